@@ -1,0 +1,54 @@
+# make             the CPU programs: ./train_gpt2 ./tokenize
+# make quickstart  installs what is missing, builds, trains a small model on Shakespeare, plots its loss
+# make test        installs what is missing, builds and runs every test, plain and checked
+# make gpu         the GPU programs: ./train_gpt2cu, tests and benchmarks
+# make test-gpu    runs the GPU's tests
+# make bench       the CPU benchmarks, in build/release/
+# make format      clang-format over our sources; make tidy: clang-tidy
+.PHONY: all quickstart test gpu test-gpu bench format tidy clean setup
+
+CPU_PROGRAMS := train_gpt2 tokenize
+GPU_PROGRAMS := train_gpt2cu
+
+all:
+	@command -v cmake >/dev/null && command -v ninja >/dev/null || { echo "make: cmake or ninja is missing; run scripts/setup.sh" >&2; exit 1; }
+	cmake --preset release
+	cmake --build --preset release --target $(CPU_PROGRAMS)
+	@for program in $(CPU_PROGRAMS); do ln -sf build/release/$$program $$program; done
+
+setup:
+	@scripts/setup.sh
+
+quickstart: setup
+	@scripts/quickstart.sh
+
+test: setup
+	cmake --preset release
+	cmake --build --preset release
+	@for program in $(CPU_PROGRAMS); do ln -sf build/release/$$program $$program; done
+	cmake --preset checked
+	cmake --build --preset checked
+	ctest --preset checked
+	ctest --preset release
+
+gpu:
+	@scripts/check_cuda.sh
+	cmake --preset cuda
+	cmake --build --preset cuda
+	@for program in $(GPU_PROGRAMS); do ln -sf build/cuda/$$program $$program; done
+
+test-gpu: gpu
+	ctest --preset cuda
+
+bench: setup
+	cmake --preset release
+	cmake --build --preset release
+
+SOURCES := $(shell git ls-files '*.cu' '*.cuh' '*.h' '*.cpp')
+format:
+	clang-format -i $(SOURCES)
+tidy: all
+	clang-tidy -p build/release --quiet $(filter trainer/%.cpp tokenize.cpp kernels/%.cpp,$(filter-out %cublaslt.cpp %cuda.cpp %gpu.cpp,$(SOURCES)))
+
+clean:
+	rm -rf build $(CPU_PROGRAMS) $(GPU_PROGRAMS)

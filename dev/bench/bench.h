@@ -1,0 +1,285 @@
+// bench.h: the frame of the benchmarks, one binary an operation, over Google Benchmark.
+//   A benchmark says how many bytes it must move and how many operations it must do; the frame measures in the same run what the machine
+//   can do (a copy of a buffer larger than its caches, and its best large matrix product in that dtype) and reports GB/s, GFLOP/s and
+//   the share of these peaks. Small shapes stay in the caches between calls and can exceed 100 % of the bandwidth; --cold prevents that.
+//
+//   template <class T>
+//   void bench_gelu(BenchRun& run) {
+//       const size_t count = run["N"] * run["C"];
+//       simt::DeviceBuffer<T> out(count), inp = random_buffer<T>(count);
+//       run.measure({.bytes = 2 * count * sizeof(T)}, [&](stream_t stream) { gelu_forward(out.data(), inp.data(), count, stream); });
+//   }
+//   int main(int argc, char** argv) {
+//       Bench bench("GELU, forward and backward", {{"N", {256}, "rows"}, {"C", {768, 3072}, "channels"}});
+//       bench.add("gelu_forward", BENCH_TYPES(bench_gelu));
+//       return bench.main(argc, argv);
+//   }
+//
+//   bench_gelu --N 64 --C 768,1600 --dtype bf16 --json out.json --benchmark_filter=forward
+#pragma once
+#include <benchmark/benchmark.h>
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <functional>
+#include <limits>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+#include "gemm.h"
+#include "simt/simt.cuh"
+
+struct BenchDimension {
+    std::string name;
+    std::vector<size_t> values;  // the defaults; every combination of all dimensions' values is a benchmark
+    std::string help;
+};
+
+// What a call must move and compute at the least: compulsory traffic, not what an implementation happens to do.
+struct BenchCost {
+    size_t bytes = 0;
+    size_t flops = 0;
+};
+
+// What the machine can do.
+struct BenchPeaks {
+    double bytes_per_second = 0;
+    std::map<std::string, double> flops_per_second;  // by dtype
+};
+
+// Normally distributed numbers on the device.
+template <class T>
+simt::DeviceBuffer<T> random_buffer(size_t count, float scale = 1.0f, unsigned seed = 1) {
+    std::minstd_rand generator(seed);
+    std::normal_distribution<float> normal(0.0f, scale);
+    std::vector<T> values(count);
+    std::vector<T> period(std::min<size_t>(count, 1 << 16));  // drawing 50 million numbers would take longer than the benchmark
+    for (T& value : period) value = T(normal(generator));
+    for (size_t i = 0; i < count; i++) values[i] = period[i % period.size()];
+    simt::DeviceBuffer<T> buffer(count);
+    simt::copy_to_device(buffer.data(), values.data(), buffer.bytes(), nullptr);
+    simt::stream_synchronize(nullptr);
+    return buffer;
+}
+
+// Milliseconds of the device for `repeats` calls.
+template <class Body>
+double bench_milliseconds(size_t repeats, Body body) {
+    struct Event {
+        event_t event = simt::event_create();
+        Event() = default;
+        Event(const Event&) = delete;
+        ~Event() { simt::event_destroy(event); }
+    } start, stop;
+    simt::event_record(start.event, nullptr);
+    for (size_t i = 0; i < repeats; i++) body(stream_t{});
+    simt::event_record(stop.event, nullptr);
+    return simt::event_elapsed_ms(start.event, stop.event);
+}
+
+// One benchmark with its shape and dtype.
+class BenchRun {
+public:
+    BenchRun(benchmark::State& state, std::map<std::string, size_t> shape, std::string dtype, const BenchPeaks& peaks, bool cold)
+        : state_(state), shape_(std::move(shape)), dtype_(std::move(dtype)), peaks_(peaks), cold_(cold) {}
+
+    size_t operator[](const std::string& dimension) const { return shape_.at(dimension); }
+    const std::string& dtype() const { return dtype_; }  // fp32, tf32 or bf16
+    bool tf32() const { return dtype_ == "tf32"; }
+
+    // Times body(stream), which starts the work of one call. Called once.
+    template <class Body>
+    void measure(BenchCost cost, Body body) {
+        body(stream_t{});  // warm up: primitives are built, pages are touched
+        const double once_ms = bench_milliseconds(1, body);
+        // Events cannot resolve a few microseconds: short calls are timed many at once.
+        const size_t repeats = cold_ || once_ms > 1 ? 1 : static_cast<size_t>(std::min(1000.0, 1 + 1 / (once_ms + 1e-6)));
+        simt::DeviceBuffer<char> flush(cold_ ? size_t{512} << 20 : 0);
+        double seconds = 0;
+        for (auto iteration : state_) {
+            (void)iteration;
+            if (cold_) simt::fill_zero(flush.data(), flush.bytes(), nullptr);
+            const double call = bench_milliseconds(repeats, body) * 1e-3 / static_cast<double>(repeats);
+            state_.SetIterationTime(call);
+            seconds += call;
+        }
+        const double calls_per_second = static_cast<double>(state_.iterations()) / seconds;
+        const auto report = [&](const char* name, const char* share, size_t amount, double peak) {
+            if (amount == 0) return;
+            const double rate = static_cast<double>(amount) * calls_per_second;
+            state_.counters[name] = rate * 1e-9;
+            if (peak > 0) state_.counters[share] = rate / peak * 100;
+        };
+        report("GB/s", "%bandwidth", cost.bytes, peaks_.bytes_per_second);
+        const auto peak = peaks_.flops_per_second.find(dtype_);
+        report("GFLOP/s", "%compute", cost.flops, peak == peaks_.flops_per_second.end() ? 0 : peak->second);
+    }
+
+private:
+    benchmark::State& state_;
+    std::map<std::string, size_t> shape_;
+    std::string dtype_;
+    const BenchPeaks& peaks_;
+    bool cold_;
+};
+
+namespace bench_detail {
+
+// Copies `vectors` vectors a thread; neighbouring threads take neighbouring vectors on the GPU, a stretch of their own on the CPU.
+template <class W>
+__global__ void copy_kernel(float* to, const float* from, size_t count) {
+    constexpr int N = W::bytes / sizeof(float), vectors = W::threads == 1 ? 64 : 1;
+    const size_t thread = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    for (int v = 0; v < vectors; v++) {
+        const size_t i = (thread * vectors + v) * N;
+        if (i < count) simt::store<N>(to + i, simt::load<N>(from + i));
+    }
+}
+
+inline double fastest_ms(int tries, const std::function<void(stream_t)>& body) {
+    body(stream_t{});
+    double best = bench_milliseconds(1, body);
+    for (int i = 1; i < tries; i++) best = std::min(best, bench_milliseconds(1, body));
+    return best;
+}
+
+// Bytes read and written in a second by a plain copy of 256 MiB.
+inline double copy_bandwidth() {
+    using W = simt::NativeWidth<32>;
+    const size_t count = size_t{64} << 20, per_thread = W::bytes / sizeof(float) * (W::threads == 1 ? 64 : 1);
+    simt::DeviceBuffer<float> to(count), from(count);
+    simt::fill_zero(from.data(), from.bytes(), nullptr);
+    constexpr unsigned block = 256;
+    const auto grid = static_cast<unsigned>(simt::ceil_div(count, per_thread * block));
+    const double ms = fastest_ms(5, [&](stream_t stream) { simt::launch(copy_kernel<W>, grid, block, 0, stream, to.data(), from.data(), count); });
+    return 2.0 * static_cast<double>(to.bytes()) / (ms * 1e-3);
+}
+
+// The best of a few large square-ish products.
+template <class T>
+double matmul_peak(bool tf32) {
+    struct Shape {
+        size_t N, C, OC;
+    };
+    const std::vector<Shape> shapes = simt::is_gpu() ? std::vector<Shape>{{8192, 8192, 8192}, {16384, 4096, 8192}, {8192, 4096, 16384}}
+                                                     : std::vector<Shape>{{1024, 1024, 1024}, {1056, 1056, 2112}, {2016, 1504, 2016}};
+    Gemm gemm({.tf32 = tf32});
+    double best = 0;
+    for (const Shape& s : shapes) {
+        simt::DeviceBuffer<char> workspace(Gemm::workspace_bytes<T>(s.N, s.C, s.OC));
+        gemm.use_workspace(workspace.data(), workspace.bytes());
+        simt::DeviceBuffer<T> out(s.N * s.OC), inp = random_buffer<T>(s.N * s.C), weight = random_buffer<T>(s.OC * s.C, 0.02f);
+        const double ms = fastest_ms(5, [&](stream_t stream) {
+            gemm.forward<T>(out.data(), inp.data(), weight.data(), nullptr, s.N, s.C, s.OC, stream);
+        });
+        best = std::max(best, 2.0 * static_cast<double>(s.N * s.C * s.OC) / (ms * 1e-3));
+    }
+    return best;
+}
+
+}  // namespace bench_detail
+
+// The body of a benchmark for a dtype: a function template instantiated for float (fp32, tf32) and bfloat16.
+struct BenchBodies {
+    std::function<void(BenchRun&)> of_float, of_bfloat16;
+};
+#define BENCH_TYPES(function) BenchBodies{function<float>, function<bfloat16>}
+
+class Bench {
+public:
+    Bench(std::string description, std::vector<BenchDimension> dimensions) : description_(std::move(description)), dimensions_(std::move(dimensions)) {}
+
+    void add(std::string name, BenchBodies bodies) { entries_.push_back({std::move(name), std::move(bodies)}); }
+
+    // Returns the program's exit code.
+    int main(int argc, char** argv) {
+        try {
+            return run(argc, argv);
+        } catch (const Error& error) {
+            std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
+            return error.exit_code;
+        }
+    }
+
+private:
+    struct Entry {
+        std::string name;
+        BenchBodies bodies;
+    };
+
+    int run(int argc, char** argv) {
+        CLI::App app(description_);
+        app.footer("Options of Google Benchmark (--benchmark_filter=REGEX, --benchmark_min_time=SECONDS, ...) are passed on to it.");
+        app.allow_extras();
+        for (BenchDimension& dimension : dimensions_) {
+            app.add_option("--" + dimension.name, dimension.values, dimension.help)->delimiter(',')->check(CLI::Range(1, std::numeric_limits<int>::max()))->capture_default_str();
+        }
+        std::vector<std::string> dtypes = simt::is_gpu() ? std::vector<std::string>{"fp32", "tf32", "bf16"} : std::vector<std::string>{"fp32", "bf16"};
+        app.add_option("--dtype", dtypes, "fp32, tf32 or bf16")->delimiter(',')->check(CLI::IsMember({"fp32", "tf32", "bf16"}))->capture_default_str();
+        std::string json;
+        app.add_option("--json", json, "write the results to this file");
+        app.add_flag("--cold", cold_, "empty the caches before every call");
+        try {
+            app.parse(argc, argv);
+        } catch (const CLI::ParseError& error) {
+            return app.exit(error) == 0 ? 0 : 2;
+        }
+
+        std::vector<std::string> arguments = app.remaining();
+        for (const std::string& argument : arguments) CHECK(argument.starts_with("--benchmark_"), "unknown argument {}; see --help", argument);
+        if (!json.empty()) arguments.insert(arguments.end(), {"--benchmark_out=" + json, "--benchmark_out_format=json"});
+        std::vector<char*> pointers{argv[0]};
+        for (std::string& argument : arguments) pointers.push_back(argument.data());
+        int count = static_cast<int>(pointers.size());
+        benchmark::Initialize(&count, pointers.data());
+        if (benchmark::ReportUnrecognizedArguments(count, pointers.data())) return 2;
+
+        simt::select_device();
+        measure_peaks(dtypes);
+        for (const std::string& dtype : dtypes) register_shapes(dtype, 0, {});
+        benchmark::RunSpecifiedBenchmarks();
+        return 0;
+    }
+
+    void measure_peaks(const std::vector<std::string>& dtypes) {
+        benchmark::AddCustomContext("device", simt::device_info().name);
+        peaks_.bytes_per_second = bench_detail::copy_bandwidth();
+        benchmark::AddCustomContext("peak copy", fmt::format("{:.1f} GB/s", peaks_.bytes_per_second * 1e-9));
+        for (const std::string& dtype : dtypes) {
+            double& peak = peaks_.flops_per_second[dtype];
+            peak = dtype == "bf16" ? bench_detail::matmul_peak<bfloat16>(false) : bench_detail::matmul_peak<float>(dtype == "tf32");
+            benchmark::AddCustomContext("peak matmul " + dtype, fmt::format("{:.1f} GFLOP/s", peak * 1e-9));
+        }
+    }
+
+    // Every combination of the dimensions from `dimension` on.
+    void register_shapes(const std::string& dtype, size_t dimension, std::map<std::string, size_t> shape) {
+        if (dimension < dimensions_.size()) {
+            for (const size_t value : dimensions_[dimension].values) {
+                shape[dimensions_[dimension].name] = value;
+                register_shapes(dtype, dimension + 1, shape);
+            }
+            return;
+        }
+        for (const Entry& entry : entries_) {
+            std::string name = entry.name + "/" + dtype;
+            for (const BenchDimension& d : dimensions_) name += "/" + d.name + ":" + std::to_string(shape.at(d.name));
+            const auto& body = dtype == "bf16" ? entry.bodies.of_bfloat16 : entry.bodies.of_float;
+            const auto start = [this, body, shape, dtype](benchmark::State& state) {
+                BenchRun run(state, shape, dtype, peaks_, cold_);
+                try {
+                    body(run);
+                } catch (const Error& error) {
+                    state.SkipWithError(error.what());
+                }
+            };
+            benchmark::RegisterBenchmark(name.c_str(), start)->UseManualTime()->Unit(benchmark::kMicrosecond);
+        }
+    }
+
+    std::string description_;
+    std::vector<BenchDimension> dimensions_;
+    std::vector<Entry> entries_;
+    BenchPeaks peaks_;
+    bool cold_ = false;
+};

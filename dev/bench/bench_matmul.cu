@@ -1,0 +1,75 @@
+// bench_matmul.cu: the matrix products of gemm.h. Defaults: the layers of GPT-2 124M at 256 tokens.
+//   bench_matmul --N 768 --C 128 --OC 128,384,512 --dtype fp32
+#include "bench.h"
+
+namespace {
+
+// The matrices of a linear layer, and scratch for its products.
+template <class T>
+struct Layer {
+    size_t N, C, OC;
+    Gemm gemm;
+    simt::DeviceBuffer<char> workspace{Gemm::workspace_bytes<T>(N, C, OC)};
+    simt::DeviceBuffer<T> inp = random_buffer<T>(N * C), weight = random_buffer<T>(OC * C, 0.02f), out = random_buffer<T>(N * OC), bias = random_buffer<T>(OC);
+
+    explicit Layer(const BenchRun& run) : N(run["N"]), C(run["C"]), OC(run["OC"]), gemm({.tf32 = run.tf32()}) {
+        gemm.use_workspace(workspace.data(), workspace.bytes());
+    }
+    BenchCost cost(size_t extra_bytes = 0) const { return {.bytes = (N * C + OC * C + N * OC) * sizeof(T) + extra_bytes, .flops = 2 * N * C * OC}; }
+};
+
+template <class T>
+void bench_forward(BenchRun& run) {
+    Layer<T> l(run);
+    run.measure(l.cost(), [&](stream_t stream) { l.gemm.forward(l.out.data(), l.inp.data(), l.weight.data(), l.bias.data(), l.N, l.C, l.OC, stream); });
+}
+
+template <class T>
+void bench_forward_gelu(BenchRun& run) {
+    Layer<T> l(run);
+    simt::DeviceBuffer<T> pre_gelu(l.N * l.OC);
+    run.measure(l.cost(pre_gelu.bytes()), [&](stream_t stream) {
+        l.gemm.forward_gelu(l.out.data(), pre_gelu.data(), l.inp.data(), l.weight.data(), l.bias.data(), l.N, l.C, l.OC, stream);
+    });
+}
+
+template <class T>
+void bench_backward_input(BenchRun& run) {
+    Layer<T> l(run);
+    run.measure(l.cost(), [&](stream_t stream) { l.gemm.backward_input(l.inp.data(), l.out.data(), l.weight.data(), l.N, l.C, l.OC, stream); });
+}
+
+template <class T>
+void bench_backward_input_gelu(BenchRun& run) {
+    Layer<T> l(run);
+    const auto pre_gelu = random_buffer<T>(l.N * l.C);
+    run.measure(l.cost(pre_gelu.bytes()), [&](stream_t stream) {
+        l.gemm.backward_input_gelu(l.inp.data(), l.out.data(), l.weight.data(), pre_gelu.data(), l.N, l.C, l.OC, stream);
+    });
+}
+
+// As in every micro-step but the first: the gradients are added to.
+template <class T>
+void bench_backward_weight(BenchRun& run) {
+    Layer<T> l(run);
+    simt::DeviceBuffer<float> dweight(l.OC * l.C), dbias(l.OC);
+    simt::fill_zero(dweight.data(), dweight.bytes(), nullptr);
+    simt::fill_zero(dbias.data(), dbias.bytes(), nullptr);
+    const BenchCost cost{.bytes = (l.N * l.C + l.N * l.OC) * sizeof(T) + 2 * dweight.bytes(), .flops = 2 * l.N * l.C * l.OC};
+    run.measure(cost, [&](stream_t stream) {
+        l.gemm.backward_weight(dweight.data(), dbias.data(), l.out.data(), l.inp.data(), l.N, l.C, l.OC, true, stream);
+    });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Bench bench("Matrix products of a linear layer: out (N, OC) = inp (N, C) weight (OC, C)^T and its gradients",
+                {{"N", {256}, "tokens"}, {"C", {768}, "channels in"}, {"OC", {768, 2304, 3072, 50304}, "channels out"}});
+    bench.add("matmul_forward", BENCH_TYPES(bench_forward));
+    bench.add("matmul_forward_gelu", BENCH_TYPES(bench_forward_gelu));
+    bench.add("matmul_backward_input", BENCH_TYPES(bench_backward_input));
+    bench.add("matmul_backward_input_gelu", BENCH_TYPES(bench_backward_input_gelu));
+    bench.add("matmul_backward_weight", BENCH_TYPES(bench_backward_weight));
+    return bench.main(argc, argv);
+}

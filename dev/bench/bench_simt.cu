@@ -1,0 +1,86 @@
+// bench_simt.cu: what the executor itself costs: a launch, a block, a thread, and a meeting of threads. The table of docs/simt.md.
+//   The time of one of these is the column "each". OMP_NUM_THREADS=1 gives the cost on one core.
+#include <benchmark/benchmark.h>
+#include "simt/simt.cuh"
+
+namespace {
+
+__global__ void empty_kernel() {}
+
+constexpr int meetings = 64;  // in a kernel, so that what a meeting costs stands out from what a block costs
+
+__global__ void syncthreads_kernel(float*) {
+    for (int i = 0; i < meetings; i++) __syncthreads();
+}
+__global__ void syncwarp_kernel(float*) {
+    for (int i = 0; i < meetings; i++) __syncwarp();
+}
+__global__ void shuffle_kernel(float* out) {
+    float value = static_cast<float>(threadIdx.x);
+    for (int i = 0; i < meetings; i++) value = __shfl_xor_sync(0xffffffffu, value, 1);
+    out[threadIdx.x] = value;
+}
+__global__ void warp_sum_kernel(float* out) {
+    float value = 1.0f;
+    for (int i = 0; i < meetings; i++) value = simt::warp_sum(value) * 0x1p-5f;
+    out[threadIdx.x] = value;
+}
+__global__ void block_sum_kernel(float* out) {
+    float value = 1.0f;
+    for (int i = 0; i < meetings; i++) value = simt::block_sum(value) / static_cast<float>(blockDim.x);
+    out[threadIdx.x] = value;
+}
+
+// Times `body`, in which the thing measured happens `count` times.
+template <class Body>
+void measure(benchmark::State& state, double count, Body body) {
+    const event_t start = simt::event_create(), stop = simt::event_create();
+    body();  // warm up: stacks are mapped
+    for (auto iteration : state) {
+        (void)iteration;
+        simt::event_record(start, nullptr);
+        body();
+        simt::event_record(stop, nullptr);
+        state.SetIterationTime(simt::event_elapsed_ms(start, stop) * 1e-3);
+    }
+    simt::event_destroy(start);
+    simt::event_destroy(stop);
+    state.counters["each"] = benchmark::Counter(count, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+}
+
+// A thousand launches in a row, as a training step makes them.
+void launches(benchmark::State& state) {
+    constexpr int count = 1000;
+    measure(state, count, [&] {
+        for (int i = 0; i < count; i++) simt::launch(empty_kernel, static_cast<unsigned>(state.range(0)), 32, 0, nullptr);
+    });
+}
+
+void blocks(benchmark::State& state) {
+    constexpr unsigned count = 1024;
+    measure(state, count, [&] { simt::launch(empty_kernel, count, static_cast<unsigned>(state.range(0)), 0, nullptr); });
+}
+
+template <void (*Kernel)(float*)>
+void meetings_of_block(benchmark::State& state) {
+    const auto block = static_cast<unsigned>(state.range(0));
+    simt::DeviceBuffer<float> out(block);
+    measure(state, meetings, [&] { simt::launch(Kernel, 1, block, 0, nullptr, out.data()); });
+}
+
+BENCHMARK(launches)->ArgName("grid")->Arg(1)->Arg(2)->Arg(24)->Arg(1000)->UseManualTime();
+BENCHMARK(blocks)->ArgName("block")->Arg(32)->Arg(256)->Arg(1024)->UseManualTime();
+BENCHMARK(meetings_of_block<syncthreads_kernel>)->Name("syncthreads")->ArgName("block")->Arg(32)->Arg(128)->Arg(1024)->UseManualTime();
+BENCHMARK(meetings_of_block<syncwarp_kernel>)->Name("syncwarp")->ArgName("block")->Arg(32)->Arg(128)->UseManualTime();
+BENCHMARK(meetings_of_block<shuffle_kernel>)->Name("shuffle")->ArgName("block")->Arg(32)->Arg(128)->UseManualTime();
+BENCHMARK(meetings_of_block<warp_sum_kernel>)->Name("warp_sum")->ArgName("block")->Arg(32)->Arg(128)->UseManualTime();
+BENCHMARK(meetings_of_block<block_sum_kernel>)->Name("block_sum")->ArgName("block")->Arg(32)->Arg(128)->Arg(1024)->UseManualTime();
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    benchmark::Initialize(&argc, argv);
+    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+    simt::select_device();
+    benchmark::RunSpecifiedBenchmarks();
+}

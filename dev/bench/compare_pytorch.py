@@ -1,0 +1,471 @@
+#!/usr/bin/env python3
+"""The same training step in PyTorch and in ours, alternating in one run, and the ratio of their times.
+
+    dev/bench/compare_pytorch.py --preset shakespeare        # the quickstart's model: 4 layers, C 128, bytes
+    dev/bench/compare_pytorch.py --preset d12 --loss-check   # GPT-2 124M; also trains 100 steps on each side and compares the loss
+    dev/bench/compare_pytorch.py --model d12 --batch-size 8 --seq-len 1024 --dtype bf16 --json result.json
+
+PyTorch is written as one would who wants it fast: scaled_dot_product_attention, fused AdamW, bf16 autocast, tied head, padded
+vocabulary, no dropout, gradients set to None; plain and through torch.compile. Each PyTorch contender is a process that lives through
+the whole run and sleeps while others work; ours is started anew for every slice. All may use the same cores and as many threads.
+A round is one slice of steps of every contender, in an order that rotates; the first steps of a slice warm up and are not counted, nor is
+compilation. What counts is the median over the steps of all rounds: batch, forward, backward, clipping and the optimizer.
+
+PyTorch is installed into build/pytorch-venv, once; FLATGPT_PYTORCH_VENV names an environment that has it already.
+"""
+import argparse
+import glob
+import json
+import math
+import os
+import pathlib
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SHARD_MAGIC, SHARD_HEADER_BYTES = 20240520, 1024
+TEXT = ROOT / "data" / "tinyshakespeare.txt"
+SIZES = {"d6": (6, 6, 384), "d12": (12, 12, 768), "d24": (24, 16, 1024), "d36": (36, 20, 1280), "d48": (48, 25, 1600)}  # layers, heads, channels
+SIZES |= {"gpt2": SIZES["d12"], "gpt2-medium": SIZES["d24"], "gpt2-large": SIZES["d36"], "gpt2-xl": SIZES["d48"]}
+PRESETS = {
+    "shakespeare": dict(layers=4, heads=4, channels=128, context=64, vocab=256, batch_size=12, seq_len=64, steps=100, discard=20),
+    "d12": dict(model="d12", context=1024, vocab=50257, batch_size=4, seq_len=64, steps=8, discard=2),
+}
+LR, BETAS, EPS, WEIGHT_DECAY, CLIP, SEED = 3e-4, (0.9, 0.95), 1e-8, 0.1, 1.0, 1337
+LOSS_STEPS, LOSS_WINDOW = 100, 10  # --loss-check: the mean of steps 91 to 100
+
+
+def fail(message):
+    sys.exit(f"compare_pytorch: {message}")
+
+
+def padded(vocab):
+    return (vocab + 127) // 128 * 128
+
+
+# ---------------------------------------------------------------------------------------------------------------------------------------
+# PyTorch's side. Everything here runs in a worker process: it reads a number of steps a line, trains that many, and answers with a line.
+
+
+def build_model(options):
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+
+    C, NH, Vp = options["channels"], options["heads"], padded(options["vocab"])
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.ln_1, self.ln_2 = nn.LayerNorm(C), nn.LayerNorm(C)
+            self.qkv, self.attention_projection = nn.Linear(C, 3 * C), nn.Linear(C, C)
+            self.fc, self.projection = nn.Linear(C, 4 * C), nn.Linear(4 * C, C)
+
+        def forward(self, x):
+            B, T, _ = x.shape
+            q, k, v = (u.view(B, T, NH, C // NH).transpose(1, 2) for u in self.qkv(self.ln_1(x)).split(C, dim=2))
+            attention = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.attention_projection(attention.transpose(1, 2).reshape(B, T, C))
+            return x + self.projection(F.gelu(self.fc(self.ln_2(x)), approximate="tanh"))
+
+    class GPT2(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.wte, self.wpe = nn.Embedding(Vp, C), nn.Embedding(options["context"], C)
+            self.blocks = nn.ModuleList(Block() for _ in range(options["layers"]))
+            self.ln_f = nn.LayerNorm(C)
+            for name, parameter in self.named_parameters():
+                if parameter.dim() >= 2:
+                    scale = 1 / math.sqrt(2 * options["layers"]) if "projection" in name else 1
+                    nn.init.normal_(parameter, 0, 0.02 * scale)
+                elif name.endswith("bias"):
+                    nn.init.zeros_(parameter)
+
+        def forward(self, x, y):
+            h = self.wte(x) + self.wpe(torch.arange(x.size(1), device=x.device))
+            for block in self.blocks:
+                h = block(h)
+            logits = F.linear(self.ln_f(h), self.wte.weight)
+            return F.cross_entropy(logits.view(-1, Vp), y.view(-1))
+
+    torch.manual_seed(SEED)
+    return GPT2()
+
+
+def read_shards(pattern):
+    """The tokens of every shard, in the order of their names."""
+    import numpy as np
+
+    shards = []
+    for path in sorted(glob.glob(pattern)):
+        header = np.fromfile(path, dtype="<i4", count=SHARD_HEADER_BYTES // 4)
+        if header.size < SHARD_HEADER_BYTES // 4 or header[0] != SHARD_MAGIC or header[1] != 1:
+            fail(f"{path} is not a token shard (magic {SHARD_MAGIC}, version 1)")
+        shards.append(np.memmap(path, dtype="<u2", mode="r", offset=SHARD_HEADER_BYTES))
+    if not shards:
+        fail(f"no file matches --data {pattern}")
+    return shards
+
+
+def batches(pattern, B, T):
+    """x and y in file order, as ours takes them: window w is tokens w*T to w*T+T, and none crosses a shard."""
+    import numpy as np
+    import torch
+
+    windows = [(shard, start * T) for shard in read_shards(pattern) for start in range((len(shard) - 1) // T)]
+    if not windows:
+        fail(f"{pattern} holds fewer than {T + 1} tokens")
+    item = 0
+    while True:
+        rows = [windows[(item + k) % len(windows)] for k in range(B)]
+        item += B
+        batch = torch.from_numpy(np.stack([shard[start : start + T + 1] for shard, start in rows]).astype(np.int64))
+        yield batch[:, :-1].contiguous(), batch[:, 1:].contiguous()
+
+
+def worker(options):
+    import contextlib
+    import resource
+
+    import torch
+
+    cuda = options["device"] == "cuda"
+    if not cuda:
+        torch.set_num_threads(options["threads"])
+    torch.set_float32_matmul_precision("high" if options["dtype"] == "tf32" else "highest")
+    model = build_model(options).to(options["device"])
+    decayed = [p for p in model.parameters() if p.dim() >= 2]
+    others = [p for p in model.parameters() if p.dim() < 2]
+    groups = [dict(params=decayed, weight_decay=WEIGHT_DECAY), dict(params=others, weight_decay=0.0)]
+    optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, fused=True)
+    autocast = torch.autocast(options["device"], dtype=torch.bfloat16) if options["dtype"] == "bf16" else contextlib.nullcontext()
+    forward = torch.compile(model) if options["compile"] else model
+    loader = batches(options["data"], options["batch_size"], options["seq_len"])
+
+    def step():
+        x, y = next(loader)
+        if cuda:
+            x, y = x.pin_memory().to("cuda", non_blocking=True), y.pin_memory().to("cuda", non_blocking=True)
+        with autocast:
+            loss = forward(x, y)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    def run(steps):
+        """Milliseconds of each step. On a GPU the host runs ahead, so that only their mean has a meaning."""
+        losses, times = [], [time.perf_counter()]
+        for _ in range(steps):
+            losses.append(step())
+            times.append(time.perf_counter())
+        if cuda:
+            torch.cuda.synchronize()
+            times = [times[0] + (time.perf_counter() - times[0]) * k / max(1, steps) for k in range(steps + 1)]
+        return [1e3 * (b - a) for a, b in zip(times, times[1:])], torch.stack(losses).tolist() if losses else []
+
+    for line in sys.stdin:
+        request = json.loads(line)
+        _, skipped = run(request["discard"])
+        ms, losses = run(request["steps"])
+        peak = torch.cuda.max_memory_reserved() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(json.dumps(dict(ms=ms, losses=skipped + losses, peak_bytes=peak)), flush=True)
+
+
+# ---------------------------------------------------------------------------------------------------------------------------------------
+# The contenders. run(steps, discard) trains, and returns {ms: of every counted step, losses: of every step, peak_bytes}.
+
+
+def reason(log):
+    """The line of a program's output that says why it ended: Python's last exception, or the last line."""
+    lines = [line for line in log.splitlines() if line.strip()] or ["no message"]
+    return next((line for line in reversed(lines) if line.split(":")[0].endswith("Error")), lines[-1])
+
+
+class PyTorch:
+    def __init__(self, options, dtype, compiled, environment):
+        self.name, self.dtype = f"PyTorch {dtype}{' compiled' if compiled else ''}", dtype
+        self.log = tempfile.TemporaryFile("w+")
+        arguments = json.dumps(options | {"dtype": dtype, "compile": compiled})
+        self.process = subprocess.Popen([sys.executable, __file__, "--worker", arguments], env=environment, text=True, stderr=self.log,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+
+    def run(self, steps, discard):
+        try:
+            print(json.dumps(dict(steps=steps, discard=discard)), file=self.process.stdin, flush=True)
+            answer = self.process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        if not answer:
+            self.log.seek(0)
+            raise RuntimeError(reason(self.log.read()))
+        return json.loads(answer)
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Ours:
+    def __init__(self, options, dtype, environment):
+        self.name, self.dtype, self.options, self.environment = f"ours {dtype}", dtype, options, environment
+
+    def run(self, steps, discard):
+        o = self.options
+        command = [o["program"], "--train-data", o["data"], "--tokenizer", "byte" if o["vocab"] == 256 else "gpt2", "--data-order", "file",
+                   "--layers", o["layers"], "--heads", o["heads"], "--channels", o["channels"], "--context", o["context"], "--vocab", o["vocab"],
+                   "--batch-size", o["batch_size"], "--seq-len", o["seq_len"], "--total-batch", o["batch_size"] * o["seq_len"],
+                   "--lr", LR, "--schedule", "constant", "--warmup", 0, "--weight-decay", WEIGHT_DECAY, "--beta1", BETAS[0],
+                   "--beta2", BETAS[1], "--eps", EPS, "--clip", CLIP, "--seed", SEED, "--dtype", self.dtype, "--steps", steps + discard,
+                   "--val-every", 0, "--sample-every", 0]  # fmt: skip
+        with tempfile.TemporaryDirectory() as folder:
+            out, log = pathlib.Path(folder, "run"), pathlib.Path(folder, "log")
+            with log.open("w") as stream:
+                process = subprocess.Popen([str(part) for part in [*command, "--out", out]], env=self.environment, stdout=stream, stderr=stream)
+                _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            if process.returncode != 0:
+                raise RuntimeError(reason(log.read_text()) + f" (exit code {process.returncode})")
+            records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        train = [record for record in records if record["kind"] == "train"]
+        peak = None if o["device"] == "cuda" else usage.ru_maxrss * 1024  # what a GPU holds is in the memory plan that the program prints
+        return dict(ms=[record["step_ms"] for record in train[discard:]], losses=[record["loss"] for record in train], peak_bytes=peak)
+
+    def close(self):
+        pass
+
+
+def measure(contenders, arguments):
+    """Warms everyone up, then the rounds. Returns a result by name; a contender that fails is left out, with its reason on stderr."""
+    results = {}
+
+    def attempt(contender, steps, discard):
+        try:
+            return contender.run(steps, discard)
+        except RuntimeError as error:
+            print(f"compare_pytorch: {contender.name} is left out: {error}", file=sys.stderr)
+            contender.close()
+            return None
+
+    alive = []
+    for contender in contenders:
+        progress(f"{contender.name}: compiling and warming up")
+        answer = attempt(contender, 0, LOSS_STEPS if arguments.loss_check else max(5, arguments.discard))
+        if answer:
+            alive.append(contender)
+            results[contender.name] = dict(dtype=contender.dtype, ours=isinstance(contender, Ours), ms=[], peak_bytes=answer["peak_bytes"],
+                                           first_loss=answer["losses"][0])  # fmt: skip
+            if arguments.loss_check:
+                results[contender.name]["loss"] = statistics.fmean(answer["losses"][LOSS_STEPS - LOSS_WINDOW : LOSS_STEPS])
+    for round_ in range(arguments.rounds):
+        for k in range(len(alive)):
+            contender = alive[(k + round_) % len(alive)]
+            progress(f"round {round_ + 1} of {arguments.rounds}: {contender.name}")
+            answer = attempt(contender, arguments.steps, arguments.discard)
+            if answer:
+                result = results[contender.name]
+                result["ms"] += answer["ms"]
+                result["peak_bytes"] = answer["peak_bytes"] and max(answer["peak_bytes"], result["peak_bytes"])
+            else:
+                results.pop(contender.name)
+        alive = [contender for contender in alive if contender.name in results]
+    progress("")
+    for result in results.values():
+        result["median_ms"] = statistics.median(result["ms"]) if result["ms"] else None
+    return results
+
+
+def ratios(results):
+    """Ours over PyTorch's best: over all dtypes, and in each dtype that both have."""
+    found = {}
+    for dtype in ["all", *dict.fromkeys(result["dtype"] for result in results.values())]:
+        timed = {name: r for name, r in results.items() if r["median_ms"] and dtype in ("all", r["dtype"])}
+        best = {
+            side: min((name for name in timed if timed[name]["ours"] == side), key=lambda name: timed[name]["median_ms"], default=None)
+            for side in (True, False)
+        }
+        if best[True] and best[False]:
+            ratio = timed[best[True]]["median_ms"] / timed[best[False]]["median_ms"]
+            found[dtype] = dict(ours=best[True], pytorch=best[False], ratio=ratio)
+    return found
+
+
+def report(results, arguments):
+    row = "{:24}{:>12}{:>20}{:>12}{:>12}{:>14}"
+    loss_title = f"loss {LOSS_STEPS - LOSS_WINDOW + 1}-{LOSS_STEPS}" if arguments.loss_check else ""
+    print(row.format("", "median ms", "10 % to 90 % ms", "tokens/s", "peak MiB", loss_title).rstrip())
+    for name, result in results.items():
+        ms, peak, cells = result["ms"], result["peak_bytes"], ["-", "-", "-"]
+        if ms:
+            low, *_, high = statistics.quantiles(ms, n=10) if len(ms) > 1 else (ms[0], ms[0])
+            rate = arguments.batch_size * arguments.seq_len / result["median_ms"] * 1e3
+            cells = [f"{result['median_ms']:.1f}", f"{low:.1f} to {high:.1f}", f"{rate:,.0f}"]
+        loss = f"{result['loss']:.4f}" if "loss" in result else ""
+        print(row.format(name, *cells, f"{peak / 2**20:,.0f}" if peak else "-", loss).rstrip())
+    for dtype, ratio in ratios(results).items():
+        print(f"ratio {dtype}: {ratio['ratio']:.3f}  ({ratio['ours']} / {ratio['pytorch']})")
+
+
+def progress(text):
+    """One line, repainted, for a person; nothing for a log."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def processor():
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.machine()
+
+
+def pytorch():
+    """PyTorch's version and the GPU it sees, or "". Asked of another process: a child's peak memory begins with its parent's."""
+    code = "import torch; print(torch.__version__); print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    if result.returncode != 0:
+        fail(f"PyTorch in {sys.prefix} does not work: {reason(result.stderr)}")
+    return result.stdout.split("\n")[:2]
+
+
+def enter_environment():
+    """Goes on in the environment that has PyTorch; makes it first if need be."""
+    venv = pathlib.Path(os.environ.get("FLATGPT_PYTORCH_VENV", ROOT / "build" / "pytorch-venv"))
+    if pathlib.Path(sys.prefix).resolve() == venv.resolve():
+        return
+    python, ready = venv / "bin" / "python", venv / ".has_pytorch"
+    if "FLATGPT_PYTORCH_VENV" in os.environ:
+        if not python.exists():
+            fail(f"FLATGPT_PYTORCH_VENV={venv} has no bin/python")
+    elif not ready.exists():
+        print(f"compare_pytorch: installing PyTorch into {venv} (once; some minutes)", file=sys.stderr)
+        if subprocess.call([sys.executable, "-m", "venv", str(venv)]) != 0:
+            fail(f"cannot make {venv}; it needs the package python3-venv")
+        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "torch", "numpy"]
+        cpu_only = ["--retries", "1", "--index-url", "https://download.pytorch.org/whl/cpu"]  # a tenth of the download, where it can be reached
+        has_gpu = shutil.which("nvidia-smi") is not None
+        if has_gpu or subprocess.call(install + cpu_only, stderr=subprocess.DEVNULL) != 0:
+            if subprocess.call(install) != 0:
+                fail(f"could not run: {' '.join(install)}")
+        ready.touch()
+    os.execv(python, [str(python), __file__, *sys.argv[1:]])
+
+
+def our_program(device):
+    program = ROOT / ("train_gpt2cu" if device == "cuda" else "train_gpt2")
+    target = "make gpu" if device == "cuda" else "make"
+    if not program.exists():
+        fail(f"{program.name} is not built; please run: {target} (or pass --pytorch-only)")
+    sources = [path for folder in ("kernels", "trainer") for path in (ROOT / folder).rglob("*.*")] + [ROOT / "train_gpt2.cu"]
+    newest = max(sources, key=lambda path: path.stat().st_mtime)
+    if newest.stat().st_mtime > program.stat().st_mtime:
+        print(f"compare_pytorch: {newest.relative_to(ROOT)} is newer than {program.name}; if that matters, run: {target}", file=sys.stderr)
+    return str(program)
+
+
+def token_shards(data, vocab):
+    """The pattern of the shards to train on; a text is tokenized first, by our own program."""
+    if not data.endswith(".txt"):
+        return data
+    tokenizer = "byte" if vocab == 256 else "gpt2"
+    folder = ROOT / "build" / "bench-data" / f"{pathlib.Path(data).stem}-{tokenizer}"
+    if not (folder / "train_000000.bin").exists():
+        program = ROOT / "tokenize"
+        if not program.exists():
+            fail(f"tokenize is not built, and {data} needs it; please run: make (or pass --data with token shards)")
+        folder.mkdir(parents=True, exist_ok=True)
+        if subprocess.call([program, "--tokenizer", tokenizer, "--out", folder, data], stdout=subprocess.DEVNULL) != 0:
+            fail(f"tokenizing {data} failed")
+    return str(folder / "train_*.bin")
+
+
+def parse_arguments():
+    def positive(text):
+        if int(text) < 1:
+            raise argparse.ArgumentTypeError(f"{text} must be positive")
+        return int(text)
+
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--preset", choices=PRESETS, default="shakespeare", help="values for whatever is not given (default: %(default)s)")
+    parser.add_argument("--model", choices=SIZES, help="layers, heads and channels by name")
+    for name in ("layers", "heads", "channels", "context", "vocab", "batch-size", "seq-len"):
+        parser.add_argument(f"--{name}", type=positive)
+    parser.add_argument("--dtype", default="fp32,bf16", help="a list of fp32, tf32, bf16 (default: %(default)s)")
+    parser.add_argument("--mode", default="plain,compile", help="of PyTorch, a list of plain, compile (default: %(default)s)")
+    parser.add_argument("--data", default=str(TEXT), help="token shards (a glob), or a .txt file (default: %(default)s)")
+    parser.add_argument("--steps", type=positive, help="counted steps a slice")
+    parser.add_argument("--discard", type=positive, help="steps before them, not counted")
+    parser.add_argument("--rounds", type=int, default=5, help="slices of each contender (default: %(default)s)")
+    parser.add_argument("--threads", type=positive, help="default: one for each core this process may use")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--loss-check", action="store_true", help=f"train {LOSS_STEPS} steps first, report the mean loss of the last {LOSS_WINDOW}")
+    parser.add_argument("--pytorch-only", action="store_true", help="leave ours out")
+    parser.add_argument("--json", metavar="OUT", help="write the results, every step's time included")
+    arguments = parser.parse_args()
+    size = dict(zip(("layers", "heads", "channels"), SIZES[arguments.model])) if arguments.model else {}
+    preset = PRESETS[arguments.preset]
+    if "model" in preset:
+        preset = dict(zip(("layers", "heads", "channels"), SIZES[preset["model"]])) | preset
+    for name, value in (preset | size).items():
+        if getattr(arguments, name, None) is None:
+            setattr(arguments, name, value)
+    arguments.dtype, arguments.mode = arguments.dtype.split(","), arguments.mode.split(",")
+    if not set(arguments.dtype) <= {"fp32", "tf32", "bf16"} or not set(arguments.mode) <= {"plain", "compile"}:
+        parser.error("--dtype is a list of fp32, tf32, bf16, and --mode of plain, compile")
+    if arguments.channels % arguments.heads or arguments.seq_len > arguments.context:
+        parser.error("--channels must be a multiple of --heads, and --seq-len at most --context")
+    return arguments
+
+
+def main():
+    if sys.argv[1:2] == ["--worker"]:
+        return worker(json.loads(sys.argv[2]))
+    arguments = parse_arguments()
+    enter_environment()
+    version, gpu = pytorch()
+    if arguments.device == "auto":
+        arguments.device = "cuda" if gpu else "cpu"
+    cores = sorted(os.sched_getaffinity(0))
+    threads = arguments.threads or len(cores)
+    os.sched_setaffinity(0, cores[:threads])  # and so for every contender
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    names = ("layers", "heads", "channels", "context", "vocab", "batch_size", "seq_len", "device")
+    options = {name: getattr(arguments, name) for name in names} | dict(threads=threads)
+    if not arguments.pytorch_only:
+        options["program"] = our_program(arguments.device)
+    options["data"] = token_shards(arguments.data, arguments.vocab)
+    machine = gpu if arguments.device == "cuda" else f"{processor()}, {threads} threads"
+    print("GPT-2 of {layers} layers, {heads} heads, C {channels}, V {vocab}, batch {batch_size} x {seq_len} tokens".format(**options))
+    print(f"{machine}; PyTorch {version}")
+
+    contenders = []
+    try:
+        for dtype in arguments.dtype:
+            contenders += [PyTorch(options, dtype, mode == "compile", environment) for mode in arguments.mode]
+            if not arguments.pytorch_only:
+                contenders.append(Ours(options, dtype, environment))
+        results = measure(contenders, arguments)
+    except KeyboardInterrupt:
+        fail("interrupted")
+    finally:
+        for contender in contenders:
+            contender.close()
+    sides = {result["ours"] for result in results.values()}
+    if results:
+        report(results, arguments)
+    if arguments.json:
+        whole = dict(machine=machine, pytorch=version, options=options, results=results, ratios=ratios(results))
+        pathlib.Path(arguments.json).write_text(json.dumps(whole, indent=1) + "\n")
+    if sides != ({False} if arguments.pytorch_only else {False, True}):
+        fail("there is nothing to compare")
+
+
+if __name__ == "__main__":
+    main()

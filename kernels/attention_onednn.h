@@ -1,0 +1,32 @@
+// attention_onednn.h: attention by matrix products of oneDNN, a head a thread. Shapes and meanings as in attention.h.
+#pragma once
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+#include "attention.h"
+
+class OneDnnAttention {
+public:
+    OneDnnAttention();
+    ~OneDnnAttention();
+    OneDnnAttention(const OneDnnAttention&) = delete;
+
+    // O(T) a thread
+    template <class T>
+    size_t workspace_bytes(AttentionShape shape);
+    template <class T>
+    void forward(T* out, float* lse, const T* qkv, AttentionShape shape, void* workspace);
+    template <class T>
+    void backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape, void* workspace);
+
+private:
+    class Thread;
+    template <class T>
+    size_t part_bytes(AttentionShape shape);
+    template <class T, class Body>
+    void for_each_head(AttentionShape shape, void* workspace, Body body);
+
+    std::vector<std::unique_ptr<Thread>> threads_;
+    std::map<std::tuple<size_t, int, int>, size_t> part_bytes_;  // of the workspace, a thread's, by size of T, T and HS
+};

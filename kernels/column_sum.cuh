@@ -1,0 +1,107 @@
+// column_sum.cuh: out (columns) fp32 += sum over the rows of inp (rows, columns): the gradient of a bias, whose inp is dout (N, OC)
+//   Two stages, so that tall matrices fill the machine: stretches of rows into partial sums, then these in the order of the rows.
+//   Deterministic: which thread adds what depends on the shape alone.
+#pragma once
+#include <algorithm>
+#include "common.cuh"
+
+namespace column_sum_detail {
+
+// A thread adds `vectors` neighbouring vectors of N elements. On the GPU 32 lanes cover a strip of columns and 8 warps share its rows;
+// on the CPU every thread has a strip of its own: as many cache lines a row as the prefetcher likes, and their sums still in registers.
+template <class W, int N>
+struct Cut {
+    static constexpr int vectors = W::threads == 1 ? std::max(1, 128 / N) : 1;
+    static constexpr int warps = W::threads == 1 ? 1 : 8;
+    static constexpr unsigned block = simt::warp_size * warps;
+    static constexpr size_t columns = static_cast<size_t>(simt::warp_size) * vectors * N;  // of a block
+};
+
+// Stretches of rows that are added up separately: enough to fill the machine with blocks, but 16 rows or more each.
+template <class W, int N>
+size_t row_stretches(size_t rows, size_t columns) {
+    constexpr size_t blocks_wanted = W::threads == 1 ? 32 : 1024;
+    const size_t strips = ceil_div(columns, Cut<W, N>::columns);
+    return std::clamp<size_t>(ceil_div(blocks_wanted, strips), 1, ceil_div<size_t>(rows, 16 * Cut<W, N>::warps));
+}
+
+// partial (stretches, columns): row blockIdx.y holds the sums over its stretch
+template <class W, int N, class T>
+__global__ void partial_kernel(float* partial, const T* inp, size_t rows, size_t columns, size_t rows_per_stretch) {
+    using Cut = Cut<W, N>;
+    const int lane = threadIdx.x % simt::warp_size, warp = threadIdx.x / simt::warp_size;
+    const size_t column = (static_cast<size_t>(blockIdx.x) * simt::warp_size + lane) * Cut::vectors * N;
+    const size_t begin = blockIdx.y * rows_per_stretch;
+    const size_t end = begin + rows_per_stretch < rows ? begin + rows_per_stretch : rows;
+
+    Vec<float, N> sums[Cut::vectors];
+    UNROLL for (int v = 0; v < Cut::vectors; v++) sums[v] = simt::broadcast<N>(0.0f);
+    size_t from[Cut::vectors];  // what lies beyond the last column is read from column 0 and not stored: no branch in the loop
+    UNROLL for (int v = 0; v < Cut::vectors; v++) from[v] = column + v * N < columns ? column + v * N : 0;
+    if (column < columns) {
+        for (size_t row = begin + warp; row < end; row += Cut::warps) {
+            UNROLL for (int v = 0; v < Cut::vectors; v++) {
+                const Vec<float, N> x = load<N>(inp + row * columns + from[v]);
+                UNROLL for (int k = 0; k < N; k++) sums[v][k] += x[k];
+            }
+        }
+    }
+    if constexpr (Cut::warps > 1) {  // add up the warps' sums, in their order
+        simt::SharedMemory shared;
+        float* of_warp = shared.take<float>(Cut::block * N);
+        UNROLL for (int k = 0; k < N; k++) of_warp[k * Cut::block + threadIdx.x] = sums[0][k];
+        __syncthreads();
+        if (warp == 0) {
+            for (int w = 1; w < Cut::warps; w++) {
+                UNROLL for (int k = 0; k < N; k++) sums[0][k] += of_warp[k * Cut::block + w * simt::warp_size + lane];
+            }
+        }
+    }
+    if (warp == 0) {
+        UNROLL for (int v = 0; v < Cut::vectors; v++) {
+            if (column + v * N < columns) store<N>(partial + blockIdx.y * columns + column + v * N, sums[v]);
+        }
+    }
+}
+
+// out (columns) += the sum of partial's rows
+template <class W, int N>
+__global__ void add_partial_kernel(float* out, const float* partial, size_t stretches, size_t columns) {
+    const size_t column = (static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x) * N;
+    if (column >= columns) return;
+    Vec<float, N> sums = load<N>(partial + column);
+    for (size_t s = 1; s < stretches; s++) {
+        const Vec<float, N> x = load<N>(partial + s * columns + column);
+        UNROLL for (int k = 0; k < N; k++) sums[k] += x[k];
+    }
+    Vec<float, N> total = load<N>(out + column);
+    UNROLL for (int k = 0; k < N; k++) total[k] += sums[k];
+    store<N>(out + column, total);
+}
+
+}  // namespace column_sum_detail
+
+// Bytes of scratch for column_sum of such a matrix.
+template <class W = simt::NativeWidth<32>, class T>
+size_t column_sum_scratch_bytes(size_t rows, size_t columns) {
+    size_t stretches = 0;
+    simt::for_vector_length<W, T>(columns, [&](auto n) { stretches = column_sum_detail::row_stretches<W, n()>(rows, columns); });
+    return stretches * columns * sizeof(float);
+}
+
+// Reads rows*columns elements; bound by memory bandwidth. scratch: column_sum_scratch_bytes, aligned to 64 bytes.
+template <class W = simt::NativeWidth<32>, class T>
+void column_sum(float* out, const T* inp, size_t rows, size_t columns, float* scratch, stream_t stream) {
+    using namespace column_sum_detail;
+    CHECK(rows > 0 && columns > 0, "column_sum: rows = {} and columns = {} must be positive", rows, columns);
+    simt::for_vector_length<W, T>(columns, [&](auto n) {
+        constexpr int N = n();
+        using Cut = Cut<W, N>;
+        const size_t stretches = row_stretches<W, N>(rows, columns);
+        const dim3 grid(static_cast<unsigned>(ceil_div(columns, Cut::columns)), static_cast<unsigned>(stretches));
+        const size_t shared = Cut::warps > 1 ? simt::shared_size<float>(Cut::block * N) : 0;
+        launch(partial_kernel<W, N, T>, grid, Cut::block, shared, stream, scratch, inp, rows, columns, ceil_div(rows, stretches));
+        const auto blocks = static_cast<unsigned>(ceil_div<size_t>(columns, static_cast<size_t>(simt::warp_size) * N));
+        launch(add_partial_kernel<W, N>, blocks, simt::warp_size, 0, stream, out, scratch, stretches, columns);
+    });
+}

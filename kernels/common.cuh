@@ -1,0 +1,13 @@
+// common.cuh: what every kernel file includes.
+#pragma once
+#include "error.h"
+#include "simt/simt.cuh"
+
+using simt::ceil_div;
+using simt::launch;
+using simt::launch_rows;
+using simt::load;
+using simt::load_streaming;
+using simt::store;
+using simt::store_streaming;
+using simt::Vec;

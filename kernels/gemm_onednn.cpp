@@ -1,0 +1,208 @@
+// gemm_onednn.cpp: gemm.h on the CPU.
+//   fp32, and bfloat16 on processors that multiply it fast, by oneDNN's matmul primitive: one for every form and shape, with our scratch.
+//   bfloat16 elsewhere by packed_product.h, which widens it to fp32 on the way.
+#include "gemm.h"
+#include <array>
+#include <map>
+#include <tuple>
+#include "error.h"
+#include "gemm_unfused.h"
+#include "onednn_compat.h"
+#include "packed_product.h"
+
+namespace {
+
+using Layout = dnnl::memory::desc;
+
+enum class Form { forward, forward_bias, backward_input, backward_weight, backward_weight_add };
+constexpr Form all_forms[] = {Form::forward, Form::forward_bias, Form::backward_input, Form::backward_weight, Form::backward_weight_add};
+
+struct Shape {
+    size_t N, C, OC;
+    auto operator<=>(const Shape&) const = default;
+};
+
+template <class T>
+constexpr auto type_of = dnnl::memory::data_type::f32;
+template <>
+constexpr auto type_of<bfloat16> = dnnl::memory::data_type::bf16;
+template <class T>
+constexpr const char* name_of = "fp32";
+template <>
+constexpr const char* name_of<bfloat16> = "bf16";
+
+const dnnl::engine& cpu() {
+    static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+    return engine;
+}
+
+// A (rows, columns) matrix that lies in memory row by row, or as its transpose does.
+Layout matrix(size_t rows, size_t columns, dnnl::memory::data_type type, bool transposed = false) {
+    const auto r = static_cast<dnnl::memory::dim>(rows), c = static_cast<dnnl::memory::dim>(columns);
+    return Layout({r, c}, type, transposed ? dnnl::memory::dims{1, r} : dnnl::memory::dims{c, 1});
+}
+
+// Empty if oneDNN cannot do it on this machine.
+template <class T>
+dnnl::matmul::primitive_desc describe(Form form, const Shape& s) {
+    const auto type = type_of<T>, fp32 = dnnl::memory::data_type::f32;
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (form == Form::backward_weight_add) {
+        dnnl::post_ops add;
+        add.append_sum(1.0f);
+        attributes.set_post_ops(add);
+    }
+    const Layout bias = form == Form::forward_bias ? matrix(1, s.OC, type) : Layout();
+    switch (form) {
+    case Form::forward:
+    case Form::forward_bias:
+        return onednn_matmul(cpu(), matrix(s.N, s.C, type), matrix(s.C, s.OC, type, true), bias, matrix(s.N, s.OC, type), attributes);
+    case Form::backward_input:
+        return onednn_matmul(cpu(), matrix(s.N, s.OC, type), matrix(s.OC, s.C, type), bias, matrix(s.N, s.C, type), attributes);
+    default:
+        return onednn_matmul(cpu(), matrix(s.OC, s.N, type, true), matrix(s.N, s.C, type), bias, matrix(s.OC, s.C, fp32), attributes);
+    }
+}
+
+// Measured per core, 256x768x768: an Intel processor with AVX512_BF16 but no AMX multiplies bfloat16 at 100 GFLOP/s and fp32 at 200; an AMD one
+// bfloat16 at 450 and fp32 at 215. Without either, oneDNN emulates bfloat16 or refuses it.
+bool multiplies_bf16_fast() {
+    const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());  // a set of bits, which contains those of its subsets
+    const auto has = [&](dnnl::cpu_isa wanted) { return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted); };
+    return has(dnnl::cpu_isa::avx512_core_amx) || (has(dnnl::cpu_isa::avx512_core_bf16) && __builtin_cpu_is("amd"));
+}
+
+// A oneDNN primitive, ready to be run on any matrices of its shape.
+class Product {
+public:
+    explicit Product(const dnnl::matmul::primitive_desc& description)
+        : scratch_bytes_(description.scratchpad_desc().get_size()), product_(description), inp_(description.src_desc(), cpu(), nullptr),
+          weights_(description.weights_desc(), cpu(), nullptr), dst_(description.dst_desc(), cpu(), nullptr),
+          scratch_(description.scratchpad_desc(), cpu(), nullptr) {
+        arguments_ = {{DNNL_ARG_SRC, inp_.get()}, {DNNL_ARG_WEIGHTS, weights_.get()}, {DNNL_ARG_DST, dst_.get()}, {DNNL_ARG_SCRATCHPAD, scratch_.get()}};
+        const Layout bias = description.bias_desc();
+        if (bias.get_size() > 0) {
+            bias_ = dnnl::memory(bias, cpu(), nullptr);
+            arguments_.push_back({DNNL_ARG_BIAS, bias_.get()});
+        }
+    }
+    size_t scratch_bytes() const { return scratch_bytes_; }
+
+    // The C interface, because the C++ one builds a table of the arguments on the heap in every call.
+    void run(const dnnl::stream& stream, void* dst, const void* inp, const void* weights, const void* bias, void* scratch) const {
+        inp_.set_data_handle(const_cast<void*>(inp));
+        weights_.set_data_handle(const_cast<void*>(weights));
+        dst_.set_data_handle(dst);
+        scratch_.set_data_handle(scratch);
+        if (bias) bias_.set_data_handle(const_cast<void*>(bias));
+        const dnnl_status_t status = dnnl_primitive_execute(product_.get(), stream.get(), static_cast<int>(arguments_.size()), arguments_.data());
+        if (status != dnnl_success) throw Error(fmt::format("gemm: oneDNN's matrix product failed with status {}", static_cast<int>(status)));
+    }
+
+private:
+    size_t scratch_bytes_;
+    dnnl::matmul product_;
+    dnnl::memory inp_, weights_, dst_, scratch_, bias_;
+    std::vector<dnnl_exec_arg_t> arguments_;
+};
+
+}  // namespace
+
+struct Gemm::State {
+    bool widen_bf16;
+    void* workspace = nullptr;
+    size_t workspace_bytes = 0;
+    dnnl::stream stream{cpu()};
+    std::map<std::tuple<Form, dnnl::memory::data_type, Shape>, Product> products;
+
+    void* scratch(size_t wanted, const Shape& s) const {
+        if (wanted > workspace_bytes) {
+            throw Error(fmt::format("gemm: N = {}, C = {}, OC = {} wants {} bytes of workspace and has {}: call use_workspace with Gemm::workspace_bytes",
+                                    s.N, s.C, s.OC, wanted, workspace_bytes));
+        }
+        return workspace;
+    }
+
+    // dst = the form's product of a and b
+    template <class T, class Result>
+    void multiply(Form form, Result* dst, const T* a, const T* b, const T* bias, const Shape& s) {
+        if (std::is_same_v<T, bfloat16> && widen_bf16) {
+            void* const own = scratch(packed_product_scratch_bytes(), s);
+            switch (form) {
+            case Form::forward:
+            case Form::forward_bias: packed_product(dst, {a, s.C, false}, {b, s.C, true}, bias, s.N, s.OC, s.C, false, own); break;
+            case Form::backward_input: packed_product<T>(dst, {a, s.OC, false}, {b, s.C, false}, nullptr, s.N, s.C, s.OC, false, own); break;
+            default: packed_product<T>(dst, {a, s.OC, true}, {b, s.C, false}, nullptr, s.OC, s.C, s.N, form == Form::backward_weight_add, own);
+            }
+            return;
+        }
+        const std::tuple key(form, type_of<T>, s);
+        auto found = products.find(key);
+        if (found == products.end()) {
+            const auto description = describe<T>(form, s);
+            if (!description) throw Error(fmt::format("gemm: oneDNN has no {} product of N = {}, C = {}, OC = {} for this machine", name_of<T>, s.N, s.C, s.OC));
+            found = products.emplace(key, description).first;
+        }
+        const Product& product = found->second;
+        product.run(stream, dst, a, b, bias, scratch(product.scratch_bytes(), s));
+    }
+};
+
+Gemm::Gemm(Options options) : state_(std::make_unique<State>()) {
+    state_->widen_bf16 = options.bf16 == Bf16::widened || (options.bf16 == Bf16::automatic && !multiplies_bf16_fast());
+}
+Gemm::~Gemm() = default;
+
+template <class T>
+size_t Gemm::workspace_bytes(size_t N, size_t C, size_t OC) {
+    size_t bytes = std::max(gemm_bias_gradient_scratch_bytes<T>(N, OC), packed_product_scratch_bytes());
+    for (const Form form : all_forms) {
+        if (const auto description = describe<T>(form, {N, C, OC})) bytes = std::max(bytes, description.scratchpad_desc().get_size());
+    }
+    return bytes;
+}
+
+void Gemm::use_workspace(void* workspace, size_t bytes) {
+    state_->workspace = workspace;
+    state_->workspace_bytes = bytes;
+}
+
+template <class T>
+void Gemm::forward(T* out, const T* inp, const T* weight, const T* bias, size_t N, size_t C, size_t OC, stream_t) {
+    state_->multiply(bias ? Form::forward_bias : Form::forward, out, inp, weight, bias, {N, C, OC});
+}
+
+template <class T>
+void Gemm::forward_gelu(T* out, T* pre_gelu, const T* inp, const T* weight, const T* bias, size_t N, size_t C, size_t OC, stream_t stream) {
+    forward(pre_gelu, inp, weight, bias, N, C, OC, stream);
+    gemm_gelu_forward(out, pre_gelu, N * OC, stream);
+}
+
+template <class T>
+void Gemm::backward_input(T* dinp, const T* dout, const T* weight, size_t N, size_t C, size_t OC, stream_t) {
+    state_->multiply<T>(Form::backward_input, dinp, dout, weight, nullptr, {N, C, OC});
+}
+
+template <class T>
+void Gemm::backward_input_gelu(T* dpre_gelu, const T* dout, const T* weight, const T* pre_gelu, size_t N, size_t C, size_t OC, stream_t stream) {
+    backward_input(dpre_gelu, dout, weight, N, C, OC, stream);
+    gemm_gelu_backward(dpre_gelu, dpre_gelu, pre_gelu, N * C, stream);
+}
+
+template <class T>
+void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T* inp, size_t N, size_t C, size_t OC, bool accumulate, stream_t stream) {
+    const Shape shape{N, C, OC};
+    state_->multiply<T>(accumulate ? Form::backward_weight_add : Form::backward_weight, dweight, dout, inp, nullptr, shape);
+    if (dbias) gemm_bias_gradient(dbias, dout, N, OC, state_->scratch(gemm_bias_gradient_scratch_bytes<T>(N, OC), shape), stream);
+}
+
+#define INSTANTIATE(T) \
+    template size_t Gemm::workspace_bytes<T>(size_t, size_t, size_t); \
+    template void Gemm::forward(T*, const T*, const T*, const T*, size_t, size_t, size_t, stream_t); \
+    template void Gemm::forward_gelu(T*, T*, const T*, const T*, const T*, size_t, size_t, size_t, stream_t); \
+    template void Gemm::backward_input(T*, const T*, const T*, size_t, size_t, size_t, stream_t); \
+    template void Gemm::backward_input_gelu(T*, const T*, const T*, const T*, size_t, size_t, size_t, stream_t); \
+    template void Gemm::backward_weight(float*, float*, const T*, const T*, size_t, size_t, size_t, bool, stream_t);
+INSTANTIATE(float)
+INSTANTIATE(bfloat16)

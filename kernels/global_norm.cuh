@@ -1,0 +1,44 @@
+// global_norm.cuh: the squared Euclidean norm of the gradients, sum of grads^2 over n fp32 values
+//   A gradient that is inf or NaN makes the result inf or NaN.
+#pragma once
+#include "common.cuh"
+
+// One block adds up one piece of this many values: the pieces depend on n alone, so the order of the additions is always the same.
+constexpr size_t global_norm_piece = 32768;
+
+inline size_t global_norm_pieces(size_t n) { return ceil_div(n, global_norm_piece); }
+// Floats of scratch that global_norm_squared needs.
+inline size_t global_norm_scratch(size_t n) { return global_norm_pieces(n); }
+
+// partial (pieces) = each piece's sum of squares
+template <class W, int N>
+__global__ void global_norm_kernel(float* partial, const float* grads, size_t n) {
+    const size_t begin = blockIdx.x * global_norm_piece, end = n < begin + global_norm_piece ? n : begin + global_norm_piece;
+    Vec<float, N> sums = simt::broadcast<N>(0.0f);
+    size_t i = begin + threadIdx.x * N;
+    for (; i + N <= end; i += W::threads * N) {
+        const Vec<float, N> g = load<N>(grads + i);
+        UNROLL for (int k = 0; k < N; k++) sums[k] += g[k] * g[k];
+    }
+    for (; i < end; i++) sums[0] += grads[i] * grads[i];
+    const float sum = simt::row_sum<W::threads>(simt::sum(sums));
+    if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+template <class W>
+__global__ void global_norm_finish_kernel(float* out, const float* partial, size_t pieces) {
+    double sum = 0.0;
+    for (size_t i = threadIdx.x; i < pieces; i += W::threads) sum += partial[i];
+    const float total = simt::row_sum<W::threads>(static_cast<float>(sum));
+    if (threadIdx.x == 0) *out = total;
+}
+
+// out (1) = sum of grads^2. Reads n values; bound by memory bandwidth.
+template <class W = simt::NativeWidth<512>>
+void global_norm_squared(float* out, float* scratch, const float* grads, size_t n, stream_t stream) {
+    CHECK(n > 0, "global norm: n = {} must be positive", n);
+    constexpr int N = W::threads == 1 ? 64 : 4;  // CPU: four registers of sums, because one addition does not wait for the last
+    const size_t pieces = global_norm_pieces(n);
+    launch(global_norm_kernel<W, N>, static_cast<unsigned>(pieces), W::threads, 0, stream, scratch, grads, n);
+    launch(global_norm_finish_kernel<W>, 1, W::threads, 0, stream, out, scratch, pieces);
+}

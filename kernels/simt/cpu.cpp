@@ -1,0 +1,494 @@
+// cpu.cpp: runs a grid of blocks on CPU cores.
+//   Blocks run in parallel (OpenMP). A block's threads run on fibers that never leave their OS thread. The first fiber runs one thread after
+//   the other, as a plain loop, as long as none meets a barrier: a kernel without barriers never switches. The thread that first meets one
+//   keeps that fiber, every thread still to run gets its own, and from then on each runs until it waits.
+#include "cpu.h"
+
+#include <fmt/core.h>
+#include <omp.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/context/detail/fcontext.hpp>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../error.h"
+#include "sanitizer.h"
+#include "target.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+// Asked by AddressSanitizer at the start. A frame of a fiber must lie on the fiber's stack, and memory refused is an Error as in every build.
+extern "C" const char* __asan_default_options() { return "detect_stack_use_after_return=0:allocator_may_return_null=1"; }
+#endif
+
+namespace simt::cpu {
+namespace {
+
+using boost::context::detail::fcontext_t;
+using boost::context::detail::jump_fcontext;
+using boost::context::detail::make_fcontext;
+using boost::context::detail::transfer_t;
+
+constexpr size_t stack_bytes = 256 * 1024;
+constexpr size_t guard_bytes = 4096;
+constexpr size_t cache_line = 64;
+constexpr size_t shared_gap = cache_line;  // behind every shared array in checked builds, at the least
+constexpr int max_shared_arrays = 32;
+
+struct OrderSetting {
+    Order order = Order::ascending;
+    uint64_t seed = 0;
+};
+
+// SIMT_ORDER=descending or shuffled:SEED in the environment lets a whole program run in another order.
+OrderSetting order_from_environment() {
+    const char* text = std::getenv("SIMT_ORDER");
+    const std::string value = text ? text : "ascending";
+    if (value == "ascending") return {};
+    if (value == "descending") return {Order::descending, 0};
+    const std::string digits = value.starts_with("shuffled:") ? value.substr(9) : "";
+    if (digits.empty() || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos) {
+        throw UsageError(fmt::format("SIMT_ORDER is '{}'; expected ascending, descending or shuffled:SEED with a seed below 10^18", value));
+    }
+    return {Order::shuffled, std::stoull(digits)};
+}
+OrderSetting& order_setting() {
+    static OrderSetting setting = order_from_environment();
+    return setting;
+}
+
+// SplitMix64 (Steele, Lea and Flood 2014): one word of state, so that every block can have a generator of its own.
+class Random {
+public:
+    explicit Random(uint64_t seed) : state_(seed) {}
+    uint64_t below(uint64_t n) { return next() % n; }
+    int bit_of(uint32_t mask) {  // the position of one of its bits
+        for (uint64_t skip = below(static_cast<uint64_t>(std::popcount(mask))); skip > 0; skip--) mask &= mask - 1;
+        return std::countr_zero(mask);
+    }
+
+private:
+    uint64_t next() {
+        uint64_t z = state_ += 0x9e3779b97f4a7c15;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+        return z ^ (z >> 31);
+    }
+    uint64_t state_;
+};
+
+// The threads of a block that can run, and which of them runs next.
+class ReadyThreads {
+public:
+    // All threads of a block, whole warps or a single thread.
+    void start(uint32_t threads, OrderSetting setting, uint64_t block) {
+        order_ = setting.order;
+        if (order_ == Order::shuffled) random_ = Random(setting.seed ^ (block << 32));
+        turn_ = 0;
+        warps_ = 0;
+        add(0, threads);
+    }
+    bool empty() const { return warps_ == 0; }
+    bool contains(uint32_t thread) const { return lanes_[thread / warp_size] >> (thread % warp_size) & 1; }
+    void add(uint32_t first, uint32_t threads) {
+        const uint32_t warps = ceil_div<uint32_t>(threads, warp_size);
+        warps_ |= first_bits(warps) << (first / warp_size);
+        std::fill_n(lanes_.begin() + first / warp_size, warps, first_bits(std::min<uint32_t>(threads, warp_size)));
+    }
+    // Ascending and descending let a warp run ahead of the others as far as barriers allow. Shuffled mixes the lanes of a warp, and lets a
+    // warp run for a stretch of random length, 1 to 64 threads: a race may need one warp far ahead, or two mixed thread by thread.
+    uint32_t take() {
+        int lane;
+        if (order_ == Order::ascending) {
+            warp_ = std::countr_zero(warps_);
+            lane = std::countr_zero(lanes_[warp_]);
+        } else if (order_ == Order::descending) {
+            warp_ = 31 - std::countl_zero(warps_);
+            lane = 31 - std::countl_zero(lanes_[warp_]);
+        } else {
+            if (turn_ == 0 || !(warps_ >> warp_ & 1)) {
+                warp_ = random_.bit_of(warps_);
+                turn_ = uint64_t{1} << random_.below(7);
+            }
+            turn_--;
+            lane = random_.bit_of(lanes_[warp_]);
+        }
+        lanes_[warp_] &= ~(1u << lane);
+        if (lanes_[warp_] == 0) warps_ &= ~(1u << warp_);
+        return static_cast<uint32_t>(warp_ * warp_size + lane);
+    }
+
+private:
+    static uint32_t first_bits(uint32_t count) { return ~0u >> (warp_size - count); }
+
+    uint32_t warps_ = 0;  // those with a thread that can run
+    std::array<uint32_t, max_block / warp_size> lanes_{};
+    Order order_ = Order::ascending;
+    Random random_{0};
+    int warp_ = 0;       // whose turn it is
+    uint64_t turn_ = 0;  // for how many more threads
+};
+
+class Stack {  // mapped when first needed: a block that meets no barrier needs one
+public:
+    Stack() = default;
+    Stack(const Stack&) = delete;
+    ~Stack() {
+        if (!mapped_) return;
+        asan_unpoison(mapped_, guard_bytes + stack_bytes);
+        munmap(mapped_, guard_bytes + stack_bytes);
+    }
+    std::byte* bottom() {
+        if (!mapped_) {
+            void* mapped =
+                mmap(nullptr, guard_bytes + stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+            if (mapped == MAP_FAILED) throw Error("simt: no memory for the stack of a kernel's thread");
+            mprotect(mapped, guard_bytes, PROT_NONE);  // if it fails, an overflow is not noticed, nothing else
+            mapped_ = static_cast<std::byte*>(mapped);
+        }
+        return mapped_ + guard_bytes;
+    }
+
+private:
+    std::byte* mapped_ = nullptr;
+};
+
+struct Launch {
+    dim3 grid;
+    uint32_t block;
+    size_t shared_bytes;
+    ThreadFunction thread;
+    const void* closure;
+    OrderSetting order;
+};
+
+// Runs blocks, one after the other, on one OS thread. Keeps its stacks and shared memory from launch to launch.
+class BlockRunner {
+public:
+    void run(const Launch& launch, dim3 block_index, uint64_t block_number);
+
+    void barrier(bool of_block, Site site) { meet(of_block, site, nullptr); }
+    uint64_t shuffle(uint64_t value, uint32_t source, Site site);
+    float combine(bool of_block, float value, Combine combine, Site site);
+    void* shared_take(size_t& offset, size_t& taken, size_t padded_bytes, size_t bytes);
+
+private:
+    enum class State : uint8_t { ready, at_warp, at_block, ended };
+    struct Thread;
+    using Exchange = void (*)(Thread* threads, uint32_t count);
+    struct Thread {
+        fcontext_t context = nullptr;  // null before the thread's fiber starts
+        std::byte* stack = nullptr;    // its lowest byte
+        void* fake_stack = nullptr;    // AddressSanitizer's
+        State state = State::ready;
+        Site site{};                  // of the meeting it waits for
+        Exchange exchange = nullptr;  // what becomes of the values there
+        Combine combine = nullptr;    // for combine_values
+        uint32_t source = 0;          // for shuffle_values: the lane whose value it takes
+        uint64_t value = 0;           // what it gives to the meeting, then what it gets
+    };
+
+    static void fiber_main(transfer_t from);
+    void resume(uint32_t thread);
+    void switch_to_scheduler(bool ended);
+    void begin_fibers();
+    void meet(bool of_block, Site site, Exchange exchange);
+    bool release(uint32_t first, uint32_t count);
+    static void shuffle_values(Thread* lanes, uint32_t count);
+    static void combine_values(Thread* threads, uint32_t count);
+    static bool same_meeting(const Thread& a, const Thread& b);
+    [[noreturn]] void report_divergence() const;
+    std::string describe(uint32_t thread) const;
+    void prepare_shared_memory();
+
+    const Launch* launch_ = nullptr;
+    ReadyThreads ready_;
+    uint32_t first_ = 0;                                     // the thread whose stack the first fiber has
+    uint32_t running_ = 0;                                   // the thread that runs, or ran last
+    bool fibers_ = false;                                    // some thread of this block has met a barrier
+    std::exception_ptr error_;                               // what a thread threw
+    std::vector<Thread> threads_{max_block};                 // in use when fibers_
+    std::array<uint32_t, max_block / warp_size> at_warp_{};  // how many of a warp's threads wait for the warp
+    uint32_t at_block_ = 0;                                  // how many threads wait for the block
+
+    std::vector<Stack> stacks_ = std::vector<Stack>(max_block);
+    fcontext_t scheduler_ = nullptr;
+    void* scheduler_fake_stack_ = nullptr;
+    const void* scheduler_stack_ = nullptr;
+    size_t scheduler_stack_bytes_ = 0;
+
+    std::unique_ptr<std::byte[], decltype(&std::free)> shared_{nullptr, &std::free};
+    size_t shared_capacity_ = 0;
+};
+
+thread_local BlockRunner* running_block = nullptr;  // of this OS thread
+
+BlockRunner& this_block() {
+    if (!running_block) throw Error("simt: a barrier, a collective or shared memory was used outside a kernel");
+    return *running_block;
+}
+
+void BlockRunner::run(const Launch& launch, dim3 block_index, uint64_t block_number) {
+    struct Running {
+        explicit Running(BlockRunner* block) { running_block = block; }
+        ~Running() { running_block = nullptr; }
+    } running(this);
+    launch_ = &launch;
+    fibers_ = false;
+    gridDim = launch.grid;
+    blockDim = dim3(launch.block);
+    blockIdx = block_index;
+    prepare_shared_memory();
+    ready_.start(launch.block, launch.order, block_number);
+
+    first_ = ready_.take();
+    threads_[first_].context = nullptr;
+    resume(first_);  // runs every thread, unless a barrier is met
+    while (!error_ && !ready_.empty()) resume(ready_.take());
+    // After an error the other fibers are left where they are: kernels own nothing that needs destroying.
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    if (!fibers_) return;
+    for (uint32_t t = 0; t < launch.block; t++) {
+        if (threads_[t].state != State::ended) report_divergence();
+    }
+}
+
+void BlockRunner::fiber_main(transfer_t from) {
+    BlockRunner& block = *static_cast<BlockRunner*>(from.data);
+    asan_enter_stack(nullptr, &block.scheduler_stack_, &block.scheduler_stack_bytes_);
+    block.scheduler_ = from.fctx;
+    try {
+        block.launch_->thread(block.launch_->closure);
+        while (!block.fibers_ && !block.ready_.empty()) {
+            block.running_ = block.ready_.take();
+            threadIdx = dim3(block.running_);
+            block.launch_->thread(block.launch_->closure);
+        }
+    } catch (...) { block.error_ = std::current_exception(); }
+    block.threads_[block.running_].state = State::ended;
+    block.switch_to_scheduler(true);
+}
+
+void BlockRunner::resume(uint32_t thread) {
+    Thread& t = threads_[thread];
+    if (!t.context) {
+        t.stack = stacks_[thread].bottom();
+        asan_unpoison(t.stack, stack_bytes);  // an abandoned fiber left its marks
+        // Stacks begin at different cache lines: all at the same place of a page, they would push each other out of the first-level cache.
+        const size_t stagger = thread % 64 * cache_line;
+        t.context = make_fcontext(t.stack + stack_bytes - stagger, stack_bytes - stagger, &fiber_main);
+    }
+    running_ = thread;
+    threadIdx = dim3(thread);
+    asan_leave_stack(&scheduler_fake_stack_, t.stack, stack_bytes);
+    const transfer_t back = jump_fcontext(t.context, this);
+    asan_enter_stack(scheduler_fake_stack_, nullptr, nullptr);
+    threads_[running_].context = back.fctx;  // another thread's, if that one has taken over the first fiber
+}
+
+void BlockRunner::switch_to_scheduler(bool ended) {
+    Thread& t = threads_[running_];
+    asan_leave_stack(ended ? nullptr : &t.fake_stack, scheduler_stack_, scheduler_stack_bytes_);
+    const transfer_t from = jump_fcontext(scheduler_, nullptr);
+    asan_enter_stack(t.fake_stack, &scheduler_stack_, &scheduler_stack_bytes_);
+    scheduler_ = from.fctx;
+}
+
+// The running thread is the first to meet a barrier. It keeps the fiber it runs on; those before it have ended.
+void BlockRunner::begin_fibers() {
+    fibers_ = true;
+    at_warp_.fill(0);
+    at_block_ = 0;
+    for (uint32_t t = 0; t < launch_->block; t++) {
+        threads_[t].context = nullptr;
+        threads_[t].state = ready_.contains(t) ? State::ready : State::ended;
+    }
+    threads_[running_].stack = threads_[first_].stack;
+}
+
+// The running thread waits for the others of its warp or block.
+void BlockRunner::meet(bool of_block, Site site, Exchange exchange) {
+    if (!of_block && launch_->block < warp_size) {
+        throw Error(fmt::format("simt: {} at {}:{} in a block of {} thread; expected whole warps", site.what, site.here.file, site.here.line,
+                                launch_->block));
+    }
+    if (!fibers_) begin_fibers();
+    Thread& t = threads_[running_];
+    t.state = of_block ? State::at_block : State::at_warp;
+    t.site = site;
+    t.exchange = exchange;
+    const uint32_t warp = running_ / warp_size;
+    if (of_block) {
+        if (++at_block_ == launch_->block && release(0, launch_->block)) at_block_ = 0;
+    } else {
+        if (++at_warp_[warp] == warp_size && release(warp * warp_size, warp_size)) at_warp_[warp] = 0;
+    }
+    switch_to_scheduler(false);
+}
+
+// Lets the `count` threads from `first` go on, unless they wait at different places.
+bool BlockRunner::release(uint32_t first, uint32_t count) {
+    Thread* threads = threads_.data() + first;
+    for (uint32_t i = 1; i < count; i++) {
+        if (!same_meeting(threads[i], threads[0])) return false;
+    }
+    if (threads[0].exchange) threads[0].exchange(threads, count);
+    for (uint32_t i = 0; i < count; i++) threads[i].state = State::ready;
+    ready_.add(first, count);
+    return true;
+}
+
+void BlockRunner::shuffle_values(Thread* lanes, uint32_t) {
+    uint64_t given[warp_size];
+    for (int i = 0; i < warp_size; i++) given[i] = lanes[i].value;
+    for (int i = 0; i < warp_size; i++) lanes[i].value = given[lanes[i].source];
+}
+
+void BlockRunner::combine_values(Thread* threads, uint32_t count) {
+    std::array<float, max_block> values{};
+    for (uint32_t i = 0; i < count; i++) values[i] = std::bit_cast<float>(static_cast<uint32_t>(threads[i].value));
+    threads[0].combine(values.data(), count);
+    for (uint32_t i = 0; i < count; i++) threads[i].value = std::bit_cast<uint32_t>(values[i]);
+}
+
+uint64_t BlockRunner::shuffle(uint64_t value, uint32_t source, Site site) {
+    Thread& t = threads_[running_];
+    t.value = value;
+    t.source = source;
+    meet(false, site, &shuffle_values);
+    return t.value;
+}
+
+float BlockRunner::combine(bool of_block, float value, Combine combine, Site site) {
+    Thread& t = threads_[running_];
+    t.value = std::bit_cast<uint32_t>(value);
+    t.combine = combine;
+    meet(of_block, site, &combine_values);
+    return std::bit_cast<float>(static_cast<uint32_t>(t.value));
+}
+
+bool BlockRunner::same_meeting(const Thread& a, const Thread& b) {
+    const auto same = [](const char* x, const char* y) { return x == y || std::strcmp(x, y) == 0; };
+    return a.state == b.state && a.site.here.line == b.site.here.line && same(a.site.here.file, b.site.here.file) && same(a.site.what, b.site.what);
+}
+
+// Nobody can run, and somebody waits: for a thread that has ended or that waits elsewhere.
+void BlockRunner::report_divergence() const {
+    const auto find = [&](State state) {
+        uint32_t t = 0;
+        while (t < launch_->block && threads_[t].state != state) t++;
+        return t;
+    };
+    uint32_t waiting = find(State::at_warp);  // says more than a block that waits for this warp
+    const bool of_block = waiting == launch_->block;
+    if (of_block) waiting = find(State::at_block);
+    uint32_t other = of_block ? 0 : waiting / warp_size * warp_size;
+    while (same_meeting(threads_[other], threads_[waiting])) other++;
+    throw Error(
+        fmt::format("simt: divergence in block ({}, {}, {}): {}, but {}", blockIdx.x, blockIdx.y, blockIdx.z, describe(waiting), describe(other)));
+}
+
+std::string BlockRunner::describe(uint32_t thread) const {
+    const Thread& t = threads_[thread];
+    if (t.state == State::ended) return fmt::format("thread {} has ended", thread);
+    return fmt::format("thread {} waits at {}:{} ({})", thread, t.site.here.file, t.site.here.line, t.site.what);
+}
+
+void BlockRunner::prepare_shared_memory() {
+    const size_t wanted = launch_->shared_bytes + (checked ? max_shared_arrays * 2 * shared_gap : 0) + cache_line;
+    if (wanted > shared_capacity_) {
+        shared_capacity_ = 0;
+        shared_.reset(static_cast<std::byte*>(std::aligned_alloc(cache_line, ceil_div(wanted, cache_line) * cache_line)));
+        if (!shared_) throw Error(fmt::format("simt: no memory for {} bytes of shared memory", wanted));
+        shared_capacity_ = wanted;
+    }
+    if (checked) {
+        asan_unpoison(shared_.get(), wanted);
+        std::memset(shared_.get(), 0xff, wanted);  // every float a NaN
+        asan_poison(shared_.get(), wanted);
+    }
+}
+
+void* BlockRunner::shared_take(size_t& offset, size_t& taken, size_t padded_bytes, size_t bytes) {
+    taken += padded_bytes;
+    if (taken > launch_->shared_bytes) {
+        throw Error(fmt::format("simt: a kernel takes {} bytes of shared memory, but its launch gave {}", taken, launch_->shared_bytes));
+    }
+    std::byte* array = shared_.get() + offset;
+    offset += padded_bytes;
+    if (checked) {
+        offset = ceil_div(offset + shared_gap, cache_line) * cache_line;
+        if (offset > shared_capacity_) throw Error(fmt::format("simt: a kernel takes more than {} shared arrays", max_shared_arrays));
+        asan_unpoison(array, bytes);
+    }
+    return array;
+}
+
+}  // namespace
+
+void set_order(Order order, uint64_t seed) { order_setting() = {order, seed}; }
+
+void warp_barrier(Site site) { this_block().barrier(false, site); }
+void block_barrier(Site site) { this_block().barrier(true, site); }
+uint64_t warp_shuffle(uint64_t value, unsigned source, Site site) { return this_block().shuffle(value, source, site); }
+float warp_combine(float value, Combine combine, Site site) { return this_block().combine(false, value, combine, site); }
+float block_combine(float value, Combine combine, Site site) { return this_block().combine(true, value, combine, site); }
+void* shared_take(size_t& offset, size_t& taken, size_t padded_bytes, size_t bytes) {
+    return this_block().shared_take(offset, taken, padded_bytes, bytes);
+}
+
+void refuse_partial_mask(unsigned mask, Site site) {
+    throw Error(fmt::format("simt: {} with mask {:#x} at {}:{}; expected 0xffffffff, all lanes of the warp", site.what, mask, site.here.file,
+                            site.here.line));
+}
+void refuse_block(unsigned expected_threads, Site site) {
+    throw Error(fmt::format("simt: {} over a row of {} threads at {}:{} in a block of {}; expected one row a block", site.what, expected_threads,
+                            site.here.file, site.here.line, blockDim.x));
+}
+void refuse_misaligned(const void* address, size_t alignment) {
+    throw Error(fmt::format("simt: block ({}, {}, {}), thread {}: address {} is not a multiple of {}, which a GPU demands of this load or store",
+                            blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, address, alignment));
+}
+
+void run_grid(dim3 grid, unsigned block, size_t shared_bytes, ThreadFunction thread, const void* closure) {
+    if (running_block) throw Error("simt: a kernel launches a kernel; only host code can");
+    const Launch launch{grid, block, shared_bytes, thread, closure, order_setting()};
+    const size_t blocks = static_cast<size_t>(grid.x) * grid.y * grid.z;
+    std::vector<uint32_t> shuffled(launch.order.order == Order::shuffled ? blocks : 0);
+    std::iota(shuffled.begin(), shuffled.end(), 0u);
+    Random random(launch.order.seed);
+    for (size_t i = 1; i < shuffled.size(); i++) std::swap(shuffled[i], shuffled[random.below(i + 1)]);
+
+    std::exception_ptr error;  // of the first block that failed: an exception must not leave the parallel region
+    std::atomic<bool> failed = false;
+    const auto run_block = [&](size_t i) {
+        if (failed.load(std::memory_order_relaxed)) return;
+        static thread_local BlockRunner runner;
+        const size_t number = launch.order.order == Order::ascending ? i : launch.order.order == Order::descending ? blocks - 1 - i : shuffled[i];
+        const dim3 index(static_cast<unsigned>(number % grid.x), static_cast<unsigned>(number / grid.x % grid.y),
+                         static_cast<unsigned>(number / grid.x / grid.y));
+        try {
+            runner.run(launch, index, number);
+        } catch (...) {
+            if (!failed.exchange(true)) error = std::current_exception();
+        }
+    };
+    if (blocks == 1) {
+        run_block(0);
+    } else {
+        // A few pieces a thread: blocks can differ in cost (causal attention), and neighbours share cache lines.
+        const size_t pieces = std::max<size_t>(1, blocks / (8 * static_cast<size_t>(omp_get_max_threads())));
+#pragma omp parallel for schedule(dynamic, pieces)
+        for (size_t i = 0; i < blocks; i++) run_block(i);
+    }
+    if (error) std::rethrow_exception(error);
+}
+
+}  // namespace simt::cpu

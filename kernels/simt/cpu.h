@@ -1,0 +1,153 @@
+// cpu.h: what CUDA's words mean to g++. Included by target.h only.
+//   A block's threads are fibers of one OS thread (cpu.cpp). Every barrier and collective takes the place it was called from
+//   as default arguments, so that a divergence is reported with file and line.
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+
+struct dim3 {
+    unsigned x = 1, y = 1, z = 1;
+    constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+
+// Set by the executor before a thread runs or goes on. Constant initialisation: reading one is a single load.
+inline constinit thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+using std::max;
+using std::min;
+
+namespace simt {
+// The machine's vector register, for the code that must know how many there are.
+#ifdef __AVX512F__
+constexpr int cpu_vector_bytes = 64;
+#else
+constexpr int cpu_vector_bytes = 32;
+#endif
+}  // namespace simt
+
+namespace simt {
+
+// A place in the source. As a default argument, Here::now() is where the function is called.
+struct Here {
+    const char* file;
+    int line;
+    static constexpr Here now(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
+};
+
+}  // namespace simt
+
+namespace simt::cpu {
+
+struct Site {  // what a thread waits for, and where
+    const char* what;
+    Here here;
+};
+
+void warp_barrier(Site site);
+void block_barrier(Site site);
+
+// The value that the lane `source` of the warp gives. All lanes meet here.
+uint64_t warp_shuffle(uint64_t value, unsigned source, Site site);
+
+// All threads of the warp (block) meet here. The last to come calls combine(values, threads), which replaces the value of each thread by what
+// that thread gets.
+using Combine = void (*)(float* values, unsigned threads);
+float warp_combine(float value, Combine combine, Site site);
+float block_combine(float value, Combine combine, Site site);
+
+[[noreturn]] void refuse_partial_mask(unsigned mask, Site site);
+[[noreturn]] void refuse_block(unsigned expected_threads, Site site);
+
+template <class T>
+T shuffle(unsigned mask, T value, unsigned source, Site site) {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(uint64_t));
+    if (mask != 0xffffffffu) refuse_partial_mask(mask, site);
+    uint64_t given = 0;
+    std::memcpy(&given, &value, sizeof(T));
+    const uint64_t taken = warp_shuffle(given, source, site);
+    std::memcpy(&value, &taken, sizeof(T));
+    return value;
+}
+
+// The order of threads and of blocks: what a kernel computes must not depend on it. For the launches that follow, by any host thread.
+enum class Order { ascending, descending, shuffled };
+void set_order(Order order, uint64_t seed = 0);
+
+// Shared memory of the running block, see shared.cuh.
+void* shared_take(size_t& offset, size_t& taken, size_t padded_bytes, size_t bytes);
+
+// A GPU refuses a load of up to 16 bytes from an address that is not a multiple of its length; checked builds do so too.
+[[noreturn]] void refuse_misaligned(const void* address, size_t alignment);
+
+using ThreadFunction = void (*)(const void* closure);
+void run_grid(dim3 grid, unsigned block, size_t shared_bytes, ThreadFunction thread, const void* closure);
+
+}  // namespace simt::cpu
+
+inline void __syncthreads(simt::Here here = simt::Here::now()) { simt::cpu::block_barrier({"__syncthreads", here}); }
+// Full warps only: a partial mask cannot be proved here.
+inline void __syncwarp(simt::Here here = simt::Here::now()) { simt::cpu::warp_barrier({"__syncwarp", here}); }
+inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source, simt::Here here = simt::Here::now()) {
+    return simt::cpu::shuffle(mask, value, source & 31, {"__shfl_sync", here});
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int lane_mask, simt::Here here = simt::Here::now()) {
+    return simt::cpu::shuffle(mask, value, (threadIdx.x ^ lane_mask) & 31, {"__shfl_xor_sync", here});
+}
+// Lanes without a source keep their own value.
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, simt::Here here = simt::Here::now()) {
+    const unsigned lane = threadIdx.x % 32;
+    return simt::cpu::shuffle(mask, value, delta <= lane ? lane - delta : lane, {"__shfl_up_sync", here});
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, simt::Here here = simt::Here::now()) {
+    const unsigned lane = threadIdx.x % 32;
+    return simt::cpu::shuffle(mask, value, delta < 32 - lane ? lane + delta : lane, {"__shfl_down_sync", here});
+}
+
+// Integers only: a sum of floats in the order of arrival is another one every time.
+inline unsigned atomicAdd(unsigned* address, unsigned value) { return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST); }
+inline int atomicAdd(int* address, int value) { return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST); }
+inline unsigned long long atomicAdd(unsigned long long* address, unsigned long long value) {
+    return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
+}
+// Counts up to `last` and then starts again at 0; gives the count before.
+inline unsigned atomicInc(unsigned* address, unsigned last) {
+    unsigned old = __atomic_load_n(address, __ATOMIC_SEQ_CST);
+    while (!__atomic_compare_exchange_n(address, &old, old >= last ? 0 : old + 1, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {}
+    return old;
+}
+
+// Hints to a GPU's caches; here plain loads and stores.
+template <class T>
+T __ldg(const T* address) {
+    return *address;
+}
+template <class T>
+T __ldcs(const T* address) {
+    return *address;
+}
+template <class T>
+T __ldcg(const T* address) {
+    return *address;
+}
+template <class T>
+void __stcs(T* address, T value) {
+    *address = value;
+}

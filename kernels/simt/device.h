@@ -1,0 +1,87 @@
+// device.h: memory, streams and events of the machine the kernels run on, as a handful of functions.
+//   device_cuda.cpp is the GPU's side, device_cpu.cpp the CPU's; the build links one of them.
+//   On the CPU "device memory" is ordinary memory on huge pages, and every stream runs at once.
+//   Every function throws Error with the library's message when the machine refuses.
+#pragma once
+#include <cstddef>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+// The tag types behind cudaStream_t and cudaEvent_t, so that host code needs no CUDA header.
+using stream_t = struct CUstream_st*;
+using event_t = struct CUevent_st*;
+
+namespace simt {
+
+struct DeviceInfo {
+    std::string name;            // "NVIDIA H200", "Intel(R) Xeon(R) Processor, 2 cores"
+    size_t total_memory = 0;     // bytes
+    size_t free_memory = 0;      // bytes this process may still allocate (CPU: cgroup, RLIMIT_AS and MemAvailable)
+    int multiprocessors = 0;     // SMs; CPU: the threads kernels run on
+    int compute_capability = 0;  // 90 on sm_90; 0 on the CPU
+};
+
+// True in the build whose kernels run on an NVIDIA GPU.
+bool is_gpu();
+// Chooses the GPU (CPU: the cores) of the local_rank-th of local_size processes on this machine, for the whole process.
+void select_device(int local_rank = 0, int local_size = 1);
+// select_device pins the calling thread to a core (CPU), and every thread it starts afterwards inherits that. A thread that works in the
+// background, such as a reader of data, calls this first: it may then run on any core of this process instead of in the way of the computation.
+void unpin_this_thread();
+DeviceInfo device_info();
+
+void* device_malloc(size_t bytes);  // aligned to 256 bytes or more; filled with NaN in checked builds; 0 bytes give nullptr
+void device_free(void* memory) noexcept;
+void* pinned_malloc(size_t bytes);  // host memory that copies run from asynchronously
+void pinned_free(void* memory) noexcept;
+
+// The bytes between two arrays in one allocation: a kernel that touches a poisoned gap is stopped by AddressSanitizer (checked builds on the CPU;
+// elsewhere these do nothing). Unpoison before the memory is freed or used for something else.
+void poison_gap(void* memory, size_t bytes);
+void unpoison_gap(void* memory, size_t bytes);
+
+stream_t stream_create();
+void stream_destroy(stream_t stream) noexcept;
+void stream_synchronize(stream_t stream);
+
+event_t event_create();
+void event_destroy(event_t event) noexcept;
+void event_record(event_t event, stream_t stream);
+void event_synchronize(event_t event);
+float event_elapsed_ms(event_t start, event_t stop);  // both recorded; waits for stop
+
+// Asynchronous on the stream; host memory must be pinned for that, and stay alive until the stream has passed.
+void copy_to_device(void* device, const void* host, size_t bytes, stream_t stream);
+void copy_to_host(void* host, const void* device, size_t bytes, stream_t stream);
+void copy_on_device(void* to, const void* from, size_t bytes, stream_t stream);
+void fill_zero(void* device, size_t bytes, stream_t stream);
+
+// Owns count elements of device memory.
+template <class T>
+class DeviceBuffer {
+    static_assert(std::is_trivially_copyable_v<T>);
+
+public:
+    DeviceBuffer() = default;
+    explicit DeviceBuffer(size_t count) : data_(static_cast<T*>(device_malloc(count * sizeof(T)))), count_(count) {}
+    DeviceBuffer(DeviceBuffer&& other) noexcept { swap(other); }
+    DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+        swap(other);
+        return *this;
+    }
+    ~DeviceBuffer() { device_free(data_); }
+    void swap(DeviceBuffer& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(count_, other.count_);
+    }
+    T* data() const { return data_; }
+    size_t size() const { return count_; }
+    size_t bytes() const { return count_ * sizeof(T); }
+
+private:
+    T* data_ = nullptr;
+    size_t count_ = 0;
+};
+
+}  // namespace simt

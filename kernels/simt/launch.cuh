@@ -1,0 +1,67 @@
+// launch.cuh: starts a kernel on either machine.
+//   launch(kernel<float>, grid, block, shared_bytes, stream, args...);
+//   Throws Error if the launch is refused; on the CPU also whatever a thread of the kernel threw, and every divergence (docs/simt.md).
+//   A launch on the CPU returns when the kernel has ended.
+#pragma once
+#include <type_traits>
+
+#include "../error.h"
+#include "collectives.cuh"
+#include "device.h"
+#include "shared.cuh"
+#include "target.h"
+
+namespace simt {
+
+namespace detail {
+// The limits of a GPU, on the CPU too.
+inline void check_launch(dim3 grid, unsigned block, size_t shared_bytes) {
+    // A single thread meets nobody: the CPU's width gives a block to a row that is worth one.
+    if (block == 0 || block > max_block || (block != 1 && block % warp_size != 0)) {
+        throw Error(fmt::format("launch: a block of {} threads; expected 1 or a multiple of {} up to {}", block, warp_size, max_block));
+    }
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffff || grid.y > 0xffff || grid.z > 0xffff) {
+        throw Error(fmt::format("launch: a grid of {} x {} x {} blocks; expected 1 to 2147483647 x 65535 x 65535", grid.x, grid.y, grid.z));
+    }
+    if (shared_bytes > max_shared_bytes) {
+        throw Error(fmt::format("launch: {} bytes of shared memory; expected at most {}", shared_bytes, max_shared_bytes));
+    }
+}
+}  // namespace detail
+
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, unsigned block, size_t shared_bytes, stream_t stream, Arguments... arguments) {
+    static_assert(sizeof...(Parameters) == sizeof...(Arguments), "the kernel takes another number of arguments");
+    detail::check_launch(grid, block, shared_bytes);
+#ifdef __CUDACC__
+    cudaError_t status = cudaSuccess;
+    if (shared_bytes > 48 * 1024) {  // more than every GPU gives unasked
+        status =
+            cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+    }
+    if (status == cudaSuccess) {
+        kernel<<<grid, block, shared_bytes, stream>>>(static_cast<Parameters>(arguments)...);
+        status = cudaGetLastError();
+    }
+    if (status != cudaSuccess) {
+        throw Error(fmt::format("launch: {} (grid {} x {} x {}, block {}, {} bytes of shared memory)", cudaGetErrorString(status), grid.x, grid.y,
+                                grid.z, block, shared_bytes));
+    }
+#else
+    (void)stream;
+    const auto thread = [=] { kernel(static_cast<Parameters>(arguments)...); };
+    cpu::run_grid(
+        grid, block, shared_bytes, [](const void* closure) { (*static_cast<decltype(&thread)>(closure))(); }, &thread);
+#endif
+}
+
+// One row to every W threads: blocks of whole rows, the last one possibly with threads beyond the last row.
+template <int W, class... Parameters, class... Arguments>
+void launch_rows(void (*kernel)(Parameters...), size_t rows, size_t shared_bytes, stream_t stream, Arguments... arguments) {
+    constexpr unsigned block = W == 1 ? 32 : W <= warp_size ? 128 : W;
+    const size_t blocks = ceil_div<size_t>(rows, block / W);
+    if (blocks > 0x7fffffff) throw Error(fmt::format("launch: {} rows need {} blocks; expected at most 2147483647", rows, blocks));
+    launch(kernel, static_cast<unsigned>(blocks), block, shared_bytes, stream, arguments...);
+}
+
+}  // namespace simt

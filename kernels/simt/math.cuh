@@ -1,0 +1,49 @@
+// math.cuh: exponentials that g++ can vectorise. On the GPU they are CUDA's own.
+#pragma once
+#include "target.h"
+
+namespace simt {
+
+// exp(x) within 2 units in the last place; 0 below -103.97, infinity above 88.72, NaN stays NaN.
+__device__ __forceinline__ float exp(float x) {
+#ifdef __CUDACC__
+    return expf(x);
+#else
+    // x = n ln2 + r with |r| <= ln2/2; ln2 in two parts (Cody and Waite), e^r as a polynomial (minimax, Cephes expf).
+    constexpr float lowest = -104.0f, highest = 89.0f;
+    x = x < lowest ? lowest : x;
+    x = x > highest ? highest : x;
+    constexpr float shift = 0x1.8p23f;  // adding it rounds to an integer, which then stands in the low bits
+    const float shifted = x * 1.44269504088896341f + shift;
+    const float n = shifted - shift;
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    // 2^n in two factors, so that results below the normal range and at its upper end come out right.
+    const int32_t exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(shift);
+    const int32_t half = exponent >> 1;
+    const float scale1 = std::bit_cast<float>((half + 127) << 23);
+    const float scale2 = std::bit_cast<float>((exponent - half + 127) << 23);
+    return p * scale1 * scale2;
+#endif
+}
+
+__device__ __forceinline__ float log(float x) { return logf(x); }
+__device__ __forceinline__ float sqrt(float x) { return sqrtf(x); }
+__device__ __forceinline__ float rsqrt(float x) {
+#ifdef __CUDACC__
+    return rsqrtf(x);
+#else
+    return 1.0f / sqrtf(x);
+#endif
+}
+
+// 1 / (1 + e^-x)
+__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + simt::exp(-x)); }
+
+}  // namespace simt

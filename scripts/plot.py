@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""Draws a run: loss, validation loss, gradient norm and learning rate, into RUN_DIR/loss.png, whose path it prints.
+
+    scripts/plot.py [RUN_DIR ...] [--out FILE]     # several runs share a picture; without one, the newest under runs/
+
+Reads RUN_DIR/metrics.jsonl, also while the run is going on. Where the run's data and size have a published validation loss
+(OpenAI's GPT-2 checkpoints), a dashed line shows it.
+"""
+import argparse
+import json
+import math
+import os
+import pathlib
+import re
+import sys
+
+try:
+    import matplotlib
+
+    matplotlib.use("Agg")  # no display needed
+    import matplotlib.pyplot as plt
+    import numpy as np
+    from matplotlib.ticker import LogLocator
+except ImportError as error:
+    sys.exit(f"plot: {error}; please install python3-matplotlib, or run scripts/setup.sh")
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# Validation loss of OpenAI's checkpoints by data set, recognised in the path of the training data, and size.
+# FineWeb: llm.c; FineWeb-Edu: build-nanogpt; OpenWebText: nanoGPT.
+REFERENCES = [
+    ("FineWeb-Edu", r"fineweb[-_]?edu|edu[-_]?fineweb", {"124M": 3.2924}),
+    ("FineWeb", r"fineweb", {"124M": 3.424958, "350M": 3.083089, "774M": 3.000580, "1558M": 2.831273}),
+    ("OpenWebText", r"openwebtext", {"124M": 3.12, "350M": 2.84, "774M": 2.67, "1558M": 2.54}),
+]
+SIZE_BY_NAME = {"d12": "124M", "d24": "350M", "d36": "774M", "d48": "1558M"}
+SIZE_BY_NAME |= {"gpt2": "124M", "gpt2-medium": "350M", "gpt2-large": "774M", "gpt2-xl": "1558M"}
+SIZE_BY_SHAPE = {(12, 768): "124M", (24, 1024): "350M", (36, 1280): "774M", (48, 1600): "1558M"}  # layers, channels
+COLORS = ["#1f5fa8", "#c8553d", "#3a7d44", "#7a4f9a", "#8a6d1d", "#2a8c8c"]
+
+
+class PlotError(Exception):
+    """What was wrong, in one line."""
+
+
+def number(value):
+    """NaN for null, and for whatever else is no number."""
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+
+
+class Run:
+    """The records of a run by kind and step; a step that was logged twice (a run resumed by hand) counts as it was last."""
+
+    def __init__(self, path):
+        path = pathlib.Path(path)
+        self.folder = path.parent if path.is_file() else path
+        file = self.folder / "metrics.jsonl"
+        if not file.is_file():
+            raise PlotError(f"{self.folder} holds no run: there is no metrics.jsonl in it")
+        self.header, by_kind, unreadable = {}, {}, 0
+        lines = [line for line in file.read_text(errors="replace").split("\n") if line.strip()]
+        for index, line in enumerate(lines):
+            try:
+                record = json.loads(line)
+                kind = record["kind"]
+                if kind == "run":
+                    self.header = record
+                else:
+                    by_kind.setdefault(kind, {})[int(record["step"])] = record
+            except (ValueError, TypeError, KeyError, OverflowError):
+                unreadable += index + 1 < len(lines)  # the last line may be torn: the program is writing it, or was killed
+        if unreadable:
+            print(f"plot: {file}: passed over {unreadable} unreadable lines", file=sys.stderr)
+        self.by_kind = {kind: [records[step] for step in sorted(records)] for kind, records in by_kind.items()}
+        if not self.by_kind.get("train"):
+            raise PlotError(f"{file} has no finished step yet")
+        self.name = self.folder.resolve().name
+
+    def series(self, kind, key):
+        """Steps and values as arrays; NaN where the run wrote null."""
+        records = self.by_kind.get(kind, [])
+        return np.array([int(r["step"]) for r in records]), np.array([number(r.get(key)) for r in records])
+
+    def options(self):
+        options = self.header.get("options")
+        return {key.replace("-", "_"): value for key, value in options.items()} if isinstance(options, dict) else {}
+
+    def size(self):
+        """"124M" and so on, or None for a model that is none of OpenAI's."""
+        model, options = self.header.get("model"), self.options()
+        for name in (model, options.get("model"), model.get("name") if isinstance(model, dict) else None):
+            if isinstance(name, str) and name in SIZE_BY_NAME:
+                return SIZE_BY_NAME[name]
+        for shape in (model, options):
+            if isinstance(shape, dict) and shape.get("vocab", 50257) == 50257:
+                size = SIZE_BY_SHAPE.get((shape.get("layers"), shape.get("channels")))
+                if size:
+                    return size
+        return None
+
+    def reference(self):
+        """(label, validation loss), or None where nothing is published."""
+        data = self.options().get("train_data")
+        for name, pattern, losses in REFERENCES:
+            if re.search(pattern, str(data).lower()):
+                size = self.size()
+                return (f"GPT-2 {size} on {name}: {losses[size]:.3f}", losses[size]) if size in losses else None
+        return None
+
+
+def smoothed(values):
+    """The mean over a window of a fiftieth of the run, shorter towards the start, where the loss is steep and half a window would show."""
+    finite = np.isfinite(values)
+    total = np.concatenate([[0], np.cumsum(np.where(finite, values, 0))])
+    count = np.concatenate([[0], np.cumsum(finite)])
+    index = np.arange(len(values))
+    half = np.minimum(index, len(values) // 100)
+    low, high = index - half, np.minimum(index + half + 1, len(values))
+    covered = count[high] - count[low]
+    return np.where(covered > 0, (total[high] - total[low]) / np.maximum(covered, 1), math.nan)
+
+
+def draw_run(run, axes, color, label):
+    """Adds a run to the three panels; returns the smoothed loss."""
+    loss_axis, norm_axis, lr_axis = axes
+    steps, losses = run.series("train", "loss")
+    smooth = smoothed(losses)
+    marker = "." if len(steps) == 1 else None
+    loss_axis.plot(steps, losses, color=color, alpha=0.25, linewidth=0.8, marker=marker)
+    loss_axis.plot(steps, smooth, color=color, linewidth=1.6, label=f"{label}train")
+    val_steps, val_losses = run.series("val", "loss")
+    if np.isfinite(val_losses).any():
+        last = val_losses[np.isfinite(val_losses)][-1]
+        loss_axis.plot(val_steps, val_losses, color="black" if not label else color, linewidth=1, linestyle=":", marker="o", markersize=4.5,
+                       markerfacecolor="white", markeredgewidth=1.3, label=f"{label}validation, last {last:.3f}")  # fmt: skip
+    norm_axis.plot(*run.series("train", "grad_norm"), color=color, linewidth=0.8)
+    lr_axis.plot(*run.series("train", "lr"), color=color, linewidth=1.4)
+    skipped, _ = run.series("skipped", "grad_norm")
+    for index, step in enumerate(skipped):
+        loss_axis.axvline(step, color="#d03030", linewidth=0.8, alpha=0.6, label=f"{label}skipped steps ({len(skipped)})" if index == 0 else None)
+        norm_axis.axvline(step, color="#d03030", linewidth=0.8, alpha=0.6)
+    return smooth
+
+
+def draw(runs, file):
+    plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#e4e4e4",
+                         "axes.axisbelow": True, "legend.frameon": False})  # fmt: skip
+    figure, axes = plt.subplots(3, 1, figsize=(9, 8), sharex=True, height_ratios=(3.4, 1, 1), constrained_layout=True)
+    loss_axis, norm_axis, lr_axis = axes
+    tops, bottoms = [], []
+    for index, run in enumerate(runs):
+        smooth = draw_run(run, axes, COLORS[index % len(COLORS)], f"{run.name}: " if len(runs) > 1 else "")
+        val_losses = run.series("val", "loss")[1]
+        seen = np.concatenate([smooth, val_losses])
+        if np.isfinite(seen).any():
+            # A fall from 11 in the first steps would flatten all that follows: the picture begins where 2 % of the run is done.
+            after_fall = np.concatenate([smooth[len(smooth) // 50 :], val_losses[len(val_losses) // 50 :]])
+            tops.append(np.nanmax(after_fall) if np.isfinite(after_fall).any() else np.nanmax(seen))
+            bottoms.append(np.nanmin(seen))
+    references = list(dict.fromkeys(filter(None, (run.reference() for run in runs))))
+    for label, loss in references:
+        loss_axis.axhline(loss, color="#666666", linewidth=1.1, linestyle="--")
+        loss_axis.annotate(label, (0.995, loss), (0, 3), xycoords=("axes fraction", "data"), textcoords="offset points", ha="right",
+                           va="bottom", color="#444444", fontsize=9, bbox=dict(facecolor="white", alpha=0.75, edgecolor="none", pad=1))  # fmt: skip
+        tops.append(loss)
+        bottoms.append(loss)
+    if tops:
+        margin = 0.06 * (max(tops) - min(bottoms)) or 0.1
+        loss_axis.set_ylim(min(bottoms) - margin, max(tops) + margin)
+    loss_axis.set_ylabel("loss, nats a token")
+    loss_axis.legend(loc="upper right")
+    loss_axis.set_title(", ".join(run.name for run in runs), loc="left", fontsize=11)
+    norm_axis.set_ylabel("gradient norm")
+    if any((run.series("train", "grad_norm")[1] > 0).any() for run in runs):
+        norm_axis.set_yscale("log")
+        norm_axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        norm_axis.yaxis.set_major_formatter("{x:g}")
+        norm_axis.yaxis.set_minor_formatter("")
+    lr_axis.set_ylabel("learning rate")
+    lr_axis.set_ylim(bottom=0)
+    lr_axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+    lr_axis.set_xlabel("step")
+    figure.align_ylabels()
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        figure.savefig(temporary, format="png", dpi=130)
+        os.replace(temporary, file)  # a picture is there whole, or not at all
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def newest_run():
+    found = sorted((ROOT / "runs").glob("*/metrics.jsonl"), key=lambda file: file.stat().st_mtime)
+    if not found:
+        raise PlotError("no run under runs/ yet; please name a run's folder")
+    return found[-1].parent
+
+
+class OneLineParser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"plot: {message}; --help shows the usage\n")
+
+
+def main():
+    parser = OneLineParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("runs", nargs="*", metavar="RUN_DIR", help="a folder that holds metrics.jsonl (default: the newest under runs/)")
+    parser.add_argument("--out", metavar="FILE", type=pathlib.Path, help="default: loss.png in the first RUN_DIR")
+    arguments = parser.parse_args()
+    try:
+        runs = [Run(path) for path in arguments.runs or [newest_run()]]
+        file = arguments.out or runs[0].folder / "loss.png"
+        draw(runs, file)
+    except PlotError as error:
+        parser.exit(2, f"plot: {error}\n")
+    except OSError as error:
+        parser.exit(1, f"plot: {error}\n")
+    print(file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+// model.cuh: small models for the tests of the model and of training.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "batch.h"
+#include "common.cuh"
+#include "gpt2.h"
+
+// A batch that owns its tokens, in the layout the loader makes.
+class OwnedBatch {
+public:
+    OwnedBatch(int B, int T, const std::vector<int>& inputs, const std::vector<int>& targets) : memory_(static_cast<size_t>(3 * B * T)) {
+        const size_t N = static_cast<size_t>(B) * static_cast<size_t>(T);
+        batch_.B = B;
+        batch_.T = T;
+        batch_.inputs = memory_.data();
+        batch_.targets = memory_.data() + N;
+        batch_.order = memory_.data() + 2 * N;
+        for (size_t i = 0; i < N; i++) {
+            batch_.inputs[i] = inputs[i];
+            batch_.targets[i] = targets[i];
+            batch_.order[i] = static_cast<int>(i);
+            batch_.target_count += targets[i] != Batch::ignored;
+        }
+        std::stable_sort(batch_.order, batch_.order + N, [&](int a, int b) { return inputs[static_cast<size_t>(a)] < inputs[static_cast<size_t>(b)]; });
+    }
+    operator const Batch&() const { return batch_; }
+
+private:
+    std::vector<int32_t> memory_;
+    Batch batch_;
+};
+
+// Sequences [begin, begin + count) of T tokens of a list of samples of T inputs and T targets.
+inline OwnedBatch sequences(const std::vector<int>& inputs, const std::vector<int>& targets, int T, int begin, int count) {
+    const auto from = static_cast<std::ptrdiff_t>(begin) * T, to = static_cast<std::ptrdiff_t>(begin + count) * T;
+    return OwnedBatch(count, T, std::vector<int>(inputs.begin() + from, inputs.begin() + to), std::vector<int>(targets.begin() + from, targets.begin() + to));
+}
+
+// The model of test/reference/model.safetensors: V = 131, context 32, 2 layers, 3 heads, 48 channels; 3 sequences of 19 tokens.
+constexpr GPT2Config reference_config{131, 32, 2, 3, 48};
+constexpr int reference_B = 3, reference_T = 19;
+
+template <class T>
+std::unique_ptr<GPT2<T>> reference_model(const SafetensorsFile& weights, GPT2Options options = {}) {
+    options.B = options.B ? options.B : reference_B;
+    options.T = reference_T;
+    options.total_batch = options.total_batch ? options.total_batch : reference_B * reference_T;
+    auto model = std::make_unique<GPT2<T>>(reference_config, options);
+    model->allocate();
+    for (const Tensor& tensor : model->table().tensors()) model->set_parameter(tensor, weights.floats(tensor.name));
+    return model;
+}
+
+constexpr AdamWOptions reference_adamw{.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};

@@ -1,0 +1,286 @@
+// Causal attention, forward and backward, by every implementation this build has, against double precision and against PyTorch.
+#include <cstring>
+#include <functional>
+#include "attention.cuh"
+#include "common.cuh"
+
+namespace {
+
+template <class T>
+struct Implementation {
+    std::string name;
+    std::function<void(T* out, float* lse, const T* qkv, AttentionShape shape)> forward;
+    std::function<void(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape)> backward;
+};
+
+template <class T, class... Widths>
+void add_kernels(std::vector<Implementation<T>>& all, std::tuple<Widths...>) {
+    (all.push_back({fmt::format("kernel at {} thread(s) a row", int{Widths::threads}),
+                    [](T* out, float* lse, const T* qkv, AttentionShape shape) { attention_forward<Widths>(out, lse, qkv, shape, nullptr); },
+                    [](T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape) {
+                        simt::DeviceBuffer<float> scratch = poisoned<float>(attention_scratch_bytes(shape) / sizeof(float));
+                        attention_backward<Widths>(dqkv, dout, qkv, out, lse, scratch.data(), shape, nullptr);
+                    }}),
+     ...);
+}
+
+// The kernel at both widths, and what the Attention class offers.
+template <class T>
+std::vector<Implementation<T>> implementations() {
+    std::vector<Implementation<T>> all;
+    add_kernels(all, simt::TestWidths<std::tuple, 32>{});
+    std::vector<AttentionBackend> backends = Attention::available();
+    backends.push_back(AttentionBackend::automatic);
+    for (AttentionBackend backend : backends) {
+        auto attention = std::make_shared<Attention>(backend);
+        const auto workspace = [attention](AttentionShape shape) { return poisoned<char>(attention->workspace_bytes<T>(shape)); };
+        all.push_back({fmt::format("backend {}", static_cast<int>(backend)),
+                       [=](T* out, float* lse, const T* qkv, AttentionShape shape) {
+                           attention->forward(out, lse, qkv, shape, workspace(shape).data(), nullptr);
+                           simt::stream_synchronize(nullptr);
+                       },
+                       [=](T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape) {
+                           attention->backward(dqkv, dout, qkv, out, lse, shape, workspace(shape).data(), nullptr);
+                           simt::stream_synchronize(nullptr);
+                       }});
+    }
+    return all;
+}
+
+std::string describe(AttentionShape s) { return fmt::format("B={} T={} NH={} HS={}", s.B, s.T, s.NH, s.HS); }
+size_t elements(AttentionShape s) { return static_cast<size_t>(s.B) * s.T * s.NH * s.HS; }
+size_t statistics(AttentionShape s) { return static_cast<size_t>(s.B) * s.NH * s.T; }
+
+// A tensor in double precision, and for each element the magnitude that its rounding error is a few eps of.
+struct Oracle {
+    explicit Oracle(size_t count) : value(count), magnitude(count) {}
+    std::vector<double> value, magnitude;
+};
+
+// Plain loops. Magnitudes: a sum's is the sum of its terms' magnitudes. A score with magnitude a is off by eps * a, which makes
+// p = exp(score - lse) off by the relative error eps * (1 + a + |lse| + the magnitude of lse); a term p * x is then off by that much more.
+struct Expected {
+    Oracle out, lse, dqkv;
+
+    Expected(const std::vector<float>& qkv, const std::vector<float>& dout, AttentionShape s)
+        : out(elements(s)), lse(statistics(s)), dqkv(3 * elements(s)), qkv_(qkv), dout_(dout), s_(s), scale_(1 / std::sqrt(static_cast<double>(s.HS))) {
+        for (int b = 0; b < s.B; b++) {
+            for (int h = 0; h < s.NH; h++) {
+                for (int t = 0; t < s.T; t++) query(b, h, t);
+            }
+        }
+    }
+
+private:
+    size_t packed(int b, int t, int which, int h) const { return (((static_cast<size_t>(b) * s_.T + t) * 3 + which) * s_.NH + h) * s_.HS; }
+    size_t plain(int b, int t, int h) const { return ((static_cast<size_t>(b) * s_.T + t) * s_.NH + h) * s_.HS; }
+
+    // sum over the head's columns of x * y, and of its magnitude
+    static std::pair<double, double> dot(const float* x, const float* y, int count) {
+        double sum = 0, magnitude = 0;
+        for (int i = 0; i < count; i++) {
+            sum += static_cast<double>(x[i]) * y[i];
+            magnitude += std::abs(static_cast<double>(x[i]) * y[i]);
+        }
+        return {sum, magnitude};
+    }
+
+    void query(int b, int h, int t) {
+        const int HS = s_.HS;
+        const float* q = &qkv_[packed(b, t, 0, h)];
+        const float* g = &dout_[plain(b, t, h)];
+        std::vector<double> score(t + 1), a(t + 1), p(t + 1), p_error(t + 1);
+        double maximum = -INFINITY, sum = 0, mean_a = 0;
+        for (int k = 0; k <= t; k++) {
+            const auto [value, magnitude] = dot(q, &qkv_[packed(b, k, 1, h)], HS);
+            score[k] = value * scale_;
+            a[k] = magnitude * scale_;
+            maximum = std::max(maximum, score[k]);
+        }
+        for (int k = 0; k <= t; k++) sum += std::exp(score[k] - maximum);
+        const size_t row = (static_cast<size_t>(b) * s_.NH + h) * s_.T + t;
+        lse.value[row] = maximum + std::log(sum);
+        for (int k = 0; k <= t; k++) {
+            p[k] = std::exp(score[k] - lse.value[row]);
+            mean_a += p[k] * a[k];
+        }
+        lse.magnitude[row] = 1 + std::abs(lse.value[row]) + mean_a;
+        for (int k = 0; k <= t; k++) p_error[k] = 1 + a[k] + lse.magnitude[row];
+
+        double* o = &out.value[plain(b, t, h)];
+        double* o_magnitude = &out.magnitude[plain(b, t, h)];
+        for (int k = 0; k <= t; k++) {
+            const float* v = &qkv_[packed(b, k, 2, h)];
+            for (int c = 0; c < HS; c++) {
+                o[c] += p[k] * v[c];
+                o_magnitude[c] += p[k] * std::abs(v[c]) * p_error[k];
+            }
+        }
+        double d = 0, d_magnitude = 0;
+        for (int c = 0; c < HS; c++) {
+            d += g[c] * o[c];
+            d_magnitude += std::abs(g[c]) * o_magnitude[c];
+        }
+        for (int k = 0; k <= t; k++) {
+            const auto [dp, dp_magnitude] = dot(g, &qkv_[packed(b, k, 2, h)], HS);
+            const double ds = p[k] * (dp - d) * scale_;
+            const double ds_magnitude = p[k] * (dp_magnitude + d_magnitude + std::abs(dp - d) * p_error[k]) * scale_;
+            for (int c = 0; c < HS; c++) {
+                const double kc = qkv_[packed(b, k, 1, h) + c];
+                dqkv.value[packed(b, t, 0, h) + c] += ds * kc;
+                dqkv.magnitude[packed(b, t, 0, h) + c] += ds_magnitude * std::abs(kc);
+                dqkv.value[packed(b, k, 1, h) + c] += ds * q[c];
+                dqkv.magnitude[packed(b, k, 1, h) + c] += ds_magnitude * std::abs(q[c]);
+                dqkv.value[packed(b, k, 2, h) + c] += p[k] * g[c];
+                dqkv.magnitude[packed(b, k, 2, h) + c] += p[k] * std::abs(g[c]) * p_error[k];
+            }
+        }
+    }
+
+    const std::vector<float>&qkv_, &dout_;
+    AttentionShape s_;
+    double scale_;
+};
+
+struct Computed {
+    std::vector<float> out, lse, dqkv;
+};
+
+template <class T>
+Computed compute(const Implementation<T>& implementation, const std::vector<float>& qkv, const std::vector<float>& dout, AttentionShape s) {
+    const auto device_qkv = upload<T>(qkv);
+    const auto device_dout = upload<T>(dout);
+    const auto out = poisoned<T>(elements(s));
+    const auto dqkv = poisoned<T>(3 * elements(s));
+    const auto lse = poisoned<float>(statistics(s));
+    implementation.forward(out.data(), lse.data(), device_qkv.data(), s);
+    implementation.backward(dqkv.data(), device_dout.data(), device_qkv.data(), out.data(), lse.data(), s);
+    return {download(out), download(lse), download(dqkv)};
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// fp32: the issue's bound; bf16: 8 bits of mantissa in every input of the last product and in the output
+template <class T>
+constexpr double tolerance = std::is_same_v<T, float> ? 1e-5 : 1e-2;
+
+template <class T>
+class AttentionTest : public testing::Test {};
+using Types = testing::Types<float, bfloat16>;
+TYPED_TEST_SUITE(AttentionTest, Types);
+
+TYPED_TEST(AttentionTest, MatchesDoublePrecision) {
+    using T = TypeParam;
+    const AttentionShape shapes[] = {{1, 1, 1, 1},  {2, 1, 3, 8},   {1, 2, 1, 32},  {3, 33, 1, 5},  {1, 65, 2, 33}, {2, 17, 5, 64},
+                                     {1, 130, 1, 32}, {1, 65, 3, 64}, {1, 70, 1, 128}, {1, 35, 2, 80}, {2, 16, 1, 127}, {1, 48, 2, 16}};
+    unsigned seed = 100;
+    for (const AttentionShape& s : shapes) {
+        seed++;
+        const std::vector<float> qkv = random_values<T>(3 * elements(s), seed), dout = random_values<T>(elements(s), seed + 1000);
+        const Expected expected(qkv, dout, s);
+        for (const Implementation<T>& implementation : implementations<T>()) {
+            SCOPED_TRACE(fmt::format("{}, {}, seed {}", implementation.name, describe(s), seed));
+            const Computed computed = compute<T>(implementation, qkv, dout, s);
+            EXPECT_LE(relative_error(computed.out, expected.out.value), tolerance<T>);
+            EXPECT_LE(relative_error(computed.lse, expected.lse.value), tolerance<T>);
+            EXPECT_LE(relative_error(computed.dqkv, expected.dqkv.value), tolerance<T>);
+            expect_elements(computed.out, expected.out.value, expected.out.magnitude, epsilon<T>);
+            expect_elements(computed.lse, expected.lse.value, expected.lse.magnitude, epsilon<float>);
+            expect_elements(computed.dqkv, expected.dqkv.value, expected.dqkv.magnitude, epsilon<T>);
+        }
+    }
+}
+
+TYPED_TEST(AttentionTest, MatchesPyTorch) {
+    using T = TypeParam;
+    const SafetensorsFile file = reference("attention");
+    const std::vector<size_t>& dims = file.at("qkv").shape;  // (B, T, 3, NH, HS)
+    const AttentionShape s{static_cast<int>(dims[0]), static_cast<int>(dims[1]), static_cast<int>(dims[3]), static_cast<int>(dims[4])};
+    for (const Implementation<T>& implementation : implementations<T>()) {
+        SCOPED_TRACE(implementation.name);
+        const Computed computed = compute<T>(implementation, file.floats("qkv"), file.floats("dout"), s);
+        EXPECT_LE(relative_error(computed.out, file.floats("out")), tolerance<T>);
+        EXPECT_LE(relative_error(computed.lse, file.floats("lse")), tolerance<T>);
+        EXPECT_LE(relative_error(computed.dqkv, file.floats("dqkv")), tolerance<T>);
+    }
+}
+
+TYPED_TEST(AttentionTest, LaterTokensChangeNothingEarlier) {
+    using T = TypeParam;
+    const AttentionShape s{1, 70, 2, 24};
+    const size_t row = static_cast<size_t>(s.NH) * s.HS;
+    const std::vector<float> qkv = random_values<T>(3 * elements(s), 7), other = random_values<T>(3 * elements(s), 8), dout(elements(s), 0.0f);
+    for (const Implementation<T>& implementation : implementations<T>()) {
+        const Computed before = compute<T>(implementation, qkv, dout, s);
+        for (int t : {1, 31, 32, 63, 69}) {
+            SCOPED_TRACE(fmt::format("{}, token {} and later changed", implementation.name, t));
+            std::vector<float> changed = qkv;
+            std::copy(other.begin() + t * 3 * row, other.end(), changed.begin() + t * 3 * row);
+            const Computed after = compute<T>(implementation, changed, dout, s);
+            EXPECT_EQ(std::memcmp(after.out.data(), before.out.data(), t * row * sizeof(float)), 0);
+            EXPECT_NE(std::memcmp(after.out.data() + t * row, before.out.data() + t * row, row * sizeof(float)), 0);
+        }
+    }
+}
+
+TYPED_TEST(AttentionTest, TheGradientOfAnEarlyQueryReachesNoLaterToken) {
+    using T = TypeParam;
+    const AttentionShape s{1, 70, 1, 16};
+    const std::vector<float> qkv = random_values<T>(3 * elements(s), 9);
+    std::vector<float> dout(elements(s), 0.0f);
+    std::fill(dout.begin(), dout.begin() + 20 * s.HS, 1.0f);  // queries 0 to 19
+    for (const Implementation<T>& implementation : implementations<T>()) {
+        SCOPED_TRACE(implementation.name);
+        const Computed computed = compute<T>(implementation, qkv, dout, s);
+        for (size_t i = static_cast<size_t>(20) * 3 * s.HS; i < computed.dqkv.size(); i++) ASSERT_EQ(computed.dqkv[i], 0.0f) << "element " << i;
+    }
+}
+
+// Scores up to a few thousand: exp of one overflows, and all but the largest of a row vanish.
+TYPED_TEST(AttentionTest, LargeScoresStayFinite) {
+    using T = TypeParam;
+    const AttentionShape s{1, 65, 1, 64};
+    const std::vector<float> qkv = random_values<T>(3 * elements(s), 10, 30.0f), dout = random_values<T>(elements(s), 11);
+    const Expected expected(qkv, dout, s);
+    for (const Implementation<T>& implementation : implementations<T>()) {
+        SCOPED_TRACE(implementation.name);
+        const Computed computed = compute<T>(implementation, qkv, dout, s);
+        expect_elements(computed.out, expected.out.value, expected.out.magnitude, epsilon<T>);
+        expect_elements(computed.dqkv, expected.dqkv.value, expected.dqkv.magnitude, epsilon<T>);
+    }
+}
+
+TYPED_TEST(AttentionTest, TheSameBitsTwice) {
+    using T = TypeParam;
+    const AttentionShape s{2, 67, 2, 20};
+    const std::vector<float> qkv = random_values<T>(3 * elements(s), 12), dout = random_values<T>(elements(s), 13);
+    for (const Implementation<T>& implementation : implementations<T>()) {
+        SCOPED_TRACE(implementation.name);
+        const Computed first = compute<T>(implementation, qkv, dout, s), second = compute<T>(implementation, qkv, dout, s);
+        EXPECT_TRUE(same_bits(first.out, second.out));
+        EXPECT_TRUE(same_bits(first.lse, second.lse));
+        EXPECT_TRUE(same_bits(first.dqkv, second.dqkv));
+    }
+}
+
+TYPED_TEST(AttentionTest, WorkspaceGrowsWithTheLengthNotWithItsSquare) {
+    for (AttentionBackend backend : Attention::available()) {
+        const Attention attention(backend);
+        const auto bytes = [&](int T) { return attention.template workspace_bytes<TypeParam>({4, T, 12, 64}); };
+        EXPECT_LE(bytes(8192), 9 * bytes(1024));
+        EXPECT_LE(bytes(8192), 3 * elements({4, 8192, 12, 64}) * sizeof(float));  // never more than a gradient of qkv
+    }
+}
+
+TEST(Attention, RefusesWhatItCannotCompute) {
+    simt::DeviceBuffer<float> memory(1024);
+    const auto forward = [&](AttentionShape shape) { attention_forward(memory.data(), memory.data(), memory.data(), shape, nullptr); };
+    EXPECT_THROW(forward({1, 1, 1, 129}), UsageError);
+    EXPECT_THROW(forward({0, 1, 1, 8}), UsageError);
+    EXPECT_THROW(forward({1, 1, 1, 0}), UsageError);
+    EXPECT_THROW(Attention{simt::is_gpu() ? AttentionBackend::onednn : AttentionBackend::cudnn}, UsageError);
+}
+
+}  // namespace

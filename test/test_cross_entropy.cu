@@ -1,0 +1,183 @@
+// The fused classifier: losses and gradient against double precision, and that against PyTorch; what must not matter, and what must not blow up.
+#include "cross_entropy.cuh"
+
+#include <limits>
+
+#include "common.cuh"
+
+namespace {
+
+struct Shape {
+    size_t N;
+    int V, Vp;
+};
+// Everything padded but a few; nothing padded, aligned or not; one class only; GPT-2's vocabulary.
+const std::vector<Shape> shapes = {{1, 5, 8}, {17, 65, 128}, {5, 33, 33}, {7, 2048, 2048}, {3, 1, 8}, {9, 1027, 1152}, {2, 50257, 50304}};
+
+using Values = std::vector<double>;
+
+struct Oracle {
+    Values losses, losses_magnitude, dlogits, dlogits_magnitude;
+};
+Oracle oracle(const std::vector<float>& logits, const std::vector<int>& targets, double dloss, size_t V, size_t Vp) {
+    const size_t N = targets.size();
+    Oracle o{Values(N), Values(N), Values(N * Vp), Values(N * Vp)};
+    for (size_t n = 0; n < N; n++) {
+        if (targets[n] < 0) continue;
+        const float* x = &logits[n * Vp];
+        const size_t target = static_cast<size_t>(targets[n]);
+        const double maximum = *std::max_element(x, x + V);
+        double sum = 0;
+        for (size_t v = 0; v < V; v++) sum += std::exp(x[v] - maximum);
+        o.losses[n] = std::log(sum) + maximum - x[target];
+        o.losses_magnitude[n] = 1 + std::log(sum) + std::abs(maximum - x[target]);
+        for (size_t v = 0; v < V; v++) {
+            const double p = std::exp(x[v] - maximum) / sum, one = v == target;
+            o.dlogits[n * Vp + v] = (p - one) * dloss;
+            o.dlogits_magnitude[n * Vp + v] = (p * (1 + maximum - x[v]) + one) * dloss;  // exp multiplies what its argument lost to rounding by the argument
+        }
+    }
+    return o;
+}
+
+// Random logits; the padded ones are huge, and must not matter.
+template <class T>
+std::vector<float> random_logits(const Shape& s, float scale) {
+    auto logits = random_values<T>(s.N * static_cast<size_t>(s.Vp), 1, scale);
+    for (size_t i = 0; i < logits.size(); i++) {
+        if (i % static_cast<size_t>(s.Vp) >= static_cast<size_t>(s.V)) logits[i] = 1024.0f;
+    }
+    return logits;
+}
+std::vector<int> random_targets(const Shape& s) {
+    std::mt19937 generator(2);
+    std::vector<int> targets(s.N);
+    for (size_t n = 0; n < s.N; n++) targets[n] = n % 4 == 2 ? -1 : static_cast<int>(generator() % static_cast<unsigned>(s.V));
+    if (s.N > 4) targets[4] = s.V - 1;  // behind the last whole vector
+    return targets;
+}
+
+template <class W>
+class CrossEntropy : public testing::Test {};
+using Widths = simt::TestWidths<testing::Types, 256>;
+TYPED_TEST_SUITE(CrossEntropy, Widths);
+
+template <class T>
+struct Computed {
+    std::vector<float> losses, logits;
+};
+template <class W, class T>
+Computed<T> compute(const std::vector<float>& logits, const std::vector<int>& targets, float dloss, int V, int Vp, bool write_dlogits) {
+    const auto logits_ = upload<T>(logits);
+    const auto targets_ = upload(targets);
+    auto losses = poisoned<float>(targets.size());
+    cross_entropy_forward_backward<W>(logits_.data(), losses.data(), targets_.data(), dloss, targets.size(), V, Vp, write_dlogits, nullptr);
+    return {download(losses), download(logits_)};
+}
+
+template <class W, class T>
+void test_against_oracle(float scale) {
+    for (const Shape& s : shapes) {
+        SCOPED_TRACE(testing::Message() << "N = " << s.N << ", V = " << s.V << ", Vp = " << s.Vp << ", scale = " << scale);
+        const auto logits = random_logits<T>(s, scale);
+        const auto targets = random_targets(s);
+        const float dloss = 1.0f / 12;
+        const Oracle expected = oracle(logits, targets, dloss, static_cast<size_t>(s.V), static_cast<size_t>(s.Vp));
+        const auto [losses, dlogits] = compute<W, T>(logits, targets, dloss, s.V, s.Vp, true);
+        expect_close<float>(losses, expected.losses, expected.losses_magnitude);
+        expect_close<T>(dlogits, expected.dlogits, expected.dlogits_magnitude);
+
+        const auto only_losses = compute<W, T>(logits, targets, dloss, s.V, s.Vp, false);
+        EXPECT_EQ(only_losses.losses, losses);
+        EXPECT_EQ(only_losses.logits, logits) << "written although nobody wanted gradients";
+    }
+}
+TYPED_TEST(CrossEntropy, MatchesDoublePrecision) {
+    test_against_oracle<TypeParam, float>(2.0f);
+    test_against_oracle<TypeParam, bfloat16>(2.0f);
+}
+TYPED_TEST(CrossEntropy, MatchesDoublePrecisionWithLargeLogits) {  // e^80 fits fp32, the sum of their products would not
+    test_against_oracle<TypeParam, float>(40.0f);
+    test_against_oracle<TypeParam, bfloat16>(40.0f);
+}
+
+TYPED_TEST(CrossEntropy, IgnoredRowsHaveNoLossAndNoGradient) {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    const auto [losses, dlogits] = compute<TypeParam, float>(std::vector<float>(3 * 40, nan), {-1, -1, -1}, 1.0f, 37, 40, true);
+    EXPECT_EQ(losses, std::vector<float>(3, 0.0f));
+    EXPECT_EQ(dlogits, std::vector<float>(3 * 40, 0.0f));
+}
+
+TYPED_TEST(CrossEntropy, ACertainRowHasNoLossAndAWrongOneHasItAll) {
+    std::vector<float> logits(2 * 64, -200.0f);
+    logits[10] = logits[64 + 10] = 200.0f;
+    const auto [losses, dlogits] = compute<TypeParam, float>(logits, {10, 11}, 1.0f, 64, 64, true);
+    EXPECT_EQ(losses, (std::vector<float>{0.0f, 400.0f}));
+    std::vector<float> expected(2 * 64, 0.0f);
+    expected[64 + 10] = 1.0f, expected[64 + 11] = -1.0f;
+    EXPECT_EQ(dlogits, expected);
+}
+
+TYPED_TEST(CrossEntropy, ExtremeLogitsStaySane) {
+    constexpr float huge = 3e38f, inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+    constexpr int V = 2000;
+    std::vector<float> logits(5 * V, 0.0f);
+    const auto row = [&](size_t n) { return logits.begin() + static_cast<ptrdiff_t>(n * V); };
+    std::fill(row(0), row(1), -inf);  // a masked vocabulary: two classes left
+    row(0)[3] = row(0)[1999] = 1.0f;
+    std::fill(row(1), row(2), -huge);  // uniform, at the lower end of fp32
+    row(2)[7] = huge;                  // certain, at the upper end
+    row(3)[100] = nan;
+    row(4)[100] = inf;
+    const auto [losses, dlogits] = compute<TypeParam, float>(logits, {1999, 5, 7, 1, 1}, 1.0f, V, V, true);
+    EXPECT_FLOAT_EQ(losses[0], std::log(2.0f));
+    EXPECT_FLOAT_EQ(dlogits[3], 0.5f);
+    EXPECT_FLOAT_EQ(dlogits[1999], -0.5f);
+    EXPECT_EQ(dlogits[4], 0.0f);
+    EXPECT_NEAR(losses[1], std::log(2000.0f), 1e-5);
+    EXPECT_EQ(losses[2], 0.0f);
+    EXPECT_TRUE(std::isnan(losses[3])) << "a NaN must not go unnoticed";
+    EXPECT_FALSE(std::isfinite(losses[4])) << "an infinite logit must not go unnoticed";
+}
+
+TYPED_TEST(CrossEntropy, SumOfLossesIsExactAndAccumulates) {
+    for (const size_t N : {1, 17, 1000, 65536}) {
+        SCOPED_TRACE(N);
+        const auto losses = random_values<float>(N, 1, 1.0f, 10.0f);
+        double expected = 0;
+        for (const float loss : losses) expected += loss;
+        const auto losses_ = upload<float>(losses);
+        auto total = poisoned<float>(1);
+        sum_losses<TypeParam>(total.data(), losses_.data(), N, false, nullptr);
+        EXPECT_LE(relative_error(download(total), Values{expected}), 1e-6);
+        sum_losses<TypeParam>(total.data(), losses_.data(), N, true, nullptr);
+        EXPECT_LE(relative_error(download(total), Values{2 * expected}), 1e-6);
+    }
+}
+
+TEST(CrossEntropyOracle, MatchesPyTorch) {
+    const SafetensorsFile dump = reference("cross_entropy");
+    const auto losses = dump.floats("losses");
+    const size_t Vp = dump.at("logits").shape[1];
+    // The dump's padded columns are the ones without any gradient.
+    const auto dlogits = dump.floats("dlogits");
+    size_t V = Vp;
+    const auto column_is_zero = [&](size_t v) {
+        for (size_t n = 0; n < losses.size(); n++) {
+            if (dlogits[n * Vp + v] != 0) return false;
+        }
+        return true;
+    };
+    while (V > 0 && column_is_zero(V - 1)) V--;
+    ASSERT_LT(V, Vp);
+    const Oracle o = oracle(dump.floats("logits"), dump.ints("targets"), dump.floats("dloss")[0], V, Vp);
+    EXPECT_LE(relative_error(losses, o.losses), 0x1p-23);
+    EXPECT_LE(relative_error(dlogits, o.dlogits), 0x1p-23);
+}
+
+TEST(CrossEntropyShapes, PaddedVocabularyBelowTheVocabularyIsRefused) {
+    float* none = nullptr;
+    EXPECT_THROW(cross_entropy_forward_backward(none, none, nullptr, 1.0f, 1, 100, 96, true, nullptr), UsageError);
+}
+
+}  // namespace

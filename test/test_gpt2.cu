@@ -1,0 +1,188 @@
+// The whole model against PyTorch (dev/reference.py): activations, losses, gradients, and ten steps of AdamW.
+#include "model.cuh"
+
+namespace {
+
+std::vector<float> without_padding(const std::vector<float>& values, size_t rows, size_t columns, size_t padded_columns) {
+    std::vector<float> kept;
+    for (size_t r = 0; r < rows; r++) kept.insert(kept.end(), values.begin() + static_cast<std::ptrdiff_t>(r * padded_columns), values.begin() + static_cast<std::ptrdiff_t>(r * padded_columns + columns));
+    return kept;
+}
+
+OwnedBatch reference_batch(const SafetensorsFile& dump) { return OwnedBatch(reference_B, reference_T, dump.ints("x"), dump.ints("y")); }
+
+TEST(GPT2, ActivationsMatchPyTorch) {
+    const SafetensorsFile dump = reference("model");
+    const auto model = reference_model<float>(dump);
+    const OwnedBatch batch = reference_batch(dump);
+    const double sum = model->evaluate(batch);
+
+    // Roundings of fp32 through two blocks of sums of up to 192 terms stay well below 1e-5 of the norm.
+    constexpr double bound = 1e-5;
+    EXPECT_LE(relative_error(model->activation("encoded"), dump.floats("act.encoder")), bound);
+    for (int l = 0; l < reference_config.L; l++) {
+        const std::string h = "act.h." + std::to_string(l) + ".";
+        EXPECT_LE(relative_error(model->activation("ln1", l), dump.floats(h + "ln_1")), bound) << l;
+        EXPECT_LE(relative_error(model->activation("qkv", l), dump.floats(h + "qkv")), bound) << l;
+        EXPECT_LE(relative_error(model->activation("att", l), dump.floats(h + "attention")), bound) << l;
+        EXPECT_LE(relative_error(model->activation("residual2", l), dump.floats(h + "residual_attention")), bound) << l;
+        EXPECT_LE(relative_error(model->activation("ln2", l), dump.floats(h + "ln_2")), bound) << l;
+        EXPECT_LE(relative_error(model->activation("fch", l), dump.floats(h + "fc")), bound) << l;
+        EXPECT_LE(relative_error(model->activation("fch_gelu", l), dump.floats(h + "gelu")), bound) << l;
+        EXPECT_LE(relative_error(model->activation("residual3", l), dump.floats(h + "residual_mlp")), bound) << l;
+    }
+    EXPECT_LE(relative_error(model->activation("lnf"), dump.floats("act.ln_f")), bound);
+    const std::vector<float> logits = without_padding(model->activation("logits"), reference_B * reference_T, 131, 256);
+    EXPECT_LE(relative_error(logits, dump.floats("logits")), bound);
+    EXPECT_LE(relative_error(model->losses(), dump.floats("losses")), bound);
+    EXPECT_NEAR(sum / (reference_B * reference_T), static_cast<double>(dump.floats("loss")[0]), 1e-5);
+}
+
+template <class T>
+void expect_gradients(const std::string& name, const GPT2Options& options, double bound) {
+    const SafetensorsFile dump = reference(name);
+    const auto model = reference_model<T>(dump, options);
+    const OwnedBatch batch = reference_batch(dump);
+    model->forward(batch);
+    model->backward();
+    for (const Tensor& tensor : model->table().tensors()) {
+        std::vector<float> gradient = model->gradient(tensor);
+        for (size_t i = tensor.unpadded_elements; i < gradient.size(); i++) ASSERT_EQ(gradient[i], 0.0f) << "padded row of " << tensor.name;
+        gradient.resize(tensor.unpadded_elements);
+        EXPECT_LE(relative_error(gradient, dump.floats("grad." + tensor.name)), bound) << tensor.name;
+    }
+}
+
+TEST(GPT2, GradientsMatchPyTorch) { expect_gradients<float>("model", {}, 1e-4); }
+// From weights rounded to bf16, PyTorch in fp64: what remains are our own roundings of activations to 8 bits.
+TEST(GPT2, Bf16GradientsMatchPyTorch) { expect_gradients<bfloat16>("model_bf16", {}, 2e-2); }
+
+TEST(GPT2, RecomputingGivesTheSameBits) {
+    const SafetensorsFile dump = reference("model");
+    const OwnedBatch batch = reference_batch(dump);
+    std::vector<std::vector<float>> first;
+    size_t bytes = SIZE_MAX;
+    for (const Recompute recompute : {Recompute::none, Recompute::gelu, Recompute::block}) {
+        const auto model = reference_model<float>(dump, {.recompute = recompute});
+        EXPECT_LT(total_bytes(model->memory_plan()), bytes) << "more is computed again, but no memory is saved";
+        bytes = total_bytes(model->memory_plan());
+        for (int micro = 0; micro < 2; micro++) {
+            model->forward(batch);
+            model->backward();
+        }
+        std::vector<std::vector<float>> gradients;
+        for (const Tensor& tensor : model->table().tensors()) gradients.push_back(model->gradient(tensor));
+        if (first.empty()) first = gradients;
+        EXPECT_EQ(gradients, first);
+    }
+}
+
+TEST(GPT2, TenStepsFollowPyTorchsTrajectory) {
+    const SafetensorsFile dump = reference("trajectory");
+    const auto model = reference_model<float>(reference("model"));
+    const std::vector<int> x = dump.ints("x"), y = dump.ints("y");
+    const std::vector<float> loss = dump.floats("loss.fp64"), norm = dump.floats("grad_norm.fp64");
+    for (int step = 0; step < 10; step++) {
+        model->forward(sequences(x, y, reference_T, step * reference_B, reference_B));
+        model->backward();
+        const StepResult result = model->update(reference_adamw);
+        const auto s = static_cast<size_t>(step);
+        EXPECT_NEAR(result.loss / loss[s], 1.0, 1e-5) << "step " << step;
+        EXPECT_NEAR(result.grad_norm / norm[s], 1.0, 1e-4) << "step " << step;
+    }
+    for (const Tensor& tensor : model->table().tensors()) {
+        if (!dump.contains("final." + tensor.name)) continue;
+        std::vector<float> values = model->parameter(tensor);
+        values.resize(tensor.unpadded_elements);
+        EXPECT_LE(relative_error(values, dump.floats("final." + tensor.name)), 1e-4) << tensor.name;
+    }
+}
+
+TEST(GPT2, PaddedVocabularyStaysZero) {
+    const SafetensorsFile dump = reference("model");
+    const auto model = reference_model<bfloat16>(dump);
+    const OwnedBatch batch = reference_batch(dump);
+    for (int step = 0; step < 3; step++) {
+        model->forward(batch);
+        model->backward();
+        model->update(reference_adamw);
+    }
+    const Tensor& wte = model->table().at(Kind::wte);
+    const std::vector<float> values = model->parameter(wte);
+    for (size_t i = wte.unpadded_elements; i < values.size(); i++) ASSERT_EQ(values[i], 0.0f);
+}
+
+TEST(GPT2, NonFiniteGradientChangesNothing) {
+    const SafetensorsFile dump = reference("model");
+    const auto model = reference_model<float>(dump);
+    const OwnedBatch batch = reference_batch(dump);
+    // An infinite position embedding makes every gradient a NaN.
+    const Tensor& wpe = model->table().at(Kind::wpe);
+    std::vector<float> broken = model->parameter(wpe);
+    broken[5] = INFINITY;
+    model->set_parameter(wpe, broken);
+    std::vector<std::vector<float>> before;
+    for (const Tensor& tensor : model->table().tensors()) before.push_back(model->parameter(tensor));
+    model->forward(batch);
+    model->backward();
+    EXPECT_FALSE(std::isfinite(model->update(reference_adamw).grad_norm));
+    for (size_t i = 0; i < before.size(); i++) EXPECT_EQ(model->parameter(model->table().tensors()[i]), before[i]);
+
+    // Adam's count has not moved either: from the right weights on, the trajectory is PyTorch's from its first step.
+    model->set_parameter(wpe, dump.floats(wpe.name));
+    const SafetensorsFile trajectory = reference("trajectory");
+    const std::vector<int> x = trajectory.ints("x"), y = trajectory.ints("y");
+    const std::vector<float> loss = trajectory.floats("loss.fp64");
+    for (int step = 0; step < 3; step++) {
+        model->forward(sequences(x, y, reference_T, step * reference_B, reference_B));
+        model->backward();
+        EXPECT_NEAR(model->update(reference_adamw).loss / loss[static_cast<size_t>(step)], 1.0, 1e-5);
+    }
+}
+
+TEST(GPT2, NextTokenLogitsAreThoseOfTheLastToken) {
+    const SafetensorsFile dump = reference("model");
+    const auto model = reference_model<float>(dump);
+    const std::vector<int> x = dump.ints("x");
+    const std::vector<float> logits = dump.floats("logits");
+    for (const int n : {1, 7, reference_T}) {
+        const std::vector<float> ours = model->next_token_logits(std::vector<int>(x.begin(), x.begin() + n));
+        const std::vector<float> expected(logits.begin() + (n - 1) * 131, logits.begin() + n * 131);
+        EXPECT_LE(relative_error(ours, expected), 1e-5) << n;
+    }
+}
+
+TEST(GPT2, EvaluationModelAgreesWithTrainingModel) {
+    const SafetensorsFile dump = reference("model");
+    const OwnedBatch batch = reference_batch(dump);
+    const auto training = reference_model<float>(dump), evaluation = reference_model<float>(dump, {.training = false});
+    EXPECT_EQ(training->evaluate(batch), evaluation->evaluate(batch));
+    EXPECT_LT(total_bytes(evaluation->memory_plan()), total_bytes(training->memory_plan()) / 2);
+    EXPECT_THROW(evaluation->forward(batch), Error);
+}
+
+TEST(GPT2, WeightsAreAFunctionOfTheSeed) {
+    const auto weights = [](uint64_t seed) {
+        GPT2<float> model(reference_config, {.B = 1, .T = 4, .total_batch = 4, .seed = seed});
+        model.allocate();
+        return model.parameter(model.table().at(Kind::fcprojw, 1));
+    };
+    const std::vector<float> once = weights(1);
+    EXPECT_EQ(weights(1), once);
+    EXPECT_NE(weights(2), once);
+    double squares = 0;
+    for (const float w : once) squares += static_cast<double>(w) * static_cast<double>(w);
+    // 9,216 draws of N(0, 0.02 / sqrt(2 L)): the standard deviation is known to 1 / sqrt(2 * 9216) = 0.7 %; 4 of these.
+    EXPECT_NEAR(std::sqrt(squares / static_cast<double>(once.size())), 0.02 / std::sqrt(4.0), 0.01 * 0.03);
+}
+
+TEST(GPT2, ImpossibleShapesAreRefused) {
+    const auto make = [](GPT2Config config, int B, int T) { GPT2<float> model(config, {.B = B, .T = T, .total_batch = 1}); };
+    EXPECT_THROW(make({131, 32, 2, 7, 48}, 1, 8), UsageError);   // 48 channels, 7 heads: llm.c trains NH = 7 with C = 768 silently
+    EXPECT_THROW(make({131, 32, 2, 1, 144}, 1, 8), UsageError);  // a head of 144
+    EXPECT_THROW(make({131, 32, 2, 3, 48}, 1, 33), UsageError);  // longer than the context
+    EXPECT_THROW(make({131, 32, 2, 3, 48}, 0, 8), UsageError);
+    EXPECT_THROW(make({0, 32, 2, 3, 48}, 1, 8), UsageError);
+}
+
+}  // namespace

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""scripts/plot.py draws what a run wrote, whatever happened to the run, and says in one line what it cannot draw."""
+import json
+import math
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "scripts" / "plot.py"
+sys.path.insert(0, str(SCRIPT.parent))
+import plot  # noqa: E402
+
+
+def record(**fields):
+    return json.dumps(fields)
+
+
+def run_lines(steps=300, options=None):
+    lines = [record(kind="run", options=options or {"train_data": "data/tinyshakespeare.txt"}, model="custom")]
+    for step in range(1, steps + 1):
+        loss = 2 + 8 * math.exp(-step / 40)
+        lines.append(record(kind="train", step=step, loss=loss, grad_norm=1 + 1 / step, lr=1e-3, tokens=step * 768, step_ms=9.5))
+        if step % 100 == 0:
+            lines.append(record(kind="val", step=step, loss=2.1))
+    return lines
+
+
+class Plot(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def write(self, lines, name="run", end="\n"):
+        run = self.folder / name
+        run.mkdir()
+        (run / "metrics.jsonl").write_text("\n".join(lines) + end)
+        return run
+
+    def plot(self, *arguments):
+        return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True)
+
+    def assert_drawn(self, result, picture):
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout, f"{picture}\n")
+        data = picture.read_bytes()
+        self.assertEqual(data[:8], b"\x89PNG\r\n\x1a\n")
+        width, height = struct.unpack(">II", data[16:24])
+        self.assertTrue(800 <= width <= 3000 and 600 <= height <= 3000, (width, height))
+        self.assertGreater(len(data), 20_000)  # an empty figure of this size takes less
+        self.assertEqual([file.name for file in picture.parent.glob(".*png*")], [])
+
+    def assert_refused(self, result, expected):
+        self.assertEqual(result.returncode, 2)
+        self.assertEqual(result.stdout, "")
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+        self.assertIn(expected, result.stderr)
+
+    def test_a_run_becomes_a_picture(self):
+        run = self.write(run_lines())
+        self.assert_drawn(self.plot(run), run / "loss.png")
+
+    def test_several_runs_share_a_picture(self):
+        runs = [self.write(run_lines(), name) for name in ("first", "second")]
+        out = self.folder / "both.png"
+        self.assert_drawn(self.plot(*runs, "--out", out), out)
+
+    def test_torn_last_line_nulls_skipped_steps_and_foreign_records(self):
+        lines = run_lines()
+        lines[50] = record(kind="train", step=50, loss=None, grad_norm=None, lr=1e-3)
+        lines += [record(kind="skipped", step=50, grad_norm=None), record(kind="sample", step=300, text="ROMEO:"), record(kind="future", step=1)]
+        run = self.write(lines, end='\n{"kind":"train","step":301,"lo')
+        result = self.plot(run)
+        self.assert_drawn(result, run / "loss.png")
+        self.assertEqual(result.stderr, "")
+
+    def test_unreadable_lines_before_the_last_are_counted(self):
+        run = self.write(["{", "7", '{"kind":"train"}', *run_lines()])
+        result = self.plot(run)
+        self.assert_drawn(result, run / "loss.png")
+        self.assertIn("3 unreadable lines", result.stderr)
+
+    def test_a_step_logged_again_after_resuming_counts_once(self):
+        lines = run_lines(10) + [record(kind="run", resumed_from=8), record(kind="train", step=9, loss=1.0), record(kind="train", step=10, loss=2.0)]
+        steps, losses = plot.Run(self.write(lines)).series("train", "loss")
+        self.assertEqual(list(steps), list(range(1, 11)))
+        self.assertEqual(list(losses[-2:]), [1.0, 2.0])
+
+    def test_one_step_or_nothing_finite_is_drawn_too(self):
+        for name, loss in (("one", 3.0), ("nothing", None)):
+            run = self.write([record(kind="train", step=1, loss=loss, grad_norm=None, lr=1e-3)], name)
+            self.assert_drawn(self.plot(run), run / "loss.png")
+
+    def test_references_belong_to_data_and_size(self):
+        cases = [
+            ("data/fineweb10B/fineweb_train_*.bin", {"model": "d12"}, 3.424958),
+            ("/data/edu_fineweb10B/edufineweb_train_*.bin", {"model": "gpt2"}, 3.2924),
+            ("fineweb-edu/train.bin", {"model": "d48"}, None),  # nothing published
+            ("OpenWebText/train.bin", {"layers": 24, "channels": 1024, "vocab": 50257}, 2.84),
+            ("fineweb/train.bin", {"layers": 12, "channels": 768, "vocab": 256}, None),  # other tokens, other losses
+            ("data/tinyshakespeare.txt", {"model": "d12"}, None),
+        ]
+        for index, (data, options, expected) in enumerate(cases):
+            run = plot.Run(self.write(run_lines(2, {"train-data": data, **options}), f"run{index}"))
+            reference = run.reference()
+            self.assertEqual(reference and reference[1], expected, data)
+
+    def test_smoothing_keeps_a_line_and_passes_over_gaps(self):
+        line = plot.np.linspace(10, 2, 500)
+        self.assertLess(abs(plot.smoothed(line) - line)[:-5].max(), 1e-12)  # the last window has only its left half
+        line[100] = math.nan
+        self.assertTrue(plot.np.isfinite(plot.smoothed(line)).all())
+
+    def test_what_cannot_be_drawn_is_one_line(self):
+        self.assert_refused(self.plot(self.folder / "absent"), "holds no run")
+        self.assert_refused(self.plot(self.write([], "empty")), "no finished step yet")
+        self.assert_refused(self.plot(self.write([record(kind="run")], "begun")), "no finished step yet")
+        self.assert_refused(self.plot("--unknown"), "unrecognized arguments")
+
+    def test_a_folder_that_cannot_be_written_is_one_line(self):
+        run = self.write(run_lines(5))
+        result = self.plot(run, "--out", self.folder / "absent" / "loss.png")
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

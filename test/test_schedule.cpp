@@ -1,0 +1,51 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "error.h"
+#include "schedule.h"
+
+namespace {
+
+TEST(Schedule, WarmupRisesLinearlyToThePeak) {
+    const Schedule s{"cosine", 1000, 10, 6e-4, 0.1};
+    EXPECT_DOUBLE_EQ(s.at(1), 6e-5);
+    EXPECT_DOUBLE_EQ(s.at(5), 3e-4);
+    EXPECT_DOUBLE_EQ(s.at(10), 6e-4);
+    EXPECT_DOUBLE_EQ(s.at(11), 6e-4);
+}
+
+TEST(Schedule, CosineFallsToItsFloor) {
+    const Schedule s{"cosine", 1010, 10, 6e-4, 0.1};
+    EXPECT_NEAR(s.at(11 + 500), 6e-4 * (0.1 + 0.9 * 0.5), 1e-9);
+    EXPECT_NEAR(s.at(11 + 250), 6e-4 * (0.1 + 0.9 * 0.5 * (1 + std::cos(std::numbers::pi / 4))), 1e-9);
+    // Step S is t = S-1: one step above the floor.
+    EXPECT_GT(s.at(1010), 6e-5);
+    EXPECT_NEAR(s.at(1010), 6e-5, 1e-8);
+}
+
+TEST(Schedule, LinearAndConstant) {
+    EXPECT_NEAR((Schedule{"linear", 110, 10, 1.0, 0.2}.at(61)), 0.6, 1e-6);
+    EXPECT_DOUBLE_EQ((Schedule{"constant", 110, 10, 0.5, 0.0}.at(110)), 0.5);
+}
+
+TEST(Schedule, WsdDecaysInTheLastFifthOnly) {
+    const Schedule s{"wsd", 1000, 0, 1.0, 0.0};
+    EXPECT_DOUBLE_EQ(s.at(800), 1.0);
+    EXPECT_DOUBLE_EQ(s.at(801), 1.0);
+    EXPECT_NEAR(s.at(901), 0.5, 1e-6);
+    EXPECT_NEAR(s.at(1000), 0.005, 1e-6);
+}
+
+TEST(Schedule, NoWarmupAndWarmupForTheWholeRun) {
+    EXPECT_DOUBLE_EQ((Schedule{"cosine", 5, 0, 1.0, 0.0}.at(1)), 1.0);
+    const Schedule only_warmup{"cosine", 5, 5, 1.0, 0.0};
+    for (int step = 1; step <= 5; step++) EXPECT_DOUBLE_EQ(only_warmup.at(step), step / 5.0);
+}
+
+TEST(Schedule, UnknownShapeIsNamed) {
+    EXPECT_THROW((Schedule{"cosin", 5, 0, 1.0, 0.0}.check()), UsageError);
+}
+
+}  // namespace

@@ -1,0 +1,145 @@
+// Token shards: what is written reads back, what is not a shard is refused by name, and a shard is there completely or not at all.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "temporary_folder.h"
+#include "token_shard.h"
+
+static std::vector<uint16_t> some_tokens(size_t count) {
+    std::vector<uint16_t> tokens(count);
+    for (size_t i = 0; i < count; i++) tokens[i] = static_cast<uint16_t>(i * 2654435761u >> 7);
+    return tokens;
+}
+
+static std::vector<uint16_t> tokens_of(const TokenShard& shard) { return {shard.tokens().begin(), shard.tokens().end()}; }
+
+// The bytes of a shard, written from the format's description and not by the code under test.
+static std::string shard_bytes(int32_t magic, int32_t version, int32_t count, size_t body_bytes) {
+    std::string bytes(1024 + body_bytes, '\0');
+    const int32_t header[3] = {magic, version, count};
+    std::memcpy(bytes.data(), header, sizeof(header));
+    return bytes;
+}
+
+TEST(TokenShard, ReadsWhatWasWritten) {
+    const TemporaryFolder folder;
+    for (const size_t count : {size_t{0}, size_t{1}, size_t{1'000'003}}) {  // the last is larger than the writer's buffer
+        const std::vector<uint16_t> tokens = some_tokens(count);
+        TokenShardWriter writer(folder / "a.bin", 0x0123456789ABCDEF);
+        writer.append(std::span(tokens).first(count / 2));
+        writer.append(std::span(tokens).subspan(count / 2));
+        writer.commit();
+        const TokenShard shard(folder / "a.bin");
+        EXPECT_EQ(tokens_of(shard), tokens);
+        EXPECT_EQ(shard.source_hash(), 0x0123456789ABCDEFu);
+    }
+}
+
+TEST(TokenShard, HasTheBytesOfTheFormat) {
+    const TemporaryFolder folder;
+    const std::vector<uint16_t> tokens = {1, 0xABCD};
+    TokenShardWriter writer(folder / "a.bin");
+    writer.append(tokens);
+    writer.commit();
+    std::string expected = shard_bytes(20240520, 1, 2, 4);
+    expected.replace(1024, 4, "\x01\x00\xCD\xAB", 4);
+    EXPECT_EQ(read_file(folder / "a.bin"), expected);
+}
+
+TEST(TokenShard, RefusesWhatIsNotAShardByName) {
+    const TemporaryFolder folder;
+    const auto message = [&](const std::string& bytes) {
+        const std::string path = folder.write("bad.bin", bytes);
+        const std::string text = message_of<UsageError>([&] { TokenShard shard(path); });
+        EXPECT_TRUE(text.starts_with(path)) << text;
+        return text.substr(path.size());
+    };
+    EXPECT_EQ(message(""), ": 0 bytes are too short for a token shard, whose header alone has 1024");
+    EXPECT_EQ(message(std::string(1023, 'x')), ": 1023 bytes are too short for a token shard, whose header alone has 1024");
+    EXPECT_EQ(message(shard_bytes(20240326, 1, 2, 4)), ": is not a token shard: magic number 20240326, expected 20240520; make shards with tokenize");
+    EXPECT_EQ(message(shard_bytes(20240520, 2, 2, 4)), ": token shard of version 2, expected 1");
+    EXPECT_EQ(message(shard_bytes(20240520, 1, 3, 4)), ": 1028 bytes, expected 1030 for the 3 tokens of its header; the file is damaged");
+    EXPECT_EQ(message(shard_bytes(20240520, 1, 1, 4)), ": 1028 bytes, expected 1026 for the 1 tokens of its header; the file is damaged");
+    EXPECT_EQ(message(shard_bytes(20240520, 1, 1, 3)), ": 1027 bytes, expected 1026 for the 1 tokens of its header; the file is damaged");
+    EXPECT_EQ(message(shard_bytes(20240520, 1, -1, 4)),
+              ": 1028 bytes, expected 8589935614 for the 4294967295 tokens of its header; the file is damaged");
+
+    EXPECT_EQ(message_of<UsageError>([&] { TokenShard shard(folder / "none.bin"); }),
+              folder / "none.bin" + ": cannot be opened: No such file or directory");
+    EXPECT_EQ(message_of<UsageError>([&] { TokenShard shard(folder.path()); }), folder.path() + ": is not a regular file");
+}
+
+TEST(TokenShard, LargerThanTwoGigabytesAndTwoBillionTokens) {  // a sparse file: it takes no room on the disk
+    const TemporaryFolder folder;
+    const size_t count = (size_t{1} << 31) + 1000;
+    const std::string path = folder.write("large.bin", shard_bytes(20240520, 1, static_cast<int32_t>(static_cast<uint32_t>(count)), 0));
+    std::filesystem::resize_file(path, 1024 + 2 * count);
+    const int file = open(path.c_str(), O_WRONLY);
+    const uint16_t last = 4321;
+    ASSERT_EQ(pwrite(file, &last, sizeof(last), static_cast<off_t>(1024 + 2 * (count - 1))), 2);
+    close(file);
+    const TokenShard shard(path);
+    ASSERT_EQ(shard.size(), count);
+    EXPECT_EQ(shard.tokens()[count - 1], last);
+    EXPECT_EQ(shard.tokens()[count - 2], 0);
+}
+
+TEST(TokenShardWriter, LeavesNothingBehindWithoutCommit) {
+    const TemporaryFolder folder;
+    folder.write("a.bin", "the file of before");
+    {
+        TokenShardWriter writer(folder / "a.bin");
+        writer.append(some_tokens(2'000'000));
+        writer.close();
+    }
+    EXPECT_EQ(folder.files(), std::vector<std::string>{"a.bin"});
+    EXPECT_EQ(read_file(folder / "a.bin"), "the file of before");
+}
+
+// A limit on the size of files stops the writer as a full disk does: write() fails half-way.
+TEST(TokenShardWriter, AFullDiskIsAnErrorThatNamesTheFile) {
+    const TemporaryFolder folder;
+    rlimit before;
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit = {100'000, before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    const std::string message = message_of<Error>([&] {
+        TokenShardWriter writer(folder / "a.bin");
+        writer.append(some_tokens(1'000'000));
+        writer.commit();
+    });
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, handler);
+    EXPECT_EQ(message, folder / "a.bin" + ": cannot be written: File too large");
+    EXPECT_EQ(folder.files(), std::vector<std::string>{});
+}
+
+TEST(TokenShardWriter, AFolderThatIsNotThereIsAnErrorThatNamesTheFile) {
+    EXPECT_EQ(message_of<Error>([] { TokenShardWriter writer("/nonexistent/a.bin"); }),
+              "/nonexistent/a.bin: cannot be created: No such file or directory");
+}
+
+TEST(TokenShardSeries, SplitsTheStreamAtTheGivenNumberOfTokens) {
+    const TemporaryFolder folder;
+    const std::vector<uint16_t> tokens = some_tokens(2500);
+    {
+        TokenShardSeries series(folder.path(), "train", 1000);
+        for (size_t i = 0; i < tokens.size(); i += 700) series.append(std::span(tokens).subspan(i, std::min<size_t>(700, tokens.size() - i)));
+        EXPECT_EQ(series.shards().size(), 3u);
+        EXPECT_FALSE(std::filesystem::exists(folder / "train_000000.bin"));  // full, but not committed
+        series.commit();
+    }
+    std::vector<uint16_t> read;
+    for (const auto& [name, size] : {std::pair("train_000000.bin", 1000), {"train_000001.bin", 1000}, {"train_000002.bin", 500}}) {
+        const TokenShard shard(folder / name);
+        EXPECT_EQ(shard.size(), static_cast<size_t>(size));
+        read.insert(read.end(), shard.tokens().begin(), shard.tokens().end());
+    }
+    EXPECT_EQ(read, tokens);
+    EXPECT_EQ(folder.files().size(), 3u);
+}

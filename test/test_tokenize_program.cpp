@@ -1,0 +1,118 @@
+// The tokenize program, run as people run it: the shards it writes, its exit codes, and that an error leaves nothing behind.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "data_directory.h"
+#include "data_files.h"
+#include "program.h"
+
+static ProgramResult tokenize(const std::string& arguments, const std::string& before = "cd /") { return run_program(TOKENIZE_PROGRAM, arguments, before); }
+
+static std::vector<uint16_t> tokens_in(const std::string& path) {
+    const TokenShard shard(path);
+    return {shard.tokens().begin(), shard.tokens().end()};
+}
+
+TEST(TokenizeProgram, TinyshakespeareIsTheKnownStream) {
+    const TemporaryFolder folder;
+    const std::string text = data_directory() + "/tinyshakespeare.txt", out = folder / "a/b";
+    const ProgramResult result = tokenize("--tokenizer gpt2 --out " + out + " " + text);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(result.output, out + "/train_000000.bin: 338025 tokens\n");
+    EXPECT_EQ(result.errors, "");
+    EXPECT_EQ(tokens_in(out + "/train_000000.bin"), make_tokenizer("gpt2")->encode(read_file(text)));
+    EXPECT_FALSE(std::filesystem::exists(out + "/val_000000.bin"));
+}
+
+TEST(TokenizeProgram, EndOfTextStandsBetweenFiles) {
+    const TemporaryFolder folder;
+    const std::string files =
+        folder.write("a", "one two") + " " + folder.write("empty", "") + " " + folder.write("b", "<|endoftext|>") + " " + folder.write("c", "three");
+    const auto gpt2 = make_tokenizer("gpt2");
+    ASSERT_EQ(tokenize("--out " + folder / "gpt2" + " " + files).exit_code, 0);
+    std::vector<uint16_t> expected = gpt2->encode("one two");
+    for (const char* text : {"<|endoftext|>", "three"}) {
+        expected.push_back(50256);
+        for (const uint16_t token : gpt2->encode(text)) expected.push_back(token);
+    }
+    EXPECT_EQ(tokens_in(folder / "gpt2/train_000000.bin"), expected);
+
+    ASSERT_EQ(tokenize("--tokenizer byte --out " + folder / "byte" + " " + files).exit_code, 0);
+    EXPECT_EQ(make_tokenizer("byte")->decode(tokens_in(folder / "byte/train_000000.bin")), "one two<|endoftext|>three");
+}
+
+TEST(TokenizeProgram, HoldsOutTheLastFractionOfAllBytes) {
+    const TemporaryFolder folder;
+    const std::string files = folder.write("a", "0123456789") + " " + folder.write("b", "abcdefghij");
+    const auto byte = make_tokenizer("byte");
+    const auto split = [&](const std::string& fraction) {
+        const std::string out = folder / fraction;
+        const ProgramResult result = tokenize("--tokenizer byte --val-fraction " + fraction + " --out " + out + " " + files);
+        EXPECT_EQ(result.exit_code, 0) << result.errors;
+        return byte->decode(tokens_in(out + "/train_000000.bin")) + "|" + byte->decode(tokens_in(out + "/val_000000.bin"));
+    };
+    EXPECT_EQ(split("0.25"), "0123456789abcde|fghij");
+    EXPECT_EQ(split("0.5"), "0123456789|abcdefghij");
+    EXPECT_EQ(split("0.75"), "01234|56789abcdefghij");
+
+    // The split of a lone text is the one that training on the text itself makes.
+    const std::string text = data_directory() + "/tinyshakespeare.txt", copy = folder.write("shakespeare.txt", read_file(text));
+    ASSERT_EQ(tokenize("--val-fraction 0.1 --out " + folder / "s" + " " + text).exit_code, 0);
+    const DataSplits lone = open_data(copy, "", *make_tokenizer("gpt2"));
+    EXPECT_TRUE(std::ranges::equal(tokens_in(folder / "s/train_000000.bin"), lone.train[0].tokens()));
+    EXPECT_TRUE(std::ranges::equal(tokens_in(folder / "s/val_000000.bin"), lone.val[0].tokens()));
+}
+
+TEST(TokenizeProgram, WrongUseIsOneLineAndExitCodeTwo) {
+    const TemporaryFolder folder;
+    const std::string text = folder.write("a.txt", "some text"), empty = folder.write("empty.txt", ""), out = folder / "new/out";
+    const auto errors = [&](const std::string& arguments) {
+        const ProgramResult result = tokenize(arguments);
+        EXPECT_EQ(result.exit_code, 2) << arguments;
+        EXPECT_EQ(result.output, "");
+        EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
+        EXPECT_FALSE(std::filesystem::exists(folder / "new")) << arguments;
+        return result.errors;
+    };
+    const std::string to_out = "--out " + out + " ";
+    EXPECT_EQ(errors(to_out + folder / "none.txt"), "tokenize: " + folder / "none.txt" + ": cannot be opened: No such file or directory\n");
+    EXPECT_EQ(errors(to_out + text + " " + folder.path()), "tokenize: " + folder.path() + ": is not a regular file\n");
+    EXPECT_EQ(errors(to_out + empty), "tokenize: " + empty + ": there is no text to tokenize\n");
+    EXPECT_EQ(errors(to_out + "--tokenizer bpe " + text), "tokenize: tokenizer 'bpe' is not known; choose gpt2 or byte\n");
+    EXPECT_EQ(errors(to_out + "--val-fraction 1 " + text), "tokenize: --val-fraction 1: expected 0 <= fraction < 1\n");
+    EXPECT_EQ(errors(to_out + "--val-fraction nan " + text), "tokenize: --val-fraction nan: expected 0 <= fraction < 1\n");
+    EXPECT_EQ(errors(to_out + "--val-fraction 0.99 " + text), "tokenize: --val-fraction 0.99: leaves nothing to train on\n");
+    EXPECT_NE(errors(to_out + "--val-fraction 0.1x " + text).find("0.1x"), std::string::npos);
+    EXPECT_NE(errors(to_out + "--shards 3 " + text).find("--shards"), std::string::npos);
+    EXPECT_NE(errors(text).find("--out is required"), std::string::npos);
+    EXPECT_NE(errors(to_out).find("FILE is required"), std::string::npos);
+    EXPECT_NE(errors("--out " + text + " " + text).find("is not a folder"), std::string::npos);
+    EXPECT_NE(errors("--out /proc/none " + text).find("the folder cannot be made"), std::string::npos);
+}
+
+TEST(TokenizeProgram, RefusesAFolderThatHoldsShards) {
+    const TemporaryFolder folder;
+    const std::string text = folder.write("a.txt", "some text"), out = folder / "out";
+    ASSERT_EQ(tokenize("--out " + out + " " + text).exit_code, 0);
+    const ProgramResult again = tokenize("--tokenizer byte --out " + out + " " + text);
+    EXPECT_EQ(again.exit_code, 2);
+    EXPECT_EQ(again.errors, "tokenize: --out " + out + ": already holds train_000000.bin; choose another folder or remove its shards\n");
+    EXPECT_EQ(tokens_in(out + "/train_000000.bin"), make_tokenizer("gpt2")->encode("some text"));
+}
+
+// A limit on the size of files stops the program as a full disk does.
+TEST(TokenizeProgram, AFullDiskIsOneLineExitCodeOneAndNoOutput) {
+    const TemporaryFolder folder;
+    const std::string out = folder / "new/out", text = data_directory() + "/tinyshakespeare.txt";
+    const ProgramResult result = tokenize("--val-fraction 0.5 --out " + out + " " + text, "trap '' XFSZ; ulimit -f 100");
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.errors, "tokenize: " + out + "/train_000000.bin: cannot be written: File too large\n");
+    EXPECT_FALSE(std::filesystem::exists(folder / "new"));
+}
+
+TEST(TokenizeProgram, HelpSaysWhatItTakes) {
+    const ProgramResult result = tokenize("--help");
+    EXPECT_EQ(result.exit_code, 0);
+    for (const char* option : {"--tokenizer", "--val-fraction", "--out", "FILE"}) EXPECT_NE(result.output.find(option), std::string::npos) << option;
+}

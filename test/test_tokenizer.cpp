@@ -1,0 +1,192 @@
+// Tokenizers: GPT-2's agrees with OpenAI's tiktoken, and every byte sequence decodes back to itself.
+#include <gtest/gtest.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "data_directory.h"
+#include "mapped_file.h"
+#include "temporary_folder.h"
+#include "tokenizer.h"
+
+static Tokenizer& gpt2() {
+    static const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer("gpt2");
+    return *tokenizer;
+}
+
+static std::vector<uint16_t> encode_in_pieces(std::string_view text, size_t piece_bytes) {
+    std::vector<uint16_t> tokens;
+    gpt2().encode_in_pieces(text, piece_bytes, [&](std::span<const uint16_t> piece) { tokens.insert(tokens.end(), piece.begin(), piece.end()); });
+    return tokens;
+}
+
+static uint64_t hash(const std::vector<uint16_t>& tokens) { return XXH3_64bits(tokens.data(), tokens.size() * sizeof(uint16_t)); }
+
+struct KnownText {
+    const char* file;
+    size_t tokens;
+    uint64_t xxh3;  // of the tokens as uint16
+};
+
+// The xxHash of the very streams whose MD5 tiktoken's has: 00147b5d5a7c97c63978387b19acc227 and 7cd321f1839a018207bd1bb5b6db8362.
+static constexpr KnownText known_texts[] = {{"tinyshakespeare.txt", 338'025, 0x182ca92e5023d0fa},
+                                            {"wikitext2_valid.txt", 258'659, 0x35c1f07862252aa0}};
+
+TEST(Gpt2Tokenizer, AgreesWithTiktokenOnRealText) {
+    for (const KnownText& known : known_texts) {
+        const MappedFile file(data_directory() + "/" + known.file);
+        const std::vector<uint16_t> tokens = gpt2().encode(file.bytes());
+        EXPECT_EQ(tokens.size(), known.tokens) << known.file;
+        EXPECT_EQ(hash(tokens), known.xxh3) << known.file;
+        EXPECT_EQ(gpt2().decode(tokens), file.bytes()) << known.file;
+    }
+    const std::vector<uint16_t> beginning = {5962, 22307, 25, 198, 8421, 356, 5120, 597};
+    EXPECT_EQ(gpt2().encode("First Citizen:\nBefore we proceed any"), beginning);
+}
+
+// Calls check(text, tokens by tiktoken) for each of the strings that dev/reference_tokenizer.py wrote.
+template <class Check>
+static void for_each_tiktoken_string(Check check) {
+    const MappedFile file(PROJECT_ROOT "/test/reference/tiktoken.bin");
+    const char* next = file.bytes().data();
+    const auto read_uint32 = [&] {
+        uint32_t value;
+        std::memcpy(&value, next, sizeof(value));
+        next += sizeof(value);
+        return value;
+    };
+    const uint32_t strings = read_uint32();
+    ASSERT_EQ(strings, 10'000u);
+    for (uint32_t i = 0; i < strings; i++) {
+        const uint32_t bytes = read_uint32(), count = read_uint32();
+        const std::string text(next, bytes);
+        std::vector<uint16_t> tokens(count);
+        if (count > 0) std::memcpy(tokens.data(), next + bytes, count * sizeof(uint16_t));
+        next += bytes + count * sizeof(uint16_t);
+        SCOPED_TRACE(::testing::PrintToString(text));
+        check(text, tokens);
+    }
+    EXPECT_EQ(next, file.bytes().data() + file.bytes().size());
+}
+
+TEST(Gpt2Tokenizer, AgreesWithTiktokenOnRandomUnicode) {
+    for_each_tiktoken_string([](const std::string& text, const std::vector<uint16_t>& tokens) {
+        EXPECT_EQ(gpt2().encode(text), tokens);
+        EXPECT_EQ(gpt2().decode(tokens), text);
+    });
+}
+
+TEST(Gpt2Tokenizer, EncodingInPiecesGivesTheTokensOfTheWhole) {
+    for_each_tiktoken_string([](const std::string& text, const std::vector<uint16_t>& tokens) { EXPECT_EQ(encode_in_pieces(text, 1), tokens); });
+    for (const KnownText& known : known_texts) {
+        const MappedFile file(data_directory() + "/" + known.file);
+        for (const size_t piece : {0, 1, 1000, 1 << 20})
+            EXPECT_EQ(hash(encode_in_pieces(file.bytes(), piece)), known.xxh3) << known.file << " by " << piece;
+    }
+}
+
+// Random bytes, most of them not UTF-8: characters cut short, lone continuation bytes, overlong forms, surrogates, text between.
+static std::string random_bytes(std::mt19937& random) {
+    static const std::vector<std::string> fragments = {
+        "\xE2\x82", "\xF0\x9F\x98", "\x80", "\xC0\xAF", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xFF\xFE",          "\xE2\x82\xAC",
+        " word",    "'s",           "  ",   "\n",       "123",          "\xC3\xA9",         std::string(1, '\0')};
+    std::string text;
+    for (int pieces = random() % 20; pieces > 0; pieces--) {
+        if (random() % 2) text += fragments[random() % fragments.size()];
+        else text += static_cast<char>(random());
+    }
+    return text;
+}
+
+TEST(Gpt2Tokenizer, AnyBytesDecodeBackToThemselves) {
+    std::mt19937 random(1);
+    for (int i = 0; i < 20'000; i++) {
+        const std::string text = random_bytes(random);
+        SCOPED_TRACE(::testing::PrintToString(text));
+        const std::vector<uint16_t> tokens = gpt2().encode(text);
+        EXPECT_EQ(gpt2().decode(tokens), text);
+        EXPECT_EQ(encode_in_pieces(text, 1), tokens);
+    }
+    std::string all;
+    for (int byte = 0; byte < 65'536; byte++) all += {static_cast<char>(byte >> 8), static_cast<char>(byte)};
+    EXPECT_EQ(gpt2().decode(gpt2().encode(all)), all);
+}
+
+TEST(Gpt2Tokenizer, InvalidBytesAreAWordOfTheirOwn) {
+    const auto joined = [](std::initializer_list<std::string_view> parts) {
+        std::vector<uint16_t> tokens;
+        for (const std::string_view part : parts)
+            for (const uint16_t token : gpt2().encode(part)) tokens.push_back(token);
+        return tokens;
+    };
+    EXPECT_EQ(gpt2().encode("two words \xFF\xFE more"), joined({"two words ", "\xFF\xFE", " more"}));
+    EXPECT_EQ(gpt2().encode("cut \xE2\x82"), joined({"cut ", "\xE2\x82"}));
+}
+
+TEST(Gpt2Tokenizer, EndOfTextNeverComesFromText) {
+    EXPECT_EQ(gpt2().end_of_text(), 50256);
+    EXPECT_EQ(gpt2().vocab_size(), 50257);
+    EXPECT_EQ(gpt2().token_bytes(50256), "<|endoftext|>");
+    const std::vector<uint16_t> tokens = gpt2().encode("<|endoftext|>");
+    EXPECT_EQ(std::count(tokens.begin(), tokens.end(), 50256), 0);
+    EXPECT_EQ(gpt2().decode(tokens), "<|endoftext|>");
+}
+
+// A quadratic merge would take hours: 2^20 letters that are a single word. The limit leaves room for a sanitizer and a busy machine.
+TEST(Gpt2Tokenizer, OneLongWordIsNotQuadratic) {
+    const auto start = std::chrono::steady_clock::now();
+    for (const char letter : {'a', '=', ' ', '7', '\xFF'}) {
+        const std::string text(size_t{1} << 20, letter);
+        EXPECT_EQ(gpt2().decode(gpt2().encode(text)), text);
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+}
+
+// The words of the cache are those of the first encoding: a second pass over the text must not differ.
+TEST(Gpt2Tokenizer, EncodesTheSameTextTheSameWay) {
+    const MappedFile file(data_directory() + "/wikitext2_valid.txt");
+    const std::unique_ptr<Tokenizer> fresh = make_tokenizer("gpt2");
+    EXPECT_EQ(hash(fresh->encode(file.bytes())), hash(fresh->encode(file.bytes())));
+}
+
+TEST(ByteTokenizer, ATokenIsAByte) {
+    const std::unique_ptr<Tokenizer> byte = make_tokenizer("byte");
+    EXPECT_EQ(byte->vocab_size(), 256);
+    EXPECT_EQ(byte->end_of_text(), std::nullopt);
+    EXPECT_EQ(byte->encode("a\xFF"), (std::vector<uint16_t>{'a', 255}));
+    std::string all;
+    for (int i = 0; i < 256; i++) all += static_cast<char>(i);
+    EXPECT_EQ(byte->decode(byte->encode(all)), all);
+    EXPECT_EQ(byte->encode(""), std::vector<uint16_t>{});
+    EXPECT_THROW(byte->token_bytes(256), UsageError);
+}
+
+TEST(MakeTokenizer, RefusesWhatItCannotRead) {
+    EXPECT_NE(message_of<UsageError>([] { make_tokenizer("bpe"); }).find("'bpe' is not known; choose gpt2 or byte"), std::string::npos);
+
+    const TemporaryFolder folder;
+    const std::string encoder = folder / "gpt2_encoder.json", merges = folder / "gpt2_vocab.bpe";
+    EXPECT_NE(message_of<UsageError>([&] { make_tokenizer("gpt2", folder.path()); }).find(encoder + ": cannot be opened"), std::string::npos);
+
+    std::filesystem::copy_file(data_directory() + "/gpt2_encoder.json", encoder);
+    std::filesystem::copy_file(data_directory() + "/gpt2_vocab.bpe", merges);
+    std::filesystem::permissions(merges, std::filesystem::perms::owner_all);
+    std::ofstream(merges, std::ios::app) << "zzzz qqqq\n";
+    EXPECT_NE(message_of<UsageError>([&] { make_tokenizer("gpt2", folder.path()); }).find(merges + ": 'zzzz' is not in the vocabulary"),
+              std::string::npos);
+
+    std::filesystem::resize_file(encoder, 1000);
+    EXPECT_NE(message_of<UsageError>([&] { make_tokenizer("gpt2", folder.path()); }).find(encoder + ": is not a JSON object"), std::string::npos);
+}
+
+TEST(MakeTokenizer, FindsItsDataThroughTheEnvironment) {
+    setenv("FLATGPT_DATA", "/nonexistent", 1);
+    EXPECT_NE(message_of<UsageError>([] { make_tokenizer("gpt2"); }).find("/nonexistent/gpt2_encoder.json: cannot be opened"), std::string::npos);
+    unsetenv("FLATGPT_DATA");
+    EXPECT_EQ(make_tokenizer("gpt2")->vocab_size(), 50257);
+}

@@ -1,0 +1,189 @@
+// The training program, run as people run it: what it writes, how it ends, and one clear line for every wrong input.
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "program.h"
+
+namespace {
+
+// A model that takes no time.
+const std::string tiny = "--layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --warmup 2 --sample-tokens 5 ";
+
+ProgramResult train(const std::string& arguments, const std::string& before = "cd /") { return run_program(TRAIN_PROGRAM, tiny + arguments, before); }
+
+std::vector<nlohmann::json> metrics(const std::string& run) {
+    std::vector<nlohmann::json> lines;
+    std::istringstream in(read_file(run + "/metrics.jsonl"));
+    for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+}
+
+std::vector<nlohmann::json> of_kind(const std::vector<nlohmann::json>& lines, const std::string& kind) {
+    std::vector<nlohmann::json> kept;
+    for (const nlohmann::json& line : lines) {
+        if (line.at("kind") == kind) kept.push_back(line);
+    }
+    return kept;
+}
+
+TEST(TrainProgram, WritesOneTrainLineAStepAndWhatWasAskedFor) {
+    const TemporaryFolder folder;
+    const ProgramResult result = train("--steps 6 --val-every 4 --val-steps 2 --sample-every 3 --total-batch 64 --out " + folder / "run");
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_NE(result.output.find("64 tokens = 2 x 16 x 2 micro-steps"), std::string::npos) << result.output;
+    const std::vector<nlohmann::json> lines = metrics(folder / "run");
+    EXPECT_EQ(lines[0].at("kind"), "run");
+    EXPECT_EQ(lines[0].at("options").at("total-batch"), 64);
+    EXPECT_EQ(lines[0].at("model").at("layers"), 1);
+    const std::vector<nlohmann::json> steps = of_kind(lines, "train");
+    ASSERT_EQ(steps.size(), 6u);
+    for (size_t i = 0; i < steps.size(); i++) {
+        EXPECT_EQ(steps[i].at("step"), i + 1);
+        EXPECT_EQ(steps[i].at("tokens"), (i + 1) * 64);
+        for (const char* key : {"loss", "grad_norm", "lr", "step_ms", "tokens_per_second"}) EXPECT_TRUE(steps[i].at(key).is_number()) << key;
+        EXPECT_TRUE(steps[i].contains("mfu"));
+    }
+    EXPECT_NEAR(steps[0].at("loss").get<double>(), std::log(256.0), 0.1);  // nothing is known yet: every byte is as likely
+    EXPECT_DOUBLE_EQ(steps[0].at("lr").get<double>(), 1e-3 / 2);
+    const std::vector<nlohmann::json> validations = of_kind(lines, "val"), samples_drawn = of_kind(lines, "sample");
+    ASSERT_EQ(validations.size(), 2u);  // at step 4 and at the last one
+    EXPECT_EQ(validations[1].at("step"), 6);
+    ASSERT_EQ(samples_drawn.size(), 2u);
+}
+
+TEST(TrainProgram, TheSameCommandTwiceGivesTheSameNumbers) {
+    const TemporaryFolder folder;
+    std::vector<nlohmann::json> runs[2];
+    for (int i = 0; i < 2; i++) {
+        const std::string out = folder / ("run" + std::to_string(i));
+        // Sampling and validation in between must not disturb training.
+        ASSERT_EQ(train("--dtype bf16 --steps 5 --val-steps 1 " + std::string(i ? "--sample-every 2 --val-every 2" : "--sample-every 0 --val-every 0") + " --out " + out).exit_code, 0);
+        runs[i] = of_kind(metrics(out), "train");
+    }
+    ASSERT_EQ(runs[0].size(), 5u);
+    for (size_t s = 0; s < 5; s++) {
+        EXPECT_EQ(runs[0][s].at("loss"), runs[1][s].at("loss"));
+        EXPECT_EQ(runs[0][s].at("grad_norm"), runs[1][s].at("grad_norm"));
+    }
+}
+
+TEST(TrainProgram, AnInterruptEndsAfterTheStepWithEverythingWritten) {
+    for (const char* signal : {"INT", "TERM"}) {
+        const TemporaryFolder folder;
+        // The shell waits until steps are being written, and interrupts the program.
+        const std::string command = fmt::format("'{}' {} --steps 1000000 --val-every 0 --sample-every 0 --out '{}' >'{}' & pid=$!; "
+                                                "for i in $(seq 600); do [ $(wc -l < '{}/metrics.jsonl' 2>/dev/null || echo 0) -gt 5 ] && break; sleep 0.1; done; "
+                                                "kill -{} $pid; wait $pid",
+                                                TRAIN_PROGRAM, tiny, folder / "run", folder / "out", folder / "run", signal);
+        const ProgramResult result = run_program("/bin/bash", "-c \"" + [&] {
+            std::string escaped;
+            for (const char c : command) {
+                if (c == '"' || c == '$' || c == '\\') escaped += '\\';
+                escaped += c;
+            }
+            return escaped;
+        }() + "\"");
+        EXPECT_EQ(result.exit_code, 0) << result.errors;
+        EXPECT_NE(read_file(folder / "out").find("stopped by a signal"), std::string::npos);
+        const std::vector<nlohmann::json> steps = of_kind(metrics(folder / "run"), "train");  // every line parses: none is torn
+        ASSERT_GE(steps.size(), 4u);
+        EXPECT_EQ(steps.back().at("step"), steps.size());
+    }
+}
+
+TEST(TrainProgram, PlanPrintsAndStops) {
+    const TemporaryFolder folder;
+    const ProgramResult result = run_program(TRAIN_PROGRAM, "--model gpt2-xl --batch-size 16 --dtype bf16 --device-memory 80G --plan --out " + folder / "run");
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_NE(result.output.find("optimizer state"), std::string::npos) << result.output;
+    EXPECT_NE(result.output.find("1557611200 parameters"), std::string::npos) << result.output;
+    EXPECT_TRUE(folder.files().empty());
+}
+
+TEST(TrainProgram, AutomaticBatchIsTheLargestThatFits) {
+    const TemporaryFolder folder;
+    const std::string options = "--model d12 --batch-size auto --total-batch 65536 --plan --device-memory ";
+    const ProgramResult roomy = run_program(TRAIN_PROGRAM, options + "900G"), tight = run_program(TRAIN_PROGRAM, options + "12G");
+    EXPECT_NE(roomy.output.find("65536 tokens = 64 x 1024 x 1 micro-step"), std::string::npos) << roomy.output;
+    EXPECT_EQ(tight.exit_code, 0) << tight.errors;
+    EXPECT_EQ(tight.output.find("65536 tokens = 64 x 1024"), std::string::npos) << tight.output;
+}
+
+// Every wrong input: exit code 2, one line that says what was wrong, and no output folder.
+struct WrongInput {
+    const char *name, *arguments, *said;
+};
+class WrongInputs : public testing::TestWithParam<WrongInput> {};
+TEST_P(WrongInputs, EndInOneClearLine) {
+    const TemporaryFolder folder;
+    folder.write("short.txt", "too short");
+    folder.write("short.bin", "not a shard");
+    folder.write("foreign.bin", std::string(4096, 'x'));
+    const ProgramResult result = run_program(TRAIN_PROGRAM, std::string(GetParam().arguments) + " --out run", "cd '" + folder.path() + "'");
+    EXPECT_EQ(result.exit_code, 2) << result.errors;
+    EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
+    EXPECT_NE(result.errors.find(GetParam().said), std::string::npos) << result.errors;
+    EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+}
+INSTANTIATE_TEST_SUITE_P(TrainProgram, WrongInputs,
+                         testing::Values(WrongInput{"Heads", "--channels 768 --heads 7", "768 channels do not divide into 7 heads"},
+                                         WrongInput{"HeadTooLong", "--channels 512 --heads 2", "expected at most 128"},
+                                         WrongInput{"SequenceTooLong", "--context 64 --seq-len 65", "longer than the context of 64"},
+                                         WrongInput{"MissingData", "--train-data nothing-*.bin", "nothing-*.bin"},
+                                         WrongInput{"TruncatedShard", "--train-data short.bin", "short.bin"},
+                                         WrongInput{"ForeignFile", "--train-data foreign.bin", "foreign.bin"},
+                                         WrongInput{"ShortText", "--train-data short.txt", "short.txt"},
+                                         WrongInput{"TokenBeyondVocabulary", "--vocab 100", "100"},
+                                         WrongInput{"TotalBatch", "--batch-size 4 --seq-len 64 --total-batch 1000", "not a multiple"},
+                                         WrongInput{"ZeroBatch", "--batch-size 0", "--batch-size"},
+                                         WrongInput{"NegativeBatch", "--batch-size=-4", "--batch-size"},
+                                         WrongInput{"BatchWithJunk", "--batch-size 4x", "--batch-size"},
+                                         WrongInput{"ZeroLayers", "--layers 0", "--layers"},
+                                         WrongInput{"NegativeChannels", "--channels=-128", "--channels"},
+                                         WrongInput{"NumberWithJunk", "--steps 100abc", "--steps"},
+                                         WrongInput{"RateWithJunk", "--lr 1e-3x", "--lr"},
+                                         WrongInput{"NotANumber", "--lr nan", "--lr"},
+                                         WrongInput{"UnknownOption", "--learning-rate 1", "--learning-rate"},
+                                         WrongInput{"UnknownModel", "--model gpt5", "gpt2-xl"},
+                                         WrongInput{"UnknownSchedule", "--schedule cosin", "cosin"},
+                                         WrongInput{"UnknownType", "--dtype fp16", "fp16"},
+                                         WrongInput{"ModelAndSizes", "--model d12 --layers 3", "--layers"},
+                                         WrongInput{"StepsAndEpochs", "--steps 3 --epochs 2", "--epochs"},
+                                         WrongInput{"AutoWithoutTotal", "--batch-size auto", "--total-batch"},
+                                         WrongInput{"NotEnoughMemory", "--device-memory 1M", "1.0 MiB"},
+                                         WrongInput{"MemoryWithJunk", "--device-memory 1X", "1X"},
+                                         WrongInput{"MissingConfig", "--config none.toml", "none.toml"}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(TrainProgram, AnotherRunIsNotOverwritten) {
+    const TemporaryFolder folder;
+    ASSERT_EQ(train("--steps 1 --val-every 0 --sample-every 0 --out " + folder / "run").exit_code, 0);
+    const std::string before = read_file(folder / "run/metrics.jsonl");
+    const ProgramResult result = train("--steps 1 --out " + folder / "run");
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.errors.find("holds another run"), std::string::npos) << result.errors;
+    EXPECT_EQ(read_file(folder / "run/metrics.jsonl"), before);
+}
+
+TEST(TrainProgram, AFullDiskIsAnError) {
+    const TemporaryFolder folder;
+    // Files may not grow beyond 2 KiB: the run's description fits, a few hundred steps do not.
+    const ProgramResult result = train("--steps 400 --val-every 0 --sample-every 0 --out " + folder / "run", "cd /; ulimit -f 4");
+    EXPECT_EQ(result.exit_code, 1) << result.output;
+    EXPECT_NE(result.errors.find("metrics.jsonl"), std::string::npos) << result.errors;
+    EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
+}
+
+TEST(TrainProgram, OptionsFromAFile) {
+    const TemporaryFolder folder;
+    const std::string config = folder.write("run.toml", "steps = 2\nlr = 0.5\nval-every = 0\nsample-every = 0\n");
+    ASSERT_EQ(train("--config " + config + " --lr 0.25 --out " + folder / "run").exit_code, 0);
+    const nlohmann::json options = metrics(folder / "run")[0].at("options");
+    EXPECT_EQ(options.at("steps"), 2);
+    EXPECT_EQ(options.at("lr"), 0.25);  // the command line wins
+    const std::string wrong = folder.write("wrong.toml", "stepz = 2\n");
+    EXPECT_EQ(train("--config " + wrong + " --out " + folder / "run2").exit_code, 2);
+}
+
+}  // namespace

@@ -1,0 +1,201 @@
+// train_gpt2.cu: the training loop. Text -> tokens -> DataLoader -> GPT2::forward -> loss -> GPT2::backward -> GPT2::update.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+
+#include "data_directory.h"
+#include "data_files.h"
+#include "data_loader.h"
+#include "error.h"
+#include "gpt2.h"
+#include "logger.h"
+#include "options.h"
+#include "sampler.h"
+#include "schedule.h"
+#include "tokenizer.h"
+
+namespace {
+
+volatile std::sig_atomic_t stop_requested = 0;
+
+// The first signal lets the current step end; a second one ends the program at once.
+void request_stop(int signal) {
+    stop_requested = 1;
+    std::signal(signal, SIG_DFL);
+}
+
+bool due(int every, int step) { return every > 0 && step % every == 0; }
+
+HostAllocator pinned_memory() { return {simt::pinned_malloc, simt::pinned_free}; }
+
+std::string readable(size_t bytes) {
+    if (bytes >= size_t{10} << 30) return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / 0x1p30);
+    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 0x1p20);
+}
+
+GPT2Options model_options(const Options& o) {
+    return {.B = o.batch_size, .T = o.seq_len, .total_batch = o.total_batch, .tf32 = o.dtype == DType::tf32, .recompute = o.recompute, .attention = o.attention,
+            .seed = o.seed};
+}
+
+template <class T>
+size_t bytes_with_batch(const Options& o, int batch_size) {
+    Options changed = o;
+    changed.batch_size = batch_size;
+    return total_bytes(GPT2<T>(o.config, model_options(changed)).memory_plan());
+}
+
+// The largest micro-batch that divides the step and fits; 0 if not even one sequence does.
+template <class T>
+int largest_batch(const Options& o, size_t memory) {
+    const int samples = static_cast<int>(o.total_batch / static_cast<size_t>(o.seq_len));
+    for (int b = samples; b >= 1; b--) {
+        if (samples % b == 0 && bytes_with_batch<T>(o, b) <= memory) return b;
+    }
+    return 0;
+}
+
+// Prints what the run will allocate; UsageError, with what would fit, if that is more than there is.
+template <class T>
+void check_memory(const Options& o, const GPT2<T>& model, size_t memory) {
+    const MemoryPlan plan = model.memory_plan();
+    fmt::print("memory plan\n");
+    for (const auto& [name, bytes] : plan) fmt::print("  {:<26}{:>12}\n", name, readable(bytes));
+    const size_t total = total_bytes(plan);
+    fmt::print("  {:<26}{:>12} of {} {}\n", "total", readable(total), readable(memory), o.device_memory ? "planned for" : "free");
+    if (total <= memory) return;
+    std::fflush(stdout);
+    std::string advice = "a smaller model is needed";
+    Options block = o;
+    block.recompute = Recompute::block;
+    if (const int b = largest_batch<T>(o, memory)) {
+        advice = fmt::format("--batch-size {} would fit", b);
+    } else if (const int with_recompute = largest_batch<T>(block, memory)) {
+        advice = fmt::format("--batch-size {} --recompute block would fit", with_recompute);
+    } else if (o.dtype != DType::bf16 && bytes_with_batch<bfloat16>(block, 1) <= memory) {
+        advice = "--batch-size 1 --recompute block --dtype bf16 would fit";
+    }
+    throw UsageError(fmt::format("the run needs {}, but {} are {}; {}", readable(total), readable(memory), o.device_memory ? "planned for" : "free", advice));
+}
+
+template <class T>
+double validate(GPT2<T>& model, ValidationLoader& loader) {
+    double sum = 0;
+    size_t targets = 0;
+    for (size_t i = 0; i < loader.batches(); i++) {
+        const Batch& batch = loader.at(i);
+        sum += model.evaluate(batch);
+        targets += static_cast<size_t>(batch.target_count);
+    }
+    return sum / static_cast<double>(targets);
+}
+
+// Text from the model, a token at a time, from the token that starts a text.
+template <class T>
+std::string sample_text(GPT2<T>& model, const Tokenizer& tokenizer, const Options& o, int step) {
+    constexpr float temperature = 0.8f;
+    std::vector<int> window = {tokenizer.end_of_text().value_or('\n')};
+    std::string text;
+    for (int i = 0; i < o.sample_tokens; i++) {
+        std::vector<float> logits = model.next_token_logits(window);
+        logits.resize(std::min(logits.size(), static_cast<size_t>(tokenizer.vocab_size())));
+        const int token = sample_token(logits, temperature, {.seed = o.seed, .step = static_cast<uint64_t>(step), .index = static_cast<uint64_t>(i)});
+        if (token == tokenizer.end_of_text()) break;
+        text += tokenizer.token_bytes(token);
+        if (window.size() == static_cast<size_t>(o.seq_len)) window.erase(window.begin());
+        window.push_back(token);
+    }
+    return text;
+}
+
+int steps_of(const Options& o, uint64_t windows) {
+    const double samples_per_step = static_cast<double>(o.total_batch) / o.seq_len;
+    if (o.epochs > 0) return static_cast<int>(std::ceil(o.epochs * static_cast<double>(windows) / samples_per_step));
+    if (o.tokens > 0) return static_cast<int>((o.tokens + o.total_batch - 1) / o.total_batch);
+    return o.steps;
+}
+
+template <class T>
+void train(Options o) {
+    const simt::DeviceInfo device = simt::device_info();
+    const size_t memory = o.device_memory.value_or(device.free_memory);
+    if (o.batch_size == 0) {
+        o.batch_size = largest_batch<T>(o, memory);
+        CHECK(o.batch_size > 0, "not even one sequence of {} tokens fits into {}; expected a smaller model or --recompute block", o.seq_len, readable(memory));
+    }
+    GPT2<T> model(o.config, model_options(o));
+    fmt::print("{} on {}\n", to_string(o.dtype), device.name);
+    fmt::print("model: {} layers, {} heads, {} channels, context {}, vocabulary {} (padded to {}): {} parameters\n", o.config.L, o.config.NH, o.config.C,
+               o.config.context, o.config.V, o.config.Vp(), model.table().parameters());
+    fmt::print("step: {} tokens = {} x {} x {} micro-step{}\n", o.total_batch, o.batch_size, o.seq_len, o.accumulation(), o.accumulation() == 1 ? "" : "s");
+    check_memory(o, model, memory);
+    if (o.plan) return;
+
+    const auto tokenizer = make_tokenizer(o.tokenizer);
+    const DataSplits data = open_data(o.train_data.empty() ? data_directory() + "/tinyshakespeare.txt" : o.train_data, o.val_data, *tokenizer);
+    DataLoader loader(data.train, {.B = o.batch_size, .T = o.seq_len, .V = o.config.V, .total_batch = o.total_batch, .seed = o.seed,
+                                   .shuffle = o.data_order == "shuffled"}, pinned_memory());
+    std::optional<ValidationLoader> val_loader;
+    if (!data.val.empty() && o.val_every > 0) {
+        val_loader.emplace(data.val, o.batch_size, o.seq_len, o.config.V, static_cast<size_t>(o.val_steps), pinned_memory());
+    }
+    const Schedule schedule{o.schedule, steps_of(o, loader.windows()), o.warmup, o.lr, o.min_lr_fraction};
+    schedule.check();
+    loader.at(1, 0);  // data that cannot be trained on ends the run before it has a folder
+    model.allocate();
+
+    Logger log(o.out.empty() ? new_run_folder() : o.out, schedule.steps, o.total_batch, o.log_every);
+    log.run({{"options", o.values},
+             {"model", {{"layers", o.config.L}, {"heads", o.config.NH}, {"channels", o.config.C}, {"context", o.config.context}, {"vocab", o.config.V},
+                        {"parameters", model.table().parameters()}}},
+             {"batch", {{"batch_size", o.batch_size}, {"seq_len", o.seq_len}, {"micro_steps", o.accumulation()}, {"total_batch", o.total_batch}}},
+             {"steps", schedule.steps},
+             {"machine", device.name},
+             {"versions", {{"flatgpt", "0.1.0"}, {"compiler", __VERSION__}}}});
+    log.note(fmt::format("writing to {}", log.folder()));
+
+    int skipped = 0;
+    for (int step = 1; step <= schedule.steps && !stop_requested; step++) {
+        const bool last = step == schedule.steps;
+        const auto start = std::chrono::steady_clock::now();
+        for (int micro = 0; micro < loader.micro_steps(); micro++) {
+            model.forward(loader.at(step, micro));
+            model.backward();
+        }
+        const StepResult result = model.update(o.adamw(schedule.at(step)));
+        const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
+        log.train(step, result, schedule.at(step), elapsed.count());
+        skipped = std::isfinite(result.grad_norm) ? 0 : skipped + 1;
+        if (skipped == o.max_skipped) throw Error(fmt::format("{} steps in a row had a gradient norm that is not finite; the run ends at step {}", skipped, step));
+        if (val_loader && (due(o.val_every, step) || last)) log.validation(step, validate(model, *val_loader));
+        if (o.sample_every > 0 && (due(o.sample_every, step) || last)) log.sample(step, sample_text(model, *tokenizer, o, step));
+    }
+    log.note(stop_requested ? fmt::format("stopped by a signal; everything is written to {}", log.folder()) : fmt::format("done; the run is in {}", log.folder()));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        const std::optional<Options> options = parse_options(argc, argv);
+        if (!options) return 0;
+        std::signal(SIGINT, request_stop);
+        std::signal(SIGTERM, request_stop);
+        std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, which says so
+        simt::select_device();
+        if (options->dtype == DType::bf16) train<bfloat16>(*options); else train<float>(*options);
+        return 0;
+    } catch (const Error& error) {
+        std::fflush(stdout);
+        fmt::print(stderr, "train_gpt2: {}\n", error.what());
+        return error.exit_code;
+    } catch (const std::exception& error) {
+        std::fflush(stdout);
+        fmt::print(stderr, "train_gpt2: {}\n", error.what());
+        return 1;
+    }
+}

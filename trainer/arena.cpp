@@ -1,0 +1,32 @@
+#include "arena.h"
+
+#include "error.h"
+#include "simt/target.h"
+
+namespace {
+
+constexpr size_t alignment = 256;
+constexpr size_t gap_bytes = simt::checked ? 256 : 0;
+
+}  // namespace
+
+size_t Arena::reserve_bytes(size_t bytes) {
+    const size_t offset = bytes_;
+    const size_t padded = simt::ceil_div(bytes, alignment) * alignment;
+    bytes_ += padded + gap_bytes;
+    gaps_.push_back({offset + bytes, padded - bytes + gap_bytes});
+    return offset;
+}
+
+void Arena::allocate() {
+    if (memory_.data()) throw Error(name_ + ": allocated twice");
+    memory_ = simt::DeviceBuffer<std::byte>(bytes_);
+    for (const auto& assign : assign_) assign(memory_.data());
+    assign_.clear();
+    for (const Gap& gap : gaps_) simt::poison_gap(memory_.data() + gap.offset, gap.bytes);
+}
+
+Arena::~Arena() {
+    if (!memory_.data()) return;
+    for (const Gap& gap : gaps_) simt::unpoison_gap(memory_.data() + gap.offset, gap.bytes);
+}

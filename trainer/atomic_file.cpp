@@ -1,0 +1,100 @@
+#include "atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <utility>
+
+#include "error.h"
+
+static constexpr size_t buffer_bytes = size_t{1} << 20;
+
+AtomicFile::AtomicFile(const std::string& path) : path_(path) {
+    buffer_.reserve(buffer_bytes);
+    // A random name, so that processes on several machines that share the folder do not meet.
+    std::random_device random;
+    do {
+        temporary_ = fmt::format("{}.tmp-{:08x}", path, random());
+        file_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    } while (file_ < 0 && errno == EEXIST);
+    if (file_ < 0) {
+        temporary_.clear();
+        fail("cannot be created");
+    }
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      file_(std::exchange(other.file_, -1)),
+      buffer_(std::move(other.buffer_)),
+      flushed_(other.flushed_) {}
+
+AtomicFile::~AtomicFile() {
+    if (file_ >= 0) ::close(file_);
+    if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(const void* data, size_t bytes) {
+    const char* next = static_cast<const char*>(data);
+    while (bytes > 0) {
+        const size_t part = std::min(bytes, buffer_bytes - buffer_.size());
+        buffer_.insert(buffer_.end(), next, next + part);
+        next += part;
+        bytes -= part;
+        if (buffer_.size() == buffer_bytes) flush();
+    }
+}
+
+void AtomicFile::write_at(size_t offset, const void* data, size_t bytes) {
+    flush();
+    write_all(data, bytes, offset);
+}
+
+void AtomicFile::close() {
+    if (file_ < 0) return;
+    flush();
+    if (fsync(file_) != 0) fail("cannot be written");
+    // Network file systems report a full disk only here.
+    if (::close(std::exchange(file_, -1)) != 0) fail("cannot be written");
+    buffer_ = {};
+}
+
+void AtomicFile::commit() {
+    close();
+    if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be given its name");
+    temporary_.clear();
+    // The name is durable once the folder is. Some file systems refuse to sync folders: nothing is lost but the guarantee.
+    const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
+    const int directory = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory >= 0) {
+        fsync(directory);
+        ::close(directory);
+    }
+}
+
+void AtomicFile::flush() {
+    write_all(buffer_.data(), buffer_.size(), flushed_);
+    flushed_ += buffer_.size();
+    buffer_.clear();
+}
+
+void AtomicFile::write_all(const void* data, size_t bytes, size_t offset) {
+    const char* next = static_cast<const char*>(data);
+    while (bytes > 0) {
+        const ssize_t written = pwrite(file_, next, bytes, static_cast<off_t>(offset));
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) fail("cannot be written");
+        next += written;
+        offset += static_cast<size_t>(written);
+        bytes -= static_cast<size_t>(written);
+    }
+}
+
+void AtomicFile::fail(const char* what) const { throw Error(fmt::format("{}: {}: {}", path_, what, std::strerror(errno))); }

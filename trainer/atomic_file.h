@@ -1,0 +1,32 @@
+// atomic_file.h: writes a file that is either complete or not there at all.
+//   Bytes go to PATH.tmp-XXXXXXXX; commit() makes them durable and gives them their name, replacing what had it.
+//   Whatever goes wrong before that (a full disk, an exception elsewhere) leaves nothing behind.
+//   Every function throws Error with the path and the system's reason.
+#pragma once
+#include <cstddef>
+#include <string>
+#include <vector>
+
+class AtomicFile {
+public:
+    explicit AtomicFile(const std::string& path);
+    AtomicFile(AtomicFile&& other) noexcept;
+    AtomicFile& operator=(AtomicFile&&) = delete;
+    ~AtomicFile();
+
+    void write(const void* data, size_t bytes);                    // appends
+    void write_at(size_t offset, const void* data, size_t bytes);  // overwrites bytes written before
+    void close();                                                  // everything is on the disk, under the temporary name; frees the file descriptor
+    void commit();                                                 // close(), then the final name
+    const std::string& path() const { return path_; }
+
+private:
+    void flush();
+    void write_all(const void* data, size_t bytes, size_t offset);
+    [[noreturn]] void fail(const char* what) const;
+
+    std::string path_, temporary_;  // temporary_ is empty once there is nothing to remove
+    int file_ = -1;
+    std::vector<char> buffer_;
+    size_t flushed_ = 0;  // bytes in the file; the buffer follows them
+};

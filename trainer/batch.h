@@ -1,0 +1,15 @@
+// batch.h: the tokens of a micro-step, as the model takes them: N = B*T positions, row by row.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+struct Batch {
+    int B = 0, T = 0;
+    int target_count = 0;        // targets that are not ignored
+    int32_t* inputs = nullptr;   // (B, T); one block of memory holds inputs, targets and order, so that one copy moves all three
+    int32_t* targets = nullptr;  // (B, T); -1 is ignored
+    int32_t* order = nullptr;    // (B*T); 0 .. N-1 sorted by input token, equal tokens by position: a fixed order for the encoder's backward
+
+    static constexpr int32_t ignored = -1;
+    size_t bytes() const { return size_t{3} * B * T * sizeof(int32_t); }  // of the block at inputs
+};

@@ -1,0 +1,170 @@
+#include "data_loader.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+#include "error.h"
+#include "permutation.h"
+
+TokenWindows::TokenWindows(std::span<const TokenShard> shards, int T, int V) : shards_(shards), first_{0}, T_(T), V_(V) {
+    CHECK(T > 0 && V > 0, "sequence length {} and vocabulary {} must be positive", T, V);
+    CHECK(!shards.empty(), "there are no tokens to read: the list of shards is empty");
+    for (const TokenShard& shard : shards) first_.push_back(first_.back() + (shard.size() > 0 ? (shard.size() - 1) / static_cast<size_t>(T) : 0));
+    CHECK(count() > 0, "{}: {} tokens are too few for a sequence of {} and its next token; use a longer text or a shorter sequence", shards[0].name(),
+          shards[0].size(), T);
+}
+
+void TokenWindows::read(int32_t* inputs, int32_t* targets, uint64_t window) const {
+    const auto after = std::upper_bound(first_.begin(), first_.end(), window);
+    const size_t index = static_cast<size_t>(after - first_.begin()) - 1;
+    const TokenShard& shard = shards_[index];
+    const size_t start = (window - first_[index]) * static_cast<size_t>(T_);
+    const uint16_t* tokens = shard.tokens().data() + start;
+    uint16_t largest = 0;
+    for (int t = 0; t <= T_; t++) largest = std::max(largest, tokens[t]);
+    if (largest >= V_) {
+        const size_t position = start + static_cast<size_t>(std::max_element(tokens, tokens + T_ + 1) - tokens);
+        throw UsageError(fmt::format("{}: token {} at position {} is outside the vocabulary of {}; was the file made with another tokenizer?",
+                                     shard.name(), largest, position, V_));
+    }
+    std::copy(tokens, tokens + T_, inputs);
+    std::copy(tokens + 1, tokens + T_ + 1, targets);
+}
+
+HostAllocator HostAllocator::standard() {
+    static constexpr std::align_val_t cache_line{64};
+    return {[](size_t bytes) { return ::operator new(bytes, cache_line); }, [](void* memory) { ::operator delete(memory, cache_line); }};
+}
+
+BatchRing::BatchRing(int B, int T, int V, const HostAllocator& allocator) : counts_(static_cast<size_t>(V) + 1) {
+    CHECK(B > 0 && B <= INT32_MAX / T, "batch size {} must be positive, and {} x {} tokens fewer than 2^31", B, B, T);
+    for (Batch& batch : batches_) {
+        batch.B = B;
+        batch.T = T;
+        memory_.emplace_back(allocator.allocate(batch.bytes()), allocator.free);
+        const size_t N = static_cast<size_t>(B) * T;
+        batch.inputs = static_cast<int32_t*>(memory_.back().get());
+        batch.targets = batch.inputs + N;
+        batch.order = batch.targets + N;
+    }
+}
+
+template <class WindowOfRow>
+const Batch& BatchRing::fill(size_t slot, const TokenWindows& windows, int rows, WindowOfRow window_of_row) {
+    Batch& batch = batches_[slot];
+    const size_t T = batch.T;
+    for (int b = 0; b < rows; b++) windows.read(batch.inputs + b * T, batch.targets + b * T, window_of_row(b));
+    std::fill(batch.inputs + rows * T, batch.inputs + batch.B * T, 0);
+    std::fill(batch.targets + rows * T, batch.targets + batch.B * T, Batch::ignored);
+    batch.target_count = rows * batch.T;
+    sort_by_token(batch);
+    return batch;
+}
+
+// Counting sort, which is stable: counts_[v] becomes the first place of token v, then moves on with each one placed.
+void BatchRing::sort_by_token(const Batch& batch) {
+    const int32_t N = batch.B * batch.T;
+    std::fill(counts_.begin(), counts_.end(), 0);
+    for (int32_t i = 0; i < N; i++) counts_[batch.inputs[i] + 1]++;
+    for (size_t v = 1; v < counts_.size(); v++) counts_[v] += counts_[v - 1];
+    for (int32_t i = 0; i < N; i++) batch.order[counts_[batch.inputs[i]]++] = i;
+}
+
+DataLoader::DataLoader(std::span<const TokenShard> shards, const DataLoaderOptions& options, const HostAllocator& allocator)
+    : options_(options), windows_(shards, options.T, options.V), ring_(options.B, options.T, options.V, allocator) {
+    const int ranks = options.world_size;
+    CHECK(ranks > 0 && options.rank >= 0 && options.rank < ranks, "rank {} of {} processes does not exist", options.rank, ranks);
+    const size_t micro_step = static_cast<size_t>(options.B) * options.T * ranks;
+    CHECK(options.total_batch > 0 && options.total_batch % micro_step == 0, "total batch of {} tokens is not a multiple of {} = {} x {} x {} ranks",
+          options.total_batch, micro_step, options.B, options.T, ranks);
+    CHECK(options.first_step > 0, "step {} does not exist; steps count from 1", options.first_step);
+    micro_steps_ = options.total_batch / micro_step;
+    samples_per_step_ = options.total_batch / static_cast<size_t>(options.T);
+    next_position_ = static_cast<uint64_t>(options.first_step - 1) * micro_steps_;
+    thread_ = std::thread(&DataLoader::prepare_batches, this);
+}
+
+DataLoader::~DataLoader() {
+    {
+        const std::lock_guard lock(mutex_);
+        stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+}
+
+const Batch& DataLoader::next() {
+    std::unique_lock lock(mutex_);
+    return take(lock);
+}
+
+const Batch& DataLoader::at(int step, int micro) {
+    CHECK(step > 0 && micro >= 0 && micro < micro_steps(), "micro-step {} of step {} does not exist; a step has {}", micro, step, micro_steps());
+    const uint64_t position = static_cast<uint64_t>(step - 1) * micro_steps_ + static_cast<uint64_t>(micro);
+    std::unique_lock lock(mutex_);
+    if (position != next_position_) {
+        // What was prepared is not what is wanted.
+        changed_.wait(lock, [&] { return !filling_; });
+        filled_ = delivered_;
+        next_position_ = position;
+        failure_ = nullptr;
+        changed_.notify_all();
+    }
+    return take(lock);
+}
+
+const Batch& DataLoader::take(std::unique_lock<std::mutex>& lock) {
+    changed_.wait(lock, [&] { return filled_ > delivered_ || failure_; });
+    if (failure_) std::rethrow_exception(failure_);
+    const size_t slot = delivered_++ % BatchRing::slots;
+    next_position_++;
+    changed_.notify_all();
+    return ring_[slot];
+}
+
+void DataLoader::prepare_batches() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        // One ahead: the other two slots are the caller's.
+        changed_.wait(lock, [&] { return stop_ || (filled_ == delivered_ && !failure_); });
+        if (stop_) return;
+        const size_t slot = filled_ % BatchRing::slots;
+        const uint64_t position = next_position_;
+        filling_ = true;
+        lock.unlock();
+        std::exception_ptr failure;
+        try {
+            fill(slot, position);
+        } catch (...) { failure = std::current_exception(); }
+        lock.lock();
+        filling_ = false;
+        if (failure) failure_ = failure;
+        else filled_++;
+        changed_.notify_all();
+    }
+}
+
+void DataLoader::fill(size_t slot, uint64_t position) {
+    const uint64_t step = position / micro_steps_, micro = position % micro_steps_;
+    const uint64_t first_sample =
+        (micro * static_cast<uint64_t>(options_.world_size) + static_cast<uint64_t>(options_.rank)) * static_cast<uint64_t>(options_.B);
+    ring_.fill(slot, windows_, options_.B, [&](int b) { return window_of(step * samples_per_step_ + first_sample + static_cast<uint64_t>(b)); });
+}
+
+uint64_t DataLoader::window_of(uint64_t item) const {
+    const uint64_t epoch = item / windows_.count(), index = item % windows_.count();
+    return options_.shuffle ? Permutation(windows_.count(), options_.seed, epoch)(index) : index;
+}
+
+ValidationLoader::ValidationLoader(std::span<const TokenShard> shards, int B, int T, int V, size_t max_batches, const HostAllocator& allocator)
+    : windows_(shards, T, V), ring_(B, T, V, allocator), batches_((windows_.count() + static_cast<size_t>(B) - 1) / static_cast<size_t>(B)) {
+    if (max_batches > 0) batches_ = std::min(batches_, max_batches);
+}
+
+const Batch& ValidationLoader::at(size_t index) {
+    CHECK(index < batches_, "validation batch {} does not exist; there are {}", index, batches_);
+    const uint64_t first = static_cast<uint64_t>(index) * static_cast<uint64_t>(ring_.rows());
+    const int rows = static_cast<int>(std::min<uint64_t>(static_cast<uint64_t>(ring_.rows()), windows_.count() - first));
+    return ring_.fill(calls_++ % BatchRing::slots, windows_, rows, [&](int b) { return first + static_cast<uint64_t>(b); });
+}

@@ -1,0 +1,378 @@
+#include "gpt2.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <type_traits>
+
+#include "adamw.cuh"
+#include "cross_entropy.cuh"
+#include "encoder.cuh"
+#include "error.h"
+#include "gelu.cuh"
+#include "global_norm.cuh"
+#include "layernorm.cuh"
+#include "random.cuh"
+
+namespace {
+
+// What Philox draws the weights of tensor i for: purposes below belong to others (sampler.h).
+constexpr uint32_t weights_purpose = 1u << 16;
+
+size_t size(int n) { return static_cast<size_t>(n); }
+
+template <class T>
+std::vector<float> to_host(const T* device, size_t count, stream_t stream) {
+    std::vector<T> raw(count);
+    simt::copy_to_host(raw.data(), device, count * sizeof(T), stream);
+    simt::stream_synchronize(stream);
+    return std::vector<float>(raw.begin(), raw.end());
+}
+
+}  // namespace
+
+size_t total_bytes(const MemoryPlan& plan) {
+    size_t bytes = 0;
+    for (const auto& [name, part] : plan) bytes += part;
+    return bytes;
+}
+
+template <class T>
+GPT2<T>::GPT2(const GPT2Config& config, const GPT2Options& options) : config_(config), options_(options), table_(config), attention_(options.attention) {
+    CHECK(options.B > 0, "a batch of {} sequences; expected 1 or more", options.B);
+    CHECK(options.T > 0 && options.T <= config.context, "sequences of {} tokens; expected 1 to the model's context of {}", options.T, config.context);
+    layers_.resize(size(config.L));
+    reserve_parameters();
+    reserve_activations();
+}
+
+template <class T>
+GPT2<T>::~GPT2() {
+    gemm_.reset();
+    if (stream_) simt::stream_destroy(stream_);
+}
+
+template <class T>
+void GPT2<T>::reserve_parameters() {
+    const size_t n = table_.elements();
+    parameters_.reserve(params_, n);
+    if (!std::is_same_v<T, float>) master_.reserve(masters_, n);
+    if (!options_.training) return;
+    gradients_.reserve(grads_, n);
+    optimizer_.reserve(exp_avg_, n);
+    optimizer_.reserve(exp_avg_sq_, n);
+    optimizer_.reserve(optimizer_state_, 1);
+}
+
+template <class T>
+void GPT2<T>::reserve_activations() {
+    const AttentionShape shape = shape_of(options_.B, options_.T);
+    const size_t N = size(options_.B) * size(options_.T), C = size(config_.C), heads = N * size(config_.NH);
+    const bool keep_block = options_.training && options_.recompute != Recompute::block;
+    const bool keep_gelu = keep_block && options_.recompute != Recompute::gelu;
+
+    activations_.reserve(tokens_, 3 * N);
+    activations_.reserve(encoded_, N * C);
+    for (int l = 0; l < config_.L; l++) {
+        LayerActivations& a = layer(l);
+        // What is not kept is one buffer for all layers: layer 0 owns it, allocate() lends it to the others.
+        if (keep_block || l == 0) {
+            for (T** tensor : {&a.ln1, &a.att, &a.residual2, &a.ln2}) activations_.reserve(*tensor, N * C);
+            activations_.reserve(a.qkv, N * 3 * C);
+            activations_.reserve(a.fch, N * 4 * C);
+            for (float** statistic : {&a.ln1_mean, &a.ln1_rstd, &a.ln2_mean, &a.ln2_rstd}) activations_.reserve(*statistic, N);
+            activations_.reserve(a.lse, heads);
+        }
+        if (keep_gelu || l == 0) activations_.reserve(a.fch_gelu, N * 4 * C);
+        if (options_.training || l < 2) activations_.reserve(a.residual3, N * C);
+    }
+    activations_.reserve(lnf_, N * C);
+    activations_.reserve(lnf_mean_, N);
+    activations_.reserve(lnf_rstd_, N);
+    activations_.reserve(logits_, N * size(config_.Vp()));
+    activations_.reserve(losses_, N);
+    for (float** scalar : {&step_loss_, &eval_loss_, &norm_squared_}) activations_.reserve(*scalar, 1);
+
+    workspace_.reserve(work_.branch, N * C);
+    workspace_.reserve(work_.gemm, gemm_workspace_bytes());
+    workspace_.reserve(work_.attention, attention_.workspace_bytes<T>(shape));
+    if (!options_.training) return;
+    workspace_.reserve(work_.dresidual, N * C);
+    workspace_.reserve(work_.dnarrow, N * C);
+    workspace_.reserve(work_.dwide, N * 4 * C);
+    workspace_.reserve(work_.layernorm, layernorm_backward_scratch(N, config_.C));
+    workspace_.reserve(work_.norm, global_norm_scratch(table_.elements()));
+    workspace_.reserve(work_.stretch_norms, table_.stretches().size());
+}
+
+// The most that any of the step's products wants.
+template <class T>
+size_t GPT2<T>::gemm_workspace_bytes() const {
+    const size_t N = size(options_.B) * size(options_.T), C = size(config_.C), Vp = size(config_.Vp());
+    size_t bytes = Gemm::workspace_bytes<T>(1, C, Vp);
+    for (const auto& [in, out] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}, {C, Vp}}) bytes = std::max(bytes, Gemm::workspace_bytes<T>(N, in, out));
+    return bytes;
+}
+
+template <class T>
+MemoryPlan GPT2<T>::memory_plan() const {
+    MemoryPlan plan;
+    for (const Arena* arena : {&parameters_, &master_, &gradients_, &optimizer_, &activations_, &workspace_}) {
+        if (arena->bytes() > 0) plan.emplace_back(arena->name(), arena->bytes());
+    }
+    return plan;
+}
+
+template <class T>
+void GPT2<T>::allocate() {
+    stream_ = simt::stream_create();
+    for (Arena* arena : {&parameters_, &master_, &gradients_, &optimizer_, &activations_, &workspace_}) {
+        if (arena->bytes() > 0) arena->allocate();
+    }
+    if constexpr (std::is_same_v<T, float>) masters_ = params_;
+    for (size_t l = 1; l < layers_.size(); l++) {
+        LayerActivations &a = layers_[l], first = layers_[0];
+        if (!a.fch) {
+            T* const residual3 = a.residual3;
+            T* const fch_gelu = a.fch_gelu;
+            a = first;
+            a.residual3 = residual3 ? residual3 : layers_[l % 2].residual3;  // evaluation needs the last block's output only
+            a.fch_gelu = fch_gelu;
+        }
+        if (!a.fch_gelu) a.fch_gelu = first.fch_gelu;
+    }
+    gemm_ = std::make_unique<Gemm>(Gemm::Options{.tf32 = options_.tf32});
+    gemm_->use_workspace(work_.gemm, gemm_workspace_bytes());
+    initialise_weights();
+}
+
+template <class T>
+void GPT2<T>::initialise_weights() {
+    const float residual_std = 0.02f / std::sqrt(2.0f * static_cast<float>(config_.L));
+    uint32_t purpose = weights_purpose;
+    for (const Tensor& t : table_.tensors()) {
+        float* values = masters_ + t.offset;
+        simt::fill_zero(values, t.elements * sizeof(float), stream_);
+        if (t.init == Init::ones) fill(values, 1.0f, t.elements, stream_);
+        if (t.init == Init::normal) normal_init(values, t.unpadded_elements, 0.0f, 0.02f, options_.seed, purpose, stream_);
+        if (t.init == Init::residual_normal) normal_init(values, t.unpadded_elements, 0.0f, residual_std, options_.seed, purpose, stream_);
+        purpose++;
+        if constexpr (!std::is_same_v<T, float>) convert(params_ + t.offset, values, t.elements, stream_);
+        if (options_.training) {
+            for (float* moment : {exp_avg_, exp_avg_sq_}) simt::fill_zero(moment + t.offset, t.elements * sizeof(float), stream_);
+        }
+    }
+    if (options_.training) simt::fill_zero(optimizer_state_, sizeof(OptimizerState), stream_);
+    simt::stream_synchronize(stream_);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------------------
+// forward
+
+template <class T>
+void GPT2<T>::upload(const Batch& batch) {
+    CHECK(batch.B > 0 && batch.B <= options_.B && batch.T > 0 && batch.T <= options_.T, "a batch of {} x {} tokens in a model allocated for {} x {}", batch.B,
+          batch.T, options_.B, options_.T);
+    simt::copy_to_device(tokens_, batch.inputs, batch.bytes(), stream_);
+    shape_ = shape_of(batch.B, batch.T);
+}
+
+template <class T>
+void GPT2<T>::forward_block(int l, AttentionShape shape) {
+    const size_t N = size(shape.B) * size(shape.T), C = size(config_.C);
+    LayerActivations& a = layer(l);
+    gemm_->forward(a.qkv, a.ln1, param(Kind::qkvw, l), param(Kind::qkvb, l), N, C, 3 * C, stream_);
+    attention_.forward(a.att, a.lse, a.qkv, shape, work_.attention, stream_);
+    gemm_->forward(work_.branch, a.att, param(Kind::attprojw, l), param(Kind::attprojb, l), N, C, C, stream_);
+    residual_layernorm_forward(a.ln2, a.residual2, a.ln2_mean, a.ln2_rstd, block_input(l), work_.branch, param(Kind::ln2w, l), param(Kind::ln2b, l), N,
+                               config_.C, stream_);
+    gemm_->forward_gelu(a.fch_gelu, a.fch, a.ln2, param(Kind::fcw, l), param(Kind::fcb, l), N, C, 4 * C, stream_);
+}
+
+template <class T>
+void GPT2<T>::forward_hidden(AttentionShape shape) {
+    const size_t N = size(shape.B) * size(shape.T), C = size(config_.C);
+    encoder_forward(encoded_, tokens_, param(Kind::wte), param(Kind::wpe), shape.B, shape.T, config_.C, stream_);
+    LayerActivations& first = layer(0);
+    layernorm_forward(first.ln1, first.ln1_mean, first.ln1_rstd, encoded_, param(Kind::ln1w, 0), param(Kind::ln1b, 0), N, config_.C, stream_);
+    for (int l = 0; l < config_.L; l++) {
+        LayerActivations& a = layer(l);
+        forward_block(l, shape);
+        gemm_->forward(work_.branch, a.fch_gelu, param(Kind::fcprojw, l), param(Kind::fcprojb, l), N, 4 * C, C, stream_);
+        // The sum that ends this block is normalised for the next one, or for the head, in the same kernel.
+        if (l + 1 < config_.L) {
+            LayerActivations& next = layer(l + 1);
+            residual_layernorm_forward(next.ln1, a.residual3, next.ln1_mean, next.ln1_rstd, a.residual2, work_.branch, param(Kind::ln1w, l + 1),
+                                       param(Kind::ln1b, l + 1), N, config_.C, stream_);
+        } else {
+            residual_layernorm_forward(lnf_, a.residual3, lnf_mean_, lnf_rstd_, a.residual2, work_.branch, param(Kind::lnfw), param(Kind::lnfb), N, config_.C,
+                                       stream_);
+        }
+    }
+}
+
+template <class T>
+void GPT2<T>::classify(size_t N, bool write_gradient) {
+    gemm_->forward(logits_, lnf_, param(Kind::wte), static_cast<const T*>(nullptr), N, size(config_.C), size(config_.Vp()), stream_);
+    const float dloss = write_gradient ? 1.0f / static_cast<float>(options_.total_batch) : 0.0f;
+    cross_entropy_forward_backward(logits_, losses_, tokens_ + N, dloss, N, config_.V, config_.Vp(), write_gradient, stream_);
+}
+
+template <class T>
+void GPT2<T>::forward(const Batch& batch) {
+    if (!options_.training) throw Error("forward: this model was allocated for evaluation only");
+    upload(batch);
+    const size_t N = size(batch.B) * size(batch.T);
+    forward_hidden(shape_);
+    classify(N, true);
+    sum_losses(step_loss_, losses_, N, micro_step_ > 0, stream_);
+}
+
+template <class T>
+double GPT2<T>::evaluate(const Batch& batch) {
+    upload(batch);
+    const size_t N = size(batch.B) * size(batch.T);
+    forward_hidden(shape_);
+    classify(N, false);
+    sum_losses(eval_loss_, losses_, N, false, stream_);
+    return static_cast<double>(read_scalar(eval_loss_));
+}
+
+template <class T>
+std::vector<float> GPT2<T>::next_token_logits(const std::vector<int>& tokens) {
+    CHECK(!tokens.empty() && tokens.size() <= size(options_.T), "{} tokens; expected 1 to {}", tokens.size(), options_.T);
+    // Always options_.T positions, so that every library plans one shape only; what stands behind the last token does not reach it.
+    std::vector<int32_t> padded(tokens.begin(), tokens.end());
+    padded.resize(size(options_.T), 0);
+    simt::copy_to_device(tokens_, padded.data(), padded.size() * sizeof(int32_t), stream_);
+    forward_hidden(shape_of(1, options_.T));
+    const size_t C = size(config_.C);
+    gemm_->forward(logits_, lnf_ + (tokens.size() - 1) * C, param(Kind::wte), static_cast<const T*>(nullptr), 1, C, size(config_.Vp()), stream_);
+    return to_host(logits_, size(config_.V), stream_);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------------------
+// backward
+
+template <class T>
+void GPT2<T>::backward_block(int l, AttentionShape shape) {
+    const size_t N = size(shape.B) * size(shape.T), C = size(config_.C);
+    const bool accumulate = micro_step_ > 0;
+    LayerActivations& a = layer(l);
+    T *dresidual = work_.dresidual, *dnarrow = work_.dnarrow, *dwide = work_.dwide;
+
+    if (options_.recompute == Recompute::block) {
+        layernorm_forward(a.ln1, a.ln1_mean, a.ln1_rstd, block_input(l), param(Kind::ln1w, l), param(Kind::ln1b, l), N, config_.C, stream_);
+        forward_block(l, shape);
+    } else if (options_.recompute == Recompute::gelu) {
+        gelu_forward(a.fch_gelu, a.fch, N * 4 * C, stream_);
+    }
+
+    gemm_->backward_weight(grad(Kind::fcprojw, l), grad(Kind::fcprojb, l), dresidual, a.fch_gelu, N, 4 * C, C, accumulate, stream_);
+    gemm_->backward_input_gelu(dwide, dresidual, param(Kind::fcprojw, l), a.fch, N, 4 * C, C, stream_);
+    gemm_->backward_weight(grad(Kind::fcw, l), grad(Kind::fcb, l), dwide, a.ln2, N, C, 4 * C, accumulate, stream_);
+    gemm_->backward_input(dnarrow, dwide, param(Kind::fcw, l), N, C, 4 * C, stream_);
+    layernorm_backward(dresidual, grad(Kind::ln2w, l), grad(Kind::ln2b, l), work_.layernorm, dresidual, dnarrow, a.residual2, param(Kind::ln2w, l), a.ln2_mean,
+                       a.ln2_rstd, N, config_.C, stream_);
+
+    gemm_->backward_weight(grad(Kind::attprojw, l), grad(Kind::attprojb, l), dresidual, a.att, N, C, C, accumulate, stream_);
+    gemm_->backward_input(dnarrow, dresidual, param(Kind::attprojw, l), N, C, C, stream_);
+    attention_.backward(dwide, dnarrow, a.qkv, a.att, a.lse, shape, work_.attention, stream_);
+    gemm_->backward_weight(grad(Kind::qkvw, l), grad(Kind::qkvb, l), dwide, a.ln1, N, C, 3 * C, accumulate, stream_);
+    gemm_->backward_input(dnarrow, dwide, param(Kind::qkvw, l), N, C, 3 * C, stream_);
+    layernorm_backward(dresidual, grad(Kind::ln1w, l), grad(Kind::ln1b, l), work_.layernorm, dresidual, dnarrow, block_input(l), param(Kind::ln1w, l),
+                       a.ln1_mean, a.ln1_rstd, N, config_.C, stream_);
+}
+
+template <class T>
+void GPT2<T>::backward() {
+    const size_t N = size(shape_.B) * size(shape_.T), C = size(config_.C);
+    const bool accumulate = micro_step_ > 0;
+    if (!accumulate) {
+        for (const Stretch& s : table_.stretches()) {
+            if (!s.from_matmul) simt::fill_zero(grads_ + s.offset, s.elements * sizeof(float), stream_);
+        }
+    }
+    const LayerActivations& last = layer(config_.L - 1);
+    gemm_->backward_weight(grad(Kind::wte), static_cast<float*>(nullptr), logits_, lnf_, N, C, size(config_.Vp()), accumulate, stream_);
+    gemm_->backward_input(work_.dnarrow, logits_, param(Kind::wte), N, C, size(config_.Vp()), stream_);
+    layernorm_backward(work_.dresidual, grad(Kind::lnfw), grad(Kind::lnfb), work_.layernorm, static_cast<const T*>(nullptr), work_.dnarrow, last.residual3,
+                       param(Kind::lnfw), lnf_mean_, lnf_rstd_, N, config_.C, stream_);
+    for (int l = config_.L - 1; l >= 0; l--) backward_block(l, shape_);
+    encoder_backward(grad(Kind::wte), grad(Kind::wpe), work_.dresidual, tokens_, tokens_ + 2 * N, shape_.B, shape_.T, config_.C, stream_);
+    micro_step_++;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------------------
+// update
+
+template <class T>
+StepResult GPT2<T>::update(const AdamWOptions& options) {
+    const std::vector<Stretch>& stretches = table_.stretches();
+    for (size_t i = 0; i < stretches.size(); i++) {
+        global_norm_squared(work_.stretch_norms + i, work_.norm, grads_ + stretches[i].offset, stretches[i].elements, stream_);
+    }
+    sum_losses(norm_squared_, work_.stretch_norms, stretches.size(), false, stream_);
+    AdamWStep step{.lr = options.lr, .beta1 = options.beta1, .beta2 = options.beta2, .eps = options.eps, .weight_decay = 0};
+    optimizer_prepare(optimizer_state_, norm_squared_, static_cast<float>(options.clip), step, stream_);
+    for (const Stretch& s : stretches) {
+        step.weight_decay = s.weight_decay ? options.weight_decay : 0.0;
+        adamw_update(params_ + s.offset, masters_ + s.offset, exp_avg_ + s.offset, exp_avg_sq_ + s.offset, grads_ + s.offset, s.elements, step, optimizer_state_,
+                     stream_);
+    }
+    micro_step_ = 0;
+    const float norm_squared = read_scalar(norm_squared_);
+    return {read_scalar(step_loss_) / static_cast<float>(options_.total_batch), std::sqrt(norm_squared)};
+}
+
+template <class T>
+float GPT2<T>::read_scalar(const float* device) const {
+    float value = 0;
+    simt::copy_to_host(&value, device, sizeof(value), stream_);
+    simt::stream_synchronize(stream_);
+    return value;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------------------
+// looking inside
+
+template <class T>
+std::vector<float> GPT2<T>::parameter(const Tensor& tensor) const { return to_host(masters_ + tensor.offset, tensor.elements, stream_); }
+
+template <class T>
+std::vector<float> GPT2<T>::gradient(const Tensor& tensor) const { return to_host(grads_ + tensor.offset, tensor.elements, stream_); }
+
+template <class T>
+void GPT2<T>::set_parameter(const Tensor& tensor, const std::vector<float>& values) {
+    CHECK(values.size() == tensor.elements || values.size() == tensor.unpadded_elements, "{}: {} values; expected {}", tensor.name, values.size(),
+          tensor.unpadded_elements);
+    float* master = masters_ + tensor.offset;
+    simt::fill_zero(master, tensor.elements * sizeof(float), stream_);
+    simt::copy_to_device(master, values.data(), values.size() * sizeof(float), stream_);
+    if constexpr (!std::is_same_v<T, float>) convert(params_ + tensor.offset, master, tensor.elements, stream_);
+    simt::stream_synchronize(stream_);
+}
+
+template <class T>
+std::vector<float> GPT2<T>::activation(const std::string& name, int l) const {
+    const size_t N = size(shape_.B) * size(shape_.T), C = size(config_.C);
+    if (name == "encoded") return to_host(encoded_, N * C, stream_);
+    if (name == "lnf") return to_host(lnf_, N * C, stream_);
+    if (name == "logits") return to_host(logits_, N * size(config_.Vp()), stream_);
+    const LayerActivations& a = layers_.at(size(l));
+    if (name == "ln1") return to_host(a.ln1, N * C, stream_);
+    if (name == "qkv") return to_host(a.qkv, N * 3 * C, stream_);
+    if (name == "att") return to_host(a.att, N * C, stream_);
+    if (name == "residual2") return to_host(a.residual2, N * C, stream_);
+    if (name == "ln2") return to_host(a.ln2, N * C, stream_);
+    if (name == "fch") return to_host(a.fch, N * 4 * C, stream_);
+    if (name == "fch_gelu") return to_host(a.fch_gelu, N * 4 * C, stream_);
+    if (name == "residual3") return to_host(a.residual3, N * C, stream_);
+    throw Error("no activation is called " + name);
+}
+
+template <class T>
+std::vector<float> GPT2<T>::losses() const { return to_host(losses_, size(shape_.B) * size(shape_.T), stream_); }
+
+template class GPT2<float>;
+template class GPT2<bfloat16>;

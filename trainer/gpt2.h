@@ -1,0 +1,135 @@
+// gpt2.h: GPT-2 on preallocated flat buffers: forward, backward and update as lists of kernel calls.
+//   T is the type of parameters and activations: float, or bfloat16 with fp32 master weights. Gradients of parameters,
+//   optimizer state, statistics and losses are fp32 in both.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arena.h"
+#include "attention.h"
+#include "batch.h"
+#include "gemm.h"
+#include "tensor_table.h"
+
+struct OptimizerState;  // kernels/adamw.cuh
+
+// What backward computes again instead of keeping it: nothing; the GELU's output; everything inside a block.
+enum class Recompute { none, gelu, block };
+
+struct GPT2Options {
+    int B = 0, T = 0;             // of a micro-step
+    size_t total_batch = 0;       // tokens of a step, over all micro-steps: what a loss and its gradients are divided by
+    bool training = true;         // false: no gradients, no optimizer state
+    bool tf32 = false;
+    Recompute recompute = Recompute::none;
+    AttentionBackend attention = AttentionBackend::automatic;
+    uint64_t seed = 0;
+};
+
+struct AdamWOptions {
+    double lr, beta1, beta2, eps, weight_decay, clip;  // clip 0: gradients are not clipped
+};
+
+struct StepResult {
+    float loss;       // mean over the step's tokens, before the update
+    float grad_norm;  // before clipping; not finite: the update was skipped
+};
+
+// Names and bytes of everything the model will allocate.
+using MemoryPlan = std::vector<std::pair<std::string, size_t>>;
+size_t total_bytes(const MemoryPlan& plan);
+
+template <class T>
+class GPT2 {
+public:
+    // Plans only. UsageError for impossible shapes (GPT2Config::check, T > context, B < 1).
+    GPT2(const GPT2Config& config, const GPT2Options& options);
+    ~GPT2();
+    GPT2(const GPT2&) = delete;
+
+    const GPT2Config& config() const { return config_; }
+    const TensorTable& table() const { return table_; }
+    MemoryPlan memory_plan() const;
+
+    // Allocates what the plan says and draws the weights. Throws Error if the machine refuses.
+    void allocate();
+
+    // Loss and gradients of a micro-step. The first one after update() overwrites the gradients, the others add to them.
+    void forward(const Batch& batch);
+    void backward();
+    // Clips, updates the parameters (if the gradient norm is finite), and waits for the step to end.
+    StepResult update(const AdamWOptions& options);
+
+    // Sum of the losses of the batch's targets that are not ignored. Leaves training's sums alone.
+    double evaluate(const Batch& batch);
+    // Logits (V) of the token that follows tokens (1 to T of them).
+    std::vector<float> next_token_logits(const std::vector<int>& tokens);
+
+    // For checkpoints and tests: fp32 values of a tensor, (Vp, C) for wte.
+    std::vector<float> parameter(const Tensor& tensor) const;
+    void set_parameter(const Tensor& tensor, const std::vector<float>& values);
+    std::vector<float> gradient(const Tensor& tensor) const;
+    // For tests: an activation of the last forward, by name: "encoded", "logits" (gradients after forward), "lnf", and of layer l,
+    // "ln1", "qkv", "att", "residual2", "ln2", "fch", "fch_gelu", "residual3". Error if it was not kept.
+    std::vector<float> activation(const std::string& name, int layer = -1) const;
+    std::vector<float> losses() const;  // (B*T) of the last forward
+
+private:
+    struct LayerActivations {
+        T *ln1 = nullptr, *qkv = nullptr, *att = nullptr, *residual2 = nullptr, *ln2 = nullptr, *fch = nullptr, *fch_gelu = nullptr, *residual3 = nullptr;
+        float *ln1_mean = nullptr, *ln1_rstd = nullptr, *lse = nullptr, *ln2_mean = nullptr, *ln2_rstd = nullptr;
+    };
+    struct Workspace {  // what lives only within a kernel call or between two
+        T* branch = nullptr;     // (N, C) the output of a projection, before it joins the residual
+        T* dresidual = nullptr;  // (N, C) gradient of the residual stream, on its way back
+        T* dnarrow = nullptr;    // (N, C) gradient of a layernorm's output or of the attention's
+        T* dwide = nullptr;      // (N, 4C) gradient of the GELU's input or of qkv
+        float *layernorm = nullptr, *norm = nullptr, *stretch_norms = nullptr, *loss = nullptr;  // scratch of reductions
+        std::byte *gemm = nullptr, *attention = nullptr;
+    };
+
+    T* param(Kind kind, int layer = -1) const { return params_ + table_.at(kind, layer).offset; }
+    float* grad(Kind kind, int layer = -1) const { return grads_ + table_.at(kind, layer).offset; }
+    void reserve_parameters();
+    void reserve_activations();
+    void initialise_weights();
+    void upload(const Batch& batch);
+    void forward_hidden(AttentionShape shape);
+    void forward_block(int l, AttentionShape shape);
+    void backward_block(int l, AttentionShape shape);
+    void classify(size_t N, bool write_gradient);
+    AttentionShape shape_of(int B, int sequence) const { return {B, sequence, config_.NH, config_.HS()}; }
+    const T* block_input(int l) const { return l == 0 ? encoded_ : layers_[static_cast<size_t>(l) - 1].residual3; }
+    LayerActivations& layer(int l) { return layers_[static_cast<size_t>(l)]; }
+    float read_scalar(const float* device) const;
+    size_t gemm_workspace_bytes() const;
+
+    const GPT2Config config_;
+    const GPT2Options options_;
+    const TensorTable table_;
+    stream_t stream_ = nullptr;
+
+    Arena parameters_{"parameters"}, master_{"master weights (fp32)"}, gradients_{"gradients (fp32)"}, optimizer_{"optimizer state (fp32)"},
+        activations_{"activations"}, workspace_{"workspace"};
+    T* params_ = nullptr;
+    float *masters_ = nullptr, *grads_ = nullptr, *exp_avg_ = nullptr, *exp_avg_sq_ = nullptr;
+    OptimizerState* optimizer_state_ = nullptr;
+
+    int32_t* tokens_ = nullptr;  // inputs, targets and order of a batch, (3, N)
+    T *encoded_ = nullptr, *lnf_ = nullptr, *logits_ = nullptr;
+    float *lnf_mean_ = nullptr, *lnf_rstd_ = nullptr, *losses_ = nullptr;
+    float *step_loss_ = nullptr, *eval_loss_ = nullptr, *norm_squared_ = nullptr;
+    std::vector<LayerActivations> layers_;
+    Workspace work_;
+
+    Attention attention_;
+    std::unique_ptr<Gemm> gemm_;
+    int micro_step_ = 0;               // backward passes since the last update
+    AttentionShape shape_{0, 0, 0, 0};  // of the last forward
+};
+
+extern template class GPT2<float>;
+extern template class GPT2<bfloat16>;

@@ -1,0 +1,111 @@
+#include "logger.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+
+#include "error.h"
+
+namespace {
+
+nlohmann::json number(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr); }
+// A float as the shortest decimal that reads back as the same float.
+nlohmann::json number(float value) { return std::isfinite(value) ? nlohmann::json(std::stod(fmt::format("{}", value))) : nlohmann::json(nullptr); }
+
+std::string duration(double seconds) {
+    const auto s = static_cast<long long>(std::llround(seconds));
+    if (s < 60) return fmt::format("{}s", s);
+    if (s < 3600) return fmt::format("{}m{:02}s", s / 60, s % 60);
+    return fmt::format("{}h{:02}m", s / 3600, s / 60 % 60);
+}
+
+}  // namespace
+
+std::string new_run_folder() {
+    const std::string base = fmt::format("runs/{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
+    std::string name = base;
+    for (int i = 2; std::filesystem::exists(name); i++) name = fmt::format("{}-{}", base, i);
+    return name;
+}
+
+Logger::Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every)
+    : folder_(out), steps_(steps), tokens_per_step_(tokens_per_step), log_every_(log_every), terminal_(isatty(STDOUT_FILENO) != 0) {
+    const std::string path = out + "/metrics.jsonl";
+    std::error_code failure;
+    CHECK(!std::filesystem::exists(path, failure), "--out {} holds another run; expected a new or an empty folder", out);
+    std::filesystem::create_directories(out, failure);
+    CHECK(!failure, "--out {}: {}; expected a folder that can be written", out, failure.message());
+    metrics_.open(path, std::ios::app);
+    CHECK(metrics_.good(), "--out {}: {}; expected a folder that can be written", out, std::strerror(errno));
+}
+
+void Logger::write(const nlohmann::ordered_json& line) {
+    // Text may hold bytes that are not UTF-8 (a sample cut in a character): replaced, since JSON cannot hold them.
+    metrics_ << line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
+    metrics_.flush();
+    if (!metrics_) throw Error(fmt::format("{}/metrics.jsonl: {}; the run cannot be written down", folder_, std::strerror(errno)));
+}
+
+void Logger::finish_line() {
+    if (line_open_) std::fputc('\n', stdout);
+    line_open_ = false;
+}
+
+void Logger::run(const nlohmann::json& description) {
+    nlohmann::ordered_json line = {{"kind", "run"}};
+    line.update(nlohmann::ordered_json(description));
+    write(line);
+}
+
+void Logger::train(int step, const StepResult& result, double lr, double ms) {
+    const double tokens_per_second = static_cast<double>(tokens_per_step_) / ms * 1000.0;
+    write({{"kind", "train"},
+           {"step", step},
+           {"loss", number(result.loss)},
+           {"grad_norm", number(result.grad_norm)},
+           {"lr", number(lr)},
+           {"tokens", static_cast<size_t>(step) * tokens_per_step_},
+           {"step_ms", ms},
+           {"tokens_per_second", tokens_per_second},
+           {"mfu", nullptr}});
+    if (!std::isfinite(result.grad_norm)) {
+        write({{"kind", "skipped"}, {"step", step}, {"grad_norm", nullptr}});
+        note(fmt::format("step {}: the gradient norm is not finite; the step changed nothing", step));
+    }
+    // The first steps, in which libraries plan and memory is first touched, say nothing about the time left.
+    if (++timed_steps_ > 2) mean_ms_ = mean_ms_ == 0 ? ms : 0.95 * mean_ms_ + 0.05 * ms;
+    if (step % log_every_ != 0 && step != steps_ && step != 1) return;
+    const std::string left = mean_ms_ > 0 ? duration(mean_ms_ * (steps_ - step) / 1000.0) : "?";
+    const std::string line = fmt::format("step {:>{}}/{} | loss {:.4f} | norm {:6.3f} | lr {:.2e} | {:8.2f} ms | {:7.0f} tok/s | {} left", step,
+                                         std::to_string(steps_).size(), steps_, result.loss, result.grad_norm, lr, ms, tokens_per_second, left);
+    if (terminal_) {
+        fmt::print("\r\x1b[2K{}", line);
+        line_open_ = true;
+    } else {
+        fmt::print("{}\n", line);
+    }
+    std::fflush(stdout);
+}
+
+void Logger::validation(int step, double loss) {
+    write({{"kind", "val"}, {"step", step}, {"loss", number(loss)}});
+    note(fmt::format("step {}: validation loss {:.4f}", step, loss));
+}
+
+void Logger::sample(int step, const std::string& text) {
+    write({{"kind", "sample"}, {"step", step}, {"text", text}});
+    note(fmt::format("step {}: sample\n---\n{}\n---", step, text));
+}
+
+void Logger::note(const std::string& text) {
+    finish_line();
+    fmt::print("{}\n", text);
+    std::fflush(stdout);
+}

@@ -1,0 +1,40 @@
+// logger.h: what a run writes down: OUT/metrics.jsonl, one object a line, and one line a step on the terminal.
+//   Every line is flushed; a disk that is full is an Error, not a silent gap. A number that is not finite is null.
+//   On a terminal the step's line is repainted in place; in a log file every line is plain.
+#pragma once
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "gpt2.h"
+
+class Logger {
+public:
+    // Creates OUT and OUT/metrics.jsonl. UsageError if OUT holds a run already or cannot be made.
+    Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every);
+
+    void run(const nlohmann::json& description);
+    void train(int step, const StepResult& result, double lr, double ms);
+    void validation(int step, double loss);
+    void sample(int step, const std::string& text);
+    void note(const std::string& text);  // terminal only, on a line of its own
+
+    const std::string& folder() const { return folder_; }
+
+private:
+    void write(const nlohmann::ordered_json& line);
+    void finish_line();
+
+    std::string folder_;
+    std::ofstream metrics_;
+    int steps_;
+    size_t tokens_per_step_;
+    int log_every_;
+    bool terminal_;          // a person watches: repaint
+    bool line_open_ = false;  // a repainted line stands without its newline
+    double mean_ms_ = 0;      // smoothed, for the time left
+    int timed_steps_ = 0;
+};
+
+// A new folder's name under runs/: the time of day, made unique.
+std::string new_run_folder();

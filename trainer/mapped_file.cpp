@@ -1,0 +1,37 @@
+#include "mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "error.h"
+
+MappedFile::MappedFile(const std::string& path) : path_(path) {
+    // O_NONBLOCK: opening a pipe must not wait for its writer before we can refuse it.
+    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    CHECK(file >= 0, "{}: cannot be opened: {}", path, std::strerror(errno));
+    struct stat status;
+    const bool regular = fstat(file, &status) == 0 && S_ISREG(status.st_mode);
+    const size_t size = regular ? static_cast<size_t>(status.st_size) : 0;
+    // An empty file cannot be mapped; it is an empty view.
+    void* memory = size > 0 ? mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0) : nullptr;
+    const int map_error = errno;
+    close(file);
+    CHECK(regular, "{}: is not a regular file", path);
+    CHECK(memory != MAP_FAILED, "{}: its {} bytes cannot be mapped: {}", path, size, std::strerror(map_error));
+    bytes_ = {static_cast<const char*>(memory), size};
+}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+    std::swap(path_, other.path_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+}
+
+MappedFile::~MappedFile() {
+    if (!bytes_.empty()) munmap(const_cast<char*>(bytes_.data()), bytes_.size());
+}

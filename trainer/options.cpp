@@ -1,0 +1,198 @@
+#include "options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "error.h"
+
+namespace {
+
+const std::map<std::string, DType> dtypes = {{"fp32", DType::fp32}, {"tf32", DType::tf32}, {"bf16", DType::bf16}};
+const std::map<std::string, Recompute> recomputes = {{"none", Recompute::none}, {"gelu", Recompute::gelu}, {"block", Recompute::block}};
+const std::map<std::string, AttentionBackend> attentions = {{"auto", AttentionBackend::automatic},
+                                                            {"cudnn", AttentionBackend::cudnn},
+                                                            {"onednn", AttentionBackend::onednn},
+                                                            {"kernel", AttentionBackend::kernel}};
+
+template <class Value>
+std::string name_of(const std::map<std::string, Value>& names, Value value) {
+    for (const auto& [name, v] : names) {
+        if (v == value) return name;
+    }
+    throw Error("an option has a value without a name");
+}
+
+// "40G", "512M", "1.5G" or bytes; powers of 1024.
+size_t parse_bytes(const std::string& text) {
+    size_t used = 0;
+    double value = 0;
+    try {
+        value = std::stod(text, &used);
+    } catch (const std::exception&) {
+    }
+    static const std::map<std::string, double> units = {{"", 1.0}, {"K", 0x1p10}, {"M", 0x1p20}, {"G", 0x1p30}, {"T", 0x1p40}};
+    const auto unit = units.find(used == 0 ? "?" : text.substr(used));
+    CHECK(unit != units.end() && value > 0, "--device-memory {}; expected a size like 40G or 512M", text);
+    return static_cast<size_t>(value * unit->second);
+}
+
+// The names of a map's keys, shown by --help as TEXT:{a|b|c}, and refused when unknown.
+template <class Value>
+CLI::Option* add_choice(CLI::Option_group* group, const std::string& names, Value& target, const std::map<std::string, Value>& values, const std::string& help) {
+    std::string choices;
+    for (const auto& [name, value] : values) choices += (choices.empty() ? "" : "|") + name;
+    const auto set = [&target, &values, names, choices](const std::string& text) {
+        const auto found = values.find(text);
+        if (found == values.end()) throw CLI::ValidationError(names, fmt::format("'{}'; expected {}", text, choices));
+        target = found->second;
+    };
+    return group->add_option_function<std::string>(names, set, help)->type_name(choices)->default_str(name_of(values, target));
+}
+
+// CLI::Range lets a NaN pass.
+CLI::Validator between(double low, double high) {
+    return CLI::Validator(
+        [=](const std::string& text) {
+            double value = 0;
+            const bool inside = CLI::detail::lexical_cast(text, value) && value >= low && value <= high;
+            return inside ? std::string() : fmt::format("{} is not a number from {} to {}", text, low, high);
+        },
+        fmt::format("FLOAT in [{} - {}]", low, high));
+}
+
+// Every option by its name, with the value it was given or its default: what the run's first line of metrics shows.
+nlohmann::json values_of(const CLI::App& app) {
+    nlohmann::json values = nlohmann::json::object();
+    for (const CLI::Option* option : app.get_options()) {
+        if (option->get_lnames().empty() || !option->get_configurable() || option->get_items_expected_max() == 0) continue;
+        const std::string text = option->count() > 0 ? option->results().front() : option->get_default_str();
+        const nlohmann::json number = nlohmann::json::parse(text, nullptr, false);
+        values[option->get_lnames().front()] = number.is_number() ? number : nlohmann::json(text);
+    }
+    for (const CLI::App* group : app.get_subcommands(nullptr)) values.update(values_of(*group));
+    return values;
+}
+
+}  // namespace
+
+std::string to_string(DType dtype) { return name_of(dtypes, dtype); }
+
+std::optional<Options> parse_options(int argc, const char* const* argv) {
+    Options o;
+    std::string batch_size = std::to_string(o.batch_size), device_memory;
+    CLI::App app("Trains GPT-2 and GPT-3 models. Without options: a small byte-level model on Shakespeare.", "train_gpt2");
+    app.option_defaults()->always_capture_default();
+    app.set_version_flag("--version", "flatgpt 0.1.0");
+    app.set_config("--config", "", "file with the same names as the options, one a line: lr = 0.0006");
+    app.allow_config_extras(CLI::config_extras_mode::error);
+    const auto positive = CLI::Range(1, 1 << 30), not_negative = CLI::Range(0, 1 << 30);
+    const auto fraction = between(0.0, 1.0), not_below_0 = between(0.0, 1e30), below_1 = between(0.0, 0.9999999);
+
+    auto* data = app.add_option_group("data");
+    data->add_option("-i,--train-data", o.train_data, "token shards (.bin) or texts (.txt), a glob; a lone text holds out its last tenth [the Shakespeare text]");
+    data->add_option("-j,--val-data", o.val_data, "the same for validation");
+    data->add_option("--tokenizer", o.tokenizer, "for texts and samples [gpt2, or byte for a vocabulary up to 256]")->check(CLI::IsMember({"gpt2", "byte"}));
+    data->add_option("--data-order", o.data_order, "order of the samples in an epoch")->check(CLI::IsMember({"shuffled", "file"}));
+
+    auto* model = app.add_option_group("model");
+    auto* named = model->add_option("-e,--model", o.model, "d12, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt3:c768, ... instead of sizes");
+    auto* layers = model->add_option("--layers", o.config.L, "blocks")->check(positive);
+    auto* heads = model->add_option("--heads", o.config.NH, "attention heads")->check(positive);
+    auto* channels = model->add_option("--channels", o.config.C, "width, a multiple of the heads")->check(positive);
+    auto* context = model->add_option("--context", o.config.context, "longest sequence the model can see")->check(positive);
+    auto* vocab = model->add_option("--vocab", o.config.V, "tokens in the vocabulary")->check(CLI::Range(1, 65536));
+
+    auto* batch = app.add_option_group("batch");
+    batch->add_option("-b,--batch-size", batch_size, "sequences a micro-step, or auto: the most that fit and divide the total");
+    batch->add_option("-t,--seq-len", o.seq_len, "tokens of a sequence [the context]")->check(positive)->default_str("");
+    batch->add_option("-d,--total-batch", o.total_batch, "tokens of a step [one micro-step]")->check(CLI::Range(size_t{1}, size_t{1} << 40))->default_str("");
+
+    auto* optimizer = app.add_option_group("optimizer");
+    optimizer->add_option("-l,--lr", o.lr, "peak learning rate")->check(not_below_0);
+    optimizer->add_option("-q,--min-lr-fraction", o.min_lr_fraction, "of the peak, at the end")->check(fraction);
+    optimizer->add_option("-u,--warmup", o.warmup, "steps of linear warmup")->check(not_negative);
+    optimizer->add_option("-k,--schedule", o.schedule, "after warmup")->check(CLI::IsMember({"cosine", "linear", "constant", "wsd"}));
+    optimizer->add_option("-c,--weight-decay", o.weight_decay, "on tensors of two or more dimensions")->check(not_below_0);
+    optimizer->add_option("--beta1", o.beta1, "AdamW")->check(below_1);
+    optimizer->add_option("--beta2", o.beta2, "AdamW")->check(below_1);
+    optimizer->add_option("--eps", o.eps, "AdamW")->check(not_below_0);
+    optimizer->add_option("--clip", o.clip, "largest gradient norm, 0: any")->check(not_below_0);
+    optimizer->add_option("--max-skipped", o.max_skipped, "steps in a row with a gradient norm that is not finite before the run ends")->check(positive);
+
+    auto* length = app.add_option_group("length");
+    auto* steps = length->add_option("-x,--steps", o.steps, "steps")->check(positive);
+    auto* epochs = length->add_option("--epochs", o.epochs, "passes over the training data, instead of steps")->check(between(1e-9, 1e9))->default_str("");
+    auto* tokens = length->add_option("--tokens", o.tokens, "training tokens, instead of steps")->check(CLI::Range(size_t{1}, size_t{1} << 60))->default_str("");
+    steps->excludes(epochs)->excludes(tokens);
+    epochs->excludes(tokens);
+
+    auto* evaluation = app.add_option_group("evaluation");
+    evaluation->add_option("-v,--val-every", o.val_every, "steps between validations, 0: never")->check(not_negative);
+    evaluation->add_option("-m,--val-steps", o.val_steps, "batches of a validation, 0: the whole split")->check(not_negative);
+    evaluation->add_option("-s,--sample-every", o.sample_every, "steps between samples, 0: never")->check(not_negative);
+    evaluation->add_option("-g,--sample-tokens", o.sample_tokens, "tokens of a sample")->check(positive);
+
+    auto* output = app.add_option_group("output");
+    output->add_option("-o,--out", o.out, "folder for everything the run writes [a new one under runs/]");
+    output->add_option("--log-every", o.log_every, "steps between lines on the terminal")->check(positive);
+
+    auto* system = app.add_option_group("system");
+    add_choice(system, "--dtype", o.dtype, dtypes, "of parameters and activations");
+    system->add_option("--seed", o.seed, "of weights, data order and samples");
+    add_choice(system, "--recompute", o.recompute, recomputes, "what backward computes again instead of keeping it");
+    add_choice(system, "--attention", o.attention, attentions, "implementation of attention");
+    system->add_flag("--plan", o.plan, "print the memory plan and stop");
+    system->add_option("--device-memory", device_memory, "plan for this much instead of what is free, such as 40G");
+
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        if (error.get_exit_code() == 0) {
+            app.exit(error);
+            return std::nullopt;
+        }
+        std::string message = error.what();
+        for (char& c : message) c = c == '\n' ? ' ' : c;
+        throw UsageError(message + "; see train_gpt2 --help");
+    }
+
+    if (*named) {
+        for (const CLI::Option* size : {layers, heads, channels}) {
+            CHECK(!*size, "--model {} and {} exclude each other; expected the name or the sizes", o.model, size->get_name());
+        }
+        const int own_context = o.config.context, own_vocab = o.config.V;
+        o.config = GPT2Config::named(o.model);
+        if (*context) o.config.context = own_context;
+        if (*vocab) o.config.V = own_vocab;
+    }
+    if (o.tokenizer.empty()) o.tokenizer = o.config.V > 256 ? "gpt2" : "byte";
+    if (!*vocab && !*named && o.tokenizer == "gpt2") o.config.V = 50257;
+    o.config.check();
+
+    if (o.seq_len == 0) o.seq_len = o.config.context;
+    CHECK(o.seq_len <= o.config.context, "--seq-len {} is longer than the context of {}; expected at most the context", o.seq_len, o.config.context);
+    if (batch_size == "auto") {
+        o.batch_size = 0;
+        if (o.total_batch == 0) throw UsageError("--batch-size auto needs --total-batch: the tokens of a step that micro-steps divide");
+    } else {
+        size_t used = 0;
+        try {
+            o.batch_size = std::stoi(batch_size, &used);
+        } catch (const std::exception&) {
+            used = 0;
+        }
+        CHECK(used == batch_size.size() && used > 0 && o.batch_size > 0, "--batch-size {}; expected a number from 1 on, or auto", batch_size);
+        if (o.total_batch == 0) o.total_batch = o.micro_batch_tokens();
+        CHECK(o.total_batch % o.micro_batch_tokens() == 0, "--total-batch {} is not a multiple of a micro-step's {} x {} = {} tokens; {} or {} would be",
+              o.total_batch, o.batch_size, o.seq_len, o.micro_batch_tokens(), std::max<size_t>(1, o.total_batch / o.micro_batch_tokens()) * o.micro_batch_tokens(),
+              (o.total_batch / o.micro_batch_tokens() + 1) * o.micro_batch_tokens());
+    }
+    CHECK(o.total_batch % static_cast<size_t>(o.seq_len) == 0, "--total-batch {} is not a multiple of the {} tokens of a sequence", o.total_batch, o.seq_len);
+    if (!device_memory.empty()) o.device_memory = parse_bytes(device_memory);
+    o.values = values_of(app);
+    return o;
+}

@@ -1,0 +1,60 @@
+// options.h: the command line of train_gpt2. The default values below are the whole recipe that runs without any option:
+//   nanoGPT's CPU recipe, a byte-level model on the Shakespeare text that ships with the project.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "gpt2.h"
+#include "schedule.h"
+
+enum class DType { fp32, tf32, bf16 };
+
+struct Options {
+    // data
+    std::string train_data, val_data;  // empty: the text that ships with the project
+    std::string tokenizer;             // empty: gpt2 for a vocabulary above 256, else byte
+    std::string data_order = "shuffled";
+    // model
+    std::string model;  // empty: the sizes below
+    GPT2Config config;
+    // batch
+    int batch_size = 12;     // 0: auto
+    int seq_len = 0;         // 0: the context
+    size_t total_batch = 0;  // 0: one micro-step
+    // optimizer
+    double lr = 1e-3, min_lr_fraction = 0.1, weight_decay = 0.1, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, clip = 1.0;
+    int warmup = 100, max_skipped = 10;
+    std::string schedule = "cosine";
+    // length
+    int steps = 2000;
+    double epochs = 0;   // 0: by steps
+    size_t tokens = 0;   // 0: by steps
+    // evaluation
+    int val_every = 250, val_steps = 0, sample_every = 500, sample_tokens = 500;
+    // output
+    std::string out;  // empty: a new folder under runs/
+    int log_every = 1;
+    // system
+    DType dtype = DType::fp32;
+    uint64_t seed = 1337;
+    Recompute recompute = Recompute::none;
+    AttentionBackend attention = AttentionBackend::automatic;
+    bool plan = false;
+    std::optional<size_t> device_memory;  // bytes
+
+    nlohmann::json values;  // of every option, by name
+
+    size_t micro_batch_tokens() const { return static_cast<size_t>(batch_size) * static_cast<size_t>(seq_len); }
+    int accumulation() const { return static_cast<int>(total_batch / micro_batch_tokens()); }
+    AdamWOptions adamw(double learning_rate) const { return {learning_rate, beta1, beta2, eps, weight_decay, clip}; }
+};
+
+// Parses and checks; fills what depends on other options (sequence length, total batch unless the batch size is auto, tokenizer).
+// UsageError in one line for anything wrong. std::nullopt: --help or --version was printed and there is nothing to run.
+std::optional<Options> parse_options(int argc, const char* const* argv);
+
+std::string to_string(DType dtype);

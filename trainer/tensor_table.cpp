@@ -1,0 +1,111 @@
+#include "tensor_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "error.h"
+#include "simt/target.h"
+
+namespace {
+
+// Every tensor starts on a multiple of this many elements: 256 bytes of bf16, more than any vector load needs.
+constexpr size_t alignment = 128;
+// In checked builds a gap behind each tensor, which the arena poisons.
+constexpr size_t gap = simt::checked ? alignment : 0;
+
+struct Row {
+    Kind kind;
+    const char* name;
+    std::vector<size_t> shape;
+    bool from_matmul;
+    Init init;
+};
+
+}  // namespace
+
+void GPT2Config::check() const {
+    CHECK(V > 0, "a vocabulary of {} tokens; expected 1 or more", V);
+    CHECK(V <= 65536, "a vocabulary of {} tokens; expected at most 65536, since token files hold 16 bits a token", V);
+    CHECK(context > 0, "a context of {} tokens; expected 1 or more", context);
+    CHECK(L > 0, "{} layers; expected 1 or more", L);
+    CHECK(NH > 0, "{} heads; expected 1 or more", NH);
+    CHECK(C > 0, "{} channels; expected 1 or more", C);
+    CHECK(C % NH == 0, "{} channels do not divide into {} heads; expected a multiple", C, NH);
+    CHECK(HS() <= 128, "{} channels over {} heads are {} a head; expected at most 128: use more heads", C, NH, HS());
+}
+
+GPT2Config GPT2Config::named(const std::string& name) {
+    struct Size {
+        int L, NH, C;
+    };
+    // GPT-2 by depth (Radford et al. 2019, table 2, and llm.c's sizes between), GPT-3 by width (Brown et al. 2020, table 2.1).
+    static const std::map<std::string, Size> gpt2 = {
+        {"d6", {6, 6, 384}},         {"d12", {12, 12, 768}},       {"d24", {24, 16, 1024}},  {"d36", {36, 20, 1280}}, {"d48", {48, 25, 1600}},
+        {"d60", {60, 30, 1920}},     {"d72", {72, 30, 2880}},      {"d84", {84, 36, 3456}},  {"gpt2", {12, 12, 768}}, {"gpt2-medium", {24, 16, 1024}},
+        {"gpt2-large", {36, 20, 1280}}, {"gpt2-xl", {48, 25, 1600}},
+    };
+    static const std::map<std::string, Size> gpt3 = {
+        {"gpt3:c384", {6, 6, 384}},     {"gpt3:c768", {12, 12, 768}},   {"gpt3:c1024", {24, 16, 1024}}, {"gpt3:c1536", {24, 16, 1536}},
+        {"gpt3:c2048", {24, 16, 2048}}, {"gpt3:c2560", {32, 32, 2560}}, {"gpt3:c4096", {32, 32, 4096}}, {"gpt3:c5120", {40, 40, 5120}},
+        {"gpt3:c12288", {96, 96, 12288}},
+    };
+    if (const auto found = gpt2.find(name); found != gpt2.end()) return {50257, 1024, found->second.L, found->second.NH, found->second.C};
+    if (const auto found = gpt3.find(name); found != gpt3.end()) return {50257, 2048, found->second.L, found->second.NH, found->second.C};
+    std::string known;
+    for (const auto* family : {&gpt2, &gpt3}) {
+        for (const auto& [key, size] : *family) known += (known.empty() ? "" : ", ") + key;
+    }
+    throw UsageError(fmt::format("unknown model '{}'; expected one of {}", name, known));
+}
+
+TensorTable::TensorTable(const GPT2Config& config) {
+    config.check();
+    const size_t C = static_cast<size_t>(config.C), Vp = static_cast<size_t>(config.Vp()), context = static_cast<size_t>(config.context);
+    const auto add = [&](const Row& row, int layer, int bucket) {
+        Tensor t{row.kind, layer, fmt::format(fmt::runtime(row.name), layer), row.shape, 1, 0, row.shape.size() >= 2, row.from_matmul, row.init, bucket, elements_};
+        for (const size_t n : row.shape) t.elements *= n;
+        t.unpadded_elements = row.kind == Kind::wte ? static_cast<size_t>(config.V) * C : t.elements;
+        parameters_ += t.unpadded_elements;
+        elements_ += simt::ceil_div(t.elements + gap, alignment) * alignment;
+        tensors_.push_back(std::move(t));
+    };
+
+    add({Kind::wte, "transformer.wte.weight", {Vp, C}, true, Init::normal}, -1, 0);
+    add({Kind::wpe, "transformer.wpe.weight", {context, C}, false, Init::normal}, -1, 0);
+    for (int l = 0; l < config.L; l++) {
+        const Row rows[] = {
+            {Kind::qkvw, "transformer.h.{}.attn.c_attn.weight", {3 * C, C}, true, Init::normal},
+            {Kind::attprojw, "transformer.h.{}.attn.c_proj.weight", {C, C}, true, Init::residual_normal},
+            {Kind::fcw, "transformer.h.{}.mlp.c_fc.weight", {4 * C, C}, true, Init::normal},
+            {Kind::fcprojw, "transformer.h.{}.mlp.c_proj.weight", {C, 4 * C}, true, Init::residual_normal},
+            {Kind::ln1w, "transformer.h.{}.ln_1.weight", {C}, false, Init::ones},
+            {Kind::ln1b, "transformer.h.{}.ln_1.bias", {C}, false, Init::zeros},
+            {Kind::qkvb, "transformer.h.{}.attn.c_attn.bias", {3 * C}, false, Init::zeros},
+            {Kind::attprojb, "transformer.h.{}.attn.c_proj.bias", {C}, false, Init::zeros},
+            {Kind::ln2w, "transformer.h.{}.ln_2.weight", {C}, false, Init::ones},
+            {Kind::ln2b, "transformer.h.{}.ln_2.bias", {C}, false, Init::zeros},
+            {Kind::fcb, "transformer.h.{}.mlp.c_fc.bias", {4 * C}, false, Init::zeros},
+            {Kind::fcprojb, "transformer.h.{}.mlp.c_proj.bias", {C}, false, Init::zeros},
+        };
+        for (const Row& row : rows) add(row, l, 1 + l);
+    }
+    add({Kind::lnfw, "transformer.ln_f.weight", {C}, false, Init::ones}, -1, 1 + config.L);
+    add({Kind::lnfb, "transformer.ln_f.bias", {C}, false, Init::zeros}, -1, 1 + config.L);
+
+    for (const Tensor& t : tensors_) {
+        Stretch* last = stretches_.empty() ? nullptr : &stretches_.back();
+        if (last && last->offset + last->elements == t.offset && last->weight_decay == t.weight_decay && last->from_matmul == t.from_matmul) {
+            last->elements += t.elements;
+        } else {
+            stretches_.push_back({t.offset, t.elements, t.weight_decay, t.from_matmul});
+        }
+    }
+}
+
+const Tensor& TensorTable::at(Kind kind, int layer) const {
+    const auto found = std::find_if(tensors_.begin(), tensors_.end(), [&](const Tensor& t) { return t.kind == kind && t.layer == layer; });
+    if (found == tensors_.end()) throw Error(fmt::format("no parameter of kind {} in layer {}", static_cast<int>(kind), layer));
+    return *found;
+}

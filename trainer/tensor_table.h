@@ -1,0 +1,70 @@
+// tensor_table.h: the model's shape and the one list of its parameters.
+//   Allocation, initialisation, weight decay, buckets of communication, optimizer state, checkpoints and the memory plan all read this list.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+struct GPT2Config {
+    int V = 256;       // vocabulary
+    int context = 64;  // longest sequence
+    int L = 4;         // layers
+    int NH = 4;        // heads
+    int C = 128;       // channels
+
+    int HS() const { return C / NH; }
+    int Vp() const { return (V + 127) / 128 * 128; }  // rows of wte: padded logits never get probability, their rows no gradient
+
+    // UsageError if a size is not positive, C is not a multiple of NH, or a head is longer than 128.
+    void check() const;
+    // "d12", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt3:c768", ...; UsageError names those there are.
+    static GPT2Config named(const std::string& name);
+};
+
+// The parameters in the order in which they lie in memory: embeddings, layer by layer, final layernorm.
+// In a layer the matrices come first, so that everything with weight decay is one stretch and everything without another.
+enum class Kind { wte, wpe, qkvw, attprojw, fcw, fcprojw, ln1w, ln1b, qkvb, attprojb, ln2w, ln2b, fcb, fcprojb, lnfw, lnfb };
+
+enum class Init {
+    normal,           // N(0, 0.02)
+    residual_normal,  // N(0, 0.02 / sqrt(2 L)): 2 L of these add up in the residual stream
+    zeros,
+    ones,
+};
+
+struct Tensor {
+    Kind kind;
+    int layer;                  // -1 outside the layers
+    std::string name;           // Hugging Face's
+    std::vector<size_t> shape;  // (out, in) for weights; wte has Vp rows
+    size_t elements;
+    size_t unpadded_elements;   // wte: V * C; the rest is zero and stays so
+    bool weight_decay;          // two or more dimensions
+    bool from_matmul;           // its gradient is first written, not added, by a matmul; the others start from zero
+    Init init;
+    int bucket;                 // 0: embeddings, 1 + l: layer l, 1 + L: final layernorm
+    size_t offset;              // in elements, from the start of the flat buffer
+};
+
+// A stretch of the flat buffer without gaps, whose tensors agree in weight_decay and from_matmul.
+struct Stretch {
+    size_t offset, elements;
+    bool weight_decay, from_matmul;
+};
+
+class TensorTable {
+public:
+    explicit TensorTable(const GPT2Config& config);
+
+    const std::vector<Tensor>& tensors() const { return tensors_; }
+    const std::vector<Stretch>& stretches() const { return stretches_; }
+    const Tensor& at(Kind kind, int layer = -1) const;
+    size_t elements() const { return elements_; }            // of the flat buffer, gaps included
+    size_t parameters() const { return parameters_; }        // of the model, padding not counted
+
+private:
+    std::vector<Tensor> tensors_;
+    std::vector<Stretch> stretches_;
+    size_t elements_ = 0, parameters_ = 0;
+};

@@ -1,0 +1,69 @@
+// token_shard.h: token files in llm.c's format: 256 int32 of header, then the tokens as uint16, little-endian.
+//   header [0] = 20240520, [1] = 1, [2] = number of tokens; the file's size must be exactly 1024 + 2 * tokens.
+//   The number is read as uint32: counts from 2^31 on, which other programs would see as negative, are right here.
+//   [4] and [5], zero elsewhere, hold the low and high half of source_hash.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "atomic_file.h"
+#include "mapped_file.h"
+
+// A shard of any size, mapped read-only. It must not be truncated by others while it is read.
+class TokenShard {
+public:
+    // UsageError, naming the file, if it cannot be read or is not a token shard.
+    explicit TokenShard(const std::string& path) : TokenShard(path, path) {}
+    // Messages call the shard `name`: the text that a cached shard was made from.
+    TokenShard(const std::string& path, const std::string& name);
+
+    const std::string& path() const { return file_.path(); }
+    const std::string& name() const { return name_; }
+    std::span<const uint16_t> tokens() const { return tokens_; }
+    size_t size() const { return tokens_.size(); }
+    uint64_t source_hash() const { return source_hash_; }
+
+private:
+    MappedFile file_;
+    std::string name_;
+    std::span<const uint16_t> tokens_;
+    uint64_t source_hash_ = 0;
+};
+
+// Writes a shard that appears under its name when it is complete, or not at all. Errors as AtomicFile's.
+class TokenShardWriter {
+public:
+    // source_hash: of what the tokens were made from, for a cache to know whether it is still valid.
+    explicit TokenShardWriter(const std::string& path, uint64_t source_hash = 0);
+
+    void append(std::span<const uint16_t> tokens);
+    size_t size() const { return size_; }
+    const std::string& path() const { return file_.path(); }
+    void close();   // complete on the disk, without its name
+    void commit();  // close(), then its name
+
+private:
+    AtomicFile file_;
+    uint64_t source_hash_;
+    size_t size_ = 0;
+    bool closed_ = false;
+};
+
+// Writes a stream of tokens as FOLDER/PREFIX_000000.bin, FOLDER/PREFIX_000001.bin and on. No shard has its name before commit().
+class TokenShardSeries {
+public:
+    TokenShardSeries(const std::string& folder, const std::string& prefix, size_t tokens_per_shard = 100'000'000);
+
+    void append(std::span<const uint16_t> tokens);
+    const std::vector<TokenShardWriter>& shards() const { return shards_; }
+    void close();
+    void commit();
+
+private:
+    std::string folder_, prefix_;
+    size_t tokens_per_shard_;
+    std::vector<TokenShardWriter> shards_;
+};

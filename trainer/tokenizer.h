@@ -1,0 +1,44 @@
+// tokenizer.h: text to tokens and back.
+//   gpt2  GPT-2's byte-level byte-pair encoding: 50,257 tokens, 50256 ends a text
+//   byte  a token is a byte: 256 tokens, none ends a text
+// Every byte sequence, valid UTF-8 or not, decodes back to itself, and text never encodes to end-of-text
+// ("<|endoftext|>" in a text is ordinary text, as in tiktoken's encode_ordinary).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// Encoding keeps scratch memory and a cache: an object serves one thread at a time.
+class Tokenizer {
+public:
+    virtual ~Tokenizer() = default;
+
+    virtual std::string_view name() const = 0;
+    virtual int vocab_size() const = 0;
+    virtual std::optional<int> end_of_text() const = 0;
+    // The bytes that token id stands for, valid as long as the tokenizer. UsageError if id is not in the vocabulary.
+    virtual std::string_view token_bytes(int id) const = 0;
+
+    std::vector<uint16_t> encode(std::string_view text);
+    std::string decode(std::span<const uint16_t> tokens) const;
+
+    // The same tokens as encode(text), handed over in order for about piece_bytes of text at a time: for texts larger than memory.
+    void encode_in_pieces(std::string_view text, size_t piece_bytes, const std::function<void(std::span<const uint16_t>)>& consume);
+
+protected:
+    // Appends the tokens of text.
+    virtual void append_tokens(std::vector<uint16_t>& tokens, std::string_view text) = 0;
+    // The first place at or after `from` (> 0) where text can be cut in two that encode to the same tokens; text.size() if there is none.
+    virtual size_t safe_cut(std::string_view text, size_t from) const = 0;
+};
+
+// UsageError for a name that is not "gpt2" or "byte", and for vocabulary files that are missing or damaged.
+// gpt2 reads gpt2_encoder.json and gpt2_vocab.bpe in directory, by default data_directory().
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name);
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, const std::string& directory);
