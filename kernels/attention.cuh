@@ -1,7 +1,7 @@
 // attention.cuh: causal self-attention that never holds a (T, T) matrix, forward and backward
 //   forward:  S = Q K^T / sqrt(HS), key <= query;  P = softmax(S) over the keys;  O = P V;  lse = log of each row's sum of exp(S)
-//   backward: dV = P^T dO;  dP = dO V^T;  dS = P * (dP - D), D = rowsum(dO * O);  dQ = dS K / sqrt(HS);  dK = dS^T Q / sqrt(HS)
-//   qkv, dqkv (B, T, 3, NH, HS)   out, dout (B, T, NH, HS)   lse, D (B, NH, T) fp32
+//   backward: dV = P^T dO;  dP = dO V^T;  dS = P * (dP - delta), delta = rowsum(dO * O);  dQ = dS K / sqrt(HS);  dK = dS^T Q / sqrt(HS)
+//   qkv, dqkv (B, T, 3, NH, HS)   out, dout (B, T, NH, HS)   lse, delta (B, NH, T) fp32
 //   Dao 2023, arXiv:2307.08691 (flash attention 2); Milakov and Gimelshein 2018, arXiv:1805.02867 (the softmax while the keys pass by)
 //
 // Every kernel has the same cut. Threads own rows (queries; in the kernel for dK and dV keys) and keep all they need of them to the end;
@@ -25,10 +25,10 @@ struct AttentionCut {
     static constexpr int rows = one_thread ? 16 : GpuRows;             // elements of a Vec
     static constexpr int strips = one_thread ? (D <= 64 ? 4 : 2) : 1;  // of `rows` rows, one below the other
     static constexpr int block = one_thread ? 32 : 128;
-    static constexpr int threads = one_thread ? 1 : block;       // that work
-    static constexpr int group = one_thread ? 16 : 4;  // columns that are loaded at once
-    static constexpr int tile = one_thread ? 64 : 32;  // rows in shared memory
-    static constexpr int step = one_thread ? tile : GpuStep;  // of them whose dots are kept at once
+    static constexpr int threads = one_thread ? 1 : block;                            // that work
+    static constexpr int group = one_thread ? 16 : 4;                                 // columns that are loaded at once
+    static constexpr int tile = one_thread ? 64 : 32;                                 // rows in shared memory
+    static constexpr int step = one_thread ? tile : GpuStep;                          // of them whose dots are kept at once
     static constexpr int row_sums = one_thread ? simt::cpu_register_sums : GpuStep;   // of them whose dots are summed at once
     static constexpr int column_sums = one_thread ? simt::cpu_register_sums : group;  // columns that are summed at once
     static constexpr int warp_rows = one_thread ? rows : simt::warp_size / lanes * rows;  // rows of the threads that must stay together
@@ -65,7 +65,7 @@ struct AttentionBlock {
     template <class Cut>
     __device__ int tiles() const { return simt::ceil_div(shape.T, Cut::block_rows); }
     __device__ int tile() const { return static_cast<int>(blockIdx.x / (static_cast<unsigned>(shape.B) * shape.NH)); }
-    __device__ size_t statistics() const { return head * shape.T; }  // where the head's lse and D begin
+    __device__ size_t statistics() const { return head * shape.T; }  // where the head's lse and delta begin
 
     // which: 0 for q, 1 for k, 2 for v
     template <class T>
@@ -210,8 +210,9 @@ __device__ __forceinline__ void set_zero(Rows (&own)[Count]) {
     UNROLL for (int c = 0; c < Count; c++) own[c] = simt::broadcast<static_cast<int>(sizeof(Rows) / sizeof(float))>(0.0f);
 }
 
+// Own rows are queries; keys and values pass by.
 template <class W, int D, class T, class Cut = AttentionForwardCut<W, D>>
-__global__ void __launch_bounds__(Cut::block) attention_forward_kernel(T* out, float* lse, const T* qkv, AttentionShape shape, float scale) {
+__global__ void __launch_bounds__(Cut::block, 2) attention_forward_kernel(T* out, float* lse, const T* qkv, AttentionShape shape, float scale) {
     using Rows = typename Cut::Rows;
     if (Cut::one_thread && threadIdx.x > 0) return;  // then there is no barrier below
     simt::SharedMemory shared;
@@ -281,10 +282,10 @@ __global__ void __launch_bounds__(Cut::block) attention_forward_kernel(T* out, f
     }
 }
 
-// Own rows are queries. Leaves D for the kernel below.
+// Own rows are queries; keys and values pass by. Leaves delta for the kernel below.
 template <class W, int D, class T, class Cut = AttentionBackwardQCut<W, D>>
-__global__ void __launch_bounds__(Cut::block)
-    attention_backward_q_kernel(T* dqkv, float* dot_out, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape, float scale) {
+__global__ void __launch_bounds__(Cut::block, 2)
+    attention_backward_q_kernel(T* dqkv, float* delta, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape, float scale) {
     using Rows = typename Cut::Rows;
     if (Cut::one_thread && threadIdx.x > 0) return;  // then there is no barrier below
     simt::SharedMemory shared;
@@ -295,19 +296,19 @@ __global__ void __launch_bounds__(Cut::block)
     const AttentionThread<Cut> thread((block.tiles<Cut>() - 1 - block.tile()) * Cut::block_rows);  // the last queries see most keys
     const auto q = block.packed(qkv, 0), k = block.packed(qkv, 1), v = block.packed(qkv, 2);
 
-    Rows own_q[Cut::strips][Cut::columns], own_dout[Cut::strips][Cut::columns], own_dq[Cut::strips][Cut::columns], own_lse[Cut::strips], own_dot[Cut::strips];
+    Rows own_q[Cut::strips][Cut::columns], own_dout[Cut::strips][Cut::columns], own_dq[Cut::strips][Cut::columns], own_lse[Cut::strips], own_delta[Cut::strips];
     UNROLL for (int s = 0; s < Cut::strips; s++) {
-        // D = rowsum(dout * out), out for a moment where q will stand
+        // delta = rowsum(dout * out), out for a moment where q will stand
         load_own<Cut>(own_q[s], block.plain(out), 1.0f, thread.row(s), thread.lane);
         load_own<Cut>(own_dout[s], block.plain(dout), 1.0f, thread.row(s), thread.lane);
-        own_dot[s] = simt::broadcast<Cut::rows>(0.0f);
+        own_delta[s] = simt::broadcast<Cut::rows>(0.0f);
         UNROLL for (int c = 0; c < Cut::columns; c++) {
-            UNROLL for (int n = 0; n < Cut::rows; n++) own_dot[s][n] += own_q[s][c][n] * own_dout[s][c][n];
+            UNROLL for (int n = 0; n < Cut::rows; n++) own_delta[s][n] += own_q[s][c][n] * own_dout[s][c][n];
         }
         UNROLL for (int n = 0; n < Cut::rows; n++) {
             const int row = thread.row(s) + n;
-            if constexpr (Cut::lanes > 1) own_dot[s][n] = simt::row_sum<Cut::lanes>(own_dot[s][n]);
-            if (thread.lane == 0 && row < shape.T) dot_out[block.statistics() + row] = own_dot[s][n];
+            if constexpr (Cut::lanes > 1) own_delta[s][n] = simt::row_sum<Cut::lanes>(own_delta[s][n]);
+            if (thread.lane == 0 && row < shape.T) delta[block.statistics() + row] = own_delta[s][n];
             own_lse[s][n] = row < shape.T ? lse[block.statistics() + row] : INFINITY;
         }
         load_own<Cut>(own_q[s], q, scale, thread.row(s), thread.lane);
@@ -330,7 +331,7 @@ __global__ void __launch_bounds__(Cut::block)
                 UNROLL for (int r = 0; r < count; r++) {
                     UNROLL for (int n = 0; n < Cut::rows; n++) {
                         const float p = simt::exp(scores[r][n] - own_lse[s][n]);
-                        ds[r][n] = k0 + r0 + r <= row + n ? p * (ds[r][n] - own_dot[s][n]) : 0.0f;
+                        ds[r][n] = k0 + r0 + r <= row + n ? p * (ds[r][n] - own_delta[s][n]) : 0.0f;
                     }
                 }
                 accumulate<Cut>(own_dq[s], k_tile + r0 * D, ds, count, thread.lane);
@@ -342,17 +343,17 @@ __global__ void __launch_bounds__(Cut::block)
     }
 }
 
-// Own rows are keys; queries pass by, from the own keys on.
+// Own rows are keys; queries and their gradients pass by, from the first own key on.
 template <class W, int D, class T, class Cut = AttentionBackwardKVCut<W, D>>
-__global__ void __launch_bounds__(Cut::block)
-    attention_backward_kv_kernel(T* dqkv, const T* dout, const T* qkv, const float* lse, const float* dot_out, AttentionShape shape, float scale) {
+__global__ void __launch_bounds__(Cut::block, 2)
+    attention_backward_kv_kernel(T* dqkv, const T* dout, const T* qkv, const float* lse, const float* delta, AttentionShape shape, float scale) {
     using Rows = typename Cut::Rows;
     if (Cut::one_thread && threadIdx.x > 0) return;  // then there is no barrier below
     simt::SharedMemory shared;
     float* q_tile = shared.take<float>(Cut::tile * D);
     float* dout_tile = shared.take<float>(Cut::tile * D);
     float* lse_tile = shared.take<float>(Cut::tile);
-    float* dot_tile = shared.take<float>(Cut::tile);
+    float* delta_tile = shared.take<float>(Cut::tile);
 
     const AttentionBlock block(shape);
     const AttentionThread<Cut> thread(block.tile() * Cut::block_rows);  // the first keys are seen by most queries
@@ -373,7 +374,7 @@ __global__ void __launch_bounds__(Cut::block)
         for (int i = Cut::one_thread ? 0 : threadIdx.x; i < Cut::tile; i += Cut::threads) {
             const bool inside = q0 + i < shape.T;
             lse_tile[i] = inside ? lse[block.statistics() + q0 + i] : INFINITY;  // p = 0
-            dot_tile[i] = inside ? dot_out[block.statistics() + q0 + i] : 0.0f;
+            delta_tile[i] = inside ? delta[block.statistics() + q0 + i] : 0.0f;
         }
         simt::row_barrier<Cut::threads>();
         UNROLL for (int s = 0; s < Cut::strips; s++) {
@@ -387,7 +388,7 @@ __global__ void __launch_bounds__(Cut::block)
                     UNROLL for (int n = 0; n < Cut::rows; n++) {
                         const float e = simt::exp(p[r][n] - lse_tile[r0 + r]);
                         p[r][n] = row + n <= q0 + r0 + r ? e : 0.0f;
-                        ds[r][n] = p[r][n] * (ds[r][n] - dot_tile[r0 + r]);
+                        ds[r][n] = p[r][n] * (ds[r][n] - delta_tile[r0 + r]);
                     }
                 }
                 accumulate<Cut>(own_dv[s], dout_tile + r0 * D, p, count, thread.lane);
@@ -423,7 +424,7 @@ unsigned attention_blocks(AttentionShape shape) {
 
 inline float attention_scale(AttentionShape shape) { return 1.0f / std::sqrt(static_cast<float>(shape.HS)); }
 
-// Bytes that attention_backward needs for D.
+// Bytes that attention_backward needs for delta.
 inline size_t attention_scratch_bytes(AttentionShape shape) { return sizeof(float) * shape.B * shape.NH * shape.T; }
 
 // 2 products, half of each: 2 * B * NH * T^2 * HS flops; bound by arithmetic.

@@ -12,6 +12,12 @@
 
 enum class AttentionBackend { automatic, kernel, onednn, cudnn };  // automatic: the fastest this build has, by shape and type
 
+// As --attention spells it.
+constexpr const char* attention_backend_name(AttentionBackend backend) {
+    constexpr const char* names[] = {"auto", "kernel", "onednn", "cudnn"};
+    return names[static_cast<int>(backend)];
+}
+
 struct AttentionShape {
     int B, T, NH, HS;
 };
@@ -23,7 +29,8 @@ public:
     ~Attention();
     Attention(const Attention&) = delete;
 
-    // What this build can be asked for, automatic left out.
+    // What can be asked for in this build, on this machine, for this type; automatic left out.
+    template <class T>
     static std::vector<AttentionBackend> available();
 
     // Scratch that forward and backward need for this shape, the same for both.

@@ -6,11 +6,12 @@
 struct Attention::State {};
 
 Attention::Attention(AttentionBackend backend) {
-    CHECK(backend != AttentionBackend::onednn, "--attention onednn runs on the CPU; this build has kernel only");
-    CHECK(backend != AttentionBackend::cudnn, "--attention cudnn is not in this build; it has kernel only");
+    CHECK(backend != AttentionBackend::onednn, "--attention onednn is for the CPU; this build has kernel only");
+    CHECK(backend != AttentionBackend::cudnn, "--attention cudnn: this build has kernel only");
 }
 Attention::~Attention() = default;
 
+template <class T>
 std::vector<AttentionBackend> Attention::available() { return {AttentionBackend::kernel}; }
 
 template <class T>
@@ -28,9 +29,10 @@ void Attention::backward(T* dqkv, const T* dout, const T* qkv, const T* out, con
     attention_kernel_backward(dqkv, dout, qkv, out, lse, shape, workspace, stream);
 }
 
-template size_t Attention::workspace_bytes<float>(AttentionShape) const;
-template size_t Attention::workspace_bytes<bfloat16>(AttentionShape) const;
-template void Attention::forward(float*, float*, const float*, AttentionShape, void*, stream_t) const;
-template void Attention::forward(bfloat16*, float*, const bfloat16*, AttentionShape, void*, stream_t) const;
-template void Attention::backward(float*, const float*, const float*, const float*, const float*, AttentionShape, void*, stream_t) const;
-template void Attention::backward(bfloat16*, const bfloat16*, const bfloat16*, const bfloat16*, const float*, AttentionShape, void*, stream_t) const;
+#define INSTANTIATE(T) \
+    template std::vector<AttentionBackend> Attention::available<T>(); \
+    template size_t Attention::workspace_bytes<T>(AttentionShape) const; \
+    template void Attention::forward(T*, float*, const T*, AttentionShape, void*, stream_t) const; \
+    template void Attention::backward(T*, const T*, const T*, const T*, const float*, AttentionShape, void*, stream_t) const;
+INSTANTIATE(float)
+INSTANTIATE(bfloat16)

@@ -104,7 +104,7 @@ struct Buffers {
         const size_t T_HS = static_cast<size_t>(s.T) * s.HS, rows = std::min<size_t>(block_rows, s.T), products = rows * s.T;
         size_t offset = 0;
         const auto take = [&]<class Element>(Element*& array, size_t count) {
-            array = reinterpret_cast<Element*>(memory + offset);
+            array = memory ? reinterpret_cast<Element*>(memory + offset) : nullptr;
             offset += (count * sizeof(Element) + 255) / 256 * 256;
         };
         for (T** array : {&q, &k, &v, &dout}) take(*array, T_HS);
@@ -128,6 +128,7 @@ struct ProductShape {
     auto operator<=>(const ProductShape&) const = default;
 };
 
+// Empty if oneDNN cannot do it on this machine.
 dnnl::matmul::primitive_desc describe(const ProductShape& p) {
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -136,14 +137,9 @@ dnnl::matmul::primitive_desc describe(const ProductShape& p) {
         sum.append_sum(1.0f);
         attributes.set_post_ops(sum);
     }
-    const auto description = onednn_matmul(onednn_cpu(), onednn_matrix(p.M, p.K, p.type, p.a == Operand::transposed),
-                                           onednn_matrix(p.K, p.N, p.type, p.b == Operand::transposed), dnnl::memory::desc(),
-                                           onednn_matrix(p.M, p.N, dnnl::memory::data_type::f32), attributes);
-    if (!description) {
-        throw UsageError(fmt::format("--attention onednn: oneDNN cannot multiply {} on this processor; use --attention kernel",
-                                     p.type == dnnl::memory::data_type::f32 ? "fp32" : "bf16"));
-    }
-    return description;
+    return onednn_matmul(onednn_cpu(), onednn_matrix(p.M, p.K, p.type, p.a == Operand::transposed),
+                         onednn_matrix(p.K, p.N, p.type, p.b == Operand::transposed), dnnl::memory::desc(),
+                         onednn_matrix(p.M, p.N, dnnl::memory::data_type::f32), attributes);
 }
 
 // What a block of `rows` queries against `keys` keys multiplies.
@@ -165,10 +161,26 @@ void for_each_block(AttentionShape s, Body body) {
     }
 }
 
+// Runs body(thread) on every thread. The primitives that it makes are for that thread alone: oneDNN would divide them among several.
+template <class Body>
+void on_threads(size_t threads, Body body) {
+    std::exception_ptr error;  // must not leave the parallel region
+#pragma omp parallel num_threads(threads)
+    {
+        omp_set_num_threads(1);  // until the region ends
+        try {
+            body(static_cast<size_t>(omp_get_thread_num()));
+        } catch (...) {
+#pragma omp critical
+            error = std::current_exception();
+        }
+    }
+    if (error) std::rethrow_exception(error);
+}
+
 }  // namespace
 
-// What one thread multiplies with. Its products are made inside the parallel region with a single thread of their own, or oneDNN would divide
-// each among several.
+// What one thread multiplies with.
 class OneDnnAttention::Thread {
 public:
     template <class T>
@@ -233,21 +245,25 @@ private:
 OneDnnAttention::OneDnnAttention() = default;
 OneDnnAttention::~OneDnnAttention() = default;
 
+template <class T>
+bool OneDnnAttention::supports() {
+    return static_cast<bool>(describe(BlockProducts(onednn_type<T>, 16, 16, 16).scores));
+}
+
 // Asks oneDNN for the scratch of every product, once a shape.
 template <class T>
 size_t OneDnnAttention::part_bytes(AttentionShape s) {
     size_t& bytes = part_bytes_[{sizeof(T), s.T, s.HS}];
     if (bytes > 0) return bytes;
+    CHECK(supports<T>(), "--attention onednn: oneDNN cannot multiply {} on this processor; use --attention kernel", sizeof(T) == 2 ? "bf16" : "fp32");
     size_t arrays = 0, scratch = 0;
     Buffers<T>(nullptr, s, &arrays);
-#pragma omp parallel num_threads(1)
-    {
-        omp_set_num_threads(1);  // as in for_each_head
+    on_threads(1, [&](size_t) {
         for_each_block(s, [&](size_t, size_t rows, size_t keys) {
             const BlockProducts products(onednn_type<T>, rows, keys, s.HS);
             for (const ProductShape& product : {products.scores, products.out, products.dkv}) scratch = std::max(scratch, describe(product).scratchpad_desc().get_size());
         });
-    }
+    });
     bytes = arrays + (scratch + 255) / 256 * 256;
     return bytes;
 }
@@ -261,20 +277,10 @@ template <class T, class Body>
 void OneDnnAttention::for_each_head(AttentionShape shape, void* workspace, Body body) {
     const size_t threads = threads_for(shape), part = part_bytes<T>(shape);
     while (threads_.size() < threads) threads_.push_back(std::make_unique<Thread>());
-    std::exception_ptr error;  // must not leave the parallel region
-#pragma omp parallel num_threads(threads)
-    {
-        omp_set_num_threads(1);  // of this thread's primitives, until the region ends
-        const size_t me = omp_get_thread_num();
+    on_threads(threads, [&](size_t me) {
         const Buffers<T> buffers(static_cast<std::byte*>(workspace) + me * part, shape);
-        try {
-            for (size_t head = me; head < heads(shape); head += threads) body(*threads_[me], head, buffers);
-        } catch (...) {
-#pragma omp critical
-            error = std::current_exception();
-        }
-    }
-    if (error) std::rethrow_exception(error);
+        for (size_t head = me; head < heads(shape); head += threads) body(*threads_[me], head, buffers);
+    });
 }
 
 template <class T>
@@ -290,6 +296,7 @@ void OneDnnAttention::backward(T* dqkv, const T* dout, const T* qkv, const T* ou
 }
 
 #define INSTANTIATE(T) \
+    template bool OneDnnAttention::supports<T>(); \
     template size_t OneDnnAttention::workspace_bytes<T>(AttentionShape); \
     template void OneDnnAttention::forward(T*, float*, const T*, AttentionShape, void*); \
     template void OneDnnAttention::backward(T*, const T*, const T*, const T*, const float*, AttentionShape, void*);

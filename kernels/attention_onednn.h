@@ -12,6 +12,10 @@ public:
     ~OneDnnAttention();
     OneDnnAttention(const OneDnnAttention&) = delete;
 
+    // Whether oneDNN multiplies T on this processor.
+    template <class T>
+    static bool supports();
+
     // O(T) a thread
     template <class T>
     size_t workspace_bytes(AttentionShape shape);

@@ -31,7 +31,7 @@ __global__ void cross_entropy_kernel(T* logits, float* losses, const int* target
     Vec<float, N> sums = simt::broadcast<N>(0.0f);
     const auto raise_maximum = [&](float candidate) {
         if (!(candidate > maximum)) return;
-        const float factor = simt::exp(maximum - candidate);
+        const float factor = simt::exp_nonpositive(maximum - candidate);
         UNROLL for (int k = 0; k < N; k++) sums[k] *= factor;
         maximum = candidate;
     };
@@ -45,21 +45,21 @@ __global__ void cross_entropy_kernel(T* logits, float* losses, const int* target
         raise_maximum(simt::max(highest));
         for (int i = begin; i < end; i += N) {
             const Vec<float, N> v = load<N>(x + i);
-            UNROLL for (int k = 0; k < N; k++) sums[k] += simt::exp(v[k] - maximum);
+            UNROLL for (int k = 0; k < N; k++) sums[k] += simt::exp_nonpositive(v[k] - maximum);
         }
     }
     for (int i = V_whole + lane; i < V; i += threads) {
         const float v = static_cast<float>(x[i]);
         raise_maximum(v);
-        sums[0] += simt::exp(v - maximum);
+        sums[0] += simt::exp_nonpositive(v - maximum);
     }
     const float row_maximum = simt::row_max<threads>(maximum);
-    const float row_sum = simt::row_sum<threads>(simt::sum(sums) * simt::exp(maximum - row_maximum));
+    const float row_sum = simt::row_sum<threads>(simt::sum(sums) * simt::exp_nonpositive(maximum - row_maximum));
     if (lane == 0) losses[row] = simt::log(row_sum) + (row_maximum - at_target);
 
     if (write_dlogits) {
         const float scale = dloss / row_sum;
-        const auto gradient = [&](float v, int column) { return simt::exp(v - row_maximum) * scale - (column == target ? dloss : 0.0f); };
+        const auto gradient = [&](float v, int column) { return simt::exp_nonpositive(v - row_maximum) * scale - (column == target ? dloss : 0.0f); };
         for (int i = lane * N; i < V_whole; i += threads * N) {
             Vec<float, N> v = load<N>(x + i);
             UNROLL for (int k = 0; k < N; k++) v[k] = gradient(v[k], i + k);

@@ -10,7 +10,7 @@ constexpr float gelu_cubic = 0.044715f;
 // With e = exp(-|2u|) neither s = sigmoid(2u) nor 1 - s loses digits, and nothing overflows.
 __device__ __forceinline__ float gelu(float x) {
     const float u = gelu_scale * (x + gelu_cubic * x * x * x);
-    const float e = simt::exp(-2.0f * fabsf(u));
+    const float e = simt::exp_nonpositive(-2.0f * fabsf(u));
     return x * (u < 0.0f ? e : 1.0f) / (1.0f + e);
 }
 
@@ -18,7 +18,7 @@ __device__ __forceinline__ float gelu(float x) {
 __device__ __forceinline__ float gelu_derivative(float x) {
     const float u = gelu_scale * (x + gelu_cubic * x * x * x);
     const float du = gelu_scale * (1.0f + 3.0f * gelu_cubic * x * x);
-    const float e = simt::exp(-2.0f * fabsf(u));
+    const float e = simt::exp_nonpositive(-2.0f * fabsf(u));
     const float inverse = 1.0f / (1.0f + e);
     return (u < 0.0f ? e : 1.0f) * inverse + x * (e * inverse * inverse) * (2.0f * du);
 }

@@ -65,7 +65,7 @@ void exchange(Lanes& low, Lanes& high) {
 }
 template <int distance = 1>
 void transpose(Lanes (&rows)[lanes]) {
-    for (int i = 0; i < lanes; i++) {
+    UNROLL_REGISTERS for (int i = 0; i < lanes; i++) {
         if ((i & distance) == 0) exchange<distance>(rows[i], rows[i + distance]);
     }
     if constexpr (2 * distance < lanes) transpose<2 * distance>(rows);
@@ -90,9 +90,14 @@ void pack_transposed(float* to, const T* from, size_t stride, size_t width, size
     for (size_t i = 0; i < Strip; i += lanes) {
         for (size_t k = 0; k < k_count; k += lanes) {
             Lanes rows[lanes];
-            for (size_t j = 0; j < lanes; j++) rows[j] = i + j < width ? widen(from + (i + j) * stride + k, k_count - k) : Lanes{};
+            if (i + lanes <= width && k + lanes <= k_count) {
+                UNROLL_REGISTERS for (int j = 0; j < lanes; j++) rows[j] = widen(from + (i + j) * stride + k);
+            } else {
+                for (size_t j = 0; j < lanes; j++) rows[j] = i + j < width ? widen(from + (i + j) * stride + k, k_count - k) : Lanes{};
+            }
             transpose(rows);
-            for (size_t j = 0; j < std::min<size_t>(lanes, k_count - k); j++) put(to + (k + j) * Strip + i, rows[j]);
+            // Rows of zeros behind the last k do no harm: the strip is `depth` long.
+            UNROLL_REGISTERS for (int j = 0; j < lanes; j++) put(to + (k + j) * Strip + i, rows[j]);
         }
     }
 }
@@ -166,12 +171,6 @@ struct Block {
             }
         }
     }
-    // A tile that is added to lies in memory, and the product takes long enough to fetch it.
-    void prefetch_tile(size_t row0, size_t column0) const {
-        for (size_t row = row0; row < std::min(rows, row0 + tile_rows); row++) {
-            for (size_t i = 0; i < tile_columns * sizeof(Result); i += 64) __builtin_prefetch(reinterpret_cast<const char*>(c + row * stride + column0) + i, 1);
-        }
-    }
 };
 
 template <class T>
@@ -204,7 +203,6 @@ void block_product(Scratch& own, const Block<T, Result>& block, const Operand<T>
             for_vectors(block.columns - column, [&](auto V) {
                 for (size_t row = 0; row < block.rows; row += tile_rows) {
                     const float *a_tile = own.a + row * depth, *b_strip = own.b + column * depth;
-                    if (last && block.accumulate) block.prefetch_tile(row, column);
                     if (a.transposed) tile_product<V(), true>(sums, a_tile, b_strip, k_count, k == 0);
                     else tile_product<V(), false>(sums, a_tile, b_strip, k_count, k == 0);
                     if (last) block.write_tile(row, column, sums);

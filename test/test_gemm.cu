@@ -246,7 +246,7 @@ TYPED_TEST(GemmTest, GeluFormsMatchPyTorch) {
 
 TEST(Gemm, SaysWhenTheWorkspaceIsTooSmall) {
     Gemm gemm({});
-    char tiny[1];
+    alignas(256) char tiny[1];
     gemm.use_workspace(tiny, sizeof(tiny));
     const size_t N = 512, C = 128, OC = 512;
     const auto dout = poisoned<float>(N * OC), inp = poisoned<float>(N * C), dweight = poisoned<float>(OC * C), dbias = poisoned<float>(OC);

@@ -415,6 +415,25 @@ TEST(Math, ExpIsWithinTwoUlpForEveryExponent) {
     }
     RecordProperty("worst_ulp", std::to_string(worst));
 }
+__global__ void exp_nonpositive_kernel(float* out, const float* inp, size_t count) {
+    for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += static_cast<size_t>(gridDim.x) * blockDim.x)
+        out[i] = simt::exp_nonpositive(inp[i]);
+}
+TEST(Math, ExpNonpositiveIsExpButForSubnormalResults) {
+    std::vector<float> values = {0.0f, -0.0f, -0x1p-149f, -87.0f, -88.0f, -1000.0f, -FLT_MAX, -INFINITY};
+    for (float x = -88.5f; x <= 0.0f; x += 0x1p-11f) values.push_back(x);
+    const auto inp = upload<float>(values);
+    auto out = poisoned<float>(values.size());
+    simt::launch(exp_nonpositive_kernel, 64, 128, 0, nullptr, out.data(), inp.data(), values.size());
+    const std::vector<float> results = download(out);
+    for (size_t i = 0; i < values.size(); i++) {
+        const double exact = std::exp(static_cast<double>(values[i]));
+        if (exact >= 0x1p-126) EXPECT_LE(error_in_ulp(results[i], exact), 2) << values[i]; else EXPECT_NEAR(results[i], exact, 0x1p-126) << values[i];
+    }
+    const auto nan = poisoned<float>(1);
+    simt::launch(exp_nonpositive_kernel, 1, 32, 0, nullptr, out.data(), nan.data(), size_t{1});
+    EXPECT_TRUE(std::isnan(download(out)[0]));
+}
 TEST(Math, ExpOfSpecialValues) {
     const std::vector<float> results =
         exp_on_device({0.0f, -0.0f, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, 0x1p-149f, -0x1p-149f, 1000.0f, -1000.0f, std::nanf(""), -std::nanf("")});

@@ -6,6 +6,7 @@
 
 #include "error.h"
 #include "permutation.h"
+#include "simt/device.h"
 
 TokenWindows::TokenWindows(std::span<const TokenShard> shards, int T, int V) : shards_(shards), first_{0}, T_(T), V_(V) {
     CHECK(T > 0 && V > 0, "sequence length {} and vocabulary {} must be positive", T, V);
@@ -124,6 +125,7 @@ const Batch& DataLoader::take(std::unique_lock<std::mutex>& lock) {
 }
 
 void DataLoader::prepare_batches() {
+    simt::unpin_this_thread();  // else it shares the core that the main thread computes on
     std::unique_lock lock(mutex_);
     for (;;) {
         // One ahead: the other two slots are the caller's.

@@ -66,11 +66,12 @@ simt::DeviceBuffer<T> random_buffer(size_t count, float scale = 1.0f, unsigned s
 template <class Body>
 double bench_milliseconds(size_t repeats, Body body) {
     struct Event {
-        event_t event = simt::event_create();
-        Event() = default;
+        event_t event;
+        Event() : event(simt::event_create()) {}
         Event(const Event&) = delete;
         ~Event() { simt::event_destroy(event); }
-    } start, stop;
+    };
+    const Event start, stop;
     simt::event_record(start.event, nullptr);
     for (size_t i = 0; i < repeats; i++) body(stream_t{});
     simt::event_record(stop.event, nullptr);

@@ -5,6 +5,9 @@
 #include <type_traits>
 #include "bfloat16.h"
 #include "target.h"
+#if defined(__AVX512BF16__) && !defined(__CUDACC__)
+#include <immintrin.h>
+#endif
 
 namespace simt {
 
@@ -104,6 +107,14 @@ __device__ void store(T* address, const Vec<float, N>& v) {
             }
         } else
 #endif
+#if defined(__AVX512BF16__) && !defined(__CUDACC__)
+        if constexpr (N % 32 == 0) {  // one instruction rounds 32 floats (subnormal ones to 0); the scalar form takes two dozen
+            UNROLL for (int i = 0; i < N; i += 32) {
+                const __m512bh rounded = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(v.x + i + 16), _mm512_loadu_ps(v.x + i));
+                std::memcpy(raw.x + i, &rounded, sizeof(rounded));
+            }
+        } else
+#endif
         { UNROLL for (int i = 0; i < N; i++) raw[i] = T(v[i]); }
         store_raw<Streaming, T, N>(address, raw);
     }
@@ -169,9 +180,12 @@ __device__ float sum(const Vec<float, N>& v) {  // pairwise, so that the error g
 }
 template <int N>  // a NaN loses, as in warp_max
 __device__ float max(const Vec<float, N>& v) {
-    float m = -INFINITY;
-    UNROLL for (int i = 0; i < N; i++) m = v[i] > m ? v[i] : m;
-    return m;
+    Vec<float, N> m;
+    UNROLL for (int i = 0; i < N; i++) m[i] = v[i] > -INFINITY ? v[i] : -INFINITY;
+    UNROLL for (int half = N / 2; half > 0; half /= 2) {
+        UNROLL for (int i = 0; i < half; i++) m[i] = m[i] > m[i + half] ? m[i] : m[i + half];
+    }
+    return m[0];
 }
 
 // Calls body(std::integral_constant<int, N>) with the widest vector of T that W allows if rows of C elements keep its alignment, else with 1.
