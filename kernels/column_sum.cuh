@@ -3,6 +3,7 @@
 //   Deterministic: which thread adds what depends on the shape alone.
 #pragma once
 #include <algorithm>
+
 #include "common.cuh"
 
 namespace column_sum_detail {
@@ -35,30 +36,37 @@ __global__ void partial_kernel(float* partial, const T* inp, size_t rows, size_t
     const size_t end = begin + rows_per_stretch < rows ? begin + rows_per_stretch : rows;
 
     Vec<float, N> sums[Cut::vectors];
-    UNROLL for (int v = 0; v < Cut::vectors; v++) sums[v] = simt::broadcast<N>(0.0f);
+    UNROLL
+    for (int v = 0; v < Cut::vectors; v++) sums[v] = simt::broadcast<N>(0.0f);
     size_t from[Cut::vectors];  // what lies beyond the last column is read from column 0 and not stored: no branch in the loop
-    UNROLL for (int v = 0; v < Cut::vectors; v++) from[v] = column + v * N < columns ? column + v * N : 0;
+    UNROLL
+    for (int v = 0; v < Cut::vectors; v++) from[v] = column + v * N < columns ? column + v * N : 0;
     if (column < columns) {
         for (size_t row = begin + warp; row < end; row += Cut::warps) {
-            UNROLL for (int v = 0; v < Cut::vectors; v++) {
+            UNROLL
+            for (int v = 0; v < Cut::vectors; v++) {
                 const Vec<float, N> x = load<N>(inp + row * columns + from[v]);
-                UNROLL for (int k = 0; k < N; k++) sums[v][k] += x[k];
+                UNROLL
+                for (int k = 0; k < N; k++) sums[v][k] += x[k];
             }
         }
     }
     if constexpr (Cut::warps > 1) {  // add up the warps' sums, in their order
         simt::SharedMemory shared;
         float* of_warp = shared.take<float>(Cut::block * N);
-        UNROLL for (int k = 0; k < N; k++) of_warp[k * Cut::block + threadIdx.x] = sums[0][k];
+        UNROLL
+        for (int k = 0; k < N; k++) of_warp[k * Cut::block + threadIdx.x] = sums[0][k];
         __syncthreads();
         if (warp == 0) {
             for (int w = 1; w < Cut::warps; w++) {
-                UNROLL for (int k = 0; k < N; k++) sums[0][k] += of_warp[k * Cut::block + w * simt::warp_size + lane];
+                UNROLL
+                for (int k = 0; k < N; k++) sums[0][k] += of_warp[k * Cut::block + w * simt::warp_size + lane];
             }
         }
     }
     if (warp == 0) {
-        UNROLL for (int v = 0; v < Cut::vectors; v++) {
+        UNROLL
+        for (int v = 0; v < Cut::vectors; v++) {
             if (column + v * N < columns) store<N>(partial + blockIdx.y * columns + column + v * N, sums[v]);
         }
     }
@@ -72,10 +80,12 @@ __global__ void add_partial_kernel(float* out, const float* partial, size_t stre
     Vec<float, N> sums = load<N>(partial + column);
     for (size_t s = 1; s < stretches; s++) {
         const Vec<float, N> x = load<N>(partial + s * columns + column);
-        UNROLL for (int k = 0; k < N; k++) sums[k] += x[k];
+        UNROLL
+        for (int k = 0; k < N; k++) sums[k] += x[k];
     }
     Vec<float, N> total = load<N>(out + column);
-    UNROLL for (int k = 0; k < N; k++) total[k] += sums[k];
+    UNROLL
+    for (int k = 0; k < N; k++) total[k] += sums[k];
     store<N>(out + column, total);
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 #include <cstddef>
 #include <memory>
+
 #include "simt/bfloat16.h"
 #include "simt/device.h"
 
@@ -24,7 +25,8 @@ public:
     // Bytes of scratch that any product of this shape wants. On the CPU it depends on the number of threads: ask after simt::select_device.
     template <class T>
     static size_t workspace_bytes(size_t N, size_t C, size_t OC);
-    // Scratch for bias gradients and for the library, at least the largest workspace_bytes of the shapes to come. The caller owns it; it outlives the Gemm.
+    // Scratch for bias gradients and for the library, at least the largest workspace_bytes of the shapes to come. The caller owns it; it outlives the
+    // Gemm.
     void use_workspace(void* workspace, size_t bytes);
 
     // out (N, OC) = inp (N, C) weight^T + bias (OC); bias may be nullptr

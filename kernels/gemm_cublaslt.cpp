@@ -2,15 +2,17 @@
 //   cuBLASLt is column-major: our row-major (rows, columns) matrix is its (columns, rows) matrix, so every product is computed transposed.
 //   A plan (descriptors and an algorithm) is made once for every problem. Bias, GELU and their gradients are epilogues of the product;
 //   where cuBLASLt has none (sizes or addresses that are not aligned), our kernels follow a plain product.
-#include "gemm.h"
 #include <cublasLt.h>
+
 #include <algorithm>
 #include <array>
 #include <compare>
 #include <initializer_list>
 #include <map>
 #include <optional>
+
 #include "error.h"
+#include "gemm.h"
 #include "gemm_unfused.h"
 
 namespace {
@@ -35,9 +37,9 @@ struct Problem {
     }
     std::string describe() const {
         const auto name = [](cudaDataType_t type) { return type == CUDA_R_32F ? "fp32" : "bf16"; };
-        return fmt::format("{}{} m = {}, n = {}, k = {}, {} to {}, compute type {}, epilogue {}{}{}", transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k,
-                           name(input_type), name(output_type), static_cast<int>(compute), static_cast<int>(epilogue), accumulate ? ", adding" : "",
-                           aligned ? "" : ", not aligned");
+        return fmt::format("{}{} m = {}, n = {}, k = {}, {} to {}, compute type {}, epilogue {}{}{}", transpose_a ? 'T' : 'N',
+                           transpose_b ? 'T' : 'N', m, n, k, name(input_type), name(output_type), static_cast<int>(compute),
+                           static_cast<int>(epilogue), accumulate ? ", adding" : "", aligned ? "" : ", not aligned");
     }
 };
 
@@ -50,7 +52,9 @@ struct EpilogueData {
     const void* bias = nullptr;  // BIAS: m elements; BGRADB: n elements, written; of output_type
     const void* aux = nullptr;   // (m, n): the GELU's input, which GELU_AUX writes and DGELU reads
 };
-bool uses_aux(cublasLtEpilogue_t e) { return e == CUBLASLT_EPILOGUE_GELU_AUX || e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || e == CUBLASLT_EPILOGUE_DGELU; }
+bool uses_aux(cublasLtEpilogue_t e) {
+    return e == CUBLASLT_EPILOGUE_GELU_AUX || e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || e == CUBLASLT_EPILOGUE_DGELU;
+}
 
 // Owns one of cuBLASLt's descriptors.
 template <class Handle, cublasStatus_t (*destroy)(Handle)>
@@ -84,7 +88,8 @@ class Plan {
 public:
     // data: of the first product; the addresses of later ones may differ but must be as well aligned.
     Plan(cublasLtHandle_t library, const Problem& problem, const EpilogueData& data, size_t workspace_bytes)
-        : problem_(problem), operation_(problem, cublasLtMatmulDescCreate, problem.compute, CUDA_R_32F),
+        : problem_(problem),
+          operation_(problem, cublasLtMatmulDescCreate, problem.compute, CUDA_R_32F),
           a_(layout(problem, problem.input_type, problem.transpose_a, problem.m, problem.k)),
           b_(layout(problem, problem.input_type, problem.transpose_b, problem.k, problem.n)),
           d_(layout(problem, problem.output_type, false, problem.m, problem.n)) {
@@ -100,10 +105,12 @@ public:
     // False if cuBLASLt has no algorithm for this problem on this GPU.
     bool possible() const { return algorithm_.has_value(); }
 
-    void run(cublasLtHandle_t library, void* d, const void* a, const void* b, const EpilogueData& data, void* workspace, size_t workspace_bytes, stream_t stream) {
+    void run(cublasLtHandle_t library, void* d, const void* a, const void* b, const EpilogueData& data, void* workspace, size_t workspace_bytes,
+             stream_t stream) {
         set_epilogue_data(data);
         const float one = 1.0f, beta = problem_.accumulate ? 1.0f : 0.0f;
-        check(cublasLtMatmul(library, operation_, &one, a, a_, b, b_, &beta, d, d_, d, d_, &*algorithm_, workspace, workspace_bytes, stream), problem_);
+        check(cublasLtMatmul(library, operation_, &one, a, a_, b, b_, &beta, d, d_, d, d_, &*algorithm_, workspace, workspace_bytes, stream),
+              problem_);
     }
 
 private:
@@ -134,9 +141,11 @@ private:
 
         std::array<cublasLtMatmulHeuristicResult_t, 1> results{};
         int count = 0;
-        const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library, operation_, a_, b_, d_, d_, preference, static_cast<int>(results.size()),
-                                                                     results.data(), &count);
-        if (status == CUBLAS_STATUS_NOT_SUPPORTED) return;
+        const cublasStatus_t status =
+            cublasLtMatmulAlgoGetHeuristic(library, operation_, a_, b_, d_, d_, preference, static_cast<int>(results.size()), results.data(), &count);
+        // An epilogue that this version does not know for these types can also be an invalid value; its twin does not need it.
+        const bool has_twin = problem_.epilogue != CUBLASLT_EPILOGUE_DEFAULT;
+        if (status == CUBLAS_STATUS_NOT_SUPPORTED || (has_twin && status == CUBLAS_STATUS_INVALID_VALUE)) return;
         check(status, problem_);
         if (count > 0 && results[0].state == CUBLAS_STATUS_SUCCESS) algorithm_ = results[0].algo;
     }
@@ -196,17 +205,17 @@ struct Gemm::State {
     }
 
     template <class T, class Result>
-    Problem problem(size_t m, size_t n, size_t k, bool transpose_a, bool transpose_b, bool accumulate, std::initializer_list<const void*> addresses) const {
-        const bool round = tf32 && type_of<T> == CUDA_R_32F;
-        return {m,     n, k, transpose_a, transpose_b, type_of<T>, type_of<Result>, round ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, accumulate,
-                aligned(addresses)};
+    Problem problem(size_t m, size_t n, size_t k, bool transpose_a, bool transpose_b, bool accumulate,
+                    std::initializer_list<const void*> addresses) const {
+        const auto compute = tf32 && type_of<T> == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+        return {m, n, k, transpose_a, transpose_b, type_of<T>, type_of<Result>, compute, accumulate, aligned(addresses)};
     }
 
     // Memory for `bytes` of our own at the front of the workspace; cuBLASLt may use what is behind it at the same time.
     void* scratch(size_t bytes, const Problem& problem) const {
         if (bytes > workspace_bytes) {
-            throw Error(fmt::format("gemm: {} wants {} bytes of workspace and has {}: call use_workspace with Gemm::workspace_bytes", problem.describe(), bytes,
-                                    workspace_bytes));
+            throw Error(fmt::format("gemm: {} wants {} bytes of workspace and has {}: call use_workspace with Gemm::workspace_bytes",
+                                    problem.describe(), bytes, workspace_bytes));
         }
         return workspace;
     }
@@ -240,7 +249,8 @@ size_t Gemm::workspace_bytes(size_t N, size_t, size_t OC) {
 }
 
 void Gemm::use_workspace(void* workspace, size_t bytes) {
-    CHECK(reinterpret_cast<uintptr_t>(workspace) % workspace_alignment == 0, "gemm: the workspace {} is not aligned to {} bytes", workspace, workspace_alignment);
+    CHECK(reinterpret_cast<uintptr_t>(workspace) % workspace_alignment == 0, "gemm: the workspace {} is not aligned to {} bytes", workspace,
+          workspace_alignment);
     state_->workspace = static_cast<char*>(workspace);
     state_->workspace_bytes = bytes;
     state_->plans.clear();  // their algorithms were chosen for the workspace before
@@ -283,7 +293,8 @@ void Gemm::backward_input_gelu(T* dpre_gelu, const T* dout, const T* weight, con
 }
 
 template <class T>
-void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T* inp, size_t N, size_t C, size_t OC, bool accumulate, stream_t stream) {
+void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T* inp, size_t N, size_t C, size_t OC, bool accumulate,
+                           stream_t stream) {
     // dweight^T (C, OC) = inp^T (C, N) (dout^T (OC, N))^T
     const Problem plain = state_->problem<T, float>(C, OC, N, false, true, accumulate, {dweight, dout, inp});
     if (!dbias) return state_->run(plain, dweight, inp, dout, stream);

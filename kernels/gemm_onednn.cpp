@@ -1,18 +1,17 @@
 // gemm_onednn.cpp: gemm.h on the CPU.
 //   By oneDNN's matmul primitive, one for every form and shape, with our scratch; by packed_product.h where oneDNN is slow:
 //   bfloat16 on processors that do not multiply it fast, which is widened to fp32 on the way, and rows of multiples of 4096 bytes in fp32.
-#include "gemm.h"
-#include <array>
+#include <algorithm>
 #include <map>
 #include <tuple>
+
 #include "error.h"
+#include "gemm.h"
 #include "gemm_unfused.h"
-#include "onednn_compat.h"
+#include "onednn_product.h"
 #include "packed_product.h"
 
 namespace {
-
-using Layout = dnnl::memory::desc;
 
 enum class Form { forward, forward_bias, backward_input, backward_weight, backward_weight_add };
 constexpr Form all_forms[] = {Form::forward, Form::forward_bias, Form::backward_input, Form::backward_weight, Form::backward_weight_add};
@@ -23,29 +22,14 @@ struct Shape {
 };
 
 template <class T>
-constexpr auto type_of = dnnl::memory::data_type::f32;
-template <>
-constexpr auto type_of<bfloat16> = dnnl::memory::data_type::bf16;
-template <class T>
 constexpr const char* name_of = "fp32";
 template <>
 constexpr const char* name_of<bfloat16> = "bf16";
 
-const dnnl::engine& cpu() {
-    static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-    return engine;
-}
-
-// A (rows, columns) matrix that lies in memory row by row, or as its transpose does.
-Layout matrix(size_t rows, size_t columns, dnnl::memory::data_type type, bool transposed = false) {
-    const auto r = static_cast<dnnl::memory::dim>(rows), c = static_cast<dnnl::memory::dim>(columns);
-    return Layout({r, c}, type, transposed ? dnnl::memory::dims{1, r} : dnnl::memory::dims{c, 1});
-}
-
 // Empty if oneDNN cannot do it on this machine.
 template <class T>
 dnnl::matmul::primitive_desc describe(Form form, const Shape& s) {
-    const auto type = type_of<T>, fp32 = dnnl::memory::data_type::f32;
+    const auto type = onednn_type<T>, fp32 = dnnl::memory::data_type::f32;
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (form == Form::backward_weight_add) {
@@ -53,63 +37,21 @@ dnnl::matmul::primitive_desc describe(Form form, const Shape& s) {
         add.append_sum(1.0f);
         attributes.set_post_ops(add);
     }
-    const Layout bias = form == Form::forward_bias ? matrix(1, s.OC, type) : Layout();
+    const dnnl::memory::desc bias = form == Form::forward_bias ? onednn_matrix(1, s.OC, type) : dnnl::memory::desc();
+    const auto multiply = [&](const auto& src, const auto& weights, const auto& dst) {
+        return onednn_matmul(onednn_cpu(), src, weights, bias, dst, attributes);
+    };
     switch (form) {
-    case Form::forward:
-    case Form::forward_bias:
-        return onednn_matmul(cpu(), matrix(s.N, s.C, type), matrix(s.C, s.OC, type, true), bias, matrix(s.N, s.OC, type), attributes);
-    case Form::backward_input:
-        return onednn_matmul(cpu(), matrix(s.N, s.OC, type), matrix(s.OC, s.C, type), bias, matrix(s.N, s.C, type), attributes);
-    default:
-        return onednn_matmul(cpu(), matrix(s.OC, s.N, type, true), matrix(s.N, s.C, type), bias, matrix(s.OC, s.C, fp32), attributes);
+        case Form::forward:
+        case Form::forward_bias: return multiply(onednn_matrix(s.N, s.C, type), onednn_matrix(s.C, s.OC, type, true), onednn_matrix(s.N, s.OC, type));
+        case Form::backward_input: return multiply(onednn_matrix(s.N, s.OC, type), onednn_matrix(s.OC, s.C, type), onednn_matrix(s.N, s.C, type));
+        default: return multiply(onednn_matrix(s.OC, s.N, type, true), onednn_matrix(s.N, s.C, type), onednn_matrix(s.OC, s.C, fp32));
     }
-}
-
-// Measured per core at 256x768x768: an Intel processor with AVX512_BF16 but no AMX multiplies bfloat16 at 105 GFLOP/s and fp32 at 200 (widened
-// bfloat16: 190); an AMD one bfloat16 at 450 and fp32 at 215. Without these instructions oneDNN emulates bfloat16 or refuses it.
-bool multiplies_bf16_fast() {
-    const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());  // a set of bits, which contains those of its subsets
-    const auto has = [&](dnnl::cpu_isa wanted) { return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted); };
-    return has(dnnl::cpu_isa::avx512_core_amx) || (has(dnnl::cpu_isa::avx512_core_bf16) && __builtin_cpu_is("amd"));
 }
 
 // Where the rows of weight and dweight are a multiple of 4096 bytes apart they fall into the same cache sets, and oneDNN 2.6 reads them as they lie.
 // Measured per core at 256x3072x768: backward_input 90 GFLOP/s, packed 185; backward_weight 128, packed 174.
 bool rows_collide(Form form, const Shape& s) { return form != Form::forward && form != Form::forward_bias && s.C * sizeof(float) % 4096 == 0; }
-
-// A oneDNN primitive, ready to be run on any matrices of its shape.
-class Product {
-public:
-    explicit Product(const dnnl::matmul::primitive_desc& description)
-        : scratch_bytes_(description.scratchpad_desc().get_size()), product_(description), inp_(description.src_desc(), cpu(), nullptr),
-          weights_(description.weights_desc(), cpu(), nullptr), dst_(description.dst_desc(), cpu(), nullptr),
-          scratch_(description.scratchpad_desc(), cpu(), nullptr) {
-        arguments_ = {{DNNL_ARG_SRC, inp_.get()}, {DNNL_ARG_WEIGHTS, weights_.get()}, {DNNL_ARG_DST, dst_.get()}, {DNNL_ARG_SCRATCHPAD, scratch_.get()}};
-        const Layout bias = description.bias_desc();
-        if (bias.get_size() > 0) {
-            bias_ = dnnl::memory(bias, cpu(), nullptr);
-            arguments_.push_back({DNNL_ARG_BIAS, bias_.get()});
-        }
-    }
-    size_t scratch_bytes() const { return scratch_bytes_; }
-
-    // The C interface, because the C++ one builds a table of the arguments on the heap in every call.
-    void run(const dnnl::stream& stream, void* dst, const void* inp, const void* weights, const void* bias, void* scratch) const {
-        inp_.set_data_handle(const_cast<void*>(inp));
-        weights_.set_data_handle(const_cast<void*>(weights));
-        dst_.set_data_handle(dst);
-        scratch_.set_data_handle(scratch);
-        if (bias) bias_.set_data_handle(const_cast<void*>(bias));
-        const dnnl_status_t status = dnnl_primitive_execute(product_.get(), stream.get(), static_cast<int>(arguments_.size()), arguments_.data());
-        if (status != dnnl_success) throw Error(fmt::format("gemm: oneDNN's matrix product failed with status {}", static_cast<int>(status)));
-    }
-
-private:
-    size_t scratch_bytes_;
-    dnnl::matmul product_;
-    dnnl::memory inp_, weights_, dst_, scratch_, bias_;
-    std::vector<dnnl_exec_arg_t> arguments_;
-};
 
 }  // namespace
 
@@ -117,13 +59,14 @@ struct Gemm::State {
     bool widen_bf16;
     void* workspace = nullptr;
     size_t workspace_bytes = 0;
-    dnnl::stream stream{cpu()};
-    std::map<std::tuple<Form, dnnl::memory::data_type, Shape>, Product> products;
+    dnnl::stream stream{onednn_cpu()};
+    std::map<std::tuple<Form, dnnl::memory::data_type, Shape>, OneDnnProduct> products;
 
     void* scratch(size_t wanted, const Shape& s) const {
         if (wanted > workspace_bytes) {
-            throw Error(fmt::format("gemm: N = {}, C = {}, OC = {} wants {} bytes of workspace and has {}: call use_workspace with Gemm::workspace_bytes",
-                                    s.N, s.C, s.OC, wanted, workspace_bytes));
+            throw Error(
+                fmt::format("gemm: N = {}, C = {}, OC = {} wants {} bytes of workspace and has {}: call use_workspace with Gemm::workspace_bytes",
+                            s.N, s.C, s.OC, wanted, workspace_bytes));
         }
         return workspace;
     }
@@ -132,14 +75,15 @@ struct Gemm::State {
     template <class T, class Result>
     void multiply(Form form, Result* dst, const T* a, const T* b, const T* bias, const Shape& s) {
         if (std::is_same_v<T, bfloat16> ? widen_bf16 : rows_collide(form, s)) return multiply_packed(form, dst, a, b, bias, s);
-        const std::tuple key(form, type_of<T>, s);
+        const std::tuple key(form, onednn_type<T>, s);
         auto found = products.find(key);
         if (found == products.end()) {
             const auto description = describe<T>(form, s);
-            if (!description) throw Error(fmt::format("gemm: oneDNN has no {} product of N = {}, C = {}, OC = {} for this machine", name_of<T>, s.N, s.C, s.OC));
+            if (!description)
+                throw Error(fmt::format("gemm: oneDNN has no {} product of N = {}, C = {}, OC = {} for this machine", name_of<T>, s.N, s.C, s.OC));
             found = products.emplace(key, description).first;
         }
-        const Product& product = found->second;
+        const OneDnnProduct& product = found->second;
         product.run(stream, dst, a, b, bias, scratch(product.scratch_bytes(), s));
     }
 
@@ -147,16 +91,18 @@ struct Gemm::State {
     void multiply_packed(Form form, Result* dst, const T* a, const T* b, const T* bias, const Shape& s) const {
         void* const own = scratch(packed_product_scratch_bytes(), s);
         switch (form) {
-        case Form::forward:
-        case Form::forward_bias: return packed_product(dst, {a, s.C, false}, {b, s.C, true}, bias, s.N, s.OC, s.C, false, own);
-        case Form::backward_input: return packed_product(dst, {a, s.OC, false}, {b, s.C, false}, bias, s.N, s.C, s.OC, false, own);
-        default: return packed_product(dst, {a, s.OC, true}, {b, s.C, false}, bias, s.OC, s.C, s.N, form == Form::backward_weight_add, own);
+            case Form::forward:
+            case Form::forward_bias: return packed_product(dst, {a, s.C, false}, {b, s.C, true}, bias, s.N, s.OC, s.C, false, own);
+            case Form::backward_input: return packed_product(dst, {a, s.OC, false}, {b, s.C, false}, bias, s.N, s.C, s.OC, false, own);
+            default: return packed_product(dst, {a, s.OC, true}, {b, s.C, false}, bias, s.OC, s.C, s.N, form == Form::backward_weight_add, own);
         }
     }
 };
 
 Gemm::Gemm(Options options) : state_(std::make_unique<State>()) {
-    state_->widen_bf16 = options.bf16 == Bf16::widened || (options.bf16 == Bf16::automatic && !multiplies_bf16_fast());
+    CHECK(options.bf16 != Bf16::native || describe<bfloat16>(Form::forward, {16, 16, 16}),
+          "gemm: oneDNN has no bf16 products for this processor; widen them");
+    state_->widen_bf16 = options.bf16 == Bf16::widened || (options.bf16 == Bf16::automatic && !onednn_multiplies_bf16_fast());
 }
 Gemm::~Gemm() = default;
 
@@ -197,7 +143,8 @@ void Gemm::backward_input_gelu(T* dpre_gelu, const T* dout, const T* weight, con
 }
 
 template <class T>
-void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T* inp, size_t N, size_t C, size_t OC, bool accumulate, stream_t stream) {
+void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T* inp, size_t N, size_t C, size_t OC, bool accumulate,
+                           stream_t stream) {
     const Shape shape{N, C, OC};
     state_->multiply<T>(accumulate ? Form::backward_weight_add : Form::backward_weight, dweight, dout, inp, nullptr, shape);
     if (dbias) gemm_bias_gradient(dbias, dout, N, OC, state_->scratch(gemm_bias_gradient_scratch_bytes<T>(N, OC), shape), stream);

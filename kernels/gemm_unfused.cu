@@ -1,7 +1,7 @@
 // gemm_unfused.cu: gelu.cuh and column_sum.cuh for the two types.
-#include "gemm_unfused.h"
 #include "column_sum.cuh"
 #include "gelu.cuh"
+#include "gemm_unfused.h"
 
 namespace {
 
@@ -12,7 +12,8 @@ __global__ void add_bias_kernel(T* out, const T* bias, size_t rows, int OC) {
     for (int i = simt::row_lane<W::threads>() * N_; i < OC; i += W::threads * N_) {
         Vec<float, N_> x = load<N_>(out + row * OC + i);
         const Vec<float, N_> b = load<N_>(bias + i);
-        UNROLL for (int k = 0; k < N_; k++) x[k] += b[k];
+        UNROLL
+        for (int k = 0; k < N_; k++) x[k] += b[k];
         store<N_>(out + row * OC + i, x);
     }
 }
@@ -23,7 +24,8 @@ __global__ void add_bias_kernel(T* out, const T* bias, size_t rows, int OC) {
 template <class T>
 void gemm_add_bias(T* out, const T* bias, size_t N, size_t OC, stream_t stream) {
     using W = simt::NativeWidth<32>;
-    simt::for_vector_length<W, T>(OC, [&](auto n) { launch_rows<W::threads>(add_bias_kernel<W, n(), T>, N, 0, stream, out, bias, N, static_cast<int>(OC)); });
+    simt::for_vector_length<W, T>(
+        OC, [&](auto n) { launch_rows<W::threads>(add_bias_kernel<W, n(), T>, N, 0, stream, out, bias, N, static_cast<int>(OC)); });
 }
 
 template <class T>

@@ -2,6 +2,7 @@
 //   The arguments are those of gelu.cuh and column_sum.cuh.
 #pragma once
 #include <cstddef>
+
 #include "simt/bfloat16.h"
 #include "simt/device.h"
 

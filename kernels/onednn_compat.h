@@ -12,6 +12,7 @@ typename Matmul::primitive_desc onednn_matmul(const dnnl::engine& engine, const 
         using Operation = typename Matmul::desc;
         return Primitive(bias.get_size() > 0 ? Operation(src, weights, bias, dst) : Operation(src, weights, dst), attributes, engine, true);
     } else {
-        return bias.get_size() > 0 ? Primitive(engine, src, weights, bias, dst, attributes, true) : Primitive(engine, src, weights, dst, attributes, true);
+        return bias.get_size() > 0 ? Primitive(engine, src, weights, bias, dst, attributes, true)
+                                   : Primitive(engine, src, weights, dst, attributes, true);
     }
 }

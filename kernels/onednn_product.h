@@ -21,7 +21,7 @@ inline dnnl::memory::desc onednn_matrix(size_t rows, size_t columns, dnnl::memor
     return dnnl::memory::desc({r, c}, type, transposed ? dnnl::memory::dims{1, r} : dnnl::memory::dims{c, 1});
 }
 
-// Measured per core, 256x768x768: an Intel processor with AVX512_BF16 but no AMX multiplies bfloat16 at 100 GFLOP/s and fp32 at 200; an AMD one
+// Measured per core, 256x768x768: an Intel processor with AVX512_BF16 but no AMX multiplies bfloat16 at 105 GFLOP/s and fp32 at 200; an AMD one
 // bfloat16 at 450 and fp32 at 215. Without either, oneDNN emulates bfloat16 or refuses it.
 inline bool onednn_multiplies_bf16_fast() {
     const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());  // a set of bits, which contains those of its subsets

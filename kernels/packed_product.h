@@ -7,9 +7,11 @@
 //   Nothing is allocated: the caller gives packed_product_scratch_bytes().
 #pragma once
 #include <omp.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
+
 #include "simt/bfloat16.h"
 #include "simt/target.h"
 
@@ -65,7 +67,8 @@ void exchange(Lanes& low, Lanes& high) {
 }
 template <int distance = 1>
 void transpose(Lanes (&rows)[lanes]) {
-    UNROLL_REGISTERS for (int i = 0; i < lanes; i++) {
+    UNROLL_REGISTERS
+    for (int i = 0; i < lanes; i++) {
         if ((i & distance) == 0) exchange<distance>(rows[i], rows[i + distance]);
     }
     if constexpr (2 * distance < lanes) transpose<2 * distance>(rows);
@@ -91,13 +94,15 @@ void pack_transposed(float* to, const T* from, size_t stride, size_t width, size
         for (size_t k = 0; k < k_count; k += lanes) {
             Lanes rows[lanes];
             if (i + lanes <= width && k + lanes <= k_count) {
-                UNROLL_REGISTERS for (int j = 0; j < lanes; j++) rows[j] = widen(from + (i + j) * stride + k);
+                UNROLL_REGISTERS
+                for (int j = 0; j < lanes; j++) rows[j] = widen(from + (i + j) * stride + k);
             } else {
                 for (size_t j = 0; j < lanes; j++) rows[j] = i + j < width ? widen(from + (i + j) * stride + k, k_count - k) : Lanes{};
             }
             transpose(rows);
             // Rows of zeros behind the last k do no harm: the strip is `depth` long.
-            UNROLL_REGISTERS for (int j = 0; j < lanes; j++) put(to + (k + j) * Strip + i, rows[j]);
+            UNROLL_REGISTERS
+            for (int j = 0; j < lanes; j++) put(to + (k + j) * Strip + i, rows[j]);
         }
     }
 }
@@ -113,19 +118,26 @@ void pack_tile(float* to, const T* from, size_t stride, size_t rows, size_t k_co
 template <int V, bool KMajor>
 void tile_product(float* sums, const float* a, const float* b, size_t k_count, bool first) {
     Lanes c[tile_rows][V];
-    UNROLL_REGISTERS for (int row = 0; row < tile_rows; row++) {
-        UNROLL_REGISTERS for (int v = 0; v < V; v++) c[row][v] = first ? Lanes{} : widen(sums + row * tile_columns + v * lanes);
+    UNROLL_REGISTERS
+    for (int row = 0; row < tile_rows; row++) {
+        UNROLL_REGISTERS
+        for (int v = 0; v < V; v++) c[row][v] = first ? Lanes{} : widen(sums + row * tile_columns + v * lanes);
     }
     for (size_t k = 0; k < k_count; k++) {
         Lanes column[V];
-        UNROLL_REGISTERS for (int v = 0; v < V; v++) column[v] = widen(b + (k * V + v) * lanes);
-        UNROLL_REGISTERS for (int row = 0; row < tile_rows; row++) {
+        UNROLL_REGISTERS
+        for (int v = 0; v < V; v++) column[v] = widen(b + (k * V + v) * lanes);
+        UNROLL_REGISTERS
+        for (int row = 0; row < tile_rows; row++) {
             const float x = KMajor ? a[k * tile_rows + row] : a[row * depth + k];
-            UNROLL_REGISTERS for (int v = 0; v < V; v++) c[row][v] += x * column[v];
+            UNROLL_REGISTERS
+            for (int v = 0; v < V; v++) c[row][v] += x * column[v];
         }
     }
-    UNROLL_REGISTERS for (int row = 0; row < tile_rows; row++) {
-        UNROLL_REGISTERS for (int v = 0; v < V; v++) put(sums + row * tile_columns + v * lanes, c[row][v]);
+    UNROLL_REGISTERS
+    for (int row = 0; row < tile_rows; row++) {
+        UNROLL_REGISTERS
+        for (int v = 0; v < V; v++) put(sums + row * tile_columns + v * lanes, c[row][v]);
     }
 }
 
@@ -223,7 +235,8 @@ inline BlockSize block_size(size_t M, size_t N) {
     for (int halved = 0; halved < 6; halved++) {
         const size_t tasks = simt::ceil_div(M, size.rows) * simt::ceil_div(N, size.columns);
         if (10 * tasks >= 9 * threads * simt::ceil_div(tasks, threads)) break;
-        if (halved % 2 == 0) size.rows /= 2; else size.columns /= 2;
+        if (halved % 2 == 0) size.rows /= 2;
+        else size.columns /= 2;
     }
     return size;
 }
@@ -232,7 +245,8 @@ inline BlockSize block_size(size_t M, size_t N) {
 
 inline size_t packed_product_scratch_bytes() { return static_cast<size_t>(omp_get_max_threads()) * sizeof(packed_product_detail::Scratch); }
 
-// c (M, N) = op(a) op(b) + bias (N), or += op(a) op(b) with accumulate. bias may be nullptr. scratch: packed_product_scratch_bytes, aligned to 64 bytes.
+// c (M, N) = op(a) op(b) + bias (N), or += op(a) op(b) with accumulate. bias may be nullptr. scratch: packed_product_scratch_bytes, aligned to 64
+// bytes.
 template <class T, class Result>
 void packed_product(Result* c, Operand<T> a, Operand<T> b, const T* bias, size_t M, size_t N, size_t K, bool accumulate, void* scratch) {
     using namespace packed_product_detail;
@@ -241,7 +255,8 @@ void packed_product(Result* c, Operand<T> a, Operand<T> b, const T* bias, size_t
 #pragma omp parallel for schedule(dynamic)
     for (size_t task = 0; task < tasks; task++) {
         const size_t m = task / across * size.rows, n = task % across * size.columns;
-        const Block<T, Result> block{c + m * N + n, N, std::min(size.rows, M - m), std::min(size.columns, N - n), bias ? bias + n : nullptr, accumulate};
+        const Block<T, Result> block{c + m * N + n, N, std::min(size.rows, M - m), std::min(size.columns, N - n), bias ? bias + n : nullptr,
+                                     accumulate};
         block_product(static_cast<Scratch*>(scratch)[omp_get_thread_num()], block, a, b, m, n, K);
     }
 }

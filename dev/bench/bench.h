@@ -18,6 +18,7 @@
 //   bench_gelu --N 64 --C 768,1600 --dtype bf16 --json out.json --benchmark_filter=forward
 #pragma once
 #include <benchmark/benchmark.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
@@ -26,6 +27,7 @@
 #include <random>
 #include <string>
 #include <vector>
+
 #include "gemm.h"
 #include "simt/simt.cuh"
 
@@ -170,9 +172,8 @@ double matmul_peak(bool tf32) {
         simt::DeviceBuffer<char> workspace(Gemm::workspace_bytes<T>(s.N, s.C, s.OC));
         gemm.use_workspace(workspace.data(), workspace.bytes());
         simt::DeviceBuffer<T> out(s.N * s.OC), inp = random_buffer<T>(s.N * s.C), weight = random_buffer<T>(s.OC * s.C, 0.02f);
-        const double ms = fastest_ms(5, [&](stream_t stream) {
-            gemm.forward<T>(out.data(), inp.data(), weight.data(), nullptr, s.N, s.C, s.OC, stream);
-        });
+        const double ms =
+            fastest_ms(5, [&](stream_t stream) { gemm.forward<T>(out.data(), inp.data(), weight.data(), nullptr, s.N, s.C, s.OC, stream); });
         best = std::max(best, 2.0 * static_cast<double>(s.N * s.C * s.OC) / (ms * 1e-3));
     }
     return best;
@@ -184,11 +185,13 @@ double matmul_peak(bool tf32) {
 struct BenchBodies {
     std::function<void(BenchRun&)> of_float, of_bfloat16;
 };
-#define BENCH_TYPES(function) BenchBodies{function<float>, function<bfloat16>}
+#define BENCH_TYPES(function) \
+    BenchBodies { function<float>, function<bfloat16> }
 
 class Bench {
 public:
-    Bench(std::string description, std::vector<BenchDimension> dimensions) : description_(std::move(description)), dimensions_(std::move(dimensions)) {}
+    Bench(std::string description, std::vector<BenchDimension> dimensions)
+        : description_(std::move(description)), dimensions_(std::move(dimensions)) {}
 
     void add(std::string name, BenchBodies bodies) { entries_.push_back({std::move(name), std::move(bodies)}); }
 
@@ -213,18 +216,23 @@ private:
         app.footer("Options of Google Benchmark (--benchmark_filter=REGEX, --benchmark_min_time=SECONDS, ...) are passed on to it.");
         app.allow_extras();
         for (BenchDimension& dimension : dimensions_) {
-            app.add_option("--" + dimension.name, dimension.values, dimension.help)->delimiter(',')->check(CLI::Range(1, std::numeric_limits<int>::max()))->capture_default_str();
+            app.add_option("--" + dimension.name, dimension.values, dimension.help)
+                ->delimiter(',')
+                ->check(CLI::Range(1, std::numeric_limits<int>::max()))
+                ->capture_default_str();
         }
-        std::vector<std::string> dtypes = simt::is_gpu() ? std::vector<std::string>{"fp32", "tf32", "bf16"} : std::vector<std::string>{"fp32", "bf16"};
-        app.add_option("--dtype", dtypes, "fp32, tf32 or bf16")->delimiter(',')->check(CLI::IsMember({"fp32", "tf32", "bf16"}))->capture_default_str();
+        std::vector<std::string> dtypes =
+            simt::is_gpu() ? std::vector<std::string>{"fp32", "tf32", "bf16"} : std::vector<std::string>{"fp32", "bf16"};
+        app.add_option("--dtype", dtypes, "fp32, tf32 or bf16")
+            ->delimiter(',')
+            ->check(CLI::IsMember({"fp32", "tf32", "bf16"}))
+            ->capture_default_str();
         std::string json;
         app.add_option("--json", json, "write the results to this file");
         app.add_flag("--cold", cold_, "empty the caches before every call");
         try {
             app.parse(argc, argv);
-        } catch (const CLI::ParseError& error) {
-            return app.exit(error) == 0 ? 0 : 2;
-        }
+        } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? 0 : 2; }
 
         std::vector<std::string> arguments = app.remaining();
         for (const std::string& argument : arguments) CHECK(argument.starts_with("--benchmark_"), "unknown argument {}; see --help", argument);
@@ -270,9 +278,7 @@ private:
                 BenchRun run(state, shape, dtype, peaks_, cold_);
                 try {
                     body(run);
-                } catch (const Error& error) {
-                    state.SkipWithError(error.what());
-                }
+                } catch (const Error& error) { state.SkipWithError(error.what()); }
             };
             benchmark::RegisterBenchmark(name.c_str(), start)->UseManualTime()->Unit(benchmark::kMicrosecond);
         }

@@ -10,7 +10,8 @@ struct Layer {
     size_t N, C, OC;
     Gemm gemm;
     simt::DeviceBuffer<char> workspace{Gemm::workspace_bytes<T>(N, C, OC)};
-    simt::DeviceBuffer<T> inp = random_buffer<T>(N * C), weight = random_buffer<T>(OC * C, 0.02f), out = random_buffer<T>(N * OC), bias = random_buffer<T>(OC);
+    simt::DeviceBuffer<T> inp = random_buffer<T>(N * C), weight = random_buffer<T>(OC * C, 0.02f), out = random_buffer<T>(N * OC),
+                          bias = random_buffer<T>(OC);
 
     explicit Layer(const BenchRun& run) : N(run["N"]), C(run["C"]), OC(run["OC"]), gemm({.tf32 = run.tf32()}) {
         gemm.use_workspace(workspace.data(), workspace.bytes());
@@ -21,7 +22,8 @@ struct Layer {
 template <class T>
 void bench_forward(BenchRun& run) {
     Layer<T> l(run);
-    run.measure(l.cost(), [&](stream_t stream) { l.gemm.forward(l.out.data(), l.inp.data(), l.weight.data(), l.bias.data(), l.N, l.C, l.OC, stream); });
+    run.measure(l.cost(),
+                [&](stream_t stream) { l.gemm.forward(l.out.data(), l.inp.data(), l.weight.data(), l.bias.data(), l.N, l.C, l.OC, stream); });
 }
 
 template <class T>

@@ -22,6 +22,7 @@ struct Here {  // cpu.h needs to know where barriers stand; the GPU does not
 #define UNROLL
 // For loops over an array of Vecs that must live in registers: unrolled before anything else, or g++ keeps the array in memory.
 #define UNROLL_REGISTERS _Pragma("GCC unroll 64")
+// For loops whose body fills a GPU thread's registers: nvcc would unroll them and spill.
 #define UNROLL_ONCE
 // For a lambda called in a loop: left to itself g++ may call it, and load its constants anew every time. nvcc inlines everything.
 #define INLINE __attribute__((always_inline))
