@@ -38,20 +38,20 @@ void* __libc_realloc(void*, size_t);
 void* __libc_memalign(size_t, size_t);
 void __libc_free(void*);
 
-void* malloc(size_t bytes) { return count(bytes), __libc_malloc(bytes); }
-void* calloc(size_t n, size_t bytes) { return count(n * bytes), __libc_calloc(n, bytes); }
-void* realloc(void* old, size_t bytes) {
+void* malloc(size_t bytes) noexcept { return count(bytes), __libc_malloc(bytes); }
+void* calloc(size_t n, size_t bytes) noexcept { return count(n * bytes), __libc_calloc(n, bytes); }
+void* realloc(void* old, size_t bytes) noexcept {
     if (counting && old) live--;
     return count(bytes), __libc_realloc(old, bytes);
 }
-void* aligned_alloc(size_t alignment, size_t bytes) { return count(bytes), __libc_memalign(alignment, bytes); }
-void* memalign(size_t alignment, size_t bytes) { return count(bytes), __libc_memalign(alignment, bytes); }
-int posix_memalign(void** memory, size_t alignment, size_t bytes) {
+void* aligned_alloc(size_t alignment, size_t bytes) noexcept { return count(bytes), __libc_memalign(alignment, bytes); }
+void* memalign(size_t alignment, size_t bytes) noexcept { return count(bytes), __libc_memalign(alignment, bytes); }
+int posix_memalign(void** memory, size_t alignment, size_t bytes) noexcept {
     count(bytes);
     *memory = __libc_memalign(alignment, bytes);
     return *memory ? 0 : ENOMEM;
 }
-void free(void* memory) {
+void free(void* memory) noexcept {
     if (counting && memory) live--;
     __libc_free(memory);
 }

@@ -1,0 +1,58 @@
+// bench_layernorm.cu: layernorm, alone and fused with the residual sum, forward and backward, beside the plain residual sum.
+#include "bench.h"
+#include "layernorm.cuh"
+#include "residual.cuh"
+
+template <class T>
+struct Tensors {
+    size_t N, C;
+    simt::DeviceBuffer<T> out{N * C}, residual{N * C}, inp = random_buffer<T>(N * C), branch = random_buffer<T>(N * C, 1.0f, 2), weight = random_buffer<T>(C),
+                                                       bias = random_buffer<T>(C);
+    simt::DeviceBuffer<float> mean = random_buffer<float>(N, 0.1f), rstd = random_buffer<float>(N, 0.1f);
+    explicit Tensors(const BenchRun& run) : N(run["N"]), C(run["C"]) {}
+};
+
+template <class T>
+void bench_forward(BenchRun& run) {
+    Tensors<T> t(run);
+    run.measure({.bytes = 2 * t.N * t.C * sizeof(T)}, [&](stream_t stream) {
+        layernorm_forward(t.out.data(), t.mean.data(), t.rstd.data(), t.inp.data(), t.weight.data(), t.bias.data(), t.N, static_cast<int>(t.C), stream);
+    });
+}
+
+template <class T>
+void bench_residual_forward(BenchRun& run) {
+    Tensors<T> t(run);
+    run.measure({.bytes = 4 * t.N * t.C * sizeof(T)}, [&](stream_t stream) {
+        residual_layernorm_forward(t.out.data(), t.residual.data(), t.mean.data(), t.rstd.data(), t.inp.data(), t.branch.data(), t.weight.data(),
+                                   t.bias.data(), t.N, static_cast<int>(t.C), stream);
+    });
+}
+
+// With a gradient of the residual stream to add to, as in every layer but the last.
+template <class T>
+void bench_backward(BenchRun& run) {
+    Tensors<T> t(run);
+    const int C = static_cast<int>(t.C);
+    simt::DeviceBuffer<float> dweight = random_buffer<float>(t.C), dbias = random_buffer<float>(t.C), scratch(layernorm_backward_scratch(t.N, C));
+    run.measure({.bytes = 4 * t.N * t.C * sizeof(T)}, [&](stream_t stream) {
+        layernorm_backward(t.out.data(), dweight.data(), dbias.data(), scratch.data(), t.residual.data(), t.branch.data(), t.inp.data(), t.weight.data(),
+                           t.mean.data(), t.rstd.data(), t.N, C, stream);
+    });
+}
+
+template <class T>
+void bench_residual(BenchRun& run) {
+    Tensors<T> t(run);
+    run.measure({.bytes = 3 * t.N * t.C * sizeof(T)},
+                [&](stream_t stream) { residual_forward(t.out.data(), t.inp.data(), t.branch.data(), t.N * t.C, stream); });
+}
+
+int main(int argc, char** argv) {
+    Bench bench("Layernorm and residual sum, forward and backward", {{"N", {256, 768}, "rows"}, {"C", {128, 768}, "channels"}});
+    bench.add("layernorm_forward", BENCH_TYPES(bench_forward));
+    bench.add("residual_layernorm_forward", BENCH_TYPES(bench_residual_forward));
+    bench.add("layernorm_backward", BENCH_TYPES(bench_backward));
+    bench.add("residual_forward", BENCH_TYPES(bench_residual));
+    return bench.main(argc, argv);
+}
