@@ -31,7 +31,7 @@ test: setup
 	ctest --preset checked
 	ctest --preset release
 
-gpu:
+gpu: setup
 	@scripts/check_cuda.sh
 	cmake --preset cuda
 	cmake --build --preset cuda

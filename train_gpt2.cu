@@ -86,7 +86,7 @@ template <class T>
 double validate(GPT2<T>& model, ValidationLoader& loader) {
     double sum = 0;
     size_t targets = 0;
-    for (size_t i = 0; i < loader.batches(); i++) {
+    for (size_t i = 0; i < loader.batches() && !stop_requested; i++) {
         const Batch& batch = loader.at(i);
         sum += model.evaluate(batch);
         targets += static_cast<size_t>(batch.target_count);
@@ -98,11 +98,12 @@ double validate(GPT2<T>& model, ValidationLoader& loader) {
 template <class T>
 std::string sample_text(GPT2<T>& model, const Tokenizer& tokenizer, const Options& o, int step) {
     constexpr float temperature = 0.8f;
-    std::vector<int> window = {tokenizer.end_of_text().value_or('\n')};
+    const int start = tokenizer.end_of_text().value_or('\n');
+    std::vector<int> window = {start < o.config.V ? start : 0};
     std::string text;
-    for (int i = 0; i < o.sample_tokens; i++) {
+    for (int i = 0; i < o.sample_tokens && !stop_requested; i++) {
         std::vector<float> logits = model.next_token_logits(window);
-        logits.resize(std::min(logits.size(), static_cast<size_t>(tokenizer.vocab_size())));
+        logits.resize(std::min(logits.size(), static_cast<size_t>(tokenizer.vocab_size())));  // a model may have more tokens than its tokenizer
         const int token = sample_token(logits, temperature, {.seed = o.seed, .step = static_cast<uint64_t>(step), .index = static_cast<uint64_t>(i)});
         if (token == tokenizer.end_of_text()) break;
         text += tokenizer.token_bytes(token);
@@ -114,15 +115,19 @@ std::string sample_text(GPT2<T>& model, const Tokenizer& tokenizer, const Option
 
 int steps_of(const Options& o, uint64_t windows) {
     const double samples_per_step = static_cast<double>(o.total_batch) / o.seq_len;
-    if (o.epochs > 0) return static_cast<int>(std::ceil(o.epochs * static_cast<double>(windows) / samples_per_step));
-    if (o.tokens > 0) return static_cast<int>((o.tokens + o.total_batch - 1) / o.total_batch);
-    return o.steps;
+    double steps = o.steps;
+    if (o.epochs > 0) steps = std::ceil(o.epochs * static_cast<double>(windows) / samples_per_step);
+    if (o.tokens > 0) steps = std::ceil(static_cast<double>(o.tokens) / static_cast<double>(o.total_batch));
+    CHECK(steps <= 1 << 30, "a run of {:.3g} steps; expected at most {}", steps, 1 << 30);
+    return static_cast<int>(steps);
 }
 
 template <class T>
 void train(Options o) {
     const simt::DeviceInfo device = simt::device_info();
-    const size_t memory = o.device_memory.value_or(device.free_memory);
+    // On a GPU, kernels' code and libraries take some of what is free now.
+    const size_t libraries = simt::is_gpu() ? std::min(device.free_memory, size_t{300} << 20) : 0;
+    const size_t memory = o.device_memory.value_or(device.free_memory - libraries);
     if (o.batch_size == 0) {
         o.batch_size = largest_batch<T>(o, memory);
         CHECK(o.batch_size > 0, "not even one sequence of {} tokens fits into {}; expected a smaller model or --recompute block", o.seq_len, readable(memory));
@@ -145,7 +150,9 @@ void train(Options o) {
     }
     const Schedule schedule{o.schedule, steps_of(o, loader.windows()), o.warmup, o.lr, o.min_lr_fraction};
     schedule.check();
-    loader.at(1, 0);  // data that cannot be trained on ends the run before it has a folder
+    // Data that cannot be trained on ends the run before it has a folder.
+    loader.at(1, 0);
+    if (val_loader) val_loader->at(0);
     model.allocate();
 
     Logger log(o.out.empty() ? new_run_folder() : o.out, schedule.steps, o.total_batch, o.log_every);
@@ -171,8 +178,15 @@ void train(Options o) {
         log.train(step, result, schedule.at(step), elapsed.count());
         skipped = std::isfinite(result.grad_norm) ? 0 : skipped + 1;
         if (skipped == o.max_skipped) throw Error(fmt::format("{} steps in a row had a gradient norm that is not finite; the run ends at step {}", skipped, step));
-        if (val_loader && (due(o.val_every, step) || last)) log.validation(step, validate(model, *val_loader));
-        if (o.sample_every > 0 && (due(o.sample_every, step) || last)) log.sample(step, sample_text(model, *tokenizer, o, step));
+        // A signal breaks off a validation or a sample; what is not whole is not written.
+        if (val_loader && (due(o.val_every, step) || last)) {
+            const double loss = validate(model, *val_loader);
+            if (!stop_requested) log.validation(step, loss);
+        }
+        if (o.sample_every > 0 && (due(o.sample_every, step) || last)) {
+            const std::string text = sample_text(model, *tokenizer, o, step);
+            if (!stop_requested) log.sample(step, text);
+        }
     }
     log.note(stop_requested ? fmt::format("stopped by a signal; everything is written to {}", log.folder()) : fmt::format("done; the run is in {}", log.folder()));
 }

@@ -13,7 +13,7 @@ constexpr int cross_entropy_chunk = W::threads == 1 ? 1024 : N;
 
 // W::threads share a row.
 template <class W, int N, class T>
-__global__ void cross_entropy_kernel(T* logits, float* losses, const int* targets, float dloss, int V, int Vp, bool write_dlogits) {
+__global__ void __launch_bounds__(simt::block_of<W>) cross_entropy_kernel(T* logits, float* losses, const int* targets, float dloss, int V, int Vp, bool write_dlogits) {
     constexpr int threads = W::threads, chunk = cross_entropy_chunk<W, N>;
     const size_t row = blockIdx.x;
     const int lane = static_cast<int>(threadIdx.x), target = targets[row];
@@ -81,7 +81,7 @@ void cross_entropy_forward_backward(T* logits, float* losses, const int* targets
 
 // One block adds everything: in double precision, because a sum of 65536 losses in fp32 would lose digits that the tests of accumulation look at.
 template <class W>
-__global__ void sum_losses_kernel(float* total, const float* losses, size_t N, bool accumulate) {
+__global__ void __launch_bounds__(simt::block_of<W>) sum_losses_kernel(float* total, const float* losses, size_t N, bool accumulate) {
     constexpr size_t threads = W::threads, lanes = W::threads == 1 ? 16 : 1;
     double sums[lanes] = {};
     size_t i = threadIdx.x * lanes;

@@ -12,7 +12,7 @@ inline size_t global_norm_scratch(size_t n) { return global_norm_pieces(n); }
 
 // partial (pieces) = each piece's sum of squares
 template <class W, int N>
-__global__ void global_norm_kernel(float* partial, const float* grads, size_t n) {
+__global__ void __launch_bounds__(simt::block_of<W>) global_norm_kernel(float* partial, const float* grads, size_t n) {
     const size_t begin = blockIdx.x * global_norm_piece, end = n < begin + global_norm_piece ? n : begin + global_norm_piece;
     Vec<float, N> sums = simt::broadcast<N>(0.0f);
     size_t i = begin + threadIdx.x * N;
@@ -26,7 +26,7 @@ __global__ void global_norm_kernel(float* partial, const float* grads, size_t n)
 }
 
 template <class W>
-__global__ void global_norm_finish_kernel(float* out, const float* partial, size_t pieces) {
+__global__ void __launch_bounds__(simt::block_of<W>) global_norm_finish_kernel(float* out, const float* partial, size_t pieces) {
     double sum = 0.0;
     for (size_t i = threadIdx.x; i < pieces; i += W::threads) sum += partial[i];
     const float total = simt::row_sum<W::threads>(static_cast<float>(sum));

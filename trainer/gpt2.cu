@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <type_traits>
 
@@ -49,6 +51,9 @@ GPT2<T>::GPT2(const GPT2Config& config, const GPT2Options& options) : config_(co
 template <class T>
 GPT2<T>::~GPT2() {
     gemm_.reset();
+    for (const event_t event : copied_) {
+        if (event) simt::event_destroy(event);
+    }
     if (stream_) simt::stream_destroy(stream_);
 }
 
@@ -126,6 +131,7 @@ MemoryPlan GPT2<T>::memory_plan() const {
 template <class T>
 void GPT2<T>::allocate() {
     stream_ = simt::stream_create();
+    for (event_t& event : copied_) event = simt::event_create();
     for (Arena* arena : {&parameters_, &master_, &gradients_, &optimizer_, &activations_, &workspace_}) {
         if (arena->bytes() > 0) arena->allocate();
     }
@@ -174,6 +180,11 @@ void GPT2<T>::upload(const Batch& batch) {
     CHECK(batch.B > 0 && batch.B <= options_.B && batch.T > 0 && batch.T <= options_.T, "a batch of {} x {} tokens in a model allocated for {} x {}", batch.B,
           batch.T, options_.B, options_.T);
     simt::copy_to_device(tokens_, batch.inputs, batch.bytes(), stream_);
+    // The loader fills a batch's memory again from the second call after it on: the copy before this one must be over by then.
+    // The host stays at most one micro-step ahead of the GPU.
+    simt::event_record(copied_[uploads_ % 2], stream_);
+    if (uploads_ > 0) simt::event_synchronize(copied_[(uploads_ - 1) % 2]);
+    uploads_++;
     shape_ = shape_of(batch.B, batch.T);
 }
 
@@ -241,11 +252,13 @@ double GPT2<T>::evaluate(const Batch& batch) {
 template <class T>
 std::vector<float> GPT2<T>::next_token_logits(const std::vector<int>& tokens) {
     CHECK(!tokens.empty() && tokens.size() <= size(options_.T), "{} tokens; expected 1 to {}", tokens.size(), options_.T);
-    // Always options_.T positions, so that every library plans one shape only; what stands behind the last token does not reach it.
+    for (const int token : tokens) CHECK(token >= 0 && token < config_.V, "token {}; expected 0 to {}", token, config_.V - 1);
+    // Padded to a power of two, so that libraries plan a few shapes only; what stands behind the last token does not reach it.
+    const int length = static_cast<int>(std::min(std::bit_ceil(std::max<size_t>(tokens.size(), 16)), size(options_.T)));
     std::vector<int32_t> padded(tokens.begin(), tokens.end());
-    padded.resize(size(options_.T), 0);
+    padded.resize(size(length), 0);
     simt::copy_to_device(tokens_, padded.data(), padded.size() * sizeof(int32_t), stream_);
-    forward_hidden(shape_of(1, options_.T));
+    forward_hidden(shape_of(1, length));
     const size_t C = size(config_.C);
     gemm_->forward(logits_, lnf_ + (tokens.size() - 1) * C, param(Kind::wte), static_cast<const T*>(nullptr), 1, C, size(config_.Vp()), stream_);
     return to_host(logits_, size(config_.V), stream_);

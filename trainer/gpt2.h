@@ -128,6 +128,8 @@ private:
     Attention attention_;
     std::unique_ptr<Gemm> gemm_;
     int micro_step_ = 0;               // backward passes since the last update
+    event_t copied_[2] = {};           // when the last two batches had left the host's memory
+    int uploads_ = 0;
     AttentionShape shape_{0, 0, 0, 0};  // of the last forward
 };
 

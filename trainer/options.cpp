@@ -36,7 +36,7 @@ size_t parse_bytes(const std::string& text) {
     }
     static const std::map<std::string, double> units = {{"", 1.0}, {"K", 0x1p10}, {"M", 0x1p20}, {"G", 0x1p30}, {"T", 0x1p40}};
     const auto unit = units.find(used == 0 ? "?" : text.substr(used));
-    CHECK(unit != units.end() && value > 0, "--device-memory {}; expected a size like 40G or 512M", text);
+    CHECK(unit != units.end() && value > 0 && value * unit->second < 0x1p60, "--device-memory {}; expected a size like 40G or 512M", text);
     return static_cast<size_t>(value * unit->second);
 }
 
@@ -100,10 +100,10 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
 
     auto* model = app.add_option_group("model");
     auto* named = model->add_option("-e,--model", o.model, "d12, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt3:c768, ... instead of sizes");
-    auto* layers = model->add_option("--layers", o.config.L, "blocks")->check(positive);
-    auto* heads = model->add_option("--heads", o.config.NH, "attention heads")->check(positive);
-    auto* channels = model->add_option("--channels", o.config.C, "width, a multiple of the heads")->check(positive);
-    auto* context = model->add_option("--context", o.config.context, "longest sequence the model can see")->check(positive);
+    auto* layers = model->add_option("--layers", o.config.L, "blocks")->check(CLI::Range(1, 4096));
+    auto* heads = model->add_option("--heads", o.config.NH, "attention heads")->check(CLI::Range(1, 4096));
+    auto* channels = model->add_option("--channels", o.config.C, "width, a multiple of the heads")->check(CLI::Range(1, 1 << 17));
+    auto* context = model->add_option("--context", o.config.context, "longest sequence the model can see")->check(CLI::Range(1, 1 << 20));
     auto* vocab = model->add_option("--vocab", o.config.V, "tokens in the vocabulary")->check(CLI::Range(1, 65536));
 
     auto* batch = app.add_option_group("batch");
@@ -112,6 +112,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     batch->add_option("-d,--total-batch", o.total_batch, "tokens of a step [one micro-step]")->check(CLI::Range(size_t{1}, size_t{1} << 40))->default_str("");
 
     auto* optimizer = app.add_option_group("optimizer");
+    optimizer->add_option("--optimizer", o.optimizer, "how gradients change parameters")->check(CLI::IsMember({"adamw"}));
     optimizer->add_option("-l,--lr", o.lr, "peak learning rate")->check(not_below_0);
     optimizer->add_option("-q,--min-lr-fraction", o.min_lr_fraction, "of the peak, at the end")->check(fraction);
     optimizer->add_option("-u,--warmup", o.warmup, "steps of linear warmup")->check(not_negative);
@@ -119,7 +120,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     optimizer->add_option("-c,--weight-decay", o.weight_decay, "on tensors of two or more dimensions")->check(not_below_0);
     optimizer->add_option("--beta1", o.beta1, "AdamW")->check(below_1);
     optimizer->add_option("--beta2", o.beta2, "AdamW")->check(below_1);
-    optimizer->add_option("--eps", o.eps, "AdamW")->check(not_below_0);
+    optimizer->add_option("--eps", o.eps, "AdamW")->check(between(1e-30, 1.0));  // 0 would divide 0 by 0 in the padded rows of wte
     optimizer->add_option("--clip", o.clip, "largest gradient norm, 0: any")->check(not_below_0);
     optimizer->add_option("--max-skipped", o.max_skipped, "steps in a row with a gradient norm that is not finite before the run ends")->check(positive);
 
@@ -185,13 +186,16 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
         } catch (const std::exception&) {
             used = 0;
         }
-        CHECK(used == batch_size.size() && used > 0 && o.batch_size > 0, "--batch-size {}; expected a number from 1 on, or auto", batch_size);
+        CHECK(used == batch_size.size() && used > 0 && o.batch_size > 0 && o.batch_size <= 1 << 20, "--batch-size {}; expected a number from 1 to {}, or auto",
+              batch_size, 1 << 20);
         if (o.total_batch == 0) o.total_batch = o.micro_batch_tokens();
         CHECK(o.total_batch % o.micro_batch_tokens() == 0, "--total-batch {} is not a multiple of a micro-step's {} x {} = {} tokens; {} or {} would be",
               o.total_batch, o.batch_size, o.seq_len, o.micro_batch_tokens(), std::max<size_t>(1, o.total_batch / o.micro_batch_tokens()) * o.micro_batch_tokens(),
               (o.total_batch / o.micro_batch_tokens() + 1) * o.micro_batch_tokens());
     }
     CHECK(o.total_batch % static_cast<size_t>(o.seq_len) == 0, "--total-batch {} is not a multiple of the {} tokens of a sequence", o.total_batch, o.seq_len);
+    CHECK(o.total_batch / static_cast<size_t>(o.seq_len) <= 1 << 30, "--total-batch {} is {} sequences; expected at most {}", o.total_batch,
+          o.total_batch / static_cast<size_t>(o.seq_len), 1 << 30);
     if (!device_memory.empty()) o.device_memory = parse_bytes(device_memory);
     o.values = values_of(app);
     return o;

@@ -26,6 +26,7 @@ struct Options {
     int seq_len = 0;         // 0: the context
     size_t total_batch = 0;  // 0: one micro-step
     // optimizer
+    std::string optimizer = "adamw";
     double lr = 1e-3, min_lr_fraction = 0.1, weight_decay = 0.1, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, clip = 1.0;
     int warmup = 100, max_skipped = 10;
     std::string schedule = "cosine";

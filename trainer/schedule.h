@@ -9,7 +9,7 @@ struct Schedule {
     int steps = 0, warmup = 0;
     double lr = 0, min_fraction = 0;
 
-    // UsageError for an unknown shape or a warmup longer than the run.
+    // UsageError for an unknown shape or negative lengths. A warmup longer than the run is allowed: the rate then rises to its end.
     void check() const;
     double at(int step) const;  // step counts from 1
 };

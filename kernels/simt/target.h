@@ -79,6 +79,10 @@ template <template <class...> class List, int... GpuThreads>
 using TestWidths = List<CpuWidth, GpuWidth<GpuThreads>...>;
 #endif
 
+// The threads of a block that is one row, for __launch_bounds__: without it a large block could want more registers than there are.
+template <class W>
+constexpr int block_of = W::threads < warp_size ? warp_size : W::threads;
+
 template <class T>
 constexpr HOST_DEVICE T ceil_div(T a, T b) {
     return (a + b - 1) / b;
