@@ -97,7 +97,7 @@ double validate(GPT2<T>& model, ValidationLoader& loader) {
 // Text from the model, a token at a time, from the token that starts a text.
 template <class T>
 std::string sample_text(GPT2<T>& model, const Tokenizer& tokenizer, const Options& o, int step) {
-    constexpr float temperature = 0.8f;
+    constexpr float temperature = 1.0f;  // what the model has learnt, neither sharpened nor blurred
     const int start = tokenizer.end_of_text().value_or('\n');
     std::vector<int> window = {start < o.config.V ? start : 0};
     std::string text;

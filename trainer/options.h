@@ -35,7 +35,7 @@ struct Options {
     double epochs = 0;   // 0: by steps
     size_t tokens = 0;   // 0: by steps
     // evaluation
-    int val_every = 250, val_steps = 0, sample_every = 500, sample_tokens = 500;
+    int val_every = 250, val_steps = 0, sample_every = 500, sample_tokens = 800;
     // output
     std::string out;  // empty: a new folder under runs/
     int log_every = 1;
