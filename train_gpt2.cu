@@ -38,7 +38,12 @@ std::string readable(size_t bytes) {
 }
 
 GPT2Options model_options(const Options& o) {
-    return {.B = o.batch_size, .T = o.seq_len, .total_batch = o.total_batch, .tf32 = o.dtype == DType::tf32, .recompute = o.recompute, .attention = o.attention,
+    return {.B = o.batch_size,
+            .T = o.seq_len,
+            .total_batch = o.total_batch,
+            .tf32 = o.dtype == DType::tf32,
+            .recompute = o.recompute,
+            .attention = o.attention,
             .seed = o.seed};
 }
 
@@ -79,7 +84,8 @@ void check_memory(const Options& o, const GPT2<T>& model, size_t memory) {
     } else if (o.dtype != DType::bf16 && bytes_with_batch<bfloat16>(block, 1) <= memory) {
         advice = "--batch-size 1 --recompute block --dtype bf16 would fit";
     }
-    throw UsageError(fmt::format("the run needs {}, but {} are {}; {}", readable(total), readable(memory), o.device_memory ? "planned for" : "free", advice));
+    throw UsageError(
+        fmt::format("the run needs {}, but {} are {}; {}", readable(total), readable(memory), o.device_memory ? "planned for" : "free", advice));
 }
 
 template <class T>
@@ -130,20 +136,24 @@ void train(Options o) {
     const size_t memory = o.device_memory.value_or(device.free_memory - libraries);
     if (o.batch_size == 0) {
         o.batch_size = largest_batch<T>(o, memory);
-        CHECK(o.batch_size > 0, "not even one sequence of {} tokens fits into {}; expected a smaller model or --recompute block", o.seq_len, readable(memory));
+        CHECK(o.batch_size > 0, "not even one sequence of {} tokens fits into {}; expected a smaller model or --recompute block", o.seq_len,
+              readable(memory));
     }
     GPT2<T> model(o.config, model_options(o));
     fmt::print("{} on {}\n", to_string(o.dtype), device.name);
-    fmt::print("model: {} layers, {} heads, {} channels, context {}, vocabulary {} (padded to {}): {} parameters\n", o.config.L, o.config.NH, o.config.C,
-               o.config.context, o.config.V, o.config.Vp(), model.table().parameters());
-    fmt::print("step: {} tokens = {} x {} x {} micro-step{}\n", o.total_batch, o.batch_size, o.seq_len, o.accumulation(), o.accumulation() == 1 ? "" : "s");
+    fmt::print("model: {} layers, {} heads, {} channels, context {}, vocabulary {} (padded to {}): {} parameters\n", o.config.L, o.config.NH,
+               o.config.C, o.config.context, o.config.V, o.config.Vp(), model.table().parameters());
+    fmt::print("step: {} tokens = {} x {} x {} micro-step{}\n", o.total_batch, o.batch_size, o.seq_len, o.accumulation(),
+               o.accumulation() == 1 ? "" : "s");
     check_memory(o, model, memory);
     if (o.plan) return;
 
     const auto tokenizer = make_tokenizer(o.tokenizer);
     const DataSplits data = open_data(o.train_data.empty() ? data_directory() + "/tinyshakespeare.txt" : o.train_data, o.val_data, *tokenizer);
-    DataLoader loader(data.train, {.B = o.batch_size, .T = o.seq_len, .V = o.config.V, .total_batch = o.total_batch, .seed = o.seed,
-                                   .shuffle = o.data_order == "shuffled"}, pinned_memory());
+    DataLoader loader(
+        data.train,
+        {.B = o.batch_size, .T = o.seq_len, .V = o.config.V, .total_batch = o.total_batch, .seed = o.seed, .shuffle = o.data_order == "shuffled"},
+        pinned_memory());
     std::optional<ValidationLoader> val_loader;
     if (!data.val.empty() && o.val_every > 0) {
         val_loader.emplace(data.val, o.batch_size, o.seq_len, o.config.V, static_cast<size_t>(o.val_steps), pinned_memory());
@@ -157,8 +167,13 @@ void train(Options o) {
 
     Logger log(o.out.empty() ? new_run_folder() : o.out, schedule.steps, o.total_batch, o.log_every);
     log.run({{"options", o.values},
-             {"model", {{"layers", o.config.L}, {"heads", o.config.NH}, {"channels", o.config.C}, {"context", o.config.context}, {"vocab", o.config.V},
-                        {"parameters", model.table().parameters()}}},
+             {"model",
+              {{"layers", o.config.L},
+               {"heads", o.config.NH},
+               {"channels", o.config.C},
+               {"context", o.config.context},
+               {"vocab", o.config.V},
+               {"parameters", model.table().parameters()}}},
              {"batch", {{"batch_size", o.batch_size}, {"seq_len", o.seq_len}, {"micro_steps", o.accumulation()}, {"total_batch", o.total_batch}}},
              {"steps", schedule.steps},
              {"machine", device.name},
@@ -177,7 +192,8 @@ void train(Options o) {
         const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
         log.train(step, result, schedule.at(step), elapsed.count());
         skipped = std::isfinite(result.grad_norm) ? 0 : skipped + 1;
-        if (skipped == o.max_skipped) throw Error(fmt::format("{} steps in a row had a gradient norm that is not finite; the run ends at step {}", skipped, step));
+        if (skipped == o.max_skipped)
+            throw Error(fmt::format("{} steps in a row had a gradient norm that is not finite; the run ends at step {}", skipped, step));
         // A signal breaks off a validation or a sample; what is not whole is not written.
         if (val_loader && (due(o.val_every, step) || last)) {
             const double loss = validate(model, *val_loader);
@@ -188,7 +204,8 @@ void train(Options o) {
             if (!stop_requested) log.sample(step, text);
         }
     }
-    log.note(stop_requested ? fmt::format("stopped by a signal; everything is written to {}", log.folder()) : fmt::format("done; the run is in {}", log.folder()));
+    log.note(stop_requested ? fmt::format("stopped by a signal; everything is written to {}", log.folder())
+                            : fmt::format("done; the run is in {}", log.folder()));
 }
 
 }  // namespace
@@ -201,7 +218,8 @@ int main(int argc, char** argv) {
         std::signal(SIGTERM, request_stop);
         std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, which says so
         simt::select_device();
-        if (options->dtype == DType::bf16) train<bfloat16>(*options); else train<float>(*options);
+        if (options->dtype == DType::bf16) train<bfloat16>(*options);
+        else train<float>(*options);
         return 0;
     } catch (const Error& error) {
         std::fflush(stdout);

@@ -6,14 +6,15 @@
 #pragma once
 #include <cfloat>
 #include <cmath>
+
 #include "elementwise.cuh"
 
 // Lives in device memory, so that no step waits for the host to look at the norm.
 struct OptimizerState {
-    int step;         // t: steps that changed the parameters
-    int skipped;      // steps that did not, since the last one that did
-    float grad_norm;  // of the latest step, before clipping
-    float scale;      // of its gradients; 0 if it was skipped
+    int step;                     // t: steps that changed the parameters
+    int skipped;                  // steps that did not, since the last one that did
+    float grad_norm;              // of the latest step, before clipping
+    float scale;                  // of its gradients; 0 if it was skipped
     float bias_correction1;       // 1 - beta1^t
     float sqrt_bias_correction2;  // sqrt(1 - beta2^t)
 };
@@ -50,7 +51,8 @@ struct AdamWCoefficients {
 };
 
 template <class W, int N, class T>
-__global__ void adamw_kernel(T* params, float* master, float* m, float* v, const float* grads, size_t n, AdamWCoefficients c, const OptimizerState* state) {
+__global__ void adamw_kernel(T* params, float* master, float* m, float* v, const float* grads, size_t n, AdamWCoefficients c,
+                             const OptimizerState* state) {
     const float scale = state->scale;
     if (scale == 0.0f) return;
     const float step_size = c.lr / state->bias_correction1, inverse_sqrt = 1.0f / state->sqrt_bias_correction2;
@@ -58,7 +60,8 @@ __global__ void adamw_kernel(T* params, float* master, float* m, float* v, const
     for_each_vector<W, N>(n, [&]<int M>(size_t i, Length<M>) INLINE {
         const Vec<float, M> g = load_streaming<M>(grads + i);
         Vec<float, M> p = load_streaming<M>(master + i), mean = load_streaming<M>(m + i), square = load_streaming<M>(v + i);
-        UNROLL for (int k = 0; k < M; k++) {
+        UNROLL
+        for (int k = 0; k < M; k++) {
             const float gradient = g[k] * scale;
             mean[k] += c.one_minus_beta1 * (gradient - mean[k]);
             square[k] = c.beta2 * square[k] + c.one_minus_beta2 * gradient * gradient;
@@ -82,5 +85,6 @@ void adamw_update(T* params, float* master, float* m, float* v, const float* gra
                               .one_minus_beta2 = static_cast<float>(1.0 - step.beta2),
                               .eps = static_cast<float>(step.eps),
                               .decay_factor = static_cast<float>(1.0 - step.lr * step.weight_decay)};
-    launch_elementwise<W, T>(n, stream, [](auto N) { return adamw_kernel<W, N(), T>; }, params, master, m, v, grads, n, c, state);
+    launch_elementwise<W, T>(
+        n, stream, [](auto N) { return adamw_kernel<W, N(), T>; }, params, master, m, v, grads, n, c, state);
 }

@@ -25,12 +25,12 @@ struct AttentionCut {
     static constexpr int rows = one_thread ? 16 : GpuRows;             // elements of a Vec
     static constexpr int strips = one_thread ? (D <= 64 ? 4 : 2) : 1;  // of `rows` rows, one below the other
     static constexpr int block = one_thread ? 32 : 128;
-    static constexpr int threads = one_thread ? 1 : block;                            // that work
-    static constexpr int group = one_thread ? 16 : 4;                                 // columns that are loaded at once
-    static constexpr int tile = one_thread ? 64 : 32;                                 // rows in shared memory
-    static constexpr int step = one_thread ? tile : GpuStep;                          // of them whose dots are kept at once
-    static constexpr int row_sums = one_thread ? simt::cpu_register_sums : GpuStep;   // of them whose dots are summed at once
-    static constexpr int column_sums = one_thread ? simt::cpu_register_sums : group;  // columns that are summed at once
+    static constexpr int threads = one_thread ? 1 : block;                                // that work
+    static constexpr int group = one_thread ? 16 : 4;                                     // columns that are loaded at once
+    static constexpr int tile = one_thread ? 64 : 32;                                     // rows in shared memory
+    static constexpr int step = one_thread ? tile : GpuStep;                              // of them whose dots are kept at once
+    static constexpr int row_sums = one_thread ? simt::cpu_register_sums : GpuStep;       // of them whose dots are summed at once
+    static constexpr int column_sums = one_thread ? simt::cpu_register_sums : group;      // columns that are summed at once
     static constexpr int warp_rows = one_thread ? rows : simt::warp_size / lanes * rows;  // rows of the threads that must stay together
     static constexpr int block_rows = threads / lanes * rows * strips;
     using Rows = Vec<float, rows>;
@@ -63,7 +63,9 @@ struct AttentionBlock {
 
     __device__ explicit AttentionBlock(AttentionShape shape) : shape(shape), head(blockIdx.x % (static_cast<unsigned>(shape.B) * shape.NH)) {}
     template <class Cut>
-    __device__ int tiles() const { return simt::ceil_div(shape.T, Cut::block_rows); }
+    __device__ int tiles() const {
+        return simt::ceil_div(shape.T, Cut::block_rows);
+    }
     __device__ int tile() const { return static_cast<int>(blockIdx.x / (static_cast<unsigned>(shape.B) * shape.NH)); }
     __device__ size_t statistics() const { return head * shape.T; }  // where the head's lse and delta begin
 
@@ -85,35 +87,47 @@ template <class Cut, class T>
 __device__ __forceinline__ void load_tile(float* tile, HeadRows<const T> x, int begin) {
     constexpr int group = Cut::group;
     const bool aligned = x.columns % group == 0;
-    UNROLL_ONCE for (int i = (Cut::one_thread ? 0 : threadIdx.x) * group; i < Cut::tile * Cut::D; i += Cut::threads * group) {
+    UNROLL_ONCE
+    for (int i = (Cut::one_thread ? 0 : threadIdx.x) * group; i < Cut::tile * Cut::D; i += Cut::threads * group) {
         const int row = begin + i / Cut::D, column = i % Cut::D;
         if (aligned && row < x.count && column < x.columns) store<group>(tile + i, load<group>(x.at(row, column)));
-        else { UNROLL for (int j = 0; j < group; j++) tile[i + j] = x.element(row, column + j); }
+        else {
+            UNROLL
+            for (int j = 0; j < group; j++) tile[i + j] = x.element(row, column + j);
+        }
     }
 }
 
 // A lane's columns come in groups, its neighbours' in between: what the lanes read of a tile's row lies side by side.
 template <class Cut>
-__device__ __forceinline__ int tile_column(int column, int lane) { return column * Cut::lanes + lane * Cut::group; }
+__device__ __forceinline__ int tile_column(int column, int lane) {
+    return column * Cut::lanes + lane * Cut::group;
+}
 
 // own = rows of x, times factor
 template <class Cut, class T>
 __device__ __forceinline__ void load_own(typename Cut::Rows* own, HeadRows<const T> x, float factor, int row, int lane) {
     constexpr int group = Cut::group;
-    UNROLL for (int c = 0; c < Cut::columns; c += group) {
+    UNROLL
+    for (int c = 0; c < Cut::columns; c += group) {
         Vec<float, group> in_memory[Cut::rows];
         const int column = tile_column<Cut>(c, lane);
         if (x.columns % group == 0 && row + Cut::rows <= x.count && column < x.columns) {
-            UNROLL for (int n = 0; n < Cut::rows; n++) in_memory[n] = load<group>(x.at(row + n, column));
+            UNROLL
+            for (int n = 0; n < Cut::rows; n++) in_memory[n] = load<group>(x.at(row + n, column));
         } else {
-            UNROLL for (int n = 0; n < Cut::rows; n++) {
-                UNROLL for (int i = 0; i < group; i++) in_memory[n][i] = x.element(row + n, column + i);
+            UNROLL
+            for (int n = 0; n < Cut::rows; n++) {
+                UNROLL
+                for (int i = 0; i < group; i++) in_memory[n][i] = x.element(row + n, column + i);
             }
         }
         typename Cut::Rows columns[group];
         simt::transpose(columns, in_memory);
-        UNROLL for (int i = 0; i < group; i++) {
-            UNROLL for (int n = 0; n < Cut::rows; n++) own[c + i][n] = columns[i][n] * factor;
+        UNROLL
+        for (int i = 0; i < group; i++) {
+            UNROLL
+            for (int n = 0; n < Cut::rows; n++) own[c + i][n] = columns[i][n] * factor;
         }
     }
 }
@@ -122,19 +136,25 @@ __device__ __forceinline__ void load_own(typename Cut::Rows* own, HeadRows<const
 template <class Cut, class T>
 __device__ __forceinline__ void store_own(HeadRows<T> x, const typename Cut::Rows* own, const typename Cut::Rows& factor, int row, int lane) {
     constexpr int group = Cut::group;
-    UNROLL for (int c = 0; c < Cut::columns; c += group) {
+    UNROLL
+    for (int c = 0; c < Cut::columns; c += group) {
         typename Cut::Rows columns[group];
-        UNROLL for (int i = 0; i < group; i++) {
-            UNROLL for (int n = 0; n < Cut::rows; n++) columns[i][n] = own[c + i][n] * factor[n];
+        UNROLL
+        for (int i = 0; i < group; i++) {
+            UNROLL
+            for (int n = 0; n < Cut::rows; n++) columns[i][n] = own[c + i][n] * factor[n];
         }
         Vec<float, group> in_memory[Cut::rows];
         simt::transpose(in_memory, columns);
         const int column = tile_column<Cut>(c, lane);
         if (x.columns % group == 0 && row + Cut::rows <= x.count && column < x.columns) {
-            UNROLL for (int n = 0; n < Cut::rows; n++) store<group>(x.at(row + n, column), in_memory[n]);
+            UNROLL
+            for (int n = 0; n < Cut::rows; n++) store<group>(x.at(row + n, column), in_memory[n]);
         } else {
-            UNROLL for (int n = 0; n < Cut::rows; n++) {
-                UNROLL for (int i = 0; i < group; i++) {
+            UNROLL
+            for (int n = 0; n < Cut::rows; n++) {
+                UNROLL
+                for (int i = 0; i < group; i++) {
                     if (row + n < x.count && column + i < x.columns) *x.at(row + n, column + i) = T(in_memory[n][i]);
                 }
             }
@@ -145,25 +165,35 @@ __device__ __forceinline__ void store_own(HeadRows<T> x, const typename Cut::Row
 // The numbers of a tile that a group of multiply_adds needs: one 16-byte load; the CPU multiplies straight from memory.
 template <class Cut>
 __device__ __forceinline__ auto load_factors(const float* tile) {
-    if constexpr (Cut::one_thread) return tile; else return load<Cut::group>(tile);
+    if constexpr (Cut::one_thread) return tile;
+    else return load<Cut::group>(tile);
 }
 
 // dots[r][n] = sum over c of tile[r][c] * own[c][n], for r < count
 template <class Cut>
 __device__ __forceinline__ void dot_products(typename Cut::Rows* dots, const float* tile, const typename Cut::Rows* own, int count, int lane) {
     constexpr int group = Cut::row_sums, at_once = Cut::one_thread ? 1 : Cut::group;
-    UNROLL for (int r0 = 0; r0 < count; r0 += group) {
+    UNROLL
+    for (int r0 = 0; r0 < count; r0 += group) {
         typename Cut::Rows sums[group];
-        UNROLL_REGISTERS for (int r = 0; r < group; r++) sums[r] = simt::broadcast<Cut::rows>(0.0f);
-        UNROLL for (int c = 0; c < Cut::columns; c += at_once) {
+        UNROLL_REGISTERS
+        for (int r = 0; r < group; r++) sums[r] = simt::broadcast<Cut::rows>(0.0f);
+        UNROLL
+        for (int c = 0; c < Cut::columns; c += at_once) {
             const float* first = tile + r0 * Cut::D + tile_column<Cut>(c, lane);
-            UNROLL_REGISTERS for (int r = 0; r < group; r++) {
+            UNROLL_REGISTERS
+            for (int r = 0; r < group; r++) {
                 const auto factors = load_factors<Cut>(first + r * Cut::D);
-                UNROLL_REGISTERS for (int i = 0; i < at_once; i++) simt::multiply_add(sums[r], factors[i], own[c + i]);
+                UNROLL_REGISTERS
+                for (int i = 0; i < at_once; i++) simt::multiply_add(sums[r], factors[i], own[c + i]);
             }
         }
-        UNROLL_REGISTERS for (int r = 0; r < group; r++) {
-            if constexpr (Cut::lanes > 1) { UNROLL for (int n = 0; n < Cut::rows; n++) sums[r][n] = simt::row_sum<Cut::lanes>(sums[r][n]); }
+        UNROLL_REGISTERS
+        for (int r = 0; r < group; r++) {
+            if constexpr (Cut::lanes > 1) {
+                UNROLL
+                for (int n = 0; n < Cut::rows; n++) sums[r][n] = simt::row_sum<Cut::lanes>(sums[r][n]);
+            }
             dots[r0 + r] = sums[r];
         }
     }
@@ -173,14 +203,19 @@ __device__ __forceinline__ void dot_products(typename Cut::Rows* dots, const flo
 template <class Cut>
 __device__ __forceinline__ void accumulate(typename Cut::Rows* own, const float* tile, const typename Cut::Rows* weights, int count, int lane) {
     constexpr int group = Cut::column_sums;
-    UNROLL for (int c = 0; c < Cut::columns; c += group) {
+    UNROLL
+    for (int c = 0; c < Cut::columns; c += group) {
         typename Cut::Rows sums[group];
-        UNROLL_REGISTERS for (int i = 0; i < group; i++) sums[i] = own[c + i];
-        UNROLL for (int r = 0; r < count; r++) {
+        UNROLL_REGISTERS
+        for (int i = 0; i < group; i++) sums[i] = own[c + i];
+        UNROLL
+        for (int r = 0; r < count; r++) {
             const auto factors = load_factors<Cut>(tile + r * Cut::D + tile_column<Cut>(c, lane));
-            UNROLL_REGISTERS for (int i = 0; i < group; i++) simt::multiply_add(sums[i], factors[i], weights[r]);
+            UNROLL_REGISTERS
+            for (int i = 0; i < group; i++) simt::multiply_add(sums[i], factors[i], weights[r]);
         }
-        UNROLL_REGISTERS for (int i = 0; i < group; i++) own[c + i] = sums[i];
+        UNROLL_REGISTERS
+        for (int i = 0; i < group; i++) own[c + i] = sums[i];
     }
 }
 
@@ -207,7 +242,8 @@ __device__ __forceinline__ int step_rows(int left) {
 
 template <class Rows, int Count>
 __device__ __forceinline__ void set_zero(Rows (&own)[Count]) {
-    UNROLL for (int c = 0; c < Count; c++) own[c] = simt::broadcast<static_cast<int>(sizeof(Rows) / sizeof(float))>(0.0f);
+    UNROLL
+    for (int c = 0; c < Count; c++) own[c] = simt::broadcast<static_cast<int>(sizeof(Rows) / sizeof(float))>(0.0f);
 }
 
 // Own rows are queries; keys and values pass by.
@@ -224,7 +260,8 @@ __global__ void __launch_bounds__(Cut::block, 2) attention_forward_kernel(T* out
     const auto q = block.packed(qkv, 0), k = block.packed(qkv, 1), v = block.packed(qkv, 2);
 
     Rows own_q[Cut::strips][Cut::columns], own_out[Cut::strips][Cut::columns], maximum[Cut::strips], sum[Cut::strips];
-    UNROLL for (int s = 0; s < Cut::strips; s++) {
+    UNROLL
+    for (int s = 0; s < Cut::strips; s++) {
         load_own<Cut>(own_q[s], q, scale, thread.row(s), thread.lane);
         set_zero(own_out[s]);
         maximum[s] = simt::broadcast<Cut::rows>(-INFINITY);
@@ -237,32 +274,41 @@ __global__ void __launch_bounds__(Cut::block, 2) attention_forward_kernel(T* out
         load_tile<Cut>(k_tile, k, k0);
         load_tile<Cut>(v_tile, v, k0);
         simt::row_barrier<Cut::threads>();
-        UNROLL for (int s = 0; s < Cut::strips; s++) {
+        UNROLL
+        for (int s = 0; s < Cut::strips; s++) {
             const int row = thread.row(s), end = thread.begin(s) < shape.T ? min(min(thread.end(s), shape.T) - k0, Cut::tile) : 0;
-            UNROLL_ONCE for (int r0 = 0; r0 < end; r0 += Cut::step) {
+            UNROLL_ONCE
+            for (int r0 = 0; r0 < end; r0 += Cut::step) {
                 const int count = step_rows<Cut>(end - r0);
                 Rows p[Cut::step];
                 dot_products<Cut>(p, k_tile + r0 * D, own_q[s], count, thread.lane);
                 Rows next = maximum[s];
-                UNROLL for (int r = 0; r < count; r++) {
-                    UNROLL for (int n = 0; n < Cut::rows; n++) {
+                UNROLL
+                for (int r = 0; r < count; r++) {
+                    UNROLL
+                    for (int n = 0; n < Cut::rows; n++) {
                         p[r][n] = k0 + r0 + r <= row + n ? p[r][n] : -INFINITY;
                         next[n] = p[r][n] > next[n] ? p[r][n] : next[n];
                     }
                 }
                 Rows shrink, sums;
-                UNROLL for (int n = 0; n < Cut::rows; n++) {
+                UNROLL
+                for (int n = 0; n < Cut::rows; n++) {
                     shrink[n] = simt::exp(maximum[s][n] - next[n]);
                     sums[n] = sum[s][n] * shrink[n];
                 }
-                UNROLL for (int r = 0; r < count; r++) {
-                    UNROLL for (int n = 0; n < Cut::rows; n++) {
+                UNROLL
+                for (int r = 0; r < count; r++) {
+                    UNROLL
+                    for (int n = 0; n < Cut::rows; n++) {
                         p[r][n] = simt::exp(p[r][n] - next[n]);
                         sums[n] += p[r][n];
                     }
                 }
-                UNROLL for (int c = 0; c < Cut::columns; c++) {
-                    UNROLL for (int n = 0; n < Cut::rows; n++) own_out[s][c][n] *= shrink[n];
+                UNROLL
+                for (int c = 0; c < Cut::columns; c++) {
+                    UNROLL
+                    for (int n = 0; n < Cut::rows; n++) own_out[s][c][n] *= shrink[n];
                 }
                 maximum[s] = next;
                 sum[s] = sums;
@@ -271,11 +317,14 @@ __global__ void __launch_bounds__(Cut::block, 2) attention_forward_kernel(T* out
         }
     }
 
-    UNROLL for (int s = 0; s < Cut::strips; s++) {
+    UNROLL
+    for (int s = 0; s < Cut::strips; s++) {
         Rows reciprocal;
-        UNROLL for (int n = 0; n < Cut::rows; n++) reciprocal[n] = 1.0f / sum[s][n];
+        UNROLL
+        for (int n = 0; n < Cut::rows; n++) reciprocal[n] = 1.0f / sum[s][n];
         store_own<Cut>(block.plain(out), own_out[s], reciprocal, thread.row(s), thread.lane);
-        UNROLL for (int n = 0; n < Cut::rows; n++) {
+        UNROLL
+        for (int n = 0; n < Cut::rows; n++) {
             const int row = thread.row(s) + n;
             if (thread.lane == 0 && row < shape.T) lse[block.statistics() + row] = maximum[s][n] + simt::log(sum[s][n]);
         }
@@ -284,8 +333,8 @@ __global__ void __launch_bounds__(Cut::block, 2) attention_forward_kernel(T* out
 
 // Own rows are queries; keys and values pass by. Leaves delta for the kernel below.
 template <class W, int D, class T, class Cut = AttentionBackwardQCut<W, D>>
-__global__ void __launch_bounds__(Cut::block, 2)
-    attention_backward_q_kernel(T* dqkv, float* delta, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape, float scale) {
+__global__ void __launch_bounds__(Cut::block, 2) attention_backward_q_kernel(T* dqkv, float* delta, const T* dout, const T* qkv, const T* out,
+                                                                             const float* lse, AttentionShape shape, float scale) {
     using Rows = typename Cut::Rows;
     if (Cut::one_thread && threadIdx.x > 0) return;  // then there is no barrier below
     simt::SharedMemory shared;
@@ -296,16 +345,21 @@ __global__ void __launch_bounds__(Cut::block, 2)
     const AttentionThread<Cut> thread((block.tiles<Cut>() - 1 - block.tile()) * Cut::block_rows);  // the last queries see most keys
     const auto q = block.packed(qkv, 0), k = block.packed(qkv, 1), v = block.packed(qkv, 2);
 
-    Rows own_q[Cut::strips][Cut::columns], own_dout[Cut::strips][Cut::columns], own_dq[Cut::strips][Cut::columns], own_lse[Cut::strips], own_delta[Cut::strips];
-    UNROLL for (int s = 0; s < Cut::strips; s++) {
+    Rows own_q[Cut::strips][Cut::columns], own_dout[Cut::strips][Cut::columns], own_dq[Cut::strips][Cut::columns], own_lse[Cut::strips],
+        own_delta[Cut::strips];
+    UNROLL
+    for (int s = 0; s < Cut::strips; s++) {
         // delta = rowsum(dout * out), out for a moment where q will stand
         load_own<Cut>(own_q[s], block.plain(out), 1.0f, thread.row(s), thread.lane);
         load_own<Cut>(own_dout[s], block.plain(dout), 1.0f, thread.row(s), thread.lane);
         own_delta[s] = simt::broadcast<Cut::rows>(0.0f);
-        UNROLL for (int c = 0; c < Cut::columns; c++) {
-            UNROLL for (int n = 0; n < Cut::rows; n++) own_delta[s][n] += own_q[s][c][n] * own_dout[s][c][n];
+        UNROLL
+        for (int c = 0; c < Cut::columns; c++) {
+            UNROLL
+            for (int n = 0; n < Cut::rows; n++) own_delta[s][n] += own_q[s][c][n] * own_dout[s][c][n];
         }
-        UNROLL for (int n = 0; n < Cut::rows; n++) {
+        UNROLL
+        for (int n = 0; n < Cut::rows; n++) {
             const int row = thread.row(s) + n;
             if constexpr (Cut::lanes > 1) own_delta[s][n] = simt::row_sum<Cut::lanes>(own_delta[s][n]);
             if (thread.lane == 0 && row < shape.T) delta[block.statistics() + row] = own_delta[s][n];
@@ -321,15 +375,19 @@ __global__ void __launch_bounds__(Cut::block, 2)
         load_tile<Cut>(k_tile, k, k0);
         load_tile<Cut>(v_tile, v, k0);
         simt::row_barrier<Cut::threads>();
-        UNROLL for (int s = 0; s < Cut::strips; s++) {
+        UNROLL
+        for (int s = 0; s < Cut::strips; s++) {
             const int row = thread.row(s), end = thread.begin(s) < shape.T ? min(min(thread.end(s), shape.T) - k0, Cut::tile) : 0;
-            UNROLL_ONCE for (int r0 = 0; r0 < end; r0 += Cut::step) {
+            UNROLL_ONCE
+            for (int r0 = 0; r0 < end; r0 += Cut::step) {
                 const int count = step_rows<Cut>(end - r0);
                 Rows scores[Cut::step], ds[Cut::step];
                 dot_products<Cut>(scores, k_tile + r0 * D, own_q[s], count, thread.lane);
                 dot_products<Cut>(ds, v_tile + r0 * D, own_dout[s], count, thread.lane);
-                UNROLL for (int r = 0; r < count; r++) {
-                    UNROLL for (int n = 0; n < Cut::rows; n++) {
+                UNROLL
+                for (int r = 0; r < count; r++) {
+                    UNROLL
+                    for (int n = 0; n < Cut::rows; n++) {
                         const float p = simt::exp(scores[r][n] - own_lse[s][n]);
                         ds[r][n] = k0 + r0 + r <= row + n ? p * (ds[r][n] - own_delta[s][n]) : 0.0f;
                     }
@@ -338,7 +396,8 @@ __global__ void __launch_bounds__(Cut::block, 2)
             }
         }
     }
-    UNROLL for (int s = 0; s < Cut::strips; s++) {
+    UNROLL
+    for (int s = 0; s < Cut::strips; s++) {
         store_own<Cut>(block.packed(dqkv, 0), own_dq[s], simt::broadcast<Cut::rows>(scale), thread.row(s), thread.lane);
     }
 }
@@ -360,7 +419,8 @@ __global__ void __launch_bounds__(Cut::block, 2)
     const auto q = block.packed(qkv, 0), k = block.packed(qkv, 1), v = block.packed(qkv, 2);
 
     Rows own_k[Cut::strips][Cut::columns], own_v[Cut::strips][Cut::columns], own_dk[Cut::strips][Cut::columns], own_dv[Cut::strips][Cut::columns];
-    UNROLL for (int s = 0; s < Cut::strips; s++) {
+    UNROLL
+    for (int s = 0; s < Cut::strips; s++) {
         load_own<Cut>(own_k[s], k, scale, thread.row(s), thread.lane);
         load_own<Cut>(own_v[s], v, 1.0f, thread.row(s), thread.lane);
         set_zero(own_dk[s]);
@@ -377,15 +437,19 @@ __global__ void __launch_bounds__(Cut::block, 2)
             delta_tile[i] = inside ? delta[block.statistics() + q0 + i] : 0.0f;
         }
         simt::row_barrier<Cut::threads>();
-        UNROLL for (int s = 0; s < Cut::strips; s++) {
+        UNROLL
+        for (int s = 0; s < Cut::strips; s++) {
             const int row = thread.row(s), begin = max(thread.begin(s) - q0, 0), end = min(shape.T - q0, Cut::tile);
-            UNROLL_ONCE for (int r0 = begin; r0 < end; r0 += Cut::step) {
+            UNROLL_ONCE
+            for (int r0 = begin; r0 < end; r0 += Cut::step) {
                 const int count = step_rows<Cut>(end - r0);
                 Rows p[Cut::step], ds[Cut::step];
                 dot_products<Cut>(p, q_tile + r0 * D, own_k[s], count, thread.lane);
                 dot_products<Cut>(ds, dout_tile + r0 * D, own_v[s], count, thread.lane);
-                UNROLL for (int r = 0; r < count; r++) {
-                    UNROLL for (int n = 0; n < Cut::rows; n++) {
+                UNROLL
+                for (int r = 0; r < count; r++) {
+                    UNROLL
+                    for (int n = 0; n < Cut::rows; n++) {
                         const float e = simt::exp(p[r][n] - lse_tile[r0 + r]);
                         p[r][n] = row + n <= q0 + r0 + r ? e : 0.0f;
                         ds[r][n] = p[r][n] * (ds[r][n] - delta_tile[r0 + r]);
@@ -396,7 +460,8 @@ __global__ void __launch_bounds__(Cut::block, 2)
             }
         }
     }
-    UNROLL for (int s = 0; s < Cut::strips; s++) {
+    UNROLL
+    for (int s = 0; s < Cut::strips; s++) {
         store_own<Cut>(block.packed(dqkv, 1), own_dk[s], simt::broadcast<Cut::rows>(scale), thread.row(s), thread.lane);
         store_own<Cut>(block.packed(dqkv, 2), own_dv[s], simt::broadcast<Cut::rows>(1.0f), thread.row(s), thread.lane);
     }

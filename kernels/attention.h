@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 #include <vector>
+
 #include "simt/bfloat16.h"
 #include "simt/device.h"
 

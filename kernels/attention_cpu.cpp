@@ -1,7 +1,9 @@
 // attention_cpu.cpp: attention on the CPU, by our own kernel or by oneDNN.
-#include "attention.h"
 #include <omp.h>
+
 #include <type_traits>
+
+#include "attention.h"
 #include "attention_kernel.h"
 #include "attention_onednn.h"
 #include "onednn_product.h"
@@ -45,7 +47,8 @@ void Attention::forward(T* out, float* lse, const T* qkv, AttentionShape shape, 
 }
 
 template <class T>
-void Attention::backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape, void* workspace, stream_t stream) const {
+void Attention::backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape, void* workspace,
+                         stream_t stream) const {
     if (state_->use_onednn<T>(shape)) state_->onednn.backward(dqkv, dout, qkv, out, lse, shape, workspace);
     else attention_kernel_backward(dqkv, dout, qkv, out, lse, shape, workspace, stream);
 }

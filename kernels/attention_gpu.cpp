@@ -12,7 +12,9 @@ Attention::Attention(AttentionBackend backend) {
 Attention::~Attention() = default;
 
 template <class T>
-std::vector<AttentionBackend> Attention::available() { return {AttentionBackend::kernel}; }
+std::vector<AttentionBackend> Attention::available() {
+    return {AttentionBackend::kernel};
+}
 
 template <class T>
 size_t Attention::workspace_bytes(AttentionShape shape) const {
@@ -25,7 +27,8 @@ void Attention::forward(T* out, float* lse, const T* qkv, AttentionShape shape, 
 }
 
 template <class T>
-void Attention::backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape, void* workspace, stream_t stream) const {
+void Attention::backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape, void* workspace,
+                         stream_t stream) const {
     attention_kernel_backward(dqkv, dout, qkv, out, lse, shape, workspace, stream);
 }
 

@@ -1,6 +1,6 @@
 // attention_kernel.cu: attention.cuh for the two types.
-#include "attention_kernel.h"
 #include "attention.cuh"
+#include "attention_kernel.h"
 
 template void attention_forward(float*, float*, const float*, AttentionShape, stream_t);
 template void attention_forward(bfloat16*, float*, const bfloat16*, AttentionShape, stream_t);
@@ -15,7 +15,8 @@ void attention_kernel_forward(T* out, float* lse, const T* qkv, AttentionShape s
 }
 
 template <class T>
-void attention_kernel_backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape, void* workspace, stream_t stream) {
+void attention_kernel_backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape, void* workspace,
+                               stream_t stream) {
     attention_backward(dqkv, dout, qkv, out, lse, static_cast<float*>(workspace), shape, stream);
 }
 

@@ -6,4 +6,5 @@ size_t attention_kernel_workspace_bytes(AttentionShape shape);
 template <class T>
 void attention_kernel_forward(T* out, float* lse, const T* qkv, AttentionShape shape, stream_t stream);
 template <class T>
-void attention_kernel_backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape, void* workspace, stream_t stream);
+void attention_kernel_backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape, void* workspace,
+                               stream_t stream);

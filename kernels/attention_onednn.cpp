@@ -3,17 +3,20 @@
 //   keys up to its last query are one product, so the softmax is an ordinary one, and memory is O(T).
 //   Formulas as in attention.cuh. In bfloat16 P and dS are rounded before they are multiplied, as the matrix instructions want them.
 #include "attention_onednn.h"
+
 #include <omp.h>
+
 #include <algorithm>
 #include <cmath>
 #include <exception>
 #include <map>
+
 #include "onednn_product.h"
 #include "simt/math.cuh"
 
 namespace {
 
-constexpr size_t block_rows = 64;     // queries: their scores against 1024 keys are 256 KiB, a part of the second-level cache
+constexpr size_t block_rows = 64;  // queries: their scores against 1024 keys are 256 KiB, a part of the second-level cache
 
 size_t heads(AttentionShape s) { return static_cast<size_t>(s.B) * s.NH; }
 size_t threads_for(AttentionShape s) { return std::min<size_t>(omp_get_max_threads(), heads(s)); }
@@ -147,7 +150,8 @@ struct BlockProducts {
     ProductShape scores, out, dkv;  // S and dP; O and dQ; dK and dV
 
     BlockProducts(dnnl::memory::data_type type, size_t rows, size_t keys, size_t HS)
-        : scores{type, Operand::plain, Operand::transposed, rows, keys, HS, false}, out{type, Operand::plain, Operand::plain, rows, HS, keys, false},
+        : scores{type, Operand::plain, Operand::transposed, rows, keys, HS, false},
+          out{type, Operand::plain, Operand::plain, rows, HS, keys, false},
           dkv{type, Operand::transposed, Operand::plain, keys, HS, rows, true} {}
 };
 
@@ -225,8 +229,8 @@ public:
             multiply(products.scores, buffers.dp, dout_rows, buffers.v, buffers.scratch);
             for (size_t i = 0; i < rows; i++) {
                 const float d = dot(dout_rows + i * HS, plain(out, s, head).row(begin + i), HS);
-                softmax_gradient(buffers.p + i * keys, buffers.ds + i * keys, buffers.scores + i * keys, buffers.dp + i * keys, lse[head * T_ + begin + i], d,
-                                 begin + i + 1, keys, scale);
+                softmax_gradient(buffers.p + i * keys, buffers.ds + i * keys, buffers.scores + i * keys, buffers.dp + i * keys,
+                                 lse[head * T_ + begin + i], d, begin + i + 1, keys, scale);
             }
             multiply(products.dkv, buffers.dv, buffers.p, dout_rows, buffers.scratch);
             multiply(products.dkv, buffers.dk, buffers.ds, q, buffers.scratch);
@@ -261,7 +265,8 @@ size_t OneDnnAttention::part_bytes(AttentionShape s) {
     on_threads(1, [&](size_t) {
         for_each_block(s, [&](size_t, size_t rows, size_t keys) {
             const BlockProducts products(onednn_type<T>, rows, keys, s.HS);
-            for (const ProductShape& product : {products.scores, products.out, products.dkv}) scratch = std::max(scratch, describe(product).scratchpad_desc().get_size());
+            for (const ProductShape& product : {products.scores, products.out, products.dkv})
+                scratch = std::max(scratch, describe(product).scratchpad_desc().get_size());
         });
     });
     bytes = arrays + (scratch + 255) / 256 * 256;
@@ -285,7 +290,8 @@ void OneDnnAttention::for_each_head(AttentionShape shape, void* workspace, Body 
 
 template <class T>
 void OneDnnAttention::forward(T* out, float* lse, const T* qkv, AttentionShape shape, void* workspace) {
-    for_each_head<T>(shape, workspace, [&](Thread& thread, size_t head, const Buffers<T>& buffers) { thread.forward(out, lse, qkv, shape, head, buffers); });
+    for_each_head<T>(shape, workspace,
+                     [&](Thread& thread, size_t head, const Buffers<T>& buffers) { thread.forward(out, lse, qkv, shape, head, buffers); });
 }
 
 template <class T>

@@ -4,6 +4,7 @@
 #include <memory>
 #include <tuple>
 #include <vector>
+
 #include "attention.h"
 
 class OneDnnAttention {

@@ -4,6 +4,7 @@
 //   Maximum and sum are found in one reading of the row (Milakov and Gimelshein 2018, arXiv:1805.02867).
 #pragma once
 #include <cfloat>
+
 #include "common.cuh"
 
 // Columns that a thread looks at together: it finds their maximum, then adds up their exponentials. GPU: a vector, in registers.
@@ -13,7 +14,8 @@ constexpr int cross_entropy_chunk = W::threads == 1 ? 1024 : N;
 
 // W::threads share a row.
 template <class W, int N, class T>
-__global__ void __launch_bounds__(simt::block_of<W>) cross_entropy_kernel(T* logits, float* losses, const int* targets, float dloss, int V, int Vp, bool write_dlogits) {
+__global__ void __launch_bounds__(simt::block_of<W>)
+    cross_entropy_kernel(T* logits, float* losses, const int* targets, float dloss, int V, int Vp, bool write_dlogits) {
     constexpr int threads = W::threads, chunk = cross_entropy_chunk<W, N>;
     const size_t row = blockIdx.x;
     const int lane = static_cast<int>(threadIdx.x), target = targets[row];
@@ -32,7 +34,8 @@ __global__ void __launch_bounds__(simt::block_of<W>) cross_entropy_kernel(T* log
     const auto raise_maximum = [&](float candidate) {
         if (!(candidate > maximum)) return;
         const float factor = simt::exp_nonpositive(maximum - candidate);
-        UNROLL for (int k = 0; k < N; k++) sums[k] *= factor;
+        UNROLL
+        for (int k = 0; k < N; k++) sums[k] *= factor;
         maximum = candidate;
     };
     for (int begin = lane * chunk; begin < V_whole; begin += threads * chunk) {
@@ -40,12 +43,14 @@ __global__ void __launch_bounds__(simt::block_of<W>) cross_entropy_kernel(T* log
         Vec<float, N> highest = load<N>(x + begin);
         for (int i = begin + N; i < end; i += N) {
             const Vec<float, N> v = load<N>(x + i);
-            UNROLL for (int k = 0; k < N; k++) highest[k] = v[k] > highest[k] ? v[k] : highest[k];
+            UNROLL
+            for (int k = 0; k < N; k++) highest[k] = v[k] > highest[k] ? v[k] : highest[k];
         }
         raise_maximum(simt::max(highest));
         for (int i = begin; i < end; i += N) {
             const Vec<float, N> v = load<N>(x + i);
-            UNROLL for (int k = 0; k < N; k++) sums[k] += simt::exp_nonpositive(v[k] - maximum);
+            UNROLL
+            for (int k = 0; k < N; k++) sums[k] += simt::exp_nonpositive(v[k] - maximum);
         }
     }
     for (int i = V_whole + lane; i < V; i += threads) {
@@ -62,7 +67,8 @@ __global__ void __launch_bounds__(simt::block_of<W>) cross_entropy_kernel(T* log
         const auto gradient = [&](float v, int column) { return simt::exp_nonpositive(v - row_maximum) * scale - (column == target ? dloss : 0.0f); };
         for (int i = lane * N; i < V_whole; i += threads * N) {
             Vec<float, N> v = load<N>(x + i);
-            UNROLL for (int k = 0; k < N; k++) v[k] = gradient(v[k], i + k);
+            UNROLL
+            for (int k = 0; k < N; k++) v[k] = gradient(v[k], i + k);
             store(x + i, v);
         }
         for (int i = V_whole + lane; i < Vp; i += threads) x[i] = T(i < V ? gradient(static_cast<float>(x[i]), i) : 0.0f);
@@ -72,10 +78,12 @@ __global__ void __launch_bounds__(simt::block_of<W>) cross_entropy_kernel(T* log
 // With write_dlogits, logits (N, Vp) = their gradient; without, they are left as they are.
 // Reads N*V and writes N*Vp elements (the row is read again from the cache); bound by memory bandwidth on the GPU, by exponentials on the CPU.
 template <class W = simt::NativeWidth<1024>, class T>
-void cross_entropy_forward_backward(T* logits, float* losses, const int* targets, float dloss, size_t N, int V, int Vp, bool write_dlogits, stream_t stream) {
+void cross_entropy_forward_backward(T* logits, float* losses, const int* targets, float dloss, size_t N, int V, int Vp, bool write_dlogits,
+                                    stream_t stream) {
     CHECK(N > 0 && V > 0 && V <= Vp, "cross-entropy: N = {} and V = {} must be positive, and V at most Vp = {}", N, V, Vp);
     simt::for_vector_length<W, T>(Vp, [&](auto n) {
-        launch(cross_entropy_kernel<W, n(), T>, static_cast<unsigned>(N), W::threads, 0, stream, logits, losses, targets, dloss, V, Vp, write_dlogits);
+        launch(cross_entropy_kernel<W, n(), T>, static_cast<unsigned>(N), W::threads, 0, stream, logits, losses, targets, dloss, V, Vp,
+               write_dlogits);
     });
 }
 
@@ -86,7 +94,8 @@ __global__ void __launch_bounds__(simt::block_of<W>) sum_losses_kernel(float* to
     double sums[lanes] = {};
     size_t i = threadIdx.x * lanes;
     for (; i + lanes <= N; i += threads * lanes) {
-        UNROLL for (size_t k = 0; k < lanes; k++) sums[k] += losses[i + k];
+        UNROLL
+        for (size_t k = 0; k < lanes; k++) sums[k] += losses[i + k];
     }
     for (; i < N; i++) sums[0] += losses[i];
     for (size_t k = 1; k < lanes; k++) sums[0] += sums[k];

@@ -1,6 +1,7 @@
 // elementwise.cuh: the frame of kernels whose element i depends on element i of their inputs alone.
 #pragma once
 #include <algorithm>
+
 #include "common.cuh"
 
 // Vectors of one thread. GPU: one, so that neighbouring threads read neighbouring memory. CPU: enough that calling the thread costs nothing.
@@ -39,5 +40,6 @@ void launch_elementwise(size_t n, stream_t stream, Kernel kernel, Arguments... a
         const size_t threads = ceil_div<size_t>(n, static_cast<size_t>(N()) * vectors_per_thread<W>);
         launch(kernel(N), static_cast<unsigned>(ceil_div<size_t>(threads, block)), block, 0, stream, arguments...);
     };
-    if (aligned) start(Length<W::bytes / sizeof(T)>{}); else start(Length<1>{});
+    if (aligned) start(Length<W::bytes / sizeof(T)>{});
+    else start(Length<1>{});
 }

@@ -14,17 +14,18 @@ __global__ void encoder_forward_kernel(T* out, const int* tokens, const T* wte, 
     for (int i = simt::row_lane<W::threads>() * N; i < C; i += W::threads * N) {
         Vec<float, N> v = load<N>(token + i);
         const Vec<float, N> p = load<N>(place + i);
-        UNROLL for (int k = 0; k < N; k++) v[k] += p[k];
+        UNROLL
+        for (int k = 0; k < N; k++) v[k] += p[k];
         store(out + position * C + i, v);
     }
 }
 
 // Channels that W::threads add up together. A token that fills the batch is one long sum: then only the channels are left to work on in parallel.
 template <class W, int N>
-constexpr int encoder_chunk = W::threads == 1 ? 128 : W::threads * N;
+constexpr int encoder_chunk = W::threads == 1 ? 128 : W::threads* N;
 
-// order = all positions, sorted by token and then by place in the batch: equal tokens lie in one run. Whoever meets the first of a run adds up all of it,
-// in order, for one chunk of channels; the others have nothing to do. So every sum has one writer and a fixed order, without atomics.
+// order = all positions, sorted by token and then by place in the batch: equal tokens lie in one run. Whoever meets the first of a run adds up all of
+// it, in order, for one chunk of channels; the others have nothing to do. So every sum has one writer and a fixed order, without atomics.
 template <class W, int N, class T>
 __global__ void encoder_backward_token_kernel(float* dwte, const T* dout, const int* tokens, const int* order, size_t positions, int C) {
     constexpr int chunk = encoder_chunk<W, N>;
@@ -39,11 +40,13 @@ __global__ void encoder_backward_token_kernel(float* dwte, const T* dout, const 
         Vec<float, N> sum = simt::broadcast<N>(0.0f);
         for (size_t at = first; at < last; at++) {
             const Vec<float, N> d = load<N>(dout + static_cast<size_t>(order[at]) * C + i);
-            UNROLL for (int k = 0; k < N; k++) sum[k] += d[k];
+            UNROLL
+            for (int k = 0; k < N; k++) sum[k] += d[k];
         }
         float* out = dwte + static_cast<size_t>(token) * C + i;
         const Vec<float, N> before = load<N>(out);
-        UNROLL for (int k = 0; k < N; k++) sum[k] += before[k];
+        UNROLL
+        for (int k = 0; k < N; k++) sum[k] += before[k];
         store(out, sum);
     }
 }
@@ -57,7 +60,8 @@ __global__ void encoder_backward_place_kernel(float* dwpe, const T* dout, int B,
         Vec<float, N> sum = load<N>(dwpe + t * C + i);
         for (int b = 0; b < B; b++) {
             const Vec<float, N> d = load<N>(dout + (static_cast<size_t>(b) * T_ + t) * C + i);
-            UNROLL for (int k = 0; k < N; k++) sum[k] += d[k];
+            UNROLL
+            for (int k = 0; k < N; k++) sum[k] += d[k];
         }
         store(dwpe + t * C + i, sum);
     }

@@ -3,6 +3,7 @@
 //   main() prints it after the program's name and exits with exit_code.
 #pragma once
 #include <fmt/core.h>
+
 #include <stdexcept>
 #include <string>
 

@@ -27,7 +27,8 @@ template <class W, int N, class T>
 __global__ void gelu_forward_kernel(T* out, const T* inp, size_t n) {
     for_each_vector<W, N>(n, [&]<int M>(size_t i, Length<M>) INLINE {
         Vec<float, M> x = load<M>(inp + i);
-        UNROLL for (int k = 0; k < M; k++) x[k] = gelu(x[k]);
+        UNROLL
+        for (int k = 0; k < M; k++) x[k] = gelu(x[k]);
         store(out + i, x);
     });
 }
@@ -37,7 +38,8 @@ __global__ void gelu_backward_kernel(T* dinp, const T* dout, const T* inp, size_
     for_each_vector<W, N>(n, [&]<int M>(size_t i, Length<M>) INLINE {
         const Vec<float, M> x = load<M>(inp + i);
         Vec<float, M> d = load<M>(dout + i);
-        UNROLL for (int k = 0; k < M; k++) d[k] *= gelu_derivative(x[k]);
+        UNROLL
+        for (int k = 0; k < M; k++) d[k] *= gelu_derivative(x[k]);
         store(dinp + i, d);
     });
 }
@@ -45,11 +47,13 @@ __global__ void gelu_backward_kernel(T* dinp, const T* dout, const T* inp, size_
 // Reads n and writes n elements; bound by memory bandwidth (on the CPU in bf16 by the exponential).
 template <class W = simt::NativeWidth<32>, class T>
 void gelu_forward(T* out, const T* inp, size_t n, stream_t stream) {
-    launch_elementwise<W, T>(n, stream, [](auto N) { return gelu_forward_kernel<W, N(), T>; }, out, inp, n);
+    launch_elementwise<W, T>(
+        n, stream, [](auto N) { return gelu_forward_kernel<W, N(), T>; }, out, inp, n);
 }
 
 // dinp (n) = dout * gelu'(inp); dinp may be dout. Reads 2n and writes n elements; bound as forward is.
 template <class W = simt::NativeWidth<32>, class T>
 void gelu_backward(T* dinp, const T* dout, const T* inp, size_t n, stream_t stream) {
-    launch_elementwise<W, T>(n, stream, [](auto N) { return gelu_backward_kernel<W, N(), T>; }, dinp, dout, inp, n);
+    launch_elementwise<W, T>(
+        n, stream, [](auto N) { return gelu_backward_kernel<W, N(), T>; }, dinp, dout, inp, n);
 }

@@ -18,7 +18,8 @@ __global__ void __launch_bounds__(simt::block_of<W>) global_norm_kernel(float* p
     size_t i = begin + threadIdx.x * N;
     for (; i + N <= end; i += W::threads * N) {
         const Vec<float, N> g = load<N>(grads + i);
-        UNROLL for (int k = 0; k < N; k++) sums[k] += g[k] * g[k];
+        UNROLL
+        for (int k = 0; k < N; k++) sums[k] += g[k] * g[k];
     }
     for (; i < end; i++) sums[0] += grads[i] * grads[i];
     const float sum = simt::row_sum<W::threads>(simt::sum(sums));

@@ -5,6 +5,7 @@
 //   Ba et al. 2016, arXiv:1607.06450; eps = 1e-5 as in GPT-2
 #pragma once
 #include <algorithm>
+
 #include "common.cuh"
 
 constexpr float layernorm_eps = 1e-5f;
@@ -25,22 +26,26 @@ __global__ void layernorm_forward_kernel(T* out, T* residual, float* mean, float
         Vec<float, N> v = load<N>(inp + first + i);
         if constexpr (Residual) {
             const Vec<float, N> b = load<N>(branch + first + i);
-            UNROLL for (int k = 0; k < N; k++) v[k] = static_cast<float>(T(v[k] + b[k]));  // what later passes, and backward, will read
+            UNROLL
+            for (int k = 0; k < N; k++) v[k] = static_cast<float>(T(v[k] + b[k]));  // what later passes, and backward, will read
             store(residual + first + i, v);
         }
-        UNROLL for (int k = 0; k < N; k++) sums[k] += v[k];
+        UNROLL
+        for (int k = 0; k < N; k++) sums[k] += v[k];
     }
     const float m = simt::row_sum<threads>(simt::sum(sums)) / static_cast<float>(C);
     Vec<float, N> squares = simt::broadcast<N>(0.0f);
     for (int i = begin; i < end; i += threads * N) {
         const Vec<float, N> v = load<N>(x + i);
-        UNROLL for (int k = 0; k < N; k++) squares[k] += (v[k] - m) * (v[k] - m);
+        UNROLL
+        for (int k = 0; k < N; k++) squares[k] += (v[k] - m) * (v[k] - m);
     }
     const float s = simt::rsqrt(simt::row_sum<threads>(simt::sum(squares)) / static_cast<float>(C) + layernorm_eps);
     for (int i = begin; i < end; i += threads * N) {
         const Vec<float, N> v = load<N>(x + i), w = load<N>(weight + i), b = load<N>(bias + i);
         Vec<float, N> o;
-        UNROLL for (int k = 0; k < N; k++) o[k] = (v[k] - m) * s * w[k] + b[k];
+        UNROLL
+        for (int k = 0; k < N; k++) o[k] = (v[k] - m) * s * w[k] + b[k];
         store(out + first + i, o);
     }
     if (row < rows && lane == 0) {
@@ -58,10 +63,11 @@ void layernorm_forward(T* out, float* mean, float* rstd, const T* inp, const T* 
     });
 }
 
-// residual = inp + branch, out = layernorm(residual); residual may be inp or branch. Reads 2 N*C and writes 2 N*C elements; bound by memory bandwidth.
+// residual = inp + branch, out = layernorm(residual); residual may be inp or branch. Reads 2 N*C and writes 2 N*C elements; bound by memory
+// bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
-void residual_layernorm_forward(T* out, T* residual, float* mean, float* rstd, const T* inp, const T* branch, const T* weight, const T* bias, size_t N, int C,
-                                stream_t stream) {
+void residual_layernorm_forward(T* out, T* residual, float* mean, float* rstd, const T* inp, const T* branch, const T* weight, const T* bias,
+                                size_t N, int C, stream_t stream) {
     CHECK(N > 0 && C > 0, "layernorm: N = {} and C = {} must be positive", N, C);
     simt::for_vector_length<W, T>(C, [&](auto n) {
         launch_rows<W::threads>(layernorm_forward_kernel<W, n(), T, true>, N, 0, stream, out, residual, mean, rstd, inp, branch, weight, bias, N, C);
@@ -85,10 +91,11 @@ inline size_t layernorm_backward_scratch(size_t N, int C) { return layernorm_gro
 // dinp = dresidual + gradient of inp;  partial (groups, 2, C) = the group's sums of dout * norm and of dout
 template <class W, int N, class T>
 __global__ void layernorm_backward_kernel(T* dinp, float* partial, const T* dresidual, const T* __restrict__ dout, const T* __restrict__ inp,
-                                          const T* __restrict__ weight, const float* __restrict__ mean, const float* __restrict__ rstd, size_t rows, int C,
-                                          size_t rows_per_group) {
+                                          const T* __restrict__ weight, const float* __restrict__ mean, const float* __restrict__ rstd, size_t rows,
+                                          int C, size_t rows_per_group) {
     constexpr int threads = W::threads, R = layernorm_batch;
-    const size_t group = blockIdx.x, group_begin = group * rows_per_group, group_end = rows < group_begin + rows_per_group ? rows : group_begin + rows_per_group;
+    const size_t group = blockIdx.x, group_begin = group * rows_per_group,
+                 group_end = rows < group_begin + rows_per_group ? rows : group_begin + rows_per_group;
     const int begin = static_cast<int>(threadIdx.x) * N;
     float *dweight = partial + group * 2 * C, *dbias = dweight + C;
 
@@ -97,14 +104,16 @@ __global__ void layernorm_backward_kernel(T* dinp, float* partial, const T* dres
     for (size_t first = group_begin; first < group_end; first += R, dinp += static_cast<size_t>(R) * C) {
         const int count = group_end - first < R ? static_cast<int>(group_end - first) : R;
         float m[R], s[R], average[R], average_norm[R];  // of dnorm and of dnorm * norm
-        UNROLL for (int r = 0; r < R; r++) {
+        UNROLL
+        for (int r = 0; r < R; r++) {
             if (r >= count) continue;
             const size_t row = first + r;
             m[r] = mean[row], s[r] = rstd[row];
             Vec<float, N> sums = simt::broadcast<N>(0.0f), norm_sums = sums;
             for (int i = begin; i < C; i += threads * N) {
                 const Vec<float, N> d = load<N>(dout + row * C + i), x = load<N>(inp + row * C + i), w = load<N>(weight + i);
-                UNROLL for (int k = 0; k < N; k++) {
+                UNROLL
+                for (int k = 0; k < N; k++) {
                     sums[k] += d[k] * w[k];
                     norm_sums[k] += d[k] * w[k] * ((x[k] - m[r]) * s[r]);
                 }
@@ -116,12 +125,14 @@ __global__ void layernorm_backward_kernel(T* dinp, float* partial, const T* dres
             const Vec<float, N> w = load<N>(weight + i);
             Vec<float, N> dw = simt::broadcast<N>(0.0f), db = dw;
             if (first != group_begin) dw = load<N>(dweight + i), db = load<N>(dbias + i);
-            UNROLL for (int r = 0; r < R; r++) {
+            UNROLL
+            for (int r = 0; r < R; r++) {
                 if (r >= count) continue;
                 const size_t at = (first + r) * C + i;
                 const Vec<float, N> d = load<N>(dout + at), x = load<N>(inp + at);
                 Vec<float, N> dx = dresidual ? load<N>(dresidual + at) : simt::broadcast<N>(0.0f);
-                UNROLL for (int k = 0; k < N; k++) {
+                UNROLL
+                for (int k = 0; k < N; k++) {
                     const float norm = (x[k] - m[r]) * s[r];
                     dw[k] += d[k] * norm;
                     db[k] += d[k];
@@ -151,7 +162,8 @@ __global__ void layernorm_backward_parameters_kernel(float* dweight, float* dbia
     Vec<float, N> sums = simt::broadcast<N>(0.0f);
     for (int group = warp; column < C && group < groups; group += warps) {
         const Vec<float, N> v = load<N>(partial + static_cast<size_t>(group) * 2 * C);
-        UNROLL for (int k = 0; k < N; k++) sums[k] += v[k];
+        UNROLL
+        for (int k = 0; k < N; k++) sums[k] += v[k];
     }
     if constexpr (warps > 1) {
         simt::SharedMemory shared;
@@ -163,7 +175,8 @@ __global__ void layernorm_backward_parameters_kernel(float* dweight, float* dbia
     }
     if (warp == 0 && column < C) {
         const Vec<float, N> before = load<N>(out);
-        UNROLL for (int k = 0; k < N; k++) sums[k] += before[k];
+        UNROLL
+        for (int k = 0; k < N; k++) sums[k] += before[k];
         store(out, sums);
     }
 }
@@ -184,6 +197,7 @@ void layernorm_backward(T* dinp, float* dweight, float* dbias, float* scratch, c
     simt::for_vector_length<Columns, float>(C, [&](auto n) {
         constexpr unsigned block = simt::warp_size * layernorm_parameter_warps<W>;
         const dim3 grid(static_cast<unsigned>(ceil_div(C, simt::warp_size * n())), 2);
-        launch(layernorm_backward_parameters_kernel<W, n()>, grid, block, simt::shared_size<float>(block), stream, dweight, dbias, scratch, groups, C);
+        launch(layernorm_backward_parameters_kernel<W, n()>, grid, block, simt::shared_size<float>(block), stream, dweight, dbias, scratch, groups,
+               C);
     });
 }

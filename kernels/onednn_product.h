@@ -1,6 +1,7 @@
 // onednn_product.h: a oneDNN matrix product with all that a call needs, made once for a shape, so that calls allocate nothing of ours.
 #pragma once
 #include <vector>
+
 #include "error.h"
 #include "onednn_compat.h"
 #include "simt/bfloat16.h"
@@ -33,10 +34,14 @@ inline bool onednn_multiplies_bf16_fast() {
 class OneDnnProduct {
 public:
     explicit OneDnnProduct(const dnnl::matmul::primitive_desc& description)
-        : scratch_bytes_(description.scratchpad_desc().get_size()), product_(description), src_(description.src_desc(), onednn_cpu(), nullptr),
-          weights_(description.weights_desc(), onednn_cpu(), nullptr), dst_(description.dst_desc(), onednn_cpu(), nullptr),
+        : scratch_bytes_(description.scratchpad_desc().get_size()),
+          product_(description),
+          src_(description.src_desc(), onednn_cpu(), nullptr),
+          weights_(description.weights_desc(), onednn_cpu(), nullptr),
+          dst_(description.dst_desc(), onednn_cpu(), nullptr),
           scratch_(description.scratchpad_desc(), onednn_cpu(), nullptr) {
-        arguments_ = {{DNNL_ARG_SRC, src_.get()}, {DNNL_ARG_WEIGHTS, weights_.get()}, {DNNL_ARG_DST, dst_.get()}, {DNNL_ARG_SCRATCHPAD, scratch_.get()}};
+        arguments_ = {
+            {DNNL_ARG_SRC, src_.get()}, {DNNL_ARG_WEIGHTS, weights_.get()}, {DNNL_ARG_DST, dst_.get()}, {DNNL_ARG_SCRATCHPAD, scratch_.get()}};
         const dnnl::memory::desc bias = description.bias_desc();
         if (bias.get_size() > 0) {
             bias_ = dnnl::memory(bias, onednn_cpu(), nullptr);

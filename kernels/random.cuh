@@ -3,12 +3,14 @@
 #include "elementwise.cuh"
 #include "simt/philox.h"
 
-// Four independent standard normal numbers from one counter (Box and Muller 1958): sqrt(-2 ln u) times the cosine and the sine of 2 pi w, u in (0, 1].
+// Four independent standard normal numbers from one counter (Box and Muller 1958): sqrt(-2 ln u) times the cosine and the sine of 2 pi w, u in (0,
+// 1].
 __device__ inline Vec<float, 4> philox_normal(uint64_t counter, uint32_t purpose, uint64_t seed) {
-    const Philox4 bits = philox4x32_10({{static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), purpose, 0}}, static_cast<uint32_t>(seed),
-                                       static_cast<uint32_t>(seed >> 32));
+    const Philox4 bits = philox4x32_10({{static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), purpose, 0}},
+                                       static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
     Vec<float, 4> normal;
-    UNROLL for (int pair = 0; pair < 4; pair += 2) {
+    UNROLL
+    for (int pair = 0; pair < 4; pair += 2) {
         const float u = (static_cast<float>(bits.x[pair]) + 0.5f) * 0x1p-32f;
         const float angle = static_cast<float>(bits.x[pair + 1] >> 8) * (6.283185307179586f * 0x1p-24f);
         const float radius = simt::sqrt(-2.0f * simt::log(u));
@@ -33,7 +35,8 @@ template <class W = simt::NativeWidth<32>>
 void normal_init(float* out, size_t n, float mean, float std, uint64_t seed, uint32_t purpose, stream_t stream) {
     if (n == 0) return;
     constexpr unsigned quads = W::threads == 1 ? 64 : 1, block = W::threads == 1 ? simt::warp_size : 256;
-    launch(normal_init_kernel<quads>, static_cast<unsigned>(ceil_div<size_t>(n, 4 * quads * block)), block, 0, stream, out, n, mean, std, seed, purpose);
+    launch(normal_init_kernel<quads>, static_cast<unsigned>(ceil_div<size_t>(n, 4 * quads * block)), block, 0, stream, out, n, mean, std, seed,
+           purpose);
 }
 
 template <class W, int N, class T>
@@ -44,7 +47,8 @@ __global__ void fill_kernel(T* out, float value, size_t n) {
 // out (n) = value
 template <class W = simt::NativeWidth<32>, class T>
 void fill(T* out, float value, size_t n, stream_t stream) {
-    launch_elementwise<W, T>(n, stream, [](auto N) { return fill_kernel<W, N(), T>; }, out, value, n);
+    launch_elementwise<W, T>(
+        n, stream, [](auto N) { return fill_kernel<W, N(), T>; }, out, value, n);
 }
 
 template <class W, int N, class To, class From>
@@ -55,5 +59,6 @@ __global__ void convert_kernel(To* out, const From* inp, size_t n) {
 // out (n) = inp, rounded to the type of out
 template <class W = simt::NativeWidth<32>, class To, class From>
 void convert(To* out, const From* inp, size_t n, stream_t stream) {
-    launch_elementwise<W, To>(n, stream, [](auto N) { return convert_kernel<W, N(), To, From>; }, out, inp, n);
+    launch_elementwise<W, To>(
+        n, stream, [](auto N) { return convert_kernel<W, N(), To, From>; }, out, inp, n);
 }

@@ -1,10 +1,12 @@
 // common.cuh: what the tests share: seeded inputs, poisoned outputs, errors against an oracle, the PyTorch dumps.
 #pragma once
 #include <gtest/gtest.h>
+
 #include <cmath>
 #include <random>
 #include <string>
 #include <vector>
+
 #include "safetensors.h"
 #include "simt/simt.cuh"
 
@@ -73,7 +75,8 @@ inline void expect_elements(const std::vector<float>& actual, const std::vector<
     ASSERT_EQ(actual.size(), expected.size());
     ASSERT_EQ(actual.size(), magnitude.size());
     for (size_t i = 0; i < actual.size(); i++) {
-        ASSERT_LE(std::abs(static_cast<double>(actual[i]) - expected[i]), factor * eps * magnitude[i] + 1e-37) << "element " << i << " of " << actual.size() << ", expected " << expected[i];
+        ASSERT_LE(std::abs(static_cast<double>(actual[i]) - expected[i]), factor * eps * magnitude[i] + 1e-37)
+            << "element " << i << " of " << actual.size() << ", expected " << expected[i];
     }
 }
 
@@ -99,4 +102,6 @@ void expect_close(const std::vector<float>& actual, const std::vector<double>& e
 }
 
 // test/reference/NAME.safetensors: numbers PyTorch computed (dev/reference.py).
-inline SafetensorsFile reference(const std::string& name) { return SafetensorsFile(std::string(PROJECT_ROOT) + "/test/reference/" + name + ".safetensors"); }
+inline SafetensorsFile reference(const std::string& name) {
+    return SafetensorsFile(std::string(PROJECT_ROOT) + "/test/reference/" + name + ".safetensors");
+}

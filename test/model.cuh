@@ -23,7 +23,8 @@ public:
             batch_.order[i] = static_cast<int>(i);
             batch_.target_count += targets[i] != Batch::ignored;
         }
-        std::stable_sort(batch_.order, batch_.order + N, [&](int a, int b) { return inputs[static_cast<size_t>(a)] < inputs[static_cast<size_t>(b)]; });
+        std::stable_sort(batch_.order, batch_.order + N,
+                         [&](int a, int b) { return inputs[static_cast<size_t>(a)] < inputs[static_cast<size_t>(b)]; });
     }
     operator const Batch&() const { return batch_; }
 
@@ -35,7 +36,8 @@ private:
 // Sequences [begin, begin + count) of T tokens of a list of samples of T inputs and T targets.
 inline OwnedBatch sequences(const std::vector<int>& inputs, const std::vector<int>& targets, int T, int begin, int count) {
     const auto from = static_cast<std::ptrdiff_t>(begin) * T, to = static_cast<std::ptrdiff_t>(begin + count) * T;
-    return OwnedBatch(count, T, std::vector<int>(inputs.begin() + from, inputs.begin() + to), std::vector<int>(targets.begin() + from, targets.begin() + to));
+    return OwnedBatch(count, T, std::vector<int>(inputs.begin() + from, inputs.begin() + to),
+                      std::vector<int>(targets.begin() + from, targets.begin() + to));
 }
 
 // The model of test/reference/model.safetensors: V = 131, context 32, 2 layers, 3 heads, 48 channels; 3 sequences of 19 tokens.

@@ -1,8 +1,7 @@
 // AdamW with clipping: ten steps against PyTorch's, one step against double precision, and a step that must not be taken.
-#include "adamw.cuh"
-
 #include <limits>
 
+#include "adamw.cuh"
 #include "common.cuh"
 #include "global_norm.cuh"
 
@@ -44,7 +43,8 @@ void test_against_pytorch() {
         return values;
     };
     const size_t n = bias_at + biases;
-    const auto master = upload<float>(joined("weight", "bias", 0)), m = upload<float>(std::vector<float>(n)), v = upload<float>(std::vector<float>(n));
+    const auto master = upload<float>(joined("weight", "bias", 0)), m = upload<float>(std::vector<float>(n)),
+               v = upload<float>(std::vector<float>(n));
     auto copy = poisoned<T>(n);
     auto norm = poisoned<float>(1), scratch = poisoned<float>(global_norm_scratch(n));
     const auto state = state_after(0);
@@ -57,10 +57,11 @@ void test_against_pytorch() {
         const auto update = [&](auto* params) {
             adamw_update<W>(params, master.data(), m.data(), v.data(), grads.data(), weights, step, state.data(), nullptr);
             step.weight_decay = 0;
-            adamw_update<W>(params + bias_at, master.data() + bias_at, m.data() + bias_at, v.data() + bias_at, grads.data() + bias_at, biases, step, state.data(),
-                            nullptr);
+            adamw_update<W>(params + bias_at, master.data() + bias_at, m.data() + bias_at, v.data() + bias_at, grads.data() + bias_at, biases, step,
+                            state.data(), nullptr);
         };
-        if constexpr (Separate) update(copy.data()); else update(master.data());
+        if constexpr (Separate) update(copy.data());
+        else update(master.data());
 
         EXPECT_LE(relative_error(download(master), joined("weight.after", "bias.after", s)), 5e-7);
         EXPECT_LE(relative_error(download(m), joined("exp_avg.weight", "exp_avg.bias", s)), 1e-6);
@@ -70,7 +71,8 @@ void test_against_pytorch() {
         if constexpr (Separate) {
             const auto params = download(copy), masters = download(master);
             for (size_t i = 0; i < n; i++) {
-                if (i < weights || i >= bias_at) EXPECT_EQ(params[i], static_cast<float>(T(masters[i]))) << i; else EXPECT_TRUE(std::isnan(params[i])) << i;
+                if (i < weights || i >= bias_at) EXPECT_EQ(params[i], static_cast<float>(T(masters[i]))) << i;
+                else EXPECT_TRUE(std::isnan(params[i])) << i;
             }
         }
     }
@@ -90,13 +92,16 @@ void test_against_oracle(size_t n, size_t offset, int steps_before, double clip)
     const auto p = random_values<float>(count, 1), m = random_values<float>(count, 2, 1e-2f), g = random_values<float>(count, 3, 1e-1f);
     auto v = random_values<float>(count, 4, 1e-2f);
     for (float& value : v) value *= value;
-    const auto p_ = upload<float>(p), m_ = upload<float>(m), v_ = upload<float>(v), g_ = upload<float>(g), norm = upload<float>(std::vector<float>{9.0f});
+    const auto p_ = upload<float>(p), m_ = upload<float>(m), v_ = upload<float>(v), g_ = upload<float>(g),
+               norm = upload<float>(std::vector<float>{9.0f});
     auto params = poisoned<T>(count);
     const auto state = state_after(steps_before);
     optimizer_prepare<W>(state.data(), norm.data(), static_cast<float>(clip), step, nullptr);
-    adamw_update<W>(params.data() + offset, p_.data() + offset, m_.data() + offset, v_.data() + offset, g_.data() + offset, n, step, state.data(), nullptr);
+    adamw_update<W>(params.data() + offset, p_.data() + offset, m_.data() + offset, v_.data() + offset, g_.data() + offset, n, step, state.data(),
+                    nullptr);
 
-    Values p_expected(p.begin(), p.end()), m_expected(m.begin(), m.end()), v_expected(v.begin(), v.end()), p_magnitude(count), m_magnitude(count), v_magnitude(count);
+    Values p_expected(p.begin(), p.end()), m_expected(m.begin(), m.end()), v_expected(v.begin(), v.end()), p_magnitude(count), m_magnitude(count),
+        v_magnitude(count);
     const double scale = clip > 0 ? std::min(1.0, clip / (3.0 + 1e-6)) : 1.0, t = steps_before + 1;
     for (size_t i = 0; i < count; i++) {
         p_magnitude[i] = std::abs(p[i]), m_magnitude[i] = std::abs(m[i]), v_magnitude[i] = v[i];
@@ -135,7 +140,8 @@ TYPED_TEST(AdamW, ANormThatIsNotFiniteChangesNothing) {
     const auto copy = upload<bfloat16>(before);
     const auto copy_before = download(copy);
     const auto run = [&](float norm_squared) {
-        const auto norm = upload<float>(std::vector<float>{norm_squared}), grads = upload<float>(std::vector<float>(100, std::sqrt(norm_squared / 100)));
+        const auto norm = upload<float>(std::vector<float>{norm_squared}),
+                   grads = upload<float>(std::vector<float>(100, std::sqrt(norm_squared / 100)));
         optimizer_prepare<TypeParam>(state.data(), norm.data(), 1.0f, step, nullptr);
         adamw_update<TypeParam>(copy.data(), master.data(), m.data(), v.data(), grads.data(), 100, step, state.data(), nullptr);
     };

@@ -25,8 +25,7 @@ void count(size_t bytes) {
     live++;
     if (bytes > argument_table) large++;
     size_t seen = largest;
-    while (bytes > seen && !largest.compare_exchange_weak(seen, bytes)) {
-    }
+    while (bytes > seen && !largest.compare_exchange_weak(seen, bytes)) {}
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Causal attention, forward and backward, by every implementation this build has, against double precision and against PyTorch.
 #include <cstring>
 #include <functional>
+
 #include "attention.cuh"
 #include "common.cuh"
 
@@ -68,7 +69,13 @@ struct Expected {
     Oracle out, lse, dqkv;
 
     Expected(const std::vector<float>& qkv, const std::vector<float>& dout, AttentionShape s)
-        : out(elements(s)), lse(statistics(s)), dqkv(3 * elements(s)), qkv_(qkv), dout_(dout), s_(s), scale_(1 / std::sqrt(static_cast<double>(s.HS))) {
+        : out(elements(s)),
+          lse(statistics(s)),
+          dqkv(3 * elements(s)),
+          qkv_(qkv),
+          dout_(dout),
+          s_(s),
+          scale_(1 / std::sqrt(static_cast<double>(s.HS))) {
         for (int b = 0; b < s.B; b++) {
             for (int h = 0; h < s.NH; h++) {
                 for (int t = 0; t < s.T; t++) query(b, h, t);
@@ -178,7 +185,7 @@ TYPED_TEST_SUITE(AttentionTest, Types);
 
 TYPED_TEST(AttentionTest, MatchesDoublePrecision) {
     using T = TypeParam;
-    const AttentionShape shapes[] = {{1, 1, 1, 1},  {2, 1, 3, 8},   {1, 2, 1, 32},  {3, 33, 1, 5},  {1, 65, 2, 33}, {2, 17, 5, 64},
+    const AttentionShape shapes[] = {{1, 1, 1, 1},    {2, 1, 3, 8},   {1, 2, 1, 32},   {3, 33, 1, 5},  {1, 65, 2, 33},  {2, 17, 5, 64},
                                      {1, 130, 1, 32}, {1, 65, 3, 64}, {1, 70, 1, 128}, {1, 35, 2, 80}, {2, 16, 1, 127}, {1, 48, 2, 16}};
     unsigned seed = 100;
     for (const AttentionShape& s : shapes) {

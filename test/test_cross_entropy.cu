@@ -1,9 +1,8 @@
 // The fused classifier: losses and gradient against double precision, and that against PyTorch; what must not matter, and what must not blow up.
-#include "cross_entropy.cuh"
-
 #include <limits>
 
 #include "common.cuh"
+#include "cross_entropy.cuh"
 
 namespace {
 
@@ -34,7 +33,8 @@ Oracle oracle(const std::vector<float>& logits, const std::vector<int>& targets,
         for (size_t v = 0; v < V; v++) {
             const double p = std::exp(x[v] - maximum) / sum, one = v == target;
             o.dlogits[n * Vp + v] = (p - one) * dloss;
-            o.dlogits_magnitude[n * Vp + v] = (p * (1 + maximum - x[v]) + one) * dloss;  // exp multiplies what its argument lost to rounding by the argument
+            o.dlogits_magnitude[n * Vp + v] =
+                (p * (1 + maximum - x[v]) + one) * dloss;  // exp multiplies what its argument lost to rounding by the argument
         }
     }
     return o;

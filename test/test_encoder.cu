@@ -1,10 +1,9 @@
 // Token plus position embedding: forward and backward against double precision, and that against PyTorch.
-#include "encoder.cuh"
-
 #include <algorithm>
 #include <numeric>
 
 #include "common.cuh"
+#include "encoder.cuh"
 
 namespace {
 

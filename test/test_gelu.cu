@@ -1,7 +1,6 @@
 // GELU: forward and backward against double precision, and that against PyTorch.
-#include "gelu.cuh"
-
 #include "common.cuh"
+#include "gelu.cuh"
 
 namespace {
 
@@ -42,7 +41,9 @@ void test_both_directions(size_t n, size_t offset) {
     gelu_backward<W>(dinp.data() + offset, dout_.data() + offset, inp_.data() + offset, n, nullptr);
     gelu_backward<W>(dinp_in_place.data() + offset, dinp_in_place.data() + offset, inp_.data() + offset, n, nullptr);
 
-    const auto behind_offset = [&](std::vector<float> values) { return std::vector<float>(values.begin() + static_cast<ptrdiff_t>(offset), values.end()); };
+    const auto behind_offset = [&](std::vector<float> values) {
+        return std::vector<float>(values.begin() + static_cast<ptrdiff_t>(offset), values.end());
+    };
     Exact e = exact(behind_offset(inp));
     expect_close<T>(behind_offset(download(out)), e.out, e.out_magnitude);
     for (size_t i = 0; i < n; i++) {

@@ -1,9 +1,8 @@
 // The squared norm of the gradients: against double precision, and never finite when a gradient is not.
-#include "global_norm.cuh"
-
 #include <limits>
 
 #include "common.cuh"
+#include "global_norm.cuh"
 
 namespace {
 

@@ -5,7 +5,9 @@ namespace {
 
 std::vector<float> without_padding(const std::vector<float>& values, size_t rows, size_t columns, size_t padded_columns) {
     std::vector<float> kept;
-    for (size_t r = 0; r < rows; r++) kept.insert(kept.end(), values.begin() + static_cast<std::ptrdiff_t>(r * padded_columns), values.begin() + static_cast<std::ptrdiff_t>(r * padded_columns + columns));
+    for (size_t r = 0; r < rows; r++)
+        kept.insert(kept.end(), values.begin() + static_cast<std::ptrdiff_t>(r * padded_columns),
+                    values.begin() + static_cast<std::ptrdiff_t>(r * padded_columns + columns));
     return kept;
 }
 

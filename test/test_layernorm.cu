@@ -1,7 +1,6 @@
 // Layernorm, alone and fused with the residual sum: forward and backward against double precision, and that against PyTorch.
-#include "layernorm.cuh"
-
 #include "common.cuh"
+#include "layernorm.cuh"
 
 namespace {
 
@@ -39,8 +38,8 @@ Forward forward(const std::vector<float>& inp, const std::vector<float>& weight,
 struct Backward {
     Values dinp, dinp_magnitude, dweight, dweight_magnitude, dbias, dbias_magnitude;
 };
-Backward backward(const std::vector<float>& dresidual, const std::vector<float>& dout, const std::vector<float>& inp, const std::vector<float>& weight,
-                  const std::vector<float>& dweight_before, const std::vector<float>& dbias_before) {
+Backward backward(const std::vector<float>& dresidual, const std::vector<float>& dout, const std::vector<float>& inp,
+                  const std::vector<float>& weight, const std::vector<float>& dweight_before, const std::vector<float>& dbias_before) {
     const size_t C = weight.size(), N = inp.size() / C;
     const Forward f = forward(inp, weight, std::vector<float>(C));
     Backward b{Values(N * C), Values(N * C), Values(C), Values(C), Values(C), Values(C)};
@@ -55,7 +54,8 @@ Backward backward(const std::vector<float>& dresidual, const std::vector<float>&
         for (size_t c = 0; c < C; c++) {
             const double d = dout[n * C + c], dnorm = d * weight[c];
             average += dnorm / static_cast<double>(C), average_magnitude += std::abs(dnorm) / static_cast<double>(C);
-            average_norm += dnorm * norm(c) / static_cast<double>(C), average_norm_magnitude += std::abs(dnorm) * norm_magnitude(c) / static_cast<double>(C);
+            average_norm += dnorm * norm(c) / static_cast<double>(C),
+                average_norm_magnitude += std::abs(dnorm) * norm_magnitude(c) / static_cast<double>(C);
             b.dweight[c] += d * norm(c), b.dweight_magnitude[c] += std::abs(d) * norm_magnitude(c);
             b.dbias[c] += d, b.dbias_magnitude[c] += std::abs(d);
         }
@@ -79,7 +79,8 @@ void test_forward(float offset) {
     for (const auto& [N, C] : shapes) {
         SCOPED_TRACE(testing::Message() << "N = " << N << ", C = " << C);
         const size_t channels = static_cast<size_t>(C);
-        const auto inp = random_values<T>(N * channels, 1, 2.0f, offset), weight = random_values<T>(channels, 2, 0.5f, 1.0f), bias = random_values<T>(channels, 3);
+        const auto inp = random_values<T>(N * channels, 1, 2.0f, offset), weight = random_values<T>(channels, 2, 0.5f, 1.0f),
+                   bias = random_values<T>(channels, 3);
         const auto inp_ = upload<T>(inp), weight_ = upload<T>(weight), bias_ = upload<T>(bias);
         auto out = poisoned<T>(N * channels);
         auto mean = poisoned<float>(N), rstd = poisoned<float>(N);
@@ -102,15 +103,16 @@ void test_residual_forward() {
     for (const auto& [N, C] : shapes) {
         SCOPED_TRACE(testing::Message() << "N = " << N << ", C = " << C);
         const size_t channels = static_cast<size_t>(C);
-        const auto inp = random_values<T>(N * channels, 1), branch = random_values<T>(N * channels, 4), weight = random_values<T>(channels, 2, 0.5f, 1.0f),
-                   bias = random_values<T>(channels, 3);
+        const auto inp = random_values<T>(N * channels, 1), branch = random_values<T>(N * channels, 4),
+                   weight = random_values<T>(channels, 2, 0.5f, 1.0f), bias = random_values<T>(channels, 3);
         const auto inp_ = upload<T>(inp), branch_ = upload<T>(branch), weight_ = upload<T>(weight), bias_ = upload<T>(bias);
         auto out = poisoned<T>(N * channels), residual = poisoned<T>(N * channels);
         auto mean = poisoned<float>(N), rstd = poisoned<float>(N);
-        residual_layernorm_forward<W>(out.data(), residual.data(), mean.data(), rstd.data(), inp_.data(), branch_.data(), weight_.data(), bias_.data(), N, C,
-                                      nullptr);
+        residual_layernorm_forward<W>(out.data(), residual.data(), mean.data(), rstd.data(), inp_.data(), branch_.data(), weight_.data(),
+                                      bias_.data(), N, C, nullptr);
         std::vector<float> sum(inp.size());
-        for (size_t i = 0; i < sum.size(); i++) sum[i] = static_cast<float>(T(inp[i] + branch[i]));  // one rounding, and it is the rounded sum that counts
+        for (size_t i = 0; i < sum.size(); i++)
+            sum[i] = static_cast<float>(T(inp[i] + branch[i]));  // one rounding, and it is the rounded sum that counts
         EXPECT_EQ(download(residual), sum);
         const Forward expected = forward(sum, weight, bias);
         expect_close<T>(download(out), expected.out, expected.out_magnitude);
@@ -130,7 +132,8 @@ void test_backward(Carry carry) {
     for (const auto& [N, C] : shapes) {
         SCOPED_TRACE(testing::Message() << "N = " << N << ", C = " << C << ", carry = " << static_cast<int>(carry));
         const size_t channels = static_cast<size_t>(C);
-        const auto inp = random_values<T>(N * channels, 1, 2.0f, 0.5f), dout = random_values<T>(N * channels, 2), weight = random_values<T>(channels, 3, 0.5f, 1.0f);
+        const auto inp = random_values<T>(N * channels, 1, 2.0f, 0.5f), dout = random_values<T>(N * channels, 2),
+                   weight = random_values<T>(channels, 3, 0.5f, 1.0f);
         const auto dresidual = carry == Carry::none ? std::vector<float>() : random_values<T>(N * channels, 4);
         const auto dweight_before = random_values<float>(channels, 5), dbias_before = random_values<float>(channels, 6);
 

@@ -1,9 +1,8 @@
 // Fresh tensors: normal numbers that depend on (seed, purpose, index) alone, constants, conversions.
-#include "random.cuh"
-
 #include <limits>
 
 #include "common.cuh"
+#include "random.cuh"
 
 namespace {
 
@@ -22,8 +21,8 @@ std::vector<float> normals(size_t n, uint64_t seed, uint32_t purpose, float mean
 // Box and Muller's formula in double precision on the bits of Philox.
 double exact_normal(uint64_t i, uint64_t seed, uint32_t purpose) {
     const uint64_t counter = i / 4;
-    const Philox4 bits = philox4x32_10({{static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), purpose, 0}}, static_cast<uint32_t>(seed),
-                                       static_cast<uint32_t>(seed >> 32));
+    const Philox4 bits = philox4x32_10({{static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), purpose, 0}},
+                                       static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
     const size_t pair = i % 4 / 2 * 2;
     const double radius = std::sqrt(-2 * std::log((bits.x[pair] + 0.5) / 0x1p32)), angle = 2 * M_PI * (bits.x[pair + 1] >> 8) / 0x1p24;
     return radius * (i % 2 == 0 ? std::cos(angle) : std::sin(angle));

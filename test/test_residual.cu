@@ -1,7 +1,6 @@
 // The residual sum: exact, because one addition is rounded once.
-#include "residual.cuh"
-
 #include "common.cuh"
+#include "residual.cuh"
 
 namespace {
 

@@ -27,7 +27,8 @@ TEST(Sampler, ADrawIsAFunctionOfSeedStepAndIndex) {
     const std::vector<float> flat(1000, 0.0f);
     const int token = sample_token(flat, 1.0f, {1, 2, 3});
     EXPECT_EQ(sample_token(flat, 1.0f, {1, 2, 3}), token);
-    EXPECT_FALSE(sample_token(flat, 1.0f, {2, 2, 3}) == token && sample_token(flat, 1.0f, {1, 3, 3}) == token && sample_token(flat, 1.0f, {1, 2, 4}) == token);
+    EXPECT_FALSE(sample_token(flat, 1.0f, {2, 2, 3}) == token && sample_token(flat, 1.0f, {1, 3, 3}) == token &&
+                 sample_token(flat, 1.0f, {1, 2, 4}) == token);
 }
 
 TEST(Sampler, TemperatureZeroTakesTheFirstOfTheLikeliest) { EXPECT_EQ(sample_token(std::vector<float>{1, 5, 5, 2}, 0.0f, {}), 1); }

@@ -44,8 +44,6 @@ TEST(Schedule, NoWarmupAndWarmupForTheWholeRun) {
     for (int step = 1; step <= 5; step++) EXPECT_DOUBLE_EQ(only_warmup.at(step), step / 5.0);
 }
 
-TEST(Schedule, UnknownShapeIsNamed) {
-    EXPECT_THROW((Schedule{"cosin", 5, 0, 1.0, 0.0}.check()), UsageError);
-}
+TEST(Schedule, UnknownShapeIsNamed) { EXPECT_THROW((Schedule{"cosin", 5, 0, 1.0, 0.0}.check()), UsageError); }
 
 }  // namespace

@@ -341,11 +341,13 @@ TEST(Vec, BfloatsAreLoadedAndStored) { expect_copies_of_every_length<bfloat16>()
 template <int N>
 __global__ void multiply_add_and_transpose_kernel(float* sums, float* columns, const float* inp) {
     simt::Vec<float, N> rows[N], turned[N], sum = simt::load<N>(inp);
-    UNROLL_REGISTERS for (int r = 0; r < N; r++) rows[r] = simt::load<N>(inp + r * N);
+    UNROLL_REGISTERS
+    for (int r = 0; r < N; r++) rows[r] = simt::load<N>(inp + r * N);
     simt::multiply_add(sum, 3.0f, rows[1]);
     simt::store(sums, sum);
     simt::transpose(turned, rows);
-    UNROLL_REGISTERS for (int r = 0; r < N; r++) simt::store(columns + r * N, turned[r]);
+    UNROLL_REGISTERS
+    for (int r = 0; r < N; r++) simt::store(columns + r * N, turned[r]);
 }
 template <class W>
 class VecOfWidth : public testing::Test {};
@@ -428,7 +430,8 @@ TEST(Math, ExpNonpositiveIsExpButForSubnormalResults) {
     const std::vector<float> results = download(out);
     for (size_t i = 0; i < values.size(); i++) {
         const double exact = std::exp(static_cast<double>(values[i]));
-        if (exact >= 0x1p-126) EXPECT_LE(error_in_ulp(results[i], exact), 2) << values[i]; else EXPECT_NEAR(results[i], exact, 0x1p-126) << values[i];
+        if (exact >= 0x1p-126) EXPECT_LE(error_in_ulp(results[i], exact), 2) << values[i];
+        else EXPECT_NEAR(results[i], exact, 0x1p-126) << values[i];
     }
     const auto nan = poisoned<float>(1);
     simt::launch(exp_nonpositive_kernel, 1, 32, 0, nullptr, out.data(), nan.data(), size_t{1});

@@ -1,6 +1,8 @@
 // What only checked builds see (docs/simt.md): each test plants a defect and expects it to be found.
 #include <gtest/gtest.h>
+
 #include <cmath>
+
 #include "simt/simt.cuh"
 
 namespace {

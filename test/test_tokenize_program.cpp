@@ -7,7 +7,9 @@
 #include "data_files.h"
 #include "program.h"
 
-static ProgramResult tokenize(const std::string& arguments, const std::string& before = "cd /") { return run_program(TOKENIZE_PROGRAM, arguments, before); }
+static ProgramResult tokenize(const std::string& arguments, const std::string& before = "cd /") {
+    return run_program(TOKENIZE_PROGRAM, arguments, before);
+}
 
 static std::vector<uint16_t> tokens_in(const std::string& path) {
     const TokenShard shard(path);

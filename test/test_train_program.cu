@@ -58,7 +58,10 @@ TEST(TrainProgram, TheSameCommandTwiceGivesTheSameNumbers) {
     for (int i = 0; i < 2; i++) {
         const std::string out = folder / ("run" + std::to_string(i));
         // Sampling and validation in between must not disturb training.
-        ASSERT_EQ(train("--dtype bf16 --steps 5 --val-steps 1 " + std::string(i ? "--sample-every 2 --val-every 2" : "--sample-every 0 --val-every 0") + " --out " + out).exit_code, 0);
+        ASSERT_EQ(train("--dtype bf16 --steps 5 --val-steps 1 " +
+                        std::string(i ? "--sample-every 2 --val-every 2" : "--sample-every 0 --val-every 0") + " --out " + out)
+                      .exit_code,
+                  0);
         runs[i] = of_kind(metrics(out), "train");
     }
     ASSERT_EQ(runs[0].size(), 5u);
@@ -72,18 +75,20 @@ TEST(TrainProgram, AnInterruptEndsAfterTheStepWithEverythingWritten) {
     for (const char* signal : {"INT", "TERM"}) {
         const TemporaryFolder folder;
         // The shell waits until steps are being written, and interrupts the program.
-        const std::string command = fmt::format("'{}' {} --steps 1000000 --val-every 0 --sample-every 0 --out '{}' >'{}' & pid=$!; "
-                                                "for i in $(seq 600); do [ $(wc -l < '{}/metrics.jsonl' 2>/dev/null || echo 0) -gt 5 ] && break; sleep 0.1; done; "
-                                                "kill -{} $pid; wait $pid",
-                                                TRAIN_PROGRAM, tiny, folder / "run", folder / "out", folder / "run", signal);
-        const ProgramResult result = run_program("/bin/bash", "-c \"" + [&] {
-            std::string escaped;
-            for (const char c : command) {
-                if (c == '"' || c == '$' || c == '\\') escaped += '\\';
-                escaped += c;
-            }
-            return escaped;
-        }() + "\"");
+        const std::string command = fmt::format(
+            "'{}' {} --steps 1000000 --val-every 0 --sample-every 0 --out '{}' >'{}' & pid=$!; "
+            "for i in $(seq 600); do [ $(wc -l < '{}/metrics.jsonl' 2>/dev/null || echo 0) -gt 5 ] && break; sleep 0.1; done; "
+            "kill -{} $pid; wait $pid",
+            TRAIN_PROGRAM, tiny, folder / "run", folder / "out", folder / "run", signal);
+        const ProgramResult result = run_program(
+            "/bin/bash", "-c \"" + [&] {
+                std::string escaped;
+                for (const char c : command) {
+                    if (c == '"' || c == '$' || c == '\\') escaped += '\\';
+                    escaped += c;
+                }
+                return escaped;
+            }() + "\"");
         EXPECT_EQ(result.exit_code, 0) << result.errors;
         EXPECT_NE(read_file(folder / "out").find("stopped by a signal"), std::string::npos);
         const std::vector<nlohmann::json> steps = of_kind(metrics(folder / "run"), "train");  // every line parses: none is torn
@@ -94,7 +99,8 @@ TEST(TrainProgram, AnInterruptEndsAfterTheStepWithEverythingWritten) {
 
 TEST(TrainProgram, PlanPrintsAndStops) {
     const TemporaryFolder folder;
-    const ProgramResult result = run_program(TRAIN_PROGRAM, "--model gpt2-xl --batch-size 16 --dtype bf16 --device-memory 80G --plan --out " + folder / "run");
+    const ProgramResult result =
+        run_program(TRAIN_PROGRAM, "--model gpt2-xl --batch-size 16 --dtype bf16 --device-memory 80G --plan --out " + folder / "run");
     EXPECT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_NE(result.output.find("optimizer state"), std::string::npos) << result.output;
     EXPECT_NE(result.output.find("1557611200 parameters"), std::string::npos) << result.output;
@@ -126,35 +132,26 @@ TEST_P(WrongInputs, EndInOneClearLine) {
     EXPECT_NE(result.errors.find(GetParam().said), std::string::npos) << result.errors;
     EXPECT_FALSE(std::filesystem::exists(folder / "run"));
 }
-INSTANTIATE_TEST_SUITE_P(TrainProgram, WrongInputs,
-                         testing::Values(WrongInput{"Heads", "--channels 768 --heads 7", "768 channels do not divide into 7 heads"},
-                                         WrongInput{"HeadTooLong", "--channels 512 --heads 2", "expected at most 128"},
-                                         WrongInput{"SequenceTooLong", "--context 64 --seq-len 65", "longer than the context of 64"},
-                                         WrongInput{"MissingData", "--train-data nothing-*.bin", "nothing-*.bin"},
-                                         WrongInput{"TruncatedShard", "--train-data short.bin", "short.bin"},
-                                         WrongInput{"ForeignFile", "--train-data foreign.bin", "foreign.bin"},
-                                         WrongInput{"ShortText", "--train-data short.txt", "short.txt"},
-                                         WrongInput{"TokenBeyondVocabulary", "--vocab 100", "100"},
-                                         WrongInput{"TotalBatch", "--batch-size 4 --seq-len 64 --total-batch 1000", "not a multiple"},
-                                         WrongInput{"ZeroBatch", "--batch-size 0", "--batch-size"},
-                                         WrongInput{"NegativeBatch", "--batch-size=-4", "--batch-size"},
-                                         WrongInput{"BatchWithJunk", "--batch-size 4x", "--batch-size"},
-                                         WrongInput{"ZeroLayers", "--layers 0", "--layers"},
-                                         WrongInput{"NegativeChannels", "--channels=-128", "--channels"},
-                                         WrongInput{"NumberWithJunk", "--steps 100abc", "--steps"},
-                                         WrongInput{"RateWithJunk", "--lr 1e-3x", "--lr"},
-                                         WrongInput{"NotANumber", "--lr nan", "--lr"},
-                                         WrongInput{"UnknownOption", "--learning-rate 1", "--learning-rate"},
-                                         WrongInput{"UnknownModel", "--model gpt5", "gpt2-xl"},
-                                         WrongInput{"UnknownSchedule", "--schedule cosin", "cosin"},
-                                         WrongInput{"UnknownType", "--dtype fp16", "fp16"},
-                                         WrongInput{"ModelAndSizes", "--model d12 --layers 3", "--layers"},
-                                         WrongInput{"StepsAndEpochs", "--steps 3 --epochs 2", "--epochs"},
-                                         WrongInput{"AutoWithoutTotal", "--batch-size auto", "--total-batch"},
-                                         WrongInput{"NotEnoughMemory", "--device-memory 1M", "1.0 MiB"},
-                                         WrongInput{"MemoryWithJunk", "--device-memory 1X", "1X"},
-                                         WrongInput{"MissingConfig", "--config none.toml", "none.toml"}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    TrainProgram, WrongInputs,
+    testing::Values(
+        WrongInput{"Heads", "--channels 768 --heads 7", "768 channels do not divide into 7 heads"},
+        WrongInput{"HeadTooLong", "--channels 512 --heads 2", "expected at most 128"},
+        WrongInput{"SequenceTooLong", "--context 64 --seq-len 65", "longer than the context of 64"},
+        WrongInput{"MissingData", "--train-data nothing-*.bin", "nothing-*.bin"}, WrongInput{"TruncatedShard", "--train-data short.bin", "short.bin"},
+        WrongInput{"ForeignFile", "--train-data foreign.bin", "foreign.bin"}, WrongInput{"ShortText", "--train-data short.txt", "short.txt"},
+        WrongInput{"TokenBeyondVocabulary", "--vocab 100", "100"},
+        WrongInput{"TotalBatch", "--batch-size 4 --seq-len 64 --total-batch 1000", "not a multiple"},
+        WrongInput{"ZeroBatch", "--batch-size 0", "--batch-size"}, WrongInput{"NegativeBatch", "--batch-size=-4", "--batch-size"},
+        WrongInput{"BatchWithJunk", "--batch-size 4x", "--batch-size"}, WrongInput{"ZeroLayers", "--layers 0", "--layers"},
+        WrongInput{"NegativeChannels", "--channels=-128", "--channels"}, WrongInput{"NumberWithJunk", "--steps 100abc", "--steps"},
+        WrongInput{"RateWithJunk", "--lr 1e-3x", "--lr"}, WrongInput{"NotANumber", "--lr nan", "--lr"},
+        WrongInput{"UnknownOption", "--learning-rate 1", "--learning-rate"}, WrongInput{"UnknownModel", "--model gpt5", "gpt2-xl"},
+        WrongInput{"UnknownSchedule", "--schedule cosin", "cosin"}, WrongInput{"UnknownType", "--dtype fp16", "fp16"},
+        WrongInput{"ModelAndSizes", "--model d12 --layers 3", "--layers"}, WrongInput{"StepsAndEpochs", "--steps 3 --epochs 2", "--epochs"},
+        WrongInput{"AutoWithoutTotal", "--batch-size auto", "--total-batch"}, WrongInput{"NotEnoughMemory", "--device-memory 1M", "1.0 MiB"},
+        WrongInput{"MemoryWithJunk", "--device-memory 1X", "1X"}, WrongInput{"MissingConfig", "--config none.toml", "none.toml"}),
+    [](const auto& info) { return info.param.name; });
 
 TEST(TrainProgram, AnotherRunIsNotOverwritten) {
     const TemporaryFolder folder;

@@ -93,9 +93,9 @@ TEST(Training, AccumulationNeedsItsScale) {
         }
         return all;
     };
-    const std::vector<float> whole = gradient(4, 4 * T);       // one batch of four
-    const std::vector<float> unscaled = gradient(1, T);        // four means of one example each, added up
-    const std::vector<float> scaled = gradient(1, 4 * T);      // each divided by four
+    const std::vector<float> whole = gradient(4, 4 * T);   // one batch of four
+    const std::vector<float> unscaled = gradient(1, T);    // four means of one example each, added up
+    const std::vector<float> scaled = gradient(1, 4 * T);  // each divided by four
     std::vector<float> four_times = whole;
     for (float& g : four_times) g *= 4;
     EXPECT_LE(relative_error(unscaled, four_times), 1e-5);

@@ -1,5 +1,3 @@
-#include "gpt2.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include "error.h"
 #include "gelu.cuh"
 #include "global_norm.cuh"
+#include "gpt2.h"
 #include "layernorm.cuh"
 #include "random.cuh"
 
@@ -40,7 +39,8 @@ size_t total_bytes(const MemoryPlan& plan) {
 }
 
 template <class T>
-GPT2<T>::GPT2(const GPT2Config& config, const GPT2Options& options) : config_(config), options_(options), table_(config), attention_(options.attention) {
+GPT2<T>::GPT2(const GPT2Config& config, const GPT2Options& options)
+    : config_(config), options_(options), table_(config), attention_(options.attention) {
     CHECK(options.B > 0, "a batch of {} sequences; expected 1 or more", options.B);
     CHECK(options.T > 0 && options.T <= config.context, "sequences of {} tokens; expected 1 to the model's context of {}", options.T, config.context);
     layers_.resize(size(config.L));
@@ -115,7 +115,8 @@ template <class T>
 size_t GPT2<T>::gemm_workspace_bytes() const {
     const size_t N = size(options_.B) * size(options_.T), C = size(config_.C), Vp = size(config_.Vp());
     size_t bytes = Gemm::workspace_bytes<T>(1, C, Vp);
-    for (const auto& [in, out] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}, {C, Vp}}) bytes = std::max(bytes, Gemm::workspace_bytes<T>(N, in, out));
+    for (const auto& [in, out] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}, {C, Vp}})
+        bytes = std::max(bytes, Gemm::workspace_bytes<T>(N, in, out));
     return bytes;
 }
 
@@ -177,8 +178,8 @@ void GPT2<T>::initialise_weights() {
 
 template <class T>
 void GPT2<T>::upload(const Batch& batch) {
-    CHECK(batch.B > 0 && batch.B <= options_.B && batch.T > 0 && batch.T <= options_.T, "a batch of {} x {} tokens in a model allocated for {} x {}", batch.B,
-          batch.T, options_.B, options_.T);
+    CHECK(batch.B > 0 && batch.B <= options_.B && batch.T > 0 && batch.T <= options_.T, "a batch of {} x {} tokens in a model allocated for {} x {}",
+          batch.B, batch.T, options_.B, options_.T);
     simt::copy_to_device(tokens_, batch.inputs, batch.bytes(), stream_);
     // The loader fills a batch's memory again from the second call after it on: the copy before this one must be over by then.
     // The host stays at most one micro-step ahead of the GPU.
@@ -195,8 +196,8 @@ void GPT2<T>::forward_block(int l, AttentionShape shape) {
     gemm_->forward(a.qkv, a.ln1, param(Kind::qkvw, l), param(Kind::qkvb, l), N, C, 3 * C, stream_);
     attention_.forward(a.att, a.lse, a.qkv, shape, work_.attention, stream_);
     gemm_->forward(work_.branch, a.att, param(Kind::attprojw, l), param(Kind::attprojb, l), N, C, C, stream_);
-    residual_layernorm_forward(a.ln2, a.residual2, a.ln2_mean, a.ln2_rstd, block_input(l), work_.branch, param(Kind::ln2w, l), param(Kind::ln2b, l), N,
-                               config_.C, stream_);
+    residual_layernorm_forward(a.ln2, a.residual2, a.ln2_mean, a.ln2_rstd, block_input(l), work_.branch, param(Kind::ln2w, l), param(Kind::ln2b, l),
+                               N, config_.C, stream_);
     gemm_->forward_gelu(a.fch_gelu, a.fch, a.ln2, param(Kind::fcw, l), param(Kind::fcb, l), N, C, 4 * C, stream_);
 }
 
@@ -216,8 +217,8 @@ void GPT2<T>::forward_hidden(AttentionShape shape) {
             residual_layernorm_forward(next.ln1, a.residual3, next.ln1_mean, next.ln1_rstd, a.residual2, work_.branch, param(Kind::ln1w, l + 1),
                                        param(Kind::ln1b, l + 1), N, config_.C, stream_);
         } else {
-            residual_layernorm_forward(lnf_, a.residual3, lnf_mean_, lnf_rstd_, a.residual2, work_.branch, param(Kind::lnfw), param(Kind::lnfb), N, config_.C,
-                                       stream_);
+            residual_layernorm_forward(lnf_, a.residual3, lnf_mean_, lnf_rstd_, a.residual2, work_.branch, param(Kind::lnfw), param(Kind::lnfb), N,
+                                       config_.C, stream_);
         }
     }
 }
@@ -285,8 +286,8 @@ void GPT2<T>::backward_block(int l, AttentionShape shape) {
     gemm_->backward_input_gelu(dwide, dresidual, param(Kind::fcprojw, l), a.fch, N, 4 * C, C, stream_);
     gemm_->backward_weight(grad(Kind::fcw, l), grad(Kind::fcb, l), dwide, a.ln2, N, C, 4 * C, accumulate, stream_);
     gemm_->backward_input(dnarrow, dwide, param(Kind::fcw, l), N, C, 4 * C, stream_);
-    layernorm_backward(dresidual, grad(Kind::ln2w, l), grad(Kind::ln2b, l), work_.layernorm, dresidual, dnarrow, a.residual2, param(Kind::ln2w, l), a.ln2_mean,
-                       a.ln2_rstd, N, config_.C, stream_);
+    layernorm_backward(dresidual, grad(Kind::ln2w, l), grad(Kind::ln2b, l), work_.layernorm, dresidual, dnarrow, a.residual2, param(Kind::ln2w, l),
+                       a.ln2_mean, a.ln2_rstd, N, config_.C, stream_);
 
     gemm_->backward_weight(grad(Kind::attprojw, l), grad(Kind::attprojb, l), dresidual, a.att, N, C, C, accumulate, stream_);
     gemm_->backward_input(dnarrow, dresidual, param(Kind::attprojw, l), N, C, C, stream_);
@@ -309,8 +310,8 @@ void GPT2<T>::backward() {
     const LayerActivations& last = layer(config_.L - 1);
     gemm_->backward_weight(grad(Kind::wte), static_cast<float*>(nullptr), logits_, lnf_, N, C, size(config_.Vp()), accumulate, stream_);
     gemm_->backward_input(work_.dnarrow, logits_, param(Kind::wte), N, C, size(config_.Vp()), stream_);
-    layernorm_backward(work_.dresidual, grad(Kind::lnfw), grad(Kind::lnfb), work_.layernorm, static_cast<const T*>(nullptr), work_.dnarrow, last.residual3,
-                       param(Kind::lnfw), lnf_mean_, lnf_rstd_, N, config_.C, stream_);
+    layernorm_backward(work_.dresidual, grad(Kind::lnfw), grad(Kind::lnfb), work_.layernorm, static_cast<const T*>(nullptr), work_.dnarrow,
+                       last.residual3, param(Kind::lnfw), lnf_mean_, lnf_rstd_, N, config_.C, stream_);
     for (int l = config_.L - 1; l >= 0; l--) backward_block(l, shape_);
     encoder_backward(grad(Kind::wte), grad(Kind::wpe), work_.dresidual, tokens_, tokens_ + 2 * N, shape_.B, shape_.T, config_.C, stream_);
     micro_step_++;
@@ -330,8 +331,8 @@ StepResult GPT2<T>::update(const AdamWOptions& options) {
     optimizer_prepare(optimizer_state_, norm_squared_, static_cast<float>(options.clip), step, stream_);
     for (const Stretch& s : stretches) {
         step.weight_decay = s.weight_decay ? options.weight_decay : 0.0;
-        adamw_update(params_ + s.offset, masters_ + s.offset, exp_avg_ + s.offset, exp_avg_sq_ + s.offset, grads_ + s.offset, s.elements, step, optimizer_state_,
-                     stream_);
+        adamw_update(params_ + s.offset, masters_ + s.offset, exp_avg_ + s.offset, exp_avg_sq_ + s.offset, grads_ + s.offset, s.elements, step,
+                     optimizer_state_, stream_);
     }
     micro_step_ = 0;
     const float norm_squared = read_scalar(norm_squared_);
@@ -350,10 +351,14 @@ float GPT2<T>::read_scalar(const float* device) const {
 // looking inside
 
 template <class T>
-std::vector<float> GPT2<T>::parameter(const Tensor& tensor) const { return to_host(masters_ + tensor.offset, tensor.elements, stream_); }
+std::vector<float> GPT2<T>::parameter(const Tensor& tensor) const {
+    return to_host(masters_ + tensor.offset, tensor.elements, stream_);
+}
 
 template <class T>
-std::vector<float> GPT2<T>::gradient(const Tensor& tensor) const { return to_host(grads_ + tensor.offset, tensor.elements, stream_); }
+std::vector<float> GPT2<T>::gradient(const Tensor& tensor) const {
+    return to_host(grads_ + tensor.offset, tensor.elements, stream_);
+}
 
 template <class T>
 void GPT2<T>::set_parameter(const Tensor& tensor, const std::vector<float>& values) {
@@ -385,7 +390,9 @@ std::vector<float> GPT2<T>::activation(const std::string& name, int l) const {
 }
 
 template <class T>
-std::vector<float> GPT2<T>::losses() const { return to_host(losses_, size(shape_.B) * size(shape_.T), stream_); }
+std::vector<float> GPT2<T>::losses() const {
+    return to_host(losses_, size(shape_.B) * size(shape_.T), stream_);
+}
 
 template class GPT2<float>;
 template class GPT2<bfloat16>;

@@ -20,9 +20,9 @@ struct OptimizerState;  // kernels/adamw.cuh
 enum class Recompute { none, gelu, block };
 
 struct GPT2Options {
-    int B = 0, T = 0;             // of a micro-step
-    size_t total_batch = 0;       // tokens of a step, over all micro-steps: what a loss and its gradients are divided by
-    bool training = true;         // false: no gradients, no optimizer state
+    int B = 0, T = 0;        // of a micro-step
+    size_t total_batch = 0;  // tokens of a step, over all micro-steps: what a loss and its gradients are divided by
+    bool training = true;    // false: no gradients, no optimizer state
     bool tf32 = false;
     Recompute recompute = Recompute::none;
     AttentionBackend attention = AttentionBackend::automatic;
@@ -79,10 +79,11 @@ public:
 
 private:
     struct LayerActivations {
-        T *ln1 = nullptr, *qkv = nullptr, *att = nullptr, *residual2 = nullptr, *ln2 = nullptr, *fch = nullptr, *fch_gelu = nullptr, *residual3 = nullptr;
+        T *ln1 = nullptr, *qkv = nullptr, *att = nullptr, *residual2 = nullptr, *ln2 = nullptr, *fch = nullptr, *fch_gelu = nullptr,
+          *residual3 = nullptr;
         float *ln1_mean = nullptr, *ln1_rstd = nullptr, *lse = nullptr, *ln2_mean = nullptr, *ln2_rstd = nullptr;
     };
-    struct Workspace {  // what lives only within a kernel call or between two
+    struct Workspace {           // what lives only within a kernel call or between two
         T* branch = nullptr;     // (N, C) the output of a projection, before it joins the residual
         T* dresidual = nullptr;  // (N, C) gradient of the residual stream, on its way back
         T* dnarrow = nullptr;    // (N, C) gradient of a layernorm's output or of the attention's
@@ -127,8 +128,8 @@ private:
 
     Attention attention_;
     std::unique_ptr<Gemm> gemm_;
-    int micro_step_ = 0;               // backward passes since the last update
-    event_t copied_[2] = {};           // when the last two batches had left the host's memory
+    int micro_step_ = 0;      // backward passes since the last update
+    event_t copied_[2] = {};  // when the last two batches had left the host's memory
     int uploads_ = 0;
     AttentionShape shape_{0, 0, 0, 0};  // of the last forward
 };

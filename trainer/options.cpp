@@ -32,8 +32,7 @@ size_t parse_bytes(const std::string& text) {
     double value = 0;
     try {
         value = std::stod(text, &used);
-    } catch (const std::exception&) {
-    }
+    } catch (const std::exception&) {}
     static const std::map<std::string, double> units = {{"", 1.0}, {"K", 0x1p10}, {"M", 0x1p20}, {"G", 0x1p30}, {"T", 0x1p40}};
     const auto unit = units.find(used == 0 ? "?" : text.substr(used));
     CHECK(unit != units.end() && value > 0 && value * unit->second < 0x1p60, "--device-memory {}; expected a size like 40G or 512M", text);
@@ -42,7 +41,8 @@ size_t parse_bytes(const std::string& text) {
 
 // The names of a map's keys, shown by --help as TEXT:{a|b|c}, and refused when unknown.
 template <class Value>
-CLI::Option* add_choice(CLI::Option_group* group, const std::string& names, Value& target, const std::map<std::string, Value>& values, const std::string& help) {
+CLI::Option* add_choice(CLI::Option_group* group, const std::string& names, Value& target, const std::map<std::string, Value>& values,
+                        const std::string& help) {
     std::string choices;
     for (const auto& [name, value] : values) choices += (choices.empty() ? "" : "|") + name;
     const auto set = [&target, &values, names, choices](const std::string& text) {
@@ -93,9 +93,11 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     const auto fraction = between(0.0, 1.0), not_below_0 = between(0.0, 1e30), below_1 = between(0.0, 0.9999999);
 
     auto* data = app.add_option_group("data");
-    data->add_option("-i,--train-data", o.train_data, "token shards (.bin) or texts (.txt), a glob; a lone text holds out its last tenth [the Shakespeare text]");
+    data->add_option("-i,--train-data", o.train_data,
+                     "token shards (.bin) or texts (.txt), a glob; a lone text holds out its last tenth [the Shakespeare text]");
     data->add_option("-j,--val-data", o.val_data, "the same for validation");
-    data->add_option("--tokenizer", o.tokenizer, "for texts and samples [gpt2, or byte for a vocabulary up to 256]")->check(CLI::IsMember({"gpt2", "byte"}));
+    data->add_option("--tokenizer", o.tokenizer, "for texts and samples [gpt2, or byte for a vocabulary up to 256]")
+        ->check(CLI::IsMember({"gpt2", "byte"}));
     data->add_option("--data-order", o.data_order, "order of the samples in an epoch")->check(CLI::IsMember({"shuffled", "file"}));
 
     auto* model = app.add_option_group("model");
@@ -109,7 +111,9 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     auto* batch = app.add_option_group("batch");
     batch->add_option("-b,--batch-size", batch_size, "sequences a micro-step, or auto: the most that fit and divide the total");
     batch->add_option("-t,--seq-len", o.seq_len, "tokens of a sequence [the context]")->check(positive)->default_str("");
-    batch->add_option("-d,--total-batch", o.total_batch, "tokens of a step [one micro-step]")->check(CLI::Range(size_t{1}, size_t{1} << 40))->default_str("");
+    batch->add_option("-d,--total-batch", o.total_batch, "tokens of a step [one micro-step]")
+        ->check(CLI::Range(size_t{1}, size_t{1} << 40))
+        ->default_str("");
 
     auto* optimizer = app.add_option_group("optimizer");
     optimizer->add_option("--optimizer", o.optimizer, "how gradients change parameters")->check(CLI::IsMember({"adamw"}));
@@ -122,12 +126,15 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     optimizer->add_option("--beta2", o.beta2, "AdamW")->check(below_1);
     optimizer->add_option("--eps", o.eps, "AdamW")->check(between(1e-30, 1.0));  // 0 would divide 0 by 0 in the padded rows of wte
     optimizer->add_option("--clip", o.clip, "largest gradient norm, 0: any")->check(not_below_0);
-    optimizer->add_option("--max-skipped", o.max_skipped, "steps in a row with a gradient norm that is not finite before the run ends")->check(positive);
+    optimizer->add_option("--max-skipped", o.max_skipped, "steps in a row with a gradient norm that is not finite before the run ends")
+        ->check(positive);
 
     auto* length = app.add_option_group("length");
     auto* steps = length->add_option("-x,--steps", o.steps, "steps")->check(positive);
-    auto* epochs = length->add_option("--epochs", o.epochs, "passes over the training data, instead of steps")->check(between(1e-9, 1e9))->default_str("");
-    auto* tokens = length->add_option("--tokens", o.tokens, "training tokens, instead of steps")->check(CLI::Range(size_t{1}, size_t{1} << 60))->default_str("");
+    auto* epochs =
+        length->add_option("--epochs", o.epochs, "passes over the training data, instead of steps")->check(between(1e-9, 1e9))->default_str("");
+    auto* tokens =
+        length->add_option("--tokens", o.tokens, "training tokens, instead of steps")->check(CLI::Range(size_t{1}, size_t{1} << 60))->default_str("");
     steps->excludes(epochs)->excludes(tokens);
     epochs->excludes(tokens);
 
@@ -183,17 +190,17 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
         size_t used = 0;
         try {
             o.batch_size = std::stoi(batch_size, &used);
-        } catch (const std::exception&) {
-            used = 0;
-        }
-        CHECK(used == batch_size.size() && used > 0 && o.batch_size > 0 && o.batch_size <= 1 << 20, "--batch-size {}; expected a number from 1 to {}, or auto",
-              batch_size, 1 << 20);
+        } catch (const std::exception&) { used = 0; }
+        CHECK(used == batch_size.size() && used > 0 && o.batch_size > 0 && o.batch_size <= 1 << 20,
+              "--batch-size {}; expected a number from 1 to {}, or auto", batch_size, 1 << 20);
         if (o.total_batch == 0) o.total_batch = o.micro_batch_tokens();
-        CHECK(o.total_batch % o.micro_batch_tokens() == 0, "--total-batch {} is not a multiple of a micro-step's {} x {} = {} tokens; {} or {} would be",
-              o.total_batch, o.batch_size, o.seq_len, o.micro_batch_tokens(), std::max<size_t>(1, o.total_batch / o.micro_batch_tokens()) * o.micro_batch_tokens(),
+        CHECK(o.total_batch % o.micro_batch_tokens() == 0,
+              "--total-batch {} is not a multiple of a micro-step's {} x {} = {} tokens; {} or {} would be", o.total_batch, o.batch_size, o.seq_len,
+              o.micro_batch_tokens(), std::max<size_t>(1, o.total_batch / o.micro_batch_tokens()) * o.micro_batch_tokens(),
               (o.total_batch / o.micro_batch_tokens() + 1) * o.micro_batch_tokens());
     }
-    CHECK(o.total_batch % static_cast<size_t>(o.seq_len) == 0, "--total-batch {} is not a multiple of the {} tokens of a sequence", o.total_batch, o.seq_len);
+    CHECK(o.total_batch % static_cast<size_t>(o.seq_len) == 0, "--total-batch {} is not a multiple of the {} tokens of a sequence", o.total_batch,
+          o.seq_len);
     CHECK(o.total_batch / static_cast<size_t>(o.seq_len) <= 1 << 30, "--total-batch {} is {} sequences; expected at most {}", o.total_batch,
           o.total_batch / static_cast<size_t>(o.seq_len), 1 << 30);
     if (!device_memory.empty()) o.device_memory = parse_bytes(device_memory);

@@ -3,10 +3,9 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-
-#include <nlohmann/json.hpp>
 
 #include "gpt2.h"
 #include "schedule.h"
@@ -32,8 +31,8 @@ struct Options {
     std::string schedule = "cosine";
     // length
     int steps = 2000;
-    double epochs = 0;   // 0: by steps
-    size_t tokens = 0;   // 0: by steps
+    double epochs = 0;  // 0: by steps
+    size_t tokens = 0;  // 0: by steps
     // evaluation
     int val_every = 250, val_steps = 0, sample_every = 500, sample_tokens = 800;
     // output

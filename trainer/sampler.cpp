@@ -13,7 +13,8 @@ constexpr uint32_t sampling_purpose = 1;  // the weights' purposes start at 1 <<
 
 // Uniform in [0, 1).
 double uniform(const Draw& draw) {
-    const Philox4 counter{{static_cast<uint32_t>(draw.index), static_cast<uint32_t>(draw.step), static_cast<uint32_t>(draw.step >> 32), sampling_purpose}};
+    const Philox4 counter{
+        {static_cast<uint32_t>(draw.index), static_cast<uint32_t>(draw.step), static_cast<uint32_t>(draw.step >> 32), sampling_purpose}};
     const Philox4 bits = philox4x32_10(counter, static_cast<uint32_t>(draw.seed), static_cast<uint32_t>(draw.seed >> 32));
     return static_cast<double>((static_cast<uint64_t>(bits.x[0]) << 21) ^ (bits.x[1] >> 11)) * 0x1p-53;
 }

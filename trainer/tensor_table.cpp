@@ -42,14 +42,14 @@ GPT2Config GPT2Config::named(const std::string& name) {
     };
     // GPT-2 by depth (Radford et al. 2019, table 2, and llm.c's sizes between), GPT-3 by width (Brown et al. 2020, table 2.1).
     static const std::map<std::string, Size> gpt2 = {
-        {"d6", {6, 6, 384}},         {"d12", {12, 12, 768}},       {"d24", {24, 16, 1024}},  {"d36", {36, 20, 1280}}, {"d48", {48, 25, 1600}},
-        {"d60", {60, 30, 1920}},     {"d72", {72, 30, 2880}},      {"d84", {84, 36, 3456}},  {"gpt2", {12, 12, 768}}, {"gpt2-medium", {24, 16, 1024}},
-        {"gpt2-large", {36, 20, 1280}}, {"gpt2-xl", {48, 25, 1600}},
+        {"d6", {6, 6, 384}},     {"d12", {12, 12, 768}},          {"d24", {24, 16, 1024}},        {"d36", {36, 20, 1280}},
+        {"d48", {48, 25, 1600}}, {"d60", {60, 30, 1920}},         {"d72", {72, 30, 2880}},        {"d84", {84, 36, 3456}},
+        {"gpt2", {12, 12, 768}}, {"gpt2-medium", {24, 16, 1024}}, {"gpt2-large", {36, 20, 1280}}, {"gpt2-xl", {48, 25, 1600}},
     };
     static const std::map<std::string, Size> gpt3 = {
-        {"gpt3:c384", {6, 6, 384}},     {"gpt3:c768", {12, 12, 768}},   {"gpt3:c1024", {24, 16, 1024}}, {"gpt3:c1536", {24, 16, 1536}},
-        {"gpt3:c2048", {24, 16, 2048}}, {"gpt3:c2560", {32, 32, 2560}}, {"gpt3:c4096", {32, 32, 4096}}, {"gpt3:c5120", {40, 40, 5120}},
-        {"gpt3:c12288", {96, 96, 12288}},
+        {"gpt3:c384", {6, 6, 384}},     {"gpt3:c768", {12, 12, 768}},   {"gpt3:c1024", {24, 16, 1024}},
+        {"gpt3:c1536", {24, 16, 1536}}, {"gpt3:c2048", {24, 16, 2048}}, {"gpt3:c2560", {32, 32, 2560}},
+        {"gpt3:c4096", {32, 32, 4096}}, {"gpt3:c5120", {40, 40, 5120}}, {"gpt3:c12288", {96, 96, 12288}},
     };
     if (const auto found = gpt2.find(name); found != gpt2.end()) return {50257, 1024, found->second.L, found->second.NH, found->second.C};
     if (const auto found = gpt3.find(name); found != gpt3.end()) return {50257, 2048, found->second.L, found->second.NH, found->second.C};
@@ -64,7 +64,8 @@ TensorTable::TensorTable(const GPT2Config& config) {
     config.check();
     const size_t C = static_cast<size_t>(config.C), Vp = static_cast<size_t>(config.Vp()), context = static_cast<size_t>(config.context);
     const auto add = [&](const Row& row, int layer, int bucket) {
-        Tensor t{row.kind, layer, fmt::format(fmt::runtime(row.name), layer), row.shape, 1, 0, row.shape.size() >= 2, row.from_matmul, row.init, bucket, elements_};
+        Tensor t{row.kind, layer,    fmt::format(fmt::runtime(row.name), layer), row.shape, 1, 0, row.shape.size() >= 2, row.from_matmul, row.init,
+                 bucket,   elements_};
         for (const size_t n : row.shape) t.elements *= n;
         t.unpadded_elements = row.kind == Kind::wte ? static_cast<size_t>(config.V) * C : t.elements;
         parameters_ += t.unpadded_elements;

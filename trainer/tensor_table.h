@@ -39,12 +39,12 @@ struct Tensor {
     std::string name;           // Hugging Face's
     std::vector<size_t> shape;  // (out, in) for weights; wte has Vp rows
     size_t elements;
-    size_t unpadded_elements;   // wte: V * C; the rest is zero and stays so
-    bool weight_decay;          // two or more dimensions
-    bool from_matmul;           // its gradient is first written, not added, by a matmul; the others start from zero
+    size_t unpadded_elements;  // wte: V * C; the rest is zero and stays so
+    bool weight_decay;         // two or more dimensions
+    bool from_matmul;          // its gradient is first written, not added, by a matmul; the others start from zero
     Init init;
-    int bucket;                 // 0: embeddings, 1 + l: layer l, 1 + L: final layernorm
-    size_t offset;              // in elements, from the start of the flat buffer
+    int bucket;     // 0: embeddings, 1 + l: layer l, 1 + L: final layernorm
+    size_t offset;  // in elements, from the start of the flat buffer
 };
 
 // A stretch of the flat buffer without gaps, whose tensors agree in weight_decay and from_matmul.
@@ -60,8 +60,8 @@ public:
     const std::vector<Tensor>& tensors() const { return tensors_; }
     const std::vector<Stretch>& stretches() const { return stretches_; }
     const Tensor& at(Kind kind, int layer = -1) const;
-    size_t elements() const { return elements_; }            // of the flat buffer, gaps included
-    size_t parameters() const { return parameters_; }        // of the model, padding not counted
+    size_t elements() const { return elements_; }      // of the flat buffer, gaps included
+    size_t parameters() const { return parameters_; }  // of the model, padding not counted
 
 private:
     std::vector<Tensor> tensors_;

@@ -22,7 +22,8 @@ void bench_update(BenchRun& run) {
     simt::fill_zero(v.data(), v.bytes(), nullptr);
     simt::fill_zero(state.data(), state.bytes(), nullptr);
     T* const written = [&] {
-        if constexpr (copies) return params.data(); else return master.data();
+        if constexpr (copies) return params.data();
+        else return master.data();
     }();
     const AdamWStep step{.lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
     global_norm_squared(norm.data(), scratch.data(), grads.data(), n, nullptr);

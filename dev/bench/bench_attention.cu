@@ -14,8 +14,14 @@ struct Tensors {
 
     Tensors(const BenchRun& run, const Attention& attention)
         : shape{static_cast<int>(run["B"]), static_cast<int>(run["T"]), static_cast<int>(run["NH"]), static_cast<int>(run["HS"])},
-          count(run["B"] * run["T"] * run["NH"] * run["HS"]), rows(count / run["HS"]), qkv(random_buffer<T>(3 * count)), dqkv(3 * count), out(count),
-          dout(random_buffer<T>(count)), lse(rows), workspace(attention.workspace_bytes<T>(shape)) {}
+          count(run["B"] * run["T"] * run["NH"] * run["HS"]),
+          rows(count / run["HS"]),
+          qkv(random_buffer<T>(3 * count)),
+          dqkv(3 * count),
+          out(count),
+          dout(random_buffer<T>(count)),
+          lse(rows),
+          workspace(attention.workspace_bytes<T>(shape)) {}
     // Multiplications and additions of one (T, T, HS) product in every head, the half that is not masked.
     size_t product_flops() const { return count * static_cast<size_t>(shape.T); }
 };
@@ -25,9 +31,8 @@ template <class T>
 void forward(BenchRun& run, AttentionBackend backend) {
     const Attention attention(backend);
     const Tensors<T> t(run, attention);
-    run.measure({.bytes = 4 * t.count * sizeof(T) + t.rows * sizeof(float), .flops = 2 * t.product_flops()}, [&](stream_t stream) {
-        attention.forward(t.out.data(), t.lse.data(), t.qkv.data(), t.shape, t.workspace.data(), stream);
-    });
+    run.measure({.bytes = 4 * t.count * sizeof(T) + t.rows * sizeof(float), .flops = 2 * t.product_flops()},
+                [&](stream_t stream) { attention.forward(t.out.data(), t.lse.data(), t.qkv.data(), t.shape, t.workspace.data(), stream); });
 }
 
 // Reads qkv, out and dout, writes dqkv; 5 products at the least.
@@ -44,11 +49,14 @@ void backward(BenchRun& run, AttentionBackend backend) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    Bench bench("Causal attention, forward and backward", {{"B", {4}, "sequences"}, {"T", {64, 1024}, "tokens a sequence"}, {"NH", {12}, "heads"}, {"HS", {64}, "head size"}});
+    Bench bench("Causal attention, forward and backward",
+                {{"B", {4}, "sequences"}, {"T", {64, 1024}, "tokens a sequence"}, {"NH", {12}, "heads"}, {"HS", {64}, "head size"}});
     for (const AttentionBackend backend : Attention::available<float>()) {
         const std::string name = attention_backend_name(backend);
-        bench.add("attention_forward_" + name, {[=](BenchRun& run) { forward<float>(run, backend); }, [=](BenchRun& run) { forward<bfloat16>(run, backend); }});
-        bench.add("attention_backward_" + name, {[=](BenchRun& run) { backward<float>(run, backend); }, [=](BenchRun& run) { backward<bfloat16>(run, backend); }});
+        bench.add("attention_forward_" + name,
+                  {[=](BenchRun& run) { forward<float>(run, backend); }, [=](BenchRun& run) { forward<bfloat16>(run, backend); }});
+        bench.add("attention_backward_" + name,
+                  {[=](BenchRun& run) { backward<float>(run, backend); }, [=](BenchRun& run) { backward<bfloat16>(run, backend); }});
     }
     return bench.main(argc, argv);
 }

@@ -1,9 +1,9 @@
 // bench_encoder.cu: token and position embedding, forward and backward; tokens uniform over the vocabulary, or one for the whole batch.
-#include "bench.h"
-#include "encoder.cuh"
-
 #include <algorithm>
 #include <numeric>
+
+#include "bench.h"
+#include "encoder.cuh"
 
 template <class T>
 struct Batch {
@@ -12,8 +12,7 @@ struct Batch {
     simt::DeviceBuffer<int> tokens{positions}, order{positions};
     simt::DeviceBuffer<T> x = random_buffer<T>(positions * channels);
 
-    Batch(const BenchRun& run, bool one_token)
-        : B(static_cast<int>(run["B"])), T_(static_cast<int>(run["T"])), C(static_cast<int>(run["C"])) {
+    Batch(const BenchRun& run, bool one_token) : B(static_cast<int>(run["B"])), T_(static_cast<int>(run["T"])), C(static_cast<int>(run["C"])) {
         std::vector<int> host(positions), sorted(positions);
         std::minstd_rand generator(1);
         for (int& token : host) token = one_token ? 0 : static_cast<int>(generator() % run["V"]);
@@ -29,9 +28,8 @@ template <class T>
 void bench_forward(BenchRun& run) {
     Batch<T> b(run, false);
     simt::DeviceBuffer<T> wte = random_buffer<T>(run["V"] * b.channels), wpe = random_buffer<T>(run["T"] * b.channels);
-    run.measure({.bytes = 2 * b.positions * b.channels * sizeof(T)}, [&](stream_t stream) {
-        encoder_forward(b.x.data(), b.tokens.data(), wte.data(), wpe.data(), b.B, b.T_, b.C, stream);
-    });
+    run.measure({.bytes = 2 * b.positions * b.channels * sizeof(T)},
+                [&](stream_t stream) { encoder_forward(b.x.data(), b.tokens.data(), wte.data(), wpe.data(), b.B, b.T_, b.C, stream); });
 }
 
 template <class T, bool one_token>

@@ -6,8 +6,8 @@
 template <class T>
 struct Tensors {
     size_t N, C;
-    simt::DeviceBuffer<T> out{N * C}, residual{N * C}, inp = random_buffer<T>(N * C), branch = random_buffer<T>(N * C, 1.0f, 2), weight = random_buffer<T>(C),
-                                                       bias = random_buffer<T>(C);
+    simt::DeviceBuffer<T> out{N * C}, residual{N * C}, inp = random_buffer<T>(N * C), branch = random_buffer<T>(N * C, 1.0f, 2),
+                                                       weight = random_buffer<T>(C), bias = random_buffer<T>(C);
     simt::DeviceBuffer<float> mean = random_buffer<float>(N, 0.1f), rstd = random_buffer<float>(N, 0.1f);
     explicit Tensors(const BenchRun& run) : N(run["N"]), C(run["C"]) {}
 };
@@ -16,7 +16,8 @@ template <class T>
 void bench_forward(BenchRun& run) {
     Tensors<T> t(run);
     run.measure({.bytes = 2 * t.N * t.C * sizeof(T)}, [&](stream_t stream) {
-        layernorm_forward(t.out.data(), t.mean.data(), t.rstd.data(), t.inp.data(), t.weight.data(), t.bias.data(), t.N, static_cast<int>(t.C), stream);
+        layernorm_forward(t.out.data(), t.mean.data(), t.rstd.data(), t.inp.data(), t.weight.data(), t.bias.data(), t.N, static_cast<int>(t.C),
+                          stream);
     });
 }
 
@@ -36,8 +37,8 @@ void bench_backward(BenchRun& run) {
     const int C = static_cast<int>(t.C);
     simt::DeviceBuffer<float> dweight = random_buffer<float>(t.C), dbias = random_buffer<float>(t.C), scratch(layernorm_backward_scratch(t.N, C));
     run.measure({.bytes = 4 * t.N * t.C * sizeof(T)}, [&](stream_t stream) {
-        layernorm_backward(t.out.data(), dweight.data(), dbias.data(), scratch.data(), t.residual.data(), t.branch.data(), t.inp.data(), t.weight.data(),
-                           t.mean.data(), t.rstd.data(), t.N, C, stream);
+        layernorm_backward(t.out.data(), dweight.data(), dbias.data(), scratch.data(), t.residual.data(), t.branch.data(), t.inp.data(),
+                           t.weight.data(), t.mean.data(), t.rstd.data(), t.N, C, stream);
     });
 }
 

@@ -1,6 +1,7 @@
 // bench_simt.cu: what the executor itself costs: a launch, a block, a thread, and a meeting of threads. The table of docs/simt.md.
 //   The time of one of these is the column "each". OMP_NUM_THREADS=1 gives the cost on one core.
 #include <benchmark/benchmark.h>
+
 #include "simt/simt.cuh"
 
 namespace {

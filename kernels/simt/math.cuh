@@ -33,14 +33,14 @@ __device__ __forceinline__ float exp(float x) {
 #endif
 }
 
-// exp(x) for x <= 0, as in a softmax whose maximum was subtracted, within 1 unit in the last place; results below the normal range (x < -87.68) are 0.
-// On the CPU it takes two thirds of exp's instructions: GELU and softmax run 1.4 to 1.7 times as fast.
+// exp(x) for x <= 0, as in a softmax whose maximum was subtracted, within 1 unit in the last place; results below the normal range (x < -87.68) are
+// 0. On the CPU it takes two thirds of exp's instructions: GELU and softmax run 1.4 to 1.7 times as fast.
 __device__ __forceinline__ float exp_nonpositive(float x) {
 #ifdef __CUDACC__
     return expf(x);
 #else
-    constexpr float lowest = -88.02f;               // here the exponent field becomes 0, and with it the factor 2^n
-    constexpr float shift = 0x1.8p23f + 127.0f;     // as in exp, with the exponent's bias
+    constexpr float lowest = -88.02f;            // here the exponent field becomes 0, and with it the factor 2^n
+    constexpr float shift = 0x1.8p23f + 127.0f;  // as in exp, with the exponent's bias
     x = x < lowest ? lowest : x;
     const float shifted = x * 1.44269504088896341f + shift;
     const float n = shifted - shift;

@@ -3,6 +3,7 @@
 //   The streaming forms tell the GPU's caches that nobody will read these bytes again soon.
 #pragma once
 #include <type_traits>
+
 #include "bfloat16.h"
 #include "target.h"
 #if defined(__AVX512BF16__) && !defined(__CUDACC__)
@@ -22,7 +23,8 @@ struct alignas(N * sizeof(T) > 64 ? 64 : N * sizeof(T)) Vec {
 template <int N>
 __device__ Vec<float, N> broadcast(float value) {
     Vec<float, N> v;
-    UNROLL for (int i = 0; i < N; i++) v[i] = value;
+    UNROLL
+    for (int i = 0; i < N; i++) v[i] = value;
     return v;
 }
 
@@ -32,20 +34,29 @@ namespace detail {
 template <size_t Bytes>
 struct Word;
 template <>
-struct Word<2> { using type = unsigned short; };
+struct Word<2> {
+    using type = unsigned short;
+};
 template <>
-struct Word<4> { using type = unsigned; };
+struct Word<4> {
+    using type = unsigned;
+};
 template <>
-struct Word<8> { using type = uint2; };
+struct Word<8> {
+    using type = uint2;
+};
 template <>
-struct Word<16> { using type = uint4; };
+struct Word<16> {
+    using type = uint4;
+};
 
 template <bool Streaming, class T, int N>
 __device__ Vec<T, N> load_raw(const T* address) {
     constexpr size_t bytes = sizeof(T) * N;
     using W = typename Word<(bytes < 16 ? bytes : 16)>::type;
     Vec<T, N> v;
-    UNROLL for (size_t i = 0; i < bytes / sizeof(W); i++) {
+    UNROLL
+    for (size_t i = 0; i < bytes / sizeof(W); i++) {
         const W* word = reinterpret_cast<const W*>(address) + i;
         reinterpret_cast<W*>(&v)[i] = Streaming ? __ldcs(word) : *word;
     }
@@ -55,9 +66,11 @@ template <bool Streaming, class T, int N>
 __device__ void store_raw(T* address, const Vec<T, N>& v) {
     constexpr size_t bytes = sizeof(T) * N;
     using W = typename Word<(bytes < 16 ? bytes : 16)>::type;
-    UNROLL for (size_t i = 0; i < bytes / sizeof(W); i++) {
+    UNROLL
+    for (size_t i = 0; i < bytes / sizeof(W); i++) {
         W* word = reinterpret_cast<W*>(address) + i;
-        if (Streaming) __stcs(word, reinterpret_cast<const W*>(&v)[i]); else *word = reinterpret_cast<const W*>(&v)[i];
+        if (Streaming) __stcs(word, reinterpret_cast<const W*>(&v)[i]);
+        else *word = reinterpret_cast<const W*>(&v)[i];
     }
 }
 #else
@@ -88,48 +101,62 @@ __device__ Vec<float, N> load(const T* address) {
         return raw;
     } else {
         Vec<float, N> v;
-        UNROLL for (int i = 0; i < N; i++) v[i] = static_cast<float>(raw[i]);
+        UNROLL
+        for (int i = 0; i < N; i++) v[i] = static_cast<float>(raw[i]);
         return v;
     }
 }
+// Rounds to nearest even, as many elements as one instruction can.
+#ifdef __CUDA_ARCH__
+constexpr int rounded_at_once = 2;
+__device__ __forceinline__ void round_group(bfloat16* to, const float* from) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(from[0], from[1]);
+    to[0].bits = __bfloat16_as_ushort(__low2bfloat16(pair));
+    to[1].bits = __bfloat16_as_ushort(__high2bfloat16(pair));
+}
+#elif defined(__AVX512BF16__) && !defined(__CUDACC__)
+constexpr int rounded_at_once = 32;  // subnormal ones to 0; the scalar form takes two dozen instructions
+inline void round_group(bfloat16* to, const float* from) {
+    const __m512bh group = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + 16), _mm512_loadu_ps(from));
+    std::memcpy(to, &group, sizeof(group));
+}
+#else
+constexpr int rounded_at_once = 1;
+__device__ inline void round_group(bfloat16* to, const float* from) { *to = bfloat16(*from); }
+#endif
+template <int N>
+__device__ Vec<bfloat16, N> round(const Vec<float, N>& v) {
+    Vec<bfloat16, N> rounded;
+    UNROLL
+    for (int i = 0; i < N / rounded_at_once * rounded_at_once; i += rounded_at_once) round_group(rounded.x + i, v.x + i);
+    UNROLL
+    for (int i = N / rounded_at_once * rounded_at_once; i < N; i++) rounded[i] = bfloat16(v[i]);
+    return rounded;
+}
 template <bool Streaming, int N, class T>
 __device__ void store(T* address, const Vec<float, N>& v) {
-    if constexpr (std::is_same_v<T, float>) {
-        store_raw<Streaming, T, N>(address, v);
-    } else {
-        Vec<T, N> raw;
-#ifdef __CUDA_ARCH__
-        if constexpr (N % 2 == 0) {  // one instruction rounds two floats
-            UNROLL for (int i = 0; i < N; i += 2) {
-                const __nv_bfloat162 pair = __floats2bfloat162_rn(v[i], v[i + 1]);
-                raw[i].bits = __bfloat16_as_ushort(__low2bfloat16(pair));
-                raw[i + 1].bits = __bfloat16_as_ushort(__high2bfloat16(pair));
-            }
-        } else
-#endif
-#if defined(__AVX512BF16__) && !defined(__CUDACC__)
-        if constexpr (N % 32 == 0) {  // one instruction rounds 32 floats (subnormal ones to 0); the scalar form takes two dozen
-            UNROLL for (int i = 0; i < N; i += 32) {
-                const __m512bh rounded = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(v.x + i + 16), _mm512_loadu_ps(v.x + i));
-                std::memcpy(raw.x + i, &rounded, sizeof(rounded));
-            }
-        } else
-#endif
-        { UNROLL for (int i = 0; i < N; i++) raw[i] = T(v[i]); }
-        store_raw<Streaming, T, N>(address, raw);
-    }
+    if constexpr (std::is_same_v<T, float>) store_raw<Streaming, T, N>(address, v);
+    else store_raw<Streaming, T, N>(address, round(v));
 }
 
 }  // namespace detail
 
 template <int N, class T>
-__device__ Vec<float, N> load(const T* address) { return detail::load<false, N>(address); }
+__device__ Vec<float, N> load(const T* address) {
+    return detail::load<false, N>(address);
+}
 template <int N, class T>
-__device__ Vec<float, N> load_streaming(const T* address) { return detail::load<true, N>(address); }
+__device__ Vec<float, N> load_streaming(const T* address) {
+    return detail::load<true, N>(address);
+}
 template <int N, class T>
-__device__ void store(T* address, const Vec<float, N>& v) { detail::store<false, N>(address, v); }
+__device__ void store(T* address, const Vec<float, N>& v) {
+    detail::store<false, N>(address, v);
+}
 template <int N, class T>
-__device__ void store_streaming(T* address, const Vec<float, N>& v) { detail::store<true, N>(address, v); }
+__device__ void store_streaming(T* address, const Vec<float, N>& v) {
+    detail::store<true, N>(address, v);
+}
 
 // sum += factor * v. The innermost line of a matrix product: on the CPU an explicit vector instruction, so that an array of sums stays in
 // registers (180 GFLOP/s a core; left to the vectoriser, 8 to 190 by the shape of the loops around it).
@@ -139,51 +166,66 @@ __device__ __forceinline__ void multiply_add(Vec<float, N>& sum, float factor, c
     constexpr int lanes = cpu_vector_bytes / sizeof(float);
     if constexpr (N % lanes == 0) {
         typedef float Native __attribute__((vector_size(cpu_vector_bytes), may_alias));
-        UNROLL_REGISTERS for (int i = 0; i < N; i += lanes) *reinterpret_cast<Native*>(sum.x + i) += factor * *reinterpret_cast<const Native*>(v.x + i);
+        UNROLL_REGISTERS
+        for (int i = 0; i < N; i += lanes) *reinterpret_cast<Native*>(sum.x + i) += factor * *reinterpret_cast<const Native*>(v.x + i);
         return;
     }
 #endif
-    UNROLL for (int i = 0; i < N; i++) sum[i] += factor * v[i];
+    UNROLL
+    for (int i = 0; i < N; i++) sum[i] += factor * v[i];
 }
 
 // columns[c][r] = rows[r][c]
 template <int R, int C>
 __device__ __forceinline__ void transpose(Vec<float, R> (&columns)[C], const Vec<float, C> (&rows)[R]) {
 #ifndef __CUDACC__
-    if constexpr (R == 16 && C == 16 && cpu_vector_bytes == 64) {  // four times: shuffle the lower and upper half of the rows into each other like cards
+    if constexpr (R == 16 && C == 16 && cpu_vector_bytes == 64) {
+        // Four times: shuffle the lower and upper half of the rows into each other like cards.
         typedef float Native __attribute__((vector_size(64), may_alias));
         Native deck[16], shuffled[16];
-        UNROLL_REGISTERS for (int i = 0; i < 16; i++) deck[i] = *reinterpret_cast<const Native*>(rows[i].x);
-        UNROLL_REGISTERS for (int round = 0; round < 4; round++) {
-            UNROLL_REGISTERS for (int i = 0; i < 8; i++) {
+        UNROLL_REGISTERS
+        for (int i = 0; i < 16; i++) deck[i] = *reinterpret_cast<const Native*>(rows[i].x);
+        UNROLL_REGISTERS
+        for (int round = 0; round < 4; round++) {
+            UNROLL_REGISTERS
+            for (int i = 0; i < 8; i++) {
                 shuffled[2 * i] = __builtin_shufflevector(deck[i], deck[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
                 shuffled[2 * i + 1] = __builtin_shufflevector(deck[i], deck[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
             }
-            UNROLL_REGISTERS for (int i = 0; i < 16; i++) deck[i] = shuffled[i];
+            UNROLL_REGISTERS
+            for (int i = 0; i < 16; i++) deck[i] = shuffled[i];
         }
-        UNROLL_REGISTERS for (int i = 0; i < 16; i++) *reinterpret_cast<Native*>(columns[i].x) = deck[i];
+        UNROLL_REGISTERS
+        for (int i = 0; i < 16; i++) *reinterpret_cast<Native*>(columns[i].x) = deck[i];
         return;
     }
 #endif
-    UNROLL for (int r = 0; r < R; r++) {
-        UNROLL for (int c = 0; c < C; c++) columns[c][r] = rows[r][c];
+    UNROLL
+    for (int r = 0; r < R; r++) {
+        UNROLL
+        for (int c = 0; c < C; c++) columns[c][r] = rows[r][c];
     }
 }
 
 template <int N>
 __device__ float sum(const Vec<float, N>& v) {  // pairwise, so that the error grows with log2(N)
     Vec<float, N> s = v;
-    UNROLL for (int half = N / 2; half > 0; half /= 2) {
-        UNROLL for (int i = 0; i < half; i++) s[i] += s[i + half];
+    UNROLL
+    for (int half = N / 2; half > 0; half /= 2) {
+        UNROLL
+        for (int i = 0; i < half; i++) s[i] += s[i + half];
     }
     return s[0];
 }
 template <int N>  // a NaN loses, as in warp_max
 __device__ float max(const Vec<float, N>& v) {
     Vec<float, N> m;
-    UNROLL for (int i = 0; i < N; i++) m[i] = v[i] > -INFINITY ? v[i] : -INFINITY;
-    UNROLL for (int half = N / 2; half > 0; half /= 2) {
-        UNROLL for (int i = 0; i < half; i++) m[i] = m[i] > m[i + half] ? m[i] : m[i + half];
+    UNROLL
+    for (int i = 0; i < N; i++) m[i] = v[i] > -INFINITY ? v[i] : -INFINITY;
+    UNROLL
+    for (int half = N / 2; half > 0; half /= 2) {
+        UNROLL
+        for (int i = 0; i < half; i++) m[i] = m[i] > m[i + half] ? m[i] : m[i + half];
     }
     return m[0];
 }
@@ -192,7 +234,8 @@ __device__ float max(const Vec<float, N>& v) {
 template <class W, class T, class Body>
 void for_vector_length(size_t C, Body body) {
     constexpr int N = W::bytes / sizeof(T);
-    if (C % N == 0) body(std::integral_constant<int, N>{}); else body(std::integral_constant<int, 1>{});
+    if (C % N == 0) body(std::integral_constant<int, N>{});
+    else body(std::integral_constant<int, 1>{});
 }
 
 }  // namespace simt
