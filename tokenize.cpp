@@ -1,12 +1,11 @@
 // tokenize: texts to token shards.
 //   tokenize --tokenizer gpt2|byte [--val-fraction 0] --out DIR FILE...
 //   writes DIR/train_000000.bin, DIR/val_000000.bin and on, 100 million tokens a shard; all of them or none.
-#include <CLI/CLI.hpp>
 #include <csignal>
 #include <filesystem>
 
+#include "command_line.h"
 #include "data_files.h"
-#include "error.h"
 #include "mapped_file.h"
 #include "token_shard.h"
 #include "tokenizer.h"
@@ -117,20 +116,10 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--out", options.out, "folder for the shards train_000000.bin, val_000000.bin and on")->required();
     app.add_option("FILE", options.files, "texts, in order; gpt2 puts its end-of-text token between them")->required();
-    try {
-        app.parse(argc, argv);
+    return run_main("tokenize", [&] {
+        if (!parse(app, argc, argv)) return;
         CHECK(options.val_fraction >= 0 && options.val_fraction < 1, "--val-fraction {}: expected 0 <= fraction < 1", options.val_fraction);
         for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { interrupted = 1; });
         tokenize(options);
-        return 0;
-    } catch (const CLI::CallForHelp& help) { return app.exit(help); } catch (const CLI::ParseError& e) {
-        fmt::print(stderr, "tokenize: {}\n", e.what());
-        return 2;
-    } catch (const Error& e) {
-        fmt::print(stderr, "tokenize: {}\n", e.what());
-        return e.exit_code;
-    } catch (const std::exception& e) {
-        fmt::print(stderr, "tokenize: {}\n", e.what());
-        return 1;
-    }
+    });
 }

@@ -14,6 +14,7 @@
 #include "gpt2.h"
 #include "logger.h"
 #include "options.h"
+#include "run_main.h"
 #include "sampler.h"
 #include "schedule.h"
 #include "tokenizer.h"
@@ -211,23 +212,14 @@ void train(Options o) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    try {
+    return run_main("train_gpt2", [&] {
         const std::optional<Options> options = parse_options(argc, argv);
-        if (!options) return 0;
+        if (!options) return;
         std::signal(SIGINT, request_stop);
         std::signal(SIGTERM, request_stop);
         std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, which says so
         simt::select_device();
         if (options->dtype == DType::bf16) train<bfloat16>(*options);
         else train<float>(*options);
-        return 0;
-    } catch (const Error& error) {
-        std::fflush(stdout);
-        fmt::print(stderr, "train_gpt2: {}\n", error.what());
-        return error.exit_code;
-    } catch (const std::exception& error) {
-        std::fflush(stdout);
-        fmt::print(stderr, "train_gpt2: {}\n", error.what());
-        return 1;
-    }
+    });
 }

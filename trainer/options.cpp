@@ -1,68 +1,17 @@
 #include "options.h"
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "error.h"
+#include "command_line.h"
 
 namespace {
 
-const std::map<std::string, DType> dtypes = {{"fp32", DType::fp32}, {"tf32", DType::tf32}, {"bf16", DType::bf16}};
 const std::map<std::string, Recompute> recomputes = {{"none", Recompute::none}, {"gelu", Recompute::gelu}, {"block", Recompute::block}};
 const std::map<std::string, AttentionBackend> attentions = {{"auto", AttentionBackend::automatic},
                                                             {"cudnn", AttentionBackend::cudnn},
                                                             {"onednn", AttentionBackend::onednn},
                                                             {"kernel", AttentionBackend::kernel}};
-
-template <class Value>
-std::string name_of(const std::map<std::string, Value>& names, Value value) {
-    for (const auto& [name, v] : names) {
-        if (v == value) return name;
-    }
-    throw Error("an option has a value without a name");
-}
-
-// "40G", "512M", "1.5G" or bytes; powers of 1024.
-size_t parse_bytes(const std::string& text) {
-    size_t used = 0;
-    double value = 0;
-    try {
-        value = std::stod(text, &used);
-    } catch (const std::exception&) {}
-    static const std::map<std::string, double> units = {{"", 1.0}, {"K", 0x1p10}, {"M", 0x1p20}, {"G", 0x1p30}, {"T", 0x1p40}};
-    const auto unit = units.find(used == 0 ? "?" : text.substr(used));
-    CHECK(unit != units.end() && value > 0 && value * unit->second < 0x1p60, "--device-memory {}; expected a size like 40G or 512M", text);
-    return static_cast<size_t>(value * unit->second);
-}
-
-// The names of a map's keys, shown by --help as TEXT:{a|b|c}, and refused when unknown.
-template <class Value>
-CLI::Option* add_choice(CLI::Option_group* group, const std::string& names, Value& target, const std::map<std::string, Value>& values,
-                        const std::string& help) {
-    std::string choices;
-    for (const auto& [name, value] : values) choices += (choices.empty() ? "" : "|") + name;
-    const auto set = [&target, &values, names, choices](const std::string& text) {
-        const auto found = values.find(text);
-        if (found == values.end()) throw CLI::ValidationError(names, fmt::format("'{}'; expected {}", text, choices));
-        target = found->second;
-    };
-    return group->add_option_function<std::string>(names, set, help)->type_name(choices)->default_str(name_of(values, target));
-}
-
-// CLI::Range lets a NaN pass.
-CLI::Validator between(double low, double high) {
-    return CLI::Validator(
-        [=](const std::string& text) {
-            double value = 0;
-            const bool inside = CLI::detail::lexical_cast(text, value) && value >= low && value <= high;
-            return inside ? std::string() : fmt::format("{} is not a number from {} to {}", text, low, high);
-        },
-        fmt::format("FLOAT in [{} - {}]", low, high));
-}
 
 // Every option by its name, with the value it was given or its default: what the run's first line of metrics shows.
 nlohmann::json values_of(const CLI::App& app) {
@@ -78,8 +27,6 @@ nlohmann::json values_of(const CLI::App& app) {
 }
 
 }  // namespace
-
-std::string to_string(DType dtype) { return name_of(dtypes, dtype); }
 
 std::optional<Options> parse_options(int argc, const char* const* argv) {
     Options o;
@@ -149,24 +96,14 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     output->add_option("--log-every", o.log_every, "steps between lines on the terminal")->check(positive);
 
     auto* system = app.add_option_group("system");
-    add_choice(system, "--dtype", o.dtype, dtypes, "of parameters and activations");
+    add_choice(*system, "--dtype", o.dtype, dtypes, "of parameters and activations");
     system->add_option("--seed", o.seed, "of weights, data order and samples");
-    add_choice(system, "--recompute", o.recompute, recomputes, "what backward computes again instead of keeping it");
-    add_choice(system, "--attention", o.attention, attentions, "implementation of attention");
+    add_choice(*system, "--recompute", o.recompute, recomputes, "what backward computes again instead of keeping it");
+    add_choice(*system, "--attention", o.attention, attentions, "implementation of attention");
     system->add_flag("--plan", o.plan, "print the memory plan and stop");
     system->add_option("--device-memory", device_memory, "plan for this much instead of what is free, such as 40G");
 
-    try {
-        app.parse(argc, argv);
-    } catch (const CLI::ParseError& error) {
-        if (error.get_exit_code() == 0) {
-            app.exit(error);
-            return std::nullopt;
-        }
-        std::string message = error.what();
-        for (char& c : message) c = c == '\n' ? ' ' : c;
-        throw UsageError(message + "; see train_gpt2 --help");
-    }
+    if (!parse(app, argc, argv)) return std::nullopt;
 
     if (*named) {
         for (const CLI::Option* size : {layers, heads, channels}) {
@@ -203,7 +140,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
           o.seq_len);
     CHECK(o.total_batch / static_cast<size_t>(o.seq_len) <= 1 << 30, "--total-batch {} is {} sequences; expected at most {}", o.total_batch,
           o.total_batch / static_cast<size_t>(o.seq_len), 1 << 30);
-    if (!device_memory.empty()) o.device_memory = parse_bytes(device_memory);
+    if (!device_memory.empty()) o.device_memory = parse_bytes("--device-memory", device_memory);
     o.values = values_of(app);
     return o;
 }

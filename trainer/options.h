@@ -7,10 +7,9 @@
 #include <optional>
 #include <string>
 
+#include "dtype.h"
 #include "gpt2.h"
 #include "schedule.h"
-
-enum class DType { fp32, tf32, bf16 };
 
 struct Options {
     // data
@@ -56,5 +55,3 @@ struct Options {
 // Parses and checks; fills what depends on other options (sequence length, total batch unless the batch size is auto, tokenizer).
 // UsageError in one line for anything wrong. std::nullopt: --help or --version was printed and there is nothing to run.
 std::optional<Options> parse_options(int argc, const char* const* argv);
-
-std::string to_string(DType dtype);
