@@ -105,6 +105,79 @@ TEST(GPT2, TenStepsFollowPyTorchsTrajectory) {
     }
 }
 
+// The state of a model after some steps, put into a fresh one, which then goes on with the same bits.
+template <class T>
+void expect_state_round_trip() {
+    const auto trained = reference_model<T>(reference("model"));
+    const SafetensorsFile dump = reference("trajectory");
+    const std::vector<int> x = dump.ints("x"), y = dump.ints("y");
+    const auto step = [&](GPT2<T>& model, int s) {
+        model.forward(sequences(x, y, reference_T, s * reference_B, reference_B));
+        model.backward();
+        return model.update(reference_adamw);
+    };
+    for (int s = 0; s < 3; s++) step(*trained, s);
+    EXPECT_EQ(trained->optimizer_step(), 3);
+
+    GPT2<T> fresh(reference_config, {.B = reference_B, .T = reference_T, .total_batch = reference_B * reference_T, .seed = 7});
+    fresh.allocate();
+    std::vector<float> host(fresh.table().elements());
+    trained->read_masters(host.data());
+    fresh.write_masters(host.data());
+    for (const std::string& buffer : trained->optimizer_buffers()) {
+        trained->read_optimizer(buffer, host.data());
+        fresh.write_optimizer(buffer, host.data());
+        for (const Tensor& t : fresh.table().tensors()) {
+            std::fill(host.begin() + static_cast<std::ptrdiff_t>(t.offset), host.begin() + static_cast<std::ptrdiff_t>(t.offset + t.elements), NAN);
+        }
+        fresh.read_optimizer(buffer, host.data());
+        bool moved = false;
+        for (const Tensor& t : fresh.table().tensors()) {
+            for (size_t i = t.offset; i < t.offset + t.elements; i++) {
+                ASSERT_TRUE(std::isfinite(host[i])) << buffer << " " << t.name;
+                moved = moved || host[i] != 0.0f;
+            }
+        }
+        EXPECT_TRUE(moved) << buffer;
+    }
+    fresh.set_optimizer_step(trained->optimizer_step());
+    EXPECT_EQ(fresh.optimizer_step(), 3);
+    for (int s = 3; s < 6; s++) {
+        const StepResult expected = step(*trained, s), result = step(fresh, s);
+        EXPECT_EQ(result.loss, expected.loss) << "step " << s;
+        EXPECT_EQ(result.grad_norm, expected.grad_norm) << "step " << s;
+    }
+    for (const Tensor& t : fresh.table().tensors()) EXPECT_EQ(fresh.parameter(t), trained->parameter(t)) << t.name;
+}
+TEST(GPT2, StateMovesToAFreshModelBitForBit) { expect_state_round_trip<float>(); }
+TEST(GPT2, Bf16StateMovesToAFreshModelBitForBit) { expect_state_round_trip<bfloat16>(); }
+
+// A bf16 model computes with its masters rounded: masters that are rounded beforehand give the same logits. The masters stay as written.
+TEST(GPT2, Bf16ParametersAreTheMastersRounded) {
+    const SafetensorsFile dump = reference("model");
+    const auto model = reference_model<bfloat16>(dump), rounded = reference_model<bfloat16>(dump);
+    const std::vector<int> x = dump.ints("x");
+    const std::vector<int> tokens(x.begin(), x.begin() + reference_T);
+    std::vector<float> masters(model->table().elements());
+    model->read_masters(masters.data());
+    std::vector<float> changed = masters;
+    for (const Tensor& t : model->table().tensors()) {
+        for (size_t i = t.offset; i < t.offset + t.unpadded_elements; i++) changed[i] = 1.1f * masters[i] + 1e-3f;
+    }
+    std::vector<float> whole = changed;
+    for (float& value : whole) value = static_cast<float>(bfloat16(value));
+    const std::vector<float> before = model->next_token_logits(tokens);
+    model->write_masters(changed.data());
+    rounded->write_masters(whole.data());
+    EXPECT_EQ(model->next_token_logits(tokens), rounded->next_token_logits(tokens));
+    EXPECT_NE(model->next_token_logits(tokens), before);
+    std::vector<float> kept(masters.size());
+    model->read_masters(kept.data());
+    for (const Tensor& t : model->table().tensors()) {
+        for (size_t i = t.offset; i < t.offset + t.elements; i++) ASSERT_EQ(kept[i], changed[i]) << t.name << ": the masters are not rounded";
+    }
+}
+
 TEST(GPT2, PaddedVocabularyStaysZero) {
     const SafetensorsFile dump = reference("model");
     const auto model = reference_model<bfloat16>(dump);

@@ -372,6 +372,60 @@ void GPT2<T>::set_parameter(const Tensor& tensor, const std::vector<float>& valu
 }
 
 template <class T>
+void GPT2<T>::read_masters(float* host) const {
+    simt::copy_to_host(host, masters_, table_.elements() * sizeof(float), stream_);
+    simt::stream_synchronize(stream_);
+}
+
+template <class T>
+void GPT2<T>::write_masters(const float* host) {
+    simt::copy_to_device(masters_, host, table_.elements() * sizeof(float), stream_);
+    if constexpr (!std::is_same_v<T, float>) convert(params_, masters_, table_.elements(), stream_);
+    simt::stream_synchronize(stream_);
+}
+
+template <class T>
+std::vector<std::string> GPT2<T>::optimizer_buffers() const {
+    return {"exp_avg", "exp_avg_sq"};
+}
+
+template <class T>
+float* GPT2<T>::optimizer_buffer(const std::string& name) const {
+    if (!options_.training) throw Error("this model was allocated for evaluation only: it has no optimizer state");
+    if (name == "exp_avg") return exp_avg_;
+    if (name == "exp_avg_sq") return exp_avg_sq_;
+    throw Error("the optimizer keeps no buffer called " + name);
+}
+
+template <class T>
+void GPT2<T>::read_optimizer(const std::string& buffer, float* host) const {
+    simt::copy_to_host(host, optimizer_buffer(buffer), table_.elements() * sizeof(float), stream_);
+    simt::stream_synchronize(stream_);
+}
+
+template <class T>
+void GPT2<T>::write_optimizer(const std::string& buffer, const float* host) {
+    simt::copy_to_device(optimizer_buffer(buffer), host, table_.elements() * sizeof(float), stream_);
+    simt::stream_synchronize(stream_);
+}
+
+template <class T>
+int GPT2<T>::optimizer_step() const {
+    OptimizerState state;
+    simt::copy_to_host(&state, optimizer_state_, sizeof(state), stream_);
+    simt::stream_synchronize(stream_);
+    return state.step;
+}
+
+template <class T>
+void GPT2<T>::set_optimizer_step(int step) {
+    OptimizerState state = {};  // the rest is set anew by every update
+    state.step = step;
+    simt::copy_to_device(optimizer_state_, &state, sizeof(state), stream_);
+    simt::stream_synchronize(stream_);
+}
+
+template <class T>
 std::vector<float> GPT2<T>::activation(const std::string& name, int l) const {
     const size_t N = size(shape_.B) * size(shape_.T), C = size(config_.C);
     if (name == "encoded") return to_host(encoded_, N * C, stream_);

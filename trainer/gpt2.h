@@ -72,6 +72,16 @@ public:
     std::vector<float> parameter(const Tensor& tensor) const;
     void set_parameter(const Tensor& tensor, const std::vector<float>& values);
     std::vector<float> gradient(const Tensor& tensor) const;
+
+    // The state that training goes on from, as flat host buffers of table().elements() floats in the table's offsets (gaps included).
+    void read_masters(float* host) const;
+    void write_masters(const float* host);               // the parameters follow: they are the masters, rounded
+    std::vector<std::string> optimizer_buffers() const;  // torch's names: exp_avg, exp_avg_sq
+    void read_optimizer(const std::string& buffer, float* host) const;
+    void write_optimizer(const std::string& buffer, const float* host);
+    int optimizer_step() const;  // Adam's t: updates that changed the parameters
+    void set_optimizer_step(int step);
+
     // For tests: an activation of the last forward, by name: "encoded", "logits" (gradients after forward), "lnf", and of layer l,
     // "ln1", "qkv", "att", "residual2", "ln2", "fch", "fch_gelu", "residual3". Error if it was not kept.
     std::vector<float> activation(const std::string& name, int layer = -1) const;
@@ -106,6 +116,7 @@ private:
     const T* block_input(int l) const { return l == 0 ? encoded_ : layers_[static_cast<size_t>(l) - 1].residual3; }
     LayerActivations& layer(int l) { return layers_[static_cast<size_t>(l)]; }
     float read_scalar(const float* device) const;
+    float* optimizer_buffer(const std::string& name) const;
     size_t gemm_workspace_bytes() const;
 
     const GPT2Config config_;
