@@ -58,6 +58,8 @@ std::unordered_map<std::string, int> read_encoder(const std::string& path) {
 
 }  // namespace
 
+std::string character_of_byte(int byte) { return utf8(character_of_bytes().at(static_cast<size_t>(byte))); }
+
 Gpt2Tokenizer::Gpt2Tokenizer(const std::string& encoder_path, const std::string& merges_path)
     : Gpt2Tokenizer(read_encoder(encoder_path), encoder_path, merges_path) {}
 

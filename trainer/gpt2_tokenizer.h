@@ -7,6 +7,9 @@
 #include "tokenizer.h"
 #include "word_splitter.h"
 
+// The printable character, in UTF-8, as which vocabulary files write a byte (0 to 255).
+std::string character_of_byte(int byte);
+
 class Gpt2Tokenizer : public Tokenizer {
 public:
     // encoder_path: {token: id} as JSON, bytes written as printable characters; merges_path: "left right" lines in order of rank.

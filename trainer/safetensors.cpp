@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -184,17 +185,23 @@ std::vector<int> SafetensorsFile::ints(const std::string& name) const {
 }
 
 void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata) {
-    std::vector<const NamedTensor*> order;
-    for (const NamedTensor& tensor : tensors) order.push_back(&tensor);
+    write_safetensors(path, tensors, metadata, [&](size_t i) { return tensors[i].data; });
+}
+
+void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata,
+                       const std::function<const void*(size_t)>& data_of) {
+    std::vector<size_t> order(tensors.size());
+    std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(),
-                     [](const NamedTensor* a, const NamedTensor* b) { return element_bytes(a->dtype) > element_bytes(b->dtype); });
+                     [&](size_t a, size_t b) { return element_bytes(tensors[a].dtype) > element_bytes(tensors[b].dtype); });
     json root = json::object();
     if (!metadata.empty()) root[metadata_key] = metadata;
     size_t offset = 0;
-    for (const NamedTensor* tensor : order) {
-        const size_t bytes = tensor_bytes(path, tensor->name, tensor->dtype, tensor->shape);
-        CHECK(tensor->name != metadata_key && !root.contains(tensor->name), "{}: a second tensor is called {}", path, quoted(tensor->name));
-        root[tensor->name] = {{"dtype", tensor->dtype}, {"shape", tensor->shape}, {"data_offsets", {offset, offset + bytes}}};
+    for (const size_t i : order) {
+        const NamedTensor& tensor = tensors[i];
+        const size_t bytes = tensor_bytes(path, tensor.name, tensor.dtype, tensor.shape);
+        CHECK(tensor.name != metadata_key && !root.contains(tensor.name), "{}: a second tensor is called {}", path, quoted(tensor.name));
+        root[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + bytes}}};
         offset += bytes;
     }
     std::string header = root.dump();
@@ -203,6 +210,9 @@ void write_safetensors(const std::string& path, const std::vector<NamedTensor>& 
     AtomicFile file(path);
     file.write(&header_bytes, length_bytes);
     file.write(header.data(), header.size());
-    for (const NamedTensor* tensor : order) { file.write(tensor->data, tensor_bytes(path, tensor->name, tensor->dtype, tensor->shape)); }
+    for (const size_t i : order) {
+        const void* data = data_of(i);
+        file.write(data, tensor_bytes(path, tensors[i].name, tensors[i].dtype, tensors[i].shape));
+    }
     file.commit();
 }

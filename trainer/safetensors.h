@@ -3,6 +3,7 @@
 //   then the raw data, which the tensors cover exactly once. https://huggingface.co/docs/safetensors
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -51,3 +52,8 @@ struct NamedTensor {
 
 // Writes a whole file or none (AtomicFile). Wider types come first, so that every tensor is aligned; otherwise the order is kept.
 void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata = {});
+
+// The same for tensors that are not in memory all at once: data_of(i) returns the bytes of tensors[i], valid until the next call;
+// it is called once for every tensor, and the tensors' own data is not looked at.
+void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata,
+                       const std::function<const void*(size_t)>& data_of);
