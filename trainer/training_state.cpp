@@ -1,0 +1,128 @@
+#include "training_state.h"
+
+#include <xxhash.h>
+
+#include <filesystem>
+#include <map>
+
+#include "atomic_file.h"
+#include "error.h"
+#include "mapped_file.h"
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+constexpr int format = 1;
+constexpr const char checksum_key[] = "xxh3_64";
+
+std::string checksum(std::string_view bytes) { return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size())); }
+// What is not UTF-8 in an option, such as a path, is replaced: JSON cannot hold it.
+std::string text_of(const json& object) { return object.dump(2, ' ', true, json::error_handler_t::replace) + "\n"; }
+
+// A message from elsewhere as one line.
+std::string one_line(std::string text) {
+    for (char& c : text) c = static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+    return text;
+}
+
+// state.json as an object: exactly the bytes that were written.
+json checked_object(const std::string& path, std::string_view bytes) {
+    const auto not_too_deep = [&](int depth, json::parse_event_t, json&) {
+        CHECK(depth < 16, "{}: is damaged: nested too deeply", path);
+        return true;
+    };
+    const json whole = json::parse(bytes, not_too_deep, false);
+    CHECK(whole.is_object() && whole.contains(checksum_key) && whole[checksum_key].is_string(), "{}: is damaged: no JSON object with a checksum",
+          path);
+    json object = whole;
+    object.erase(checksum_key);
+    CHECK(text_of(whole) == bytes && checksum(text_of(object)) == whole[checksum_key].get_ref<const std::string&>(),
+          "{}: is damaged: its checksum is another one", path);
+    CHECK(object.value("format", json()) == format, "{}: is of format {}; expected {}", path, object.value("format", json()).dump(), format);
+    return object;
+}
+
+TrainingState state_of(const std::string& path, const json& object) {
+    TrainingState state;
+    object.at("step").get_to(state.step);
+    object.at("optimizer_step").get_to(state.optimizer_step);
+    object.at("skipped").get_to(state.skipped);
+    object.at("batch_size").get_to(state.batch_size);
+    object.at("evaluated").get_to(state.evaluated);
+    if (!object.at("val_loss").is_null()) state.val_loss = object.at("val_loss").get<double>();
+    state.options = object.at("options");
+    state.identity = object.at("identity");
+    state.outlier_detector = object.at("outlier_detector");
+    CHECK(state.step > 0 && state.optimizer_step >= 0 && state.optimizer_step <= state.step && state.skipped >= 0 && state.batch_size > 0,
+          "{}: is damaged: step {}, {} updates, {} skipped, batch size {}", path, state.step, state.optimizer_step, state.skipped, state.batch_size);
+    return state;
+}
+
+// What damaged or foreign JSON does to the library is a UsageError.
+template <class Action>
+auto reading(const std::string& path, Action action) {
+    try {
+        return action();
+    } catch (const json::exception& error) { throw UsageError(fmt::format("{}: is damaged: {}", path, one_line(error.what()))); }
+}
+
+void check_file(const std::string& folder, const std::string& name, size_t bytes, const std::string& expected) {
+    CHECK(!name.empty() && fs::path(name).filename() == name && name != "." && name != "..", "{}/{}: names the file '{}', outside its folder", folder,
+          state_file_name, one_line(name));
+    const std::string path = folder + "/" + name;
+    std::error_code unknown;
+    CHECK(fs::exists(path, unknown), "{}: is missing", path);
+    const MappedFile file(path);
+    CHECK(file.bytes().size() == bytes, "{}: has {} bytes, but {} were written", path, file.bytes().size(), bytes);
+    CHECK(checksum(file.bytes()) == expected, "{}: is damaged: its checksum is another one than when it was written", path);
+}
+
+}  // namespace
+
+TrainingState parse_state(const std::string& path, std::string_view bytes) {
+    return reading(path, [&] { return state_of(path, checked_object(path, bytes)); });
+}
+
+TrainingState read_state(const std::string& folder) {
+    const std::string path = folder + "/" + state_file_name;
+    std::error_code unknown;
+    CHECK(fs::exists(path, unknown), "{}: is missing", path);
+    return parse_state(path, MappedFile(path).bytes());
+}
+
+TrainingState whole_checkpoint(const std::string& folder) {
+    const TrainingState state = read_state(folder);
+    const std::string path = folder + "/" + state_file_name;
+    return reading(path, [&] {
+        const json object = json::parse(MappedFile(path).bytes());
+        for (const auto& [name, file] : object.at("files").items())
+            check_file(folder, name, file.at("bytes").get<size_t>(), file.at(checksum_key).get<std::string>());
+        return state;
+    });
+}
+
+void write_state(const std::string& folder, const TrainingState& state) {
+    json files = json::object();
+    for (const auto& entry : fs::directory_iterator(folder)) {
+        const MappedFile file(entry.path());
+        files[entry.path().filename()] = {{"bytes", file.bytes().size()}, {checksum_key, checksum(file.bytes())}};
+    }
+    json object = {{"format", format},
+                   {"step", state.step},
+                   {"optimizer_step", state.optimizer_step},
+                   {"skipped", state.skipped},
+                   {"batch_size", state.batch_size},
+                   {"evaluated", state.evaluated},
+                   {"val_loss", state.val_loss ? json(*state.val_loss) : json()},
+                   {"options", state.options},
+                   {"identity", state.identity},
+                   {"outlier_detector", state.outlier_detector},
+                   {"files", files}};
+    object[checksum_key] = checksum(text_of(object));
+    const std::string text = text_of(object);
+    AtomicFile file(folder + "/" + state_file_name);
+    file.write(text.data(), text.size());
+    file.commit();
+}

@@ -1,0 +1,33 @@
+// training_state.h: state.json, the last file of a checkpoint: where training stands, and by which every other file is known to be whole.
+//   {"format": 1, "step": .., .., "files": {"model.safetensors": {"bytes": .., "xxh3_64": "16 hex digits"}, ..}, "xxh3_64": ".."}
+//   The last entry is the checksum of the object without it, as it is written (keys sorted, two spaces a level). XXH3: https://xxhash.com
+#pragma once
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+struct TrainingState {
+    int step = 0;                                                // the last one that is in the parameters, counting from 1
+    int optimizer_step = 0;                                      // updates that changed the parameters
+    int skipped = 0;                                             // steps since the last of these
+    int batch_size = 0;                                          // sequences of a micro-step: with another one sums round differently
+    bool evaluated = true;                                       // false: validation and sample of this step were broken off by a signal
+    std::optional<double> val_loss;                              // of this step, if it was measured
+    nlohmann::json options = nlohmann::json::object();           // of the run, by name
+    nlohmann::json identity = nlohmann::json::object();          // what a run that goes on from here must have too: model shape, data
+    nlohmann::json outlier_detector = nlohmann::json::object();  // OutlierDetector::state
+};
+
+inline constexpr const char* state_file_name = "state.json";
+
+// Writes state.json with the sizes and checksums of all other files in folder. Error if one cannot be read or written.
+void write_state(const std::string& folder, const TrainingState& state);
+
+// The state in a checkpoint's folder. UsageError, in one line with the file's name, if state.json is missing or damaged;
+// whole_checkpoint looks at every other file too: missing, of another size, of another checksum.
+TrainingState read_state(const std::string& folder);
+TrainingState whole_checkpoint(const std::string& folder);
+
+// The bytes of a state.json; path is for messages only.
+TrainingState parse_state(const std::string& path, std::string_view bytes);
