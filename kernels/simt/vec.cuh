@@ -34,6 +34,10 @@ namespace detail {
 template <size_t Bytes>
 struct Word;
 template <>
+struct Word<1> {
+    using type = unsigned char;
+};
+template <>
 struct Word<2> {
     using type = unsigned short;
 };
@@ -173,6 +177,24 @@ __device__ __forceinline__ void multiply_add(Vec<float, N>& sum, float factor, c
 #endif
     UNROLL
     for (int i = 0; i < N; i++) sum[i] += factor * v[i];
+}
+
+// sum += a * b, element by element. Where the sum is shorter, every element of it takes what lies its length apart.
+template <int S, int N>
+__device__ __forceinline__ void multiply_add(Vec<float, S>& sum, const Vec<float, N>& a, const Vec<float, N>& b) {
+#ifndef __CUDACC__
+    constexpr int lanes = cpu_vector_bytes / sizeof(float);
+    if constexpr (S % lanes == 0) {
+        typedef float Native __attribute__((vector_size(cpu_vector_bytes), may_alias));
+        UNROLL_REGISTERS
+        for (int i = 0; i < N; i += lanes) {
+            *reinterpret_cast<Native*>(sum.x + i % S) += *reinterpret_cast<const Native*>(a.x + i) * *reinterpret_cast<const Native*>(b.x + i);
+        }
+        return;
+    }
+#endif
+    UNROLL
+    for (int i = 0; i < N; i++) sum[i % S] += a[i] * b[i];
 }
 
 // columns[c][r] = rows[r][c]
