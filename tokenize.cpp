@@ -1,12 +1,21 @@
 // tokenize: texts to token shards.
 //   tokenize --tokenizer gpt2|byte [--val-fraction 0] --out DIR FILE...
 //   writes DIR/train_000000.bin, DIR/val_000000.bin and on, 100 million tokens a shard; all of them or none.
+//   ... | tokenize --stream [--prefix fineweb_] [--val-tokens N] --out DIR
+//   makes shards of the documents on standard input (document_stream.h), each as soon as it is full; started again with the same input,
+//   it goes on after the shards that are finished (restartable_shards.h).
+#include <unistd.h>
+
 #include <csignal>
 #include <filesystem>
+#include <thread>
 
 #include "command_line.h"
 #include "data_files.h"
+#include "document_stream.h"
 #include "mapped_file.h"
+#include "restartable_shards.h"
+#include "stream_tokenizer.h"
 #include "token_shard.h"
 #include "tokenizer.h"
 
@@ -21,12 +30,19 @@ struct Options {
     double val_fraction = 0;
     std::string out;
     std::vector<std::string> files;
+    size_t shard_tokens = 100'000'000;
+    // --stream
+    bool stream = false, until_end = false;
+    std::string prefix, split = "first", field = "text";
+    size_t val_tokens = 100'000'000;
+    int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 };
 
 // A split of the texts: what goes to one series of shards.
 class SplitWriter {
 public:
-    SplitWriter(const std::string& folder, const std::string& prefix, Tokenizer& tokenizer) : series_(folder, prefix), tokenizer_(tokenizer) {}
+    SplitWriter(const Options& options, const std::string& prefix, Tokenizer& tokenizer)
+        : series_(options.out, prefix, options.shard_tokens), tokenizer_(tokenizer) {}
 
     // Appends a text, after end-of-text (where the tokenizer has one) if there was a text before.
     void append(std::string_view text) {
@@ -86,7 +102,7 @@ static void tokenize(const Options& options) {
     CHECK(total > 0, "{}: there is no text to tokenize", options.files[0]);
     refuse_used_folder(options.out);
     const OutputFolder folder(options.out);
-    SplitWriter train(options.out, "train", *tokenizer), val(options.out, "val", *tokenizer);
+    SplitWriter train(options, "train", *tokenizer), val(options, "val", *tokenizer);
 
     // The last fraction of all bytes is for validation; the file in which it begins goes to both sides.
     const size_t val_bytes = total - static_cast<size_t>(static_cast<double>(total) * (1 - options.val_fraction));
@@ -108,18 +124,65 @@ static void tokenize(const Options& options) {
     }
 }
 
+static void tokenize_standard_input(const Options& options) {
+    const OutputFolder folder(options.out);
+    RestartableShards shards({.folder = options.out,
+                              .prefix = options.prefix,
+                              .split = options.split,
+                              .tokenizer = options.tokenizer,
+                              .shard_tokens = options.shard_tokens,
+                              .val_tokens = options.val_tokens});
+    if (shards.complete()) {
+        fmt::print("{}: all shards are finished already\n", options.out);
+        return;
+    }
+    DocumentStream documents(STDIN_FILENO, "standard input", options.field, options.until_end, [] {
+        if (interrupted) throw Error("interrupted; the same command goes on after the shards that are finished");
+    });
+    tokenize_stream(documents, shards, options.tokenizer, options.threads, [](const std::string& path) {
+        fmt::print("{}: {} tokens\n", path, TokenShard(path).size());
+        std::fflush(stdout);
+    });
+}
+
+// What the two ways of giving texts do not share.
+static void check_source(const Options& options, const CLI::App& app) {
+    const std::vector<std::string> of_files = {"FILE", "--val-fraction"};
+    const std::vector<std::string> of_stream = {"--prefix", "--split", "--val-tokens", "--field", "--until-end", "--threads"};
+    for (const std::string& name : options.stream ? of_files : of_stream) {
+        CHECK(app.get_option(name)->count() == 0, "{} {} --stream", name, options.stream ? "excludes" : "needs");
+    }
+    CHECK(options.stream || !options.files.empty(), "FILE is required, or --stream for documents on standard input");
+}
+
 int main(int argc, char** argv) {
     Options options;
     CLI::App app("Turns texts into token shards for training.", "tokenize");
-    app.add_option("--tokenizer", options.tokenizer, "gpt2 or byte")->capture_default_str();
-    app.add_option("--val-fraction", options.val_fraction, "the last part of the texts, held out for validation: 0 <= fraction < 1")
-        ->capture_default_str();
-    app.add_option("--out", options.out, "folder for the shards train_000000.bin, val_000000.bin and on")->required();
-    app.add_option("FILE", options.files, "texts, in order; gpt2 puts its end-of-text token between them")->required();
+    app.option_defaults()->always_capture_default();
+    const auto tokens = CLI::Range(size_t{1}, size_t{4'000'000'000});
+    app.add_option("--tokenizer", options.tokenizer, "gpt2 or byte");
+    app.add_option("--val-fraction", options.val_fraction, "the last part of the texts, held out for validation: 0 <= fraction < 1");
+    app.add_option("--out", options.out, "folder for the shards train_000000.bin, val_000000.bin and on")->required()->default_str("");
+    app.add_option("--shard-tokens", options.shard_tokens, "tokens of a shard")->check(tokens);
+    app.add_option("FILE", options.files, "texts, in order; gpt2 puts its end-of-text token between them")->default_str("");
+    app.add_flag("--stream", options.stream, "documents from standard input, a JSON object a line; starts again where it was broken off");
+    app.add_option("--prefix", options.prefix, "of the shards' names")->default_str("");
+    app.add_option("--split", options.split, "train or val: all of one kind; first: the first tokens are for validation")
+        ->check(CLI::IsMember({"first", "train", "val"}));
+    app.add_option("--val-tokens", options.val_tokens, "with --split first: tokens for validation, 0: none");
+    app.add_option("--field", options.field, "key of the text in a document");
+    app.add_flag("--until-end", options.until_end, "the input is whole only if its last line is {\"end\": true}");
+    app.add_option("--threads", options.threads, "that tokenize documents")->check(CLI::Range(1, 1024));
     return run_main("tokenize", [&] {
         if (!parse(app, argc, argv)) return;
+        check_source(options, app);
         CHECK(options.val_fraction >= 0 && options.val_fraction < 1, "--val-fraction {}: expected 0 <= fraction < 1", options.val_fraction);
-        for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { interrupted = 1; });
-        tokenize(options);
+        // Without SA_RESTART a signal ends the waiting for input too; a second one ends the program at once.
+        struct sigaction action = {};
+        action.sa_handler = [](int) { interrupted = 1; };
+        action.sa_flags = SA_RESETHAND;
+        for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+        if (options.stream) tokenize_standard_input(options);
+        else tokenize(options);
     });
 }

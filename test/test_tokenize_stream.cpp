@@ -1,0 +1,278 @@
+// tokenize --stream, run as data sets' programs run it: documents on standard input become shards, however often it is broken off.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "program.h"
+#include "token_shard.h"
+#include "tokenizer.h"
+
+static std::vector<uint16_t> tokens_in(const std::string& path) {
+    const TokenShard shard(path);
+    return {shard.tokens().begin(), shard.tokens().end()};
+}
+
+// Document i of the test's stream: i words, in several writing systems; the first is empty.
+static std::string document(int i) {
+    std::string text;
+    for (int word = 0; word < i; word++) text += (word % 3 ? " \"w\u00f6rd\"\n" : "\u6587\U0001F600 ") + std::to_string(word * i);
+    return text;
+}
+
+static constexpr int document_count = 60;
+
+static std::string lines(int from = 0, bool with_places = false) {
+    std::string lines;
+    for (int i = from; i < document_count; i++) {
+        nlohmann::json line = {{"text", document(i)}, {"url", {{"deep", i}}}};
+        if (with_places) line["place"] = "file.parquet:" + std::to_string(i);
+        lines += line.dump() + "\n";
+    }
+    return lines;
+}
+
+static std::vector<uint16_t> all_tokens() {
+    std::vector<uint16_t> tokens;
+    const auto gpt2 = make_tokenizer("gpt2");
+    for (int i = 1; i < document_count; i++) {  // a document without text is passed over
+        tokens.push_back(50256);
+        for (const uint16_t token : gpt2->encode(document(i))) tokens.push_back(token);
+    }
+    return tokens;
+}
+
+class TokenizeStream : public testing::Test {
+protected:
+    ProgramResult stream(const std::string& lines, const std::string& arguments = "", const std::string& before = "cd /") const {
+        const std::string input = folder_.write("input.jsonl", lines);
+        return run_program(TOKENIZE_PROGRAM, "--stream --out " + out_ + " " + arguments + " <" + input, before);
+    }
+    // The one line of a run that is refused.
+    std::string errors(int exit_code, const std::string& lines, const std::string& arguments = "") const {
+        const ProgramResult result = stream(lines, arguments);
+        EXPECT_EQ(result.exit_code, exit_code) << result.errors;
+        EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
+        return result.errors;
+    }
+    // Everything in the output folder, by name.
+    std::map<std::string, std::string> contents() const {
+        std::map<std::string, std::string> contents;
+        if (!std::filesystem::exists(out_)) return contents;
+        for (const auto& entry : std::filesystem::directory_iterator(out_)) contents[entry.path().filename()] = read_file(entry.path());
+        return contents;
+    }
+    std::vector<uint16_t> concatenated(const std::string& prefix = "") const {
+        std::vector<std::pair<std::string, std::string>> shards;  // by number
+        for (const auto& [name, bytes] : contents()) {
+            if (name.starts_with(prefix) && name.ends_with(".bin")) shards.emplace_back(name.substr(name.size() - 10), out_ + "/" + name);
+        }
+        std::ranges::sort(shards);
+        std::vector<uint16_t> tokens;
+        for (const auto& [number, path] : shards) {
+            for (const uint16_t token : tokens_in(path)) tokens.push_back(token);
+        }
+        return tokens;
+    }
+
+    // 1.6 MB of bytes, so that several shards are done before the input ends.
+    static std::string long_lines() {
+        std::string lines;
+        for (int i = 0; i < 200; i++)
+            lines += nlohmann::json{{"text", std::to_string(i) + std::string(8000, static_cast<char>('a' + i % 26))}}.dump() + "\n";
+        return lines;
+    }
+
+    TemporaryFolder folder_;
+    const std::string out_ = folder_ / "new/shards";
+    const std::string small_ = "--tokenizer byte --shard-tokens 4000 --val-tokens 6000 ";
+    const std::string long_ = "--tokenizer byte --shard-tokens 100000 --val-tokens 150000 ";
+};
+
+TEST_F(TokenizeStream, EqualsTheFilesTokenizedTogether) {
+    std::string files;
+    for (int i = 0; i < document_count; i++) files += " " + folder_.write("document" + std::to_string(i), document(i));
+    ASSERT_EQ(run_program(TOKENIZE_PROGRAM, "--out " + folder_ / "files" + files).exit_code, 0);
+    const ProgramResult result = stream(lines(), "--val-tokens 0 --threads 3");
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    const std::vector<uint16_t> tokens = tokens_in(out_ + "/train_000000.bin");
+    EXPECT_EQ(result.output, out_ + "/train_000000.bin: " + std::to_string(tokens.size()) + " tokens\n");
+    EXPECT_EQ(tokens, all_tokens());
+    ASSERT_EQ(tokens.front(), 50256);  // end-of-text stands before every document, in files only between them
+    EXPECT_EQ(std::vector(tokens.begin() + 1, tokens.end()), tokens_in(folder_ / "files/train_000000.bin"));
+}
+
+TEST_F(TokenizeStream, BytesHaveNoEndOfTextAndTheFieldHasAnyName) {
+    const ProgramResult result = stream("{\"story\":\"one\"}\r\n\n  \n{\"story\":\"tw\\u00f6\"}", "--tokenizer byte --field story --val-tokens 2");
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(make_tokenizer("byte")->decode(tokens_in(out_ + "/val_000000.bin")), "on");
+    EXPECT_EQ(make_tokenizer("byte")->decode(tokens_in(out_ + "/train_000001.bin")), "etw\u00f6");
+}
+
+TEST_F(TokenizeStream, ValidationComesFirstAndShardsHaveTheirSize) {
+    const std::vector<uint16_t> tokens = all_tokens();
+    ASSERT_GT(tokens.size(), 5000);
+    const ProgramResult result = stream(lines(), "--threads 2 --shard-tokens 1000 --val-tokens 1500 --prefix fineweb_");
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(concatenated("fineweb_"), tokens);
+    std::vector<std::string> names;
+    for (const auto& [name, bytes] : contents()) names.push_back(name);
+    EXPECT_TRUE(std::ranges::count(names, "fineweb_shards.json") == 1);
+    EXPECT_EQ(tokens_in(out_ + "/fineweb_val_000000.bin").size(), 1000);
+    EXPECT_EQ(tokens_in(out_ + "/fineweb_val_000001.bin").size(), 500);
+    EXPECT_EQ(tokens_in(out_ + "/fineweb_train_000002.bin").size(), 1000);
+    const size_t shards = 2 + (tokens.size() - 1500 + 999) / 1000;
+    EXPECT_EQ(names.size(), shards + 1);
+    EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), static_cast<long>(shards));
+}
+
+TEST_F(TokenizeStream, SplitsOfTheirOwnShareAFolder) {
+    ASSERT_EQ(stream(lines(), "--threads 1 --tokenizer byte --shard-tokens 4000 --prefix s_ --split val").exit_code, 0);
+    ASSERT_EQ(stream(lines(30), "--threads 1 --tokenizer byte --shard-tokens 4000 --prefix s_ --split train").exit_code, 0);
+    std::string text;
+    for (int i = 0; i < document_count; i++) text += document(i);
+    EXPECT_EQ(make_tokenizer("byte")->decode(concatenated("s_val")), text);
+    EXPECT_TRUE(std::filesystem::exists(out_ + "/s_train_000000.bin"));
+    EXPECT_TRUE(std::filesystem::exists(out_ + "/s_train_shards.json"));
+    EXPECT_TRUE(std::filesystem::exists(out_ + "/s_val_shards.json"));
+}
+
+// The input ends early at many places in turn: what comes out is what a run in one go writes, and what was finished is not written again.
+TEST_F(TokenizeStream, GoesOnAfterEveryBreakAndNeverMakesAShardAgain) {
+    const std::string all = long_lines();
+    ASSERT_EQ(stream(all, long_).exit_code, 0);
+    const auto whole = contents();
+    std::filesystem::remove_all(folder_ / "new");
+
+    std::map<std::string, std::filesystem::file_time_type> written;
+    for (size_t bytes = 0; bytes < all.size(); bytes += all.size() / 12) {
+        const ProgramResult result = stream(all.substr(0, all.rfind('\n', bytes) + 1), long_ + "--until-end");
+        EXPECT_EQ(result.exit_code, 1);
+        EXPECT_NE(result.errors.find("broke off after line"), std::string::npos) << result.errors;
+        for (const auto& [name, bytes] : contents()) {
+            EXPECT_EQ(name.find(".tmp-"), std::string::npos) << name;
+            if (!name.ends_with(".bin")) continue;
+            EXPECT_EQ(bytes, whole.at(name)) << name;
+            const auto time = std::filesystem::last_write_time(out_ + "/" + name);
+            EXPECT_EQ(written.emplace(name, time).first->second, time) << name;
+        }
+    }
+    EXPECT_GT(written.size(), 8u);
+    const ProgramResult last = stream(all + "{\"end\": true}\n", long_ + "--until-end");
+    ASSERT_EQ(last.exit_code, 0) << last.errors;
+    EXPECT_EQ(contents(), whole);
+    const ProgramResult again = stream("this is not even read", long_);
+    EXPECT_EQ(again.exit_code, 0);
+    EXPECT_EQ(again.output, out_ + ": all shards are finished already\n");
+    EXPECT_EQ(contents(), whole);
+}
+
+TEST_F(TokenizeStream, SigkillLosesOnlyTheShardBeingWritten) {
+    const std::string all = long_lines();
+    ASSERT_EQ(stream(all, long_).exit_code, 0);
+    const auto whole = contents();
+    std::filesystem::remove_all(folder_ / "new");
+
+    // The input stays open after its first two thirds; the program is killed when it has come to the middle of a shard there.
+    const std::string part = folder_.write("part.jsonl", all.substr(0, all.rfind('\n', all.size() * 2 / 3) + 1)), fifo = folder_ / "fifo";
+    const std::string wait = "for i in $(seq 400); do sleep 0.05; test -e " + out_ + "/train_000006.bin && break; done; ";
+    const std::string before = "mkfifo " + fifo + "; (cat " + part + "; " + wait + "sleep 0.1; kill -9 $$; sleep 0.1) >" + fifo + " & true";
+    const ProgramResult killed = run_program(TOKENIZE_PROGRAM, "--stream --out " + out_ + " " + long_ + "<" + fifo, before);
+    EXPECT_EQ(killed.exit_code, -1);
+    size_t finished = 0, left_over = 0;
+    for (const auto& [name, bytes] : contents()) {
+        left_over += name.find(".tmp-") != std::string::npos;
+        if (!name.ends_with(".bin")) continue;
+        EXPECT_EQ(bytes, whole.at(name)) << name;
+        finished++;
+    }
+    EXPECT_GE(finished, 7u);
+    EXPECT_EQ(left_over, 1u);
+    const ProgramResult result = stream(all, long_);
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(contents(), whole);
+    EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), static_cast<long>(whole.size() - 1 - finished));
+}
+
+TEST_F(TokenizeStream, DamagedAndMissingShardsAreMadeAgain) {
+    ASSERT_EQ(stream(lines(), small_).exit_code, 0);
+    const auto whole = contents();
+    std::filesystem::remove(out_ + "/train_000003.bin");
+    EXPECT_EQ(stream(lines(), small_).exit_code, 0);
+    EXPECT_EQ(contents(), whole);
+    std::filesystem::resize_file(out_ + "/val_000001.bin", 1100);
+    EXPECT_EQ(stream(lines(), small_).exit_code, 0);
+    EXPECT_EQ(contents(), whole);
+}
+
+// A source that can begin in the middle says where each document stands, and sends none of those before.
+TEST_F(TokenizeStream, PlacesLetTheInputBeginWhereTheShardsEnd) {
+    ASSERT_EQ(stream(lines(0, true), small_).exit_code, 0);
+    const auto whole = contents();
+    const auto manifest = nlohmann::json::parse(whole.at("shards.json"));
+    const std::string place = manifest["shards"][2]["document"];
+    ASSERT_TRUE(place.starts_with("file.parquet:"));
+    for (const auto& [name, bytes] : whole) {
+        if (name >= "train_000003" && name.ends_with(".bin") && name.starts_with("train")) std::filesystem::remove(out_ + "/" + name);
+    }
+    const std::string rest = lines(std::stoi(place.substr(place.find(':') + 1)), true);
+    ASSERT_EQ(stream(rest, small_).exit_code, 0);
+    EXPECT_EQ(contents(), whole);
+}
+
+TEST_F(TokenizeStream, BrokenInputIsOneLine) {
+    const auto line = [&](const std::string& lines) { return errors(2, lines, "--tokenizer byte"); };
+    const std::string good = "{\"text\":\"good\"}\n";
+    EXPECT_EQ(line(good + "{\"text\":\"cut of"),
+              "tokenize: standard input, line 2: expected a JSON object such as {\"text\": \"...\"} in UTF-8, found '{\"text\":\"cut of'\n");
+    EXPECT_NE(line(good + "\n[1]\n").find("line 3: expected a JSON object"), std::string::npos);
+    EXPECT_NE(line(good + "{\"text\":\"\xff\"}\n").find("line 2: expected a JSON object"), std::string::npos);
+    EXPECT_NE(line(good + "{\"text\":7}\n").find("line 2: expected the string \"text\" in '{\"text\":7}'"), std::string::npos);
+    EXPECT_NE(line("{\"txt\":\"a\"}\n").find("line 1: expected the string \"text\""), std::string::npos);
+    EXPECT_NE(line("{\"text\":\"a\",\"place\":3}\n").find("\"place\" is no string"), std::string::npos);
+    EXPECT_NE(line("{\"end\":true}\n" + good).find("line 2: expected nothing after"), std::string::npos);
+    EXPECT_NE(line("").find("the input holds no text"), std::string::npos);
+    EXPECT_NE(line(good).find("all 4 tokens of the input are for validation"), std::string::npos);
+    EXPECT_NE(line(std::string(1 << 16, '[')).find("expected a JSON object"), std::string::npos);
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));  // not one of them left anything behind
+}
+
+TEST_F(TokenizeStream, AnotherStreamOrOtherOptionsAreRefused) {
+    ASSERT_EQ(stream(lines(), small_).exit_code, 0);
+    EXPECT_NE(errors(2, lines(), "--tokenizer byte --shard-tokens 4001 --val-tokens 6000").find("was begun with --shard-tokens 4000"),
+              std::string::npos);
+    EXPECT_NE(errors(2, lines(), "--tokenizer byte --shard-tokens 4000").find("was begun with --val-tokens 6000"), std::string::npos);
+    EXPECT_NE(errors(2, lines(), "--tokenizer gpt2 --shard-tokens 4000 --val-tokens 6000").find("was begun with --tokenizer byte"),
+              std::string::npos);
+    std::filesystem::remove(out_ + "/train_000003.bin");
+    EXPECT_NE(errors(2, "{\"text\":\"a\"}\n", small_).find("where the finished shards end, is not in the input"), std::string::npos);
+    std::string others;
+    for (int i = 0; i < document_count; i++) others += "{\"text\":\"b\"}\n";
+    EXPECT_NE(errors(2, others, small_).find("expected the same documents as before"), std::string::npos);
+    for (const char* damage : {"", "{", "[]", "{\"tokenizer\":\"gpt2\"}"}) {
+        std::ofstream(out_ + "/shards.json") << damage;
+        EXPECT_NE(errors(2, lines(), small_).find("is no list of shards"), std::string::npos) << damage;
+    }
+    std::filesystem::remove(out_ + "/shards.json");
+    EXPECT_NE(errors(2, lines(), small_).find("which no shards.json accounts for"), std::string::npos);
+}
+
+TEST_F(TokenizeStream, OptionsOfFilesAndOfStreamsDoNotMix) {
+    EXPECT_NE(errors(2, "", "--val-fraction 0.1").find("--val-fraction excludes --stream"), std::string::npos);
+    EXPECT_NE(errors(2, "", "/etc/hostname").find("FILE excludes --stream"), std::string::npos);
+    EXPECT_NE(errors(2, "", "--split test").find("--split"), std::string::npos);
+    EXPECT_NE(errors(2, "", "--shard-tokens 0").find("--shard-tokens"), std::string::npos);
+    EXPECT_NE(errors(2, "", "--threads 0").find("--threads"), std::string::npos);
+    const ProgramResult result = run_program(TOKENIZE_PROGRAM, "--prefix x --out " + out_ + " /etc/hostname");
+    EXPECT_EQ(result.errors, "tokenize: --prefix needs --stream\n");
+}
+
+TEST_F(TokenizeStream, ASignalWhileWaitingForInputIsOneLine) {
+    const std::string fifo = folder_ / "fifo";
+    const std::string before = "mkfifo " + fifo + "; (sleep 0.3; kill -TERM $$; sleep 0.5) >" + fifo + " & true";
+    const ProgramResult result = run_program(TOKENIZE_PROGRAM, "--tokenizer byte --stream --out " + out_ + " <" + fifo, before);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.errors, "tokenize: interrupted; the same command goes on after the shards that are finished\n");
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));
+}

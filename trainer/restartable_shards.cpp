@@ -1,0 +1,168 @@
+#include "restartable_shards.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "error.h"
+
+namespace fs = std::filesystem;
+
+static size_t val_tokens_of(const RestartableShardsOptions& options) {
+    if (options.split == "train") return 0;
+    return options.split == "val" ? std::numeric_limits<size_t>::max() : options.val_tokens;
+}
+
+RestartableShards::RestartableShards(const RestartableShardsOptions& options)
+    : options_(options),
+      val_tokens_(val_tokens_of(options)),
+      manifest_(fmt::format("{}/{}{}shards.json", options.folder, options.prefix, options.split == "first" ? "" : options.split + "_")) {
+    // A lock on the folder itself leaves nothing behind, whatever happens to the program.
+    lock_ = open(options.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (lock_ >= 0 && flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+        close(lock_);
+        throw Error(fmt::format("{}: another program is writing shards there; expected one at a time", options.folder));
+    }
+    if (fs::exists(manifest_)) read_manifest();
+    else refuse_foreign_shards();
+    remove_left_over_files();
+}
+
+RestartableShards::~RestartableShards() {
+    writer_.reset();
+    if (lock_ >= 0) close(lock_);
+}
+
+std::optional<StreamPlace> RestartableShards::place() const {
+    if (shards_.empty()) return std::nullopt;
+    return shards_.back().end;
+}
+
+std::vector<std::string> RestartableShards::append(const std::string& document, std::span<const uint16_t> tokens, size_t from_token) {
+    const size_t before = shards_.size();
+    end_ = {document, from_token};
+    while (!tokens.empty()) {
+        if (!writer_) writer_.emplace(fmt::format("{}/{}{}_{:06}.bin", options_.folder, options_.prefix, is_val() ? "val" : "train", shards_.size()));
+        const size_t part = std::min(tokens.size(), room() - writer_->size());
+        writer_->append(tokens.first(part));
+        tokens = tokens.subspan(part);
+        end_.tokens += part;
+        if (writer_->size() == room()) finish_shard();
+    }
+    std::vector<std::string> finished;
+    for (size_t i = before; i < shards_.size(); i++) finished.push_back(fmt::format("{}/{}", options_.folder, shards_[i].file));
+    return finished;
+}
+
+std::vector<std::string> RestartableShards::finish() {
+    const size_t tokens = tokens_ + (writer_ ? writer_->size() : 0), before = shards_.size();
+    CHECK(tokens > 0, "the input holds no text; expected documents");
+    CHECK(options_.split != "first" || tokens > val_tokens_,
+          "all {} tokens of the input are for validation; expected more text, or less than --val-tokens {}", tokens, val_tokens_);
+    if (writer_) finish_shard();
+    complete_ = true;
+    write_manifest();
+    std::vector<std::string> finished;
+    if (shards_.size() > before) finished.push_back(fmt::format("{}/{}", options_.folder, shards_.back().file));
+    return finished;
+}
+
+size_t RestartableShards::room() const { return is_val() ? std::min(options_.shard_tokens, val_tokens_ - tokens_) : options_.shard_tokens; }
+
+void RestartableShards::finish_shard() {
+    writer_->close();
+    shards_.push_back({fs::path(writer_->path()).filename(), writer_->size(), end_});
+    write_manifest();
+    writer_->commit();
+    tokens_ += writer_->size();
+    writer_.reset();
+}
+
+bool RestartableShards::is_finished(const Shard& shard) const {
+    const std::string path = fmt::format("{}/{}", options_.folder, shard.file);
+    if (!fs::exists(path)) return false;
+    try {
+        return TokenShard(path).size() == shard.tokens;
+    } catch (const UsageError&) { return false; }  // cut short or overwritten: it is made again
+}
+
+void RestartableShards::write_manifest() const {
+    nlohmann::ordered_json shards = nlohmann::ordered_json::array();
+    for (const Shard& shard : shards_) {
+        shards.push_back({{"file", shard.file}, {"tokens", shard.tokens}, {"document", shard.end.document}, {"document_tokens", shard.end.tokens}});
+    }
+    const nlohmann::ordered_json manifest = {{"tokenizer", options_.tokenizer},
+                                             {"shard_tokens", options_.shard_tokens},
+                                             {"val_tokens", options_.split == "first" ? val_tokens_ : 0},
+                                             {"complete", complete_},
+                                             {"shards", shards}};
+    const std::string text = manifest.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+    AtomicFile file(manifest_);
+    file.write(text.data(), text.size());
+    file.commit();
+}
+
+void RestartableShards::read_manifest() {
+    const MappedFile file(manifest_);
+    nlohmann::json manifest;
+    std::vector<Shard> shards;
+    std::string tokenizer;
+    size_t shard_tokens = 0, val_tokens = 0;
+    try {
+        manifest = nlohmann::json::parse(file.bytes());
+        tokenizer = manifest.at("tokenizer").get<std::string>();
+        shard_tokens = manifest.at("shard_tokens").get<size_t>();
+        val_tokens = manifest.at("val_tokens").get<size_t>();
+        complete_ = manifest.at("complete").get<bool>();
+        for (const nlohmann::json& shard : manifest.at("shards")) {
+            shards.push_back({shard.at("file").get<std::string>(),
+                              shard.at("tokens").get<size_t>(),
+                              {shard.at("document").get<std::string>(), shard.at("document_tokens").get<size_t>()}});
+        }
+    } catch (const nlohmann::json::exception&) {
+        throw UsageError(fmt::format("{}: is no list of shards; remove it and its shards to begin again", manifest_));
+    }
+    CHECK(tokenizer == options_.tokenizer, "{}: was begun with --tokenizer {}; expected the same, or another folder", manifest_, tokenizer);
+    CHECK(shard_tokens == options_.shard_tokens, "{}: was begun with --shard-tokens {}; expected the same, or another folder", manifest_,
+          shard_tokens);
+    CHECK(options_.split != "first" || val_tokens == val_tokens_, "{}: was begun with --val-tokens {}; expected the same, or another folder",
+          manifest_, val_tokens);
+    for (const Shard& shard : shards) {
+        if (!is_finished(shard)) {
+            complete_ = false;
+            break;
+        }
+        tokens_ += shard.tokens;
+        shards_.push_back(shard);
+    }
+}
+
+void RestartableShards::refuse_foreign_shards() const {
+    for (const fs::directory_entry& entry : fs::directory_iterator(options_.folder)) {
+        const std::string name = entry.path().filename();
+        for (const std::string split : {"train", "val"}) {
+            if (options_.split != "first" && options_.split != split) continue;
+            CHECK(!(name.starts_with(options_.prefix + split + "_") && name.ends_with(".bin")),
+                  "{}: already holds {}, which no {} accounts for; choose another folder or remove its shards", options_.folder, name,
+                  fs::path(manifest_).filename().string());
+        }
+    }
+}
+
+// A program that was killed leaves the shard that it was writing under a temporary name. Nobody else writes here: see lock_.
+void RestartableShards::remove_left_over_files() const {
+    std::vector<fs::path> left_over;
+    for (const fs::directory_entry& entry : fs::directory_iterator(options_.folder)) {
+        const std::string name = entry.path().filename();
+        const bool ours = name.starts_with(options_.prefix + "train_") || name.starts_with(options_.prefix + "val_") ||
+                          name.starts_with(fs::path(manifest_).filename().string());
+        if (ours && (name.find(".bin.tmp-") != std::string::npos || name.find(".json.tmp-") != std::string::npos)) left_over.push_back(entry.path());
+    }
+    std::error_code ignored;
+    for (const fs::path& path : left_over) fs::remove(path, ignored);
+}
