@@ -11,6 +11,7 @@
 #include "data_files.h"
 #include "data_loader.h"
 #include "error.h"
+#include "evaluate.h"
 #include "gpt2.h"
 #include "logger.h"
 #include "options.h"
@@ -89,18 +90,6 @@ void check_memory(const Options& o, const GPT2<T>& model, size_t memory) {
         fmt::format("the run needs {}, but {} are {}; {}", readable(total), readable(memory), o.device_memory ? "planned for" : "free", advice));
 }
 
-template <class T>
-double validate(GPT2<T>& model, ValidationLoader& loader) {
-    double sum = 0;
-    size_t targets = 0;
-    for (size_t i = 0; i < loader.batches() && !stop_requested; i++) {
-        const Batch& batch = loader.at(i);
-        sum += model.evaluate(batch);
-        targets += static_cast<size_t>(batch.target_count);
-    }
-    return sum / static_cast<double>(targets);
-}
-
 // Text from the model, a token at a time, from the token that starts a text.
 template <class T>
 std::string sample_text(GPT2<T>& model, const Tokenizer& tokenizer, const Options& o, int step) {
@@ -159,6 +148,10 @@ void train(Options o) {
     if (!data.val.empty() && o.val_every > 0) {
         val_loader.emplace(data.val, o.batch_size, o.seq_len, o.config.V, static_cast<size_t>(o.val_steps), pinned_memory());
     }
+    std::optional<HellaSwag> hellaswag;
+    if (!o.hellaswag.empty() && o.hellaswag_every > 0) {
+        hellaswag.emplace(read_hellaswag(o.hellaswag, *tokenizer), o.batch_size, o.seq_len, o.config.V, pinned_memory());
+    }
     const Schedule schedule{o.schedule, steps_of(o, loader.windows()), o.warmup, o.lr, o.min_lr_fraction};
     schedule.check();
     // Data that cannot be trained on ends the run before it has a folder.
@@ -181,6 +174,7 @@ void train(Options o) {
              {"versions", {{"flatgpt", "0.1.0"}, {"compiler", __VERSION__}}}});
     log.note(fmt::format("writing to {}", log.folder()));
 
+    const auto stop = [] { return stop_requested != 0; };
     int skipped = 0;
     for (int step = 1; step <= schedule.steps && !stop_requested; step++) {
         const bool last = step == schedule.steps;
@@ -197,8 +191,10 @@ void train(Options o) {
             throw Error(fmt::format("{} steps in a row had a gradient norm that is not finite; the run ends at step {}", skipped, step));
         // A signal breaks off a validation or a sample; what is not whole is not written.
         if (val_loader && (due(o.val_every, step) || last)) {
-            const double loss = validate(model, *val_loader);
-            if (!stop_requested) log.validation(step, loss);
+            if (const auto result = evaluate(model, *val_loader, stop)) log.validation(step, result->loss);
+        }
+        if (hellaswag && (due(o.hellaswag_every, step) || last)) {
+            if (const auto result = evaluate(model, *hellaswag, stop)) log.hellaswag(step, *result);
         }
         if (o.sample_every > 0 && (due(o.sample_every, step) || last)) {
             const std::string text = sample_text(model, *tokenizer, o, step);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the PyTorch dumps that the C++ tests compare with: test/reference/*.safetensors.
+"""Writes the PyTorch dumps that the C++ tests compare with: test/reference/*.safetensors and hellaswag.jsonl.
 
     python3 dev/reference.py            # needs torch, transformers and safetensors; writes the same bytes every time
 
@@ -25,9 +25,12 @@ model                a GPT-2 with its parameters, x, y (B, T) I32, logits (B, T,
                      parameter for the mean loss, and activations: act.encoder, act.ln_f (B, T, C), and for layers N = 0, 1
                      act.h.N.{ln_1, attention, residual_attention, ln_2, residual_mlp} (B, T, C), .qkv (B, T, 3, NH, HS), .{fc, gelu} (B, T, 4C)
 model_bf16           the same parameters rounded to bf16 (dtype BF16), computed exactly from there: x, y, losses, loss, grad.NAME
+hellaswag.jsonl      examples in HellaSwag's form, whose bytes are model's tokens, with the sum and the mean of the log-likelihoods of each
+                     ending's bytes and a space before them, behind the context's last bytes: at most T positions in all
 trajectory           ten AdamW steps from model's parameters on ten batches: x, y (10, B, T) I32; loss.fp32, loss.fp64, grad_norm.fp32,
                      grad_norm.fp64 (10) F64, final.NAME: a few parameters after step ten
 """
+import json
 import math
 import pathlib
 import sys
@@ -326,14 +329,40 @@ def dump_trajectory(g, parameters):
     save("trajectory", dump | {f"final.{name}": final[name] for name in names}, keep=[key for key in dump if "." in key])
 
 
+def score(parameters, context, ending):
+    """Log-likelihoods of the ending's bytes."""
+    window = torch.tensor([list((context + ending).encode())[-(T + 1) :]])
+    logits, _ = gpt2(parameters, window[:, :-1])
+    return -token_losses(logits, window[:, 1:])[0, -len(ending) :]
+
+
+def dump_hellaswag(g, parameters):
+    """Lengths from one token on, past T for some contexts, T itself for one ending; labels at all places."""
+    letters = "abcdefghijklmnopqrstuvwxyz  ,.AEIOU"
+
+    def text(length):
+        return "".join(letters[i] for i in tokens(g, len(letters), length))
+
+    lines = []
+    for index, (context, endings) in enumerate([(1, (0, 1, 2, 3)), (10, (8, 7, 6, 5)), (14, (4, 4, 4, 4)), (15, (4, 9, 1, 4)), (40, (3, 17, 18, 2)),
+                                                (16, (2, 3)), (7, (6, 11, 2, 9, 5)), (3, (5, 12, 7, 10)), (22, (14, 3, 8, 1))]):  # fmt: skip
+        example = dict(ind=100 + index, ctx=text(context), endings=[text(length) for length in endings], label=index % len(endings))
+        scores = [score(parameters, example["ctx"], " " + ending) for ending in example["endings"]]
+        example |= dict(sum=[round(s.sum().item(), 8) for s in scores], mean=[round(s.mean().item(), 8) for s in scores])
+        lines.append(json.dumps(example))
+    (OUT / "hellaswag.jsonl").write_text("\n".join(lines) + "\n")
+
+
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
     g = torch.Generator().manual_seed(1337)
     for dump in (dump_encoder, dump_layernorm, dump_residual_layernorm, dump_matmul, dump_matmul_gelu, dump_gelu, dump_attention, dump_cross_entropy,
                  dump_adamw):  # fmt: skip
         dump(g)
-    dump_trajectory(g, dump_model(g))
-    files = sorted(OUT.glob("*.safetensors"))
+    parameters = dump_model(g)
+    dump_trajectory(g, parameters)
+    dump_hellaswag(g, parameters)
+    files = sorted([*OUT.glob("*.safetensors"), *OUT.glob("*.jsonl")])
     for file in files:
         print(f"{file.name:<32}{file.stat().st_size:>10,} bytes")
     print(f"{'together':<32}{sum(file.stat().st_size for file in files):>10,} bytes")

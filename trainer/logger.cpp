@@ -99,6 +99,16 @@ void Logger::validation(int step, double loss) {
     note(fmt::format("step {}: validation loss {:.4f}", step, loss));
 }
 
+void Logger::hellaswag(int step, const HellaSwagResult& result) {
+    write({{"kind", "hellaswag"},
+           {"step", step},
+           {"accuracy", result.accuracy},
+           {"accuracy_norm", result.accuracy_norm},
+           {"examples", result.examples}});
+    note(fmt::format("step {}: HellaSwag accuracy {:.4f}, by the mean {:.4f}, of {} examples", step, result.accuracy, result.accuracy_norm,
+                     result.examples));
+}
+
 void Logger::sample(int step, const std::string& text) {
     write({{"kind", "sample"}, {"step", step}, {"text", text}});
     note(fmt::format("step {}: sample\n---\n{}\n---", step, text));

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "gpt2.h"
+#include "hellaswag.h"
 
 class Logger {
 public:
@@ -16,6 +17,7 @@ public:
     void run(const nlohmann::json& description);
     void train(int step, const StepResult& result, double lr, double ms);
     void validation(int step, double loss);
+    void hellaswag(int step, const HellaSwagResult& result);
     void sample(int step, const std::string& text);
     void note(const std::string& text);  // terminal only, on a line of its own
 

@@ -88,6 +88,8 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     auto* evaluation = app.add_option_group("evaluation");
     evaluation->add_option("-v,--val-every", o.val_every, "steps between validations, 0: never")->check(not_negative);
     evaluation->add_option("-m,--val-steps", o.val_steps, "batches of a validation, 0: the whole split")->check(not_negative);
+    evaluation->add_option("--hellaswag", o.hellaswag, "HellaSwag to score the model by: the published .jsonl, or llm.c's .bin [none]");
+    evaluation->add_option("--hellaswag-every", o.hellaswag_every, "steps between HellaSwag scores, 0: never")->check(not_negative);
     evaluation->add_option("-s,--sample-every", o.sample_every, "steps between samples, 0: never")->check(not_negative);
     evaluation->add_option("-g,--sample-tokens", o.sample_tokens, "tokens of a sample")->check(positive);
 

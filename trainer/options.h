@@ -34,6 +34,8 @@ struct Options {
     size_t tokens = 0;  // 0: by steps
     // evaluation
     int val_every = 250, val_steps = 0, sample_every = 500, sample_tokens = 800;
+    std::string hellaswag;  // empty: none
+    int hellaswag_every = 250;
     // output
     std::string out;  // empty: a new folder under runs/
     int log_every = 1;
