@@ -7,7 +7,7 @@
 # make format      clang-format over our sources; make tidy: clang-tidy
 .PHONY: all quickstart test gpu test-gpu bench format tidy clean setup
 
-CPU_PROGRAMS := train_gpt2 tokenize
+CPU_PROGRAMS := train_gpt2 tokenize convert
 GPU_PROGRAMS := train_gpt2cu
 
 all:

@@ -158,6 +158,7 @@ void train(Options o) {
     loader.at(1, 0);
     if (val_loader) val_loader->at(0);
     model.allocate();
+    if (o.initial) load_weights(model, *o.initial);
 
     Logger log(o.out.empty() ? new_run_folder() : o.out, schedule.steps, o.total_batch, o.log_every);
     log.run({{"options", o.values},

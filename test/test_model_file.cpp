@@ -1,97 +1,173 @@
-// Models in files: what is written is read back bit for bit, and every damage is refused in one line that names it.
-#include <gtest/gtest.h>
-
-#include <cstring>
-#include <filesystem>
-#include <functional>
+// open_model finds the model in whatever it is given, and llm.c's files are read and written bit for bit or refused by name.
+#include <bit>
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "data_directory.h"
-#include "hugging_face.h"
+#include "llmc_model.h"
 #include "model_file.h"
+#include "model_weights.h"
+#include "run_folder.h"
 #include "safetensors.h"
-#include "temporary_folder.h"
-#include "tokenizer_files.h"
+#include "simt/bfloat16.h"
+#include "training_state.h"
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 namespace {
 
-constexpr GPT2Config small{131, 12, 2, 3, 24};
-
-// A flat buffer whose every parameter has a value of its own, with rubbish between the tensors.
-std::vector<float> masters_of(const TensorTable& table) {
-    std::vector<float> masters(table.elements(), NAN);
-    float next = 1;
-    for (const Tensor& t : table.tensors()) {
-        for (size_t i = 0; i < t.elements; i++) masters[t.offset + i] = i < t.unpadded_elements ? next++ * 0x1p-20f : 0;
+// A model of llm.c's from first principles: the header, and every element its own index in the file, times 2^-20.
+std::string llmc_bytes(int32_t version, const std::vector<int32_t>& sizes, size_t elements) {
+    std::vector<int32_t> header(256);
+    header[0] = 20240326;
+    header[1] = version;
+    std::copy(sizes.begin(), sizes.end(), header.begin() + 2);
+    std::string bytes(reinterpret_cast<const char*>(header.data()), 1024);
+    for (size_t i = 0; i < elements; i++) {
+        const float value = static_cast<float>(i) * 0x1p-20f;
+        const bfloat16 narrow(value);
+        if (version == 5) bytes.append(reinterpret_cast<const char*>(&narrow), sizeof narrow);
+        else bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
     }
-    return masters;
+    return bytes;
 }
 
-void expect_same_weights(const ModelFile& file, const TensorTable& table, const std::vector<float>& masters) {
-    ASSERT_EQ(file.table().elements(), table.elements());
-    for (const Tensor& t : table.tensors()) {
-        const std::vector<float> values = file.values(t);
-        ASSERT_EQ(values.size(), t.elements) << t.name;
-        EXPECT_EQ(std::memcmp(values.data(), masters.data() + t.offset, t.elements * sizeof(float)), 0) << t.name;
-    }
-}
+// context 5, V 7, L 2, NH 2, C 4, Vp 9
+const std::vector<int32_t> tiny_sizes = {5, 7, 2, 2, 4, 9};
+constexpr size_t tiny_elements = 9 * 4 + 5 * 4 + 2 * (4 + 4 + 48 + 12 + 16 + 4 + 4 + 4 + 64 + 16 + 64 + 4) + 4 + 4;
 
-void write_folder(const std::string& folder, const GPT2Config& config = small) {
-    fs::create_directories(folder);
-    const TensorTable table(config);
-    write_hugging_face_model(folder + "/model.safetensors", table, masters_of(table).data());
-    write_hugging_face_metadata(folder, config, config.V <= 256 ? "byte" : "gpt2");
-}
-
-TEST(HuggingFace, AFolderIsReadBackBitForBit) {
+TEST(LlmcModel, TensorsLieByKindAndThenByLayer) {
     const TemporaryFolder folder;
-    for (const GPT2Config& config : {small, GPT2Config{300, 5, 1, 1, 33}, GPT2Config{128, 1, 3, 2, 2}}) {
-        write_folder(folder / "model", config);
-        const TensorTable table(config);
-        const auto file = open_model(folder / "model");
-        EXPECT_EQ(file->config().V, config.V);
-        EXPECT_EQ(file->config().context, config.context);
-        EXPECT_EQ(file->config().L, config.L);
-        EXPECT_EQ(file->config().NH, config.NH);
-        EXPECT_EQ(file->config().C, config.C);
-        EXPECT_EQ(file->path(), folder / "model");
-        EXPECT_EQ(tokenizer_name(*file), config.V <= 256 ? "byte" : "gpt2");
-        expect_same_weights(*file, table, masters_of(table));
+    for (const int32_t version : {3, 5}) {
+        const auto model = open_model(folder.write("model.bin", llmc_bytes(version, tiny_sizes, tiny_elements)));
+        EXPECT_EQ(model->config().context, 5);
+        EXPECT_EQ(model->config().V, 7);
+        EXPECT_EQ(model->config().L, 2);
+        EXPECT_EQ(model->config().NH, 2);
+        EXPECT_EQ(model->config().C, 4);
+        EXPECT_EQ(tokenizer_name(*model), "byte");
+        const auto expect = [&](Kind kind, int layer, size_t first, size_t count) {
+            const Tensor& tensor = model->table().at(kind, layer);
+            const std::vector<float> values = model->values(tensor);
+            ASSERT_EQ(values.size(), tensor.elements);
+            for (size_t i = 0; i < values.size(); i++) {
+                const float value = i < count ? static_cast<float>(first + i) * 0x1p-20f : 0;
+                ASSERT_EQ(values[i], version == 5 ? static_cast<float>(bfloat16(value)) : value) << tensor.name << " " << i;
+            }
+        };
+        size_t at = 0;
+        const auto next = [&](Kind kind, size_t elements, bool of_layers = true) {
+            for (int l = 0; l < (of_layers ? 2 : 1); l++, at += elements) expect(kind, of_layers ? l : -1, at, elements);
+        };
+        expect(Kind::wte, -1, 0, 7 * 4);  // its two padded rows have no meaning
+        at = 9 * 4;
+        next(Kind::wpe, 20, false);
+        next(Kind::ln1w, 4);
+        next(Kind::ln1b, 4);
+        next(Kind::qkvw, 48);
+        next(Kind::qkvb, 12);
+        next(Kind::attprojw, 16);
+        next(Kind::attprojb, 4);
+        next(Kind::ln2w, 4);
+        next(Kind::ln2b, 4);
+        next(Kind::fcw, 64);
+        next(Kind::fcb, 16);
+        next(Kind::fcprojw, 64);
+        next(Kind::fcprojb, 4);
+        next(Kind::lnfw, 4, false);
+        next(Kind::lnfb, 4, false);
+        EXPECT_EQ(at, tiny_elements);
     }
 }
 
-// Element (in i, out o) of a Conv1D weight is our (o, i); wte has as many rows as there are tokens.
-TEST(HuggingFace, TheFileHasHuggingFacesNamesAndLayout) {
+TEST(LlmcModel, WhatIsWrittenIsReadBackBitForBit) {
     const TemporaryFolder folder;
-    write_folder(folder.path());
-    const TensorTable table(small);
-    const std::vector<float> masters = masters_of(table);
-    const SafetensorsFile file(folder / "model.safetensors");
-    EXPECT_EQ(file.metadata().at("format"), "pt");
-    EXPECT_EQ(file.tensors().size(), 2 + 12 * 2 + 2u);
-    EXPECT_EQ(file.at("transformer.wte.weight").shape, (std::vector<size_t>{131, 24}));
-    EXPECT_EQ(file.at("transformer.h.1.attn.c_attn.weight").shape, (std::vector<size_t>{24, 72}));
-    EXPECT_EQ(file.at("transformer.h.1.mlp.c_proj.weight").shape, (std::vector<size_t>{96, 24}));
-    const std::vector<float> weight = file.floats("transformer.h.1.attn.c_attn.weight");
-    const size_t offset = table.at(Kind::qkvw, 1).offset;
-    for (size_t i = 0; i < 24; i++) {
-        for (size_t o = 0; o < 72; o++) ASSERT_EQ(weight[i * 72 + o], masters[offset + o * 24 + i]);
+    write_folder(folder / "model");
+    const auto original = open_model(folder / "model");
+    const TensorTable table(small_config);
+    std::vector<float> masters = masters_of(table);
+    write_llmc_model(folder / "fp32.bin", *original, LlmcVersion::fp32);
+    expect_same_weights(*open_model(folder / "fp32.bin"), table, masters);
+    write_llmc_model(folder / "bf16.bin", *original, LlmcVersion::bf16);
+    for (float& value : masters) value = static_cast<float>(bfloat16(value));
+    expect_same_weights(*open_model(folder / "bf16.bin"), table, masters);
+    for (const auto& [name, version] : {std::pair{"fp32.bin", LlmcVersion::fp32}, {"bf16.bin", LlmcVersion::bf16}}) {
+        write_llmc_model(folder / "again.bin", *open_model(folder / name), version);
+        EXPECT_EQ(read_file(folder / "again.bin"), read_file(folder / name));
     }
 }
 
-TEST(HuggingFace, ConfigSaysWhatTransformersWouldGuessWrong) {
+TEST(LlmcModel, HostileHeadersAreRefusedByName) {
     const TemporaryFolder folder;
-    write_folder(folder / "byte");
-    write_folder(folder / "gpt2", {50257, 4, 1, 1, 8});
-    const auto config = [&](const std::string& name) { return json::parse(read_file(folder / name)); };
-    EXPECT_TRUE(config("byte/config.json").at("eos_token_id").is_null());
-    EXPECT_EQ(config("gpt2/config.json").at("eos_token_id"), 50256);
-    EXPECT_EQ(config("gpt2/generation_config.json").at("eos_token_id"), 50256);
-    EXPECT_EQ(config("gpt2/config.json").at("attn_pdrop"), 0.0);
+    const std::string path = folder / "model.bin", whole = llmc_bytes(3, tiny_sizes, tiny_elements);
+    const auto refusal = [&](const std::string& bytes) {
+        folder.write("model.bin", bytes);
+        const std::string message = message_of<UsageError>([&] { open_model(path); });
+        EXPECT_TRUE(message.starts_with(path + ": ")) << message;
+        return message;
+    };
+    const auto with = [&](size_t field, int32_t value) {
+        std::string bytes = whole;
+        std::memcpy(bytes.data() + field * 4, &value, 4);
+        return bytes;
+    };
+    struct Case {
+        size_t field;
+        int32_t value;
+        std::string expected;
+    };
+    const Case cases[] = {
+        {0, 20240520, "is not a model of llm.c: magic number 20240520, expected 20240326"},
+        {1, 4, "model of version 4; expected 3 (fp32) or 5 (bf16)"},
+        {1, 5, "has 3232 bytes; expected 2128"},
+        {2, 0, "its header says 0 tokens of context; expected 1 to 1048576"},
+        {2, 6, "has 3232 bytes; expected 3248 for the 2 layers, 4 channels, context 6 and padded vocabulary 9"},
+        {3, -7, "its header says -7 tokens of vocabulary; expected 1 to 65536"},
+        {3, 10, "its header says a vocabulary padded to 9; expected 10 to 1048576"},
+        {3, 65537, "65537 tokens of vocabulary"},
+        {4, std::numeric_limits<int32_t>::max(), "2147483647 layers; expected 1 to 4096"},
+        {4, 4096, "has 3232 bytes; expected"},
+        {5, 3, "4 channels do not divide into 3 heads"},
+        {5, std::numeric_limits<int32_t>::min(), "-2147483648 heads"},
+        {6, 1 << 17, "65536 a head; expected at most 128"},
+        {6, 1 << 30, "1073741824 channels; expected 1 to 131072"},
+        {7, 6, "a vocabulary padded to 6; expected 7 to"},
+        {7, 1 << 21, "a vocabulary padded to 2097152"},
+    };
+    for (const Case& c : cases) {
+        const std::string message = refusal(with(c.field, c.value));
+        EXPECT_NE(message.find(c.expected), std::string::npos) << c.field << " " << c.value << ": " << message;
+    }
+    EXPECT_NE(refusal(whole + "x").find("has 3233 bytes; expected 3232"), std::string::npos);
+    for (const size_t size : {size_t{0}, size_t{1023}, size_t{1024}, whole.size() - 1}) refusal(whole.substr(0, size));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------------------
+
+TEST(OpenModel, ARunsFolderIsItsNewestWholeCheckpoint) {
+    const TemporaryFolder folder;
+    const std::string run = folder / "run";
+    const auto checkpoint = [&](int step, const GPT2Config& config) {
+        write_folder(checkpoint_folder(run, step), config);
+        TrainingState state;
+        state.step = state.optimizer_step = step;
+        state.batch_size = 1;
+        write_state(checkpoint_folder(run, step), state);
+    };
+    fs::create_directories(run);
+    folder.write("run/metrics.jsonl", "");
+    EXPECT_EQ(message_of<UsageError>([&] { open_model(run); }), run + ": is the folder of a run that has no checkpoint yet");
+    checkpoint(5, {10, 4, 1, 1, 4});
+    checkpoint(10, {11, 4, 1, 1, 4});
+    EXPECT_EQ(open_model(run)->config().V, 11);
+    EXPECT_EQ(open_model(run)->path(), checkpoint_folder(run, 10));
+    EXPECT_EQ(open_model(checkpoint_folder(run, 5))->config().V, 10);
+    // One flipped bit of a weight: that checkpoint is no model any more.
+    const std::string weights = checkpoint_folder(run, 10) + "/model.safetensors";
+    std::string bytes = read_file(weights);
+    bytes[bytes.size() - 9] ^= 1;
+    std::ofstream(weights, std::ios::binary) << bytes;
+    EXPECT_EQ(open_model(run)->config().V, 10);
+    EXPECT_NE(message_of<UsageError>([&] { open_model(checkpoint_folder(run, 10)); }).find("model.safetensors"), std::string::npos);
 }
 
 }  // namespace

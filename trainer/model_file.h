@@ -1,7 +1,8 @@
 // model_file.h: a trained GPT-2 in a file or a folder, opened and checked, its weights read where they are asked for.
-//   a checkpoint of ours        a folder with config.json and model.safetensors
+//   a checkpoint of ours        a Hugging Face GPT-2 with a state.json, by which every file in it must be whole
 //   a run's folder              its newest whole checkpoint
-//   a Hugging Face GPT-2        model.safetensors, or the shards that model.safetensors.index.json names
+//   a Hugging Face GPT-2        model.safetensors, or the shards that model.safetensors.index.json names (hugging_face_reader.h)
+//   a .bin of llm.c             llmc_model.h
 // What a file says of itself is not believed: whatever does not fit the file or a GPT-2 is a UsageError that names the file and the
 // tensor or the field, and nothing is allocated for sizes that the file does not have.
 #pragma once

@@ -54,6 +54,9 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     auto* channels = model->add_option("--channels", o.config.C, "width, a multiple of the heads")->check(CLI::Range(1, 1 << 17));
     auto* context = model->add_option("--context", o.config.context, "longest sequence the model can see")->check(CLI::Range(1, 1 << 20));
     auto* vocab = model->add_option("--vocab", o.config.V, "tokens in the vocabulary")->check(CLI::Range(1, 65536));
+    auto* init_from = model->add_option("--init-from", o.init_from,
+                                        "weights to start from, with their model's shape: a checkpoint, a run's folder, a Hugging Face GPT-2 folder, "
+                                        "a .bin of llm.c [drawn at random]");
 
     auto* batch = app.add_option_group("batch");
     batch->add_option("-b,--batch-size", batch_size, "sequences a micro-step, or auto: the most that fit and divide the total");
@@ -116,8 +119,22 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
         if (*context) o.config.context = own_context;
         if (*vocab) o.config.V = own_vocab;
     }
+    if (*init_from) {
+        for (const CLI::Option* size : {named, layers, heads, channels, vocab}) {
+            CHECK(!*size, "--init-from and {} exclude each other; the model's shape is that of {}", size->get_name(), o.init_from);
+        }
+        const int own_context = o.config.context;
+        o.initial = open_model(o.init_from);
+        o.config = o.initial->config();
+        if (*context) {
+            CHECK(own_context <= o.config.context, "--context {} is longer than the context of {} in {}; expected at most that", own_context,
+                  o.config.context, o.initial->path());
+            o.config.context = own_context;
+        }
+        if (o.tokenizer.empty()) o.tokenizer = tokenizer_name(*o.initial);
+    }
     if (o.tokenizer.empty()) o.tokenizer = o.config.V > 256 ? "gpt2" : "byte";
-    if (!*vocab && !*named && o.tokenizer == "gpt2") o.config.V = 50257;
+    if (!*vocab && !*named && !*init_from && o.tokenizer == "gpt2") o.config.V = 50257;
     o.config.check();
 
     if (o.seq_len == 0) o.seq_len = o.config.context;

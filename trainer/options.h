@@ -3,12 +3,14 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "dtype.h"
 #include "gpt2.h"
+#include "model_file.h"
 #include "schedule.h"
 
 struct Options {
@@ -18,6 +20,8 @@ struct Options {
     std::string data_order = "shuffled";
     // model
     std::string model;  // empty: the sizes below
+    std::string init_from;
+    std::shared_ptr<const ModelFile> initial;  // what init_from names: config is its shape; nullptr: weights are drawn
     GPT2Config config;
     // batch
     int batch_size = 12;     // 0: auto

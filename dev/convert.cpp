@@ -1,0 +1,50 @@
+// convert: a model into another program's format.
+//   convert MODEL --format hf|llmc-fp32|llmc-bf16 --out PATH
+//   MODEL is whatever open_model opens: a checkpoint, a run's folder, a Hugging Face GPT-2, a .bin of llm.c.
+//   hf writes a folder that transformers opens (fp32, with the tokenizer's files); llmc-* writes a .bin of llm.c, which loses the tokenizer.
+#include <filesystem>
+
+#include "command_line.h"
+#include "hugging_face.h"
+#include "llmc_model.h"
+#include "model_file.h"
+#include "run_main.h"
+
+namespace fs = std::filesystem;
+
+enum class Format { hugging_face, llmc_fp32, llmc_bf16 };
+static const std::map<std::string, Format> formats = {
+    {"hf", Format::hugging_face}, {"llmc-fp32", Format::llmc_fp32}, {"llmc-bf16", Format::llmc_bf16}};
+
+// A folder that is not there yet: files of another model beside these would be read with them.
+static void write_folder(const std::string& folder, const ModelFile& model, const std::string& tokenizer) {
+    const TensorTable& table = model.table();
+    std::vector<float> masters(table.elements());
+    for (const Tensor& tensor : table.tensors()) {
+        const std::vector<float> values = model.values(tensor);
+        std::copy(values.begin(), values.end(), masters.begin() + static_cast<std::ptrdiff_t>(tensor.offset));
+    }
+    std::error_code failed;
+    fs::create_directories(folder, failed);
+    CHECK(!failed, "--out {}: the folder cannot be made: {}", folder, failed.message());
+    CHECK(fs::is_empty(folder), "--out {}: is not empty; choose another folder", folder);
+    write_hugging_face_metadata(folder, model.config(), tokenizer);
+    write_hugging_face_model(folder + "/model.safetensors", table, masters.data());
+}
+
+int main(int argc, char** argv) {
+    std::string path, out, tokenizer;
+    Format format = Format::hugging_face;
+    CLI::App app("Writes a trained GPT-2 in another program's format.", "convert");
+    app.add_option("MODEL", path, "a checkpoint, a run's folder, a Hugging Face GPT-2 folder or a .bin of llm.c")->required();
+    add_choice(app, "--format", format, formats, "of what is written: a Hugging Face folder, or a .bin of llm.c");
+    app.add_option("--out", out, "the folder or the file to write")->required();
+    app.add_option("--tokenizer", tokenizer, "whose files the folder gets [the model's own]")->check(CLI::IsMember({"gpt2", "byte"}));
+    return run_main("convert", [&] {
+        if (!parse(app, argc, argv)) return;
+        const std::unique_ptr<ModelFile> model = open_model(path);
+        if (format == Format::hugging_face) write_folder(out, *model, tokenizer.empty() ? tokenizer_name(*model) : tokenizer);
+        else write_llmc_model(out, *model, format == Format::llmc_fp32 ? LlmcVersion::fp32 : LlmcVersion::bf16);
+        fmt::print("{}: {} parameters from {}\n", out, model->table().parameters(), model->path());
+    });
+}

@@ -1,0 +1,133 @@
+// Models in and out of the programs: convert, and train_gpt2 --init-from, run as people run them.
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "data_directory.h"
+#include "model_weights.h"
+#include "program.h"
+#include "safetensors.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+ProgramResult convert(const std::string& arguments) { return run_program(CONVERT_PROGRAM, arguments); }
+
+// Models that know something: a step from them must not be a step from anything else.
+std::string random_model(const std::string& folder, const GPT2Config& config) {
+    fs::create_directories(folder);
+    const TensorTable table(config);
+    std::vector<float> masters(table.elements());
+    uint32_t state = 1;
+    for (const Tensor& t : table.tensors()) {
+        for (size_t i = 0; i < t.unpadded_elements; i++) {
+            state = state * 1664525 + 1013904223;
+            masters[t.offset + i] = (static_cast<float>(state >> 8) * 0x1p-24f - 0.5f) * 0.3f + (t.init == Init::ones ? 1.0f : 0.0f);
+        }
+    }
+    write_hugging_face_model(folder + "/model.safetensors", table, masters.data());
+    write_hugging_face_metadata(folder, config, "byte");
+    return folder;
+}
+
+TEST(ConvertProgram, ToLlmcAndBackIsBitForBit) {
+    const TemporaryFolder folder;
+    const std::string model = random_model(folder / "model", small_config);
+    const ProgramResult result = convert(model + " --format llmc-fp32 --out " + folder / "model.bin");
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(result.output, fmt::format("{}: {} parameters from {}\n", folder / "model.bin", TensorTable(small_config).parameters(), model));
+    ASSERT_EQ(convert(folder / "model.bin" + " --format hf --out " + folder / "back").exit_code, 0);
+    for (const char* file : {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"})
+        EXPECT_EQ(read_file(folder / "back/" + file), read_file(model + "/" + file)) << file;
+    // From bf16 on nothing changes any more.
+    ASSERT_EQ(convert(model + " --format llmc-bf16 --out " + folder / "bf16.bin").exit_code, 0);
+    ASSERT_EQ(convert(folder / "bf16.bin" + " --out " + folder / "from-bf16").exit_code, 0);
+    ASSERT_EQ(convert(folder / "from-bf16" + " --format llmc-bf16 --out " + folder / "bf16-again.bin").exit_code, 0);
+    EXPECT_EQ(read_file(folder / "bf16.bin"), read_file(folder / "bf16-again.bin"));
+    EXPECT_EQ(fs::file_size(folder / "bf16.bin") - 1024, (fs::file_size(folder / "model.bin") - 1024) / 2);
+}
+
+TEST(ConvertProgram, WrongUseIsOneLineAndWritesNothing) {
+    const TemporaryFolder folder;
+    const std::string model = random_model(folder / "model", small_config);
+    folder.write("file", "");
+    const std::pair<std::string, std::string> cases[] = {
+        {model, "--out is required"},
+        {folder / "gone" + " --out " + folder / "out", "gone: is not there"},
+        {model + " --format gguf --out " + folder / "out", "'gguf'; expected hf|llmc-bf16|llmc-fp32"},
+        {model + " --out " + model, "is not empty; choose another folder"},
+        {model + " --out " + folder / "file", "file: the folder cannot be made"},
+        {model + " --tokenizer words --out " + folder / "out", "words"},
+    };
+    for (const auto& [arguments, expected] : cases) {
+        const ProgramResult result = convert(arguments);
+        EXPECT_EQ(result.exit_code, 2) << arguments;
+        EXPECT_NE(result.errors.find(expected), std::string::npos) << result.errors;
+        EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
+        EXPECT_TRUE(result.errors.starts_with("convert: ")) << result.errors;
+        EXPECT_FALSE(fs::exists(folder / "out"));
+    }
+}
+
+// The lines of metrics.jsonl of one kind.
+std::vector<json> lines_of(const std::string& run, const std::string& kind) {
+    std::vector<json> kept;
+    std::istringstream in(read_file(run + "/metrics.jsonl"));
+    for (std::string line; std::getline(in, line);) {
+        json parsed = json::parse(line);
+        if (parsed.at("kind") == kind) kept.push_back(std::move(parsed));
+    }
+    return kept;
+}
+
+ProgramResult train(const std::string& arguments) {
+    return run_program(TRAIN_PROGRAM, "--batch-size 2 --steps 1 --warmup 0 --val-every 0 --sample-every 0 " + arguments);
+}
+
+TEST(InitFrom, TrainingStartsFromTheFilesWeightsWhateverItsFormat) {
+    const TemporaryFolder folder;
+    const std::string model = random_model(folder / "model", {256, 16, 2, 3, 24});
+    ASSERT_EQ(convert(model + " --format llmc-fp32 --out " + folder / "model.bin").exit_code, 0);
+    std::vector<json> steps;
+    for (const std::string& from : {model, folder / "model.bin"}) {
+        const std::string run = folder / fmt::format("run{}", steps.size());
+        const ProgramResult result = train("--init-from " + from + " --out " + run);
+        ASSERT_EQ(result.exit_code, 0) << result.errors;
+        EXPECT_NE(result.output.find("2 layers, 3 heads, 24 channels, context 16, vocabulary 256"), std::string::npos) << result.output;
+        steps.push_back(lines_of(run, "train").at(0));
+    }
+    EXPECT_EQ(steps[0].at("loss"), steps[1].at("loss"));
+    EXPECT_EQ(steps[0].at("grad_norm"), steps[1].at("grad_norm"));
+    ASSERT_EQ(train("--layers 2 --heads 3 --channels 24 --context 16 --out " + folder / "drawn").exit_code, 0);
+    EXPECT_GT(std::abs(lines_of(folder / "drawn", "train").at(0).at("loss").get<double>() - steps[0].at("loss").get<double>()), 0.05);
+}
+
+TEST(InitFrom, AShorterContextTakesTheFirstPositions) {
+    const TemporaryFolder folder;
+    const std::string model = random_model(folder / "model", {256, 16, 1, 1, 8});
+    ASSERT_EQ(train("--init-from " + model + " --seq-len 8 --out " + folder / "sequence").exit_code, 0);
+    ASSERT_EQ(train("--init-from " + model + " --context 8 --out " + folder / "context").exit_code, 0);
+    EXPECT_EQ(lines_of(folder / "sequence", "train").at(0).at("loss"), lines_of(folder / "context", "train").at(0).at("loss"));
+    EXPECT_EQ(lines_of(folder / "context", "run").at(0).at("model").at("context"), 8);
+}
+
+TEST(InitFrom, ItsShapeIsTheFilesAndNothingElse) {
+    const TemporaryFolder folder;
+    const std::string model = random_model(folder / "model", {256, 16, 1, 1, 8});
+    const std::pair<std::string, std::string> cases[] = {
+        {"--layers 1", "--init-from and --layers exclude each other; the model's shape is that of " + model},
+        {"--model gpt2", "--init-from and --model exclude each other"},
+        {"--vocab 256", "--init-from and --vocab exclude each other"},
+        {"--context 17", "--context 17 is longer than the context of 16 in " + model},
+        {"--seq-len 17", "--seq-len 17 is longer than the context of 16"},
+    };
+    for (const auto& [arguments, expected] : cases) {
+        const ProgramResult result = train("--init-from " + model + " " + arguments + " --out " + folder / "run");
+        EXPECT_EQ(result.exit_code, 2) << arguments;
+        EXPECT_NE(result.errors.find(expected), std::string::npos) << result.errors;
+        EXPECT_FALSE(fs::exists(folder / "run"));
+    }
+}
+
+}  // namespace
