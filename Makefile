@@ -3,9 +3,10 @@
 # make test        installs what is missing, builds and runs every test, plain and checked
 # make gpu         the GPU programs: ./train_gpt2cu, tests and benchmarks
 # make test-gpu    runs the GPU's tests
+# make fuzz        runs the fuzz targets of every reader, SECONDS=60 each; TARGETS="safetensors token_shard" only those
 # make bench       the CPU benchmarks, in build/release/
 # make format      clang-format over our sources; make tidy: clang-tidy
-.PHONY: all quickstart test gpu test-gpu bench format tidy clean setup
+.PHONY: all quickstart test gpu test-gpu fuzz bench format tidy clean setup
 
 CPU_PROGRAMS := train_gpt2 tokenize convert
 GPU_PROGRAMS := train_gpt2cu
@@ -28,8 +29,11 @@ test: setup
 	@for program in $(CPU_PROGRAMS); do ln -sf build/release/$$program $$program; done
 	cmake --preset checked
 	cmake --build --preset checked
+	cmake --preset fuzz
+	cmake --build --preset fuzz
 	ctest --preset checked
 	ctest --preset release
+	ctest --preset fuzz
 
 gpu: setup
 	@scripts/check_cuda.sh
@@ -39,6 +43,10 @@ gpu: setup
 
 test-gpu: gpu
 	ctest --preset cuda
+
+SECONDS := 60
+fuzz: setup
+	@scripts/fuzz.sh $(SECONDS) $(TARGETS)
 
 bench: setup
 	cmake --preset release

@@ -9,6 +9,7 @@ packages=(
     libboost-context-dev libdnnl-dev libcli11-dev nlohmann-json3-dev libfmt-dev libpcre2-dev libxxhash-dev
     libopenmpi-dev openmpi-bin
     libgtest-dev libbenchmark-dev
+    clang libclang-rt-dev
     python3 python3-venv python3-numpy python3-matplotlib
 )
 

@@ -184,6 +184,17 @@ TEST(MakeTokenizer, RefusesWhatItCannotRead) {
     EXPECT_NE(message_of<UsageError>([&] { make_tokenizer("gpt2", folder.path()); }).find(encoder + ": is not a JSON object"), std::string::npos);
 }
 
+TEST(MakeTokenizer, NumbersThatDoNotFitAnIntAreNotTakenForOthers) {
+    // get<int>() would take 1.5 for 1, and 2^32 for 0; a conversion of 1e300 is undefined.
+    for (const std::string number : {"1.5", "4294967296", "1e300", "-1", "\"1\"", "null", "[[1]]"}) {
+        const TemporaryFolder folder;
+        const std::string encoder = folder.write("gpt2_encoder.json", "{\"a\": 0, \"b\": " + number + "}");
+        folder.write("gpt2_vocab.bpe", "a b\n");
+        EXPECT_NE(message_of<UsageError>([&] { make_tokenizer("gpt2", folder.path()); }).find(encoder + ": token 'b' has number "),
+                  std::string::npos);
+    }
+}
+
 TEST(MakeTokenizer, FindsItsDataThroughTheEnvironment) {
     setenv("FLATGPT_DATA", "/nonexistent", 1);
     EXPECT_NE(message_of<UsageError>([] { make_tokenizer("gpt2"); }).find("/nonexistent/gpt2_encoder.json: cannot be opened"), std::string::npos);

@@ -9,6 +9,13 @@
 #include <cstring>
 
 #include "error.h"
+#include "simt/sanitizer.h"
+
+// The mapping ends with its page, whose last bytes belong to nobody: AddressSanitizer is told, so that it sees a read behind the file.
+static std::pair<const char*, size_t> behind(std::string_view bytes) {
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    return {bytes.data() + bytes.size(), (page - bytes.size() % page) % page};
+}
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
     // O_NONBLOCK: opening a pipe must not wait for its writer before we can refuse it.
@@ -24,6 +31,8 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
     CHECK(regular, "{}: is not a regular file", path);
     CHECK(memory != MAP_FAILED, "{}: its {} bytes cannot be mapped: {}", path, size, std::strerror(map_error));
     bytes_ = {static_cast<const char*>(memory), size};
+    const auto [tail, tail_bytes] = behind(bytes_);
+    simt::asan_poison(tail, tail_bytes);
 }
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
@@ -33,5 +42,8 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 MappedFile::~MappedFile() {
-    if (!bytes_.empty()) munmap(const_cast<char*>(bytes_.data()), bytes_.size());
+    if (bytes_.empty()) return;
+    const auto [tail, tail_bytes] = behind(bytes_);
+    simt::asan_unpoison(tail, tail_bytes);
+    munmap(const_cast<char*>(bytes_.data()), bytes_.size());
 }

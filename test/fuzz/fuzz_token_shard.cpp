@@ -1,0 +1,23 @@
+// A token shard: header and size agree, every token can be read, and a loader takes what fits its vocabulary.
+#include "data_loader.h"
+#include "fuzz.h"
+#include "simt/device.h"
+#include "token_shard.h"
+
+void simt::unpin_this_thread() {}  // for the loader's thread, which is not started here: a fuzz target links no device
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    const MemoryFile file(as_text(data, size));
+    read_or_refuse([&] {
+        std::vector<TokenShard> shards;
+        shards.emplace_back(file.path());
+        const std::span<const uint16_t> tokens = shards[0].tokens();
+        require(1024 + tokens.size_bytes() == size);
+        touch({reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes()});
+        const int T = 1 + static_cast<int>(shards[0].source_hash() % 64);
+        const TokenWindows windows(shards, T, 50'257);
+        std::vector<int32_t> inputs(T), targets(T);
+        for (uint64_t window = 0; window < windows.count(); window++) windows.read(inputs.data(), targets.data(), window);
+    });
+    return 0;
+}

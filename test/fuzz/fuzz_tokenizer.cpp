@@ -1,0 +1,31 @@
+// Text for the tokenizers: any bytes decode back to themselves, whole or in pieces, and text never encodes to the end of a text.
+#include <algorithm>
+
+#include "fuzz.h"
+#include "tokenizer.h"
+
+static void round_trip(Tokenizer& tokenizer, std::string_view text, size_t piece_bytes) {
+    const std::vector<uint16_t> tokens = tokenizer.encode(text);
+    require(tokenizer.decode(tokens) == text);
+    require(!tokenizer.end_of_text() || std::find(tokens.begin(), tokens.end(), *tokenizer.end_of_text()) == tokens.end());
+    std::vector<uint16_t> in_pieces;
+    tokenizer.encode_in_pieces(text, piece_bytes,
+                               [&](std::span<const uint16_t> piece) { in_pieces.insert(in_pieces.end(), piece.begin(), piece.end()); });
+    require(in_pieces == tokens);
+}
+
+static std::unique_ptr<Tokenizer> gpt2, byte;
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+    gpt2 = make_tokenizer("gpt2");
+    byte = make_tokenizer("byte");
+    return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    const std::string_view text = as_text(data, size);
+    const size_t piece_bytes = size % 7 + 1;
+    round_trip(*gpt2, text, piece_bytes);
+    round_trip(*byte, text, piece_bytes);
+    return 0;
+}

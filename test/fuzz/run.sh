@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Runs one fuzz target: test/fuzz/run.sh BUILD_FOLDER TARGET SECONDS
+#   Starts from BUILD_FOLDER/corpus/TARGET and from what earlier runs found to reach new code, which is kept in BUILD_FOLDER/found/TARGET.
+#   FUZZ_TIMEOUT: seconds that one input may take (5).
+#   Exit 1 at a finding; the input that caused it is BUILD_FOLDER/finding-TARGET-*: give it to BUILD_FOLDER/fuzz_TARGET to see it again.
+set -euo pipefail
+build=$1 target=$2 seconds=$3
+mkdir -p "$build/found/$target" "$build/corpus/$target"
+words=$build/corpus/$target.dict
+exec "$build/fuzz_$target" -max_total_time="$seconds" -timeout="${FUZZ_TIMEOUT:-5}" -rss_limit_mb=2048 -malloc_limit_mb=2048 -max_len=65536 -print_final_stats=1 -verbosity=1 \
+    $([ -f "$words" ] && echo "-dict=$words") -artifact_prefix="$build/finding-$target-" "$build/found/$target" "$build/corpus/$target"
