@@ -46,7 +46,9 @@ GPT2Options model_options(const Options& o) {
             .tf32 = o.dtype == DType::tf32,
             .recompute = o.recompute,
             .attention = o.attention,
-            .seed = o.seed};
+            .seed = o.seed,
+            .optimizer = o.optimizer,
+            .momentum = o.momentum > 0};
 }
 
 template <class T>
@@ -184,7 +186,7 @@ void train(Options o) {
             model.forward(loader.at(step, micro));
             model.backward();
         }
-        const StepResult result = model.update(o.adamw(schedule.at(step)));
+        const StepResult result = model.update(o.optimizer_at(schedule.at(step)));
         const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
         log.train(step, result, schedule.at(step), elapsed.count());
         skipped = std::isfinite(result.grad_norm) ? 0 : skipped + 1;

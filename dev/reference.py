@@ -29,6 +29,10 @@ hellaswag.jsonl      examples in HellaSwag's form, whose bytes are model's token
                      ending's bytes and a space before them, behind the context's last bytes: at most T positions in all
 trajectory           ten AdamW steps from model's parameters on ten batches: x, y (10, B, T) I32; loss.fp32, loss.fp64, grad_norm.fp32,
                      grad_norm.fp64 (10) F64, final.NAME: a few parameters after step ten
+optimizers           twenty steps of each torch.optim optimizer NAME (adamw, adam, sgd, sgd_momentum, sgd_nesterov, rmsprop, rmsprop_momentum):
+                     weight (5, 7) with weight decay, bias (7) without, grad.weight (20, 5, 7), grad.bias (20, 7), grad_norm (20) before
+                     clipping; NAME.weight.after (20, 5, 7), NAME.bias.after (20, 7), and at the end NAME.BUFFER.weight, NAME.BUFFER.bias;
+                     the model on trajectory's ten batches, twice: model.NAME.loss, model.NAME.grad_norm (20) F64
 """
 import json
 import math
@@ -327,6 +331,65 @@ def dump_trajectory(g, parameters):
              "transformer.h.1.mlp.c_fc.bias", "transformer.ln_f.bias"]  # fmt: skip
     dump = {"x": x, "y": y, "loss.fp32": loss32, "loss.fp64": loss64, "grad_norm.fp32": norm32, "grad_norm.fp64": norm64}
     save("trajectory", dump | {f"final.{name}": final[name] for name in names}, keep=[key for key in dump if "." in key])
+    return x, y
+
+
+# torch.optim's class and what it is given besides lr and weight decay
+OPTIMIZERS = {
+    "adamw": (torch.optim.AdamW, dict(betas=BETAS, eps=ADAM_EPS)),
+    "adam": (torch.optim.Adam, dict(betas=BETAS, eps=ADAM_EPS)),
+    "sgd": (torch.optim.SGD, dict()),
+    "sgd_momentum": (torch.optim.SGD, dict(momentum=0.9)),
+    "sgd_nesterov": (torch.optim.SGD, dict(momentum=0.9, nesterov=True)),
+    "rmsprop": (torch.optim.RMSprop, dict(alpha=BETAS[1], eps=ADAM_EPS)),
+    "rmsprop_momentum": (torch.optim.RMSprop, dict(alpha=BETAS[1], eps=ADAM_EPS, momentum=0.9)),
+}
+
+
+def make_optimizer(name, parameters, lr):
+    kind, arguments = OPTIMIZERS[name]
+    groups = [dict(params=[p for p in parameters if p.dim() >= 2], weight_decay=WEIGHT_DECAY),
+              dict(params=[p for p in parameters if p.dim() < 2], weight_decay=0.0)]  # fmt: skip
+    return kind(groups, lr=lr, foreach=False, **arguments)
+
+
+def dump_optimizers(g, parameters, x, y):
+    steps = 20
+    dump = dict(weight=normal(g, 5, 7), bias=normal(g, 7))
+    for name in ("weight", "bias"):  # norms on both sides of the clip
+        dump[f"grad.{name}"] = torch.stack([normal(g, *dump[name].shape, scale=0.01 * 1.5**step) for step in range(steps)])
+    for name in OPTIMIZERS:
+        leaves = {key: leaf(dump[key]) for key in ("weight", "bias")}
+        optimizer = make_optimizer(name, list(leaves.values()), 1e-2)
+        norms, after = [], {key: [] for key in leaves}
+        for step in range(steps):
+            for key, parameter in leaves.items():
+                parameter.grad = dump[f"grad.{key}"][step].clone()
+            norms.append(torch.nn.utils.clip_grad_norm_(leaves.values(), CLIP))
+            optimizer.step()
+            for key, parameter in leaves.items():
+                after[key].append(parameter.detach().clone())
+        dump["grad_norm"] = torch.stack(norms)
+        assert norms[0] < CLIP < norms[-1]
+        for key, parameter in leaves.items():
+            dump[f"{name}.{key}.after"] = torch.stack(after[key])
+            for buffer, value in optimizer.state[parameter].items():
+                if buffer != "step" and value is not None:
+                    dump[f"{name}.{buffer}.{key}"] = value
+    trajectories = {}
+    for name in OPTIMIZERS:
+        p = {key: leaf(value) for key, value in parameters.items()}
+        optimizer = make_optimizer(name, list(p.values()), 0.1 if name.startswith("sgd") else LR)
+        losses, norms = [], []
+        for step in range(steps):
+            loss = token_losses(gpt2(p, x[step % len(x)])[0], y[step % len(y)]).mean()
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            norms.append(torch.nn.utils.clip_grad_norm_(p.values(), CLIP))
+            losses.append(loss.detach())
+            optimizer.step()
+        trajectories |= {f"model.{name}.loss": torch.stack(losses), f"model.{name}.grad_norm": torch.stack(norms)}
+    save("optimizers", dump | trajectories, keep=trajectories)
 
 
 def score(parameters, context, ending):
@@ -360,8 +423,9 @@ def main():
                  dump_adamw):  # fmt: skip
         dump(g)
     parameters = dump_model(g)
-    dump_trajectory(g, parameters)
+    x, y = dump_trajectory(g, parameters)
     dump_hellaswag(g, parameters)
+    dump_optimizers(torch.Generator().manual_seed(1338), parameters, x, y)
     files = sorted([*OUT.glob("*.safetensors"), *OUT.glob("*.jsonl")])
     for file in files:
         print(f"{file.name:<32}{file.stat().st_size:>10,} bytes")

@@ -55,4 +55,4 @@ std::unique_ptr<GPT2<T>> reference_model(const SafetensorsFile& weights, GPT2Opt
     return model;
 }
 
-constexpr AdamWOptions reference_adamw{.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};
+constexpr OptimizerOptions reference_adamw{.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};

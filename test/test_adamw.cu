@@ -53,7 +53,7 @@ void test_against_pytorch() {
         const auto grads = upload<float>(joined("grad.weight", "grad.bias", s));
         AdamWStep step{.lr = lr[s], .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
         global_norm_squared<simt::NativeWidth<512>>(norm.data(), scratch.data(), grads.data(), n, nullptr);
-        optimizer_prepare<W>(state.data(), norm.data(), 1.0f, step, nullptr);
+        optimizer_prepare<W>(state.data(), norm.data(), 1.0f, step.beta1, step.beta2, nullptr);
         const auto update = [&](auto* params) {
             adamw_update<W>(params, master.data(), m.data(), v.data(), grads.data(), weights, step, state.data(), nullptr);
             step.weight_decay = 0;
@@ -96,7 +96,7 @@ void test_against_oracle(size_t n, size_t offset, int steps_before, double clip)
                norm = upload<float>(std::vector<float>{9.0f});
     auto params = poisoned<T>(count);
     const auto state = state_after(steps_before);
-    optimizer_prepare<W>(state.data(), norm.data(), static_cast<float>(clip), step, nullptr);
+    optimizer_prepare<W>(state.data(), norm.data(), static_cast<float>(clip), step.beta1, step.beta2, nullptr);
     adamw_update<W>(params.data() + offset, p_.data() + offset, m_.data() + offset, v_.data() + offset, g_.data() + offset, n, step, state.data(),
                     nullptr);
 
@@ -142,7 +142,7 @@ TYPED_TEST(AdamW, ANormThatIsNotFiniteChangesNothing) {
     const auto run = [&](float norm_squared) {
         const auto norm = upload<float>(std::vector<float>{norm_squared}),
                    grads = upload<float>(std::vector<float>(100, std::sqrt(norm_squared / 100)));
-        optimizer_prepare<TypeParam>(state.data(), norm.data(), 1.0f, step, nullptr);
+        optimizer_prepare<TypeParam>(state.data(), norm.data(), 1.0f, step.beta1, step.beta2, nullptr);
         adamw_update<TypeParam>(copy.data(), master.data(), m.data(), v.data(), grads.data(), 100, step, state.data(), nullptr);
     };
     int skipped = 0;

@@ -27,7 +27,7 @@ Samples draw_samples(int count, unsigned seed) {
     return s;
 }
 
-constexpr AdamWOptions adamw{.lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};
+constexpr OptimizerOptions adamw{.lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};
 
 template <class Type>
 std::vector<StepResult> train(int batch, int steps) {
@@ -109,7 +109,7 @@ TEST(Training, OneBatchIsLearntByHeart) {
     model.allocate();
     const Samples s = draw_samples(2, 9);
     const OwnedBatch batch = sequences(s.inputs, s.targets, T, 0, 2);
-    AdamWOptions fast = adamw;
+    OptimizerOptions fast = adamw;
     fast.lr = 3e-3;
     StepResult result{};
     const int steps = simt::checked ? 12 : 200;
@@ -149,7 +149,7 @@ TEST(Training, MarkovChainIsLearntToItsEntropy) {
         const Samples s = draw();
         model.forward(sequences(s.inputs, s.targets, T, 0, B));
         model.backward();
-        AdamWOptions options = adamw;
+        OptimizerOptions options = adamw;
         options.lr = 5e-3 * (1.0 - static_cast<double>(step) / steps);
         model.update(options);
     }

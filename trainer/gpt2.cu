@@ -14,6 +14,8 @@
 #include "gpt2.h"
 #include "layernorm.cuh"
 #include "random.cuh"
+#include "rmsprop.cuh"
+#include "sgd.cuh"
 
 namespace {
 
@@ -64,8 +66,7 @@ void GPT2<T>::reserve_parameters() {
     if (!std::is_same_v<T, float>) master_.reserve(masters_, n);
     if (!options_.training) return;
     gradients_.reserve(grads_, n);
-    optimizer_.reserve(exp_avg_, n);
-    optimizer_.reserve(exp_avg_sq_, n);
+    for (size_t i = 0; i < optimizer_buffer_names(options_.optimizer, options_.momentum).size(); i++) optimizer_.reserve(optimizer_buffers_[i], n);
     optimizer_.reserve(optimizer_state_, 1);
 }
 
@@ -165,8 +166,8 @@ void GPT2<T>::initialise_weights() {
         if (t.init == Init::residual_normal) normal_init(values, t.unpadded_elements, 0.0f, residual_std, options_.seed, purpose, stream_);
         purpose++;
         if constexpr (!std::is_same_v<T, float>) convert(params_ + t.offset, values, t.elements, stream_);
-        if (options_.training) {
-            for (float* moment : {exp_avg_, exp_avg_sq_}) simt::fill_zero(moment + t.offset, t.elements * sizeof(float), stream_);
+        for (float* buffer : optimizer_buffers_) {
+            if (buffer) simt::fill_zero(buffer + t.offset, t.elements * sizeof(float), stream_);
         }
     }
     if (options_.training) simt::fill_zero(optimizer_state_, sizeof(OptimizerState), stream_);
@@ -321,19 +322,44 @@ void GPT2<T>::backward() {
 // update
 
 template <class T>
-StepResult GPT2<T>::update(const AdamWOptions& options) {
+void GPT2<T>::update_stretch(const Stretch& s, const OptimizerOptions& o) {
+    T* const params = params_ + s.offset;
+    float *const masters = masters_ + s.offset, *const grads = grads_ + s.offset;
+    float* const first = optimizer_buffers_[0] ? optimizer_buffers_[0] + s.offset : nullptr;
+    float* const second = optimizer_buffers_[1] ? optimizer_buffers_[1] + s.offset : nullptr;
+    const double decay = s.weight_decay ? o.weight_decay : 0.0;
+    switch (options_.optimizer) {
+        case Optimizer::adamw:
+        case Optimizer::adam:
+            adamw_update(params, masters, first, second, grads, s.elements,
+                         {.lr = o.lr,
+                          .beta1 = o.beta1,
+                          .beta2 = o.beta2,
+                          .eps = o.eps,
+                          .weight_decay = decay,
+                          .decoupled = options_.optimizer == Optimizer::adamw},
+                         optimizer_state_, stream_);
+            break;
+        case Optimizer::sgd:
+            sgd_update(params, masters, first, grads, s.elements, {.lr = o.lr, .momentum = o.momentum, .weight_decay = decay, .nesterov = o.nesterov},
+                       optimizer_state_, stream_);
+            break;
+        case Optimizer::rmsprop:
+            rmsprop_update(params, masters, first, second, grads, s.elements,
+                           {.lr = o.lr, .alpha = o.beta2, .eps = o.eps, .momentum = o.momentum, .weight_decay = decay}, optimizer_state_, stream_);
+            break;
+    }
+}
+
+template <class T>
+StepResult GPT2<T>::update(const OptimizerOptions& options) {
     const std::vector<Stretch>& stretches = table_.stretches();
     for (size_t i = 0; i < stretches.size(); i++) {
         global_norm_squared(work_.stretch_norms + i, work_.norm, grads_ + stretches[i].offset, stretches[i].elements, stream_);
     }
     sum_losses(norm_squared_, work_.stretch_norms, stretches.size(), false, stream_);
-    AdamWStep step{.lr = options.lr, .beta1 = options.beta1, .beta2 = options.beta2, .eps = options.eps, .weight_decay = 0};
-    optimizer_prepare(optimizer_state_, norm_squared_, static_cast<float>(options.clip), step, stream_);
-    for (const Stretch& s : stretches) {
-        step.weight_decay = s.weight_decay ? options.weight_decay : 0.0;
-        adamw_update(params_ + s.offset, masters_ + s.offset, exp_avg_ + s.offset, exp_avg_sq_ + s.offset, grads_ + s.offset, s.elements, step,
-                     optimizer_state_, stream_);
-    }
+    optimizer_prepare(optimizer_state_, norm_squared_, static_cast<float>(options.clip), options.beta1, options.beta2, stream_);
+    for (const Stretch& s : stretches) update_stretch(s, options);
     micro_step_ = 0;
     const float norm_squared = read_scalar(norm_squared_);
     return {read_scalar(step_loss_) / static_cast<float>(options_.total_batch), std::sqrt(norm_squared)};
@@ -386,14 +412,16 @@ void GPT2<T>::write_masters(const float* host) {
 
 template <class T>
 std::vector<std::string> GPT2<T>::optimizer_buffers() const {
-    return {"exp_avg", "exp_avg_sq"};
+    return optimizer_buffer_names(options_.optimizer, options_.momentum);
 }
 
 template <class T>
 float* GPT2<T>::optimizer_buffer(const std::string& name) const {
     if (!options_.training) throw Error("this model was allocated for evaluation only: it has no optimizer state");
-    if (name == "exp_avg") return exp_avg_;
-    if (name == "exp_avg_sq") return exp_avg_sq_;
+    const std::vector<std::string> names = optimizer_buffers();
+    for (size_t i = 0; i < names.size(); i++) {
+        if (names[i] == name) return optimizer_buffers_[i];
+    }
     throw Error("the optimizer keeps no buffer called " + name);
 }
 

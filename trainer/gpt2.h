@@ -12,9 +12,10 @@
 #include "attention.h"
 #include "batch.h"
 #include "gemm.h"
+#include "optimizer.h"
 #include "tensor_table.h"
 
-struct OptimizerState;  // kernels/adamw.cuh
+struct OptimizerState;  // kernels/optimizer_state.cuh
 
 // What backward computes again instead of keeping it: nothing; the GELU's output; everything inside a block.
 enum class Recompute { none, gelu, block };
@@ -27,10 +28,8 @@ struct GPT2Options {
     Recompute recompute = Recompute::none;
     AttentionBackend attention = AttentionBackend::automatic;
     uint64_t seed = 0;
-};
-
-struct AdamWOptions {
-    double lr, beta1, beta2, eps, weight_decay, clip;  // clip 0: gradients are not clipped
+    Optimizer optimizer = Optimizer::adamw;
+    bool momentum = false;  // of sgd and rmsprop
 };
 
 struct StepResult {
@@ -61,7 +60,7 @@ public:
     void forward(const Batch& batch);
     void backward();
     // Clips, updates the parameters (if the gradient norm is finite), and waits for the step to end.
-    StepResult update(const AdamWOptions& options);
+    StepResult update(const OptimizerOptions& options);
 
     // Sum of the losses of the batch's targets that are not ignored. Leaves training's sums alone.
     double evaluate(const Batch& batch);
@@ -76,7 +75,7 @@ public:
     // The state that training goes on from, as flat host buffers of table().elements() floats in the table's offsets (gaps included).
     void read_masters(float* host) const;
     void write_masters(const float* host);               // the parameters follow: they are the masters, rounded
-    std::vector<std::string> optimizer_buffers() const;  // torch's names: exp_avg, exp_avg_sq
+    std::vector<std::string> optimizer_buffers() const;  // torch's names: exp_avg, exp_avg_sq; see optimizer.h
     void read_optimizer(const std::string& buffer, float* host) const;
     void write_optimizer(const std::string& buffer, const float* host);
     int optimizer_step() const;  // Adam's t: updates that changed the parameters
@@ -115,6 +114,7 @@ private:
     AttentionShape shape_of(int B, int sequence) const { return {B, sequence, config_.NH, config_.HS()}; }
     const T* block_input(int l) const { return l == 0 ? encoded_ : layers_[static_cast<size_t>(l) - 1].residual3; }
     LayerActivations& layer(int l) { return layers_[static_cast<size_t>(l)]; }
+    void update_stretch(const Stretch& stretch, const OptimizerOptions& options);
     float read_scalar(const float* device) const;
     float* optimizer_buffer(const std::string& name) const;
     size_t gemm_workspace_bytes() const;
@@ -127,7 +127,8 @@ private:
     Arena parameters_{"parameters"}, master_{"master weights (fp32)"}, gradients_{"gradients (fp32)"}, optimizer_{"optimizer state (fp32)"},
         activations_{"activations"}, workspace_{"workspace"};
     T* params_ = nullptr;
-    float *masters_ = nullptr, *grads_ = nullptr, *exp_avg_ = nullptr, *exp_avg_sq_ = nullptr;
+    float *masters_ = nullptr, *grads_ = nullptr;
+    float* optimizer_buffers_[2] = {};  // as many as optimizer_buffer_names()
     OptimizerState* optimizer_state_ = nullptr;
 
     int32_t* tokens_ = nullptr;  // inputs, targets and order of a batch, (3, N)

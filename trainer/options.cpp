@@ -1,5 +1,7 @@
 #include "options.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -7,6 +9,8 @@
 
 namespace {
 
+const std::map<std::string, Optimizer> optimizers = {
+    {"adamw", Optimizer::adamw}, {"adam", Optimizer::adam}, {"sgd", Optimizer::sgd}, {"rmsprop", Optimizer::rmsprop}};
 const std::map<std::string, Recompute> recomputes = {{"none", Recompute::none}, {"gelu", Recompute::gelu}, {"block", Recompute::block}};
 const std::map<std::string, AttentionBackend> attentions = {{"auto", AttentionBackend::automatic},
                                                             {"cudnn", AttentionBackend::cudnn},
@@ -66,15 +70,23 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
         ->default_str("");
 
     auto* optimizer = app.add_option_group("optimizer");
-    optimizer->add_option("--optimizer", o.optimizer, "how gradients change parameters")->check(CLI::IsMember({"adamw"}));
+    add_choice(*optimizer, "--optimizer", o.optimizer, optimizers, "how gradients change parameters, as torch.optim's of that name");
     optimizer->add_option("-l,--lr", o.lr, "peak learning rate")->check(not_below_0);
     optimizer->add_option("-q,--min-lr-fraction", o.min_lr_fraction, "of the peak, at the end")->check(fraction);
     optimizer->add_option("-u,--warmup", o.warmup, "steps of linear warmup")->check(not_negative);
     optimizer->add_option("-k,--schedule", o.schedule, "after warmup")->check(CLI::IsMember({"cosine", "linear", "constant", "wsd"}));
-    optimizer->add_option("-c,--weight-decay", o.weight_decay, "on tensors of two or more dimensions")->check(not_below_0);
-    optimizer->add_option("--beta1", o.beta1, "AdamW")->check(below_1);
-    optimizer->add_option("--beta2", o.beta2, "AdamW")->check(below_1);
-    optimizer->add_option("--eps", o.eps, "AdamW")->check(between(1e-30, 1.0));  // 0 would divide 0 by 0 in the padded rows of wte
+    auto* weight_decay =
+        optimizer
+            ->add_option("-c,--weight-decay", o.weight_decay,
+                         "on tensors of two or more dimensions; decoupled with adamw, else added to the gradient [adamw: 0.1, else 0]")
+            ->check(not_below_0)
+            ->default_str("");
+    auto* beta1 = optimizer->add_option("--beta1", o.beta1, "adamw, adam; refused with the others, like all that does not belong")->check(below_1);
+    auto* beta2 = optimizer->add_option("--beta2", o.beta2, "adamw, adam; rmsprop: its alpha")->check(below_1);
+    auto* eps =
+        optimizer->add_option("--eps", o.eps, "adamw, adam, rmsprop")->check(between(1e-30, 1.0));  // 0 would divide 0 by 0 in the padded rows of wte
+    auto* momentum = optimizer->add_option("--momentum", o.momentum, "sgd, rmsprop")->check(below_1);
+    auto* nesterov = optimizer->add_flag("--nesterov", o.nesterov, "sgd: Nesterov's momentum");
     optimizer->add_option("--clip", o.clip, "largest gradient norm, 0: any")->check(not_below_0);
     optimizer->add_option("--max-skipped", o.max_skipped, "steps in a row with a gradient norm that is not finite before the run ends")
         ->check(positive);
@@ -133,6 +145,19 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
         }
         if (o.tokenizer.empty()) o.tokenizer = tokenizer_name(*o.initial);
     }
+    // Like torch.optim, whose classes know no arguments of another: what would have no effect is refused.
+    const auto belongs = [&](const CLI::Option* option, std::initializer_list<Optimizer> owners) {
+        CHECK(!*option || std::find(owners.begin(), owners.end(), o.optimizer) != owners.end(),
+              "{} has no effect on --optimizer {}; please leave it out", option->get_name(), name_of(optimizers, o.optimizer));
+    };
+    belongs(beta1, {Optimizer::adamw, Optimizer::adam});
+    belongs(beta2, {Optimizer::adamw, Optimizer::adam, Optimizer::rmsprop});
+    belongs(eps, {Optimizer::adamw, Optimizer::adam, Optimizer::rmsprop});
+    belongs(momentum, {Optimizer::sgd, Optimizer::rmsprop});
+    belongs(nesterov, {Optimizer::sgd});
+    CHECK(!o.nesterov || o.momentum > 0, "--nesterov needs a --momentum above 0, such as 0.9");
+    if (!*weight_decay && o.optimizer != Optimizer::adamw) o.weight_decay = 0;
+
     if (o.tokenizer.empty()) o.tokenizer = o.config.V > 256 ? "gpt2" : "byte";
     if (!*vocab && !*named && !*init_from && o.tokenizer == "gpt2") o.config.V = 50257;
     o.config.check();
@@ -161,5 +186,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
           o.total_batch / static_cast<size_t>(o.seq_len), 1 << 30);
     if (!device_memory.empty()) o.device_memory = parse_bytes("--device-memory", device_memory);
     o.values = values_of(app);
+    o.values["weight-decay"] = o.weight_decay;
+    o.values["nesterov"] = o.nesterov;
     return o;
 }

@@ -28,8 +28,9 @@ struct Options {
     int seq_len = 0;         // 0: the context
     size_t total_batch = 0;  // 0: one micro-step
     // optimizer
-    std::string optimizer = "adamw";
-    double lr = 1e-3, min_lr_fraction = 0.1, weight_decay = 0.1, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, clip = 1.0;
+    Optimizer optimizer = Optimizer::adamw;
+    double lr = 1e-3, min_lr_fraction = 0.1, weight_decay = 0.1, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, momentum = 0, clip = 1.0;
+    bool nesterov = false;
     int warmup = 100, max_skipped = 10;
     std::string schedule = "cosine";
     // length
@@ -55,7 +56,7 @@ struct Options {
 
     size_t micro_batch_tokens() const { return static_cast<size_t>(batch_size) * static_cast<size_t>(seq_len); }
     int accumulation() const { return static_cast<int>(total_batch / micro_batch_tokens()); }
-    AdamWOptions adamw(double learning_rate) const { return {learning_rate, beta1, beta2, eps, weight_decay, clip}; }
+    OptimizerOptions optimizer_at(double learning_rate) const { return {learning_rate, beta1, beta2, eps, weight_decay, clip, momentum, nesterov}; }
 };
 
 // Parses and checks; fills what depends on other options (sequence length, total batch unless the batch size is auto, tokenizer).

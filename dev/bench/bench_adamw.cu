@@ -28,7 +28,7 @@ void bench_update(BenchRun& run) {
     const AdamWStep step{.lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
     global_norm_squared(norm.data(), scratch.data(), grads.data(), n, nullptr);
     run.measure({.bytes = n * (7 * sizeof(float) + (copies ? sizeof(T) : 0))}, [&](stream_t stream) {
-        optimizer_prepare(state.data(), norm.data(), 1.0f, step, stream);
+        optimizer_prepare(state.data(), norm.data(), 1.0f, step.beta1, step.beta2, stream);
         adamw_update(written, master.data(), m.data(), v.data(), grads.data(), n, step, state.data(), stream);
     });
 }
