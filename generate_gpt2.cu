@@ -1,0 +1,131 @@
+// generate_gpt2.cu: text from a trained model. Prompt -> tokens -> Decoder::prefill -> a token at a time: sample, show, Decoder::step.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "decoder.h"
+#include "error.h"
+#include "generate.h"
+#include "generate_options.h"
+#include "model_file.h"
+#include "run_main.h"
+#include "tokenizer.h"
+#include "utf8_stream.h"
+
+namespace {
+
+volatile std::sig_atomic_t stop_requested = 0;
+
+// The first signal lets the current token end; a second one ends the program at once.
+void request_stop(int signal) {
+    stop_requested = 1;
+    std::signal(signal, SIG_DFL);
+}
+
+void show(const std::string& text) {
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+        throw Error("the text cannot be written to standard output");
+}
+
+std::vector<int> prompt_of(const GenerateCommand& command, Tokenizer& tokenizer, const GPT2Config& config) {
+    std::vector<int> prompt = command.tokens;
+    if (prompt.empty()) {
+        for (const uint16_t token : tokenizer.encode(command.prompt)) prompt.push_back(token);
+    }
+    if (prompt.empty()) prompt = {tokenizer.end_of_text().value_or('\n')};
+    for (const int token : prompt) CHECK(token < config.V, "token {} of the prompt; expected 0 to {}", token, config.V - 1);
+    return prompt;
+}
+
+// What the tokens say, without the one that ends the text.
+std::string text_of(const GeneratedText& generated, const Tokenizer& tokenizer) {
+    std::string bytes;
+    for (const int token : generated.tokens) {
+        if (token != tokenizer.end_of_text()) bytes += tokenizer.token_bytes(token);
+    }
+    return replace_invalid_utf8(bytes);
+}
+
+std::string json_of(const Generation& generation, const Tokenizer& tokenizer) {
+    nlohmann::ordered_json samples = nlohmann::ordered_json::array();
+    for (const GeneratedText& text : generation.texts) samples.push_back({{"tokens", text.tokens}, {"text", text_of(text, tokenizer)}});
+    return nlohmann::ordered_json{{"samples", samples}}.dump() + "\n";
+}
+
+std::string separated(const Generation& generation, const Tokenizer& tokenizer) {
+    std::string all;
+    for (const GeneratedText& text : generation.texts) {
+        if (!all.empty()) all += "---\n";
+        all += text_of(text, tokenizer);
+        if (!all.ends_with('\n')) all += '\n';
+    }
+    return all;
+}
+
+void report(const Generation& generation, size_t prompt_tokens, int context) {
+    for (const GeneratedText& text : generation.texts) {
+        if (text.ending != Ending::context) continue;
+        fmt::print(stderr, "the context of {} tokens is full\n", context);
+        break;
+    }
+    const auto rate = [](size_t tokens, double seconds) {
+        return fmt::format("{} tokens in {:.3f} s ({:.1f} tokens/s)", tokens, seconds, static_cast<double>(tokens) / std::max(seconds, 1e-9));
+    };
+    fmt::print(stderr, "prompt: {}; generated: {}\n", rate(prompt_tokens, generation.prefill_seconds),
+               rate(generation.decoded_tokens, generation.decode_seconds));
+}
+
+template <class T>
+void generate_texts(const GenerateCommand& command) {
+    const std::unique_ptr<ModelFile> file = open_model(command.checkpoint);
+    const GPT2Config& config = file->config();
+    const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(tokenizer_name(*file));
+    const std::vector<int> prompt = prompt_of(command, *tokenizer, config);
+    const size_t wanted = prompt.size() + static_cast<size_t>(command.max_tokens);
+    const int cached = static_cast<int>(std::min(wanted, static_cast<size_t>(config.context)));
+
+    Decoder<T> decoder(config, {.samples = command.samples, .max_tokens = cached, .int8 = command.int8});
+    const size_t needed = total_bytes(decoder.memory_plan()), available = simt::device_info().free_memory;
+    CHECK(needed <= available,
+          "the model and its cache need {} MiB, but {} MiB are free; expected fewer --samples or --max-tokens, or --quantize int8", needed >> 20,
+          available >> 20);
+    decoder.allocate();
+    decoder.load([&](const Tensor& tensor) { return file->values(tensor); });
+
+    const bool streaming = command.samples == 1 && !command.json;
+    Utf8Stream stream;
+    const auto on_token = [&](int, int token) {
+        if (streaming && token != tokenizer->end_of_text()) show(replace_invalid_utf8(stream.push(tokenizer->token_bytes(token))));
+    };
+    const Generation generation = generate(decoder, prompt,
+                                           {.samples = command.samples,
+                                            .max_tokens = command.max_tokens,
+                                            .context = config.context,
+                                            .vocabulary = std::min(tokenizer->vocab_size(), config.V),
+                                            .padded_vocabulary = config.Vp(),
+                                            .end_of_text = tokenizer->end_of_text(),
+                                            .sampling = command.sampling,
+                                            .seed = command.seed},
+                                           on_token, [] { return stop_requested != 0; });
+    if (command.json) show(json_of(generation, *tokenizer));
+    else if (streaming) show(replace_invalid_utf8(stream.pending()) + (isatty(STDOUT_FILENO) ? "\n" : ""));
+    else show(separated(generation, *tokenizer));
+    report(generation, prompt.size(), config.context);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    return run_main("generate_gpt2", [&] {
+        const std::optional<GenerateCommand> command = parse_generate_command(argc, argv);
+        if (!command) return;
+        std::signal(SIGINT, request_stop);
+        std::signal(SIGTERM, request_stop);
+        simt::select_device();
+        if (command->dtype == DType::bf16) generate_texts<bfloat16>(*command);
+        else generate_texts<float>(*command);
+    });
+}

@@ -1,0 +1,290 @@
+// The generation program, run as people run it: what it prints, how it ends, and one clear line for every wrong input.
+#include <unistd.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "generate.h"
+#include "hugging_face.h"
+#include "model_file.h"
+#include "program.h"
+#include "tokenizer.h"
+#include "utf8_stream.h"
+#include "window_decoder.h"
+
+namespace {
+
+ProgramResult generate(const std::string& arguments, const std::string& before = "cd /") { return run_program(GENERATE_PROGRAM, arguments, before); }
+
+// A model folder whose tensors are what `value(tensor, element)` says.
+template <class Value>
+std::string write_model(const std::string& folder, const GPT2Config& config, const std::string& tokenizer, const Value& value) {
+    std::filesystem::create_directories(folder);
+    const TensorTable table(config);
+    std::vector<float> masters(table.elements());
+    for (const Tensor& tensor : table.tensors()) {
+        for (size_t i = 0; i < tensor.unpadded_elements; i++) masters[tensor.offset + i] = value(tensor, i);
+    }
+    write_hugging_face_model(folder + "/model.safetensors", table, masters.data());
+    write_hugging_face_metadata(folder, config, tokenizer);
+    return folder;
+}
+
+// Weights so large that every part of the model has a say in which token is likely.
+std::string random_model(const std::string& folder, const GPT2Config& config, const std::string& tokenizer) {
+    std::mt19937 random(11);
+    std::normal_distribution<float> normal(0, 0.15f);
+    return write_model(folder, config, tokenizer,
+                       [&](const Tensor& tensor, size_t) { return (tensor.init == Init::ones ? 1.0f : 0.0f) + normal(random); });
+}
+
+// A model that, after a prompt of any one token, recites these and then the last one over and over: its position alone decides, since
+// position t is direction t of the channels, and so is the token that is due after it.
+std::string reciting_model(const std::string& folder, const GPT2Config& config, const std::string& tokenizer, const std::vector<int>& tokens) {
+    const size_t C = static_cast<size_t>(config.C);
+    EXPECT_GE(C, tokens.size());
+    return write_model(folder, config, tokenizer, [&](const Tensor& tensor, size_t i) {
+        if (tensor.kind == Kind::wpe) return std::min(i / C, tokens.size() - 1) == i % C ? 100.0f : 0.0f;
+        if (tensor.kind == Kind::wte) return i % C < tokens.size() && static_cast<size_t>(tokens[i % C]) == i / C ? 1.0f : 0.0f;
+        return tensor.init == Init::ones ? 1.0f : 0.0f;
+    });
+}
+
+std::vector<int> encoded(const std::string& tokenizer, const std::string& text) {
+    std::vector<int> tokens;
+    for (const uint16_t token : make_tokenizer(tokenizer)->encode(text)) tokens.push_back(token);
+    return tokens;
+}
+
+nlohmann::json samples_of(const ProgramResult& result) {
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    const nlohmann::json object = nlohmann::json::parse(result.output);
+    EXPECT_EQ(object.size(), 1u);
+    return object.at("samples");
+}
+
+nlohmann::json one_sample(const std::vector<int>& tokens, const std::string& text) {
+    nlohmann::json sample;
+    sample["tokens"] = tokens;
+    sample["text"] = text;
+    return nlohmann::json::array({sample});
+}
+
+constexpr GPT2Config small{256, 48, 2, 2, 32};
+const std::string mixed = "Gr\u00FC\u00DFe \u65E5\u672C \U0001F600!\n";
+
+TEST(GenerateProgram, TokensAreThoseOfTheWholeForwardPass) {
+    const TemporaryFolder folder;
+    const std::string path = random_model(folder / "model", small, "byte");
+    const auto file = open_model(path);
+    GPT2<float> model(small, {.B = 1, .T = small.context, .total_batch = 1, .training = false});
+    model.allocate();
+    load_weights(model, *file);
+    const std::vector<int> prompt = encoded("byte", "Wo");
+    struct Case {
+        std::string arguments;
+        Sampling sampling;
+    };
+    for (const Case& c : {Case{"--greedy", {.temperature = 0}}, Case{"--seed 5", {}}, Case{"--temperature 0.8 --top-k 20 --seed 5", {0.8, 20, 1}},
+                          Case{"--seed 5 --top-p 0.7", {1, 0, 0.7}}}) {
+        WindowDecoder<float> whole(model, small.context);
+        const GenerateOptions options{
+            .max_tokens = 256, .context = small.context, .vocabulary = small.V, .end_of_text = {}, .sampling = c.sampling, .seed = 5};
+        const Generation expected = generate(
+            whole, prompt, options, [](int, int) {}, [] { return false; });
+        const nlohmann::json samples = samples_of(generate(path + " --prompt Wo --json " + c.arguments));
+        ASSERT_EQ(samples.size(), 1u);
+        EXPECT_EQ(samples[0].at("tokens").get<std::vector<int>>(), expected.texts[0].tokens) << c.arguments;
+        EXPECT_EQ(expected.texts[0].tokens.size(), 46u);  // to the end of the context
+    }
+}
+
+TEST(GenerateProgram, EachOfManySamplesIsTheOneThatFewerGive) {
+    const TemporaryFolder folder;
+    const std::string path = random_model(folder / "model", small, "byte");
+    for (const std::string setting : {"", "--dtype bf16", "--quantize int8", "--dtype bf16 --quantize int8"}) {
+        const std::string arguments = path + " --prompt abc --max-tokens 20 --json " + setting;
+        const nlohmann::json five = samples_of(generate(arguments + " --samples 5")), again = samples_of(generate(arguments + " --samples 5"));
+        EXPECT_EQ(five, again);
+        EXPECT_NE(five[0], five[1]);
+        EXPECT_NE(five, samples_of(generate(arguments + " --seed 4 --samples 5")));
+        for (const size_t fewer : {1, 2}) {
+            const nlohmann::json part = samples_of(generate(arguments + fmt::format(" --samples {}", fewer)));
+            ASSERT_EQ(part.size(), fewer);
+            for (size_t k = 0; k < fewer; k++) EXPECT_EQ(part[k], five[k]) << setting << ": sample " << k << " of " << fewer;
+        }
+    }
+}
+
+TEST(GenerateProgram, PrintsTheTextAndNothingElse) {
+    const TemporaryFolder folder;
+    const std::string path = reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte", encoded("byte", mixed));
+    const std::string arguments = path + fmt::format(" --prompt x --max-tokens {} ", mixed.size());
+    for (const std::string setting :
+         {"--greedy", "--greedy --dtype bf16", "--temperature 0 --quantize int8", "--top-k 1 --dtype bf16 --quantize int8"}) {
+        const ProgramResult result = generate(arguments + setting);
+        EXPECT_EQ(result.exit_code, 0);
+        EXPECT_EQ(result.output, mixed) << setting;
+        EXPECT_NE(result.errors.find("tokens/s"), std::string::npos) << result.errors;
+    }
+    EXPECT_EQ(generate(arguments + "--samples 3 --greedy").output, mixed + "---\n" + mixed + "---\n" + mixed);
+    EXPECT_EQ(samples_of(generate(arguments + "--json --greedy")), one_sample(encoded("byte", mixed), mixed));
+}
+
+TEST(GenerateProgram, ATextThatEndsWithinACharacterSaysSoInTheSameWayEverywhere) {
+    const TemporaryFolder folder;
+    const std::string text =
+                          "a\U0001F600\xFF"
+                          "b",
+                      path = reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte", encoded("byte", text));
+    for (size_t length = 1; length <= text.size(); length++) {
+        const std::string arguments = path + fmt::format(" --prompt x --greedy --max-tokens {} ", length),
+                          shown = replace_invalid_utf8(text.substr(0, length));
+        EXPECT_EQ(generate(arguments).output, shown);
+        EXPECT_EQ(generate(arguments + "--samples 2").output, shown + "\n---\n" + shown + "\n");
+        const nlohmann::json sample = samples_of(generate(arguments + "--json"))[0];
+        EXPECT_EQ(sample.at("text"), shown);
+        EXPECT_EQ(sample.at("tokens").get<std::vector<int>>(), encoded("byte", text.substr(0, length)));  // the bytes themselves
+    }
+}
+
+TEST(GenerateProgram, EveryPieceThatReachesTheReaderIsWholeCharacters) {
+    const TemporaryFolder folder;
+    const std::string path = reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte", encoded("byte", mixed));
+    FILE* pipe = popen(fmt::format("'{}' '{}' --prompt x --greedy --max-tokens {} 2>/dev/null", GENERATE_PROGRAM, path, mixed.size()).c_str(), "r");
+    ASSERT_NE(pipe, nullptr);
+    std::string all;
+    char piece[4096];
+    for (ssize_t bytes = 0; (bytes = read(fileno(pipe), piece, sizeof(piece))) > 0;) {
+        Utf8Stream stream;
+        EXPECT_EQ(stream.push({piece, static_cast<size_t>(bytes)}), std::string(piece, static_cast<size_t>(bytes)));
+        all.append(piece, static_cast<size_t>(bytes));
+    }
+    EXPECT_EQ(pclose(pipe), 0);
+    EXPECT_EQ(all, mixed);
+}
+
+TEST(GenerateProgram, EndOfTextEndsASampleAndIsNotText) {
+    const TemporaryFolder folder;
+    std::vector<int> tokens = encoded("gpt2", " world");
+    tokens.push_back(50256);
+    const std::string path = reciting_model(folder / "model", {50257, 32, 1, 1, 16}, "gpt2", tokens);
+    const ProgramResult result = generate(path + " --prompt Hello --greedy");
+    EXPECT_EQ(result.output, " world");
+    EXPECT_EQ(result.errors.find("context"), std::string::npos) << result.errors;
+    EXPECT_EQ(samples_of(generate(path + " --tokens 15496 --greedy --json")), one_sample(tokens, " world"));
+    // Without a prompt a text begins after end-of-text.
+    EXPECT_EQ(generate(path + " --greedy").output, " world");
+}
+
+TEST(GenerateProgram, AnEmptyPromptIsTheStartOfALine) {
+    const TemporaryFolder folder;
+    const std::string arguments = random_model(folder / "model", small, "byte") + " --json --max-tokens 12 ";
+    const nlohmann::json expected = samples_of(generate(arguments + "--tokens 10"));
+    EXPECT_EQ(samples_of(generate(arguments)), expected);
+    EXPECT_EQ(samples_of(generate(arguments + "--prompt ''")), expected);
+    EXPECT_NE(samples_of(generate(arguments + "--tokens 11")), expected);
+}
+
+TEST(GenerateProgram, SaysWhenTheContextIsFull) {
+    const TemporaryFolder folder;
+    const std::string path = random_model(folder / "model", small, "byte");
+    const ProgramResult full = generate(path + " --prompt abcdef --max-tokens 43 --json --samples 2"),
+                        asked = generate(path + " --prompt abcdef --max-tokens 42 --json");
+    for (const nlohmann::json& sample : samples_of(full)) EXPECT_EQ(sample.at("tokens").size(), 42u);
+    EXPECT_TRUE(full.errors.starts_with("the context of 48 tokens is full\n")) << full.errors;
+    EXPECT_EQ(samples_of(asked)[0].at("tokens").size(), 42u);
+    EXPECT_EQ(asked.errors.find("context"), std::string::npos);
+}
+
+TEST(GenerateProgram, OnlyTheTokenizersTokensAreDrawn) {
+    const TemporaryFolder folder;
+    const std::string path = random_model(folder / "model", {1000, 128, 1, 1, 16}, "byte");
+    const nlohmann::json samples = samples_of(generate(path + " --samples 3 --json --temperature 3 --max-tokens 100"));
+    for (const nlohmann::json& sample : samples) {
+        for (const int token : sample.at("tokens")) ASSERT_LT(token, 256);
+    }
+    EXPECT_EQ(generate(path + " --tokens 999 --max-tokens 3").exit_code, 0);  // the model knows it
+}
+
+TEST(GenerateProgram, AnInterruptEndsItWithWhatIsPrintedWhole) {
+    const TemporaryFolder folder;
+    const std::string path = random_model(folder / "model", {256, 200000, 1, 1, 8}, "byte");
+    for (const char* arguments : {"", "--json", "--samples 2"}) {
+        // The shell waits for text to be there, or where text comes at the end, a while, and interrupts.
+        const std::string command = fmt::format(
+            "'{}' '{}' --max-tokens 100000000 {} >'{}' 2>'{}' & pid=$!; "
+            "for i in $(seq 600); do [ $(wc -c < '{}' 2>/dev/null || echo 0) -gt 20 ] && break; [ $i -gt 5 ] && [ -n '{}' ] && break; sleep 0.1; "
+            "done; "
+            "kill -INT $pid; wait $pid",
+            GENERATE_PROGRAM, path, arguments, folder / "out", folder / "err", folder / "out", arguments);
+        const int status = std::system(("bash " + folder.write("commands", command)).c_str());
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+        const std::string text = read_file(folder / "out");
+        EXPECT_EQ(replace_invalid_utf8(text), text);
+        EXPECT_EQ(read_file(folder / "err").find("context"), std::string::npos) << "it had ended by itself";
+        if (arguments == std::string("--json")) {
+            EXPECT_EQ(nlohmann::json::parse(text).at("samples").size(), 1u);
+        } else {
+            EXPECT_GT(text.size(), 20u);
+        }
+    }
+}
+
+TEST(GenerateProgram, WrongUseIsOneLineAndExitCodeTwo) {
+    const TemporaryFolder folder;
+    const std::string path = random_model(folder / "model", small, "byte");
+    const auto errors = [&](const std::string& arguments) {
+        const ProgramResult result = generate(arguments);
+        EXPECT_EQ(result.exit_code, 2) << arguments;
+        EXPECT_EQ(result.output, "") << arguments;
+        EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
+        EXPECT_TRUE(result.errors.starts_with("generate_gpt2: ")) << result.errors;
+        return result.errors;
+    };
+    EXPECT_NE(errors("").find("CHECKPOINT is required"), std::string::npos);
+    EXPECT_NE(errors(folder / "none").find(folder / "none"), std::string::npos);
+    EXPECT_NE(errors(folder.path()).find(folder.path()), std::string::npos);  // a folder without a model
+    EXPECT_EQ(errors(path + " --prompt " + std::string(48, 'a')),
+              "generate_gpt2: the prompt has 48 tokens; expected at most 47, so that one fits into the context of 48\n");
+    EXPECT_EQ(errors(path + " --tokens 3,256"), "generate_gpt2: token 256 of the prompt; expected 0 to 255\n");
+    for (const char* tokens : {"1,,2", "1,2,", ",1", "1;2", "1,-2", "-1", "a", "1 2", "99999999999"}) {
+        EXPECT_EQ(errors(path + fmt::format(" '--tokens={}'", tokens)),
+                  fmt::format("generate_gpt2: --tokens {}; expected token ids like 464,3290\n", tokens));
+    }
+    for (const char* wrong : {"--prompt a --tokens 1", "--samples 0",      "--samples -1",       "--samples 2x",
+                              "--samples 65536",       "--max-tokens 0",   "--temperature -0.5", "--temperature nan",
+                              "--temperature inf",     "--top-k -1",       "--top-k 1.5",        "--top-p 0",
+                              "--top-p 1.1",           "--top-p nan",      "--seed -1",          "--seed x",
+                              "--quantize int4",       "--dtype fp16",     "--unknown",          "--greedy --temperature 1",
+                              "--greedy --top-k 3",    "second_checkpoint"}) {
+        errors(path + " " + wrong);
+    }
+    EXPECT_NE(errors(path + " --samples 60000 --max-tokens 48 --dtype fp32 --quantize int9").find("int8"), std::string::npos);
+}
+
+TEST(GenerateProgram, FailuresOfARunAreOneLineAndExitCodeOne) {
+    const TemporaryFolder folder;
+    const std::string broken = write_model(folder / "nan", small, "byte", [](const Tensor&, size_t) { return NAN; });
+    const ProgramResult nan = generate(broken);
+    EXPECT_EQ(nan.exit_code, 1);
+    EXPECT_EQ(nan.errors, "generate_gpt2: sampling: the model's logits are not finite\n");
+    const std::string path = random_model(folder / "model", small, "byte");
+    for (const char* arguments : {"", "--json", "--samples 2"}) {
+        const ProgramResult full = run_program("/bin/sh", fmt::format("-c \"'{}' '{}' {} >/dev/full\"", GENERATE_PROGRAM, path, arguments));
+        EXPECT_EQ(full.exit_code, 1);
+        EXPECT_EQ(full.errors, "generate_gpt2: the text cannot be written to standard output\n");
+    }
+}
+
+TEST(GenerateProgram, HelpSaysWhatItTakes) {
+    const ProgramResult result = generate("--help");
+    EXPECT_EQ(result.exit_code, 0);
+    for (const char* option : {"CHECKPOINT", "--prompt", "--tokens", "--max-tokens", "--samples", "--temperature", "--top-k", "--top-p", "--seed",
+                               "--greedy", "--quantize", "--json", "--dtype"}) {
+        EXPECT_NE(result.output.find(option), std::string::npos) << option;
+    }
+}
+
+}  // namespace
