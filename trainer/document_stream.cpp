@@ -76,6 +76,7 @@ std::optional<std::string_view> DocumentStream::next_line() {
         searched = buffer_.size();
         CHECK(searched < longest_line, "{}, line {}: longer than {} bytes; expected a document a line", name_, line_ + 1, longest_line);
         buffer_.resize(searched + read_bytes);
+        interrupted_();
         ssize_t got = -1;
         while ((got = read(file_, buffer_.data() + searched, read_bytes)) < 0) {
             if (errno != EINTR) throw Error(fmt::format("{}: cannot be read: {}", name_, std::strerror(errno)));

@@ -1,0 +1,146 @@
+"""From documents to token shards in llm.c's format, through our own `tokenize --stream`: in parallel, and restartable after any break.
+
+A data set gives `documents(place)`, which yields (place, text) from a place on (None: from the beginning). tokenize writes a list of its
+shards beside them with the place where each one ends; started again, the documents begin there. DIR/PREFIXsource.json keeps what the
+documents were made from, so that a restart reads the same state of the data set.
+"""
+import argparse
+import concurrent.futures
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import hub
+from hub import DataError
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+class OneLineParser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}; --help shows the usage\n")
+
+
+def parser(description, out):
+    """The options that all data sets share; out: default folder, beside these programs."""
+    options = OneLineParser(description=description.split("\n", 1)[0])
+    options.add_argument("--out", type=pathlib.Path, default=HERE / out, metavar="DIR", help=f"folder for the shards (default: {os.path.relpath(HERE / out)})")
+    options.add_argument("--source", metavar="DIR", help="folder with the data set's files, instead of its hub")
+    options.add_argument("--tokenizer", default="gpt2", choices=["gpt2", "byte"])
+    options.add_argument("--shard-tokens", type=int, default=100_000_000, metavar="N", help="tokens of a shard (default: 100 million)")
+    options.add_argument("--threads", type=int, default=os.cpu_count(), metavar="N", help="that tokenize (default: one a core)")
+    options.add_argument("--tokenize", metavar="PROGRAM", help="default: ./tokenize at the top of the project")
+    return options
+
+
+def run(main):
+    """A program's main: errors are one line and an exit code."""
+    name = pathlib.Path(sys.argv[0]).name
+    try:
+        main()
+    except DataError as error:
+        sys.exit(f"{name}: {error}")
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted; the same command goes on after the shards that are finished", file=sys.stderr)
+        sys.exit(130)
+    except OSError as error:
+        sys.exit(f"{name}: {error}")
+
+
+def open_source(options, repository, revision=None, prefix=""):
+    """What --source names, or the hub; as it was when the shards in --out were begun."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    file = options.out / f"{prefix}source.json"
+    known = json.loads(file.read_text()) if file.exists() else None
+    if options.source:
+        source = hub.LocalSource(options.source)
+    else:
+        source = hub.HubSource(repository, revision, known if known and known.get("repository") == repository else None)
+    if known and known != source.description():
+        raise DataError(f"{file}: the shards there were begun from {known}, not from {source.description()}; choose another --out")
+    if not known:
+        write_whole(file, json.dumps(source.description()) + "\n")
+    return source
+
+
+def write_whole(file, text):
+    """A file is there complete or not at all."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    data = text if isinstance(text, bytes) else text.encode()
+    with open(temporary, "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(temporary, file)
+
+
+def documents_of(source, names, field="text", change=None):
+    """documents(place) over a source's files, the next of which is fetched while one is read. change(text) comes before tokenizing."""
+
+    def documents(place):
+        first, row = 0, 0
+        if place is not None:
+            name, _, number = place.rpartition(":")
+            if name not in names:
+                raise DataError(f"the finished shards end in the file {name}, which the data set does not hold")
+            first, row = names.index(name), int(number)
+        with concurrent.futures.ThreadPoolExecutor(1) as fetcher:
+            following = fetcher.submit(source.path, names[first])
+            for index in range(first, len(names)):
+                path = following.result()
+                if index + 1 < len(names):
+                    following = fetcher.submit(source.path, names[index + 1])
+                print(f"reading {names[index]} ({index + 1} of {len(names)})", file=sys.stderr, flush=True)
+                for number, record in hub.records(path, row, columns=[field]):
+                    text = record.get(field)
+                    if not isinstance(text, str):
+                        raise DataError(f"{path}, record {number + 1}: has no text \"{field}\"")
+                    yield f"{names[index]}:{number}", change(text) if change else text
+                row = 0
+
+    return documents
+
+
+def finished(options, prefix, split):
+    """(complete, place where the finished shards end): as tokenize will find it."""
+    file = options.out / f"{prefix}{'' if split == 'first' else split + '_'}shards.json"
+    if not file.exists():
+        return False, None
+    place = None
+    listed = json.loads(file.read_text())
+    for shard in listed["shards"]:
+        path = options.out / shard["file"]
+        if not path.exists() or path.stat().st_size != 1024 + 2 * shard["tokens"]:
+            return False, place
+        place = shard["document"]
+    return listed["complete"], place
+
+
+def write(options, documents, prefix="", split="first", val_tokens=None):
+    """Writes the shards of a split. SystemExit with tokenize's exit code if it fails (it has said why)."""
+    complete, place = finished(options, prefix, split)
+    command = [hub.tokenize_program(options.tokenize), "--stream", "--until-end", "--out", options.out, "--prefix", prefix, "--split", split,
+               "--tokenizer", options.tokenizer, "--shard-tokens", str(options.shard_tokens), "--threads", str(options.threads)]  # fmt: skip
+    if split == "first":
+        command += ["--val-tokens", str(options.shard_tokens if val_tokens is None else val_tokens)]
+    program = subprocess.Popen(command, stdin=subprocess.PIPE)
+    try:
+        if not complete:
+            for place, text in documents(place):
+                line = json.dumps({"text": text, "place": place}, ensure_ascii=False)
+                program.stdin.write(line.encode("utf-8", errors="replace") + b"\n")
+            program.stdin.write(b'{"end": true}\n')
+        program.stdin.close()
+    except BrokenPipeError:
+        pass  # tokenize ended, and says why
+    except BaseException:
+        program.terminate()
+        with contextlib.suppress(OSError):
+            program.stdin.close()
+        program.wait()
+        raise
+    if program.wait() != 0:
+        sys.exit(program.returncode if program.returncode > 0 else 1)
