@@ -33,7 +33,10 @@ optimizers           twenty steps of each torch.optim optimizer NAME (adamw, ada
                      weight (5, 7) with weight decay, bias (7) without, grad.weight (20, 5, 7), grad.bias (20, 7), grad_norm (20) before
                      clipping; NAME.weight.after (20, 5, 7), NAME.bias.after (20, 7), and at the end NAME.BUFFER.weight, NAME.BUFFER.bias;
                      the model on trajectory's ten batches, twice: model.NAME.loss, model.NAME.grad_norm (20) F64
+hugging_face/        folders that transformers saved: sharded/ in fp32, bare_bf16/ without the prefix "transformer."; expected.safetensors:
+                     x (T) I32 and the logits (T, V) of each
 """
+import copy
 import json
 import math
 import pathlib
@@ -416,6 +419,27 @@ def dump_hellaswag(g, parameters):
     (OUT / "hellaswag.jsonl").write_text("\n".join(lines) + "\n")
 
 
+def dump_hugging_face():
+    """Folders as transformers writes them, of one random model, and its logits: the readers are held to these, not to our own writer."""
+    out = OUT / "hugging_face"
+    g = torch.Generator().manual_seed(7)
+    config = GPT2Config(vocab_size=41, n_positions=16, n_embd=8, n_layer=2, n_head=2, bos_token_id=None, eos_token_id=None)
+    model = GPT2LMHeadModel(config).eval()
+    for name, parameter in model.named_parameters():
+        is_layernorm = "ln_" in name and name.endswith("weight")
+        parameter.data = normal(g, *parameter.shape, scale=0.3, mean=1.0 if is_layernorm else 0.0).float()
+    x = tokens(g, config.vocab_size, 1, config.n_positions)
+
+    def logits(model):
+        with torch.no_grad():
+            return copy.deepcopy(model).double()(x).logits[0]
+
+    narrow = copy.deepcopy(model).bfloat16()
+    model.save_pretrained(out / "sharded", max_shard_size="5KB")
+    narrow.transformer.save_pretrained(out / "bare_bf16")  # no prefix "transformer.", no head
+    save("hugging_face/expected", dict(x=x[0], sharded=logits(model), bare_bf16=logits(narrow)))
+
+
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
     g = torch.Generator().manual_seed(1337)
@@ -426,10 +450,11 @@ def main():
     x, y = dump_trajectory(g, parameters)
     dump_hellaswag(g, parameters)
     dump_optimizers(torch.Generator().manual_seed(1338), parameters, x, y)
-    files = sorted([*OUT.glob("*.safetensors"), *OUT.glob("*.jsonl")])
+    dump_hugging_face()
+    files = sorted([*OUT.rglob("*.safetensors"), *OUT.glob("*.jsonl")])
     for file in files:
-        print(f"{file.name:<32}{file.stat().st_size:>10,} bytes")
-    print(f"{'together':<32}{sum(file.stat().st_size for file in files):>10,} bytes")
+        print(f"{file.relative_to(OUT)!s:<60}{file.stat().st_size:>10,} bytes")
+    print(f"{'together':<60}{sum(file.stat().st_size for file in files):>10,} bytes")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,60 @@
+// What transformers saved computes here what it computes there (test/reference/hugging_face, written by dev/reference.py).
+#include "model.cuh"
+#include "model_file.h"
+#include "temporary_folder.h"
+
+namespace {
+
+const std::string folders = std::string(PROJECT_ROOT) + "/test/reference/hugging_face/";
+
+// Logits (T, V) of the tokens.
+template <class T>
+std::vector<float> logits_of(const ModelFile& file, const std::vector<int>& tokens) {
+    const int length = static_cast<int>(tokens.size());
+    GPT2<T> model(file.config(), {.B = 1, .T = length, .total_batch = 1, .training = false});
+    model.allocate();
+    load_weights(model, file);
+    model.evaluate(OwnedBatch(1, length, tokens, tokens));
+    const std::vector<float> padded = model.activation("logits");
+    const size_t V = static_cast<size_t>(file.config().V), Vp = static_cast<size_t>(file.config().Vp());
+    std::vector<float> logits;
+    for (size_t t = 0; t < tokens.size(); t++) logits.insert(logits.end(), padded.begin() + t * Vp, padded.begin() + t * Vp + V);
+    return logits;
+}
+
+TEST(LoadWeights, AFolderOfTransformersGivesItsLogits) {
+    const SafetensorsFile expected(folders + "expected.safetensors");
+    const std::vector<int> x = expected.ints("x");
+    for (const std::string name : {"sharded", "bare_bf16"}) {
+        const auto file = open_model(folders + name);
+        EXPECT_EQ(tokenizer_name(*file), "byte");
+        // fp32 sums of up to 32 products a matmul, three matmuls a block: a few roundings of 2^-24 each.
+        EXPECT_LE(relative_error(logits_of<float>(*file, x), expected.floats(name)), 1e-6) << name;
+    }
+    // In bf16 each of the 20 or so operations on the way rounds to 2^-9.
+    EXPECT_LE(relative_error(logits_of<bfloat16>(*open_model(folders + "bare_bf16"), x), expected.floats("bare_bf16")), 0.03);
+}
+
+TEST(LoadWeights, AShorterContextTakesTheFirstPositionsAndAnotherShapeIsRefused) {
+    const auto file = open_model(folders + "sharded");
+    GPT2Config config = file->config();
+    config.context = 9;
+    GPT2<float> model(config, {.B = 1, .T = 9, .total_batch = 1, .training = false});
+    model.allocate();
+    load_weights(model, *file);
+    const std::vector<float> whole = file->values(file->table().at(Kind::wpe)), positions = model.parameter(model.table().at(Kind::wpe));
+    EXPECT_EQ(positions, std::vector<float>(whole.begin(), whole.begin() + 9 * config.C));
+
+    const auto refusal = [&](int GPT2Config::*field, int value) {
+        GPT2Config other = file->config();
+        other.*field = value;
+        GPT2<float> model(other, {.B = 1, .T = 4, .total_batch = 1, .training = false});
+        return message_of<UsageError>([&] { load_weights(model, *file); });
+    };
+    EXPECT_EQ(refusal(&GPT2Config::context, 17), folders + "sharded: has a context of 16; expected at least 17");
+    EXPECT_EQ(refusal(&GPT2Config::V, 40), folders + "sharded: has 2 layers, 2 heads, 8 channels and a vocabulary of 41; expected 2, 2, 8 and 40");
+    EXPECT_NE(refusal(&GPT2Config::NH, 4).find("expected 2, 4, 8 and 41"), std::string::npos);
+    EXPECT_NE(refusal(&GPT2Config::L, 1).find("expected 1, 2, 8 and 41"), std::string::npos);
+}
+
+}  // namespace
