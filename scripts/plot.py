@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Draws a run: loss, validation loss, gradient norm and learning rate, into RUN_DIR/loss.png, whose path it prints.
+"""Draws a run: loss, validation loss, HellaSwag, gradient norm, learning rate and norms by layer, into RUN_DIR/loss.png, whose path it prints.
 
     scripts/plot.py [RUN_DIR ...] [--out FILE]     # several runs share a picture; without one, the newest under runs/
 
 Reads RUN_DIR/metrics.jsonl, also while the run is going on. Where the run's data and size have a published validation loss
-(OpenAI's GPT-2 checkpoints), a dashed line shows it.
+(OpenAI's GPT-2 checkpoints), a dashed line shows it; beside HellaSwag's accuracy stand GPT-2's and GPT-3's of that size.
+What a run did not measure has no panel.
 """
 import argparse
 import json
@@ -33,6 +34,14 @@ REFERENCES = [
     ("FineWeb", r"fineweb", {"124M": 3.424958, "350M": 3.083089, "774M": 3.000580, "1558M": 2.831273}),
     ("OpenWebText", r"openwebtext", {"124M": 3.12, "350M": 2.84, "774M": 2.67, "1558M": 2.54}),
 ]
+# HellaSwag by the mean log-likelihood of the endings (accuracy_norm): OpenAI's GPT-2 checkpoints (llm.c), and the models of the GPT-3
+# paper that are nearest in size (Brown et al. 2020, arXiv:2005.14165, table H.1).
+HELLASWAG_REFERENCES = {
+    "124M": [("GPT-2 124M", 0.294463), ("GPT-3 125M", 0.337)],
+    "350M": [("GPT-2 350M", 0.375224), ("GPT-3 350M", 0.436)],
+    "774M": [("GPT-2 774M", 0.431986), ("GPT-3 760M", 0.510)],
+    "1558M": [("GPT-2 1558M", 0.488946), ("GPT-3 1.3B", 0.547)],
+}
 SIZE_BY_NAME = {"d12": "124M", "d24": "350M", "d36": "774M", "d48": "1558M"}
 SIZE_BY_NAME |= {"gpt2": "124M", "gpt2-medium": "350M", "gpt2-large": "774M", "gpt2-xl": "1558M"}
 SIZE_BY_SHAPE = {(12, 768): "124M", (24, 1024): "350M", (36, 1280): "774M", (48, 1600): "1558M"}  # layers, channels
@@ -107,6 +116,16 @@ class Run:
                 return (f"GPT-2 {size} on {name}: {losses[size]:.3f}", losses[size]) if size in losses else None
         return None
 
+    def hellaswag_references(self):
+        """[(name, accuracy)] of OpenAI's models of this size."""
+        return HELLASWAG_REFERENCES.get(self.size(), [])
+
+    def layer_norms(self, key):
+        """Steps, and by layer the norms at them: {"wte": [..], "h.0": [..], ..}; key: "grad" or "weight"."""
+        records = [r for r in self.by_kind.get("layer_norms", []) if isinstance(r.get(key), dict)]
+        layers = list(dict.fromkeys(layer for record in records for layer in record[key]))
+        return np.array([int(r["step"]) for r in records]), {layer: np.array([number(r[key].get(layer)) for r in records]) for layer in layers}
+
 
 def smoothed(values):
     """The mean over a window of a fiftieth of the run, shorter towards the start, where the loss is steep and half a window would show."""
@@ -120,66 +139,165 @@ def smoothed(values):
     return np.where(covered > 0, (total[high] - total[low]) / np.maximum(covered, 1), math.nan)
 
 
-def draw_run(run, axes, color, label):
-    """Adds a run to the three panels; returns the smoothed loss."""
-    loss_axis, norm_axis, lr_axis = axes
-    steps, losses = run.series("train", "loss")
-    smooth = smoothed(losses)
-    marker = "." if len(steps) == 1 else None
-    loss_axis.plot(steps, losses, color=color, alpha=0.25, linewidth=0.8, marker=marker)
-    loss_axis.plot(steps, smooth, color=color, linewidth=1.6, label=f"{label}train")
-    val_steps, val_losses = run.series("val", "loss")
-    if np.isfinite(val_losses).any():
-        last = val_losses[np.isfinite(val_losses)][-1]
-        loss_axis.plot(val_steps, val_losses, color="black" if not label else color, linewidth=1, linestyle=":", marker="o", markersize=4.5,
-                       markerfacecolor="white", markeredgewidth=1.3, label=f"{label}validation, last {last:.3f}")  # fmt: skip
-    norm_axis.plot(*run.series("train", "grad_norm"), color=color, linewidth=0.8)
-    lr_axis.plot(*run.series("train", "lr"), color=color, linewidth=1.4)
+class Panel:
+    """One axis of the picture. `wanted` says whether the runs have something for it; `draw` adds one of them."""
+
+    height = 1.0
+    label = ""
+
+    def wanted(self, runs):
+        return True
+
+    def draw(self, axis, run, color, name):
+        """color and name (a prefix of legends, empty for a lone run) tell the run from others."""
+        raise NotImplementedError
+
+    def finish(self, axis, runs):
+        """What is done once, when all runs are drawn."""
+
+
+def reference_line(axis, label, value, below=False):
+    axis.axhline(value, color="#666666", linewidth=1.1, linestyle="--")
+    axis.annotate(label, (0.995, value), (0, -3 if below else 3), xycoords=("axes fraction", "data"), textcoords="offset points", ha="right",
+                  va="top" if below else "bottom", color="#444444", fontsize=9,
+                  bbox=dict(facecolor="white", alpha=0.75, edgecolor="none", pad=1))  # fmt: skip
+
+
+def mark_skipped(axis, run, name=None):
     skipped, _ = run.series("skipped", "grad_norm")
     for index, step in enumerate(skipped):
-        loss_axis.axvline(step, color="#d03030", linewidth=0.8, alpha=0.6, label=f"{label}skipped steps ({len(skipped)})" if index == 0 else None)
-        norm_axis.axvline(step, color="#d03030", linewidth=0.8, alpha=0.6)
-    return smooth
+        axis.axvline(step, color="#d03030", linewidth=0.8, alpha=0.6, label=f"{name}skipped steps ({len(skipped)})" if name is not None and index == 0 else None)
+
+
+def log_scale(axis, subs=(1, 2, 5)):
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=subs))
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_minor_formatter("")
+
+
+class Loss(Panel):
+    height = 3.4
+    label = "loss, nats a token"
+
+    def __init__(self):
+        self.tops, self.bottoms = [], []
+
+    def draw(self, axis, run, color, name):
+        steps, losses = run.series("train", "loss")
+        smooth = smoothed(losses)
+        axis.plot(steps, losses, color=color, alpha=0.25, linewidth=0.8, marker="." if len(steps) == 1 else None)
+        axis.plot(steps, smooth, color=color, linewidth=1.6, label=f"{name}train")
+        val_steps, val_losses = run.series("val", "loss")
+        if np.isfinite(val_losses).any():
+            last = val_losses[np.isfinite(val_losses)][-1]
+            axis.plot(val_steps, val_losses, color=color if name else "black", linewidth=1, linestyle=":", marker="o", markersize=4.5,
+                      markerfacecolor="white", markeredgewidth=1.3, label=f"{name}validation, last {last:.3f}")  # fmt: skip
+        mark_skipped(axis, run, name)
+        seen = np.concatenate([smooth, val_losses])
+        if np.isfinite(seen).any():
+            # A fall from 11 in the first steps would flatten all that follows: the picture begins where 2 % of the run is done.
+            after_fall = np.concatenate([smooth[len(smooth) // 50 :], val_losses[len(val_losses) // 50 :]])
+            self.tops.append(np.nanmax(after_fall) if np.isfinite(after_fall).any() else np.nanmax(seen))
+            self.bottoms.append(np.nanmin(seen))
+
+    def finish(self, axis, runs):
+        for label, loss in dict.fromkeys(filter(None, (run.reference() for run in runs))):
+            reference_line(axis, label, loss)
+            self.tops.append(loss)
+            self.bottoms.append(loss)
+        if self.tops:
+            margin = 0.06 * (max(self.tops) - min(self.bottoms)) or 0.1
+            axis.set_ylim(min(self.bottoms) - margin, max(self.tops) + margin)
+        axis.legend(loc="upper right")
+        axis.set_title(", ".join(run.name for run in runs), loc="left", fontsize=11)
+
+
+class HellaSwag(Panel):
+    height = 1.5
+    label = "HellaSwag"
+
+    def wanted(self, runs):
+        return any(np.isfinite(run.series("hellaswag", "accuracy_norm")[1]).any() for run in runs)
+
+    def draw(self, axis, run, color, name):
+        steps, accuracies = run.series("hellaswag", "accuracy_norm")
+        if np.isfinite(accuracies).any():
+            last = accuracies[np.isfinite(accuracies)][-1]
+            axis.plot(steps, accuracies, color=color, linewidth=1.2, marker="o", markersize=4.5, markerfacecolor="white", markeredgewidth=1.3,
+                      label=f"{name}accuracy_norm, last {last:.3f}")  # fmt: skip
+
+    def finish(self, axis, runs):
+        for label, accuracy in dict.fromkeys(reference for run in runs for reference in run.hellaswag_references()):
+            reference_line(axis, f"{label}: {accuracy:.3f}", accuracy, below=label.startswith("GPT-3"))
+        reference_line(axis, "chance", 0.25)
+        axis.margins(y=0.12)
+        axis.legend(loc="center left", frameon=True, framealpha=0.75, edgecolor="none")
+
+
+class GradientNorm(Panel):
+    label = "gradient norm"
+
+    def draw(self, axis, run, color, name):
+        axis.plot(*run.series("train", "grad_norm"), color=color, linewidth=0.8)
+        mark_skipped(axis, run)
+
+    def finish(self, axis, runs):
+        if any((run.series("train", "grad_norm")[1] > 0).any() for run in runs):
+            log_scale(axis)
+
+
+class LearningRate(Panel):
+    label = "learning rate"
+
+    def draw(self, axis, run, color, name):
+        axis.plot(*run.series("train", "lr"), color=color, linewidth=1.4)
+
+    def finish(self, axis, runs):
+        axis.set_ylim(bottom=0)
+        axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+
+
+class LayerNorms(Panel):
+    """A line a layer, from the first (dark) to the last (light); embeddings and the last layer norm are dashed. Of a lone run only."""
+
+    height = 1.7
+
+    def __init__(self, key, label):
+        self.key, self.label = key, label
+
+    def wanted(self, runs):
+        return len(runs) == 1 and any((norms > 0).any() for norms in runs[0].layer_norms(self.key)[1].values())
+
+    def draw(self, axis, run, color, name):
+        steps, norms = run.layer_norms(self.key)
+        blocks = [layer for layer in norms if layer.startswith("h.")]
+        marker = "." if len(steps) == 1 else None
+        for index, layer in enumerate(blocks):
+            ends = index in (0, len(blocks) - 1)
+            axis.plot(steps, norms[layer], color=plt.cm.viridis(0.9 * index / max(1, len(blocks) - 1)), linewidth=1, marker=marker, label=layer if ends else None)
+        others = [layer for layer in norms if layer not in blocks]
+        for layer, color in zip(others, ["#c8553d", "#8a6d1d", "#7a4f9a", "#666666"]):
+            axis.plot(steps, norms[layer], color=color, linewidth=1.1, linestyle="--", marker=marker, label=layer)
+
+    def finish(self, axis, runs):
+        log_scale(axis)
+        axis.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=9)
 
 
 def draw(runs, file):
     plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#e4e4e4",
                          "axes.axisbelow": True, "legend.frameon": False})  # fmt: skip
-    figure, axes = plt.subplots(3, 1, figsize=(9, 8), sharex=True, height_ratios=(3.4, 1, 1), constrained_layout=True)
-    loss_axis, norm_axis, lr_axis = axes
-    tops, bottoms = [], []
-    for index, run in enumerate(runs):
-        smooth = draw_run(run, axes, COLORS[index % len(COLORS)], f"{run.name}: " if len(runs) > 1 else "")
-        val_losses = run.series("val", "loss")[1]
-        seen = np.concatenate([smooth, val_losses])
-        if np.isfinite(seen).any():
-            # A fall from 11 in the first steps would flatten all that follows: the picture begins where 2 % of the run is done.
-            after_fall = np.concatenate([smooth[len(smooth) // 50 :], val_losses[len(val_losses) // 50 :]])
-            tops.append(np.nanmax(after_fall) if np.isfinite(after_fall).any() else np.nanmax(seen))
-            bottoms.append(np.nanmin(seen))
-    references = list(dict.fromkeys(filter(None, (run.reference() for run in runs))))
-    for label, loss in references:
-        loss_axis.axhline(loss, color="#666666", linewidth=1.1, linestyle="--")
-        loss_axis.annotate(label, (0.995, loss), (0, 3), xycoords=("axes fraction", "data"), textcoords="offset points", ha="right",
-                           va="bottom", color="#444444", fontsize=9, bbox=dict(facecolor="white", alpha=0.75, edgecolor="none", pad=1))  # fmt: skip
-        tops.append(loss)
-        bottoms.append(loss)
-    if tops:
-        margin = 0.06 * (max(tops) - min(bottoms)) or 0.1
-        loss_axis.set_ylim(min(bottoms) - margin, max(tops) + margin)
-    loss_axis.set_ylabel("loss, nats a token")
-    loss_axis.legend(loc="upper right")
-    loss_axis.set_title(", ".join(run.name for run in runs), loc="left", fontsize=11)
-    norm_axis.set_ylabel("gradient norm")
-    if any((run.series("train", "grad_norm")[1] > 0).any() for run in runs):
-        norm_axis.set_yscale("log")
-        norm_axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        norm_axis.yaxis.set_major_formatter("{x:g}")
-        norm_axis.yaxis.set_minor_formatter("")
-    lr_axis.set_ylabel("learning rate")
-    lr_axis.set_ylim(bottom=0)
-    lr_axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
-    lr_axis.set_xlabel("step")
+    panels = [Loss(), HellaSwag(), GradientNorm(), LearningRate(), LayerNorms("grad", "gradient norm\nby layer"), LayerNorms("weight", "weight norm\nby layer")]
+    panels = [panel for panel in panels if panel.wanted(runs)]
+    heights = [panel.height for panel in panels]
+    figure, axes = plt.subplots(len(panels), 1, figsize=(9, 8 / 5.4 * sum(heights)), sharex=True, height_ratios=heights, constrained_layout=True)
+    for panel, axis in zip(panels, axes):
+        for index, run in enumerate(runs):
+            panel.draw(axis, run, COLORS[index % len(COLORS)], f"{run.name}: " if len(runs) > 1 else "")
+        panel.finish(axis, runs)
+        axis.set_ylabel(panel.label)
+    axes[-1].set_xlabel("step")
     figure.align_ylabels()
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:

@@ -108,6 +108,32 @@ class Plot(unittest.TestCase):
             reference = run.reference()
             self.assertEqual(reference and reference[1], expected, data)
 
+    def test_hellaswag_stands_beside_openai_s_models_of_that_size(self):
+        lines = run_lines(options={"model": "d12", "train_data": "fineweb10B/fineweb_train_*.bin"})
+        lines += [record(kind="hellaswag", step=step, accuracy=0.27, accuracy_norm=0.25 + step / 6000, examples=10042) for step in (100, 200, 300)]
+        run = self.write(lines)
+        self.assertEqual(plot.Run(run).hellaswag_references(), [("GPT-2 124M", 0.294463), ("GPT-3 125M", 0.337)])
+        self.assertTrue(plot.HellaSwag().wanted([plot.Run(run)]))
+        self.assert_drawn(self.plot(run), run / "loss.png")
+        bytes_only = plot.Run(self.write(run_lines(2, {"layers": 12, "channels": 768, "vocab": 256}), "bytes"))
+        self.assertEqual(bytes_only.hellaswag_references(), [])
+        self.assertFalse(plot.HellaSwag().wanted([bytes_only]))
+
+    def test_norms_by_layer_of_a_lone_run(self):
+        lines = run_lines()
+        for step in range(10, 301, 10):
+            layers = {"wte": 2 / step, **{f"h.{i}": (i + 1) / step for i in range(12)}, "ln_f": None if step == 50 else 0.5 / step}
+            lines.append(record(kind="layer_norms", step=step, grad=layers, weight={layer: 30 + len(layer) for layer in layers}))
+        run = self.write(lines)
+        steps, norms = plot.Run(run).layer_norms("grad")
+        self.assertEqual(list(steps), list(range(10, 301, 10)))
+        self.assertEqual(norms["h.11"][0], 1.2)
+        self.assertTrue(math.isnan(norms["ln_f"][4]))
+        self.assertTrue(plot.LayerNorms("weight", "").wanted([plot.Run(run)]))
+        self.assertFalse(plot.LayerNorms("grad", "").wanted([plot.Run(run)] * 2))  # lines of several runs would not be told apart
+        self.assert_drawn(self.plot(run), run / "loss.png")
+        self.assert_drawn(self.plot(run, self.write(run_lines(), "other"), "--out", self.folder / "both.png"), self.folder / "both.png")
+
     def test_smoothing_keeps_a_line_and_passes_over_gaps(self):
         line = plot.np.linspace(10, 2, 500)
         self.assertLess(abs(plot.smoothed(line) - line)[:-5].max(), 1e-12)  # the last window has only its left half
