@@ -74,17 +74,16 @@ def safetensors():
     words("safetensors", ['"dtype":"', '"shape":[', '"data_offsets":[', '"__metadata__":{', "18446744073709551615", "[[[[", "{}", *dtypes])
 
 
-def vocabulary():
-    """The byte-level vocabulary of GPT-2's files: 256 characters, and the characters by byte."""
+def characters_by_byte():
+    """(the character that GPT-2's files write for a byte, byte), as those files number them."""
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
-    characters = {byte: chr(byte) for byte in printable} | {byte: chr(0x100 + index) for index, byte in enumerate(others)}
-    return {characters[byte]: index for index, byte in enumerate([*printable, *others])}
+    return [(chr(byte), byte) for byte in printable] + [(chr(0x100 + index), byte) for index, byte in enumerate(others)]
 
 
 def tokenizer_files():
     merges = [("t", "h"), ("th", "e"), ("\u0120", "the"), ("e", "r"), ("o", "the"), ("othe", "r")]
-    encoder = vocabulary()
+    encoder = {character: index for index, (character, _) in enumerate(characters_by_byte())}
     for left, right in merges:
         encoder[left + right] = len(encoder)
     encoder["<|endoftext|>"] = len(encoder)
@@ -109,13 +108,140 @@ def tokenizer():
     words("tokenizer", ["'s", "'ll", "\u00a0", "\u2028", "\u0661", "\U0001d7d8", "<|endoftext|>", b"\xed\xa0\x80", b"\xff"])
 
 
+def model_tensors(V, context, L, C, rows):
+    """Hugging Face's names and shapes of a GPT-2 with weights of a few values; rows of wte."""
+    tensors = {}
+
+    def add(name, *shape):
+        count = 1
+        for n in shape:
+            count *= n
+        tensors[name] = ("F32", list(shape), struct.pack(f"<{count}f", *(((len(tensors) + i) % 7 - 3) / 8 for i in range(count))))
+
+    add("wte.weight", rows, C)
+    add("wpe.weight", context, C)
+    for layer in range(L):
+        h = f"h.{layer}."
+        for name, into, out in (("attn.c_attn", C, 3 * C), ("attn.c_proj", C, C), ("mlp.c_fc", C, 4 * C), ("mlp.c_proj", 4 * C, C)):
+            add(h + name + ".weight", into, out)
+            add(h + name + ".bias", out)
+        for name in ("ln_1", "ln_2"):
+            add(h + name + ".weight", C)
+            add(h + name + ".bias", C)
+    add("ln_f.weight", C)
+    add("ln_f.bias", C)
+    return tensors
+
+
+def hugging_face():
+    config = {"model_type": "gpt2", "vocab_size": 5, "n_positions": 3, "n_layer": 1, "n_head": 1, "n_embd": 2, "activation_function": "gelu_new",
+              "layer_norm_epsilon": 1e-5}  # fmt: skip
+    bare = model_tensors(5, 3, 1, 2, 5)
+    prefixed = {f"transformer.{name}": value for name, value in bare.items()}
+    byte_tokenizer = json.dumps({"model": {"type": "BPE", "vocab": {character: byte for character, byte in characters_by_byte()}, "merges": []}})
+    text = json.dumps(config)
+    seed("hugging_face", "bare", parts(text, safetensors_bytes(bare)))
+    seed("hugging_face", "prefixed", parts(text, safetensors_bytes(prefixed), "", "", byte_tokenizer))
+    seed("hugging_face", "head", parts(text, safetensors_bytes({**prefixed, "lm_head.weight": prefixed["transformer.wte.weight"]})))
+    first = dict(list(bare.items())[:5])
+    second = dict(list(bare.items())[5:])
+    # The first shard has the name of the second part's file: only one of model.safetensors and the index is looked at.
+    weight_map = {**dict.fromkeys(first, "model-2.safetensors"), **dict.fromkeys(second, "model-2.safetensors")}
+    seed("hugging_face", "sharded", parts(text, "", json.dumps({"metadata": {}, "weight_map": weight_map}), safetensors_bytes(bare)))
+    seed("hugging_face", "missing", parts(text, safetensors_bytes(first)))
+    seed("hugging_face", "other_model", parts(json.dumps({**config, "n_inner": 9, "model_type": "llama"}), safetensors_bytes(bare)))
+    seed("hugging_face", "deep", parts('{"model_type":' + "[" * 20000 + "]" * 20000 + "}", b""))
+    words("hugging_face", ['"n_embd":', '"n_head":', '"n_layer":', '"n_positions":', '"vocab_size":', '"weight_map":', '"tie_word_embeddings":',
+                           '"n_inner":null', "transformer.", "h.0.attn.bias", "lm_head.weight", "\n====\n", "BF16", "F16", "F64"])  # fmt: skip
+
+
+def llmc_models():
+    def model(V, context, L, NH, C, Vp, version=3):
+        elements = Vp * C + context * C + L * (12 * C * C + 13 * C) + 2 * C
+        values = [((i * 37) % 101 - 50) / 64 for i in range(elements)]
+        body = struct.pack(f"<{elements}f", *values)
+        if version == 5:
+            body = b"".join(body[i + 2 : i + 4] for i in range(0, len(body), 4))
+        return header(20240326, version, context, V, L, NH, C, Vp) + body
+
+    seed("llmc_model", "fp32", model(5, 3, 1, 1, 2, 8))
+    seed("llmc_model", "bf16", model(5, 3, 2, 2, 4, 128, version=5))
+    seed("llmc_model", "odd", model(7, 1, 1, 3, 3, 7))
+    seed("llmc_model", "cut_short", model(5, 3, 1, 1, 2, 8)[:-3])
+    seed("llmc_model", "huge", header(20240326, 3, 1 << 20, 65536, 4096, 4096, 1 << 17, 65536))
+    seed("llmc_model", "negative", header(20240326, 3, 2**32 - 1, 5, 1, 1, 2, 8))
+
+
+def hellaswag():
+    def line(**entries):
+        return json.dumps(entries) + "\n"
+
+    example = {"ind": 24, "ctx": "A man sits", "label": 3, "endings": ["on a roof.", "in a chair.", "up.", "down."]}
+    seed("hellaswag", "jsonl", line(**example) + line(**{**example, "label": "0"}))
+    seed("hellaswag", "parts", line(ind=1, ctx_a="A man", ctx_b="sits", label=1, endings=["a", "b"]))
+    seed("hellaswag", "no_label", line(ctx="x", endings=["a", "b"], label=""))
+    seed("hellaswag", "deep", '{"ctx": "x", "endings": ["a", "b"], "label": ' + "[" * 20000 + "]" * 20000 + "}\n")
+
+    def eval_file(*examples):
+        stream, longest = b"", 0
+        for label, context, *endings in examples:
+            body = [label, len(endings), len(context), *context]
+            for ending in endings:
+                body += [len(ending), *ending]
+            size = 2 * (3 + len(body))
+            longest = max(longest, size)
+            stream += struct.pack(f"<{3 + len(body)}H", 65535, size, 7, *body)
+        return header(20240522, 1, len(examples), longest) + stream
+
+    seed("hellaswag", "eval_file", eval_file((1, [1, 2, 3], [4], [5, 6], [7], [8, 9, 10])))
+    seed("hellaswag", "two", eval_file((0, [1], [4], [5, 6]), (1, [1] * 12, [299, 300], [5])))
+    words("hellaswag", ['"ctx":', '"ctx_a":', '"ctx_b":', '"endings":[', '"label":', '"ind":', b"\xff\xff", b"\x02\x00"])
+
+
+def training_state():
+    state = {"format": 1, "step": 3, "optimizer_step": 3, "skipped": 0, "batch_size": 4, "evaluated": True, "val_loss": 2.5, "options": {"lr": "1e-3"},
+             "identity": {"layers": 4}, "outlier_detector": {}, "files": {"model.safetensors": {"bytes": 1, "xxh3_64": "0" * 16}}}  # fmt: skip
+    seed("training_state", "state", parts(json.dumps(state), "x"))
+    seed("training_state", "nothing", parts(json.dumps({**state, "val_loss": None, "files": {}}), ""))
+    for name, change in (("outside", {"files": {"../x": {"bytes": 1, "xxh3_64": ""}}}), ("fraction", {"step": 1e300}), ("negative", {"step": -1}),
+                         ("text", {"batch_size": "4"}), ("deep", {"options": [[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]})):  # fmt: skip
+        seed("training_state", name, parts(json.dumps({**state, **change}), "x"))
+    words("training_state", [*(f'"{key}":' for key in state), "1e300", "-1", "null", "\n====\n"])
+
+
+def utf8_stream():
+    for pieces in range(1, 8):
+        seed("utf8_stream", f"pieces_of_{pieces}", bytes([pieces - 1]) + "na\u00efve \u65e5\u672c\U0001f600 \u0301".encode())
+    seed("utf8_stream", "broken", b"\x00\xc3 \xe2\x82 \xf0\x9f\x98 \xed\xa0\x80 \xc0\x80 \xf4\x90\x80\x80 x\xf0")
+
+
+def document_stream():
+    seed("document_stream", "two", '{"text": "one", "place": "a:1"}\n\n{"text": "two", "id": [1, {"x": null}]}\n{"end": true}\n')
+    seed("document_stream", "no_end", '{"text": "one\\u0000"}')
+    seed("document_stream", "deep", '{"text": "x", "y": ' + "[" * 20000 + "]" * 20000 + "}\n")
+    seed("document_stream", "no_text", '{"content": "one"}\n')
+    words("document_stream", ['{"text": "', '"place": "', '{"end": true}', "\n", "\\ud800"])
+
+
+def restartable_shards():
+    shard = header(20240520, 1, 4) + struct.pack("<4H", 1, 2, 3, 4)
+    entry = {"file": "train_000000.bin", "tokens": 4, "document": "a:1", "document_tokens": 2}
+    manifest = {"tokenizer": "byte", "shard_tokens": 4, "val_tokens": 0, "complete": False, "shards": [entry]}
+    seed("restartable_shards", "one", parts(json.dumps(manifest), shard))
+    seed("restartable_shards", "none", parts(json.dumps({**manifest, "shards": []}), ""))
+    seed("restartable_shards", "complete", parts(json.dumps({**manifest, "complete": True}), shard))
+    seed("restartable_shards", "outside", parts(json.dumps({**manifest, "shards": [{**entry, "file": "../../x", "tokens": 1e300}]}), shard))
+    words("restartable_shards", [*(f'"{key}":' for key in (*manifest, *entry)), "1e300", "-1", "18446744073709551615", "\n====\n"])
+
+
 def main():
     global OUT
     if len(sys.argv) != 2:
         sys.exit("usage: dev/fuzz_corpus.py OUT")
     OUT = pathlib.Path(sys.argv[1])
     OUT.mkdir(parents=True, exist_ok=True)
-    for write in (token_shards, safetensors, tokenizer_files, tokenizer):
+    for write in (token_shards, safetensors, tokenizer_files, tokenizer, hugging_face, llmc_models, hellaswag, training_state, utf8_stream,
+                  document_stream, restartable_shards):  # fmt: skip
         write()
 
 

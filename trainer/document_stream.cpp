@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "error.h"
+#include "json_text.h"
 
 static constexpr size_t read_bytes = size_t{1} << 20;
 static constexpr size_t longest_line = size_t{1} << 30;
@@ -20,7 +21,7 @@ static std::string shown(std::string_view line) {
 }
 
 Document parse_document(std::string_view line, const std::string& field) {
-    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+    const nlohmann::json object = parse_json(line);
     CHECK(object.is_object(), "expected a JSON object such as {{\"{}\": \"...\"}} in UTF-8, found '{}'", field, shown(line));
     Document document;
     if (object.size() == 1 && object.contains("end") && object["end"] == true) {

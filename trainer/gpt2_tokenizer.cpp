@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "error.h"
+#include "json_text.h"
 #include "mapped_file.h"
 
 namespace {
@@ -49,20 +50,16 @@ private:
 
 std::unordered_map<std::string, int> read_encoder(const std::string& path) {
     const MappedFile file(path);
-    try {
-        const nlohmann::json root = nlohmann::json::parse(file.bytes());
-        CHECK(root.is_object(), "{}: is not a JSON object of tokens and their numbers", path);
-        std::unordered_map<std::string, int> vocabulary;
-        for (const auto& [token, id] : root.items()) {
-            // Not get<int>(): it would take 1.5 for 1 and 2^32 for 0.
-            const bool is_number = id.is_number_unsigned() && id.get<uint64_t>() < root.size();
-            CHECK(is_number, "{}: token '{}' has number {}, expected a whole number below {}", path, token, id.dump().substr(0, 40), root.size());
-            vocabulary.emplace(token, id.get<int>());
-        }
-        return vocabulary;
-    } catch (const nlohmann::json::exception& e) {
-        throw UsageError(fmt::format("{}: is not a JSON object of tokens and their numbers: {}", path, e.what()));
+    const nlohmann::json root = parse_json(file.bytes());
+    CHECK(root.is_object(), "{}: is not a JSON object of tokens and their numbers", path);
+    std::unordered_map<std::string, int> vocabulary;
+    for (const auto& [token, id] : root.items()) {
+        // Not get<int>(): it would take 1.5 for 1 and 2^32 for 0.
+        const bool is_number = id.is_number_unsigned() && id.get<uint64_t>() < root.size();
+        CHECK(is_number, "{}: token '{}' has number {}, expected a whole number below {}", path, token, id.dump().substr(0, 40), root.size());
+        vocabulary.emplace(token, id.get<int>());
     }
+    return vocabulary;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "error.h"
+#include "json_text.h"
 #include "mapped_file.h"
 
 namespace {
@@ -112,7 +113,7 @@ size_t label_of(const nlohmann::json& object, size_t endings, const std::string&
 }
 
 HellaSwagExample parse_line(std::string_view line, const std::string& what, Tokenizer& tokenizer) {
-    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+    const nlohmann::json object = parse_json(line);
     CHECK(object.is_object(), "{}: is not a JSON object; expected HellaSwag's {{\"ctx\", \"endings\", \"label\"}}", what);
     HellaSwagExample example;
     const auto index = object.find("ind");
@@ -146,7 +147,7 @@ int rounded_up(int value, int multiple) { return (value + multiple - 1) / multip
 
 std::vector<HellaSwagExample> parse_hellaswag(std::string_view bytes, const std::string& name, Tokenizer& tokenizer) {
     uint32_t magic = 0;
-    std::memcpy(&magic, bytes.data(), std::min(bytes.size(), sizeof(magic)));
+    if (bytes.size() >= sizeof(magic)) std::memcpy(&magic, bytes.data(), sizeof(magic));
     std::vector<HellaSwagExample> examples = magic == eval_magic ? parse_eval_file(bytes, name) : parse_jsonl(bytes, name, tokenizer);
     CHECK(!examples.empty(), "{}: holds no example", name);
     return examples;

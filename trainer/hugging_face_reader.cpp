@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "hugging_face.h"
+#include "json_text.h"
 #include "mapped_file.h"
 #include "safetensors.h"
 
@@ -27,7 +28,7 @@ std::string shown(const json& value) {
 
 json read_object(const std::string& path) {
     const MappedFile file(path);
-    json value = json::parse(file.bytes(), nullptr, false);
+    json value = parse_json(file.bytes());
     CHECK(value.is_object(), "{}: is not a JSON object", path);
     return value;
 }

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "error.h"
+#include "json_text.h"
 
 namespace fs = std::filesystem;
 
@@ -18,24 +19,24 @@ static size_t val_tokens_of(const RestartableShardsOptions& options) {
     return options.split == "val" ? std::numeric_limits<size_t>::max() : options.val_tokens;
 }
 
+FolderLock::FolderLock(const std::string& folder) : folder_(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    if (folder_ >= 0 && flock(folder_, LOCK_EX | LOCK_NB) != 0) {
+        close(folder_);
+        throw Error(fmt::format("{}: another program is writing shards there; expected one at a time", folder));
+    }
+}
+FolderLock::~FolderLock() {
+    if (folder_ >= 0) close(folder_);
+}
+
 RestartableShards::RestartableShards(const RestartableShardsOptions& options)
     : options_(options),
       val_tokens_(val_tokens_of(options)),
-      manifest_(fmt::format("{}/{}{}shards.json", options.folder, options.prefix, options.split == "first" ? "" : options.split + "_")) {
-    // A lock on the folder itself leaves nothing behind, whatever happens to the program.
-    lock_ = open(options.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (lock_ >= 0 && flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-        close(lock_);
-        throw Error(fmt::format("{}: another program is writing shards there; expected one at a time", options.folder));
-    }
+      manifest_(fmt::format("{}/{}{}shards.json", options.folder, options.prefix, options.split == "first" ? "" : options.split + "_")),
+      lock_(options.folder) {
     if (fs::exists(manifest_)) read_manifest();
     else refuse_foreign_shards();
     remove_left_over_files();
-}
-
-RestartableShards::~RestartableShards() {
-    writer_.reset();
-    if (lock_ >= 0) close(lock_);
 }
 
 std::optional<StreamPlace> RestartableShards::place() const {
@@ -114,15 +115,15 @@ void RestartableShards::read_manifest() {
     std::string tokenizer;
     size_t shard_tokens = 0, val_tokens = 0;
     try {
-        manifest = nlohmann::json::parse(file.bytes());
+        manifest = parse_json(file.bytes());
         tokenizer = manifest.at("tokenizer").get<std::string>();
-        shard_tokens = manifest.at("shard_tokens").get<size_t>();
-        val_tokens = manifest.at("val_tokens").get<size_t>();
+        shard_tokens = whole_number<size_t>(manifest.at("shard_tokens"));
+        val_tokens = whole_number<size_t>(manifest.at("val_tokens"));
         complete_ = manifest.at("complete").get<bool>();
         for (const nlohmann::json& shard : manifest.at("shards")) {
             shards.push_back({shard.at("file").get<std::string>(),
-                              shard.at("tokens").get<size_t>(),
-                              {shard.at("document").get<std::string>(), shard.at("document_tokens").get<size_t>()}});
+                              whole_number<size_t>(shard.at("tokens")),
+                              {shard.at("document").get<std::string>(), whole_number<size_t>(shard.at("document_tokens"))}});
         }
     } catch (const nlohmann::json::exception&) {
         throw UsageError(fmt::format("{}: is no list of shards; remove it and its shards to begin again", manifest_));

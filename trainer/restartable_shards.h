@@ -29,12 +29,22 @@ struct RestartableShardsOptions {
     size_t val_tokens = 100'000'000;
 };
 
+// Nobody else writes shards to a folder while this lives. It leaves nothing behind, whatever happens to the program.
+class FolderLock {
+public:
+    explicit FolderLock(const std::string& folder);
+    FolderLock(const FolderLock&) = delete;
+    ~FolderLock();
+
+private:
+    int folder_;
+};
+
 class RestartableShards {
 public:
     // Takes up what an earlier run has finished. UsageError if that run had other options, or if shards are there that no run accounts for;
     // Error if another program is writing to the folder.
     explicit RestartableShards(const RestartableShardsOptions& options);
-    ~RestartableShards();
     RestartableShards(const RestartableShards&) = delete;
 
     bool complete() const { return complete_; }
@@ -66,7 +76,7 @@ private:
     RestartableShardsOptions options_;
     size_t val_tokens_;     // what the split makes of options_.val_tokens
     std::string manifest_;  // its path
-    int lock_ = -1;
+    FolderLock lock_;
     std::vector<Shard> shards_;  // finished
     size_t tokens_ = 0;          // in them
     bool complete_ = false;

@@ -8,6 +8,7 @@
 #include "data_directory.h"
 #include "error.h"
 #include "gpt2_tokenizer.h"
+#include "json_text.h"
 #include "mapped_file.h"
 #include "tokenizer.h"
 
@@ -17,7 +18,7 @@ static const std::string end_of_text = "<|endoftext|>";
 
 static json read_json(const std::string& path) {
     const MappedFile file(path);
-    json value = json::parse(file.bytes(), nullptr, false);
+    json value = parse_json(file.bytes());
     CHECK(value.is_object(), "{}: is not a JSON object", path);
     return value;
 }

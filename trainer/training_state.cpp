@@ -7,6 +7,7 @@
 
 #include "atomic_file.h"
 #include "error.h"
+#include "json_text.h"
 #include "mapped_file.h"
 
 namespace fs = std::filesystem;
@@ -46,10 +47,10 @@ json checked_object(const std::string& path, std::string_view bytes) {
 
 TrainingState state_of(const std::string& path, const json& object) {
     TrainingState state;
-    object.at("step").get_to(state.step);
-    object.at("optimizer_step").get_to(state.optimizer_step);
-    object.at("skipped").get_to(state.skipped);
-    object.at("batch_size").get_to(state.batch_size);
+    state.step = whole_number<int>(object.at("step"));
+    state.optimizer_step = whole_number<int>(object.at("optimizer_step"));
+    state.skipped = whole_number<int>(object.at("skipped"));
+    state.batch_size = whole_number<int>(object.at("batch_size"));
     object.at("evaluated").get_to(state.evaluated);
     if (!object.at("val_loss").is_null()) state.val_loss = object.at("val_loss").get<double>();
     state.options = object.at("options");
@@ -98,7 +99,7 @@ TrainingState whole_checkpoint(const std::string& folder) {
     return reading(path, [&] {
         const json object = json::parse(MappedFile(path).bytes());
         for (const auto& [name, file] : object.at("files").items())
-            check_file(folder, name, file.at("bytes").get<size_t>(), file.at(checksum_key).get<std::string>());
+            check_file(folder, name, whole_number<size_t>(file.at("bytes")), file.at(checksum_key).get<std::string>());
         return state;
     });
 }

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -36,16 +37,20 @@ private:
     int file_;
 };
 
-// A folder of files, for readers that take one; its path is the same for every input of a process.
+// A folder of files in memory, for readers that take one; its path is the same for every input of a process.
 class FuzzFolder {
 public:
-    FuzzFolder() : path_((std::filesystem::temp_directory_path() / ("flatgpt-fuzz-" + std::to_string(getpid()))).string()) {
+    explicit FuzzFolder(const std::string& name = "data") : path_("/dev/shm/flatgpt-fuzz-" + std::to_string(getpid()) + "-" + name) {
         std::filesystem::remove_all(path_);
         std::filesystem::create_directories(path_);
     }
     FuzzFolder(const FuzzFolder&) = delete;
     ~FuzzFolder() { std::filesystem::remove_all(path_); }
     const std::string& path() const { return path_; }
+    // Empties the folder, for the next input.
+    void clear() const {
+        for (const auto& entry : std::filesystem::directory_iterator(path_)) std::filesystem::remove_all(entry.path());
+    }
     void write(const std::string& name, std::string_view bytes) const {
         std::ofstream(path_ + "/" + name, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     }
@@ -53,6 +58,17 @@ public:
 private:
     std::string path_;
 };
+
+// A safetensors file whose header length is right again: it is the first thing that a mutation breaks, and nothing behind it is seen then.
+inline std::string with_header_length(std::string_view bytes) {
+    std::string changed(bytes);
+    if (bytes.size() < sizeof(uint64_t)) return changed;
+    // The header ends with the last brace that data of small numbers does not hold, as far as one can tell.
+    const size_t brace = bytes.rfind("}}");
+    const uint64_t header_bytes = brace != bytes.npos && brace >= sizeof(uint64_t) ? brace + 2 - sizeof(uint64_t) : bytes.size() - sizeof(uint64_t);
+    std::memcpy(changed.data(), &header_bytes, sizeof(header_bytes));
+    return changed;
+}
 
 // An input that stands for several files: they follow each other, with a line "====" between them. There are as many parts as asked for;
 // what is not there is empty.

@@ -1,10 +1,7 @@
 // A token shard: header and size agree, every token can be read, and a loader takes what fits its vocabulary.
 #include "data_loader.h"
 #include "fuzz.h"
-#include "simt/device.h"
 #include "token_shard.h"
-
-void simt::unpin_this_thread() {}  // for the loader's thread, which is not started here: a fuzz target links no device
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const MemoryFile file(as_text(data, size));

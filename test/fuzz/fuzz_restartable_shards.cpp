@@ -1,0 +1,21 @@
+// shards.json, by which `tokenize --stream` goes on, and a shard that it names: the two parts of an input.
+#include "fuzz.h"
+#include "restartable_shards.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    static const FuzzFolder folder("shards");
+    folder.clear();
+    const std::vector<std::string_view> parts = parts_of(as_text(data, size), 2);
+    folder.write("shards.json", parts[0]);
+    folder.write("train_000000.bin", parts[1]);
+    read_or_refuse([&] {
+        RestartableShards shards({.folder = folder.path(), .tokenizer = "byte", .shard_tokens = 4, .val_tokens = 0});
+        if (shards.complete()) return;
+        const std::vector<uint16_t> tokens = {1, 2, 3, 4, 5, 6};
+        const size_t done = shards.place() ? 2 : 0;
+        shards.append("document", std::span(tokens).subspan(done), done);
+        shards.finish();
+        require(shards.complete());
+    });
+    return 0;
+}

@@ -1,0 +1,61 @@
+// JSON from outside: what is nested too deeply, or no whole number, is refused; every reader of JSON does so.
+#include "document_stream.h"
+#include "hellaswag.h"
+#include "json_text.h"
+#include "model_file.h"
+#include "restartable_shards.h"
+#include "temporary_folder.h"
+#include "tokenizer.h"
+#include "tokenizer_files.h"
+#include "training_state.h"
+
+static std::string nested(int levels) { return std::string(levels, '[') + std::string(levels, ']'); }
+static const std::string deep = nested(1'000'000);
+
+TEST(ParseJson, TakesSixtyFourLevelsAndNoMore) {
+    EXPECT_TRUE(parse_json(nested(64)).is_array());
+    EXPECT_TRUE(parse_json(nested(65)).is_discarded());
+    EXPECT_TRUE(parse_json("{\"a\": " + nested(64) + "}").is_discarded());
+    EXPECT_TRUE(parse_json("{\"a\": \"" + nested(65) + "\"}").is_object());  // brackets in a text are none
+    EXPECT_TRUE(parse_json("{\"a\": 1").is_discarded());
+    EXPECT_TRUE(parse_json("").is_discarded());
+}
+
+TEST(WholeNumber, IsNeverMadeOfSomethingElse) {
+    EXPECT_EQ(whole_number<int>(nlohmann::json::parse("2147483647")), 2147483647);
+    EXPECT_EQ(whole_number<size_t>(nlohmann::json::parse("18446744073709551615")), ~size_t{0});
+    for (const char* text : {"2147483648", "-1", "1.0", "1.5", "1e300", "\"1\"", "null", "true", "[1]"})
+        EXPECT_THROW(whole_number<int>(nlohmann::json::parse(text)), nlohmann::json::type_error) << text;
+}
+
+// To copy or print a value nested a million deep overflows the stack.
+TEST(ParseJson, ReadersRefuseDeepNestingInsteadOfOverflowingTheStack) {
+    const TemporaryFolder folder;
+    const auto byte = make_tokenizer("byte");
+    EXPECT_THROW(parse_hellaswag("{\"ctx\": \"x\", \"endings\": [\"a\", \"b\"], \"label\": " + deep + "}", "file", *byte), UsageError);
+    EXPECT_THROW(parse_document("{\"text\": " + deep + "}", "text"), UsageError);
+    EXPECT_THROW(parse_state("state.json", deep), UsageError);
+
+    folder.write("config.json", "{\"model_type\": " + deep + "}");
+    EXPECT_THROW(open_model(folder.path()), UsageError);
+    folder.write("tokenizer.json", "{\"model\": {\"vocab\": " + deep + "}}");
+    EXPECT_THROW(recognise_tokenizer(folder.path()), UsageError);
+    folder.write("gpt2_encoder.json", "{\"a\": " + deep + "}");
+    EXPECT_THROW(make_tokenizer("gpt2", folder.path()), UsageError);
+}
+
+TEST(RestartableShards, AManifestThatIsRefusedLeavesTheFolderUnlocked) {
+    const TemporaryFolder folder;
+    RestartableShardsOptions options;
+    options.folder = folder.path();
+    options.tokenizer = "byte";
+    const auto open = [&] { RestartableShards{options}; };
+    folder.write("shards.json", R"({"tokenizer": "byte", "shard_tokens": 1e300, "val_tokens": 0, "complete": false, "shards": []})");
+    for (int i = 0; i < 2; i++) EXPECT_NE(message_of<UsageError>(open).find("is no list of shards"), std::string::npos);
+}
+
+TEST(HellaSwag, AnEmptyFileHoldsNoExample) {
+    const TemporaryFolder folder;
+    const auto byte = make_tokenizer("byte");
+    EXPECT_NE(message_of<UsageError>([&] { read_hellaswag(folder.write("empty", ""), *byte); }).find("holds no example"), std::string::npos);
+}
