@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "checkpoint_writer.h"
 #include "data_directory.h"
 #include "data_files.h"
 #include "data_loader.h"
@@ -14,7 +15,9 @@
 #include "evaluate.h"
 #include "gpt2.h"
 #include "logger.h"
+#include "memory_fit.h"
 #include "options.h"
+#include "resume.h"
 #include "run_main.h"
 #include "sampler.h"
 #include "schedule.h"
@@ -34,62 +37,13 @@ bool due(int every, int step) { return every > 0 && step % every == 0; }
 
 HostAllocator pinned_memory() { return {simt::pinned_malloc, simt::pinned_free}; }
 
-std::string readable(size_t bytes) {
-    if (bytes >= size_t{10} << 30) return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / 0x1p30);
-    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 0x1p20);
-}
-
-GPT2Options model_options(const Options& o) {
-    return {.B = o.batch_size,
-            .T = o.seq_len,
-            .total_batch = o.total_batch,
-            .tf32 = o.dtype == DType::tf32,
-            .recompute = o.recompute,
-            .attention = o.attention,
-            .seed = o.seed,
-            .optimizer = o.optimizer,
-            .momentum = o.momentum > 0};
-}
-
-template <class T>
-size_t bytes_with_batch(const Options& o, int batch_size) {
-    Options changed = o;
-    changed.batch_size = batch_size;
-    return total_bytes(GPT2<T>(o.config, model_options(changed)).memory_plan());
-}
-
-// The largest micro-batch that divides the step and fits; 0 if not even one sequence does.
-template <class T>
-int largest_batch(const Options& o, size_t memory) {
-    const int samples = static_cast<int>(o.total_batch / static_cast<size_t>(o.seq_len));
-    for (int b = samples; b >= 1; b--) {
-        if (samples % b == 0 && bytes_with_batch<T>(o, b) <= memory) return b;
-    }
-    return 0;
-}
-
-// Prints what the run will allocate; UsageError, with what would fit, if that is more than there is.
-template <class T>
-void check_memory(const Options& o, const GPT2<T>& model, size_t memory) {
-    const MemoryPlan plan = model.memory_plan();
-    fmt::print("memory plan\n");
-    for (const auto& [name, bytes] : plan) fmt::print("  {:<26}{:>12}\n", name, readable(bytes));
-    const size_t total = total_bytes(plan);
-    fmt::print("  {:<26}{:>12} of {} {}\n", "total", readable(total), readable(memory), o.device_memory ? "planned for" : "free");
-    if (total <= memory) return;
+void say(const std::string& line) {
+    fmt::print("{}\n", line);
     std::fflush(stdout);
-    std::string advice = "a smaller model is needed";
-    Options block = o;
-    block.recompute = Recompute::block;
-    if (const int b = largest_batch<T>(o, memory)) {
-        advice = fmt::format("--batch-size {} would fit", b);
-    } else if (const int with_recompute = largest_batch<T>(block, memory)) {
-        advice = fmt::format("--batch-size {} --recompute block would fit", with_recompute);
-    } else if (o.dtype != DType::bf16 && bytes_with_batch<bfloat16>(block, 1) <= memory) {
-        advice = "--batch-size 1 --recompute block --dtype bf16 would fit";
-    }
-    throw UsageError(
-        fmt::format("the run needs {}, but {} are {}; {}", readable(total), readable(memory), o.device_memory ? "planned for" : "free", advice));
+}
+
+std::string where_to_go_on(const std::string& checkpoint) {
+    return checkpoint.empty() ? "there is no checkpoint to go on from" : "the last good checkpoint is " + checkpoint;
 }
 
 // Text from the model, a token at a time, from the token that starts a text.
@@ -121,11 +75,32 @@ int steps_of(const Options& o, uint64_t windows) {
 }
 
 template <class T>
+nlohmann::json run_description(const Options& o, const GPT2<T>& model, const std::string& device, int steps, const ResumePoint& from) {
+    nlohmann::json description = {
+        {"options", o.values},
+        {"model",
+         {{"layers", o.config.L},
+          {"heads", o.config.NH},
+          {"channels", o.config.C},
+          {"context", o.config.context},
+          {"vocab", o.config.V},
+          {"parameters", model.table().parameters()}}},
+        {"batch", {{"batch_size", o.batch_size}, {"seq_len", o.seq_len}, {"micro_steps", o.accumulation()}, {"total_batch", o.total_batch}}},
+        {"steps", steps},
+        {"machine", device},
+        {"versions", {{"flatgpt", "0.1.0"}, {"compiler", __VERSION__}}}};
+    if (!from.checkpoint.empty()) description["resumed_from"] = from.step();
+    return description;
+}
+
+template <class T>
 void train(Options o) {
+    const ResumePoint from = find_resume_point(o, say);
     const simt::DeviceInfo device = simt::device_info();
     // On a GPU, kernels' code and libraries take some of what is free now.
     const size_t libraries = simt::is_gpu() ? std::min(device.free_memory, size_t{300} << 20) : 0;
     const size_t memory = o.device_memory.value_or(device.free_memory - libraries);
+    if (o.batch_size == 0) o.batch_size = from.batch_size(o.total_batch, o.seq_len);
     if (o.batch_size == 0) {
         o.batch_size = largest_batch<T>(o, memory);
         CHECK(o.batch_size > 0, "not even one sequence of {} tokens fits into {}; expected a smaller model or --recompute block", o.seq_len,
@@ -142,6 +117,8 @@ void train(Options o) {
 
     const auto tokenizer = make_tokenizer(o.tokenizer);
     const DataSplits data = open_data(o.train_data.empty() ? data_directory() + "/tinyshakespeare.txt" : o.train_data, o.val_data, *tokenizer);
+    TrainingState state{.batch_size = o.batch_size, .options = o.values, .identity = run_identity(o, data.train)};
+    check_same_run(from, state.identity, o, say);
     DataLoader loader(
         data.train,
         {.B = o.batch_size, .T = o.seq_len, .V = o.config.V, .total_batch = o.total_batch, .seed = o.seed, .shuffle = o.data_order == "shuffled"},
@@ -156,45 +133,32 @@ void train(Options o) {
     }
     const Schedule schedule{o.schedule, steps_of(o, loader.windows()), o.warmup, o.lr, o.min_lr_fraction};
     schedule.check();
+    if (from.is_complete(schedule.steps))
+        return say(fmt::format("{} holds the whole run of {} steps; nothing is left to do", from.run_folder, schedule.steps));
     // Data that cannot be trained on ends the run before it has a folder.
-    loader.at(1, 0);
+    loader.at(from.step() + 1, 0);
     if (val_loader) val_loader->at(0);
     model.allocate();
-    if (o.initial) load_weights(model, *o.initial);
+    if (!from.checkpoint.empty()) load_checkpoint(model, from.checkpoint, from.state);
+    else if (o.initial) load_weights(model, *o.initial);
 
-    Logger log(o.out.empty() ? new_run_folder() : o.out, schedule.steps, o.total_batch, o.log_every);
-    log.run({{"options", o.values},
-             {"model",
-              {{"layers", o.config.L},
-               {"heads", o.config.NH},
-               {"channels", o.config.C},
-               {"context", o.config.context},
-               {"vocab", o.config.V},
-               {"parameters", model.table().parameters()}}},
-             {"batch", {{"batch_size", o.batch_size}, {"seq_len", o.seq_len}, {"micro_steps", o.accumulation()}, {"total_batch", o.total_batch}}},
-             {"steps", schedule.steps},
-             {"machine", device.name},
-             {"versions", {{"flatgpt", "0.1.0"}, {"compiler", __VERSION__}}}});
+    const RunLock lock = prepare_run_folder(from, say);
+    Logger log(from.run_folder, schedule.steps, o.total_batch, o.log_every);
+    log.run(run_description(o, model, device.name, schedule.steps, from));
     log.note(fmt::format("writing to {}", log.folder()));
+    std::optional<CheckpointWriter> checkpoints;
+    if (o.checkpoint_every > 0) {
+        checkpoints.emplace(model, CheckpointWriter::Options{from.run_folder, o.tokenizer, {.newest = o.keep, .every = o.keep_every}},
+                            pinned_memory(), [&](const std::string& line) { log.note(line); });
+    }
 
+    // A signal breaks off a validation or a sample; what is not whole is not written, and the run that goes on from here does it again.
     const auto stop = [] { return stop_requested != 0; };
-    int skipped = 0;
-    for (int step = 1; step <= schedule.steps && !stop_requested; step++) {
+    const auto evaluate_step = [&](int step) {
         const bool last = step == schedule.steps;
-        const auto start = std::chrono::steady_clock::now();
-        for (int micro = 0; micro < loader.micro_steps(); micro++) {
-            model.forward(loader.at(step, micro));
-            model.backward();
-        }
-        const StepResult result = model.update(o.optimizer_at(schedule.at(step)));
-        const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
-        log.train(step, result, schedule.at(step), elapsed.count());
-        skipped = std::isfinite(result.grad_norm) ? 0 : skipped + 1;
-        if (skipped == o.max_skipped)
-            throw Error(fmt::format("{} steps in a row had a gradient norm that is not finite; the run ends at step {}", skipped, step));
-        // A signal breaks off a validation or a sample; what is not whole is not written.
+        state.val_loss.reset();
         if (val_loader && (due(o.val_every, step) || last)) {
-            if (const auto result = evaluate(model, *val_loader, stop)) log.validation(step, result->loss);
+            if (const auto result = evaluate(model, *val_loader, stop)) log.validation(step, state.val_loss.emplace(result->loss));
         }
         if (hellaswag && (due(o.hellaswag_every, step) || last)) {
             if (const auto result = evaluate(model, *hellaswag, stop)) log.hellaswag(step, *result);
@@ -203,9 +167,35 @@ void train(Options o) {
             const std::string text = sample_text(model, *tokenizer, o, step);
             if (!stop_requested) log.sample(step, text);
         }
+        state.evaluated = !stop_requested;
+    };
+    if (!from.state.evaluated) evaluate_step(from.step());
+
+    state.skipped = from.state.skipped;
+    bool stopped = stop_requested;
+    for (int step = from.step() + 1; step <= schedule.steps && !stopped; step++) {
+        const auto start = std::chrono::steady_clock::now();
+        for (int micro = 0; micro < loader.micro_steps(); micro++) {
+            model.forward(loader.at(step, micro));
+            model.backward();
+        }
+        const StepResult result = model.update(o.optimizer_at(schedule.at(step)));
+        const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
+        log.train(step, result, schedule.at(step), elapsed.count());
+        state.step = step;
+        state.skipped = std::isfinite(result.grad_norm) ? 0 : state.skipped + 1;
+        if (state.skipped == o.max_skipped) {
+            if (checkpoints) checkpoints->finish();
+            throw Error(fmt::format("{} steps in a row had a gradient norm that is not finite; the run ends at step {}; {}", state.skipped, step,
+                                    where_to_go_on(checkpoints ? checkpoints->newest_good() : "")));
+        }
+        evaluate_step(step);
+        stopped = stop_requested;
+        if (checkpoints && (due(o.checkpoint_every, step) || step == schedule.steps || stopped)) checkpoints->save(model, state);
     }
-    log.note(stop_requested ? fmt::format("stopped by a signal; everything is written to {}", log.folder())
-                            : fmt::format("done; the run is in {}", log.folder()));
+    if (checkpoints && !checkpoints->finish()) throw Error("the last checkpoint could not be written; " + where_to_go_on(checkpoints->newest()));
+    log.note(stopped ? fmt::format("stopped by a signal; everything is written to {}", log.folder())
+                     : fmt::format("done; the run is in {}", log.folder()));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace {
 
 // A model that takes no time.
-const std::string tiny = "--layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --warmup 2 --sample-tokens 5 ";
+const std::string tiny = "--layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --warmup 2 --sample-tokens 5 --checkpoint-every 0 ";
 
 ProgramResult train(const std::string& arguments, const std::string& before = "cd /") { return run_program(TRAIN_PROGRAM, tiny + arguments, before); }
 

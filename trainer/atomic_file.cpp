@@ -15,12 +15,22 @@
 
 static constexpr size_t buffer_bytes = size_t{1} << 20;
 
+// A random name, so that processes on several machines that share the folder do not meet.
+std::string temporary_beside(const std::string& path) { return fmt::format("{}.tmp-{:08x}", path, std::random_device()()); }
+
+void sync_file(const std::string& path) {
+    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) return;
+    fsync(file);
+    close(file);
+}
+
+void sync_folder(const std::string& path) { sync_file(path.empty() ? "." : path); }
+
 AtomicFile::AtomicFile(const std::string& path) : path_(path) {
     buffer_.reserve(buffer_bytes);
-    // A random name, so that processes on several machines that share the folder do not meet.
-    std::random_device random;
     do {
-        temporary_ = fmt::format("{}.tmp-{:08x}", path, random());
+        temporary_ = temporary_beside(path);
         file_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     } while (file_ < 0 && errno == EEXIST);
     if (file_ < 0) {
@@ -70,13 +80,7 @@ void AtomicFile::commit() {
     close();
     if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be given its name");
     temporary_.clear();
-    // The name is durable once the folder is. Some file systems refuse to sync folders: nothing is lost but the guarantee.
-    const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
-    const int directory = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (directory >= 0) {
-        fsync(directory);
-        ::close(directory);
-    }
+    sync_folder(std::filesystem::path(path_).parent_path());  // the name is durable once the folder is
 }
 
 void AtomicFile::flush() {

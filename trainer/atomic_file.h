@@ -7,6 +7,12 @@
 #include <string>
 #include <vector>
 
+// A name beside path that nobody uses: PATH.tmp-XXXXXXXX.
+std::string temporary_beside(const std::string& path);
+// Waits until the file's bytes, or the folder's names, are on the disk. Some file systems cannot: nothing is lost but the guarantee.
+void sync_file(const std::string& path);
+void sync_folder(const std::string& path);
+
 class AtomicFile {
 public:
     explicit AtomicFile(const std::string& path);

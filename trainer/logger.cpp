@@ -39,7 +39,6 @@ Logger::Logger(const std::string& out, int steps, size_t tokens_per_step, int lo
     : folder_(out), steps_(steps), tokens_per_step_(tokens_per_step), log_every_(log_every), terminal_(isatty(STDOUT_FILENO) != 0) {
     const std::string path = out + "/metrics.jsonl";
     std::error_code failure;
-    CHECK(!std::filesystem::exists(path, failure), "--out {} holds another run; expected a new or an empty folder", out);
     std::filesystem::create_directories(out, failure);
     CHECK(!failure, "--out {}: {}; expected a folder that can be written", out, failure.message());
     metrics_.open(path, std::ios::app);
@@ -85,6 +84,7 @@ void Logger::train(int step, const StepResult& result, double lr, double ms) {
     const std::string left = mean_ms_ > 0 ? duration(mean_ms_ * (steps_ - step) / 1000.0) : "?";
     const std::string line = fmt::format("step {:>{}}/{} | loss {:.4f} | norm {:6.3f} | lr {:.2e} | {:8.2f} ms | {:7.0f} tok/s | {} left", step,
                                          std::to_string(steps_).size(), steps_, result.loss, result.grad_norm, lr, ms, tokens_per_second, left);
+    const std::lock_guard lock(terminal_mutex_);
     if (terminal_) {
         fmt::print("\r\x1b[2K{}", line);
         line_open_ = true;
@@ -115,6 +115,7 @@ void Logger::sample(int step, const std::string& text) {
 }
 
 void Logger::note(const std::string& text) {
+    const std::lock_guard lock(terminal_mutex_);
     finish_line();
     fmt::print("{}\n", text);
     std::fflush(stdout);

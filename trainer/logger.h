@@ -3,6 +3,7 @@
 //   On a terminal the step's line is repainted in place; in a log file every line is plain.
 #pragma once
 #include <fstream>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -11,7 +12,7 @@
 
 class Logger {
 public:
-    // Creates OUT and OUT/metrics.jsonl. UsageError if OUT holds a run already or cannot be made.
+    // Goes on with OUT/metrics.jsonl, or begins it. UsageError if OUT cannot be made or written.
     Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every);
 
     void run(const nlohmann::json& description);
@@ -19,7 +20,7 @@ public:
     void validation(int step, double loss);
     void hellaswag(int step, const HellaSwagResult& result);
     void sample(int step, const std::string& text);
-    void note(const std::string& text);  // terminal only, on a line of its own
+    void note(const std::string& text);  // terminal only, on a line of its own; any thread may
 
     const std::string& folder() const { return folder_; }
 
@@ -33,6 +34,7 @@ private:
     size_t tokens_per_step_;
     int log_every_;
     bool terminal_;           // a person watches: repaint
+    std::mutex terminal_mutex_;
     bool line_open_ = false;  // a repainted line stands without its newline
     double mean_ms_ = 0;      // smoothed, for the time left
     int timed_steps_ = 0;

@@ -111,6 +111,11 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     auto* output = app.add_option_group("output");
     output->add_option("-o,--out", o.out, "folder for everything the run writes [a new one under runs/]");
     output->add_option("--log-every", o.log_every, "steps between lines on the terminal")->check(positive);
+    output->add_option("-n,--checkpoint-every", o.checkpoint_every, "steps between checkpoints; the last step has one too; 0: never one")
+        ->check(not_negative);
+    output->add_option("--keep", o.keep, "newest checkpoints that are kept, besides the best validated one")->check(positive);
+    output->add_option("--keep-every", o.keep_every, "keep the checkpoints of every Nth step for good, 0: none")->check(not_negative);
+    output->add_option("--resume", o.resume, "none; auto: from the newest checkpoint of --out, or the start; or a checkpoint's or run's folder");
 
     auto* system = app.add_option_group("system");
     add_choice(*system, "--dtype", o.dtype, dtypes, "of parameters and activations");

@@ -43,7 +43,8 @@ struct Options {
     int hellaswag_every = 250;
     // output
     std::string out;  // empty: a new folder under runs/
-    int log_every = 1;
+    int log_every = 1, checkpoint_every = 500, keep = 2, keep_every = 0;
+    std::string resume = "none";
     // system
     DType dtype = DType::fp32;
     uint64_t seed = 1337;

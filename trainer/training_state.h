@@ -13,7 +13,7 @@ struct TrainingState {
     int skipped = 0;                                             // steps since the last of these
     int batch_size = 0;                                          // sequences of a micro-step: with another one sums round differently
     bool evaluated = true;                                       // false: validation and sample of this step were broken off by a signal
-    std::optional<double> val_loss;                              // of this step, if it was measured
+    std::optional<double> val_loss = {};                         // of this step, if it was measured
     nlohmann::json options = nlohmann::json::object();           // of the run, by name
     nlohmann::json identity = nlohmann::json::object();          // what a run that goes on from here must have too: model shape, data
     nlohmann::json outlier_detector = nlohmann::json::object();  // OutlierDetector::state

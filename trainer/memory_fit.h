@@ -1,0 +1,81 @@
+// memory_fit.h: whether a run fits into memory, and with which micro-batch it would.
+#pragma once
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string>
+
+#include "checkpoint.h"
+#include "error.h"
+#include "gpt2.h"
+#include "options.h"
+#include "simt/bfloat16.h"
+#include "simt/device.h"
+
+inline std::string readable(size_t bytes) {
+    if (bytes >= size_t{10} << 30) return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / 0x1p30);
+    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 0x1p20);
+}
+
+inline GPT2Options model_options(const Options& o) {
+    return {.B = o.batch_size,
+            .T = o.seq_len,
+            .total_batch = o.total_batch,
+            .tf32 = o.dtype == DType::tf32,
+            .recompute = o.recompute,
+            .attention = o.attention,
+            .seed = o.seed,
+            .optimizer = o.optimizer,
+            .momentum = o.momentum > 0};
+}
+
+// What the run allocates on the device its kernels run on. Beside a GPU, here or planned for, the snapshot lies in the host's memory.
+template <class T>
+MemoryPlan run_memory_plan(const Options& o, const GPT2<T>& model) {
+    MemoryPlan plan = model.memory_plan();
+    if (o.checkpoint_every > 0 && !simt::is_gpu() && !o.device_memory) {
+        plan.emplace_back("checkpoint snapshot (fp32)", Snapshot::bytes(model.table(), model.optimizer_buffers().size()));
+    }
+    return plan;
+}
+
+template <class T>
+size_t bytes_with_batch(const Options& o, int batch_size) {
+    Options changed = o;
+    changed.batch_size = batch_size;
+    return total_bytes(run_memory_plan(o, GPT2<T>(o.config, model_options(changed))));
+}
+
+// The largest micro-batch that divides the step and fits; 0 if not even one sequence does.
+template <class T>
+int largest_batch(const Options& o, size_t memory) {
+    const int samples = static_cast<int>(o.total_batch / static_cast<size_t>(o.seq_len));
+    for (int b = samples; b >= 1; b--) {
+        if (samples % b == 0 && bytes_with_batch<T>(o, b) <= memory) return b;
+    }
+    return 0;
+}
+
+// Prints what the run will allocate; UsageError, with what would fit, if that is more than there is.
+template <class T>
+void check_memory(const Options& o, const GPT2<T>& model, size_t memory) {
+    const MemoryPlan plan = run_memory_plan(o, model);
+    fmt::print("memory plan\n");
+    for (const auto& [name, bytes] : plan) fmt::print("  {:<26}{:>12}\n", name, readable(bytes));
+    const size_t total = total_bytes(plan);
+    fmt::print("  {:<26}{:>12} of {} {}\n", "total", readable(total), readable(memory), o.device_memory ? "planned for" : "free");
+    if (total <= memory) return;
+    std::fflush(stdout);
+    std::string advice = "a smaller model is needed";
+    Options block = o;
+    block.recompute = Recompute::block;
+    if (const int b = largest_batch<T>(o, memory)) {
+        advice = fmt::format("--batch-size {} would fit", b);
+    } else if (const int with_recompute = largest_batch<T>(block, memory)) {
+        advice = fmt::format("--batch-size {} --recompute block would fit", with_recompute);
+    } else if (o.dtype != DType::bf16 && bytes_with_batch<bfloat16>(block, 1) <= memory) {
+        advice = "--batch-size 1 --recompute block --dtype bf16 would fit";
+    }
+    throw UsageError(
+        fmt::format("the run needs {}, but {} are {}; {}", readable(total), readable(memory), o.device_memory ? "planned for" : "free", advice));
+}

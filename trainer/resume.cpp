@@ -1,0 +1,224 @@
+#include "resume.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <span>
+
+#include "atomic_file.h"
+#include "error.h"
+#include "logger.h"
+#include "mapped_file.h"
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+// The folder of the run that a checkpoint lies in; "" if it lies elsewhere.
+std::string run_of(const std::string& checkpoint) {
+    const fs::path checkpoints = fs::absolute(checkpoint + "/").lexically_normal().parent_path().parent_path();
+    return checkpoints.filename() == "checkpoints" ? checkpoints.parent_path().string() : "";
+}
+
+bool same_folder(const std::string& a, const std::string& b) {
+    std::error_code absent;
+    return fs::equivalent(a, b, absent);
+}
+
+// The newer ones in the checkpoint's own run: damaged and passed over, or left behind on purpose.
+std::vector<CheckpointFolder> newer_than(const std::string& run, int step) {
+    std::vector<CheckpointFolder> folders = checkpoint_folders(run);
+    std::erase_if(folders, [&](const CheckpointFolder& folder) { return folder.step <= step; });
+    return folders;
+}
+
+// Options that do not change what training computes, and those that the identity holds. Every other one that changed is said.
+const std::set<std::string> free_options = {
+    "out",           "log-every",   "checkpoint-every", "keep",  "keep-every",      "resume",      "val-every",    "val-steps",     "sample-every",
+    "sample-tokens", "hellaswag",   "hellaswag-every",  "plan",  "device-memory",   "max-skipped", "config",       "init-from",     "train-data",
+    "val-data",      "tokenizer",   "data-order",       "model", "layers",          "heads",       "channels",     "context",       "vocab",
+    "seq-len",       "total-batch", "optimizer",        "seed",  "log-layer-norms", "profile",     "comm-timeout", "check-replicas"};
+
+std::string text_of(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+// What the tokens are, whatever their files are called: their number, and a checksum of 64 places in each shard.
+std::string identity_of(std::span<const TokenShard> shards) {
+    constexpr size_t places = 64, tokens_a_place = 256;
+    XXH3_state_t* hash = XXH3_createState();
+    XXH3_64bits_reset(hash);
+    size_t tokens = 0;
+    for (const TokenShard& shard : shards) {
+        const size_t size = shard.size();
+        XXH3_64bits_update(hash, &size, sizeof(size));
+        for (size_t place = 0; place < places; place++) {
+            const size_t begin = size < tokens_a_place ? 0 : (size - tokens_a_place) / (places - 1) * place;
+            const std::span<const uint16_t> read = shard.tokens().subspan(begin, std::min(size - begin, tokens_a_place));
+            XXH3_64bits_update(hash, read.data(), read.size_bytes());
+        }
+        tokens += size;
+    }
+    const uint64_t digest = XXH3_64bits_digest(hash);
+    XXH3_freeState(hash);
+    return fmt::format("{} tokens in {} file{}, checksum {:016x}", tokens, shards.size(), shards.size() == 1 ? "" : "s", digest);
+}
+
+void set_aside(const CheckpointFolder& folder, const std::string& word, const Note& note) {
+    const std::string aside = folder.path + "." + word;
+    std::error_code failure;
+    fs::remove_all(aside, failure);
+    fs::rename(folder.path, aside, failure);
+    if (failure) throw Error(fmt::format("{}: cannot be renamed: {}", folder.path, failure.message()));
+    note(fmt::format("the {} checkpoint of step {} is now called {}", word, folder.step, aside));
+}
+
+void remove_leftovers(const std::string& folder) {
+    std::error_code ignored;
+    std::vector<fs::path> leftovers;
+    for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+        if (entry.path().filename().string().find(".tmp-") != std::string::npos) leftovers.push_back(entry.path());
+    }
+    for (const fs::path& path : leftovers) fs::remove_all(path, ignored);
+}
+
+bool belongs(const json& line, int step, bool evaluated) {
+    if (!line.is_object() || !line.contains("kind")) return false;
+    const json at = line.value(line["kind"] == "run" ? "resumed_from" : "step", json(0));
+    if (!at.is_number_integer() || at > step) return false;
+    return at < step || evaluated || (line["kind"] != "val" && line["kind"] != "hellaswag" && line["kind"] != "sample");
+}
+
+}  // namespace
+
+int ResumePoint::batch_size(size_t total_batch, int seq_len) const {
+    const size_t tokens = static_cast<size_t>(state.batch_size) * static_cast<size_t>(seq_len);
+    return tokens > 0 && total_batch % tokens == 0 ? state.batch_size : 0;
+}
+
+bool ResumePoint::is_complete(int steps) const {
+    CHECK(step() <= steps, "{} is at step {} already, but the run has {} steps; expected more, or an earlier checkpoint", checkpoint, step(), steps);
+    return !checkpoint.empty() && step() == steps && state.evaluated;
+}
+
+static ResumePoint new_run(const Options& options) {
+    ResumePoint point;
+    point.run_folder = options.out.empty() ? new_run_folder() : options.out;
+    CHECK(!is_run_folder(point.run_folder), "--out {} holds another run; expected a new or an empty folder, or --resume auto to go on with that run",
+          options.out);
+    return point;
+}
+
+static ResumePoint newest_of_run(const std::string& run, const Note& note) {
+    ResumePoint point;
+    point.run_folder = run;
+    if (const std::optional<std::string> newest = newest_checkpoint(run, note)) {
+        point.checkpoint = *newest;
+        point.state = read_state(*newest);
+        point.metrics = metrics_file(run);
+        point.damaged = newer_than(run, point.state.step);
+    }
+    return point;
+}
+
+static ResumePoint given_checkpoint(const std::string& path) {
+    ResumePoint point;
+    point.run_folder = run_of(path);
+    point.checkpoint = path;
+    point.state = whole_checkpoint(path);
+    if (!point.run_folder.empty()) {
+        point.metrics = metrics_file(point.run_folder);
+        point.later = newer_than(point.run_folder, point.state.step);
+    }
+    return point;
+}
+
+ResumePoint find_resume_point(const Options& options, const Note& note) {
+    if (options.resume == "none") return new_run(options);
+    if (options.resume == "auto") {
+        CHECK(!options.out.empty(), "--resume auto needs --out: the folder of the run to go on with");
+        if (!is_run_folder(options.out)) return new_run(options);
+        ResumePoint point = newest_of_run(options.out, note);
+        point.over_again = point.checkpoint.empty();
+        return point;
+    }
+    const std::string& path = options.resume;
+    CHECK(is_run_folder(path) || is_checkpoint_folder(path), "--resume {}: is not a checkpoint or a run's folder; expected one, none or auto", path);
+    ResumePoint point = is_run_folder(path) ? newest_of_run(path, note) : given_checkpoint(path);
+    CHECK(!point.checkpoint.empty(), "--resume {}: the run has no checkpoint yet; --resume auto --out {} starts it again", path, path);
+    if (point.run_folder.empty() || (!options.out.empty() && !same_folder(options.out, point.run_folder))) {
+        // A branch: what lies beside the checkpoint stays as it is.
+        point.run_folder = new_run(options).run_folder;
+        point.damaged.clear();
+        point.later.clear();
+    }
+    return point;
+}
+
+json run_identity(const Options& o, std::span<const TokenShard> train) {
+    return {{"layers", o.config.L},
+            {"heads", o.config.NH},
+            {"channels", o.config.C},
+            {"context", o.config.context},
+            {"vocab", o.config.V},
+            {"tokenizer", o.tokenizer},
+            {"seq-len", o.seq_len},
+            {"total-batch", o.total_batch},
+            {"data-order", o.data_order},
+            {"optimizer", o.values.at("optimizer")},
+            {"seed", o.seed},
+            {"train-data", identity_of(train)}};
+}
+
+void check_same_run(const ResumePoint& from, const json& identity, const Options& options, const Note& note) {
+    if (from.checkpoint.empty()) return;
+    std::string different;
+    for (const auto& [name, value] : identity.items()) {
+        const json before = from.state.identity.value(name, json());
+        if (before != value)
+            different += fmt::format("{}--{} {} instead of {}", different.empty() ? "" : ", ", name, text_of(value), text_of(before));
+    }
+    CHECK(different.empty(), "{} belongs to another run: {}; expected the same model, data and order of samples", from.checkpoint, different);
+    std::string changed;
+    for (const auto& [name, value] : options.values.items()) {
+        const json before = from.state.options.value(name, json());
+        if (before != value && !before.is_null() && !free_options.contains(name))
+            changed += fmt::format("{}--{} {} instead of {}", changed.empty() ? "" : ", ", name, text_of(value), text_of(before));
+    }
+    if (!changed.empty()) note(fmt::format("options that change what is computed from here on: {}", changed));
+}
+
+std::string metrics_up_to(const std::string& text, int step, bool evaluated) {
+    std::string kept;
+    for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+        const std::string line = text.substr(begin, end + 1 - begin);
+        if (belongs(json::parse(line, nullptr, false), step, evaluated)) kept += line;
+    }
+    return kept;
+}
+
+RunLock prepare_run_folder(const ResumePoint& from, const Note& note) {
+    std::error_code failure;
+    fs::create_directories(from.run_folder, failure);
+    CHECK(!failure, "--out {}: {}; expected a folder that can be written", from.run_folder, failure.message());
+    RunLock lock(from.run_folder);
+    for (const std::string& folder : {from.run_folder, checkpoints_folder(from.run_folder)}) remove_leftovers(folder);
+    for (const CheckpointFolder& folder : from.damaged) set_aside(folder, "damaged", note);
+    for (const CheckpointFolder& folder : from.later) set_aside(folder, "superseded", note);
+    const std::string path = metrics_file(from.run_folder);
+    if (from.over_again) {
+        fs::remove(path, failure);
+        note(fmt::format("{} holds a run without a checkpoint; it starts again from step 1", from.run_folder));
+    } else if (!from.checkpoint.empty()) {
+        if (fs::exists(from.metrics, failure)) {
+            const std::string kept = metrics_up_to(std::string(MappedFile(from.metrics).bytes()), from.state.step, from.state.evaluated);
+            AtomicFile file(path);
+            file.write(kept.data(), kept.size());
+            file.commit();
+        }
+        note(fmt::format("going on from step {} of {}", from.state.step, from.checkpoint));
+    }
+    return lock;
+}

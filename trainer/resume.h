@@ -1,0 +1,50 @@
+// resume.h: from where a run goes on, and whether it may.
+//   --resume none   a new run
+//            auto   the newest whole checkpoint of --out; the start, if --out holds no checkpoint yet
+//            PATH   a checkpoint or a run's folder; with another --out, the run branches off: the new folder begins with a copy of the metrics
+// Nothing on the disk changes before prepare_run_folder, when everything that can refuse the run has been looked at.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "options.h"
+#include "run_folder.h"
+#include "token_shard.h"
+#include "training_state.h"
+
+struct ResumePoint {
+    std::string run_folder;                 // where this run writes; it need not exist yet
+    std::string checkpoint;                 // a whole one; empty: from the start
+    TrainingState state;                    // of the checkpoint
+    std::string metrics;                    // what the new metrics begin with, up to the checkpoint's step; empty: nothing
+    bool over_again = false;                // the folder holds a run that never came to a checkpoint
+    std::vector<CheckpointFolder> damaged;  // newer ones in the run's folder that were passed over
+    std::vector<CheckpointFolder> later;    // newer ones in the run's folder that a given checkpoint leaves behind
+
+    int step() const { return checkpoint.empty() ? 0 : state.step; }
+    // The checkpoint's micro-batch, with which sums round as they did; 0 if it does not divide a step of this run.
+    int batch_size(size_t total_batch, int seq_len) const;
+    // Has the run taken all its steps? UsageError if it has taken more.
+    bool is_complete(int steps) const;
+};
+
+// Finds the checkpoint that the options mean; notes damaged ones that it passes over. UsageError if there is none, all are damaged, or the
+// folder to write to holds another run.
+ResumePoint find_resume_point(const Options& options, const Note& note);
+
+// What two runs must have in common for the one to go on where the other stood: model shape, data, and which sample a step takes.
+nlohmann::json run_identity(const Options& options, std::span<const TokenShard> train);
+
+// UsageError that names every part of the identity which differs. Notes the options that changed and change what training computes.
+void check_same_run(const ResumePoint& from, const nlohmann::json& identity, const Options& options, const Note& note);
+
+// Makes the run's folder, and claims it as long as the result lives (UsageError if another process has). Removes what a killed run left half written,
+// sets damaged and later checkpoints aside (renamed, so that they can be looked at), and cuts metrics.jsonl back to the checkpoint's step. Notes what
+// it did.
+RunLock prepare_run_folder(const ResumePoint& from, const Note& note);
+
+// The lines of a metrics.jsonl that belong to the steps up to `step`: without the lines of later steps, marks of runs resumed later, and
+// lines that are torn. evaluated false: of `step` itself, only what training wrote.
+std::string metrics_up_to(const std::string& text, int step, bool evaluated);
