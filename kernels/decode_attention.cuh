@@ -15,6 +15,7 @@
 
 #include "common.cuh"
 #include "decode_cache.h"
+#include "simt/products.cuh"
 
 // A launch of decode_attention reads `length` tokens, chunk by chunk.
 constexpr int decode_chunk = 256;
@@ -85,7 +86,7 @@ __device__ float score(float* scores, const T* q, const T* keys, int HS, int beg
         Vec<float, N> sums = simt::broadcast<N>(0.0f);
         UNROLL
         for (int i = 0; i < Cut::D / Cut::rows; i++)
-            simt::multiply_add(sums, own[i], load<N>(keys_of_tile + static_cast<size_t>(i) * Cut::rows * tile));
+            simt::multiply_add(sums, own[i], simt::load_factors<N>(keys_of_tile + static_cast<size_t>(i) * Cut::rows * tile));
         if constexpr (Cut::rows > 1) sum_over_groups<W::threads, Cut::lanes>(sums);
         UNROLL
         for (int n = 0; n < N; n++) sums[n] = t + column + n < end ? sums[n] : -INFINITY;
@@ -140,7 +141,7 @@ __global__ void kernel(T* out, float* partial, const T* qkv, DecodeCache<T> cach
         for (int t = begin + lane / Cut::value_lanes; t < end; t += Cut::tokens) {
             const float p = scores[t - begin];
             UNROLL_REGISTERS
-            for (int v = 0; v < Cut::vectors; v++) simt::multiply_add(sums[v], p, load<N>(values + static_cast<size_t>(t) * D + v * N));
+            for (int v = 0; v < Cut::vectors; v++) simt::multiply_add(sums[v], p, simt::load_factors<N>(values + static_cast<size_t>(t) * D + v * N));
         }
     }
     if constexpr (Cut::tokens > 1) sum_over_groups<W::threads, Cut::value_lanes>(sums[0]);

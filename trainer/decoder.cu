@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <type_traits>
 
 #include "decode_attention.cuh"
@@ -14,10 +15,21 @@
 
 namespace {
 
-constexpr size_t few_rows = 16;                     // up to here a product is bound by reading its weights
+constexpr size_t few_samples = 12;                  // up to here products of our own are faster than the library's
 constexpr size_t staging_floats = size_t{1} << 20;  // or one row of a matrix
 
 size_t size(int n) { return static_cast<size_t>(n); }
+
+// A prompt is padded to one of a few lengths, so that libraries plan few shapes and their scratch is known beforehand. What stands behind the last
+// token does not reach it.
+int padded_length(int tokens, int max_tokens) {
+    return static_cast<int>(std::min(std::bit_ceil(std::max(size(tokens), size_t{16})), size(max_tokens)));
+}
+std::vector<int> padded_lengths(int max_tokens) {
+    std::vector<int> lengths{padded_length(1, max_tokens)};
+    while (lengths.back() < max_tokens) lengths.push_back(padded_length(lengths.back() + 1, max_tokens));
+    return lengths;
+}
 
 }  // namespace
 
@@ -72,22 +84,30 @@ void Decoder<T>::reserve_activations() {
     activations_.reserve(logits_, size(options_.samples) * size(config_.Vp()));
     for (float** statistic : {&mean_, &rstd_}) activations_.reserve(*statistic, rows);
     activations_.reserve(lse_, size(options_.max_tokens) * size(config_.NH));
+    size_t attention_bytes = 0;
+    for (const int length : padded_lengths(options_.max_tokens))
+        attention_bytes = std::max(attention_bytes, attention_.workspace_bytes<T>({1, length, config_.NH, config_.HS()}));
 
     workspace_.reserve(staging_, std::max(staging_floats, 4 * C));
     if (options_.int8) workspace_.reserve(dequantized_, 4 * C * C);
     workspace_.reserve(attention_partial_, decode_attention_scratch(options_.samples, config_.NH, config_.HS(), options_.max_tokens));
-    workspace_.reserve(attention_work_, attention_.workspace_bytes<T>({1, options_.max_tokens, config_.NH, config_.HS()}));
+    workspace_.reserve(attention_work_, attention_bytes);
     workspace_.reserve(gemm_work_, gemm_workspace_bytes());
 }
 
-// The most that any prompt's products want.
+// The most that the products of any prompt, or of a step with many samples, want.
 template <class T>
 size_t Decoder<T>::gemm_workspace_bytes() const {
     const size_t C = size(config_.C);
     size_t bytes = 0;
-    for (const size_t rows : {size_t{1}, size(options_.max_tokens)}) {
-        for (const auto& [in, out] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}})
-            bytes = std::max(bytes, Gemm::workspace_bytes<T>(rows, in, out));
+    const auto add = [&](int rows, size_t in, size_t out) { bytes = std::max(bytes, Gemm::workspace_bytes<T>(size(rows), in, out)); };
+    std::vector<int> all_rows = padded_lengths(options_.max_tokens);
+    if (use_library(size(options_.samples))) {
+        all_rows.push_back(options_.samples);
+        add(options_.samples, C, size(config_.Vp()));
+    }
+    for (const int rows : all_rows) {
+        for (const auto& [in, out] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}}) add(rows, in, out);
     }
     return bytes;
 }
@@ -171,66 +191,69 @@ void Decoder<T>::load(const Values& values) {
 // ---------------------------------------------------------------------------------------------------------------------------------
 // a pass over the layers
 
+// residual_ = the embeddings of host_tokens_.
 template <class T>
-void Decoder<T>::embed(const std::vector<int>& tokens, bool one_sequence) {
-    for (const int token : tokens) CHECK(token >= 0 && token < config_.V, "token {}; expected 0 to {}", token, config_.V - 1);
-    std::copy(tokens.begin(), tokens.end(), host_tokens_.begin());
-    simt::copy_to_device(tokens_, host_tokens_.data(), tokens.size() * sizeof(int32_t), stream_);
-    const int rows = static_cast<int>(tokens.size()), C = config_.C;
+void Decoder<T>::embed(Pass pass) {
+    simt::copy_to_device(tokens_, host_tokens_.data(), pass.rows * sizeof(int32_t), stream_);
+    const int rows = static_cast<int>(pass.rows), C = config_.C;
     const T* place = wpe_ + size(length_) * size(C);
-    if (options_.int8) decode_encoder(residual_, tokens_, wte_.quantized, wte_.scales, place, size(rows), C, one_sequence ? size(C) : 0, stream_);
-    else encoder_forward(residual_, tokens_, wte_.weight, place, one_sequence ? 1 : rows, one_sequence ? rows : 1, C, stream_);
+    if (options_.int8) decode_encoder(residual_, tokens_, wte_.quantized, wte_.scales, place, pass.rows, C, pass.prompt ? size(C) : 0, stream_);
+    else encoder_forward(residual_, tokens_, wte_.weight, place, pass.prompt ? 1 : rows, pass.prompt ? rows : 1, C, stream_);
 }
 
-// A few rows go through the kernels made for them, a prompt through the library's products.
+// int8 weights stay what they are in a step, however many samples: the library knows none.
 template <class T>
-void Decoder<T>::product(T* out, const T* inp, const Matrix& matrix, size_t rows, bool gelu) {
-    const bool few = rows <= few_rows;
-    if (few && options_.int8) {
-        decode_matmul(out, inp, matrix.quantized, matrix.scales, matrix.bias, rows, matrix.in, matrix.out, gelu, stream_);
-    } else if (few) {
-        decode_matmul(out, inp, matrix.weight, static_cast<const float*>(nullptr), matrix.bias, rows, matrix.in, matrix.out, gelu, stream_);
-    } else {
-        const T* weight = matrix.weight;
-        if (options_.int8) {
-            dequantize(dequantized_, matrix.quantized, matrix.scales, matrix.out, static_cast<int>(matrix.in), stream_);
-            weight = dequantized_;
-        }
-        if (gelu) gemm_->forward_gelu(out, fch_, inp, weight, matrix.bias, rows, matrix.in, matrix.out, stream_);
-        else gemm_->forward(out, inp, weight, matrix.bias, rows, matrix.in, matrix.out, stream_);
+bool Decoder<T>::use_library(size_t samples) const {
+    return !options_.int8 && samples > few_samples;
+}
+
+// out (rows, matrix.out) = inp (rows, matrix.in) times the matrix: in a step by kernels made for few rows, for a prompt by the library.
+template <class T>
+void Decoder<T>::product(T* out, const T* inp, const Matrix& matrix, Pass pass, bool gelu) {
+    if (!pass.prompt && !use_library(pass.rows)) {
+        const DecodeMatmulShape shape{pass.rows, matrix.in, matrix.out};
+        if (options_.int8) decode_matmul(out, inp, matrix.quantized, matrix.scales, matrix.bias, shape, gelu, stream_);
+        else decode_matmul(out, inp, matrix.weight, static_cast<const float*>(nullptr), matrix.bias, shape, gelu, stream_);
+        return;
     }
+    if (options_.int8) dequantize(dequantized_, matrix.quantized, matrix.scales, matrix.out, static_cast<int>(matrix.in), stream_);
+    const T* const weight = options_.int8 ? dequantized_ : matrix.weight;
+    if (gelu) gemm_->forward_gelu(out, fch_, inp, weight, matrix.bias, pass.rows, matrix.in, matrix.out, stream_);
+    else gemm_->forward(out, inp, weight, matrix.bias, pass.rows, matrix.in, matrix.out, stream_);
 }
 
 template <class T>
-void Decoder<T>::attend(const Layer& layer, size_t rows, bool one_sequence) {
-    const int count = one_sequence ? static_cast<int>(rows) : 1;
-    decode_append(cache_of(layer), qkv_, length_, count, one_sequence, stream_);
-    if (one_sequence) attention_.forward(att_, lse_, qkv_, {1, count, config_.NH, config_.HS()}, attention_work_, stream_);
-    else decode_attention(att_, qkv_, cache_of(layer), length_ + 1, attention_partial_, stream_);
+void Decoder<T>::attend(const Layer& layer, Pass pass) {
+    const DecodeCache<T> cache = cache_of(layer);
+    decode_append(cache, qkv_, length_, pass.tokens, pass.prompt, stream_);
+    if (pass.prompt) attention_.forward(att_, lse_, qkv_, {1, static_cast<int>(pass.rows), config_.NH, config_.HS()}, attention_work_, stream_);
+    else decode_attention(att_, qkv_, cache, length_ + 1, attention_partial_, stream_);
 }
 
-// residual_ (rows, C) from the embeddings to norm_, the final layernorm's output.
+// From residual_, the embeddings, to norm_, the final layernorm's output.
 template <class T>
-void Decoder<T>::forward_layers(size_t rows, bool one_sequence) {
+void Decoder<T>::forward_layers(Pass pass) {
     const int C = config_.C;
-    layernorm_forward(norm_, mean_, rstd_, residual_, layers_[0].ln1w, layers_[0].ln1b, rows, C, stream_);
+    layernorm_forward(norm_, mean_, rstd_, residual_, layers_[0].ln1w, layers_[0].ln1b, pass.rows, C, stream_);
     for (size_t l = 0; l < layers_.size(); l++) {
         const Layer& layer = layers_[l];
-        product(qkv_, norm_, layer.qkv, rows, false);
-        attend(layer, rows, one_sequence);
-        product(branch_, att_, layer.attproj, rows, false);
-        residual_layernorm_forward(norm_, residual_, mean_, rstd_, residual_, branch_, layer.ln2w, layer.ln2b, rows, C, stream_);
-        product(fch_gelu_, norm_, layer.fc, rows, true);
-        product(branch_, fch_gelu_, layer.fcproj, rows, false);
+        product(qkv_, norm_, layer.qkv, pass, false);
+        attend(layer, pass);
+        product(branch_, att_, layer.attproj, pass, false);
+        residual_layernorm_forward(norm_, residual_, mean_, rstd_, residual_, branch_, layer.ln2w, layer.ln2b, pass.rows, C, stream_);
+        product(fch_gelu_, norm_, layer.fc, pass, true);
+        product(branch_, fch_gelu_, layer.fcproj, pass, false);
         const bool last = l + 1 == layers_.size();
         residual_layernorm_forward(norm_, residual_, mean_, rstd_, residual_, branch_, last ? lnfw_ : layers_[l + 1].ln1w,
-                                   last ? lnfb_ : layers_[l + 1].ln1b, rows, C, stream_);
+                                   last ? lnfb_ : layers_[l + 1].ln1b, pass.rows, C, stream_);
     }
+    length_ += pass.tokens;
 }
 
+// On the host, of rows of norm_.
 template <class T>
 const float* Decoder<T>::logits_of(const T* hidden, size_t rows) {
-    product(logits_, hidden, wte_, rows, false);
+    product(logits_, hidden, wte_, {.rows = rows, .tokens = 1, .prompt = false}, false);
     const size_t count = rows * size(config_.Vp());
     simt::copy_to_host(host_raw_.data(), logits_, count * sizeof(T), stream_);
     simt::stream_synchronize(stream_);
@@ -239,13 +262,21 @@ const float* Decoder<T>::logits_of(const T* hidden, size_t rows) {
 }
 
 template <class T>
+void Decoder<T>::take_tokens(const std::vector<int>& tokens, size_t rows) {
+    for (const int token : tokens) CHECK(token >= 0 && token < config_.V, "token {}; expected 0 to {}", token, config_.V - 1);
+    std::fill(std::copy(tokens.begin(), tokens.end(), host_tokens_.begin()), host_tokens_.begin() + static_cast<std::ptrdiff_t>(rows), 0);
+}
+
+template <class T>
 const float* Decoder<T>::prefill(const std::vector<int>& prompt) {
     CHECK(!prompt.empty() && prompt.size() <= size(options_.max_tokens), "a prompt of {} tokens; expected 1 to {}", prompt.size(),
           options_.max_tokens);
+    const int tokens = static_cast<int>(prompt.size());
+    const Pass pass{.rows = size(padded_length(tokens, options_.max_tokens)), .tokens = tokens, .prompt = true};
+    take_tokens(prompt, pass.rows);
     length_ = 0;
-    embed(prompt, true);
-    forward_layers(prompt.size(), true);
-    length_ = static_cast<int>(prompt.size());
+    embed(pass);
+    forward_layers(pass);
     return logits_of(norm_ + (prompt.size() - 1) * size(config_.C), 1);
 }
 
@@ -254,10 +285,11 @@ const float* Decoder<T>::step(const std::vector<int>& tokens) {
     CHECK(tokens.size() == size(options_.samples), "{} tokens for {} samples; expected one each", tokens.size(), options_.samples);
     CHECK(length_ > 0, "a step before the prompt; expected prefill first");
     CHECK(length_ < options_.max_tokens, "the cache is full: it holds {} tokens", options_.max_tokens);
-    embed(tokens, false);
-    forward_layers(tokens.size(), false);
-    length_++;
-    return logits_of(norm_, tokens.size());
+    const Pass pass{.rows = tokens.size(), .tokens = 1, .prompt = false};
+    take_tokens(tokens, pass.rows);
+    embed(pass);
+    forward_layers(pass);
+    return logits_of(norm_, pass.rows);
 }
 
 template class Decoder<float>;

@@ -79,11 +79,18 @@ private:
     void reserve_activations();
     size_t gemm_workspace_bytes() const;
 
-    // Rows of activations: the tokens of one sequence from the cache's start, or one token of every sample at the cache's end.
-    void embed(const std::vector<int>& tokens, bool one_sequence);
-    void forward_layers(size_t rows, bool one_sequence);
-    void attend(const Layer& layer, size_t rows, bool one_sequence);
-    void product(T* out, const T* inp, const Matrix& matrix, size_t rows, bool gelu);
+    // A pass over the layers: of a prompt (one sequence, padded to `rows`), or of one token of every sample (rows = samples).
+    struct Pass {
+        size_t rows;
+        int tokens;  // of a sample that enter the cache
+        bool prompt;
+    };
+    void take_tokens(const std::vector<int>& tokens, size_t rows);
+    void embed(Pass pass);
+    void forward_layers(Pass pass);
+    void attend(const Layer& layer, Pass pass);
+    void product(T* out, const T* inp, const Matrix& matrix, Pass pass, bool gelu);
+    bool use_library(size_t samples) const;
     const float* logits_of(const T* hidden, size_t rows);
 
     const GPT2Config config_;
