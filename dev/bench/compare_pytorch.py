@@ -335,12 +335,12 @@ def pytorch():
     return result.stdout.split("\n")[:2]
 
 
-def enter_environment():
-    """Goes on in the environment that has PyTorch; makes it first if need be."""
+def enter_environment(*packages):
+    """Goes on in the environment that has PyTorch and these packages; makes it first if need be."""
     venv = pathlib.Path(os.environ.get("FLATGPT_PYTORCH_VENV", ROOT / "build" / "pytorch-venv"))
     if pathlib.Path(sys.prefix).resolve() == venv.resolve():
         return
-    python, ready = venv / "bin" / "python", venv / ".has_pytorch"
+    python, ready = venv / "bin" / "python", venv / "-".join([".has_pytorch", *packages])
     if "FLATGPT_PYTORCH_VENV" in os.environ:
         if not python.exists():
             fail(f"FLATGPT_PYTORCH_VENV={venv} has no bin/python")
@@ -348,14 +348,17 @@ def enter_environment():
         print(f"compare_pytorch: installing PyTorch into {venv} (once; some minutes)", file=sys.stderr)
         if subprocess.call([sys.executable, "-m", "venv", str(venv)]) != 0:
             fail(f"cannot make {venv}; it needs the package python3-venv")
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "torch", "numpy"]
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        install = [*pip, "torch", "numpy"]
         cpu_only = ["--retries", "1", "--index-url", "https://download.pytorch.org/whl/cpu"]  # a tenth of the download, where it can be reached
         has_gpu = shutil.which("nvidia-smi") is not None
         if has_gpu or subprocess.call(install + cpu_only, stderr=subprocess.DEVNULL) != 0:
             if subprocess.call(install) != 0:
                 fail(f"could not run: {' '.join(install)}")
+        if packages and subprocess.call([*pip, *packages]) != 0:
+            fail(f"could not run: {' '.join([*pip, *packages])}")
         ready.touch()
-    os.execv(python, [str(python), __file__, *sys.argv[1:]])
+    os.execv(python, [str(python), *sys.argv])
 
 
 def our_program(device):
