@@ -13,15 +13,16 @@
 #include "data_loader.h"
 #include "error.h"
 #include "evaluate.h"
+#include "generate.h"
 #include "gpt2.h"
 #include "logger.h"
 #include "memory_fit.h"
 #include "options.h"
 #include "resume.h"
 #include "run_main.h"
-#include "sampler.h"
 #include "schedule.h"
 #include "tokenizer.h"
+#include "window_decoder.h"
 
 namespace {
 
@@ -46,22 +47,22 @@ std::string where_to_go_on(const std::string& checkpoint) {
     return checkpoint.empty() ? "there is no checkpoint to go on from" : "the last good checkpoint is " + checkpoint;
 }
 
-// Text from the model, a token at a time, from the token that starts a text.
+// Text from the model as it is: neither sharpened nor blurred. It may be longer than the context.
 template <class T>
 std::string sample_text(GPT2<T>& model, const Tokenizer& tokenizer, const Options& o, int step) {
-    constexpr float temperature = 1.0f;  // what the model has learnt, neither sharpened nor blurred
     const int start = tokenizer.end_of_text().value_or('\n');
-    std::vector<int> window = {start < o.config.V ? start : 0};
+    WindowDecoder<T> decoder(model, o.seq_len);
     std::string text;
-    for (int i = 0; i < o.sample_tokens && !stop_requested; i++) {
-        std::vector<float> logits = model.next_token_logits(window);
-        logits.resize(std::min(logits.size(), static_cast<size_t>(tokenizer.vocab_size())));  // a model may have more tokens than its tokenizer
-        const int token = sample_token(logits, temperature, {.seed = o.seed, .step = static_cast<uint64_t>(step), .index = static_cast<uint64_t>(i)});
-        if (token == tokenizer.end_of_text()) break;
-        text += tokenizer.token_bytes(token);
-        if (window.size() == static_cast<size_t>(o.seq_len)) window.erase(window.begin());
-        window.push_back(token);
-    }
+    const auto append = [&](int, int token) {
+        if (token != tokenizer.end_of_text()) text += tokenizer.token_bytes(token);
+    };
+    generate(decoder, {start < o.config.V ? start : 0},
+             {.max_tokens = o.sample_tokens,
+              .vocabulary = std::min(tokenizer.vocab_size(), o.config.V),  // a model may have more tokens than its tokenizer
+              .end_of_text = tokenizer.end_of_text(),
+              .seed = o.seed,
+              .step = static_cast<uint64_t>(step)},
+             append, [] { return stop_requested != 0; });
     return text;
 }
 

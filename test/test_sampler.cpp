@@ -92,7 +92,8 @@ TEST(Sampler, DrawsFollowTheSoftmax) {
         for (const float l : logits) total += std::exp(static_cast<double>(l / temperature));
         const int draws = 100000;
         std::vector<int> seen(4);
-        for (int i = 0; i < draws; i++) seen[static_cast<size_t>(sample_token(logits, temperature, {1, 2, static_cast<uint64_t>(i)}))]++;
+        for (int i = 0; i < draws; i++)
+            seen[static_cast<size_t>(sample_token(logits, {.temperature = static_cast<double>(temperature)}, {1, 2, static_cast<uint64_t>(i)}))]++;
         for (size_t t = 0; t < 4; t++) {
             const double p = std::exp(static_cast<double>(logits[t] / temperature)) / total;
             EXPECT_NEAR(seen[t] / static_cast<double>(draws), p, 5 * std::sqrt(p * (1 - p) / draws)) << "token " << t;  // five standard deviations
@@ -102,10 +103,10 @@ TEST(Sampler, DrawsFollowTheSoftmax) {
 
 TEST(Sampler, ADrawIsAFunctionOfSeedStepAndIndex) {
     const std::vector<float> flat(1000, 0.0f);
-    const int token = sample_token(flat, 1.0f, {1, 2, 3});
-    EXPECT_EQ(sample_token(flat, 1.0f, {1, 2, 3}), token);
-    EXPECT_FALSE(sample_token(flat, 1.0f, {2, 2, 3}) == token && sample_token(flat, 1.0f, {1, 3, 3}) == token &&
-                 sample_token(flat, 1.0f, {1, 2, 4}) == token);
+    const int token = sample_token(flat, Sampling{}, {1, 2, 3});
+    EXPECT_EQ(sample_token(flat, Sampling{}, {1, 2, 3}), token);
+    EXPECT_FALSE(sample_token(flat, Sampling{}, {2, 2, 3}) == token && sample_token(flat, Sampling{}, {1, 3, 3}) == token &&
+                 sample_token(flat, Sampling{}, {1, 2, 4}) == token);
 }
 
 // Numbers that the draws had before top-k and top-p were there: runs that were started then are repeated exactly.
@@ -113,7 +114,8 @@ TEST(Sampler, DrawsWithTemperatureAloneStayAsTheyWere) {
     std::vector<float> logits(1000);
     for (size_t i = 0; i < logits.size(); i++) logits[i] = std::sin(static_cast<float>(i)) * 3;
     std::vector<int> drawn;
-    for (uint64_t i = 0; i < 8; i++) drawn.push_back(sample_token(logits, 0.8f, {.seed = 1337, .step = 500, .index = i}));
+    for (uint64_t i = 0; i < 8; i++)
+        drawn.push_back(sample_token(logits, {.temperature = static_cast<double>(0.8f)}, {.seed = 1337, .step = 500, .index = i}));
     EXPECT_EQ(drawn, (std::vector<int>{681, 655, 77, 875, 932, 33, 906, 397}));
 }
 
@@ -188,17 +190,17 @@ TEST(Sampler, RefusesSettingsOutOfRange) {
     check({.temperature = 0, .top_k = 0, .top_p = 1});
 }
 
-TEST(Sampler, TemperatureZeroTakesTheFirstOfTheLikeliest) { EXPECT_EQ(sample_token(std::vector<float>{1, 5, 5, 2}, 0.0f, {}), 1); }
+TEST(Sampler, TemperatureZeroTakesTheFirstOfTheLikeliest) { EXPECT_EQ(sample_token(std::vector<float>{1, 5, 5, 2}, {.temperature = 0}, {}), 1); }
 
 TEST(Sampler, MinusInfinityIsNeverDrawn) {
     const std::vector<float> logits = {-INFINITY, 0.0f, -INFINITY};
-    for (uint64_t i = 0; i < 100; i++) EXPECT_EQ(sample_token(logits, 1.0f, {0, 0, i}), 1);
+    for (uint64_t i = 0; i < 100; i++) EXPECT_EQ(sample_token(logits, Sampling{}, {0, 0, i}), 1);
 }
 
 TEST(Sampler, LogitsWithoutAFiniteNumberAreAnError) {
-    EXPECT_THROW(sample_token(std::vector<float>{NAN, NAN}, 1.0f, {}), Error);
-    EXPECT_THROW(sample_token(std::vector<float>{-INFINITY}, 1.0f, {}), Error);
-    EXPECT_THROW(sample_token(std::vector<float>{}, 1.0f, {}), Error);
+    EXPECT_THROW(sample_token(std::vector<float>{NAN, NAN}, Sampling{}, {}), Error);
+    EXPECT_THROW(sample_token(std::vector<float>{-INFINITY}, Sampling{}, {}), Error);
+    EXPECT_THROW(sample_token(std::vector<float>{}, Sampling{}, {}), Error);
 }
 
 TEST(Sampler, OneLogitThatIsNotFiniteIsAnError) {

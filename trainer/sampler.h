@@ -26,6 +26,3 @@ void check(const Sampling& sampling);
 
 // The id of the token drawn. A logit of minus infinity is never drawn; Error if another is not finite, or all are minus infinity.
 int sample_token(std::span<const float> logits, const Sampling& sampling, const Draw& draw);
-inline int sample_token(std::span<const float> logits, float temperature, const Draw& draw) {
-    return sample_token(logits, Sampling{.temperature = static_cast<double>(temperature)}, draw);
-}
