@@ -117,7 +117,8 @@ void train(Options o) {
     if (o.plan) return;
 
     const auto tokenizer = make_tokenizer(o.tokenizer);
-    const DataSplits data = open_data(o.train_data.empty() ? data_directory() + "/tinyshakespeare.txt" : o.train_data, o.val_data, *tokenizer);
+    const DataSplits data = open_data(o.train_data.empty() ? data_directory() + "/tinyshakespeare.txt" : o.train_data, o.val_data, *tokenizer,
+                                      {.train_T = o.seq_len, .val_T = o.val_every > 0 ? o.seq_len : 0, .note = say});
     TrainingState state{.batch_size = o.batch_size, .options = o.values, .identity = run_identity(o, data.train)};
     check_same_run(from, state.identity, o, say);
     DataLoader loader(

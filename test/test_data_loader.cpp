@@ -434,6 +434,41 @@ TEST(DataFiles, RefusesWhatItCannotRead) {
                   " (without its last tenth): 0 tokens are too few for a sequence of 8 and its next token; use a longer text or a shorter sequence");
 }
 
+TEST(DataFiles, ATextThatIsTooShortLeavesNoCacheBehind) {
+    const TemporaryFolder folder;
+    const auto byte = make_tokenizer("byte");
+    const std::string path = folder.write("a.txt", std::string(50, 'x')), other = folder.write("b.txt", std::string(8, 'x'));
+    const auto refuse = [&](const std::string& train, const std::string& val, const DataOptions& options, const std::string& expected) {
+        EXPECT_EQ(message_of<UsageError>([&] { open_data(train, val, *byte, options); }), expected);
+        EXPECT_EQ(folder.files().size(), 2u) << expected;
+    };
+    const std::string too_few = " tokens are too few for a sequence of {} and its next token; use a longer text or a shorter sequence";
+    refuse(path, "", {.train_T = 45}, path + " (without its last tenth): 45" + fmt::format(fmt::runtime(too_few), 45));
+    refuse(path, "", {.train_T = 8, .val_T = 8}, path + " (its last tenth): 5" + fmt::format(fmt::runtime(too_few), 8));
+    refuse(folder / "*.txt", "", {.train_T = 50}, path + ": 50" + fmt::format(fmt::runtime(too_few), 50));
+    refuse(path, other, {.train_T = 8, .val_T = 8}, other + ": 8" + fmt::format(fmt::runtime(too_few), 8));
+
+    EXPECT_EQ(open_data(path, "", *byte, {.train_T = 44}).train[0].size(), 45u);  // no validation, no need of its tokens
+    EXPECT_EQ(open_data(folder / "*.txt", "", *byte, {.train_T = 49}).train.size(), 2u);
+    EXPECT_EQ(folder.files().size(), 6u);
+}
+
+TEST(DataFiles, ALongTextSaysThatItIsBeingTokenized) {
+    const TemporaryFolder folder;
+    const auto byte = make_tokenizer("byte");
+    const std::string path = folder.write("a.txt", std::string(size_t{9} << 20, 'x')), val = folder.write("b.txt", "short");
+    std::vector<std::string> lines;
+    const DataOptions options{.note = [&](const std::string& line) { lines.push_back(line); }, .note_seconds = 0};
+    open_data(path, val, *byte, options);
+    const std::string rest = " of 9 MiB; this is done once, and kept in " + path + ".byte.cache.bin";
+    ASSERT_EQ(lines.size(), 4u);  // three pieces of four MiB at most, and the short text
+    EXPECT_EQ(lines[0], "tokenizing " + path + ": 4" + rest);
+    EXPECT_EQ(lines[1], "tokenizing " + path + ": 8" + rest);
+    lines.clear();
+    open_data(path, val, *byte, options);
+    EXPECT_TRUE(lines.empty());  // the cache is there
+}
+
 TEST(DataFiles, ATextInAFolderThatCannotBeWrittenIsCachedElsewhere) {
     const TemporaryFolder folder, cache;
     const auto byte = make_tokenizer("byte");

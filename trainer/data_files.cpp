@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -66,47 +67,115 @@ static std::optional<TokenShard> valid_cache(const std::string& path, const std:
     return std::nullopt;
 }
 
-// The tokens of a text or a part of it. part ("", "train" or "val") and name say which, in the cache's name and in messages.
-static TokenShard tokenized(const std::string& text_path, std::string_view text, std::string_view part, const std::string& name,
-                            Tokenizer& tokenizer) {
-    const uint64_t seed = XXH3_64bits(tokenizer.name().data(), tokenizer.name().size());
-    const uint64_t source_hash = XXH3_64bits_withSeed(text.data(), text.size(), seed);
-    const std::string beside = cache_name(text_path, tokenizer.name(), part);
-    const std::string fallback = fallback_cache_name(text_path, tokenizer.name(), part);
-    for (const std::string& cache : {beside, fallback})
-        if (std::optional<TokenShard> shard = valid_cache(cache, name, source_hash)) return std::move(*shard);
+// What the tokens of a text are made from, a part of it or the whole. part ("", "train" or "val") and name say which, in the cache's name
+// and in messages.
+struct Text {
+    std::string path;
+    std::string_view bytes, part;
+    std::string name;
+};
 
-    const fs::path folder = fs::path(text_path).parent_path();
+// A file's tokens. Those of a text may lie in a cache that has no name yet: it gets one when it is opened.
+class TokenFile {
+public:
+    explicit TokenFile(const std::string& path) : shard_(TokenShard(path)) {}
+    TokenFile(const Text& text, Tokenizer& tokenizer, const DataOptions& options);
+
+    const std::string& name() const { return name_.empty() ? shard_->name() : name_; }
+    size_t size() const { return shard_ ? shard_->size() : writer_->size(); }
+    TokenShard open() && {
+        if (shard_) return std::move(*shard_);
+        writer_->commit();
+        return TokenShard(writer_->path(), name_);
+    }
+
+private:
+    void tokenize(const Text& text, Tokenizer& tokenizer, const DataOptions& options);
+
+    std::string name_;
+    std::optional<TokenShard> shard_;
+    std::optional<TokenShardWriter> writer_;
+};
+
+TokenFile::TokenFile(const Text& text, Tokenizer& tokenizer, const DataOptions& options) : name_(text.name) {
+    const uint64_t seed = XXH3_64bits(tokenizer.name().data(), tokenizer.name().size());
+    const uint64_t source_hash = XXH3_64bits_withSeed(text.bytes.data(), text.bytes.size(), seed);
+    const std::string beside = cache_name(text.path, tokenizer.name(), text.part);
+    const std::string fallback = fallback_cache_name(text.path, tokenizer.name(), text.part);
+    for (const std::string& cache : {beside, fallback})
+        if ((shard_ = valid_cache(cache, name_, source_hash))) return;
+
+    const fs::path folder = fs::path(text.path).parent_path();
     const bool writable = faccessat(AT_FDCWD, folder.empty() ? "." : folder.c_str(), W_OK, AT_EACCESS) == 0;
-    const std::string& cache = writable ? beside : fallback;
     std::error_code failed;  // the writer says why, if there is no folder then
     if (!writable) fs::create_directories(fs::path(fallback).parent_path(), failed);
-    TokenShardWriter writer(cache, source_hash);
-    tokenizer.encode_in_pieces(text, piece_bytes, [&](std::span<const uint16_t> tokens) { writer.append(tokens); });
-    writer.commit();
-    return TokenShard(cache, name);
+    writer_.emplace(writable ? beside : fallback, source_hash);
+    tokenize(text, tokenizer, options);
+    writer_->close();
 }
 
-static std::vector<TokenShard> open_files(const std::vector<std::string>& files, Tokenizer& tokenizer) {
+void TokenFile::tokenize(const Text& text, Tokenizer& tokenizer, const DataOptions& options) {
+    using Clock = std::chrono::steady_clock;
+    const auto seconds = [](double s) { return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s)); };
+    auto due = Clock::now() + seconds(options.note_seconds);
+    size_t done = 0;
+    tokenizer.encode_in_pieces(text.bytes, piece_bytes, [&](std::span<const uint16_t> tokens) {
+        writer_->append(tokens);
+        done = std::min(done + piece_bytes, text.bytes.size());  // within a word or so
+        if (!options.note || Clock::now() < due) return;
+        due = Clock::now() + seconds(5 * options.note_seconds);
+        options.note(fmt::format("tokenizing {}: {} of {} MiB; this is done once, and kept in {}", name_, done >> 20, text.bytes.size() >> 20,
+                                 writer_->path()));
+    });
+}
+
+UsageError too_few_tokens(const std::string& name, size_t tokens, int T) {
+    return UsageError(
+        fmt::format("{}: {} tokens are too few for a sequence of {} and its next token; use a longer text or a shorter sequence", name, tokens, T));
+}
+
+// The files of one split. One that has no window of T tokens and the next is refused before any cache of it has a name.
+static std::vector<TokenFile> check(std::vector<TokenFile> files, int T) {
+    const bool enough = std::any_of(files.begin(), files.end(), [&](const TokenFile& file) { return file.size() > static_cast<size_t>(T); });
+    if (T > 0 && !enough) throw too_few_tokens(files[0].name(), files[0].size(), T);
+    return files;
+}
+
+static std::vector<TokenShard> open(std::vector<TokenFile> files) {
     std::vector<TokenShard> shards;
-    for (const std::string& file : files) {
-        if (is_text(file)) shards.push_back(tokenized(file, MappedFile(file).bytes(), "", file, tokenizer));
-        else shards.emplace_back(file);
-    }
+    for (TokenFile& file : files) shards.push_back(std::move(file).open());
     return shards;
 }
 
-DataSplits open_data(const std::string& train_pattern, const std::string& val_pattern, Tokenizer& tokenizer) {
-    const std::vector<std::string> train = matching_files(train_pattern);
-    if (!val_pattern.empty()) return {open_files(train, tokenizer), open_files(matching_files(val_pattern), tokenizer)};
-    if (train.size() > 1 || !is_text(train[0])) return {open_files(train, tokenizer), {}};
+static std::vector<TokenFile> token_files(const std::vector<std::string>& paths, int T, Tokenizer& tokenizer, const DataOptions& options) {
+    std::vector<TokenFile> files;
+    for (const std::string& path : paths) {
+        if (is_text(path)) {
+            const MappedFile text(path);
+            files.emplace_back(Text{path, text.bytes(), "", path}, tokenizer, options);
+        } else {
+            files.emplace_back(path);
+        }
+    }
+    return check(std::move(files), T);
+}
 
-    const MappedFile file(train[0]);
-    const size_t cut = start_of_character(file.bytes(), static_cast<size_t>(static_cast<double>(file.bytes().size()) * (1 - holdout_fraction)));
-    DataSplits splits;
-    splits.train.push_back(tokenized(train[0], file.bytes().substr(0, cut), "train", train[0] + " (without its last tenth)", tokenizer));
-    splits.val.push_back(tokenized(train[0], file.bytes().substr(cut), "val", train[0] + " (its last tenth)", tokenizer));
-    return splits;
+DataSplits open_data(const std::string& train_pattern, const std::string& val_pattern, Tokenizer& tokenizer, const DataOptions& options) {
+    const std::vector<std::string> paths = matching_files(train_pattern);
+    std::vector<TokenFile> train, val;
+    if (!val_pattern.empty() || paths.size() > 1 || !is_text(paths[0])) {
+        train = token_files(paths, options.train_T, tokenizer, options);
+        if (!val_pattern.empty()) val = token_files(matching_files(val_pattern), options.val_T, tokenizer, options);
+    } else {
+        const MappedFile file(paths[0]);
+        const std::string_view text = file.bytes();
+        const size_t cut = start_of_character(text, static_cast<size_t>(static_cast<double>(text.size()) * (1 - holdout_fraction)));
+        train.emplace_back(Text{paths[0], text.substr(0, cut), "train", paths[0] + " (without its last tenth)"}, tokenizer, options);
+        val.emplace_back(Text{paths[0], text.substr(cut), "val", paths[0] + " (its last tenth)"}, tokenizer, options);
+        train = check(std::move(train), options.train_T);
+        val = check(std::move(val), options.val_T);
+    }
+    return {open(std::move(train)), open(std::move(val))};
 }
 
 size_t start_of_character(std::string_view text, size_t at) {

@@ -3,10 +3,12 @@
 //   its folder cannot be written; the cache carries the text's hash and is made again when the text has changed. Patterns pass over caches.
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "error.h"
 #include "token_shard.h"
 #include "tokenizer.h"
 
@@ -15,9 +17,20 @@ struct DataSplits {
     std::vector<TokenShard> val;  // empty: nothing to validate on
 };
 
+struct DataOptions {
+    // A file of the split must have that many tokens and one more; 0: any will do.
+    int train_T = 0, val_T = 0;
+    std::function<void(const std::string&)> note{};  // told, in lines, about a text that takes seconds to tokenize
+    double note_seconds = 2;                         // before the first line, and five times that before each one after it
+};
+
 // The shards and texts (*.txt) that the patterns match, sorted by name. Without val_pattern (""), a lone text keeps its last tenth
-// for validation. UsageError if a pattern matches nothing or a file cannot be read; Error if a cache cannot be written.
-DataSplits open_data(const std::string& train_pattern, const std::string& val_pattern, Tokenizer& tokenizer);
+// for validation. UsageError if a pattern matches nothing, a file cannot be read or texts are too short, which leaves no caches of
+// them; Error if a cache cannot be written.
+DataSplits open_data(const std::string& train_pattern, const std::string& val_pattern, Tokenizer& tokenizer, const DataOptions& options = {});
+
+// A split without a window of T tokens and the next one: its first file, and that file's tokens.
+UsageError too_few_tokens(const std::string& name, size_t tokens, int T);
 
 // at, or up to three bytes before it: where the UTF-8 character that holds it starts, so that no character is cut in two.
 size_t start_of_character(std::string_view text, size_t at);

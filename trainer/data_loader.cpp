@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "data_files.h"
 #include "error.h"
 #include "permutation.h"
 #include "simt/device.h"
@@ -12,8 +13,7 @@ TokenWindows::TokenWindows(std::span<const TokenShard> shards, int T, int V) : s
     CHECK(T > 0 && V > 0, "sequence length {} and vocabulary {} must be positive", T, V);
     CHECK(!shards.empty(), "there are no tokens to read: the list of shards is empty");
     for (const TokenShard& shard : shards) first_.push_back(first_.back() + (shard.size() > 0 ? (shard.size() - 1) / static_cast<size_t>(T) : 0));
-    CHECK(count() > 0, "{}: {} tokens are too few for a sequence of {} and its next token; use a longer text or a shorter sequence", shards[0].name(),
-          shards[0].size(), T);
+    if (count() == 0) throw too_few_tokens(shards[0].name(), shards[0].size(), T);
 }
 
 void TokenWindows::read(int32_t* inputs, int32_t* targets, uint64_t window) const {
