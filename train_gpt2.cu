@@ -18,6 +18,7 @@
 #include "logger.h"
 #include "memory_fit.h"
 #include "options.h"
+#include "printable.h"
 #include "resume.h"
 #include "run_main.h"
 #include "schedule.h"
@@ -39,7 +40,7 @@ bool due(int every, int step) { return every > 0 && step % every == 0; }
 HostAllocator pinned_memory() { return {simt::pinned_malloc, simt::pinned_free}; }
 
 void say(const std::string& line) {
-    fmt::print("{}\n", line);
+    fmt::print("{}\n", printable(line));
     std::fflush(stdout);
 }
 

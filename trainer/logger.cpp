@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "error.h"
+#include "printable.h"
 
 namespace {
 
@@ -117,6 +118,6 @@ void Logger::sample(int step, const std::string& text) {
 void Logger::note(const std::string& text) {
     const std::lock_guard lock(terminal_mutex_);
     finish_line();
-    fmt::print("{}\n", text);
+    fmt::print("{}\n", printable(text, "\n\t"));
     std::fflush(stdout);
 }

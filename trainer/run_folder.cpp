@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "error.h"
+#include "printable.h"
 #include "training_state.h"
 
 namespace fs = std::filesystem;
@@ -28,7 +29,7 @@ static std::optional<int> step_of(const std::string& name) {
     return step;
 }
 
-void note_on_stderr(const std::string& line) { fmt::print(stderr, "{}\n", line); }
+void note_on_stderr(const std::string& line) { fmt::print(stderr, "{}\n", printable(line)); }
 
 RunLock::RunLock(const std::string& run_folder) : folder_(open(run_folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
     if (folder_ < 0 || flock(folder_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;

@@ -6,13 +6,14 @@
 #include <string>
 
 #include "error.h"
+#include "printable.h"
 
 // Runs body; an exception is reported after the program's name. Returns main's exit code: Error's own, 1 for any other exception.
 template <class Body>
 int run_main(const std::string& program, const Body& body) {
     const auto report = [&](const std::exception& error) {
         std::fflush(stdout);
-        fmt::print(stderr, "{}: {}\n", program, error.what());
+        fmt::print(stderr, "{}: {}\n", program, printable(error.what()));
     };
     try {
         body();
