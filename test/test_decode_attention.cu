@@ -1,0 +1,116 @@
+// Attention of one query over the cache, and what is written there, against double precision.
+#include "common.cuh"
+#include "decode_attention.cuh"
+
+namespace {
+
+struct Shape {
+    int samples, NH, HS, max_tokens, length;
+};
+// One token; lengths around a tile and around a chunk; head sizes on both sides of 32, 64, 96 and 128; three chunks.
+const std::vector<Shape> shapes = {{1, 1, 1, 1, 1},   {2, 3, 16, 40, 33},    {1, 2, 33, 64, 64},    {3, 1, 64, 70, 17},
+                                   {1, 2, 80, 50, 5}, {2, 1, 128, 300, 257}, {1, 1, 100, 256, 256}, {1, 2, 64, 600, 530}};
+
+template <class W>
+class DecodeAttention : public testing::Test {};
+using Widths = simt::TestWidths<testing::Types, 32>;
+TYPED_TEST_SUITE(DecodeAttention, Widths);
+
+template <class T>
+struct Cache {
+    DecodeCache<T> cache;
+    simt::DeviceBuffer<T> keys, values;
+    explicit Cache(const Shape& s) : cache{nullptr, nullptr, s.samples, s.NH, s.HS, s.max_tokens} {
+        keys = poisoned<T>(cache.elements());
+        values = poisoned<T>(cache.elements());
+        cache.keys = keys.data(), cache.values = values.data();
+    }
+};
+
+// The tokens but the last come as a prompt that all samples share, the last one of each sample on its own.
+template <class W, class T>
+void test_attention(const Shape& s) {
+    SCOPED_TRACE(testing::Message() << s.samples << " samples, NH = " << s.NH << ", HS = " << s.HS << ", " << s.length << " of " << s.max_tokens);
+    const size_t width = static_cast<size_t>(s.NH * s.HS), samples = static_cast<size_t>(s.samples), HS = static_cast<size_t>(s.HS);
+    const size_t prompt_tokens = static_cast<size_t>(s.length) - 1;
+    const auto prompt = random_values<T>(prompt_tokens * 3 * width, 1), last = random_values<T>(samples * 3 * width, 2, 1.5f);
+    Cache<T> memory(s);
+    if (prompt_tokens > 0) {
+        const auto prompt_ = upload<T>(prompt);
+        decode_append<W>(memory.cache, prompt_.data(), 0, s.length - 1, true, nullptr);
+    }
+    const auto last_ = upload<T>(last);
+    decode_append<W>(memory.cache, last_.data(), s.length - 1, 1, false, nullptr);
+    auto out = poisoned<T>(samples * width);
+    auto scratch = poisoned<float>(decode_attention_scratch(s.samples, s.NH, s.HS, s.max_tokens));
+    decode_attention<W>(out.data(), last_.data(), memory.cache, s.length, scratch.data(), nullptr);
+
+    std::vector<double> expected(samples * width), magnitude(samples * width);
+    for (size_t k = 0; k < samples; k++) {
+        for (size_t h = 0; h < static_cast<size_t>(s.NH); h++) {
+            // which: 0 for q, 1 for k, 2 for v
+            const auto element = [&](size_t t, size_t which, size_t d) {
+                return static_cast<double>(t < prompt_tokens ? prompt[(t * 3 + which) * width + h * HS + d]
+                                                             : last[(k * 3 + which) * width + h * HS + d]);
+            };
+            std::vector<double> scores(prompt_tokens + 1);
+            double sum = 0, largest = 0;  // of the magnitudes of a score's terms: how far rounding can move a score
+            for (size_t t = 0; t <= prompt_tokens; t++) {
+                double score = 0, terms = 0;
+                for (size_t d = 0; d < HS; d++) {
+                    const double term = element(prompt_tokens, 0, d) * element(t, 1, d) / std::sqrt(static_cast<double>(HS));
+                    score += term, terms += std::abs(term);
+                }
+                scores[t] = std::exp(score), sum += scores[t], largest = std::max(largest, terms);
+            }
+            for (size_t d = 0; d < HS; d++) {
+                const size_t i = k * width + h * HS + d;
+                double terms = 0;
+                for (size_t t = 0; t <= prompt_tokens; t++) {
+                    expected[i] += scores[t] / sum * element(t, 2, d);
+                    terms += scores[t] / sum * std::abs(element(t, 2, d));
+                }
+                magnitude[i] = terms * (1 + largest);
+            }
+        }
+    }
+    expect_close<T>(download(out), expected, magnitude);
+}
+
+TYPED_TEST(DecodeAttention, MatchesDoublePrecision) {
+    for (const Shape& shape : shapes) {
+        test_attention<TypeParam, float>(shape);
+        test_attention<TypeParam, bfloat16>(shape);
+    }
+}
+
+// Scores far apart: the largest is subtracted in every chunk and between chunks, and nothing overflows.
+TYPED_TEST(DecodeAttention, LargeScoresStayFinite) {
+    const Shape s{1, 1, 32, 600, 600};
+    Cache<float> memory(s);
+    std::vector<float> qkv(600 * 3 * 32, 0.0f);
+    for (size_t t = 0; t < 600; t++) {
+        qkv[t * 96] = 100.0f;                          // q
+        qkv[t * 96 + 32] = t == 300 ? 20.0f : -20.0f;  // k: the score of token 300 is 353, of the others -353
+        qkv[t * 96 + 64] = static_cast<float>(t);      // v
+    }
+    const auto qkv_ = upload<float>(qkv);
+    decode_append<TypeParam>(memory.cache, qkv_.data(), 0, 600, false, nullptr);
+    auto out = poisoned<float>(32);
+    auto scratch = poisoned<float>(decode_attention_scratch(1, 1, 32, 600));
+    decode_attention<TypeParam>(out.data(), qkv_.data(), memory.cache, 600, scratch.data(), nullptr);
+    std::vector<float> expected(32, 0.0f);
+    expected[0] = 300.0f;
+    EXPECT_EQ(download(out), expected);
+}
+
+TEST(DecodeCache, RefusesWhatItCannotHold) {
+    Cache<float> memory({1, 1, 8, 4, 4});
+    const auto qkv = upload<float>(std::vector<float>(5 * 24, 1.0f));
+    simt::DeviceBuffer<float> out(8), scratch(decode_attention_scratch(1, 1, 8, 4));
+    EXPECT_THROW(decode_append(memory.cache, qkv.data(), 0, 5, false, nullptr), UsageError);
+    EXPECT_THROW(decode_append(memory.cache, qkv.data(), 4, 1, false, nullptr), UsageError);
+    EXPECT_THROW(decode_attention(out.data(), qkv.data(), memory.cache, 5, scratch.data(), nullptr), UsageError);
+}
+
+}  // namespace
