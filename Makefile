@@ -1,4 +1,4 @@
-# make             the CPU programs: ./train_gpt2 ./generate_gpt2 ./tokenize ./convert
+# make             the CPU programs: ./train_gpt2 ./evaluate_gpt2 ./generate_gpt2 ./tokenize ./convert
 # make quickstart  installs what is missing, builds, trains a small model on Shakespeare, plots its loss
 # make test        installs what is missing, builds and runs every test, plain and checked
 # make gpu         the GPU programs: ./train_gpt2cu, tests and benchmarks
@@ -8,8 +8,8 @@
 # make format      clang-format over our sources; make tidy: clang-tidy
 .PHONY: all quickstart test gpu test-gpu fuzz bench format tidy clean setup
 
-CPU_PROGRAMS := train_gpt2 generate_gpt2 tokenize convert
-GPU_PROGRAMS := train_gpt2cu generate_gpt2cu
+CPU_PROGRAMS := train_gpt2 evaluate_gpt2 generate_gpt2 tokenize convert
+GPU_PROGRAMS := train_gpt2cu evaluate_gpt2cu generate_gpt2cu
 
 all:
 	@command -v cmake >/dev/null && command -v ninja >/dev/null || { echo "make: cmake or ninja is missing; run scripts/setup.sh" >&2; exit 1; }

@@ -8,9 +8,15 @@
 #include <map>
 #include <string>
 
+#include "attention.h"
 #include "dtype.h"
 #include "error.h"
 #include "run_main.h"
+
+inline const std::map<std::string, AttentionBackend> attentions = {{"auto", AttentionBackend::automatic},
+                                                                   {"cudnn", AttentionBackend::cudnn},
+                                                                   {"onednn", AttentionBackend::onednn},
+                                                                   {"kernel", AttentionBackend::kernel}};
 
 // False: --help or --version was printed and there is nothing to run. UsageError in one line for a command line that app refuses.
 bool parse(CLI::App& app, int argc, const char* const* argv);

@@ -160,6 +160,10 @@ static std::vector<TokenFile> token_files(const std::vector<std::string>& paths,
     return check(std::move(files), T);
 }
 
+std::vector<TokenShard> open_split(const std::string& pattern, Tokenizer& tokenizer, const DataOptions& options) {
+    return open(token_files(matching_files(pattern), options.val_T, tokenizer, options));
+}
+
 DataSplits open_data(const std::string& train_pattern, const std::string& val_pattern, Tokenizer& tokenizer, const DataOptions& options) {
     const std::vector<std::string> paths = matching_files(train_pattern);
     std::vector<TokenFile> train, val;

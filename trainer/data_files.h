@@ -32,5 +32,8 @@ DataSplits open_data(const std::string& train_pattern, const std::string& val_pa
 // A split without a window of T tokens and the next one: its first file, and that file's tokens.
 UsageError too_few_tokens(const std::string& name, size_t tokens, int T);
 
+// The shards and texts that a pattern matches, whole: one split, of which options.val_T is asked. Errors as open_data's.
+std::vector<TokenShard> open_split(const std::string& pattern, Tokenizer& tokenizer, const DataOptions& options = {});
+
 // at, or up to three bytes before it: where the UTF-8 character that holds it starts, so that no character is cut in two.
 size_t start_of_character(std::string_view text, size_t at);

@@ -158,6 +158,14 @@ std::vector<HellaSwagExample> read_hellaswag(const std::string& path, Tokenizer&
     return parse_hellaswag(file.bytes(), path, tokenizer);
 }
 
+int longest_row(std::span<const HellaSwagExample> examples) {
+    size_t longest = 1;
+    for (const HellaSwagExample& example : examples) {
+        for (const std::vector<uint16_t>& ending : example.endings) longest = std::max(longest, example.context.size() + ending.size() - 1);
+    }
+    return static_cast<int>(std::min<size_t>(longest, INT32_MAX));
+}
+
 size_t likeliest(std::span<const double> log_likelihoods) {
     size_t best = log_likelihoods.size();
     for (size_t i = 0; i < log_likelihoods.size(); i++) {

@@ -27,6 +27,9 @@ std::vector<HellaSwagExample> read_hellaswag(const std::string& path, Tokenizer&
 // The same from bytes in memory; messages call them `name`.
 std::vector<HellaSwagExample> parse_hellaswag(std::string_view bytes, const std::string& name, Tokenizer& tokenizer);
 
+// Positions of the longest context with an ending: what a model needs to see all of every example.
+int longest_row(std::span<const HellaSwagExample> examples);
+
 // Natural logarithms of the probability of each ending's tokens behind the context: their sum, and their mean.
 struct EndingScores {
     std::vector<double> sum, mean;

@@ -12,10 +12,6 @@ namespace {
 const std::map<std::string, Optimizer> optimizers = {
     {"adamw", Optimizer::adamw}, {"adam", Optimizer::adam}, {"sgd", Optimizer::sgd}, {"rmsprop", Optimizer::rmsprop}};
 const std::map<std::string, Recompute> recomputes = {{"none", Recompute::none}, {"gelu", Recompute::gelu}, {"block", Recompute::block}};
-const std::map<std::string, AttentionBackend> attentions = {{"auto", AttentionBackend::automatic},
-                                                            {"cudnn", AttentionBackend::cudnn},
-                                                            {"onednn", AttentionBackend::onednn},
-                                                            {"kernel", AttentionBackend::kernel}};
 
 // Every option by its name, with the value it was given or its default: what the run's first line of metrics shows.
 nlohmann::json values_of(const CLI::App& app) {

@@ -1,0 +1,123 @@
+// evaluate_gpt2.cu: how good is a trained model? Loss and perplexity of a validation split, HellaSwag; for a person, or as JSON.
+//   evaluate_gpt2 CHECKPOINT [--val-data GLOB] [--hellaswag FILE] [--json]
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "atomic_file.h"
+#include "data_files.h"
+#include "evaluate.h"
+#include "evaluate_options.h"
+#include "model_file.h"
+#include "run_main.h"
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+volatile std::sig_atomic_t stop_requested = 0;
+
+void request_stop(int signal) {
+    stop_requested = 1;
+    std::signal(signal, SIG_DFL);
+}
+
+// What a complete evaluation gave; an interrupted one has nothing to show.
+template <class Result>
+Result whole(std::optional<Result> result) {
+    if (!result) throw Error("interrupted; the evaluation is not complete");
+    return std::move(*result);
+}
+
+template <class T>
+void check_memory(const GPT2<T>& model, int batch_size) {
+    const size_t needed = total_bytes(model.memory_plan()), free = simt::device_info().free_memory;
+    CHECK(needed <= free, "--batch-size {} needs {:.1f} GiB, but {:.1f} GiB are free; expected a smaller batch size or --seq-len", batch_size,
+          static_cast<double>(needed) / 0x1p30, static_cast<double>(free) / 0x1p30);
+}
+
+void write_scores(const std::string& path, const HellaSwag& hellaswag, const std::vector<EndingScores>& scores) {
+    AtomicFile file(path);
+    for (size_t i = 0; i < scores.size(); i++) {
+        const HellaSwagExample& example = hellaswag.examples()[i];
+        const Json line = {{"ind", example.index}, {"label", example.label}, {"sum", scores[i].sum}, {"mean", scores[i].mean}};
+        const std::string text = line.dump() + "\n";
+        file.write(text.data(), text.size());
+    }
+    file.commit();
+}
+
+void print_text(const Json& result) {
+    if (result.contains("loss")) {
+        fmt::print("loss {:.6f}, perplexity {:.4f}, of {} tokens\n", result["loss"].get<double>(), result["perplexity"].get<double>(),
+                   result["tokens"].get<size_t>());
+    }
+    if (result.contains("hellaswag")) {
+        const Json& h = result["hellaswag"];
+        fmt::print("HellaSwag accuracy {:.4f}, by the mean {:.4f}, of {} examples\n", h["accuracy"].get<double>(), h["accuracy_norm"].get<double>(),
+                   h["examples"].get<size_t>());
+    }
+}
+
+template <class T>
+void evaluate_all(const EvaluateOptions& o) {
+    const auto file = open_model(o.checkpoint);
+    const GPT2Config& config = file->config();
+    CHECK(o.seq_len <= config.context, "--seq-len {} is longer than the model's context of {}", o.seq_len, config.context);
+    int seq_len = o.seq_len > 0 ? o.seq_len : config.context;
+
+    const auto tokenizer = make_tokenizer(o.tokenizer.empty() ? tokenizer_name(*file) : o.tokenizer);
+    std::vector<TokenShard> shards;
+    std::optional<ValidationLoader> val_loader;
+    std::optional<HellaSwag> hellaswag;
+    const HostAllocator pinned = {simt::pinned_malloc, simt::pinned_free};
+    if (!o.val_data.empty()) {
+        shards = open_split(o.val_data, *tokenizer,
+                            {.val_T = seq_len, .note = [](const std::string& line) { fmt::print(stderr, "evaluate_gpt2: {}\n", line); }});
+        val_loader.emplace(shards, o.batch_size, seq_len, config.V, static_cast<size_t>(o.val_steps), pinned);
+        val_loader->at(0);  // what is wrong with the data shows before the model is loaded
+    }
+    if (!o.hellaswag.empty()) {
+        std::vector<HellaSwagExample> examples = read_hellaswag(o.hellaswag, *tokenizer);
+        if (!val_loader) seq_len = std::min(seq_len, longest_row(examples));  // memory for what is there
+        hellaswag.emplace(std::move(examples), o.batch_size, seq_len, config.V, pinned);
+    }
+
+    GPT2<T> model(config, {.B = o.batch_size, .T = seq_len, .training = false, .tf32 = o.dtype == DType::tf32, .attention = o.attention});
+    check_memory(model, o.batch_size);
+    model.allocate();
+    load_weights(model, *file);
+    if (hellaswag && hellaswag->shortened() > 0)
+        fmt::print(stderr, "evaluate_gpt2: {} contexts with an ending have more than {} tokens and lose their beginning\n", hellaswag->shortened(),
+                   seq_len);
+
+    const StopRequested stop = [] { return stop_requested != 0; };
+    Json result = Json::object();
+    if (val_loader) {
+        const Evaluation evaluation = whole(evaluate(model, *val_loader, stop));
+        result = {{"loss", evaluation.loss}, {"perplexity", evaluation.perplexity}, {"tokens", evaluation.tokens}};
+    }
+    if (hellaswag) {
+        const auto scores = whole(score_endings(model, *hellaswag, stop));
+        const HellaSwagResult found = count_right(hellaswag->examples(), scores);
+        result["hellaswag"] = {{"accuracy", found.accuracy}, {"accuracy_norm", found.accuracy_norm}, {"examples", found.examples}};
+        if (!o.hellaswag_scores.empty()) write_scores(o.hellaswag_scores, *hellaswag, scores);
+    }
+    if (o.json) fmt::print("{}\n", result.dump());
+    else print_text(result);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    return run_main("evaluate_gpt2", [&] {
+        const std::optional<EvaluateOptions> options = parse_evaluate_options(argc, argv);
+        if (!options) return;
+        for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, request_stop);
+        simt::select_device();
+        if (options->dtype == DType::bf16) evaluate_all<bfloat16>(*options);
+        else evaluate_all<float>(*options);
+    });
+}

@@ -1,0 +1,145 @@
+// evaluate_gpt2 as people run it: HellaSwag against PyTorch (dev/reference.py), a split's loss, JSON, and what it says to wrong input.
+#include <nlohmann/json.hpp>
+
+#include "gpt2.h"
+#include "hellaswag.h"
+#include "hugging_face.h"
+#include "model_file.h"
+#include "program.h"
+#include "safetensors.h"
+#include "token_shard.h"
+
+namespace {
+
+constexpr GPT2Config config{131, 32, 2, 3, 48};  // of test/reference/model.safetensors
+constexpr int seq_len = 19;                      // that hellaswag.jsonl was scored with
+const std::string hellaswag_file = std::string(PROJECT_ROOT) + "/test/reference/hellaswag.jsonl";
+
+// PyTorch's small model as a Hugging Face folder.
+std::string model_folder(const TemporaryFolder& folder) {
+    const SafetensorsFile weights(std::string(PROJECT_ROOT) + "/test/reference/model.safetensors");
+    const TensorTable table(config);
+    std::vector<float> masters(table.elements());
+    for (const Tensor& tensor : table.tensors()) {
+        const std::vector<float> values = weights.floats(tensor.name);
+        std::copy(values.begin(), values.end(), masters.begin() + static_cast<std::ptrdiff_t>(tensor.offset));
+    }
+    const std::string path = folder / "model";
+    std::filesystem::create_directory(path);
+    write_hugging_face_model(path + "/model.safetensors", table, masters.data());
+    write_hugging_face_metadata(path, config, "byte");
+    return path;
+}
+
+nlohmann::json json_of(const std::string& arguments) {
+    const ProgramResult result = run_program(EVALUATE_PROGRAM, arguments + " --json");
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return nlohmann::json::parse(result.output, nullptr, false);  // one object and nothing else
+}
+
+TEST(EvaluateProgram, ScoresHellaSwagAsPyTorch) {
+    const TemporaryFolder folder;
+    std::vector<HellaSwagExample> examples = read_hellaswag(hellaswag_file, *make_tokenizer("byte"));
+    std::vector<EndingScores> expected;
+    std::ifstream file(hellaswag_file);
+    for (std::string line; std::getline(file, line);) expected.push_back({nlohmann::json::parse(line)["sum"], nlohmann::json::parse(line)["mean"]});
+    const HellaSwagResult right = count_right(examples, expected);
+
+    const auto found = json_of(fmt::format("{} --hellaswag {} --seq-len {} --batch-size 5 --hellaswag-scores {}", model_folder(folder),
+                                           hellaswag_file, seq_len, folder / "scores"));
+    EXPECT_EQ(found.size(), 1U) << found;  // no loss without --val-data
+    EXPECT_EQ(found["hellaswag"]["accuracy"], right.accuracy);
+    EXPECT_EQ(found["hellaswag"]["accuracy_norm"], right.accuracy_norm);
+    EXPECT_EQ(found["hellaswag"]["examples"], examples.size());
+
+    std::ifstream scores(folder / "scores");
+    for (size_t i = 0; i < examples.size(); i++) {
+        std::string line;
+        ASSERT_TRUE(std::getline(scores, line));
+        const auto score = nlohmann::json::parse(line);
+        EXPECT_EQ(score["ind"], examples[i].index);
+        EXPECT_EQ(score["label"], examples[i].label);
+        ASSERT_EQ(score["mean"].size(), expected[i].mean.size());
+        // fp32 rounding of log-likelihoods near 5, at each of up to 19 tokens in the sum
+        for (size_t j = 0; j < expected[i].mean.size(); j++) {
+            EXPECT_NEAR(score["mean"][j].get<double>(), expected[i].mean[j], 1e-5);
+            EXPECT_NEAR(score["sum"][j].get<double>(), expected[i].sum[j], 19e-5);
+        }
+    }
+}
+
+// 101 windows in batches of 8, the last one of 5; the oracle takes them one by one.
+TEST(EvaluateProgram, LossOfASplitIsTheMeanOverItsWindows) {
+    const TemporaryFolder folder;
+    std::string text;
+    for (int i = 0; i < 101 * seq_len + 7; i++) text += static_cast<char>('a' + (i * i + i / 7) % 26);
+    const std::string model_path = model_folder(folder), text_path = folder.write("val.txt", text);
+
+    GPT2<float> model(config, {.B = 1, .T = seq_len, .training = false});
+    model.allocate();
+    load_weights(model, *open_model(model_path));
+    double sum = 0;
+    std::vector<int32_t> memory(3 * seq_len);
+    const Batch batch{
+        .B = 1, .T = seq_len, .target_count = seq_len, .inputs = memory.data(), .targets = &memory[seq_len], .order = &memory[2 * seq_len]};
+    for (int window = 0; window < 101; window++) {
+        for (int t = 0; t < seq_len; t++) {
+            batch.inputs[t] = text[static_cast<size_t>(window * seq_len + t)];
+            batch.targets[t] = text[static_cast<size_t>(window * seq_len + t + 1)];
+            batch.order[t] = t;
+        }
+        sum += model.evaluate(batch);
+    }
+    const double loss = sum / (101 * seq_len);
+
+    const auto found = json_of(fmt::format("{} --val-data {} --seq-len {} --batch-size 8", model_path, text_path, seq_len));
+    EXPECT_EQ(found.size(), 3U) << found;
+    EXPECT_NEAR(found["loss"].get<double>(), loss, 5e-6);  // sums of up to 152 losses in fp32
+    EXPECT_NEAR(found["perplexity"].get<double>(), std::exp(loss), std::exp(loss) * 5e-6);
+    EXPECT_EQ(found["tokens"], 101 * seq_len);
+    // Sixteen windows only.
+    EXPECT_EQ(json_of(fmt::format("{} --val-data {} --seq-len {} --batch-size 8 --val-steps 2", model_path, text_path, seq_len))["tokens"],
+              16 * seq_len);
+}
+
+TEST(EvaluateProgram, TellsAPersonBoth) {
+    const TemporaryFolder folder;
+    const ProgramResult result = run_program(EVALUATE_PROGRAM, fmt::format("{} --val-data {} --hellaswag {} --dtype bf16", model_folder(folder),
+                                                                           folder.write("val.txt", std::string(200, 'x')), hellaswag_file));
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(result.output.find("loss "), 0U) << result.output;
+    EXPECT_NE(result.output.find(" of 192 tokens\nHellaSwag accuracy "), std::string::npos) << result.output;
+    EXPECT_NE(result.output.find(" of 9 examples\n"), std::string::npos) << result.output;
+    EXPECT_EQ(result.errors, "evaluate_gpt2: 5 contexts with an ending have more than 32 tokens and lose their beginning\n");
+}
+
+TEST(EvaluateProgram, WrongInputEndsInOneClearLine) {
+    const TemporaryFolder folder;
+    const std::string model = model_folder(folder), text = folder.write("val.txt", std::string(200, 'x')),
+                      hellaswag = " --hellaswag " + hellaswag_file;
+    const std::string shard = folder.write("eval.bin", "no shard");
+    const auto refused = [](const std::string& arguments, const std::string& complaint) {
+        const ProgramResult result = run_program(EVALUATE_PROGRAM, arguments);
+        EXPECT_EQ(result.exit_code, 2) << arguments;
+        EXPECT_EQ(result.output, "") << arguments;
+        EXPECT_EQ(result.errors.find("evaluate_gpt2: "), 0U) << result.errors;
+        EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
+        EXPECT_NE(result.errors.find(complaint), std::string::npos) << result.errors;
+    };
+    refused("", "CHECKPOINT is required");
+    refused(model, "nothing to evaluate");
+    refused(folder / "nothing" + hellaswag, folder / "nothing");
+    refused(model + " --hellaswag " + shard, "line 1: is not a JSON object");
+    refused(model + " --val-data " + shard, "too short for a token shard");
+    refused(model + " --val-data " + text + " --hellaswag-scores s", "needs --hellaswag");
+    refused(model + hellaswag + " --seq-len 33", "longer than the model's context of 32");
+    refused(model + hellaswag + " --seq-len 5", "does not fit into sequences of 5");
+    refused(model + hellaswag + " --tokenizer gpt2", "outside the model's vocabulary of 131");
+    refused(model + hellaswag + " --batch-size 0", "--batch-size");
+    refused(model + hellaswag + " --batch-size 4x", "--batch-size");
+    refused(model + hellaswag + " --batch-size 1000000", "are free");
+    refused(model + hellaswag + " --dtype fp64", "expected bf16|fp32|tf32");
+    refused(model + hellaswag + " --unknown", "--unknown");
+}
+
+}  // namespace
