@@ -105,12 +105,16 @@ public:
     // False if cuBLASLt has no algorithm for this problem on this GPU.
     bool possible() const { return algorithm_.has_value(); }
 
-    void run(cublasLtHandle_t library, void* d, const void* a, const void* b, const EpilogueData& data, void* workspace, size_t workspace_bytes,
+    // False, with nothing launched, if cuBLASLt refuses the algorithm that its heuristic gave: the plan is not possible from then on.
+    bool run(cublasLtHandle_t library, void* d, const void* a, const void* b, const EpilogueData& data, void* workspace, size_t workspace_bytes,
              stream_t stream) {
         set_epilogue_data(data);
         const float one = 1.0f, beta = problem_.accumulate ? 1.0f : 0.0f;
-        check(cublasLtMatmul(library, operation_, &one, a, a_, b, b_, &beta, d, d_, d, d_, &*algorithm_, workspace, workspace_bytes, stream),
-              problem_);
+        const cublasStatus_t status =
+            cublasLtMatmul(library, operation_, &one, a, a_, b, b_, &beta, d, d_, d, d_, &*algorithm_, workspace, workspace_bytes, stream);
+        if (is_refusal(status)) algorithm_.reset();
+        else check(status, problem_);
+        return possible();
     }
 
 private:
@@ -121,6 +125,13 @@ private:
     void set_epilogue_data(const EpilogueData& data) {
         if (data.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, data.bias);
         if (data.aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, data.aux);
+    }
+
+    // cuBLASLt cannot solve the problem. An epilogue that this version does not know for these types can also be an invalid value; its twin
+    // does not need it.
+    bool is_refusal(cublasStatus_t status) const {
+        const bool has_twin = problem_.epilogue != CUBLASLT_EPILOGUE_DEFAULT;
+        return status == CUBLAS_STATUS_NOT_SUPPORTED || (has_twin && status == CUBLAS_STATUS_INVALID_VALUE);
     }
 
     // The heuristic's first choice.
@@ -143,9 +154,7 @@ private:
         int count = 0;
         const cublasStatus_t status =
             cublasLtMatmulAlgoGetHeuristic(library, operation_, a_, b_, d_, d_, preference, static_cast<int>(results.size()), results.data(), &count);
-        // An epilogue that this version does not know for these types can also be an invalid value; its twin does not need it.
-        const bool has_twin = problem_.epilogue != CUBLASLT_EPILOGUE_DEFAULT;
-        if (status == CUBLAS_STATUS_NOT_SUPPORTED || (has_twin && status == CUBLAS_STATUS_INVALID_VALUE)) return;
+        if (is_refusal(status)) return;
         check(status, problem_);
         if (count > 0 && results[0].state == CUBLAS_STATUS_SUCCESS) algorithm_ = results[0].algo;
     }
@@ -227,9 +236,7 @@ struct Gemm::State {
         const size_t library_bytes = std::min(workspace_bytes - own, library_workspace_bytes_);
         auto found = plans.find(problem);
         if (found == plans.end()) found = plans.try_emplace(problem, library, problem, data, library_bytes).first;
-        if (!found->second.possible()) return false;
-        found->second.run(library, d, a, b, data, workspace + own, library_bytes, stream);
-        return true;
+        return found->second.possible() && found->second.run(library, d, a, b, data, workspace + own, library_bytes, stream);
     }
 
     void run(const Problem& problem, void* d, const void* a, const void* b, stream_t stream) {

@@ -126,7 +126,7 @@ public:
     }
 
 private:
-    static uint32_t first_bits(uint32_t count) { return ~0u >> (warp_size - count); }
+    static uint32_t first_bits(uint32_t count) { return static_cast<uint32_t>((uint64_t{1} << count) - 1); }
 
     uint32_t warps_ = 0;  // those with a thread that can run
     std::array<uint32_t, max_block / warp_size> lanes_{};

@@ -58,7 +58,7 @@ std::vector<std::string> control_groups(const std::string& controller) {
         const bool version2 = controllers == ":,";
         if (!version2 && controllers.find(controller + ",") == std::string::npos) continue;
         for (std::string path = line.substr(second + 1);; path.resize(path.rfind('/'))) {  // a container may see its group as the root
-            folders.push_back((version2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + controller) + path);
+            folders.push_back(fmt::format("/sys/fs/cgroup{}{}", version2 ? "" : "/" + controller, path));
             if (path.rfind('/') == std::string::npos) break;
         }
     }
