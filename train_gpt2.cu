@@ -18,6 +18,7 @@
 #include "logger.h"
 #include "memory_fit.h"
 #include "options.h"
+#include "outlier_detector.h"
 #include "printable.h"
 #include "resume.h"
 #include "run_main.h"
@@ -155,6 +156,10 @@ void train(Options o) {
                             pinned_memory(), [&](const std::string& line) { log.note(line); });
     }
 
+    OutlierDetector outliers(o.skip_loss_z, o.skip_norm_z);
+    outliers.restore(from.state.outlier_detector);
+    Veto veto;
+    if (outliers.active()) veto = [&](const StepResult& step) { return outliers.judge(step.loss, step.grad_norm); };
     // A signal breaks off a validation or a sample; what is not whole is not written, and the run that goes on from here does it again.
     const auto stop = [] { return stop_requested != 0; };
     const auto evaluate_step = [&](int step) {
@@ -182,9 +187,10 @@ void train(Options o) {
             model.forward(loader.at(step, micro));
             model.backward();
         }
-        const StepResult result = model.update(o.optimizer_at(schedule.at(step)));
+        const StepResult result = model.update(o.optimizer_at(schedule.at(step)), veto);
         const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
         log.train(step, result, schedule.at(step), elapsed.count());
+        if (due(o.log_layer_norms, step)) log.layer_norms(step, layer_norms(model.table(), model.squared_norms()));
         state.step = step;
         state.skipped = std::isfinite(result.grad_norm) ? 0 : state.skipped + 1;
         if (state.skipped == o.max_skipped) {
@@ -194,7 +200,10 @@ void train(Options o) {
         }
         evaluate_step(step);
         stopped = stop_requested;
-        if (checkpoints && (due(o.checkpoint_every, step) || step == schedule.steps || stopped)) checkpoints->save(model, state);
+        if (checkpoints && (due(o.checkpoint_every, step) || step == schedule.steps || stopped)) {
+            state.outlier_detector = outliers.state();
+            checkpoints->save(model, state);
+        }
     }
     if (checkpoints && !checkpoints->finish()) throw Error("the last checkpoint could not be written; " + where_to_go_on(checkpoints->newest()));
     log.note(stopped ? fmt::format("stopped by a signal; everything is written to {}", log.folder())

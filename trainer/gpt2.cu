@@ -108,7 +108,7 @@ void GPT2<T>::reserve_activations() {
     workspace_.reserve(work_.dwide, N * 4 * C);
     workspace_.reserve(work_.layernorm, layernorm_backward_scratch(N, config_.C));
     workspace_.reserve(work_.norm, global_norm_scratch(table_.elements()));
-    workspace_.reserve(work_.stretch_norms, table_.stretches().size());
+    workspace_.reserve(work_.part_norms, 2 * table_.tensors().size());  // of stretches, or of tensors' gradients and weights
 }
 
 // The most that any of the step's products wants.
@@ -352,17 +352,29 @@ void GPT2<T>::update_stretch(const Stretch& s, const OptimizerOptions& o) {
 }
 
 template <class T>
-StepResult GPT2<T>::update(const OptimizerOptions& options) {
+StepResult GPT2<T>::update(const OptimizerOptions& options, const Veto& veto) {
     const std::vector<Stretch>& stretches = table_.stretches();
     for (size_t i = 0; i < stretches.size(); i++) {
-        global_norm_squared(work_.stretch_norms + i, work_.norm, grads_ + stretches[i].offset, stretches[i].elements, stream_);
+        global_norm_squared(work_.part_norms + i, work_.norm, grads_ + stretches[i].offset, stretches[i].elements, stream_);
     }
-    sum_losses(norm_squared_, work_.stretch_norms, stretches.size(), false, stream_);
+    sum_losses(norm_squared_, work_.part_norms, stretches.size(), false, stream_);
+    micro_step_ = 0;
+    if (veto) {
+        StepResult result = step_result();
+        result.skipped = veto(result);
+        if (!result.skipped.empty()) return result;
+    }
     optimizer_prepare(optimizer_state_, norm_squared_, static_cast<float>(options.clip), options.beta1, options.beta2, stream_);
     for (const Stretch& s : stretches) update_stretch(s, options);
-    micro_step_ = 0;
+    StepResult result = step_result();
+    if (!std::isfinite(result.grad_norm)) result.skipped = "grad_norm is not finite";
+    return result;
+}
+
+template <class T>
+StepResult GPT2<T>::step_result() const {
     const float norm_squared = read_scalar(norm_squared_);
-    return {read_scalar(step_loss_) / static_cast<float>(options_.total_batch), std::sqrt(norm_squared)};
+    return {.loss = read_scalar(step_loss_) / static_cast<float>(options_.total_batch), .grad_norm = std::sqrt(norm_squared)};
 }
 
 template <class T>
@@ -384,6 +396,22 @@ std::vector<float> GPT2<T>::parameter(const Tensor& tensor) const {
 template <class T>
 std::vector<float> GPT2<T>::gradient(const Tensor& tensor) const {
     return to_host(grads_ + tensor.offset, tensor.elements, stream_);
+}
+
+template <class T>
+SquaredNorms GPT2<T>::squared_norms() const {
+    const std::vector<Tensor>& tensors = table_.tensors();
+    for (size_t i = 0; i < tensors.size(); i++) {
+        global_norm_squared(work_.part_norms + 2 * i, work_.norm, grads_ + tensors[i].offset, tensors[i].elements, stream_);
+        global_norm_squared(work_.part_norms + 2 * i + 1, work_.norm, masters_ + tensors[i].offset, tensors[i].elements, stream_);
+    }
+    const std::vector<float> squares = to_host(work_.part_norms, 2 * tensors.size(), stream_);
+    SquaredNorms norms;
+    for (size_t i = 0; i < tensors.size(); i++) {
+        norms.gradients.push_back(squares[2 * i]);
+        norms.weights.push_back(squares[2 * i + 1]);
+    }
+    return norms;
 }
 
 template <class T>

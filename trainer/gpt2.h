@@ -3,6 +3,7 @@
 //   optimizer state, statistics and losses are fp32 in both.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "attention.h"
 #include "batch.h"
 #include "gemm.h"
+#include "layer_norms.h"
 #include "optimizer.h"
 #include "tensor_table.h"
 
@@ -33,9 +35,13 @@ struct GPT2Options {
 };
 
 struct StepResult {
-    float loss;       // mean over the step's tokens, before the update
-    float grad_norm;  // before clipping; not finite: the update was skipped
+    float loss = 0;            // mean over the step's tokens, before the update
+    float grad_norm = 0;       // before clipping; not finite: the update was skipped
+    std::string skipped = {};  // why nothing was updated; empty if it was
 };
+
+// Says before the update of a step with this loss and gradient norm why it must not be taken; empty: it may be.
+using Veto = std::function<std::string(const StepResult&)>;
 
 // Names and bytes of everything the model will allocate.
 using MemoryPlan = std::vector<std::pair<std::string, size_t>>;
@@ -59,8 +65,9 @@ public:
     // Loss and gradients of a micro-step. The first one after update() overwrites the gradients, the others add to them.
     void forward(const Batch& batch);
     void backward();
-    // Clips, updates the parameters (if the gradient norm is finite), and waits for the step to end.
-    StepResult update(const OptimizerOptions& options);
+    // Clips, updates the parameters (if the gradient norm is finite and there is no veto), and waits for the step to end. A step that is
+    // skipped changes nothing, and optimizer_step() does not count it. With a veto to ask, the host also waits for the norm before the update.
+    StepResult update(const OptimizerOptions& options, const Veto& veto = {});
 
     // Sum of the losses of the batch's targets that are not ignored. Leaves training's sums alone.
     double evaluate(const Batch& batch);
@@ -71,6 +78,8 @@ public:
     std::vector<float> parameter(const Tensor& tensor) const;
     void set_parameter(const Tensor& tensor, const std::vector<float>& values);
     std::vector<float> gradient(const Tensor& tensor) const;
+    // Of the last step's gradients, before clipping, and of the masters as they are now. Reads both once; bound by memory bandwidth.
+    SquaredNorms squared_norms() const;
 
     // The state that training goes on from, as flat host buffers of table().elements() floats in the table's offsets (gaps included).
     void read_masters(float* host) const;
@@ -97,7 +106,7 @@ private:
         T* dresidual = nullptr;  // (N, C) gradient of the residual stream, on its way back
         T* dnarrow = nullptr;    // (N, C) gradient of a layernorm's output or of the attention's
         T* dwide = nullptr;      // (N, 4C) gradient of the GELU's input or of qkv
-        float *layernorm = nullptr, *norm = nullptr, *stretch_norms = nullptr, *loss = nullptr;  // scratch of reductions
+        float *layernorm = nullptr, *norm = nullptr, *part_norms = nullptr, *loss = nullptr;  // scratch of reductions
         std::byte *gemm = nullptr, *attention = nullptr;
     };
 
@@ -115,6 +124,7 @@ private:
     const T* block_input(int l) const { return l == 0 ? encoded_ : layers_[static_cast<size_t>(l) - 1].residual3; }
     LayerActivations& layer(int l) { return layers_[static_cast<size_t>(l)]; }
     void update_stretch(const Stretch& stretch, const OptimizerOptions& options);
+    StepResult step_result() const;
     float read_scalar(const float* device) const;
     float* optimizer_buffer(const std::string& name) const;
     size_t gemm_workspace_bytes() const;

@@ -75,9 +75,13 @@ void Logger::train(int step, const StepResult& result, double lr, double ms) {
            {"step_ms", ms},
            {"tokens_per_second", tokens_per_second},
            {"mfu", nullptr}});
-    if (!std::isfinite(result.grad_norm)) {
-        write({{"kind", "skipped"}, {"step", step}, {"grad_norm", nullptr}});
-        note(fmt::format("step {}: the gradient norm is not finite; the step changed nothing", step));
+    if (!result.skipped.empty()) {
+        write({{"kind", "skipped"},
+               {"step", step},
+               {"loss", number(result.loss)},
+               {"grad_norm", number(result.grad_norm)},
+               {"reason", result.skipped}});
+        note(fmt::format("step {}: {}; the step changed nothing", step, result.skipped));
     }
     // The first steps, in which libraries plan and memory is first touched, say nothing about the time left.
     if (++timed_steps_ > 2) mean_ms_ = mean_ms_ == 0 ? ms : 0.95 * mean_ms_ + 0.05 * ms;
@@ -93,6 +97,12 @@ void Logger::train(int step, const StepResult& result, double lr, double ms) {
         fmt::print("{}\n", line);
     }
     std::fflush(stdout);
+}
+
+void Logger::layer_norms(int step, const nlohmann::ordered_json& norms) {
+    nlohmann::ordered_json line = {{"kind", "layer_norms"}, {"step", step}};
+    line.update(norms);
+    write(line);
 }
 
 void Logger::validation(int step, double loss) {

@@ -17,6 +17,7 @@ public:
 
     void run(const nlohmann::json& description);
     void train(int step, const StepResult& result, double lr, double ms);
+    void layer_norms(int step, const nlohmann::ordered_json& norms);  // of layer_norms.h
     void validation(int step, double loss);
     void hellaswag(int step, const HellaSwagResult& result);
     void sample(int step, const std::string& text);

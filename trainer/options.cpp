@@ -87,6 +87,13 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     optimizer->add_option("--max-skipped", o.max_skipped, "steps in a row with a gradient norm that is not finite before the run ends")
         ->check(positive);
 
+    optimizer
+        ->add_option("--skip-loss-z", o.skip_loss_z,
+                     "leave out the update of a step whose loss lies this many standard deviations above the mean of the last 128, 0: never")
+        ->check(not_below_0);
+    optimizer->add_option("--skip-norm-z", o.skip_norm_z, "the same by the gradient norm; such steps do not count for --max-skipped")
+        ->check(not_below_0);
+
     auto* length = app.add_option_group("length");
     auto* steps = length->add_option("-x,--steps", o.steps, "steps")->check(positive);
     auto* epochs =
@@ -107,6 +114,8 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     auto* output = app.add_option_group("output");
     output->add_option("-o,--out", o.out, "folder for everything the run writes [a new one under runs/]");
     output->add_option("--log-every", o.log_every, "steps between lines on the terminal")->check(positive);
+    output->add_option("--log-layer-norms", o.log_layer_norms, "steps between norms of gradients and weights by layer in metrics.jsonl, 0: never")
+        ->check(not_negative);
     output->add_option("-n,--checkpoint-every", o.checkpoint_every, "steps between checkpoints; the last step has one too; 0: never one")
         ->check(not_negative);
     output->add_option("--keep", o.keep, "newest checkpoints that are kept, besides the best validated one")->check(positive);

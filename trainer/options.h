@@ -31,6 +31,7 @@ struct Options {
     Optimizer optimizer = Optimizer::adamw;
     double lr = 1e-3, min_lr_fraction = 0.1, weight_decay = 0.1, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, momentum = 0, clip = 1.0;
     bool nesterov = false;
+    double skip_loss_z = 0, skip_norm_z = 0;  // 0: no step is an outlier
     int warmup = 100, max_skipped = 10;
     std::string schedule = "cosine";
     // length
@@ -43,7 +44,7 @@ struct Options {
     int hellaswag_every = 250;
     // output
     std::string out;  // empty: a new folder under runs/
-    int log_every = 1, checkpoint_every = 500, keep = 2, keep_every = 0;
+    int log_every = 1, log_layer_norms = 0, checkpoint_every = 500, keep = 2, keep_every = 0;
     std::string resume = "none";
     // system
     DType dtype = DType::fp32;

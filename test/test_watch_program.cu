@@ -1,0 +1,116 @@
+// The training program with other optimizers, outliers left out and norms by layer: what it writes and what it refuses.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "outlier_detector.h"
+#include "program.h"
+#include "simt/target.h"
+
+namespace {
+
+const std::string tiny = "--layers 2 --heads 1 --channels 8 --context 8 --warmup 2 --val-every 0 --sample-every 0 ";
+
+ProgramResult train(const std::string& arguments) { return run_program(TRAIN_PROGRAM, tiny + arguments, "cd /; export OMP_NUM_THREADS=1"); }
+
+std::vector<nlohmann::json> of_kind(const std::string& run, const std::string& kind) {
+    std::vector<nlohmann::json> kept;
+    std::istringstream in(read_file(run + "/metrics.jsonl"));
+    for (std::string line; std::getline(in, line);) {
+        const nlohmann::json parsed = nlohmann::json::parse(line);
+        if (parsed.at("kind") == kind) kept.push_back(parsed);
+    }
+    return kept;
+}
+
+TEST(WatchProgram, OutliersAreLeftOutAndWrittenDown) {
+    const TemporaryFolder folder;
+    const ProgramResult result = train("--steps 200 --batch-size 1 --lr 1e-6 --skip-loss-z 1 --skip-norm-z 1.5 --out " + folder / "run");
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    const auto steps = of_kind(folder / "run", "train"), skipped = of_kind(folder / "run", "skipped");
+    ASSERT_EQ(steps.size(), 200u);
+    // What the program decided follows from the losses and norms that it wrote.
+    OutlierDetector detector(1, 1.5);
+    std::vector<nlohmann::json> expected;
+    for (const nlohmann::json& step : steps) {
+        const auto loss = static_cast<float>(step.at("loss").get<double>()), norm = static_cast<float>(step.at("grad_norm").get<double>());
+        const std::string reason = detector.judge(loss, norm);
+        if (!reason.empty())
+            expected.push_back(
+                {{"kind", "skipped"}, {"step", step.at("step")}, {"loss", step.at("loss")}, {"grad_norm", step.at("grad_norm")}, {"reason", reason}});
+    }
+    EXPECT_GT(expected.size(), 3u);
+    EXPECT_EQ(skipped, expected);
+    EXPECT_NE(result.output.find(skipped.at(0).at("reason").get<std::string>() + "; the step changed nothing"), std::string::npos);
+}
+
+TEST(WatchProgram, WatchingDoesNotDisturbTraining) {
+    const TemporaryFolder folder;
+    ASSERT_EQ(train("--batch-size 1 --steps 10 --out " + folder / "plain").exit_code, 0);
+    ASSERT_EQ(train("--batch-size 1 --steps 10 --skip-loss-z 9 --log-layer-norms 3 --out " + folder / "watched").exit_code, 0);
+    const auto plain = of_kind(folder / "plain", "train"), watched = of_kind(folder / "watched", "train");
+    ASSERT_EQ(plain.size(), 10u);
+    for (size_t i = 0; i < 10; i++) {
+        EXPECT_EQ(watched[i].at("loss"), plain[i].at("loss"));
+        EXPECT_EQ(watched[i].at("grad_norm"), plain[i].at("grad_norm"));
+    }
+    EXPECT_TRUE(of_kind(folder / "plain", "layer_norms").empty());
+    const auto norms = of_kind(folder / "watched", "layer_norms");
+    ASSERT_EQ(norms.size(), 3u);
+    for (size_t i = 0; i < norms.size(); i++) {
+        const size_t step = 3 * (i + 1);
+        EXPECT_EQ(norms[i].at("step"), step);
+        for (const char* map : {"grad", "grad_by_kind"}) {
+            double squares = 0;
+            for (const auto& norm : norms[i].at(map)) squares += norm.get<double>() * norm.get<double>();
+            EXPECT_NEAR(std::sqrt(squares) / watched[step - 1].at("grad_norm").get<double>(), 1.0, 1e-6) << map;
+        }
+        for (const char* map : {"grad", "weight"}) {
+            for (const char* layer : {"wte", "wpe", "h.0", "h.1", "ln_f"}) EXPECT_TRUE(norms[i].at(map).at(layer).is_number()) << layer;
+            EXPECT_EQ(norms[i].at(map).size(), 5u);
+        }
+    }
+}
+
+TEST(WatchProgram, EveryOptimizerTrainsAndIsWrittenDown) {
+    const TemporaryFolder folder;
+    const std::pair<std::string, double> runs[] = {
+        {"adam", 1e-2}, {"sgd --momentum 0.9 --nesterov", 0.3}, {"rmsprop --beta2 0.95", 1e-2}, {"rmsprop --momentum 0.5", 3e-3}};
+    int number = 0;
+    for (const auto& [optimizer, lr] : runs) {
+        const std::string out = folder / std::to_string(number++);
+        const ProgramResult result = train("--dtype bf16 --batch-size 8 --steps " + std::string(simt::checked ? "5" : "80") +
+                                           fmt::format(" --lr {} --out {} --optimizer {}", lr, out, optimizer));
+        ASSERT_EQ(result.exit_code, 0) << result.errors;
+        const auto steps = of_kind(out, "train");
+        EXPECT_LT(steps.back().at("loss").get<double>(), steps.front().at("loss").get<double>() - (simt::checked ? 0 : 1)) << optimizer;
+        const nlohmann::json options = of_kind(out, "run").at(0).at("options");
+        EXPECT_EQ(options.at("optimizer"), optimizer.substr(0, optimizer.find(' ')));
+        EXPECT_EQ(options.at("nesterov"), optimizer.find("nesterov") != std::string::npos);
+        EXPECT_EQ(options.at("weight-decay"), 0.0);  // only AdamW decays without being asked to
+    }
+}
+
+TEST(WatchProgram, WhatTheOptimizerDoesNotKnowIsRefused) {
+    for (const auto& [arguments, message] : std::vector<std::pair<std::string, std::string>>{
+             {"--optimizer sgd --beta1 0.9", "--beta1 has no effect on --optimizer sgd; please leave it out"},
+             {"--optimizer sgd --eps 1e-8", "--eps has no effect on --optimizer sgd; please leave it out"},
+             {"--optimizer rmsprop --beta1 0.9", "--beta1 has no effect on --optimizer rmsprop; please leave it out"},
+             {"--momentum 0.9", "--momentum has no effect on --optimizer adamw; please leave it out"},
+             {"--optimizer rmsprop --momentum 0.9 --nesterov", "--nesterov has no effect on --optimizer rmsprop; please leave it out"},
+             {"--optimizer sgd --nesterov", "--nesterov needs a --momentum above 0, such as 0.9"},
+             {"--optimizer lion", "--optimizer: 'lion'; expected adam|adamw|rmsprop|sgd; see train_gpt2 --help"},
+             {"--skip-loss-z -1", "--skip-loss-z: -1 is not a number from 0 to 1e+30; see train_gpt2 --help"},
+             {"--skip-norm-z nan", "--skip-norm-z: nan is not a number from 0 to 1e+30; see train_gpt2 --help"},
+             {"--log-layer-norms -1", "--log-layer-norms"}}) {
+        const ProgramResult result = train(arguments);
+        EXPECT_EQ(result.exit_code, 2) << arguments;
+        EXPECT_NE(result.errors.find(message), std::string::npos) << arguments << ": " << result.errors;
+        EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
+    }
+}
+
+}  // namespace
