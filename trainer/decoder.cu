@@ -11,6 +11,7 @@
 #include "gelu.cuh"
 #include "layernorm.cuh"
 #include "quantize.cuh"
+#include "quantized_weights.h"
 #include "random.cuh"
 
 namespace {
@@ -66,7 +67,7 @@ void Decoder<T>::reserve_matrix(Matrix& matrix, size_t out, size_t in) {
 template <class T>
 void Decoder<T>::reserve_weights() {
     for (const Tensor& tensor : table_.tensors()) {
-        if (tensor.shape.size() == 2 && tensor.kind != Kind::wpe) reserve_matrix(matrix(tensor.kind, tensor.layer), tensor.shape[0], tensor.shape[1]);
+        if (is_quantized(tensor)) reserve_matrix(matrix(tensor.kind, tensor.layer), tensor.shape[0], tensor.shape[1]);
         else weights_.reserve(vector(tensor.kind, tensor.layer), tensor.elements);
     }
     for (Layer& layer : layers_) {
@@ -172,7 +173,7 @@ void Decoder<T>::load(const Values& values) {
         CHECK(of_tensor.size() == tensor.elements || of_tensor.size() == tensor.unpadded_elements, "{}: {} values; expected {}", tensor.name,
               of_tensor.size(), tensor.unpadded_elements);
         of_tensor.resize(tensor.elements, 0.0f);
-        const bool is_matrix = tensor.shape.size() == 2 && tensor.kind != Kind::wpe;
+        const bool is_matrix = is_quantized(tensor);
         const Matrix to = is_matrix ? matrix(tensor.kind, tensor.layer) : Matrix{};
         T* const plain = is_matrix ? to.weight : vector(tensor.kind, tensor.layer);
         // Through fp32 on the device, some rows at a time.
