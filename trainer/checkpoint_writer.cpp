@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 
 #include "atomic_file.h"
@@ -20,7 +21,7 @@ static const SavedCheckpoint* newest_good_of(const std::vector<SavedCheckpoint>&
 std::vector<int> superseded(const std::vector<SavedCheckpoint>& saved, const KeepPolicy& policy) {
     const SavedCheckpoint *best = nullptr, *good = newest_good_of(saved);
     for (const SavedCheckpoint& s : saved) {
-        if (s.val_loss && (!best || *s.val_loss <= *best->val_loss)) best = &s;
+        if (s.val_loss && std::isfinite(*s.val_loss) && (!best || *s.val_loss <= *best->val_loss)) best = &s;
     }
     std::vector<int> steps;
     for (size_t i = 0; i < saved.size(); i++) {

@@ -10,6 +10,7 @@
 
 #include "atomic_file.h"
 #include "error.h"
+#include "json_text.h"
 #include "logger.h"
 #include "mapped_file.h"
 
@@ -75,11 +76,16 @@ void set_aside(const CheckpointFolder& folder, const std::string& word, const No
     note(fmt::format("the {} checkpoint of step {} is now called {}", word, folder.step, aside));
 }
 
-void remove_leftovers(const std::string& folder) {
+// What a killed run left half written: PREFIX*.tmp-XXXXXXXX. Other files are none of ours, whatever they are called.
+void remove_leftovers(const std::string& folder, const std::string& prefix) {
     std::error_code ignored;
     std::vector<fs::path> leftovers;
     for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-        if (entry.path().filename().string().find(".tmp-") != std::string::npos) leftovers.push_back(entry.path());
+        const std::string name = entry.path().filename();
+        const size_t temporary = name.rfind(".tmp-");
+        const bool random =
+            temporary != name.npos && name.size() == temporary + 13 && name.find_first_not_of("0123456789abcdef", temporary + 5) == name.npos;
+        if (random && name.starts_with(prefix)) leftovers.push_back(entry.path());
     }
     for (const fs::path& path : leftovers) fs::remove_all(path, ignored);
 }
@@ -194,7 +200,7 @@ std::string metrics_up_to(const std::string& text, int step, bool evaluated) {
     std::string kept;
     for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
         const std::string line = text.substr(begin, end + 1 - begin);
-        if (belongs(json::parse(line, nullptr, false), step, evaluated)) kept += line;
+        if (belongs(parse_json(line), step, evaluated)) kept += line;
     }
     return kept;
 }
@@ -204,7 +210,8 @@ RunLock prepare_run_folder(const ResumePoint& from, const Note& note) {
     fs::create_directories(from.run_folder, failure);
     CHECK(!failure, "--out {}: {}; expected a folder that can be written", from.run_folder, failure.message());
     RunLock lock(from.run_folder);
-    for (const std::string& folder : {from.run_folder, checkpoints_folder(from.run_folder)}) remove_leftovers(folder);
+    remove_leftovers(from.run_folder, "metrics.jsonl");
+    remove_leftovers(checkpoints_folder(from.run_folder), "step_");
     for (const CheckpointFolder& folder : from.damaged) set_aside(folder, "damaged", note);
     for (const CheckpointFolder& folder : from.later) set_aside(folder, "superseded", note);
     const std::string path = metrics_file(from.run_folder);
