@@ -94,6 +94,29 @@ TEST(WatchProgram, EveryOptimizerTrainsAndIsWrittenDown) {
     }
 }
 
+// The optimizer's buffers, its count and the detector's window go through the checkpoint.
+TEST(WatchProgram, AResumedRunGoesOnAsItWouldHave) {
+    for (const std::string optimizer : {"sgd", "sgd --momentum 0.9", "rmsprop --momentum 0.5", "adam"}) {
+        const TemporaryFolder folder;
+        const std::string options =
+            "--steps 145 --checkpoint-every 135 --batch-size 1 --lr 1e-6 --skip-loss-z 1 --skip-norm-z 0.5 --log-layer-norms 5 "
+            "--optimizer " +
+            optimizer + " --out ";
+        ASSERT_EQ(train(options + folder / "whole").exit_code, 0);
+        const ProgramResult resumed = train(options + folder / "resumed" + " --resume " + folder / "whole/checkpoints/step_00000135");
+        ASSERT_EQ(resumed.exit_code, 0) << resumed.errors;
+        for (const char* file : {"model.safetensors", "optimizer_0000.safetensors"}) {
+            const std::string path = std::string("/checkpoints/step_00000145/") + file;
+            EXPECT_TRUE(read_file(folder / "whole" + path) == read_file(folder / "resumed" + path)) << optimizer << ": " << file;
+        }
+        for (const char* kind : {"skipped", "layer_norms"}) {
+            const auto lines = of_kind(folder / "whole", kind);
+            EXPECT_EQ(of_kind(folder / "resumed", kind), lines) << optimizer;
+            EXPECT_GT(lines.back().at("step"), 135) << kind;
+        }
+    }
+}
+
 TEST(WatchProgram, WhatTheOptimizerDoesNotKnowIsRefused) {
     for (const auto& [arguments, message] : std::vector<std::pair<std::string, std::string>>{
              {"--optimizer sgd --beta1 0.9", "--beta1 has no effect on --optimizer sgd; please leave it out"},
