@@ -11,6 +11,7 @@
 #include "evaluate.h"
 #include "evaluate_options.h"
 #include "model_file.h"
+#include "quantized_weights.h"
 #include "run_main.h"
 
 namespace {
@@ -89,6 +90,7 @@ void evaluate_all(const EvaluateOptions& o) {
     check_memory(model, o.batch_size);
     model.allocate();
     load_weights(model, *file);
+    if (o.int8) quantize_weights(model);
     if (hellaswag && hellaswag->shortened() > 0)
         fmt::print(stderr, "evaluate_gpt2: {} contexts with an ending have more than {} tokens and lose their beginning\n", hellaswag->shortened(),
                    seq_len);

@@ -100,6 +100,10 @@ TEST(EvaluateProgram, LossOfASplitIsTheMeanOverItsWindows) {
     // Sixteen windows only.
     EXPECT_EQ(json_of(fmt::format("{} --val-data {} --seq-len {} --batch-size 8 --val-steps 2", model_path, text_path, seq_len))["tokens"],
               16 * seq_len);
+    // The weights rounded to int8 are others, but not much.
+    const double rounded = json_of(fmt::format("{} --val-data {} --seq-len {} --quantize int8", model_path, text_path, seq_len))["loss"];
+    EXPECT_NE(rounded, loss);
+    EXPECT_NEAR(rounded, loss, 0.01 * loss);
 }
 
 TEST(EvaluateProgram, TellsAPersonBoth) {

@@ -1,6 +1,7 @@
 #include "evaluate_options.h"
 
 #include "command_line.h"
+#include "quantized_weights.h"
 
 std::optional<EvaluateOptions> parse_evaluate_options(int argc, const char* const* argv) {
     EvaluateOptions o;
@@ -19,6 +20,7 @@ std::optional<EvaluateOptions> parse_evaluate_options(int argc, const char* cons
     app.add_option("-t,--seq-len", o.seq_len, "tokens of a sequence [the model's context]")->check(CLI::Range(1, 1 << 20))->default_str("");
     app.add_option("-m,--val-steps", o.val_steps, "batches of the validation split, 0: all of it")->check(CLI::Range(0, 1 << 30));
     add_choice(app, "--dtype", o.dtype, dtypes, "of parameters and activations");
+    add_choice(app, "--quantize", o.int8, quantizations, "weights rounded as generate_gpt2 --quantize rounds them");
     add_choice(app, "--attention", o.attention, attentions, "implementation of attention");
     app.add_flag("--json", o.json, "print one JSON object instead of text");
     if (!parse(app, argc, argv)) return std::nullopt;

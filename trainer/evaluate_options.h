@@ -15,6 +15,7 @@ struct EvaluateOptions {
     int batch_size = 4;
     int seq_len = 0;    // 0: the model's context
     int val_steps = 0;  // 0: the whole split
+    bool int8 = false;  // the loss of the weights as int8
     bool json = false;
     DType dtype = DType::fp32;
     AttentionBackend attention = AttentionBackend::automatic;

@@ -3,10 +3,10 @@
 #include <charconv>
 
 #include "command_line.h"
+#include "quantized_weights.h"
 
 namespace {
 
-const std::map<std::string, bool> quantizations = {{"none", false}, {"int8", true}};
 const std::map<std::string, DType> decoder_dtypes = {{"fp32", DType::fp32}, {"bf16", DType::bf16}};
 
 // "464,3290": ids with commas between them.

@@ -1,3 +1,5 @@
+#include <vector>
+
 #include "gpt2.h"
 #include "quantize.cuh"
 #include "quantized_weights.h"
