@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# The debug run: GPT-2 124M must learn one batch of 4 x 64 tokens by heart, to a loss below 0.01 (about 40 steps, a second each on 2 cores).
+# A model, gradient or optimizer that is wrong anywhere does not get there.
+#   scripts/overfit.sh [OPTION...]     train_gpt2's own options, such as --dtype fp32, count instead of these
+. "$(dirname "$0")/recipe.sh"
+own=("$@")
+find_program any
+tokenize=${TOKENIZE_PROGRAM:-$root/tokenize}
+[ -x "$tokenize" ] || fail "$tokenize is not built yet; run make first"
+
+# A shard of 4 x 64 + 1 tokens: the step's sequences are always the same four.
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+head -c 4000 "$root/data/tinyshakespeare.txt" >"$folder/text"
+"$tokenize" --tokenizer gpt2 --shard-tokens 257 --out "$folder" "$folder/text" >/dev/null
+
+out=$root/runs/overfit-$(date +%Y%m%d-%H%M%S)
+model=(--model d12)
+[[ " ${own[*]} " != *" --layers "* ]] || model=()
+mapfile -t recipe < <(not_in_own "${model[@]}" --train-data "$folder/train_000000.bin" --batch-size 4 --seq-len 64 --data-order file --steps 60 --lr 3e-4 \
+    --schedule constant --warmup 0 --weight-decay 0 --val-every 0 --sample-every 0 --dtype bf16 --out "$out")
+for ((i = 0; i + 1 < ${#own[@]}; i++)); do
+    case "${own[i]}" in --out | -o) out=${own[i + 1]} ;; esac
+done
+"$program" "${recipe[@]}" "${own[@]}"
+loss=$(sed -n 's/.*"kind":"train".*"loss":\([^,}]*\).*/\1/p' "$out/metrics.jsonl" | tail -n 1)
+first=$(sed -n 's/.*"kind":"train","step":\([0-9]*\),"loss":\([^,}]*\).*/\1 \2/p' "$out/metrics.jsonl" | awk '$2 != "null" && $2 < 0.01 { print $1; exit }')
+awk -v loss="$loss" 'BEGIN { exit !(loss != "" && loss != "null" && loss < 0.01) }' || {
+    echo "overfit: the loss is $loss at the end; expected less than 0.01" >&2
+    exit 1
+}
+echo "overfit: loss $loss at the end; below 0.01 from step $first on"

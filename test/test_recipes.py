@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""scripts/run_*.sh fit the published recipes to any GPU without changing the tokens of a step; overfit.sh and finetune_shakespeare.sh run.
+
+TRAIN_PROGRAM and TOKENIZE_PROGRAM name the programs to test with; nvidia-smi is a stand-in.
+"""
+import json
+import os
+import pathlib
+import re
+import shlex
+import struct
+import subprocess
+import tempfile
+import unittest
+
+import numpy
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SCRIPTS = ROOT / "scripts"
+BUILD = ROOT / "build" / "release"
+PROGRAMS = {name: os.environ.get(name, str(BUILD / program)) for name, program in (("TRAIN_PROGRAM", "train_gpt2"), ("TOKENIZE_PROGRAM", "tokenize"))}
+
+# script: model, sequence length, tokens of a step, published micro-batch, steps, smallest card in GiB
+RECIPES = {
+    "run_gpt2_124M": ("d12", 1024, 524288, 64, 19073, 8),
+    "run_gpt2_350M": ("d24", 1024, 524288, 64, 60000, 8),
+    "run_gpt2_774M": ("d36", 1024, 524288, 32, 286102, 24),
+    "run_gpt2_1558M": ("d48", 1024, 1048576, 16, 32000, 40),
+    "run_gpt3_125M": ("gpt3:c768", 2048, 524288, 32, 572204, 8),
+}
+
+
+class Recipes(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def run_script(self, script, *arguments, gpus=()):
+        """gpus: (name, MiB) of those that nvidia-smi lists."""
+        smi = self.folder / "nvidia-smi"
+        lines = "".join(f"echo '{memory}, {name}'\n" for name, memory in gpus)
+        smi.write_text("#!/bin/sh\n" + (lines or "echo 'NVIDIA-SMI has failed'; exit 9\n"))
+        smi.chmod(0o755)
+        environment = {**os.environ, **PROGRAMS, "PATH": f"{self.folder}:{os.environ['PATH']}"}
+        return subprocess.run([SCRIPTS / f"{script}.sh", *map(str, arguments)], capture_output=True, text=True, env=environment, cwd=self.folder)
+
+    def dry_run(self, script, *arguments, gpus=()):
+        """Options of the command that would run, by name, and all that was printed."""
+        result = self.run_script(script, "--dry-run", *arguments, gpus=gpus)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        command = shlex.split(re.search(r"^command: (.*)$", result.stdout, re.M)[1])
+        self.assertEqual(command[0], PROGRAMS["TRAIN_PROGRAM"])
+        self.assertEqual(len(command) % 2, 1, command)
+        options = dict(zip(command[1::2], command[2::2]))
+        self.assertEqual(2 * len(options) + 1, len(command), "an option is given twice")
+        return options, result
+
+    def assert_refused(self, expected, script, *arguments, gpus=()):
+        result = self.run_script(script, *arguments, gpus=gpus)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+        self.assertIn(expected, result.stderr)
+
+    def test_the_total_batch_stays_on_every_card(self):
+        for script, (model, seq_len, total, most, steps, smallest) in RECIPES.items():
+            batch_sizes = []
+            for gib in (8, 12, 24, 40, 80):
+                with self.subTest(script=script, gib=gib):
+                    gpus = [("NVIDIA Some Card", gib * 1024)]
+                    if gib < smallest:
+                        self.assert_refused("not even one sequence fits", script, "--dry-run", gpus=gpus)
+                        continue
+                    options, _ = self.dry_run(script, gpus=gpus)
+                    batch_size = int(options["--batch-size"])
+                    self.assertEqual((options["--model"], int(options["--seq-len"]), int(options["--steps"])), (model, seq_len, steps))
+                    self.assertEqual(int(options["--total-batch"]), total)
+                    self.assertEqual(total % (batch_size * seq_len), 0)
+                    self.assertLessEqual(batch_size, most)
+                    self.assertEqual(int(options["--val-steps"]) * batch_size * seq_len, 20 * total)
+                    batch_sizes.append(batch_size)
+                    # The program takes the whole command, and finds that it fits.
+                    arguments = [word for pair in options.items() for word in pair]
+                    plan = subprocess.run([PROGRAMS["TRAIN_PROGRAM"], *arguments, "--plan", "--device-memory", f"{gib - 1}G"], capture_output=True, text=True)
+                    self.assertEqual(plan.returncode, 0, plan.stderr)
+                    self.assertIn(f"step: {total} tokens = {batch_size} x {seq_len} x {total // batch_size // seq_len} micro-step", plan.stdout)
+            self.assertEqual(batch_sizes, sorted(batch_sizes))
+            self.assertEqual(batch_sizes[-1], most)  # as published, on 80 GB
+
+    def test_several_gpus_are_said_not_to_be_used_yet(self):
+        expected = self.dry_run("run_gpt2_124M", gpus=[("NVIDIA A100-SXM4-40GB", 40960)])
+        for count in (2, 4, 8):
+            options, result = self.dry_run("run_gpt2_124M", gpus=[("NVIDIA A100-SXM4-40GB", 40960)] * count)
+            self.assertEqual(options, expected[0])
+            self.assertEqual(result.stdout, expected[1].stdout)
+            self.assertEqual(result.stderr, f"run_gpt2_124M: {count} GPUs are there, but this version trains in a single process: one is used\n")
+        # The smallest card decides.
+        mixed, _ = self.dry_run("run_gpt2_124M", gpus=[("NVIDIA A100-SXM4-40GB", 40960), ("NVIDIA GeForce RTX 3080", 10240)])
+        self.assertLess(int(mixed["--batch-size"]), int(expected[0]["--batch-size"]))
+
+    def test_options_stand_for_a_machine_that_is_not_there(self):
+        listed, result = self.dry_run("run_gpt2_124M", gpus=[("NVIDIA H100 80GB HBM3", 81920)])
+        given, by_options = self.dry_run("run_gpt2_124M", "--gpus", 1, "--gpu", "NVIDIA H100 80GB HBM3", "--memory", "80G")
+        self.assertEqual(given, listed)
+        self.assertEqual(by_options.stdout, result.stdout)
+
+    def test_the_time_is_an_estimate_or_from_a_speed(self):
+        def hours(*arguments, gpu):
+            _, result = self.dry_run("run_gpt2_124M", *arguments, gpus=[(gpu, 81920)])
+            found = re.search(r"^time: ([0-9.]+) hours for 10.0 billion tokens at ([0-9]+) tokens/s \((.*)\)$", result.stdout, re.M)
+            self.assertTrue(found, result.stdout)
+            return float(found[1]), int(found[2]), found[3]
+
+        time, speed, source = hours(gpu="NVIDIA H100 80GB HBM3")
+        # 0.38 * 989e12 / (6 N + 6 L C T) of 124M
+        self.assertEqual(speed, int(0.38 * 989e12 / (6 * 124439808 + 6 * 12 * 768 * 1024)))
+        self.assertAlmostEqual(time, 19073 * 524288 / speed / 3600, delta=0.05)
+        self.assertIn("an estimate, not measured", source)
+        self.assertEqual(hours("--tokens-per-second", 100000, gpu="Any")[1:], (100000, "as given"))
+        _, result = self.dry_run("run_gpt2_124M", gpus=[("Any", 81920)])
+        self.assertIn("time: unknown for 'Any'", result.stdout)
+
+    def test_what_a_person_says_counts_except_for_the_batch(self):
+        gpus = [("NVIDIA A100-SXM4-40GB", 40960)]
+        options, result = self.dry_run("run_gpt2_124M", "--data", "/x/y", "--out", "/o", "--", "--lr", "1e-3", "--steps", 100, gpus=gpus)
+        self.assertEqual((options["--lr"], options["--steps"], options["--out"]), ("1e-3", "100", "/o"))
+        self.assertEqual(options["--train-data"], "/x/y_train_*.bin")
+        self.assertIn("for 0.1 billion tokens", result.stdout)
+        self.assert_refused("--total-batch is the recipe's own affair", "run_gpt2_124M", "--", "--total-batch", 1024, gpus=gpus)
+        self.assert_refused("not expected: 3 --nonsense", "run_gpt2_124M", "--", "--nonsense", 3, gpus=gpus)
+
+    def test_wrong_use_is_one_line(self):
+        self.assert_refused("nvidia-smi lists no GPU", "run_gpt2_124M")
+        gpus = [("NVIDIA A100-SXM4-40GB", 40960)]
+        for arguments, expected in (
+            (["--gpu"], "--gpu needs a value"),
+            (["--gpus", "0"], "--gpus 0; expected a number from 1"),
+            (["--memory", "24"], "--memory 24; expected a size like 24G"),
+            (["--batch", "3"], "unknown option --batch"),
+            ([], "there is no"),  # the data
+        ):
+            self.assert_refused(expected, "run_gpt2_124M", *arguments, "--data", "/none/fineweb", gpus=gpus) if not arguments else self.assert_refused(
+                expected, "run_gpt2_124M", *arguments, gpus=gpus
+            )
+        for script in RECIPES:
+            result = self.run_script(script, "--help")
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            self.assertIn(f"usage: scripts/{script}.sh", result.stdout)
+
+    def test_overfit_reaches_zero_with_a_small_model_and_fails_when_it_does_not(self):
+        small = ["--layers", 1, "--heads", 2, "--channels", 192, "--context", 64, "--vocab", 50257, "--lr", "2e-3"]
+        result = self.run_script("overfit", *small, "--steps", 56, "--out", self.folder / "run")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"overfit: loss 0\.00\d+ at the end; below 0.01 from step \d+ on\n$")
+        result = self.run_script("overfit", *small, "--steps", 3, "--dtype", "fp32", "--out", self.folder / "short")
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stderr, r"^overfit: the loss is \d+\.\d+ at the end; expected less than 0.01\n$")
+
+    def write_hugging_face_model(self, layers=1, heads=2, channels=16, context=32, vocab=50257):
+        """A folder as transformers saves a GPT-2 of random weights."""
+        random = numpy.random.default_rng(5)
+        C = channels
+        shapes = {"transformer.wte.weight": (vocab, C), "transformer.wpe.weight": (context, C)}
+        for layer in range(layers):
+            block = f"transformer.h.{layer}."
+            shapes |= {block + f"ln_{i}.{kind}": (C,) for i in (1, 2) for kind in ("weight", "bias")}
+            for name, inputs, outputs in (("attn.c_attn", C, 3 * C), ("attn.c_proj", C, C), ("mlp.c_fc", C, 4 * C), ("mlp.c_proj", 4 * C, C)):
+                shapes |= {block + name + ".weight": (inputs, outputs), block + name + ".bias": (outputs,)}
+        shapes |= {"transformer.ln_f.weight": (C,), "transformer.ln_f.bias": (C,)}
+        header, data = {"__metadata__": {"format": "pt"}}, b""
+        for name, shape in shapes.items():
+            values = (random.normal(0, 0.02, shape) + ("ln" in name and name.endswith("weight"))).astype("<f4").tobytes()
+            header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [len(data), len(data) + len(values)]}
+            data += values
+        model = self.folder / "model"
+        model.mkdir()
+        text = json.dumps(header).encode()
+        (model / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+        config = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": layers, "n_head": heads, "n_embd": C, "n_positions": context,
+                  "n_ctx": context, "vocab_size": vocab, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}  # fmt: skip
+        (model / "config.json").write_text(json.dumps(config))
+        return model
+
+    def test_finetuning_starts_from_a_hugging_face_folder(self):
+        run = self.folder / "run"
+        result = self.run_script("finetune_shakespeare", self.write_hugging_face_model(), "--out", run, "--steps", 2, "--val-every", 0, "--sample-every", 0)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        options = records[0]["options"]
+        self.assertEqual((options["lr"], options["schedule"], options["total-batch"], options["steps"]), (3e-5, "constant", 32 * 32, 2))
+        losses = [record["loss"] for record in records if record["kind"] == "train"]
+        self.assertEqual(len(losses), 2)
+        self.assertTrue(all(10.5 < loss < 11.2 for loss in losses), losses)  # ln 50257 = 10.82
+        self.assert_refused("expected a model", "finetune_shakespeare")
+        self.assert_refused("/none", "finetune_shakespeare", "/none")
+
+
+if __name__ == "__main__":
+    unittest.main()
