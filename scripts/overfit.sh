@@ -18,7 +18,7 @@ out=$root/runs/overfit-$(date +%Y%m%d-%H%M%S)
 model=(--model d12)
 [[ " ${own[*]} " != *" --layers "* ]] || model=()
 mapfile -t recipe < <(not_in_own "${model[@]}" --train-data "$folder/train_000000.bin" --batch-size 4 --seq-len 64 --data-order file --steps 60 --lr 3e-4 \
-    --schedule constant --warmup 0 --weight-decay 0 --val-every 0 --sample-every 0 --dtype bf16 --out "$out")
+    --schedule constant --warmup 0 --weight-decay 0 --val-every 0 --sample-every 0 --checkpoint-every 0 --dtype bf16 --out "$out")
 for ((i = 0; i + 1 < ${#own[@]}; i++)); do
     case "${own[i]}" in --out | -o) out=${own[i + 1]} ;; esac
 done

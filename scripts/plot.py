@@ -8,7 +8,6 @@ Reads RUN_DIR/metrics.jsonl, also while the run is going on. Where the run's dat
 What a run did not measure has no panel.
 """
 import argparse
-import json
 import math
 import os
 import pathlib
@@ -25,7 +24,7 @@ try:
 except ImportError as error:
     sys.exit(f"plot: {error}; please install python3-matplotlib, or run scripts/setup.sh")
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from run_metrics import MetricsError, RunMetrics, newest_run  # beside this script
 
 # Validation loss of OpenAI's checkpoints by data set, recognised in the path of the training data, and size.
 # FineWeb: llm.c; FineWeb-Edu: build-nanogpt; OpenWebText: nanoGPT.
@@ -48,42 +47,13 @@ SIZE_BY_SHAPE = {(12, 768): "124M", (24, 1024): "350M", (36, 1280): "774M", (48,
 COLORS = ["#1f5fa8", "#c8553d", "#3a7d44", "#7a4f9a", "#8a6d1d", "#2a8c8c"]
 
 
-class PlotError(Exception):
-    """What was wrong, in one line."""
-
-
 def number(value):
     """NaN for null, and for whatever else is no number."""
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
 
 
-class Run:
-    """The records of a run by kind and step; a step that was logged twice (a run resumed by hand) counts as it was last."""
-
-    def __init__(self, path):
-        path = pathlib.Path(path)
-        self.folder = path.parent if path.is_file() else path
-        file = self.folder / "metrics.jsonl"
-        if not file.is_file():
-            raise PlotError(f"{self.folder} holds no run: there is no metrics.jsonl in it")
-        self.header, by_kind, unreadable = {}, {}, 0
-        lines = [line for line in file.read_text(errors="replace").split("\n") if line.strip()]
-        for index, line in enumerate(lines):
-            try:
-                record = json.loads(line)
-                kind = record["kind"]
-                if kind == "run":
-                    self.header = record
-                else:
-                    by_kind.setdefault(kind, {})[int(record["step"])] = record
-            except (ValueError, TypeError, KeyError, OverflowError):
-                unreadable += index + 1 < len(lines)  # the last line may be torn: the program is writing it, or was killed
-        if unreadable:
-            print(f"plot: {file}: passed over {unreadable} unreadable lines", file=sys.stderr)
-        self.by_kind = {kind: [records[step] for step in sorted(records)] for kind, records in by_kind.items()}
-        if not self.by_kind.get("train"):
-            raise PlotError(f"{file} has no finished step yet")
-        self.name = self.folder.resolve().name
+class Run(RunMetrics):
+    """What is drawn of a run."""
 
     def series(self, kind, key):
         """Steps and values as arrays; NaN where the run wrote null."""
@@ -166,7 +136,8 @@ def reference_line(axis, label, value, below=False):
 def mark_skipped(axis, run, name=None):
     skipped, _ = run.series("skipped", "grad_norm")
     for index, step in enumerate(skipped):
-        axis.axvline(step, color="#d03030", linewidth=0.8, alpha=0.6, label=f"{name}skipped steps ({len(skipped)})" if name is not None and index == 0 else None)
+        label = f"{name}skipped steps ({len(skipped)})" if name is not None and index == 0 else None
+        axis.axvline(step, color="#d03030", linewidth=0.8, alpha=0.6, label=label)
 
 
 def log_scale(axis, subs=(1, 2, 5)):
@@ -275,7 +246,8 @@ class LayerNorms(Panel):
         marker = "." if len(steps) == 1 else None
         for index, layer in enumerate(blocks):
             ends = index in (0, len(blocks) - 1)
-            axis.plot(steps, norms[layer], color=plt.cm.viridis(0.9 * index / max(1, len(blocks) - 1)), linewidth=1, marker=marker, label=layer if ends else None)
+            shade = plt.cm.viridis(0.9 * index / max(1, len(blocks) - 1))
+            axis.plot(steps, norms[layer], color=shade, linewidth=1, marker=marker, label=layer if ends else None)
         others = [layer for layer in norms if layer not in blocks]
         for layer, color in zip(others, ["#c8553d", "#8a6d1d", "#7a4f9a", "#666666"]):
             axis.plot(steps, norms[layer], color=color, linewidth=1.1, linestyle="--", marker=marker, label=layer)
@@ -288,8 +260,8 @@ class LayerNorms(Panel):
 def draw(runs, file):
     plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#e4e4e4",
                          "axes.axisbelow": True, "legend.frameon": False})  # fmt: skip
-    panels = [Loss(), HellaSwag(), GradientNorm(), LearningRate(), LayerNorms("grad", "gradient norm\nby layer"), LayerNorms("weight", "weight norm\nby layer")]
-    panels = [panel for panel in panels if panel.wanted(runs)]
+    by_layer = [LayerNorms("grad", "gradient norm\nby layer"), LayerNorms("weight", "weight norm\nby layer")]
+    panels = [panel for panel in (Loss(), HellaSwag(), GradientNorm(), LearningRate(), *by_layer) if panel.wanted(runs)]
     heights = [panel.height for panel in panels]
     figure, axes = plt.subplots(len(panels), 1, figsize=(9, 8 / 5.4 * sum(heights)), sharex=True, height_ratios=heights, constrained_layout=True)
     for panel, axis in zip(panels, axes):
@@ -307,13 +279,6 @@ def draw(runs, file):
         temporary.unlink(missing_ok=True)
 
 
-def newest_run():
-    found = sorted((ROOT / "runs").glob("*/metrics.jsonl"), key=lambda file: file.stat().st_mtime)
-    if not found:
-        raise PlotError("no run under runs/ yet; please name a run's folder")
-    return found[-1].parent
-
-
 class OneLineParser(argparse.ArgumentParser):
     def error(self, message):
         self.exit(2, f"plot: {message}; --help shows the usage\n")
@@ -328,7 +293,7 @@ def main():
         runs = [Run(path) for path in arguments.runs or [newest_run()]]
         file = arguments.out or runs[0].folder / "loss.png"
         draw(runs, file)
-    except PlotError as error:
+    except MetricsError as error:
         parser.exit(2, f"plot: {error}\n")
     except OSError as error:
         parser.exit(1, f"plot: {error}\n")

@@ -70,7 +70,7 @@ parse_arguments() {
             --gpus) gpus=$2 && [[ $gpus =~ ^[1-9][0-9]*$ ]] || fail "--gpus $2; expected a number from 1" ;;
             --gpu) gpu=$2 ;;
             --memory) memory=$2 && [[ $memory =~ ^[1-9][0-9]*[GM]$ ]] || fail "--memory $2; expected a size like 24G" ;;
-            --tokens-per-second) tokens_per_second=$2 && [[ $tokens_per_second =~ ^[1-9][0-9]*$ ]] || fail "--tokens-per-second $2; expected a number" ;;
+            --tokens-per-second) tokens_per_second=$2 && [[ $2 =~ ^[1-9][0-9]*$ ]] || fail "--tokens-per-second $2; expected a number" ;;
         esac
         shift 2
     done
@@ -158,14 +158,16 @@ run_recipe() {
     local micro_steps=$((total_batch / (batch_size * seq_len)))
     local rest
     mapfile -t rest < <(not_in_own --train-data "${prefix}_train_*.bin" --val-data "${prefix}_val_*.bin" --out "$out" --val-every 250 \
-        --val-steps $((20 * micro_steps)) --sample-every 5000 --sample-tokens 256 "${run_options[@]}")
+        --val-steps $((20 * micro_steps)) --sample-every 5000 --sample-tokens 256 --checkpoint-every 1000 --keep-every 5000 \
+        --resume auto "${run_options[@]}")
     command=("$program" "${recipe[@]}" --batch-size "$batch_size" --recompute "$recompute" "${rest[@]}" "${own[@]}")
     echo "gpu: $gpu, $((memory / 1024)) GiB"
     echo "step: $total_batch tokens = $batch_size x $seq_len x $micro_steps micro-steps, $steps steps"
     print_time
     echo "command:$(printf ' %q' "${command[@]}")"
     [ $dry_run = no ] || return 0
-    compgen -G "${prefix}_train_*.bin" >/dev/null || fail "there is no ${prefix}_train_*.bin; make the shards with: $make_data, or name others by --data"
+    compgen -G "${prefix}_train_*.bin" >/dev/null ||
+        fail "there is no ${prefix}_train_*.bin; make the shards with: $make_data, or name others by --data"
     exec "${command[@]}"
 }
 

@@ -254,7 +254,8 @@ class DataPreparation(unittest.TestCase):
 
     def test_an_unreachable_hub_is_one_line(self):
         environment = self.write_hub("Some/other", {"a.jsonl": [{"text": "x"}]})
-        self.assert_refused("HuggingFaceFW/fineweb-edu cannot be reached: 404 Client Error. Repository", "fineweb", "--type", "edu", environment=environment)
+        expected = "HuggingFaceFW/fineweb-edu cannot be reached: 404 Client Error. Repository"
+        self.assert_refused(expected, "fineweb", "--type", "edu", environment=environment)
         (self.folder / "packages" / "huggingface_hub.py").write_text("raise ImportError")
         self.assert_refused("install it with: pip install huggingface_hub", "fineweb", environment=environment)
 

@@ -81,7 +81,8 @@ class Recipes(unittest.TestCase):
                     batch_sizes.append(batch_size)
                     # The program takes the whole command, and finds that it fits.
                     arguments = [word for pair in options.items() for word in pair]
-                    plan = subprocess.run([PROGRAMS["TRAIN_PROGRAM"], *arguments, "--plan", "--device-memory", f"{gib - 1}G"], capture_output=True, text=True)
+                    command = [PROGRAMS["TRAIN_PROGRAM"], *arguments, "--plan", "--device-memory", f"{gib - 1}G"]
+                    plan = subprocess.run(command, capture_output=True, text=True)
                     self.assertEqual(plan.returncode, 0, plan.stderr)
                     self.assertIn(f"step: {total} tokens = {batch_size} x {seq_len} x {total // batch_size // seq_len} micro-step", plan.stdout)
             self.assertEqual(batch_sizes, sorted(batch_sizes))
@@ -137,11 +138,9 @@ class Recipes(unittest.TestCase):
             (["--gpus", "0"], "--gpus 0; expected a number from 1"),
             (["--memory", "24"], "--memory 24; expected a size like 24G"),
             (["--batch", "3"], "unknown option --batch"),
-            ([], "there is no"),  # the data
+            (["--data", "/none/fineweb"], "there is no /none/fineweb_train_*.bin; make the shards with: dev/data/fineweb.py --type classic --size 10B"),
         ):
-            self.assert_refused(expected, "run_gpt2_124M", *arguments, "--data", "/none/fineweb", gpus=gpus) if not arguments else self.assert_refused(
-                expected, "run_gpt2_124M", *arguments, gpus=gpus
-            )
+            self.assert_refused(expected, "run_gpt2_124M", *arguments, gpus=gpus)
         for script in RECIPES:
             result = self.run_script(script, "--help")
             self.assertEqual((result.returncode, result.stderr), (0, ""))
@@ -183,7 +182,8 @@ class Recipes(unittest.TestCase):
 
     def test_finetuning_starts_from_a_hugging_face_folder(self):
         run = self.folder / "run"
-        result = self.run_script("finetune_shakespeare", self.write_hugging_face_model(), "--out", run, "--steps", 2, "--val-every", 0, "--sample-every", 0)
+        options = ["--steps", 2, "--val-every", 0, "--sample-every", 0]
+        result = self.run_script("finetune_shakespeare", self.write_hugging_face_model(), "--out", run, *options)
         self.assertEqual(result.returncode, 0, result.stderr)
         records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         options = records[0]["options"]

@@ -27,7 +27,8 @@ class OneLineParser(argparse.ArgumentParser):
 def parser(description, out):
     """The options that all data sets share; out: default folder, beside these programs."""
     options = OneLineParser(description=description.split("\n", 1)[0])
-    options.add_argument("--out", type=pathlib.Path, default=HERE / out, metavar="DIR", help=f"folder for the shards (default: {os.path.relpath(HERE / out)})")
+    default = HERE / out
+    options.add_argument("--out", type=pathlib.Path, default=default, metavar="DIR", help=f"folder for the shards (default: {os.path.relpath(default)})")
     options.add_argument("--source", metavar="DIR", help="folder with the data set's files, instead of its hub")
     options.add_argument("--tokenizer", default="gpt2", choices=["gpt2", "byte"])
     options.add_argument("--shard-tokens", type=int, default=100_000_000, metavar="N", help="tokens of a shard (default: 100 million)")

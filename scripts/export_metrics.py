@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Turns what a run measured into TensorBoard events or a Weights & Biases run.
+
+    scripts/export_metrics.py [RUN_DIR]               # RUN_DIR/tensorboard/, for: tensorboard --logdir runs
+    scripts/export_metrics.py [RUN_DIR] --wandb       # RUN_DIR/wandb/, an offline run, for: wandb sync
+
+Reads RUN_DIR/metrics.jsonl, also while the run is going on; exported again, TensorBoard's events are replaced. Every number of a record is a
+series KIND/NAME by step, such as train/loss, val/loss or layer_norms/grad/h.0; what was not finite has no point. Samples and the run's
+options are texts. Needs the Python package tensorboard or wandb, whichever is asked for.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import sys
+
+from run_metrics import MetricsError, RunMetrics, newest_run  # beside this script
+
+
+def numbers(record, path=""):
+    """(name, value) of every number in a record, "a/b" for what is nested; neither kind nor step."""
+    for key, value in record.items():
+        if isinstance(value, dict):
+            yield from numbers(value, f"{path}{key}/")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool) and (path or key != "step"):
+            yield path + key, value
+
+
+def scalars(run):
+    """[(step, {series: value})] in the order of steps."""
+    by_step = {}
+    for kind, records in run.by_kind.items():
+        for count, record in enumerate(records, 1):
+            series = by_step.setdefault(int(record["step"]), {})
+            series.update({f"{kind}/{name}": float(value) for name, value in numbers(record)})
+            if kind == "skipped":
+                series["skipped/count"] = float(count)
+    return sorted(by_step.items())
+
+
+def texts(run):
+    """[(step, series, text)]: the run's options and its samples."""
+    found = []
+    if run.header:
+        found.append((0, "run", "```\n" + json.dumps({k: v for k, v in run.header.items() if k != "kind"}, indent=1) + "\n```"))
+    for record in run.by_kind.get("sample", []):
+        if isinstance(record.get("text"), str):
+            found.append((int(record["step"]), "sample", record["text"]))
+    return found
+
+
+def times(run):
+    """The time of day of a step, in seconds: the last one ended when the file was last written, each took its step_ms."""
+    durations = [(int(r["step"]), r["step_ms"] / 1000 if isinstance(r.get("step_ms"), (int, float)) else 0.0) for r in run.by_kind["train"]]
+    time = run.file.stat().st_mtime - sum(duration for _, duration in durations)
+    at = {0: time}
+    for step, duration in durations:
+        time += duration
+        at[step] = time
+    return lambda step: at.get(step, time)
+
+
+def write_tensorboard(run, out):
+    try:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.compat.proto.tensor_pb2 import TensorProto
+        from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+        from tensorboard.plugins.text.metadata import create_summary_metadata
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    except ImportError as error:
+        raise MetricsError(f"{error}; install TensorBoard with: pip install tensorboard") from error
+    time = times(run)
+    temporary = out.with_name(f".{out.name}.{os.getpid()}")
+    writer = EventFileWriter(str(temporary))
+    try:
+        for step, series in scalars(run):
+            values = [Summary.Value(tag=name, simple_value=value) for name, value in series.items()]
+            writer.add_event(Event(wall_time=time(step), step=step, summary=Summary(value=values)))
+        for step, name, text in texts(run):
+            tensor = TensorProto(dtype="DT_STRING", string_val=[text.encode()], tensor_shape=TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)]))
+            value = Summary.Value(tag=f"{name}/text_summary", metadata=create_summary_metadata(name, ""), tensor=tensor)
+            writer.add_event(Event(wall_time=time(step), step=step, summary=Summary(value=[value])))
+        writer.close()
+        shutil.rmtree(out, ignore_errors=True)
+        os.replace(temporary, out)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return out
+
+
+def write_wandb(run, project):
+    try:
+        import wandb
+    except ImportError as error:
+        raise MetricsError(f"{error}; install Weights & Biases with: pip install wandb") from error
+    options = run.header.get("options")
+    exported = wandb.init(project=project, name=run.name, dir=str(run.folder), mode="offline", config=options if isinstance(options, dict) else {})
+    for step, series in scalars(run):
+        exported.log(series, step=step)
+    for _, name, text in texts(run):
+        exported.summary[name] = text  # the last one stays
+    exported.finish()
+    return run.folder / "wandb"
+
+
+class OneLineParser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"export_metrics: {message}; --help shows the usage\n")
+
+
+def main():
+    parser = OneLineParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("run", nargs="?", metavar="RUN_DIR", help="a folder that holds metrics.jsonl (default: the newest under runs/)")
+    parser.add_argument("--out", metavar="DIR", type=pathlib.Path, help="for TensorBoard's events (default: RUN_DIR/tensorboard)")
+    parser.add_argument("--wandb", action="store_true", help="an offline run of Weights & Biases instead")
+    parser.add_argument("--project", default="flatgpt", help="of Weights & Biases (default: flatgpt)")
+    arguments = parser.parse_args()
+    try:
+        run = RunMetrics(arguments.run or newest_run())
+        print(write_wandb(run, arguments.project) if arguments.wandb else write_tensorboard(run, arguments.out or run.folder / "tensorboard"))
+    except MetricsError as error:
+        parser.exit(2, f"export_metrics: {error}\n")
+    except OSError as error:
+        sys.exit(f"export_metrics: {error}")
+
+
+if __name__ == "__main__":
+    main()
