@@ -17,7 +17,11 @@ const std::map<std::string, Recompute> recomputes = {{"none", Recompute::none}, 
 nlohmann::json values_of(const CLI::App& app) {
     nlohmann::json values = nlohmann::json::object();
     for (const CLI::Option* option : app.get_options()) {
-        if (option->get_lnames().empty() || !option->get_configurable() || option->get_items_expected_max() == 0) continue;
+        if (option->get_lnames().empty() || !option->get_configurable()) continue;
+        if (option->get_items_expected_max() == 0) {
+            values[option->get_lnames().front()] = option->count() > 0;
+            continue;
+        }
         const std::string text = option->count() > 0 ? option->results().front() : option->get_default_str();
         const nlohmann::json number = nlohmann::json::parse(text, nullptr, false);
         values[option->get_lnames().front()] = number.is_number() ? number : nlohmann::json(text);

@@ -1,0 +1,340 @@
+// Runs that are stopped, killed, damaged or given something else to go on with, as people run them: what goes on ends as if nothing had happened.
+#include <fcntl.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "program.h"
+#include "run_folder.h"
+#include "simt/target.h"
+#include "training_state.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// A model that takes no time, every kind of line, micro-steps, and few steps between checkpoints, so that one is being written most of the time.
+// What arguments say themselves is left to them.
+std::string with_tiny_model(const std::string& arguments) {
+    std::string all = arguments;
+    for (const std::string option : {"--layers 1", "--heads 2", "--channels 16", "--context 16", "--batch-size 2", "--total-batch 64", "--warmup 2",
+                                     "--sample-tokens 5", "--val-steps 2", "--val-every 7", "--sample-every 9"}) {
+        if (arguments.find(option.substr(0, option.find(' ') + 1)) == std::string::npos) all += " " + option;
+    }
+    return all;
+}
+constexpr int steps = simt::checked ? 40 : 200, kills = simt::checked ? 5 : 25;
+
+// In memory where there is such a file system: what is tested here does not depend on disks, and they are slow to sync.
+class Resume : public testing::Test {
+protected:
+    static void SetUpTestSuite() {
+        if (access("/dev/shm", W_OK) == 0) setenv("TMPDIR", "/dev/shm", 1);
+        setenv("OMP_NUM_THREADS", "1", 1);  // threads that wait for each other cost a tiny model more than they compute
+    }
+    static ProgramResult train(const std::string& arguments, const std::string& before = "cd /") {
+        return run_program(TRAIN_PROGRAM, with_tiny_model(arguments), before);
+    }
+    static void expect_success(const ProgramResult& result) { EXPECT_EQ(result.exit_code, 0) << result.errors << result.output; }
+    TemporaryFolder folder;
+};
+
+std::string newest_of(const std::string& run) {
+    const std::optional<std::string> newest = newest_checkpoint(run);
+    return newest ? *newest : "none";
+}
+
+// Lines without what may differ: times, and the marks of runs.
+std::vector<nlohmann::json> metrics(const std::string& run) {
+    std::vector<nlohmann::json> lines;
+    std::istringstream in(read_file(metrics_file(run)));
+    for (std::string text; std::getline(in, text);) {
+        nlohmann::json line = nlohmann::json::parse(text);
+        if (line.at("kind") == "run") continue;
+        for (const char* time : {"step_ms", "tokens_per_second", "mfu"}) line.erase(time);
+        lines.push_back(line);
+    }
+    return lines;
+}
+
+void expect_same_end(const std::string& run, const std::string& straight) {
+    for (const char* file : {"model.safetensors", "optimizer_0000.safetensors"}) {
+        const std::string bytes = read_file(newest_of(straight) + "/" + file);
+        EXPECT_FALSE(bytes.empty());
+        EXPECT_TRUE(read_file(newest_of(run) + "/" + file) == bytes) << file << " differs";
+    }
+    EXPECT_EQ(metrics(run), metrics(straight));
+}
+
+// The program in a process of its own, in which signals reach it.
+class Process {
+public:
+    Process(const std::string& arguments, const std::string& output) {
+        std::vector<std::string> words = {TRAIN_PROGRAM};
+        std::istringstream in(with_tiny_model(arguments));
+        for (std::string word; in >> word;) words.push_back(word);
+        std::vector<char*> argv;
+        for (std::string& word : words) argv.push_back(word.data());
+        argv.push_back(nullptr);
+        pid_ = fork();
+        if (pid_ == 0) {
+            const int file = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+            dup2(file, STDOUT_FILENO);
+            dup2(file, STDERR_FILENO);
+            execv(argv[0], argv.data());
+            _exit(127);
+        }
+    }
+    ~Process() {
+        if (pid_ > 0) {
+            kill(pid_, SIGKILL);
+            waitpid(pid_, nullptr, 0);
+        }
+    }
+    bool running() {
+        int status = 0;
+        if (pid_ > 0 && waitpid(pid_, &status, WNOHANG) == pid_) {
+            pid_ = -1;
+            status_ = status;
+        }
+        return pid_ > 0;
+    }
+    void send(int signal) { kill(pid_, signal); }
+    int wait() {
+        if (pid_ > 0) waitpid(pid_, &status_, 0);
+        pid_ = -1;
+        return status_;
+    }
+
+private:
+    pid_t pid_ = -1;
+    int status_ = 0;
+};
+
+int last_step(const std::string& run) {
+    const std::string text = read_file(metrics_file(run));
+    const size_t at = text.rfind("\"kind\":\"train\",\"step\":");
+    return at == std::string::npos ? 0 : std::atoi(text.c_str() + at + 22);
+}
+
+// The temporary folders of checkpoints that are being written, or were when the run was killed.
+std::set<std::string> unfinished(const std::string& run) {
+    std::set<std::string> names;
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(checkpoints_folder(run), none)) {
+        const std::string name = entry.path().filename();
+        if (name.find(".tmp-") != std::string::npos) names.insert(name);
+    }
+    return names;
+}
+
+bool has_new(const std::set<std::string>& names, const std::set<std::string>& before) {
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return !before.contains(name); });
+}
+
+void sleep_ms(double ms) { std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms)); }
+
+class Killed : public Resume, public testing::WithParamInterface<const char*> {};
+
+TEST_P(Killed, AtRandomMomentsEndsAsIfNothingHadHappened) {
+    const std::string options = fmt::format("--dtype {} --steps {} --checkpoint-every 4 --keep 3 --out ", GetParam(), steps);
+    const std::string straight = folder / "straight", run = folder / "killed";
+    ASSERT_EQ(Process(options + straight, folder / "out").wait(), 0) << read_file(folder / "out");
+
+    const unsigned seed = std::random_device()();
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const auto up_to = [&](double most) { return std::uniform_real_distribution<double>(0, most)(random); };
+    int in_writing = 0;
+    bool saved = false;
+    for (int i = 1; i <= kills; i++) {
+        const std::set<std::string> before = unfinished(run);
+        Process process(options + run + " --resume auto", folder / "out");
+        if (i % 5 == 0) {
+            sleep_ms(up_to(100));  // while it starts, or goes on from a checkpoint
+        } else if (i % 5 == 1) {
+            while (process.running() && !has_new(unfinished(run), before)) sleep_ms(0.05);  // while it writes a checkpoint
+            sleep_ms(up_to(1));
+        } else {
+            while (process.running() && last_step(run) < i * steps / (kills + 1)) sleep_ms(0.3);
+            sleep_ms(up_to(3));
+        }
+        ASSERT_TRUE(process.running()) << "kill " << i << ": " << read_file(folder / "out");
+        process.send(SIGKILL);
+        EXPECT_TRUE(WIFSIGNALED(process.wait()));
+        in_writing += has_new(unfinished(run), before);
+        // Every moment leaves a checkpoint that can be loaded, once there is one, and no folder that is called one but is none.
+        const std::optional<std::string> newest = newest_checkpoint(run, [](const std::string& damage) { ADD_FAILURE() << damage; });
+        EXPECT_TRUE(newest || !saved);
+        saved = newest.has_value();
+    }
+    EXPECT_GT(in_writing, 0) << "no kill met the writing of a checkpoint";
+    ASSERT_EQ(Process(options + run + " --resume auto", folder / "out").wait(), 0) << read_file(folder / "out");
+    expect_same_end(run, straight);
+    for (const auto& entry : fs::recursive_directory_iterator(run)) {
+        EXPECT_EQ(entry.path().string().find(".tmp-"), std::string::npos) << entry.path() << " is left";
+    }
+    EXPECT_LE(checkpoint_folders(run).size(), 5u);  // three newest, and the best validated one
+}
+INSTANTIATE_TEST_SUITE_P(Resume, Killed, testing::Values("fp32", "bf16"), [](const auto& info) { return std::string(info.param); });
+
+TEST_F(Resume, StoppedBySignalsEndsAsIfNothingHadHappened) {
+    // Samples long enough for signals to meet them too.
+    const std::string options = "--steps 24 --sample-every 3 --sample-tokens 60 --checkpoint-every 15 --out ";
+    const std::string straight = folder / "straight", run = folder / "stopped";
+    ASSERT_EQ(Process(options + straight, folder / "out").wait(), 0) << read_file(folder / "out");
+    std::mt19937 random(7);
+    for (int i = 1; i <= 4; i++) {
+        Process process(options + run + " --resume auto", folder / "out");
+        while (process.running() && last_step(run) < i * 5) sleep_ms(0.3);
+        sleep_ms(static_cast<double>(random() % 8));
+        if (!process.running()) break;
+        process.send(i % 2 ? SIGTERM : SIGINT);
+        ASSERT_EQ(process.wait(), 0) << read_file(folder / "out");
+        EXPECT_EQ(read_state(newest_of(run)).step, last_step(run)) << "the step that the signal met was not saved";
+    }
+    ASSERT_EQ(Process(options + run + " --resume auto", folder / "out").wait(), 0) << read_file(folder / "out");
+    expect_same_end(run, straight);
+}
+
+// From a given checkpoint into another folder: the run branches off, with every optimizer's state.
+class Optimizers : public Resume, public testing::WithParamInterface<const char*> {};
+TEST_P(Optimizers, GoOnWithTheSameBits) {
+    const std::string options = fmt::format("--steps 12 --checkpoint-every 5 --keep 9 {} --out ", GetParam());
+    const std::string straight = folder / "straight", branch = folder / "branch";
+    expect_success(train(options + straight));
+    expect_success(train(options + branch + " --resume " + checkpoint_folder(straight, 5)));
+    expect_same_end(branch, straight);
+    EXPECT_EQ(checkpoint_folders(straight).size(), 3u);
+    EXPECT_EQ(checkpoint_folders(branch).size(), 2u);
+}
+INSTANTIATE_TEST_SUITE_P(Resume, Optimizers,
+                         testing::Values("--optimizer adamw", "--optimizer adam --weight-decay 0.1", "--optimizer sgd --lr 0.1",
+                                         "--optimizer sgd --lr 0.1 --momentum 0.9 --nesterov", "--optimizer rmsprop",
+                                         "--optimizer rmsprop --momentum 0.5", "--dtype bf16 --recompute block"));
+
+TEST_F(Resume, DamagedCheckpointsArePassedOverAndSetAside) {
+    const std::string options = "--schedule constant --checkpoint-every 5 --keep 9 --out ";
+    expect_success(train(options + folder / "straight --steps 15"));
+    expect_success(train(options + folder / "run --steps 10"));
+    const std::string damaged = checkpoint_folder(folder / "run", 10), optimizer = damaged + "/optimizer_0000.safetensors";
+    std::string bytes = read_file(optimizer);
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
+    std::ofstream(optimizer, std::ios::binary) << bytes;
+    std::ofstream(metrics_file(folder / "run"), std::ios::app) << "{\"kind\":\"train\",\"step\":11,\"lo";  // torn
+
+    const ProgramResult result = train(options + folder / "run --steps 15 --resume auto");
+    expect_success(result);
+    EXPECT_NE(result.output.find("step 10 is passed over: " + optimizer), std::string::npos) << result.output;
+    EXPECT_NE(result.output.find("going on from step 5"), std::string::npos) << result.output;
+    EXPECT_TRUE(fs::exists(damaged + ".damaged"));
+    EXPECT_TRUE(fs::exists(damaged + "/state.json"));  // written again on the way
+    // The straight run's last step is not the 10th: what only a last step does is missing there.
+    std::vector<nlohmann::json> lines = metrics(folder / "run");
+    EXPECT_EQ(lines, metrics(folder / "straight"));
+    EXPECT_EQ(read_file(newest_of(folder / "run") + "/model.safetensors"), read_file(newest_of(folder / "straight") + "/model.safetensors"));
+}
+
+TEST_F(Resume, ADamagedRunIsRefused) {
+    expect_success(train("--steps 2 --out " + folder / "run"));
+    fs::remove(checkpoint_folder(folder / "run", 2) + "/config.json");
+    const ProgramResult result = train("--steps 4 --resume auto --out " + folder / "run");
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.errors.find("none of its 1 checkpoints is whole"), std::string::npos) << result.errors;
+    EXPECT_EQ(last_step(folder / "run"), 2);
+}
+
+TEST_F(Resume, AnotherModelOrDataSetIsRefusedByName) {
+    expect_success(train("--steps 4 --out " + folder / "run"));
+    const std::string text = folder.write("other.txt", std::string(5000, 'x')), before = read_file(metrics_file(folder / "run"));
+    const auto refused = [&](const std::string& arguments, const std::vector<std::string>& said) {
+        const ProgramResult result = train("--steps 8 --resume auto --out " + folder / "run " + arguments);
+        EXPECT_EQ(result.exit_code, 2) << arguments << result.output;
+        EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
+        for (const std::string& words : said) EXPECT_NE(result.errors.find(words), std::string::npos) << result.errors;
+        EXPECT_EQ(read_file(metrics_file(folder / "run")), before);
+    };
+    refused("--layers 2 --vocab 300 --tokenizer byte", {"--layers 2 instead of 1", "--vocab 300 instead of 256"});
+    refused("--seq-len 8 --batch-size 4", {"--seq-len 8 instead of 16"});
+    refused("--total-batch 128 --seed 5", {"--total-batch 128 instead of 64", "--seed 5 instead of 1337"});
+    refused("--data-order file", {"--data-order file instead of shuffled"});
+    refused("--optimizer sgd", {"--optimizer sgd instead of adamw"});
+    refused("--train-data " + text, {"--train-data 4500 tokens in 1 file", "instead of 1003854 tokens"});
+}
+
+TEST_F(Resume, OtherOptionsMayChangeAndThoseThatMatterAreSaid) {
+    expect_success(train("--steps 4 --out " + folder / "run"));
+    const ProgramResult same = train("--steps 4 --resume auto --val-every 2 --out " + folder / "run");
+    expect_success(same);
+    EXPECT_NE(same.output.find("nothing is left to do"), std::string::npos) << same.output;
+    const ProgramResult longer = train("--steps 6 --lr 0.5 --log-every 2 --resume auto --out " + folder / "run");
+    expect_success(longer);
+    EXPECT_NE(longer.output.find("--lr 0.5 instead of 0.001, --steps 6 instead of 4"), std::string::npos) << longer.output;
+    EXPECT_EQ(longer.output.find("--log-every"), std::string::npos) << longer.output;
+    EXPECT_EQ(last_step(folder / "run"), 6);
+    EXPECT_EQ(train("--steps 5 --resume auto --out " + folder / "run").exit_code, 2);
+}
+
+TEST_F(Resume, AnEarlierCheckpointTakesTheRunBackToIt) {
+    expect_success(train("--steps 9 --checkpoint-every 3 --keep 9 --out " + folder / "run"));
+    expect_success(train("--steps 9 --checkpoint-every 3 --keep 9 --out " + folder / "straight"));
+    const ProgramResult result = train("--steps 9 --checkpoint-every 3 --keep 9 --resume " + checkpoint_folder(folder / "run", 3));
+    expect_success(result);
+    EXPECT_TRUE(fs::exists(checkpoint_folder(folder / "run", 6) + ".superseded")) << result.output;
+    expect_same_end(folder / "run", folder / "straight");
+}
+
+TEST_F(Resume, ARunWithoutACheckpointStartsAgain) {
+    expect_success(train("--steps 3 --checkpoint-every 0 --out " + folder / "run"));
+    EXPECT_FALSE(fs::exists(checkpoints_folder(folder / "run")));
+    expect_success(train("--steps 3 --out " + folder / "straight --resume auto"));  // no run at all: a new one
+    const ProgramResult result = train("--steps 3 --resume auto --out " + folder / "run");
+    expect_success(result);
+    EXPECT_NE(result.output.find("it starts again from step 1"), std::string::npos) << result.output;
+    expect_same_end(folder / "run", folder / "straight");
+}
+
+TEST_F(Resume, WrongPlacesAreRefused) {
+    for (const std::string arguments : {"--resume auto", "--resume /nowhere", "--resume sometimes"}) {
+        const ProgramResult result = train("--steps 3 " + arguments);
+        EXPECT_EQ(result.exit_code, 2) << result.output;
+        EXPECT_NE(result.errors.find("--resume"), std::string::npos) << result.errors;
+    }
+}
+
+TEST_F(Resume, TwoProcessesDoNotWriteToOneRun) {
+    const RunLock lock(folder.path());
+    const ProgramResult result = train("--steps 2 --out " + folder.path());
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.errors.find("another process is training there"), std::string::npos) << result.errors;
+}
+
+TEST_F(Resume, AFullDiskCostsTheCheckpointNotTheRun) {
+    // Files may not grow beyond 10 KiB: the metrics fit, the model of 32 KiB does not.
+    const ProgramResult result = train("--steps 6 --checkpoint-every 2 --out " + folder / "run", "cd /; ulimit -f 20");
+    EXPECT_EQ(last_step(folder / "run"), 6);
+    for (const int step : {2, 4, 6}) {
+        EXPECT_NE(result.output.find(fmt::format("step {}: the checkpoint could not be written", step)), std::string::npos) << result.output;
+    }
+    EXPECT_TRUE(fs::is_empty(checkpoints_folder(folder / "run")));
+    EXPECT_EQ(result.exit_code, 1);  // the last one is missing: whoever waits for the model must know
+    EXPECT_NE(result.errors.find("the last checkpoint could not be written"), std::string::npos) << result.errors;
+}
+
+TEST_F(Resume, TheLastGoodCheckpointIsNamedWhenStepsAreSkipped) {
+    // A learning rate that makes every weight enormous: from the second step on no gradient is finite.
+    const ProgramResult result =
+        train("--steps 20 --lr 1e30 --warmup 0 --checkpoint-every 1 --keep 1 --val-every 0 --sample-every 0 --max-skipped 3 --out " + folder / "run");
+    EXPECT_EQ(result.exit_code, 1) << result.output;
+    EXPECT_NE(result.errors.find("the last good checkpoint is " + checkpoint_folder(folder / "run", 1)), std::string::npos)
+        << result.errors << result.output;
+    EXPECT_TRUE(fs::exists(checkpoint_folder(folder / "run", 1) + "/state.json"));
+}
+
+}  // namespace
