@@ -23,10 +23,11 @@ for ((i = 0; i + 1 < ${#own[@]}; i++)); do
     case "${own[i]}" in --out | -o) out=${own[i + 1]} ;; esac
 done
 "$program" "${recipe[@]}" "${own[@]}"
-loss=$(sed -n 's/.*"kind":"train".*"loss":\([^,}]*\).*/\1/p' "$out/metrics.jsonl" | tail -n 1)
-first=$(sed -n 's/.*"kind":"train","step":\([0-9]*\),"loss":\([^,}]*\).*/\1 \2/p' "$out/metrics.jsonl" | awk '$2 != "null" && $2 < 0.01 { print $1; exit }')
-awk -v loss="$loss" 'BEGIN { exit !(loss != "" && loss != "null" && loss < 0.01) }' || {
+# Of the last step, and the first step below 0.01.
+read -r loss first < <(sed -n 's/^{"kind":"train","step":\([0-9]*\),"loss":\([^,}]*\).*/\1 \2/p' "$out/metrics.jsonl" |
+    awk '{ loss = $2 } first == "" && $2 != "null" && $2 < 0.01 { first = $1 } END { print loss, first == "" ? "never" : first }')
+awk -v loss="$loss" 'BEGIN { exit !(loss != "null" && loss < 0.01) }' || {
     echo "overfit: the loss is $loss at the end; expected less than 0.01" >&2
     exit 1
 }
-echo "overfit: loss $loss at the end; below 0.01 from step $first on"
+echo "overfit: loss $loss at the end; below 0.01 first at step $first"
