@@ -1,0 +1,211 @@
+// Checkpoints as files: what comes back from them, which are kept, what damage and full disks do.
+#include <sys/resource.h>
+
+#include <csignal>
+#include <limits>
+
+#include "checkpoint_writer.h"
+#include "model.cuh"
+#include "resume.h"
+#include "temporary_folder.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const HostAllocator pinned{simt::pinned_malloc, simt::pinned_free};
+
+// The reference model after some steps.
+template <class T>
+std::unique_ptr<GPT2<T>> trained_model(int updates) {
+    auto model = reference_model<T>(reference("model"));
+    const SafetensorsFile dump = reference("trajectory");
+    const std::vector<int> x = dump.ints("x"), y = dump.ints("y");
+    for (int s = 0; s < updates; s++) {
+        model->forward(sequences(x, y, reference_T, s * reference_B, reference_B));
+        model->backward();
+        model->update(reference_adamw);
+    }
+    return model;
+}
+
+TrainingState state_at(int step) {
+    TrainingState state;
+    state.step = step;
+    state.batch_size = reference_B;
+    return state;
+}
+
+class Checkpoint : public testing::Test {
+protected:
+    template <class T>
+    CheckpointWriter writer(const GPT2<T>& model, KeepPolicy keep = {}) {
+        return CheckpointWriter(model, {run.path(), "byte", keep}, pinned, [&](const std::string& line) { lines.push_back(line); });
+    }
+    TemporaryFolder run;
+    std::vector<std::string> lines;
+};
+
+template <class T>
+void expect_same_state(const GPT2<T>& loaded, const GPT2<T>& saved) {
+    for (const Tensor& t : saved.table().tensors()) EXPECT_EQ(loaded.parameter(t), saved.parameter(t)) << t.name;
+    EXPECT_EQ(loaded.optimizer_step(), saved.optimizer_step());
+    for (const std::string& buffer : saved.optimizer_buffers()) {
+        std::vector<float> ours(saved.table().elements()), theirs(saved.table().elements());
+        saved.read_optimizer(buffer, ours.data());
+        loaded.read_optimizer(buffer, theirs.data());
+        for (const Tensor& t : saved.table().tensors()) {
+            for (size_t i = t.offset; i < t.offset + t.elements; i++) ASSERT_EQ(theirs[i], ours[i]) << buffer << " of " << t.name;
+        }
+    }
+}
+
+template <class T>
+void expect_round_trip(const std::string& run) {
+    const auto saved = trained_model<T>(3);
+    CheckpointWriter writer(*saved, {run, "byte", {}}, pinned, [](const std::string&) {});
+    writer.save(*saved, state_at(5));
+    ASSERT_TRUE(writer.finish());
+    const TrainingState state = whole_checkpoint(checkpoint_folder(run, 5));
+    EXPECT_EQ(state.optimizer_step, 3);
+    GPT2<T> loaded(reference_config, {.B = reference_B, .T = reference_T, .total_batch = reference_B * reference_T, .seed = 9});
+    loaded.allocate();
+    load_checkpoint(loaded, checkpoint_folder(run, 5), state);
+    expect_same_state(loaded, *saved);
+}
+TEST_F(Checkpoint, BringsBackEveryBit) { expect_round_trip<float>(run.path()); }
+TEST_F(Checkpoint, Bf16BringsBackEveryBit) { expect_round_trip<bfloat16>(run.path()); }
+
+TEST_F(Checkpoint, TheStateOfAnotherOptimizerIsRefused) {
+    const auto model = trained_model<float>(1);
+    CheckpointWriter w = writer(*model);
+    w.save(*model, state_at(1));
+    ASSERT_TRUE(w.finish());
+    for (const std::vector<std::string>& buffers : {std::vector<std::string>{"exp_avg"}, {"exp_avg", "momentum_buffer"}}) {
+        EXPECT_NE(
+            message_of<UsageError>([&] { read_optimizer_state(checkpoint_folder(run.path(), 1), model->table(), buffers); }).find("optimizer_0000"),
+            std::string::npos);
+    }
+    EXPECT_THROW(read_optimizer_state(checkpoint_folder(run.path(), 1), TensorTable({131, 33, 2, 3, 48}), {"exp_avg", "exp_avg_sq"}), UsageError);
+}
+
+TEST_F(Checkpoint, OneWrongBitByteOrFileLeavesTheOneBefore) {
+    const auto model = trained_model<float>(1);
+    CheckpointWriter w = writer(*model);
+    for (const int step : {1, 2}) w.save(*model, state_at(step));
+    ASSERT_TRUE(w.finish());
+    const std::string newest = checkpoint_folder(run.path(), 2);
+    const auto expect_the_one_before = [&](const fs::path& file) {
+        lines.clear();
+        EXPECT_EQ(newest_checkpoint(run.path(), [&](const std::string& line) { lines.push_back(line); }), checkpoint_folder(run.path(), 1)) << file;
+        ASSERT_EQ(lines.size(), 1u);
+        EXPECT_NE(lines[0].find(file.filename()), std::string::npos) << lines[0];
+    };
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::directory_iterator(newest)) files.push_back(entry.path());
+    EXPECT_EQ(files.size(), 7u);
+    for (const fs::path& file : files) {
+        const std::string whole = read_file(file);
+        for (const size_t byte : {size_t{0}, whole.size() / 3, whole.size() - 1}) {
+            std::string flipped = whole;
+            flipped[byte] = static_cast<char>(flipped[byte] ^ (1 << (byte % 8)));
+            std::ofstream(file, std::ios::binary) << flipped;
+            expect_the_one_before(file);
+        }
+        for (const size_t bytes : {size_t{0}, whole.size() / 2, whole.size() - 1}) {
+            std::ofstream(file, std::ios::binary) << whole.substr(0, bytes);
+            expect_the_one_before(file);
+        }
+        fs::remove(file);
+        expect_the_one_before(file);
+        std::ofstream(file, std::ios::binary) << whole;
+    }
+    EXPECT_EQ(newest_checkpoint(run.path()), newest);
+}
+
+TEST_F(Checkpoint, AFullDiskCostsOneCheckpoint) {
+    const auto model = trained_model<float>(1);
+    CheckpointWriter w = writer(*model);
+    w.save(*model, state_at(1));
+    ASSERT_TRUE(w.finish());
+    rlimit unlimited;
+    getrlimit(RLIMIT_FSIZE, &unlimited);
+    std::signal(SIGXFSZ, SIG_IGN);
+    for (const rlim_t bytes : {rlim_t{100}, rlim_t{5000}, rlim_t{100000}}) {  // within the smallest, a middling and the largest file
+        rlimit limited = unlimited;
+        limited.rlim_cur = bytes;
+        setrlimit(RLIMIT_FSIZE, &limited);
+        w.save(*model, state_at(2));
+        const bool written = w.finish();
+        setrlimit(RLIMIT_FSIZE, &unlimited);
+        EXPECT_FALSE(written) << bytes;
+        EXPECT_NE(lines.back().find("step 2: the checkpoint could not be written"), std::string::npos) << lines.back();
+        EXPECT_EQ(fs::directory_iterator(checkpoints_folder(run.path()))->path(), checkpoint_folder(run.path(), 1));
+        EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints_folder(run.path())), fs::directory_iterator()), 1) << "something is left";
+        EXPECT_EQ(w.newest(), checkpoint_folder(run.path(), 1));
+    }
+    w.save(*model, state_at(3));
+    EXPECT_TRUE(w.finish());
+    EXPECT_EQ(newest_checkpoint(run.path()), checkpoint_folder(run.path(), 3));
+}
+
+TEST_F(Checkpoint, FreeSpaceIsAskedFor) {
+    check_free_space(run.path(), 1);
+    const std::string message = message_of<Error>([&] { check_free_space(run.path(), std::numeric_limits<size_t>::max() / 2); });
+    EXPECT_NE(message.find("MiB are free, but a checkpoint of"), std::string::npos) << message;
+}
+
+TEST_F(Checkpoint, ANewOneReplacesOneOfTheSameStep) {
+    const auto model = trained_model<float>(1);
+    fs::create_directories(checkpoint_folder(run.path(), 4));
+    run.write("checkpoints/step_00000004/model.safetensors", "damaged");
+    CheckpointWriter w = writer(*model);
+    w.save(*model, state_at(4));
+    ASSERT_TRUE(w.finish());
+    EXPECT_EQ(newest_checkpoint(run.path()), checkpoint_folder(run.path(), 4));
+    EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints_folder(run.path())), fs::directory_iterator()), 1);
+}
+
+TEST_F(Checkpoint, ThoseThatAreNotKeptGo) {
+    const auto model = trained_model<float>(1);
+    const std::vector<double> losses = {3.0, 2.0, 2.5, 2.6, 2.7, 2.8, 2.9};
+    for (size_t i = 0; i < losses.size(); i++) {
+        CheckpointWriter w = writer(*model, {.newest = 1, .every = 4});  // a new writer each time: it knows the run's checkpoints from the disk
+        TrainingState state = state_at(static_cast<int>(i) + 1);
+        state.val_loss = losses[i];
+        w.save(*model, state);
+        ASSERT_TRUE(w.finish());
+    }
+    std::vector<int> steps;
+    for (const CheckpointFolder& folder : checkpoint_folders(run.path())) steps.push_back(folder.step);
+    EXPECT_EQ(steps, (std::vector<int>{2, 4, 7}));  // the best, the fourth for good, the newest
+}
+
+TEST(KeepPolicy, NamesWhatNeedNotBeKept) {
+    const std::optional<double> none;
+    EXPECT_EQ(superseded({{1, 0, none}, {2, 0, none}, {3, 0, none}}, {.newest = 2}), (std::vector<int>{1}));
+    EXPECT_EQ(superseded({{1, 0, none}, {2, 0, none}, {3, 0, none}}, {.newest = 5}), (std::vector<int>{}));
+    EXPECT_EQ(superseded({{10, 0, 1.5}, {20, 0, 1.2}, {30, 0, 1.3}, {40, 0, none}}, {.newest = 1}), (std::vector<int>{10, 30}));
+    EXPECT_EQ(superseded({{10, 0, 1.5}, {20, 0, NAN}, {30, 0, none}}, {.newest = 1}), (std::vector<int>{20}));
+    EXPECT_EQ(superseded({{1000, 0, none}, {1500, 0, none}, {2000, 0, none}, {2500, 0, none}}, {.newest = 1, .every = 1000}),
+              (std::vector<int>{1500}));
+    // A row of skipped steps does not push out the last checkpoint before it.
+    EXPECT_EQ(superseded({{1, 0, none}, {2, 0, none}, {3, 1, none}, {4, 2, none}}, {.newest = 1}), (std::vector<int>{1, 3}));
+}
+
+TEST(Metrics, AreCutBackToAStep) {
+    const std::string first = "{\"kind\":\"run\",\"steps\":9}\n", s1 = "{\"kind\":\"train\",\"step\":1}\n", s2 = "{\"kind\":\"train\",\"step\":2}\n",
+                      v2 = "{\"kind\":\"val\",\"step\":2}\n", r2 = "{\"kind\":\"run\",\"resumed_from\":2}\n",
+                      s3 = "{\"kind\":\"train\",\"step\":3}\n", k3 = "{\"kind\":\"skipped\",\"step\":3}\n", torn = "{\"kind\":\"train\",\"st";
+    EXPECT_EQ(metrics_up_to(first + s1 + s2 + v2 + r2 + s3 + k3 + torn, 2, true), first + s1 + s2 + v2 + r2);
+    EXPECT_EQ(metrics_up_to(first + s1 + s2 + v2 + r2 + s3 + k3 + torn, 3, true), first + s1 + s2 + v2 + r2 + s3 + k3);
+    EXPECT_EQ(metrics_up_to(first + s1 + s2 + v2 + r2 + s3, 1, true), first + s1);
+    // What a signal broke off is done again: what there is of it goes.
+    EXPECT_EQ(metrics_up_to(first + s1 + s2 + v2, 2, false), first + s1 + s2);
+    // The line looks whole but for its end; a block that a crash left as zeros; a line that is no object.
+    EXPECT_EQ(metrics_up_to(first + "{\"kind\":\"train\",\"step\":1}", 5, true), first);
+    EXPECT_EQ(metrics_up_to(first + std::string(50, '\0') + "\n[1]\n5\n" + s1, 5, true), first + s1);
+    EXPECT_EQ(metrics_up_to("", 5, true), "");
+}
+
+}  // namespace
