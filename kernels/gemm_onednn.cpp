@@ -84,6 +84,8 @@ struct Gemm::State {
             found = products.emplace(key, description).first;
         }
         const OneDnnProduct& product = found->second;
+        // Few rows may want more of it than many (seen: bf16, C = 128, OC = 512: 944 rows, but not 1024, for which the workspace was made).
+        if (product.scratch_bytes() > workspace_bytes) return multiply_packed(form, dst, a, b, bias, s);
         product.run(stream, dst, a, b, bias, scratch(product.scratch_bytes(), s));
     }
 
