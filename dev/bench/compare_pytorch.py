@@ -2,7 +2,7 @@
 """The same training step in PyTorch and in ours, alternating in one run, and the ratio of their times.
 
     dev/bench/compare_pytorch.py --preset shakespeare        # the quickstart's model: 4 layers, C 128, bytes
-    dev/bench/compare_pytorch.py --preset d12 --loss-check   # GPT-2 124M; also trains 100 steps on each side and compares the loss
+    dev/bench/compare_pytorch.py --preset d12 --loss-check   # GPT-2 124M; also trains 100 steps on each side, from the same weights
     dev/bench/compare_pytorch.py --model d12 --batch-size 8 --seq-len 1024 --dtype bf16 --json result.json
 
 PyTorch is written as one would who wants it fast: scaled_dot_product_attention, fused AdamW, bf16 autocast, tied head, padded
@@ -95,6 +95,32 @@ def build_model(options):
 
     torch.manual_seed(SEED)
     return GPT2()
+
+
+def write_initial_weights(options):
+    """What build_model draws, as the Hugging Face folder options["init_from"], which ours starts from: names, Conv1D layout, V rows of wte."""
+    import numpy as np
+
+    folder, C, V = pathlib.Path(options["init_from"]), options["channels"], options["vocab"]
+    names = {"ln_1": "ln_1", "ln_2": "ln_2", "qkv": "attn.c_attn", "attention_projection": "attn.c_proj", "fc": "mlp.c_fc", "projection": "mlp.c_proj"}
+    tensors = {}
+    for name, parameter in build_model(options).named_parameters():
+        value = parameter.detach().numpy()
+        if name.startswith("blocks."):
+            _, layer, module, kind = name.split(".")
+            name, value = f"h.{layer}.{names[module]}.{kind}", value.T
+        tensors[f"transformer.{name}"] = np.ascontiguousarray(value[:V] if name == "wte.weight" else value)
+    header, offset = {}, 0
+    for name, value in tensors.items():
+        header[name] = dict(dtype="F32", shape=value.shape, data_offsets=[offset, offset + value.nbytes])
+        offset += value.nbytes
+    text = json.dumps(header).encode()
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for value in tensors.values():
+            file.write(value.tobytes())
+    config = dict(model_type="gpt2", vocab_size=V, n_positions=options["context"], n_embd=C, n_layer=options["layers"], n_head=options["heads"])
+    (folder / "config.json").write_text(json.dumps(config))
 
 
 def read_shards(pattern):
@@ -218,8 +244,9 @@ class Ours:
 
     def run(self, steps, discard):
         o = self.options
+        shape = ["--layers", o["layers"], "--heads", o["heads"], "--channels", o["channels"], "--context", o["context"], "--vocab", o["vocab"]]
         command = [o["program"], "--train-data", o["data"], "--tokenizer", "byte" if o["vocab"] == 256 else "gpt2", "--data-order", "file",
-                   "--layers", o["layers"], "--heads", o["heads"], "--channels", o["channels"], "--context", o["context"], "--vocab", o["vocab"],
+                   *(["--init-from", o["init_from"]] if "init_from" in o else shape),
                    "--batch-size", o["batch_size"], "--seq-len", o["seq_len"], "--total-batch", o["batch_size"] * o["seq_len"],
                    "--lr", LR, "--schedule", "constant", "--warmup", 0, "--weight-decay", WEIGHT_DECAY, "--beta1", BETAS[0],
                    "--beta2", BETAS[1], "--eps", EPS, "--clip", CLIP, "--seed", SEED, "--dtype", self.dtype, "--steps", steps + discard,
@@ -262,6 +289,7 @@ def measure(contenders, arguments):
             results[contender.name] = dict(dtype=contender.dtype, ours=isinstance(contender, Ours), ms=[], peak_bytes=answer["peak_bytes"],
                                            first_loss=answer["losses"][0])  # fmt: skip
             if arguments.loss_check:
+                results[contender.name]["losses"] = answer["losses"]
                 results[contender.name]["loss"] = statistics.fmean(answer["losses"][LOSS_STEPS - LOSS_WINDOW : LOSS_STEPS])
     for round_ in range(arguments.rounds):
         for k in range(len(alive)):
@@ -296,6 +324,16 @@ def ratios(results):
     return found
 
 
+def loss_differences(results):
+    """Of ours and each PyTorch of the same dtype, both from the same weights: the step, from 1, where their losses differ most, and by how much."""
+    for ours, a in results.items():
+        for theirs, b in results.items():
+            if a["ours"] and not b["ours"] and a["dtype"] == b["dtype"] and "losses" in a:
+                differences = [abs(x - y) for x, y in zip(a["losses"], b["losses"])]
+                worst = max(range(len(differences)), key=differences.__getitem__)
+                yield ours, theirs, worst + 1, differences[worst]
+
+
 def report(results, arguments):
     row = "{:24}{:>12}{:>20}{:>12}{:>12}{:>14}"
     loss_title = f"loss {LOSS_STEPS - LOSS_WINDOW + 1}-{LOSS_STEPS}" if arguments.loss_check else ""
@@ -308,6 +346,8 @@ def report(results, arguments):
             cells = [f"{result['median_ms']:.1f}", f"{low:.1f} to {high:.1f}", f"{rate:,.0f}"]
         loss = f"{result['loss']:.4f}" if "loss" in result else ""
         print(row.format(name, *cells, f"{peak / 2**20:,.0f}" if peak else "-", loss).rstrip())
+    for ours, theirs, step, difference in loss_differences(results):
+        print(f"loss of {ours} and {theirs}: at most {difference:.5f} apart in the {LOSS_STEPS} steps, at step {step}")
     for dtype, ratio in ratios(results).items():
         print(f"ratio {dtype}: {ratio['ratio']:.3f}  ({ratio['ours']} / {ratio['pytorch']})")
 
@@ -408,7 +448,7 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=5, help="slices of each contender (default: %(default)s)")
     parser.add_argument("--threads", type=positive, help="default: one for each core this process may use")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--loss-check", action="store_true", help=f"train {LOSS_STEPS} steps first, report the mean loss of the last {LOSS_WINDOW}")
+    parser.add_argument("--loss-check", action="store_true", help=f"train {LOSS_STEPS} steps first, all from the same weights; report the mean loss of the last {LOSS_WINDOW}")
     parser.add_argument("--pytorch-only", action="store_true", help="leave ours out")
     parser.add_argument("--json", metavar="OUT", help="write the results, every step's time included")
     arguments = parser.parse_args()
@@ -430,6 +470,8 @@ def parse_arguments():
 def main():
     if sys.argv[1:2] == ["--worker"]:
         return worker(json.loads(sys.argv[2]))
+    if sys.argv[1:2] == ["--write-initial-weights"]:
+        return write_initial_weights(json.loads(sys.argv[2]))
     arguments = parse_arguments()
     enter_environment()
     version, gpu = pytorch()
@@ -448,8 +490,12 @@ def main():
     print("GPT-2 of {layers} layers, {heads} heads, C {channels}, V {vocab}, batch {batch_size} x {seq_len} tokens".format(**options))
     print(f"{machine}; PyTorch {version}")
 
-    contenders = []
+    contenders, initial = [], tempfile.TemporaryDirectory()
     try:
+        if arguments.loss_check:
+            options["init_from"] = initial.name
+            if subprocess.call([sys.executable, __file__, "--write-initial-weights", json.dumps(options)], env=environment) != 0:
+                fail("the initial weights could not be written")
         for dtype in arguments.dtype:
             contenders += [PyTorch(options, dtype, mode == "compile", environment) for mode in arguments.mode]
             if not arguments.pytorch_only:
@@ -460,6 +506,7 @@ def main():
     finally:
         for contender in contenders:
             contender.close()
+        initial.cleanup()
     sides = {result["ours"] for result in results.values()}
     if results:
         report(results, arguments)
