@@ -168,7 +168,7 @@ def llmc_models():
     seed("llmc_model", "bf16", model(5, 3, 2, 2, 4, 128, version=5))
     seed("llmc_model", "odd", model(7, 1, 1, 3, 3, 7))
     seed("llmc_model", "cut_short", model(5, 3, 1, 1, 2, 8)[:-3])
-    seed("llmc_model", "huge", header(20240326, 3, 1 << 20, 65536, 4096, 4096, 1 << 17, 65536))
+    seed("llmc_model", "huge", header(20240326, 3, 1 << 20, 65536, 64, 4096, 1 << 17, 65536))
     seed("llmc_model", "negative", header(20240326, 3, 2**32 - 1, 5, 1, 1, 2, 8))
 
 
