@@ -73,7 +73,11 @@ private:
 }  // namespace
 
 Snapshot::Snapshot(const TensorTable& table, const std::vector<std::string>& optimizer_buffers, const HostAllocator& allocator) : table_(table) {
-    const auto memory = [&] { return Memory(static_cast<float*>(allocator.allocate(table_.elements() * sizeof(float))), allocator.free); };
+    const auto memory = [&] {
+        Memory values(static_cast<float*>(allocator.allocate(table_.elements() * sizeof(float))), allocator.free);
+        std::fill_n(values.get(), table_.elements(), 0.0f);  // the system gives the pages now, not in the middle of the run
+        return values;
+    };
     masters_ = memory();
     for (const std::string& name : optimizer_buffers) optimizer_.emplace_back(name, memory());
 }

@@ -19,7 +19,7 @@
 // A model's master weights and optimizer state in memory of the host, so that they can be written while the model goes on.
 class Snapshot {
 public:
-    // Allocates for models with this table whose optimizer has these buffers.
+    // Allocates, and touches, memory for models with this table whose optimizer has these buffers.
     Snapshot(const TensorTable& table, const std::vector<std::string>& optimizer_buffers, const HostAllocator& allocator);
 
     static size_t bytes(const TensorTable& table, size_t optimizer_buffers) { return (1 + optimizer_buffers) * table.elements() * sizeof(float); }
