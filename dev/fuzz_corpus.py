@@ -200,13 +200,22 @@ def hellaswag():
 
 def training_state():
     state = {"format": 1, "step": 3, "optimizer_step": 3, "skipped": 0, "batch_size": 4, "evaluated": True, "val_loss": 2.5, "options": {"lr": "1e-3"},
-             "identity": {"layers": 4}, "outlier_detector": {}, "files": {"model.safetensors": {"bytes": 1, "xxh3_64": "0" * 16}}}  # fmt: skip
+             "identity": {"layers": 4}, "outlier_detector": {"loss": [2.5, 2], "grad_norm": []}, "files": {"model.safetensors": {"bytes": 1, "xxh3_64": "0" * 16}}}  # fmt: skip
     seed("training_state", "state", parts(json.dumps(state), "x"))
     seed("training_state", "nothing", parts(json.dumps({**state, "val_loss": None, "files": {}}), ""))
     for name, change in (("outside", {"files": {"../x": {"bytes": 1, "xxh3_64": ""}}}), ("fraction", {"step": 1e300}), ("negative", {"step": -1}),
                          ("text", {"batch_size": "4"}), ("deep", {"options": [[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]})):  # fmt: skip
         seed("training_state", name, parts(json.dumps({**state, **change}), "x"))
     words("training_state", [*(f'"{key}":' for key in state), "1e300", "-1", "null", "\n====\n"])
+
+
+def metrics():
+    lines = [{"kind": "run", "options": {}}, {"kind": "train", "step": 1, "loss": 2.5}, {"kind": "val", "step": 1, "loss": None},
+             {"kind": "sample", "step": 1, "text": "\u00e9\\n"}, {"kind": "train", "step": 2}, {"kind": "run", "resumed_from": 2}]  # fmt: skip
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    seed("metrics", "run", b"\x03" + text.encode())
+    seed("metrics", "torn", b"\x02" + text.encode()[:-9])
+    words("metrics", ['"kind":"train"', '"kind":"run"', '"step":', '"resumed_from":', "1e300", "\n"])
 
 
 def utf8_stream():
@@ -240,7 +249,7 @@ def main():
         sys.exit("usage: dev/fuzz_corpus.py OUT")
     OUT = pathlib.Path(sys.argv[1])
     OUT.mkdir(parents=True, exist_ok=True)
-    for write in (token_shards, safetensors, tokenizer_files, tokenizer, hugging_face, llmc_models, hellaswag, training_state, utf8_stream,
+    for write in (token_shards, safetensors, tokenizer_files, tokenizer, hugging_face, llmc_models, hellaswag, training_state, metrics, utf8_stream,
                   document_stream, restartable_shards):  # fmt: skip
         write()
 

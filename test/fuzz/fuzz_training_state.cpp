@@ -3,6 +3,7 @@
 
 #include "fuzz.h"
 #include "json_text.h"
+#include "outlier_detector.h"
 #include "training_state.h"
 
 // state.json as write_state would write these entries.
@@ -23,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     read_or_refuse([&] { parse_state("state.json", parts[0]); });
     folder.write("state.json", with_checksum(parts[0]));
     folder.write("model.safetensors", parts[1]);
-    read_or_refuse([&] { read_state(folder.path()); });
-    read_or_refuse([&] { whole_checkpoint(folder.path()); });
+    read_or_refuse([&] { OutlierDetector(7, 7).restore(read_state(folder.path()).outlier_detector); });
+    read_or_refuse([&] { OutlierDetector(7, 7).restore(whole_checkpoint(folder.path()).outlier_detector); });
     return 0;
 }

@@ -1,0 +1,14 @@
+// A run's metrics.jsonl, cut back to a step: the first byte says to which. What is kept is whole lines of the file, and is kept again.
+#include "fuzz.h"
+#include "resume.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    if (size == 0) return 0;
+    const int step = data[0] / 2;
+    const bool evaluated = data[0] % 2;
+    const std::string text(as_text(data + 1, size - 1));
+    const std::string kept = metrics_up_to(text, step, evaluated);
+    require(kept.empty() || (kept.ends_with('\n') && kept.size() <= text.size()));
+    require(metrics_up_to(kept, step, evaluated) == kept);
+    return 0;
+}
