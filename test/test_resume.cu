@@ -105,7 +105,10 @@ public:
         }
         return pid_ > 0;
     }
-    void send(int signal) { kill(pid_, signal); }
+    // To a process that has ended by itself, nothing: kill(-1) would mean every process there is.
+    void send(int signal) {
+        if (pid_ > 0) kill(pid_, signal);
+    }
     int wait() {
         if (pid_ > 0) waitpid(pid_, &status_, 0);
         pid_ = -1;
@@ -151,30 +154,42 @@ TEST_P(Killed, AtRandomMomentsEndsAsIfNothingHadHappened) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
     const auto up_to = [&](double most) { return std::uniform_real_distribution<double>(0, most)(random); };
-    int in_writing = 0;
+    int in_writing = 0, repeated = 0;
     bool saved = false;
     for (int i = 1; i <= kills; i++) {
         const std::set<std::string> before = unfinished(run);
         Process process(options + run + " --resume auto", folder / "out");
-        if (i % 5 == 0) {
-            sleep_ms(up_to(100));  // while it starts, or goes on from a checkpoint
-        } else if (i % 5 == 1) {
-            while (process.running() && !has_new(unfinished(run), before)) sleep_ms(0.05);  // while it writes a checkpoint
-            sleep_ms(up_to(1));
+        // Well before the end, where a fast machine is within milliseconds.
+        const int aim = i * (steps * 3 / 4) / (kills + 1);
+        const auto before_step = [&](int step) { return process.running() && last_step(run) < step; };
+        if (i % 5 == 0) {  // while it starts, or goes on from a checkpoint
+            const auto moment = std::chrono::steady_clock::now() + std::chrono::duration<double, std::milli>(up_to(100));
+            while (before_step(aim + 5) && std::chrono::steady_clock::now() < moment) sleep_ms(0.3);
+        } else if (i % 5 == 1) {  // while it writes a checkpoint
+            while (before_step(aim + 5) && !has_new(unfinished(run), before)) sleep_ms(0.05);
+            if (random() % 2) sleep_ms(up_to(1));
         } else {
-            while (process.running() && last_step(run) < i * steps / (kills + 1)) sleep_ms(0.3);
+            while (before_step(aim)) sleep_ms(0.3);
             sleep_ms(up_to(3));
         }
-        ASSERT_TRUE(process.running()) << "kill " << i << ": " << read_file(folder / "out");
         process.send(SIGKILL);
-        EXPECT_TRUE(WIFSIGNALED(process.wait()));
+        const int status = process.wait();
+        const bool killed = WIFSIGNALED(status);
+        ASSERT_TRUE(killed || status == 0) << "kill " << i << ": " << read_file(folder / "out");
         in_writing += has_new(unfinished(run), before);
+        // Where other work kept this test from its kills in time, or from the one that matters most, they begin once more.
+        if (!killed || (i == kills && in_writing == 0)) {
+            ASSERT_LT(++repeated, 20) << (killed ? "no kill met the writing of a checkpoint" : "the run is always over before its kill");
+            fs::remove_all(run);
+            saved = false;
+            i = 0;
+            continue;
+        }
         // Every moment leaves a checkpoint that can be loaded, once there is one, and no folder that is called one but is none.
         const std::optional<std::string> newest = newest_checkpoint(run, [](const std::string& damage) { ADD_FAILURE() << damage; });
         EXPECT_TRUE(newest || !saved);
         saved = newest.has_value();
     }
-    EXPECT_GT(in_writing, 0) << "no kill met the writing of a checkpoint";
     ASSERT_EQ(Process(options + run + " --resume auto", folder / "out").wait(), 0) << read_file(folder / "out");
     expect_same_end(run, straight);
     for (const auto& entry : fs::recursive_directory_iterator(run)) {
