@@ -16,10 +16,6 @@
 
 namespace {
 
-// Up to here products of our own are faster than the library's (measured on a core with AMX: 768 x 768 in bf16 112 against 152 us for 4 samples, 186
-// against 152 for 8; in fp32 295 against 328 for 12, 499 against 432 for 24).
-template <class T>
-constexpr size_t few_samples = std::is_same_v<T, float> ? 16 : 6;
 constexpr size_t staging_floats = size_t{1} << 20;  // or one row of a matrix
 
 size_t size(int n) { return static_cast<size_t>(n); }
@@ -99,18 +95,13 @@ void Decoder<T>::reserve_activations() {
     workspace_.reserve(gemm_work_, gemm_workspace_bytes());
 }
 
-// The most that the products of any prompt, or of a step with many samples, want.
+// The most that the products of any prompt want.
 template <class T>
 size_t Decoder<T>::gemm_workspace_bytes() const {
     const size_t C = size(config_.C);
     size_t bytes = 0;
     const auto add = [&](int rows, size_t in, size_t out) { bytes = std::max(bytes, Gemm::workspace_bytes<T>(size(rows), in, out)); };
-    std::vector<int> all_rows = padded_lengths(options_.max_tokens);
-    if (use_library(size(options_.samples))) {
-        all_rows.push_back(options_.samples);
-        add(options_.samples, C, size(config_.Vp()));
-    }
-    for (const int rows : all_rows) {
+    for (const int rows : padded_lengths(options_.max_tokens)) {
         for (const auto& [in, out] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}}) add(rows, in, out);
     }
     return bytes;
@@ -205,16 +196,12 @@ void Decoder<T>::embed(Pass pass) {
     else encoder_forward(residual_, tokens_, wte_.weight, place, pass.prompt ? 1 : rows, pass.prompt ? rows : 1, C, stream_);
 }
 
-// int8 weights stay what they are in a step, however many samples: the library knows none.
-template <class T>
-bool Decoder<T>::use_library(size_t samples) const {
-    return !options_.int8 && samples > few_samples<T>;
-}
-
-// out (rows, matrix.out) = inp (rows, matrix.in) times the matrix: in a step by kernels made for few rows, for a prompt by the library.
+// out (rows, matrix.out) = inp (rows, matrix.in) times the matrix: for a prompt by the library, in a step by kernels made for few rows, whose sums
+// do not depend on the number of rows: a sample is the same alone and among others. (On a core with AMX the library is faster from 8 rows on
+// in bf16, 152 against 186 us for 768 x 768, and from 24 on in fp32, 432 against 499; its roundings follow the number of rows.)
 template <class T>
 void Decoder<T>::product(T* out, const T* inp, const Matrix& matrix, Pass pass, bool gelu) {
-    if (!pass.prompt && !use_library(pass.rows)) {
+    if (!pass.prompt) {
         const DecodeMatmulShape shape{pass.rows, matrix.in, matrix.out};
         if (options_.int8) decode_matmul(out, inp, matrix.quantized, matrix.scales, matrix.bias, shape, gelu, stream_);
         else decode_matmul(out, inp, matrix.weight, static_cast<const float*>(nullptr), matrix.bias, shape, gelu, stream_);

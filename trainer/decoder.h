@@ -90,7 +90,6 @@ private:
     void forward_layers(Pass pass);
     void attend(const Layer& layer, Pass pass);
     void product(T* out, const T* inp, const Matrix& matrix, Pass pass, bool gelu);
-    bool use_library(size_t samples) const;
     const float* logits_of(const T* hidden, size_t rows);
 
     const GPT2Config config_;
