@@ -8,14 +8,13 @@ Reads RUN_DIR/metrics.jsonl, also while the run is going on; exported again, Ten
 series KIND/NAME by step, such as train/loss, val/loss or layer_norms/grad/h.0; what was not finite has no point. Samples and the run's
 options are texts. Needs the Python package tensorboard or wandb, whichever is asked for.
 """
-import argparse
 import json
 import os
 import pathlib
 import shutil
 import sys
 
-from run_metrics import MetricsError, RunMetrics, newest_run  # beside this script
+from run_metrics import MetricsError, OneLineParser, RunMetrics, newest_run  # beside this script
 
 
 def numbers(record, path=""):
@@ -103,11 +102,6 @@ def write_wandb(run, project):
         exported.summary[name] = text  # the last one stays
     exported.finish()
     return run.folder / "wandb"
-
-
-class OneLineParser(argparse.ArgumentParser):
-    def error(self, message):
-        self.exit(2, f"export_metrics: {message}; --help shows the usage\n")
 
 
 def main():

@@ -7,7 +7,6 @@ Reads RUN_DIR/metrics.jsonl, also while the run is going on. Where the run's dat
 (OpenAI's GPT-2 checkpoints), a dashed line shows it; beside HellaSwag's accuracy stand GPT-2's and GPT-3's of that size.
 What a run did not measure has no panel.
 """
-import argparse
 import math
 import os
 import pathlib
@@ -24,7 +23,7 @@ try:
 except ImportError as error:
     sys.exit(f"plot: {error}; please install python3-matplotlib, or run scripts/setup.sh")
 
-from run_metrics import MetricsError, RunMetrics, newest_run  # beside this script
+from run_metrics import MetricsError, OneLineParser, RunMetrics, newest_run  # beside this script
 
 # Validation loss of OpenAI's checkpoints by data set, recognised in the path of the training data, and size.
 # FineWeb: llm.c; FineWeb-Edu: build-nanogpt; OpenWebText: nanoGPT.
@@ -277,11 +276,6 @@ def draw(runs, file):
         os.replace(temporary, file)  # a picture is there whole, or not at all
     finally:
         temporary.unlink(missing_ok=True)
-
-
-class OneLineParser(argparse.ArgumentParser):
-    def error(self, message):
-        self.exit(2, f"plot: {message}; --help shows the usage\n")
 
 
 def main():

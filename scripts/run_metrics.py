@@ -1,4 +1,5 @@
 """What a run wrote: RUN_DIR/metrics.jsonl, an object a line, by kind and step. Read also while the run is going on."""
+import argparse
 import json
 import pathlib
 import sys
@@ -6,8 +7,18 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
+PROGRAM = pathlib.Path(sys.argv[0]).stem
+
+
 class MetricsError(Exception):
     """What was wrong, in one line."""
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Says what was wrong with the command line in one line."""
+
+    def error(self, message):
+        self.exit(2, f"{PROGRAM}: {message}; --help shows the usage\n")
 
 
 class RunMetrics:
@@ -32,8 +43,7 @@ class RunMetrics:
             except (ValueError, TypeError, KeyError, OverflowError):
                 unreadable += index + 1 < len(lines)  # the last line may be torn: the program is writing it, or was killed
         if unreadable:
-            program = pathlib.Path(sys.argv[0]).stem
-            print(f"{program}: {self.file}: passed over {unreadable} unreadable lines", file=sys.stderr)
+            print(f"{PROGRAM}: {self.file}: passed over {unreadable} unreadable lines", file=sys.stderr)
         self.by_kind = {kind: [records[step] for step in sorted(records)] for kind, records in by_kind.items()}
         if not self.by_kind.get("train"):
             raise MetricsError(f"{self.file} has no finished step yet")

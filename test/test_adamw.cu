@@ -4,25 +4,11 @@
 #include "adamw.cuh"
 #include "common.cuh"
 #include "global_norm.cuh"
+#include "optimizer_state_on_device.cuh"
 
 namespace {
 
 using Values = std::vector<double>;
-
-OptimizerState download_state(const simt::DeviceBuffer<OptimizerState>& state) {
-    OptimizerState value;
-    simt::copy_to_host(&value, state.data(), sizeof(value), nullptr);
-    simt::stream_synchronize(nullptr);
-    return value;
-}
-simt::DeviceBuffer<OptimizerState> state_after(int steps) {
-    OptimizerState value{};
-    value.step = steps;
-    simt::DeviceBuffer<OptimizerState> state(1);
-    simt::copy_to_device(state.data(), &value, sizeof(value), nullptr);
-    simt::stream_synchronize(nullptr);
-    return state;
-}
 
 template <class W>
 class AdamW : public testing::Test {};

@@ -4,6 +4,7 @@
 
 #include "adamw.cuh"
 #include "model.cuh"
+#include "optimizer_state_on_device.cuh"
 #include "rmsprop.cuh"
 #include "sgd.cuh"
 
@@ -87,15 +88,6 @@ Exact exact_step(const Rule& rule, double p, double first, double second, double
     e.p -= lr * direction;
     e.p_magnitude += lr * direction_magnitude;
     return e;
-}
-
-simt::DeviceBuffer<OptimizerState> state_after(int steps) {
-    OptimizerState value{};
-    value.step = steps;
-    simt::DeviceBuffer<OptimizerState> state(1);
-    simt::copy_to_device(state.data(), &value, sizeof(value), nullptr);
-    simt::stream_synchronize(nullptr);
-    return state;
 }
 
 template <class W>

@@ -22,11 +22,10 @@ import re
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from compare_pytorch import ROOT, SIZES, enter_environment, processor, progress, reason  # noqa: E402
+from compare_pytorch import ROOT, SIZES, Worker, enter_environment, processor, progress, reason  # noqa: E402
 
 VOCABULARY, SEED = 50257, 1337
 # Ours by name: the options that make it.
@@ -82,26 +81,15 @@ def worker(options):
         print(json.dumps(dict(first=first, whole=whole, tokens=tokens)), flush=True)
 
 
-class Transformers:
+class Transformers(Worker):
     def __init__(self, options, dtype, environment):
-        self.name, self.log = f"transformers {dtype}", tempfile.TemporaryFile("w+")
-        command = [sys.executable, __file__, "--worker", json.dumps(options | {"dtype": dtype})]
-        self.process = subprocess.Popen(command, env=environment, text=True, stderr=self.log, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        super().__init__(__file__, f"transformers {dtype}", options | {"dtype": dtype}, environment)
 
     def run(self):
         try:
-            print("go", file=self.process.stdin, flush=True)
-            answer = self.process.stdout.readline()
-        except BrokenPipeError:
-            answer = ""
-        if not answer:
-            self.log.seek(0)
-            fail(f"{self.name}: {reason(self.log.read())}")
-        return json.loads(answer)
-
-    def close(self):
-        self.process.kill()
-        self.process.wait()
+            return self.ask()
+        except RuntimeError as error:
+            fail(f"{self.name}: {error}")
 
 
 class Ours:

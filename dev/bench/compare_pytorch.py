@@ -20,7 +20,6 @@ import math
 import os
 import pathlib
 import platform
-import shutil
 import statistics
 import subprocess
 import sys
@@ -214,17 +213,18 @@ def reason(log):
     return next((line for line in reversed(lines) if line.split(":")[0].endswith("Error")), lines[-1])
 
 
-class PyTorch:
-    def __init__(self, options, dtype, compiled, environment):
-        self.name, self.dtype = f"PyTorch {dtype}{' compiled' if compiled else ''}", dtype
-        self.log = tempfile.TemporaryFile("w+")
-        arguments = json.dumps(options | {"dtype": dtype, "compile": compiled})
-        self.process = subprocess.Popen([sys.executable, __file__, "--worker", arguments], env=environment, text=True, stderr=self.log,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+class Worker:
+    """A process of `program --worker OPTIONS` that lives through the whole run: it answers every line of JSON with one."""
 
-    def run(self, steps, discard):
+    def __init__(self, program, name, options, environment):
+        self.name, self.log = name, tempfile.TemporaryFile("w+")
+        command = [sys.executable, program, "--worker", json.dumps(options)]
+        self.process = subprocess.Popen(command, env=environment, text=True, stderr=self.log, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def ask(self, **request):
+        """RuntimeError with the reason, if the process has ended."""
         try:
-            print(json.dumps(dict(steps=steps, discard=discard)), file=self.process.stdin, flush=True)
+            print(json.dumps(request), file=self.process.stdin, flush=True)
             answer = self.process.stdout.readline()
         except BrokenPipeError:
             answer = ""
@@ -236,6 +236,16 @@ class PyTorch:
     def close(self):
         self.process.kill()
         self.process.wait()
+
+
+class PyTorch(Worker):
+    def __init__(self, options, dtype, compiled, environment):
+        name = f"PyTorch {dtype}{' compiled' if compiled else ''}"
+        super().__init__(__file__, name, options | {"dtype": dtype, "compile": compiled}, environment)
+        self.dtype = dtype
+
+    def run(self, steps, discard):
+        return self.ask(steps=steps, discard=discard)
 
 
 class Ours:
@@ -250,7 +260,7 @@ class Ours:
                    "--batch-size", o["batch_size"], "--seq-len", o["seq_len"], "--total-batch", o["batch_size"] * o["seq_len"],
                    "--lr", LR, "--schedule", "constant", "--warmup", 0, "--weight-decay", WEIGHT_DECAY, "--beta1", BETAS[0],
                    "--beta2", BETAS[1], "--eps", EPS, "--clip", CLIP, "--seed", SEED, "--dtype", self.dtype, "--steps", steps + discard,
-                   "--val-every", 0, "--sample-every", 0]  # fmt: skip
+                   "--val-every", 0, "--sample-every", 0, "--checkpoint-every", 0]  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             out, log = pathlib.Path(folder, "run"), pathlib.Path(folder, "log")
             with log.open("w") as stream:
@@ -390,11 +400,8 @@ def enter_environment(*packages):
             fail(f"cannot make {venv}; it needs the package python3-venv")
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         install = [*pip, "torch", "numpy"]
-        cpu_only = ["--retries", "1", "--index-url", "https://download.pytorch.org/whl/cpu"]  # a tenth of the download, where it can be reached
-        has_gpu = shutil.which("nvidia-smi") is not None
-        if has_gpu or subprocess.call(install + cpu_only, stderr=subprocess.DEVNULL) != 0:
-            if subprocess.call(install) != 0:
-                fail(f"could not run: {' '.join(install)}")
+        if subprocess.call(install) != 0:
+            fail(f"could not run: {' '.join(install)}")
         if packages and subprocess.call([*pip, *packages]) != 0:
             fail(f"could not run: {' '.join([*pip, *packages])}")
         ready.touch()

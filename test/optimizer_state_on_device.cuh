@@ -1,0 +1,19 @@
+// optimizer_state_on_device.cuh: the optimizer's state, which lives in device memory, for the tests of its kernels.
+#pragma once
+#include "common.cuh"
+#include "optimizer_state.cuh"
+
+inline OptimizerState download_state(const simt::DeviceBuffer<OptimizerState>& state) {
+    OptimizerState value;
+    simt::copy_to_host(&value, state.data(), sizeof(value), nullptr);
+    simt::stream_synchronize(nullptr);
+    return value;
+}
+inline simt::DeviceBuffer<OptimizerState> state_after(int steps) {
+    OptimizerState value{};
+    value.step = steps;
+    simt::DeviceBuffer<OptimizerState> state(1);
+    simt::copy_to_device(state.data(), &value, sizeof(value), nullptr);
+    simt::stream_synchronize(nullptr);
+    return state;
+}
