@@ -1,0 +1,16 @@
+// launcher.h: which of the processes that train together this one is, as its launcher says in the environment.
+//   mpirun    OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE; MPICH and Intel MPI: PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS
+//   torchrun  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+//   srun      SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_STEP_TASKS_PER_NODE
+#pragma once
+#include <string>
+
+struct Process {
+    int rank = 0, world_size = 1;
+    int local_rank = 0, local_size = 1;  // among those on the same machine
+    std::string launcher;                // "mpirun", "torchrun", "srun"; empty: none, a process of its own
+    std::string main_address;            // host:port at which the processes may meet without MPI; empty: the launcher does not say
+};
+
+// UsageError if the variables of a launcher contradict each other.
+Process this_process();
