@@ -4,13 +4,12 @@
 # (--recompute) where that is needed. Sourced by a script that sets: model, seq_len, total_batch, batch_most (sequences a micro-step,
 # published), steps, data (files' prefix under dev/data), make_data (the command that makes them), options (the rest of the recipe, each
 # with a value).
-set -euo pipefail
-
-name=$(basename "$0" .sh)
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+. "$(dirname "${BASH_SOURCE[0]}")/own_options.sh"
 
 usage() {
     cat <<END
+$(print_help)
+
 usage: scripts/$name.sh [--dry-run] [--data PREFIX] [--out DIR] [--gpus N] [--gpu NAME] [--memory SIZE] [--tokens-per-second X] [-- OPTION...]
   --dry-run              print the command and the time it would take, and stop
   --data PREFIX          PREFIX_train_*.bin and PREFIX_val_*.bin [dev/data/$data]
@@ -18,21 +17,8 @@ usage: scripts/$name.sh [--dry-run] [--data PREFIX] [--out DIR] [--gpus N] [--gp
   --gpus N, --gpu NAME, --memory SIZE
                          instead of what nvidia-smi lists: how many, such as H100, such as 24G
   --tokens-per-second X  for the time, instead of an estimate from the GPU's peak
-  -- OPTION...           go to the program, and count instead of the recipe's
+  -- OPTION...           go to the program, by their letters or names, and count instead of the recipe's
 END
-}
-
-# Prints those of the options --name value.. that are not given again behind `own`, a line each: what a person says counts.
-not_in_own() {
-    while [ $# -gt 0 ]; do
-        [[ " ${own[*]} " == *" $1 "* || " ${own[*]}" == *" $1="* ]] || printf '%s\n' "$1" "$2"
-        shift 2
-    done
-}
-
-fail() {
-    echo "$name: $1" >&2
-    exit 2
 }
 
 # Dense bf16 peak in TFLOP/s, from the vendor's data sheets; nothing for a GPU that is not listed.
@@ -44,7 +30,8 @@ peak_tflops() {
         *A100*) echo 312 ;;
         *L40S*) echo 362 ;;
         *A6000*) echo 155 ;;
-        *A10G* | *"A10") echo 125 ;;
+        *"A10") echo 125 ;;
+        *A10G*) echo 70 ;;
         *"L4") echo 121 ;;
         *5090*) echo 209 ;;
         *4090*) echo 165 ;;
@@ -55,12 +42,13 @@ peak_tflops() {
 }
 
 parse_arguments() {
-    dry_run=no out=runs/$name gpus="" gpu="" memory="" tokens_per_second="" prefix=$root/dev/data/$data own=()
+    dry_run=no out=runs/$name gpus="" gpu="" memory="" tokens_per_second="" prefix=$root/dev/data/$data programs_own=()
     while [ $# -gt 0 ]; do
+        if [[ $1 == --?*=* ]]; then set -- "${1%%=*}" "${1#*=}" "${@:2}"; fi
         case "$1" in
             --help | -h) usage && exit 0 ;;
             --dry-run) dry_run=yes && shift && continue ;;
-            --) shift && own=("$@") && break ;;
+            --) shift && programs_own=("$@") && break ;;
             --data | --out | --gpus | --gpu | --memory | --tokens-per-second) [ $# -ge 2 ] || fail "$1 needs a value" ;;
             *) fail "unknown option $1; see scripts/$name.sh --help, and put the program's own options behind --" ;;
         esac
@@ -93,13 +81,6 @@ find_gpus() {
     [ -n "$memory" ] || fail "the GPU's memory is not known; give it by --memory 24G"
 }
 
-# The GPU's program; where the CPU's will do ($1 = any), that one if the other is not built.
-find_program() {
-    program=${TRAIN_PROGRAM:-$root/train_gpt2cu}
-    if [ "${1:-}" = any ] && [ ! -x "$program" ]; then program=$root/train_gpt2; fi
-    [ -x "$program" ] || fail "$program is not built yet; run make$([ "${1:-}" = any ] || echo " gpu") first"
-}
-
 # The published micro-batch, or the largest one that fits beside CUDA's own GiB; with as little computed again as lets four sequences fit.
 # Sets batch_size, recompute, and shape: the model's layers, channels and parameters.
 fit_batch() {
@@ -126,6 +107,7 @@ fit_batch() {
 # How long the run takes, from the speed given or an estimate by the GPU's peak.
 print_time() {
     local speed=$tokens_per_second source="as given" peak
+    [ "$steps" -gt 0 ] || { echo "time: the data decides; the run shows it after its first steps" && return; }
     if [ -z "$speed" ]; then
         peak=$(peak_tflops "$gpu")
         [ -n "$peak" ] || { echo "time: unknown for '$gpu'; the run shows it after its first steps" && return; }
@@ -137,19 +119,28 @@ print_time() {
         printf "time: %.1f hours for %.1f billion tokens at %d tokens/s (%s)\n", tokens / speed / 3600, tokens / 1e9, speed, source }'
 }
 
+# How long a person's own options make the run; 0 if only the data can tell.
+find_steps() {
+    local tokens
+    steps=$(own_value --steps "$steps")
+    tokens=$(own_value --tokens "")
+    if [[ $tokens =~ ^[1-9][0-9]*$ ]]; then steps=$(((tokens + total_batch - 1) / total_batch)); fi
+    if given --epochs || [[ ! $steps =~ ^[1-9][0-9]*$ ]]; then steps=0; fi  # the program refuses what is no number
+}
+
 run_recipe() {
     recompute_from=${recompute:-none}
     unset recompute
     parse_arguments "$@"
     find_gpus
     find_program "$([ $dry_run = no ] || echo any)"  # a plan is the same by the CPU's program
+    take_own "${programs_own[@]}"
     local option
-    for option in --model --seq-len --total-batch --batch-size --recompute --plan; do
-        [[ " ${own[*]} " != *" $option "* ]] || fail "$option is the recipe's own affair; run the program itself to change it"
+    for option in --model --init-from --layers --heads --channels --seq-len --total-batch --batch-size --recompute --optimizer --plan --help; do
+        ! given "$option" || fail "$option is the recipe's own affair; run the program itself to change it"
     done
-    for ((option = 0; option + 1 < ${#own[@]}; option++)); do
-        if [ "${own[option]}" = --steps ]; then steps=${own[option + 1]}; fi
-    done
+    ! given --device-memory || fail "--device-memory is given by --memory, before the --"
+    find_steps
     mapfile -t recipe < <(not_in_own --model "$model" --seq-len "$seq_len" --total-batch "$total_batch" --dtype bf16 --steps "$steps" "${options[@]}")
     if [ "$gpus" -gt 1 ]; then
         echo "$name: $gpus GPUs are there, but this version trains in a single process: one is used" >&2
@@ -162,7 +153,7 @@ run_recipe() {
         --resume auto "${run_options[@]}")
     command=("$program" "${recipe[@]}" --batch-size "$batch_size" --recompute "$recompute" "${rest[@]}" "${own[@]}")
     echo "gpu: $gpu, $((memory / 1024)) GiB"
-    echo "step: $total_batch tokens = $batch_size x $seq_len x $micro_steps micro-steps, $steps steps"
+    echo "step: $total_batch tokens = $batch_size x $seq_len x $micro_steps micro-step$([ $micro_steps -eq 1 ] || echo s)$([ "$steps" -eq 0 ] || echo ", $steps steps")"
     print_time
     echo "command:$(printf ' %q' "${command[@]}")"
     [ $dry_run = no ] || return 0

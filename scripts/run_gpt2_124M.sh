@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# GPT-2 124M by llm.c's recipe: one pass over 10 billion tokens of FineWeb. `scripts/run_gpt2_124M.sh --help` shows the options.
+# GPT-2 124M by llm.c's recipe: one pass over 10 billion tokens of FineWeb.
 # To reach: validation loss below 3.425 and HellaSwag 0.299 to 0.305 (OpenAI's GPT-2: 0.294).
 . "$(dirname "$0")/recipe.sh"
 model=d12 seq_len=1024 total_batch=524288 batch_most=64 steps=19073

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# GPT-2 350M by llm.c's recipe: 31.5 billion tokens of FineWeb. `scripts/run_gpt2_350M.sh --help` shows the options.
+# GPT-2 350M by llm.c's recipe: 31.5 billion tokens of FineWeb.
 . "$(dirname "$0")/recipe.sh"
 model=d24 seq_len=1024 total_batch=524288 batch_most=64 steps=60000
 data=fineweb100B/fineweb make_data="dev/data/fineweb.py --type classic --size 100B"

@@ -128,8 +128,27 @@ class Recipes(unittest.TestCase):
         self.assertEqual((options["--lr"], options["--steps"], options["--out"]), ("1e-3", "100", "/o"))
         self.assertEqual(options["--train-data"], "/x/y_train_*.bin")
         self.assertIn("for 0.1 billion tokens", result.stdout)
-        self.assert_refused("--total-batch is the recipe's own affair", "run_gpt2_124M", "--", "--total-batch", 1024, gpus=gpus)
+        for given in (["-d", 1024], ["-d1024"], ["--total-batch", 1024], ["--total-batch=1024"]):
+            self.assert_refused("--total-batch is the recipe's own affair", "run_gpt2_124M", "--", *given, gpus=gpus)
+        self.assert_refused("--config counts less than the options of this script", "run_gpt2_124M", "--", "--config=x", gpus=gpus)
+        self.assert_refused("--device-memory is given by --memory", "run_gpt2_124M", "--", "--device-memory", "9G", gpus=gpus)
         self.assert_refused("not expected: 3 --nonsense", "run_gpt2_124M", "--", "--nonsense", 3, gpus=gpus)
+
+    def test_options_may_be_given_by_letters_and_with_an_equals_sign(self):
+        expected, _ = self.dry_run("run_gpt2_124M", "--data", "/x/y", "--out", "/o", "--", "--lr", "1e-3", "--steps", 100, gpus=[("Any", 40960)])
+        script = ["--data=/x/y", "--out=/o", "--gpus=1", "--gpu=Any", "--memory=40G"]
+        for program in (["-l", "1e-3", "-x", 100], ["-l1e-3", "-x100"], ["--lr=1e-3", "--steps=100"], ["-o", "/o", "--lr=1e-3", "-x", 100]):
+            self.assertEqual(self.dry_run("run_gpt2_124M", *script, "--", *program)[0], expected)
+
+    def test_tokens_and_epochs_count_instead_of_steps(self):
+        gpus = [("NVIDIA A100-SXM4-40GB", 40960)]
+        options, result = self.dry_run("run_gpt2_124M", "--", "--tokens", 2 * 10**9, gpus=gpus)
+        self.assertNotIn("--steps", options)
+        self.assertIn("micro-steps, 3815 steps", result.stdout)
+        self.assertIn("for 2.0 billion tokens", result.stdout)
+        options, result = self.dry_run("run_gpt2_124M", "--", "--epochs", 2, gpus=gpus)
+        self.assertNotIn("--steps", options)
+        self.assertIn("time: the data decides", result.stdout)
 
     def test_wrong_use_is_one_line(self):
         self.assert_refused("nvidia-smi lists no GPU", "run_gpt2_124M")
@@ -146,13 +165,17 @@ class Recipes(unittest.TestCase):
             result = self.run_script(script, "--help")
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             self.assertIn(f"usage: scripts/{script}.sh", result.stdout)
+        for script in ("finetune_shakespeare", "overfit", "quickstart"):
+            result = self.run_script(script, "--help")
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            self.assertIn(f"  scripts/{script}.sh ", result.stdout)
 
     def test_overfit_reaches_zero_with_a_small_model_and_fails_when_it_does_not(self):
         small = ["--layers", 1, "--heads", 2, "--channels", 192, "--context", 64, "--vocab", 50257, "--lr", "2e-3"]
         result = self.run_script("overfit", *small, "--steps", 56, "--out", self.folder / "run")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertRegex(result.stdout, r"overfit: loss 0\.00\d+ at the end; below 0.01 first at step \d+\n$")
-        result = self.run_script("overfit", *small, "--steps", 3, "--dtype", "fp32", "--out", self.folder / "short")
+        result = self.run_script("overfit", *small, "-x3", "--dtype=fp32", "-o", self.folder / "short")
         self.assertEqual(result.returncode, 1)
         self.assertRegex(result.stderr, r"^overfit: the loss is \d+\.\d+ at the end; expected less than 0.01\n$")
 
