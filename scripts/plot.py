@@ -11,6 +11,7 @@ import math
 import os
 import pathlib
 import re
+import subprocess
 import sys
 
 try:
@@ -21,7 +22,11 @@ try:
     import numpy as np
     from matplotlib.ticker import LogLocator
 except ImportError as error:
-    sys.exit(f"plot: {error}; please install python3-matplotlib, or run scripts/setup.sh")
+    # The packages of Debian and Ubuntu are seen by their own python3 only, not by one of pyenv, conda or a virtual environment.
+    system = "/usr/bin/python3"
+    if os.path.exists(system) and subprocess.call([system, "-c", "import matplotlib, numpy"], stderr=subprocess.DEVNULL) == 0:
+        sys.exit(f"plot: {error} in {sys.executable}; {system} has it: {system} {' '.join(sys.argv)}")
+    sys.exit(f"plot: {error} in {sys.executable}; please install python3-matplotlib, or run scripts/setup.sh")
 
 from run_metrics import MetricsError, OneLineParser, RunMetrics, newest_run  # beside this script
 

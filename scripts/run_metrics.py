@@ -5,8 +5,6 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-
-
 PROGRAM = pathlib.Path(sys.argv[0]).stem
 
 

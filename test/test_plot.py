@@ -146,6 +146,16 @@ class Plot(unittest.TestCase):
         self.assert_refused(self.plot(self.write([record(kind="run")], "begun")), "no finished step yet")
         self.assert_refused(self.plot("--unknown"), "unrecognized arguments")
 
+    def test_a_python_without_matplotlib_names_one_that_has_it(self):
+        result = subprocess.run([sys.executable, "-S", SCRIPT, "run"], capture_output=True, text=True)  # -S: sees no packages
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result.stderr)
+        self.assertIn("No module named", result.stderr)
+        system = "/usr/bin/python3"
+        if pathlib.Path(system).exists() and subprocess.run([system, "-c", "import matplotlib, numpy"], stderr=subprocess.DEVNULL).returncode == 0:
+            self.assertIn(f"{system} has it: {system} {SCRIPT} run", result.stderr)
+        else:
+            self.assertIn("please install python3-matplotlib", result.stderr)
+
     def test_a_folder_that_cannot_be_written_is_one_line(self):
         run = self.write(run_lines(5))
         result = self.plot(run, "--out", self.folder / "absent" / "loss.png")
