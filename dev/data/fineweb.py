@@ -13,8 +13,7 @@ SIZES = {"10B": "sample/10BT/*.parquet", "100B": "sample/100BT/*.parquet"}
 
 
 def main():
-    parser = shards.parser(__doc__, "fineweb10B")
-    parser.set_defaults(out=None)
+    parser = shards.parser(__doc__)
     parser.add_argument("--type", choices=sorted(TYPES), default="classic", help="edu: pages of educational value")
     parser.add_argument("--size", choices=sorted(SIZES), default="10B", help="of the sample, in tokens")
     options = parser.parse_args()

@@ -54,11 +54,11 @@ class LocalSource:
 class HubSource:
     """A data set on the Hugging Face hub. The first of `patterns` that matches anything counts."""
 
-    def __init__(self, repository, revision=None, known=None):
+    def __init__(self, repository, known=None):
         self.hub = require("huggingface_hub")
         self.repository = repository
         # The same state of the data set on every restart, whatever happens to its main branch.
-        self.revision = known["revision"] if known else self.ask(lambda: self.hub.HfApi().dataset_info(repository, revision=revision).sha)
+        self.revision = known["revision"] if known else self.ask(lambda: self.hub.HfApi().dataset_info(repository).sha)
 
     def ask(self, question):
         try:
@@ -83,14 +83,14 @@ class HubSource:
         return self.ask(lambda: self.hub.hf_hub_download(self.repository, name, repo_type="dataset", revision=self.revision))
 
 
-def records(path, first=0, columns=None, separator="<|endoftext|>"):
-    """(row, record) of a file from row `first` on. A record is a dict; a text's are {"text": part} between separators."""
+def records(path, first=0, columns=None):
+    """(row, record) of a file from row `first` on. A record is a dict; a text's are {"text": part} between <|endoftext|>."""
     path = pathlib.Path(path)
     name = path.name
     if name.endswith(".parquet"):
         yield from parquet_records(path, first, columns)
     elif name.endswith(".txt"):
-        parts = path.read_text(encoding="utf-8", errors="replace").split(separator) if separator else [path.read_text(encoding="utf-8")]
+        parts = path.read_text(encoding="utf-8", errors="replace").split("<|endoftext|>")
         yield from ((row, {"text": part}) for row, part in enumerate(parts) if row >= first)
     elif name.endswith(FORMATS):
         yield from json_records(path, first)

@@ -1,8 +1,8 @@
 """From documents to token shards in llm.c's format, through our own `tokenize --stream`: in parallel, and restartable after any break.
 
 A data set gives `documents(place)`, which yields (place, text) from a place on (None: from the beginning). tokenize writes a list of its
-shards beside them with the place where each one ends; started again, the documents begin there. DIR/PREFIXsource.json keeps what the
-documents were made from, so that a restart reads the same state of the data set.
+shards beside them with the place where each one ends; started again, the documents begin there. DIR/source.json (TinyStories, which has two
+kinds: DIR/PREFIXsource.json) keeps what the documents were made from, so that a restart reads the same state of the data set.
 """
 import argparse
 import concurrent.futures
@@ -24,11 +24,12 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; --help shows the usage\n")
 
 
-def parser(description, out):
-    """The options that all data sets share; out: default folder, beside these programs."""
+def parser(description, out=None):
+    """The options that all data sets share. out: default folder, beside these programs; without it the caller's, by further options."""
     options = OneLineParser(description=description.split("\n", 1)[0])
-    default = HERE / out
-    options.add_argument("--out", type=pathlib.Path, default=default, metavar="DIR", help=f"folder for the shards (default: {os.path.relpath(default)})")
+    default = HERE / out if out else None
+    shown = os.path.relpath(default) if out else f"one in {os.path.relpath(HERE)}, by type and size"
+    options.add_argument("--out", type=pathlib.Path, default=default, metavar="DIR", help=f"folder for the shards (default: {shown})")
     options.add_argument("--source", metavar="DIR", help="folder with the data set's files, instead of its hub")
     options.add_argument("--tokenizer", default="gpt2", choices=["gpt2", "byte"])
     options.add_argument("--shard-tokens", type=int, default=100_000_000, metavar="N", help="tokens of a shard (default: 100 million)")
@@ -51,7 +52,7 @@ def run(main):
         sys.exit(f"{name}: {error}")
 
 
-def open_source(options, repository, revision=None, prefix=""):
+def open_source(options, repository, prefix=""):
     """What --source names, or the hub; as it was when the shards in --out were begun."""
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / f"{prefix}source.json"
@@ -59,7 +60,7 @@ def open_source(options, repository, revision=None, prefix=""):
     if options.source:
         source = hub.LocalSource(options.source)
     else:
-        source = hub.HubSource(repository, revision, known if known and known.get("repository") == repository else None)
+        source = hub.HubSource(repository, known if known and known.get("repository") == repository else None)
     if known and known != source.description():
         raise DataError(f"{file}: the shards there were begun from {known}, not from {source.description()}; choose another --out")
     if not known:
@@ -78,7 +79,7 @@ def write_whole(file, text):
     os.replace(temporary, file)
 
 
-def documents_of(source, names, field="text", change=None):
+def documents_of(source, names, change=None):
     """documents(place) over a source's files, the next of which is fetched while one is read. change(text) comes before tokenizing."""
 
     def documents(place):
@@ -95,10 +96,10 @@ def documents_of(source, names, field="text", change=None):
                 if index + 1 < len(names):
                     following = fetcher.submit(source.path, names[index + 1])
                 print(f"reading {names[index]} ({index + 1} of {len(names)})", file=sys.stderr, flush=True)
-                for number, record in hub.records(path, row, columns=[field]):
-                    text = record.get(field)
+                for number, record in hub.records(path, row, columns=["text"]):
+                    text = record.get("text")
                     if not isinstance(text, str):
-                        raise DataError(f"{path}, record {number + 1}: has no text \"{field}\"")
+                        raise DataError(f"{path}, record {number + 1}: has no text \"text\"")
                     yield f"{names[index]}:{number}", change(text) if change else text
                 row = 0
 
