@@ -1,11 +1,12 @@
 # make             the CPU programs: ./train_gpt2 ./evaluate_gpt2 ./generate_gpt2 ./tokenize ./convert
 # make quickstart  installs what is missing, builds, trains a small model on Shakespeare, plots its loss
 # make test        installs what is missing, builds and runs every test, plain and checked
-# make gpu         the GPU programs: ./train_gpt2cu, tests and benchmarks
+# make gpu         the GPU programs: ./train_gpt2cu ./evaluate_gpt2cu ./generate_gpt2cu, tests and benchmarks
 # make test-gpu    runs the GPU's tests
 # make fuzz        runs the fuzz targets of every reader, SECONDS=60 each; TARGETS="safetensors token_shard" only those
 # make bench       the CPU benchmarks, in build/release/
 # make format      clang-format over our sources; make tidy: clang-tidy
+# make setup       installs what is missing; make clean: removes what was built
 .PHONY: all quickstart test gpu test-gpu fuzz bench format tidy clean setup
 
 CPU_PROGRAMS := train_gpt2 evaluate_gpt2 generate_gpt2 tokenize convert

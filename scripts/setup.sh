@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building and running need from Debian 12 / Ubuntu 24.04 packages: only what is missing,
-# with sudo where needed. Where it cannot install, it prints the one command that would.
+# with sudo where needed. Where it cannot install, it prints the one command that would. On other systems it installs nothing: CMake names
+# what it does not find.
 #   scripts/setup.sh
 set -euo pipefail
 
@@ -13,6 +14,10 @@ packages=(
     python3 python3-venv python3-numpy python3-matplotlib
 )
 
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    echo "setup: this system has no apt-get, so nothing is installed; of Debian's packages these are needed, by whatever name: ${packages[*]}" >&2
+    exit 0
+fi
 missing=()
 for package in "${packages[@]}"; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q '^install ok installed$' || missing+=("$package")
