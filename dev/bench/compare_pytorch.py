@@ -9,7 +9,8 @@ PyTorch is written as one would who wants it fast: scaled_dot_product_attention,
 vocabulary, no dropout, gradients set to None; plain and through torch.compile. Each PyTorch contender is a process that lives through
 the whole run and sleeps while others work; ours is started anew for every slice. All may use the same cores and as many threads.
 A round is one slice of steps of every contender, in an order that rotates; the first steps of a slice warm up and are not counted, nor is
-compilation. What counts is the median over the steps of all rounds: batch, forward, backward, clipping and the optimizer.
+compilation. What counts is the median over the steps of all rounds: batch, forward, backward, clipping and the optimizer. No side validates,
+samples or writes checkpoints.
 
 PyTorch is installed into build/pytorch-venv, once; FLATGPT_PYTORCH_VENV names an environment that has it already.
 """
