@@ -1,8 +1,9 @@
 // launcher.h: which of the processes that train together this one is, as its launcher says in the environment.
 //   mpirun    OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE; MPICH and Intel MPI: PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS
 //   torchrun  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
-//   srun      SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_STEP_TASKS_PER_NODE
+//   srun      SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_STEP_TASKS_PER_NODE, SLURM_NODEID, SLURM_STEP_NODELIST
 #pragma once
+#include <functional>
 #include <string>
 
 struct Process {
@@ -14,3 +15,6 @@ struct Process {
 
 // UsageError if the variables of a launcher contradict each other.
 Process this_process();
+
+// The same from any lookup of variables; "" is an absent one.
+Process process_from(const std::function<std::string(const std::string& name)>& variable);
