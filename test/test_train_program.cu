@@ -145,6 +145,8 @@ INSTANTIATE_TEST_SUITE_P(
         WrongInput{"ZeroBatch", "--batch-size 0", "--batch-size"}, WrongInput{"NegativeBatch", "--batch-size=-4", "--batch-size"},
         WrongInput{"BatchWithJunk", "--batch-size 4x", "--batch-size"}, WrongInput{"ZeroLayers", "--layers 0", "--layers"},
         WrongInput{"NegativeChannels", "--channels=-128", "--channels"}, WrongInput{"NumberWithJunk", "--steps 100abc", "--steps"},
+        WrongInput{"ZeroOfTwo", "--zero 2", "--zero"}, WrongInput{"ReducedInTf32", "--reduce-dtype tf32", "expected bf16|fp32"},
+        WrongInput{"NoTimeToWait", "--comm-timeout 0", "--comm-timeout"}, WrongInput{"ReplicasNever", "--check-replicas -1", "--check-replicas"},
         WrongInput{"RateWithJunk", "--lr 1e-3x", "--lr"}, WrongInput{"NotANumber", "--lr nan", "--lr"},
         WrongInput{"UnknownOption", "--learning-rate 1", "--learning-rate"}, WrongInput{"UnknownModel", "--model gpt5", "gpt2-xl"},
         WrongInput{"UnknownSchedule", "--schedule cosin", "cosin"}, WrongInput{"UnknownType", "--dtype fp16", "fp16"},

@@ -12,6 +12,7 @@ namespace {
 const std::map<std::string, Optimizer> optimizers = {
     {"adamw", Optimizer::adamw}, {"adam", Optimizer::adam}, {"sgd", Optimizer::sgd}, {"rmsprop", Optimizer::rmsprop}};
 const std::map<std::string, Recompute> recomputes = {{"none", Recompute::none}, {"gelu", Recompute::gelu}, {"block", Recompute::block}};
+const std::map<std::string, DType> reduce_dtypes = {{"fp32", DType::fp32}, {"bf16", DType::bf16}};
 
 // Every option by its name, with the value it was given or its default: what the run's first line of metrics shows.
 nlohmann::json values_of(const CLI::App& app) {
@@ -131,6 +132,11 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     system->add_option("--seed", o.seed, "of weights, data order and samples");
     add_choice(*system, "--recompute", o.recompute, recomputes, "what backward computes again instead of keeping it");
     add_choice(*system, "--attention", o.attention, attentions, "implementation of attention");
+    system->add_option("--zero", o.zero, "1: each process keeps and updates its part of the optimizer state only; the results stay the same")
+        ->check(CLI::Range(0, 1));
+    add_choice(*system, "--reduce-dtype", o.reduce_dtype, reduce_dtypes, "in which processes send each other gradients");
+    system->add_option("--comm-timeout", o.comm_timeout, "seconds after which processes that wait for another one give up")->check(between(0.1, 1e6));
+    system->add_option("--check-replicas", o.check_replicas, "steps between comparisons of the processes' parameters, 0: never")->check(not_negative);
     system->add_flag("--plan", o.plan, "print the memory plan and stop");
     system->add_option("--device-memory", device_memory, "plan for this much instead of what is free, such as 40G");
 

@@ -51,6 +51,10 @@ struct Options {
     uint64_t seed = 1337;
     Recompute recompute = Recompute::none;
     AttentionBackend attention = AttentionBackend::automatic;
+    int zero = 0;                      // 1: ZeRO-1, a part of the optimizer state in each process
+    DType reduce_dtype = DType::fp32;  // in which gradients are sent
+    double comm_timeout = 600;         // seconds
+    int check_replicas = 0;            // steps; 0: never
     bool plan = false;
     std::optional<size_t> device_memory;  // bytes
 
