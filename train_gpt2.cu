@@ -113,10 +113,13 @@ void train(Options o) {
     fmt::print("{} on {}\n", to_string(o.dtype), device.name);
     fmt::print("model: {} layers, {} heads, {} channels, context {}, vocabulary {} (padded to {}): {} parameters\n", o.config.L, o.config.NH,
                o.config.C, o.config.context, o.config.V, o.config.Vp(), model.table().parameters());
-    fmt::print("step: {} tokens = {} x {} x {} micro-step{}\n", o.total_batch, o.batch_size, o.seq_len, o.accumulation(),
-               o.accumulation() == 1 ? "" : "s");
+    fmt::print("step: {} tokens = {} x {}{} x {} micro-step{}\n", o.total_batch, o.batch_size, o.seq_len,
+               o.world_size == 1 ? "" : fmt::format(" x {} processes", o.world_size), o.accumulation(), o.accumulation() == 1 ? "" : "s");
     check_memory(o, model, memory);
-    if (o.plan) return;
+    if (o.plan) {
+        if (o.world_size > 1) print_scaling<T>(o, memory);
+        return;
+    }
 
     const auto tokenizer = make_tokenizer(o.tokenizer);
     const DataSplits data = open_data(o.train_data.empty() ? data_directory() + "/tinyshakespeare.txt" : o.train_data, o.val_data, *tokenizer,

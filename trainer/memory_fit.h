@@ -49,7 +49,7 @@ size_t bytes_with_batch(const Options& o, int batch_size) {
 // The largest micro-batch that divides the step and fits; 0 if not even one sequence does.
 template <class T>
 int largest_batch(const Options& o, size_t memory) {
-    const int samples = static_cast<int>(o.total_batch / static_cast<size_t>(o.seq_len));
+    const int samples = static_cast<int>(o.total_batch / static_cast<size_t>(o.seq_len)) / o.world_size;  // of a process
     for (int b = samples; b >= 1; b--) {
         if (samples % b == 0 && bytes_with_batch<T>(o, b) <= memory) return b;
     }
@@ -60,7 +60,7 @@ int largest_batch(const Options& o, size_t memory) {
 template <class T>
 void check_memory(const Options& o, const GPT2<T>& model, size_t memory) {
     const MemoryPlan plan = run_memory_plan(o, model);
-    fmt::print("memory plan\n");
+    fmt::print("memory plan{}\n", o.world_size == 1 ? "" : " of each process");
     for (const auto& [name, bytes] : plan) fmt::print("  {:<26}{:>12}\n", name, readable(bytes));
     const size_t total = total_bytes(plan);
     fmt::print("  {:<26}{:>12} of {} {}\n", "total", readable(total), readable(memory), o.device_memory ? "planned for" : "free");
@@ -78,4 +78,16 @@ void check_memory(const Options& o, const GPT2<T>& model, size_t memory) {
     }
     throw UsageError(
         fmt::format("the run needs {}, but {} are {}; {}", readable(total), readable(memory), o.device_memory ? "planned for" : "free", advice));
+}
+
+// What --plan says of the processes it is for. With --batch-size auto fewer of them take larger micro-batches.
+template <class T>
+void print_scaling(const Options& o, size_t memory) {
+    StepShape step = o.step_shape();
+    if (o.values.at("batch-size") == "auto") {
+        Options alone = o;
+        alone.world_size = 1;
+        step.most_sequences = largest_batch<T>(alone, memory);
+    }
+    fmt::print("{}", scaling_table(step, o.world_size, o.machines));
 }

@@ -33,9 +33,20 @@ nlohmann::json values_of(const CLI::App& app) {
 
 }  // namespace
 
+StepShape Options::step_shape() const {
+    StepShape step{.config = config, .seq_len = seq_len, .most_sequences = batch_size, .total_batch = total_batch};
+    step.recompute_block = recompute == Recompute::block;
+    step.zero = zero;
+    step.gradients = reduce_dtype == DType::bf16 ? Collective::bf16 : Collective::fp32;
+    step.parameters = dtype == DType::bf16 ? Collective::bf16 : Collective::fp32;
+    // What llm.c reaches with 124M on an A100 is 175 TFLOP/s.
+    step.tokens_per_second = tokens_per_second > 0 ? tokens_per_second : 156e12 / flops_per_token(step, TensorTable(config).parameters());
+    return step;
+}
+
 std::optional<Options> parse_options(int argc, const char* const* argv) {
     Options o;
-    std::string batch_size = std::to_string(o.batch_size), device_memory;
+    std::string batch_size = std::to_string(o.batch_size), device_memory, link = "nvlink3", network = "hdr8";
     CLI::App app("Trains GPT-2 and GPT-3 models. Without options: a small byte-level model on Shakespeare.", "train_gpt2");
     app.option_defaults()->always_capture_default();
     app.set_version_flag("--version", "flatgpt 0.1.0");
@@ -137,8 +148,18 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     add_choice(*system, "--reduce-dtype", o.reduce_dtype, reduce_dtypes, "in which processes send each other gradients");
     system->add_option("--comm-timeout", o.comm_timeout, "seconds after which processes that wait for another one give up")->check(between(0.1, 1e6));
     system->add_option("--check-replicas", o.check_replicas, "steps between comparisons of the processes' parameters, 0: never")->check(not_negative);
-    system->add_flag("--plan", o.plan, "print the memory plan and stop");
+    system->add_flag("--plan", o.plan, "print the memory plan, and with --world-size a model of its scaling, and stop");
     system->add_option("--device-memory", device_memory, "plan for this much instead of what is free, such as 40G");
+    const CLI::Option* of_plan[] = {
+        system->add_option("--world-size", o.world_size, "plan for so many processes, one a GPU")->check(CLI::Range(1, 1 << 16)),
+        system->add_option("--gpus-per-machine", o.machines.per_machine, "plan: of those processes")->check(CLI::Range(1, 1 << 16)),
+        system->add_option("--link", link,
+                           fmt::format("plan: between GPUs of a machine: {}, or GB/s and microseconds such as 235,3.4", known_links())),
+        system->add_option("--network", network, "plan: between machines, all cards of one together; the same names, or GB/s and microseconds"),
+        system->add_option("--tokens-per-second", o.tokens_per_second, "plan: of one process alone, measured [that of 156 TFLOP/s, half an A100]")
+            ->check(between(1e-3, 1e12))
+            ->default_str(""),
+    };
 
     if (!parse(app, argc, argv)) return std::nullopt;
 
@@ -196,15 +217,25 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
               "--batch-size {}; expected a number from 1 to {}, or auto", batch_size, 1 << 20);
         if (o.total_batch == 0) o.total_batch = o.micro_batch_tokens();
         CHECK(o.total_batch % o.micro_batch_tokens() == 0,
-              "--total-batch {} is not a multiple of a micro-step's {} x {} = {} tokens; {} or {} would be", o.total_batch, o.batch_size, o.seq_len,
-              o.micro_batch_tokens(), std::max<size_t>(1, o.total_batch / o.micro_batch_tokens()) * o.micro_batch_tokens(),
+              "--total-batch {} is not a multiple of a micro-step's {} x {}{} = {} tokens; {} or {} would be", o.total_batch, o.batch_size, o.seq_len,
+              o.world_size == 1 ? "" : fmt::format(" x {} processes", o.world_size), o.micro_batch_tokens(),
+              std::max<size_t>(1, o.total_batch / o.micro_batch_tokens()) * o.micro_batch_tokens(),
               (o.total_batch / o.micro_batch_tokens() + 1) * o.micro_batch_tokens());
     }
     CHECK(o.total_batch % static_cast<size_t>(o.seq_len) == 0, "--total-batch {} is not a multiple of the {} tokens of a sequence", o.total_batch,
           o.seq_len);
+    CHECK(o.total_batch / static_cast<size_t>(o.seq_len) % static_cast<size_t>(o.world_size) == 0,
+          "the {} sequences of a step do not divide among {} processes; expected --total-batch to be a multiple of {} tokens",
+          o.total_batch / static_cast<size_t>(o.seq_len), o.world_size, static_cast<size_t>(o.seq_len) * static_cast<size_t>(o.world_size));
     CHECK(o.total_batch / static_cast<size_t>(o.seq_len) <= 1 << 30, "--total-batch {} is {} sequences; expected at most {}", o.total_batch,
           o.total_batch / static_cast<size_t>(o.seq_len), 1 << 30);
     if (!device_memory.empty()) o.device_memory = parse_bytes("--device-memory", device_memory);
+    for (const CLI::Option* option : of_plan) {
+        CHECK(!*option || o.plan, "{} is for --plan only; how many processes train, and where, is their launcher's affair, such as mpirun -np 8",
+              option->get_name());
+    }
+    o.machines.within = parse_link("--link", link);
+    o.machines.between = parse_link("--network", network);
     o.values = values_of(app);
     o.values["weight-decay"] = o.weight_decay;
     o.values["nesterov"] = o.nesterov;

@@ -11,6 +11,7 @@
 #include "dtype.h"
 #include "gpt2.h"
 #include "model_file.h"
+#include "scaling.h"
 #include "schedule.h"
 
 struct Options {
@@ -57,11 +58,16 @@ struct Options {
     int check_replicas = 0;            // steps; 0: never
     bool plan = false;
     std::optional<size_t> device_memory;  // bytes
+    int world_size = 1;                   // processes that share a step
+    Machines machines;                    // planned for
+    double tokens_per_second = 0;         // of one process, for the plan; 0: assumed
 
     nlohmann::json values;  // of every option, by name
 
-    size_t micro_batch_tokens() const { return static_cast<size_t>(batch_size) * static_cast<size_t>(seq_len); }
+    // Of all processes together.
+    size_t micro_batch_tokens() const { return static_cast<size_t>(batch_size) * static_cast<size_t>(seq_len) * static_cast<size_t>(world_size); }
     int accumulation() const { return static_cast<int>(total_batch / micro_batch_tokens()); }
+    StepShape step_shape() const;  // how --plan describes it to the scaling model
     OptimizerOptions optimizer_at(double learning_rate) const { return {learning_rate, beta1, beta2, eps, weight_decay, clip, momentum, nesterov}; }
 };
 

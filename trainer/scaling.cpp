@@ -1,0 +1,158 @@
+#include "scaling.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "error.h"
+
+namespace {
+
+// Bandwidths: what nccl-tests measures as "busbw" of rings on such links (A100: at most 235 GB/s; H100: 370; InfiniBand: 95 % of the line).
+// Latencies: what NCCL itself assumes for a step of a ring (its src/graph/tuning.cc, protocol Simple).
+const std::map<std::string, Link>& links() {
+    static const std::map<std::string, Link> links = {
+        {"nvlink3", {235e9, 3.4e-6}},    // A100
+        {"nvlink4", {370e9, 3.4e-6}},    // H100, H200
+        {"pcie4", {20e9, 5.7e-6}},       // 16 lanes
+        {"hdr1", {24e9, 9.6e-6}},        // one InfiniBand card of 200 Gb/s
+        {"hdr8", {190e9, 9.6e-6}},       // eight of them
+        {"ndr8", {370e9, 9.6e-6}},       // eight of 400 Gb/s
+        {"ethernet10", {1.1e9, 30e-6}},  // 10 Gb/s, TCP
+        {"ethernet100", {11e9, 30e-6}},  // 100 Gb/s, TCP
+    };
+    return links;
+}
+
+struct Bucket {
+    size_t elements;
+    int group;
+};
+
+std::vector<Bucket> buckets_as_completed(const GPT2Config& config, int processes) {
+    const TensorTable table(config);
+    std::vector<Bucket> buckets(static_cast<size_t>(config.L) + 2);
+    for (const Tensor& t : table.tensors()) {
+        buckets[static_cast<size_t>(config.L + 1 - t.bucket)].elements += t.elements;
+        buckets[static_cast<size_t>(config.L + 1 - t.bucket)].group = t.bucket;
+    }
+    const size_t unit = 128 * static_cast<size_t>(processes);
+    for (Bucket& bucket : buckets) bucket.elements = (bucket.elements + unit - 1) / unit * unit;
+    return buckets;
+}
+
+// A step of a tree waits for a chunk, not for a message: by NCCL's figures 28 us against 3.4 within a machine, 50 against 9.6 between them.
+constexpr double tree_step_within = 8.2, tree_step_between = 5.2, tree_bandwidth = 0.9;
+
+}  // namespace
+
+std::string known_links() {
+    std::string names;
+    for (const auto& [name, link] : links()) names += (names.empty() ? "" : ", ") + name;
+    return names;
+}
+
+Link parse_link(const std::string& option, const std::string& text) {
+    if (const auto found = links().find(text); found != links().end()) return found->second;
+    double gigabytes = 0, microseconds = 0;
+    char rest = 0;
+    const int numbers = std::sscanf(text.c_str(), "%lf,%lf%c", &gigabytes, &microseconds, &rest);
+    CHECK(numbers == 2 && gigabytes > 0 && gigabytes < 1e6 && microseconds >= 0 && microseconds < 1e6,
+          "{} {}; expected one of {}, or GB/s and microseconds such as 235,3.4", option, text, known_links());
+    return {gigabytes * 1e9, microseconds * 1e-6};
+}
+
+double collective_seconds(Collective::Kind kind, size_t bytes, int processes, const Machines& machines) {
+    if (processes <= 1) return 0;
+    const int count = (processes + machines.per_machine - 1) / machines.per_machine, local = std::min(processes, machines.per_machine);
+    double bandwidth = local > 1 ? machines.within.bytes_per_second : machines.between.bytes_per_second;
+    if (count > 1) bandwidth = std::min(bandwidth, machines.between.bytes_per_second);
+    // Once around the ring. A part crosses from machine to machine count - 1 times.
+    const double latency = (processes - count) * machines.within.latency + (count - 1) * machines.between.latency;
+    const double size = static_cast<double>(bytes), pass = latency + size * (processes - 1) / processes / bandwidth;
+    if (kind == Collective::broadcast) return latency + size / bandwidth;
+    if (kind != Collective::all_reduce) return pass;
+    int depth = 0;  // of a tree over the machines
+    while (1 << depth < count) depth++;
+    const double up = (local - 1) * tree_step_within * machines.within.latency + depth * tree_step_between * machines.between.latency;
+    return std::min(2 * pass, 2 * (up + size / (tree_bandwidth * bandwidth)));
+}
+
+double flops_per_token(const StepShape& step, size_t parameters) {
+    return 6.0 * static_cast<double>(parameters) + 6.0 * step.config.L * step.config.C * step.seq_len;
+}
+
+// The share of the backward pass after which the gradients of a group (Tensor::group) are complete. Backward takes the head first.
+static double share_of_backward(int group, const StepShape& step) {
+    const double C = step.config.C, L = step.config.L, layer = 24 * C * C + 2 * C * step.seq_len, head = 2 * C * step.config.Vp();
+    return (head + (L + 1 - std::max(group, 1)) * layer) / (head + L * layer);
+}
+
+std::optional<StepEstimate> estimate_step(const StepShape& step, int processes, const Machines& machines) {
+    const size_t sequences = step.total_batch / static_cast<size_t>(step.seq_len);
+    if (sequences % static_cast<size_t>(processes) != 0) return std::nullopt;
+    const auto own = static_cast<int>(sequences / static_cast<size_t>(processes));
+    StepEstimate estimate;
+    estimate.sequences = std::min(own, step.most_sequences);
+    while (own % estimate.sequences != 0) estimate.sequences--;
+    estimate.micro_steps = own / estimate.sequences;
+    estimate.compute = static_cast<double>(own) * step.seq_len / step.tokens_per_second;
+    if (processes == 1) return estimate;
+
+    const double backward = estimate.compute / estimate.micro_steps * (step.recompute_block ? 3.0 / 4 : 2.0 / 3);
+    double over = 0;  // when the last operation is over, from the start of the last micro-step's backward pass
+    const std::vector<Bucket> buckets = buckets_as_completed(step.config, processes);
+    const auto add = [&](Collective::Kind kind, Collective::Element element, size_t elements, size_t& bytes_sent) {
+        const Collective collective{kind, nullptr, elements, element};
+        const double seconds = collective_seconds(kind, collective.bytes(), processes, machines);
+        bytes_sent += collective.bytes_sent(processes);
+        estimate.communication += seconds;
+        over += seconds;
+    };
+    for (const Bucket& bucket : buckets) {
+        over = std::max(over, share_of_backward(bucket.group, step) * backward);
+        add(step.zero == 0 ? Collective::all_reduce : Collective::reduce_scatter, step.gradients, bucket.elements, estimate.gradient_bytes);
+    }
+    size_t few = 0;
+    add(Collective::all_reduce, Collective::fp32, 2, few);  // loss and gradient norm
+    if (step.zero > 0) {
+        for (const Bucket& bucket : buckets) add(Collective::all_gather, step.parameters, bucket.elements, estimate.parameter_bytes);
+    }
+    estimate.exposed = over - backward;
+    return estimate;
+}
+
+std::string scaling_table(const StepShape& step, int processes, const Machines& machines) {
+    const auto mib = [](size_t bytes) { return static_cast<double>(bytes) / 0x1p20; };
+    const auto link = [](const Link& l) { return fmt::format("{:g} GB/s and {:g} us", l.bytes_per_second * 1e-9, l.latency * 1e6); };
+    std::string text =
+        fmt::format("scaling (a model, nothing is measured): {:.0f} tokens/s a process, {} processes a machine, {} within, {} between machines\n",
+                    step.tokens_per_second, machines.per_machine, link(machines.within), link(machines.between));
+    const auto asked = estimate_step(step, processes, machines);
+    if (asked) {
+        text +=
+            fmt::format("  each of {} processes sends and receives in a step {:.1f} MiB of gradients ({}, {})", processes, mib(asked->gradient_bytes),
+                        step.gradients == Collective::bf16 ? "bf16" : "fp32", step.zero == 0 ? "all-reduce" : "reduce-scatter");
+        if (step.zero > 0) {
+            text += fmt::format(" and {:.1f} MiB of parameters ({}, all-gather)", mib(asked->parameter_bytes),
+                                step.parameters == Collective::bf16 ? "bf16" : "fp32");
+        }
+        text += "\n";
+    }
+    text += fmt::format("  {:>9}{:>17}{:>11}{:>13}{:>12}{:>9}{:>8}{:>15}\n", "processes", "micro-steps", "step ms", "of it comm.", "not hidden",
+                        "lost", "worst", "tokens/s");
+    std::vector<int> rows;
+    for (int n = 1; n < processes; n *= 2) rows.push_back(n);
+    rows.push_back(processes);
+    for (const int n : rows) {
+        const auto row = estimate_step(step, n, machines);
+        if (!row) continue;
+        text += fmt::format("  {:>9}{:>18}{:>11.1f}{:>10.1f}{:>12.1f}{:>7.1f} %{:>7.1f} %{:>13.0f}\n", n,
+                            fmt::format("{} x {} seq.", row->micro_steps, row->sequences), row->seconds() * 1e3, row->communication * 1e3,
+                            row->exposed * 1e3, row->lost() * 100, row->lost_without_overlap() * 100,
+                            static_cast<double>(step.total_batch) / row->seconds());
+    }
+    return text + "  lost: to communication that the last micro-step's backward pass does not hide; at worst: if it hides none\n";
+}
