@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Trains with one process a GPU on this machine: by mpirun, or where that is missing by starting the processes itself, each with its number
+# in the environment, as torchrun does.
+#   scripts/run_multi_gpu.sh [--processes N] [--launcher mpirun|environment] OPTION...
+#   --processes N   instead of the GPUs that nvidia-smi lists (and CUDA_VISIBLE_DEVICES lets through)
+#   --launcher      instead of mpirun if it is there
+#   OPTION...       all others go to ./train_gpt2cu, or the program that TRAIN_PROGRAM names
+# When one process fails, the others are ended and its exit code is this script's. SIGINT, SIGTERM and SIGUSR1 reach every process.
+set -euo pipefail
+
+fail() {
+    echo "run_multi_gpu: $1" >&2
+    exit 2
+}
+
+processes="" launcher=""
+while [ $# -gt 0 ]; do
+    case "$1" in
+        --processes) [[ ${2:-} =~ ^[1-9][0-9]{0,3}$ ]] || fail "--processes ${2:-}; expected a number from 1" ;;
+        --launcher) [[ ${2:-} =~ ^(mpirun|environment)$ ]] || fail "--launcher ${2:-}; expected mpirun or environment" ;;
+        *) break ;;
+    esac
+    if [ "$1" = --processes ]; then processes=$2; else launcher=$2; fi
+    shift 2
+done
+program=${TRAIN_PROGRAM:-$(cd "$(dirname "$0")/.." && pwd)/train_gpt2cu}
+[ -x "$program" ] || fail "$program is not built yet; run make gpu first"
+
+if [ -z "$processes" ]; then
+    processes=$(nvidia-smi --query-gpu=memory.total,name --format=csv,noheader,nounits 2>/dev/null | grep -cE '^[0-9]+, ' || true)
+    if [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then processes=$(tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c .); fi
+    [ "$processes" -gt 0 ] || fail "nvidia-smi lists no GPU; to start processes without, give --processes N"
+fi
+if [ -z "$launcher" ]; then launcher=$(command -v mpirun >/dev/null && echo mpirun || echo environment); fi
+
+if [ "$launcher" = mpirun ]; then
+    if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
+    # The program chooses its cores itself; mpirun would bind each of one or two processes to a single core.
+    exec mpirun -np "$processes" --bind-to none "$program" "$@"
+fi
+
+pids=()
+signal_all() { kill -s "$1" "${pids[@]}" 2>/dev/null || true; }
+for signal in INT TERM USR1; do
+    # shellcheck disable=SC2064  # the name of now is meant
+    trap "signal_all $signal" $signal
+done
+export WORLD_SIZE=$processes LOCAL_WORLD_SIZE=$processes MASTER_ADDR=${MASTER_ADDR:-127.0.0.1} MASTER_PORT=${MASTER_PORT:-$((20000 + RANDOM % 10000))}
+for ((rank = 0; rank < processes; rank++)); do
+    RANK=$rank LOCAL_RANK=$rank "$program" "$@" &
+    pids+=($!)
+done
+
+status=0
+for ((left = processes; left > 0 && status == 0; )); do
+    ended="" code=0
+    wait -n -p ended || code=$?
+    if [ -n "${ended:-}" ]; then status=$code left=$((left - 1)); fi  # else a signal came, and was passed on
+done
+if [ $status != 0 ]; then
+    for ((rank = 0; rank < processes; rank++)); do
+        if [ "${pids[rank]}" = "$ended" ]; then echo "run_multi_gpu: process $rank ended with exit code $status; the others are ended too" >&2; fi
+    done
+    # They wait for one that is gone. What they write is written whole or not at all.
+    signal_all TERM
+    for ((i = 0; i < 50; i++)); do
+        [ -n "$(jobs -rp)" ] || break
+        sleep 0.1
+    done
+    signal_all KILL
+fi
+exit $status
