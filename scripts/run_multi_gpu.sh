@@ -68,5 +68,6 @@ if [ $status != 0 ]; then
         sleep 0.1
     done
     signal_all KILL
+    wait || true
 fi
 exit $status
