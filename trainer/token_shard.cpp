@@ -20,8 +20,8 @@ TokenShard::TokenShard(const std::string& path, const std::string& name) : file_
           sizeof(Header));
     Header header;
     std::memcpy(header.data(), bytes.data(), sizeof(header));
-    CHECK(header[0] == shard_magic, "{}: is not a token shard: magic number {}, expected {}; make shards with tokenize", path, header[0],
-          shard_magic);
+    CHECK(header[0] == shard_magic, "{}: is not a token shard: magic number {}, expected {}; make shards with tokenize, or name a text .txt", path,
+          header[0], shard_magic);
     CHECK(header[1] == shard_version, "{}: token shard of version {}, expected {}", path, header[1], shard_version);
     const size_t count = header[2], expected = sizeof(Header) + count * sizeof(uint16_t);
     CHECK(bytes.size() == expected, "{}: {} bytes, expected {} for the {} tokens of its header; the file is damaged", path, bytes.size(), expected,
