@@ -111,12 +111,16 @@ print_time() {
     if [ -z "$speed" ]; then
         peak=$(peak_tflops "$gpu")
         [ -n "$peak" ] || { echo "time: unknown for '$gpu'; the run shows it after its first steps" && return; }
-        # 6 N + 6 L C T operations a token: forward and backward through the weights and causal attention.
-        speed=$(awk -v t="$seq_len" -v peak="$peak" '{ printf "%d", 0.38 * peak * 1e12 / (6 * $3 + 6 * $1 * $2 * t) }' <<<"$shape")
+        # 6 N + 6 L C T operations a token: forward and backward through the weights and causal attention; forward, a third, twice if blocks are
+        # computed again.
+        speed=$(awk -v t="$seq_len" -v peak="$peak" -v again="$recompute" '{
+            printf "%d", 0.38 * peak * 1e12 / (6 * $3 + 6 * $1 * $2 * t) / (again == "block" ? 4 / 3 : 1) }' <<<"$shape")
         source="an estimate, not measured: 38 % of $gpu's peak of $peak TFLOP/s, which llm.c reaches with 124M on an H100"
     fi
     awk -v tokens="$((steps * total_batch))" -v speed="$speed" -v source="$source" 'BEGIN {
-        printf "time: %.1f hours for %.1f billion tokens at %d tokens/s (%s)\n", tokens / speed / 3600, tokens / 1e9, speed, source }'
+        hours = tokens / speed / 3600
+        printf "time: %.1f hours%s for %.1f billion tokens at %d tokens/s (%s)\n", hours, hours < 100 ? "" : sprintf(" (%.0f days)", hours / 24),
+            tokens / 1e9, speed, source }'
 }
 
 # How long a person's own options make the run; 0 if only the data can tell.
