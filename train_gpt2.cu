@@ -209,8 +209,9 @@ void train(Options o) {
         }
     }
     if (checkpoints && !checkpoints->finish()) throw Error("the last checkpoint could not be written; " + where_to_go_on(checkpoints->newest()));
-    log.note(stopped ? fmt::format("stopped by a signal; everything is written to {}", log.folder())
-                     : fmt::format("done; the run is in {}", log.folder()));
+    log.note(!stopped ? fmt::format("done; the run is in {}", log.folder())
+                      : fmt::format("stopped by a signal; everything is written to {}{}", log.folder(),
+                                    checkpoints ? fmt::format("; the same options with --out {} --resume auto go on", log.folder()) : ""));
 }
 
 }  // namespace
