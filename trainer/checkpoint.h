@@ -25,7 +25,7 @@ public:
     static size_t bytes(const TensorTable& table, size_t optimizer_buffers) { return (1 + optimizer_buffers) * table.elements() * sizeof(float); }
 
     template <class T>
-    void take(const GPT2<T>& model) {
+    void take(GPT2<T>& model) {
         model.read_masters(masters_.get());
         for (const auto& [name, values] : optimizer_) model.read_optimizer(name, values.get());
     }

@@ -41,7 +41,7 @@ public:
     CheckpointWriter(const CheckpointWriter&) = delete;
 
     template <class T>
-    void save(const GPT2<T>& model, TrainingState state) {
+    void save(GPT2<T>& model, TrainingState state) {
         finish();
         snapshot_.take(model);
         state.optimizer_step = model.optimizer_step();

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -53,10 +54,14 @@ public:
     // Error, naming the process that is missing, if one of them has taken longer than the time limit, or a process has failed.
     virtual void wait(Ticket ticket, stream_t stream) = 0;
     // Ends all processes at once, this one too: after an error that only this one knows of. The others need not be in any call.
-    [[noreturn]] virtual void abort(int exit_code) = 0;
+    [[noreturn]] void abort(int exit_code) {
+        end_others(exit_code);
+        std::_Exit(exit_code);
+    }
 
 protected:
     explicit Communicator(const Process& process) : process_(process) {}
+    virtual void end_others(int exit_code) = 0;
 
 private:
     const Process process_;
@@ -70,6 +75,6 @@ std::unique_ptr<Communicator> make_communicator(const Process& process, double t
 std::string communicator_library();
 
 // Every process's text, by rank.
-std::vector<std::string> exchange(Communicator& communicator, const std::string& mine);
+std::vector<std::string> gather_texts(Communicator& communicator, const std::string& mine);
 // The sums over all processes of a few numbers, in double precision, the same bits in each.
 std::vector<double> sum_over_processes(Communicator& communicator, const std::vector<double>& mine);

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "adamw.cuh"
+#include "checksum.cuh"
 #include "cross_entropy.cuh"
 #include "encoder.cuh"
 #include "error.h"
@@ -42,10 +43,21 @@ size_t total_bytes(const MemoryPlan& plan) {
 
 template <class T>
 GPT2<T>::GPT2(const GPT2Config& config, const GPT2Options& options)
-    : config_(config), options_(options), table_(config), attention_(options.attention) {
+    : config_(config), options_(options), table_(config, options.world_size), attention_(options.attention) {
     CHECK(options.B > 0, "a batch of {} sequences; expected 1 or more", options.B);
     CHECK(options.T > 0 && options.T <= config.context, "sequences of {} tokens; expected 1 to the model's context of {}", options.T, config.context);
+    CHECK(options.rank >= 0 && options.rank < options.world_size, "process {} of {}", options.rank, options.world_size);
     layers_.resize(size(config.L));
+    gathered_.assign(size(config.L) + 2, 0);
+    const std::vector<Stretch>& stretches = table_.stretches();
+    for (const Stretch& s : stretches) updates_.push_back({s.offset, s.elements, s.offset, s.weight_decay});
+    if (alone()) {
+        normed_ = updates_;
+    } else {
+        for (const ShardPiece& p : table_.shard_of_stretches(options.rank))
+            normed_.push_back({p.offset, p.elements, p.state_offset, stretches[p.source].weight_decay});
+        if (options.sharded()) updates_ = normed_;
+    }
     reserve_parameters();
     reserve_activations();
 }
@@ -63,10 +75,11 @@ template <class T>
 void GPT2<T>::reserve_parameters() {
     const size_t n = table_.elements();
     parameters_.reserve(params_, n);
-    if (!std::is_same_v<T, float>) master_.reserve(masters_, n);
+    if (!std::is_same_v<T, float>) master_.reserve(masters_, keeps_master_shard() ? state_elements() : n);
     if (!options_.training) return;
     gradients_.reserve(grads_, n);
-    for (size_t i = 0; i < optimizer_buffer_names(options_.optimizer, options_.momentum).size(); i++) optimizer_.reserve(optimizer_buffers_[i], n);
+    if (options_.reduce_bf16 && !alone()) gradients_.reserve(rounded_grads_, n);
+    for (size_t i = 0; i < optimizer_buffers().size(); i++) optimizer_.reserve(optimizer_buffers_[i], state_elements());
     optimizer_.reserve(optimizer_state_, 1);
 }
 
@@ -97,7 +110,8 @@ void GPT2<T>::reserve_activations() {
     activations_.reserve(lnf_rstd_, N);
     activations_.reserve(logits_, N * size(config_.Vp()));
     activations_.reserve(losses_, N);
-    for (float** scalar : {&step_loss_, &eval_loss_, &norm_squared_}) activations_.reserve(*scalar, 1);
+    activations_.reserve(step_sums_, 2);
+    activations_.reserve(eval_loss_, 1);
 
     workspace_.reserve(work_.branch, N * C);
     workspace_.reserve(work_.gemm, gemm_workspace_bytes());
@@ -108,7 +122,9 @@ void GPT2<T>::reserve_activations() {
     workspace_.reserve(work_.dwide, N * 4 * C);
     workspace_.reserve(work_.layernorm, layernorm_backward_scratch(N, config_.C));
     workspace_.reserve(work_.norm, global_norm_scratch(table_.elements()));
-    workspace_.reserve(work_.part_norms, 2 * table_.tensors().size());  // of stretches, or of tensors' gradients and weights
+    // Of the ranges that make up the gradients' norm, or of tensors' gradients and weights.
+    const size_t tensors = options_.sharded() ? table_.shard_of_tensors(options_.rank).size() : table_.tensors().size();
+    workspace_.reserve(work_.part_norms, std::max(normed_.size(), 2 * tensors));
 }
 
 // The most that any of the step's products wants.
@@ -131,13 +147,27 @@ MemoryPlan GPT2<T>::memory_plan() const {
 }
 
 template <class T>
-void GPT2<T>::allocate() {
+size_t GPT2<T>::bytes_sent() const {
+    const auto sent = [&](Collective::Kind kind, Collective::Element element) {
+        return Collective{kind, nullptr, table_.elements(), element}.bytes_sent(options_.world_size);
+    };
+    const Collective::Element gradients = options_.reduce_bf16 ? Collective::bf16 : Collective::fp32;
+    if (!options_.sharded()) return sent(Collective::all_reduce, gradients);
+    return sent(Collective::reduce_scatter, gradients) + sent(Collective::all_gather, std::is_same_v<T, float> ? Collective::fp32 : Collective::bf16);
+}
+
+template <class T>
+void GPT2<T>::allocate(Communicator* communicator) {
+    if (!alone() && !(communicator && communicator->size() == options_.world_size && communicator->rank() == options_.rank))
+        throw Error(fmt::format("a model for process {} of {} needs their communicator", options_.rank, options_.world_size));
+    communicator_ = alone() ? nullptr : communicator;
     stream_ = simt::stream_create();
     for (event_t& event : copied_) event = simt::event_create();
     for (Arena* arena : {&parameters_, &master_, &gradients_, &optimizer_, &activations_, &workspace_}) {
         if (arena->bytes() > 0) arena->allocate();
     }
     if constexpr (std::is_same_v<T, float>) masters_ = params_;
+    step_loss_ = step_sums_, norm_squared_ = step_sums_ + 1;
     for (size_t l = 1; l < layers_.size(); l++) {
         LayerActivations &a = layers_[l], first = layers_[0];
         if (!a.fch) {
@@ -159,19 +189,31 @@ void GPT2<T>::initialise_weights() {
     const float residual_std = 0.02f / std::sqrt(2.0f * static_cast<float>(config_.L));
     uint32_t purpose = weights_purpose;
     for (const Tensor& t : table_.tensors()) {
-        float* values = masters_ + t.offset;
+        float* values = whole_masters() + t.offset;
         simt::fill_zero(values, t.elements * sizeof(float), stream_);
         if (t.init == Init::ones) fill(values, 1.0f, t.elements, stream_);
         if (t.init == Init::normal) normal_init(values, t.unpadded_elements, 0.0f, 0.02f, options_.seed, purpose, stream_);
         if (t.init == Init::residual_normal) normal_init(values, t.unpadded_elements, 0.0f, residual_std, options_.seed, purpose, stream_);
         purpose++;
-        if constexpr (!std::is_same_v<T, float>) convert(params_ + t.offset, values, t.elements, stream_);
+        adopt_masters(t.offset, t.elements);
+    }
+    for (const Segment& s : updates_) {
         for (float* buffer : optimizer_buffers_) {
-            if (buffer) simt::fill_zero(buffer + t.offset, t.elements * sizeof(float), stream_);
+            if (buffer) simt::fill_zero(buffer + s.state_offset, s.elements * sizeof(float), stream_);
         }
     }
     if (options_.training) simt::fill_zero(optimizer_state_, sizeof(OptimizerState), stream_);
     simt::stream_synchronize(stream_);
+}
+
+template <class T>
+void GPT2<T>::adopt_masters(size_t offset, size_t elements) {
+    if constexpr (!std::is_same_v<T, float>) convert(params_ + offset, whole_masters() + offset, elements, stream_);
+    if (!keeps_master_shard()) return;
+    for (const Segment& s : updates_) {
+        const size_t begin = std::max(s.offset, offset), end = std::min(s.offset + s.elements, offset + elements);
+        if (begin < end) simt::copy_on_device(masters_ + s.state_offset + (begin - s.offset), grads_ + begin, (end - begin) * sizeof(float), stream_);
+    }
 }
 
 // ---------------------------------------------------------------------------------------------------------------------------------
@@ -205,6 +247,8 @@ void GPT2<T>::forward_block(int l, AttentionShape shape) {
 template <class T>
 void GPT2<T>::forward_hidden(AttentionShape shape) {
     const size_t N = size(shape.B) * size(shape.T), C = size(config_.C);
+    await_group(0);
+    await_group(1);
     encoder_forward(encoded_, tokens_, param(Kind::wte), param(Kind::wpe), shape.B, shape.T, config_.C, stream_);
     LayerActivations& first = layer(0);
     layernorm_forward(first.ln1, first.ln1_mean, first.ln1_rstd, encoded_, param(Kind::ln1w, 0), param(Kind::ln1b, 0), N, config_.C, stream_);
@@ -212,6 +256,7 @@ void GPT2<T>::forward_hidden(AttentionShape shape) {
         LayerActivations& a = layer(l);
         forward_block(l, shape);
         gemm_->forward(work_.branch, a.fch_gelu, param(Kind::fcprojw, l), param(Kind::fcprojb, l), N, 4 * C, C, stream_);
+        await_group(l + 2);
         // The sum that ends this block is normalised for the next one, or for the head, in the same kernel.
         if (l + 1 < config_.L) {
             LayerActivations& next = layer(l + 1);
@@ -300,7 +345,7 @@ void GPT2<T>::backward_block(int l, AttentionShape shape) {
 }
 
 template <class T>
-void GPT2<T>::backward() {
+void GPT2<T>::backward(bool last_micro_step) {
     const size_t N = size(shape_.B) * size(shape_.T), C = size(config_.C);
     const bool accumulate = micro_step_ > 0;
     if (!accumulate) {
@@ -313,20 +358,73 @@ void GPT2<T>::backward() {
     gemm_->backward_input(work_.dnarrow, logits_, param(Kind::wte), N, C, size(config_.Vp()), stream_);
     layernorm_backward(work_.dresidual, grad(Kind::lnfw), grad(Kind::lnfb), work_.layernorm, static_cast<const T*>(nullptr), work_.dnarrow,
                        last.residual3, param(Kind::lnfw), lnf_mean_, lnf_rstd_, N, config_.C, stream_);
-    for (int l = config_.L - 1; l >= 0; l--) backward_block(l, shape_);
+    if (last_micro_step) reduce(1 + config_.L);
+    for (int l = config_.L - 1; l >= 0; l--) {
+        backward_block(l, shape_);
+        if (last_micro_step) reduce(1 + l);
+    }
     encoder_backward(grad(Kind::wte), grad(Kind::wpe), work_.dresidual, tokens_, tokens_ + 2 * N, shape_.B, shape_.T, config_.C, stream_);
+    if (last_micro_step) reduce(0);
     micro_step_++;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------------------
+// several processes
+
+// Begins to add up a group's gradients, which are complete. With ZeRO-1 each process needs the sums of its own part only.
+template <class T>
+void GPT2<T>::reduce(int group) {
+    if (alone()) return;
+    const Collective::Kind kind = options_.sharded() ? Collective::reduce_scatter : Collective::all_reduce;
+    for (const Bucket& b : table_.buckets()) {
+        if (b.group != group) continue;
+        if (options_.reduce_bf16) {
+            convert(rounded_grads_ + b.offset, grads_ + b.offset, b.elements, stream_);
+            reduced_ = communicator_->begin({kind, rounded_grads_ + b.offset, b.elements, Collective::bf16}, stream_);
+        } else {
+            reduced_ = communicator_->begin({kind, grads_ + b.offset, b.elements, Collective::fp32}, stream_);
+        }
+    }
+}
+
+template <class T>
+void GPT2<T>::wait_for_gradients() {
+    if (alone()) return;
+    if (reduced_ == 0) throw Error("update: no micro-step was the step's last");
+    communicator_->wait(reduced_, stream_);
+    reduced_ = 0;
+    if (!options_.reduce_bf16) return;
+    for (const Segment& s : updates_) convert(grads_ + s.offset, rounded_grads_ + s.offset, s.elements, stream_);
+}
+
+// Begins to hand everybody the parts of the parameters that the others have updated: in the order in which forward will want them.
+template <class T>
+void GPT2<T>::gather_parameters() {
+    const Collective::Element element = std::is_same_v<T, float> ? Collective::fp32 : Collective::bf16;
+    for (const Bucket& b : table_.buckets())
+        gathered_[size(b.group)] = communicator_->begin({Collective::all_gather, params_ + b.offset, b.elements, element}, stream_);
+}
+
+template <class T>
+void GPT2<T>::await_group(int group) {
+    Communicator::Ticket& ticket = gathered_[size(group)];
+    if (ticket > 0) communicator_->wait(std::exchange(ticket, 0), stream_);
+}
+
+template <class T>
+void GPT2<T>::await_parameters() {
+    for (int group = 0; group < config_.L + 2; group++) await_group(group);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------------------
 // update
 
 template <class T>
-void GPT2<T>::update_stretch(const Stretch& s, const OptimizerOptions& o) {
+void GPT2<T>::update_segment(const Segment& s, const OptimizerOptions& o) {
     T* const params = params_ + s.offset;
-    float *const masters = masters_ + s.offset, *const grads = grads_ + s.offset;
-    float* const first = optimizer_buffers_[0] ? optimizer_buffers_[0] + s.offset : nullptr;
-    float* const second = optimizer_buffers_[1] ? optimizer_buffers_[1] + s.offset : nullptr;
+    float *const masters = masters_ + (keeps_master_shard() ? s.state_offset : s.offset), *const grads = grads_ + s.offset;
+    float* const first = optimizer_buffers_[0] ? optimizer_buffers_[0] + s.state_offset : nullptr;
+    float* const second = optimizer_buffers_[1] ? optimizer_buffers_[1] + s.state_offset : nullptr;
     const double decay = s.weight_decay ? o.weight_decay : 0.0;
     switch (options_.optimizer) {
         case Optimizer::adamw:
@@ -353,11 +451,13 @@ void GPT2<T>::update_stretch(const Stretch& s, const OptimizerOptions& o) {
 
 template <class T>
 StepResult GPT2<T>::update(const OptimizerOptions& options, const Veto& veto) {
-    const std::vector<Stretch>& stretches = table_.stretches();
-    for (size_t i = 0; i < stretches.size(); i++) {
-        global_norm_squared(work_.part_norms + i, work_.norm, grads_ + stretches[i].offset, stretches[i].elements, stream_);
+    wait_for_gradients();
+    for (size_t i = 0; i < normed_.size(); i++) {
+        global_norm_squared(work_.part_norms + i, work_.norm, grads_ + normed_[i].offset, normed_[i].elements, stream_);
     }
-    sum_losses(norm_squared_, work_.part_norms, stretches.size(), false, stream_);
+    if (normed_.empty()) simt::fill_zero(norm_squared_, sizeof(float), stream_);
+    else sum_losses(norm_squared_, work_.part_norms, normed_.size(), false, stream_);
+    if (!alone()) communicator_->wait(communicator_->begin({Collective::all_reduce, step_sums_, 2, Collective::fp32}, stream_), stream_);
     micro_step_ = 0;
     if (veto) {
         StepResult result = step_result();
@@ -365,7 +465,8 @@ StepResult GPT2<T>::update(const OptimizerOptions& options, const Veto& veto) {
         if (!result.skipped.empty()) return result;
     }
     optimizer_prepare(optimizer_state_, norm_squared_, static_cast<float>(options.clip), options.beta1, options.beta2, stream_);
-    for (const Stretch& s : stretches) update_stretch(s, options);
+    for (const Segment& s : updates_) update_segment(s, options);
+    if (options_.sharded()) gather_parameters();
     StepResult result = step_result();
     if (!std::isfinite(result.grad_norm)) result.skipped = "grad_norm is not finite";
     return result;
@@ -389,7 +490,9 @@ float GPT2<T>::read_scalar(const float* device) const {
 // looking inside
 
 template <class T>
-std::vector<float> GPT2<T>::parameter(const Tensor& tensor) const {
+std::vector<float> GPT2<T>::parameter(const Tensor& tensor) {
+    await_parameters();
+    if (keeps_master_shard()) return to_host(params_ + tensor.offset, tensor.elements, stream_);
     return to_host(masters_ + tensor.offset, tensor.elements, stream_);
 }
 
@@ -399,18 +502,30 @@ std::vector<float> GPT2<T>::gradient(const Tensor& tensor) const {
 }
 
 template <class T>
-SquaredNorms GPT2<T>::squared_norms() const {
+SquaredNorms GPT2<T>::squared_norms() {
+    await_parameters();
     const std::vector<Tensor>& tensors = table_.tensors();
-    for (size_t i = 0; i < tensors.size(); i++) {
-        global_norm_squared(work_.part_norms + 2 * i, work_.norm, grads_ + tensors[i].offset, tensors[i].elements, stream_);
-        global_norm_squared(work_.part_norms + 2 * i + 1, work_.norm, masters_ + tensors[i].offset, tensors[i].elements, stream_);
+    std::vector<ShardPiece> pieces;
+    if (options_.sharded()) pieces = table_.shard_of_tensors(options_.rank);
+    else
+        for (size_t i = 0; i < tensors.size(); i++) pieces.push_back({i, tensors[i].offset, tensors[i].elements, tensors[i].offset});
+    for (size_t i = 0; i < pieces.size(); i++) {
+        const ShardPiece& p = pieces[i];
+        const float* master = masters_ + (keeps_master_shard() ? p.state_offset : p.offset);
+        global_norm_squared(work_.part_norms + 2 * i, work_.norm, grads_ + p.offset, p.elements, stream_);
+        global_norm_squared(work_.part_norms + 2 * i + 1, work_.norm, master, p.elements, stream_);
     }
-    const std::vector<float> squares = to_host(work_.part_norms, 2 * tensors.size(), stream_);
+    const std::vector<float> squares = to_host(work_.part_norms, 2 * pieces.size(), stream_);
+    std::vector<double> sums(2 * tensors.size(), 0.0);  // of gradients, then of weights
+    for (size_t i = 0; i < pieces.size(); i++) {
+        sums[pieces[i].source] += static_cast<double>(squares[2 * i]);
+        sums[tensors.size() + pieces[i].source] += static_cast<double>(squares[2 * i + 1]);
+    }
+    if (options_.sharded()) sums = sum_over_processes(*communicator_, sums);
     SquaredNorms norms;
-    for (size_t i = 0; i < tensors.size(); i++) {
-        norms.gradients.push_back(squares[2 * i]);
-        norms.weights.push_back(squares[2 * i + 1]);
-    }
+    const auto weights = sums.begin() + static_cast<ptrdiff_t>(tensors.size());
+    norms.gradients.assign(sums.begin(), weights);
+    norms.weights.assign(weights, sums.end());
     return norms;
 }
 
@@ -418,24 +533,51 @@ template <class T>
 void GPT2<T>::set_parameter(const Tensor& tensor, const std::vector<float>& values) {
     CHECK(values.size() == tensor.elements || values.size() == tensor.unpadded_elements, "{}: {} values; expected {}", tensor.name, values.size(),
           tensor.unpadded_elements);
-    float* master = masters_ + tensor.offset;
+    await_parameters();
+    float* master = whole_masters() + tensor.offset;
     simt::fill_zero(master, tensor.elements * sizeof(float), stream_);
     simt::copy_to_device(master, values.data(), values.size() * sizeof(float), stream_);
-    if constexpr (!std::is_same_v<T, float>) convert(params_ + tensor.offset, master, tensor.elements, stream_);
+    adopt_masters(tensor.offset, tensor.elements);
     simt::stream_synchronize(stream_);
 }
 
 template <class T>
-void GPT2<T>::read_masters(float* host) const {
-    simt::copy_to_host(host, masters_, table_.elements() * sizeof(float), stream_);
+void GPT2<T>::read_masters(float* host) {
+    await_parameters();
+    if (keeps_master_shard()) {
+        for (const Segment& s : updates_) simt::copy_on_device(grads_ + s.offset, masters_ + s.state_offset, s.elements * sizeof(float), stream_);
+        Communicator::Ticket gathered = 0;
+        for (const Bucket& b : table_.buckets())
+            gathered = communicator_->begin({Collective::all_gather, grads_ + b.offset, b.elements, Collective::fp32}, stream_);
+        communicator_->wait(gathered, stream_);
+    }
+    if (host) simt::copy_to_host(host, whole_masters(), table_.elements() * sizeof(float), stream_);
     simt::stream_synchronize(stream_);
 }
 
 template <class T>
 void GPT2<T>::write_masters(const float* host) {
-    simt::copy_to_device(masters_, host, table_.elements() * sizeof(float), stream_);
-    if constexpr (!std::is_same_v<T, float>) convert(params_, masters_, table_.elements(), stream_);
+    await_parameters();
+    simt::copy_to_device(whole_masters(), host, table_.elements() * sizeof(float), stream_);
+    adopt_masters(0, table_.elements());
     simt::stream_synchronize(stream_);
+}
+
+template <class T>
+uint64_t GPT2<T>::checksum() {
+    await_parameters();
+    std::vector<unsigned long long> sums(table_.tensors().size(), 0);
+    const simt::DeviceBuffer<unsigned long long> device(sums.size());
+    simt::fill_zero(device.data(), device.bytes(), stream_);
+    for (size_t i = 0; i < sums.size(); i++) {
+        const Tensor& t = table_.tensors()[i];
+        add_checksum(device.data() + i, params_ + t.offset, t.elements, stream_);
+    }
+    simt::copy_to_host(sums.data(), device.data(), device.bytes(), stream_);
+    simt::stream_synchronize(stream_);
+    uint64_t all = 0;
+    for (const unsigned long long sum : sums) all = all * 31 + sum;
+    return all;
 }
 
 template <class T>
@@ -455,13 +597,13 @@ float* GPT2<T>::optimizer_buffer(const std::string& name) const {
 
 template <class T>
 void GPT2<T>::read_optimizer(const std::string& buffer, float* host) const {
-    simt::copy_to_host(host, optimizer_buffer(buffer), table_.elements() * sizeof(float), stream_);
+    simt::copy_to_host(host, optimizer_buffer(buffer), state_elements() * sizeof(float), stream_);
     simt::stream_synchronize(stream_);
 }
 
 template <class T>
 void GPT2<T>::write_optimizer(const std::string& buffer, const float* host) {
-    simt::copy_to_device(optimizer_buffer(buffer), host, table_.elements() * sizeof(float), stream_);
+    simt::copy_to_device(optimizer_buffer(buffer), host, state_elements() * sizeof(float), stream_);
     simt::stream_synchronize(stream_);
 }
 

@@ -6,12 +6,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "arena.h"
 #include "attention.h"
 #include "batch.h"
+#include "communicator.h"
 #include "gemm.h"
 #include "layer_norms.h"
 #include "optimizer.h"
@@ -32,10 +34,16 @@ struct GPT2Options {
     uint64_t seed = 0;
     Optimizer optimizer = Optimizer::adamw;
     bool momentum = false;  // of sgd and rmsprop
+    // Processes that train together, each on its share of a step's samples.
+    int rank = 0, world_size = 1;
+    bool zero = false;         // ZeRO-1: each keeps, and updates with, 1/world_size of the optimizer state and of the fp32 masters beside bf16
+    bool reduce_bf16 = false;  // gradients are rounded to bf16 on their way between processes
+
+    bool sharded() const { return zero && world_size > 1; }
 };
 
 struct StepResult {
-    float loss = 0;            // mean over the step's tokens, before the update
+    float loss = 0;            // mean over the step's tokens, of all processes, before the update
     float grad_norm = 0;       // before clipping; not finite: the update was skipped
     std::string skipped = {};  // why nothing was updated; empty if it was
 };
@@ -59,13 +67,16 @@ public:
     const TensorTable& table() const { return table_; }
     MemoryPlan memory_plan() const;
 
-    // Allocates what the plan says and draws the weights. Throws Error if the machine refuses.
-    void allocate();
+    // Allocates what the plan says and draws the weights. Throws Error if the machine refuses. With several processes the communicator is of
+    // their number, and outlives the model; every function marked "together" is then called by all of them, in the same order.
+    void allocate(Communicator* communicator = nullptr);
 
     // Loss and gradients of a micro-step. The first one after update() overwrites the gradients, the others add to them.
     void forward(const Batch& batch);
-    void backward();
-    // Clips, updates the parameters (if the gradient norm is finite and there is no veto), and waits for the step to end. A step that is
+    // Together. After the last micro-step of a step, and only then, gradients are added up over the processes: a bucket at a time, as soon as it is
+    // complete, while backward goes on.
+    void backward(bool last_micro_step = true);
+    // Together. Clips, updates the parameters (if the gradient norm is finite and there is no veto), and waits for the step to end. A step that is
     // skipped changes nothing, and optimizer_step() does not count it. With a veto to ask, the host also waits for the norm before the update.
     StepResult update(const OptimizerOptions& options, const Veto& veto = {});
 
@@ -74,19 +85,26 @@ public:
     // Logits (V) of the token that follows tokens (1 to T of them).
     std::vector<float> next_token_logits(const std::vector<int>& tokens);
 
-    // For checkpoints and tests: fp32 values of a tensor, (Vp, C) for wte.
-    std::vector<float> parameter(const Tensor& tensor) const;
+    // For tests: fp32 values of a tensor, (Vp, C) for wte; where only a shard of the masters is kept, of the rounded parameter.
+    std::vector<float> parameter(const Tensor& tensor);
     void set_parameter(const Tensor& tensor, const std::vector<float>& values);
     std::vector<float> gradient(const Tensor& tensor) const;
-    // Of the last step's gradients, before clipping, and of the masters as they are now. Reads both once; bound by memory bandwidth.
-    SquaredNorms squared_norms() const;
+    // Together. Of the last step's gradients, before clipping, and of the masters as they are now. Reads both once; bound by memory bandwidth.
+    SquaredNorms squared_norms();
 
-    // The state that training goes on from, as flat host buffers of table().elements() floats in the table's offsets (gaps included).
-    void read_masters(float* host) const;
+    // The state that training goes on from. Masters are flat host buffers of table().elements() floats in the table's offsets (gaps included),
+    // the optimizer's of state_elements(): all of them too, or with ZeRO-1 this process's parts (ShardPiece::state_offset).
+    void read_masters(float* host);                      // together, before the next backward: the gradients' memory may be used; host may be null
     void write_masters(const float* host);               // the parameters follow: they are the masters, rounded
     std::vector<std::string> optimizer_buffers() const;  // torch's names: exp_avg, exp_avg_sq; see optimizer.h
+    size_t state_elements() const { return table_.elements() / static_cast<size_t>(options_.sharded() ? options_.world_size : 1); }
     void read_optimizer(const std::string& buffer, float* host) const;
     void write_optimizer(const std::string& buffer, const float* host);
+    const GPT2Options& options() const { return options_; }
+    // Gradients, and with ZeRO-1 parameters, that this process sends to the others in a step.
+    size_t bytes_sent() const;
+    // Of the parameters that forward uses: equal in all processes, or something is broken. Depends on every bit; reads them once.
+    uint64_t checksum();
     int optimizer_step() const;  // Adam's t: updates that changed the parameters
     void set_optimizer_step(int step);
 
@@ -123,7 +141,23 @@ private:
     AttentionShape shape_of(int B, int sequence) const { return {B, sequence, config_.NH, config_.HS()}; }
     const T* block_input(int l) const { return l == 0 ? encoded_ : layers_[static_cast<size_t>(l) - 1].residual3; }
     LayerActivations& layer(int l) { return layers_[static_cast<size_t>(l)]; }
-    void update_stretch(const Stretch& stretch, const OptimizerOptions& options);
+    // A range of the flat buffer that one kernel updates, and where its optimizer state (and master, if only a shard is kept) lies.
+    struct Segment {
+        size_t offset, elements, state_offset;
+        bool weight_decay;
+    };
+    bool alone() const { return options_.world_size == 1; }
+    bool keeps_master_shard() const { return options_.sharded() && !std::is_same_v<T, float>; }
+    void reduce(int group);
+    void wait_for_gradients();
+    void gather_parameters();
+    void await_group(int group);
+    void await_parameters();
+    // Where fp32 tensors are whole: the masters, or, while only a shard of these is kept, the gradients' memory.
+    float* whole_masters() const { return keeps_master_shard() ? grads_ : masters_; }
+    // In a range of the flat buffer, the parameters, and a shard of the masters, become what stands there.
+    void adopt_masters(size_t offset, size_t elements);
+    void update_segment(const Segment& segment, const OptimizerOptions& options);
     StepResult step_result() const;
     float read_scalar(const float* device) const;
     float* optimizer_buffer(const std::string& name) const;
@@ -138,20 +172,26 @@ private:
         activations_{"activations"}, workspace_{"workspace"};
     T* params_ = nullptr;
     float *masters_ = nullptr, *grads_ = nullptr;
-    float* optimizer_buffers_[2] = {};  // as many as optimizer_buffer_names()
+    bfloat16* rounded_grads_ = nullptr;  // on their way between processes, if not in fp32
+    float* optimizer_buffers_[2] = {};   // as many as optimizer_buffer_names()
     OptimizerState* optimizer_state_ = nullptr;
 
     int32_t* tokens_ = nullptr;  // inputs, targets and order of a batch, (3, N)
     T *encoded_ = nullptr, *lnf_ = nullptr, *logits_ = nullptr;
     float *lnf_mean_ = nullptr, *lnf_rstd_ = nullptr, *losses_ = nullptr;
-    float *step_loss_ = nullptr, *eval_loss_ = nullptr, *norm_squared_ = nullptr;
+    float* step_sums_ = nullptr;  // the step's loss and squared gradient norm, side by side: one operation adds both up over the processes
+    float *step_loss_ = nullptr, *norm_squared_ = nullptr, *eval_loss_ = nullptr;
     std::vector<LayerActivations> layers_;
     Workspace work_;
 
     Attention attention_;
     std::unique_ptr<Gemm> gemm_;
-    int micro_step_ = 0;      // backward passes since the last update
-    event_t copied_[2] = {};  // when the last two batches had left the host's memory
+    Communicator* communicator_ = nullptr;        // nullptr: one process
+    std::vector<Segment> updates_, normed_;       // what this process updates; what its part of the gradients' norm is of
+    Communicator::Ticket reduced_ = 0;            // of the last bucket of gradients; 0: none is on its way
+    std::vector<Communicator::Ticket> gathered_;  // by group, of its parameters; 0: they are here
+    int micro_step_ = 0;                          // backward passes since the last update
+    event_t copied_[2] = {};                      // when the last two batches had left the host's memory
     int uploads_ = 0;
     AttentionShape shape_{0, 0, 0, 0};  // of the last forward
 };

@@ -44,8 +44,9 @@ StepShape Options::step_shape() const {
     return step;
 }
 
-std::optional<Options> parse_options(int argc, const char* const* argv) {
+std::optional<Options> parse_options(int argc, const char* const* argv, int world_size) {
     Options o;
+    o.world_size = world_size;
     std::string batch_size = std::to_string(o.batch_size), device_memory, link = "nvlink3", network = "hdr8";
     CLI::App app("Trains GPT-2 and GPT-3 models. Without options: a small byte-level model on Shakespeare.", "train_gpt2");
     app.option_defaults()->always_capture_default();

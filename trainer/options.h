@@ -73,4 +73,4 @@ struct Options {
 
 // Parses and checks; fills what depends on other options (sequence length, total batch unless the batch size is auto, tokenizer).
 // UsageError in one line for anything wrong. std::nullopt: --help or --version was printed and there is nothing to run.
-std::optional<Options> parse_options(int argc, const char* const* argv);
+std::optional<Options> parse_options(int argc, const char* const* argv, int world_size = 1);

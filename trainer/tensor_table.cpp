@@ -12,8 +12,10 @@ namespace {
 
 // Every tensor starts on a multiple of this many elements: 256 bytes of bf16, more than any vector load needs.
 constexpr size_t alignment = 128;
-// In checked builds a gap behind each tensor, which the arena poisons.
+// In checked builds a gap behind each tensor: what runs over its end reads NaN, and spoils no other tensor.
 constexpr size_t gap = simt::checked ? alignment : 0;
+// A group of more elements than this is communicated in pieces, so that the update of the first need not wait for the last.
+constexpr size_t largest_bucket = size_t{8} << 20;
 
 struct Row {
     Kind kind;
@@ -60,12 +62,13 @@ GPT2Config GPT2Config::named(const std::string& name) {
     throw UsageError(fmt::format("unknown model '{}'; expected one of {}", name, known));
 }
 
-TensorTable::TensorTable(const GPT2Config& config) {
+TensorTable::TensorTable(const GPT2Config& config, int world_size) : world_size_(world_size) {
     config.check();
+    CHECK(world_size > 0, "{} processes; expected 1 or more", world_size);
     const size_t C = static_cast<size_t>(config.C), Vp = static_cast<size_t>(config.Vp()), context = static_cast<size_t>(config.context);
-    const auto add = [&](const Row& row, int layer, int bucket) {
+    const auto add = [&](const Row& row, int layer, int group) {
         Tensor t{row.kind, layer,    fmt::format(fmt::runtime(row.name), layer), row.shape, 1, 0, row.shape.size() >= 2, row.from_matmul, row.init,
-                 bucket,   elements_};
+                 group,    elements_};
         for (const size_t n : row.shape) t.elements *= n;
         t.unpadded_elements = row.kind == Kind::wte ? static_cast<size_t>(config.V) * C : t.elements;
         parameters_ += t.unpadded_elements;
@@ -73,8 +76,18 @@ TensorTable::TensorTable(const GPT2Config& config) {
         tensors_.push_back(std::move(t));
     };
 
+    // A group ends where its parts, one for each process, are aligned.
+    const size_t unit = alignment * static_cast<size_t>(world_size);
+    const auto end_group = [&](int group) {
+        size_t begin = buckets_.empty() ? 0 : buckets_.back().offset + buckets_.back().elements;
+        elements_ = simt::ceil_div(elements_, unit) * unit;
+        const size_t piece = simt::ceil_div(elements_ - begin, simt::ceil_div(elements_ - begin, largest_bucket) * unit) * unit;
+        for (; begin < elements_; begin += piece) buckets_.push_back({begin, std::min(piece, elements_ - begin), group});
+    };
+
     add({Kind::wte, "transformer.wte.weight", {Vp, C}, true, Init::normal}, -1, 0);
     add({Kind::wpe, "transformer.wpe.weight", {context, C}, false, Init::normal}, -1, 0);
+    end_group(0);
     for (int l = 0; l < config.L; l++) {
         const Row rows[] = {
             {Kind::qkvw, "transformer.h.{}.attn.c_attn.weight", {3 * C, C}, true, Init::normal},
@@ -91,9 +104,11 @@ TensorTable::TensorTable(const GPT2Config& config) {
             {Kind::fcprojb, "transformer.h.{}.mlp.c_proj.bias", {C}, false, Init::zeros},
         };
         for (const Row& row : rows) add(row, l, 1 + l);
+        end_group(1 + l);
     }
     add({Kind::lnfw, "transformer.ln_f.weight", {C}, false, Init::ones}, -1, 1 + config.L);
     add({Kind::lnfb, "transformer.ln_f.bias", {C}, false, Init::zeros}, -1, 1 + config.L);
+    end_group(1 + config.L);
 
     for (const Tensor& t : tensors_) {
         Stretch* last = stretches_.empty() ? nullptr : &stretches_.back();
@@ -109,4 +124,32 @@ const Tensor& TensorTable::at(Kind kind, int layer) const {
     const auto found = std::find_if(tensors_.begin(), tensors_.end(), [&](const Tensor& t) { return t.kind == kind && t.layer == layer; });
     if (found == tensors_.end()) throw Error(fmt::format("no parameter of kind {} in layer {}", static_cast<int>(kind), layer));
     return *found;
+}
+
+// Every part of a range of the flat buffer that lies in the process's part of a bucket.
+static void add_shard_pieces(std::vector<ShardPiece>& pieces, const std::vector<Bucket>& buckets, size_t rank, size_t world_size, size_t source,
+                             size_t offset, size_t elements) {
+    for (const Bucket& bucket : buckets) {
+        const size_t part = bucket.elements / world_size, part_begin = bucket.offset + rank * part;
+        const size_t begin = std::max(offset, part_begin), end = std::min(offset + elements, part_begin + part);
+        if (begin < end) pieces.push_back({source, begin, end - begin, bucket.offset / world_size + begin - part_begin});
+    }
+}
+
+std::vector<ShardPiece> TensorTable::shard_of_tensors(int rank) const {
+    std::vector<ShardPiece> pieces;
+    for (size_t i = 0; i < tensors_.size(); i++) {
+        add_shard_pieces(pieces, buckets_, static_cast<size_t>(rank), static_cast<size_t>(world_size_), i, tensors_[i].offset,
+                         tensors_[i].unpadded_elements);
+    }
+    return pieces;
+}
+
+std::vector<ShardPiece> TensorTable::shard_of_stretches(int rank) const {
+    std::vector<ShardPiece> pieces;
+    for (size_t i = 0; i < stretches_.size(); i++) {
+        add_shard_pieces(pieces, buckets_, static_cast<size_t>(rank), static_cast<size_t>(world_size_), i, stretches_[i].offset,
+                         stretches_[i].elements);
+    }
+    return pieces;
 }

@@ -43,8 +43,15 @@ struct Tensor {
     bool weight_decay;         // two or more dimensions
     bool from_matmul;          // its gradient is first written, not added, by a matmul; the others start from zero
     Init init;
-    int bucket;     // 0: embeddings, 1 + l: layer l, 1 + L: final layernorm
+    int group;      // whose gradients are complete at the same time. 0: embeddings, 1 + l: layer l, 1 + L: final layernorm
     size_t offset;  // in elements, from the start of the flat buffer
+};
+
+// What several processes communicate at once: a group, or, since the embeddings are large, a piece of it. As many elements as divide into an
+// aligned part for each process, gaps included.
+struct Bucket {
+    size_t offset, elements;
+    int group;
 };
 
 // A stretch of the flat buffer without gaps, whose tensors agree in weight_decay and from_matmul.
@@ -53,12 +60,24 @@ struct Stretch {
     bool weight_decay, from_matmul;
 };
 
+// The part of a tensor or stretch that one process keeps the optimizer's state of under ZeRO-1: part `rank` of each bucket is its own.
+struct ShardPiece {
+    size_t source;            // index into tensors() or stretches()
+    size_t offset, elements;  // in the flat buffer
+    size_t state_offset;      // among the process's parts, one after the other
+};
+
 class TensorTable {
 public:
-    explicit TensorTable(const GPT2Config& config);
+    // The layout, its gaps only, depends on the number of processes.
+    explicit TensorTable(const GPT2Config& config, int world_size = 1);
 
     const std::vector<Tensor>& tensors() const { return tensors_; }
     const std::vector<Stretch>& stretches() const { return stretches_; }
+    const std::vector<Bucket>& buckets() const { return buckets_; }
+    std::vector<ShardPiece> shard_of_tensors(int rank) const;  // what pads the vocabulary is left out
+    std::vector<ShardPiece> shard_of_stretches(int rank) const;
+    int world_size() const { return world_size_; }
     const Tensor& at(Kind kind, int layer = -1) const;
     size_t elements() const { return elements_; }      // of the flat buffer, gaps included
     size_t parameters() const { return parameters_; }  // of the model, padding not counted
@@ -66,5 +85,7 @@ public:
 private:
     std::vector<Tensor> tensors_;
     std::vector<Stretch> stretches_;
+    std::vector<Bucket> buckets_;
+    const int world_size_;
     size_t elements_ = 0, parameters_ = 0;
 };

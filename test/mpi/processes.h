@@ -1,0 +1,33 @@
+// processes.h: tests that mpirun starts as several processes: all run the same tests, and the test fails if one of them does.
+//   Checks are EXPECT_*: an ASSERT that ends the test in one process would leave the others waiting for it.
+#pragma once
+#include "../common.cuh"
+#include "communicator.h"
+#include "single_process.h"
+
+// This test's communicator: made once, by main.
+Communicator& communicator();
+
+// Passes everything on to another communicator, and counts it.
+class CountingCommunicator : public Communicator {
+public:
+    explicit CountingCommunicator(Communicator& inner) : Communicator(inner.process()), inner_(inner) {}
+    Ticket begin(const Collective& collective, stream_t stream) override {
+        begun.push_back(collective);
+        return inner_.begin(collective, stream);
+    }
+    void wait(Ticket ticket, stream_t stream) override { inner_.wait(ticket, stream); }
+
+    size_t bytes_sent() const {
+        size_t bytes = 0;
+        for (const Collective& collective : begun) bytes += collective.bytes_sent(size());
+        return bytes;
+    }
+    std::vector<Collective> begun;
+
+protected:
+    void end_others(int exit_code) override { inner_.abort(exit_code); }
+
+private:
+    Communicator& inner_;
+};

@@ -1,0 +1,280 @@
+// Training with several processes: the same as with one, however the work is split.
+#include <chrono>
+#include <thread>
+
+#include "../model.cuh"
+#include "processes.h"
+
+namespace {
+
+constexpr int T = 16, samples = 12;
+constexpr OptimizerOptions adamw{.lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};
+
+int world() { return communicator().size(); }
+
+// Widths, vocabulary and number of parameters that nothing divides; the padding that makes parts of equal size is in every bucket.
+constexpr GPT2Config odd{203, 24, 3, 3, 51};
+
+// Sequences of a step that repeat themselves imperfectly: something to learn.
+OwnedBatch batch_of(int step, int first, int count, const GPT2Config& config = odd) {
+    std::vector<int> inputs, targets;
+    for (int sample = first; sample < first + count; sample++) {
+        std::mt19937 generator(static_cast<unsigned>(step * 1000 + sample));
+        int token = static_cast<int>(generator() % 64);
+        for (int t = 0; t < T; t++) {
+            inputs.push_back(token);
+            token = generator() % 8 == 0 ? static_cast<int>(generator() % 64) : (token * 5 + 3) % config.V;
+            targets.push_back(token);
+        }
+    }
+    return OwnedBatch(count, T, inputs, targets);
+}
+
+struct Trained {
+    std::vector<StepResult> results;
+    std::vector<float> masters;
+};
+
+template <class Type>
+Trained train(GPT2Options options, int steps, Communicator& all, const std::function<void(GPT2<Type>&)>& after_step = {}) {
+    options.T = T;
+    options.total_batch = samples * T;
+    options.seed = 7;
+    options.rank = all.rank();
+    options.world_size = all.size();
+    GPT2<Type> model(odd, options);
+    model.allocate(&all);
+    Trained trained;
+    const int micro_steps = samples / (options.B * all.size());
+    for (int step = 0; step < steps; step++) {
+        for (int micro = 0; micro < micro_steps; micro++) {
+            model.forward(batch_of(step, (micro * all.size() + all.rank()) * options.B, options.B));
+            model.backward(micro + 1 == micro_steps);
+        }
+        trained.results.push_back(model.update(adamw));
+        if (after_step) after_step(model);
+    }
+    trained.masters.resize(model.table().elements());
+    model.read_masters(trained.masters.data());
+    return trained;
+}
+
+template <class Type>
+class DataParallel : public testing::Test {};
+using Types = testing::Types<float, bfloat16>;
+TYPED_TEST_SUITE(DataParallel, Types);
+
+constexpr int steps = simt::checked ? 3 : 50;
+
+// The sums are the same in another order: fp32 differs in its last bits; in bf16 the roundings of activations' gradients differ.
+template <class Type>
+void expect_near(const std::vector<StepResult>& a, const std::vector<StepResult>& b) {
+    const bool fp32 = std::is_same_v<Type, float>;
+    double loss = 0, norm = 0;
+    for (size_t s = 0; s < a.size(); s++) {
+        loss = std::max(loss, std::abs(static_cast<double>(a[s].loss) / static_cast<double>(b[s].loss) - 1));
+        norm = std::max(norm, std::abs(static_cast<double>(a[s].grad_norm) / static_cast<double>(b[s].grad_norm) - 1));
+    }
+    EXPECT_LE(loss, fp32 ? 1e-5 : 2e-3);
+    EXPECT_LE(norm, fp32 ? 1e-3 : 2e-2);
+}
+
+TYPED_TEST(DataParallel, LossAndNormAreThoseOfOneProcess) {
+    SingleProcess alone;
+    const std::vector<StepResult> whole = train<TypeParam>({.B = samples}, steps, alone).results;
+    for (const int micro_steps : {1, 3}) {
+        if (samples % (micro_steps * world()) != 0) continue;
+        for (const bool zero : {false, true}) {
+            SCOPED_TRACE(fmt::format("{} micro-steps, ZeRO {}", micro_steps, zero));
+            expect_near<TypeParam>(train<TypeParam>({.B = samples / (micro_steps * world()), .zero = zero}, steps, communicator()).results, whole);
+        }
+    }
+}
+
+TYPED_TEST(DataParallel, Bf16OnTheWayIsNearToo) {
+    SingleProcess alone;
+    const std::vector<StepResult> whole = train<TypeParam>({.B = samples}, steps, alone).results;
+    for (const bool zero : {false, true})
+        expect_near<bfloat16>(train<TypeParam>({.B = samples / world(), .zero = zero, .reduce_bf16 = true}, steps, communicator()).results, whole);
+}
+
+// all_reduce adds up as reduce_scatter does, each process takes the norm of its part, and AdamW knows no neighbours.
+TYPED_TEST(DataParallel, ShardedOptimizerGivesTheSameBits) {
+    const Trained whole = train<TypeParam>({.B = samples / world()}, 5, communicator());
+    const Trained sharded = train<TypeParam>({.B = samples / world(), .zero = true}, 5, communicator());
+    for (size_t s = 0; s < whole.results.size(); s++) {
+        EXPECT_EQ(whole.results[s].loss, sharded.results[s].loss);
+        EXPECT_EQ(whole.results[s].grad_norm, sharded.results[s].grad_norm);
+    }
+    const TensorTable table(odd, world());
+    for (const Tensor& t : table.tensors())
+        EXPECT_EQ(std::memcmp(&whole.masters[t.offset], &sharded.masters[t.offset], t.elements * sizeof(float)), 0) << t.name;
+}
+
+TYPED_TEST(DataParallel, ParametersAreTheSameBitsInAllProcessesAtEveryStep) {
+    for (const bool zero : {false, true}) {
+        train<TypeParam>({.B = samples / world(), .zero = zero}, 4, communicator(), [](GPT2<TypeParam>& model) {
+            const std::string own = std::to_string(model.checksum());
+            for (const std::string& other : gather_texts(communicator(), own)) EXPECT_EQ(other, own);
+        });
+    }
+}
+
+// A checksum that no difference changes would prove nothing.
+TYPED_TEST(DataParallel, ChecksumSeesOneBit) {
+    GPT2<TypeParam> model(odd, {.B = 1, .T = T, .total_batch = T, .rank = communicator().rank(), .world_size = world()});
+    model.allocate(&communicator());
+    const uint64_t before = model.checksum();
+    const Tensor& bias = model.table().at(Kind::fcb, 1);
+    std::vector<float> values = model.parameter(bias);
+    values[17] += 0x1p-6f;
+    model.set_parameter(bias, values);
+    EXPECT_NE(model.checksum(), before);
+    std::swap(values[17], values[18]);
+    const uint64_t changed = model.checksum();
+    model.set_parameter(bias, values);
+    EXPECT_NE(model.checksum(), changed);
+}
+
+// Gradients travel in the last micro-step only, each bucket once.
+TYPED_TEST(DataParallel, EachBucketIsReducedOnceInTheLastMicroStep) {
+    for (const bool zero : {false, true}) {
+        CountingCommunicator counting(communicator());
+        const int micro_steps = 4;
+        GPT2<TypeParam> model(odd, {.B = 1,
+                                    .T = T,
+                                    .total_batch = static_cast<size_t>(micro_steps * world()) * T,
+                                    .rank = communicator().rank(),
+                                    .world_size = world(),
+                                    .zero = zero});
+        model.allocate(&counting);
+        counting.begun.clear();
+        for (int micro = 0; micro < micro_steps; micro++) {
+            EXPECT_EQ(counting.begun.size(), 0u) << micro;
+            model.forward(batch_of(0, micro * world() + communicator().rank(), 1));
+            model.backward(micro + 1 == micro_steps);
+        }
+        const std::vector<Bucket>& buckets = model.table().buckets();
+        EXPECT_EQ(counting.begun.size(), buckets.size());
+        size_t elements = 0;
+        for (const Collective& collective : counting.begun) {
+            EXPECT_EQ(collective.kind, zero ? Collective::reduce_scatter : Collective::all_reduce);
+            EXPECT_EQ(collective.element, Collective::fp32);
+            elements += collective.count;
+        }
+        EXPECT_EQ(elements, model.table().elements());
+        model.update(adamw);
+        // Beside the two sums of loss and norm: what the plan says is sent a step.
+        const size_t sums = Collective{Collective::all_reduce, nullptr, 2, Collective::fp32}.bytes_sent(world());
+        EXPECT_EQ(counting.bytes_sent() - sums, model.bytes_sent());
+        model.read_masters(nullptr);
+    }
+}
+
+TYPED_TEST(DataParallel, ShardedOptimizerStateIsAnNthOfTheWhole) {
+    const auto plan = [](bool zero) {
+        return GPT2<TypeParam>(odd, {.B = 1, .T = T, .total_batch = T, .rank = communicator().rank(), .world_size = world(), .zero = zero})
+            .memory_plan();
+    };
+    const auto bytes_of = [](const MemoryPlan& all, const std::string& name) {
+        for (const auto& [part, bytes] : all) {
+            if (part.starts_with(name)) return bytes;
+        }
+        return size_t{0};
+    };
+    // Beside the state there are its count of steps, and the gaps that align what an arena holds.
+    const size_t rest = 2048, N = static_cast<size_t>(world());
+    for (const std::string name : {"optimizer", "master"}) {
+        const size_t whole = bytes_of(plan(false), name), shard = bytes_of(plan(true), name);
+        EXPECT_LE(shard, whole / N + rest) << name;
+        EXPECT_GE(shard + rest, whole / N) << name;
+    }
+}
+
+// Takes its time, as a slow network would, and counts it. Like a stream of its own, it sleeps while the others compute.
+class SlowCommunicator : public Communicator {
+public:
+    SlowCommunicator(Communicator& inner, double seconds_a_byte)
+        : Communicator(inner.process()), inner_(inner), seconds_a_byte_(seconds_a_byte), ready_(Clock::now()) {}
+    Ticket begin(const Collective& collective, stream_t stream) override {
+        ready_ = std::max(ready_, Clock::now()) + std::chrono::duration_cast<Clock::duration>(
+                                                      std::chrono::duration<double>(seconds_a_byte_ * static_cast<double>(collective.bytes())));
+        const Ticket ticket = inner_.begin(collective, stream);
+        ready_at_.push_back({ticket, ready_});
+        return ticket;
+    }
+    void wait(Ticket ticket, stream_t stream) override {
+        inner_.wait(ticket, stream);
+        for (const auto& [begun, ready] : ready_at_) {
+            if (begun == ticket) std::this_thread::sleep_until(ready);
+        }
+    }
+
+protected:
+    void end_others(int exit_code) override { inner_.abort(exit_code); }
+
+private:
+    using Clock = std::chrono::steady_clock;
+    Communicator& inner_;
+    const double seconds_a_byte_;
+    Clock::time_point ready_;
+    std::vector<std::pair<Ticket, Clock::time_point>> ready_at_;
+};
+
+// Nothing is sent: the parts are just there.
+class NoCommunicator : public Communicator {
+public:
+    explicit NoCommunicator(const Process& process) : Communicator(process) {}
+    Ticket begin(const Collective&, stream_t) override { return ++begun_; }
+    void wait(Ticket, stream_t) override {}
+
+protected:
+    void end_others(int) override {}
+
+private:
+    Ticket begun_ = 0;
+};
+
+// A network that needs half the time of the backward pass for a step's gradients is hidden behind it, but for the embeddings, which are
+// complete only at its end.
+TEST(DataParallelSpeed, ReductionOverlapsBackward) {
+    if (simt::checked) GTEST_SKIP() << "times are not measured in checked builds";
+    constexpr GPT2Config config{1024, 64, 12, 4, 256};
+    const int B = 8, sequence = 64;
+    std::vector<int> tokens(static_cast<size_t>(B * sequence));
+    for (size_t i = 0; i < tokens.size(); i++) tokens[i] = static_cast<int>(i * 7 % 1000);
+    const OwnedBatch batch(B, sequence, tokens, tokens);
+    using Clock = std::chrono::steady_clock;
+    const auto milliseconds = [](Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); };
+    struct Timed {
+        explicit Timed(Communicator& all, const GPT2Config& config, GPT2Options options) : model(config, options) { model.allocate(&all); }
+        GPT2<float> model;
+        double backward = 1e9, whole = 1e9;  // milliseconds; the best of some steps, which other programs only ever make longer
+    };
+    const GPT2Options options{
+        .B = B, .T = sequence, .total_batch = static_cast<size_t>(B * sequence * world()), .rank = communicator().rank(), .world_size = world()};
+    const auto take_step = [&](Timed& timed) {
+        const Clock::time_point start = Clock::now();
+        timed.model.forward(batch);
+        const Clock::time_point forward = Clock::now();
+        timed.model.backward();
+        const Clock::time_point backward = Clock::now();
+        timed.model.update(adamw);
+        timed.backward = std::min(timed.backward, milliseconds(backward - forward));
+        timed.whole = std::min(timed.whole, milliseconds(Clock::now() - start));
+    };
+    NoCommunicator none(communicator().process());
+    Timed alone(none, config, options);
+    for (int step = 0; step < 4; step++) take_step(alone);
+    const double bytes = static_cast<double>(TensorTable(config, world()).elements() * sizeof(float));
+    SlowCommunicator slow(none, alone.backward / 2 / 1e3 / bytes);
+    Timed slowed(slow, config, options);
+    for (int step = 0; step < 15; step++) {
+        take_step(alone);
+        take_step(slowed);
+    }
+    EXPECT_LE(slowed.whole, 1.15 * alone.whole) << "backward " << alone.backward << " ms";
+    sum_over_processes(communicator(), {0});  // all leave together
+}
+
+}  // namespace
