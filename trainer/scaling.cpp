@@ -26,20 +26,10 @@ const std::map<std::string, Link>& links() {
     return links;
 }
 
-struct Bucket {
-    size_t elements;
-    int group;
-};
-
+// In the order in which backward completes them.
 std::vector<Bucket> buckets_as_completed(const GPT2Config& config, int processes) {
-    const TensorTable table(config);
-    std::vector<Bucket> buckets(static_cast<size_t>(config.L) + 2);
-    for (const Tensor& t : table.tensors()) {
-        buckets[static_cast<size_t>(config.L + 1 - t.bucket)].elements += t.elements;
-        buckets[static_cast<size_t>(config.L + 1 - t.bucket)].group = t.bucket;
-    }
-    const size_t unit = 128 * static_cast<size_t>(processes);
-    for (Bucket& bucket : buckets) bucket.elements = (bucket.elements + unit - 1) / unit * unit;
+    std::vector<Bucket> buckets = TensorTable(config, processes).buckets();
+    std::stable_sort(buckets.begin(), buckets.end(), [](const Bucket& a, const Bucket& b) { return a.group > b.group; });
     return buckets;
 }
 
