@@ -1,6 +1,8 @@
 // device_cuda.cpp: the GPU's side of device.h, over the CUDA runtime.
 #include <cuda_runtime_api.h>
 
+#include <cstdlib>
+
 #include "../error.h"
 #include "device.h"
 
@@ -19,6 +21,11 @@ void select_device(int local_rank, int local_size) {
     CHECK(local_rank >= 0 && local_rank < local_size, "process {} of {} on this machine; expected 0 to {}", local_rank, local_size, local_size - 1);
     int count = 0;
     check(cudaGetDeviceCount(&count), "no GPU can be used");
+    // A launcher that shows each process its own GPU only.
+    if (count == 1 && std::getenv("CUDA_VISIBLE_DEVICES") != nullptr) {
+        local_rank = 0;
+        local_size = 1;
+    }
     CHECK(local_size <= count, "{} processes on a machine with {} GPU{}; expected at most one process a GPU", local_size, count,
           count == 1 ? "" : "s");
     check(cudaSetDevice(local_rank), "selecting the GPU");
