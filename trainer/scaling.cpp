@@ -70,6 +70,26 @@ double collective_seconds(Collective::Kind kind, size_t bytes, int processes, co
     return std::min(2 * pass, 2 * (up + size / (tree_bandwidth * bandwidth)));
 }
 
+Link fit_link(const std::vector<CommunicationSample>& samples, int processes) {
+    CHECK(samples.size() >= 2 && processes > 1, "{} measurements of {} processes; expected 2 or more of both", samples.size(), processes);
+    // Relative errors: 1 = alpha * steps / t + bytes / t / beta, solved by its normal equations.
+    double ss = 0, sb = 0, bb = 0, s1 = 0, b1 = 0;
+    for (const CommunicationSample& sample : samples) {
+        const double passes = sample.kind == Collective::all_reduce ? 2 : 1;
+        const double steps = passes * (processes - 1) / sample.seconds;
+        const double bytes = steps * static_cast<double>(sample.bytes) / processes;
+        ss += steps * steps;
+        sb += steps * bytes;
+        bb += bytes * bytes;
+        s1 += steps;
+        b1 += bytes;
+    }
+    const double determinant = ss * bb - sb * sb, latency = (s1 * bb - b1 * sb) / determinant, per_byte = (ss * b1 - sb * s1) / determinant;
+    if (determinant <= 0 || latency < 0) return {bb / b1, 0};
+    if (per_byte <= 0) throw Error("the measurements do not take longer for more bytes");
+    return {1 / per_byte, latency};
+}
+
 double flops_per_token(const StepShape& step, size_t parameters) {
     return 6.0 * static_cast<double>(parameters) + 6.0 * step.config.L * step.config.C * step.seq_len;
 }

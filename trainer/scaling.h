@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "communicator.h"
 #include "dtype.h"
@@ -27,6 +28,16 @@ struct Machines {
 
 // Seconds for an operation on `bytes` (in all parts together).
 double collective_seconds(Collective::Kind kind, size_t bytes, int processes, const Machines& machines);
+
+// What was measured of an operation.
+struct CommunicationSample {
+    Collective::Kind kind;
+    size_t bytes;
+    double seconds;
+};
+
+// The link by which rings explain the samples of so many processes best: the least sum of squared relative errors.
+Link fit_link(const std::vector<CommunicationSample>& samples, int processes);
 
 // A training step as its total batch defines it, however many processes share it.
 struct StepShape {
