@@ -1,8 +1,6 @@
 // Models in and out of the programs: convert, and train_gpt2 --init-from, run as people run them.
-#include <nlohmann/json.hpp>
-#include <sstream>
-
 #include "data_directory.h"
+#include "metrics_lines.h"
 #include "model_weights.h"
 #include "program.h"
 #include "safetensors.h"
@@ -70,17 +68,6 @@ TEST(ConvertProgram, WrongUseIsOneLineAndWritesNothing) {
     }
 }
 
-// The lines of metrics.jsonl of one kind.
-std::vector<json> lines_of(const std::string& run, const std::string& kind) {
-    std::vector<json> kept;
-    std::istringstream in(read_file(run + "/metrics.jsonl"));
-    for (std::string line; std::getline(in, line);) {
-        json parsed = json::parse(line);
-        if (parsed.at("kind") == kind) kept.push_back(std::move(parsed));
-    }
-    return kept;
-}
-
 ProgramResult train(const std::string& arguments) {
     return run_program(TRAIN_PROGRAM, "--batch-size 2 --steps 1 --warmup 0 --val-every 0 --sample-every 0 " + arguments);
 }
@@ -95,12 +82,12 @@ TEST(InitFrom, TrainingStartsFromTheFilesWeightsWhateverItsFormat) {
         const ProgramResult result = train("--init-from " + from + " --out " + run);
         ASSERT_EQ(result.exit_code, 0) << result.errors;
         EXPECT_NE(result.output.find("2 layers, 3 heads, 24 channels, context 16, vocabulary 256"), std::string::npos) << result.output;
-        steps.push_back(lines_of(run, "train").at(0));
+        steps.push_back(metrics_of(run, "train").at(0));
     }
     EXPECT_EQ(steps[0].at("loss"), steps[1].at("loss"));
     EXPECT_EQ(steps[0].at("grad_norm"), steps[1].at("grad_norm"));
     ASSERT_EQ(train("--layers 2 --heads 3 --channels 24 --context 16 --out " + folder / "drawn").exit_code, 0);
-    EXPECT_GT(std::abs(lines_of(folder / "drawn", "train").at(0).at("loss").get<double>() - steps[0].at("loss").get<double>()), 0.05);
+    EXPECT_GT(std::abs(metrics_of(folder / "drawn", "train").at(0).at("loss").get<double>() - steps[0].at("loss").get<double>()), 0.05);
 }
 
 TEST(InitFrom, AShorterContextTakesTheFirstPositions) {
@@ -108,8 +95,8 @@ TEST(InitFrom, AShorterContextTakesTheFirstPositions) {
     const std::string model = random_model(folder / "model", {256, 16, 1, 1, 8});
     ASSERT_EQ(train("--init-from " + model + " --seq-len 8 --out " + folder / "sequence").exit_code, 0);
     ASSERT_EQ(train("--init-from " + model + " --context 8 --out " + folder / "context").exit_code, 0);
-    EXPECT_EQ(lines_of(folder / "sequence", "train").at(0).at("loss"), lines_of(folder / "context", "train").at(0).at("loss"));
-    EXPECT_EQ(lines_of(folder / "context", "run").at(0).at("model").at("context"), 8);
+    EXPECT_EQ(metrics_of(folder / "sequence", "train").at(0).at("loss"), metrics_of(folder / "context", "train").at(0).at("loss"));
+    EXPECT_EQ(metrics_of(folder / "context", "run").at(0).at("model").at("context"), 8);
 }
 
 TEST(InitFrom, ItsShapeIsTheFilesAndNothingElse) {

@@ -4,12 +4,12 @@
 
 #include <chrono>
 #include <csignal>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 #include <sstream>
 #include <thread>
 
+#include "metrics_lines.h"
 #include "program.h"
 #include "run_folder.h"
 #include "simt/target.h"
@@ -54,13 +54,10 @@ std::string newest_of(const std::string& run) {
 
 // Lines without what may differ: times, and the marks of runs.
 std::vector<nlohmann::json> metrics(const std::string& run) {
-    std::vector<nlohmann::json> lines;
-    std::istringstream in(read_file(metrics_file(run)));
-    for (std::string text; std::getline(in, text);) {
-        nlohmann::json line = nlohmann::json::parse(text);
-        if (line.at("kind") == "run") continue;
+    std::vector<nlohmann::json> lines = metrics_of(run);
+    std::erase_if(lines, [](const nlohmann::json& line) { return line.at("kind") == "run"; });
+    for (nlohmann::json& line : lines) {
         for (const char* time : {"step_ms", "tokens_per_second", "mfu"}) line.erase(time);
-        lines.push_back(line);
     }
     return lines;
 }

@@ -1,8 +1,5 @@
 // The training program, run as people run it: what it writes, how it ends, and one clear line for every wrong input.
-#include <csignal>
-#include <nlohmann/json.hpp>
-#include <sstream>
-
+#include "metrics_lines.h"
 #include "program.h"
 
 namespace {
@@ -12,31 +9,16 @@ const std::string tiny = "--layers 1 --heads 2 --channels 16 --context 16 --batc
 
 ProgramResult train(const std::string& arguments, const std::string& before = "cd /") { return run_program(TRAIN_PROGRAM, tiny + arguments, before); }
 
-std::vector<nlohmann::json> metrics(const std::string& run) {
-    std::vector<nlohmann::json> lines;
-    std::istringstream in(read_file(run + "/metrics.jsonl"));
-    for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
-    return lines;
-}
-
-std::vector<nlohmann::json> of_kind(const std::vector<nlohmann::json>& lines, const std::string& kind) {
-    std::vector<nlohmann::json> kept;
-    for (const nlohmann::json& line : lines) {
-        if (line.at("kind") == kind) kept.push_back(line);
-    }
-    return kept;
-}
-
 TEST(TrainProgram, WritesOneTrainLineAStepAndWhatWasAskedFor) {
     const TemporaryFolder folder;
     const ProgramResult result = train("--steps 6 --val-every 4 --val-steps 2 --sample-every 3 --total-batch 64 --out " + folder / "run");
     ASSERT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_NE(result.output.find("64 tokens = 2 x 16 x 2 micro-steps"), std::string::npos) << result.output;
-    const std::vector<nlohmann::json> lines = metrics(folder / "run");
-    EXPECT_EQ(lines[0].at("kind"), "run");
-    EXPECT_EQ(lines[0].at("options").at("total-batch"), 64);
-    EXPECT_EQ(lines[0].at("model").at("layers"), 1);
-    const std::vector<nlohmann::json> steps = of_kind(lines, "train");
+    const nlohmann::json first = metrics_of(folder / "run").at(0);
+    EXPECT_EQ(first.at("kind"), "run");
+    EXPECT_EQ(first.at("options").at("total-batch"), 64);
+    EXPECT_EQ(first.at("model").at("layers"), 1);
+    const std::vector<nlohmann::json> steps = metrics_of(folder / "run", "train");
     ASSERT_EQ(steps.size(), 6u);
     for (size_t i = 0; i < steps.size(); i++) {
         EXPECT_EQ(steps[i].at("step"), i + 1);
@@ -46,7 +28,7 @@ TEST(TrainProgram, WritesOneTrainLineAStepAndWhatWasAskedFor) {
     }
     EXPECT_NEAR(steps[0].at("loss").get<double>(), std::log(256.0), 0.1);  // nothing is known yet: every byte is as likely
     EXPECT_DOUBLE_EQ(steps[0].at("lr").get<double>(), 1e-3 / 2);
-    const std::vector<nlohmann::json> validations = of_kind(lines, "val"), samples_drawn = of_kind(lines, "sample");
+    const std::vector<nlohmann::json> validations = metrics_of(folder / "run", "val"), samples_drawn = metrics_of(folder / "run", "sample");
     ASSERT_EQ(validations.size(), 2u);  // at step 4 and at the last one
     EXPECT_EQ(validations[1].at("step"), 6);
     ASSERT_EQ(samples_drawn.size(), 2u);
@@ -62,7 +44,7 @@ TEST(TrainProgram, TheSameCommandTwiceGivesTheSameNumbers) {
                         std::string(i ? "--sample-every 2 --val-every 2" : "--sample-every 0 --val-every 0") + " --out " + out)
                       .exit_code,
                   0);
-        runs[i] = of_kind(metrics(out), "train");
+        runs[i] = metrics_of(out, "train");
     }
     ASSERT_EQ(runs[0].size(), 5u);
     for (size_t s = 0; s < 5; s++) {
@@ -91,7 +73,7 @@ TEST(TrainProgram, AnInterruptEndsAfterTheStepWithEverythingWritten) {
             }() + "\"");
         EXPECT_EQ(result.exit_code, 0) << result.errors;
         EXPECT_NE(read_file(folder / "out").find("stopped by a signal"), std::string::npos);
-        const std::vector<nlohmann::json> steps = of_kind(metrics(folder / "run"), "train");  // every line parses: none is torn
+        const std::vector<nlohmann::json> steps = metrics_of(folder / "run", "train");  // every line parses: none is torn
         ASSERT_GE(steps.size(), 4u);
         EXPECT_EQ(steps.back().at("step"), steps.size());
     }
@@ -178,7 +160,7 @@ TEST(TrainProgram, OptionsFromAFile) {
     const TemporaryFolder folder;
     const std::string config = folder.write("run.toml", "steps = 2\nlr = 0.5\nval-every = 0\nsample-every = 0\n");
     ASSERT_EQ(train("--config " + config + " --lr 0.25 --out " + folder / "run").exit_code, 0);
-    const nlohmann::json options = metrics(folder / "run")[0].at("options");
+    const nlohmann::json options = metrics_of(folder / "run").at(0).at("options");
     EXPECT_EQ(options.at("steps"), 2);
     EXPECT_EQ(options.at("lr"), 0.25);  // the command line wins
     const std::string wrong = folder.write("wrong.toml", "stepz = 2\n");

@@ -3,9 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "metrics_lines.h"
 #include "outlier_detector.h"
 #include "program.h"
 #include "simt/target.h"
@@ -16,22 +15,12 @@ const std::string tiny = "--layers 2 --heads 1 --channels 8 --context 8 --warmup
 
 ProgramResult train(const std::string& arguments) { return run_program(TRAIN_PROGRAM, tiny + arguments, "cd /; export OMP_NUM_THREADS=1"); }
 
-std::vector<nlohmann::json> of_kind(const std::string& run, const std::string& kind) {
-    std::vector<nlohmann::json> kept;
-    std::istringstream in(read_file(run + "/metrics.jsonl"));
-    for (std::string line; std::getline(in, line);) {
-        const nlohmann::json parsed = nlohmann::json::parse(line);
-        if (parsed.at("kind") == kind) kept.push_back(parsed);
-    }
-    return kept;
-}
-
 TEST(WatchProgram, OutliersAreLeftOutAndWrittenDown) {
     if (simt::checked) GTEST_SKIP() << "a window of 128 steps takes minutes in checked builds; its parts are tested there by themselves";
     const TemporaryFolder folder;
     const ProgramResult result = train("--steps 200 --batch-size 1 --lr 1e-6 --skip-loss-z 1 --skip-norm-z 1.5 --out " + folder / "run");
     ASSERT_EQ(result.exit_code, 0) << result.errors;
-    const auto steps = of_kind(folder / "run", "train"), skipped = of_kind(folder / "run", "skipped");
+    const auto steps = metrics_of(folder / "run", "train"), skipped = metrics_of(folder / "run", "skipped");
     ASSERT_EQ(steps.size(), 200u);
     // What the program decided follows from the losses and norms that it wrote.
     OutlierDetector detector(1, 1.5);
@@ -52,14 +41,14 @@ TEST(WatchProgram, WatchingDoesNotDisturbTraining) {
     const TemporaryFolder folder;
     ASSERT_EQ(train("--batch-size 1 --steps 10 --out " + folder / "plain").exit_code, 0);
     ASSERT_EQ(train("--batch-size 1 --steps 10 --skip-loss-z 9 --log-layer-norms 3 --out " + folder / "watched").exit_code, 0);
-    const auto plain = of_kind(folder / "plain", "train"), watched = of_kind(folder / "watched", "train");
+    const auto plain = metrics_of(folder / "plain", "train"), watched = metrics_of(folder / "watched", "train");
     ASSERT_EQ(plain.size(), 10u);
     for (size_t i = 0; i < 10; i++) {
         EXPECT_EQ(watched[i].at("loss"), plain[i].at("loss"));
         EXPECT_EQ(watched[i].at("grad_norm"), plain[i].at("grad_norm"));
     }
-    EXPECT_TRUE(of_kind(folder / "plain", "layer_norms").empty());
-    const auto norms = of_kind(folder / "watched", "layer_norms");
+    EXPECT_TRUE(metrics_of(folder / "plain", "layer_norms").empty());
+    const auto norms = metrics_of(folder / "watched", "layer_norms");
     ASSERT_EQ(norms.size(), 3u);
     for (size_t i = 0; i < norms.size(); i++) {
         const size_t step = 3 * (i + 1);
@@ -86,10 +75,10 @@ TEST(WatchProgram, EveryOptimizerTrainsAndIsWrittenDown) {
         const ProgramResult result = train("--dtype bf16 --batch-size 8 --steps " + std::string(simt::checked ? "3" : "80") +
                                            fmt::format(" --lr {} --out {} --optimizer {}", lr, out, optimizer));
         ASSERT_EQ(result.exit_code, 0) << result.errors;
-        const auto steps = of_kind(out, "train");
+        const auto steps = metrics_of(out, "train");
         const double fallen = simt::checked ? -INFINITY : 1;  // three steps prove nothing but that they are taken
         EXPECT_LT(steps.back().at("loss").get<double>(), steps.front().at("loss").get<double>() - fallen) << optimizer;
-        const nlohmann::json options = of_kind(out, "run").at(0).at("options");
+        const nlohmann::json options = metrics_of(out, "run").at(0).at("options");
         EXPECT_EQ(options.at("optimizer"), optimizer.substr(0, optimizer.find(' ')));
         EXPECT_EQ(options.at("nesterov"), optimizer.find("nesterov") != std::string::npos);
         EXPECT_EQ(options.at("weight-decay"), 0.0);  // only AdamW decays without being asked to
@@ -113,8 +102,8 @@ TEST(WatchProgram, AResumedRunGoesOnAsItWouldHave) {
             EXPECT_TRUE(read_file(folder / "whole" + path) == read_file(folder / "resumed" + path)) << optimizer << ": " << file;
         }
         for (const char* kind : {"skipped", "layer_norms"}) {
-            const auto lines = of_kind(folder / "whole", kind);
-            EXPECT_EQ(of_kind(folder / "resumed", kind), lines) << optimizer;
+            const auto lines = metrics_of(folder / "whole", kind);
+            EXPECT_EQ(metrics_of(folder / "resumed", kind), lines) << optimizer;
             EXPECT_GT(lines.back().at("step"), 135) << kind;
         }
     }
