@@ -176,7 +176,7 @@ TEST_F(TokenizeStream, SigkillLosesOnlyTheShardBeingWritten) {
 
     // The input stays open after its first two thirds; the program is killed when it has come to the middle of a shard there.
     const std::string part = folder_.write("part.jsonl", all.substr(0, all.rfind('\n', all.size() * 2 / 3) + 1)), fifo = folder_ / "fifo";
-    const std::string wait = "for i in $(seq 400); do sleep 0.05; test -e " + out_ + "/train_000006.bin && break; done; ";
+    const std::string wait = "for i in $(seq 4000); do sleep 0.05; test -e " + out_ + "/train_000006.bin && break; done; ";
     const std::string before = "mkfifo " + fifo + "; (cat " + part + "; " + wait + "sleep 0.1; kill -9 $$; sleep 0.1) >" + fifo + " & true";
     const ProgramResult killed = run_program(TOKENIZE_PROGRAM, "--stream --out " + out_ + " " + long_ + "<" + fifo, before);
     EXPECT_EQ(killed.exit_code, -1);
@@ -270,7 +270,9 @@ TEST_F(TokenizeStream, OptionsOfFilesAndOfStreamsDoNotMix) {
 
 TEST_F(TokenizeStream, ASignalWhileWaitingForInputIsOneLine) {
     const std::string fifo = folder_ / "fifo";
-    const std::string before = "mkfifo " + fifo + "; (sleep 0.3; kill -TERM $$; sleep 0.5) >" + fifo + " & true";
+    // Once the program, which the shell becomes, catches the signal (bit 14 of SigCgt); it finds no input then, for a while.
+    const std::string wait = "for i in $(seq 1200); do grep -q 'SigCgt:.*[4567cdef]...$' /proc/$$/status && break; sleep 0.05; done; ";
+    const std::string before = "mkfifo " + fifo + "; (" + wait + "sleep 0.2; kill -TERM $$; sleep 0.5) >" + fifo + " & true";
     const ProgramResult result = run_program(TOKENIZE_PROGRAM, "--tokenizer byte --stream --out " + out_ + " <" + fifo, before);
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_EQ(result.errors, "tokenize: interrupted; the same command goes on after the shards that are finished\n");
