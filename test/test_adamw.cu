@@ -118,6 +118,21 @@ TYPED_TEST(AdamW, MatchesDoublePrecision) {
     test_against_oracle<TypeParam, float>(100, 0, 1, 0.0);
 }
 
+// torch.nn.utils.clip_grad_norm_ divides by norm + 1e-6: a small norm shows it.
+TYPED_TEST(AdamW, ClippingIsTorchs) {
+    const auto scale = [](float norm, float clip) {
+        const auto state = state_after(0);
+        const auto norm_squared = upload<float>(std::vector<float>{norm * norm});
+        optimizer_prepare<TypeParam>(state.data(), norm_squared.data(), clip, 0.9, 0.95, nullptr);
+        return download_state(state).scale;
+    };
+    EXPECT_NEAR(scale(1e-6f, 1e-6f), 0.5f, 1e-6f);
+    EXPECT_NEAR(scale(3.0f, 1.5f), 0.5f, 1e-6f);
+    EXPECT_EQ(scale(0.5f, 1.5f), 1.0f);
+    EXPECT_EQ(scale(3.0f, 0.0f), 1.0f);
+    EXPECT_EQ(scale(0.0f, 1.0f), 1.0f);
+}
+
 TYPED_TEST(AdamW, ANormThatIsNotFiniteChangesNothing) {
     const AdamWStep step{.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
     const auto before = random_values<float>(100, 1);

@@ -80,6 +80,9 @@ TYPED_TEST(Gelu, NaNStaysNaN) {
     auto out = upload<float>({1, 2, 3});
     gelu_forward<TypeParam>(out.data(), inp.data(), 3, nullptr);
     for (const float value : download(out)) EXPECT_TRUE(std::isnan(value));
+    const auto dinp = upload<float>({1, 2, 3});
+    gelu_backward<TypeParam>(dinp.data(), dinp.data(), inp.data(), 3, nullptr);
+    for (const float value : download(dinp)) EXPECT_TRUE(std::isnan(value));
 }
 
 TEST(GeluOracle, MatchesPyTorch) {

@@ -153,9 +153,10 @@ template <class W, class T>
 void test_against_oracle(const Rule& rule, size_t n, size_t offset, double clip) {
     SCOPED_TRACE(testing::Message() << rule.name << ", n = " << n << ", offset = " << offset << ", clip = " << clip);
     const size_t count = n + offset;
-    const auto p = random_values<float>(count, 1), g = random_values<float>(count, 2);
+    auto p = random_values<float>(count, 1), g = random_values<float>(count, 2);
     std::vector<float> state_before[2] = {random_values<float>(count, 3, 0.1f), random_values<float>(count, 4, 0.1f)};
-    for (float& value : state_before[rule.optimizer == Optimizer::rmsprop ? 0 : 1]) value *= value;  // what is a mean of squares
+    for (float& value : state_before[rule.optimizer == Optimizer::rmsprop ? 0 : 1]) value *= value;          // what is a mean of squares
+    for (size_t i = 2; i < count; i += 5) p[i] = state_before[0][i] = state_before[1][i] = 0, g[i] = 1e-9f;  // where eps is the larger part
     const auto master = upload<float>(p), grads = upload<float>(g), norm = upload<float>(std::vector<float>{9.0f});
     const simt::DeviceBuffer<float> buffers[2] = {upload<float>(state_before[0]), upload<float>(state_before[1])};
     auto params = poisoned<T>(count);
