@@ -5,8 +5,8 @@
 
 namespace {
 
-// One row and one column; rows and columns that fill no vector; a whole vector of both and some more; every number of samples summed at once.
-const std::vector<DecodeMatmulShape> shapes = {{1, 1, 1}, {1, 48, 37}, {2, 33, 16}, {3, 128, 5}, {4, 64, 32}, {5, 96, 67}, {9, 512, 18}};
+// One row and one column; rows and columns that fill no vector; a whole vector of both, some more, one less; every number of samples summed at once.
+const std::vector<DecodeMatmulShape> shapes = {{1, 1, 1}, {1, 48, 37}, {2, 33, 16}, {3, 128, 5}, {4, 64, 32}, {2, 64, 31}, {5, 96, 67}, {9, 512, 18}};
 
 template <class W>
 class DecodeMatmul : public testing::Test {};
