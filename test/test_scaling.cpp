@@ -86,6 +86,12 @@ TEST(Scaling, TheStepIsSharedAndWhatBackwardHidesIsNotLost) {
     // they travel in pieces, each with a latency of its own.
     const double embeddings = (50304 + 1024) * 768 / 124.475904e6;
     EXPECT_NEAR(eight.exposed / eight.communication, embeddings, 0.08);
+    // ZeRO-1 sends half as much before the update, and a quarter after it (bf16), beside the next forward pass.
+    StepShape sharded = step;
+    sharded.zero = 1;
+    const StepEstimate zero = estimate_step(sharded, 8, machines).value();
+    EXPECT_NEAR(zero.exposed, 0.75 * eight.exposed, 0.1 * eight.exposed);
+    EXPECT_NEAR(zero.communication, 0.75 * eight.communication, 0.1 * eight.communication);
     // On slow links everything is: what is over when backward ends is hidden.
     const StepEstimate slow = estimate_step(step, 8, {8, {0.1e9, 0}, hdr8}).value();
     EXPECT_GT(slow.exposed, 0.9 * slow.communication);
