@@ -71,6 +71,13 @@ TEST(Scaling, BytesOfAStepAreThoseOfTheBuckets) {
     }
 }
 
+// Or the latency of a ring through a thousand processes would be paid for every few MiB.
+TEST(Scaling, ManyProcessesCommunicateWholeLayers) {
+    const GPT2Config xl = GPT2Config::named("gpt2-xl");
+    EXPECT_GT(TensorTable(xl, 8).buckets().size(), 3 * 48);
+    EXPECT_EQ(TensorTable(xl, 1024).buckets().size(), 48 + 2);
+}
+
 TEST(Scaling, TheStepIsSharedAndWhatBackwardHidesIsNotLost) {
     const StepShape step = gpt2_124M();
     const Machines machines{8, nvlink3, hdr8};
@@ -188,6 +195,13 @@ TEST(Scaling, ThePlanShowsATableForMachinesThatAreNotThere) {
         sharded.output, quarter,
         std::regex(of_gradients + R"((\d+\.\d) MiB of gradients \(bf16, reduce-scatter\) and \d+\.\d MiB of parameters \(bf16, all-gather\))")));
     EXPECT_NEAR(std::stod(plain[1]), 4 * std::stod(quarter[1]), 0.3);
+    // ZeRO-1 divides the optimizer's state, to the padding of the parts.
+    const auto optimizer_mib = [](const ProgramResult& plan) {
+        std::smatch found;
+        EXPECT_TRUE(std::regex_search(plan.output, found, std::regex(R"(optimizer state \(fp32\) +(\d+\.\d) MiB)"))) << plan.output;
+        return std::stod(found[1]);
+    };
+    EXPECT_NEAR(optimizer_mib(sharded), optimizer_mib(result) / 64, 0.1);
     // Without --world-size the plan is as it was.
     EXPECT_EQ(run_program(TRAIN_PROGRAM, "--plan --device-memory 1G").output.find("scaling"), std::string::npos);
 }

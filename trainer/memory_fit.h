@@ -26,7 +26,10 @@ inline GPT2Options model_options(const Options& o) {
             .attention = o.attention,
             .seed = o.seed,
             .optimizer = o.optimizer,
-            .momentum = o.momentum > 0};
+            .momentum = o.momentum > 0,
+            .world_size = o.world_size,
+            .zero = o.zero == 1,
+            .reduce_bf16 = o.reduce_dtype == DType::bf16};
 }
 
 // What the run allocates on the device its kernels run on. Beside a GPU, here or planned for, the snapshot lies in the host's memory.

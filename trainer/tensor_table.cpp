@@ -14,8 +14,9 @@ namespace {
 constexpr size_t alignment = 128;
 // In checked builds a gap behind each tensor: what runs over its end reads NaN, and spoils no other tensor.
 constexpr size_t gap = simt::checked ? alignment : 0;
-// A group of more elements than this is communicated in pieces, so that the update of the first need not wait for the last.
-constexpr size_t largest_bucket = size_t{8} << 20;
+// A group of more elements than this is communicated in pieces, so that the update of the first need not wait for the last. Larger ones for many
+// processes, since a ring's latency grows with their number (Megatron-LM has max(40M, 1M * N)).
+size_t largest_bucket(int world_size) { return std::max<size_t>(8, static_cast<size_t>(world_size)) << 20; }
 
 struct Row {
     Kind kind;
@@ -81,7 +82,7 @@ TensorTable::TensorTable(const GPT2Config& config, int world_size) : world_size_
     const auto end_group = [&](int group) {
         size_t begin = buckets_.empty() ? 0 : buckets_.back().offset + buckets_.back().elements;
         elements_ = simt::ceil_div(elements_, unit) * unit;
-        const size_t piece = simt::ceil_div(elements_ - begin, simt::ceil_div(elements_ - begin, largest_bucket) * unit) * unit;
+        const size_t piece = simt::ceil_div(elements_ - begin, simt::ceil_div(elements_ - begin, largest_bucket(world_size)) * unit) * unit;
         for (; begin < elements_; begin += piece) buckets_.push_back({begin, std::min(piece, elements_ - begin), group});
     };
 
