@@ -187,6 +187,7 @@ TEST(KeepPolicy, NamesWhatNeedNotBeKept) {
     EXPECT_EQ(superseded({{1, 0, none}, {2, 0, none}, {3, 0, none}}, {.newest = 5}), (std::vector<int>{}));
     EXPECT_EQ(superseded({{10, 0, 1.5}, {20, 0, 1.2}, {30, 0, 1.3}, {40, 0, none}}, {.newest = 1}), (std::vector<int>{10, 30}));
     EXPECT_EQ(superseded({{10, 0, 1.5}, {20, 0, NAN}, {30, 0, none}}, {.newest = 1}), (std::vector<int>{20}));
+    EXPECT_EQ(superseded({{10, 0, 1.5}, {20, 0, 1.5}, {30, 0, none}}, {.newest = 1}), (std::vector<int>{10}));  // of equals the newer
     EXPECT_EQ(superseded({{1000, 0, none}, {1500, 0, none}, {2000, 0, none}, {2500, 0, none}}, {.newest = 1, .every = 1000}),
               (std::vector<int>{1500}));
     // A row of skipped steps does not push out the last checkpoint before it.
