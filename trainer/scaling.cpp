@@ -79,7 +79,7 @@ Link fit_link(const std::vector<CommunicationSample>& samples, int processes) {
     }
     const double determinant = ss * bb - sb * sb, latency = (s1 * bb - b1 * sb) / determinant, per_byte = (ss * b1 - sb * s1) / determinant;
     if (determinant <= 0 || latency < 0) return {bb / b1, 0};
-    if (per_byte <= 0) throw Error("the measurements do not take longer for more bytes");
+    if (per_byte <= 0) throw Error("more bytes did not take longer; expected larger sizes, or a machine that does nothing else");
     return {1 / per_byte, latency};
 }
 
