@@ -180,9 +180,17 @@ void train(Options o) {
         }
         state.evaluated = !stop_requested;
     };
-    if (!from.state.evaluated) evaluate_step(from.step());
-
+    const auto save = [&] {
+        state.outlier_detector = outliers.state();
+        checkpoints->save(model, state);
+    };
+    state.step = from.step();
     state.skipped = from.state.skipped;
+    if (!from.state.evaluated) {
+        evaluate_step(state.step);
+        // No later checkpoint will say that the run is complete.
+        if (checkpoints && state.evaluated && state.step == schedule.steps) save();
+    }
     bool stopped = stop_requested;
     for (int step = from.step() + 1; step <= schedule.steps && !stopped; step++) {
         const auto start = std::chrono::steady_clock::now();
@@ -203,10 +211,7 @@ void train(Options o) {
         }
         evaluate_step(step);
         stopped = stop_requested;
-        if (checkpoints && (due(o.checkpoint_every, step) || step == schedule.steps || stopped)) {
-            state.outlier_detector = outliers.state();
-            checkpoints->save(model, state);
-        }
+        if (checkpoints && (due(o.checkpoint_every, step) || step == schedule.steps || stopped)) save();
     }
     if (checkpoints && !checkpoints->finish()) throw Error("the last checkpoint could not be written; " + where_to_go_on(checkpoints->newest()));
     log.note(!stopped ? fmt::format("done; the run is in {}", log.folder())

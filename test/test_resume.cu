@@ -222,6 +222,31 @@ TEST_F(Resume, StoppedBySignalsEndsAsIfNothingHadHappened) {
     expect_same_end(run, straight);
 }
 
+// Its checkpoint says that the evaluation is missing; the run that makes up for it must say that it did, or the run is never complete.
+TEST_F(Resume, ALastStepWhoseEvaluationWasBrokenOffIsCompleteOnceItIsDoneAgain) {
+    const std::string options = "--steps 4 --out ", run = folder / "run", straight = folder / "straight", last = checkpoint_folder(run, 4);
+    for (const std::string& out : {run, straight}) expect_success(train(options + out));
+    TrainingState state = read_state(last);
+    state.evaluated = false;
+    state.val_loss.reset();
+    fs::remove(last + "/" + state_file_name);
+    write_state(last, state);
+
+    expect_success(train(options + run + " --resume auto"));
+    const TrainingState now = whole_checkpoint(last), expected = read_state(checkpoint_folder(straight, 4));
+    EXPECT_TRUE(now.evaluated);
+    EXPECT_EQ(now.step, 4);
+    EXPECT_EQ(now.optimizer_step, expected.optimizer_step);
+    EXPECT_EQ(now.skipped, expected.skipped);
+    EXPECT_EQ(now.outlier_detector, expected.outlier_detector);
+    EXPECT_EQ(now.val_loss, expected.val_loss);
+    EXPECT_TRUE(unfinished(run).empty());
+    expect_same_end(run, straight);
+    const ProgramResult again = train(options + run + " --resume auto");
+    expect_success(again);
+    EXPECT_NE(again.output.find("nothing is left to do"), std::string::npos) << again.output;
+}
+
 // From a given checkpoint into another folder: the run branches off, with every optimizer's state.
 class Optimizers : public Resume, public testing::WithParamInterface<const char*> {};
 TEST_P(Optimizers, GoOnWithTheSameBits) {

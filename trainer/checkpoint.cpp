@@ -1,9 +1,11 @@
 #include "checkpoint.h"
 
+#include <fcntl.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <random>
@@ -56,13 +58,16 @@ public:
     const std::string& path() const { return path_; }
 
     void rename_to(const std::string& final_path) {
-        // An older one with this name, damaged or of a run that was taken back to an earlier step, makes room first.
-        std::error_code absent, failure;
-        const std::string old = temporary_beside(final_path);
-        fs::rename(final_path, old, absent);
-        fs::rename(path_, final_path, failure);
-        if (failure) throw Error(fmt::format("{}: cannot be given its name: {}", final_path, failure.message()));
-        path_ = absent ? "" : old;
+        // An older one with this name, such as one whose evaluation was broken off, gives it up at the very moment in which this one takes it.
+        if (renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) != 0) {
+            // There is none, or the file system cannot exchange names: an older one makes room first.
+            std::error_code absent, failure;
+            const std::string old = temporary_beside(final_path);
+            fs::rename(final_path, old, absent);
+            fs::rename(path_, final_path, failure);
+            if (failure) throw Error(fmt::format("{}: cannot be given its name: {}", final_path, failure.message()));
+            path_ = absent ? "" : old;
+        }
         sync_folder(fs::path(final_path).parent_path());
     }
 
