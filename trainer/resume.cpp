@@ -90,6 +90,14 @@ void remove_leftovers(const std::string& folder, const std::string& prefix) {
     for (const fs::path& path : leftovers) fs::remove_all(path, ignored);
 }
 
+// Is the folder as find_resume_point found it? Until this process had its lock, another one may have trained there.
+bool is_as_found(const ResumePoint& from) {
+    if (from.is_new) return !is_run_folder(from.run_folder);
+    const std::vector<CheckpointFolder>& known = from.later.empty() ? from.damaged : from.later;
+    std::error_code unknown;
+    return newer_than(from.run_folder, from.step()) == known && (from.checkpoint.empty() || fs::exists(from.checkpoint, unknown));
+}
+
 bool belongs(const json& line, int step, bool evaluated) {
     if (!line.is_object() || !line.contains("kind")) return false;
     const json at = line.value(line["kind"] == "run" ? "resumed_from" : "step", json(0));
@@ -112,6 +120,7 @@ bool ResumePoint::is_complete(int steps) const {
 static ResumePoint new_run(const Options& options) {
     ResumePoint point;
     point.run_folder = options.out.empty() ? new_run_folder() : options.out;
+    point.is_new = true;
     CHECK(!is_run_folder(point.run_folder), "--out {} holds another run; expected a new or an empty folder, or --resume auto to go on with that run",
           options.out);
     return point;
@@ -157,6 +166,7 @@ ResumePoint find_resume_point(const Options& options, const Note& note) {
     if (point.run_folder.empty() || (!options.out.empty() && !same_folder(options.out, point.run_folder))) {
         // A branch: what lies beside the checkpoint stays as it is.
         point.run_folder = new_run(options).run_folder;
+        point.is_new = true;
         point.damaged.clear();
         point.later.clear();
     }
@@ -210,6 +220,8 @@ RunLock prepare_run_folder(const ResumePoint& from, const Note& note) {
     fs::create_directories(from.run_folder, failure);
     CHECK(!failure, "--out {}: {}; expected a folder that can be written", from.run_folder, failure.message());
     RunLock lock(from.run_folder);
+    CHECK(is_as_found(from), "{}: another process has written there while this one was starting; nothing was changed, please start again",
+          from.run_folder);
     remove_leftovers(from.run_folder, "metrics.jsonl");
     remove_leftovers(checkpoints_folder(from.run_folder), "step_");
     for (const CheckpointFolder& folder : from.damaged) set_aside(folder, "damaged", note);

@@ -19,6 +19,7 @@ struct ResumePoint {
     std::string checkpoint;                 // a whole one; empty: from the start
     TrainingState state;                    // of the checkpoint
     std::string metrics;                    // what the new metrics begin with, up to the checkpoint's step; empty: nothing
+    bool is_new = false;                    // the folder must not hold a run yet
     bool over_again = false;                // the folder holds a run that never came to a checkpoint
     std::vector<CheckpointFolder> damaged;  // newer ones in the run's folder that were passed over
     std::vector<CheckpointFolder> later;    // newer ones in the run's folder that a given checkpoint leaves behind
@@ -40,9 +41,9 @@ nlohmann::json run_identity(const Options& options, std::span<const TokenShard> 
 // UsageError that names every part of the identity which differs. Notes the options that changed and change what training computes.
 void check_same_run(const ResumePoint& from, const nlohmann::json& identity, const Options& options, const Note& note);
 
-// Makes the run's folder, and claims it as long as the result lives (UsageError if another process has). Removes what a killed run left half written,
-// sets damaged and later checkpoints aside (renamed, so that they can be looked at), and cuts metrics.jsonl back to the checkpoint's step. Notes what
-// it did.
+// Makes the run's folder, and claims it as long as the result lives (UsageError if another process has, or has written there since
+// find_resume_point looked). Removes what a killed run left half written, sets damaged and later checkpoints aside (renamed, so that they can be
+// looked at), and cuts metrics.jsonl back to the checkpoint's step. Notes what it did.
 RunLock prepare_run_folder(const ResumePoint& from, const Note& note);
 
 // The lines of a metrics.jsonl that belong to the steps up to `step`: without the lines of later steps, marks of runs resumed later, and

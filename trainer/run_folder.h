@@ -12,6 +12,7 @@
 struct CheckpointFolder {
     int step;
     std::string path;
+    bool operator==(const CheckpointFolder&) const = default;
 };
 
 // Says something in one line.
