@@ -122,19 +122,23 @@ void write_checkpoint(const std::string& run_folder, const GPT2Config& config, c
     temporary.rename_to(path);
 }
 
-std::vector<std::vector<float>> read_optimizer_state(const std::string& folder, const TensorTable& table, const std::vector<std::string>& buffers) {
+void read_optimizer_state(const std::string& folder, const TensorTable& table, const std::vector<std::string>& buffers,
+                          const std::function<void(const std::string& buffer, const float* values)>& take) {
     const SafetensorsFile file(folder + "/" + optimizer_file);
-    std::vector<std::vector<float>> values;
     for (const std::string& buffer : buffers) {
-        std::vector<float>& flat = values.emplace_back(table.elements(), 0.0f);
         for (const Tensor& t : table.tensors()) {
             const std::string name = optimizer_tensor(buffer, t);
             CHECK(file.contains(name) && file.at(name).dtype == "F32" && file.at(name).shape == unpadded_shape(t),
                   "{}: has no {} of this model's shape; expected the state of the same optimizer and model", file.path(), name);
-            std::memcpy(flat.data() + t.offset, file.at(name).data, t.unpadded_elements * sizeof(float));
         }
     }
     CHECK(file.tensors().size() == buffers.size() * table.tensors().size(), "{}: holds {} tensors, but the optimizer of this run has {}", file.path(),
           file.tensors().size(), buffers.size() * table.tensors().size());
-    return values;
+    std::vector<float> values(table.elements(), 0.0f);
+    for (const std::string& buffer : buffers) {
+        for (const Tensor& t : table.tensors()) {
+            std::memcpy(values.data() + t.offset, file.at(optimizer_tensor(buffer, t)).data, t.unpadded_elements * sizeof(float));
+        }
+        take(buffer, values.data());
+    }
 }

@@ -7,12 +7,15 @@
 // It is written beside its place as step_XXXXXXXX.tmp-XXXXXXXX, each file made durable, and then renamed: it is whole or not there.
 #pragma once
 #include <cstddef>
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "data_loader.h"  // HostAllocator
 #include "gpt2.h"
+#include "hugging_face_reader.h"
 #include "model_file.h"
 #include "training_state.h"
 
@@ -50,16 +53,17 @@ void write_checkpoint(const std::string& run_folder, const GPT2Config& config, c
 // Throws Error if the disk that folder lies on has less than `bytes` free, and a reserve for what else the run writes.
 void check_free_space(const std::string& folder, size_t bytes);
 
-// Every buffer of the optimizer, by name, from a checkpoint's folder: elements in the table's offsets, zero where padded.
-// UsageError if the file's buffers are not these or do not fit the table.
-std::vector<std::vector<float>> read_optimizer_state(const std::string& folder, const TensorTable& table, const std::vector<std::string>& buffers);
+// Gives take() every buffer of the optimizer, one at a time, from a checkpoint's folder: elements in the table's offsets, zero where padded.
+// UsageError, before the first one, if the file's buffers are not these or do not fit the table.
+void read_optimizer_state(const std::string& folder, const TensorTable& table, const std::vector<std::string>& buffers,
+                          const std::function<void(const std::string& buffer, const float* values)>& take);
 
-// Puts a model where training stood. The checkpoint was found whole before; UsageError if it is another model's or another optimizer's.
+// Puts a model where training stood. The checkpoint was found whole before, and its checksums are not read again; UsageError if it is another
+// model's or another optimizer's.
 template <class T>
 void load_checkpoint(GPT2<T>& model, const std::string& folder, const TrainingState& state) {
-    load_weights(model, *open_model(folder));
-    const std::vector<std::string> names = model.optimizer_buffers();
-    const std::vector<std::vector<float>> buffers = read_optimizer_state(folder, model.table(), names);
-    for (size_t i = 0; i < names.size(); i++) model.write_optimizer(names[i], buffers[i].data());
+    load_weights(model, *open_hugging_face_model(folder));
+    read_optimizer_state(folder, model.table(), model.optimizer_buffers(),
+                         [&](const std::string& buffer, const float* values) { model.write_optimizer(buffer, values); });
     model.set_optimizer_step(state.optimizer_step);
 }
