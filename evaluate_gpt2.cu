@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "atomic_file.h"
@@ -13,17 +12,11 @@
 #include "model_file.h"
 #include "quantized_weights.h"
 #include "run_main.h"
+#include "stop_signal.h"
 
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-volatile std::sig_atomic_t stop_requested = 0;
-
-void request_stop(int signal) {
-    stop_requested = 1;
-    std::signal(signal, SIG_DFL);
-}
 
 // What a complete evaluation gave; an interrupted one has nothing to show.
 template <class Result>
@@ -95,14 +88,13 @@ void evaluate_all(const EvaluateOptions& o) {
         fmt::print(stderr, "evaluate_gpt2: {} contexts with an ending have more than {} tokens and lose their beginning\n", hellaswag->shortened(),
                    seq_len);
 
-    const StopRequested stop = [] { return stop_requested != 0; };
     Json result = Json::object();
     if (val_loader) {
-        const Evaluation evaluation = whole(evaluate(model, *val_loader, stop));
+        const Evaluation evaluation = whole(evaluate(model, *val_loader, stop_requested));
         result = {{"loss", evaluation.loss}, {"perplexity", evaluation.perplexity}, {"tokens", evaluation.tokens}};
     }
     if (hellaswag) {
-        const auto scores = whole(score_endings(model, *hellaswag, stop));
+        const auto scores = whole(score_endings(model, *hellaswag, stop_requested));
         const HellaSwagResult found = count_right(hellaswag->examples(), scores);
         result["hellaswag"] = {{"accuracy", found.accuracy}, {"accuracy_norm", found.accuracy_norm}, {"examples", found.examples}};
         if (!o.hellaswag_scores.empty()) write_scores(o.hellaswag_scores, *hellaswag, scores);
@@ -117,7 +109,7 @@ int main(int argc, char** argv) {
     return run_main("evaluate_gpt2", [&] {
         const std::optional<EvaluateOptions> options = parse_evaluate_options(argc, argv);
         if (!options) return;
-        for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, request_stop);
+        stop_on({SIGINT, SIGTERM});
         simt::select_device();
         if (options->dtype == DType::bf16) evaluate_all<bfloat16>(*options);
         else evaluate_all<float>(*options);

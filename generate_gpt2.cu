@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -12,18 +11,11 @@
 #include "generate_options.h"
 #include "model_file.h"
 #include "run_main.h"
+#include "stop_signal.h"
 #include "tokenizer.h"
 #include "utf8_stream.h"
 
 namespace {
-
-volatile std::sig_atomic_t stop_requested = 0;
-
-// The first signal lets the current token end; a second one ends the program at once.
-void request_stop(int signal) {
-    stop_requested = 1;
-    std::signal(signal, SIG_DFL);
-}
 
 void show(const std::string& text) {
     if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
@@ -109,7 +101,7 @@ void generate_texts(const GenerateCommand& command) {
                                             .end_of_text = tokenizer->end_of_text(),
                                             .sampling = command.sampling,
                                             .seed = command.seed},
-                                           on_token, [] { return stop_requested != 0; });
+                                           on_token, stop_requested);
     if (command.json) show(json_of(generation, *tokenizer));
     else if (streaming) show(replace_invalid_utf8(stream.pending()) + (isatty(STDOUT_FILENO) ? "\n" : ""));
     else show(separated(generation, *tokenizer));
@@ -122,8 +114,7 @@ int main(int argc, char** argv) {
     return run_main("generate_gpt2", [&] {
         const std::optional<GenerateCommand> command = parse_generate_command(argc, argv);
         if (!command) return;
-        std::signal(SIGINT, request_stop);
-        std::signal(SIGTERM, request_stop);
+        stop_on({SIGINT, SIGTERM});
         simt::select_device();
         if (command->dtype == DType::bf16) generate_texts<bfloat16>(*command);
         else generate_texts<float>(*command);

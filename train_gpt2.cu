@@ -23,18 +23,11 @@
 #include "resume.h"
 #include "run_main.h"
 #include "schedule.h"
+#include "stop_signal.h"
 #include "tokenizer.h"
 #include "window_decoder.h"
 
 namespace {
-
-volatile std::sig_atomic_t stop_requested = 0;
-
-// The first signal lets the current step end; a second one ends the program at once.
-void request_stop(int signal) {
-    stop_requested = 1;
-    std::signal(signal, SIG_DFL);
-}
 
 bool due(int every, int step) { return every > 0 && step % every == 0; }
 
@@ -64,7 +57,7 @@ std::string sample_text(GPT2<T>& model, const Tokenizer& tokenizer, const Option
               .end_of_text = tokenizer.end_of_text(),
               .seed = o.seed,
               .step = static_cast<uint64_t>(step)},
-             append, [] { return stop_requested != 0; });
+             append, stop_requested);
     return text;
 }
 
@@ -164,21 +157,20 @@ void train(Options o) {
     Veto veto;
     if (outliers.active()) veto = [&](const StepResult& step) { return outliers.judge(step.loss, step.grad_norm); };
     // A signal breaks off a validation or a sample; what is not whole is not written, and the run that goes on from here does it again.
-    const auto stop = [] { return stop_requested != 0; };
     const auto evaluate_step = [&](int step) {
         const bool last = step == schedule.steps;
         state.val_loss.reset();
         if (val_loader && (due(o.val_every, step) || last)) {
-            if (const auto result = evaluate(model, *val_loader, stop)) log.validation(step, state.val_loss.emplace(result->loss));
+            if (const auto result = evaluate(model, *val_loader, stop_requested)) log.validation(step, state.val_loss.emplace(result->loss));
         }
         if (hellaswag && (due(o.hellaswag_every, step) || last)) {
-            if (const auto result = evaluate(model, *hellaswag, stop)) log.hellaswag(step, *result);
+            if (const auto result = evaluate(model, *hellaswag, stop_requested)) log.hellaswag(step, *result);
         }
         if (o.sample_every > 0 && (due(o.sample_every, step) || last)) {
             const std::string text = sample_text(model, *tokenizer, o, step);
-            if (!stop_requested) log.sample(step, text);
+            if (!stop_requested()) log.sample(step, text);
         }
-        state.evaluated = !stop_requested;
+        state.evaluated = !stop_requested();
     };
     const auto save = [&] {
         state.outlier_detector = outliers.state();
@@ -191,7 +183,7 @@ void train(Options o) {
         // No later checkpoint will say that the run is complete.
         if (checkpoints && state.evaluated && state.step == schedule.steps) save();
     }
-    bool stopped = stop_requested;
+    bool stopped = stop_requested();
     for (int step = from.step() + 1; step <= schedule.steps && !stopped; step++) {
         const auto start = std::chrono::steady_clock::now();
         for (int micro = 0; micro < loader.micro_steps(); micro++) {
@@ -210,7 +202,7 @@ void train(Options o) {
                                     where_to_go_on(checkpoints ? checkpoints->newest_good() : "")));
         }
         evaluate_step(step);
-        stopped = stop_requested;
+        stopped = stop_requested();
         if (checkpoints && (due(o.checkpoint_every, step) || step == schedule.steps || stopped)) save();
     }
     if (checkpoints && !checkpoints->finish()) throw Error("the last checkpoint could not be written; " + where_to_go_on(checkpoints->newest()));
@@ -225,8 +217,7 @@ int main(int argc, char** argv) {
     return run_main("train_gpt2", [&] {
         const std::optional<Options> options = parse_options(argc, argv);
         if (!options) return;
-        std::signal(SIGINT, request_stop);
-        std::signal(SIGTERM, request_stop);
+        stop_on({SIGINT, SIGTERM, SIGUSR1});  // USR1: what SLURM sends before a job's time is over, if it is asked to
         std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, which says so
         simt::select_device();
         if (options->dtype == DType::bf16) train<bfloat16>(*options);

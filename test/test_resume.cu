@@ -222,6 +222,17 @@ TEST_F(Resume, StoppedBySignalsEndsAsIfNothingHadHappened) {
     expect_same_end(run, straight);
 }
 
+// It came twice, by SLURM and by mpirun, and the second one must not end the program in the middle of its checkpoint.
+TEST_F(Resume, SlurmsWarningEndsTheRunWithACheckpoint) {
+    const std::string run = folder / "run";
+    Process process("--steps 1000000 --checkpoint-every 1000000 --out " + run, folder / "out");
+    while (process.running() && last_step(run) < 2) sleep_ms(1);
+    for (int i = 0; i < 2; i++) process.send(SIGUSR1);
+    ASSERT_EQ(process.wait(), 0) << read_file(folder / "out");
+    EXPECT_NE(read_file(folder / "out").find("stopped by a signal"), std::string::npos);
+    EXPECT_EQ(read_state(newest_of(run)).step, last_step(run));
+}
+
 // Its checkpoint says that the evaluation is missing; the run that makes up for it must say that it did, or the run is never complete.
 TEST_F(Resume, ALastStepWhoseEvaluationWasBrokenOffIsCompleteOnceItIsDoneAgain) {
     const std::string options = "--steps 4 --out ", run = folder / "run", straight = folder / "straight", last = checkpoint_folder(run, 4);
