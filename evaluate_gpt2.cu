@@ -9,6 +9,7 @@
 #include "data_files.h"
 #include "evaluate.h"
 #include "evaluate_options.h"
+#include "memory_fit.h"
 #include "model_file.h"
 #include "quantized_weights.h"
 #include "run_main.h"
@@ -23,13 +24,6 @@ template <class Result>
 Result whole(std::optional<Result> result) {
     if (!result) throw Error("interrupted; the evaluation is not complete");
     return std::move(*result);
-}
-
-template <class T>
-void check_memory(const GPT2<T>& model, int batch_size) {
-    const size_t needed = total_bytes(model.memory_plan()), free = simt::device_info().free_memory;
-    CHECK(needed <= free, "--batch-size {} needs {:.1f} GiB, but {:.1f} GiB are free; expected a smaller batch size or --seq-len", batch_size,
-          static_cast<double>(needed) / 0x1p30, static_cast<double>(free) / 0x1p30);
 }
 
 void write_scores(const std::string& path, const HellaSwag& hellaswag, const std::vector<EndingScores>& scores) {
@@ -80,7 +74,7 @@ void evaluate_all(const EvaluateOptions& o) {
     }
 
     GPT2<T> model(config, {.B = o.batch_size, .T = seq_len, .training = false, .tf32 = o.dtype == DType::tf32, .attention = o.attention});
-    check_memory(model, o.batch_size);
+    check_fits(model.memory_plan(), fmt::format("--batch-size {}", o.batch_size), "a smaller batch size or --seq-len");
     model.allocate();
     load_weights(model, *file);
     if (o.int8) quantize_weights(model);

@@ -9,6 +9,7 @@
 #include "error.h"
 #include "generate.h"
 #include "generate_options.h"
+#include "memory_fit.h"
 #include "model_file.h"
 #include "run_main.h"
 #include "stop_signal.h"
@@ -80,10 +81,7 @@ void generate_texts(const GenerateCommand& command) {
     const int cached = static_cast<int>(std::min(wanted, static_cast<size_t>(config.context)));
 
     Decoder<T> decoder(config, {.samples = command.samples, .max_tokens = cached, .int8 = command.int8});
-    const size_t needed = total_bytes(decoder.memory_plan()), available = simt::device_info().free_memory;
-    CHECK(needed <= available,
-          "the model and its cache need {} MiB, but {} MiB are free; expected fewer --samples or --max-tokens, or --quantize int8", needed >> 20,
-          available >> 20);
+    check_fits(decoder.memory_plan(), "the model with its cache", "fewer --samples or --max-tokens, or --quantize int8");
     decoder.allocate();
     decoder.load([&](const Tensor& tensor) { return file->values(tensor); });
 

@@ -1,4 +1,4 @@
-// memory_fit.h: whether a run fits into memory, and with which micro-batch it would.
+// memory_fit.h: whether what a program will allocate fits into memory, and with which micro-batch a run would.
 #pragma once
 #include <fmt/format.h>
 
@@ -15,6 +15,12 @@
 inline std::string readable(size_t bytes) {
     if (bytes >= size_t{10} << 30) return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / 0x1p30);
     return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 0x1p20);
+}
+
+// UsageError, with what is expected instead, if the plan is more than what is free on the device.
+inline void check_fits(const MemoryPlan& plan, const std::string& what, const std::string& expected) {
+    const size_t needed = total_bytes(plan), free = simt::device_info().free_memory;
+    CHECK(needed <= free, "{} needs {}, but {} are free; expected {}", what, readable(needed), readable(free), expected);
 }
 
 inline GPT2Options model_options(const Options& o) {
