@@ -142,7 +142,7 @@ void train(Options o) {
     if (!from.checkpoint.empty()) load_checkpoint(model, from.checkpoint, from.state);
     else if (o.initial) load_weights(model, *o.initial);
 
-    const RunLock lock = prepare_run_folder(from, say);
+    const FolderLock lock = prepare_run_folder(from, say);
     Logger log(from.run_folder, schedule.steps, o.total_batch, o.log_every);
     log.run(run_description(o, model, device.name, schedule.steps, from));
     log.note(fmt::format("writing to {}", log.folder()));

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "metrics_lines.h"
+#include "folder_lock.h"
 #include "program.h"
 #include "run_folder.h"
 #include "simt/target.h"
@@ -363,7 +364,7 @@ TEST_F(Resume, WrongPlacesAreRefused) {
 }
 
 TEST_F(Resume, TwoProcessesDoNotWriteToOneRun) {
-    const RunLock lock(folder.path());
+    const FolderLock lock(folder.path(), "training");
     const ProgramResult result = train("--steps 2 --out " + folder.path());
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_NE(result.errors.find("another process is training there"), std::string::npos) << result.errors;

@@ -1,5 +1,6 @@
-// What going on with a run removes, cuts and keeps.
+// What going on with a run, or with shards, removes, cuts and keeps.
 #include "checkpoint_writer.h"
+#include "restartable_shards.h"
 #include "resume.h"
 #include "temporary_folder.h"
 
@@ -19,6 +20,23 @@ TEST(RunLeftovers, OnlyWhatARunLeftHalfWrittenIsRemoved) {
     prepare_run_folder(from, [](const std::string&) {});
     for (const std::string& name : ours) EXPECT_FALSE(fs::exists(folder / name)) << name;
     for (const std::string& name : others) EXPECT_TRUE(fs::exists(folder / name)) << name;
+}
+
+TEST(RunLeftovers, OnlyWhatTokenizeLeftHalfWrittenIsRemoved) {
+    const TemporaryFolder folder;
+    const std::vector<std::string> ours = {"a_train_000003.bin.tmp-0123abcd", "a_val_000000.bin.tmp-00ff00ff", "a_shards.json.tmp-76543210"};
+    const std::vector<std::string> others = {"a_train_000003.bin.tmp-old", "a_train_notes.tmp-0123abcd", "b_train_000003.bin.tmp-0123abcd",
+                                             "a_train_000003.bin.tmp-0123abcd.txt"};
+    for (const auto* names : {&ours, &others}) {
+        for (const std::string& name : *names) folder.write(name, "x");
+    }
+    RestartableShardsOptions options;
+    options.folder = folder.path();
+    options.prefix = "a_";
+    const RestartableShards shards(options);
+    for (const std::string& name : ours) EXPECT_FALSE(fs::exists(folder / name)) << name;
+    for (const std::string& name : others) EXPECT_TRUE(fs::exists(folder / name)) << name;
+    EXPECT_NE(message_of<UsageError>([&] { RestartableShards{options}; }).find("another process is writing shards there"), std::string::npos);
 }
 
 TEST(RunLeftovers, AMetricsLineNestedAMillionDeepIsPassedOver) {
@@ -78,17 +96,17 @@ TEST_F(FoundFolder, AnotherProcessWentOnWithTheRun) {
 TEST_F(FoundFolder, AnotherProcessBranchedOffIntoTheSameFolder) {
     make(3);
     const ResumePoint from = find(checkpoint_folder(run, 3), branch);
-    { const RunLock lock = prepare_run_folder(from, [](const std::string&) {}); }
+    { const FolderLock lock = prepare_run_folder(from, [](const std::string&) {}); }
     expect_refused(from);
 }
 
 TEST_F(FoundFolder, NobodyWroteThere) {
     for (const int step : {3, 6}) make(step);
     fs::remove(checkpoint_folder(run, 6) + "/" + state_file_name);  // damaged
-    { const RunLock lock = prepare_run_folder(find("auto", run), [](const std::string&) {}); }
+    { const FolderLock lock = prepare_run_folder(find("auto", run), [](const std::string&) {}); }
     EXPECT_TRUE(fs::exists(checkpoint_folder(run, 6) + ".damaged"));
     make(6);
-    { const RunLock lock = prepare_run_folder(find(checkpoint_folder(run, 3), ""), [](const std::string&) {}); }
+    { const FolderLock lock = prepare_run_folder(find(checkpoint_folder(run, 3), ""), [](const std::string&) {}); }
     EXPECT_TRUE(fs::exists(checkpoint_folder(run, 6) + ".superseded"));
 }
 

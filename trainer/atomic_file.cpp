@@ -13,10 +13,24 @@
 
 #include "error.h"
 
+namespace fs = std::filesystem;
+
 static constexpr size_t buffer_bytes = size_t{1} << 20;
 
 // A random name, so that processes on several machines that share the folder do not meet.
 std::string temporary_beside(const std::string& path) { return fmt::format("{}.tmp-{:08x}", path, std::random_device()()); }
+
+void remove_leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix) {
+    std::error_code ignored;
+    std::vector<fs::path> leftovers;
+    for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+        const std::string name = entry.path().filename(), final_name = name.substr(0, name.rfind(".tmp-"));
+        const std::string random = name.substr(std::min(name.size(), final_name.size() + 5));
+        const bool temporary = random.size() == 8 && random.find_first_not_of("0123456789abcdef") == random.npos;
+        if (temporary && final_name.starts_with(prefix) && final_name.ends_with(suffix)) leftovers.push_back(entry.path());
+    }
+    for (const fs::path& path : leftovers) fs::remove_all(path, ignored);
+}
 
 void sync_file(const std::string& path) {
     const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -80,7 +94,7 @@ void AtomicFile::commit() {
     close();
     if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be given its name");
     temporary_.clear();
-    sync_folder(std::filesystem::path(path_).parent_path());  // the name is durable once the folder is
+    sync_folder(fs::path(path_).parent_path());  // the name is durable once the folder is
 }
 
 void AtomicFile::flush() {

@@ -9,6 +9,9 @@
 
 // A name beside path that nobody uses: PATH.tmp-XXXXXXXX.
 std::string temporary_beside(const std::string& path);
+// Removes what killed processes left half written in a folder that nobody else writes to: files and folders PREFIX*SUFFIX.tmp-XXXXXXXX.
+// Others are none of ours, whatever they are called.
+void remove_leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix = "");
 // Waits until the file's bytes, or the folder's names, are on the disk. Some file systems cannot: nothing is lost but the guarantee.
 void sync_file(const std::string& path);
 void sync_folder(const std::string& path);

@@ -1,14 +1,11 @@
 #include "restartable_shards.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "atomic_file.h"
 #include "error.h"
 #include "json_text.h"
 
@@ -19,24 +16,16 @@ static size_t val_tokens_of(const RestartableShardsOptions& options) {
     return options.split == "val" ? std::numeric_limits<size_t>::max() : options.val_tokens;
 }
 
-FolderLock::FolderLock(const std::string& folder) : folder_(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    if (folder_ >= 0 && flock(folder_, LOCK_EX | LOCK_NB) != 0) {
-        close(folder_);
-        throw Error(fmt::format("{}: another program is writing shards there; expected one at a time", folder));
-    }
-}
-FolderLock::~FolderLock() {
-    if (folder_ >= 0) close(folder_);
-}
-
 RestartableShards::RestartableShards(const RestartableShardsOptions& options)
     : options_(options),
       val_tokens_(val_tokens_of(options)),
       manifest_(fmt::format("{}/{}{}shards.json", options.folder, options.prefix, options.split == "first" ? "" : options.split + "_")),
-      lock_(options.folder) {
+      lock_(options.folder, "writing shards") {
     if (fs::exists(manifest_)) read_manifest();
     else refuse_foreign_shards();
-    remove_left_over_files();
+    // A program that was killed leaves the shard that it was writing under a temporary name.
+    for (const char* split : {"train_", "val_"}) remove_leftovers(options.folder, options.prefix + split, ".bin");
+    remove_leftovers(options.folder, fs::path(manifest_).filename());
 }
 
 std::optional<StreamPlace> RestartableShards::place() const {
@@ -153,17 +142,4 @@ void RestartableShards::refuse_foreign_shards() const {
                   fs::path(manifest_).filename().string());
         }
     }
-}
-
-// A program that was killed leaves the shard that it was writing under a temporary name. Nobody else writes here: see lock_.
-void RestartableShards::remove_left_over_files() const {
-    std::vector<fs::path> left_over;
-    for (const fs::directory_entry& entry : fs::directory_iterator(options_.folder)) {
-        const std::string name = entry.path().filename();
-        const bool ours = name.starts_with(options_.prefix + "train_") || name.starts_with(options_.prefix + "val_") ||
-                          name.starts_with(fs::path(manifest_).filename().string());
-        if (ours && (name.find(".bin.tmp-") != std::string::npos || name.find(".json.tmp-") != std::string::npos)) left_over.push_back(entry.path());
-    }
-    std::error_code ignored;
-    for (const fs::path& path : left_over) fs::remove(path, ignored);
 }

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "folder_lock.h"
 #include "token_shard.h"
 
 struct StreamPlace {
@@ -29,21 +30,10 @@ struct RestartableShardsOptions {
     size_t val_tokens = 100'000'000;
 };
 
-// Nobody else writes shards to a folder while this lives. It leaves nothing behind, whatever happens to the program.
-class FolderLock {
-public:
-    explicit FolderLock(const std::string& folder);
-    FolderLock(const FolderLock&) = delete;
-    ~FolderLock();
-
-private:
-    int folder_;
-};
-
 class RestartableShards {
 public:
-    // Takes up what an earlier run has finished. UsageError if that run had other options, or if shards are there that no run accounts for;
-    // Error if another program is writing to the folder.
+    // Takes up what an earlier run has finished. UsageError if that run had other options, if shards are there that no run accounts for, or if
+    // another process is writing shards to the folder.
     explicit RestartableShards(const RestartableShardsOptions& options);
     RestartableShards(const RestartableShards&) = delete;
 
@@ -67,7 +57,6 @@ private:
     void read_manifest();
     void write_manifest() const;
     void refuse_foreign_shards() const;
-    void remove_left_over_files() const;
     bool is_finished(const Shard& shard) const;
     bool is_val() const { return tokens_ < val_tokens_; }
     size_t room() const;  // of the shard being written

@@ -76,20 +76,6 @@ void set_aside(const CheckpointFolder& folder, const std::string& word, const No
     note(fmt::format("the {} checkpoint of step {} is now called {}", word, folder.step, aside));
 }
 
-// What a killed run left half written: PREFIX*.tmp-XXXXXXXX. Other files are none of ours, whatever they are called.
-void remove_leftovers(const std::string& folder, const std::string& prefix) {
-    std::error_code ignored;
-    std::vector<fs::path> leftovers;
-    for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-        const std::string name = entry.path().filename();
-        const size_t temporary = name.rfind(".tmp-");
-        const bool random =
-            temporary != name.npos && name.size() == temporary + 13 && name.find_first_not_of("0123456789abcdef", temporary + 5) == name.npos;
-        if (random && name.starts_with(prefix)) leftovers.push_back(entry.path());
-    }
-    for (const fs::path& path : leftovers) fs::remove_all(path, ignored);
-}
-
 // Is the folder as find_resume_point found it? Until this process had its lock, another one may have trained there.
 bool is_as_found(const ResumePoint& from) {
     if (from.is_new) return !is_run_folder(from.run_folder);
@@ -215,11 +201,11 @@ std::string metrics_up_to(const std::string& text, int step, bool evaluated) {
     return kept;
 }
 
-RunLock prepare_run_folder(const ResumePoint& from, const Note& note) {
+FolderLock prepare_run_folder(const ResumePoint& from, const Note& note) {
     std::error_code failure;
     fs::create_directories(from.run_folder, failure);
     CHECK(!failure, "--out {}: {}; expected a folder that can be written", from.run_folder, failure.message());
-    RunLock lock(from.run_folder);
+    FolderLock lock(from.run_folder, "training");
     CHECK(is_as_found(from), "{}: another process has written there while this one was starting; nothing was changed, please start again",
           from.run_folder);
     remove_leftovers(from.run_folder, "metrics.jsonl");

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "folder_lock.h"
 #include "options.h"
 #include "run_folder.h"
 #include "token_shard.h"
@@ -44,7 +45,7 @@ void check_same_run(const ResumePoint& from, const nlohmann::json& identity, con
 // Makes the run's folder, and claims it as long as the result lives (UsageError if another process has, or has written there since
 // find_resume_point looked). Removes what a killed run left half written, sets damaged and later checkpoints aside (renamed, so that they can be
 // looked at), and cuts metrics.jsonl back to the checkpoint's step. Notes what it did.
-RunLock prepare_run_folder(const ResumePoint& from, const Note& note);
+FolderLock prepare_run_folder(const ResumePoint& from, const Note& note);
 
 // The lines of a metrics.jsonl that belong to the steps up to `step`: without the lines of later steps, marks of runs resumed later, and
 // lines that are torn. evaluated false: of `step` itself, only what training wrote.

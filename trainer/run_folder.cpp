@@ -1,12 +1,8 @@
 #include "run_folder.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
@@ -30,16 +26,6 @@ static std::optional<int> step_of(const std::string& name) {
 }
 
 void note_on_stderr(const std::string& line) { fmt::print(stderr, "{}\n", printable(line)); }
-
-RunLock::RunLock(const std::string& run_folder) : folder_(open(run_folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    if (folder_ < 0 || flock(folder_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-    close(folder_);
-    throw UsageError(fmt::format("{}: another process is training there; expected one process a run", run_folder));
-}
-
-RunLock::~RunLock() {
-    if (folder_ >= 0) close(folder_);
-}
 
 std::string metrics_file(const std::string& run_folder) { return run_folder + "/metrics.jsonl"; }
 std::string checkpoints_folder(const std::string& run_folder) { return run_folder + "/checkpoints"; }

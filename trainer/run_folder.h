@@ -6,7 +6,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 struct CheckpointFolder {
@@ -18,19 +17,6 @@ struct CheckpointFolder {
 // Says something in one line.
 using Note = std::function<void(const std::string&)>;
 void note_on_stderr(const std::string& line);
-
-// Claims a run's folder: two processes that write to one would spoil both runs. The system gives it back when the process ends, however it ends.
-class RunLock {
-public:
-    // UsageError if another process holds it. File systems that have no locks are not asked again.
-    explicit RunLock(const std::string& run_folder);
-    RunLock(RunLock&& other) noexcept : folder_(std::exchange(other.folder_, -1)) {}
-    RunLock& operator=(RunLock&&) = delete;
-    ~RunLock();
-
-private:
-    int folder_;
-};
 
 bool is_run_folder(const std::string& path);         // holds metrics.jsonl or a checkpoints folder
 bool is_checkpoint_folder(const std::string& path);  // its name and place are a checkpoint's, or it has a state.json
