@@ -30,11 +30,7 @@ std::string one_line(std::string text) {
 
 // state.json as an object: exactly the bytes that were written.
 json checked_object(const std::string& path, std::string_view bytes) {
-    const auto not_too_deep = [&](int depth, json::parse_event_t, json&) {
-        CHECK(depth < 16, "{}: is damaged: nested too deeply", path);
-        return true;
-    };
-    const json whole = json::parse(bytes, not_too_deep, false);
+    const json whole = parse_json(bytes);
     CHECK(whole.is_object() && whole.contains(checksum_key) && whole[checksum_key].is_string(), "{}: is damaged: no JSON object with a checksum",
           path);
     json object = whole;
@@ -43,6 +39,12 @@ json checked_object(const std::string& path, std::string_view bytes) {
           "{}: is damaged: its checksum is another one", path);
     CHECK(object.value("format", json()) == format, "{}: is of format {}; expected {}", path, object.value("format", json()).dump(), format);
     return object;
+}
+
+json state_object(const std::string& path) {
+    std::error_code unknown;
+    CHECK(fs::exists(path, unknown), "{}: is missing", path);
+    return checked_object(path, MappedFile(path).bytes());
 }
 
 TrainingState state_of(const std::string& path, const json& object) {
@@ -88,16 +90,14 @@ TrainingState parse_state(const std::string& path, std::string_view bytes) {
 
 TrainingState read_state(const std::string& folder) {
     const std::string path = folder + "/" + state_file_name;
-    std::error_code unknown;
-    CHECK(fs::exists(path, unknown), "{}: is missing", path);
-    return parse_state(path, MappedFile(path).bytes());
+    return reading(path, [&] { return state_of(path, state_object(path)); });
 }
 
 TrainingState whole_checkpoint(const std::string& folder) {
-    const TrainingState state = read_state(folder);
     const std::string path = folder + "/" + state_file_name;
     return reading(path, [&] {
-        const json object = json::parse(MappedFile(path).bytes());
+        const json object = state_object(path);
+        TrainingState state = state_of(path, object);
         for (const auto& [name, file] : object.at("files").items())
             check_file(folder, name, whole_number<size_t>(file.at("bytes")), file.at(checksum_key).get<std::string>());
         return state;
