@@ -236,6 +236,18 @@ TEST(GenerateProgram, AnInterruptEndsItWithWhatIsPrintedWhole) {
     }
 }
 
+TEST(GenerateProgram, AForeignTokenizerCanBeReplacedAsItsErrorSays) {
+    const TemporaryFolder folder;
+    const std::string path = reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte", encoded("byte", "as bytes\n"));
+    folder.write("model/tokenizer.json", R"({"model": {"vocab": {"foreign": 0}}})");
+    const std::string arguments = path + " --prompt x --greedy --max-tokens 9";
+    const ProgramResult refused = generate(arguments);
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_NE(refused.errors.find("to be told by --tokenizer"), std::string::npos) << refused.errors;
+    EXPECT_EQ(generate(arguments + " --tokenizer byte").output, "as bytes\n");
+    EXPECT_EQ(generate(arguments + " --tokenizer bytes").exit_code, 2);
+}
+
 TEST(GenerateProgram, WrongUseIsOneLineAndExitCodeTwo) {
     const TemporaryFolder folder;
     const std::string path = random_model(folder / "model", small, "byte");
@@ -286,7 +298,7 @@ TEST(GenerateProgram, HelpSaysWhatItTakes) {
     const ProgramResult result = generate("--help");
     EXPECT_EQ(result.exit_code, 0);
     for (const char* option : {"CHECKPOINT", "--prompt", "--tokens", "--max-tokens", "--samples", "--temperature", "--top-k", "--top-p", "--seed",
-                               "--greedy", "--quantize", "--json", "--dtype"}) {
+                               "--greedy", "--quantize", "--json", "--dtype", "--tokenizer"}) {
         EXPECT_NE(result.output.find(option), std::string::npos) << option;
     }
 }

@@ -39,6 +39,7 @@ std::optional<GenerateCommand> parse_generate_command(int argc, const char* cons
     auto* prompt = app.add_option("--prompt", c.prompt, "the text to continue [an empty one: the model begins a text]")->default_str("");
     auto* ids = app.add_option("--tokens", tokens, "the prompt as token ids, such as 464,3290")->default_str("");
     prompt->excludes(ids);
+    app.add_option("--tokenizer", c.tokenizer, "gpt2 or byte [the model's]")->check(CLI::IsMember({"gpt2", "byte"}));
     app.add_option("--max-tokens", c.max_tokens, "new tokens of a sample, unless it ends before")->check(CLI::Range(1, 1 << 30));
     app.add_option("--samples", c.samples, "texts to generate, side by side")->check(CLI::Range(1, 65535));
 

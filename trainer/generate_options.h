@@ -10,6 +10,7 @@
 
 struct GenerateCommand {
     std::string checkpoint;             // open_model() opens it
+    std::string tokenizer;              // empty: the model's
     std::string prompt;                 // empty: from the token that starts a text
     std::vector<int> tokens;            // the prompt as tokens, if there are any
     int max_tokens = 256, samples = 1;  // of each, new ones
