@@ -25,6 +25,7 @@
 #include "schedule.h"
 #include "stop_signal.h"
 #include "tokenizer.h"
+#include "version.h"
 #include "window_decoder.h"
 
 namespace {
@@ -84,7 +85,7 @@ nlohmann::json run_description(const Options& o, const GPT2<T>& model, const std
         {"batch", {{"batch_size", o.batch_size}, {"seq_len", o.seq_len}, {"micro_steps", o.accumulation()}, {"total_batch", o.total_batch}}},
         {"steps", steps},
         {"machine", device},
-        {"versions", {{"flatgpt", "0.1.0"}, {"compiler", __VERSION__}}}};
+        {"versions", {{"flatgpt", version}, {"compiler", __VERSION__}}}};
     if (!from.checkpoint.empty()) description["resumed_from"] = from.step();
     return description;
 }

@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
     std::string path, out, tokenizer;
     Format format = Format::hugging_face;
     CLI::App app("Writes a trained GPT-2 in another program's format.", "convert");
-    app.add_option("MODEL", path, "a checkpoint, a run's folder, a Hugging Face GPT-2 folder or a .bin of llm.c")->required();
+    app.add_option("MODEL", path, model_path_help)->required();
     add_choice(app, "--format", format, formats, "of what is written: a Hugging Face folder, or a .bin of llm.c");
     app.add_option("--out", out, "the folder or the file to write")->required();
     app.add_option("--tokenizer", tokenizer, "whose files the folder gets [the model's own]")->check(CLI::IsMember({"gpt2", "byte"}));

@@ -1,8 +1,11 @@
 #include "command_line.h"
 
+#include "version.h"
+
 std::string to_string(DType dtype) { return name_of(dtypes, dtype); }
 
 bool parse(CLI::App& app, int argc, const char* const* argv) {
+    app.set_version_flag("--version", fmt::format("flatgpt {}", version));
     try {
         app.parse(argc, argv);
         return true;

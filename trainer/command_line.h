@@ -18,7 +18,10 @@ inline const std::map<std::string, AttentionBackend> attentions = {{"auto", Atte
                                                                    {"onednn", AttentionBackend::onednn},
                                                                    {"kernel", AttentionBackend::kernel}};
 
-// False: --help or --version was printed and there is nothing to run. UsageError in one line for a command line that app refuses.
+// Of an argument that open_model opens.
+inline constexpr char model_path_help[] = "a checkpoint, a run's folder (its newest checkpoint), any Hugging Face GPT-2 folder, or llm.c's .bin";
+
+// Adds --version. False: --help or --version was printed and there is nothing to run. UsageError in one line for a command line that app refuses.
 bool parse(CLI::App& app, int argc, const char* const* argv);
 
 // "40G", "512M", "1.5G" or bytes, powers of 1024; option is named in the UsageError for anything else.

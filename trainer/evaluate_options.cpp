@@ -7,10 +7,7 @@ std::optional<EvaluateOptions> parse_evaluate_options(int argc, const char* cons
     EvaluateOptions o;
     CLI::App app("Judges a trained model: its loss and perplexity on a validation split, and HellaSwag.", "evaluate_gpt2");
     app.option_defaults()->always_capture_default();
-    app.set_version_flag("--version", "flatgpt 0.1.0");
-    app.add_option("CHECKPOINT", o.checkpoint, "a checkpoint, a run's folder (its newest checkpoint) or any Hugging Face GPT-2 folder")
-        ->required()
-        ->default_str("");
+    app.add_option("CHECKPOINT", o.checkpoint, model_path_help)->required()->default_str("");
     app.add_option("-j,--val-data", o.val_data, "token shards (.bin) or texts (.txt), a glob: their loss and perplexity");
     app.add_option("--hellaswag", o.hellaswag, "HellaSwag: the published .jsonl, or llm.c's .bin");
     app.add_option("--hellaswag-scores", o.hellaswag_scores, "file to write every example's log-likelihoods to, a JSON object a line");

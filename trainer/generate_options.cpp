@@ -32,9 +32,7 @@ std::optional<GenerateCommand> parse_generate_command(int argc, const char* cons
     bool greedy = false;
     CLI::App app("Continues a text with a trained GPT-2.", "generate_gpt2");
     app.option_defaults()->always_capture_default();
-    app.set_version_flag("--version", "flatgpt 0.1.0");
-    app.add_option("CHECKPOINT", c.checkpoint, "a checkpoint, a run's folder (its newest), any Hugging Face GPT-2 folder, or llm.c's .bin")
-        ->required();
+    app.add_option("CHECKPOINT", c.checkpoint, model_path_help)->required();
 
     auto* prompt = app.add_option("--prompt", c.prompt, "the text to continue [an empty one: the model begins a text]")->default_str("");
     auto* ids = app.add_option("--tokens", tokens, "the prompt as token ids, such as 464,3290")->default_str("");

@@ -50,7 +50,6 @@ std::optional<Options> parse_options(int argc, const char* const* argv, int worl
     std::string batch_size = std::to_string(o.batch_size), device_memory, link = "nvlink3", network = "hdr8";
     CLI::App app("Trains GPT-2 and GPT-3 models. Without options: a small byte-level model on Shakespeare.", "train_gpt2");
     app.option_defaults()->always_capture_default();
-    app.set_version_flag("--version", "flatgpt 0.1.0");
     app.set_config("--config", "", "file with the same names as the options, one a line: lr = 0.0006");
     app.allow_config_extras(CLI::config_extras_mode::error);
     const auto positive = CLI::Range(1, 1 << 30), not_negative = CLI::Range(0, 1 << 30);
@@ -72,8 +71,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv, int worl
     auto* context = model->add_option("--context", o.config.context, "longest sequence the model can see")->check(CLI::Range(1, 1 << 20));
     auto* vocab = model->add_option("--vocab", o.config.V, "tokens in the vocabulary")->check(CLI::Range(1, 65536));
     auto* init_from = model->add_option("--init-from", o.init_from,
-                                        "weights to start from, with their model's shape: a checkpoint, a run's folder, a Hugging Face GPT-2 folder, "
-                                        "a .bin of llm.c [drawn at random]");
+                                        fmt::format("weights to start from, with their model's shape: {} [drawn at random]", model_path_help));
 
     auto* batch = app.add_option_group("batch");
     batch->add_option("-b,--batch-size", batch_size, "sequences a micro-step, or auto: the most that fit and divide the total");

@@ -1,0 +1,3 @@
+#include "version.h"
+
+const char* const version = FLATGPT_VERSION;
