@@ -27,14 +27,13 @@ Result whole(std::optional<Result> result) {
 }
 
 void write_scores(const std::string& path, const HellaSwag& hellaswag, const std::vector<EndingScores>& scores) {
-    AtomicFile file(path);
+    std::string lines;
     for (size_t i = 0; i < scores.size(); i++) {
         const HellaSwagExample& example = hellaswag.examples()[i];
         const Json line = {{"ind", example.index}, {"label", example.label}, {"sum", scores[i].sum}, {"mean", scores[i].mean}};
-        const std::string text = line.dump() + "\n";
-        file.write(text.data(), text.size());
+        lines += line.dump() + "\n";
     }
-    file.commit();
+    write_atomically(path, lines);
 }
 
 void print_text(const Json& result) {

@@ -17,6 +17,12 @@ namespace fs = std::filesystem;
 
 static constexpr size_t buffer_bytes = size_t{1} << 20;
 
+void write_atomically(const std::string& path, std::string_view bytes) {
+    AtomicFile file(path);
+    file.write(bytes.data(), bytes.size());
+    file.commit();
+}
+
 // A random name, so that processes on several machines that share the folder do not meet.
 std::string temporary_beside(const std::string& path) { return fmt::format("{}.tmp-{:08x}", path, std::random_device()()); }
 

@@ -5,7 +5,11 @@
 #pragma once
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
+
+// Writes a whole file with these bytes, as AtomicFile does.
+void write_atomically(const std::string& path, std::string_view bytes);
 
 // A name beside path that nobody uses: PATH.tmp-XXXXXXXX.
 std::string temporary_beside(const std::string& path);

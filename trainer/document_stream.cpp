@@ -9,30 +9,29 @@
 
 #include "error.h"
 #include "json_text.h"
+#include "printable.h"
 
 static constexpr size_t read_bytes = size_t{1} << 20;
 static constexpr size_t longest_line = size_t{1} << 30;
 
 // Bytes of the line in a message, without what would disturb a terminal.
-static std::string shown(std::string_view line) {
-    std::string text(line.substr(0, 40));
-    for (char& c : text) c = c >= ' ' && c < 127 ? c : '?';
-    return text + (line.size() > 40 ? "..." : "");
+static std::string start_of(std::string_view line) {
+    return printable(line.substr(0, 40)) + (line.size() > 40 ? "..." : "");
 }
 
 Document parse_document(std::string_view line, const std::string& field) {
     const nlohmann::json object = parse_json(line);
-    CHECK(object.is_object(), "expected a JSON object such as {{\"{}\": \"...\"}} in UTF-8, found '{}'", field, shown(line));
+    CHECK(object.is_object(), "expected a JSON object such as {{\"{}\": \"...\"}} in UTF-8, found '{}'", field, start_of(line));
     Document document;
     if (object.size() == 1 && object.contains("end") && object["end"] == true) {
         document.end = true;
         return document;
     }
     const auto text = object.find(field);
-    CHECK(text != object.end() && text->is_string(), "expected the string \"{}\" in '{}'", field, shown(line));
+    CHECK(text != object.end() && text->is_string(), "expected the string \"{}\" in '{}'", field, start_of(line));
     document.text = text->get<std::string>();
     if (const auto place = object.find("place"); place != object.end() && field != "place") {
-        CHECK(place->is_string() && !place->get_ref<const std::string&>().empty(), "\"place\" is no string, or empty, in '{}'", shown(line));
+        CHECK(place->is_string() && !place->get_ref<const std::string&>().empty(), "\"place\" is no string, or empty, in '{}'", start_of(line));
         document.place = place->get<std::string>();
     }
     return document;
@@ -45,7 +44,7 @@ std::optional<Document> DocumentStream::next() {
     while (const std::optional<std::string_view> line = next_line()) {
         if (line->find_first_not_of(" \t\r") == std::string_view::npos) continue;
         try {
-            CHECK(!at_end_, "expected nothing after {{\"end\": true}}, found '{}'", shown(*line));
+            CHECK(!at_end_, "expected nothing after {{\"end\": true}}, found '{}'", start_of(*line));
             Document document = parse_document(*line, field_);
             if (document.end) {
                 at_end_ = true;

@@ -56,7 +56,7 @@ std::unordered_map<std::string, int> read_encoder(const std::string& path) {
     for (const auto& [token, id] : root.items()) {
         // Not get<int>(): it would take 1.5 for 1 and 2^32 for 0.
         const bool is_number = id.is_number_unsigned() && id.get<uint64_t>() < root.size();
-        CHECK(is_number, "{}: token '{}' has number {}, expected a whole number below {}", path, token, id.dump().substr(0, 40), root.size());
+        CHECK(is_number, "{}: token '{}' has number {}, expected a whole number below {}", path, token, shown(id), root.size());
         vocabulary.emplace(token, id.get<int>());
     }
     return vocabulary;

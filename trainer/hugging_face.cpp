@@ -43,12 +43,7 @@ void write_hugging_face_model(const std::string& path, const TensorTable& table,
     write_safetensors(path, tensors, {{"format", "pt"}}, data_of);
 }
 
-static void write_json(const std::string& path, const json& value) {
-    const std::string text = value.dump(2) + "\n";
-    AtomicFile file(path);
-    file.write(text.data(), text.size());
-    file.commit();
-}
+static void write_json(const std::string& path, const json& value) { write_atomically(path, value.dump(2) + "\n"); }
 
 std::vector<std::string> write_hugging_face_metadata(const std::string& folder, const GPT2Config& config, const std::string& tokenizer) {
     // transformers takes 50256 for what is not said; a byte-level model has no token that ends a text.

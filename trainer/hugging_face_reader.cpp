@@ -10,7 +10,6 @@
 
 #include "hugging_face.h"
 #include "json_text.h"
-#include "mapped_file.h"
 #include "safetensors.h"
 
 namespace fs = std::filesystem;
@@ -19,19 +18,6 @@ using nlohmann::json;
 namespace {
 
 constexpr char prefix[] = "transformer.";
-
-// A name or value from a file as one harmless line.
-std::string shown(const json& value) {
-    const std::string line = value.dump(-1, ' ', true, json::error_handler_t::replace);
-    return line.size() <= 120 ? line : line.substr(0, 120) + "...";
-}
-
-json read_object(const std::string& path) {
-    const MappedFile file(path);
-    json value = parse_json(file.bytes());
-    CHECK(value.is_object(), "{}: is not a JSON object", path);
-    return value;
-}
 
 // ---------------------------------------------------------------------------------------------------------------------------------
 // config.json: https://huggingface.co/docs/transformers/model_doc/gpt2#transformers.GPT2Config
@@ -57,7 +43,7 @@ void check_field(const json& config, const std::string& path, const char* name, 
 }
 
 GPT2Config read_config(const std::string& path) {
-    const json config = read_object(path);
+    const json config = read_json_object(path);
     check_field(config, path, "model_type", {"gpt2"});
     const GPT2Config shape{size_field(config, path, "vocab_size", 65536), size_field(config, path, "n_positions", 1 << 20),
                            size_field(config, path, "n_layer", 4096), size_field(config, path, "n_head", 4096),
@@ -118,7 +104,7 @@ private:
     }
 
     void open_shards(const std::string& folder, const std::string& index) {
-        const json root = read_object(index);
+        const json root = read_json_object(index);
         const auto map = root.find("weight_map");
         CHECK(map != root.end() && map->is_object() && !map->empty(), "{}: has no weight_map; expected {{tensor: file}}", index);
         std::map<std::string, std::set<std::string>> names;  // of each file's tensors

@@ -1,5 +1,8 @@
 #include "json_text.h"
 
+#include "error.h"
+#include "mapped_file.h"
+
 using nlohmann::json;
 
 static constexpr int most_levels = 64;
@@ -14,4 +17,16 @@ json parse_json(std::string_view text) {
     try {
         return json::parse(text, refuse_depth, false);
     } catch (const TooDeep&) { return json(json::value_t::discarded); }
+}
+
+json read_json_object(const std::string& path) {
+    const MappedFile file(path);
+    json value = parse_json(file.bytes());
+    CHECK(value.is_object(), "{}: is not a JSON object", path);
+    return value;
+}
+
+std::string shown(const json& value) {
+    const std::string line = value.dump(-1, ' ', true, json::error_handler_t::replace);
+    return line.size() <= 120 ? line : line.substr(0, 120) + "...";
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "error.h"
+#include "json_text.h"
 
 OutlierDetector::OutlierDetector(double loss_limit, double norm_limit) : loss_{"loss", loss_limit, {}}, norm_{"grad_norm", norm_limit, {}} {
     for (Series* series : {&loss_, &norm_}) series->values.reserve(window);
@@ -49,7 +50,7 @@ void OutlierDetector::Series::restore(const nlohmann::json& state) {
     values.clear();
     for (const nlohmann::json& value : state) {
         CHECK(value.is_number() && std::isfinite(value.get<double>()), "the outlier detector's state: {} has {} where a number is expected", name,
-              value.dump());
+              shown(value));
         values.push_back(value.get<double>());
     }
     if (limit <= 0) values.clear();

@@ -91,10 +91,7 @@ void RestartableShards::write_manifest() const {
                                              {"val_tokens", options_.split == "first" ? val_tokens_ : 0},
                                              {"complete", complete_},
                                              {"shards", shards}};
-    const std::string text = manifest.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-    AtomicFile file(manifest_);
-    file.write(text.data(), text.size());
-    file.commit();
+    write_atomically(manifest_, manifest.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
 void RestartableShards::read_manifest() {

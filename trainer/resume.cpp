@@ -219,9 +219,7 @@ FolderLock prepare_run_folder(const ResumePoint& from, const Note& note) {
     } else if (!from.checkpoint.empty()) {
         if (fs::exists(from.metrics, failure)) {
             const std::string kept = metrics_up_to(std::string(MappedFile(from.metrics).bytes()), from.state.step, from.state.evaluated);
-            AtomicFile file(path);
-            file.write(kept.data(), kept.size());
-            file.commit();
+            write_atomically(path, kept);
         }
         note(fmt::format("going on from step {} of {}", from.state.step, from.checkpoint));
     }

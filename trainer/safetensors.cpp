@@ -12,6 +12,7 @@
 
 #include "atomic_file.h"
 #include "error.h"
+#include "json_text.h"
 #include "simt/bfloat16.h"
 
 using nlohmann::json;
@@ -31,22 +32,16 @@ static size_t element_bytes(const std::string& dtype) {
     return found == sizes.end() ? 0 : found->second;
 }
 
-// A name from a file as one harmless line.
-static std::string quoted(const std::string& text) {
-    const std::string line = json(text).dump(-1, ' ', true, json::error_handler_t::replace);
-    return line.size() <= 120 ? line : line.substr(0, 120) + "...\"";
-}
-
 // Multiplies into `product`; false if it overflows.
 static bool multiply(size_t& product, size_t factor) { return !__builtin_mul_overflow(product, factor, &product); }
 
 // Shape times element size, or UsageError.
 static size_t tensor_bytes(const std::string& path, const std::string& name, const std::string& dtype, const std::vector<size_t>& shape) {
     size_t bytes = element_bytes(dtype);
-    CHECK(bytes > 0, "{}: tensor {} has dtype {}, which safetensors does not have", path, quoted(name), quoted(dtype));
+    CHECK(bytes > 0, "{}: tensor {} has dtype {}, which safetensors does not have", path, shown(name), shown(dtype));
     bool fits = true;
     for (const size_t size : shape) fits = multiply(bytes, size) && fits;
-    CHECK(fits, "{}: tensor {} has a shape of more than 2^64 bytes", path, quoted(name));
+    CHECK(fits, "{}: tensor {} has a shape of more than 2^64 bytes", path, shown(name));
     return bytes;
 }
 
@@ -73,13 +68,13 @@ static json parse_header(const std::string& path, std::string_view header) {
         if (event == json::parse_event_t::object_end) keys.pop_back();
         if (event == json::parse_event_t::key) {
             const std::string& key = value.get_ref<const std::string&>();
-            CHECK(keys.back().insert(key).second, "{}: its header has {} twice", path, quoted(key));
+            CHECK(keys.back().insert(key).second, "{}: its header has {} twice", path, shown(key));
         }
         return true;
     };
     try {
         return json::parse(header, refuse);
-    } catch (const json::exception& error) { throw UsageError(fmt::format("{}: its header is not JSON: {}", path, quoted(error.what()))); }
+    } catch (const json::exception& error) { throw UsageError(fmt::format("{}: its header is not JSON: {}", path, shown(error.what()))); }
 }
 
 // The list of sizes under `key`, all of them unsigned integers.
@@ -87,7 +82,7 @@ static std::vector<size_t> sizes(const std::string& path, const std::string& nam
     const auto list = entry.find(key);
     const auto is_size = [](const json& value) { return value.is_number_unsigned(); };
     CHECK(list != entry.end() && list->is_array() && std::all_of(list->begin(), list->end(), is_size),
-          "{}: tensor {} needs a list of whole numbers as {}", path, quoted(name), key);
+          "{}: tensor {} needs a list of whole numbers as {}", path, shown(name), key);
     return list->get<std::vector<size_t>>();
 }
 
@@ -99,22 +94,22 @@ void SafetensorsFile::read_header(std::string_view header, const char* data, siz
     std::vector<Range> ranges;
     const json root = parse_header(path(), header);
     for (const auto& [name, entry] : root.items()) {
-        CHECK(entry.is_object(), "{}: {} in its header is not an object", path(), quoted(name));
+        CHECK(entry.is_object(), "{}: {} in its header is not an object", path(), shown(name));
         if (name == metadata_key) {
             for (const auto& [key, value] : entry.items()) {
-                CHECK(value.is_string(), "{}: {} in its metadata is not a text", path(), quoted(key));
+                CHECK(value.is_string(), "{}: {} in its metadata is not a text", path(), shown(key));
                 metadata_[key] = value.get<std::string>();
             }
             continue;
         }
         const auto dtype = entry.find("dtype");
-        CHECK(dtype != entry.end() && dtype->is_string(), "{}: tensor {} has no dtype", path(), quoted(name));
+        CHECK(dtype != entry.end() && dtype->is_string(), "{}: tensor {} has no dtype", path(), shown(name));
         Tensor tensor{dtype->get<std::string>(), sizes(path(), name, entry, "shape"), nullptr, 0};
         tensor.bytes = tensor_bytes(path(), name, tensor.dtype, tensor.shape);
         const std::vector<size_t> offsets = sizes(path(), name, entry, "data_offsets");
         CHECK(offsets.size() == 2 && offsets[0] <= offsets[1] && offsets[1] <= data_bytes,
-              "{}: tensor {} lies outside the file's {} bytes of data: cut short, or its data_offsets are wrong", path(), quoted(name), data_bytes);
-        CHECK(offsets[1] - offsets[0] == tensor.bytes, "{}: tensor {} has {} bytes of data, but its dtype and shape need {}", path(), quoted(name),
+              "{}: tensor {} lies outside the file's {} bytes of data: cut short, or its data_offsets are wrong", path(), shown(name), data_bytes);
+        CHECK(offsets[1] - offsets[0] == tensor.bytes, "{}: tensor {} has {} bytes of data, but its dtype and shape need {}", path(), shown(name),
               offsets[1] - offsets[0], tensor.bytes);
         tensor.data = data + offsets[0];
         ranges.push_back({offsets[0], offsets[1], &tensors_.emplace(name, std::move(tensor)).first->first});
@@ -122,7 +117,7 @@ void SafetensorsFile::read_header(std::string_view header, const char* data, siz
     std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
     size_t covered = 0;
     for (const Range& range : ranges) {
-        CHECK(range.begin == covered, "{}: tensor {} begins at byte {} of the data, {} {}", path(), quoted(*range.name), range.begin,
+        CHECK(range.begin == covered, "{}: tensor {} begins at byte {} of the data, {} {}", path(), shown(*range.name), range.begin,
               range.begin < covered ? "inside another tensor that ends at" : "after a gap that begins at", covered);
         covered = range.end;
     }
@@ -131,7 +126,7 @@ void SafetensorsFile::read_header(std::string_view header, const char* data, siz
 
 const SafetensorsFile::Tensor& SafetensorsFile::at(const std::string& name) const {
     const auto found = tensors_.find(name);
-    CHECK(found != tensors_.end(), "{}: has no tensor {}", path(), quoted(name));
+    CHECK(found != tensors_.end(), "{}: has no tensor {}", path(), shown(name));
     return found->second;
 }
 
@@ -164,13 +159,13 @@ std::vector<float> SafetensorsFile::floats(const std::string& name) const {
     if (tensor.dtype == "F32") return convert_elements<float, float>(tensor, cast);
     if (tensor.dtype == "BF16") return convert_elements<bfloat16, float>(tensor, cast);
     if (tensor.dtype == "F16") return convert_elements<uint16_t, float>(tensor, half_to_float);
-    throw UsageError(fmt::format("{}: tensor {} is {}, where F32, BF16, F16 or F64 was expected", path(), quoted(name), tensor.dtype));
+    throw UsageError(fmt::format("{}: tensor {} is {}, where F32, BF16, F16 or F64 was expected", path(), shown(name), tensor.dtype));
 }
 
 std::vector<int> SafetensorsFile::ints(const std::string& name) const {
     const Tensor& tensor = at(name);
     const auto cast = [&](auto value) {
-        CHECK(std::in_range<int>(value), "{}: tensor {} has the element {}, which is no 32-bit integer", path(), quoted(name), value);
+        CHECK(std::in_range<int>(value), "{}: tensor {} has the element {}, which is no 32-bit integer", path(), shown(name), value);
         return static_cast<int>(value);
     };
     if (tensor.dtype == "I64") return convert_elements<int64_t, int>(tensor, cast);
@@ -181,7 +176,7 @@ std::vector<int> SafetensorsFile::ints(const std::string& name) const {
     if (tensor.dtype == "U16") return convert_elements<uint16_t, int>(tensor, cast);
     if (tensor.dtype == "I8") return convert_elements<int8_t, int>(tensor, cast);
     if (tensor.dtype == "U8") return convert_elements<uint8_t, int>(tensor, cast);
-    throw UsageError(fmt::format("{}: tensor {} is {}, where integers were expected", path(), quoted(name), tensor.dtype));
+    throw UsageError(fmt::format("{}: tensor {} is {}, where integers were expected", path(), shown(name), tensor.dtype));
 }
 
 void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata) {
@@ -200,7 +195,7 @@ void write_safetensors(const std::string& path, const std::vector<NamedTensor>& 
     for (const size_t i : order) {
         const NamedTensor& tensor = tensors[i];
         const size_t bytes = tensor_bytes(path, tensor.name, tensor.dtype, tensor.shape);
-        CHECK(tensor.name != metadata_key && !root.contains(tensor.name), "{}: a second tensor is called {}", path, quoted(tensor.name));
+        CHECK(tensor.name != metadata_key && !root.contains(tensor.name), "{}: a second tensor is called {}", path, shown(tensor.name));
         root[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + bytes}}};
         offset += bytes;
     }

@@ -16,20 +16,13 @@ using nlohmann::json;
 
 static const std::string end_of_text = "<|endoftext|>";
 
-static json read_json(const std::string& path) {
-    const MappedFile file(path);
-    json value = parse_json(file.bytes());
-    CHECK(value.is_object(), "{}: is not a JSON object", path);
-    return value;
-}
-
 static json byte_vocabulary() {
     json vocabulary = json::object();
     for (int byte = 0; byte < 256; byte++) vocabulary[character_of_byte(byte)] = byte;
     return vocabulary;
 }
 
-static json gpt2_vocabulary() { return read_json(data_directory() + "/gpt2_encoder.json"); }
+static json gpt2_vocabulary() { return read_json_object(data_directory() + "/gpt2_encoder.json"); }
 
 // "left right" a line, as tokenizer.json writes merges too.
 static json gpt2_merges() {
@@ -95,9 +88,7 @@ std::vector<std::string> write_tokenizer_files(const std::string& folder, const 
                                                          {"tokenizer_config.json", tokenizer_config(gpt2, context).dump(2) + "\n"}};
     std::vector<std::string> names;
     for (const auto& [name, text] : files) {
-        AtomicFile file(folder + "/" + name);
-        file.write(text.data(), text.size());
-        file.commit();
+        write_atomically(folder + "/" + name, text);
         names.push_back(name);
     }
     return names;
@@ -107,7 +98,7 @@ std::string recognise_tokenizer(const std::string& folder) {
     for (const char* name : {"tokenizer.json", "vocab.json"}) {
         const std::string path = folder + "/" + name;
         if (!std::filesystem::exists(path)) continue;
-        json vocabulary = read_json(path);
+        json vocabulary = read_json_object(path);
         if (std::string(name) == "tokenizer.json") {
             const auto model = vocabulary.find("model");
             CHECK(model != vocabulary.end() && model->is_object() && model->contains("vocab"), "{}: has no model with a vocabulary", path);

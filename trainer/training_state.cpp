@@ -9,6 +9,7 @@
 #include "error.h"
 #include "json_text.h"
 #include "mapped_file.h"
+#include "printable.h"
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -22,12 +23,6 @@ std::string checksum(std::string_view bytes) { return fmt::format("{:016x}", XXH
 // What is not UTF-8 in an option, such as a path, is replaced: JSON cannot hold it.
 std::string text_of(const json& object) { return object.dump(2, ' ', true, json::error_handler_t::replace) + "\n"; }
 
-// A message from elsewhere as one line.
-std::string one_line(std::string text) {
-    for (char& c : text) c = static_cast<unsigned char>(c) < ' ' ? ' ' : c;
-    return text;
-}
-
 // state.json as an object: exactly the bytes that were written.
 json checked_object(const std::string& path, std::string_view bytes) {
     const json whole = parse_json(bytes);
@@ -37,7 +32,7 @@ json checked_object(const std::string& path, std::string_view bytes) {
     object.erase(checksum_key);
     CHECK(text_of(whole) == bytes && checksum(text_of(object)) == whole[checksum_key].get_ref<const std::string&>(),
           "{}: is damaged: its checksum is another one", path);
-    CHECK(object.value("format", json()) == format, "{}: is of format {}; expected {}", path, object.value("format", json()).dump(), format);
+    CHECK(object.value("format", json()) == format, "{}: is of format {}; expected {}", path, shown(object.value("format", json())), format);
     return object;
 }
 
@@ -68,12 +63,12 @@ template <class Action>
 auto reading(const std::string& path, Action action) {
     try {
         return action();
-    } catch (const json::exception& error) { throw UsageError(fmt::format("{}: is damaged: {}", path, one_line(error.what()))); }
+    } catch (const json::exception& error) { throw UsageError(fmt::format("{}: is damaged: {}", path, printable(error.what()))); }
 }
 
 void check_file(const std::string& folder, const std::string& name, size_t bytes, const std::string& expected) {
     CHECK(!name.empty() && fs::path(name).filename() == name && name != "." && name != "..", "{}/{}: names the file '{}', outside its folder", folder,
-          state_file_name, one_line(name));
+          state_file_name, printable(name));
     const std::string path = folder + "/" + name;
     std::error_code unknown;
     CHECK(fs::exists(path, unknown), "{}: is missing", path);
@@ -122,8 +117,5 @@ void write_state(const std::string& folder, const TrainingState& state) {
                    {"outlier_detector", state.outlier_detector},
                    {"files", files}};
     object[checksum_key] = checksum(text_of(object));
-    const std::string text = text_of(object);
-    AtomicFile file(folder + "/" + state_file_name);
-    file.write(text.data(), text.size());
-    file.commit();
+    write_atomically(folder + "/" + state_file_name, text_of(object));
 }
