@@ -13,6 +13,7 @@
 
 #include "error.h"
 #include "printable.h"
+#include "run_folder.h"
 
 namespace {
 
@@ -38,11 +39,7 @@ std::string new_run_folder() {
 
 Logger::Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every)
     : folder_(out), steps_(steps), tokens_per_step_(tokens_per_step), log_every_(log_every), terminal_(isatty(STDOUT_FILENO) != 0) {
-    const std::string path = out + "/metrics.jsonl";
-    std::error_code failure;
-    std::filesystem::create_directories(out, failure);
-    CHECK(!failure, "--out {}: {}; expected a folder that can be written", out, failure.message());
-    metrics_.open(path, std::ios::app);
+    metrics_.open(metrics_file(out), std::ios::app);
     CHECK(metrics_.good(), "--out {}: {}; expected a folder that can be written", out, std::strerror(errno));
 }
 
@@ -50,7 +47,7 @@ void Logger::write(const nlohmann::ordered_json& line) {
     // Text may hold bytes that are not UTF-8 (a sample cut in a character): replaced, since JSON cannot hold them.
     metrics_ << line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
     metrics_.flush();
-    if (!metrics_) throw Error(fmt::format("{}/metrics.jsonl: {}; the run cannot be written down", folder_, std::strerror(errno)));
+    if (!metrics_) throw Error(fmt::format("{}: {}; the run cannot be written down", metrics_file(folder_), std::strerror(errno)));
 }
 
 void Logger::finish_line() {

@@ -12,7 +12,7 @@
 
 class Logger {
 public:
-    // Goes on with OUT/metrics.jsonl, or begins it. UsageError if OUT cannot be made or written.
+    // Goes on with OUT/metrics.jsonl, or begins it. UsageError if it cannot be written; OUT must be there.
     Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every);
 
     void run(const nlohmann::json& description);
