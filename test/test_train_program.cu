@@ -158,11 +158,13 @@ TEST(TrainProgram, AFullDiskIsAnError) {
 
 TEST(TrainProgram, OptionsFromAFile) {
     const TemporaryFolder folder;
-    const std::string config = folder.write("run.toml", "steps = 2\nlr = 0.5\nval-every = 0\nsample-every = 0\n");
+    const std::string config = folder.write("run.toml", "steps = 2\nlr = 0.5\nval-every = 0\nsample-every = 0\nplan = false\n");
     ASSERT_EQ(train("--config " + config + " --lr 0.25 --out " + folder / "run").exit_code, 0);
     const nlohmann::json options = metrics_of(folder / "run").at(0).at("options");
     EXPECT_EQ(options.at("steps"), 2);
     EXPECT_EQ(options.at("lr"), 0.25);  // the command line wins
+    EXPECT_EQ(options.at("plan"), false);
+    EXPECT_EQ(options.at("nesterov"), false);
     const std::string wrong = folder.write("wrong.toml", "stepz = 2\n");
     EXPECT_EQ(train("--config " + wrong + " --out " + folder / "run2").exit_code, 2);
 }

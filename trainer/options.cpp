@@ -20,7 +20,7 @@ nlohmann::json values_of(const CLI::App& app) {
     for (const CLI::Option* option : app.get_options()) {
         if (option->get_lnames().empty() || !option->get_configurable()) continue;
         if (option->get_items_expected_max() == 0) {
-            values[option->get_lnames().front()] = option->count() > 0;
+            values[option->get_lnames().front()] = option->as<bool>();  // --flag=false is false
             continue;
         }
         const std::string text = option->count() > 0 ? option->results().front() : option->get_default_str();
@@ -237,6 +237,5 @@ std::optional<Options> parse_options(int argc, const char* const* argv, int worl
     o.machines.between = parse_link("--network", network);
     o.values = values_of(app);
     o.values["weight-decay"] = o.weight_decay;
-    o.values["nesterov"] = o.nesterov;
     return o;
 }

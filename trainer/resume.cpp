@@ -39,10 +39,10 @@ std::vector<CheckpointFolder> newer_than(const std::string& run, int step) {
 
 // Options that do not change what training computes, and those that the identity holds. Every other one that changed is said.
 const std::set<std::string> free_options = {
-    "out",           "log-every",   "checkpoint-every", "keep",  "keep-every",      "resume",      "val-every",    "val-steps",      "sample-every",
-    "sample-tokens", "hellaswag",   "hellaswag-every",  "plan",  "device-memory",   "max-skipped", "config",       "init-from",      "train-data",
-    "val-data",      "tokenizer",   "data-order",       "model", "layers",          "heads",       "channels",     "context",        "vocab",
-    "seq-len",       "total-batch", "optimizer",        "seed",  "log-layer-norms", "profile",     "comm-timeout", "check-replicas", "zero"};
+    "out",           "log-every",   "checkpoint-every", "keep",  "keep-every",      "resume",       "val-every",      "val-steps", "sample-every",
+    "sample-tokens", "hellaswag",   "hellaswag-every",  "plan",  "device-memory",   "max-skipped",  "config",         "init-from", "train-data",
+    "val-data",      "tokenizer",   "data-order",       "model", "layers",          "heads",        "channels",       "context",   "vocab",
+    "seq-len",       "total-batch", "optimizer",        "seed",  "log-layer-norms", "comm-timeout", "check-replicas", "zero"};
 
 std::string text_of(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
