@@ -10,7 +10,6 @@
 // Lives in device memory, so that no step waits for the host to look at the norm.
 struct OptimizerState {
     int step;                     // t: steps that changed the parameters
-    int skipped;                  // steps that did not, since the last one that did
     float grad_norm;              // of the latest step, before clipping
     float scale;                  // of its gradients; 0 if it was skipped
     float bias_correction1;       // 1 - beta1^t
@@ -25,7 +24,6 @@ __global__ void optimizer_prepare_kernel(OptimizerState* state, const float* nor
     const bool finite = norm <= FLT_MAX;
     state->grad_norm = norm;
     if (finite) state->step++;
-    state->skipped = finite ? 0 : state->skipped + 1;
     const float wanted = clip / (norm + 1e-6f);
     state->scale = !finite ? 0.0f : clip > 0 && wanted < 1.0f ? wanted : 1.0f;
     const double t = state->step;

@@ -146,7 +146,6 @@ TYPED_TEST(AdamW, ANormThatIsNotFiniteChangesNothing) {
         optimizer_prepare<TypeParam>(state.data(), norm.data(), 1.0f, step.beta1, step.beta2, nullptr);
         adamw_update<TypeParam>(copy.data(), master.data(), m.data(), v.data(), grads.data(), 100, step, state.data(), nullptr);
     };
-    int skipped = 0;
     for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
         run(bad);
         EXPECT_EQ(download(master), before);
@@ -154,13 +153,11 @@ TYPED_TEST(AdamW, ANormThatIsNotFiniteChangesNothing) {
         EXPECT_EQ(download(v), before);
         EXPECT_EQ(download(copy), copy_before);
         EXPECT_EQ(download_state(state).step, 7);
-        EXPECT_EQ(download_state(state).skipped, ++skipped);
         EXPECT_FALSE(std::isfinite(download_state(state).grad_norm));
     }
     run(1.0f);
     EXPECT_NE(download(master), before);
     EXPECT_EQ(download_state(state).step, 8);
-    EXPECT_EQ(download_state(state).skipped, 0);
 }
 
 }  // namespace

@@ -17,12 +17,12 @@ struct KeepPolicy {
 
 struct SavedCheckpoint {
     int step;
-    int skipped;                     // steps in a row that had changed nothing
+    int skipped;                     // steps in a row, up to this one, whose gradient norm was not finite
     std::optional<double> val_loss;  // of this step, if it was measured
 };
 
 // The steps, of `saved` (oldest first), whose checkpoints need not be kept. Beside those that the policy names, two are: the one with the lowest
-// validation loss, and the newest that was not saved in a row of skipped steps, which a run that --max-skipped ends can go back to.
+// validation loss, and the newest that was not saved in a row of steps without a finite norm, which a run that --max-skipped ends can go back to.
 std::vector<int> superseded(const std::vector<SavedCheckpoint>& saved, const KeepPolicy& policy);
 
 class CheckpointWriter {
@@ -50,7 +50,7 @@ public:
     // Waits until what was saved is written. False if the latest could not be.
     bool finish();
 
-    // The newest checkpoint, and the newest that was not saved in a row of skipped steps; "" if there is none. After finish().
+    // The newest checkpoint, and the newest with skipped == 0; "" if there is none. After finish().
     std::string newest() const;
     std::string newest_good() const;
 

@@ -20,7 +20,8 @@
 
 namespace {
 
-// What Philox draws the weights of tensor i for: purposes below belong to others (sampler.h).
+// Of the first tensor; the others' follow. Numbers for other uses of the same seed differ from these in other words of Philox's counter
+// (sampler.cpp, permutation.h).
 constexpr uint32_t weights_purpose = 1u << 16;
 
 size_t size(int n) { return static_cast<size_t>(n); }

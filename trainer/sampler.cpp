@@ -11,7 +11,7 @@
 
 namespace {
 
-constexpr uint32_t sampling_purpose = 1;  // the weights' purposes start at 1 << 16
+constexpr uint32_t sampling_purpose = 1;  // in the counter's last word, which is 0 for weights (random.cuh) and the data's order (permutation.h)
 
 // Uniform in [0, 1).
 double uniform(const Draw& draw) {

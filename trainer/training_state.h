@@ -10,7 +10,7 @@
 struct TrainingState {
     int step = 0;                                                // the last one that is in the parameters, counting from 1
     int optimizer_step = 0;                                      // updates that changed the parameters
-    int skipped = 0;                                             // steps since the last of these
+    int skipped = 0;                                             // steps in a row, up to this one, whose gradient norm was not finite
     int batch_size = 0;                                          // sequences of a micro-step: with another one sums round differently
     bool evaluated = true;                                       // false: validation and sample of this step were broken off by a signal
     std::optional<double> val_loss = {};                         // of this step, if it was measured
