@@ -11,12 +11,18 @@
 #include "generate_options.h"
 #include "memory_fit.h"
 #include "model_file.h"
+#include "printable.h"
 #include "run_main.h"
 #include "stop_signal.h"
 #include "tokenizer.h"
 #include "utf8_stream.h"
 
 namespace {
+
+const bool terminal = isatty(STDOUT_FILENO) != 0;
+
+// A terminal, unlike a file, obeys control characters: it must not do what a model says.
+std::string text_for_output(std::string_view bytes) { return terminal ? printable(bytes, "\n\t") : replace_invalid_utf8(bytes); }
 
 void show(const std::string& text) {
     if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
@@ -33,26 +39,26 @@ std::vector<int> prompt_of(const GenerateCommand& command, Tokenizer& tokenizer,
     return prompt;
 }
 
-// What the tokens say, without the one that ends the text.
+// What the tokens say, byte for byte, without the one that ends the text.
 std::string text_of(const GeneratedText& generated, const Tokenizer& tokenizer) {
     std::string bytes;
     for (const int token : generated.tokens) {
         if (token != tokenizer.end_of_text()) bytes += tokenizer.token_bytes(token);
     }
-    return replace_invalid_utf8(bytes);
+    return bytes;
 }
 
 std::string json_of(const Generation& generation, const Tokenizer& tokenizer) {
     nlohmann::ordered_json samples = nlohmann::ordered_json::array();
-    for (const GeneratedText& text : generation.texts) samples.push_back({{"tokens", text.tokens}, {"text", text_of(text, tokenizer)}});
-    return nlohmann::ordered_json{{"samples", samples}}.dump() + "\n";
+    for (const GeneratedText& text : generation.texts) samples.push_back({{"tokens", text.tokens}, {"text", replace_invalid_utf8(text_of(text, tokenizer))}});
+    return nlohmann::ordered_json{{"samples", samples}}.dump(-1, ' ', terminal) + "\n";  // on a terminal escaped: U+007F on could be commands
 }
 
 std::string separated(const Generation& generation, const Tokenizer& tokenizer) {
     std::string all;
     for (const GeneratedText& text : generation.texts) {
         if (!all.empty()) all += "---\n";
-        all += text_of(text, tokenizer);
+        all += text_for_output(text_of(text, tokenizer));
         if (!all.ends_with('\n')) all += '\n';
     }
     return all;
@@ -88,7 +94,7 @@ void generate_texts(const GenerateCommand& command) {
     const bool streaming = command.samples == 1 && !command.json;
     Utf8Stream stream;
     const auto on_token = [&](int, int token) {
-        if (streaming && token != tokenizer->end_of_text()) show(replace_invalid_utf8(stream.push(tokenizer->token_bytes(token))));
+        if (streaming && token != tokenizer->end_of_text()) show(text_for_output(stream.push(tokenizer->token_bytes(token))));
     };
     const Generation generation = generate(decoder, prompt,
                                            {.samples = command.samples,
@@ -101,7 +107,7 @@ void generate_texts(const GenerateCommand& command) {
                                             .seed = command.seed},
                                            on_token, stop_requested);
     if (command.json) show(json_of(generation, *tokenizer));
-    else if (streaming) show(replace_invalid_utf8(stream.pending()) + (isatty(STDOUT_FILENO) ? "\n" : ""));
+    else if (streaming) show(text_for_output(stream.pending()) + (terminal ? "\n" : ""));
     else show(separated(generation, *tokenizer));
     report(generation, prompt.size(), config.context);
 }

@@ -1,4 +1,6 @@
 // The generation program, run as people run it: what it prints, how it ends, and one clear line for every wrong input.
+#include <fcntl.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -165,6 +167,43 @@ TEST(GenerateProgram, EveryPieceThatReachesTheReaderIsWholeCharacters) {
     }
     EXPECT_EQ(pclose(pipe), 0);
     EXPECT_EQ(all, mixed);
+}
+
+// What the program writes when its standard output is a terminal.
+std::string on_terminal(const std::string& arguments) {
+    const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
+    if (terminal < 0 || grantpt(terminal) != 0 || unlockpt(terminal) != 0) return "no terminal";
+    const std::string name = ptsname(terminal);
+    const int kept_open = open(name.c_str(), O_RDWR | O_NOCTTY);  // what was written stays until the last one closes it
+    termios settings;
+    tcgetattr(kept_open, &settings);
+    cfmakeraw(&settings);
+    tcsetattr(kept_open, TCSANOW, &settings);
+    std::string all;
+    const std::string command = fmt::format("exec '{}' {} >{} 2>/dev/null", GENERATE_PROGRAM, arguments, name);
+    EXPECT_EQ(std::system(command.c_str()), 0);
+    char piece[4096];
+    for (ssize_t bytes = 0; (bytes = read(terminal, piece, sizeof(piece))) > 0;) all.append(piece, static_cast<size_t>(bytes));
+    close(kept_open);
+    close(terminal);
+    return all;
+}
+
+// A model could have set the terminal's title, moved its cursor or, with some, run a command.
+TEST(GenerateProgram, AModelCannotDriveTheTerminal) {
+    const TemporaryFolder folder;
+    const std::string hostile = "a\x1b]0;t\x07\r\x7f\u009b1m\t\u00FC\n", escaped = "a\\x1b]0;t\\x07\\x0d\\x7f\\x9b1m\t\u00FC\n",
+                      path = reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte", encoded("byte", hostile));
+    const std::string arguments = path + fmt::format(" --prompt x --greedy --max-tokens {} ", hostile.size());
+    EXPECT_EQ(on_terminal(arguments), escaped + "\n");
+    EXPECT_EQ(on_terminal(arguments + "--samples 2"), escaped + "---\n" + escaped);
+    const std::string object = on_terminal(arguments + "--json");
+    EXPECT_EQ(object.find_first_of("\x1b\x07\r\x7f\xc2"), std::string::npos) << object;
+    EXPECT_EQ(nlohmann::json::parse(object).at("samples")[0].at("text"), hostile);
+    // A file or another program gets what the model said.
+    EXPECT_EQ(generate(arguments).output, hostile);
+    EXPECT_EQ(generate(arguments + "--samples 2").output, hostile + "---\n" + hostile);
+    EXPECT_EQ(samples_of(generate(arguments + "--json"))[0].at("text"), hostile);
 }
 
 TEST(GenerateProgram, EndOfTextEndsASampleAndIsNotText) {
