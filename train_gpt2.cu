@@ -179,34 +179,39 @@ void train(Options o) {
     };
     state.step = from.step();
     state.skipped = from.state.skipped;
-    if (!from.state.evaluated) {
-        evaluate_step(state.step);
-        // No later checkpoint will say that the run is complete.
-        if (checkpoints && state.evaluated && state.step == schedule.steps) save();
-    }
-    bool stopped = stop_requested();
-    for (int step = from.step() + 1; step <= schedule.steps && !stopped; step++) {
-        const auto start = std::chrono::steady_clock::now();
-        for (int micro = 0; micro < loader.micro_steps(); micro++) {
-            model.forward(loader.at(step, micro));
-            model.backward();
+    bool stopped = false;
+    try {
+        if (!from.state.evaluated) {
+            evaluate_step(state.step);
+            // No later checkpoint will say that the run is complete.
+            if (checkpoints && state.evaluated && state.step == schedule.steps) save();
         }
-        const StepResult result = model.update(o.optimizer_at(schedule.at(step)), veto);
-        const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
-        log.train(step, result, schedule.at(step), elapsed.count());
-        if (due(o.log_layer_norms, step)) log.layer_norms(step, layer_norms(model.table(), model.squared_norms()));
-        state.step = step;
-        state.skipped = std::isfinite(result.grad_norm) ? 0 : state.skipped + 1;
-        if (state.skipped == o.max_skipped) {
-            if (checkpoints) checkpoints->finish();
-            throw Error(fmt::format("{} steps in a row had a gradient norm that is not finite; the run ends at step {}; {}", state.skipped, step,
-                                    where_to_go_on(checkpoints ? checkpoints->newest_good() : "")));
-        }
-        evaluate_step(step);
         stopped = stop_requested();
-        if (checkpoints && (due(o.checkpoint_every, step) || step == schedule.steps || stopped)) save();
+        for (int step = from.step() + 1; step <= schedule.steps && !stopped; step++) {
+            const auto start = std::chrono::steady_clock::now();
+            for (int micro = 0; micro < loader.micro_steps(); micro++) {
+                model.forward(loader.at(step, micro));
+                model.backward();
+            }
+            const StepResult result = model.update(o.optimizer_at(schedule.at(step)), veto);
+            const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
+            log.train(step, result, schedule.at(step), elapsed.count());
+            if (due(o.log_layer_norms, step)) log.layer_norms(step, layer_norms(model.table(), model.squared_norms()));
+            state.step = step;
+            state.skipped = std::isfinite(result.grad_norm) ? 0 : state.skipped + 1;
+            if (state.skipped == o.max_skipped)
+                throw Error(fmt::format("{} steps in a row had a gradient norm that is not finite; the run ends at step {}", state.skipped, step));
+            evaluate_step(step);
+            stopped = stop_requested();
+            if (checkpoints && (due(o.checkpoint_every, step) || step == schedule.steps || stopped)) save();
+        }
+        if (checkpoints && !checkpoints->finish()) throw Error("the last checkpoint could not be written");
+    } catch (const Error& error) {
+        // Whatever ends a run before its time, the last line says from where it can go on.
+        if (checkpoints) checkpoints->finish();
+        const std::string good = checkpoints ? checkpoints->newest_good() : "";
+        throw Error(fmt::format("{}; {}", error.what(), where_to_go_on(good.empty() ? from.checkpoint : good)), error.exit_code);
     }
-    if (checkpoints && !checkpoints->finish()) throw Error("the last checkpoint could not be written; " + where_to_go_on(checkpoints->newest()));
     log.note(!stopped ? fmt::format("done; the run is in {}", log.folder())
                       : fmt::format("stopped by a signal; everything is written to {}{}", log.folder(),
                                     checkpoints ? fmt::format("; the same options with --out {} --resume auto go on", log.folder()) : ""));

@@ -382,6 +382,21 @@ TEST_F(Resume, AFullDiskCostsTheCheckpointNotTheRun) {
     EXPECT_NE(result.errors.find("the last checkpoint could not be written"), std::string::npos) << result.errors;
 }
 
+TEST_F(Resume, TheNewestCheckpointIsNamedWhenTheMetricsCannotBeWritten) {
+    const std::string run = folder / "run", options = "--val-every 0 --sample-every 0 --checkpoint-every 2 --out " + run;
+    expect_success(train("--steps 2 " + options));
+    // Files may not grow beyond 80 KiB, which a checkpoint's do not need. The metrics have room for another description of the run and a few steps.
+    const size_t full = size_t{80} << 10, room = 2 * fs::file_size(metrics_file(run)) + 800;
+    std::ofstream(metrics_file(run), std::ios::app) << R"({"kind":"run","padding":")" + std::string(full - room, 'x') + "\"}\n";
+    const ProgramResult result = train("--steps 200 --resume auto " + options, "cd /; ulimit -f 160");
+    EXPECT_EQ(result.exit_code, 1) << result.output;
+    EXPECT_NE(result.errors.find(metrics_file(run) + ": File too large; the run cannot be written down; the last good checkpoint is " + newest_of(run)),
+              std::string::npos)
+        << result.errors;
+    EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
+    EXPECT_GT(last_step(run), 2) << result.output;
+}
+
 TEST_F(Resume, TheLastGoodCheckpointIsNamedWhenStepsAreSkipped) {
     // A learning rate that makes every weight enormous: from the second step on no gradient is finite.
     const ProgramResult result =

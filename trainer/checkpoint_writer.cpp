@@ -81,8 +81,6 @@ bool CheckpointWriter::finish() {
     return written_;
 }
 
-std::string CheckpointWriter::newest() const { return saved_.empty() ? "" : checkpoint_folder(options_.run_folder, saved_.back().step); }
-
 std::string CheckpointWriter::newest_good() const {
     const SavedCheckpoint* good = newest_good_of(saved_);
     return good ? checkpoint_folder(options_.run_folder, good->step) : "";

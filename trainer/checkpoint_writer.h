@@ -50,8 +50,7 @@ public:
     // Waits until what was saved is written. False if the latest could not be.
     bool finish();
 
-    // The newest checkpoint, and the newest with skipped == 0; "" if there is none. After finish().
-    std::string newest() const;
+    // The newest checkpoint with skipped == 0; "" if there is none. After finish().
     std::string newest_good() const;
 
 private:
