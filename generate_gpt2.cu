@@ -50,7 +50,8 @@ std::string text_of(const GeneratedText& generated, const Tokenizer& tokenizer) 
 
 std::string json_of(const Generation& generation, const Tokenizer& tokenizer) {
     nlohmann::ordered_json samples = nlohmann::ordered_json::array();
-    for (const GeneratedText& text : generation.texts) samples.push_back({{"tokens", text.tokens}, {"text", replace_invalid_utf8(text_of(text, tokenizer))}});
+    for (const GeneratedText& text : generation.texts)
+        samples.push_back({{"tokens", text.tokens}, {"text", replace_invalid_utf8(text_of(text, tokenizer))}});
     return nlohmann::ordered_json{{"samples", samples}}.dump(-1, ' ', terminal) + "\n";  // on a terminal escaped: U+007F on could be commands
 }
 

@@ -224,7 +224,7 @@ int main(int argc, char** argv) {
         const std::optional<Options> options = parse_options(argc, argv);
         if (!options) return;
         stop_on({SIGINT, SIGTERM, SIGUSR1});  // USR1: what SLURM sends before a job's time is over, if it is asked to
-        std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, which says so
+        std::signal(SIGXFSZ, SIG_IGN);        // a file that may not grow is a failed write, which says so
         simt::select_device();
         if (options->dtype == DType::bf16) train<bfloat16>(*options);
         else train<float>(*options);

@@ -390,8 +390,9 @@ TEST_F(Resume, TheNewestCheckpointIsNamedWhenTheMetricsCannotBeWritten) {
     std::ofstream(metrics_file(run), std::ios::app) << R"({"kind":"run","padding":")" + std::string(full - room, 'x') + "\"}\n";
     const ProgramResult result = train("--steps 200 --resume auto " + options, "cd /; ulimit -f 160");
     EXPECT_EQ(result.exit_code, 1) << result.output;
-    EXPECT_NE(result.errors.find(metrics_file(run) + ": File too large; the run cannot be written down; the last good checkpoint is " + newest_of(run)),
-              std::string::npos)
+    EXPECT_NE(
+        result.errors.find(metrics_file(run) + ": File too large; the run cannot be written down; the last good checkpoint is " + newest_of(run)),
+        std::string::npos)
         << result.errors;
     EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
     EXPECT_GT(last_step(run), 2) << result.output;

@@ -96,17 +96,23 @@ TEST_F(FoundFolder, AnotherProcessWentOnWithTheRun) {
 TEST_F(FoundFolder, AnotherProcessBranchedOffIntoTheSameFolder) {
     make(3);
     const ResumePoint from = find(checkpoint_folder(run, 3), branch);
-    { const FolderLock lock = prepare_run_folder(from, [](const std::string&) {}); }
+    {
+        const FolderLock lock = prepare_run_folder(from, [](const std::string&) {});
+    }
     expect_refused(from);
 }
 
 TEST_F(FoundFolder, NobodyWroteThere) {
     for (const int step : {3, 6}) make(step);
     fs::remove(checkpoint_folder(run, 6) + "/" + state_file_name);  // damaged
-    { const FolderLock lock = prepare_run_folder(find("auto", run), [](const std::string&) {}); }
+    {
+        const FolderLock lock = prepare_run_folder(find("auto", run), [](const std::string&) {});
+    }
     EXPECT_TRUE(fs::exists(checkpoint_folder(run, 6) + ".damaged"));
     make(6);
-    { const FolderLock lock = prepare_run_folder(find(checkpoint_folder(run, 3), ""), [](const std::string&) {}); }
+    {
+        const FolderLock lock = prepare_run_folder(find(checkpoint_folder(run, 3), ""), [](const std::string&) {});
+    }
     EXPECT_TRUE(fs::exists(checkpoint_folder(run, 6) + ".superseded"));
 }
 

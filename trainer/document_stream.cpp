@@ -15,9 +15,7 @@ static constexpr size_t read_bytes = size_t{1} << 20;
 static constexpr size_t longest_line = size_t{1} << 30;
 
 // Bytes of the line in a message, without what would disturb a terminal.
-static std::string start_of(std::string_view line) {
-    return printable(line.substr(0, 40)) + (line.size() > 40 ? "..." : "");
-}
+static std::string start_of(std::string_view line) { return printable(line.substr(0, 40)) + (line.size() > 40 ? "..." : ""); }
 
 Document parse_document(std::string_view line, const std::string& field) {
     const nlohmann::json object = parse_json(line);

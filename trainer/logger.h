@@ -34,7 +34,7 @@ private:
     int steps_;
     size_t tokens_per_step_;
     int log_every_;
-    bool terminal_;           // a person watches: repaint
+    bool terminal_;  // a person watches: repaint
     std::mutex terminal_mutex_;
     bool line_open_ = false;  // a repainted line stands without its newline
     double mean_ms_ = 0;      // smoothed, for the time left
