@@ -1,4 +1,5 @@
-// train_gpt2.cu: the training loop. Text -> tokens -> DataLoader -> GPT2::forward -> loss -> GPT2::backward -> GPT2::update.
+// train_gpt2.cu: the training loop. Text -> tokens -> DataLoader -> GPT2::forward -> loss -> GPT2::backward -> Communicator -> GPT2::update.
+//   Every process runs it; rank 0 speaks, writes the metrics and samples.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,20 +14,19 @@
 #include "data_loader.h"
 #include "error.h"
 #include "evaluate.h"
-#include "generate.h"
 #include "gpt2.h"
 #include "logger.h"
 #include "memory_fit.h"
 #include "options.h"
 #include "outlier_detector.h"
 #include "printable.h"
-#include "resume.h"
-#include "run_main.h"
+#include "replicas.h"
+#include "run_description.h"
+#include "run_together.h"
+#include "sample_text.h"
 #include "schedule.h"
 #include "stop_signal.h"
 #include "tokenizer.h"
-#include "version.h"
-#include "window_decoder.h"
 
 namespace {
 
@@ -34,96 +34,75 @@ bool due(int every, int step) { return every > 0 && step % every == 0; }
 
 HostAllocator pinned_memory() { return {simt::pinned_malloc, simt::pinned_free}; }
 
-void say(const std::string& line) {
-    fmt::print("{}\n", printable(line));
-    std::fflush(stdout);
-}
-
 std::string where_to_go_on(const std::string& checkpoint) {
     return checkpoint.empty() ? "there is no checkpoint to go on from" : "the last good checkpoint is " + checkpoint;
 }
 
-// Text from the model as it is: neither sharpened nor blurred. It may be longer than the context.
-template <class T>
-std::string sample_text(GPT2<T>& model, const Tokenizer& tokenizer, const Options& o, int step) {
-    const int start = tokenizer.end_of_text().value_or('\n');
-    WindowDecoder<T> decoder(model, o.seq_len);
-    std::string text;
-    const auto append = [&](int, int token) {
-        if (token != tokenizer.end_of_text()) text += tokenizer.token_bytes(token);
+// What this process may allocate, and every other one too.
+size_t memory_of_a_process(const Options& o, Communicator& all) {
+    if (o.device_memory) return *o.device_memory;
+    const size_t free = simt::device_info().free_memory;
+    // On a GPU, kernels' code and libraries take some of what is free now; processes on CPUs share the machine's memory.
+    const size_t mine = simt::is_gpu() ? free - std::min(free, size_t{300} << 20) : free / static_cast<size_t>(all.process().local_size);
+    return smallest_over_processes(all, mine);
+}
+
+// Every process reads the data; a text is tokenized once, by rank 0, and the others find it cached.
+DataSplits open_data_together(const Options& o, Tokenizer& tokenizer, Communicator& all, const Note& say) {
+    const auto open = [&] {
+        return open_data(o.train_data.empty() ? data_directory() + "/tinyshakespeare.txt" : o.train_data, o.val_data, tokenizer,
+                         {.train_T = o.seq_len, .val_T = o.val_every > 0 ? o.seq_len : 0, .note = say});
     };
-    generate(decoder, {start < o.config.V ? start : 0},
-             {.max_tokens = o.sample_tokens,
-              .vocabulary = std::min(tokenizer.vocab_size(), o.config.V),  // a model may have more tokens than its tokenizer
-              .end_of_text = tokenizer.end_of_text(),
-              .seed = o.seed,
-              .step = static_cast<uint64_t>(step)},
-             append, stop_requested);
-    return text;
-}
-
-int steps_of(const Options& o, uint64_t windows) {
-    const double samples_per_step = static_cast<double>(o.total_batch) / o.seq_len;
-    double steps = o.steps;
-    if (o.epochs > 0) steps = std::ceil(o.epochs * static_cast<double>(windows) / samples_per_step);
-    if (o.tokens > 0) steps = std::ceil(static_cast<double>(o.tokens) / static_cast<double>(o.total_batch));
-    CHECK(steps <= 1 << 30, "a run of {:.3g} steps; expected at most {}", steps, 1 << 30);
-    return static_cast<int>(steps);
+    std::optional<DataSplits> data;
+    if (all.rank() == 0) data = open();
+    gather_texts(all, "rank 0 is ready");
+    return data ? std::move(*data) : open();
 }
 
 template <class T>
-nlohmann::json run_description(const Options& o, const GPT2<T>& model, const std::string& device, int steps, const ResumePoint& from) {
-    nlohmann::json description = {
-        {"options", o.values},
-        {"model",
-         {{"layers", o.config.L},
-          {"heads", o.config.NH},
-          {"channels", o.config.C},
-          {"context", o.config.context},
-          {"vocab", o.config.V},
-          {"parameters", model.table().parameters()}}},
-        {"batch", {{"batch_size", o.batch_size}, {"seq_len", o.seq_len}, {"micro_steps", o.accumulation()}, {"total_batch", o.total_batch}}},
-        {"steps", steps},
-        {"machine", device},
-        {"versions", {{"flatgpt", version}, {"compiler", __VERSION__}}}};
-    if (!from.checkpoint.empty()) description["resumed_from"] = from.step();
-    return description;
-}
-
-template <class T>
-void train(Options o) {
-    const ResumePoint from = find_resume_point(o, say);
-    const simt::DeviceInfo device = simt::device_info();
-    // On a GPU, kernels' code and libraries take some of what is free now.
-    const size_t libraries = simt::is_gpu() ? std::min(device.free_memory, size_t{300} << 20) : 0;
-    const size_t memory = o.device_memory.value_or(device.free_memory - libraries);
-    if (o.batch_size == 0) o.batch_size = from.batch_size(o.total_batch, o.seq_len);
+void train(Options o, Communicator& all) {
+    const bool first = all.rank() == 0;
+    const Note say = [&](const std::string& line) {
+        if (!first) return;
+        fmt::print("{}\n", printable(line, "\n"));
+        std::fflush(stdout);
+    };
+    const ResumePoint from = find_resume_point(o, all, say);
+    const std::string device = simt::device_info().name;
+    const size_t memory = memory_of_a_process(o, all);
+    if (o.batch_size == 0) o.batch_size = from.batch_size(o);
     if (o.batch_size == 0) {
         o.batch_size = largest_batch<T>(o, memory);
         CHECK(o.batch_size > 0, "not even one sequence of {} tokens fits into {}; expected a smaller model or --recompute block", o.seq_len,
               readable(memory));
     }
     GPT2<T> model(o.config, model_options(o));
-    fmt::print("{} on {}\n", to_string(o.dtype), device.name);
-    fmt::print("model: {} layers, {} heads, {} channels, context {}, vocabulary {} (padded to {}): {} parameters\n", o.config.L, o.config.NH,
-               o.config.C, o.config.context, o.config.V, o.config.Vp(), model.table().parameters());
-    fmt::print("step: {} tokens = {} x {}{} x {} micro-step{}\n", o.total_batch, o.batch_size, o.seq_len,
-               o.world_size == 1 ? "" : fmt::format(" x {} processes", o.world_size), o.accumulation(), o.accumulation() == 1 ? "" : "s");
-    check_memory(o, model, memory);
+    say(fmt::format("{} on {}{}", to_string(o.dtype), device,
+                    all.size() == 1 ? "" : fmt::format(", {} processes over {}", all.size(), communicator_library())));
+    say(fmt::format("model: {} layers, {} heads, {} channels, context {}, vocabulary {} (padded to {}): {} parameters", o.config.L, o.config.NH,
+                    o.config.C, o.config.context, o.config.V, o.config.Vp(), model.table().parameters()));
+    say(fmt::format("step: {} tokens = {} x {}{} x {} micro-step{}", o.total_batch, o.batch_size, o.seq_len,
+                    o.world_size == 1 ? "" : fmt::format(" x {} processes", o.world_size), o.accumulation(), o.accumulation() == 1 ? "" : "s"));
+    check_memory(o, model, memory, say);
     if (o.plan) {
-        if (o.world_size > 1) print_scaling<T>(o, memory);
+        if (o.world_size > 1) say(scaling_plan<T>(o, memory));
         return;
     }
 
     const auto tokenizer = make_tokenizer(o.tokenizer);
-    const DataSplits data = open_data(o.train_data.empty() ? data_directory() + "/tinyshakespeare.txt" : o.train_data, o.val_data, *tokenizer,
-                                      {.train_T = o.seq_len, .val_T = o.val_every > 0 ? o.seq_len : 0, .note = say});
+    const DataSplits data = open_data_together(o, *tokenizer, all, say);
     TrainingState state{.batch_size = o.batch_size, .options = o.values, .identity = run_identity(o, data.train)};
     check_same_run(from, state.identity, o, say);
-    DataLoader loader(
-        data.train,
-        {.B = o.batch_size, .T = o.seq_len, .V = o.config.V, .total_batch = o.total_batch, .seed = o.seed, .shuffle = o.data_order == "shuffled"},
-        pinned_memory());
+    DataLoader loader(data.train,
+                      {.B = o.batch_size,
+                       .T = o.seq_len,
+                       .V = o.config.V,
+                       .total_batch = o.total_batch,
+                       .rank = all.rank(),
+                       .world_size = all.size(),
+                       .seed = o.seed,
+                       .shuffle = o.data_order == "shuffled"},
+                      pinned_memory());
     std::optional<ValidationLoader> val_loader;
     if (!data.val.empty() && o.val_every > 0) {
         val_loader.emplace(data.val, o.batch_size, o.seq_len, o.config.V, static_cast<size_t>(o.val_steps), pinned_memory());
@@ -132,25 +111,31 @@ void train(Options o) {
     if (!o.hellaswag.empty() && o.hellaswag_every > 0) {
         hellaswag.emplace(read_hellaswag(o.hellaswag, *tokenizer), o.batch_size, o.seq_len, o.config.V, pinned_memory());
     }
-    const Schedule schedule{o.schedule, steps_of(o, loader.windows()), o.warmup, o.lr, o.min_lr_fraction};
+    const Schedule schedule{o.schedule, o.step_count(loader.windows()), o.warmup, o.lr, o.min_lr_fraction};
     schedule.check();
     if (from.is_complete(schedule.steps))
         return say(fmt::format("{} holds the whole run of {} steps; nothing is left to do", from.run_folder, schedule.steps));
     // Data that cannot be trained on ends the run before it has a folder.
     loader.at(from.step() + 1, 0);
     if (val_loader) val_loader->at(0);
-    model.allocate();
+    model.allocate(&all);
     if (!from.checkpoint.empty()) load_checkpoint(model, from.checkpoint, from.state);
     else if (o.initial) load_weights(model, *o.initial);
+    check_same_start(all, process_description(o, model, state.identity, data));
 
-    const FolderLock lock = prepare_run_folder(from, say);
-    Logger log(from.run_folder, schedule.steps, o.total_batch, o.log_every);
-    log.run(run_description(o, model, device.name, schedule.steps, from));
+    std::optional<FolderLock> lock;
+    if (first) lock.emplace(prepare_run_folder(from, say));
+    Logger log(from.run_folder, schedule.steps, o.total_batch, o.log_every, first);
+    log.run(run_description(o, model, device, schedule.steps, from));
     log.note(fmt::format("writing to {}", log.folder()));
     std::optional<CheckpointWriter> checkpoints;
     if (o.checkpoint_every > 0) {
-        checkpoints.emplace(model, CheckpointWriter::Options{from.run_folder, o.tokenizer, {.newest = o.keep, .every = o.keep_every}},
-                            pinned_memory(), [&](const std::string& line) { log.note(line); });
+        const Note note = [&](const std::string& line) {
+            if (first) log.note(line);
+            else fmt::print(stderr, "train_gpt2: rank {}: {}\n", all.rank(), printable(line));
+        };
+        checkpoints.emplace(model, all, CheckpointWriter::Options{from.run_folder, o.tokenizer, {.newest = o.keep, .every = o.keep_every}},
+                            pinned_memory(), note);
     }
 
     OutlierDetector outliers(o.skip_loss_z, o.skip_norm_z);
@@ -162,16 +147,18 @@ void train(Options o) {
         const bool last = step == schedule.steps;
         state.val_loss.reset();
         if (val_loader && (due(o.val_every, step) || last)) {
-            if (const auto result = evaluate(model, *val_loader, stop_requested)) log.validation(step, state.val_loss.emplace(result->loss));
+            if (const auto result = evaluate(model, *val_loader, all, stop_requested)) log.validation(step, state.val_loss.emplace(result->loss));
         }
         if (hellaswag && (due(o.hellaswag_every, step) || last)) {
-            if (const auto result = evaluate(model, *hellaswag, stop_requested)) log.hellaswag(step, *result);
+            if (const auto result = evaluate(model, *hellaswag, all, stop_requested)) log.hellaswag(step, *result);
         }
-        if (o.sample_every > 0 && (due(o.sample_every, step) || last)) {
+        if (first && o.sample_every > 0 && (due(o.sample_every, step) || last)) {
             const std::string text = sample_text(model, *tokenizer, o, step);
             if (!stop_requested()) log.sample(step, text);
         }
-        state.evaluated = !stop_requested();
+        const bool stopped = in_any_process(all, stop_requested());
+        state.evaluated = !stopped;
+        return stopped;
     };
     const auto save = [&] {
         state.outlier_detector = outliers.state();
@@ -182,33 +169,35 @@ void train(Options o) {
     bool stopped = false;
     try {
         if (!from.state.evaluated) {
-            evaluate_step(state.step);
+            stopped = evaluate_step(state.step);
             // No later checkpoint will say that the run is complete.
             if (checkpoints && state.evaluated && state.step == schedule.steps) save();
         }
-        stopped = stop_requested();
         for (int step = from.step() + 1; step <= schedule.steps && !stopped; step++) {
             const auto start = std::chrono::steady_clock::now();
             for (int micro = 0; micro < loader.micro_steps(); micro++) {
                 model.forward(loader.at(step, micro));
-                model.backward();
+                model.backward(micro + 1 == loader.micro_steps());  // the last micro-step's gradients are added up over the processes
             }
             const StepResult result = model.update(o.optimizer_at(schedule.at(step)), veto);
             const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
             log.train(step, result, schedule.at(step), elapsed.count());
             if (due(o.log_layer_norms, step)) log.layer_norms(step, layer_norms(model.table(), model.squared_norms()));
+            if (due(o.check_replicas, step)) check_replicas(all, model.checksum(), step);
             state.step = step;
             state.skipped = std::isfinite(result.grad_norm) ? 0 : state.skipped + 1;
-            if (state.skipped == o.max_skipped)
+            if (state.skipped == o.max_skipped) {
+                if (checkpoints) checkpoints->finish();
                 throw Error(fmt::format("{} steps in a row had a gradient norm that is not finite; the run ends at step {}", state.skipped, step));
-            evaluate_step(step);
-            stopped = stop_requested();
+            }
+            stopped = evaluate_step(step);
+            if (checkpoints) checkpoints->poll();
             if (checkpoints && (due(o.checkpoint_every, step) || step == schedule.steps || stopped)) save();
         }
         if (checkpoints && !checkpoints->finish()) throw Error("the last checkpoint could not be written");
     } catch (const Error& error) {
         // Whatever ends a run before its time, the last line says from where it can go on.
-        if (checkpoints) checkpoints->finish();
+        if (checkpoints) checkpoints->wait();
         const std::string good = checkpoints ? checkpoints->newest_good() : "";
         throw Error(fmt::format("{}; {}", error.what(), where_to_go_on(good.empty() ? from.checkpoint : good)), error.exit_code);
     }
@@ -220,13 +209,14 @@ void train(Options o) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    return run_main("train_gpt2", [&] {
-        const std::optional<Options> options = parse_options(argc, argv);
+    return run_together("train_gpt2", [&](const Process& process, std::unique_ptr<Communicator>& communicator) {
+        const std::optional<Options> options = parse_options(argc, argv, process);
         if (!options) return;
         stop_on({SIGINT, SIGTERM, SIGUSR1});  // USR1: what SLURM sends before a job's time is over, if it is asked to
         std::signal(SIGXFSZ, SIG_IGN);        // a file that may not grow is a failed write, which says so
-        simt::select_device();
-        if (options->dtype == DType::bf16) train<bfloat16>(*options);
-        else train<float>(*options);
+        simt::select_device(process.local_rank, process.local_size);
+        communicator = make_communicator(process, options->comm_timeout);
+        if (options->dtype == DType::bf16) train<bfloat16>(*options, *communicator);
+        else train<float>(*options, *communicator);
     });
 }

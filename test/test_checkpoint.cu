@@ -7,6 +7,7 @@
 #include "checkpoint_writer.h"
 #include "model.cuh"
 #include "resume.h"
+#include "single_process.h"
 #include "temporary_folder.h"
 
 namespace {
@@ -40,8 +41,9 @@ class Checkpoint : public testing::Test {
 protected:
     template <class T>
     CheckpointWriter writer(const GPT2<T>& model, KeepPolicy keep = {}) {
-        return CheckpointWriter(model, {run.path(), "byte", keep}, pinned, [&](const std::string& line) { lines.push_back(line); });
+        return CheckpointWriter(model, alone, {run.path(), "byte", keep}, pinned, [&](const std::string& line) { lines.push_back(line); });
     }
+    SingleProcess alone;
     TemporaryFolder run;
     std::vector<std::string> lines;
 };
@@ -63,7 +65,8 @@ void expect_same_state(GPT2<T>& loaded, GPT2<T>& saved) {
 template <class T>
 void expect_round_trip(const std::string& run) {
     const auto saved = trained_model<T>(3);
-    CheckpointWriter writer(*saved, {run, "byte", {}}, pinned, [](const std::string&) {});
+    SingleProcess alone;
+    CheckpointWriter writer(*saved, alone, {run, "byte", {}}, pinned, [](const std::string&) {});
     writer.save(*saved, state_at(5));
     ASSERT_TRUE(writer.finish());
     const TrainingState state = whole_checkpoint(checkpoint_folder(run, 5));

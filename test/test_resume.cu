@@ -9,8 +9,8 @@
 #include <sstream>
 #include <thread>
 
-#include "metrics_lines.h"
 #include "folder_lock.h"
+#include "metrics_lines.h"
 #include "program.h"
 #include "run_folder.h"
 #include "simt/target.h"

@@ -32,39 +32,103 @@ std::vector<int> superseded(const std::vector<SavedCheckpoint>& saved, const Kee
     return steps;
 }
 
-void CheckpointWriter::look_at_folder() {
+std::vector<SavedCheckpoint> CheckpointWriter::saved_in_folder() const {
+    std::vector<SavedCheckpoint> saved;
     for (const CheckpointFolder& folder : checkpoint_folders(options_.run_folder)) {
         try {
             const TrainingState state = read_state(folder.path);
-            saved_.push_back({folder.step, state.skipped, state.val_loss});
+            saved.push_back({folder.step, state.skipped, state.val_loss});
         } catch (const UsageError&) {}  // damaged: it counts for nothing, and stays as it is
     }
+    return saved;
 }
 
-void CheckpointWriter::start(TrainingState state) {
-    writing_ = std::async(std::launch::async, [this, state = std::move(state)] {
+std::future<bool> CheckpointWriter::in_background(const std::function<void()>& action) {
+    return std::async(std::launch::async, [this, action] {
         simt::unpin_this_thread();
-        const auto begin = std::chrono::steady_clock::now();
         try {
-            write(state);
+            action();
+            return true;
         } catch (const std::exception& error) {
-            note_(fmt::format("step {}: the checkpoint could not be written, and the run goes on without it: {}", state.step, error.what()));
+            note_(fmt::format("step {}: the checkpoint could not be written, and the run goes on without it: {}", state_.step, error.what()));
             return false;
         }
-        const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-        note_(fmt::format("step {}: checkpoint written in {:.2f} s", state.step, elapsed.count()));
-        return true;
     });
 }
 
-void CheckpointWriter::write(const TrainingState& state) {
-    write_checkpoint(options_.run_folder, config_, options_.tokenizer, snapshot_, state);
-    std::erase_if(saved_, [&](const SavedCheckpoint& s) { return s.step >= state.step; });
-    saved_.push_back({state.step, state.skipped, state.val_loss});
+void CheckpointWriter::start(TrainingState state) {
+    state_ = std::move(state);
+    begin_ = std::chrono::steady_clock::now();
+    std::string folder;  // empty: there is none, and rank 0 has said why
+    if (communicator_.rank() == 0) {
+        try {
+            unfinished_.emplace(options_.run_folder, state_.step, snapshot_.checkpoint_bytes());
+            folder = unfinished_->folder();
+        } catch (const std::exception& error) {
+            note_(fmt::format("step {}: the checkpoint could not be written, and the run goes on without it: {}", state_.step, error.what()));
+        }
+    }
+    folder = gather_texts(communicator_, folder)[0];
+    written_ = false;
+    if (folder.empty()) return;
+    phase_ = writing;
+    thread_ = in_background([this, folder] {
+        write_checkpoint_files(folder, config_, options_.tokenizer, snapshot_);
+        if (alone()) complete();
+    });
+}
+
+void CheckpointWriter::poll() {
+    if (alone() || phase_ != writing) return;
+    const bool ready = thread_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    if (sum_over_processes(communicator_, {ready ? 0.0 : 1.0})[0] == 0)
+        complete_if_written(sum_over_processes(communicator_, {thread_.get() ? 0.0 : 1.0})[0] == 0);
+}
+
+// Every process has come to an end with its share.
+void CheckpointWriter::complete_if_written(bool everywhere) {
+    phase_ = everywhere ? completing : idle;
+    if (communicator_.rank() > 0) return;
+    if (everywhere) thread_ = in_background([this] { complete(); });
+    else unfinished_.reset();
+}
+
+void CheckpointWriter::complete() {
+    unfinished_->complete(state_);
+    unfinished_.reset();
+    std::erase_if(saved_, [&](const SavedCheckpoint& s) { return s.step >= state_.step; });
+    saved_.push_back({state_.step, state_.skipped, state_.val_loss});
     for (const int step : superseded(saved_, options_.keep)) {
         remove(step);
         std::erase_if(saved_, [&](const SavedCheckpoint& s) { return s.step == step; });
     }
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin_;
+    note_(fmt::format("step {}: checkpoint written in {:.2f} s", state_.step, elapsed.count()));
+}
+
+bool CheckpointWriter::finish() {
+    if (phase_ == writing) {
+        const bool mine = thread_.get();
+        const bool everywhere = sum_over_processes(communicator_, {mine ? 0.0 : 1.0})[0] == 0;
+        if (!alone()) {
+            complete_if_written(everywhere);
+        } else {
+            unfinished_.reset();
+            phase_ = idle;
+            written_ = everywhere;
+        }
+    }
+    if (phase_ == completing) {
+        const bool failed = thread_.valid() && !thread_.get();
+        written_ = sum_over_processes(communicator_, {failed ? 1.0 : 0.0})[0] == 0;
+        if (failed) unfinished_.reset();
+        phase_ = idle;
+    }
+    return written_;
+}
+
+void CheckpointWriter::wait() {
+    if (thread_.valid()) thread_.wait();
 }
 
 // Its name goes first, so that half of it is never taken for a damaged checkpoint.
@@ -76,12 +140,8 @@ void CheckpointWriter::remove(int step) {
     if (failure) note_(fmt::format("step {}: {} cannot be removed: {}", step, path, failure.message()));
 }
 
-bool CheckpointWriter::finish() {
-    if (writing_.valid()) written_ = writing_.get();
-    return written_;
-}
-
 std::string CheckpointWriter::newest_good() const {
-    const SavedCheckpoint* good = newest_good_of(saved_);
+    const std::vector<SavedCheckpoint> saved = saved_in_folder();
+    const SavedCheckpoint* good = newest_good_of(saved);
     return good ? checkpoint_folder(options_.run_folder, good->step) : "";
 }

@@ -1,7 +1,10 @@
 // checkpoint_writer.h: saves checkpoints while training goes on, and removes those that need not be kept.
-//   save() copies the model into a snapshot, and a thread writes that; the next save() waits until it is done. A checkpoint that cannot be
-//   written (a full disk) costs that checkpoint only: a line says why, and the run goes on.
+//   save() copies the model into a snapshot, and a thread writes that; the next save() waits until it is done. Of several processes each writes
+//   its share, and rank 0 completes the checkpoint when all have. One that cannot be written (a full disk) costs that checkpoint only: a line says
+//   why, and the run goes on.
 #pragma once
+#include <chrono>
+#include <functional>
 #include <future>
 #include <optional>
 #include <string>
@@ -33,13 +36,17 @@ public:
     };
     // Allocates the snapshot. Knows the run's checkpoints from before. note is called by the writing thread too.
     template <class T>
-    CheckpointWriter(const GPT2<T>& model, const Options& options, const HostAllocator& allocator, Note note)
-        : options_(options), config_(model.config()), snapshot_(model.table(), model.optimizer_buffers(), allocator), note_(std::move(note)) {
-        look_at_folder();
-    }
-    ~CheckpointWriter() { finish(); }
+    CheckpointWriter(const GPT2<T>& model, Communicator& communicator, const Options& options, const HostAllocator& allocator, Note note)
+        : options_(options),
+          config_(model.config()),
+          communicator_(communicator),
+          snapshot_(SnapshotShape::of(model), model.table(), model.optimizer_buffers(), allocator),
+          note_(std::move(note)),
+          saved_(saved_in_folder()) {}
+    ~CheckpointWriter() { wait(); }
     CheckpointWriter(const CheckpointWriter&) = delete;
 
+    // These three are called by all processes together.
     template <class T>
     void save(GPT2<T>& model, TrainingState state) {
         finish();
@@ -47,23 +54,35 @@ public:
         state.optimizer_step = model.optimizer_step();
         start(std::move(state));
     }
-    // Waits until what was saved is written. False if the latest could not be.
+    // Completes what all processes have written by now: once a step, so that a checkpoint does not wait for the next one.
+    void poll();
+    // Waits until what was saved is complete. False if the latest could not be written.
     bool finish();
 
-    // The newest checkpoint with skipped == 0; "" if there is none. After finish().
+    // Waits for this process's own threads. What others have not written is not completed.
+    void wait();
+    // The newest checkpoint with skipped == 0; "" if there is none. After finish() or wait().
     std::string newest_good() const;
 
 private:
-    void look_at_folder();
+    bool alone() const { return communicator_.size() == 1; }
+    std::vector<SavedCheckpoint> saved_in_folder() const;
     void start(TrainingState state);
-    void write(const TrainingState& state);
+    std::future<bool> in_background(const std::function<void()>& action);
+    void complete_if_written(bool everywhere);
+    void complete();
     void remove(int step);
 
     const Options options_;
     const GPT2Config config_;
+    Communicator& communicator_;
     Snapshot snapshot_;
     const Note note_;
-    std::vector<SavedCheckpoint> saved_;  // oldest first; the writing thread's while writing_ runs
-    std::future<bool> writing_;
+    std::vector<SavedCheckpoint> saved_;  // oldest first; rank 0's, and its thread's while that runs
+    TrainingState state_;                 // of the one that is being written
+    std::chrono::steady_clock::time_point begin_;
+    std::optional<UnfinishedCheckpoint> unfinished_;   // rank 0's
+    enum { idle, writing, completing } phase_ = idle;  // the same in all processes
+    std::future<bool> thread_;
     bool written_ = true;
 };

@@ -37,13 +37,15 @@ std::string new_run_folder() {
     return name;
 }
 
-Logger::Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every)
-    : folder_(out), steps_(steps), tokens_per_step_(tokens_per_step), log_every_(log_every), terminal_(isatty(STDOUT_FILENO) != 0) {
+Logger::Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every, bool active)
+    : folder_(out), steps_(steps), tokens_per_step_(tokens_per_step), log_every_(log_every), active_(active), terminal_(isatty(STDOUT_FILENO) != 0) {
+    if (!active) return;
     metrics_.open(metrics_file(out), std::ios::app);
     CHECK(metrics_.good(), "--out {}: {}; expected a folder that can be written", out, std::strerror(errno));
 }
 
 void Logger::write(const nlohmann::ordered_json& line) {
+    if (!active_) return;
     // Text may hold bytes that are not UTF-8 (a sample cut in a character): replaced, since JSON cannot hold them.
     metrics_ << line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
     metrics_.flush();
@@ -62,6 +64,7 @@ void Logger::run(const nlohmann::json& description) {
 }
 
 void Logger::train(int step, const StepResult& result, double lr, double ms) {
+    if (!active_) return;
     const double tokens_per_second = static_cast<double>(tokens_per_step_) / ms * 1000.0;
     write({{"kind", "train"},
            {"step", step},
@@ -123,6 +126,7 @@ void Logger::sample(int step, const std::string& text) {
 }
 
 void Logger::note(const std::string& text) {
+    if (!active_) return;
     const std::lock_guard lock(terminal_mutex_);
     finish_line();
     fmt::print("{}\n", printable(text, "\n\t"));

@@ -12,8 +12,9 @@
 
 class Logger {
 public:
-    // Goes on with OUT/metrics.jsonl, or begins it. UsageError if it cannot be written; OUT must be there.
-    Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every);
+    // Goes on with OUT/metrics.jsonl, or begins it. UsageError if it cannot be written; OUT must be there. Of several processes only the first is
+    // active: the others write and print nothing.
+    Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every, bool active = true);
 
     void run(const nlohmann::json& description);
     void train(int step, const StepResult& result, double lr, double ms);
@@ -34,6 +35,7 @@ private:
     int steps_;
     size_t tokens_per_step_;
     int log_every_;
+    bool active_;
     bool terminal_;  // a person watches: repaint
     std::mutex terminal_mutex_;
     bool line_open_ = false;  // a repainted line stands without its newline

@@ -2,13 +2,13 @@
 #pragma once
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <string>
 
 #include "checkpoint.h"
 #include "error.h"
 #include "gpt2.h"
 #include "options.h"
+#include "run_folder.h"
 #include "simt/bfloat16.h"
 #include "simt/device.h"
 
@@ -33,6 +33,7 @@ inline GPT2Options model_options(const Options& o) {
             .seed = o.seed,
             .optimizer = o.optimizer,
             .momentum = o.momentum > 0,
+            .rank = o.rank,
             .world_size = o.world_size,
             .zero = o.zero == 1,
             .reduce_bf16 = o.reduce_dtype == DType::bf16};
@@ -43,7 +44,7 @@ template <class T>
 MemoryPlan run_memory_plan(const Options& o, const GPT2<T>& model) {
     MemoryPlan plan = model.memory_plan();
     if (o.checkpoint_every > 0 && !simt::is_gpu() && !o.device_memory) {
-        plan.emplace_back("checkpoint snapshot (fp32)", Snapshot::bytes(model.table(), model.optimizer_buffers().size()));
+        plan.emplace_back("checkpoint snapshot (fp32)", SnapshotShape::of(model).bytes(model.table(), model.optimizer_buffers().size()));
     }
     return plan;
 }
@@ -52,6 +53,7 @@ template <class T>
 size_t bytes_with_batch(const Options& o, int batch_size) {
     Options changed = o;
     changed.batch_size = batch_size;
+    changed.rank = 0;  // which needs the most
     return total_bytes(run_memory_plan(o, GPT2<T>(o.config, model_options(changed))));
 }
 
@@ -65,16 +67,15 @@ int largest_batch(const Options& o, size_t memory) {
     return 0;
 }
 
-// Prints what the run will allocate; UsageError, with what would fit, if that is more than there is.
+// Says what the run will allocate; UsageError, with what would fit, if that is more than there is.
 template <class T>
-void check_memory(const Options& o, const GPT2<T>& model, size_t memory) {
+void check_memory(const Options& o, const GPT2<T>& model, size_t memory, const Note& say) {
     const MemoryPlan plan = run_memory_plan(o, model);
-    fmt::print("memory plan{}\n", o.world_size == 1 ? "" : " of each process");
-    for (const auto& [name, bytes] : plan) fmt::print("  {:<26}{:>12}\n", name, readable(bytes));
+    say(fmt::format("memory plan{}", o.world_size == 1 ? "" : " of a process"));
+    for (const auto& [name, bytes] : plan) say(fmt::format("  {:<26}{:>12}", name, readable(bytes)));
     const size_t total = total_bytes(plan);
-    fmt::print("  {:<26}{:>12} of {} {}\n", "total", readable(total), readable(memory), o.device_memory ? "planned for" : "free");
+    say(fmt::format("  {:<26}{:>12} of {} {}", "total", readable(total), readable(memory), o.device_memory ? "planned for" : "free"));
     if (total <= memory) return;
-    std::fflush(stdout);
     std::string advice = "a smaller model is needed";
     Options block = o;
     block.recompute = Recompute::block;
@@ -91,12 +92,12 @@ void check_memory(const Options& o, const GPT2<T>& model, size_t memory) {
 
 // What --plan says of the processes it is for. With --batch-size auto fewer of them take larger micro-batches.
 template <class T>
-void print_scaling(const Options& o, size_t memory) {
+std::string scaling_plan(const Options& o, size_t memory) {
     StepShape step = o.step_shape();
     if (o.values.at("batch-size") == "auto") {
         Options alone = o;
         alone.world_size = 1;
         step.most_sequences = largest_batch<T>(alone, memory);
     }
-    fmt::print("{}", scaling_table(step, o.world_size, o.machines));
+    return scaling_table(step, o.world_size, o.machines);
 }

@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -44,9 +45,18 @@ StepShape Options::step_shape() const {
     return step;
 }
 
-std::optional<Options> parse_options(int argc, const char* const* argv, int world_size) {
+int Options::step_count(uint64_t windows) const {
+    double count = steps;
+    if (epochs > 0) count = std::ceil(epochs * static_cast<double>(windows) / (static_cast<double>(total_batch) / seq_len));
+    if (tokens > 0) count = std::ceil(static_cast<double>(tokens) / static_cast<double>(total_batch));
+    CHECK(count <= 1 << 30, "a run of {:.3g} steps; expected at most {}", count, 1 << 30);
+    return static_cast<int>(count);
+}
+
+std::optional<Options> parse_options(int argc, const char* const* argv, const Process& process) {
     Options o;
-    o.world_size = world_size;
+    o.world_size = process.world_size;
+    o.rank = process.rank;
     std::string batch_size = std::to_string(o.batch_size), device_memory, link = "nvlink3", network = "hdr8";
     CLI::App app("Trains GPT-2 and GPT-3 models. Without options: a small byte-level model on Shakespeare.", "train_gpt2");
     app.option_defaults()->always_capture_default();

@@ -10,6 +10,7 @@
 
 #include "dtype.h"
 #include "gpt2.h"
+#include "launcher.h"
 #include "model_file.h"
 #include "scaling.h"
 #include "schedule.h"
@@ -58,7 +59,7 @@ struct Options {
     int check_replicas = 0;            // steps; 0: never
     bool plan = false;
     std::optional<size_t> device_memory;  // bytes
-    int world_size = 1;                   // processes that share a step
+    int world_size = 1, rank = 0;         // processes that share a step, and which of them this one is
     Machines machines;                    // planned for
     double tokens_per_second = 0;         // of one process, for the plan; 0: assumed
 
@@ -67,10 +68,11 @@ struct Options {
     // Of all processes together.
     size_t micro_batch_tokens() const { return static_cast<size_t>(batch_size) * static_cast<size_t>(seq_len) * static_cast<size_t>(world_size); }
     int accumulation() const { return static_cast<int>(total_batch / micro_batch_tokens()); }
-    StepShape step_shape() const;  // how --plan describes it to the scaling model
+    int step_count(uint64_t windows) const;  // from --steps, --tokens, or --epochs of so many windows
+    StepShape step_shape() const;            // how --plan describes it to the scaling model
     OptimizerOptions optimizer_at(double learning_rate) const { return {learning_rate, beta1, beta2, eps, weight_decay, clip, momentum, nesterov}; }
 };
 
 // Parses and checks; fills what depends on other options (sequence length, total batch unless the batch size is auto, tokenizer).
 // UsageError in one line for anything wrong. std::nullopt: --help or --version was printed and there is nothing to run.
-std::optional<Options> parse_options(int argc, const char* const* argv, int world_size = 1);
+std::optional<Options> parse_options(int argc, const char* const* argv, const Process& process = {});

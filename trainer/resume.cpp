@@ -93,9 +93,10 @@ bool belongs(const json& line, int step, bool evaluated) {
 
 }  // namespace
 
-int ResumePoint::batch_size(size_t total_batch, int seq_len) const {
-    const size_t tokens = static_cast<size_t>(state.batch_size) * static_cast<size_t>(seq_len);
-    return tokens > 0 && total_batch % tokens == 0 ? state.batch_size : 0;
+int ResumePoint::batch_size(const Options& options) const {
+    Options same = options;
+    same.batch_size = state.batch_size;
+    return state.batch_size > 0 && options.total_batch % same.micro_batch_tokens() == 0 ? state.batch_size : 0;
 }
 
 bool ResumePoint::is_complete(int steps) const {

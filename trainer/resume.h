@@ -27,7 +27,7 @@ struct ResumePoint {
 
     int step() const { return checkpoint.empty() ? 0 : state.step; }
     // The checkpoint's micro-batch, with which sums round as they did; 0 if it does not divide a step of this run.
-    int batch_size(size_t total_batch, int seq_len) const;
+    int batch_size(const Options& options) const;
     // Has the run taken all its steps? UsageError if it has taken more.
     bool is_complete(int steps) const;
 };

@@ -8,21 +8,19 @@
 #include "error.h"
 #include "printable.h"
 
-// Runs body; an exception is reported after the program's name. Returns main's exit code: Error's own, 1 for any other exception.
+// Says what was wrong after the program's name. Returns main's exit code: Error's own, 1 for any other exception.
+inline int report(const std::string& program, const std::exception& error) {
+    std::fflush(stdout);
+    fmt::print(stderr, "{}: {}\n", program, printable(error.what()));
+    const Error* const own = dynamic_cast<const Error*>(&error);
+    return own ? own->exit_code : 1;
+}
+
+// Runs body; an exception is reported.
 template <class Body>
 int run_main(const std::string& program, const Body& body) {
-    const auto report = [&](const std::exception& error) {
-        std::fflush(stdout);
-        fmt::print(stderr, "{}: {}\n", program, printable(error.what()));
-    };
     try {
         body();
         return 0;
-    } catch (const Error& error) {
-        report(error);
-        return error.exit_code;
-    } catch (const std::exception& error) {
-        report(error);
-        return 1;
-    }
+    } catch (const std::exception& error) { return report(program, error); }
 }

@@ -179,5 +179,5 @@ std::string scaling_table(const StepShape& step, int processes, const Machines& 
                             row->exposed * 1e3, row->lost() * 100, row->lost_without_overlap() * 100,
                             static_cast<double>(step.total_batch) / row->seconds());
     }
-    return text + "  lost: to communication that no computation hides; worst: if none is hidden\n";
+    return text + "  lost: to communication that no computation hides; worst: if none is hidden";
 }

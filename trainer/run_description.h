@@ -1,0 +1,45 @@
+// run_description.h: what the first line of metrics.jsonl says about a run, and what all processes of it must agree on.
+#pragma once
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "data_files.h"
+#include "gpt2.h"
+#include "options.h"
+#include "resume.h"
+#include "version.h"
+
+template <class T>
+nlohmann::json run_description(const Options& o, const GPT2<T>& model, const std::string& device, int steps, const ResumePoint& from) {
+    nlohmann::json description = {{"options", o.values},
+                                  {"model",
+                                   {{"layers", o.config.L},
+                                    {"heads", o.config.NH},
+                                    {"channels", o.config.C},
+                                    {"context", o.config.context},
+                                    {"vocab", o.config.V},
+                                    {"parameters", model.table().parameters()}}},
+                                  {"batch",
+                                   {{"batch_size", o.batch_size},
+                                    {"seq_len", o.seq_len},
+                                    {"micro_steps", o.accumulation()},
+                                    {"total_batch", o.total_batch},
+                                    {"processes", o.world_size}}},
+                                  {"steps", steps},
+                                  {"machine", device},
+                                  {"versions", {{"flatgpt", version}, {"compiler", __VERSION__}}}};
+    if (!from.checkpoint.empty()) description["resumed_from"] = from.step();
+    return description;
+}
+
+// What the processes of a run must agree on, or they would train different models: program, options, data and parameters.
+template <class T>
+nlohmann::json process_description(const Options& o, GPT2<T>& model, const nlohmann::json& identity, const DataSplits& data) {
+    nlohmann::json files = nlohmann::json::array();
+    for (const auto* split : {&data.train, &data.val}) {
+        for (const TokenShard& shard : *split) files.push_back({{"name", std::filesystem::path(shard.path()).filename()}, {"tokens", shard.size()}});
+    }
+    return {{"version", version}, {"options", o.values}, {"batch_size", o.batch_size},
+            {"data", identity},   {"files", files},      {"checksum of the parameters", model.checksum()}};
+}
