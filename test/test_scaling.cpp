@@ -176,7 +176,7 @@ TEST(Scaling, ThePlanShowsATableForMachinesThatAreNotThere) {
                     "--world-size 64 --tokens-per-second 218000");
     ASSERT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_NE(result.output.find("step: 524288 tokens = 8 x 1024 x 64 processes x 1 micro-step"), std::string::npos) << result.output;
-    EXPECT_NE(result.output.find("memory plan of each process"), std::string::npos);
+    EXPECT_NE(result.output.find("memory plan of a process"), std::string::npos);
     const std::regex row(R"(^ +(\d+) +\d+ x \d+ seq\. +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ % +[0-9.]+ % +\d+$)", std::regex::multiline);
     std::vector<int> processes;
     for (auto match = std::sregex_iterator(result.output.begin(), result.output.end(), row); match != std::sregex_iterator(); ++match) {
