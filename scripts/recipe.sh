@@ -81,6 +81,19 @@ find_gpus() {
     [ -n "$memory" ] || fail "the GPU's memory is not known; give it by --memory 24G"
 }
 
+# As many GPUs as the sequences of a step divide among. Each keeps its part of the optimizer's state.
+share_step() {
+    local there=$gpus
+    while [ $((total_batch / seq_len % gpus)) -ne 0 ]; do gpus=$((gpus - 1)); done
+    [ "$gpus" -eq "$there" ] ||
+        echo "$name: the $((total_batch / seq_len)) sequences of a step do not divide among $there GPUs: $gpus are used" >&2
+    planned=() shared=()
+    if [ "$gpus" -gt 1 ]; then
+        mapfile -t shared < <(not_in_own --zero 1)
+        planned=(--world-size "$gpus" "${shared[@]}")
+    fi
+}
+
 # The published micro-batch, or the largest one that fits beside CUDA's own GiB; with as little computed again as lets four sequences fit.
 # Sets batch_size, recompute, and shape: the model's layers, channels and parameters.
 fit_batch() {
@@ -89,7 +102,7 @@ fit_batch() {
     for level in $recompute_from gelu block; do
         [ "$level" != "${recompute:-}" ] || continue
         recompute=$level
-        plan=$("$program" "${recipe[@]}" --batch-size auto --recompute "$level" "${own[@]}" --plan --device-memory "${usable}M" 2>"$error") || {
+        plan=$("$program" "${recipe[@]}" --batch-size auto --recompute "$level" "${own[@]}" "${planned[@]}" --plan --device-memory "${usable}M" 2>"$error") || {
             grep -q 'not even one sequence' "$error" || { cat "$error" >&2 && exit 2; }
             continue
         }
@@ -113,9 +126,9 @@ print_time() {
         [ -n "$peak" ] || { echo "time: unknown for '$gpu'; the run shows it after its first steps" && return; }
         # 6 N + 6 L C T operations a token: forward and backward through the weights and causal attention; forward, a third, twice if blocks are
         # computed again.
-        speed=$(awk -v t="$seq_len" -v peak="$peak" -v again="$recompute" '{
-            printf "%d", 0.38 * peak * 1e12 / (6 * $3 + 6 * $1 * $2 * t) / (again == "block" ? 4 / 3 : 1) }' <<<"$shape")
-        source="an estimate, not measured: 38 % of $gpu's peak of $peak TFLOP/s, which llm.c reaches with 124M on an H100"
+        speed=$(awk -v t="$seq_len" -v peak="$peak" -v again="$recompute" -v gpus="$gpus" '{
+            printf "%d", gpus * 0.38 * peak * 1e12 / (6 * $3 + 6 * $1 * $2 * t) / (again == "block" ? 4 / 3 : 1) }' <<<"$shape")
+        source="an estimate, not measured: 38 % of $gpu's peak of $peak TFLOP/s, which llm.c reaches with 124M on an H100$([ "$gpus" -eq 1 ] || echo ", on each of $gpus")"
     fi
     awk -v tokens="$((steps * total_batch))" -v speed="$speed" -v source="$source" 'BEGIN {
         hours = tokens / speed / 3600
@@ -140,24 +153,24 @@ run_recipe() {
     find_program "$([ $dry_run = no ] || echo any)"  # a plan is the same by the CPU's program
     take_own "${programs_own[@]}"
     local option
-    for option in --model --init-from --layers --heads --channels --seq-len --total-batch --batch-size --recompute --optimizer --plan --help; do
+    for option in --model --init-from --layers --heads --channels --seq-len --total-batch --batch-size --recompute --optimizer --plan --world-size --help; do
         ! given "$option" || fail "$option is the recipe's own affair; run the program itself to change it"
     done
     ! given --device-memory || fail "--device-memory is given by --memory, before the --"
     find_steps
     mapfile -t recipe < <(not_in_own --model "$model" --seq-len "$seq_len" --total-batch "$total_batch" --dtype bf16 --steps "$steps" "${options[@]}")
-    if [ "$gpus" -gt 1 ]; then
-        echo "$name: $gpus GPUs are there, but this version trains in a single process: one is used" >&2
-    fi
+    share_step
     fit_batch
-    local micro_steps=$((total_batch / (batch_size * seq_len)))
+    local micro_steps=$((total_batch / (batch_size * seq_len * gpus)))
     local rest
     mapfile -t rest < <(not_in_own --train-data "${prefix}_train_*.bin" --val-data "${prefix}_val_*.bin" --out "$out" --val-every 250 \
-        --val-steps $((20 * micro_steps)) --sample-every 5000 --sample-tokens 256 --checkpoint-every 1000 --keep-every 5000 \
+        --val-steps $((20 * micro_steps * gpus)) --sample-every 5000 --sample-tokens 256 --checkpoint-every 1000 --keep-every 5000 \
         --resume auto "${run_options[@]}")
-    command=("$program" "${recipe[@]}" --batch-size "$batch_size" --recompute "$recompute" "${rest[@]}" "${own[@]}")
-    echo "gpu: $gpu, $((memory / 1024)) GiB"
-    echo "step: $total_batch tokens = $batch_size x $seq_len x $micro_steps micro-step$([ $micro_steps -eq 1 ] || echo s)$([ "$steps" -eq 0 ] || echo ", $steps steps")"
+    command=("$program")
+    if [ "$gpus" -gt 1 ]; then command=("$root/scripts/run_multi_gpu.sh" --processes "$gpus"); fi
+    command+=("${recipe[@]}" --batch-size "$batch_size" --recompute "$recompute" "${shared[@]}" "${rest[@]}" "${own[@]}")
+    echo "gpu: $([ "$gpus" -eq 1 ] || echo "$gpus x ")$gpu, $((memory / 1024)) GiB"
+    echo "step: $total_batch tokens = $batch_size x $seq_len$([ "$gpus" -eq 1 ] || echo " x $gpus processes") x $micro_steps micro-step$([ $micro_steps -eq 1 ] || echo s)$([ "$steps" -eq 0 ] || echo ", $steps steps")"
     print_time
     echo "command:$(printf ' %q' "${command[@]}")"
     [ $dry_run = no ] || return 0

@@ -50,7 +50,8 @@ class Recipes(unittest.TestCase):
         result = self.run_script(script, "--dry-run", *arguments, gpus=gpus)
         self.assertEqual(result.returncode, 0, result.stderr)
         command = shlex.split(re.search(r"^command: (.*)$", result.stdout, re.M)[1])
-        self.assertEqual(command[0], PROGRAMS["TRAIN_PROGRAM"])
+        launcher = str(SCRIPTS / "run_multi_gpu.sh")
+        self.assertEqual(command[0], launcher if "--processes" in command else PROGRAMS["TRAIN_PROGRAM"])
         self.assertEqual(len(command) % 2, 1, command)
         options = dict(zip(command[1::2], command[2::2]))
         self.assertEqual(2 * len(options) + 1, len(command), "an option is given twice")
@@ -89,16 +90,41 @@ class Recipes(unittest.TestCase):
             self.assertEqual(batch_sizes, sorted(batch_sizes))
             self.assertEqual(batch_sizes[-1], most)  # as published, on 80 GB
 
-    def test_several_gpus_are_said_not_to_be_used_yet(self):
-        expected = self.dry_run("run_gpt2_124M", gpus=[("NVIDIA A100-SXM4-40GB", 40960)])
-        for count in (2, 4, 8):
-            options, result = self.dry_run("run_gpt2_124M", gpus=[("NVIDIA A100-SXM4-40GB", 40960)] * count)
-            self.assertEqual(options, expected[0])
-            self.assertEqual(result.stdout, expected[1].stdout)
-            self.assertEqual(result.stderr, f"run_gpt2_124M: {count} GPUs are there, but this version trains in a single process: one is used\n")
-        # The smallest card decides.
-        mixed, _ = self.dry_run("run_gpt2_124M", gpus=[("NVIDIA A100-SXM4-40GB", 40960), ("NVIDIA GeForce RTX 3080", 10240)])
-        self.assertLess(int(mixed["--batch-size"]), int(expected[0]["--batch-size"]))
+    def test_several_gpus_share_the_step(self):
+        card = ("NVIDIA A100-SXM4-40GB", 40960)
+        alone, _ = self.dry_run("run_gpt2_124M", gpus=[card])
+        speed = None
+        for count, micro_steps in ((2, 4), (4, 2), (8, 1), (16, 1)):
+            options, result = self.dry_run("run_gpt2_124M", gpus=[card] * count)
+            self.assertEqual(options["--processes"], str(count))
+            self.assertEqual(options["--zero"], "1")
+            self.assertEqual(options["--total-batch"], alone["--total-batch"])
+            self.assertEqual(int(options["--batch-size"]) * 1024 * count * micro_steps, 524288)
+            self.assertEqual(int(options["--val-steps"]) * int(options["--batch-size"]) * 1024, 20 * 524288)
+            self.assertEqual(result.stderr, "")
+            self.assertIn(f"gpu: {count} x {card[0]}, 40 GiB\n", result.stdout)
+            self.assertIn(f" x 1024 x {count} processes x {micro_steps} micro-step", result.stdout)
+            total = int(re.search(r"at (\d+) tokens/s", result.stdout)[1]) / count
+            self.assertAlmostEqual(speed or total, total, delta=1)
+            speed = total
+            self.program_plans(options, count)
+        # 512 sequences do not divide among 3 or 7.
+        for there, used in ((3, 2), (7, 4)):
+            options, result = self.dry_run("run_gpt2_124M", gpus=[card] * there)
+            self.assertEqual(options["--processes"], str(used))
+            expected = f"run_gpt2_124M: the 512 sequences of a step do not divide among {there} GPUs: {used} are used\n"
+            self.assertEqual(result.stderr, expected)
+        # What a person says counts, and the smallest card decides.
+        self.assertEqual(self.dry_run("run_gpt2_124M", "--", "--zero", 0, gpus=[card] * 2)[0]["--zero"], "0")
+        mixed, _ = self.dry_run("run_gpt2_124M", gpus=[card, ("NVIDIA GeForce RTX 3080", 10240)])
+        self.assertLess(int(mixed["--batch-size"]), int(alone["--batch-size"]))
+
+    def program_plans(self, options, count):
+        """The program takes the whole command for so many processes."""
+        arguments = [word for pair in options.items() for word in pair if pair[0] != "--processes"]
+        command = [PROGRAMS["TRAIN_PROGRAM"], *arguments, "--plan", "--device-memory", "39G", "--world-size", str(count)]
+        plan = subprocess.run(command, capture_output=True, text=True)
+        self.assertEqual(plan.returncode, 0, plan.stderr)
 
     def test_options_stand_for_a_machine_that_is_not_there(self):
         listed, result = self.dry_run("run_gpt2_124M", gpus=[("NVIDIA H100 80GB HBM3", 81920)])
