@@ -288,6 +288,13 @@ private:
 
 }  // namespace
 
+// AddressSanitizer asks at the end of a process. What Open MPI leaves behind is not ours; processes without MPI are still looked at.
+extern "C" int __lsan_is_turned_off() {  // NOLINT(bugprone-reserved-identifier)
+    int initialized = 0;
+    MPI_Initialized(&initialized);
+    return initialized;
+}
+
 std::string communicator_library() {
     char version[MPI_MAX_LIBRARY_VERSION_STRING];
     int length = 0;
@@ -301,5 +308,9 @@ std::unique_ptr<Communicator> make_communicator(const Process& process, double t
     if (process.launcher == "torchrun")
         throw UsageError(fmt::format("torchrun started {} processes, which on CPUs speak over MPI; expected mpirun -np {}", process.world_size,
                                      process.world_size));
+    // MPI_Init would end the process with a page of text.
+    if (process.launcher == "srun" && std::getenv("PMIX_RANK") == nullptr && std::getenv("PMI_RANK") == nullptr)
+        throw UsageError(fmt::format("srun started {} processes that MPI cannot connect; expected srun --mpi=pmix, or mpirun -np {}",
+                                     process.world_size, process.world_size));
     return std::make_unique<Mpi>(process, time_limit);
 }
