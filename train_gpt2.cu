@@ -172,6 +172,8 @@ void train(Options o, Communicator& all) {
             stopped = evaluate_step(state.step);
             // No later checkpoint will say that the run is complete.
             if (checkpoints && state.evaluated && state.step == schedule.steps) save();
+        } else {
+            stopped = in_any_process(all, stop_requested());
         }
         for (int step = from.step() + 1; step <= schedule.steps && !stopped; step++) {
             const auto start = std::chrono::steady_clock::now();

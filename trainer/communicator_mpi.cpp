@@ -225,6 +225,7 @@ private:
     struct Transfer {
         std::vector<MPI_Request> requests;
         std::vector<size_t> ranks;  // of the other end
+        std::vector<int> indices;
         std::vector<std::byte> memory;
     };
 
@@ -249,9 +250,11 @@ private:
         const Clock::time_point begin = Clock::now();
         auto nap = std::chrono::microseconds(0);
         while (true) {
-            int all_done = 0;
-            MPI_Testall(static_cast<int>(transfer.requests.size()), transfer.requests.data(), &all_done, MPI_STATUSES_IGNORE);
-            if (all_done) break;
+            // What is over becomes MPI_REQUEST_NULL; with nothing else left the count is undefined.
+            int over = 0;
+            transfer.indices.resize(transfer.requests.size());
+            MPI_Testsome(static_cast<int>(transfer.requests.size()), transfer.requests.data(), &over, transfer.indices.data(), MPI_STATUSES_IGNORE);
+            if (over == MPI_UNDEFINED) break;
             if (abort_code_ >= 0) throw Error("another error ends this process");
             if (Clock::now() - begin > time_limit_) throw Error(missing(transfer, what));
             std::this_thread::sleep_for(nap);

@@ -604,7 +604,12 @@ void GPT2<T>::read_optimizer(const std::string& buffer, float* host) const {
 
 template <class T>
 void GPT2<T>::write_optimizer(const std::string& buffer, const float* host) {
-    simt::copy_to_device(optimizer_buffer(buffer), host, state_elements() * sizeof(float), stream_);
+    float* const own = optimizer_buffer(buffer);
+    if (options_.sharded()) {
+        for (const Segment& s : updates_) simt::copy_to_device(own + s.state_offset, host + s.offset, s.elements * sizeof(float), stream_);
+    } else {
+        simt::copy_to_device(own, host, table_.elements() * sizeof(float), stream_);
+    }
     simt::stream_synchronize(stream_);
 }
 

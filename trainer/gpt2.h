@@ -92,8 +92,8 @@ public:
     // Together. Of the last step's gradients, before clipping, and of the masters as they are now. Reads both once; bound by memory bandwidth.
     SquaredNorms squared_norms();
 
-    // The state that training goes on from. Masters are flat host buffers of table().elements() floats in the table's offsets (gaps included),
-    // the optimizer's of state_elements(): all of them too, or with ZeRO-1 this process's parts (ShardPiece::state_offset).
+    // The state that training goes on from, as flat host buffers of table().elements() floats in the table's offsets (gaps included). Only
+    // read_optimizer gives state_elements(): all of them too, or with ZeRO-1 this process's parts (ShardPiece::state_offset).
     void read_masters(float* host);                      // together, before the next backward: the gradients' memory may be used; host may be null
     void write_masters(const float* host);               // the parameters follow: they are the masters, rounded
     std::vector<std::string> optimizer_buffers() const;  // torch's names: exp_avg, exp_avg_sq; see optimizer.h

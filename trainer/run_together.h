@@ -23,7 +23,7 @@ int run_together(const std::string& program, const Body& body) {
         if (process.rank > 0) {
             // What all processes meet, such as a missing file, rank 0 says, and it ends the others before they say it too.
             std::signal(SIGTERM, SIG_DFL);
-            std::this_thread::sleep_for(std::chrono::seconds(1));
+            std::this_thread::sleep_for(std::chrono::seconds(3));
         }
         const int exit_code = report(fmt::format("{}: rank {}", program, process.rank), error);
         if (communicator) communicator->abort(exit_code);

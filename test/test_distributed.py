@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+"""train_gpt2 under mpirun, on real text: the same losses for any number of processes, checkpoints that any number goes on from, and faults.
+
+DISTRIBUTED_FAULTS=50 test/test_distributed.py Faults.test_random_faults    # as many random faults as one likes; SEED=n repeats them
+"""
+import contextlib
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROGRAM = os.environ.get("TRAIN_PROGRAM", str(ROOT / "build" / "release" / "train_gpt2"))
+MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"]
+ENVIRONMENT = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_WAIT_POLICY": "passive"}
+# 12 sequences a step divide among 1 to 4 processes. 2 layers whose sizes nothing divides.
+DEFAULTS = {"--layers": 2, "--heads": 3, "--channels": 51, "--context": 32, "--total-batch": 12 * 32, "--lr": 3e-4, "--warmup": 5,
+            "--val-every": 0, "--sample-every": 0, "--comm-timeout": 60}  # fmt: skip
+
+
+def launch(processes, *options, before=""):
+    """Begins a run. before: shell commands of every process, which may look at $OMPI_COMM_WORLD_RANK."""
+    command = [*MPIRUN, "-np", processes] if processes > 1 else []
+    command += ["bash", "-c", before + '\nexec "$0" "$@"', PROGRAM] if before else [PROGRAM]
+    values = DEFAULTS | dict(zip(options[::2], options[1::2], strict=True))
+    command += [part for option in values.items() for part in option]
+    return subprocess.Popen([str(part) for part in command], env=ENVIRONMENT, text=True, start_new_session=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+
+
+def metrics(folder, kind="train"):
+    records = [json.loads(line) for line in (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if record["kind"] == kind]
+
+
+def ranks_of(mpirun):
+    """Process ids of the ranks that this mpirun started, in their order."""
+    children = {}
+    for path in pathlib.Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            if int((path / "stat").read_text().rsplit(")", 1)[1].split()[1]) != mpirun.pid:
+                continue
+            variables = dict(entry.split("=", 1) for entry in (path / "environ").read_text().split("\0") if "=" in entry)
+            children[int(variables["OMPI_COMM_WORLD_RANK"])] = int(path.name)
+    return [children[rank] for rank in sorted(children)]
+
+
+class Runs(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def start(self, processes, *options, **more):
+        process = launch(processes, *options, **more)
+        self.addCleanup(process.communicate)
+        self.addCleanup(self.end, process)
+        return process
+
+    @staticmethod
+    def end(process):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    def run_to_end(self, processes, *options, **more):
+        process = self.start(processes, *options, **more)
+        output, errors = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 0, errors + output[-1000:])
+        return output
+
+    def wait_for(self, condition, process, seconds=60):
+        end = time.monotonic() + seconds
+        while not condition():
+            self.assertIsNone(process.poll(), "it ended too early")
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+
+    def steps_done(self, folder):
+        with contextlib.suppress(OSError, ValueError):
+            return len(metrics(folder))
+        return 0
+
+    def assert_same_training(self, ours, theirs, loss=1e-5, norm=1e-3):
+        self.assertEqual([r["step"] for r in ours], [r["step"] for r in theirs])
+        for a, b in zip(ours, theirs):
+            self.assertLessEqual(abs(a["loss"] / b["loss"] - 1), loss, f"step {a['step']}")
+            self.assertLessEqual(abs(a["grad_norm"] / b["grad_norm"] - 1), norm, f"step {a['step']}")
+
+
+class Training(Runs):
+    def test_any_number_of_processes_trains_the_same(self):
+        for dtype, loss, norm in (("fp32", 1e-5, 1e-3), ("bf16", 2e-3, 2e-2)):
+            options = ["--dtype", dtype, "--steps", 100, "--checkpoint-every", 0, "--check-replicas", 1]
+            alone = self.folder / f"{dtype}-alone"
+            self.run_to_end(1, *options, "--batch-size", 12, "--out", alone)
+            for processes, batch, zero in ((2, 6, 0), (2, 1, 1), (3, 4, 1), (3, 2, 0), (4, 3, 0), (4, 1, 1)):
+                with self.subTest(dtype=dtype, processes=processes, batch=batch, zero=zero):
+                    out = self.folder / f"{dtype}-{processes}-{zero}"
+                    self.run_to_end(processes, *options, "--batch-size", batch, "--zero", zero, "--out", out)
+                    self.assert_same_training(metrics(out), metrics(alone), loss, norm)
+
+    def test_validation_counts_every_window_once(self):
+        options = ["--steps", 3, "--val-every", 1, "--checkpoint-every", 0]
+        for processes in (1, 2, 3):
+            self.run_to_end(processes, *options, "--batch-size", 4 if processes == 1 else 2, "--out", self.folder / str(processes))
+        alone = [record["loss"] for record in metrics(self.folder / "1", "val")]
+        for processes in (2, 3):
+            for ours, theirs in zip(metrics(self.folder / str(processes), "val"), alone, strict=True):
+                self.assertLessEqual(abs(ours["loss"] / theirs - 1), 1e-5)
+
+    def test_a_checkpoint_of_four_processes_serves_any_number(self):
+        straight, saved = self.folder / "straight", self.folder / "saved"
+        self.run_to_end(1, "--steps", 20, "--batch-size", 12, "--out", straight)
+        self.run_to_end(4, "--steps", 20, "--batch-size", 3, "--zero", 1, "--checkpoint-every", 10, "--keep", 9, "--out", saved)
+        checkpoint = saved / "checkpoints" / "step_00000010"
+        self.assertEqual(len(list(checkpoint.glob("optimizer_*.safetensors"))), 4)
+        for processes, zero in ((1, 0), (2, 0), (2, 1), (3, 1), (4, 1)):
+            with self.subTest(processes=processes, zero=zero):
+                out = self.folder / f"resumed-{processes}-{zero}"
+                self.run_to_end(processes, "--steps", 20, "--batch-size", 12 // processes, "--zero", zero, "--resume", checkpoint, "--out", out)
+                self.assert_same_training(metrics(out), metrics(straight))
+        # The same number of processes goes on with the same bits.
+        last = "checkpoints/step_00000020/model.safetensors"
+        self.assertEqual((self.folder / "resumed-4-1" / last).read_bytes(), (saved / last).read_bytes())
+
+    def test_a_damaged_shard_of_the_optimizer_is_not_loaded(self):
+        out = self.folder / "run"
+        self.run_to_end(3, "--steps", 6, "--batch-size", 4, "--zero", 1, "--checkpoint-every", 3, "--out", out)
+        shard = out / "checkpoints" / "step_00000006" / "optimizer_0002.safetensors"
+        content = bytearray(shard.read_bytes())
+        content[-5] ^= 1
+        shard.write_bytes(content)
+        output = self.run_to_end(2, "--steps", 6, "--batch-size", 6, "--checkpoint-every", 3, "--resume", "auto", "--out", out)
+        self.assertIn("optimizer_0002.safetensors: is damaged", output)
+        self.assertIn("going on from step 3", output)
+
+
+class Faults(Runs):
+    options = ["--batch-size", 3, "--zero", 1, "--checkpoint-every", 20, "--keep", 3]
+
+    def assert_failed(self, process, expected, seconds=30, code=None):
+        """It ends in time, all of it; the first line of ours is this one."""
+        begin = time.monotonic()
+        try:
+            _, errors = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self.fail(f"it did not end within {seconds} s")
+        self.assertNotEqual(process.returncode, 0)
+        if code is not None:
+            self.assertEqual(process.returncode, code)
+        ours = [line for line in errors.splitlines() if line.startswith("train_gpt2: ")]
+        if expected:
+            self.assertTrue(ours and re.search(expected, ours[0]), errors)
+        return errors
+
+    def test_an_option_that_differs_names_the_process(self):
+        process = self.start(3, "--steps", 5, "--batch-size", 4, "--out", self.folder / "run",
+                             before='[ "$OMPI_COMM_WORLD_RANK" = 2 ] && set -- "$@" --seed 5')  # fmt: skip
+        self.assert_failed(process, r"rank 0: rank 2 does not do the same as rank 0: options/seed is 5 instead of 1337", code=2)
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_what_all_processes_meet_is_said_once(self):
+        for options in (["--channels", 50], ["--train-data", "/none.txt"]):
+            errors = self.assert_failed(self.start(4, *options), "", code=2)
+            said = [line for line in errors.splitlines() if line.startswith("train_gpt2: ")]
+            self.assertTrue(said[0].startswith("train_gpt2: rank 0: "), errors)
+            self.assertLess(len(said), 4, errors)  # one, but on a busy machine mpirun may be slow to end the others
+
+    def test_more_processes_than_sequences(self):
+        self.assert_failed(self.start(4, "--total-batch", 3 * 32, "--batch-size", 1), "rank 0: --total-batch 96 is not a multiple", code=2)
+
+    def test_an_error_in_one_process_ends_all(self):
+        # A token that is none lies in a window that one process alone takes, at some step.
+        data = self.folder / "train.bin"
+        tokens = [ord("a") + i % 26 for i in range(32 * 600)]
+        tokens[32 * 300 + 5] = 999
+        header = [20240520, 1, len(tokens)] + [0] * 253
+        data.write_bytes(b"".join(n.to_bytes(4, "little") for n in header) + b"".join(t.to_bytes(2, "little") for t in tokens))
+        process = self.start(4, *self.options, "--tokenizer", "byte", "--vocab", 256, "--train-data", data, "--steps", 1000, "--out", self.folder / "run")
+        self.assert_failed(process, r"rank \d: .*train\.bin.* 999", code=2)
+
+    def test_a_stopped_process_ends_all_after_the_time_limit(self):
+        out = self.folder / "run"
+        process = self.start(4, *self.options, "--steps", 100000, "--comm-timeout", 3, "--out", out)
+        self.wait_for(lambda: self.steps_done(out) > 5, process)
+        os.kill(ranks_of(process)[2], signal.SIGSTOP)
+        self.assert_failed(process, r"rank \d: no word from rank 2 for 3 s \(--comm-timeout\)", code=1)
+
+    def test_a_process_that_is_stopped_for_a_moment_costs_nothing(self):
+        out = self.folder / "run"
+        process = self.start(3, "--batch-size", 4, "--steps", 200, "--out", out)
+        self.wait_for(lambda: self.steps_done(out) > 5, process)
+        rank = ranks_of(process)[1]
+        os.kill(rank, signal.SIGSTOP)
+        time.sleep(1)
+        os.kill(rank, signal.SIGCONT)
+        _, errors = process.communicate(timeout=120)
+        self.assertEqual((process.returncode, len(metrics(out))), (0, 200), errors)
+
+    def test_a_full_disk_of_one_process_costs_the_checkpoint(self):
+        out = self.folder / "run"
+        for rank in (0, 2):
+            with self.subTest(rank=rank):
+                limit = f'[ "$OMPI_COMM_WORLD_RANK" = {rank} ] && ulimit -f 40'  # KiB: less than a checkpoint, more than the metrics
+                process = self.start(3, "--batch-size", 4, "--zero", 1, "--steps", 25, "--checkpoint-every", 10, "--out", out / str(rank), before=limit)
+                output, errors = process.communicate(timeout=120)
+                self.assertEqual(len(metrics(out / str(rank))), 25)
+                self.assertIn("the checkpoint could not be written, and the run goes on without it", output + errors)
+                self.assertEqual(process.returncode, 1)  # the last one could not be written either
+                self.assertEqual(list((out / str(rank) / "checkpoints").iterdir()), [])
+
+    def test_a_signal_to_mpirun_or_to_one_process_saves_a_checkpoint(self):
+        straight = self.folder / "straight"
+        self.run_to_end(3, "--batch-size", 4, "--zero", 1, "--steps", 300, "--out", straight)
+        for name, signal_ in (("mpirun", signal.SIGUSR1), ("one", signal.SIGTERM)):
+            with self.subTest(to=name):
+                out = self.folder / name
+                options = ["--batch-size", 4, "--zero", 1, "--steps", 300, "--out", out]
+                process = self.start(3, *options)
+                self.wait_for(lambda: self.steps_done(out) > 5, process)
+                os.kill(process.pid if name == "mpirun" else ranks_of(process)[1], signal_)
+                output, errors = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, 0, errors)
+                self.assertIn("stopped by a signal; everything is written", output)
+                done = metrics(out)[-1]["step"]
+                self.assertLess(done, 300)
+                self.assertTrue((out / "checkpoints" / f"step_{done:08}" / "state.json").exists())
+                self.run_to_end(3, *options, "--resume", "auto")
+                self.assertEqual([(r["step"], r["loss"]) for r in metrics(out)], [(r["step"], r["loss"]) for r in metrics(straight)])
+
+    def test_random_faults(self):
+        """A run of 4 processes that is hit by faults and resumed each time ends with the bits of one that was left alone."""
+        seed = int(os.environ.get("SEED", random.randrange(1 << 30)))
+        rng = random.Random(seed)
+        steps, wanted = 600, int(os.environ.get("DISTRIBUTED_FAULTS", 3))
+        options = [*self.options, "--steps", steps, "--comm-timeout", 3]
+        straight, out = self.folder / "straight", self.folder / "run"
+        self.run_to_end(4, *options, "--out", straight)
+        faults = 0
+        with self.subTest(seed=seed):
+            while True:
+                process = self.start(4, *options, "--out", out, "--resume", "auto")
+                before = self.steps_done(out)
+                if faults < wanted:
+                    moment = before + rng.randrange(max(2, steps // (wanted + 1)))
+                    with contextlib.suppress(AssertionError):
+                        self.wait_for(lambda: self.steps_done(out) > moment, process, 120)
+                    time.sleep(rng.random() * 0.05)
+                    ranks = ranks_of(process)
+                    kind = rng.choice(["kill", "kill", "stop", "abort"])
+                    if process.poll() is None and len(ranks) == 4:
+                        os.kill(rng.choice(ranks), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "abort": signal.SIGABRT}[kind])
+                        faults += 1
+                        self.assert_failed(process, "", seconds=30)
+                        if os.environ.get("DISTRIBUTED_FAULTS"):
+                            print(f"fault {faults}: {kind} after step {self.steps_done(out)}", file=sys.stderr)
+                        continue
+                _, errors = process.communicate(timeout=300)
+                self.assertEqual(process.returncode, 0, errors)
+                break
+            self.assertEqual(faults, wanted)
+            for file in ("model.safetensors", *(f"optimizer_{rank:04}.safetensors" for rank in range(4))):
+                last = pathlib.Path("checkpoints", f"step_{steps:08}", file)
+                self.assertEqual((out / last).read_bytes(), (straight / last).read_bytes(), file)
+            self.assertEqual([(r["step"], r["loss"], r["grad_norm"]) for r in metrics(out)],
+                             [(r["step"], r["loss"], r["grad_norm"]) for r in metrics(straight)])  # fmt: skip
+
+
+if __name__ == "__main__":
+    unittest.main()
