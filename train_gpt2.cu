@@ -92,6 +92,7 @@ void train(Options o, Communicator& all) {
     const auto tokenizer = make_tokenizer(o.tokenizer);
     const DataSplits data = open_data_together(o, *tokenizer, all, say);
     TrainingState state{.batch_size = o.batch_size, .options = o.values, .identity = run_identity(o, data.train)};
+    check_same_start(all, process_description(o, state.identity, data));
     check_same_run(from, state.identity, o, say);
     DataLoader loader(data.train,
                       {.B = o.batch_size,
@@ -121,7 +122,7 @@ void train(Options o, Communicator& all) {
     model.allocate(&all);
     if (!from.checkpoint.empty()) load_checkpoint(model, from.checkpoint, from.state);
     else if (o.initial) load_weights(model, *o.initial);
-    check_same_start(all, process_description(o, model, state.identity, data));
+    check_replicas(all, model.checksum(), from.step());
 
     std::optional<FolderLock> lock;
     if (first) lock.emplace(prepare_run_folder(from, say));

@@ -163,7 +163,7 @@ class Faults(Runs):
     def test_an_option_that_differs_names_the_process(self):
         process = self.start(3, "--steps", 5, "--batch-size", 4, "--out", self.folder / "run",
                              before='[ "$OMPI_COMM_WORLD_RANK" = 2 ] && set -- "$@" --seed 5')  # fmt: skip
-        self.assert_failed(process, r"rank 0: rank 2 does not do the same as rank 0: options/seed is 5 instead of 1337", code=2)
+        self.assert_failed(process, r"rank 0: rank 2 does not do the same as rank 0: data/seed is 5 instead of 1337", code=2)
         self.assertFalse((self.folder / "run").exists())
 
     def test_what_all_processes_meet_is_said_once(self):

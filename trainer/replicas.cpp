@@ -42,7 +42,7 @@ void check_replicas(Communicator& communicator, uint64_t checksum, int step) {
     const std::vector<std::string> checksums = gather_texts(communicator, std::to_string(checksum));
     const auto other = std::find_if(checksums.begin(), checksums.end(), [&](const std::string& theirs) { return theirs != checksums[0]; });
     if (other != checksums.end())
-        throw Error(fmt::format("step {}: the parameters of rank {} are no longer those of rank 0", step, other - checksums.begin()));
+        throw Error(fmt::format("step {}: the parameters of rank {} are not those of rank 0", step, other - checksums.begin()));
 }
 
 bool in_any_process(Communicator& communicator, bool condition) { return sum_over_processes(communicator, {condition ? 1.0 : 0.0})[0] > 0; }
