@@ -62,7 +62,8 @@ TEST(Scaling, BytesOfAStepAreThoseOfTheBuckets) {
         const double parameters = 124'439'808, share = (processes - 1.0) / processes;
         step.zero = 0;
         const StepEstimate all_reduce = estimate_step(step, processes, {8, nvlink3, hdr8}).value();
-        EXPECT_NEAR(static_cast<double>(all_reduce.gradient_bytes), 2 * share * parameters * 4, 0.003 * parameters * 4);  // padding, and the gaps of checked builds
+        EXPECT_NEAR(static_cast<double>(all_reduce.gradient_bytes), 2 * share * parameters * 4,
+                    0.003 * parameters * 4);  // padding, and the gaps of checked builds
         EXPECT_EQ(all_reduce.parameter_bytes, 0);
         step.zero = 1;
         const StepEstimate sharded = estimate_step(step, processes, {8, nvlink3, hdr8}).value();
