@@ -114,6 +114,14 @@ TEST_F(LaunchProgram, ProcessesWithOtherOptionsAreRefusedBeforeTheyWrite) {
     EXPECT_FALSE(std::filesystem::exists(run("differ")));
 }
 
+// An mpirun of another MPI than the program's: its variables say one thing, and MPI another.
+TEST_F(LaunchProgram, WhatMpirunAndMpiSayDifferentlyIsOneLine) {
+    const ProgramResult result =
+        mpirun(fmt::format("-np 2 env OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_LOCAL_SIZE=3 '{}' --batch-size 1", TRAIN_PROGRAM));
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_NE(result.errors.find("train_gpt2: rank 0: MPI says process 0 of 2, but mpirun says 0 of 3"), std::string::npos) << result.errors;
+}
+
 TEST(LaunchProgramWithoutMpi, SaysWhatIsMissingWhenMoreThanOneProcessStarts) {
     if (communicator_library().starts_with("MPI")) GTEST_SKIP() << "a build with MPI";
     const auto of = [](int count) {

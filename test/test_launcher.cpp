@@ -18,6 +18,9 @@ Process process_in(const Environment& environment) {
     });
 }
 
+// Launcher, rank/world_size, local_rank/local_size.
+std::string place_of(const Process& p) { return fmt::format("{} {}/{} {}/{}", p.launcher, p.rank, p.world_size, p.local_rank, p.local_size); }
+
 void expect_error(const Environment& environment, const std::string& part) {
     try {
         process_in(environment);
@@ -72,11 +75,7 @@ TEST(Launcher, NoneIsAProcessOfItsOwn) {
 
 TEST(Launcher, OpenMpi) {
     const Process process = process_in(open_mpi);
-    EXPECT_EQ(process.launcher, "mpirun");
-    EXPECT_EQ(process.rank, 2);
-    EXPECT_EQ(process.world_size, 4);
-    EXPECT_EQ(process.local_rank, 2);
-    EXPECT_EQ(process.local_size, 4);
+    EXPECT_EQ(place_of(process), "mpirun 2/4 2/4");
 }
 
 TEST(Launcher, AWorldOfOneUnderMpirunIsStillMpiruns) {
@@ -88,30 +87,18 @@ TEST(Launcher, AWorldOfOneUnderMpirunIsStillMpiruns) {
 
 TEST(Launcher, Mpich) {
     const Process process = process_in(mpich);
-    EXPECT_EQ(process.launcher, "mpirun");
-    EXPECT_EQ(process.rank, 3);
-    EXPECT_EQ(process.world_size, 8);
-    EXPECT_EQ(process.local_rank, 1);
-    EXPECT_EQ(process.local_size, 2);
+    EXPECT_EQ(place_of(process), "mpirun 3/8 1/2");
 }
 
 TEST(Launcher, Torchrun) {
     const Process process = process_in(torchrun);
-    EXPECT_EQ(process.launcher, "torchrun");
-    EXPECT_EQ(process.rank, 5);
-    EXPECT_EQ(process.world_size, 16);
-    EXPECT_EQ(process.local_rank, 5);
-    EXPECT_EQ(process.local_size, 8);
+    EXPECT_EQ(place_of(process), "torchrun 5/16 5/8");
     EXPECT_EQ(process.main_address, "n01:29501");  // the agent listens on 29500
 }
 
 TEST(Launcher, Srun) {
     const Process process = process_in(srun);
-    EXPECT_EQ(process.launcher, "srun");
-    EXPECT_EQ(process.rank, 8);
-    EXPECT_EQ(process.world_size, 9);
-    EXPECT_EQ(process.local_rank, 0);
-    EXPECT_EQ(process.local_size, 1);
+    EXPECT_EQ(place_of(process), "srun 8/9 0/1");
     EXPECT_EQ(process_in(with(srun, {{"SLURM_PROCID", "7"}, {"SLURM_NODEID", "1"}, {"SLURM_LOCALID", "3"}})).local_size, 4);
 }
 

@@ -46,9 +46,7 @@ void add_up(T* out, const Source& source, size_t sources, size_t count) {
 
 class Mpi : public Communicator {
 public:
-    Mpi(const Process& process, double time_limit) : Communicator(process), time_limit_(time_limit), thread_([this] { run(); }) {
-        wait(0, nullptr);  // for MPI_Init
-    }
+    Mpi(const Process& process, double time_limit) : Communicator(process), time_limit_(time_limit), thread_([this] { run(); }) {}
     ~Mpi() override {
         {
             const std::lock_guard lock(mutex_);
@@ -124,6 +122,7 @@ private:
             failure_ = std::current_exception();
             changed_.notify_all();
             changed_.wait(lock, [&] { return abort_code_ >= 0 || ending_; });
+            if (abort_code_ < 0) return;  // the processes never met: there are no others to end
         }
         MPI_Abort(MPI_COMM_WORLD, std::max(1, abort_code_.load()));
     }
@@ -315,5 +314,7 @@ std::unique_ptr<Communicator> make_communicator(const Process& process, double t
     if (process.launcher == "srun" && std::getenv("PMIX_RANK") == nullptr && std::getenv("PMI_RANK") == nullptr)
         throw UsageError(fmt::format("srun started {} processes that MPI cannot connect; expected srun --mpi=pmix, or mpirun -np {}",
                                      process.world_size, process.world_size));
-    return std::make_unique<Mpi>(process, time_limit);
+    auto communicator = std::make_unique<Mpi>(process, time_limit);
+    communicator->wait(0, nullptr);  // for MPI_Init
+    return communicator;
 }

@@ -127,30 +127,27 @@ const Tensor& TensorTable::at(Kind kind, int layer) const {
     return *found;
 }
 
-// Every part of a range of the flat buffer that lies in the process's part of a bucket.
-static void add_shard_pieces(std::vector<ShardPiece>& pieces, const std::vector<Bucket>& buckets, size_t rank, size_t world_size, size_t source,
-                             size_t offset, size_t elements) {
-    for (const Bucket& bucket : buckets) {
-        const size_t part = bucket.elements / world_size, part_begin = bucket.offset + rank * part;
-        const size_t begin = std::max(offset, part_begin), end = std::min(offset + elements, part_begin + part);
-        if (begin < end) pieces.push_back({source, begin, end - begin, bucket.offset / world_size + begin - part_begin});
+std::vector<ShardPiece> TensorTable::shard_of(std::span<const Range> ranges, int rank) const {
+    const size_t world_size = static_cast<size_t>(world_size_), r = static_cast<size_t>(rank);
+    std::vector<ShardPiece> pieces;
+    for (size_t i = 0; i < ranges.size(); i++) {
+        for (const Bucket& bucket : buckets_) {
+            const size_t part = bucket.elements / world_size, part_begin = bucket.offset + r * part;
+            const size_t begin = std::max(ranges[i].offset, part_begin), end = std::min(ranges[i].offset + ranges[i].elements, part_begin + part);
+            if (begin < end) pieces.push_back({i, begin, end - begin, bucket.offset / world_size + begin - part_begin});
+        }
     }
+    return pieces;
 }
 
 std::vector<ShardPiece> TensorTable::shard_of_tensors(int rank) const {
-    std::vector<ShardPiece> pieces;
-    for (size_t i = 0; i < tensors_.size(); i++) {
-        add_shard_pieces(pieces, buckets_, static_cast<size_t>(rank), static_cast<size_t>(world_size_), i, tensors_[i].offset,
-                         tensors_[i].unpadded_elements);
-    }
-    return pieces;
+    std::vector<Range> ranges;
+    for (const Tensor& t : tensors_) ranges.push_back({t.offset, t.unpadded_elements});
+    return shard_of(ranges, rank);
 }
 
 std::vector<ShardPiece> TensorTable::shard_of_stretches(int rank) const {
-    std::vector<ShardPiece> pieces;
-    for (size_t i = 0; i < stretches_.size(); i++) {
-        add_shard_pieces(pieces, buckets_, static_cast<size_t>(rank), static_cast<size_t>(world_size_), i, stretches_[i].offset,
-                         stretches_[i].elements);
-    }
-    return pieces;
+    std::vector<Range> ranges;
+    for (const Stretch& s : stretches_) ranges.push_back({s.offset, s.elements});
+    return shard_of(ranges, rank);
 }

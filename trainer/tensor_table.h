@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -77,12 +78,17 @@ public:
     const std::vector<Bucket>& buckets() const { return buckets_; }
     std::vector<ShardPiece> shard_of_tensors(int rank) const;  // what pads the vocabulary is left out
     std::vector<ShardPiece> shard_of_stretches(int rank) const;
-    int world_size() const { return world_size_; }
     const Tensor& at(Kind kind, int layer = -1) const;
     size_t elements() const { return elements_; }      // of the flat buffer, gaps included
     size_t parameters() const { return parameters_; }  // of the model, padding not counted
 
 private:
+    struct Range {
+        size_t offset, elements;  // in the flat buffer
+    };
+    // Every part of the ranges that lies in the process's part of a bucket.
+    std::vector<ShardPiece> shard_of(std::span<const Range> ranges, int rank) const;
+
     std::vector<Tensor> tensors_;
     std::vector<Stretch> stretches_;
     std::vector<Bucket> buckets_;
