@@ -26,7 +26,7 @@ quickstart: setup
 
 test: setup
 	cmake --preset release
-	cmake --build --preset release
+	cmake --build --preset release --target tests $(CPU_PROGRAMS)
 	@for program in $(CPU_PROGRAMS); do ln -sf build/release/$$program $$program; done
 	cmake --preset checked
 	cmake --build --preset checked

@@ -9,6 +9,7 @@ import os
 import pathlib
 import random
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -38,6 +39,17 @@ def launch(processes, *options, before=""):
 def metrics(folder, kind="train"):
     records = [json.loads(line) for line in (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()]
     return [record for record in records if record["kind"] == kind]
+
+
+def write_shard(path, tokens):
+    header = [20240520, 1, len(tokens)] + [0] * 253
+    path.write_bytes(b"".join(n.to_bytes(4, "little") for n in header) + b"".join(t.to_bytes(2, "little") for t in tokens))
+
+
+def overwrite(path, content):
+    """In place: the processes have mapped the file, which must not be shorter for a moment."""
+    with path.open("r+b") as file:
+        file.write(content)
 
 
 def ranks_of(mpirun):
@@ -71,7 +83,7 @@ class Runs(unittest.TestCase):
 
     def run_to_end(self, processes, *options, **more):
         process = self.start(processes, *options, **more)
-        output, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=300)
         self.assertEqual(process.returncode, 0, errors + output[-1000:])
         return output
 
@@ -181,8 +193,7 @@ class Faults(Runs):
         data = self.folder / "train.bin"
         tokens = [ord("a") + i % 26 for i in range(32 * 600)]
         tokens[32 * 300 + 5] = 999
-        header = [20240520, 1, len(tokens)] + [0] * 253
-        data.write_bytes(b"".join(n.to_bytes(4, "little") for n in header) + b"".join(t.to_bytes(2, "little") for t in tokens))
+        write_shard(data, tokens)
         process = self.start(4, *self.options, "--tokenizer", "byte", "--vocab", 256, "--train-data", data, "--steps", 1000, "--out", self.folder / "run")
         self.assert_failed(process, r"rank \d: .*train\.bin.* 999", code=2)
 
@@ -237,35 +248,69 @@ class Faults(Runs):
                 self.assertEqual([(r["step"], r["loss"]) for r in metrics(out)], [(r["step"], r["loss"]) for r in metrics(straight)])
 
     def test_random_faults(self):
-        """A run of 4 processes that is hit by faults and resumed each time ends with the bits of one that was left alone."""
+        """A run of 4 processes that is hit by faults, and resumed each time, ends with the bits of one that was left alone."""
         seed = int(os.environ.get("SEED", random.randrange(1 << 30)))
         rng = random.Random(seed)
-        steps, wanted = 600, int(os.environ.get("DISTRIBUTED_FAULTS", 3))
-        options = [*self.options, "--steps", steps, "--comm-timeout", 3]
+        wanted = int(os.environ.get("DISTRIBUTED_FAULTS", 3))
+        steps = 300 if wanted < 20 else 1200
+        text = (ROOT / "data" / "tinyshakespeare.txt").read_bytes()[:300_000]
+        data = self.folder / "train.bin"
+        write_shard(data, list(text))
+        intact = data.read_bytes()
+        # Steps that take longer than a look at the metrics, and a checkpoint that is larger than these.
+        options = [*self.options, "--tokenizer", "byte", "--vocab", 256, "--train-data", data, "--channels", 120, "--total-batch", 24 * 32,
+                   "--steps", steps, "--comm-timeout", 3, "--log-every", 10]  # fmt: skip
         straight, out = self.folder / "straight", self.folder / "run"
         self.run_to_end(4, *options, "--out", straight)
-        faults = 0
+
+        def after(steps_more, process):
+            """Waits; whether all of it still runs then."""
+            moment = self.steps_done(out) + steps_more
+            with contextlib.suppress(AssertionError):  # it may have come to its end
+                self.wait_for(lambda: self.steps_done(out) > moment, process, 120)
+            time.sleep(rng.random() * 0.05)
+            return process.poll() is None and len(ranks_of(process)) == 4
+
+        def strike(process, kind):
+            """Brings about the fault; whether it ended the run."""
+            victim = rng.choice(ranks_of(process))
+            if kind == "full disk":
+                # Of rank 0: less than a checkpoint, more than the metrics. It costs the checkpoints of the next steps, and no more.
+                rank = ranks_of(process)[0]
+                unlimited = resource.prlimit(rank, resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+                if after(25, process):
+                    resource.prlimit(rank, resource.RLIMIT_FSIZE, unlimited)
+                return process.poll() is not None
+            if kind == "exception":
+                # A token that is none, in every twentieth sequence: soon one process meets one of them.
+                damaged = bytearray(intact)
+                for at in range(1024 + 2 * 32 * rng.randrange(20), len(intact) - 2, 2 * 32 * 20):
+                    damaged[at : at + 2] = (999).to_bytes(2, "little")
+                overwrite(data, damaged)
+            else:
+                os.kill(victim, {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "abort": signal.SIGABRT}[kind])
+            self.assert_failed(process, r"rank \d: .*train\.bin.* 999" if kind == "exception" else "", seconds=30)
+            overwrite(data, intact)
+            return True
+
+        faults, process = 0, None
         with self.subTest(seed=seed):
-            while True:
-                process = self.start(4, *options, "--out", out, "--resume", "auto")
-                before = self.steps_done(out)
-                if faults < wanted:
-                    moment = before + rng.randrange(max(2, steps // (wanted + 1)))
-                    with contextlib.suppress(AssertionError):
-                        self.wait_for(lambda: self.steps_done(out) > moment, process, 120)
-                    time.sleep(rng.random() * 0.05)
-                    ranks = ranks_of(process)
-                    kind = rng.choice(["kill", "kill", "stop", "abort"])
-                    if process.poll() is None and len(ranks) == 4:
-                        os.kill(rng.choice(ranks), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "abort": signal.SIGABRT}[kind])
-                        faults += 1
-                        self.assert_failed(process, "", seconds=30)
-                        if os.environ.get("DISTRIBUTED_FAULTS"):
-                            print(f"fault {faults}: {kind} after step {self.steps_done(out)}", file=sys.stderr)
-                        continue
-                _, errors = process.communicate(timeout=300)
-                self.assertEqual(process.returncode, 0, errors)
-                break
+            while faults < wanted:
+                process = process or self.start(4, *options, "--out", out, "--resume", "auto")
+                if not after(rng.randrange(steps // (2 * wanted + 2)), process):
+                    break
+                kinds = ["kill", "stop", "abort", "exception"]
+                if self.steps_done(out) < steps - 100:
+                    kinds.append("full disk")  # which must be over before the last checkpoint
+                kind = rng.choice(kinds)
+                faults += 1
+                if os.environ.get("DISTRIBUTED_FAULTS"):
+                    print(f"fault {faults}: {kind} after step {self.steps_done(out)}", file=sys.stderr)
+                if strike(process, kind):
+                    process = None
+            process = process or self.start(4, *options, "--out", out, "--resume", "auto")
+            _, errors = process.communicate(timeout=300)
+            self.assertEqual(process.returncode, 0, errors)
             self.assertEqual(faults, wanted)
             for file in ("model.safetensors", *(f"optimizer_{rank:04}.safetensors" for rank in range(4))):
                 last = pathlib.Path("checkpoints", f"step_{steps:08}", file)

@@ -44,7 +44,7 @@ const std::set<std::string> free_options = {
     "val-data",      "tokenizer",   "data-order",       "model", "layers",          "heads",        "channels",       "context",   "vocab",
     "seq-len",       "total-batch", "optimizer",        "seed",  "log-layer-norms", "comm-timeout", "check-replicas", "zero"};
 
-std::string text_of(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string value_text(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
 // What the tokens are, whatever their files are called: their number, and a checksum of 64 places in each shard.
 std::string identity_of(std::span<const TokenShard> shards) {
@@ -181,14 +181,14 @@ void check_same_run(const ResumePoint& from, const json& identity, const Options
     for (const auto& [name, value] : identity.items()) {
         const json before = from.state.identity.value(name, json());
         if (before != value)
-            different += fmt::format("{}--{} {} instead of {}", different.empty() ? "" : ", ", name, text_of(value), text_of(before));
+            different += fmt::format("{}--{} {} instead of {}", different.empty() ? "" : ", ", name, value_text(value), value_text(before));
     }
     CHECK(different.empty(), "{} belongs to another run: {}; expected the same model, data and order of samples", from.checkpoint, different);
     std::string changed;
     for (const auto& [name, value] : options.values.items()) {
         const json before = from.state.options.value(name, json());
         if (before != value && !before.is_null() && !free_options.contains(name))
-            changed += fmt::format("{}--{} {} instead of {}", changed.empty() ? "" : ", ", name, text_of(value), text_of(before));
+            changed += fmt::format("{}--{} {} instead of {}", changed.empty() ? "" : ", ", name, value_text(value), value_text(before));
     }
     if (!changed.empty()) note(fmt::format("options that change what is computed from here on: {}", changed));
 }

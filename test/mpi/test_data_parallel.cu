@@ -1,5 +1,8 @@
 // Training with several processes: the same as with one, however the work is split.
+#include <unistd.h>
+
 #include <chrono>
+#include <fstream>
 #include <thread>
 
 #include "../model.cuh"
@@ -189,6 +192,39 @@ TYPED_TEST(DataParallel, ShardedOptimizerStateIsAnNthOfTheWhole) {
         EXPECT_LE(shard, whole / N + rest) << name;
         EXPECT_GE(shard + rest, whole / N) << name;
     }
+}
+
+// Bytes this process holds of the device's memory (CPU: of the machine's), as the system counts them.
+size_t resident_bytes() {
+    if (simt::is_gpu()) {
+        const simt::DeviceInfo device = simt::device_info();
+        return device.total_memory - device.free_memory;
+    }
+    size_t program = 0, resident = 0;
+    std::ifstream("/proc/self/statm") >> program >> resident;
+    return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+TYPED_TEST(DataParallel, ShardedOptimizerStateTakesAnNthOfTheMemory) {
+    if (simt::checked) GTEST_SKIP() << "AddressSanitizer keeps what was freed";
+    constexpr GPT2Config config{1000, 16, 6, 4, 256};
+    const auto held = [&](bool zero) {
+        const size_t before = resident_bytes();
+        GPT2<TypeParam> model(
+            config,
+            {.B = 1, .T = T, .total_batch = static_cast<size_t>(world()) * T, .rank = communicator().rank(), .world_size = world(), .zero = zero});
+        model.allocate(&communicator());
+        model.forward(batch_of(0, communicator().rank(), 1, config));
+        model.backward();
+        model.update(adamw);
+        return static_cast<double>(resident_bytes() - before);
+    };
+    held(true);  // libraries take what they keep
+    held(false);
+    const double whole = held(false), sharded = held(true);
+    const size_t state = std::is_same_v<TypeParam, float> ? 2 : 3;  // the moments, and the masters beside bf16
+    const double bytes = static_cast<double>(state * TensorTable(config, world()).elements() * sizeof(float));
+    EXPECT_NEAR((whole - sharded) / bytes, 1 - 1.0 / world(), 0.15) << whole << " bytes, sharded " << sharded;  // pages are of 2 MiB
 }
 
 // Takes its time, as a slow network would, and counts it. Like a stream of its own, it sleeps while the others compute.

@@ -1,0 +1,13 @@
+#include "program.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+
+ProgramResult run_program(const std::string& program, const std::string& arguments, const std::string& before) {
+    const TemporaryFolder folder;
+    const std::string command = fmt::format("{}; exec '{}' {} >'{}' 2>'{}'", before, program, arguments, folder / "out", folder / "err");
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(folder / "out"), read_file(folder / "err")};
+}
