@@ -36,8 +36,8 @@ public:
     template <class T>
     static std::vector<AttentionBackend> available();
 
-    // Scratch that forward, and in training backward too, need for this shape. Who has as much as the most that was answered may also compute
-    // shapes never asked about, of fewer sequences or shorter ones. UsageError if the one backend that was asked for does not compute the shape.
+    // Scratch that forward, and in training backward too, need for this shape, and for shapes never asked about, of fewer sequences or shorter
+    // ones, which cuDNN leaves to our own kernel. UsageError if the one backend that was asked for does not compute the shape.
     template <class T>
     size_t workspace_bytes(AttentionShape shape, bool training = true) const;
 

@@ -31,16 +31,12 @@ std::string one_line(std::string text) {
     return text;
 }
 
-int largest_divisor(int n, int most) {
-    int divisor = std::clamp(most, 1, n);
-    while (n % divisor != 0) divisor--;
-    return divisor;
-}
-
-// At most this share of a part: fewer of its sequences, or of one sequence fewer heads.
-AttentionShape smaller(AttentionShape part, double share) {
+// At most half of a part: fewer of its sequences, or of one sequence fewer heads.
+AttentionShape smaller(AttentionShape part) {
     int& count = part.B > 1 ? part.B : part.NH;
-    count = largest_divisor(count, std::min(count - 1, static_cast<int>(count * share)));
+    int divisor = count / 2;
+    while (count % divisor != 0) divisor--;
+    count = divisor;
     return part;
 }
 
@@ -157,55 +153,55 @@ struct CudnnAttention::State {
         return "";
     }
 
-    Plan& plan(AttentionShape shape, AttentionPass pass) { return plans[{pass, shape.B, shape.T, shape.NH, shape.HS}]; }
-
-    // Fills in everything but offer.part.
-    void build(Plan& plan, AttentionShape shape, AttentionPass pass) const {
-        plan.graph = std::make_unique<Graph>();
-        Graph& graph = *plan.graph;
+    // A graph for the part, as far as cuDNN supports it within so much workspace. Plans are compiled later.
+    fe::error_t describe(Graph& graph, AttentionShape shape, AttentionShape part, AttentionPass pass, size_t most_workspace) const {
         if (described) {
             graph.set_device_properties(properties);
             graph.set_sm_version(described->compute_capability).set_sm_count(described->multiprocessors);
         }
-        Description description(graph, shape, plan.offer.part);
+        Description description(graph, shape, part);
         if (pass == AttentionPass::forward) description.forward();
         else description.backward(deterministic);
         fe::error_t status = graph.validate();
         if (status.is_good()) status = described ? graph.build_operation_graph() : graph.build_operation_graph(library);
         if (status.is_good()) status = graph.create_execution_plans({fe::HeurMode_t::A});
-        if (status.is_good()) status = graph.check_support();
-        if (status.is_good()) status = graph.build_plans();
-        int64_t bytes = 0;
-        if (status.is_good()) status = graph.get_workspace_size(bytes);
-        plan.offer.workspace_bytes = static_cast<size_t>(bytes);
-        if (status.is_bad()) plan.offer.refusal = one_line("cuDNN finds no plan: " + status.get_message());
+        if (status.is_bad()) return status;
+        // What this says before there are plans is the frontend's own part of the workspace; the limit is for cuDNN's.
+        const auto own = static_cast<size_t>(graph.get_autotune_workspace_size());
+        if (own > most_workspace) return {fe::error_code_t::GRAPH_NOT_SUPPORTED, "too little workspace"};
+        graph.deselect_workspace_greater_than(static_cast<int64_t>(most_workspace - own));
+        return graph.check_support();
     }
 
     Plan make_plan(AttentionShape shape, AttentionPass pass, size_t most_workspace) const {
         Plan plan;
-        CudnnOffer& offer = plan.offer;
-        offer.refusal = *unavailable;
-        if (offer.refusal.empty()) offer.refusal = refusal(shape, pass);
-        offer.part = shape;
-        while (offer.refusal.empty()) {
-            build(plan, shape, pass);
-            if (!offer.refusal.empty() || offer.workspace_bytes <= most_workspace) break;
-            if (offer.part.B == 1 && offer.part.NH == 1) {
-                offer.refusal =
-                    fmt::format("cuDNN's attention needs {} bytes of workspace for one head, and has {}", offer.workspace_bytes, most_workspace);
-            } else {
-                offer.part = smaller(offer.part, static_cast<double>(most_workspace) / static_cast<double>(offer.workspace_bytes));
-            }
+        plan.offer.part = shape;
+        plan.offer.refusal = *unavailable;
+        if (plan.offer.refusal.empty()) plan.offer.refusal = refusal(shape, pass);
+        if (!plan.offer.refusal.empty()) return plan;
+
+        auto graph = std::make_unique<Graph>();
+        fe::error_t status = describe(*graph, shape, shape, pass, most_workspace);
+        for (AttentionShape& part = plan.offer.part; status.is_bad() && (part.B > 1 || part.NH > 1);) {
+            // Is it the workspace?
+            if (Graph unlimited; describe(unlimited, shape, part, pass, size_t{1} << 62).is_bad()) break;
+            part = smaller(part);
+            graph = std::make_unique<Graph>();
+            status = describe(*graph, shape, part, pass, most_workspace);
         }
-        if (!offer.refusal.empty()) plan.graph.reset();
+        int64_t bytes = 0;
+        if (status.is_good() && !described) status = graph->build_plans();
+        if (status.is_good() && !described) status = graph->get_workspace_size(bytes);
+        plan.offer.workspace_bytes = static_cast<size_t>(bytes);
+        if (status.is_good()) plan.graph = std::move(graph);
+        else plan.offer.refusal = one_line("cuDNN finds no plan: " + status.get_message());
         return plan;
     }
 
     // tensors(offset): the addresses of the part that begins there.
     template <class AddressesOf>
     void run(AttentionShape shape, AttentionPass pass, void* workspace, stream_t stream, AddressesOf tensors) {
-        const Plan& made = plan(shape, pass);
-        if (!made.graph) throw Error("attention: cuDNN was asked for a shape that it did not offer");
+        const Plan& made = plans.at({pass, shape.B, shape.T, shape.NH, shape.HS});
         const cudnnStatus_t status = cudnnSetStream(library, stream);
         if (status != CUDNN_STATUS_SUCCESS) throw Error(fmt::format("attention: cuDNN says {}", cudnnGetErrorString(status)));
         for (int b = 0; b < shape.B; b += made.offer.part.B) {
@@ -231,11 +227,16 @@ const std::string& CudnnAttention::unavailable() {
     return *state_->unavailable;
 }
 
-const CudnnOffer& CudnnAttention::offer(AttentionShape shape, AttentionPass pass, size_t most_workspace) {
+const CudnnOffer& CudnnAttention::plan(AttentionShape shape, AttentionPass pass, size_t most_workspace) {
     unavailable();
-    Plan& plan = state_->plan(shape, pass);
-    if (!plan.graph && plan.offer.refusal.empty()) plan = state_->make_plan(shape, pass, most_workspace);
-    return plan.offer;
+    const auto [place, fresh] = state_->plans.try_emplace({pass, shape.B, shape.T, shape.NH, shape.HS});
+    if (fresh) place->second = state_->make_plan(shape, pass, most_workspace);
+    return place->second.offer;
+}
+
+const CudnnOffer* CudnnAttention::planned(AttentionShape shape, AttentionPass pass) const {
+    const auto place = state_->plans.find({pass, shape.B, shape.T, shape.NH, shape.HS});
+    return place == state_->plans.end() ? nullptr : &place->second.offer;
 }
 
 void CudnnAttention::forward(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape, void* workspace, stream_t stream) {

@@ -17,7 +17,7 @@ struct DescribedGpu {
 // What cuDNN makes of one pass over a shape.
 struct CudnnOffer {
     std::string refusal;         // why it does not compute it; empty: it does
-    size_t workspace_bytes = 0;  // that it needs
+    size_t workspace_bytes = 0;  // that it needs; unknown of a described GPU
     AttentionShape part{};       // what one execution computes; the shape is computed part by part
 };
 
@@ -31,10 +31,12 @@ public:
     // Why nothing can be computed here: no cuDNN, or a GPU that it is not for. Empty: it can.
     const std::string& unavailable();
 
-    // Plans a shape when it is first asked about, with at most so much workspace, and stays with that.
-    const CudnnOffer& offer(AttentionShape shape, AttentionPass pass, size_t most_workspace);
+    // Plans a pass over a shape within so much workspace, once; takes about a second.
+    const CudnnOffer& plan(AttentionShape shape, AttentionPass pass, size_t most_workspace);
+    // What plan answered; nullptr if it was not asked.
+    const CudnnOffer* planned(AttentionShape shape, AttentionPass pass) const;
 
-    // A pass that was offered.
+    // A pass that was planned and not refused.
     void forward(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape, void* workspace, stream_t stream);
     void backward(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv, const bfloat16* out, const float* lse, AttentionShape shape,
                   void* workspace, stream_t stream);

@@ -24,7 +24,6 @@ size_t workspace_limit(AttentionShape s) {
 struct Attention::State {
     const AttentionBackend backend;
     CudnnAttention cudnn;
-    size_t granted = 0;  // the most that workspace_bytes has answered
     std::set<std::string> said;
 
     State(AttentionBackend backend, bool deterministic) : backend(backend), cudnn(deterministic) {}
@@ -34,17 +33,19 @@ struct Attention::State {
         return std::is_same_v<T, bfloat16> && backend != AttentionBackend::kernel;
     }
 
-    // Whether cuDNN computes the pass, in the workspace there is. If not, the first time that this is for a reason, it is said.
+    // Whether cuDNN computes the pass; if not because it cannot, that is said once. Other shapes than those planned, such as of a sample in between,
+    // come too seldom to be worth a plan.
     bool use_cudnn(AttentionShape shape, AttentionPass pass) {
-        if (!considers_cudnn<bfloat16>()) return false;
-        const std::string& reason = cudnn.offer(shape, pass, granted).refusal;
-        if (!reason.empty() && said.insert(reason).second) fmt::print(stderr, "attention: our own kernel, not cuDNN's: {}\n", reason);
-        return reason.empty();
+        const CudnnOffer* const offer = considers_cudnn<bfloat16>() ? cudnn.planned(shape, pass) : nullptr;
+        if (!offer) return false;
+        if (!offer->refusal.empty() && said.insert(offer->refusal).second)
+            fmt::print(stderr, "attention: our own kernel, not cuDNN's: {}\n", offer->refusal);
+        return offer->refusal.empty();
     }
 
     // Of one pass, if cuDNN computes it.
     size_t cudnn_workspace_bytes(AttentionShape shape, AttentionPass pass) {
-        const CudnnOffer& offer = cudnn.offer(shape, pass, workspace_limit(shape));
+        const CudnnOffer& offer = cudnn.plan(shape, pass, workspace_limit(shape));
         CHECK(backend != AttentionBackend::cudnn || offer.refusal.empty(), "--attention cudnn: {}; expected --attention auto or kernel",
               offer.refusal);
         return offer.refusal.empty() ? offer.workspace_bytes : 0;
@@ -75,7 +76,6 @@ size_t Attention::workspace_bytes(AttentionShape shape, bool training) const {
         bytes = std::max(bytes, state_->cudnn_workspace_bytes(shape, AttentionPass::forward));
         if (training) bytes = std::max(bytes, state_->cudnn_workspace_bytes(shape, AttentionPass::backward));
     }
-    state_->granted = std::max(state_->granted, bytes);
     return bytes;
 }
 

@@ -11,7 +11,8 @@ CudnnAttention::CudnnAttention(bool, DescribedGpu) : state_(std::make_unique<Sta
 CudnnAttention::~CudnnAttention() = default;
 
 const std::string& CudnnAttention::unavailable() { return state_->reason; }
-const CudnnOffer& CudnnAttention::offer(AttentionShape, AttentionPass, size_t) { return state_->nothing; }
+const CudnnOffer& CudnnAttention::plan(AttentionShape, AttentionPass, size_t) { return state_->nothing; }
+const CudnnOffer* CudnnAttention::planned(AttentionShape, AttentionPass) const { return &state_->nothing; }
 void CudnnAttention::forward(bfloat16*, float*, const bfloat16*, AttentionShape, void*, stream_t) { throw Error(state_->reason); }
 void CudnnAttention::backward(bfloat16*, const bfloat16*, const bfloat16*, const bfloat16*, const float*, AttentionShape, void*, stream_t) {
     throw Error(state_->reason);

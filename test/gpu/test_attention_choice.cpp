@@ -17,7 +17,7 @@ struct Imitation {
     std::string unavailable;
     bool deterministic = false;
     int longest = 1024;  // that cuDNN computes
-    std::map<AttentionPass, size_t> bytes_a_token = {{AttentionPass::forward, 10}, {AttentionPass::backward, 1000}};
+    size_t most_workspace = 0;
     std::vector<std::string> calls;
 };
 Imitation* imitation = nullptr;
@@ -30,14 +30,17 @@ struct CudnnAttention::State {
 CudnnAttention::CudnnAttention(bool deterministic) : state_(std::make_unique<State>()) { imitation->deterministic = deterministic; }
 CudnnAttention::~CudnnAttention() = default;
 const std::string& CudnnAttention::unavailable() { return imitation->unavailable; }
-const CudnnOffer& CudnnAttention::offer(AttentionShape shape, AttentionPass pass, size_t most_workspace) {
+const CudnnOffer& CudnnAttention::plan(AttentionShape shape, AttentionPass pass, size_t most_workspace) {
+    imitation->most_workspace = most_workspace;
     CudnnOffer& offer = state_->offers[{shape.T, pass}];
-    if (offer.workspace_bytes > 0) return offer;
-    offer.workspace_bytes = imitation->bytes_a_token.at(pass) * static_cast<size_t>(shape.T);
+    offer.workspace_bytes = (pass == AttentionPass::forward ? 10u : 1000u) * static_cast<size_t>(shape.T);
     if (!imitation->unavailable.empty()) offer.refusal = imitation->unavailable;
     else if (shape.T > imitation->longest) offer.refusal = "too long";
-    else if (offer.workspace_bytes > most_workspace) offer.refusal = "too little workspace";
     return offer;
+}
+const CudnnOffer* CudnnAttention::planned(AttentionShape shape, AttentionPass pass) const {
+    const auto place = state_->offers.find({shape.T, pass});
+    return place == state_->offers.end() ? nullptr : &place->second;
 }
 void CudnnAttention::forward(bfloat16*, float*, const bfloat16*, AttentionShape, void*, stream_t) { imitation->calls.push_back("cudnn forward"); }
 void CudnnAttention::backward(bfloat16*, const bfloat16*, const bfloat16*, const bfloat16*, const float*, AttentionShape, void*, stream_t) {
@@ -113,15 +116,21 @@ TEST_F(AttentionChoice, WhatCudnnRefusesOurKernelComputesAndTheReasonIsSaidOnce)
     EXPECT_EQ(testing::internal::GetCapturedStderr(), "attention: our own kernel, not cuDNN's: too long\n");
 }
 
-TEST_F(AttentionChoice, ShapesNotAskedAboutStayWithinTheWorkspaceThereIs) {
+TEST_F(AttentionChoice, ShapesNotAskedAboutAreOurKernelsAndNothingIsSaid) {
     const Attention attention;
     EXPECT_EQ(attention.workspace_bytes<bfloat16>(length(100)), 100 * 1000u);
-    EXPECT_EQ(train<bfloat16>(attention, length(99)), by_cudnn);
-    imitation_.bytes_a_token[AttentionPass::backward] = 2000;  // cuDNN may want more for less
     testing::internal::CaptureStderr();
-    EXPECT_EQ(train<bfloat16>(attention, length(98)), (Calls{"cudnn forward", "kernel backward"}));
-    EXPECT_EQ(testing::internal::GetCapturedStderr(), "attention: our own kernel, not cuDNN's: too little workspace\n");
-    EXPECT_EQ(train<bfloat16>(attention, length(50)), by_cudnn);
+    EXPECT_EQ(train<bfloat16>(attention, length(99)), by_kernel);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    EXPECT_EQ(train<bfloat16>(attention, length(100)), by_cudnn);
+}
+
+TEST_F(AttentionChoice, TheWorkspaceGrowsWithTheLengthNotWithItsSquare) {
+    const Attention attention;
+    attention.workspace_bytes<bfloat16>({1, 1024, 12, 64});
+    EXPECT_EQ(imitation_.most_workspace, size_t{256} << 20);
+    attention.workspace_bytes<bfloat16>({64, 1024, 12, 64});  // twice a gradient of q in fp32
+    EXPECT_EQ(imitation_.most_workspace, size_t{2} * 64 * 1024 * 12 * 64 * 4);
 }
 
 TEST_F(AttentionChoice, CudnnAskedForByNameComputesOrIsAClearError) {
