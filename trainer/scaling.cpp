@@ -83,8 +83,8 @@ Link fit_link(const std::vector<CommunicationSample>& samples, int processes) {
     return {1 / per_byte, latency};
 }
 
-double flops_per_token(const StepShape& step, size_t parameters) {
-    return 6.0 * static_cast<double>(parameters) + 6.0 * step.config.L * step.config.C * step.seq_len;
+double flops_per_token(const GPT2Config& config, int seq_len, size_t parameters) {
+    return 6.0 * static_cast<double>(parameters) + 12.0 * config.L * config.C * seq_len;
 }
 
 namespace {

@@ -60,8 +60,9 @@ struct StepEstimate {
     double lost_without_overlap() const { return communication / (compute + communication); }
 };
 
-// Operations a token: forward and backward, of which the weights' products are 6 a parameter, and causal attention 6 L C T.
-double flops_per_token(const StepShape& step, size_t parameters);
+// Operations a token, forward and backward: 6 a parameter, and 12 L C T of attention, which counts what the causal mask leaves out, as PaLM
+// (Chowdhery et al. 2022, arXiv:2204.02311, appendix B) and nanoGPT do. llm.c takes half of the latter. What is computed again is not counted.
+double flops_per_token(const GPT2Config& config, int seq_len, size_t parameters);
 // std::nullopt: the sequences of the step do not divide among so many processes.
 std::optional<StepEstimate> estimate_step(const StepShape& step, int processes, const Machines& machines);
 // Lines for a person: the model's assumptions, then a row for 1, 2, 4, .. and `processes` processes.

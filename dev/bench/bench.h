@@ -28,19 +28,16 @@
 #include <string>
 #include <vector>
 
+#include "cost.h"
 #include "gemm.h"
+#include "peaks.h"
 #include "simt/simt.cuh"
+#include "simt/timing.h"
 
 struct BenchDimension {
     std::string name;
     std::vector<size_t> values;  // the defaults; every combination of all dimensions' values is a benchmark
     std::string help;
-};
-
-// What a call must move and compute at the least: compulsory traffic, not what an implementation happens to do.
-struct BenchCost {
-    size_t bytes = 0;
-    size_t flops = 0;
 };
 
 // What the machine can do.
@@ -64,22 +61,6 @@ simt::DeviceBuffer<T> random_buffer(size_t count, float scale = 1.0f, unsigned s
     return buffer;
 }
 
-// Milliseconds of the device for `repeats` calls.
-template <class Body>
-double bench_milliseconds(size_t repeats, Body body) {
-    struct Event {
-        event_t event;
-        Event() : event(simt::event_create()) {}
-        Event(const Event&) = delete;
-        ~Event() { simt::event_destroy(event); }
-    };
-    const Event start, stop;
-    simt::event_record(start.event, nullptr);
-    for (size_t i = 0; i < repeats; i++) body(stream_t{});
-    simt::event_record(stop.event, nullptr);
-    return simt::event_elapsed_ms(start.event, stop.event);
-}
-
 // One benchmark with its shape and dtype.
 class BenchRun {
 public:
@@ -92,9 +73,9 @@ public:
 
     // Times body(stream), which starts the work of one call. Called once.
     template <class Body>
-    void measure(BenchCost cost, Body body) {
+    void measure(Cost cost, Body body) {
         body(stream_t{});  // warm up: primitives are built, pages are touched
-        const double once_ms = bench_milliseconds(1, body);
+        const double once_ms = simt::milliseconds(1, body);
         // Events cannot resolve a few microseconds: short calls are timed many at once.
         const size_t repeats = cold_ || once_ms > 1 ? 1 : static_cast<size_t>(std::min(1000.0, 1 + 1 / (once_ms + 1e-6)));
         simt::DeviceBuffer<char> flush(cold_ ? size_t{512} << 20 : 0);
@@ -102,7 +83,7 @@ public:
         for (auto iteration : state_) {
             (void)iteration;
             if (cold_) simt::fill_zero(flush.data(), flush.bytes(), nullptr);
-            const double call = bench_milliseconds(repeats, body) * 1e-3 / static_cast<double>(repeats);
+            const double call = simt::milliseconds(repeats, body) * 1e-3 / static_cast<double>(repeats);
             state_.SetIterationTime(call);
             seconds += call;
         }
@@ -125,61 +106,6 @@ private:
     const BenchPeaks& peaks_;
     bool cold_;
 };
-
-namespace bench_detail {
-
-// Copies `vectors` vectors a thread; neighbouring threads take neighbouring vectors on the GPU, a stretch of their own on the CPU.
-template <class W>
-__global__ void copy_kernel(float* to, const float* from, size_t count) {
-    constexpr int N = W::bytes / sizeof(float), vectors = W::threads == 1 ? 64 : 1;
-    const size_t thread = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-    for (int v = 0; v < vectors; v++) {
-        const size_t i = (thread * vectors + v) * N;
-        if (i < count) simt::store<N>(to + i, simt::load<N>(from + i));
-    }
-}
-
-inline double fastest_ms(int tries, const std::function<void(stream_t)>& body) {
-    body(stream_t{});
-    double best = bench_milliseconds(1, body);
-    for (int i = 1; i < tries; i++) best = std::min(best, bench_milliseconds(1, body));
-    return best;
-}
-
-// Bytes read and written in a second by a plain copy of 256 MiB.
-inline double copy_bandwidth() {
-    using W = simt::NativeWidth<32>;
-    const size_t count = size_t{64} << 20, per_thread = W::bytes / sizeof(float) * (W::threads == 1 ? 64 : 1);
-    simt::DeviceBuffer<float> to(count), from(count);
-    simt::fill_zero(from.data(), from.bytes(), nullptr);
-    constexpr unsigned block = 256;
-    const auto grid = static_cast<unsigned>(simt::ceil_div(count, per_thread * block));
-    const double ms = fastest_ms(5, [&](stream_t stream) { simt::launch(copy_kernel<W>, grid, block, 0, stream, to.data(), from.data(), count); });
-    return 2.0 * static_cast<double>(to.bytes()) / (ms * 1e-3);
-}
-
-// The best of a few large square-ish products.
-template <class T>
-double matmul_peak(bool tf32) {
-    struct Shape {
-        size_t N, C, OC;
-    };
-    const std::vector<Shape> shapes = simt::is_gpu() ? std::vector<Shape>{{8192, 8192, 8192}, {16384, 4096, 8192}, {8192, 4096, 16384}}
-                                                     : std::vector<Shape>{{1024, 1024, 1024}, {1056, 1056, 2112}, {2016, 1504, 2016}};
-    Gemm gemm({.tf32 = tf32});
-    double best = 0;
-    for (const Shape& s : shapes) {
-        simt::DeviceBuffer<char> workspace(Gemm::workspace_bytes<T>(s.N, s.C, s.OC));
-        gemm.use_workspace(workspace.data(), workspace.bytes());
-        simt::DeviceBuffer<T> out(s.N * s.OC), inp = random_buffer<T>(s.N * s.C), weight = random_buffer<T>(s.OC * s.C, 0.02f);
-        const double ms =
-            fastest_ms(5, [&](stream_t stream) { gemm.forward<T>(out.data(), inp.data(), weight.data(), nullptr, s.N, s.C, s.OC, stream); });
-        best = std::max(best, 2.0 * static_cast<double>(s.N * s.C * s.OC) / (ms * 1e-3));
-    }
-    return best;
-}
-
-}  // namespace bench_detail
 
 // The body of a benchmark for a dtype: a function template instantiated for float (fp32, tf32) and bfloat16.
 struct BenchBodies {
@@ -252,11 +178,11 @@ private:
 
     void measure_peaks(const std::vector<std::string>& dtypes) {
         benchmark::AddCustomContext("device", simt::device_info().name);
-        peaks_.bytes_per_second = bench_detail::copy_bandwidth();
+        peaks_.bytes_per_second = measure_copy_bandwidth();
         benchmark::AddCustomContext("peak copy", fmt::format("{:.1f} GB/s", peaks_.bytes_per_second * 1e-9));
         for (const std::string& dtype : dtypes) {
             double& peak = peaks_.flops_per_second[dtype];
-            peak = dtype == "bf16" ? bench_detail::matmul_peak<bfloat16>(false) : bench_detail::matmul_peak<float>(dtype == "tf32");
+            peak = measure_matmul_rate(::dtypes.at(dtype));
             benchmark::AddCustomContext("peak matmul " + dtype, fmt::format("{:.1f} GFLOP/s", peak * 1e-9));
         }
     }

@@ -16,7 +16,7 @@ struct Layer {
     explicit Layer(const BenchRun& run) : N(run["N"]), C(run["C"]), OC(run["OC"]), gemm({.tf32 = run.tf32()}) {
         gemm.use_workspace(workspace.data(), workspace.bytes());
     }
-    BenchCost cost(size_t extra_bytes = 0) const { return {.bytes = (N * C + OC * C + N * OC) * sizeof(T) + extra_bytes, .flops = 2 * N * C * OC}; }
+    Cost cost(size_t extra_bytes = 0) const { return {.bytes = (N * C + OC * C + N * OC) * sizeof(T) + extra_bytes, .flops = 2 * N * C * OC}; }
 };
 
 template <class T>
@@ -57,7 +57,7 @@ void bench_backward_weight(BenchRun& run) {
     simt::DeviceBuffer<float> dweight(l.OC * l.C), dbias(l.OC);
     simt::fill_zero(dweight.data(), dweight.bytes(), nullptr);
     simt::fill_zero(dbias.data(), dbias.bytes(), nullptr);
-    const BenchCost cost{.bytes = (l.N * l.C + l.N * l.OC) * sizeof(T) + 2 * dweight.bytes(), .flops = 2 * l.N * l.C * l.OC};
+    const Cost cost{.bytes = (l.N * l.C + l.N * l.OC) * sizeof(T) + 2 * dweight.bytes(), .flops = 2 * l.N * l.C * l.OC};
     run.measure(cost, [&](stream_t stream) {
         l.gemm.backward_weight(dweight.data(), dbias.data(), l.out.data(), l.inp.data(), l.N, l.C, l.OC, true, stream);
     });
