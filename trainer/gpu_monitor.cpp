@@ -12,14 +12,14 @@ using Device = struct nvmlDevice_st*;
 constexpr int success = 0, sensor_of_gpu = 0, clock_of_sm = 1;
 
 // Bits of the clocks' event reasons ("throttle reasons" before driver 535). Reasons that are none, such as an idle GPU, are left out.
-constexpr std::pair<unsigned long long, const char*> reasons[] = {
+constexpr std::pair<unsigned long long, const char*> throttle_reasons[] = {
     {0x2, "application clocks"}, {0x4, "power cap"},         {0x8, "hardware slowdown"}, {0x10, "sync boost"},
     {0x20, "thermal"},           {0x40, "hardware thermal"}, {0x80, "power brake"},      {0x100, "display clocks"},
 };
 
 std::string throttle_text(unsigned long long bits) {
     std::string text;
-    for (const auto& [bit, name] : reasons) {
+    for (const auto& [bit, name] : throttle_reasons) {
         if (bits & bit) text += (text.empty() ? "" : ", ") + std::string(name);
     }
     return text.empty() ? "none" : text;

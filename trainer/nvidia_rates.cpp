@@ -16,7 +16,7 @@ struct Rates {
 };
 
 // From NVIDIA's data sheets and architecture white papers (Turing, GA100, GA102, Hopper, Ada, Blackwell, RTX Blackwell).
-constexpr Rates table[] = {
+constexpr Rates data_sheets[] = {
     // data centre: Turing, Ampere, Ada
     {"T4", 0, 0, 8.1},
     {"A2", 18, 9, 4.5},
@@ -129,8 +129,9 @@ std::vector<std::string> words_of(std::string name) {
 // All words must agree: "RTX 4090 Laptop GPU" is another chip than "RTX 4090", and a slice of a GPU (MIG) is not the whole.
 std::optional<double> nvidia_matmul_rate(const std::string& device, DType dtype) {
     const std::vector<std::string> words = words_of(device);
-    const auto found = std::find_if(std::begin(table), std::end(table), [&](const Rates& rates) { return words_of(rates.name) == words; });
-    if (found == std::end(table)) return std::nullopt;
+    const auto found =
+        std::find_if(std::begin(data_sheets), std::end(data_sheets), [&](const Rates& rates) { return words_of(rates.name) == words; });
+    if (found == std::end(data_sheets)) return std::nullopt;
     const double tera = dtype == DType::bf16 ? found->bf16 : dtype == DType::tf32 ? found->tf32 : found->fp32;
     return tera > 0 ? std::optional(tera * 1e12) : std::nullopt;
 }

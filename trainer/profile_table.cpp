@@ -7,7 +7,7 @@ std::string profile_table(const nlohmann::ordered_json& report) {
         const bool tera = per_second >= 1e12;
         return fmt::format("{:.1f} {}{}", per_second * (tera ? 1e-12 : 1e-9), tera ? "T" : "G", bytes ? "B/s" : "FLOP/s");
     };
-    constexpr const char* row = "\n{:<28}{:>20}{:>8}{:>12}{:>10}{:>17}{:>10}", *row_of_sums = "\n{:<28}{:>40}{:>10}";
+    constexpr const char *row = "\n{:<28}{:>20}{:>8}{:>12}{:>10}{:>17}{:>10}", *row_of_sums = "\n{:<28}{:>40}{:>10}";
     const auto milliseconds = [](double ms) { return fmt::format("{:.3f}", ms); };
     const auto percent = [](double share) { return fmt::format("{:.1f} %", share * 100); };
     const double step_ms = report["step_ms"], sum = report["operations_ms"];
