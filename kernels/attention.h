@@ -2,6 +2,7 @@
 //   qkv, dqkv (B, T, 3, NH, HS)   out, dout (B, T, NH, HS)   lse (B, NH, T) fp32: natural log of each row's sum of exp(score)
 //   score = q k^T / sqrt(HS); HS up to 128, memory O(T). T is float or bfloat16; sums and softmax in fp32.
 //   attention.cuh: our own flash kernel, both machines.  attention_onednn.cpp: matrix products of oneDNN, on the CPU.
+//   attention_cudnn.cpp: cuDNN's fused kernels, on the GPU, in bf16.
 //   attention_cpu.cpp and attention_gpu.cpp choose between them; the build links one of the two.
 #pragma once
 #include <cstddef>
@@ -25,8 +26,9 @@ struct AttentionShape {
 
 class Attention {
 public:
-    // Throws UsageError if this build lacks the backend, naming those it has.
-    explicit Attention(AttentionBackend backend = AttentionBackend::automatic);
+    // Throws UsageError if this build or machine lacks the backend, naming those it has. deterministic: the same input gives the same bits in
+    // every call; without it cuDNN's backward may not.
+    explicit Attention(AttentionBackend backend = AttentionBackend::automatic, bool deterministic = false);
     ~Attention();
     Attention(const Attention&) = delete;
 
@@ -34,9 +36,10 @@ public:
     template <class T>
     static std::vector<AttentionBackend> available();
 
-    // Scratch that forward and backward need for this shape, the same for both.
+    // Scratch that forward, and in training backward too, need for this shape, and for shapes never asked about, of fewer sequences or shorter
+    // ones, which cuDNN leaves to our own kernel. UsageError if the one backend that was asked for does not compute the shape.
     template <class T>
-    size_t workspace_bytes(AttentionShape shape) const;
+    size_t workspace_bytes(AttentionShape shape, bool training = true) const;
 
     template <class T>
     void forward(T* out, float* lse, const T* qkv, AttentionShape shape, void* workspace, stream_t stream) const;

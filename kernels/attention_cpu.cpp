@@ -23,7 +23,7 @@ struct Attention::State {
     }
 };
 
-Attention::Attention(AttentionBackend backend) : state_(std::make_unique<State>()) {
+Attention::Attention(AttentionBackend backend, bool) : state_(std::make_unique<State>()) {
     CHECK(backend != AttentionBackend::cudnn, "--attention cudnn is for the GPU; this build has kernel and onednn");
     state_->backend = backend;
 }
@@ -36,7 +36,7 @@ std::vector<AttentionBackend> Attention::available() {
 }
 
 template <class T>
-size_t Attention::workspace_bytes(AttentionShape shape) const {
+size_t Attention::workspace_bytes(AttentionShape shape, bool) const {
     return state_->use_onednn<T>(shape) ? state_->onednn.workspace_bytes<T>(shape) : attention_kernel_workspace_bytes(shape);
 }
 
@@ -55,7 +55,7 @@ void Attention::backward(T* dqkv, const T* dout, const T* qkv, const T* out, con
 
 #define INSTANTIATE(T) \
     template std::vector<AttentionBackend> Attention::available<T>(); \
-    template size_t Attention::workspace_bytes<T>(AttentionShape) const; \
+    template size_t Attention::workspace_bytes<T>(AttentionShape, bool) const; \
     template void Attention::forward(T*, float*, const T*, AttentionShape, void*, stream_t) const; \
     template void Attention::backward(T*, const T*, const T*, const T*, const float*, AttentionShape, void*, stream_t) const;
 INSTANTIATE(float)

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 // A model that takes no time, every kind of line, micro-steps, and few steps between checkpoints, so that one is being written most of the time.
 // What arguments say themselves is left to them.
 std::string with_tiny_model(const std::string& arguments) {
-    std::string all = arguments;
+    std::string all = arguments + " --deterministic";
     for (const std::string option : {"--layers 1", "--heads 2", "--channels 16", simt::checked ? "--context 8" : "--context 16",
                                      simt::checked ? "--batch-size 1" : "--batch-size 2", simt::checked ? "--total-batch 16" : "--total-batch 64",
                                      "--warmup 2", "--sample-tokens 3", "--val-steps 2", "--val-every 7", "--sample-every 9"}) {

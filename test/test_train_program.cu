@@ -40,7 +40,7 @@ TEST(TrainProgram, TheSameCommandTwiceGivesTheSameNumbers) {
     for (int i = 0; i < 2; i++) {
         const std::string out = folder / ("run" + std::to_string(i));
         // Sampling and validation in between must not disturb training.
-        ASSERT_EQ(train("--dtype bf16 --steps 5 --val-steps 1 " +
+        ASSERT_EQ(train("--dtype bf16 --deterministic --steps 5 --val-steps 1 " +
                         std::string(i ? "--sample-every 2 --val-every 2" : "--sample-every 0 --val-every 0") + " --out " + out)
                       .exit_code,
                   0);

@@ -30,8 +30,8 @@ Samples draw_samples(int count, unsigned seed) {
 constexpr OptimizerOptions adamw{.lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};
 
 template <class Type>
-std::vector<StepResult> train(int batch, int steps) {
-    GPT2<Type> model(small_config, {.B = batch, .T = T, .total_batch = samples * T, .seed = 7});
+std::vector<StepResult> train(int batch, int steps, bool deterministic = false) {
+    GPT2<Type> model(small_config, {.B = batch, .T = T, .total_batch = samples * T, .deterministic = deterministic, .seed = 7});
     model.allocate();
     std::vector<StepResult> results;
     for (int step = 0; step < steps; step++) {
@@ -65,7 +65,7 @@ TEST(Training, Bf16DoesNotDependOnTheSplitOfTheBatch) { expect_same_for_every_sp
 template <class Type>
 void expect_same_bits_twice() {
     const int steps = simt::checked ? 1 : 5;
-    const std::vector<StepResult> once = train<Type>(4, steps), again = train<Type>(4, steps);
+    const std::vector<StepResult> once = train<Type>(4, steps, true), again = train<Type>(4, steps, true);
     for (size_t s = 0; s < once.size(); s++) {
         EXPECT_EQ(once[s].loss, again[s].loss);
         EXPECT_EQ(once[s].grad_norm, again[s].grad_norm);

@@ -86,7 +86,7 @@ void Decoder<T>::reserve_activations() {
     activations_.reserve(lse_, size(options_.max_tokens) * size(config_.NH));
     size_t attention_bytes = 0;
     for (const int length : padded_lengths(options_.max_tokens))
-        attention_bytes = std::max(attention_bytes, attention_.workspace_bytes<T>({1, length, config_.NH, config_.HS()}));
+        attention_bytes = std::max(attention_bytes, attention_.workspace_bytes<T>({1, length, config_.NH, config_.HS()}, false));
 
     workspace_.reserve(staging_, std::max(staging_floats, 4 * C));
     if (options_.int8) workspace_.reserve(dequantized_, 4 * C * C);

@@ -115,7 +115,8 @@ private:
     std::vector<T> host_raw_;
     std::vector<float> host_logits_;
 
-    Attention attention_;
+    // Of a prompt, once: on a GPU cuDNN would plan longer than our own kernel computes.
+    Attention attention_{simt::is_gpu() ? AttentionBackend::kernel : AttentionBackend::automatic};
     std::unique_ptr<Gemm> gemm_;
 };
 

@@ -44,7 +44,7 @@ size_t total_bytes(const MemoryPlan& plan) {
 
 template <class T>
 GPT2<T>::GPT2(const GPT2Config& config, const GPT2Options& options)
-    : config_(config), options_(options), table_(config, options.world_size), attention_(options.attention) {
+    : config_(config), options_(options), table_(config, options.world_size), attention_(options.attention, options.deterministic) {
     CHECK(options.B > 0, "a batch of {} sequences; expected 1 or more", options.B);
     CHECK(options.T > 0 && options.T <= config.context, "sequences of {} tokens; expected 1 to the model's context of {}", options.T, config.context);
     CHECK(options.rank >= 0 && options.rank < options.world_size, "process {} of {}", options.rank, options.world_size);
@@ -122,7 +122,7 @@ void GPT2<T>::reserve_activations() {
 
     workspace_.reserve(work_.branch, N * C);
     workspace_.reserve(work_.gemm, gemm_workspace_bytes());
-    workspace_.reserve(work_.attention, attention_.workspace_bytes<T>(shape));
+    workspace_.reserve(work_.attention, attention_.workspace_bytes<T>(shape, options_.training));
     if (!options_.training) return;
     workspace_.reserve(work_.dresidual, N * C);
     workspace_.reserve(work_.dnarrow, N * C);

@@ -31,6 +31,7 @@ struct GPT2Options {
     bool tf32 = false;
     Recompute recompute = Recompute::none;
     AttentionBackend attention = AttentionBackend::automatic;
+    bool deterministic = false;  // the same step gives the same bits; else some of cuDNN's may differ
     uint64_t seed = 0;
     Optimizer optimizer = Optimizer::adamw;
     bool momentum = false;  // of sgd and rmsprop

@@ -30,6 +30,7 @@ inline GPT2Options model_options(const Options& o) {
             .tf32 = o.dtype == DType::tf32,
             .recompute = o.recompute,
             .attention = o.attention,
+            .deterministic = o.deterministic,
             .seed = o.seed,
             .optimizer = o.optimizer,
             .momentum = o.momentum > 0,

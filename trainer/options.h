@@ -50,6 +50,7 @@ struct Options {
     std::string resume = "none";
     // system
     DType dtype = DType::fp32;
+    bool deterministic = false;
     uint64_t seed = 1337;
     Recompute recompute = Recompute::none;
     AttentionBackend attention = AttentionBackend::automatic;

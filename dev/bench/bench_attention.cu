@@ -1,4 +1,6 @@
 // Causal attention, forward and backward, by every backend of this build: bench_attention --B 12 --T 64 --NH 4 --HS 32
+#include <algorithm>
+
 #include "attention.h"
 #include "bench.h"
 
@@ -51,7 +53,11 @@ void backward(BenchRun& run, AttentionBackend backend) {
 int main(int argc, char** argv) {
     Bench bench("Causal attention, forward and backward",
                 {{"B", {4}, "sequences"}, {"T", {64, 1024}, "tokens a sequence"}, {"NH", {12}, "heads"}, {"HS", {64}, "head size"}});
-    for (const AttentionBackend backend : Attention::available<float>()) {
+    std::vector<AttentionBackend> backends = Attention::available<float>();
+    for (const AttentionBackend backend : Attention::available<bfloat16>()) {
+        if (std::find(backends.begin(), backends.end(), backend) == backends.end()) backends.push_back(backend);
+    }
+    for (const AttentionBackend backend : backends) {
         const std::string name = attention_backend_name(backend);
         bench.add("attention_forward_" + name,
                   {[=](BenchRun& run) { forward<float>(run, backend); }, [=](BenchRun& run) { forward<bfloat16>(run, backend); }});
