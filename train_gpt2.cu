@@ -7,6 +7,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <utility>
 
 #include "checkpoint_writer.h"
 #include "data_directory.h"
@@ -15,10 +16,12 @@
 #include "error.h"
 #include "evaluate.h"
 #include "gpt2.h"
+#include "gpu_monitor.h"
 #include "logger.h"
 #include "memory_fit.h"
 #include "options.h"
 #include "outlier_detector.h"
+#include "peaks.h"
 #include "printable.h"
 #include "replicas.h"
 #include "run_description.h"
@@ -116,9 +119,24 @@ void train(Options o, Communicator& all) {
     schedule.check();
     if (from.is_complete(schedule.steps))
         return say(fmt::format("{} holds the whole run of {} steps; nothing is left to do", from.run_folder, schedule.steps));
+    // A run that goes on for its last few steps is not refused.
+    const int measurable = schedule.steps - from.step() - Profile::warm_up;
+    CHECK(o.profile == 0 || o.profile <= measurable || from.step() > 0,
+          "--profile {} measures as many steps after the first {}, but this run has {}; expected more --steps, or fewer to measure", o.profile,
+          Profile::warm_up, schedule.steps);
+    if (o.profile > std::max(0, measurable)) say(fmt::format("--profile {}: too few steps are left for a table", std::exchange(o.profile, 0)));
     // Data that cannot be trained on ends the run before it has a folder.
     loader.at(from.step() + 1, 0);
     if (val_loader) val_loader->at(0);
+    // While the memory is still free.
+    Peaks peaks;
+    MatmulPeak peak;
+    if (first) {
+        if (o.profile > 0) peaks = {measure_copy_bandwidth(), measure_matmul_rate(o.dtype)};
+        peak = matmul_peak(device, o.dtype, peaks.flops_per_second);
+        say(fmt::format("peak for MFU: {}{}", o.world_size == 1 ? "" : fmt::format("{} x ", o.world_size), to_string(peak)));
+    }
+    const double step_flops = flops_per_token(o.step_shape(), model.table().parameters()) * static_cast<double>(o.total_batch);
     model.allocate(&all);
     if (!from.checkpoint.empty()) load_checkpoint(model, from.checkpoint, from.state);
     else if (o.initial) load_weights(model, *o.initial);
@@ -126,8 +144,9 @@ void train(Options o, Communicator& all) {
 
     std::optional<FolderLock> lock;
     if (first) lock.emplace(prepare_run_folder(from, say));
-    Logger log(from.run_folder, schedule.steps, o.total_batch, o.log_every, first);
-    log.run(run_description(o, model, device, schedule.steps, from));
+    Logger log(from.run_folder, schedule.steps, o.total_batch, o.log_every, first,
+               first ? step_flops / (peak.flops_per_second * o.world_size) * 1e3 : 0);
+    log.run(run_description(o, model, device, peak, schedule.steps, from));
     log.note(fmt::format("writing to {}", log.folder()));
     std::optional<CheckpointWriter> checkpoints;
     if (o.checkpoint_every > 0) {
@@ -165,6 +184,8 @@ void train(Options o, Communicator& all) {
         state.outlier_detector = outliers.state();
         checkpoints->save(model, state);
     };
+    GpuMonitor gpu(first ? simt::device_info().pci_bus_id : "");
+    if (first) model.profile().measure(o.profile);
     state.step = from.step();
     state.skipped = from.state.skipped;
     bool stopped = false;
@@ -178,13 +199,15 @@ void train(Options o, Communicator& all) {
         }
         for (int step = from.step() + 1; step <= schedule.steps && !stopped; step++) {
             const auto start = std::chrono::steady_clock::now();
+            model.profile().begin_step();
             for (int micro = 0; micro < loader.micro_steps(); micro++) {
                 model.forward(loader.at(step, micro));
                 model.backward(micro + 1 == loader.micro_steps());  // the last micro-step's gradients are added up over the processes
             }
             const StepResult result = model.update(o.optimizer_at(schedule.at(step)), veto);
             const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
-            log.train(step, result, schedule.at(step), elapsed.count());
+            log.train(step, result, schedule.at(step), elapsed.count(), gpu.take());
+            if (model.profile().end_step(elapsed.count())) log.profile(step, model.profile().report(peaks));
             if (due(o.log_layer_norms, step)) log.layer_norms(step, layer_norms(model.table(), model.squared_norms()));
             if (due(o.check_replicas, step)) check_replicas(all, model.checksum(), step);
             state.step = step;

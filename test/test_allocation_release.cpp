@@ -19,12 +19,13 @@ namespace {
 // What counts is that no buffer is made, and that nothing stays.
 constexpr size_t argument_table = 4096;
 std::atomic<bool> counting = false;
-std::atomic<size_t> large = 0, largest = 0;
+std::atomic<size_t> calls = 0, large = 0, largest = 0;
 std::atomic<long> live = 0;
 
 void count(size_t bytes) {
     if (!counting) return;
     live++;
+    calls++;
     if (bytes > argument_table) large++;
     size_t seen = largest;
     while (bytes > seen && !largest.compare_exchange_weak(seen, bytes)) {}
@@ -88,6 +89,30 @@ void expect_no_allocation(Recompute recompute, Optimizer optimizer = Optimizer::
     counting = false;
     EXPECT_EQ(large, 0u) << "the largest had " << largest << " bytes";
     EXPECT_EQ(live, 0) << "memory allocated after the second step was not freed";
+}
+
+// No event is made either: on the CPU one is memory.
+TEST(Allocation, AStepThatIsNotProfiledPaysNothingForProfiles) {
+    Profile profile;
+    const auto step = [&] {
+        profile.begin_step();
+        for (const char* name : {"one", "another", "one"}) profile.begin(name, {.bytes = 1, .flops = 1}, nullptr);
+        profile.end(nullptr);
+        return profile.end_step(1);
+    };
+    const auto calls_in = [&](int steps) {
+        calls = 0;
+        counting = true;
+        for (int i = 0; i < steps; i++) EXPECT_FALSE(step());
+        counting = false;
+        return calls.load();
+    };
+    EXPECT_EQ(calls_in(10), 0u);
+    profile.measure(1);
+    EXPECT_EQ(calls_in(Profile::warm_up - 1), 0u);
+    EXPECT_GT(calls_in(1), 0u);  // the rehearsal makes the events
+    EXPECT_TRUE(step());
+    EXPECT_EQ(calls_in(10), 0u);  // and after the table
 }
 
 TEST(Allocation, NothingIsAllocatedAfterTheSecondStep) {

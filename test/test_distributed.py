@@ -118,6 +118,24 @@ class Training(Runs):
                     self.run_to_end(processes, *options, "--batch-size", batch, "--zero", zero, "--out", out)
                     self.assert_same_training(metrics(out), metrics(alone), loss, norm)
 
+    def test_a_profile_shows_what_waits_for_others_and_changes_nothing(self):
+        for zero in (0, 1):
+            options = ["--steps", 7, "--batch-size", 3, "--zero", zero, "--checkpoint-every", 0]
+            plain, profiled = self.folder / f"plain-{zero}", self.folder / f"profiled-{zero}"
+            self.run_to_end(2, *options, "--out", plain)
+            output = self.run_to_end(2, *options, "--profile", 2, "--out", profiled)
+            self.assertEqual(output.count("profile: the mean of 2 steps"), 1)  # of rank 0
+            self.assert_same_training(metrics(profiled), metrics(plain))
+            (profile,) = metrics(profiled, "profile")
+            rows = {(row["name"], str(row["shape"])): row for row in profile["operations"]}
+            self.assertEqual(rows["qkv", "[96, 51, 153]"]["calls"], 2 * 2)  # 12 sequences: 2 processes x 3 x 2 micro-steps, 2 layers
+            names = {name for name, shape in rows}
+            waits = {"send gradients", "wait for gradients", "loss and norm of all processes"}
+            waits |= {"send parameters", "wait for parameters"} if zero else set()
+            self.assertLessEqual(waits, names)
+            self.assertAlmostEqual(sum(row["ms"] for row in rows.values()), profile["operations_ms"], places=6)
+            self.assertLessEqual(profile["operations_ms"], profile["step_ms"])
+
     def test_validation_counts_every_window_once(self):
         options = ["--steps", 3, "--val-every", 1, "--checkpoint-every", 0]
         for processes in (1, 2, 3):

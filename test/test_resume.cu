@@ -58,7 +58,7 @@ std::vector<nlohmann::json> metrics(const std::string& run) {
     std::vector<nlohmann::json> lines = metrics_of(run);
     std::erase_if(lines, [](const nlohmann::json& line) { return line.at("kind") == "run"; });
     for (nlohmann::json& line : lines) {
-        for (const char* time : {"step_ms", "tokens_per_second", "mfu"}) line.erase(time);
+        for (const char* time : {"step_ms", "tokens_per_second", "mfu", "power_w", "temperature_c", "sm_clock_mhz", "throttle"}) line.erase(time);
     }
     return lines;
 }

@@ -24,7 +24,10 @@ TEST(TrainProgram, WritesOneTrainLineAStepAndWhatWasAskedFor) {
         EXPECT_EQ(steps[i].at("step"), i + 1);
         EXPECT_EQ(steps[i].at("tokens"), (i + 1) * 64);
         for (const char* key : {"loss", "grad_norm", "lr", "step_ms", "tokens_per_second"}) EXPECT_TRUE(steps[i].at(key).is_number()) << key;
-        EXPECT_TRUE(steps[i].contains("mfu"));
+        // 6 N + 6 L C T operations a token, against the peak that the run's first line names.
+        const double flops = 6 * first.at("model").at("parameters").get<double>() + 6 * 1 * 16 * 16;
+        EXPECT_NEAR(steps[i].at("mfu").get<double>() * first.at("mfu_peak").at("flops_per_second").get<double>(),
+                    flops * steps[i].at("tokens_per_second").get<double>(), 1e-6 * flops * steps[i].at("tokens_per_second").get<double>());
     }
     EXPECT_NEAR(steps[0].at("loss").get<double>(), std::log(256.0), 0.1);  // nothing is known yet: every byte is as likely
     EXPECT_DOUBLE_EQ(steps[0].at("lr").get<double>(), 1e-3 / 2);
@@ -32,6 +35,69 @@ TEST(TrainProgram, WritesOneTrainLineAStepAndWhatWasAskedFor) {
     ASSERT_EQ(validations.size(), 2u);  // at step 4 and at the last one
     EXPECT_EQ(validations[1].at("step"), 6);
     ASSERT_EQ(samples_drawn.size(), 2u);
+}
+
+// The table comes once, the run goes on after it, and computes what it would have without.
+TEST(TrainProgram, AProfileIsPrintedAndTheRunGoesOn) {
+    const TemporaryFolder folder;
+    const std::string options = "--val-every 2 --val-steps 1 --sample-every 0 --steps 7 --total-batch 64 --out ";
+    const ProgramResult plain = train(options + folder / "plain"), profiled = train("--profile 2 " + options + folder / "profiled");
+    ASSERT_EQ(plain.exit_code, 0) << plain.errors;
+    ASSERT_EQ(profiled.exit_code, 0) << profiled.errors;
+    EXPECT_EQ(plain.output.find("profile:"), std::string::npos);
+    const size_t table = profiled.output.find("profile: the mean of 2 steps");
+    ASSERT_NE(table, std::string::npos) << profiled.output;
+    EXPECT_EQ(profiled.output.find("profile:", table + 1), std::string::npos);
+    EXPECT_GT(table, profiled.output.find("step 5/7"));
+    EXPECT_LT(table, profiled.output.find("step 6/7"));
+
+    const std::vector<nlohmann::json> profiles = metrics_of(folder / "profiled", "profile"), steps = metrics_of(folder / "profiled", "train"),
+                                      expected = metrics_of(folder / "plain", "train");
+    ASSERT_EQ(profiles.size(), 1u);
+    ASSERT_EQ(steps.size(), 7u);
+    for (size_t i = 0; i < 7; i++) EXPECT_EQ(steps[i].at("loss"), expected[i].at("loss")) << i;
+    const nlohmann::json& profile = profiles[0];
+    EXPECT_EQ(profile.at("step"), 5);
+    EXPECT_NEAR(profile.at("step_ms").get<double>(), (steps[3].at("step_ms").get<double>() + steps[4].at("step_ms").get<double>()) / 2, 1e-6);
+    EXPECT_LE(profile.at("operations_ms"), profile.at("step_ms"));
+    double ms = 0;
+    for (const nlohmann::json& row : profile.at("operations")) {
+        ms += row.at("ms").get<double>();
+        EXPECT_NE(profiled.output.find(row.at("name")), std::string::npos) << row;
+        if (row.at("name") == "qkv") {
+            EXPECT_EQ(row.at("shape"), nlohmann::json({32, 16, 48}));
+            EXPECT_EQ(row.at("calls"), 2);  // one layer, two micro-steps; validation's are not a step's
+        }
+    }
+    EXPECT_NEAR(ms, profile.at("operations_ms").get<double>(), 1e-9);
+    EXPECT_GT(profile.at("peak_bytes_per_second"), 0);
+    EXPECT_GT(profile.at("peak_flops_per_second"), 0);
+    EXPECT_TRUE(metrics_of(folder / "plain", "profile").empty());
+}
+
+// Warming up and measuring begin again with the steps that are left; where they are too few, the run goes on without a table.
+TEST(TrainProgram, AResumedRunIsProfiledFromWhereItGoesOn) {
+    const TemporaryFolder folder;
+    const auto run = [](const std::string& options) {
+        return run_program(TRAIN_PROGRAM,
+                           "--layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --warmup 2 --schedule constant --val-every 0 "
+                           "--sample-every 0 --checkpoint-every 2 --keep 9 " +
+                               options);
+    };
+    const std::string out = folder / "run", other = folder / "other";
+    const ProgramResult first = run("--steps 4 --out " + out), profiled = run("--steps 9 --profile 2 --resume auto --out " + out);
+    ASSERT_EQ(first.exit_code, 0) << first.errors;
+    ASSERT_EQ(profiled.exit_code, 0) << profiled.errors;
+    ASSERT_EQ(metrics_of(out, "train").size(), 9u);
+    const std::vector<nlohmann::json> profiles = metrics_of(out, "profile");
+    ASSERT_EQ(profiles.size(), 1u);
+    EXPECT_EQ(profiles[0].at("step"), 4 + 3 + 2);
+
+    const ProgramResult short_of_steps = run("--steps 9 --profile 2 --resume " + out + "/checkpoints/step_00000006 --out " + other);
+    ASSERT_EQ(short_of_steps.exit_code, 0) << short_of_steps.errors;
+    EXPECT_NE(short_of_steps.output.find("--profile 2: too few steps are left for a table"), std::string::npos) << short_of_steps.output;
+    EXPECT_TRUE(metrics_of(other, "profile").empty());
+    EXPECT_EQ(metrics_of(other, "train").back().at("step"), 9);
 }
 
 TEST(TrainProgram, TheSameCommandTwiceGivesTheSameNumbers) {
@@ -134,7 +200,10 @@ INSTANTIATE_TEST_SUITE_P(
         WrongInput{"UnknownSchedule", "--schedule cosin", "cosin"}, WrongInput{"UnknownType", "--dtype fp16", "fp16"},
         WrongInput{"ModelAndSizes", "--model d12 --layers 3", "--layers"}, WrongInput{"StepsAndEpochs", "--steps 3 --epochs 2", "--epochs"},
         WrongInput{"AutoWithoutTotal", "--batch-size auto", "--total-batch"}, WrongInput{"NotEnoughMemory", "--device-memory 1M", "1.0 MiB"},
-        WrongInput{"MemoryWithJunk", "--device-memory 1X", "1X"}, WrongInput{"MissingConfig", "--config none.toml", "none.toml"}),
+        WrongInput{"ProfileLongerThanTheRun", "--steps 7 --profile 5", "--profile 5 measures as many steps after the first 3, but this run has 7"},
+        WrongInput{"ProfileOfNoStep", "--profile 0", "--profile"}, WrongInput{"NegativeProfile", "--profile -1", "--profile"},
+        WrongInput{"ProfileWithJunk", "--profile 5x", "--profile"}, WrongInput{"MemoryWithJunk", "--device-memory 1X", "1X"},
+        WrongInput{"MissingConfig", "--config none.toml", "none.toml"}),
     [](const auto& info) { return info.param.name; });
 
 TEST(TrainProgram, AnotherRunIsNotOverwritten) {

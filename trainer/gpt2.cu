@@ -230,6 +230,7 @@ template <class T>
 void GPT2<T>::upload(const Batch& batch) {
     CHECK(batch.B > 0 && batch.B <= options_.B && batch.T > 0 && batch.T <= options_.T, "a batch of {} x {} tokens in a model allocated for {} x {}",
           batch.B, batch.T, options_.B, options_.T);
+    operation("tokens to the device", {.bytes = batch.bytes()});
     simt::copy_to_device(tokens_, batch.inputs, batch.bytes(), stream_);
     // The loader fills a batch's memory again from the second call after it on: the copy before this one must be over by then.
     // The host stays at most one micro-step ahead of the GPU.
@@ -243,11 +244,16 @@ template <class T>
 void GPT2<T>::forward_block(int l, AttentionShape shape) {
     const size_t N = size(shape.B) * size(shape.T), C = size(config_.C);
     LayerActivations& a = layer(l);
+    operation("qkv", cost::matmul<T>(N, C, 3 * C));
     gemm_->forward(a.qkv, a.ln1, param(Kind::qkvw, l), param(Kind::qkvb, l), N, C, 3 * C, stream_);
+    operation("attention", cost::attention_forward<T>(shape));
     attention_.forward(a.att, a.lse, a.qkv, shape, work_.attention, stream_);
+    operation("attproj", cost::matmul<T>(N, C, C));
     gemm_->forward(work_.branch, a.att, param(Kind::attprojw, l), param(Kind::attprojb, l), N, C, C, stream_);
+    operation("residual + layernorm", cost::residual_layernorm<T>(N, C));
     residual_layernorm_forward(a.ln2, a.residual2, a.ln2_mean, a.ln2_rstd, block_input(l), work_.branch, param(Kind::ln2w, l), param(Kind::ln2b, l),
                                N, config_.C, stream_);
+    operation("fc + GELU", cost::matmul<T>(N, C, 4 * C, 0, 1));
     gemm_->forward_gelu(a.fch_gelu, a.fch, a.ln2, param(Kind::fcw, l), param(Kind::fcb, l), N, C, 4 * C, stream_);
 }
 
@@ -256,14 +262,18 @@ void GPT2<T>::forward_hidden(AttentionShape shape) {
     const size_t N = size(shape.B) * size(shape.T), C = size(config_.C);
     await_group(0);
     await_group(1);
+    operation("encoder", cost::encoder<T>(N, C));
     encoder_forward(encoded_, tokens_, param(Kind::wte), param(Kind::wpe), shape.B, shape.T, config_.C, stream_);
     LayerActivations& first = layer(0);
+    operation("layernorm", cost::layernorm<T>(N, C));
     layernorm_forward(first.ln1, first.ln1_mean, first.ln1_rstd, encoded_, param(Kind::ln1w, 0), param(Kind::ln1b, 0), N, config_.C, stream_);
     for (int l = 0; l < config_.L; l++) {
         LayerActivations& a = layer(l);
         forward_block(l, shape);
+        operation("fcproj", cost::matmul<T>(N, 4 * C, C));
         gemm_->forward(work_.branch, a.fch_gelu, param(Kind::fcprojw, l), param(Kind::fcprojb, l), N, 4 * C, C, stream_);
         await_group(l + 2);
+        operation("residual + layernorm", cost::residual_layernorm<T>(N, C));
         // The sum that ends this block is normalised for the next one, or for the head, in the same kernel.
         if (l + 1 < config_.L) {
             LayerActivations& next = layer(l + 1);
@@ -278,8 +288,10 @@ void GPT2<T>::forward_hidden(AttentionShape shape) {
 
 template <class T>
 void GPT2<T>::classify(size_t N, bool write_gradient) {
+    operation("head", cost::matmul<T>(N, size(config_.C), size(config_.Vp())));
     gemm_->forward(logits_, lnf_, param(Kind::wte), static_cast<const T*>(nullptr), N, size(config_.C), size(config_.Vp()), stream_);
     const float dloss = write_gradient ? 1.0f / static_cast<float>(options_.total_batch) : 0.0f;
+    operation("classifier", cost::classifier<T>(N, size(config_.Vp()), write_gradient));
     cross_entropy_forward_backward(logits_, losses_, tokens_ + N, dloss, N, config_.V, config_.Vp(), write_gradient, stream_);
 }
 
@@ -290,7 +302,9 @@ void GPT2<T>::forward(const Batch& batch) {
     const size_t N = size(batch.B) * size(batch.T);
     forward_hidden(shape_);
     classify(N, true);
+    operation("sum of losses", cost::pass<float>(1, N));
     sum_losses(step_loss_, losses_, N, micro_step_ > 0, stream_);
+    profile_.end(stream_);
 }
 
 template <class T>
@@ -299,7 +313,9 @@ double GPT2<T>::evaluate(const Batch& batch) {
     const size_t N = size(batch.B) * size(batch.T);
     forward_hidden(shape_);
     classify(N, false);
+    operation("sum of losses", cost::pass<float>(1, N));
     sum_losses(eval_loss_, losses_, N, false, stream_);
+    profile_.end(stream_);
     return static_cast<double>(read_scalar(eval_loss_));
 }
 
@@ -314,6 +330,7 @@ std::vector<float> GPT2<T>::next_token_logits(const std::vector<int>& tokens) {
     simt::copy_to_device(tokens_, padded.data(), padded.size() * sizeof(int32_t), stream_);
     forward_hidden(shape_of(1, length));
     const size_t C = size(config_.C);
+    profile_.end(stream_);
     gemm_->forward(logits_, lnf_ + (tokens.size() - 1) * C, param(Kind::wte), static_cast<const T*>(nullptr), 1, C, size(config_.Vp()), stream_);
     return to_host(logits_, size(config_.V), stream_);
 }
@@ -329,24 +346,37 @@ void GPT2<T>::backward_block(int l, AttentionShape shape) {
     T *dresidual = work_.dresidual, *dnarrow = work_.dnarrow, *dwide = work_.dwide;
 
     if (options_.recompute == Recompute::block) {
+        operation("layernorm again", cost::layernorm<T>(N, C));
         layernorm_forward(a.ln1, a.ln1_mean, a.ln1_rstd, block_input(l), param(Kind::ln1w, l), param(Kind::ln1b, l), N, config_.C, stream_);
         forward_block(l, shape);
     } else if (options_.recompute == Recompute::gelu) {
+        operation("GELU again", cost::gelu<T>(N * 4 * C));
         gelu_forward(a.fch_gelu, a.fch, N * 4 * C, stream_);
     }
 
+    operation("fcproj dW", cost::matmul_weight<T>(N, 4 * C, C, accumulate));
     gemm_->backward_weight(grad(Kind::fcprojw, l), grad(Kind::fcprojb, l), dresidual, a.fch_gelu, N, 4 * C, C, accumulate, stream_);
+    operation("fcproj dX + dGELU", cost::matmul<T>(N, 4 * C, C, 1));
     gemm_->backward_input_gelu(dwide, dresidual, param(Kind::fcprojw, l), a.fch, N, 4 * C, C, stream_);
+    operation("fc dW", cost::matmul_weight<T>(N, C, 4 * C, accumulate));
     gemm_->backward_weight(grad(Kind::fcw, l), grad(Kind::fcb, l), dwide, a.ln2, N, C, 4 * C, accumulate, stream_);
+    operation("fc dX", cost::matmul<T>(N, C, 4 * C));
     gemm_->backward_input(dnarrow, dwide, param(Kind::fcw, l), N, C, 4 * C, stream_);
+    operation("layernorm backward", cost::layernorm_backward<T>(N, C, true));
     layernorm_backward(dresidual, grad(Kind::ln2w, l), grad(Kind::ln2b, l), work_.layernorm, dresidual, dnarrow, a.residual2, param(Kind::ln2w, l),
                        a.ln2_mean, a.ln2_rstd, N, config_.C, stream_);
 
+    operation("attproj dW", cost::matmul_weight<T>(N, C, C, accumulate));
     gemm_->backward_weight(grad(Kind::attprojw, l), grad(Kind::attprojb, l), dresidual, a.att, N, C, C, accumulate, stream_);
+    operation("attproj dX", cost::matmul<T>(N, C, C));
     gemm_->backward_input(dnarrow, dresidual, param(Kind::attprojw, l), N, C, C, stream_);
+    operation("attention backward", cost::attention_backward<T>(shape));
     attention_.backward(dwide, dnarrow, a.qkv, a.att, a.lse, shape, work_.attention, stream_);
+    operation("qkv dW", cost::matmul_weight<T>(N, C, 3 * C, accumulate));
     gemm_->backward_weight(grad(Kind::qkvw, l), grad(Kind::qkvb, l), dwide, a.ln1, N, C, 3 * C, accumulate, stream_);
+    operation("qkv dX", cost::matmul<T>(N, C, 3 * C));
     gemm_->backward_input(dnarrow, dwide, param(Kind::qkvw, l), N, C, 3 * C, stream_);
+    operation("layernorm backward", cost::layernorm_backward<T>(N, C, true));
     layernorm_backward(dresidual, grad(Kind::ln1w, l), grad(Kind::ln1b, l), work_.layernorm, dresidual, dnarrow, block_input(l), param(Kind::ln1w, l),
                        a.ln1_mean, a.ln1_rstd, N, config_.C, stream_);
 }
@@ -357,12 +387,17 @@ void GPT2<T>::backward(bool last_micro_step) {
     const bool accumulate = micro_step_ > 0;
     if (!accumulate) {
         for (const Stretch& s : table_.stretches()) {
-            if (!s.from_matmul) simt::fill_zero(grads_ + s.offset, s.elements * sizeof(float), stream_);
+            if (s.from_matmul) continue;
+            operation("zero gradients", cost::pass<float>(1, s.elements));
+            simt::fill_zero(grads_ + s.offset, s.elements * sizeof(float), stream_);
         }
     }
     const LayerActivations& last = layer(config_.L - 1);
+    operation("head dW", cost::matmul_weight<T>(N, C, size(config_.Vp()), accumulate));
     gemm_->backward_weight(grad(Kind::wte), static_cast<float*>(nullptr), logits_, lnf_, N, C, size(config_.Vp()), accumulate, stream_);
+    operation("head dX", cost::matmul<T>(N, C, size(config_.Vp())));
     gemm_->backward_input(work_.dnarrow, logits_, param(Kind::wte), N, C, size(config_.Vp()), stream_);
+    operation("layernorm backward", cost::layernorm_backward<T>(N, C, false));
     layernorm_backward(work_.dresidual, grad(Kind::lnfw), grad(Kind::lnfb), work_.layernorm, static_cast<const T*>(nullptr), work_.dnarrow,
                        last.residual3, param(Kind::lnfw), lnf_mean_, lnf_rstd_, N, config_.C, stream_);
     if (last_micro_step) reduce(1 + config_.L);
@@ -370,8 +405,10 @@ void GPT2<T>::backward(bool last_micro_step) {
         backward_block(l, shape_);
         if (last_micro_step) reduce(1 + l);
     }
+    operation("encoder backward", cost::encoder<T>(N, C));
     encoder_backward(grad(Kind::wte), grad(Kind::wpe), work_.dresidual, tokens_, tokens_ + 2 * N, shape_.B, shape_.T, config_.C, stream_);
     if (last_micro_step) reduce(0);
+    profile_.end(stream_);
     micro_step_++;
 }
 
@@ -385,6 +422,7 @@ void GPT2<T>::reduce(int group) {
     const Collective::Kind kind = options_.sharded() ? Collective::reduce_scatter : Collective::all_reduce;
     for (const Bucket& b : table_.buckets()) {
         if (b.group != group) continue;
+        operation("send gradients");
         if (options_.reduce_bf16) {
             convert(rounded_grads_ + b.offset, grads_ + b.offset, b.elements, stream_);
             reduced_ = communicator_->begin({kind, rounded_grads_ + b.offset, b.elements, Collective::bf16}, stream_);
@@ -398,6 +436,7 @@ template <class T>
 void GPT2<T>::wait_for_gradients() {
     if (alone()) return;
     if (reduced_ == 0) throw Error("update: no micro-step was the step's last");
+    operation("wait for gradients");
     communicator_->wait(reduced_, stream_);
     reduced_ = 0;
     if (!options_.reduce_bf16) return;
@@ -408,6 +447,7 @@ void GPT2<T>::wait_for_gradients() {
 template <class T>
 void GPT2<T>::gather_parameters() {
     const Collective::Element element = std::is_same_v<T, float> ? Collective::fp32 : Collective::bf16;
+    operation("send parameters");
     for (const Bucket& b : table_.buckets())
         gathered_[size(b.group)] = communicator_->begin({Collective::all_gather, params_ + b.offset, b.elements, element}, stream_);
 }
@@ -415,7 +455,9 @@ void GPT2<T>::gather_parameters() {
 template <class T>
 void GPT2<T>::await_group(int group) {
     Communicator::Ticket& ticket = gathered_[size(group)];
-    if (ticket > 0) communicator_->wait(std::exchange(ticket, 0), stream_);
+    if (ticket == 0) return;
+    operation("wait for parameters");
+    communicator_->wait(std::exchange(ticket, 0), stream_);
 }
 
 template <class T>
@@ -433,6 +475,7 @@ void GPT2<T>::update_segment(const Segment& s, const OptimizerOptions& o) {
     float* const first = optimizer_buffers_[0] ? optimizer_buffers_[0] + s.state_offset : nullptr;
     float* const second = optimizer_buffers_[1] ? optimizer_buffers_[1] + s.state_offset : nullptr;
     const double decay = s.weight_decay ? o.weight_decay : 0.0;
+    operation("optimizer", cost::update(s.elements, size(first != nullptr) + size(second != nullptr), std::is_same_v<T, float> ? 0 : sizeof(T)));
     switch (options_.optimizer) {
         case Optimizer::adamw:
         case Optimizer::adam:
@@ -460,27 +503,36 @@ template <class T>
 StepResult GPT2<T>::update(const OptimizerOptions& options, const Veto& veto) {
     wait_for_gradients();
     for (size_t i = 0; i < normed_.size(); i++) {
+        operation("gradient norm", cost::pass<float>(1, normed_[i].elements));
         global_norm_squared(work_.part_norms + i, work_.norm, grads_ + normed_[i].offset, normed_[i].elements, stream_);
     }
+    operation("sum of norms");
     if (normed_.empty()) simt::fill_zero(norm_squared_, sizeof(float), stream_);
     else sum_losses(norm_squared_, work_.part_norms, normed_.size(), false, stream_);
-    if (!alone()) communicator_->wait(communicator_->begin({Collective::all_reduce, step_sums_, 2, Collective::fp32}, stream_), stream_);
+    if (!alone()) {
+        operation("loss and norm of all processes");
+        communicator_->wait(communicator_->begin({Collective::all_reduce, step_sums_, 2, Collective::fp32}, stream_), stream_);
+    }
     micro_step_ = 0;
     if (veto) {
         StepResult result = step_result();
+        profile_.end(stream_);
         result.skipped = veto(result);
         if (!result.skipped.empty()) return result;
     }
+    operation("clip and count");
     optimizer_prepare(optimizer_state_, norm_squared_, static_cast<float>(options.clip), options.beta1, options.beta2, stream_);
     for (const Segment& s : updates_) update_segment(s, options);
     if (options_.sharded()) gather_parameters();
     StepResult result = step_result();
+    profile_.end(stream_);
     if (!std::isfinite(result.grad_norm)) result.skipped = "grad_norm is not finite";
     return result;
 }
 
 template <class T>
-StepResult GPT2<T>::step_result() const {
+StepResult GPT2<T>::step_result() {
+    operation("loss and norm to the host");
     const float norm_squared = read_scalar(norm_squared_);
     return {.loss = read_scalar(step_loss_) / static_cast<float>(options_.total_batch), .grad_norm = std::sqrt(norm_squared)};
 }

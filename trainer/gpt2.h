@@ -17,6 +17,7 @@
 #include "gemm.h"
 #include "layer_norms.h"
 #include "optimizer.h"
+#include "profile.h"
 #include "tensor_table.h"
 
 struct OptimizerState;  // kernels/optimizer_state.cuh
@@ -102,6 +103,7 @@ public:
     void read_optimizer(const std::string& buffer, float* host) const;
     void write_optimizer(const std::string& buffer, const float* host);
     const GPT2Options& options() const { return options_; }
+    Profile& profile() { return profile_; }  // of forward, backward and update
     // Gradients, and with ZeRO-1 parameters, that this process sends to the others in a step.
     size_t bytes_sent() const;
     // Of the parameters that forward uses: equal in all processes, or something is broken. Depends on every bit; reads them once.
@@ -139,6 +141,8 @@ private:
     void forward_block(int l, AttentionShape shape);
     void backward_block(int l, AttentionShape shape);
     void classify(size_t N, bool write_gradient);
+    // The next call is this operation: for --profile, and for a timeline.
+    void operation(const char* name, const Cost& cost = {}) { profile_.begin(name, cost, stream_); }
     AttentionShape shape_of(int B, int sequence) const { return {B, sequence, config_.NH, config_.HS()}; }
     const T* block_input(int l) const { return l == 0 ? encoded_ : layers_[static_cast<size_t>(l) - 1].residual3; }
     LayerActivations& layer(int l) { return layers_[static_cast<size_t>(l)]; }
@@ -159,7 +163,7 @@ private:
     // In a range of the flat buffer, the parameters, and a shard of the masters, become what stands there.
     void adopt_masters(size_t offset, size_t elements);
     void update_segment(const Segment& segment, const OptimizerOptions& options);
-    StepResult step_result() const;
+    StepResult step_result();
     float read_scalar(const float* device) const;
     float* optimizer_buffer(const std::string& name) const;
     size_t gemm_workspace_bytes() const;
@@ -187,6 +191,7 @@ private:
 
     Attention attention_;
     std::unique_ptr<Gemm> gemm_;
+    Profile profile_;
     Communicator* communicator_ = nullptr;        // nullptr: one process
     std::vector<Segment> updates_, normed_;       // what this process updates; what its part of the gradients' norm is of
     Communicator::Ticket reduced_ = 0;            // of the last bucket of gradients; 0: none is on its way

@@ -13,6 +13,7 @@
 
 #include "error.h"
 #include "printable.h"
+#include "profile_table.h"
 #include "run_folder.h"
 
 namespace {
@@ -37,8 +38,14 @@ std::string new_run_folder() {
     return name;
 }
 
-Logger::Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every, bool active)
-    : folder_(out), steps_(steps), tokens_per_step_(tokens_per_step), log_every_(log_every), active_(active), terminal_(isatty(STDOUT_FILENO) != 0) {
+Logger::Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every, bool active, double peak_ms)
+    : folder_(out),
+      steps_(steps),
+      tokens_per_step_(tokens_per_step),
+      log_every_(log_every),
+      active_(active),
+      peak_ms_(peak_ms),
+      terminal_(isatty(STDOUT_FILENO) != 0) {
     if (!active) return;
     metrics_.open(metrics_file(out), std::ios::app);
     CHECK(metrics_.good(), "--out {}: {}; expected a folder that can be written", out, std::strerror(errno));
@@ -63,18 +70,20 @@ void Logger::run(const nlohmann::json& description) {
     write(line);
 }
 
-void Logger::train(int step, const StepResult& result, double lr, double ms) {
+void Logger::train(int step, const StepResult& result, double lr, double ms, const std::optional<GpuReading>& gpu) {
     if (!active_) return;
-    const double tokens_per_second = static_cast<double>(tokens_per_step_) / ms * 1000.0;
-    write({{"kind", "train"},
-           {"step", step},
-           {"loss", number(result.loss)},
-           {"grad_norm", number(result.grad_norm)},
-           {"lr", number(lr)},
-           {"tokens", static_cast<size_t>(step) * tokens_per_step_},
-           {"step_ms", ms},
-           {"tokens_per_second", tokens_per_second},
-           {"mfu", nullptr}});
+    const double tokens_per_second = static_cast<double>(tokens_per_step_) / ms * 1000.0, mfu = peak_ms_ / ms;
+    nlohmann::ordered_json record = {{"kind", "train"},
+                                     {"step", step},
+                                     {"loss", number(result.loss)},
+                                     {"grad_norm", number(result.grad_norm)},
+                                     {"lr", number(lr)},
+                                     {"tokens", static_cast<size_t>(step) * tokens_per_step_},
+                                     {"step_ms", ms},
+                                     {"tokens_per_second", tokens_per_second},
+                                     {"mfu", mfu > 0 ? nlohmann::json(mfu) : nlohmann::json(nullptr)}};
+    if (gpu) record.update(to_json(*gpu));
+    write(record);
     if (!result.skipped.empty()) {
         write({{"kind", "skipped"},
                {"step", step},
@@ -87,8 +96,9 @@ void Logger::train(int step, const StepResult& result, double lr, double ms) {
     if (++timed_steps_ > 2) mean_ms_ = mean_ms_ == 0 ? ms : 0.95 * mean_ms_ + 0.05 * ms;
     if (step % log_every_ != 0 && step != steps_ && step != 1) return;
     const std::string left = mean_ms_ > 0 ? duration(mean_ms_ * (steps_ - step) / 1000.0) : "?";
-    const std::string line = fmt::format("step {:>{}}/{} | loss {:.4f} | norm {:6.3f} | lr {:.2e} | {:8.2f} ms | {:7.0f} tok/s | {} left", step,
-                                         std::to_string(steps_).size(), steps_, result.loss, result.grad_norm, lr, ms, tokens_per_second, left);
+    const std::string line = fmt::format("step {:>{}}/{} | loss {:.4f} | norm {:6.3f} | lr {:.2e} | {:8.2f} ms | {:7.0f} tok/s |{} {} left", step,
+                                         std::to_string(steps_).size(), steps_, result.loss, result.grad_norm, lr, ms, tokens_per_second,
+                                         mfu > 0 ? fmt::format(" {:4.1f} % MFU |", mfu * 100) : "", left);
     const std::lock_guard lock(terminal_mutex_);
     if (terminal_) {
         fmt::print("\r\x1b[2K{}", line);
@@ -103,6 +113,13 @@ void Logger::layer_norms(int step, const nlohmann::ordered_json& norms) {
     nlohmann::ordered_json line = {{"kind", "layer_norms"}, {"step", step}};
     line.update(norms);
     write(line);
+}
+
+void Logger::profile(int step, const nlohmann::ordered_json& report) {
+    nlohmann::ordered_json line = {{"kind", "profile"}, {"step", step}};
+    line.update(report);
+    write(line);
+    note(profile_table(report));
 }
 
 void Logger::validation(int step, double loss) {

@@ -5,19 +5,22 @@
 #include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "gpt2.h"
+#include "gpu_monitor.h"
 #include "hellaswag.h"
 
 class Logger {
 public:
     // Goes on with OUT/metrics.jsonl, or begins it. UsageError if it cannot be written; OUT must be there. Of several processes only the first is
-    // active: the others write and print nothing.
-    Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every, bool active = true);
+    // active: the others write and print nothing. peak_ms: what a step would take at the machine's peak rate, for the MFU; 0: unknown.
+    Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every, bool active = true, double peak_ms = 0);
 
     void run(const nlohmann::json& description);
-    void train(int step, const StepResult& result, double lr, double ms);
+    void train(int step, const StepResult& result, double lr, double ms, const std::optional<GpuReading>& gpu = std::nullopt);
+    void profile(int step, const nlohmann::ordered_json& report);     // of profile.h
     void layer_norms(int step, const nlohmann::ordered_json& norms);  // of layer_norms.h
     void validation(int step, double loss);
     void hellaswag(int step, const HellaSwagResult& result);
@@ -36,6 +39,7 @@ private:
     size_t tokens_per_step_;
     int log_every_;
     bool active_;
+    double peak_ms_;
     bool terminal_;  // a person watches: repaint
     std::mutex terminal_mutex_;
     bool line_open_ = false;  // a repainted line stands without its newline

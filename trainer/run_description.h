@@ -7,11 +7,13 @@
 #include "data_files.h"
 #include "gpt2.h"
 #include "options.h"
+#include "peaks.h"
 #include "resume.h"
 #include "version.h"
 
 template <class T>
-nlohmann::json run_description(const Options& o, const GPT2<T>& model, const std::string& device, int steps, const ResumePoint& from) {
+nlohmann::json run_description(const Options& o, const GPT2<T>& model, const std::string& device, const MatmulPeak& peak, int steps,
+                               const ResumePoint& from) {
     nlohmann::json description = {{"options", o.values},
                                   {"model",
                                    {{"layers", o.config.L},
@@ -28,6 +30,7 @@ nlohmann::json run_description(const Options& o, const GPT2<T>& model, const std
                                     {"processes", o.world_size}}},
                                   {"steps", steps},
                                   {"machine", device},
+                                  {"mfu_peak", {{"flops_per_second", peak.flops_per_second}, {"measured", peak.measured}}},
                                   {"versions", {{"flatgpt", version}, {"compiler", __VERSION__}}}};
     if (!from.checkpoint.empty()) description["resumed_from"] = from.step();
     return description;

@@ -7,19 +7,22 @@
 //   void bench_gelu(BenchRun& run) {
 //       const size_t count = run["N"] * run["C"];
 //       simt::DeviceBuffer<T> out(count), inp = random_buffer<T>(count);
-//       run.measure({.bytes = 2 * count * sizeof(T)}, [&](stream_t stream) { gelu_forward(out.data(), inp.data(), count, stream); });
+//       run.measure(cost::gelu<T>(count), [&](stream_t stream) { gelu_forward(out.data(), inp.data(), count, stream); });
 //   }
 //   int main(int argc, char** argv) {
-//       Bench bench("GELU, forward and backward", {{"N", {256}, "rows"}, {"C", {768, 3072}, "channels"}});
+//       Bench bench("GELU, forward and backward", {{"N", {256}, "rows"}, {"C", {768, 3072}, "channels"}},
+//                   [](const BenchModel& m) { return BenchShapes{{{"N", m.N()}, {"C", 4 * m.C()}}}; });
 //       bench.add("gelu_forward", BENCH_TYPES(bench_gelu));
 //       return bench.main(argc, argv);
 //   }
 //
 //   bench_gelu --N 64 --C 768,1600 --dtype bf16 --json out.json --benchmark_filter=forward
+//   bench_gelu --preset 124M --cold          # the shapes of a training step of GPT-2 124M
 #pragma once
 #include <benchmark/benchmark.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <limits>
@@ -28,8 +31,12 @@
 #include <string>
 #include <vector>
 
+#include "cost.h"
 #include "gemm.h"
+#include "peaks.h"
 #include "simt/simt.cuh"
+#include "simt/timing.h"
+#include "tensor_table.h"
 
 struct BenchDimension {
     std::string name;
@@ -37,11 +44,28 @@ struct BenchDimension {
     std::string help;
 };
 
-// What a call must move and compute at the least: compulsory traffic, not what an implementation happens to do.
-struct BenchCost {
-    size_t bytes = 0;
-    size_t flops = 0;
+// One shape: a value for each dimension.
+using BenchShape = std::map<std::string, size_t>;
+using BenchShapes = std::vector<BenchShape>;
+
+// The model of --preset, and a micro-step of it: that of llm.c's recipes on a GPU, as many tokens as docs/performance.md has on a CPU.
+struct BenchModel {
+    GPT2Config config;
+    size_t B, T;
+
+    size_t N() const { return B * T; }
+    size_t C() const { return static_cast<size_t>(config.C); }
+    size_t NH() const { return static_cast<size_t>(config.NH); }
+    size_t HS() const { return static_cast<size_t>(config.HS()); }
+    size_t V() const { return static_cast<size_t>(config.V); }
+    size_t Vp() const { return static_cast<size_t>(config.Vp()); }
+    size_t parameters() const { return TensorTable(config).elements(); }  // of the flat buffer
 };
+
+inline BenchModel bench_model(const std::string& preset) {
+    const bool small = preset == "124M";
+    return {GPT2Config::named(small ? "gpt2" : "gpt2-xl"), simt::is_gpu() ? size_t{small ? 64u : 16u} : 4, simt::is_gpu() ? size_t{1024} : 64};
+}
 
 // What the machine can do.
 struct BenchPeaks {
@@ -64,37 +88,22 @@ simt::DeviceBuffer<T> random_buffer(size_t count, float scale = 1.0f, unsigned s
     return buffer;
 }
 
-// Milliseconds of the device for `repeats` calls.
-template <class Body>
-double bench_milliseconds(size_t repeats, Body body) {
-    struct Event {
-        event_t event;
-        Event() : event(simt::event_create()) {}
-        Event(const Event&) = delete;
-        ~Event() { simt::event_destroy(event); }
-    };
-    const Event start, stop;
-    simt::event_record(start.event, nullptr);
-    for (size_t i = 0; i < repeats; i++) body(stream_t{});
-    simt::event_record(stop.event, nullptr);
-    return simt::event_elapsed_ms(start.event, stop.event);
-}
-
 // One benchmark with its shape and dtype.
 class BenchRun {
 public:
-    BenchRun(benchmark::State& state, std::map<std::string, size_t> shape, std::string dtype, const BenchPeaks& peaks, bool cold)
-        : state_(state), shape_(std::move(shape)), dtype_(std::move(dtype)), peaks_(peaks), cold_(cold) {}
+    BenchRun(benchmark::State& state, BenchShape shape, std::string dtype, const BenchPeaks& peaks, const GPT2Config& model, bool cold)
+        : state_(state), shape_(std::move(shape)), dtype_(std::move(dtype)), peaks_(peaks), model_(model), cold_(cold) {}
 
     size_t operator[](const std::string& dimension) const { return shape_.at(dimension); }
     const std::string& dtype() const { return dtype_; }  // fp32, tf32 or bf16
     bool tf32() const { return dtype_ == "tf32"; }
+    const GPT2Config& model() const { return model_; }  // of --preset; else GPT-2 124M
 
     // Times body(stream), which starts the work of one call. Called once.
     template <class Body>
-    void measure(BenchCost cost, Body body) {
+    void measure(Cost cost, Body body) {
         body(stream_t{});  // warm up: primitives are built, pages are touched
-        const double once_ms = bench_milliseconds(1, body);
+        const double once_ms = simt::milliseconds(1, body);
         // Events cannot resolve a few microseconds: short calls are timed many at once.
         const size_t repeats = cold_ || once_ms > 1 ? 1 : static_cast<size_t>(std::min(1000.0, 1 + 1 / (once_ms + 1e-6)));
         simt::DeviceBuffer<char> flush(cold_ ? size_t{512} << 20 : 0);
@@ -102,7 +111,7 @@ public:
         for (auto iteration : state_) {
             (void)iteration;
             if (cold_) simt::fill_zero(flush.data(), flush.bytes(), nullptr);
-            const double call = bench_milliseconds(repeats, body) * 1e-3 / static_cast<double>(repeats);
+            const double call = simt::milliseconds(repeats, body) * 1e-3 / static_cast<double>(repeats);
             state_.SetIterationTime(call);
             seconds += call;
         }
@@ -120,66 +129,12 @@ public:
 
 private:
     benchmark::State& state_;
-    std::map<std::string, size_t> shape_;
+    BenchShape shape_;
     std::string dtype_;
     const BenchPeaks& peaks_;
+    const GPT2Config& model_;
     bool cold_;
 };
-
-namespace bench_detail {
-
-// Copies `vectors` vectors a thread; neighbouring threads take neighbouring vectors on the GPU, a stretch of their own on the CPU.
-template <class W>
-__global__ void copy_kernel(float* to, const float* from, size_t count) {
-    constexpr int N = W::bytes / sizeof(float), vectors = W::threads == 1 ? 64 : 1;
-    const size_t thread = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-    for (int v = 0; v < vectors; v++) {
-        const size_t i = (thread * vectors + v) * N;
-        if (i < count) simt::store<N>(to + i, simt::load<N>(from + i));
-    }
-}
-
-inline double fastest_ms(int tries, const std::function<void(stream_t)>& body) {
-    body(stream_t{});
-    double best = bench_milliseconds(1, body);
-    for (int i = 1; i < tries; i++) best = std::min(best, bench_milliseconds(1, body));
-    return best;
-}
-
-// Bytes read and written in a second by a plain copy of 256 MiB.
-inline double copy_bandwidth() {
-    using W = simt::NativeWidth<32>;
-    const size_t count = size_t{64} << 20, per_thread = W::bytes / sizeof(float) * (W::threads == 1 ? 64 : 1);
-    simt::DeviceBuffer<float> to(count), from(count);
-    simt::fill_zero(from.data(), from.bytes(), nullptr);
-    constexpr unsigned block = 256;
-    const auto grid = static_cast<unsigned>(simt::ceil_div(count, per_thread * block));
-    const double ms = fastest_ms(5, [&](stream_t stream) { simt::launch(copy_kernel<W>, grid, block, 0, stream, to.data(), from.data(), count); });
-    return 2.0 * static_cast<double>(to.bytes()) / (ms * 1e-3);
-}
-
-// The best of a few large square-ish products.
-template <class T>
-double matmul_peak(bool tf32) {
-    struct Shape {
-        size_t N, C, OC;
-    };
-    const std::vector<Shape> shapes = simt::is_gpu() ? std::vector<Shape>{{8192, 8192, 8192}, {16384, 4096, 8192}, {8192, 4096, 16384}}
-                                                     : std::vector<Shape>{{1024, 1024, 1024}, {1056, 1056, 2112}, {2016, 1504, 2016}};
-    Gemm gemm({.tf32 = tf32});
-    double best = 0;
-    for (const Shape& s : shapes) {
-        simt::DeviceBuffer<char> workspace(Gemm::workspace_bytes<T>(s.N, s.C, s.OC));
-        gemm.use_workspace(workspace.data(), workspace.bytes());
-        simt::DeviceBuffer<T> out(s.N * s.OC), inp = random_buffer<T>(s.N * s.C), weight = random_buffer<T>(s.OC * s.C, 0.02f);
-        const double ms =
-            fastest_ms(5, [&](stream_t stream) { gemm.forward<T>(out.data(), inp.data(), weight.data(), nullptr, s.N, s.C, s.OC, stream); });
-        best = std::max(best, 2.0 * static_cast<double>(s.N * s.C * s.OC) / (ms * 1e-3));
-    }
-    return best;
-}
-
-}  // namespace bench_detail
 
 // The body of a benchmark for a dtype: a function template instantiated for float (fp32, tf32) and bfloat16.
 struct BenchBodies {
@@ -190,8 +145,9 @@ struct BenchBodies {
 
 class Bench {
 public:
-    Bench(std::string description, std::vector<BenchDimension> dimensions)
-        : description_(std::move(description)), dimensions_(std::move(dimensions)) {}
+    // preset: the shapes in which a model has these operations.
+    Bench(std::string description, std::vector<BenchDimension> dimensions, std::function<BenchShapes(const BenchModel&)> preset)
+        : description_(std::move(description)), dimensions_(std::move(dimensions)), preset_(std::move(preset)) {}
 
     void add(std::string name, BenchBodies bodies) { entries_.push_back({std::move(name), std::move(bodies)}); }
 
@@ -221,6 +177,9 @@ private:
                 ->check(CLI::Range(1, std::numeric_limits<int>::max()))
                 ->capture_default_str();
         }
+        std::string preset;
+        app.add_option("--preset", preset, "the shapes of GPT-2 124M or 1558M; a dimension given beside it replaces the model's")
+            ->check(CLI::IsMember({"124M", "1558M"}));
         std::vector<std::string> dtypes =
             simt::is_gpu() ? std::vector<std::string>{"fp32", "tf32", "bf16"} : std::vector<std::string>{"fp32", "bf16"};
         app.add_option("--dtype", dtypes, "fp32, tf32 or bf16")
@@ -229,7 +188,7 @@ private:
             ->capture_default_str();
         std::string json;
         app.add_option("--json", json, "write the results to this file");
-        app.add_flag("--cold", cold_, "empty the caches before every call");
+        app.add_flag("--cold", cold_, fmt::format("empty the caches before every call; {} calls", cold_calls));
         try {
             app.parse(argc, argv);
         } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? 0 : 2; }
@@ -245,48 +204,64 @@ private:
 
         simt::select_device();
         measure_peaks(dtypes);
-        for (const std::string& dtype : dtypes) register_shapes(dtype, 0, {});
+        if (!preset.empty()) model_ = bench_model(preset);
+        BenchShapes shapes = preset.empty() ? BenchShapes{{}} : preset_(model_);
+        for (const BenchDimension& dimension : dimensions_) {
+            if (preset.empty() || app.count("--" + dimension.name) > 0) shapes = with_values(shapes, dimension);
+        }
+        for (const std::string& dtype : dtypes) {
+            for (const BenchShape& shape : shapes) add_benchmarks(dtype, shape);
+        }
         benchmark::RunSpecifiedBenchmarks();
         return 0;
     }
 
     void measure_peaks(const std::vector<std::string>& dtypes) {
         benchmark::AddCustomContext("device", simt::device_info().name);
-        peaks_.bytes_per_second = bench_detail::copy_bandwidth();
+        peaks_.bytes_per_second = measure_copy_bandwidth();
         benchmark::AddCustomContext("peak copy", fmt::format("{:.1f} GB/s", peaks_.bytes_per_second * 1e-9));
         for (const std::string& dtype : dtypes) {
             double& peak = peaks_.flops_per_second[dtype];
-            peak = dtype == "bf16" ? bench_detail::matmul_peak<bfloat16>(false) : bench_detail::matmul_peak<float>(dtype == "tf32");
+            peak = measure_matmul_rate(::dtypes.at(dtype));
             benchmark::AddCustomContext("peak matmul " + dtype, fmt::format("{:.1f} GFLOP/s", peak * 1e-9));
         }
     }
 
-    // Every combination of the dimensions from `dimension` on.
-    void register_shapes(const std::string& dtype, size_t dimension, std::map<std::string, size_t> shape) {
-        if (dimension < dimensions_.size()) {
-            for (const size_t value : dimensions_[dimension].values) {
-                shape[dimensions_[dimension].name] = value;
-                register_shapes(dtype, dimension + 1, shape);
+    // Every shape with every value of the dimension, and no two that are the same.
+    static BenchShapes with_values(const BenchShapes& shapes, const BenchDimension& dimension) {
+        BenchShapes all;
+        for (BenchShape shape : shapes) {
+            for (const size_t value : dimension.values) {
+                shape[dimension.name] = value;
+                if (std::find(all.begin(), all.end(), shape) == all.end()) all.push_back(shape);
             }
-            return;
         }
+        return all;
+    }
+
+    void add_benchmarks(const std::string& dtype, const BenchShape& shape) {
         for (const Entry& entry : entries_) {
             std::string name = entry.name + "/" + dtype;
             for (const BenchDimension& d : dimensions_) name += "/" + d.name + ":" + std::to_string(shape.at(d.name));
             const auto& body = dtype == "bf16" ? entry.bodies.of_bfloat16 : entry.bodies.of_float;
             const auto start = [this, body, shape, dtype](benchmark::State& state) {
-                BenchRun run(state, shape, dtype, peaks_, cold_);
+                BenchRun run(state, shape, dtype, peaks_, model_.config, cold_);
                 try {
                     body(run);
                 } catch (const Error& error) { state.SkipWithError(error.what()); }
             };
-            benchmark::RegisterBenchmark(name.c_str(), start)->UseManualTime()->Unit(benchmark::kMicrosecond);
+            auto* registered = benchmark::RegisterBenchmark(name.c_str(), start)->UseManualTime()->Unit(benchmark::kMicrosecond);
+            // By its time alone a short call would be made a hundred thousand times, and the caches emptied as often.
+            if (cold_) registered->Iterations(cold_calls);
         }
     }
 
+    static constexpr int cold_calls = 30;
     std::string description_;
     std::vector<BenchDimension> dimensions_;
+    std::function<BenchShapes(const BenchModel&)> preset_;
     std::vector<Entry> entries_;
     BenchPeaks peaks_;
+    BenchModel model_ = bench_model("124M");
     bool cold_ = false;
 };

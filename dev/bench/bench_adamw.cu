@@ -9,7 +9,7 @@
 void bench_norm(BenchRun& run) {
     const size_t n = run["n"];
     simt::DeviceBuffer<float> grads = random_buffer<float>(n), out(1), scratch(global_norm_scratch(n));
-    run.measure({.bytes = n * sizeof(float)}, [&](stream_t stream) { global_norm_squared(out.data(), scratch.data(), grads.data(), n, stream); });
+    run.measure(cost::pass<float>(1, n), [&](stream_t stream) { global_norm_squared(out.data(), scratch.data(), grads.data(), n, stream); });
 }
 
 // fp32: the parameters are the masters. bf16: a rounded copy is written besides. buffers: floats of state a parameter.
@@ -29,7 +29,7 @@ void bench_update(BenchRun& run, size_t buffers, Update update) {
         else return master.data();
     }();
     global_norm_squared(norm.data(), scratch.data(), grads.data(), n, nullptr);
-    run.measure({.bytes = n * ((3 + 2 * buffers) * sizeof(float) + (copies ? sizeof(T) : 0))}, [&](stream_t stream) {
+    run.measure(cost::update(n, buffers, copies ? sizeof(T) : 0), [&](stream_t stream) {
         optimizer_prepare(state.data(), norm.data(), 1.0f, 0.9, 0.95, stream);
         update(written, master.data(), first.data(), second.data(), grads.data(), n, state.data(), stream);
     });
@@ -54,7 +54,9 @@ void bench_rmsprop(BenchRun& run) {
 }
 
 int main(int argc, char** argv) {
-    Bench bench("Gradient norm and optimizers", {{"n", {800000, 124475904}, "parameters"}});
+    Bench bench("Gradient norm and optimizers", {{"n", {800000, 124475904}, "parameters"}}, [](const BenchModel& m) {
+        return BenchShapes{{{"n", m.parameters()}}};
+    });
     bench.add("global_norm", BenchBodies{bench_norm, bench_norm});
     bench.add("adamw", BENCH_TYPES(bench_adamw));
     bench.add("sgd_momentum", BENCH_TYPES(bench_sgd));

@@ -24,26 +24,22 @@ struct Tensors {
           dout(random_buffer<T>(count)),
           lse(rows),
           workspace(attention.workspace_bytes<T>(shape)) {}
-    // Multiplications and additions of one (T, T, HS) product in every head, the half that is not masked.
-    size_t product_flops() const { return count * static_cast<size_t>(shape.T); }
 };
 
-// Reads qkv, writes out; 2 products.
 template <class T>
 void forward(BenchRun& run, AttentionBackend backend) {
     const Attention attention(backend);
     const Tensors<T> t(run, attention);
-    run.measure({.bytes = 4 * t.count * sizeof(T) + t.rows * sizeof(float), .flops = 2 * t.product_flops()},
+    run.measure(cost::attention_forward<T>(t.shape),
                 [&](stream_t stream) { attention.forward(t.out.data(), t.lse.data(), t.qkv.data(), t.shape, t.workspace.data(), stream); });
 }
 
-// Reads qkv, out and dout, writes dqkv; 5 products at the least.
 template <class T>
 void backward(BenchRun& run, AttentionBackend backend) {
     const Attention attention(backend);
     const Tensors<T> t(run, attention);
     attention.forward(t.out.data(), t.lse.data(), t.qkv.data(), t.shape, t.workspace.data(), nullptr);
-    run.measure({.bytes = 8 * t.count * sizeof(T) + t.rows * sizeof(float), .flops = 5 * t.product_flops()}, [&](stream_t stream) {
+    run.measure(cost::attention_backward<T>(t.shape), [&](stream_t stream) {
         attention.backward(t.dqkv.data(), t.dout.data(), t.qkv.data(), t.out.data(), t.lse.data(), t.shape, t.workspace.data(), stream);
     });
 }
@@ -52,7 +48,10 @@ void backward(BenchRun& run, AttentionBackend backend) {
 
 int main(int argc, char** argv) {
     Bench bench("Causal attention, forward and backward",
-                {{"B", {4}, "sequences"}, {"T", {64, 1024}, "tokens a sequence"}, {"NH", {12}, "heads"}, {"HS", {64}, "head size"}});
+                {{"B", {4}, "sequences"}, {"T", {64, 1024}, "tokens a sequence"}, {"NH", {12}, "heads"}, {"HS", {64}, "head size"}},
+                [](const BenchModel& m) {
+                    return BenchShapes{{{"B", m.B}, {"T", m.T}, {"NH", m.NH()}, {"HS", m.HS()}}};
+                });
     std::vector<AttentionBackend> backends = Attention::available<float>();
     for (const AttentionBackend backend : Attention::available<bfloat16>()) {
         if (std::find(backends.begin(), backends.end(), backend) == backends.end()) backends.push_back(backend);

@@ -1,22 +1,36 @@
 // bench_communicator.cu: how long processes take to reduce and gather, and the alpha and beta that the scaling model needs (trainer/scaling.h).
 //   mpirun -np 4 build/release/bench_communicator
+//   mpirun -np 4 build/release/bench_communicator --preset 1558M      # the buckets in which that model's gradients travel
 //   The last line goes to train_gpt2 --plan --world-size N. GB/s is of what a process sends, as nccl-tests' "busbw".
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "command_line.h"
 #include "communicator.h"
 #include "run_main.h"
 #include "scaling.h"
+#include "tensor_table.h"
 
 namespace {
 
 const std::map<std::string, Collective::Kind> kinds = {
     {"all_reduce", Collective::all_reduce}, {"reduce_scatter", Collective::reduce_scatter}, {"all_gather", Collective::all_gather}};
 const std::map<std::string, Collective::Element> elements = {{"fp32", Collective::fp32}, {"bf16", Collective::bf16}};
+
+const std::map<std::string, std::string> presets = {{"124M", "gpt2"}, {"1558M", "gpt2-xl"}};
+
+// Bytes of the buckets of a model, each size once.
+std::vector<std::string> bucket_sizes(const std::string& model, int processes, size_t element_bytes) {
+    std::set<size_t> sizes;
+    for (const Bucket& bucket : TensorTable(GPT2Config::named(model), processes).buckets()) sizes.insert(bucket.elements * element_bytes);
+    std::vector<std::string> texts;
+    for (const size_t size : sizes) texts.push_back(std::to_string(size));
+    return texts;
+}
 
 // Seconds of one operation: the mean over at least `least` seconds (and one warm-up), and over all processes.
 double time_collective(Communicator& communicator, const Collective& collective, double least) {
@@ -40,7 +54,11 @@ void bench(int argc, char** argv) {
     double seconds = 0.5, time_limit = 60;
     std::string json;
     CLI::App app("Times what the processes of a launch send each other, and fits alpha and beta.", "bench_communicator");
-    app.add_option("--size", sizes, "bytes in all parts together, such as 64K,16M")->delimiter(',');
+    auto* size_option = app.add_option("--size", sizes, "bytes in all parts together, such as 64K,16M")->delimiter(',');
+    std::string preset;
+    app.add_option("--preset", preset, "instead: the buckets of the gradients of GPT-2 124M or 1558M")
+        ->check(CLI::IsMember(presets))
+        ->excludes(size_option);
     app.add_option("--operation", operations, "")->delimiter(',')->check(CLI::IsMember(kinds));
     add_choice(app, "--dtype", element, elements, "of the elements");
     app.add_option("--seconds", seconds, "that a size is measured for, at the least")->check(between(0.0, 1e3))->capture_default_str();
@@ -49,6 +67,8 @@ void bench(int argc, char** argv) {
 
     const Process process = this_process();
     CHECK(process.world_size > 1, "one process has nobody to send to; expected mpirun -np 2, or more");
+    if (!preset.empty())
+        sizes = bucket_sizes(presets.at(preset), process.world_size, Collective{Collective::all_reduce, nullptr, 0, element}.element_bytes());
     simt::select_device(process.local_rank, process.local_size);
     const auto communicator = make_communicator(process, time_limit);
     const bool speaks = process.rank == 0;

@@ -1,4 +1,4 @@
-// bench_decode.cu: a token at a time: the products with few rows, attention over the cache, and whole steps of GPT-2 124M.
+// bench_decode.cu: a token at a time: the products with few rows, attention over the cache, and whole steps of GPT-2 124M, or of the preset's model.
 //   The bytes are those of the weights and of the cache, each read once. A step with one sample is bound by them.
 #include "bench.h"
 #include "decode_attention.cuh"
@@ -57,7 +57,7 @@ void bench_attention(BenchRun& run) {
 // Steps from T tokens in the cache on; when it is full, it is filled anew outside the measurement's bytes but not outside its time.
 template <class T, bool Int8>
 void bench_step(BenchRun& run) {
-    const GPT2Config config = GPT2Config::named("gpt2");
+    const GPT2Config& config = run.model();
     Decoder<T> decoder(config, {.samples = static_cast<int>(run["K"]), .max_tokens = config.context, .int8 = Int8});
     decoder.allocate();
     std::minstd_rand generator(1);
@@ -89,12 +89,16 @@ void bench_step_int8(BenchRun& run) {
 }
 
 int main(int argc, char** argv) {
-    Bench bench("Generation: products of few rows, attention over the cache, a step of GPT-2 124M", {{"K", {1, 4}, "samples"},
-                                                                                                     {"C", {768}, "channels"},
-                                                                                                     {"OC", {3072}, "output channels"},
-                                                                                                     {"NH", {12}, "heads"},
-                                                                                                     {"HS", {64}, "head size"},
-                                                                                                     {"T", {256}, "tokens in the cache"}});
+    Bench bench("Generation: products of few rows, attention over the cache, a step of GPT-2",
+                {{"K", {1, 4}, "samples"},
+                 {"C", {768}, "channels"},
+                 {"OC", {3072}, "output channels"},
+                 {"NH", {12}, "heads"},
+                 {"HS", {64}, "head size"},
+                 {"T", {256}, "tokens in the cache"}},
+                [](const BenchModel& m) {
+                    return BenchShapes{{{"K", 1}, {"C", m.C()}, {"OC", 4 * m.C()}, {"NH", m.NH()}, {"HS", m.HS()}, {"T", 256}}};
+                });
     bench.add("decode_matmul", BENCH_TYPES(bench_matmul));
     bench.add("decode_matmul_int8", BENCH_TYPES(bench_matmul_int8));
     bench.add("decode_attention", BENCH_TYPES(bench_attention));

@@ -28,7 +28,7 @@ template <class T>
 void bench_forward(BenchRun& run) {
     Batch<T> b(run, false);
     simt::DeviceBuffer<T> wte = random_buffer<T>(run["V"] * b.channels), wpe = random_buffer<T>(run["T"] * b.channels);
-    run.measure({.bytes = 2 * b.positions * b.channels * sizeof(T)},
+    run.measure(cost::encoder<T>(b.positions, b.channels),
                 [&](stream_t stream) { encoder_forward(b.x.data(), b.tokens.data(), wte.data(), wpe.data(), b.B, b.T_, b.C, stream); });
 }
 
@@ -36,14 +36,17 @@ template <class T, bool one_token>
 void bench_backward(BenchRun& run) {
     Batch<T> b(run, one_token);
     simt::DeviceBuffer<float> dwte = random_buffer<float>(run["V"] * b.channels), dwpe = random_buffer<float>(run["T"] * b.channels);
-    run.measure({.bytes = 2 * b.positions * b.channels * sizeof(T)}, [&](stream_t stream) {
+    run.measure(cost::encoder<T>(b.positions, b.channels), [&](stream_t stream) {
         encoder_backward(dwte.data(), dwpe.data(), b.x.data(), b.tokens.data(), b.order.data(), b.B, b.T_, b.C, stream);
     });
 }
 
 int main(int argc, char** argv) {
     Bench bench("Token and position embedding, forward and backward",
-                {{"B", {4, 12}, "sequences"}, {"T", {64}, "tokens a sequence"}, {"C", {128, 768}, "channels"}, {"V", {256, 50257}, "vocabulary"}});
+                {{"B", {4, 12}, "sequences"}, {"T", {64}, "tokens a sequence"}, {"C", {128, 768}, "channels"}, {"V", {256, 50257}, "vocabulary"}},
+                [](const BenchModel& m) {
+                    return BenchShapes{{{"B", m.B}, {"T", m.T}, {"C", m.C()}, {"V", m.V()}}};
+                });
     bench.add("encoder_forward", BENCH_TYPES(bench_forward));
     bench.add("encoder_backward", BenchBodies{bench_backward<float, false>, bench_backward<bfloat16, false>});
     bench.add("encoder_backward_one_token", BenchBodies{bench_backward<float, true>, bench_backward<bfloat16, true>});

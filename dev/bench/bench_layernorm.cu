@@ -15,7 +15,7 @@ struct Tensors {
 template <class T>
 void bench_forward(BenchRun& run) {
     Tensors<T> t(run);
-    run.measure({.bytes = 2 * t.N * t.C * sizeof(T)}, [&](stream_t stream) {
+    run.measure(cost::layernorm<T>(t.N, t.C), [&](stream_t stream) {
         layernorm_forward(t.out.data(), t.mean.data(), t.rstd.data(), t.inp.data(), t.weight.data(), t.bias.data(), t.N, static_cast<int>(t.C),
                           stream);
     });
@@ -24,7 +24,7 @@ void bench_forward(BenchRun& run) {
 template <class T>
 void bench_residual_forward(BenchRun& run) {
     Tensors<T> t(run);
-    run.measure({.bytes = 4 * t.N * t.C * sizeof(T)}, [&](stream_t stream) {
+    run.measure(cost::residual_layernorm<T>(t.N, t.C), [&](stream_t stream) {
         residual_layernorm_forward(t.out.data(), t.residual.data(), t.mean.data(), t.rstd.data(), t.inp.data(), t.branch.data(), t.weight.data(),
                                    t.bias.data(), t.N, static_cast<int>(t.C), stream);
     });
@@ -36,7 +36,7 @@ void bench_backward(BenchRun& run) {
     Tensors<T> t(run);
     const int C = static_cast<int>(t.C);
     simt::DeviceBuffer<float> dweight = random_buffer<float>(t.C), dbias = random_buffer<float>(t.C), scratch(layernorm_backward_scratch(t.N, C));
-    run.measure({.bytes = 4 * t.N * t.C * sizeof(T)}, [&](stream_t stream) {
+    run.measure(cost::layernorm_backward<T>(t.N, t.C, true), [&](stream_t stream) {
         layernorm_backward(t.out.data(), dweight.data(), dbias.data(), scratch.data(), t.residual.data(), t.branch.data(), t.inp.data(),
                            t.weight.data(), t.mean.data(), t.rstd.data(), t.N, C, stream);
     });
@@ -45,12 +45,15 @@ void bench_backward(BenchRun& run) {
 template <class T>
 void bench_residual(BenchRun& run) {
     Tensors<T> t(run);
-    run.measure({.bytes = 3 * t.N * t.C * sizeof(T)},
+    run.measure(cost::pass<T>(3, t.N * t.C),
                 [&](stream_t stream) { residual_forward(t.out.data(), t.inp.data(), t.branch.data(), t.N * t.C, stream); });
 }
 
 int main(int argc, char** argv) {
-    Bench bench("Layernorm and residual sum, forward and backward", {{"N", {256, 768}, "rows"}, {"C", {128, 768}, "channels"}});
+    Bench bench("Layernorm and residual sum, forward and backward", {{"N", {256, 768}, "rows"}, {"C", {128, 768}, "channels"}},
+                [](const BenchModel& m) {
+                    return BenchShapes{{{"N", m.N()}, {"C", m.C()}}};
+                });
     bench.add("layernorm_forward", BENCH_TYPES(bench_forward));
     bench.add("residual_layernorm_forward", BENCH_TYPES(bench_residual_forward));
     bench.add("layernorm_backward", BENCH_TYPES(bench_backward));

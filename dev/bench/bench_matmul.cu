@@ -1,5 +1,6 @@
 // bench_matmul.cu: the matrix products of gemm.h. Defaults: the layers of GPT-2 124M at 256 tokens.
 //   bench_matmul --N 768 --C 128 --OC 128,384,512 --dtype fp32
+//   bench_matmul --preset 1558M --cold
 #include "bench.h"
 
 namespace {
@@ -16,7 +17,7 @@ struct Layer {
     explicit Layer(const BenchRun& run) : N(run["N"]), C(run["C"]), OC(run["OC"]), gemm({.tf32 = run.tf32()}) {
         gemm.use_workspace(workspace.data(), workspace.bytes());
     }
-    BenchCost cost(size_t extra_bytes = 0) const { return {.bytes = (N * C + OC * C + N * OC) * sizeof(T) + extra_bytes, .flops = 2 * N * C * OC}; }
+    Cost cost(size_t tensors_of_C = 0, size_t tensors_of_OC = 0) const { return cost::matmul<T>(N, C, OC, tensors_of_C, tensors_of_OC); }
 };
 
 template <class T>
@@ -30,7 +31,7 @@ template <class T>
 void bench_forward_gelu(BenchRun& run) {
     Layer<T> l(run);
     simt::DeviceBuffer<T> pre_gelu(l.N * l.OC);
-    run.measure(l.cost(pre_gelu.bytes()), [&](stream_t stream) {
+    run.measure(l.cost(0, 1), [&](stream_t stream) {
         l.gemm.forward_gelu(l.out.data(), pre_gelu.data(), l.inp.data(), l.weight.data(), l.bias.data(), l.N, l.C, l.OC, stream);
     });
 }
@@ -45,7 +46,7 @@ template <class T>
 void bench_backward_input_gelu(BenchRun& run) {
     Layer<T> l(run);
     const auto pre_gelu = random_buffer<T>(l.N * l.C);
-    run.measure(l.cost(pre_gelu.bytes()), [&](stream_t stream) {
+    run.measure(l.cost(1), [&](stream_t stream) {
         l.gemm.backward_input_gelu(l.inp.data(), l.out.data(), l.weight.data(), pre_gelu.data(), l.N, l.C, l.OC, stream);
     });
 }
@@ -57,8 +58,7 @@ void bench_backward_weight(BenchRun& run) {
     simt::DeviceBuffer<float> dweight(l.OC * l.C), dbias(l.OC);
     simt::fill_zero(dweight.data(), dweight.bytes(), nullptr);
     simt::fill_zero(dbias.data(), dbias.bytes(), nullptr);
-    const BenchCost cost{.bytes = (l.N * l.C + l.N * l.OC) * sizeof(T) + 2 * dweight.bytes(), .flops = 2 * l.N * l.C * l.OC};
-    run.measure(cost, [&](stream_t stream) {
+    run.measure(cost::matmul_weight<T>(l.N, l.C, l.OC, true), [&](stream_t stream) {
         l.gemm.backward_weight(dweight.data(), dbias.data(), l.out.data(), l.inp.data(), l.N, l.C, l.OC, true, stream);
     });
 }
@@ -66,8 +66,14 @@ void bench_backward_weight(BenchRun& run) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    Bench bench("Matrix products of a linear layer: out (N, OC) = inp (N, C) weight (OC, C)^T and its gradients",
-                {{"N", {256}, "tokens"}, {"C", {768}, "channels in"}, {"OC", {768, 2304, 3072, 50304}, "channels out"}});
+    Bench bench(
+        "Matrix products of a linear layer: out (N, OC) = inp (N, C) weight (OC, C)^T and its gradients",
+        {{"N", {256}, "tokens"}, {"C", {768}, "channels in"}, {"OC", {768, 2304, 3072, 50304}, "channels out"}}, [](const BenchModel& m) {
+            BenchShapes shapes;
+            const std::pair<size_t, size_t> layers[] = {{m.C(), 3 * m.C()}, {m.C(), m.C()}, {m.C(), 4 * m.C()}, {4 * m.C(), m.C()}, {m.C(), m.Vp()}};
+            for (const auto& [C, OC] : layers) shapes.push_back({{"N", m.N()}, {"C", C}, {"OC", OC}});
+            return shapes;
+        });
     bench.add("matmul_forward", BENCH_TYPES(bench_forward));
     bench.add("matmul_forward_gelu", BENCH_TYPES(bench_forward_gelu));
     bench.add("matmul_backward_input", BENCH_TYPES(bench_backward_input));

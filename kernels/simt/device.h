@@ -20,6 +20,7 @@ struct DeviceInfo {
     size_t free_memory = 0;      // bytes this process may still allocate (CPU: cgroup, RLIMIT_AS and MemAvailable)
     int multiprocessors = 0;     // SMs; CPU: the threads kernels run on
     int compute_capability = 0;  // 90 on sm_90; 0 on the CPU
+    std::string pci_bus_id;      // "0000:3B:00.0", by which NVML knows the GPU; empty on the CPU
 };
 
 // True in the build whose kernels run on an NVIDIA GPU.
@@ -50,6 +51,11 @@ void event_destroy(event_t event) noexcept;
 void event_record(event_t event, stream_t stream);
 void event_synchronize(event_t event);
 float event_elapsed_ms(event_t start, event_t stop);  // both recorded; waits for stop
+
+// A named range of this thread's work on a timeline: NVTX, which Nsight Systems shows beside the kernels. Ranges nest. They cost a few nanoseconds
+// while no tool listens; on the CPU they do nothing.
+void range_push(const char* name);
+void range_pop();
 
 // Asynchronous on the stream; host memory must be pinned for that, and stay alive until the stream has passed.
 void copy_to_device(void* device, const void* host, size_t bytes, stream_t stream);

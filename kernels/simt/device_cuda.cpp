@@ -1,5 +1,6 @@
 // device_cuda.cpp: the GPU's side of device.h, over the CUDA runtime.
 #include <cuda_runtime_api.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include <cstdlib>
 
@@ -42,6 +43,9 @@ DeviceInfo device_info() {
     info.name = properties.name;
     info.multiprocessors = properties.multiProcessorCount;
     info.compute_capability = properties.major * 10 + properties.minor;
+    char bus_id[32] = "";
+    check(cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), device), "asking where the GPU is plugged in");
+    info.pci_bus_id = bus_id;
     check(cudaMemGetInfo(&info.free_memory, &info.total_memory), "asking for the GPU's memory");
     return info;
 }
@@ -86,6 +90,9 @@ float event_elapsed_ms(event_t start, event_t stop) {
     check(cudaEventElapsedTime(&ms, start, stop), "measuring between events");
     return ms;
 }
+
+void range_push(const char* name) { nvtxRangePushA(name); }
+void range_pop() { nvtxRangePop(); }
 
 void copy_to_device(void* device, const void* host, size_t bytes, stream_t stream) {
     check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream), "copying to the GPU");

@@ -1,0 +1,41 @@
+// timing.h: how long work on a stream takes, by the device's clock.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+
+#include "device.h"
+
+namespace simt {
+
+// Owns an event.
+class Event {
+public:
+    Event() : event_(event_create()) {}
+    Event(const Event&) = delete;
+    ~Event() { event_destroy(event_); }
+    operator event_t() const { return event_; }
+
+private:
+    event_t event_;
+};
+
+// Milliseconds of the device for `repeats` calls of body(stream), which starts the work of one.
+template <class Body>
+double milliseconds(size_t repeats, Body body) {
+    const Event start, stop;
+    event_record(start, nullptr);
+    for (size_t i = 0; i < repeats; i++) body(stream_t{});
+    event_record(stop, nullptr);
+    return event_elapsed_ms(start, stop);
+}
+
+// The fastest of so many calls, after one that warms up.
+template <class Body>
+double fastest_milliseconds(int tries, Body body) {
+    body(stream_t{});
+    double best = milliseconds(1, body);
+    for (int i = 1; i < tries; i++) best = std::min(best, milliseconds(1, body));
+    return best;
+}
+
+}  // namespace simt
