@@ -13,8 +13,8 @@
 //   CPU: one thread owns strips of 16 rows (an AVX-512 register), all columns, in its first-level cache.
 // Columns past HS up to D, and rows past T, are zeros that nobody stores.
 #pragma once
-#include "attention.h"
-#include "common.cuh"
+#include "attention_head.cuh"
+#include "attention_mma.cuh"
 
 template <class W, int D_, int GpuRows, int GpuStep>
 struct AttentionCut {
@@ -44,43 +44,6 @@ template <class W, int D>
 using AttentionBackwardQCut = AttentionCut<W, D, 2, 4>;
 template <class W, int D>
 using AttentionBackwardKVCut = AttentionCut<W, D, 2, 2>;
-
-// One head's matrix in a packed tensor: row t begins at first + t * stride.
-template <class T>
-struct HeadRows {
-    T* first;
-    size_t stride;
-    int count, columns;
-
-    __device__ T* at(int row, int column) const { return first + row * stride + column; }
-    __device__ float element(int row, int column) const { return row < count && column < columns ? static_cast<float>(*at(row, column)) : 0.0f; }
-};
-
-// Which head and which rows of it a block works on. Consecutive blocks take the same rows of all heads, so that those with most work all come first.
-struct AttentionBlock {
-    AttentionShape shape;
-    size_t head;  // of B * NH
-
-    __device__ explicit AttentionBlock(AttentionShape shape) : shape(shape), head(blockIdx.x % (static_cast<unsigned>(shape.B) * shape.NH)) {}
-    template <class Cut>
-    __device__ int tiles() const {
-        return simt::ceil_div(shape.T, Cut::block_rows);
-    }
-    __device__ int tile() const { return static_cast<int>(blockIdx.x / (static_cast<unsigned>(shape.B) * shape.NH)); }
-    __device__ size_t statistics() const { return head * shape.T; }  // where the head's lse and delta begin
-
-    // which: 0 for q, 1 for k, 2 for v
-    template <class T>
-    __device__ HeadRows<T> packed(T* qkv, int which) const {
-        const size_t width = static_cast<size_t>(shape.NH) * shape.HS, b = head / shape.NH, h = head % shape.NH;
-        return {qkv + (b * shape.T * 3 + which) * width + h * shape.HS, 3 * width, shape.T, shape.HS};
-    }
-    template <class T>
-    __device__ HeadRows<T> plain(T* out) const {
-        const size_t width = static_cast<size_t>(shape.NH) * shape.HS, b = head / shape.NH, h = head % shape.NH;
-        return {out + b * shape.T * width + h * shape.HS, width, shape.T, shape.HS};
-    }
-};
 
 // tile (Cut::tile, D) = rows begin and following
 template <class Cut, class T>
@@ -255,8 +218,8 @@ __global__ void __launch_bounds__(Cut::block, 2) attention_forward_kernel(T* out
     float* k_tile = shared.take<float>(Cut::tile * D);
     float* v_tile = shared.take<float>(Cut::tile * D);
 
-    const AttentionBlock block(shape);
-    const AttentionThread<Cut> thread((block.tiles<Cut>() - 1 - block.tile()) * Cut::block_rows);  // the last queries see most keys
+    const AttentionBlock block(shape, Cut::block_rows, shape.B * shape.NH);
+    const AttentionThread<Cut> thread((block.tiles - 1 - block.tile) * Cut::block_rows);  // the last queries see most keys
     const auto q = block.packed(qkv, 0), k = block.packed(qkv, 1), v = block.packed(qkv, 2);
 
     Rows own_q[Cut::strips][Cut::columns], own_out[Cut::strips][Cut::columns], maximum[Cut::strips], sum[Cut::strips];
@@ -341,8 +304,8 @@ __global__ void __launch_bounds__(Cut::block, 2) attention_backward_q_kernel(T* 
     float* k_tile = shared.take<float>(Cut::tile * D);
     float* v_tile = shared.take<float>(Cut::tile * D);
 
-    const AttentionBlock block(shape);
-    const AttentionThread<Cut> thread((block.tiles<Cut>() - 1 - block.tile()) * Cut::block_rows);  // the last queries see most keys
+    const AttentionBlock block(shape, Cut::block_rows, shape.B * shape.NH);
+    const AttentionThread<Cut> thread((block.tiles - 1 - block.tile) * Cut::block_rows);  // the last queries see most keys
     const auto q = block.packed(qkv, 0), k = block.packed(qkv, 1), v = block.packed(qkv, 2);
 
     Rows own_q[Cut::strips][Cut::columns], own_dout[Cut::strips][Cut::columns], own_dq[Cut::strips][Cut::columns], own_lse[Cut::strips],
@@ -414,8 +377,8 @@ __global__ void __launch_bounds__(Cut::block, 2)
     float* lse_tile = shared.take<float>(Cut::tile);
     float* delta_tile = shared.take<float>(Cut::tile);
 
-    const AttentionBlock block(shape);
-    const AttentionThread<Cut> thread(block.tile() * Cut::block_rows);  // the first keys are seen by most queries
+    const AttentionBlock block(shape, Cut::block_rows, shape.B * shape.NH);
+    const AttentionThread<Cut> thread(block.tile * Cut::block_rows);  // the first keys are seen by most queries
     const auto q = block.packed(qkv, 0), k = block.packed(qkv, 1), v = block.packed(qkv, 2);
 
     Rows own_k[Cut::strips][Cut::columns], own_v[Cut::strips][Cut::columns], own_dk[Cut::strips][Cut::columns], own_dv[Cut::strips][Cut::columns];
@@ -475,27 +438,13 @@ void for_head_size(int HS, Body body) {
     else body(std::integral_constant<int, 128>{});
 }
 
-inline void check_attention(AttentionShape shape) {
-    CHECK(shape.B > 0 && shape.T > 0 && shape.NH > 0, "attention: B = {}, T = {} and NH = {} must be positive", shape.B, shape.T, shape.NH);
-    CHECK(shape.HS > 0 && shape.HS <= 128, "attention: head size {} is not supported; expected 1 to 128", shape.HS);
-}
-
-template <class Cut>
-unsigned attention_blocks(AttentionShape shape) {
-    const size_t blocks = static_cast<size_t>(simt::ceil_div(shape.T, Cut::block_rows)) * shape.B * shape.NH;
-    CHECK(blocks <= 0x7fffffff, "attention: B = {} times NH = {} is too large; use a smaller batch", shape.B, shape.NH);
-    return static_cast<unsigned>(blocks);
-}
-
-inline float attention_scale(AttentionShape shape) { return 1.0f / std::sqrt(static_cast<float>(shape.HS)); }
-
-// Bytes that attention_backward needs for delta.
-inline size_t attention_scratch_bytes(AttentionShape shape) { return sizeof(float) * shape.B * shape.NH * shape.T; }
-
 // 2 products, half of each: 2 * B * NH * T^2 * HS flops; bound by arithmetic.
 template <class W = simt::NativeWidth<32>, class T>
 void attention_forward(T* out, float* lse, const T* qkv, AttentionShape shape, stream_t stream) {
     check_attention(shape);
+    if constexpr (attention_mma_multiplies<W, T>) {
+        if (attention_mma_takes(shape)) return attention_mma_forward(out, lse, qkv, shape, stream);
+    }
     for_head_size(shape.HS, [&](auto D) {
         using Cut = AttentionForwardCut<W, D()>;
         launch(attention_forward_kernel<W, D(), T>, attention_blocks<Cut>(shape), Cut::block, 2 * simt::shared_size<float>(Cut::tile * D()), stream,
@@ -508,6 +457,9 @@ void attention_forward(T* out, float* lse, const T* qkv, AttentionShape shape, s
 template <class W = simt::NativeWidth<32>, class T>
 void attention_backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, float* scratch, AttentionShape shape, stream_t stream) {
     check_attention(shape);
+    if constexpr (attention_mma_multiplies<W, T>) {
+        if (attention_mma_takes(shape)) return attention_mma_backward(dqkv, dout, qkv, out, lse, scratch, shape, stream);
+    }
     for_head_size(shape.HS, [&](auto D) {
         using Cut = AttentionBackwardKVCut<W, D()>;
         const size_t tiles_bytes = 2 * simt::shared_size<float>(Cut::tile * D());

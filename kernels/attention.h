@@ -1,8 +1,8 @@
 // attention.h: causal self-attention over packed qkv, whichever implementation serves it.
 //   qkv, dqkv (B, T, 3, NH, HS)   out, dout (B, T, NH, HS)   lse (B, NH, T) fp32: natural log of each row's sum of exp(score)
 //   score = q k^T / sqrt(HS); HS up to 128, memory O(T). T is float or bfloat16; sums and softmax in fp32.
-//   attention.cuh: our own flash kernel, both machines.  attention_onednn.cpp: matrix products of oneDNN, on the CPU.
-//   attention_cudnn.cpp: cuDNN's fused kernels, on the GPU, in bf16.
+//   attention.cuh: our own flash kernels, both machines; attention_mma.cuh: those for tensor cores, bf16.
+//   attention_onednn.cpp: matrix products of oneDNN, on the CPU.  attention_cudnn.cpp: cuDNN's fused kernels, on the GPU, in bf16.
 //   attention_cpu.cpp and attention_gpu.cpp choose between them; the build links one of the two.
 #pragma once
 #include <cstddef>

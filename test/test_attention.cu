@@ -212,6 +212,51 @@ TYPED_TEST(AttentionTest, MatchesDoublePrecision) {
     }
 }
 
+// The kernels for tensor cores, over all their head sizes and around the ends of their tiles of 64 and blocks of 64 and 128 rows.
+Implementation<bfloat16> tensor_cores() {
+    return {"tensor cores",
+            [](bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape) { attention_mma_forward(out, lse, qkv, shape, nullptr); },
+            [](bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv, const bfloat16* out, const float* lse, AttentionShape shape) {
+                simt::DeviceBuffer<float> scratch = poisoned<float>(attention_scratch_bytes(shape) / sizeof(float));
+                attention_mma_backward(dqkv, dout, qkv, out, lse, scratch.data(), shape, nullptr);
+            }};
+}
+struct TensorCores : testing::TestWithParam<AttentionShape> {};
+TEST_P(TensorCores, MatchDoublePrecision) {
+    using T = bfloat16;
+    const AttentionShape s = GetParam();
+    const std::vector<float> qkv = random_values<T>(3 * elements(s), 20), dout = random_values<T>(elements(s), 21);
+    const Expected expected(qkv, dout, s);
+    const Computed computed = compute<T>(tensor_cores(), qkv, dout, s);
+    EXPECT_LE(relative_error(computed.out, expected.out.value), tolerance<T>);
+    EXPECT_LE(relative_error(computed.lse, expected.lse.value), tolerance<float>);
+    EXPECT_LE(relative_error(computed.dqkv, expected.dqkv.value), tolerance<T>);
+    expect_elements(computed.out, expected.out.value, expected.out.magnitude, epsilon<T>);
+    expect_elements(computed.lse, expected.lse.value, expected.lse.magnitude, epsilon<float>);
+    expect_elements(computed.dqkv, expected.dqkv.value, expected.dqkv.magnitude, epsilon<T>);
+}
+const AttentionShape tensor_core_shapes[] = {{3, 1, 5, 16},   {1, 2, 3, 64},   {1, 15, 3, 128},  {1, 16, 1, 24},  {3, 17, 1, 96},  {1, 31, 1, 40},
+                                             {1, 33, 3, 72},  {1, 63, 1, 64},  {1, 64, 1, 8},    {1, 65, 3, 32},  {1, 79, 1, 80},  {1, 97, 1, 112},
+                                             {1, 127, 1, 64}, {1, 129, 1, 16}, {1, 129, 1, 128}, {1, 193, 1, 64}, {1, 255, 1, 32}, {1, 257, 1, 64}};
+INSTANTIATE_TEST_SUITE_P(Shapes, TensorCores, testing::ValuesIn(tensor_core_shapes), [](const auto& info) {
+    const AttentionShape s = info.param;
+    return fmt::format("B{}_T{}_NH{}_HS{}", s.B, s.T, s.NH, s.HS);
+});
+
+// At a GPU's width bf16 goes there if a head's rows are aligned, and to the kernels of attention.cuh if not: both give the same bits only then.
+TEST(Attention, BfloatGoesToTensorCoresWhereRowsAreAligned) {
+    using T = bfloat16;
+    std::vector<Implementation<T>> gpu;
+    add_kernels(gpu, std::tuple<simt::GpuWidth<32>>{});
+    const AttentionShape s{1, 40, 2, 24};
+    const std::vector<float> qkv = random_values<T>(3 * elements(s), 22), dout = random_values<T>(elements(s), 23);
+    const Computed chosen = compute<T>(gpu[0], qkv, dout, s), on_tensor_cores = compute<T>(tensor_cores(), qkv, dout, s);
+    EXPECT_TRUE(same_bits(chosen.out, on_tensor_cores.out));
+    EXPECT_TRUE(same_bits(chosen.dqkv, on_tensor_cores.dqkv));
+    EXPECT_TRUE(attention_mma_takes({1, 40, 2, 8}));
+    EXPECT_FALSE(attention_mma_takes({1, 40, 2, 12}));
+}
+
 TYPED_TEST(AttentionTest, MatchesPyTorch) {
     using T = TypeParam;
     const SafetensorsFile file = reference("attention");

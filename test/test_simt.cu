@@ -445,6 +445,28 @@ TEST(Math, ExpOfSpecialValues) {
     EXPECT_TRUE(std::isnan(results[10]) && std::isnan(results[11]));
 }
 
+__global__ void exp2_kernel(float* out, const float* inp, size_t count) {
+    for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += static_cast<size_t>(gridDim.x) * blockDim.x)
+        out[i] = simt::exp2(inp[i]);
+}
+TEST(Math, Exp2IsWithinTheErrorOfTheGpusInstruction) {
+    std::vector<float> values = {0.0f, -0.0f, 1.0f, -1.0f, 0x1p-149f, -126.5f, -1000.0f, -FLT_MAX, -INFINITY, 128.0f, INFINITY};
+    for (float x = -126.0f; x < 128.0f; x += 0x1.8p-9f) values.push_back(x);
+    const auto inp = upload<float>(values);
+    auto out = poisoned<float>(values.size());
+    simt::launch(exp2_kernel, 64, 128, 0, nullptr, out.data(), inp.data(), values.size());
+    const std::vector<float> results = download(out);
+    for (size_t i = 0; i < values.size(); i++) {
+        const double exact = std::exp2(static_cast<double>(values[i]));
+        if (values[i] >= 128) EXPECT_EQ(results[i], INFINITY);
+        else if (exact < 0x1p-126) EXPECT_EQ(results[i], 0) << values[i];
+        else EXPECT_NEAR(results[i], exact, 0x1p-22 * exact) << values[i];
+    }
+    const auto nan = poisoned<float>(1);
+    simt::launch(exp2_kernel, 1, 32, 0, nullptr, out.data(), nan.data(), size_t{1});
+    EXPECT_TRUE(std::isnan(download(out)[0]));
+}
+
 __global__ void elementary_kernel(float* out, float x) {
     out[0] = simt::log(x);
     out[1] = simt::sqrt(x);

@@ -78,6 +78,22 @@ TEST_F(SimtChecked, MisalignedVectorsAreRefusedAsOnAGpu) {
     EXPECT_THROW(simt::launch(load_kernel, 1, 32, 0, nullptr, out.data() + 3, inp.data()), Error);
 }
 
+__global__ void ldmatrix_kernel(size_t pitch, size_t from) {
+    simt::SharedMemory shared;
+    bfloat16* matrices = shared.take<bfloat16>(32 * 16);
+    simt::cp_async<8>(matrices + 16 * threadIdx.x, matrices + from, false);
+    simt::cp_async_wait<0>();
+    __syncwarp();
+    simt::ldmatrix(matrices + pitch * threadIdx.x + from);
+}
+TEST_F(SimtChecked, MisalignedRowsAreRefusedAsOnAGpu) {
+    constexpr size_t bytes = simt::shared_size<bfloat16>(32 * 16);
+    simt::launch(ldmatrix_kernel, 1, 32, bytes, nullptr, size_t{16}, size_t{8});
+    EXPECT_THROW(simt::launch(ldmatrix_kernel, 1, 32, bytes, nullptr, size_t{12}, size_t{0}), Error);
+    EXPECT_THROW(simt::launch(ldmatrix_kernel, 1, 32, bytes, nullptr, size_t{8}, size_t{4}), Error);
+    EXPECT_DEATH(simt::launch(ldmatrix_kernel, 1, 32, bytes, nullptr, size_t{16}, size_t{16}), "use-after-poison.*");
+}
+
 // A kernel that fails leaves its fibers' stacks as they are; the next kernels run on them.
 __global__ void fail_kernel(float* out, bool fail) {
     float values[64];

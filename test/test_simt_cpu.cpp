@@ -226,6 +226,14 @@ __global__ void late_return_kernel() {
     __syncthreads();
 }
 
+__global__ void mma_by_part_of_a_warp_kernel() {
+    simt::Vec<float, 4> sums = simt::broadcast<4>(0.0f);
+    if (threadIdx.x % 32 < 31) {
+        line_a = __LINE__ + 1;
+        simt::mma(sums, {}, 0, 0);
+    }
+}
+
 class Divergence : public SimtCpu {
 protected:
     // In every order: the block, both threads, and the place of each that waits.
@@ -256,6 +264,7 @@ TEST_F(Divergence, ReturnBeforeABarrier) { expect("thread 0 waits at {a} (__sync
 TEST_F(Divergence, CollectiveByPartOfAWarp) {
     expect("thread 0 waits at {a} (warp_sum)", "thread 16 waits at {b} (__syncthreads)", part_of_a_warp_kernel, &out_);
 }
+TEST_F(Divergence, MmaByPartOfAWarp) { expect("thread 0 waits at {a} (mma)", "thread 31 has ended", mma_by_part_of_a_warp_kernel); }
 TEST_F(Divergence, TwoCollectivesInOneWarp) {
     expect("thread 32 waits at {a} (warp_max)", "thread 33 waits at {b} (__shfl_xor_sync)", sum_and_shuffle_kernel, &out_);
 }
@@ -365,6 +374,40 @@ TEST_F(SimtCpu, MeetingsThatCannotBeProvedAreRefused) {
     EXPECT_EQ(error, "simt: block_sum over a row of 64 threads" + at_line() + " in a block of 128; expected one row a block");
 }
 
+// ---- asynchronous copies ----
+
+// What a thread reads before it waits, or before the barrier after the other thread's wait, is NaN.
+__global__ void impatient_kernel(float* out, const float* inp) {
+    simt::SharedMemory shared;
+    float* copied = shared.take<float>(64);
+    copied[threadIdx.x] = 0.0f;
+    simt::cp_async<1>(copied + threadIdx.x, inp + threadIdx.x, true);
+    simt::cp_async_commit();
+    out[threadIdx.x] = copied[threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x < 32) simt::cp_async_wait<0>();
+    __syncthreads();
+    out[64 + threadIdx.x] = copied[threadIdx.x];
+    __syncthreads();
+    simt::cp_async<1>(copied + threadIdx.x, inp + threadIdx.x, true);
+    simt::cp_async_wait<0>();  // nothing was committed since: the copy is not of a group that this waits for
+    out[128 + threadIdx.x] = copied[threadIdx.x];
+}
+TEST_F(SimtCpu, CopiesAreNaNUntilTheirThreadWaits) {
+    const std::vector<float> inp(64, 5.0f);
+    std::vector<float> out(192);
+    for (const OrderCase& order : every_order) {
+        simt::cpu::set_order(order.order, order.seed);
+        std::fill(out.begin(), out.end(), 0.0f);
+        simt::launch(impatient_kernel, 2, 64, simt::shared_size<float>(64), nullptr, out.data(), inp.data());
+        for (size_t i = 0; i < 64; i++) {
+            EXPECT_TRUE(std::isnan(out[i])) << i;
+            EXPECT_TRUE(i < 32 ? out[64 + i] == 5.0f : std::isnan(out[64 + i])) << i;
+            EXPECT_TRUE(std::isnan(out[128 + i])) << i;
+        }
+    }
+}
+
 // ---- launches beside each other, and one after the other ----
 
 TEST_F(SimtCpu, HostThreadsLaunchIndependently) {
@@ -385,11 +428,14 @@ TEST_F(SimtCpu, HostThreadsLaunchIndependently) {
 
 TEST_F(SimtCpu, SteadyStateAllocatesNothing) {
     std::vector<int> out(128);
+    const std::vector<float> inp(64, 5.0f);
+    std::vector<float> copied(192);
     const auto launches = [&] {
         int count = 0;
         simt::launch(nothing_kernel, 100, 256, 0, nullptr);
         simt::launch(count_kernel, 24, 1024, 0, nullptr, &count);
         simt::launch(left_neighbour_kernel<true>, 1, 128, simt::shared_size<int>(128), nullptr, out.data());
+        simt::launch(impatient_kernel, 24, 64, simt::shared_size<float>(64), nullptr, copied.data(), inp.data());
     };
     for (int i = 0; i < 20; i++) launches();  // so often that every OpenMP thread has run every kernel
     const size_t before = allocations;

@@ -12,6 +12,7 @@
 #include <array>
 #include <boost/context/detail/fcontext.hpp>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <numeric>
@@ -177,6 +178,10 @@ public:
     void barrier(bool of_block, Site site) { meet(of_block, site, nullptr); }
     uint64_t shuffle(uint64_t value, uint32_t source, Site site);
     float combine(bool of_block, float value, Combine combine, Site site);
+    void together(void* operands, Together together, Site site);
+    void async_copy(void* shared, const void* global, size_t bytes, bool inside);
+    void async_commit();
+    void async_wait(unsigned groups_left);
     void* shared_take(size_t& offset, size_t& taken, size_t padded_bytes, size_t bytes);
 
 private:
@@ -191,8 +196,20 @@ private:
         Site site{};                  // of the meeting it waits for
         Exchange exchange = nullptr;  // what becomes of the values there
         Combine combine = nullptr;    // for combine_values
+        Together together = nullptr;  // for call_together
         uint32_t source = 0;          // for shuffle_values: the lane whose value it takes
         uint64_t value = 0;           // what it gives to the meeting, then what it gets
+    };
+
+    struct AsyncCopy {
+        void* shared;
+        const void* global;  // null for zeros
+        size_t bytes;
+        unsigned group;
+    };
+    struct AsyncCopies {  // of a thread
+        std::vector<AsyncCopy> under_way;
+        unsigned groups = 0;  // committed so far
     };
 
     static void fiber_main(transfer_t from);
@@ -205,6 +222,7 @@ private:
     bool release(uint32_t first, uint32_t count);
     static void shuffle_values(Thread* lanes, uint32_t count);
     static void combine_values(Thread* threads, uint32_t count);
+    static void call_together(Thread* lanes, uint32_t count);
     static bool same_meeting(const Thread& a, const Thread& b);
     [[noreturn]] void report_divergence() const;
     std::string describe(uint32_t thread) const;
@@ -219,6 +237,8 @@ private:
     std::vector<Thread> threads_{max_block};                 // in use when fibers_
     std::array<uint32_t, max_block / warp_size> at_warp_{};  // how many of a warp's threads wait for the warp
     uint32_t at_block_ = 0;                                  // how many threads wait for the block
+    std::vector<AsyncCopies> async_copies_{max_block};
+    bool copies_ = false;  // some thread of this block has begun an asynchronous copy
 
     std::vector<Stack> stacks_ = std::vector<Stack>(max_block);
     fcontext_t scheduler_ = nullptr;
@@ -244,6 +264,12 @@ void BlockRunner::run(const Launch& launch, dim3 block_index, uint64_t block_num
     } running(this);
     launch_ = &launch;
     fibers_ = false;
+    if (std::exchange(copies_, false)) {
+        for (AsyncCopies& copies : async_copies_) {
+            copies.under_way.clear();
+            copies.groups = 0;
+        }
+    }
     gridDim = launch.grid;
     blockDim = dim3(launch.block);
     blockIdx = block_index;
@@ -396,6 +422,42 @@ float BlockRunner::combine(bool of_block, float value, Combine combine, Site sit
     return std::bit_cast<float>(static_cast<uint32_t>(t.value));
 }
 
+void BlockRunner::call_together(Thread* lanes, uint32_t) {
+    void* operands[warp_size];
+    for (int i = 0; i < warp_size; i++) operands[i] = std::bit_cast<void*>(lanes[i].value);
+    lanes[0].together(operands);
+}
+
+void BlockRunner::together(void* operands, Together together, Site site) {
+    Thread& t = threads_[running_];
+    t.value = std::bit_cast<uint64_t>(operands);
+    t.together = together;
+    meet(false, site, &call_together);
+}
+
+// Who reads before the copy has arrived, or still reads what lay there, finds NaN.
+void BlockRunner::async_copy(void* shared, const void* global, size_t bytes, bool inside) {
+    copies_ = true;
+    std::memset(shared, 0xff, bytes);
+    AsyncCopies& copies = async_copies_[running_];
+    copies.under_way.push_back({shared, inside ? global : nullptr, bytes, copies.groups});
+}
+
+void BlockRunner::async_commit() {
+    copies_ = true;
+    async_copies_[running_].groups++;
+}
+
+void BlockRunner::async_wait(unsigned groups_left) {
+    AsyncCopies& copies = async_copies_[running_];
+    auto copy = copies.under_way.begin();
+    for (; copy != copies.under_way.end() && copy->group + groups_left < copies.groups; ++copy) {
+        if (copy->global) std::memcpy(copy->shared, copy->global, copy->bytes);
+        else std::memset(copy->shared, 0, copy->bytes);
+    }
+    copies.under_way.erase(copies.under_way.begin(), copy);
+}
+
 bool BlockRunner::same_meeting(const Thread& a, const Thread& b) {
     const auto same = [](const char* x, const char* y) { return x == y || std::strcmp(x, y) == 0; };
     return a.state == b.state && a.site.here.line == b.site.here.line && same(a.site.here.file, b.site.here.file) && same(a.site.what, b.site.what);
@@ -462,6 +524,10 @@ void block_barrier(Site site) { this_block().barrier(true, site); }
 uint64_t warp_shuffle(uint64_t value, unsigned source, Site site) { return this_block().shuffle(value, source, site); }
 float warp_combine(float value, Combine combine, Site site) { return this_block().combine(false, value, combine, site); }
 float block_combine(float value, Combine combine, Site site) { return this_block().combine(true, value, combine, site); }
+void warp_together(void* operands, Together together, Site site) { this_block().together(operands, together, site); }
+void async_copy(void* shared, const void* global, size_t bytes, bool inside) { this_block().async_copy(shared, global, bytes, inside); }
+void async_commit() { this_block().async_commit(); }
+void async_wait(unsigned groups_left) { this_block().async_wait(groups_left); }
 void* shared_take(size_t& offset, size_t& taken, size_t padded_bytes, size_t bytes) {
     return this_block().shared_take(offset, taken, padded_bytes, bytes);
 }

@@ -67,6 +67,29 @@ using Combine = void (*)(float* values, unsigned threads);
 float warp_combine(float value, Combine combine, Site site);
 float block_combine(float value, Combine combine, Site site);
 
+// All lanes of the warp meet here. The last to come calls together(operands), where operands[i] is what lane i gave.
+using Together = void (*)(void* const* operands);
+void warp_together(void* operands, Together together, Site site);
+
+// What the lanes give to the instructions of mma.cuh, and what these do (mma_cpu.cpp).
+struct MmaOperands {
+    float* sums;
+    const uint32_t* a;
+    uint32_t b0, b1;
+};
+struct LdmatrixOperands {
+    uint32_t* result;
+    const void* row;
+};
+void mma_together(void* const* operands);
+void ldmatrix_together(void* const* operands);
+void ldmatrix_trans_together(void* const* operands);
+
+// Copies to shared memory that are under way, of the running thread (async_copy.cuh).
+void async_copy(void* shared, const void* global, size_t bytes, bool inside);
+void async_commit();
+void async_wait(unsigned groups_left);
+
 [[noreturn]] void refuse_partial_mask(unsigned mask, Site site);
 [[noreturn]] void refuse_block(unsigned expected_threads, Site site);
 

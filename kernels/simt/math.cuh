@@ -57,6 +57,18 @@ __device__ __forceinline__ float exp_nonpositive(float x) {
 #endif
 }
 
+// 2^x within a factor of 1 +- 2^-22, an instruction of the GPU (PTX: ex2.approx.ftz); results below the normal range are 0.
+__device__ __forceinline__ float exp2(float x) {
+#ifdef __CUDACC__
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+#else
+    const float result = ::exp2f(x);
+    return result < 0x1p-126f ? 0.0f : result;
+#endif
+}
+
 __device__ __forceinline__ float log(float x) { return logf(x); }
 __device__ __forceinline__ float sqrt(float x) { return sqrtf(x); }
 __device__ __forceinline__ float rsqrt(float x) {

@@ -16,6 +16,12 @@ struct Here {  // cpu.h needs to know where barriers stand; the GPU does not
 #define UNROLL_REGISTERS _Pragma("unroll")
 #define UNROLL_ONCE _Pragma("unroll 1")
 #define INLINE
+// An instruction that GPUs have from sm_80 on. Older ones trap: their programs refuse bf16 before a kernel could come here.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define FROM_SM80(...) __trap()
+#else
+#define FROM_SM80(...) __VA_ARGS__
+#endif
 #else
 #include "cpu.h"
 // g++ rejects "#pragma unroll", and unrolls loops of constant length by itself after it has vectorised them.
@@ -82,6 +88,13 @@ using TestWidths = List<CpuWidth, GpuWidth<GpuThreads>...>;
 // The threads of a block that is one row, for __launch_bounds__: without it a large block could want more registers than there are.
 template <class W>
 constexpr int block_of = W::threads < warp_size ? warp_size : W::threads;
+
+// The value, of which the compiler is to know nothing: what depends on it is computed where it stands, and not far ahead, to lie in registers that a
+// loop needs.
+__device__ __forceinline__ int forget(int value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
 
 template <class T>
 constexpr HOST_DEVICE T ceil_div(T a, T b) {
