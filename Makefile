@@ -3,11 +3,12 @@
 # make test        installs what is missing, builds and runs every test, plain and checked
 # make gpu         the GPU programs: ./train_gpt2cu ./evaluate_gpt2cu ./generate_gpt2cu, tests and benchmarks
 # make test-gpu    runs the GPU's tests
+# make gpu-bundle  packs them for a machine with NVIDIA's driver and PyTorch, but no compiler: build/flatgpt-gpu.tar.xz
 # make fuzz        runs the fuzz targets of every reader, SECONDS=60 each; TARGETS="safetensors token_shard" only those
 # make bench       the CPU benchmarks, in build/release/
 # make format      clang-format over our sources; make tidy: clang-tidy
 # make setup       installs what is missing; make clean: removes what was built
-.PHONY: all quickstart test gpu test-gpu fuzz bench format tidy clean setup
+.PHONY: all quickstart test gpu test-gpu gpu-bundle fuzz bench format tidy clean setup
 
 CPU_PROGRAMS := train_gpt2 evaluate_gpt2 generate_gpt2 tokenize convert
 GPU_PROGRAMS := train_gpt2cu evaluate_gpt2cu generate_gpt2cu
@@ -41,9 +42,13 @@ gpu: setup
 	cmake --preset cuda
 	cmake --build --preset cuda
 	@for program in $(GPU_PROGRAMS); do ln -sf build/cuda/$$program $$program; done
+	@for program in tokenize convert; do [ -x $$program ] || ln -sf build/cuda/$$program $$program; done
 
 test-gpu: gpu
 	ctest --preset cuda
+
+gpu-bundle: gpu
+	@scripts/gpu_bundle.sh
 
 SECONDS := 60
 fuzz: setup

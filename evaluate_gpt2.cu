@@ -104,6 +104,7 @@ int main(int argc, char** argv) {
         if (!options) return;
         stop_on({SIGINT, SIGTERM});
         simt::select_device();
+        check_dtype(options->dtype, simt::device_info());
         if (options->dtype == DType::bf16) evaluate_all<bfloat16>(*options);
         else evaluate_all<float>(*options);
     });

@@ -121,6 +121,7 @@ int main(int argc, char** argv) {
         if (!command) return;
         stop_on({SIGINT, SIGTERM});
         simt::select_device();
+        check_dtype(command->dtype, simt::device_info());
         if (command->dtype == DType::bf16) generate_texts<bfloat16>(*command);
         else generate_texts<float>(*command);
     });

@@ -241,6 +241,7 @@ int main(int argc, char** argv) {
         stop_on({SIGINT, SIGTERM, SIGUSR1});  // USR1: what SLURM sends before a job's time is over, if it is asked to
         std::signal(SIGXFSZ, SIG_IGN);        // a file that may not grow is a failed write, which says so
         simt::select_device(process.local_rank, process.local_size);
+        if (!options->plan) check_dtype(options->dtype, simt::device_info());
         communicator = make_communicator(process, options->comm_timeout);
         if (options->dtype == DType::bf16) train<bfloat16>(*options, *communicator);
         else train<float>(*options, *communicator);

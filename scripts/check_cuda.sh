@@ -6,12 +6,12 @@ for folder in "${CUDA_HOME:-}" /usr/local/cuda; do
     [ -n "$nvcc" ] || { [ -x "$folder/bin/nvcc" ] && nvcc=$folder/bin/nvcc; } || true
 done
 if [ -z "$nvcc" ]; then
-    echo "make gpu: nvcc is missing; install the CUDA Toolkit 13, or set CUDA_HOME to where it is" >&2
+    echo "make gpu: nvcc is missing; install the CUDA Toolkit, 12.4 or newer, or set CUDA_HOME to where it is" >&2
     exit 1
 fi
-version=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
-if [ "$version" -lt 12 ]; then
-    echo "make gpu: $nvcc is CUDA $version; expected 12 or newer, for C++20" >&2
+version=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\.[0-9]*\),.*/\1/p')
+if [ "$(printf '%s\n' 12.4 "$version" | sort -V | head -n 1)" != 12.4 ]; then
+    echo "make gpu: $nvcc is CUDA $version; expected 12.4 or newer" >&2
     exit 1
 fi
 root=$(dirname "$(dirname "$(readlink -f "$nvcc")")")

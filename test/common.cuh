@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "program.h"
 #include "safetensors.h"
 #include "simt/simt.cuh"
 
@@ -103,5 +104,5 @@ void expect_close(const std::vector<float>& actual, const std::vector<double>& e
 
 // test/reference/NAME.safetensors: numbers PyTorch computed (dev/reference.py).
 inline SafetensorsFile reference(const std::string& name) {
-    return SafetensorsFile(std::string(PROJECT_ROOT) + "/test/reference/" + name + ".safetensors");
+    return SafetensorsFile(relocated(PROJECT_ROOT "/test/reference/" + name + ".safetensors"));
 }

@@ -5,6 +5,11 @@
 
 #include <cstdlib>
 
+std::string relocated(const std::string& path) {
+    const char* const root = std::getenv("FLATGPT_ROOT");
+    return root != nullptr && path.starts_with(PROJECT_ROOT "/") ? root + path.substr(sizeof(PROJECT_ROOT) - 1) : path;
+}
+
 ProgramResult run_program(const std::string& program, const std::string& arguments, const std::string& before) {
     const TemporaryFolder folder;
     const std::string command = fmt::format("{}; exec '{}' {} >'{}' 2>'{}'", before, program, arguments, folder / "out", folder / "err");

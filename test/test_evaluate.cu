@@ -7,7 +7,7 @@
 
 namespace {
 
-const std::string hellaswag_file = std::string(PROJECT_ROOT) + "/test/reference/hellaswag.jsonl";
+const std::string hellaswag_file = relocated(PROJECT_ROOT "/test/reference/hellaswag.jsonl");
 const StopRequested never = [] { return false; };
 
 template <class T>

@@ -5,7 +5,7 @@
 
 namespace {
 
-const std::string folders = std::string(PROJECT_ROOT) + "/test/reference/hugging_face/";
+const std::string folders = relocated(PROJECT_ROOT "/test/reference/hugging_face/");
 
 // Logits (T, V) of the tokens.
 template <class T>

@@ -4,8 +4,13 @@
 #include <map>
 #include <string>
 
+#include "simt/device.h"
+
 enum class DType { fp32, tf32, bf16 };
 
 inline const std::map<std::string, DType> dtypes = {{"fp32", DType::fp32}, {"tf32", DType::tf32}, {"bf16", DType::bf16}};
 
 std::string to_string(DType dtype);
+
+// UsageError on a GPU that cannot compute in this type. CPUs can in all of them.
+void check_dtype(DType dtype, const simt::DeviceInfo& device);

@@ -4,6 +4,7 @@
     dev/bench/compare_pytorch.py --preset shakespeare        # the quickstart's model: 4 layers, C 128, bytes
     dev/bench/compare_pytorch.py --preset d12 --loss-check   # GPT-2 124M; also trains 100 steps on each side, from the same weights
     dev/bench/compare_pytorch.py --model d12 --batch-size 8 --seq-len 1024 --dtype bf16 --json result.json
+    dev/bench/compare_pytorch.py --preset 124M --dtype bf16 --llmc ~/llm.c     # on a GPU: 524,288 tokens a step, also against llm.c
 
 PyTorch is written as one would who wants it fast: scaled_dot_product_attention, fused AdamW, bf16 autocast, tied head, padded
 vocabulary, no dropout, gradients set to None; plain and through torch.compile. Each PyTorch contender is a process that lives through
@@ -12,19 +13,27 @@ A round is one slice of steps of every contender, in an order that rotates; the 
 compilation. What counts is the median over the steps of all rounds: batch, forward, backward, clipping and the optimizer. No side validates,
 samples or writes checkpoints.
 
+On a GPU PyTorch, too, is started anew for every slice (what it compiled stays on disk): a process that sleeps would hold memory that the others
+need. Of several batch sizes each contender takes the one that was fastest while warming up; the tokens of a step stay. Memory is that of the
+GPU by nvidia-smi, the same way for all.
+
 PyTorch is installed into build/pytorch-venv, once; FLATGPT_PYTORCH_VENV names an environment that has it already.
 """
 import argparse
+import contextlib
 import glob
 import json
 import math
 import os
 import pathlib
 import platform
+import re
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -33,11 +42,14 @@ TEXT = ROOT / "data" / "tinyshakespeare.txt"
 SIZES = {"d6": (6, 6, 384), "d12": (12, 12, 768), "d24": (24, 16, 1024), "d36": (36, 20, 1280), "d48": (48, 25, 1600)}  # layers, heads, channels
 SIZES |= {"gpt2": SIZES["d12"], "gpt2-medium": SIZES["d24"], "gpt2-large": SIZES["d36"], "gpt2-xl": SIZES["d48"]}
 PRESETS = {
-    "shakespeare": dict(layers=4, heads=4, channels=128, context=64, vocab=256, batch_size=12, seq_len=64, steps=100, discard=20),
-    "d12": dict(model="d12", context=1024, vocab=50257, batch_size=4, seq_len=64, steps=8, discard=2),
+    "shakespeare": dict(layers=4, heads=4, channels=128, context=64, vocab=256, batch_size=[12], seq_len=64, steps=100, discard=20),
+    "d12": dict(model="d12", context=1024, vocab=50257, batch_size=[4], seq_len=64, steps=8, discard=2),
+    # For GPUs.
+    "124M": dict(model="d12", context=1024, vocab=50257, batch_size=[64], seq_len=1024, total_batch=524288, steps=8, discard=2),
+    "1558M": dict(model="d48", context=1024, vocab=50257, batch_size=[8, 16], seq_len=1024, total_batch=32768, steps=8, discard=2),
 }
-LR, BETAS, EPS, WEIGHT_DECAY, CLIP, SEED = 3e-4, (0.9, 0.95), 1e-8, 0.1, 1.0, 1337
-LOSS_STEPS, LOSS_WINDOW = 100, 10  # --loss-check: the mean of steps 91 to 100
+BETAS, EPS, WEIGHT_DECAY, CLIP, SEED = (0.9, 0.95), 1e-8, 0.1, 1.0, 1337
+LOSS_WINDOW = 10  # --loss-check: the mean of the last so many steps
 
 
 def fail(message):
@@ -155,7 +167,6 @@ def batches(pattern, B, T):
 
 
 def worker(options):
-    import contextlib
     import resource
 
     import torch
@@ -168,22 +179,30 @@ def worker(options):
     decayed = [p for p in model.parameters() if p.dim() >= 2]
     others = [p for p in model.parameters() if p.dim() < 2]
     groups = [dict(params=decayed, weight_decay=WEIGHT_DECAY), dict(params=others, weight_decay=0.0)]
-    optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, fused=True)
+    optimizer = torch.optim.AdamW(groups, lr=options["lr"], betas=BETAS, eps=EPS, fused=True)
     autocast = torch.autocast(options["device"], dtype=torch.bfloat16) if options["dtype"] == "bf16" else contextlib.nullcontext()
     forward = torch.compile(model) if options["compile"] else model
     loader = batches(options["data"], options["batch_size"], options["seq_len"])
+    micro_steps, done = options["total_batch"] // (options["batch_size"] * options["seq_len"]), 0
 
     def step():
-        x, y = next(loader)
-        if cuda:
-            x, y = x.pin_memory().to("cuda", non_blocking=True), y.pin_memory().to("cuda", non_blocking=True)
-        with autocast:
-            loss = forward(x, y)
-        loss.backward()
+        nonlocal done
+        done += 1
+        for group in optimizer.param_groups:
+            group["lr"] = options["lr"] * min(1, done / max(1, options["warmup"]))
+        losses = []
+        for _ in range(micro_steps):
+            x, y = next(loader)
+            if cuda:
+                x, y = x.pin_memory().to("cuda", non_blocking=True), y.pin_memory().to("cuda", non_blocking=True)
+            with autocast:
+                loss = forward(x, y) / micro_steps
+            loss.backward()
+            losses.append(loss.detach())
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        return loss.detach()
+        return sum(losses)
 
     def run(steps):
         """Milliseconds of each step. On a GPU the host runs ahead, so that only their mean has a meaning."""
@@ -239,29 +258,75 @@ class Worker:
         self.process.wait()
 
 
-class PyTorch(Worker):
+class Contender:
+    """kind: all of one kind differ in their batch size only."""
+
+    def __init__(self, side, kind, options, dtype, environment):
+        self.side, self.kind, self.dtype, self.environment = side, kind, dtype, environment
+        self.options, self.name = options, f"{kind}, B {options['batch_size']}"
+
+    def close(self):
+        pass
+
+
+class PyTorch(Contender):
     def __init__(self, options, dtype, compiled, environment):
-        name = f"PyTorch {dtype}{' compiled' if compiled else ''}"
-        super().__init__(__file__, name, options | {"dtype": dtype, "compile": compiled}, environment)
-        self.dtype = dtype
+        kind = f"PyTorch {dtype}{' compiled' if compiled else ''}"
+        super().__init__("pytorch", kind, options | {"dtype": dtype, "compile": compiled}, dtype, environment)
+        self.worker = None
 
     def run(self, steps, discard):
-        return self.ask(steps=steps, discard=discard)
+        if not self.worker:
+            self.worker = Worker(__file__, self.name, self.options, self.environment)
+        answer = self.worker.ask(steps=steps, discard=discard)
+        if self.options["device"] == "cuda":
+            self.close()
+        return answer
+
+    def close(self):
+        if self.worker:
+            self.worker.close()
+            self.worker = None
 
 
-class Ours:
+class LlmC(Contender):
+    """llm.c's train_gpt2cu, which computes in what it was built for: bf16 unless its maker chose otherwise."""
+
+    STEP = re.compile(r"^step +\d+/\d+ \| loss ([\d.]+|-?nan) .*?\| ([\d.]+) ms \|", re.M)
+
+    def __init__(self, options, environment):
+        super().__init__("llmc", "llm.c bf16", options, "bf16", environment)
+
+    def run(self, steps, discard):
+        o = self.options
+        model = next(name for name, size in SIZES.items() if size == (o["layers"], o["heads"], o["channels"]))
+        # It validates before the first step and after the last, and divides by -v. Recomputing GELU is for models that would not fit otherwise.
+        command = [o["llmc"], "-i", o["data"], "-j", o["data"], "-e", model, "-b", o["batch_size"], "-t", o["seq_len"], "-d", o["total_batch"],
+                   "-x", steps + discard, "-l", o["lr"], "-u", o["warmup"], "-c", WEIGHT_DECAY, "-v", 1 << 30, "-m", 1, "-s", 0,
+                   "-r", 0 if o["layers"] <= 12 else 1]  # fmt: skip
+        done = subprocess.run([str(part) for part in command], env=self.environment, cwd=pathlib.Path(o["llmc"]).parent, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace")  # fmt: skip
+        if done.returncode != 0:
+            raise RuntimeError(reason(done.stdout) + f" (exit code {done.returncode})")
+        found = [(float(loss), float(ms)) for loss, ms in self.STEP.findall(done.stdout)]
+        if len(found) < steps + discard:
+            raise RuntimeError(f"{len(found)} steps instead of {steps + discard} in its output")
+        return dict(ms=[ms for _, ms in found[discard:]], losses=[loss for loss, _ in found], peak_bytes=None)
+
+
+class Ours(Contender):
     def __init__(self, options, dtype, environment):
-        self.name, self.dtype, self.options, self.environment = f"ours {dtype}", dtype, options, environment
+        super().__init__("ours", f"ours {dtype}", options, dtype, environment)
 
     def run(self, steps, discard):
         o = self.options
         shape = ["--layers", o["layers"], "--heads", o["heads"], "--channels", o["channels"], "--context", o["context"], "--vocab", o["vocab"]]
         command = [o["program"], "--train-data", o["data"], "--tokenizer", "byte" if o["vocab"] == 256 else "gpt2", "--data-order", "file",
                    *(["--init-from", o["init_from"]] if "init_from" in o else shape),
-                   "--batch-size", o["batch_size"], "--seq-len", o["seq_len"], "--total-batch", o["batch_size"] * o["seq_len"],
-                   "--lr", LR, "--schedule", "constant", "--warmup", 0, "--weight-decay", WEIGHT_DECAY, "--beta1", BETAS[0],
+                   "--batch-size", o["batch_size"], "--seq-len", o["seq_len"], "--total-batch", o["total_batch"],
+                   "--lr", o["lr"], "--schedule", "constant", "--warmup", o["warmup"], "--weight-decay", WEIGHT_DECAY, "--beta1", BETAS[0],
                    "--beta2", BETAS[1], "--eps", EPS, "--clip", CLIP, "--seed", SEED, "--dtype", self.dtype, "--steps", steps + discard,
-                   "--val-every", 0, "--sample-every", 0, "--checkpoint-every", 0]  # fmt: skip
+                   "--val-every", 0, "--sample-every", 0, "--checkpoint-every", 0, *o.get("more", [])]  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             out, log = pathlib.Path(folder, "run"), pathlib.Path(folder, "log")
             with log.open("w") as stream:
@@ -272,16 +337,45 @@ class Ours:
                 raise RuntimeError(reason(log.read_text()) + f" (exit code {process.returncode})")
             records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
         train = [record for record in records if record["kind"] == "train"]
-        peak = None if o["device"] == "cuda" else usage.ru_maxrss * 1024  # what a GPU holds is in the memory plan that the program prints
-        return dict(ms=[record["step_ms"] for record in train[discard:]], losses=[record["loss"] for record in train], peak_bytes=peak)
-
-    def close(self):
-        pass
+        losses = [math.nan if record["loss"] is None else record["loss"] for record in train]
+        peak = None if o["device"] == "cuda" else usage.ru_maxrss * 1024
+        return dict(ms=[record["step_ms"] for record in train[discard:]], losses=losses, peak_bytes=peak)
 
 
-def measure(contenders, arguments):
-    """Warms everyone up, then the rounds. Returns a result by name; a contender that fails is left out, with its reason on stderr."""
-    results = {}
+class GpuMemory:
+    """`peak`: the most bytes in use on the GPU while this is open, beyond those before; None where nvidia-smi does not say."""
+
+    def __enter__(self):
+        self.before = self.used()
+        self.highest, self.closed = self.before, threading.Event()
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+        if self.before is not None:
+            self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.closed.set()
+        self.peak = None
+        if self.before is not None:
+            self.thread.join()
+            self.peak = self.highest - self.before
+
+    def watch(self):
+        while not self.closed.wait(0.25):
+            self.highest = max(self.highest, self.used() or 0)
+
+    @staticmethod
+    def used():
+        gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0"
+        command = ["nvidia-smi", "-i", gpu, "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+        try:
+            return int(subprocess.run(command, capture_output=True, text=True).stdout.split("\n")[0]) << 20
+        except (OSError, ValueError):
+            return None
+
+
+def measure(contenders, arguments, results):
+    """Warms everyone up, then the rounds. Fills results by name; a contender that fails is left out, with its reason on stderr."""
 
     def attempt(contender, steps, discard):
         try:
@@ -294,14 +388,25 @@ def measure(contenders, arguments):
     alive = []
     for contender in contenders:
         progress(f"{contender.name}: compiling and warming up")
-        answer = attempt(contender, 0, LOSS_STEPS if arguments.loss_check else max(5, arguments.discard))
+        rivals = sum(other.kind == contender.kind for other in contenders) > 1
+        with GpuMemory() if arguments.device == "cuda" else contextlib.nullcontext() as memory:
+            answer = attempt(contender, 2 if rivals else 0, arguments.loss_steps if arguments.loss_check else max(5, arguments.discard))
         if answer:
             alive.append(contender)
-            results[contender.name] = dict(dtype=contender.dtype, ours=isinstance(contender, Ours), ms=[], peak_bytes=answer["peak_bytes"],
-                                           first_loss=answer["losses"][0])  # fmt: skip
+            result = dict(side=contender.side, dtype=contender.dtype, batch_size=contender.options["batch_size"], ms=[],
+                          peak_bytes=memory and memory.peak or answer["peak_bytes"], first_loss=answer["losses"][0])  # fmt: skip
+            if rivals:
+                result["trial_ms"] = statistics.fmean(answer["ms"])
             if arguments.loss_check:
-                results[contender.name]["losses"] = answer["losses"]
-                results[contender.name]["loss"] = statistics.fmean(answer["losses"][LOSS_STEPS - LOSS_WINDOW : LOSS_STEPS])
+                losses = answer["losses"][: arguments.loss_steps]
+                result |= dict(losses=losses, loss=statistics.fmean(losses[-LOSS_WINDOW:]))
+            results[contender.name] = result
+    for kind in dict.fromkeys(contender.kind for contender in alive):
+        same = [contender for contender in alive if contender.kind == kind]
+        for slower in sorted(same, key=lambda contender: results[contender.name].get("trial_ms", 0))[1:]:
+            slower.close()
+            alive.remove(slower)
+            results.pop(slower.name)
     for round_ in range(arguments.rounds):
         for k in range(len(alive)):
             contender = alive[(k + round_) % len(alive)]
@@ -310,14 +415,12 @@ def measure(contenders, arguments):
             if answer:
                 result = results[contender.name]
                 result["ms"] += answer["ms"]
-                result["peak_bytes"] = answer["peak_bytes"] and max(answer["peak_bytes"], result["peak_bytes"])
+                if arguments.device == "cpu":
+                    result["peak_bytes"] = max(answer["peak_bytes"], result["peak_bytes"])
             else:
                 results.pop(contender.name)
         alive = [contender for contender in alive if contender.name in results]
     progress("")
-    for result in results.values():
-        result["median_ms"] = statistics.median(result["ms"]) if result["ms"] else None
-    return results
 
 
 def ratios(results):
@@ -326,12 +429,12 @@ def ratios(results):
     for dtype in ["all", *dict.fromkeys(result["dtype"] for result in results.values())]:
         timed = {name: r for name, r in results.items() if r["median_ms"] and dtype in ("all", r["dtype"])}
         best = {
-            side: min((name for name in timed if timed[name]["ours"] == side), key=lambda name: timed[name]["median_ms"], default=None)
-            for side in (True, False)
+            side: min((name for name in timed if timed[name]["side"] == side), key=lambda name: timed[name]["median_ms"], default=None)
+            for side in ("ours", "pytorch")
         }
-        if best[True] and best[False]:
-            ratio = timed[best[True]]["median_ms"] / timed[best[False]]["median_ms"]
-            found[dtype] = dict(ours=best[True], pytorch=best[False], ratio=ratio)
+        if best["ours"] and best["pytorch"]:
+            ratio = timed[best["ours"]]["median_ms"] / timed[best["pytorch"]]["median_ms"]
+            found[dtype] = dict(ours=best["ours"], pytorch=best["pytorch"], ratio=ratio)
     return found
 
 
@@ -339,26 +442,25 @@ def loss_differences(results):
     """Of ours and each PyTorch of the same dtype, both from the same weights: the step, from 1, where their losses differ most, and by how much."""
     for ours, a in results.items():
         for theirs, b in results.items():
-            if a["ours"] and not b["ours"] and a["dtype"] == b["dtype"] and "losses" in a:
+            if (a["side"], b["side"]) == ("ours", "pytorch") and a["dtype"] == b["dtype"] and "losses" in a:
                 differences = [abs(x - y) for x, y in zip(a["losses"], b["losses"])]
                 worst = max(range(len(differences)), key=differences.__getitem__)
                 yield ours, theirs, worst + 1, differences[worst]
 
 
 def report(results, arguments):
-    row = "{:24}{:>12}{:>20}{:>12}{:>12}{:>14}"
-    loss_title = f"loss {LOSS_STEPS - LOSS_WINDOW + 1}-{LOSS_STEPS}" if arguments.loss_check else ""
+    row = "{:28}{:>12}{:>20}{:>12}{:>12}{:>14}"
+    loss_title = f"loss {max(1, arguments.loss_steps - LOSS_WINDOW + 1)}-{arguments.loss_steps}" if arguments.loss_check else ""
     print(row.format("", "median ms", "10 % to 90 % ms", "tokens/s", "peak MiB", loss_title).rstrip())
     for name, result in results.items():
         ms, peak, cells = result["ms"], result["peak_bytes"], ["-", "-", "-"]
         if ms:
             low, *_, high = statistics.quantiles(ms, n=10) if len(ms) > 1 else (ms[0], ms[0])
-            rate = arguments.batch_size * arguments.seq_len / result["median_ms"] * 1e3
-            cells = [f"{result['median_ms']:.1f}", f"{low:.1f} to {high:.1f}", f"{rate:,.0f}"]
+            cells = [f"{result['median_ms']:.1f}", f"{low:.1f} to {high:.1f}", f"{result['tokens_per_second']:,.0f}"]
         loss = f"{result['loss']:.4f}" if "loss" in result else ""
         print(row.format(name, *cells, f"{peak / 2**20:,.0f}" if peak else "-", loss).rstrip())
     for ours, theirs, step, difference in loss_differences(results):
-        print(f"loss of {ours} and {theirs}: at most {difference:.5f} apart in the {LOSS_STEPS} steps, at step {step}")
+        print(f"loss of {ours} and {theirs}: at most {difference:.5f} apart in the {arguments.loss_steps} steps, at step {step}")
     for dtype, ratio in ratios(results).items():
         print(f"ratio {dtype}: {ratio['ratio']:.3f}  ({ratio['ours']} / {ratio['pytorch']})")
 
@@ -410,29 +512,31 @@ def enter_environment(*packages):
 
 
 def our_program(device):
-    program = ROOT / ("train_gpt2cu" if device == "cuda" else "train_gpt2")
+    program = pathlib.Path(os.environ.get("TRAIN_PROGRAM", ROOT / ("train_gpt2cu" if device == "cuda" else "train_gpt2")))
     target = "make gpu" if device == "cuda" else "make"
     if not program.exists():
         fail(f"{program.name} is not built; please run: {target} (or pass --pytorch-only)")
     sources = [path for folder in ("kernels", "trainer") for path in (ROOT / folder).rglob("*.*")] + [ROOT / "train_gpt2.cu"]
-    newest = max(sources, key=lambda path: path.stat().st_mtime)
-    if newest.stat().st_mtime > program.stat().st_mtime:
+    newest = max((path for path in sources if path.exists()), key=lambda path: path.stat().st_mtime, default=None)
+    if newest and newest.stat().st_mtime > program.stat().st_mtime:
         print(f"compare_pytorch: {newest.relative_to(ROOT)} is newer than {program.name}; if that matters, run: {target}", file=sys.stderr)
     return str(program)
 
 
 def token_shards(data, vocab):
-    """The pattern of the shards to train on; a text is tokenized first, by our own program."""
+    """The pattern of the shards to train on; texts are tokenized first, by our own program."""
     if not data.endswith(".txt"):
         return data
-    tokenizer = "byte" if vocab == 256 else "gpt2"
-    folder = ROOT / "build" / "bench-data" / f"{pathlib.Path(data).stem}-{tokenizer}"
+    texts, tokenizer = sorted(glob.glob(data)), "byte" if vocab == 256 else "gpt2"
+    if not texts:
+        fail(f"there is no --data {data}")
+    folder = ROOT / "build" / "bench-data" / "-".join([*(pathlib.Path(text).stem for text in texts), tokenizer])
     if not (folder / "train_000000.bin").exists():
-        program = ROOT / "tokenize"
+        program = pathlib.Path(os.environ.get("TOKENIZE_PROGRAM", ROOT / "tokenize"))
         if not program.exists():
             fail(f"tokenize is not built, and {data} needs it; please run: make (or pass --data with token shards)")
         folder.mkdir(parents=True, exist_ok=True)
-        if subprocess.call([program, "--tokenizer", tokenizer, "--out", folder, data], stdout=subprocess.DEVNULL) != 0:
+        if subprocess.call([program, "--tokenizer", tokenizer, "--out", folder, *texts], stdout=subprocess.DEVNULL) != 0:
             fail(f"tokenizing {data} failed")
     return str(folder / "train_*.bin")
 
@@ -443,11 +547,19 @@ def parse_arguments():
             raise argparse.ArgumentTypeError(f"{text} must be positive")
         return int(text)
 
+    def batch_sizes(text):
+        return [positive(size) for size in text.split(",")]
+
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--preset", choices=PRESETS, default="shakespeare", help="values for whatever is not given (default: %(default)s)")
     parser.add_argument("--model", choices=SIZES, help="layers, heads and channels by name")
-    for name in ("layers", "heads", "channels", "context", "vocab", "batch-size", "seq-len"):
+    for name in ("layers", "heads", "channels", "context", "vocab", "seq-len"):
         parser.add_argument(f"--{name}", type=positive)
+    parser.add_argument("--batch-size", type=batch_sizes, help="sequences of a micro-step, or a list; each contender takes its fastest")
+    parser.add_argument("--pytorch-batch-size", type=batch_sizes, help="PyTorch's list, where it is another one")
+    parser.add_argument("--total-batch", type=positive, help="tokens of a step (default: one micro-step of the first batch size)")
+    parser.add_argument("--lr", type=float, default=3e-4, help="(default: %(default)s)")
+    parser.add_argument("--warmup", type=int, default=0, help="steps over which the learning rate rises (default: %(default)s)")
     parser.add_argument("--dtype", default="fp32,bf16", help="a list of fp32, tf32, bf16 (default: %(default)s)")
     parser.add_argument("--mode", default="plain,compile", help="of PyTorch, a list of plain, compile (default: %(default)s)")
     parser.add_argument("--data", default=str(TEXT), help="token shards (a glob), or a .txt file (default: %(default)s)")
@@ -456,8 +568,12 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=5, help="slices of each contender (default: %(default)s)")
     parser.add_argument("--threads", type=positive, help="default: one for each core this process may use")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--loss-check", action="store_true", help=f"train {LOSS_STEPS} steps first, all from the same weights; report the mean loss of the last {LOSS_WINDOW}")
-    parser.add_argument("--pytorch-only", action="store_true", help="leave ours out")
+    parser.add_argument("--loss-check", action="store_true", help=f"train --loss-steps first, all from the same weights; report the mean loss of the last {LOSS_WINDOW}")
+    parser.add_argument("--loss-steps", type=positive, default=100, help="(default: %(default)s)")
+    parser.add_argument("--llmc", metavar="PATH", help="on a GPU: a built llm.c, or its train_gpt2cu, to compare with as well")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--pytorch-only", action="store_true", help="leave ours out")
+    only.add_argument("--ours-only", action="store_true", help="leave PyTorch out; it need not be installed")
     parser.add_argument("--json", metavar="OUT", help="write the results, every step's time included")
     arguments = parser.parse_args()
     size = dict(zip(("layers", "heads", "channels"), SIZES[arguments.model])) if arguments.model else {}
@@ -472,6 +588,20 @@ def parse_arguments():
         parser.error("--dtype is a list of fp32, tf32, bf16, and --mode of plain, compile")
     if arguments.channels % arguments.heads or arguments.seq_len > arguments.context:
         parser.error("--channels must be a multiple of --heads, and --seq-len at most --context")
+    arguments.pytorch_batch_size = arguments.pytorch_batch_size or arguments.batch_size
+    arguments.total_batch = arguments.total_batch or arguments.batch_size[0] * arguments.seq_len
+    for size in [*arguments.batch_size, *arguments.pytorch_batch_size]:
+        if arguments.total_batch % (size * arguments.seq_len):
+            parser.error(f"--total-batch {arguments.total_batch} is not a multiple of {size} x {arguments.seq_len} tokens")
+    if arguments.ours_only and arguments.device == "auto":
+        parser.error("--ours-only needs --device cpu or cuda")
+    if arguments.llmc:
+        path = pathlib.Path(arguments.llmc).expanduser().resolve()
+        arguments.llmc = str(path / "train_gpt2cu" if path.is_dir() else path)
+        if not os.access(arguments.llmc, os.X_OK):
+            parser.error(f"--llmc: {arguments.llmc} is no program; build llm.c with: make train_gpt2cu")
+        if (arguments.layers, arguments.heads, arguments.channels) not in SIZES.values():
+            parser.error("--llmc: llm.c knows the sizes of --model only")
     return arguments
 
 
@@ -481,47 +611,61 @@ def main():
     if sys.argv[1:2] == ["--write-initial-weights"]:
         return write_initial_weights(json.loads(sys.argv[2]))
     arguments = parse_arguments()
-    enter_environment()
-    version, gpu = pytorch()
+    version, gpu = None, ""
+    if not arguments.ours_only:
+        enter_environment()
+        version, gpu = pytorch()
     if arguments.device == "auto":
         arguments.device = "cuda" if gpu else "cpu"
     cores = sorted(os.sched_getaffinity(0))
     threads = arguments.threads or len(cores)
     os.sched_setaffinity(0, cores[:threads])  # and so for every contender
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-    names = ("layers", "heads", "channels", "context", "vocab", "batch_size", "seq_len", "device")
+    names = ("layers", "heads", "channels", "context", "vocab", "seq_len", "total_batch", "lr", "warmup", "device", "llmc")
     options = {name: getattr(arguments, name) for name in names} | dict(threads=threads)
     if not arguments.pytorch_only:
         options["program"] = our_program(arguments.device)
     options["data"] = token_shards(arguments.data, arguments.vocab)
-    machine = gpu if arguments.device == "cuda" else f"{processor()}, {threads} threads"
-    print("GPT-2 of {layers} layers, {heads} heads, C {channels}, V {vocab}, batch {batch_size} x {seq_len} tokens".format(**options))
-    print(f"{machine}; PyTorch {version}")
+    machine = (gpu or "a GPU") if arguments.device == "cuda" else f"{processor()}, {threads} threads"
+    print("GPT-2 of {layers} layers, {heads} heads, C {channels}, V {vocab}, sequences of {seq_len}, {total_batch} tokens a step".format(**options))
+    print(f"{machine}; {f'PyTorch {version}' if version else 'without PyTorch'}")
 
-    contenders, initial = [], tempfile.TemporaryDirectory()
+    contenders, results, interrupted, initial = [], {}, False, tempfile.TemporaryDirectory()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if arguments.loss_check:
             options["init_from"] = initial.name
             if subprocess.call([sys.executable, __file__, "--write-initial-weights", json.dumps(options)], env=environment) != 0:
                 fail("the initial weights could not be written")
         for dtype in arguments.dtype:
-            contenders += [PyTorch(options, dtype, mode == "compile", environment) for mode in arguments.mode]
-            if not arguments.pytorch_only:
-                contenders.append(Ours(options, dtype, environment))
-        results = measure(contenders, arguments)
+            for mode in arguments.mode if version else []:
+                for size in arguments.pytorch_batch_size:
+                    contenders.append(PyTorch(options | {"batch_size": size}, dtype, mode == "compile", environment))
+            for size in arguments.batch_size:
+                if not arguments.pytorch_only:
+                    contenders.append(Ours(options | {"batch_size": size}, dtype, environment))
+                if arguments.llmc and dtype == "bf16":
+                    contenders.append(LlmC(options | {"batch_size": size}, environment))
+        measure(contenders, arguments, results)
     except KeyboardInterrupt:
-        fail("interrupted")
+        interrupted = True
     finally:
         for contender in contenders:
             contender.close()
         initial.cleanup()
-    sides = {result["ours"] for result in results.values()}
+    for result in results.values():
+        result["median_ms"] = statistics.median(result["ms"]) if result["ms"] else None
+        result["tokens_per_second"] = arguments.total_batch / result["median_ms"] * 1e3 if result["ms"] else None
+    sides = {result["side"] for result in results.values()}
     if results:
         report(results, arguments)
     if arguments.json:
         whole = dict(machine=machine, pytorch=version, options=options, results=results, ratios=ratios(results))
         pathlib.Path(arguments.json).write_text(json.dumps(whole, indent=1) + "\n")
-    if sides != ({False} if arguments.pytorch_only else {False, True}):
+    if interrupted:
+        fail("interrupted")
+    wanted = {"pytorch"} if arguments.pytorch_only else {"ours"} if arguments.ours_only else {"ours", "pytorch"}
+    if not wanted <= sides:
         fail("there is nothing to compare")
 
 

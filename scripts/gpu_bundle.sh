@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Packs what make gpu built, with data and scripts, for a machine that has NVIDIA's driver and PyTorch but no compiler and perhaps no network:
+#   build/flatgpt-gpu.tar.xz; there: tar xf flatgpt-gpu.tar.xz && flatgpt-gpu/run.sh OUTDIR
+# Other libraries lie beside the programs; those of CUDA are PyTorch's own. What was built for one GPU (a build on a machine with one) runs there only.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+build=${1:-$root/build/cuda}
+archive=${2:-$root/build/flatgpt-gpu.tar.xz}
+most=60000000  # bytes
+
+fail() {
+    echo "gpu_bundle: $1" >&2
+    exit 1
+}
+[ -x "$build/train_gpt2cu" ] || fail "$build has no train_gpt2cu; run make gpu first"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+bundle=$work/flatgpt-gpu
+mkdir -p "$bundle/build/cuda" "$bundle/lib" "$bundle/dev/bench" "$bundle/test"
+
+for program in "$build"/{train,evaluate,generate}_gpt2cu "$build"/{logitscu,tokenize,convert} "$build"/test_* "$build"/bench_*; do
+    [ -f "$program" ] && [ -x "$program" ] || continue
+    name=$(basename "$program")
+    strip -o "$bundle/build/cuda/$name" "$program"
+    case $name in test_* | bench_*) ;; *) ln -s "build/cuda/$name" "$bundle/$name" ;; esac
+done
+# The C library is the system's, libcuda the driver's, and CUDA's others come with PyTorch.
+ldd "$bundle"/build/cuda/* | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' | sort -u |
+    grep -vE '^(lib(c|m|dl|pthread|rt|resolv|util)\.so|ld-linux|lib(cuda|cudart|cudnn|nccl|cublas|cublasLt|nvrtc)\.so)' |
+    while read -r name path; do strip -o "$bundle/lib/$name" "$path"; done
+
+cp -r "$root/data" "$root/LICENSE" "$bundle"
+cp -r "$root/test/reference" "$bundle/test"
+cp -r "$root/scripts" "$bundle"
+cp "$root"/dev/bench/*.py "$bundle/dev/bench"
+mv "$bundle/scripts/gpu_bundle_run.sh" "$bundle/run.sh"
+{ git -C "$root" describe --always --dirty 2>/dev/null || echo unknown; } >"$bundle/VERSION"
+
+tar -C "$work" -c flatgpt-gpu | xz -T0 >"$archive"
+bytes=$(stat -c %s "$archive")
+glibc=$(objdump -T "$bundle"/build/cuda/* "$bundle"/lib/* 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)
+echo "gpu_bundle: $archive, $((bytes / 1000000)) MB; needs ${glibc:-a C library} or newer"
+[ "$bytes" -lt $most ] || fail "that is more than the $((most / 1000000)) MB it may be"
