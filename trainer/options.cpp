@@ -159,6 +159,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv, const Pr
     add_choice(*system, "--reduce-dtype", o.reduce_dtype, reduce_dtypes, "in which processes send each other gradients");
     system->add_option("--comm-timeout", o.comm_timeout, "seconds after which processes that wait for another one give up")->check(between(0.1, 1e6));
     system->add_option("--check-replicas", o.check_replicas, "steps between comparisons of the processes' parameters, 0: never")->check(not_negative);
+    system->add_flag("--no-graph", o.no_graph, "launch every kernel by itself, without CUDA graphs, which only GPUs have");
     system->add_flag("--plan", o.plan, "print the memory plan, and with --world-size a model of its scaling, and stop");
     system->add_option("--device-memory", device_memory, "plan for this much instead of what is free, such as 40G");
     const CLI::Option* of_plan[] = {

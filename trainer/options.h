@@ -58,6 +58,7 @@ struct Options {
     DType reduce_dtype = DType::fp32;  // in which gradients are sent
     double comm_timeout = 600;         // seconds
     int check_replicas = 0;            // steps; 0: never
+    bool no_graph = false;
     bool plan = false;
     std::optional<size_t> device_memory;  // bytes
     int world_size = 1, rank = 0;         // processes that share a step, and which of them this one is
