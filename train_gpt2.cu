@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -35,19 +34,16 @@ namespace {
 
 bool due(int every, int step) { return every > 0 && step % every == 0; }
 
+// Whether something looks at the model, or saves it, as this step leaves it: the next one must not have begun.
+bool pauses_after(int step, const Options& o) {
+    const int intervals[] = {o.val_every, o.hellaswag_every, o.sample_every, o.checkpoint_every, o.log_layer_norms, o.check_replicas};
+    return std::any_of(std::begin(intervals), std::end(intervals), [&](int every) { return due(every, step); });
+}
+
 HostAllocator pinned_memory() { return {simt::pinned_malloc, simt::pinned_free}; }
 
 std::string where_to_go_on(const std::string& checkpoint) {
     return checkpoint.empty() ? "there is no checkpoint to go on from" : "the last good checkpoint is " + checkpoint;
-}
-
-// What this process may allocate, and every other one too.
-size_t memory_of_a_process(const Options& o, Communicator& all) {
-    if (o.device_memory) return *o.device_memory;
-    const size_t free = simt::device_info().free_memory;
-    // On a GPU, kernels' code and libraries take some of what is free now; processes on CPUs share the machine's memory.
-    const size_t mine = simt::is_gpu() ? free - std::min(free, size_t{300} << 20) : free / static_cast<size_t>(all.process().local_size);
-    return smallest_over_processes(all, mine);
 }
 
 // Every process reads the data; a text is tokenized once, by rank 0, and the others find it cached.
@@ -180,14 +176,34 @@ void train(Options o, Communicator& all) {
         state.evaluated = !stopped;
         return stopped;
     };
+    StepFlags told;  // what processes told each other with the last step that was written down
     const auto save = [&] {
         state.outlier_detector = outliers.state();
         checkpoints->save(model, state);
+        told.writing = true;
     };
     GpuMonitor gpu(first ? simt::device_info().pci_bus_id : "");
     if (first) model.profile().measure(o.profile);
+    const int last_profiled = o.profile > 0 ? from.step() + Profile::warm_up + o.profile : 0;  // until then each step is over before the next
     state.step = from.step();
     state.skipped = from.state.skipped;
+    // Up to this step. Usually the next one has begun meanwhile, so that the device does not wait for the host.
+    const auto write_down = [&](int last) {
+        while (state.step < last) {
+            const StepResult result = model.finish_update();
+            const int step = ++state.step;
+            log.train(step, result, schedule.at(step), result.ms, gpu.take());
+            if (model.profile().end_step(result.ms)) log.profile(step, model.profile().report(peaks));
+            if (due(o.log_layer_norms, step)) log.layer_norms(step, layer_norms(model.table(), model.squared_norms()));
+            if (due(o.check_replicas, step)) check_replicas(all, model.checksum(), step);
+            told = result.any;
+            state.skipped = std::isfinite(result.grad_norm) ? 0 : state.skipped + 1;
+            if (state.skipped < o.max_skipped) continue;
+            if (checkpoints) checkpoints->finish();
+            throw Error(fmt::format("{} steps in a row had a gradient norm that is not finite; the run ends at step {}", state.skipped, step));
+        }
+    };
+    int begun = from.step();
     bool stopped = false;
     try {
         if (!from.state.evaluated) {
@@ -198,30 +214,27 @@ void train(Options o, Communicator& all) {
             stopped = in_any_process(all, stop_requested());
         }
         for (int step = from.step() + 1; step <= schedule.steps && !stopped; step++) {
-            const auto start = std::chrono::steady_clock::now();
             model.profile().begin_step();
+            model.begin_step();
             for (int micro = 0; micro < loader.micro_steps(); micro++) {
                 model.forward(loader.at(step, micro));
                 model.backward(micro + 1 == loader.micro_steps());  // the last micro-step's gradients are added up over the processes
             }
-            const StepResult result = model.update(o.optimizer_at(schedule.at(step)), veto);
-            const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
-            log.train(step, result, schedule.at(step), elapsed.count(), gpu.take());
-            if (model.profile().end_step(elapsed.count())) log.profile(step, model.profile().report(peaks));
-            if (due(o.log_layer_norms, step)) log.layer_norms(step, layer_norms(model.table(), model.squared_norms()));
-            if (due(o.check_replicas, step)) check_replicas(all, model.checksum(), step);
-            state.step = step;
-            state.skipped = std::isfinite(result.grad_norm) ? 0 : state.skipped + 1;
-            if (state.skipped == o.max_skipped) {
-                if (checkpoints) checkpoints->finish();
-                throw Error(fmt::format("{} steps in a row had a gradient norm that is not finite; the run ends at step {}", state.skipped, step));
-            }
+            model.begin_update(o.optimizer_at(schedule.at(step)), {stop_requested(), checkpoints && checkpoints->is_writing()}, veto);
+            begun = step;
+            write_down(step - 1);
+            if (checkpoints) checkpoints->poll(told.writing);
+            const bool stop = all.size() == 1 ? stop_requested() : told.stop;  // what all processes know
+            if (!stop && !pauses_after(step, o) && step > last_profiled && step < schedule.steps) continue;
+            write_down(step);
             stopped = evaluate_step(step);
-            if (checkpoints) checkpoints->poll();
             if (checkpoints && (due(o.checkpoint_every, step) || step == schedule.steps || stopped)) save();
         }
         if (checkpoints && !checkpoints->finish()) throw Error("the last checkpoint could not be written");
     } catch (const Error& error) {
+        try {
+            if (state.skipped < o.max_skipped) write_down(begun);
+        } catch (const Error&) {}  // this error came first
         // Whatever ends a run before its time, the last line says from where it can go on.
         if (checkpoints) checkpoints->wait();
         const std::string good = checkpoints ? checkpoints->newest_good() : "";

@@ -3,19 +3,20 @@
 //   AdamW: g = the gradient times scale;               p = p (1 - lr decay) - lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)
 //   Adam:  g = the gradient times scale + decay * p;   p = p                - the same
 //   Loshchilov and Hutter 2019, arXiv:1711.05101; Kingma and Ba 2015, arXiv:1412.6980; as torch.optim.AdamW and torch.optim.Adam compute them.
-//   The scale and t are in OptimizerState (optimizer_state.cuh).
+//   lr, the scale and t are in OptimizerState (optimizer_state.cuh).
 #pragma once
 #include "elementwise.cuh"
 #include "optimizer_state.cuh"
 
 struct AdamWStep {
-    double lr, beta1, beta2, eps, weight_decay;
+    double beta1, beta2, eps, weight_decay;
     bool decoupled = true;  // AdamW; false: Adam, whose decay is a part of the gradient
 };
 
 // The step's numbers as the kernel uses them. 1 - beta is taken in double precision: in fp32 1 - 0.999 has lost four digits.
 struct AdamWCoefficients {
-    float lr, one_minus_beta1, beta2, one_minus_beta2, eps, decay_factor, l2;
+    double decay;
+    float one_minus_beta1, beta2, one_minus_beta2, eps, l2;
 };
 
 template <class W, int N, class T>
@@ -23,7 +24,8 @@ __global__ void adamw_kernel(T* params, float* master, float* m, float* v, const
                              const OptimizerState* state) {
     const float scale = state->scale;
     if (scale == 0.0f) return;
-    const float step_size = c.lr / state->bias_correction1, inverse_sqrt = 1.0f / state->sqrt_bias_correction2;
+    const float step_size = static_cast<float>(state->lr) / state->bias_correction1, inverse_sqrt = 1.0f / state->sqrt_bias_correction2;
+    const float decay_factor = static_cast<float>(1.0 - state->lr * c.decay);
     const bool separate = static_cast<const void*>(params) != static_cast<const void*>(master);
     for_each_vector<W, N>(n, [&]<int M>(size_t i, Length<M>) INLINE {
         const Vec<float, M> g = load_streaming<M>(grads + i);
@@ -33,7 +35,7 @@ __global__ void adamw_kernel(T* params, float* master, float* m, float* v, const
             const float gradient = g[k] * scale + c.l2 * p[k];
             mean[k] += c.one_minus_beta1 * (gradient - mean[k]);
             square[k] = c.beta2 * square[k] + c.one_minus_beta2 * gradient * gradient;
-            p[k] = p[k] * c.decay_factor - step_size * mean[k] / (simt::sqrt(square[k]) * inverse_sqrt + c.eps);
+            p[k] = p[k] * decay_factor - step_size * mean[k] / (simt::sqrt(square[k]) * inverse_sqrt + c.eps);
         }
         store_streaming(m + i, mean);
         store_streaming(v + i, square);
@@ -47,12 +49,11 @@ __global__ void adamw_kernel(T* params, float* master, float* m, float* v, const
 template <class W = simt::NativeWidth<32>, class T>
 void adamw_update(T* params, float* master, float* m, float* v, const float* grads, size_t n, const AdamWStep& step, const OptimizerState* state,
                   stream_t stream) {
-    const AdamWCoefficients c{.lr = static_cast<float>(step.lr),
+    const AdamWCoefficients c{.decay = step.decoupled ? step.weight_decay : 0.0,
                               .one_minus_beta1 = static_cast<float>(1.0 - step.beta1),
                               .beta2 = static_cast<float>(step.beta2),
                               .one_minus_beta2 = static_cast<float>(1.0 - step.beta2),
                               .eps = static_cast<float>(step.eps),
-                              .decay_factor = static_cast<float>(step.decoupled ? 1.0 - step.lr * step.weight_decay : 1.0),
                               .l2 = static_cast<float>(step.decoupled ? 0.0 : step.weight_decay)};
     launch_elementwise<W, T>(
         n, stream, [](auto N) { return adamw_kernel<W, N(), T>; }, params, master, m, v, grads, n, c, state);

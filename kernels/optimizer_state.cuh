@@ -7,8 +7,9 @@
 
 #include "common.cuh"
 
-// Lives in device memory, so that no step waits for the host to look at the norm.
+// Lives in device memory, so that no step waits for the host to look at the norm, and every step launches the same kernels with the same arguments.
 struct OptimizerState {
+    double lr;                    // the step's learning rate, written by the host
     int step;                     // t: steps that changed the parameters
     float grad_norm;              // of the latest step, before clipping
     float scale;                  // of its gradients; 0 if it was skipped

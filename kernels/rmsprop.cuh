@@ -1,24 +1,24 @@
 // rmsprop.cuh: RMSprop with momentum, clipping and fp32 master weights, as torch.optim.RMSprop (not centered) computes it
 //   g = the gradient times scale + decay * p,   v = alpha v + (1 - alpha) g^2,   u = g / (sqrt(v) + eps)
 //   with momentum: b = momentum b + u, and u = b;   p = p - lr u
-//   Tieleman and Hinton 2012, lecture 6.5 of Neural Networks for Machine Learning. The scale is in OptimizerState (optimizer_state.cuh).
+//   Tieleman and Hinton 2012, lecture 6.5 of Neural Networks for Machine Learning. lr and the scale are in OptimizerState (optimizer_state.cuh).
 #pragma once
 #include "elementwise.cuh"
 #include "optimizer_state.cuh"
 
 struct RmspropStep {
-    double lr, alpha, eps, momentum, weight_decay;
+    double alpha, eps, momentum, weight_decay;
 };
 
 struct RmspropCoefficients {
-    float lr, alpha, one_minus_alpha, eps, momentum, weight_decay;
+    float alpha, one_minus_alpha, eps, momentum, weight_decay;
 };
 
 // Momentum: whether there is a buffer b to keep.
 template <class W, int N, class T, bool Momentum>
 __global__ void rmsprop_kernel(T* params, float* master, float* v, float* b, const float* grads, size_t n, RmspropCoefficients c,
                                const OptimizerState* state) {
-    const float scale = state->scale;
+    const float scale = state->scale, lr = static_cast<float>(state->lr);
     if (scale == 0.0f) return;
     const bool separate = static_cast<const void*>(params) != static_cast<const void*>(master);
     for_each_vector<W, N>(n, [&]<int M>(size_t i, Length<M>) INLINE {
@@ -37,7 +37,7 @@ __global__ void rmsprop_kernel(T* params, float* master, float* v, float* b, con
             store_streaming(b + i, buffer);
         }
         UNROLL
-        for (int k = 0; k < M; k++) p[k] -= c.lr * g[k];
+        for (int k = 0; k < M; k++) p[k] -= lr * g[k];
         store_streaming(master + i, p);
         if (separate) store(params + i, p);
     });
@@ -49,8 +49,7 @@ template <class W = simt::NativeWidth<32>, class T>
 void rmsprop_update(T* params, float* master, float* v, float* b, const float* grads, size_t n, const RmspropStep& step, const OptimizerState* state,
                     stream_t stream) {
     CHECK(b || step.momentum == 0, "rmsprop: a momentum of {} needs a buffer", step.momentum);
-    const RmspropCoefficients c{.lr = static_cast<float>(step.lr),
-                                .alpha = static_cast<float>(step.alpha),
+    const RmspropCoefficients c{.alpha = static_cast<float>(step.alpha),
                                 .one_minus_alpha = static_cast<float>(1.0 - step.alpha),
                                 .eps = static_cast<float>(step.eps),
                                 .momentum = static_cast<float>(step.momentum),

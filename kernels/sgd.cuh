@@ -2,25 +2,25 @@
 //   g = the gradient times scale + decay * p
 //   with momentum: b = momentum b + g, and g = b (Nesterov: g + momentum b);   p = p - lr g
 //   b starts from zero, so that the first step leaves b = g as PyTorch does. Sutskever et al. 2013 for Nesterov's form.
-//   The scale is in OptimizerState (optimizer_state.cuh).
+//   lr and the scale are in OptimizerState (optimizer_state.cuh).
 #pragma once
 #include "elementwise.cuh"
 #include "optimizer_state.cuh"
 
 struct SgdStep {
-    double lr, momentum, weight_decay;
+    double momentum, weight_decay;
     bool nesterov = false;
 };
 
 struct SgdCoefficients {
-    float lr, momentum, weight_decay;
+    float momentum, weight_decay;
     bool nesterov;
 };
 
 // Momentum: whether there is a buffer b to keep.
 template <class W, int N, class T, bool Momentum>
 __global__ void sgd_kernel(T* params, float* master, float* b, const float* grads, size_t n, SgdCoefficients c, const OptimizerState* state) {
-    const float scale = state->scale;
+    const float scale = state->scale, lr = static_cast<float>(state->lr);
     if (scale == 0.0f) return;
     const bool separate = static_cast<const void*>(params) != static_cast<const void*>(master);
     const float of_gradient = c.nesterov ? 1.0f : 0.0f, of_buffer = c.nesterov ? c.momentum : 1.0f;
@@ -38,7 +38,7 @@ __global__ void sgd_kernel(T* params, float* master, float* b, const float* grad
             store_streaming(b + i, buffer);
         }
         UNROLL
-        for (int k = 0; k < M; k++) p[k] -= c.lr * g[k];
+        for (int k = 0; k < M; k++) p[k] -= lr * g[k];
         store_streaming(master + i, p);
         if (separate) store(params + i, p);
     });
@@ -49,10 +49,8 @@ __global__ void sgd_kernel(T* params, float* master, float* b, const float* grad
 template <class W = simt::NativeWidth<32>, class T>
 void sgd_update(T* params, float* master, float* b, const float* grads, size_t n, const SgdStep& step, const OptimizerState* state, stream_t stream) {
     CHECK(b || step.momentum == 0, "sgd: a momentum of {} needs a buffer", step.momentum);
-    const SgdCoefficients c{.lr = static_cast<float>(step.lr),
-                            .momentum = static_cast<float>(step.momentum),
-                            .weight_decay = static_cast<float>(step.weight_decay),
-                            .nesterov = step.nesterov};
+    const SgdCoefficients c{
+        .momentum = static_cast<float>(step.momentum), .weight_decay = static_cast<float>(step.weight_decay), .nesterov = step.nesterov};
     if (b) {
         launch_elementwise<W, T>(
             n, stream, [](auto N) { return sgd_kernel<W, N(), T, true>; }, params, master, b, grads, n, c, state);

@@ -33,11 +33,12 @@ void test_against_pytorch() {
                v = upload<float>(std::vector<float>(n));
     auto copy = poisoned<T>(n);
     auto norm = poisoned<float>(1), scratch = poisoned<float>(global_norm_scratch(n));
-    const auto state = state_after(0);
+    const auto state = state_after(0, 0.0);
     for (size_t s = 0; s < lr.size(); s++) {
         SCOPED_TRACE(testing::Message() << "step " << s + 1);
         const auto grads = upload<float>(joined("grad.weight", "grad.bias", s));
-        AdamWStep step{.lr = lr[s], .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+        set_learning_rate(state, lr[s]);
+        AdamWStep step{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
         global_norm_squared<simt::NativeWidth<512>>(norm.data(), scratch.data(), grads.data(), n, nullptr);
         optimizer_prepare<W>(state.data(), norm.data(), 1.0f, step.beta1, step.beta2, nullptr);
         const auto update = [&](auto* params) {
@@ -73,7 +74,7 @@ TYPED_TEST(AdamW, TenStepsMatchPyTorch) {
 template <class W, class T>
 void test_against_oracle(size_t n, size_t offset, int steps_before, double clip) {
     SCOPED_TRACE(testing::Message() << "n = " << n << ", offset = " << offset << ", step " << steps_before + 1 << ", clip = " << clip);
-    const AdamWStep step{.lr = 3e-4, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1};
+    const AdamWStep step{.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1};
     const size_t count = n + offset;
     const auto p = random_values<float>(count, 1), m = random_values<float>(count, 2, 1e-2f), g = random_values<float>(count, 3, 1e-1f);
     auto v = random_values<float>(count, 4, 1e-2f);
@@ -81,7 +82,7 @@ void test_against_oracle(size_t n, size_t offset, int steps_before, double clip)
     const auto p_ = upload<float>(p), m_ = upload<float>(m), v_ = upload<float>(v), g_ = upload<float>(g),
                norm = upload<float>(std::vector<float>{9.0f});
     auto params = poisoned<T>(count);
-    const auto state = state_after(steps_before);
+    const auto state = state_after(steps_before, 3e-4);
     optimizer_prepare<W>(state.data(), norm.data(), static_cast<float>(clip), step.beta1, step.beta2, nullptr);
     adamw_update<W>(params.data() + offset, p_.data() + offset, m_.data() + offset, v_.data() + offset, g_.data() + offset, n, step, state.data(),
                     nullptr);
@@ -121,7 +122,7 @@ TYPED_TEST(AdamW, MatchesDoublePrecision) {
 // torch.nn.utils.clip_grad_norm_ divides by norm + 1e-6: a small norm shows it.
 TYPED_TEST(AdamW, ClippingIsTorchs) {
     const auto scale = [](float norm, float clip) {
-        const auto state = state_after(0);
+        const auto state = state_after(0, 1e-3);
         const auto norm_squared = upload<float>(std::vector<float>{norm * norm});
         optimizer_prepare<TypeParam>(state.data(), norm_squared.data(), clip, 0.9, 0.95, nullptr);
         return download_state(state).scale;
@@ -134,9 +135,9 @@ TYPED_TEST(AdamW, ClippingIsTorchs) {
 }
 
 TYPED_TEST(AdamW, ANormThatIsNotFiniteChangesNothing) {
-    const AdamWStep step{.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+    const AdamWStep step{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
     const auto before = random_values<float>(100, 1);
-    const auto state = state_after(7);
+    const auto state = state_after(7, 1e-3);
     const auto master = upload<float>(before), m = upload<float>(before), v = upload<float>(before);
     const auto copy = upload<bfloat16>(before);
     const auto copy_before = download(copy);

@@ -1,4 +1,7 @@
 // The whole model against PyTorch (dev/reference.py): activations, losses, gradients, and ten steps of AdamW.
+#include <chrono>
+#include <thread>
+
 #include "model.cuh"
 
 namespace {
@@ -218,6 +221,88 @@ TEST(GPT2, NonFiniteGradientChangesNothing) {
         model->backward();
         EXPECT_NEAR(model->update(reference_adamw).loss / loss[static_cast<size_t>(step)], 1.0, 1e-5);
     }
+}
+
+// The next step begins before the host looks at the last one: the same bits, also around a step that is vetoed and one that is not finite.
+TEST(GPT2, ResultsReadAStepLateAreTheSame) {
+    const SafetensorsFile dump = reference("model"), trajectory = reference("trajectory");
+    const std::vector<int> x = trajectory.ints("x"), y = trajectory.ints("y");
+    const auto prompt = reference_model<float>(dump), late = reference_model<float>(dump);
+    const int steps = 6;
+    const auto begin = [&](GPT2<float>& model, int step) {
+        model.begin_step();
+        model.forward(sequences(x, y, reference_T, step * reference_B, reference_B));
+        model.backward();
+        OptimizerOptions options = reference_adamw;
+        options.lr *= step == 4 ? 1e30 : step + 1;
+        model.begin_update(options, {.stop = step == 3, .writing = step != 3}, [&](const StepResult&) { return step == 1 ? "vetoed" : ""; });
+    };
+    std::vector<StepResult> expected, results;
+    for (int step = 0; step < steps; step++) {
+        begin(*prompt, step);
+        expected.push_back(prompt->finish_update());
+        begin(*late, step);
+        if (step > 0) results.push_back(late->finish_update());
+    }
+    results.push_back(late->finish_update());
+    EXPECT_EQ(expected[1].skipped, "vetoed");
+    EXPECT_EQ(expected[5].skipped, "grad_norm is not finite");
+    for (size_t s = 0; s < results.size(); s++) {
+        SCOPED_TRACE(s);
+        if (s < 5) {  // NaN is not equal to itself
+            EXPECT_EQ(results[s].loss, expected[s].loss);
+            EXPECT_EQ(results[s].grad_norm, expected[s].grad_norm);
+        }
+        EXPECT_EQ(results[s].skipped, expected[s].skipped);
+        EXPECT_EQ(results[s].any.stop, s == 3);
+        EXPECT_EQ(results[s].any.writing, s != 3);
+    }
+    for (const Tensor& t : prompt->table().tensors()) EXPECT_EQ(late->parameter(t), prompt->parameter(t)) << t.name;
+    EXPECT_EQ(late->optimizer_step(), prompt->optimizer_step());
+}
+
+TEST(GPT2, TimesOfStepsAddUp) {
+    const SafetensorsFile dump = reference("model");
+    const auto model = reference_model<float>(dump);
+    const OwnedBatch batch = reference_batch(dump);
+    using Clock = std::chrono::steady_clock;
+    const auto wait = [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
+    const auto since = [](Clock::time_point begin) { return std::chrono::duration<double, std::milli>(Clock::now() - begin).count(); };
+    double ms = 0, inside = 0;
+    wait();  // before the first step: not a part of it
+    const Clock::time_point before = Clock::now();
+    Clock::time_point begun;
+    for (int step = 0; step < 4; step++) {
+        model->begin_step();
+        if (step == 0) begun = Clock::now();
+        wait();  // for the step's data
+        model->forward(batch);
+        model->backward();
+        inside = since(begun);
+        model->begin_update(reference_adamw);
+        if (step > 0) ms += model->finish_update().ms;
+    }
+    ms += model->finish_update().ms;
+    // Within a millisecond: an event's clock is not the host's.
+    EXPECT_GE(ms, inside - 1);
+    EXPECT_LE(ms, since(before) + 1);
+}
+
+TEST(GPT2, AtMostTwoStepsAreUnderWay) {
+    const auto model = reference_model<float>(reference("model"));
+    const OwnedBatch batch = reference_batch(reference("model"));
+    const auto begin = [&] {
+        model->forward(batch);
+        model->backward();
+        model->begin_update(reference_adamw);
+    };
+    EXPECT_THROW(model->finish_update(), Error);
+    begin();
+    begin();
+    EXPECT_THROW(begin(), Error);
+    model->finish_update();
+    model->finish_update();
+    EXPECT_THROW(model->finish_update(), Error);
 }
 
 TEST(GPT2, NextTokenLogitsAreThoseOfTheLastToken) {

@@ -34,12 +34,12 @@ void update(const Rule& rule, T* params, float* master, float* first, float* sec
     switch (rule.optimizer) {
         case Optimizer::adamw:
         case Optimizer::adam:
-            adamw_update<W>(params, master, first, second, grads, n, {lr, beta1, beta2, eps, weight_decay, rule.optimizer == Optimizer::adamw}, state,
+            adamw_update<W>(params, master, first, second, grads, n, {beta1, beta2, eps, weight_decay, rule.optimizer == Optimizer::adamw}, state,
                             nullptr);
             break;
-        case Optimizer::sgd: sgd_update<W>(params, master, first, grads, n, {lr, rule.momentum, weight_decay, rule.nesterov}, state, nullptr); break;
+        case Optimizer::sgd: sgd_update<W>(params, master, first, grads, n, {rule.momentum, weight_decay, rule.nesterov}, state, nullptr); break;
         case Optimizer::rmsprop:
-            rmsprop_update<W>(params, master, first, second, grads, n, {lr, beta2, eps, rule.momentum, weight_decay}, state, nullptr);
+            rmsprop_update<W>(params, master, first, second, grads, n, {beta2, eps, rule.momentum, weight_decay}, state, nullptr);
             break;
     }
 }
@@ -113,7 +113,7 @@ void test_against_pytorch(const Rule& rule) {
     simt::DeviceBuffer<float> buffers[2];
     for (size_t i = 0; i < names.size(); i++) buffers[i] = upload<float>(std::vector<float>(n));
     auto copy = poisoned<bfloat16>(n);
-    const auto state = state_after(0);
+    const auto state = state_after(0, lr);
     const auto grad_norm = dump.floats("grad_norm");
     for (size_t s = 0; s < grad_norm.size(); s++) {
         SCOPED_TRACE(testing::Message() << "step " << s + 1);
@@ -160,7 +160,7 @@ void test_against_oracle(const Rule& rule, size_t n, size_t offset, double clip)
     const auto master = upload<float>(p), grads = upload<float>(g), norm = upload<float>(std::vector<float>{9.0f});
     const simt::DeviceBuffer<float> buffers[2] = {upload<float>(state_before[0]), upload<float>(state_before[1])};
     auto params = poisoned<T>(count);
-    const auto state = state_after(4);
+    const auto state = state_after(4, lr);
     optimizer_prepare<W>(state.data(), norm.data(), static_cast<float>(clip), beta1, beta2, nullptr);
     const auto at = [&](size_t i) { return i < rule.buffers() ? buffers[i].data() + offset : nullptr; };
     update<W>(rule, params.data() + offset, master.data() + offset, at(0), at(1), grads.data() + offset, n, decay, state.data());
@@ -195,7 +195,7 @@ TYPED_TEST(Optimizers, ANormThatIsNotFiniteChangesNothing) {
     const auto before = random_values<float>(100, 1);
     for (const Rule& rule : rules) {
         SCOPED_TRACE(rule.name);
-        const auto state = state_after(7);
+        const auto state = state_after(7, lr);
         const auto master = upload<float>(before), first = upload<float>(before), second = upload<float>(before);
         const auto copy = upload<bfloat16>(before);
         const auto copy_before = download(copy);

@@ -103,7 +103,9 @@ std::map<std::string, Expected> count_by_hand(size_t e, bool rounded) {
     add("optimizernull", 1, (4 + 8 + 8 + 8 + (rounded ? 2 : 0)) * all);  // gradient, master, m, v
     add("sum of normsnull", 1, 0);
     add("clip and countnull", 1, 0);
-    add("loss and norm to the hostnull", 1, 0);
+    add("flags to the devicenull", 1, 0);
+    add("loss, norm and flags to the hostnull", 1, 0);
+    add("learning rate to the devicenull", 1, 0);
     return rows;
 }
 

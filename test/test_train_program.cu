@@ -145,6 +145,44 @@ TEST(TrainProgram, AnInterruptEndsAfterTheStepWithEverythingWritten) {
     }
 }
 
+// What a step gave is read while the next one is under way, and written as if it were not: in order, up to the step at which a run breaks off.
+TEST(TrainProgram, LinesStandInTheOrderOfTheSteps) {
+    const TemporaryFolder folder;
+    ASSERT_EQ(train("--steps 7 --val-every 3 --val-steps 1 --sample-every 2 --log-layer-norms 3 --out " + folder / "run").exit_code, 0);
+    std::string order;
+    for (const nlohmann::json& line : metrics_of(folder / "run")) {
+        if (line.at("kind") != "run") order += line.at("kind").get<std::string>()[0] + std::to_string(line.at("step").get<int>()) + " ";
+    }
+    EXPECT_EQ(order, "t1 t2 s2 t3 l3 v3 t4 s4 t5 t6 l6 v6 s6 t7 v7 s7 ");
+}
+
+TEST(TrainProgram, AnErrorFindsTheStepsBeforeItWrittenDown) {
+    const TemporaryFolder folder;
+    // A shard of 40 windows, of which a step takes four; the 22nd holds a token that is none.
+    std::vector<uint16_t> tokens(40 * 16 + 1, 7);
+    tokens[22 * 16 + 3] = 999;
+    std::vector<int32_t> header(256);
+    header[0] = 20240520, header[1] = 1, header[2] = static_cast<int>(tokens.size());
+    const std::string shard = folder.write("train.bin", std::string(reinterpret_cast<const char*>(header.data()), 1024) +
+                                                            std::string(reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()));
+    const ProgramResult result = train("--tokenizer byte --vocab 256 --train-data " + shard + " --data-order file --total-batch 64 --steps 9 " +
+                                       "--val-every 0 --sample-every 0 --out " + folder / "run");
+    EXPECT_EQ(result.exit_code, 2) << result.errors;
+    EXPECT_NE(result.errors.find("token 999"), std::string::npos) << result.errors;
+    EXPECT_EQ(metrics_of(folder / "run", "train").size(), 5u);
+}
+
+TEST(TrainProgram, ARunWithoutFiniteNormsEndsAtTheStepThatItNames) {
+    const TemporaryFolder folder;
+    // From the second step on no gradient is finite.
+    const ProgramResult result = train("--steps 20 --lr 1e30 --warmup 0 --val-every 0 --sample-every 0 --max-skipped 3 --out " + folder / "run");
+    EXPECT_EQ(result.exit_code, 1) << result.output;
+    EXPECT_NE(result.errors.find("3 steps in a row had a gradient norm that is not finite; the run ends at step 4"), std::string::npos)
+        << result.errors;
+    EXPECT_EQ(metrics_of(folder / "run", "train").size(), 4u);
+    EXPECT_EQ(metrics_of(folder / "run", "skipped").size(), 3u);
+}
+
 TEST(TrainProgram, PlanPrintsAndStops) {
     const TemporaryFolder folder;
     const ProgramResult result =

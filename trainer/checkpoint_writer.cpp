@@ -78,11 +78,11 @@ void CheckpointWriter::start(TrainingState state) {
     });
 }
 
-void CheckpointWriter::poll() {
-    if (alone() || phase_ != writing) return;
-    const bool ready = thread_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-    if (sum_over_processes(communicator_, {ready ? 0.0 : 1.0})[0] == 0)
-        complete_if_written(sum_over_processes(communicator_, {thread_.get() ? 0.0 : 1.0})[0] == 0);
+bool CheckpointWriter::is_writing() const { return phase_ == writing && thread_.wait_for(std::chrono::seconds(0)) != std::future_status::ready; }
+
+void CheckpointWriter::poll(bool anyone_writing) {
+    if (alone() || phase_ != writing || anyone_writing) return;
+    complete_if_written(sum_over_processes(communicator_, {thread_.get() ? 0.0 : 1.0})[0] == 0);
 }
 
 // Every process has come to an end with its share.

@@ -54,11 +54,14 @@ public:
         state.optimizer_step = model.optimizer_step();
         start(std::move(state));
     }
-    // Completes what all processes have written by now: once a step, so that a checkpoint does not wait for the next one.
-    void poll();
+    // Once a step: completes what all processes have written, so that a checkpoint does not wait for the next one. anyone_writing: whether any
+    // process still was, some time after the last save.
+    void poll(bool anyone_writing);
     // Waits until what was saved is complete. False if the latest could not be written.
     bool finish();
 
+    // Whether this process's share is being written.
+    bool is_writing() const;
     // Waits for this process's own threads. What others have not written is not completed.
     void wait();
     // The newest checkpoint with skipped == 0; "" if there is none. After finish() or wait().

@@ -44,7 +44,11 @@ size_t total_bytes(const MemoryPlan& plan) {
 
 template <class T>
 GPT2<T>::GPT2(const GPT2Config& config, const GPT2Options& options)
-    : config_(config), options_(options), table_(config, options.world_size), attention_(options.attention, options.deterministic) {
+    : config_(config),
+      options_(options),
+      table_(config, options.world_size),
+      attention_(options.attention, options.deterministic),
+      graphs_(options.graphs) {
     CHECK(options.B > 0, "a batch of {} sequences; expected 1 or more", options.B);
     CHECK(options.T > 0 && options.T <= config.context, "sequences of {} tokens; expected 1 to the model's context of {}", options.T, config.context);
     CHECK(options.rank >= 0 && options.rank < options.world_size, "process {} of {}", options.rank, options.world_size);
@@ -71,10 +75,12 @@ GPT2<T>::~GPT2() {
         if (last > 0) communicator_->wait(last, stream_);
         if (stream_) simt::stream_synchronize(stream_);
     } catch (const std::exception&) {}  // the communicator has failed: whoever waited for it has said so
+    graphs_.forget();
     gemm_.reset();
-    for (const event_t event : copied_) {
+    for (const event_t event : {copied_[0], copied_[1], ended_[0], ended_[1], ended_[2]}) {
         if (event) simt::event_destroy(event);
     }
+    simt::pinned_free(numbers_);
     if (stream_) simt::stream_destroy(stream_);
 }
 
@@ -117,7 +123,7 @@ void GPT2<T>::reserve_activations() {
     activations_.reserve(lnf_rstd_, N);
     activations_.reserve(logits_, N * size(config_.Vp()));
     activations_.reserve(losses_, N);
-    activations_.reserve(step_sums_, 2);
+    activations_.reserve(step_sums_, 4);
     activations_.reserve(eval_loss_, 1);
 
     workspace_.reserve(work_.branch, N * C);
@@ -170,6 +176,11 @@ void GPT2<T>::allocate(Communicator* communicator) {
     communicator_ = alone() ? nullptr : communicator;
     stream_ = simt::stream_create();
     for (event_t& event : copied_) event = simt::event_create();
+    for (event_t& event : ended_) {
+        event = simt::event_create();
+        simt::event_record(event, stream_);
+    }
+    numbers_ = static_cast<HostNumbers*>(simt::pinned_malloc(kept_steps * sizeof(HostNumbers)));
     for (Arena* arena : {&parameters_, &master_, &gradients_, &optimizer_, &activations_, &workspace_}) {
         if (arena->bytes() > 0) arena->allocate();
     }
@@ -300,10 +311,16 @@ void GPT2<T>::forward(const Batch& batch) {
     if (!options_.training) throw Error("forward: this model was allocated for evaluation only");
     upload(batch);
     const size_t N = size(batch.B) * size(batch.T);
-    forward_hidden(shape_);
-    classify(N, true);
-    operation("sum of losses", cost::pass<float>(1, N));
-    sum_losses(step_loss_, losses_, N, micro_step_ > 0, stream_);
+    const auto pass = [&] {
+        forward_hidden(shape_);
+        classify(N, true);
+        operation("sum of losses", cost::pass<float>(1, N));
+        sum_losses(step_loss_, losses_, N, micro_step_ > 0, stream_);
+    };
+    // Parameters that are still on their way are waited for by events of this step.
+    const bool same_every_time = whole_batch() && std::all_of(gathered_.begin(), gathered_.end(), [](Communicator::Ticket t) { return t == 0; });
+    if (same_every_time) part(micro_step_ > 0 ? StepGraphs::forward_other : StepGraphs::forward_first, pass);
+    else pass();
     profile_.end(stream_);
 }
 
@@ -383,6 +400,17 @@ void GPT2<T>::backward_block(int l, AttentionShape shape) {
 
 template <class T>
 void GPT2<T>::backward(bool last_micro_step) {
+    const auto pass = [&] { backward_pass(last_micro_step); };
+    // Alone, the last micro-step is like the others. With several processes it sends gradients, and is not captured: the communicator times every
+    // operation by events of its own (--comm-timeout), which a replay would not record.
+    if (whole_batch() && (alone() || !last_micro_step)) part(micro_step_ > 0 ? StepGraphs::backward_other : StepGraphs::backward_first, pass);
+    else pass();
+    profile_.end(stream_);
+    micro_step_++;
+}
+
+template <class T>
+void GPT2<T>::backward_pass(bool last_micro_step) {
     const size_t N = size(shape_.B) * size(shape_.T), C = size(config_.C);
     const bool accumulate = micro_step_ > 0;
     if (!accumulate) {
@@ -408,8 +436,6 @@ void GPT2<T>::backward(bool last_micro_step) {
     operation("encoder backward", cost::encoder<T>(N, C));
     encoder_backward(grad(Kind::wte), grad(Kind::wpe), work_.dresidual, tokens_, tokens_ + 2 * N, shape_.B, shape_.T, config_.C, stream_);
     if (last_micro_step) reduce(0);
-    profile_.end(stream_);
-    micro_step_++;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------------------
@@ -479,62 +505,96 @@ void GPT2<T>::update_segment(const Segment& s, const OptimizerOptions& o) {
     switch (options_.optimizer) {
         case Optimizer::adamw:
         case Optimizer::adam:
-            adamw_update(params, masters, first, second, grads, s.elements,
-                         {.lr = o.lr,
-                          .beta1 = o.beta1,
-                          .beta2 = o.beta2,
-                          .eps = o.eps,
-                          .weight_decay = decay,
-                          .decoupled = options_.optimizer == Optimizer::adamw},
-                         optimizer_state_, stream_);
+            adamw_update(
+                params, masters, first, second, grads, s.elements,
+                {.beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = decay, .decoupled = options_.optimizer == Optimizer::adamw},
+                optimizer_state_, stream_);
             break;
         case Optimizer::sgd:
-            sgd_update(params, masters, first, grads, s.elements, {.lr = o.lr, .momentum = o.momentum, .weight_decay = decay, .nesterov = o.nesterov},
+            sgd_update(params, masters, first, grads, s.elements, {.momentum = o.momentum, .weight_decay = decay, .nesterov = o.nesterov},
                        optimizer_state_, stream_);
             break;
         case Optimizer::rmsprop:
             rmsprop_update(params, masters, first, second, grads, s.elements,
-                           {.lr = o.lr, .alpha = o.beta2, .eps = o.eps, .momentum = o.momentum, .weight_decay = decay}, optimizer_state_, stream_);
+                           {.alpha = o.beta2, .eps = o.eps, .momentum = o.momentum, .weight_decay = decay}, optimizer_state_, stream_);
             break;
     }
 }
 
 template <class T>
-StepResult GPT2<T>::update(const OptimizerOptions& options, const Veto& veto) {
-    wait_for_gradients();
-    for (size_t i = 0; i < normed_.size(); i++) {
-        operation("gradient norm", cost::pass<float>(1, normed_[i].elements));
-        global_norm_squared(work_.part_norms + i, work_.norm, grads_ + normed_[i].offset, normed_[i].elements, stream_);
-    }
-    operation("sum of norms");
-    if (normed_.empty()) simt::fill_zero(norm_squared_, sizeof(float), stream_);
-    else sum_losses(norm_squared_, work_.part_norms, normed_.size(), false, stream_);
-    if (!alone()) {
-        operation("loss and norm of all processes");
-        communicator_->wait(communicator_->begin({Collective::all_reduce, step_sums_, 2, Collective::fp32}, stream_), stream_);
-    }
-    micro_step_ = 0;
-    if (veto) {
-        StepResult result = step_result();
-        profile_.end(stream_);
-        result.skipped = veto(result);
-        if (!result.skipped.empty()) return result;
-    }
-    operation("clip and count");
-    optimizer_prepare(optimizer_state_, norm_squared_, static_cast<float>(options.clip), options.beta1, options.beta2, stream_);
-    for (const Segment& s : updates_) update_segment(s, options);
-    if (options_.sharded()) gather_parameters();
-    StepResult result = step_result();
-    profile_.end(stream_);
-    if (!std::isfinite(result.grad_norm)) result.skipped = "grad_norm is not finite";
-    return result;
+void GPT2<T>::begin_step() {
+    if (finished_ == begun_) simt::event_record(ended_[(begun_ + kept_steps - 1) % kept_steps], stream_);
 }
 
 template <class T>
-StepResult GPT2<T>::step_result() {
-    operation("loss and norm to the host");
-    const float norm_squared = read_scalar(norm_squared_);
-    return {.loss = read_scalar(step_loss_) / static_cast<float>(options_.total_batch), .grad_norm = std::sqrt(norm_squared)};
+void GPT2<T>::begin_update(const OptimizerOptions& options, const StepFlags& flags, const Veto& veto) {
+    if (begun_ == finished_ + 2) throw Error("begin_update: two steps are under way; expected finish_update before a third");
+    const size_t step = begun_ % kept_steps;
+    HostNumbers& numbers = numbers_[step];
+    wait_for_gradients();
+    part(StepGraphs::gradient_norm, [&] {
+        for (size_t i = 0; i < normed_.size(); i++) {
+            operation("gradient norm", cost::pass<float>(1, normed_[i].elements));
+            global_norm_squared(work_.part_norms + i, work_.norm, grads_ + normed_[i].offset, normed_[i].elements, stream_);
+        }
+        operation("sum of norms");
+        if (normed_.empty()) simt::fill_zero(norm_squared_, sizeof(float), stream_);
+        else sum_losses(norm_squared_, work_.part_norms, normed_.size(), false, stream_);
+    });
+    numbers.sums[2] = flags.stop, numbers.sums[3] = flags.writing;
+    operation("flags to the device");
+    simt::copy_to_device(step_sums_ + 2, numbers.sums + 2, 2 * sizeof(float), stream_);
+    if (!alone()) {
+        operation("loss, norm and flags of all processes");
+        communicator_->wait(communicator_->begin({Collective::all_reduce, step_sums_, 4, Collective::fp32}, stream_), stream_);
+    }
+    operation("loss, norm and flags to the host");
+    simt::copy_to_host(numbers.sums, step_sums_, sizeof(numbers.sums), stream_);
+    profile_.end(stream_);
+    micro_step_ = 0;
+    vetoed_[step].clear();
+    if (veto) {
+        simt::stream_synchronize(stream_);
+        vetoed_[step] = veto(step_result(step));
+    }
+    if (vetoed_[step].empty()) {
+        numbers.lr = options.lr;
+        operation("learning rate to the device");
+        simt::copy_to_device(&optimizer_state_->lr, &numbers.lr, sizeof(double), stream_);
+        OptimizerOptions constants = options;
+        constants.lr = 0;
+        if (!(constants == captured_)) graphs_.forget(StepGraphs::parameter_update);
+        captured_ = constants;
+        part(StepGraphs::parameter_update, [&] {
+            operation("clip and count");
+            optimizer_prepare(optimizer_state_, norm_squared_, static_cast<float>(options.clip), options.beta1, options.beta2, stream_);
+            for (const Segment& s : updates_) update_segment(s, options);
+        });
+        if (options_.sharded()) gather_parameters();
+    }
+    profile_.end(stream_);
+    simt::event_record(ended_[step], stream_);
+    begun_++;
+}
+
+template <class T>
+StepResult GPT2<T>::finish_update() {
+    if (finished_ == begun_) throw Error("finish_update: no update has begun");
+    const size_t step = finished_ % kept_steps, before = (finished_ + kept_steps - 1) % kept_steps;
+    const double ms = static_cast<double>(simt::event_elapsed_ms(ended_[before], ended_[step]));  // waits
+    StepResult result = step_result(step);
+    result.ms = ms;
+    result.skipped = vetoed_[step];
+    if (result.skipped.empty() && !std::isfinite(result.grad_norm)) result.skipped = "grad_norm is not finite";
+    finished_++;
+    return result;
+}
+
+// As far as it has reached the host.
+template <class T>
+StepResult GPT2<T>::step_result(size_t step) const {
+    const float* sums = numbers_[step].sums;
+    return {.loss = sums[0] / static_cast<float>(options_.total_batch), .grad_norm = std::sqrt(sums[1]), .any = {sums[2] > 0, sums[3] > 0}};
 }
 
 template <class T>

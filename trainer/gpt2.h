@@ -18,6 +18,7 @@
 #include "layer_norms.h"
 #include "optimizer.h"
 #include "profile.h"
+#include "step_graphs.h"
 #include "tensor_table.h"
 
 struct OptimizerState;  // kernels/optimizer_state.cuh
@@ -33,6 +34,7 @@ struct GPT2Options {
     Recompute recompute = Recompute::none;
     AttentionBackend attention = AttentionBackend::automatic;
     bool deterministic = false;  // the same step gives the same bits; else some of cuDNN's may differ
+    bool graphs = true;          // CUDA graphs, on a GPU
     uint64_t seed = 0;
     Optimizer optimizer = Optimizer::adamw;
     bool momentum = false;  // of sgd and rmsprop
@@ -44,10 +46,18 @@ struct GPT2Options {
     bool sharded() const { return zero && world_size > 1; }
 };
 
+// What processes tell each other with a step's sums, where it costs nothing.
+struct StepFlags {
+    bool stop = false;     // a signal asks for the end of the run
+    bool writing = false;  // a checkpoint is being written
+};
+
 struct StepResult {
     float loss = 0;            // mean over the step's tokens, of all processes, before the update
     float grad_norm = 0;       // before clipping; not finite: the update was skipped
     std::string skipped = {};  // why nothing was updated; empty if it was
+    double ms = 0;             // since the end of the step before, or since begin_step() if that was later
+    StepFlags any = {};        // raised by any process
 };
 
 // Says before the update of a step with this loss and gradient norm why it must not be taken; empty: it may be.
@@ -78,9 +88,18 @@ public:
     // Together. After the last micro-step of a step, and only then, gradients are added up over the processes: a bucket at a time, as soon as it is
     // complete, while backward goes on.
     void backward(bool last_micro_step = true);
-    // Together. Clips, updates the parameters (if the gradient norm is finite and there is no veto), and waits for the step to end. A step that is
-    // skipped changes nothing, and optimizer_step() does not count it. With a veto to ask, the host also waits for the norm before the update.
-    StepResult update(const OptimizerOptions& options, const Veto& veto = {});
+    // Together. Clips, and updates the parameters (if the gradient norm is finite and there is no veto). A step that is skipped changes nothing, and
+    // optimizer_step() does not count it. Nothing is waited for, but with a veto to ask for the norm.
+    void begin_update(const OptimizerOptions& options, const StepFlags& flags = {}, const Veto& veto = {});
+    // What the oldest step gave whose update has begun and was not finished: waits for its end. Two steps may be under way, so that the device works
+    // on one while the host looks at the one before.
+    StepResult finish_update();
+    StepResult update(const OptimizerOptions& options, const Veto& veto = {}) {
+        begin_update(options, {}, veto);
+        return finish_update();
+    }
+    // For StepResult::ms, before the step's first batch is asked for: if no other is under way, the step's time counts from here.
+    void begin_step();
 
     // Sum of the losses of the batch's targets that are not ignored. Leaves training's sums alone.
     double evaluate(const Batch& batch);
@@ -163,7 +182,18 @@ private:
     // In a range of the flat buffer, the parameters, and a shard of the masters, become what stands there.
     void adopt_masters(size_t offset, size_t elements);
     void update_segment(const Segment& segment, const OptimizerOptions& options);
-    StepResult step_result();
+    void backward_pass(bool last_micro_step);
+    // Whether the batch has the shape that graphs are for.
+    bool whole_batch() const { return shape_.B == options_.B && shape_.T == options_.T; }
+    StepResult step_result(size_t step) const;
+    // A part of the step as a graph, or, while its operations are measured, one by one.
+    template <class Work>
+    void part(StepGraphs::Part which, const Work& work) {
+        profile_.end(stream_);
+        if (profile_.measuring()) work();
+        else graphs_.run(which, stream_, work);
+        profile_.end(stream_);
+    }
     float read_scalar(const float* device) const;
     float* optimizer_buffer(const std::string& name) const;
     size_t gemm_workspace_bytes() const;
@@ -184,7 +214,7 @@ private:
     int32_t* tokens_ = nullptr;  // inputs, targets and order of a batch, (3, N)
     T *encoded_ = nullptr, *lnf_ = nullptr, *logits_ = nullptr;
     float *lnf_mean_ = nullptr, *lnf_rstd_ = nullptr, *losses_ = nullptr;
-    float* step_sums_ = nullptr;  // the step's loss and squared gradient norm, side by side: one operation adds both up over the processes
+    float* step_sums_ = nullptr;  // the step's loss, squared gradient norm and flags, side by side: one operation adds all up over the processes
     float *step_loss_ = nullptr, *norm_squared_ = nullptr, *eval_loss_ = nullptr;
     std::vector<LayerActivations> layers_;
     Workspace work_;
@@ -192,6 +222,8 @@ private:
     Attention attention_;
     std::unique_ptr<Gemm> gemm_;
     Profile profile_;
+    StepGraphs graphs_;
+    OptimizerOptions captured_{};                 // what the update's graph was captured with, but for lr
     Communicator* communicator_ = nullptr;        // nullptr: one process
     std::vector<Segment> updates_, normed_;       // what this process updates; what its part of the gradients' norm is of
     Communicator::Ticket reduced_ = 0;            // of the last bucket of gradients; 0: none is on its way
@@ -199,6 +231,16 @@ private:
     int micro_step_ = 0;                          // backward passes since the last update
     event_t copied_[2] = {};                      // when the last two batches had left the host's memory
     int uploads_ = 0;
+    // Of the steps under way and of the one before them, by step mod 3.
+    struct HostNumbers {
+        double lr;      // on its way to the device
+        float sums[4];  // on their way to the host; before, the flags to the device
+    };
+    static constexpr size_t kept_steps = 3;
+    HostNumbers* numbers_ = nullptr;  // (3), pinned memory
+    event_t ended_[kept_steps] = {};
+    std::string vetoed_[kept_steps];
+    size_t begun_ = 0, finished_ = 0;   // updates
     AttentionShape shape_{0, 0, 0, 0};  // of the last forward
 };
 

@@ -2,12 +2,14 @@
 #pragma once
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 
 #include "checkpoint.h"
 #include "error.h"
 #include "gpt2.h"
 #include "options.h"
+#include "replicas.h"
 #include "run_folder.h"
 #include "simt/bfloat16.h"
 #include "simt/device.h"
@@ -23,6 +25,15 @@ inline void check_fits(const MemoryPlan& plan, const std::string& what, const st
     CHECK(needed <= free, "{} needs {}, but {} are free; expected {}", what, readable(needed), readable(free), expected);
 }
 
+// What this process may allocate, and every other one too.
+inline size_t memory_of_a_process(const Options& o, Communicator& all) {
+    if (o.device_memory) return *o.device_memory;
+    const size_t free = simt::device_info().free_memory;
+    // On a GPU, kernels' code and libraries take some of what is free now; processes on CPUs share the machine's memory.
+    const size_t mine = simt::is_gpu() ? free - std::min(free, size_t{300} << 20) : free / static_cast<size_t>(all.process().local_size);
+    return smallest_over_processes(all, mine);
+}
+
 inline GPT2Options model_options(const Options& o) {
     return {.B = o.batch_size,
             .T = o.seq_len,
@@ -31,6 +42,7 @@ inline GPT2Options model_options(const Options& o) {
             .recompute = o.recompute,
             .attention = o.attention,
             .deterministic = o.deterministic,
+            .graphs = !o.no_graph,
             .seed = o.seed,
             .optimizer = o.optimizer,
             .momentum = o.momentum > 0,

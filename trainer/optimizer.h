@@ -11,6 +11,7 @@ struct OptimizerOptions {
     double lr, beta1, beta2, eps, weight_decay, clip;  // beta2: rmsprop's alpha; clip 0: gradients are not clipped
     double momentum = 0;                               // sgd, rmsprop
     bool nesterov = false;                             // sgd
+    bool operator==(const OptimizerOptions&) const = default;
 };
 
 // Names, as in torch.optim's state, of the buffers of one float a parameter: exp_avg and exp_avg_sq; square_avg; momentum_buffer.

@@ -165,6 +165,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv, const Pr
             fmt::format("measure every operation of so many steps, after the first {}; then print a table and go on [none]", Profile::warm_up))
         ->check(positive)
         ->default_str("");
+    system->add_flag("--no-graph", o.no_graph, "launch every kernel by itself, without CUDA graphs, which only GPUs have");
     system->add_flag("--plan", o.plan, "print the memory plan, and with --world-size a model of its scaling, and stop");
     system->add_option("--device-memory", device_memory, "plan for this much instead of what is free, such as 40G");
     const CLI::Option* of_plan[] = {

@@ -59,6 +59,7 @@ struct Options {
     double comm_timeout = 600;         // seconds
     int check_replicas = 0;            // steps; 0: never
     int profile = 0;                   // steps to measure; 0: none
+    bool no_graph = false;
     bool plan = false;
     std::optional<size_t> device_memory;  // bytes
     int world_size = 1, rank = 0;         // processes that share a step, and which of them this one is

@@ -37,19 +37,19 @@ void bench_update(BenchRun& run, size_t buffers, Update update) {
 template <class T>
 void bench_adamw(BenchRun& run) {
     bench_update<T>(run, 2, [](T* params, float* master, float* m, float* v, const float* grads, size_t n, const OptimizerState* state, stream_t s) {
-        adamw_update(params, master, m, v, grads, n, {.lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1}, state, s);
+        adamw_update(params, master, m, v, grads, n, {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1}, state, s);
     });
 }
 template <class T>
 void bench_sgd(BenchRun& run) {
     bench_update<T>(run, 1, [](T* params, float* master, float* b, float*, const float* grads, size_t n, const OptimizerState* state, stream_t s) {
-        sgd_update(params, master, b, grads, n, {.lr = 3e-4, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true}, state, s);
+        sgd_update(params, master, b, grads, n, {.momentum = 0.9, .weight_decay = 0.1, .nesterov = true}, state, s);
     });
 }
 template <class T>
 void bench_rmsprop(BenchRun& run) {
     bench_update<T>(run, 2, [](T* params, float* master, float* b, float* v, const float* grads, size_t n, const OptimizerState* state, stream_t s) {
-        rmsprop_update(params, master, v, b, grads, n, {.lr = 3e-4, .alpha = 0.99, .eps = 1e-8, .momentum = 0.9, .weight_decay = 0.1}, state, s);
+        rmsprop_update(params, master, v, b, grads, n, {.alpha = 0.99, .eps = 1e-8, .momentum = 0.9, .weight_decay = 0.1}, state, s);
     });
 }
 

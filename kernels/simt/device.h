@@ -1,4 +1,4 @@
-// device.h: memory, streams and events of the machine the kernels run on, as a handful of functions.
+// device.h: memory, streams, events and graphs of the machine the kernels run on, as a handful of functions.
 //   device_cuda.cpp is the GPU's side, device_cpu.cpp the CPU's; the build links one of them.
 //   On the CPU "device memory" is ordinary memory on huge pages, and every stream runs at once.
 //   Every function throws Error with the library's message when the machine refuses.
@@ -11,6 +11,7 @@
 // The tag types behind cudaStream_t and cudaEvent_t, so that host code needs no CUDA header.
 using stream_t = struct CUstream_st*;
 using event_t = struct CUevent_st*;
+using graph_t = struct CUgraphExec_st*;
 
 namespace simt {
 
@@ -62,6 +63,18 @@ void copy_to_device(void* device, const void* host, size_t bytes, stream_t strea
 void copy_to_host(void* host, const void* device, size_t bytes, stream_t stream);
 void copy_on_device(void* to, const void* from, size_t bytes, stream_t stream);
 void fill_zero(void* device, size_t bytes, stream_t stream);
+
+// A graph is what was given to a stream once, to be given to it again as a whole: one launch instead of hundreds. The CPU has none.
+// capture records what work() gives to the stream, with its arguments and addresses as they are now, and runs nothing of it; what other threads do
+// meanwhile does not matter. Error, with the stream as it was before, if work throws or does what cannot be recorded.
+graph_t capture(stream_t stream, void (*work)(const void*), const void* closure);
+template <class Work>
+graph_t capture(stream_t stream, const Work& work) {
+    return capture(
+        stream, [](const void* closure) { (*static_cast<const Work*>(closure))(); }, &work);
+}
+void graph_launch(graph_t graph, stream_t stream);
+void graph_destroy(graph_t graph) noexcept;
 
 // Owns count elements of device memory.
 template <class T>

@@ -214,4 +214,8 @@ void fill_zero(void* device, size_t bytes, stream_t) {
     for (size_t begin = 0; begin < bytes; begin += piece) std::memset(static_cast<char*>(device) + begin, 0, std::min(piece, bytes - begin));
 }
 
+graph_t capture(stream_t, void (*)(const void*), const void*) { throw Error("a stream of the CPU runs at once and cannot be captured"); }
+void graph_launch(graph_t, stream_t) {}
+void graph_destroy(graph_t) noexcept {}
+
 }  // namespace simt

@@ -105,4 +105,26 @@ void copy_on_device(void* to, const void* from, size_t bytes, stream_t stream) {
 }
 void fill_zero(void* device, size_t bytes, stream_t stream) { check(cudaMemsetAsync(device, 0, bytes, stream), "zeroing"); }
 
+graph_t capture(stream_t stream, void (*work)(const void*), const void* closure) {
+    cudaGraph_t recorded = nullptr;
+    cudaGraphExec_t graph = nullptr;
+    try {
+        check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning to capture a graph");
+        work(closure);
+        check(cudaStreamEndCapture(stream, &recorded), "capturing a graph");
+        check(cudaGraphInstantiate(&graph, recorded, 0), "making a graph of what was captured");
+    } catch (...) {
+        cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+        cudaStreamIsCapturing(stream, &status);
+        if (status != cudaStreamCaptureStatusNone) cudaStreamEndCapture(stream, &recorded);
+        if (recorded) cudaGraphDestroy(recorded);
+        cudaGetLastError();  // the next launch would take it for its own
+        throw;
+    }
+    cudaGraphDestroy(recorded);
+    return graph;
+}
+void graph_launch(graph_t graph, stream_t stream) { check(cudaGraphLaunch(graph, stream), "launching a graph"); }
+void graph_destroy(graph_t graph) noexcept { cudaGraphExecDestroy(graph); }
+
 }  // namespace simt

@@ -1,0 +1,308 @@
+// The training step as the GPU gets it, over an imitation of the CUDA runtime: what is captured, what is replayed, and what is never done in the
+// loop.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "cuda_imitation.h"
+#include "error.h"
+#include "gpt2.h"
+#include "program.h"
+#include "single_process.h"
+
+namespace {
+
+using Calls = std::vector<std::string>;
+
+constexpr GPT2Config config{64, 8, 2, 2, 16};
+constexpr int rows = 2, length = 8;
+constexpr OptimizerOptions adamw{.lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};
+const std::string tokens = "copy 192 bytes to the device";  // inputs, targets and order of a batch
+
+bool begins_with(const std::string& text, const std::string& start) { return text.compare(0, start.size(), start) == 0; }
+bool is_work(const std::string& call) { return begins_with(call, "launch ") || begins_with(call, "product ") || begins_with(call, "set "); }
+
+// Graphs are numbered as they are met.
+Calls renumbered(Calls calls) {
+    std::map<std::string, size_t> numbers;
+    for (std::string& call : calls) {
+        if (begins_with(call, "launch graph ")) call = fmt::format("launch graph {}", numbers.emplace(call, numbers.size()).first->second);
+    }
+    return calls;
+}
+Calls work_in(const Calls& calls) {
+    Calls work;
+    std::copy_if(calls.begin(), calls.end(), std::back_inserter(work), is_work);
+    return work;
+}
+Calls captured_in(const Calls& calls) {
+    Calls captured;
+    for (const std::string& call : calls) {
+        if (begins_with(call, "| ")) captured.push_back(call.substr(2));
+    }
+    return captured;
+}
+long count(const Calls& calls, const std::string& call) { return std::count(calls.begin(), calls.end(), call); }
+long captures_in(const Calls& calls) { return count(calls, "begin a capture of this thread"); }
+
+// The tokens of a micro-step, all 0.
+struct Tokens : Batch {
+    std::vector<int32_t> memory;
+    explicit Tokens(int sequence = length) : memory(static_cast<size_t>(3 * rows * sequence)) {
+        B = rows, T = sequence, target_count = B * T;
+        inputs = memory.data(), targets = inputs + B * T, order = targets + B * T;
+    }
+};
+
+// Nothing is sent.
+class NoCommunicator : public Communicator {
+public:
+    NoCommunicator() : Communicator(Process{0, 2, 0, 2, "", ""}) {}
+    Ticket begin(const Collective&, stream_t) override { return ++begun_; }
+    void wait(Ticket, stream_t) override {}
+
+protected:
+    void end_others(int) override {}
+
+private:
+    Ticket begun_ = 0;
+};
+
+template <class Type = float>
+struct Trainer {
+    NoCommunicator communicator;
+    GPT2<Type> model;
+    Tokens batch;
+
+    explicit Trainer(GPT2Options options = {}) : model(config, with_shape(options)) {
+        model.allocate(&communicator);
+        cuda_imitation::take_calls();
+    }
+    static GPT2Options with_shape(GPT2Options options) {
+        options.B = rows, options.T = length, options.total_batch = static_cast<size_t>(2 * rows * length * options.world_size);
+        options.attention = AttentionBackend::kernel;
+        return options;
+    }
+    // Two micro-steps, and an update whose learning rate is never the same. Not waited for.
+    void begin(double weight_decay = 0.1) {
+        for (const bool last : {false, true}) {
+            model.forward(batch);
+            model.backward(last);
+        }
+        OptimizerOptions options = adamw;
+        options.lr /= ++steps;
+        options.weight_decay = weight_decay;
+        model.begin_update(options);
+    }
+    // The calls of a step.
+    Calls step() {
+        begin();
+        model.finish_update();
+        return cuda_imitation::take_calls();
+    }
+    int steps = 0;
+};
+
+const Calls micro_step = {tokens, "record an event", "wait for an event that work follows"};
+Calls replayed_step() {
+    Calls calls = micro_step;
+    calls.insert(calls.end(), {"launch graph 0", "launch graph 1"});
+    calls.insert(calls.end(), micro_step.begin(), micro_step.end());
+    calls.insert(calls.end(), {"launch graph 2", "launch graph 3", "launch graph 4", "copy 8 bytes to the device", "copy 16 bytes to the host",
+                               "copy 8 bytes to the device", "launch graph 5", "record an event"});
+    return calls;
+}
+
+template <class Type>
+void expect_replays(Recompute recompute, Optimizer optimizer) {
+    Trainer<Type> trainer({.recompute = recompute, .optimizer = optimizer, .momentum = optimizer != Optimizer::adamw});
+    const Calls first = trainer.step(), second = trainer.step();
+    EXPECT_EQ(captures_in(first), 0);
+    EXPECT_EQ(captures_in(second), 6);
+    // What is captured is what the first step launched, with the same arguments though its learning rate was another; nothing is copied from the
+    // host.
+    EXPECT_GT(captured_in(second).size(), 50u);
+    EXPECT_EQ(captured_in(second), work_in(first));
+    EXPECT_EQ(count(second, "ask cuBLASLt for an algorithm"), 0);
+    // From then on the host gives the device the next step before it looks at the one before, and waits for nothing else.
+    trainer.begin();
+    for (int step = 4; step < 8; step++) {
+        cuda_imitation::take_calls();
+        trainer.begin();
+        EXPECT_EQ(renumbered(cuda_imitation::take_calls()), replayed_step());
+        trainer.model.finish_update();
+        EXPECT_EQ(cuda_imitation::take_calls(), Calls{"wait for an event that work follows"});
+    }
+}
+TEST(StepGraphs, EveryPartOfTheStepIsCapturedOnceAndReplayed) {
+    expect_replays<float>(Recompute::none, Optimizer::adamw);
+    expect_replays<float>(Recompute::block, Optimizer::sgd);
+    expect_replays<bfloat16>(Recompute::gelu, Optimizer::rmsprop);
+}
+
+TEST(StepGraphs, OneMicroStepHasFourParts) {
+    Trainer<float> trainer;
+    const auto step = [&] {
+        trainer.model.forward(trainer.batch);
+        trainer.model.backward(true);
+        trainer.model.update(adamw);
+        return cuda_imitation::take_calls();
+    };
+    step();
+    EXPECT_EQ(captures_in(step()), 4);
+    EXPECT_EQ(work_in(renumbered(step())), (Calls{"launch graph 0", "launch graph 1", "launch graph 2", "launch graph 3"}));
+}
+
+TEST(StepGraphs, WithoutThemEveryStepLaunchesTheSame) {
+    Trainer<float> trainer({.graphs = false});
+    const Calls first = work_in(trainer.step()), second = trainer.step();
+    EXPECT_EQ(captures_in(second), 0);
+    EXPECT_EQ(work_in(second), first);
+    EXPECT_EQ(work_in(trainer.step()), first);
+}
+
+class Refused : public testing::TestWithParam<const char*> {
+    void TearDown() override { cuda_imitation::refuse(""); }
+};
+TEST_P(Refused, ACaptureIsGivenUpWithOneLine) {
+    Trainer<float> trainer;
+    const Calls first = work_in(trainer.step());
+    cuda_imitation::refuse(GetParam());
+    testing::internal::CaptureStderr();
+    const Calls second = trainer.step(), third = trainer.step();
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(begins_with(said, "without CUDA graphs: ")) << said;
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+    EXPECT_EQ(captures_in(second), 1);
+    EXPECT_EQ(captures_in(third), 0);
+    EXPECT_EQ(work_in(second), first);
+    EXPECT_EQ(work_in(third), first);
+}
+INSTANTIATE_TEST_SUITE_P(StepGraphs, Refused,
+                         testing::Values("cudaStreamBeginCapture", "captured launch", "cudaStreamEndCapture", "cudaGraphInstantiate"));
+
+TEST(StepGraphs, OtherNumbersOfTheOptimizerAreCapturedAnew) {
+    Trainer<float> trainer;
+    for (int i = 0; i < 3; i++) trainer.step();
+    trainer.begin(0.2);
+    trainer.model.finish_update();
+    EXPECT_EQ(captures_in(cuda_imitation::take_calls()), 1);
+    trainer.begin(0.2);
+    trainer.model.finish_update();
+    EXPECT_EQ(captures_in(cuda_imitation::take_calls()), 0);
+}
+
+TEST(StepGraphs, ABatchOfAnotherShapeRunsByItself) {
+    Trainer<float> trainer;
+    for (int i = 0; i < 3; i++) trainer.step();
+    const Tokens shorter(length - 1);
+    trainer.model.forward(shorter);
+    trainer.model.backward(false);
+    EXPECT_FALSE(work_in(cuda_imitation::take_calls()).empty());
+    trainer.model.forward(shorter);
+    trainer.model.backward(true);
+    const Calls calls = cuda_imitation::take_calls();
+    EXPECT_EQ(captures_in(calls), 0);
+    EXPECT_EQ(std::count_if(calls.begin(), calls.end(), [](const std::string& c) { return begins_with(c, "launch graph"); }), 0);
+    trainer.model.update(adamw);
+    cuda_imitation::take_calls();
+    EXPECT_EQ(captures_in(trainer.step()), 0);
+}
+
+TEST(StepGraphs, EvaluationInBetweenCapturesNothingAnew) {
+    Trainer<float> trainer;
+    for (int i = 0; i < 3; i++) trainer.step();
+    trainer.model.evaluate(trainer.batch);
+    trainer.model.next_token_logits({1, 2, 3});
+    const Calls calls = cuda_imitation::take_calls();
+    EXPECT_EQ(captures_in(calls), 0);
+    EXPECT_GT(work_in(calls).size(), 20u);
+    EXPECT_EQ(work_in(renumbered(trainer.step())).size(), 6u);
+}
+
+// Gradients are sent by backward of the last micro-step; with ZeRO-1 parameters come while the first one goes forward.
+TEST(StepGraphs, WhatSendsOrReceivesRunsByItself) {
+    for (const bool zero : {false, true}) {
+        Trainer<float> trainer({.world_size = 2, .zero = zero});
+        for (int i = 0; i < 3; i++) trainer.step();
+        const Calls calls = renumbered(trainer.step());
+        Calls outline;  // graphs, and where kernels run by themselves
+        for (const std::string& call : work_in(calls)) {
+            const std::string what = begins_with(call, "launch graph") ? call : "kernels";
+            if (outline.empty() || outline.back() != what || what != "kernels") outline.push_back(what);
+        }
+        const Calls expected = zero ? Calls{"kernels", "launch graph 0", "launch graph 1", "kernels", "launch graph 2", "launch graph 3"}
+                                    : Calls{"launch graph 0", "launch graph 1", "launch graph 2", "kernels", "launch graph 3", "launch graph 4"};
+        EXPECT_EQ(outline, expected) << "ZeRO " << zero;
+        EXPECT_EQ(count(calls, "cudaStreamSynchronize"), 0);
+    }
+}
+
+TEST(StepGraphs, OnlyAVetoWaitsForTheNorm) {
+    Trainer<float> trainer;
+    const Veto refuse = [](const StepResult&) { return "no"; };
+    for (int i = 0; i < 3; i++) trainer.step();
+    trainer.model.forward(trainer.batch);
+    trainer.model.backward();
+    EXPECT_EQ(trainer.model.update(adamw, refuse).skipped, "no");
+    EXPECT_EQ(count(cuda_imitation::take_calls(), "cudaStreamSynchronize"), 1);
+}
+
+// The whole program: its loop, with a validation in between.
+class Program : public testing::Test {
+protected:
+    Calls train(const std::string& options, const std::string& environment = "") {
+        const TemporaryFolder folder;
+        result = run_program(TRAIN_PROGRAM_IMITATION,
+                             "--layers 2 --heads 2 --channels 16 --context 8 --batch-size 2 --total-batch 32 --steps 12 --sample-every 0 "
+                             "--val-every 6 --val-steps 1 --checkpoint-every 0 --vocab 256 --out " +
+                                 folder / "run " + options,
+                             fmt::format("cd /; export CUDA_TRACE='{}' {}", folder / "trace", environment));
+        EXPECT_EQ(result.exit_code, 0) << result.errors;
+        Calls calls;
+        std::istringstream in(read_file(folder / "trace"));
+        for (std::string line; std::getline(in, line);) calls.push_back(line);
+        return calls;
+    }
+    // Of step `first` to step `last`: two micro-steps each, and a batch of the validation behind step 6.
+    static Calls of_steps(const Calls& calls, int first, int last) {
+        const auto begin_of = [&](int step) {
+            int batch = 2 * (step - 1) + (step > 6) + 1;
+            return std::find_if(calls.begin(), calls.end(), [&](const std::string& call) { return call == tokens && --batch == 0; });
+        };
+        return {begin_of(first), begin_of(last + 1)};
+    }
+    ProgramResult result{};
+};
+
+TEST_F(Program, NeitherAllocatesNorWaitsInItsLoop) {
+    const Calls calls = train("");
+    EXPECT_EQ(captures_in(calls), 6);
+    EXPECT_EQ(captures_in(of_steps(calls, 2, 2)), 6);
+    Calls step = replayed_step();
+    step.push_back("wait for an event that work follows");  // for the step before
+    // The validation behind step 6 waits for it, and the next step begins its time anew.
+    for (const int i : {3, 4, 5, 8, 9, 10, 11}) EXPECT_EQ(renumbered(of_steps(calls, i, i)), step) << "step " << i;
+    const Calls loop = of_steps(calls, 1, 12);
+    for (const std::string never : {"cudaMalloc", "cudaMallocHost", "cudaFree", "cudaEventCreate"}) {
+        EXPECT_TRUE(std::none_of(loop.begin(), loop.end(), [&](const std::string& call) { return begins_with(call, never); })) << never;
+    }
+    for (const std::string& call : captured_in(calls)) EXPECT_TRUE(is_work(call)) << call;
+    EXPECT_EQ(count(of_steps(calls, 1, 5), "wait for all work"), 0);
+    EXPECT_EQ(count(of_steps(calls, 6, 6), "wait for all work"), 1);
+}
+
+TEST_F(Program, RunsWithoutGraphsWhereTheyAreNotWantedOrRefused) {
+    const Calls plain = train("--no-graph");
+    EXPECT_EQ(captures_in(plain), 0);
+    EXPECT_EQ(result.errors, "");
+    const Calls step = work_in(of_steps(plain, 3, 3));
+    EXPECT_GT(step.size(), 50u);
+    for (const int i : {1, 2, 4, 5, 8, 11}) EXPECT_EQ(work_in(of_steps(plain, i, i)), step) << "step " << i;
+    train("", "CUDA_REFUSES=cudaGraphInstantiate");
+    EXPECT_EQ(result.errors, "without CUDA graphs: CUDA: making a graph of what was captured: refused\n");
+}
+
+}  // namespace
