@@ -1,4 +1,4 @@
-"""What the GPU build's kernels are made of, read from their machine code: test_machine_code.py build/cuda/libflatgpt_gpu.a [--print]
+"""What the GPU build's kernels are made of, read from their machine code: test_machine_code.py build/cuda/cmake/gpu/libflatgpt_gpu.a [--print]
 Needs cuobjdump and nvdisasm (CUDA Toolkit, or the wheels nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm); CUOBJDUMP names the first. Without them the
 test is skipped (77). --print adds a table of how often each kernel has which kind of instruction."""
 
@@ -42,13 +42,12 @@ def find_cuobjdump():
     places += ["/usr/local/cuda/bin/cuobjdump"]
     for folder in sys.path:
         places += sorted(glob.glob(os.path.join(folder, "nvidia/**/bin/cuobjdump"), recursive=True))
-    return next((place for place in places if place and os.access(place, os.X_OK)), None)
+    # It starts nvdisasm, which lies beside it or in PATH.
+    return next((place for place in places if place and os.access(place, os.X_OK) and shutil.which("nvdisasm", path=search_path(place))), None)
 
 
-def run(cuobjdump, *arguments):
-    # cuobjdump starts nvdisasm, which lies beside it.
-    environment = dict(os.environ, PATH=os.path.dirname(cuobjdump) + os.pathsep + os.environ["PATH"])
-    return subprocess.run([cuobjdump, *arguments], env=environment, check=True, capture_output=True, text=True).stdout
+def search_path(cuobjdump):
+    return os.path.dirname(cuobjdump) + os.pathsep + os.environ.get("PATH", "")
 
 
 def demangled(names):
@@ -60,13 +59,17 @@ def demangled(names):
 def instructions_of_kernels(cuobjdump, path):
     """{(architecture, mangled name): how often it has which opcode}"""
     kernels, opcodes, architecture = {}, collections.Counter(), None
-    for line in run(cuobjdump, "-sass", path).splitlines():
-        if match := re.match(r"\s*code for sm_(\d+)", line):
-            architecture = int(match[1])
-        elif match := re.match(r"\s*Function : (\S+)", line):
-            opcodes = kernels[architecture, match[1]] = collections.Counter()
-        elif match := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", line):
-            opcodes[match[1]] += 1
+    environment = dict(os.environ, PATH=search_path(cuobjdump))
+    with subprocess.Popen([cuobjdump, "-sass", path], env=environment, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            if match := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", line):
+                opcodes[match[1]] += 1
+            elif match := re.match(r"\s*Function : (\S+)", line):
+                opcodes = kernels[architecture, match[1]] = collections.Counter()
+            elif match := re.match(r"\s*code for sm_(\d+)", line):
+                architecture = int(match[1])
+    if process.returncode != 0:
+        sys.exit(f"{cuobjdump} -sass {path} failed")
     return kernels
 
 
@@ -96,7 +99,7 @@ def main():
     archive = sys.argv[1]
     cuobjdump = find_cuobjdump()
     if not cuobjdump:
-        print("skipped: cuobjdump is not installed (CUDA Toolkit, or pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm)")
+        print("skipped: cuobjdump and nvdisasm are not installed (CUDA Toolkit, or pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm)")
         return SKIPPED
     of_architecture = collections.defaultdict(dict)
     instructions = instructions_of_kernels(cuobjdump, archive)
