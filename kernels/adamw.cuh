@@ -55,6 +55,6 @@ void adamw_update(T* params, float* master, float* m, float* v, const float* gra
                               .one_minus_beta2 = static_cast<float>(1.0 - step.beta2),
                               .eps = static_cast<float>(step.eps),
                               .l2 = static_cast<float>(step.decoupled ? 0.0 : step.weight_decay)};
-    launch_elementwise<W, T>(
+    launch_elementwise<W, BesideFloats<W, T>>(
         n, stream, [](auto N) { return adamw_kernel<W, N(), T>; }, params, master, m, v, grads, n, c, state);
 }

@@ -4,6 +4,7 @@
 #pragma once
 #include <algorithm>
 
+#include "add_rows.cuh"
 #include "common.cuh"
 
 namespace column_sum_detail {
@@ -72,23 +73,6 @@ __global__ void partial_kernel(float* partial, const T* inp, size_t rows, size_t
     }
 }
 
-// out (columns) += the sum of partial's rows
-template <class W, int N>
-__global__ void add_partial_kernel(float* out, const float* partial, size_t stretches, size_t columns) {
-    const size_t column = (static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x) * N;
-    if (column >= columns) return;
-    Vec<float, N> sums = load<N>(partial + column);
-    for (size_t s = 1; s < stretches; s++) {
-        const Vec<float, N> x = load<N>(partial + s * columns + column);
-        UNROLL
-        for (int k = 0; k < N; k++) sums[k] += x[k];
-    }
-    Vec<float, N> total = load<N>(out + column);
-    UNROLL
-    for (int k = 0; k < N; k++) total[k] += sums[k];
-    store<N>(out + column, total);
-}
-
 }  // namespace column_sum_detail
 
 // Bytes of scratch for column_sum of such a matrix.
@@ -104,6 +88,9 @@ template <class W = simt::NativeWidth<32>, class T>
 void column_sum(float* out, const T* inp, size_t rows, size_t columns, float* scratch, stream_t stream) {
     using namespace column_sum_detail;
     CHECK(rows > 0 && columns > 0, "column_sum: rows = {} and columns = {} must be positive", rows, columns);
+    if constexpr (std::is_same_v<T, float>) {
+        if (rows == 1) return add_rows<W>({out}, inp, rows, columns, stream);  // a bias gradient that a product's epilogue has left
+    }
     simt::for_vector_length<W, T>(columns, [&](auto n) {
         constexpr int N = n();
         using Cut = Cut<W, N>;
@@ -111,7 +98,6 @@ void column_sum(float* out, const T* inp, size_t rows, size_t columns, float* sc
         const dim3 grid(static_cast<unsigned>(ceil_div(columns, Cut::columns)), static_cast<unsigned>(stretches));
         const size_t shared = Cut::warps > 1 ? simt::shared_size<float>(Cut::block * N) : 0;
         launch(partial_kernel<W, N, T>, grid, Cut::block, shared, stream, scratch, inp, rows, columns, ceil_div(rows, stretches));
-        const auto blocks = static_cast<unsigned>(ceil_div<size_t>(columns, static_cast<size_t>(simt::warp_size) * N));
-        launch(add_partial_kernel<W, N>, blocks, simt::warp_size, 0, stream, out, scratch, stretches, columns);
+        add_rows<W>({out}, scratch, stretches, columns, stream);
     });
 }

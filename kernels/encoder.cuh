@@ -25,38 +25,105 @@ template <class W, int N>
 constexpr int encoder_chunk = W::threads == 1 ? 128 : W::threads* N;
 
 // order = all positions, sorted by token and then by place in the batch: equal tokens lie in one run. Whoever meets the first of a run adds up all of
-// it, in order, for one chunk of channels; the others have nothing to do. So every sum has one writer and a fixed order, without atomics.
+// it, in order, for one chunk of channels. So every sum has one writer and a fixed order, without atomics.
+//   GPU: a block has 32 places of that order, its warps look for runs that begin there. A run of more than 32 would keep a warp busy for milliseconds
+//   (every 25th token of English text is "the"), so all warps of a block add it up together: of the block whose first place is the first in the run.
+//   CPU: the block is one thread, and a run of any length is its to add up.
+constexpr int encoder_places = 32;
+template <class W>
+constexpr int encoder_teams = W::threads == 1 ? 1 : 8;
+
+// The tokens in the order of `order`.
+struct SortedTokens {
+    const int *tokens, *order;
+    size_t count;
+
+    __device__ int operator[](size_t place) const { return tokens[order[place]]; }
+    // The end of the run that `first` lies in. All `threads` of a row call this together, and each looks at one place.
+    template <int threads>
+    __device__ size_t end_of_run(size_t first, int lane) const {
+        const int token = (*this)[first];
+        for (size_t end = first + 1;;) {
+            const size_t place = end + lane;
+            const bool same = place < count && (*this)[place] == token;
+            const int found = static_cast<int>(simt::row_sum<threads>(same ? 1.0f : 0.0f));
+            end += found;
+            if (found < threads) return end;
+        }
+    }
+};
+
+// The sum of N channels over the places first, first + step, ... before last.
+template <int N, class T>
+__device__ __forceinline__ Vec<float, N> encoder_sum(const T* dout, const int* order, size_t first, size_t last, size_t step, int C) {
+    Vec<float, N> sum = simt::broadcast<N>(0.0f);
+    for (size_t place = first; place < last; place += step) {
+        const Vec<float, N> d = load<N>(dout + static_cast<size_t>(order[place]) * C);
+        UNROLL
+        for (int k = 0; k < N; k++) sum[k] += d[k];
+    }
+    return sum;
+}
+
+template <int N>
+__device__ __forceinline__ void encoder_add(float* out, Vec<float, N> sum) {
+    const Vec<float, N> before = load<N>(out);
+    UNROLL
+    for (int k = 0; k < N; k++) sum[k] += before[k];
+    store(out, sum);
+}
+
+// blockIdx.x: which places, blockIdx.y: which channels
 template <class W, int N, class T>
 __global__ void encoder_backward_token_kernel(float* dwte, const T* dout, const int* tokens, const int* order, size_t positions, int C) {
-    constexpr int chunk = encoder_chunk<W, N>;
-    const size_t chunks = ceil_div(C, chunk), item = simt::row_index<W::threads>(), first = item / chunks;
-    if (first >= positions) return;
-    const int token = tokens[order[first]];
-    if (first > 0 && tokens[order[first - 1]] == token) return;
-    size_t last = first + 1;
-    while (last < positions && tokens[order[last]] == token) last++;
-    const int chunk_begin = static_cast<int>(item % chunks) * chunk, chunk_end = C < chunk_begin + chunk ? C : chunk_begin + chunk;
-    for (int i = chunk_begin + simt::row_lane<W::threads>() * N; i < chunk_end; i += W::threads * N) {
-        Vec<float, N> sum = simt::broadcast<N>(0.0f);
-        for (size_t at = first; at < last; at++) {
-            const Vec<float, N> d = load<N>(dout + static_cast<size_t>(order[at]) * C + i);
-            UNROLL
-            for (int k = 0; k < N; k++) sum[k] += d[k];
+    constexpr int threads = W::threads, teams = encoder_teams<W>, chunk = encoder_chunk<W, N>;
+    const SortedTokens sorted{tokens, order, positions};
+    const size_t begin = static_cast<size_t>(blockIdx.x) * encoder_places, end = min(positions, begin + encoder_places);
+    const int team = static_cast<int>(threadIdx.x) / threads, lane = simt::row_lane<threads>();
+    const int chunk_begin = static_cast<int>(blockIdx.y) * chunk, chunk_end = min(C, chunk_begin + chunk);
+
+    for (size_t first = begin + team; first < end; first += teams) {
+        const int token = sorted[first];
+        if (first > 0 && sorted[first - 1] == token) continue;
+        const size_t last = sorted.template end_of_run<threads>(first, lane);
+        if (teams > 1 && last - first > encoder_places) continue;
+        for (int i = chunk_begin + lane * N; i < chunk_end; i += threads * N)
+            encoder_add(dwte + static_cast<size_t>(token) * C + i, encoder_sum<N>(dout + i, order, first, last, 1, C));
+    }
+    if constexpr (teams > 1) {
+        static_assert(encoder_places == threads && chunk == threads * N,
+                      "a warp looks back at all places of a block, and has its chunk in registers");
+        const int token = sorted[begin];
+        if (begin >= encoder_places && sorted[begin - encoder_places] == token) return;  // the whole block agrees
+        const bool before = static_cast<size_t>(lane) < begin && sorted[begin - 1 - lane] == token;
+        const size_t first = begin - static_cast<size_t>(simt::row_sum<threads>(before ? 1.0f : 0.0f));
+        const size_t last = sorted.template end_of_run<teams * threads>(begin, static_cast<int>(threadIdx.x));
+        if (last - first <= encoder_places) return;
+        const int i = chunk_begin + lane * N;
+        simt::SharedMemory shared;
+        float* of_team = shared.take<float>(teams * chunk);
+        if (i < C) store(of_team + team * chunk + lane * N, encoder_sum<N>(dout + i, order, first + team, last, teams, C));
+        __syncthreads();
+        if (team == 0 && i < C) {
+            Vec<float, N> sum = load<N>(of_team + lane * N);
+            for (int other = 1; other < teams; other++) {
+                const Vec<float, N> s = load<N>(of_team + other * chunk + lane * N);
+                UNROLL
+                for (int k = 0; k < N; k++) sum[k] += s[k];
+            }
+            encoder_add(dwte + static_cast<size_t>(token) * C + i, sum);
         }
-        float* out = dwte + static_cast<size_t>(token) * C + i;
-        const Vec<float, N> before = load<N>(out);
-        UNROLL
-        for (int k = 0; k < N; k++) sum[k] += before[k];
-        store(out, sum);
     }
 }
 
-// W::threads share a place in the sequence.
+// W::threads share a place in the sequence and a chunk of channels.
 template <class W, int N, class T>
 __global__ void encoder_backward_place_kernel(float* dwpe, const T* dout, int B, int T_, int C) {
-    const size_t t = simt::row_index<W::threads>();
+    constexpr int chunk = encoder_chunk<W, N>;
+    const size_t chunks = ceil_div(C, chunk), item = simt::row_index<W::threads>(), t = item / chunks;
     if (t >= static_cast<size_t>(T_)) return;
-    for (int i = simt::row_lane<W::threads>() * N; i < C; i += W::threads * N) {
+    const int chunk_begin = static_cast<int>(item % chunks) * chunk, chunk_end = min(C, chunk_begin + chunk);
+    for (int i = chunk_begin + simt::row_lane<W::threads>() * N; i < chunk_end; i += W::threads * N) {
         Vec<float, N> sum = load<N>(dwpe + t * C + i);
         for (int b = 0; b < B; b++) {
             const Vec<float, N> d = load<N>(dout + (static_cast<size_t>(b) * T_ + t) * C + i);
@@ -84,8 +151,12 @@ void encoder_backward(float* dwte, float* dwpe, const T* dout, const int* tokens
     CHECK(B > 0 && T_ > 0 && C > 0, "encoder: B = {}, T = {} and C = {} must be positive", B, T_, C);
     const size_t positions = static_cast<size_t>(B) * T_;
     simt::for_vector_length<W, T>(C, [&](auto n) {
-        const size_t items = positions * ceil_div(C, encoder_chunk<W, n()>);
-        launch_rows<W::threads>(encoder_backward_token_kernel<W, n(), T>, items, 0, stream, dwte, dout, tokens, order, positions, C);
-        launch_rows<W::threads>(encoder_backward_place_kernel<W, n(), T>, T_, 0, stream, dwpe, dout, B, T_, C);
+        constexpr int chunk = encoder_chunk<W, n()>;
+        constexpr unsigned block = W::threads * encoder_teams<W>;
+        const dim3 grid(static_cast<unsigned>(ceil_div<size_t>(positions, encoder_places)), static_cast<unsigned>(ceil_div(C, chunk)));
+        const size_t shared = encoder_teams<W> > 1 ? simt::shared_size<float>(encoder_teams<W> * chunk) : 0;
+        launch(encoder_backward_token_kernel<W, n(), T>, grid, block, shared, stream, dwte, dout, tokens, order, positions, C);
+        const size_t items = static_cast<size_t>(T_) * ceil_div(C, chunk);
+        launch_rows<W::threads>(encoder_backward_place_kernel<W, n(), T>, items, 0, stream, dwpe, dout, B, T_, C);
     });
 }

@@ -10,26 +10,25 @@ constexpr float gelu_cubic = 0.044715f;
 // With e = exp(-|2u|) neither s = sigmoid(2u) nor 1 - s loses digits, and nothing overflows.
 __device__ __forceinline__ float gelu(float x) {
     const float u = gelu_scale * (x + gelu_cubic * x * x * x);
-    const float e = simt::exp_nonpositive(-2.0f * fabsf(u));
-    return x * (u < 0.0f ? e : 1.0f) / (1.0f + e);
+    const float e = simt::quick_exp_nonpositive(-2.0f * fabsf(u));
+    return simt::quick_divide(x * (u < 0.0f ? e : 1.0f), 1.0f + e);
 }
 
 // gelu'(x) = s + x s (1 - s) 2u'
 __device__ __forceinline__ float gelu_derivative(float x) {
     const float u = gelu_scale * (x + gelu_cubic * x * x * x);
     const float du = gelu_scale * (1.0f + 3.0f * gelu_cubic * x * x);
-    const float e = simt::exp_nonpositive(-2.0f * fabsf(u));
-    const float inverse = 1.0f / (1.0f + e);
+    const float e = simt::quick_exp_nonpositive(-2.0f * fabsf(u));
+    const float inverse = simt::quick_divide(1.0f, 1.0f + e);
     return (u < 0.0f ? e : 1.0f) * inverse + x * (e * inverse * inverse) * (2.0f * du);
 }
 
 template <class W, int N, class T>
 __global__ void gelu_forward_kernel(T* out, const T* inp, size_t n) {
-    for_each_vector<W, N>(n, [&]<int M>(size_t i, Length<M>) INLINE {
-        Vec<float, M> x = load<M>(inp + i);
+    map_vectors<W, N>(out, inp, n, []<int M>(Vec<float, M> x) INLINE {
         UNROLL
         for (int k = 0; k < M; k++) x[k] = gelu(x[k]);
-        store(out + i, x);
+        return x;
     });
 }
 
@@ -47,7 +46,7 @@ __global__ void gelu_backward_kernel(T* dinp, const T* dout, const T* inp, size_
 // Reads n and writes n elements; bound by memory bandwidth (on the CPU in bf16 by the exponential).
 template <class W = simt::NativeWidth<32>, class T>
 void gelu_forward(T* out, const T* inp, size_t n, stream_t stream) {
-    launch_elementwise<W, T>(
+    launch_elementwise<W, T, mapped_vectors<W>>(
         n, stream, [](auto N) { return gelu_forward_kernel<W, N(), T>; }, out, inp, n);
 }
 

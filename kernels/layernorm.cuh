@@ -6,49 +6,107 @@
 #pragma once
 #include <algorithm>
 
+#include "add_rows.cuh"
 #include "common.cuh"
 
 constexpr float layernorm_eps = 1e-5f;
 
-// W::threads share a row. The row is read from memory in the first pass; the two later ones find it in the cache.
+// How a row is cut: W::threads share it, in vectors of N, of which each thread holds `Held` in registers between the passes over the row.
+//   Held = 0: none, and the later passes read the row again from the cache. So do the CPU (it is in the first-level cache), rows whose channels fill
+//   no vector, and rows too long for a block's registers.
+//   A warp of the GPU asks for a whole row before it waits: 768 channels of bf16 are 1.5 KB of each input, and 16 warps or more on an SM 48 KB of two
+//   inputs, 72 KB of three (backward). 17 KB must be on their way at any time (elementwise.cuh).
+template <class W_, int N_, int Held_>
+struct RowCut {
+    using W = W_;
+    static constexpr int N = N_, held = Held_, registers = Held_ > 0 ? Held_ : 1;
+};
+
+// Calls body(RowCut) with the cut for rows of C channels. GPU: what is too long for a warp's registers goes to a block of 256 threads.
+template <class W, class T, class Body>
+void for_row_cut(int C, Body body) {
+    simt::for_vector_length<W, T>(C, [&](auto n) {
+        constexpr int N = n();
+        if constexpr (W::threads > 1 && N > 1) {
+            const int vectors = ceil_div(C, W::threads * N);
+            if (vectors <= 4) return body(RowCut<W, N, 4>{});
+            if (vectors <= 8) return body(RowCut<W, N, 8>{});
+            if constexpr (W::threads == simt::warp_size) return for_row_cut<simt::GpuWidth<256>, T>(C, body);
+        }
+        body(RowCut<W, N, 0>{});
+    });
+}
+
+// Calls body(i, v) for this thread's vectors of a row that ends at `end`: channels i to i + N - 1. Where vectors are held, v counts them.
+template <class Cut, class Body>
+__device__ __forceinline__ void for_each_of_row(int end, Body body) {
+    constexpr int threads = Cut::W::threads, step = threads * Cut::N;
+    const int begin = simt::row_lane<threads>() * Cut::N;
+    if constexpr (Cut::held > 0) {
+        UNROLL
+        for (int v = 0; v < Cut::held; v++) {
+            if (begin + v * step < end) body(begin + v * step, v);
+        }
+    } else {
+        for (int i = begin; i < end; i += step) body(i, 0);
+    }
+}
+
 // With Residual the first pass also forms residual = inp + branch, and it is the residual that is normalised.
-template <class W, int N, class T, bool Residual>
+template <class Cut, class T, bool Residual>
 __global__ void layernorm_forward_kernel(T* out, T* residual, float* mean, float* rstd, const T* inp, const T* branch, const T* weight, const T* bias,
                                          size_t rows, int C) {
-    constexpr int threads = W::threads;
+    constexpr int threads = Cut::W::threads, N = Cut::N;
     const size_t row = simt::row_index<threads>(), first = row * C;
-    const int lane = simt::row_lane<threads>();
-    const int begin = lane * N, end = row < rows ? C : 0;  // beyond the last row there is nothing to do, but the sums are met together
-    const T* x = (Residual ? residual : inp) + first;
+    const int end = row < rows ? C : 0;  // beyond the last row there is nothing to do, but the sums are met together
+    const T* again = (Residual ? residual : inp) + first;
 
+    [[maybe_unused]] Vec<T, N> held[Cut::registers], held_branch[Residual ? Cut::registers : 1];
+    if constexpr (Cut::held > 0) {
+        for_each_of_row<Cut>(end, [&](int i, int v) INLINE {
+            held[v] = load_raw<N>(inp + first + i);
+            if constexpr (Residual) held_branch[v] = load_raw<N>(branch + first + i);
+        });
+    }
     Vec<float, N> sums = simt::broadcast<N>(0.0f);
-    for (int i = begin; i < end; i += threads * N) {
-        Vec<float, N> v = load<N>(inp + first + i);
+    for_each_of_row<Cut>(end, [&](int i, int v) INLINE {
+        Vec<float, N> x = Cut::held > 0 ? widen(held[v]) : load<N>(inp + first + i);
         if constexpr (Residual) {
-            const Vec<float, N> b = load<N>(branch + first + i);
+            const Vec<float, N> b = Cut::held > 0 ? widen(held_branch[v]) : load<N>(branch + first + i);
             UNROLL
-            for (int k = 0; k < N; k++) v[k] = static_cast<float>(T(v[k] + b[k]));  // what later passes, and backward, will read
-            store(residual + first + i, v);
+            for (int k = 0; k < N; k++) x[k] += b[k];
+            const Vec<T, N> rounded = narrow<T>(x);  // what later passes, and backward, will read
+            store_raw(residual + first + i, rounded);
+            if constexpr (Cut::held > 0) held[v] = rounded;
+            x = widen(rounded);
         }
         UNROLL
-        for (int k = 0; k < N; k++) sums[k] += v[k];
-    }
+        for (int k = 0; k < N; k++) sums[k] += x[k];
+    });
+    const auto vector = [&](int i, int v) INLINE {
+        if constexpr (Cut::held > 0) {
+            stay_narrow(held[v]);
+            return widen(held[v]);
+        } else {
+            return load<N>(again + i);
+        }
+    };
     const float m = simt::row_sum<threads>(simt::sum(sums)) / static_cast<float>(C);
     Vec<float, N> squares = simt::broadcast<N>(0.0f);
-    for (int i = begin; i < end; i += threads * N) {
-        const Vec<float, N> v = load<N>(x + i);
+    for_each_of_row<Cut>(end, [&](int i, int v) INLINE {
+        const Vec<float, N> x = vector(i, v);
         UNROLL
-        for (int k = 0; k < N; k++) squares[k] += (v[k] - m) * (v[k] - m);
-    }
+        for (int k = 0; k < N; k++) squares[k] += (x[k] - m) * (x[k] - m);
+    });
     const float s = simt::rsqrt(simt::row_sum<threads>(simt::sum(squares)) / static_cast<float>(C) + layernorm_eps);
-    for (int i = begin; i < end; i += threads * N) {
-        const Vec<float, N> v = load<N>(x + i), w = load<N>(weight + i), b = load<N>(bias + i);
+    for_each_of_row<Cut>(end, [&](int i, int v) INLINE {
+        const Vec<float, N> x = vector(i, v), w = load<N>(weight + i), b = load<N>(bias + i);
         Vec<float, N> o;
         UNROLL
-        for (int k = 0; k < N; k++) o[k] = (v[k] - m) * s * w[k] + b[k];
+        for (int k = 0; k < N; k++) o[k] = (x[k] - m) * s * w[k] + b[k];
         store(out + first + i, o);
-    }
-    if (row < rows && lane == 0) {
+    });
+    if (row < rows && simt::row_lane<threads>() == 0) {
         mean[row] = m;
         rstd[row] = s;
     }
@@ -58,8 +116,9 @@ __global__ void layernorm_forward_kernel(T* out, T* residual, float* mean, float
 template <class W = simt::NativeWidth<32>, class T>
 void layernorm_forward(T* out, float* mean, float* rstd, const T* inp, const T* weight, const T* bias, size_t N, int C, stream_t stream) {
     CHECK(N > 0 && C > 0, "layernorm: N = {} and C = {} must be positive", N, C);
-    simt::for_vector_length<W, T>(C, [&](auto n) {
-        launch_rows<W::threads>(layernorm_forward_kernel<W, n(), T, false>, N, 0, stream, out, nullptr, mean, rstd, inp, nullptr, weight, bias, N, C);
+    for_row_cut<W, T>(C, [&]<class Cut>(Cut) {
+        launch_rows<Cut::W::threads>(layernorm_forward_kernel<Cut, T, false>, N, 0, stream, out, nullptr, mean, rstd, inp, nullptr, weight, bias, N,
+                                     C);
     });
 }
 
@@ -69,15 +128,16 @@ template <class W = simt::NativeWidth<32>, class T>
 void residual_layernorm_forward(T* out, T* residual, float* mean, float* rstd, const T* inp, const T* branch, const T* weight, const T* bias,
                                 size_t N, int C, stream_t stream) {
     CHECK(N > 0 && C > 0, "layernorm: N = {} and C = {} must be positive", N, C);
-    simt::for_vector_length<W, T>(C, [&](auto n) {
-        launch_rows<W::threads>(layernorm_forward_kernel<W, n(), T, true>, N, 0, stream, out, residual, mean, rstd, inp, branch, weight, bias, N, C);
+    for_row_cut<W, T>(C, [&]<class Cut>(Cut) {
+        launch_rows<Cut::W::threads>(layernorm_forward_kernel<Cut, T, true>, N, 0, stream, out, residual, mean, rstd, inp, branch, weight, bias, N,
+                                     C);
     });
 }
 
-// Rows are divided into groups; W::threads work through one, and keep its share of dweight and dbias. How they are divided follows from N alone,
+// Rows are divided into groups; W::threads work through one, and add up its share of dweight and dbias. How they are divided follows from N alone,
 // so the order of the additions does not depend on the machine's size.
-constexpr size_t layernorm_max_groups = 2048;  // fills the largest GPU
-constexpr int layernorm_batch = 4;             // rows that a thread looks at together: partial sums are read and written once for all of them
+constexpr size_t layernorm_max_groups = 1536;  // a GPU of 132 SMs holds them all at once: 12 warps each, as many as have registers for their rows
+constexpr int layernorm_batch = 4;             // rows looked at together where none is held: partial sums are read and written once for all of them
 
 inline size_t layernorm_rows_per_group(size_t N) {
     const size_t batches = ceil_div<size_t>(N, layernorm_max_groups * layernorm_batch);
@@ -88,49 +148,110 @@ inline size_t layernorm_groups(size_t N) { return ceil_div(N, layernorm_rows_per
 // Floats of scratch that layernorm_backward needs.
 inline size_t layernorm_backward_scratch(size_t N, int C) { return layernorm_groups(N) * 2 * C; }
 
-// dinp = dresidual + gradient of inp;  partial (groups, 2, C) = the group's sums of dout * norm and of dout
-template <class W, int N, class T>
-__global__ void layernorm_backward_kernel(T* dinp, float* partial, const T* dresidual, const T* __restrict__ dout, const T* __restrict__ inp,
-                                          const T* __restrict__ weight, const float* __restrict__ mean, const float* __restrict__ rstd, size_t rows,
-                                          int C, size_t rows_per_group) {
-    constexpr int threads = W::threads, R = layernorm_batch;
-    const size_t group = blockIdx.x, group_begin = group * rows_per_group,
-                 group_end = rows < group_begin + rows_per_group ? rows : group_begin + rows_per_group;
-    const int begin = static_cast<int>(threadIdx.x) * N;
-    float *dweight = partial + group * 2 * C, *dbias = dweight + C;
+// Groups of a block. Where rows are held their sums are in shared memory, and the block adds up those of its groups: a quarter as much for
+// layernorm_backward_parameters_kernel to read.
+template <class Cut>
+constexpr int layernorm_teams = Cut::held > 0 && Cut::W::threads == simt::warp_size ? 4 : 1;
+
+template <class Cut>
+constexpr int layernorm_block = layernorm_teams<Cut>* simt::block_of<typename Cut::W>;
+
+// A vector of sums in shared memory: four floats here, four in the array's other half, so that the lanes of a warp find 16 bytes each side by side,
+// in different banks.
+template <int N>
+__device__ __forceinline__ Vec<float, N> load_planes(const float* sums, int i, int C) {
+    constexpr int planes = N < 4 ? 1 : N / 4, length = N / planes;
+    Vec<float, N> v;
+    UNROLL
+    for (int p = 0; p < planes; p++) {
+        const Vec<float, length> part = load<length>(sums + p * (C / planes) + i / planes);
+        UNROLL
+        for (int k = 0; k < length; k++) v[p * length + k] = part[k];
+    }
+    return v;
+}
+template <int N>
+__device__ __forceinline__ void store_planes(float* sums, int i, int C, const Vec<float, N>& v) {
+    constexpr int planes = N < 4 ? 1 : N / 4, length = N / planes;
+    UNROLL
+    for (int p = 0; p < planes; p++) {
+        Vec<float, length> part;
+        UNROLL
+        for (int k = 0; k < length; k++) part[k] = v[p * length + k];
+        store(sums + p * (C / planes) + i / planes, part);
+    }
+}
+
+// dinp = dresidual + gradient of inp;  partial (blocks, 2, C) = the block's sums of dout * norm and of dout
+template <class Cut, class T>
+__global__ void __launch_bounds__(layernorm_block<Cut>, 384 / layernorm_block<Cut>)
+    layernorm_backward_kernel(T* dinp, float* partial, const T* dresidual, const T* __restrict__ dout, const T* __restrict__ inp,
+                              const T* __restrict__ weight, const float* __restrict__ mean, const float* __restrict__ rstd, size_t rows, int C,
+                              size_t rows_per_group) {
+    constexpr int threads = Cut::W::threads, N = Cut::N, teams = layernorm_teams<Cut>, R = Cut::held > 0 ? 1 : layernorm_batch;
+    const int team = static_cast<int>(threadIdx.x) / threads;
+    const size_t group = static_cast<size_t>(blockIdx.x) * teams + team, group_begin = min(rows, group * rows_per_group),
+                 group_end = min(rows, group_begin + rows_per_group);
+    float* const of_block = partial + static_cast<size_t>(blockIdx.x) * 2 * C;
+    float* sums = of_block;
+    if constexpr (Cut::held > 0) {
+        simt::SharedMemory shared;
+        sums = shared.take<float>(static_cast<size_t>(teams) * 2 * C) + team * 2 * C;
+    }
+    float *const dweight = sums, *const dbias = sums + C;
 
     // dinp moves along by itself: indexed by row as the inputs are, it makes nvcc 13 split its 16-byte stores into four.
     dinp += group_begin * C;
     for (size_t first = group_begin; first < group_end; first += R, dinp += static_cast<size_t>(R) * C) {
         const int count = group_end - first < R ? static_cast<int>(group_end - first) : R;
+        [[maybe_unused]] Vec<T, N> held_d[Cut::registers], held_x[Cut::registers], held_residual[Cut::registers];
+        if constexpr (Cut::held > 0) {
+            for_each_of_row<Cut>(C, [&](int i, int v) INLINE {
+                held_d[v] = load_raw<N>(dout + first * C + i), held_x[v] = load_raw<N>(inp + first * C + i);
+                if (dresidual) held_residual[v] = load_raw<N>(dresidual + first * C + i);
+            });
+        }
+        // The vector at `at`, or the v-th that is held.
+        const auto vector = [](const T* array, Vec<T, N>* held, size_t at, int v) INLINE {
+            if constexpr (Cut::held > 0) {
+                stay_narrow(held[v]);
+                return widen(held[v]);
+            } else {
+                return load<N>(array + at);
+            }
+        };
         float m[R], s[R], average[R], average_norm[R];  // of dnorm and of dnorm * norm
         UNROLL
         for (int r = 0; r < R; r++) {
             if (r >= count) continue;
             const size_t row = first + r;
             m[r] = mean[row], s[r] = rstd[row];
-            Vec<float, N> sums = simt::broadcast<N>(0.0f), norm_sums = sums;
-            for (int i = begin; i < C; i += threads * N) {
-                const Vec<float, N> d = load<N>(dout + row * C + i), x = load<N>(inp + row * C + i), w = load<N>(weight + i);
+            Vec<float, N> dnorms = simt::broadcast<N>(0.0f), norm_sums = dnorms;
+            for_each_of_row<Cut>(C, [&](int i, int v) INLINE {
+                const size_t at = row * C + i;
+                const Vec<float, N> d = vector(dout, held_d, at, v), x = vector(inp, held_x, at, v), w = load<N>(weight + i);
                 UNROLL
                 for (int k = 0; k < N; k++) {
-                    sums[k] += d[k] * w[k];
+                    dnorms[k] += d[k] * w[k];
                     norm_sums[k] += d[k] * w[k] * ((x[k] - m[r]) * s[r]);
                 }
-            }
-            average[r] = simt::row_sum<threads>(simt::sum(sums)) / static_cast<float>(C);
+            });
+            average[r] = simt::row_sum<threads>(simt::sum(dnorms)) / static_cast<float>(C);
             average_norm[r] = simt::row_sum<threads>(simt::sum(norm_sums)) / static_cast<float>(C);
         }
-        for (int i = begin; i < C; i += threads * N) {
+        for_each_of_row<Cut>(C, [&](int i, int v) INLINE {
             const Vec<float, N> w = load<N>(weight + i);
             Vec<float, N> dw = simt::broadcast<N>(0.0f), db = dw;
-            if (first != group_begin) dw = load<N>(dweight + i), db = load<N>(dbias + i);
+            if (first != group_begin) {
+                if constexpr (Cut::held > 0) dw = load_planes<N>(dweight, i, C), db = load_planes<N>(dbias, i, C);
+                else dw = load<N>(dweight + i), db = load<N>(dbias + i);
+            }
             UNROLL
             for (int r = 0; r < R; r++) {
                 if (r >= count) continue;
                 const size_t at = (first + r) * C + i;
-                const Vec<float, N> d = load<N>(dout + at), x = load<N>(inp + at);
-                Vec<float, N> dx = dresidual ? load<N>(dresidual + at) : simt::broadcast<N>(0.0f);
+                const Vec<float, N> d = vector(dout, held_d, at, v), x = vector(inp, held_x, at, v);
+                Vec<float, N> dx = dresidual ? vector(dresidual, held_residual, at, v) : simt::broadcast<N>(0.0f);
                 UNROLL
                 for (int k = 0; k < N; k++) {
                     const float norm = (x[k] - m[r]) * s[r];
@@ -140,44 +261,25 @@ __global__ void layernorm_backward_kernel(T* dinp, float* partial, const T* dres
                 }
                 store(dinp + static_cast<size_t>(r) * C + i, dx);
             }
-            store(dweight + i, dw);
-            store(dbias + i, db);
-        }
+            if constexpr (Cut::held > 0) store_planes(dweight, i, C, dw), store_planes(dbias, i, C, db);
+            else store(dweight + i, dw), store(dbias + i, db);
+        });
     }
-}
-
-// dweight (C), dbias (C) += the groups' sums. blockIdx.y chooses which of the two.
-// GPU: a block adds 32 columns, each of its warps every 16th group, then the warps' sums in order. CPU: a thread adds N columns, group by group.
-template <class W>
-constexpr int layernorm_parameter_warps = W::threads == 1 ? 1 : 16;
-
-template <class W, int N>
-__global__ void layernorm_backward_parameters_kernel(float* dweight, float* dbias, const float* partial, int groups, int C) {
-    constexpr int warps = layernorm_parameter_warps<W>;
-    const int warp = static_cast<int>(threadIdx.x) / simt::warp_size, lane = static_cast<int>(threadIdx.x) % simt::warp_size;
-    const int column = (static_cast<int>(blockIdx.x) * simt::warp_size + lane) * N;
-    float* out = (blockIdx.y == 0 ? dweight : dbias) + column;
-    partial += static_cast<size_t>(blockIdx.y) * C + column;
-
-    Vec<float, N> sums = simt::broadcast<N>(0.0f);
-    for (int group = warp; column < C && group < groups; group += warps) {
-        const Vec<float, N> v = load<N>(partial + static_cast<size_t>(group) * 2 * C);
-        UNROLL
-        for (int k = 0; k < N; k++) sums[k] += v[k];
-    }
-    if constexpr (warps > 1) {
-        simt::SharedMemory shared;
-        float* of_warp = shared.take<float>(warps * simt::warp_size);
-        of_warp[threadIdx.x] = sums[0];
+    if constexpr (Cut::held > 0) {
         __syncthreads();
-        sums[0] = 0.0f;
-        for (int other = 0; warp == 0 && other < warps; other++) sums[0] += of_warp[other * simt::warp_size + lane];
-    }
-    if (warp == 0 && column < C) {
-        const Vec<float, N> before = load<N>(out);
-        UNROLL
-        for (int k = 0; k < N; k++) sums[k] += before[k];
-        store(out, sums);
+        const float* const all = sums - team * 2 * C;
+        const size_t block_begin = static_cast<size_t>(blockIdx.x) * teams * rows_per_group;
+        const int busy = static_cast<int>(min(static_cast<size_t>(teams), ceil_div(rows - block_begin, rows_per_group)));
+        for (int i = static_cast<int>(threadIdx.x) * N; i < 2 * C; i += teams * threads * N) {
+            const int which = i < C ? 0 : C;
+            Vec<float, N> sum = load_planes<N>(all + which, i - which, C);
+            for (int other = 1; other < busy; other++) {
+                const Vec<float, N> v = load_planes<N>(all + other * 2 * C + which, i - which, C);
+                UNROLL
+                for (int k = 0; k < N; k++) sum[k] += v[k];
+            }
+            store(of_block + i, sum);
+        }
     }
 }
 
@@ -187,17 +289,13 @@ template <class W = simt::NativeWidth<32>, class T>
 void layernorm_backward(T* dinp, float* dweight, float* dbias, float* scratch, const T* dresidual, const T* dout, const T* inp, const T* weight,
                         const float* mean, const float* rstd, size_t N, int C, stream_t stream) {
     CHECK(N > 0 && C > 0, "layernorm: N = {} and C = {} must be positive", N, C);
-    const unsigned groups = static_cast<unsigned>(layernorm_groups(N));
-    simt::for_vector_length<W, T>(C, [&](auto n) {
-        launch(layernorm_backward_kernel<W, n(), T>, groups, W::threads, 0, stream, dinp, scratch, dresidual, dout, inp, weight, mean, rstd, N, C,
-               layernorm_rows_per_group(N));
+    size_t blocks = 0;
+    for_row_cut<W, T>(C, [&]<class Cut>(Cut) {
+        constexpr int teams = layernorm_teams<Cut>;
+        const size_t shared = Cut::held > 0 ? simt::shared_size<float>(static_cast<size_t>(teams) * 2 * C) : 0;
+        blocks = ceil_div<size_t>(layernorm_groups(N), teams);
+        launch(layernorm_backward_kernel<Cut, T>, static_cast<unsigned>(blocks), teams * Cut::W::threads, shared, stream, dinp, scratch, dresidual,
+               dout, inp, weight, mean, rstd, N, C, layernorm_rows_per_group(N));
     });
-    // GPU: neighbouring threads add neighbouring floats; CPU: a thread adds a vector.
-    using Columns = std::conditional_t<W::threads == 1, W, simt::Width<W::threads, sizeof(float)>>;
-    simt::for_vector_length<Columns, float>(C, [&](auto n) {
-        constexpr unsigned block = simt::warp_size * layernorm_parameter_warps<W>;
-        const dim3 grid(static_cast<unsigned>(ceil_div(C, simt::warp_size * n())), 2);
-        launch(layernorm_backward_parameters_kernel<W, n()>, grid, block, simt::shared_size<float>(block), stream, dweight, dbias, scratch, groups,
-               C);
-    });
+    add_rows<W>({dweight, dbias}, scratch, blocks, C, stream);
 }

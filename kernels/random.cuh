@@ -53,12 +53,12 @@ void fill(T* out, float value, size_t n, stream_t stream) {
 
 template <class W, int N, class To, class From>
 __global__ void convert_kernel(To* out, const From* inp, size_t n) {
-    for_each_vector<W, N>(n, [&]<int M>(size_t i, Length<M>) INLINE { store(out + i, load<M>(inp + i)); });
+    map_vectors<W, N>(out, inp, n, []<int M>(const Vec<float, M>& x) INLINE { return x; });
 }
 
 // out (n) = inp, rounded to the type of out
 template <class W = simt::NativeWidth<32>, class To, class From>
 void convert(To* out, const From* inp, size_t n, stream_t stream) {
-    launch_elementwise<W, To>(
+    launch_elementwise<W, BesideFloats<W, To>, mapped_vectors<W>>(
         n, stream, [](auto N) { return convert_kernel<W, N(), To, From>; }, out, inp, n);
 }

@@ -76,8 +76,8 @@ Computed<T> compute(const std::vector<float>& logits, const std::vector<int>& ta
 }
 
 template <class W, class T>
-void test_against_oracle(float scale) {
-    for (const Shape& s : shapes) {
+void test_against_oracle(float scale, const std::vector<Shape>& tested = shapes) {
+    for (const Shape& s : tested) {
         SCOPED_TRACE(testing::Message() << "N = " << s.N << ", V = " << s.V << ", Vp = " << s.Vp << ", scale = " << scale);
         const auto logits = random_logits<T>(s, scale);
         const auto targets = random_targets(s);
@@ -99,6 +99,25 @@ TYPED_TEST(CrossEntropy, MatchesDoublePrecision) {
 TYPED_TEST(CrossEntropy, MatchesDoublePrecisionWithLargeLogits) {  // e^80 fits fp32, the sum of their products would not
     test_against_oracle<TypeParam, float>(40.0f);
     test_against_oracle<TypeParam, bfloat16>(40.0f);
+}
+
+// The GPU's width keeps a row in shared memory where it fits.
+TYPED_TEST(CrossEntropy, MatchesDoublePrecisionWhereARowIsLongerThanSharedMemory) {
+    ASSERT_GT(60001 * sizeof(float), simt::max_shared_bytes);
+    test_against_oracle<TypeParam, float>(2.0f, {{1, 60001, 60032}});
+    test_against_oracle<TypeParam, bfloat16>(2.0f, {{1, 120001, 120064}});
+}
+// The gradient of the target's column is written by another thread than the rest.
+TYPED_TEST(CrossEntropy, EveryColumnCanBeTheTarget) {
+    constexpr size_t V = 45, Vp = 48;
+    const auto row = random_values<float>(Vp, 3);
+    std::vector<float> logits;
+    std::vector<int> targets;
+    for (size_t v = 0; v < V; v++) logits.insert(logits.end(), row.begin(), row.end()), targets.push_back(static_cast<int>(v));
+    const Oracle expected = oracle(logits, targets, 1.0, V, Vp);
+    const auto [losses, dlogits] = compute<TypeParam, float>(logits, targets, 1.0f, V, Vp, true);
+    expect_close<float>(losses, expected.losses, expected.losses_magnitude);
+    expect_close<float>(dlogits, expected.dlogits, expected.dlogits_magnitude);
 }
 
 TYPED_TEST(CrossEntropy, IgnoredRowsHaveNoLossAndNoGradient) {

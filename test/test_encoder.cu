@@ -104,6 +104,18 @@ TYPED_TEST(Encoder, BackwardIsRightWhenOneTokenFillsTheBatch) {
     test_backward<TypeParam, bfloat16>(s, tokens);
 }
 
+// The GPU's width adds up runs of equal tokens, sorted: up to 32 by one warp, longer ones by a block; here they begin and end at all kinds of places.
+TYPED_TEST(Encoder, BackwardIsRightForRunsOfEveryLength) {
+    const Shape s{8, 64, 72, 20};
+    std::vector<int> tokens;
+    int token = 0;
+    for (const size_t length : {5, 32, 33, 27, 63, 64, 65, 1, 96, 31, 95}) tokens.insert(tokens.end(), length, token++);
+    ASSERT_EQ(tokens.size(), static_cast<size_t>(s.B * s.T));
+    std::shuffle(tokens.begin(), tokens.end(), std::mt19937(1));
+    test_backward<TypeParam, float>(s, tokens);
+    test_backward<TypeParam, bfloat16>(s, tokens);
+}
+
 TEST(EncoderOracle, MatchesPyTorch) {
     const SafetensorsFile dump = reference("encoder");
     const std::vector<int> tokens = dump.ints("inp");

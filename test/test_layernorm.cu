@@ -8,8 +8,9 @@ struct Shape {
     size_t N;
     int C;
 };
-// One row; rows that fill no vector; more rows than a group of the backward pass; more channels than a block has threads.
-const std::vector<Shape> shapes = {{1, 8}, {3, 768}, {7, 1600}, {67, 72}, {5, 33}, {33, 3}, {2, 2560}};
+// One row; rows that fill no vector; more rows than a group of the backward pass, and than a block of four; more channels than a block has threads,
+// and (of floats, of both types) than a block of the GPU holds in registers.
+const std::vector<Shape> shapes = {{1, 8}, {3, 768}, {7, 1600}, {67, 72}, {133, 544}, {5, 33}, {33, 3}, {2, 2560}, {2, 8224}, {1, 16416}};
 
 using Values = std::vector<double>;
 

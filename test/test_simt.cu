@@ -437,6 +437,33 @@ TEST(Math, ExpNonpositiveIsExpButForSubnormalResults) {
     simt::launch(exp_nonpositive_kernel, 1, 32, 0, nullptr, out.data(), nan.data(), size_t{1});
     EXPECT_TRUE(std::isnan(download(out)[0]));
 }
+__global__ void quick_kernel(float* exps, float* quotients, float* larger, const float* a, const float* b, size_t count) {
+    for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += static_cast<size_t>(gridDim.x) * blockDim.x) {
+        exps[i] = simt::quick_exp_nonpositive(a[i]);
+        quotients[i] = simt::quick_divide(a[i], b[i]);
+        larger[i] = simt::larger(a[i], b[i]);
+    }
+}
+TEST(Math, QuickFormsAreWithinTheirBounds) {
+    std::vector<float> a = {0.0f, -87.0f, -88.5f, -1000.0f, -FLT_MAX, -INFINITY, std::nanf("")}, b;
+    for (float x = -90.0f; x <= 0.0f; x += 0x1p-9f) a.push_back(x);
+    for (size_t i = 0; i < a.size(); i++) b.push_back(std::ldexp(1.0f + static_cast<float>(i % 97) / 97, static_cast<int>(i % 250) - 125));
+    const auto a_ = upload<float>(a), b_ = upload<float>(b);
+    auto exps = poisoned<float>(a.size()), quotients = poisoned<float>(a.size()), larger = poisoned<float>(a.size());
+    simt::launch(quick_kernel, 64, 128, 0, nullptr, exps.data(), quotients.data(), larger.data(), a_.data(), b_.data(), a.size());
+    const std::vector<float> e = download(exps), q = download(quotients), l = download(larger);
+    for (size_t i = 0; i < a.size(); i++) {
+        if (std::isnan(a[i])) {
+            EXPECT_TRUE(std::isnan(e[i]) && std::isnan(q[i]));
+            EXPECT_EQ(l[i], b[i]) << "a NaN loses";
+            continue;
+        }
+        const double x = a[i], exact = std::exp(x), quotient = x / static_cast<double>(b[i]);
+        EXPECT_LE(std::abs(e[i] - exact), exact * (0x1p-22 + 1.3 * std::abs(x) * 0x1p-24) + (exact < 0x1p-126 ? 0x1p-126 : 0)) << x;
+        if (std::abs(quotient) > 0x1p-126 && std::abs(quotient) < FLT_MAX) EXPECT_LE(error_in_ulp(q[i], quotient), 2) << x << " / " << b[i];
+        EXPECT_EQ(l[i], std::max(a[i], b[i]));
+    }
+}
 TEST(Math, ExpOfSpecialValues) {
     const std::vector<float> results =
         exp_on_device({0.0f, -0.0f, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, 0x1p-149f, -0x1p-149f, 1000.0f, -1000.0f, std::nanf(""), -std::nanf("")});

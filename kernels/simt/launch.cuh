@@ -55,6 +55,19 @@ void launch(void (*kernel)(Parameters...), dim3 grid, unsigned block, size_t sha
 #endif
 }
 
+// Bytes of shared memory that launch can give a block of the GPU in use, beside what the collectives have. CPU: as many as on sm_90.
+inline size_t available_shared_bytes() {
+    constexpr size_t of_collectives = 512;
+#ifdef __CUDACC__
+    int device = 0, bytes = 0;
+    const bool known =
+        cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess;
+    return (known ? static_cast<size_t>(bytes) : 48 * 1024) - of_collectives;
+#else
+    return max_shared_bytes - of_collectives;
+#endif
+}
+
 // One row to every W threads: blocks of whole rows, the last one possibly with threads beyond the last row.
 template <int W, class... Parameters, class... Arguments>
 void launch_rows(void (*kernel)(Parameters...), size_t rows, size_t shared_bytes, stream_t stream, Arguments... arguments) {

@@ -69,6 +69,34 @@ __device__ __forceinline__ float exp2(float x) {
 #endif
 }
 
+// exp_nonpositive for kernels that memory is to bound: on the GPU two instructions instead of eight (PTX: ex2.approx.ftz), within a factor of
+// 1 +- (2^-22 + 1.3 |x| 2^-24): little more than x loses where a maximum is subtracted from it.
+__device__ __forceinline__ float quick_exp_nonpositive(float x) {
+#ifdef __CUDACC__
+    return exp2(x * 1.44269504088896341f);
+#else
+    return exp_nonpositive(x);
+#endif
+}
+
+// a / b for b from 2^-126 to 2^126: on the GPU two instructions instead of ten, within 2 units in the last place.
+__device__ __forceinline__ float quick_divide(float a, float b) {
+#ifdef __CUDACC__
+    return __fdividef(a, b);
+#else
+    return a / b;
+#endif
+}
+
+// The larger one, b if a is a NaN: an instruction on both machines. b is none.
+__device__ __forceinline__ float larger(float a, float b) {
+#ifdef __CUDACC__
+    return fmaxf(a, b);
+#else
+    return a > b ? a : b;
+#endif
+}
+
 __device__ __forceinline__ float log(float x) { return logf(x); }
 __device__ __forceinline__ float sqrt(float x) { return sqrtf(x); }
 __device__ __forceinline__ float rsqrt(float x) {

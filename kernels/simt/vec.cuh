@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "bfloat16.h"
+#include "math.cuh"
 #include "target.h"
 #if defined(__AVX512BF16__) && !defined(__CUDACC__)
 #include <immintrin.h>
@@ -98,17 +99,18 @@ void store_raw(T* address, const Vec<T, N>& v) {
 }
 #endif
 
-template <bool Streaming, int N, class T>
-__device__ Vec<float, N> load(const T* address) {
-    const Vec<T, N> raw = load_raw<Streaming, T, N>(address);
-    if constexpr (std::is_same_v<T, float>) {
-        return raw;
+template <class T, int N>
+__device__ __forceinline__ float widened(const Vec<T, N>& v, int i) {
+#ifdef __CUDA_ARCH__
+    if constexpr (std::is_same_v<T, bfloat16> && N % 2 == 0) {  // one instruction: nvcc takes two for the upper half of a register
+        const unsigned pair = reinterpret_cast<const unsigned*>(&v)[i / 2];
+        return __uint_as_float(i % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
     } else {
-        Vec<float, N> v;
-        UNROLL
-        for (int i = 0; i < N; i++) v[i] = static_cast<float>(raw[i]);
-        return v;
+        return static_cast<float>(v[i]);
     }
+#else
+    return static_cast<float>(v[i]);
+#endif
 }
 // Rounds to nearest even, as many elements as one instruction can.
 #ifdef __CUDA_ARCH__
@@ -137,29 +139,61 @@ __device__ Vec<bfloat16, N> round(const Vec<float, N>& v) {
     for (int i = N / rounded_at_once * rounded_at_once; i < N; i++) rounded[i] = bfloat16(v[i]);
     return rounded;
 }
-template <bool Streaming, int N, class T>
-__device__ void store(T* address, const Vec<float, N>& v) {
-    if constexpr (std::is_same_v<T, float>) store_raw<Streaming, T, N>(address, v);
-    else store_raw<Streaming, T, N>(address, round(v));
-}
 
 }  // namespace detail
 
+template <class T, int N>
+__device__ Vec<float, N> widen(const Vec<T, N>& v) {
+    if constexpr (std::is_same_v<T, float>) {
+        return v;
+    } else {
+        Vec<float, N> wide;
+        UNROLL
+        for (int i = 0; i < N; i++) wide[i] = detail::widened(v, i);
+        return wide;
+    }
+}
+template <class T, int N>
+__device__ Vec<T, N> narrow(const Vec<float, N>& v) {
+    if constexpr (std::is_same_v<T, float>) return v;
+    else return detail::round(v);
+}
+
 template <int N, class T>
 __device__ Vec<float, N> load(const T* address) {
-    return detail::load<false, N>(address);
+    return widen(detail::load_raw<false, T, N>(address));
 }
 template <int N, class T>
 __device__ Vec<float, N> load_streaming(const T* address) {
-    return detail::load<true, N>(address);
+    return widen(detail::load_raw<true, T, N>(address));
 }
 template <int N, class T>
 __device__ void store(T* address, const Vec<float, N>& v) {
-    detail::store<false, N>(address, v);
+    detail::store_raw<false, T, N>(address, narrow<T>(v));
 }
 template <int N, class T>
 __device__ void store_streaming(T* address, const Vec<float, N>& v) {
-    detail::store<true, N>(address, v);
+    detail::store_raw<true, T, N>(address, narrow<T>(v));
+}
+// Without the conversion, for kernels that ask for many vectors before they compute with the first: what waits in registers is as short as in memory.
+template <int N, class T>
+__device__ Vec<T, N> load_raw(const T* address) {
+    return detail::load_raw<false, T, N>(address);
+}
+template <int N, class T>
+__device__ void store_raw(T* address, const Vec<T, N>& v) {
+    detail::store_raw<false, T, N>(address, v);
+}
+
+// Keeps vectors that wait in registers as short as they are: nvcc would widen each once for all its uses, and hold twice as many registers meanwhile.
+template <class T, int N>
+__device__ __forceinline__ void stay_narrow([[maybe_unused]] Vec<T, N>& v) {
+#ifdef __CUDACC__
+    if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+        UNROLL
+        for (int i = 0; i < N / 2; i++) asm volatile("" : "+r"(reinterpret_cast<unsigned*>(&v)[i]));
+    }
+#endif
 }
 
 // sum += factor * v. The innermost line of a matrix product: on the CPU an explicit vector instruction, so that an array of sums stays in
@@ -243,11 +277,11 @@ template <int N>  // a NaN loses, as in warp_max
 __device__ float max(const Vec<float, N>& v) {
     Vec<float, N> m;
     UNROLL
-    for (int i = 0; i < N; i++) m[i] = v[i] > -INFINITY ? v[i] : -INFINITY;
+    for (int i = 0; i < N; i++) m[i] = larger(v[i], -INFINITY);
     UNROLL
     for (int half = N / 2; half > 0; half /= 2) {
         UNROLL
-        for (int i = 0; i < half; i++) m[i] = m[i] > m[i + half] ? m[i] : m[i + half];
+        for (int i = 0; i < half; i++) m[i] = larger(m[i], m[i + half]);
     }
     return m[0];
 }

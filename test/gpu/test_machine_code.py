@@ -28,8 +28,33 @@ TENSOR_CORES = {
     "asynchronous 16-byte copies": r"LDGSTS\.E\.BYPASS\.128",
 }
 
+# Kernels that memory is to bound: what they read and write a vector at a time.
+READS_16_BYTES = {"16-byte loads": r"LDG\.E\.(\w+\.)*128"}
+WRITES_16_BYTES = {"16-byte stores": r"STG\.E\.(\w+\.)*128"}
+COPIES_16_BYTES = READS_16_BYTES | WRITES_16_BYTES
+
+
+def vectors_of(kernel, threads=32):
+    """The kernel's instances for rows that are whole vectors of 16 bytes; others go element by element."""
+    return rf"\b{kernel}<simt::Width<{threads}, 16>, (4, float|8, bfloat16)\b"
+
+
 # Add a line for what is to be proved of more kernels. None of them may keep registers in local memory either.
 EXPECTED = [
+    Expected(vectors_of("encoder_forward_kernel"), 2, COPIES_16_BYTES),
+    Expected(vectors_of("encoder_backward_token_kernel"), 2, COPIES_16_BYTES),
+    Expected(vectors_of("encoder_backward_place_kernel"), 2, COPIES_16_BYTES),
+    Expected(r"\blayernorm_forward_kernel<RowCut<simt::Width<(32|256), 16>, [48], [48]>", 16, COPIES_16_BYTES),
+    Expected(r"\blayernorm_backward_kernel<RowCut<simt::Width<(32|256), 16>, [48], [48]>", 8, COPIES_16_BYTES),
+    Expected(vectors_of("cross_entropy_kernel", threads=512), 4, COPIES_16_BYTES),
+    Expected(vectors_of("gelu_forward_kernel"), 2, COPIES_16_BYTES),
+    Expected(vectors_of("gelu_backward_kernel"), 2, COPIES_16_BYTES),
+    Expected(vectors_of("add_bias_kernel"), 2, COPIES_16_BYTES),
+    Expected(vectors_of("partial_kernel"), 2, READS_16_BYTES),  # of column_sum.cuh
+    Expected(r"\badamw_kernel<simt::Width<32, 16>, 4, (float|bfloat16)>", 2, COPIES_16_BYTES),
+    Expected(r"\bglobal_norm_kernel<simt::Width<512, 16>, 4>", 1, READS_16_BYTES),
+    Expected(r"\bconvert_kernel<simt::Width<32, 16>, 4, bfloat16, float>", 1, READS_16_BYTES),
+    Expected(r"\bconvert_kernel<simt::Width<32, 16>, 4, float, bfloat16>", 1, WRITES_16_BYTES),
     Expected("attention_mma_forward_kernel<", 4, TENSOR_CORES),
     Expected("attention_mma_backward_q_kernel<", 4, TENSOR_CORES),
     Expected("attention_mma_backward_kv_kernel<", 4, TENSOR_CORES),
