@@ -47,6 +47,9 @@ GPT2<T>::GPT2(const GPT2Config& config, const GPT2Options& options)
     : config_(config), options_(options), table_(config, options.world_size), attention_(options.attention, options.deterministic) {
     CHECK(options.B > 0, "a batch of {} sequences; expected 1 or more", options.B);
     CHECK(options.T > 0 && options.T <= config.context, "sequences of {} tokens; expected 1 to the model's context of {}", options.T, config.context);
+    CHECK(options.head_chunks > 0 && options.head_chunks <= static_cast<int64_t>(options.B) * options.T,
+          "--head-chunks {}; expected 1 to the {} x {} = {} tokens of a micro-step", options.head_chunks, options.B, options.T,
+          static_cast<int64_t>(options.B) * options.T);
     CHECK(options.rank >= 0 && options.rank < options.world_size, "process {} of {}", options.rank, options.world_size);
     layers_.resize(size(config.L));
     gathered_.assign(size(config.L) + 2, 0);
@@ -115,7 +118,7 @@ void GPT2<T>::reserve_activations() {
     activations_.reserve(lnf_, N * C);
     activations_.reserve(lnf_mean_, N);
     activations_.reserve(lnf_rstd_, N);
-    activations_.reserve(logits_, N * size(config_.Vp()));
+    activations_.reserve(logits_, head_rows() * size(config_.Vp()));
     activations_.reserve(losses_, N);
     activations_.reserve(step_sums_, 2);
     activations_.reserve(eval_loss_, 1);
@@ -139,9 +142,14 @@ template <class T>
 size_t GPT2<T>::gemm_workspace_bytes() const {
     const size_t N = size(options_.B) * size(options_.T), C = size(config_.C), Vp = size(config_.Vp());
     size_t bytes = Gemm::workspace_bytes<T>(1, C, Vp);
-    for (const auto& [in, out] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}, {C, Vp}})
-        bytes = std::max(bytes, Gemm::workspace_bytes<T>(N, in, out));
-    return bytes;
+    for (const auto& [in, out] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}}) bytes = std::max(bytes, Gemm::workspace_bytes<T>(N, in, out));
+    return std::max(bytes, Gemm::workspace_bytes<T>(head_rows(), C, Vp));
+}
+
+// Tokens of a chunk of the head; the last one may have fewer.
+template <class T>
+size_t GPT2<T>::head_rows() const {
+    return simt::ceil_div(size(options_.B) * size(options_.T), size(options_.head_chunks));
 }
 
 template <class T>
@@ -278,9 +286,15 @@ void GPT2<T>::forward_hidden(AttentionShape shape) {
 
 template <class T>
 void GPT2<T>::classify(size_t N, bool write_gradient) {
-    gemm_->forward(logits_, lnf_, param(Kind::wte), static_cast<const T*>(nullptr), N, size(config_.C), size(config_.Vp()), stream_);
+    const size_t C = size(config_.C);
     const float dloss = write_gradient ? 1.0f / static_cast<float>(options_.total_batch) : 0.0f;
-    cross_entropy_forward_backward(logits_, losses_, tokens_ + N, dloss, N, config_.V, config_.Vp(), write_gradient, stream_);
+    for (size_t begin = 0; begin < N; begin += head_rows()) {
+        const size_t rows = std::min(head_rows(), N - begin);
+        gemm_->forward(logits_, lnf_ + begin * C, param(Kind::wte), static_cast<const T*>(nullptr), rows, C, size(config_.Vp()), stream_);
+        cross_entropy_forward_backward(logits_, losses_ + begin, tokens_ + N + begin, dloss, rows, config_.V, config_.Vp(), write_gradient, stream_);
+        // The next chunk's logits take the place of these gradients, so they pass on what they have now.
+        if (write_gradient && head_in_chunks()) backward_head(begin, rows, micro_step_ > 0 || begin > 0);
+    }
 }
 
 template <class T>
@@ -351,9 +365,17 @@ void GPT2<T>::backward_block(int l, AttentionShape shape) {
                        a.ln1_mean, a.ln1_rstd, N, config_.C, stream_);
 }
 
+// From the gradients of the logits of a chunk: dwte = (or +=, if accumulate), and the chunk's part of the gradient of lnf, in dnarrow.
+template <class T>
+void GPT2<T>::backward_head(size_t begin, size_t rows, bool accumulate) {
+    const size_t C = size(config_.C), Vp = size(config_.Vp());
+    gemm_->backward_weight(grad(Kind::wte), static_cast<float*>(nullptr), logits_, lnf_ + begin * C, rows, C, Vp, accumulate, stream_);
+    gemm_->backward_input(work_.dnarrow + begin * C, logits_, param(Kind::wte), rows, C, Vp, stream_);
+}
+
 template <class T>
 void GPT2<T>::backward(bool last_micro_step) {
-    const size_t N = size(shape_.B) * size(shape_.T), C = size(config_.C);
+    const size_t N = size(shape_.B) * size(shape_.T);
     const bool accumulate = micro_step_ > 0;
     if (!accumulate) {
         for (const Stretch& s : table_.stretches()) {
@@ -361,8 +383,7 @@ void GPT2<T>::backward(bool last_micro_step) {
         }
     }
     const LayerActivations& last = layer(config_.L - 1);
-    gemm_->backward_weight(grad(Kind::wte), static_cast<float*>(nullptr), logits_, lnf_, N, C, size(config_.Vp()), accumulate, stream_);
-    gemm_->backward_input(work_.dnarrow, logits_, param(Kind::wte), N, C, size(config_.Vp()), stream_);
+    if (!head_in_chunks()) backward_head(0, N, accumulate);  // else forward has done it
     layernorm_backward(work_.dresidual, grad(Kind::lnfw), grad(Kind::lnfb), work_.layernorm, static_cast<const T*>(nullptr), work_.dnarrow,
                        last.residual3, param(Kind::lnfw), lnf_mean_, lnf_rstd_, N, config_.C, stream_);
     if (last_micro_step) reduce(1 + config_.L);
@@ -640,6 +661,7 @@ std::vector<float> GPT2<T>::activation(const std::string& name, int l) const {
     const size_t N = size(shape_.B) * size(shape_.T), C = size(config_.C);
     if (name == "encoded") return to_host(encoded_, N * C, stream_);
     if (name == "lnf") return to_host(lnf_, N * C, stream_);
+    if (name == "logits" && head_in_chunks()) throw Error(fmt::format("logits of {} chunks are not kept; expected one chunk", options_.head_chunks));
     if (name == "logits") return to_host(logits_, N * size(config_.Vp()), stream_);
     const LayerActivations& a = layers_.at(size(l));
     if (name == "ln1") return to_host(a.ln1, N * C, stream_);
