@@ -16,6 +16,7 @@
 #include "evaluate.h"
 #include "gpt2.h"
 #include "logger.h"
+#include "matmul_tuning.h"
 #include "memory_fit.h"
 #include "options.h"
 #include "outlier_detector.h"
@@ -129,6 +130,8 @@ void train(Options o, Communicator& all) {
     Logger log(from.run_folder, schedule.steps, o.total_batch, o.log_every, first);
     log.run(run_description(o, model, device, schedule.steps, from));
     log.note(fmt::format("writing to {}", log.folder()));
+    const auto rehearse = [&] { model.rehearse(loader.at(from.step() + 1, 0)); };
+    tune_matmuls(model.gemm(), rehearse, from, o.comm_timeout, all, [&](const std::string& line) { log.note(line); });
     std::optional<CheckpointWriter> checkpoints;
     if (o.checkpoint_every > 0) {
         const Note note = [&](const std::string& line) {

@@ -147,6 +147,27 @@ TEST(GPT2, TheHeadInChunksAccumulatesOverMicroSteps) {
     }
 }
 
+TEST(GPT2, ARehearsalLeavesTheFirstStepAsItIs) {
+    const SafetensorsFile dump = reference("model");
+    const OwnedBatch batch = reference_batch(dump), other(reference_B, reference_T, std::vector<int>(57, 5), std::vector<int>(57, 6));
+    const auto step = [&](bool rehearse, int head_chunks) {
+        const auto model = reference_model<float>(dump, {.total_batch = 2 * reference_B * reference_T, .head_chunks = head_chunks});
+        if (rehearse) model->rehearse(other);
+        for (int micro = 0; micro < 2; micro++) {
+            model->forward(batch);
+            model->backward();
+        }
+        const StepResult result = model->update(reference_adamw);
+        std::vector<std::vector<float>> state = {{result.loss, result.grad_norm}};
+        for (const Tensor& tensor : model->table().tensors()) {
+            state.push_back(model->gradient(tensor));
+            state.push_back(model->parameter(tensor));
+        }
+        return state;
+    };
+    for (const int head_chunks : {1, 4}) EXPECT_EQ(step(true, head_chunks), step(false, head_chunks));
+}
+
 TEST(GPT2, TenStepsFollowPyTorchsTrajectory) {
     const SafetensorsFile dump = reference("trajectory");
     const auto model = reference_model<float>(reference("model"));

@@ -396,6 +396,18 @@ void GPT2<T>::backward(bool last_micro_step) {
     micro_step_++;
 }
 
+template <class T>
+void GPT2<T>::rehearse(const Batch& batch) {
+    const size_t micro_batch = size(options_.B) * size(options_.T) * size(options_.world_size);
+    // The second micro-step's gradients of weights are added to the first one's: other products.
+    for (size_t micro = 0; micro < std::min<size_t>(2, options_.total_batch / micro_batch); micro++) {
+        forward(batch);
+        backward(false);
+    }
+    micro_step_ = 0;
+    simt::stream_synchronize(stream_);
+}
+
 // ---------------------------------------------------------------------------------------------------------------------------------
 // several processes
 

@@ -82,6 +82,11 @@ public:
     // skipped changes nothing, and optimizer_step() does not count it. With a veto to ask, the host also waits for the norm before the update.
     StepResult update(const OptimizerOptions& options, const Veto& veto = {});
 
+    // Before the first step: forward and backward as a step will call them, on one batch, without communication. Leaves the gradients without a
+    // meaning and changes nothing else.
+    void rehearse(const Batch& batch);
+    Gemm& gemm() { return *gemm_; }
+
     // Sum of the losses of the batch's targets that are not ignored. Leaves training's sums alone.
     double evaluate(const Batch& batch);
     // Logits (V) of the token that follows tokens (1 to T of them).

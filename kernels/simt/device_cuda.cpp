@@ -42,6 +42,7 @@ DeviceInfo device_info() {
     info.name = properties.name;
     info.multiprocessors = properties.multiProcessorCount;
     info.compute_capability = properties.major * 10 + properties.minor;
+    info.cache_bytes = static_cast<size_t>(properties.l2CacheSize);
     check(cudaMemGetInfo(&info.free_memory, &info.total_memory), "asking for the GPU's memory");
     return info;
 }
