@@ -17,6 +17,7 @@
 #include "gpt2.h"
 #include "gpu_monitor.h"
 #include "logger.h"
+#include "matmul_tuning.h"
 #include "memory_fit.h"
 #include "options.h"
 #include "outlier_detector.h"
@@ -144,6 +145,8 @@ void train(Options o, Communicator& all) {
                first ? step_flops / (peak.flops_per_second * o.world_size) * 1e3 : 0);
     log.run(run_description(o, model, device, peak, schedule.steps, from));
     log.note(fmt::format("writing to {}", log.folder()));
+    const auto rehearse = [&] { model.rehearse(loader.at(from.step() + 1, 0)); };
+    tune_matmuls(model.gemm(), rehearse, from, o.comm_timeout, all, [&](const std::string& line) { log.note(line); });
     std::optional<CheckpointWriter> checkpoints;
     if (o.checkpoint_every > 0) {
         const Note note = [&](const std::string& line) {

@@ -209,6 +209,17 @@ def training_state():
     words("training_state", [*(f'"{key}":' for key in state), "1e300", "-1", "null", "\n====\n"])
 
 
+def gemm_choices():
+    fast = {"algorithm": "0123456789abcdef" * 8, "description": "algorithm 66", "ms": 0.1, "first_ms": 0.3, "tflops": 612.5}
+    apart = {"description": "apart", "ms": 0.0, "first_ms": 0.0, "tflops": 0.0}
+    file = {"format": "flatgpt matmul algorithms 1", "gpu": "NVIDIA H100", "multiprocessors": 132, "cublaslt": 130100, "checksum": "0" * 16,
+            "products": {"TN m = 768, n = 512, k = 768": fast, "NT": apart}}  # fmt: skip
+    seed("gemm_choices", "two", json.dumps(file))
+    seed("gemm_choices", "none", json.dumps({**file, "products": {}}))
+    seed("gemm_choices", "short", json.dumps({**file, "products": {"TN": {**fast, "algorithm": "0123"}}}))
+    words("gemm_choices", [*(f'"{key}":' for key in (*file, *fast)), "1e300", "-1", "null"])
+
+
 def metrics():
     lines = [{"kind": "run", "options": {}}, {"kind": "train", "step": 1, "loss": 2.5}, {"kind": "val", "step": 1, "loss": None},
              {"kind": "sample", "step": 1, "text": "\u00e9\\n"}, {"kind": "train", "step": 2}, {"kind": "run", "resumed_from": 2}]  # fmt: skip
@@ -249,8 +260,8 @@ def main():
         sys.exit("usage: dev/fuzz_corpus.py OUT")
     OUT = pathlib.Path(sys.argv[1])
     OUT.mkdir(parents=True, exist_ok=True)
-    for write in (token_shards, safetensors, tokenizer_files, tokenizer, hugging_face, llmc_models, hellaswag, training_state, metrics, utf8_stream,
-                  document_stream, restartable_shards):  # fmt: skip
+    for write in (token_shards, safetensors, tokenizer_files, tokenizer, hugging_face, llmc_models, hellaswag, training_state, gemm_choices, metrics,
+                  utf8_stream, document_stream, restartable_shards):  # fmt: skip
         write()
 
 

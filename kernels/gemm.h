@@ -5,7 +5,10 @@
 //   2*N*C*OC operations each; bound by arithmetic, except where N is small.
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "simt/bfloat16.h"
 #include "simt/device.h"
@@ -48,6 +51,21 @@ public:
     // dweight (OC, C) fp32 = (or +=, if accumulate) dout^T inp;  dbias (OC) fp32 += column sums of dout; dbias may be nullptr
     template <class T>
     void backward_weight(float* dweight, float* dbias, const T* dout, const T* inp, size_t N, size_t C, size_t OC, bool accumulate, stream_t stream);
+
+    // Which algorithms of the library the GPU multiplies with. The CPU's library chooses by itself: there these do nothing and give nothing.
+    //
+    // Calls products(), which calls the functions above as training will, with its own tensors and shapes. Every product that comes for the first
+    // time and was not chosen for yet is timed there and then, with each algorithm that the library offers and that computes the same, and with
+    // its epilogue apart; all that a call writes is written and added to many times over, and at last once as it should. No timing begins when
+    // the seconds are over: what comes then is done with the library's first choice, now and ever after. Returns a line that says what was done.
+    // Host and GPU work in turns, and up to twice the GPU's second-level cache is allocated for the while.
+    std::string tune(const std::function<void()>& products, double seconds);
+    // Everything that was chosen, as text (JSON) for another Gemm or another time.
+    std::string choices() const;
+    // Goes by what another chose. The reason if it cannot, because the text is of another GPU or library or is damaged; then nothing has changed.
+    std::string adopt(const std::string& choices);
+    // What was chosen, with its TFLOP/s, a product a line.
+    std::vector<std::string> chosen_algorithms() const;
 
 private:
     struct State;

@@ -1,169 +1,22 @@
-// gemm_cublaslt.cpp: gemm.h on the GPU, by cuBLASLt (https://docs.nvidia.com/cuda/cublas/#using-the-cublaslt-api).
+// gemm_cublaslt.cpp: gemm.h on the GPU, by cuBLASLt.
 //   cuBLASLt is column-major: our row-major (rows, columns) matrix is its (columns, rows) matrix, so every product is computed transposed.
-//   A plan (descriptors and an algorithm) is made once for every problem. Bias, GELU and their gradients are epilogues of the product;
-//   where cuBLASLt has none (sizes or addresses that are not aligned), our kernels follow a plain product.
-#include <cublasLt.h>
-
+//   Bias, GELU and their gradients are epilogues of the product; where cuBLASLt has none (sizes or addresses that are not aligned), or they were
+//   found to be slower, our kernels follow a plain product. An algorithm is the heuristic's first choice until tune() has timed what else there is.
 #include <algorithm>
-#include <array>
-#include <compare>
 #include <initializer_list>
 #include <map>
-#include <optional>
+#include <memory>
 
+#include "cublaslt_product.h"
 #include "error.h"
 #include "gemm.h"
+#include "gemm_choices.h"
+#include "gemm_tuner.h"
 #include "gemm_unfused.h"
 
 namespace {
 
 constexpr size_t workspace_alignment = 256;
-
-// D (m, n) = op(A) (m, k) op(B) (k, n), column-major and contiguous: A and B of input_type, D of output_type.
-struct Problem {
-    size_t m, n, k;
-    bool transpose_a, transpose_b;
-    cudaDataType_t input_type, output_type;
-    cublasComputeType_t compute;
-    bool accumulate;  // D += instead of D =
-    bool aligned;     // all addresses are multiples of 16 bytes
-    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    auto operator<=>(const Problem&) const = default;
-
-    Problem with(cublasLtEpilogue_t wanted) const {
-        Problem other = *this;
-        other.epilogue = wanted;
-        return other;
-    }
-    std::string describe() const {
-        const auto name = [](cudaDataType_t type) { return type == CUDA_R_32F ? "fp32" : "bf16"; };
-        return fmt::format("{}{} m = {}, n = {}, k = {}, {} to {}, compute type {}, epilogue {}{}{}", transpose_a ? 'T' : 'N',
-                           transpose_b ? 'T' : 'N', m, n, k, name(input_type), name(output_type), static_cast<int>(compute),
-                           static_cast<int>(epilogue), accumulate ? ", adding" : "", aligned ? "" : ", not aligned");
-    }
-};
-
-void check(cublasStatus_t status, const Problem& problem) {
-    if (status != CUBLAS_STATUS_SUCCESS) throw Error(fmt::format("gemm: cuBLASLt says {} to {}", cublasLtGetStatusName(status), problem.describe()));
-}
-
-// The vector and the matrix that an epilogue reads or writes, beside D.
-struct EpilogueData {
-    const void* bias = nullptr;  // BIAS: m elements; BGRADB: n elements, written; of output_type
-    const void* aux = nullptr;   // (m, n): the GELU's input, which GELU_AUX writes and DGELU reads
-};
-bool uses_aux(cublasLtEpilogue_t e) {
-    return e == CUBLASLT_EPILOGUE_GELU_AUX || e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || e == CUBLASLT_EPILOGUE_DGELU;
-}
-
-// Owns one of cuBLASLt's descriptors.
-template <class Handle, cublasStatus_t (*destroy)(Handle)>
-class Descriptor {
-public:
-    template <class Create, class... Arguments>
-    Descriptor(const Problem& problem, Create create, Arguments... arguments) {
-        check(create(&handle_, arguments...), problem);
-    }
-    Descriptor(Descriptor&& other) noexcept : handle_(other.handle_) { other.handle_ = nullptr; }
-    ~Descriptor() {
-        if (handle_) destroy(handle_);
-    }
-    operator Handle() const { return handle_; }
-
-private:
-    Handle handle_ = nullptr;
-};
-using Operation = Descriptor<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-using Layout = Descriptor<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-using Preference = Descriptor<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
-
-// A matrix that op() makes (rows, columns).
-Layout layout(const Problem& problem, cudaDataType_t type, bool transpose, size_t rows, size_t columns) {
-    if (transpose) std::swap(rows, columns);
-    return Layout(problem, cublasLtMatrixLayoutCreate, type, rows, columns, static_cast<int64_t>(rows));
-}
-
-// How one problem is solved.
-class Plan {
-public:
-    // data: of the first product; the addresses of later ones may differ but must be as well aligned.
-    Plan(cublasLtHandle_t library, const Problem& problem, const EpilogueData& data, size_t workspace_bytes)
-        : problem_(problem),
-          operation_(problem, cublasLtMatmulDescCreate, problem.compute, CUDA_R_32F),
-          a_(layout(problem, problem.input_type, problem.transpose_a, problem.m, problem.k)),
-          b_(layout(problem, problem.input_type, problem.transpose_b, problem.k, problem.n)),
-          d_(layout(problem, problem.output_type, false, problem.m, problem.n)) {
-        set(CUBLASLT_MATMUL_DESC_TRANSA, static_cast<int32_t>(problem.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N));
-        set(CUBLASLT_MATMUL_DESC_TRANSB, static_cast<int32_t>(problem.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N));
-        set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(problem.epilogue));
-        if (data.bias) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(problem.output_type));
-        if (data.aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, static_cast<int64_t>(problem.m));
-        set_epilogue_data(data);  // the choice of an algorithm looks at the alignment of these addresses
-        choose_algorithm(library, workspace_bytes);
-    }
-
-    // False if cuBLASLt has no algorithm for this problem on this GPU.
-    bool possible() const { return algorithm_.has_value(); }
-
-    // False, with nothing launched, if cuBLASLt refuses the algorithm that its heuristic gave: the plan is not possible from then on.
-    bool run(cublasLtHandle_t library, void* d, const void* a, const void* b, const EpilogueData& data, void* workspace, size_t workspace_bytes,
-             stream_t stream) {
-        set_epilogue_data(data);
-        const float one = 1.0f, beta = problem_.accumulate ? 1.0f : 0.0f;
-        const cublasStatus_t status =
-            cublasLtMatmul(library, operation_, &one, a, a_, b, b_, &beta, d, d_, d, d_, &*algorithm_, workspace, workspace_bytes, stream);
-        if (is_refusal(status)) algorithm_.reset();
-        else check(status, problem_);
-        return possible();
-    }
-
-private:
-    template <class Value>
-    void set(cublasLtMatmulDescAttributes_t attribute, Value value) {
-        check(cublasLtMatmulDescSetAttribute(operation_, attribute, &value, sizeof(value)), problem_);
-    }
-    void set_epilogue_data(const EpilogueData& data) {
-        if (data.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, data.bias);
-        if (data.aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, data.aux);
-    }
-
-    // cuBLASLt cannot solve the problem. An epilogue that this version does not know for these types can also be an invalid value; its twin
-    // does not need it.
-    bool is_refusal(cublasStatus_t status) const {
-        const bool has_twin = problem_.epilogue != CUBLASLT_EPILOGUE_DEFAULT;
-        return status == CUBLAS_STATUS_NOT_SUPPORTED || (has_twin && status == CUBLAS_STATUS_INVALID_VALUE);
-    }
-
-    // The heuristic's first choice.
-    void choose_algorithm(cublasLtHandle_t library, size_t workspace_bytes) {
-        Preference preference(problem_, cublasLtMatmulPreferenceCreate);
-        const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
-            check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)), problem_);
-        };
-        prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_bytes));
-        // What several parts of K give is added in fp32 also where D is bfloat16.
-        const uint32_t in_place = problem_.output_type == CUDA_R_32F ? CUBLASLT_REDUCTION_SCHEME_INPLACE : 0;
-        prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) | in_place);
-        const auto alignment = [&](cudaDataType_t type) -> uint32_t { return problem_.aligned ? 16 : type == CUDA_R_32F ? 4 : 2; };
-        prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(problem_.input_type));
-        prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(problem_.input_type));
-        prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(problem_.output_type));
-        prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(problem_.output_type));
-
-        std::array<cublasLtMatmulHeuristicResult_t, 1> results{};
-        int count = 0;
-        const cublasStatus_t status =
-            cublasLtMatmulAlgoGetHeuristic(library, operation_, a_, b_, d_, d_, preference, static_cast<int>(results.size()), results.data(), &count);
-        if (is_refusal(status)) return;
-        check(status, problem_);
-        if (count > 0 && results[0].state == CUBLAS_STATUS_SUCCESS) algorithm_ = results[0].algo;
-    }
-
-    Problem problem_;
-    Operation operation_;
-    Layout a_, b_, d_;
-    std::optional<cublasLtMatmulAlgo_t> algorithm_;
-};
 
 template <class T>
 constexpr cudaDataType_t type_of = CUDA_R_32F;
@@ -195,33 +48,41 @@ size_t scratch_bytes(size_t N, size_t OC) {
 
 struct Gemm::State {
     cublasLtHandle_t library = nullptr;
-    bool tf32;
-    bool fuse_gelu;
+    const bool tf32;
+    const bool fuse_gelu;
     char* workspace = nullptr;
     size_t workspace_bytes = 0;
-    std::map<Problem, Plan> plans;
+    GemmMachine machine;
+    std::map<LtProblem, LtProduct> products;
+    GemmChoices choices;
+    // While tune() runs:
+    std::unique_ptr<GemmTuner> tuner;
+    size_t timed = 0, given_up = 0, refused = 0;
 
-    explicit State(bool tf32) : tf32(tf32) {
-        // Measured by others: GELU in the epilogue gains on Hopper and loses before it.
-        fuse_gelu = simt::device_info().compute_capability >= 90;
+    explicit State(bool tf32)
+        : tf32(tf32),
+          // Measured by others: GELU in the epilogue gains on Hopper and loses before it.
+          fuse_gelu(simt::device_info().compute_capability >= 90) {
         const cublasStatus_t status = cublasLtCreate(&library);
         if (status != CUBLAS_STATUS_SUCCESS) throw Error(fmt::format("gemm: cuBLASLt does not start: {}", cublasLtGetStatusName(status)));
+        const simt::DeviceInfo info = simt::device_info();
+        machine = {info.name, info.multiprocessors, cublasLtGetVersion()};
     }
     State(const State&) = delete;
     ~State() {
-        plans.clear();
+        products.clear();
         cublasLtDestroy(library);
     }
 
     template <class T, class Result>
-    Problem problem(size_t m, size_t n, size_t k, bool transpose_a, bool transpose_b, bool accumulate,
-                    std::initializer_list<const void*> addresses) const {
+    LtProblem problem(size_t m, size_t n, size_t k, bool transpose_a, bool transpose_b, bool accumulate,
+                      std::initializer_list<const void*> addresses) const {
         const auto compute = tf32 && type_of<T> == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
         return {m, n, k, transpose_a, transpose_b, type_of<T>, type_of<Result>, compute, accumulate, aligned(addresses)};
     }
 
     // Memory for `bytes` of our own at the front of the workspace; cuBLASLt may use what is behind it at the same time.
-    void* scratch(size_t bytes, const Problem& problem) const {
+    void* scratch(size_t bytes, const LtProblem& problem) const {
         if (bytes > workspace_bytes) {
             throw Error(fmt::format("gemm: {} wants {} bytes of workspace and has {}: call use_workspace with Gemm::workspace_bytes",
                                     problem.describe(), bytes, workspace_bytes));
@@ -229,21 +90,106 @@ struct Gemm::State {
         return workspace;
     }
 
-    // False, and nothing done, if cuBLASLt cannot solve the problem as it stands. own: bytes at the front of the workspace that it must not touch.
-    bool try_run(const Problem& problem, void* d, const void* a, const void* b, const EpilogueData& data, size_t own, stream_t stream) {
-        if (problem.epilogue != CUBLASLT_EPILOGUE_DEFAULT && !problem.aligned) return false;
-        if (uses_aux(problem.epilogue) && problem.m % 8 != 0) return false;  // its leading dimension must be a multiple of 8
-        const size_t library_bytes = std::min(workspace_bytes - own, library_workspace_bytes_);
-        auto found = plans.find(problem);
-        if (found == plans.end()) found = plans.try_emplace(problem, library, problem, data, library_bytes).first;
-        return found->second.possible() && found->second.run(library, d, a, b, data, workspace + own, library_bytes, stream);
+    void run(const LtProblem& problem, const LtOperands& operands, stream_t stream) {
+        LtProduct& product = product_for(problem, operands.data, 0);
+        if (tuner && !choices.find(problem.describe())) choose(product, problem, operands, 0, stream);
+        if (!product.run(operands, rest_of_workspace(0), stream))
+            throw Error(fmt::format("gemm: cuBLASLt has no algorithm for {}", problem.describe()));
     }
 
-    void run(const Problem& problem, void* d, const void* a, const void* b, stream_t stream) {
-        if (!try_run(problem, d, a, b, {}, 0, stream)) throw Error(fmt::format("gemm: cuBLASLt has no algorithm for {}", problem.describe()));
+    // A product with an epilogue, and finish(); or, where there is no such product or it takes longer, apart(). own: bytes at the front of the
+    // workspace that the product must not touch.
+    template <class Finish, class Apart>
+    void run(const LtProblem& problem, const LtOperands& operands, size_t own, stream_t stream, const Finish& finish, const Apart& apart) {
+        // The leading dimension of aux must be a multiple of 8.
+        const bool suits = problem.aligned && !((problem.reads_aux() || problem.writes_aux()) && problem.m % 8 != 0);
+        if (!suits) return apart();
+        LtProduct& product = product_for(problem, operands.data, own);
+        if (tuner && !choices.find(problem.describe())) choose(product, problem, operands, own, stream, finish, apart);
+        if (product.run(operands, rest_of_workspace(own), stream)) return finish();
+        apart();
     }
 
 private:
+    LtWorkspace rest_of_workspace(size_t own) const { return {workspace + own, std::min(workspace_bytes - own, library_workspace_bytes_)}; }
+
+    // Without timing: whether a product's epilogue is expected to be faster than our kernel.
+    bool prefers_epilogue(const LtProblem& problem) const { return fuse_gelu || !(problem.reads_aux() || problem.writes_aux()); }
+
+    LtProduct& product_for(const LtProblem& problem, const EpilogueData& data, size_t own) {
+        const auto found = products.find(problem);
+        if (found != products.end()) return found->second;
+        LtProduct& product = products.try_emplace(problem, library, problem, data).first->second;
+        const std::string name = problem.describe();
+        const GemmChoice* const choice = choices.find(name);
+        const size_t bytes = rest_of_workspace(own).bytes;
+        if (choice && (!choice->algorithm || product.use(*choice->algorithm, bytes))) return product;
+        if (choice) {
+            fmt::print(stderr, "gemm: cuBLASLt no longer takes the algorithm chosen for {}: {}\n", name, choice->description);
+            choices.erase(name);
+            refused++;
+        }
+        if (prefers_epilogue(problem)) product.use_first_choice(bytes);
+        return product;
+    }
+
+    static std::vector<GemmTuner::Output> outputs_of(const LtProblem& problem, const LtOperands& operands) {
+        const bool bf16 = problem.output_type != CUDA_R_32F;
+        std::vector<GemmTuner::Output> outputs = {{operands.d, problem.m * problem.n, bf16}};
+        if (problem.writes_aux()) outputs.push_back({const_cast<void*>(operands.data.aux), problem.m * problem.n, bf16});
+        if (problem.epilogue == CUBLASLT_EPILOGUE_BGRADB) outputs.push_back({const_cast<void*>(operands.data.bias), problem.n, bf16});
+        return outputs;
+    }
+
+    // The fastest algorithm for a product, which uses it from now on; none if there is none. When the time is over, what it uses already.
+    GemmChoice choose_algorithm(LtProduct& product, const LtProblem& problem, const LtOperands& operands, size_t own, stream_t stream) {
+        GemmChoice choice;
+        const LtWorkspace rest = rest_of_workspace(own);
+        if (tuner->out_of_time()) {
+            given_up++;
+            choice.algorithm = product.algorithm();
+        } else {
+            timed++;
+            const std::vector<GemmAlgorithm> candidates = product.candidates(rest.bytes);
+            const auto launch = [&](size_t i) { return product.try_algorithm(candidates[i], operands, rest, stream); };
+            if (const auto fastest = tuner->fastest(candidates.size(), launch, outputs_of(problem, operands), stream)) {
+                choice.algorithm = candidates[fastest->way];
+                choice.ms = fastest->ms;
+                choice.first_ms = fastest->first_ms;
+                choice.tflops = problem.operations() / (choice.ms * 1e9);
+            }
+        }
+        choice.description = choice.algorithm ? describe(*choice.algorithm) : "no algorithm";
+        if (choice.algorithm) product.use(*choice.algorithm, rest.bytes);
+        return choice;
+    }
+
+    void choose(LtProduct& product, const LtProblem& problem, const LtOperands& operands, size_t own, stream_t stream) {
+        const GemmChoice choice = choose_algorithm(product, problem, operands, own, stream);
+        if (choice.algorithm) choices.set(problem.describe(), choice);
+    }
+
+    template <class Finish, class Apart>
+    void choose(LtProduct& product, const LtProblem& problem, const LtOperands& operands, size_t own, stream_t stream, const Finish& finish,
+                const Apart& apart) {
+        apart();  // chooses what it consists of
+        GemmChoice choice = choose_algorithm(product, problem, operands, own, stream);
+        if (choice.algorithm && choice.ms > 0) {
+            const auto fused = [&] {
+                product.run(operands, rest_of_workspace(own), stream);
+                finish();
+            };
+            const double fused_ms = tuner->cold_ms(fused, stream), apart_ms = tuner->cold_ms(apart, stream);
+            if (apart_ms < fused_ms) {
+                choice.algorithm.reset();
+                choice.description =
+                    fmt::format("apart from its epilogue in {:.3f} instead of {:.3f} ms ({})", apart_ms, fused_ms, choice.description);
+            }
+        }
+        if (!choice.algorithm) product.use_none();
+        choices.set(problem.describe(), choice);
+    }
+
     const size_t library_workspace_bytes_ = library_workspace_bytes();
 };
 
@@ -260,60 +206,98 @@ void Gemm::use_workspace(void* workspace, size_t bytes) {
           workspace_alignment);
     state_->workspace = static_cast<char*>(workspace);
     state_->workspace_bytes = bytes;
-    state_->plans.clear();  // their algorithms were chosen for the workspace before
+    state_->products.clear();  // their algorithms were chosen for the workspace before
 }
+
+std::string Gemm::tune(const std::function<void()>& products, double seconds) {
+    const size_t known = state_->choices.size();
+    state_->timed = state_->given_up = state_->refused = 0;
+    state_->tuner = std::make_unique<GemmTuner>(seconds, state_->workspace, state_->workspace_bytes);
+    try {
+        products();
+    } catch (...) {
+        state_->tuner.reset();
+        throw;
+    }
+    std::string line = fmt::format("matmuls: {} timed in {:.1f} s ({} runs)", state_->timed, state_->tuner->seconds(), state_->tuner->runs());
+    if (known > 0) line += fmt::format(", {} known before", known);
+    if (state_->refused > 0) line += fmt::format(", {} of them no longer possible", state_->refused);
+    if (state_->given_up > 0) line += fmt::format("; {} left to cuBLASLt after {:g} s", state_->given_up, seconds);
+    state_->tuner.reset();
+    return line;
+}
+
+std::string Gemm::choices() const { return state_->choices.text(state_->machine); }
+
+std::string Gemm::adopt(const std::string& choices) {
+    try {
+        state_->choices = GemmChoices::parse(choices, state_->machine);
+    } catch (const UsageError& reason) { return reason.what(); }
+    state_->products.clear();
+    return "";
+}
+
+std::vector<std::string> Gemm::chosen_algorithms() const { return state_->choices.lines(); }
 
 template <class T>
 void Gemm::forward(T* out, const T* inp, const T* weight, const T* bias, size_t N, size_t C, size_t OC, stream_t stream) {
     // out^T (OC, N) = weight (C, OC)^T inp^T (C, N)
-    const Problem plain = state_->problem<T, T>(OC, N, C, true, false, false, {out, inp, weight, bias});
-    if (bias && state_->try_run(plain.with(CUBLASLT_EPILOGUE_BIAS), out, weight, inp, {.bias = bias}, 0, stream)) return;
-    state_->run(plain, out, weight, inp, stream);
-    if (bias) gemm_add_bias(out, bias, N, OC, stream);
+    const LtProblem plain = state_->problem<T, T>(OC, N, C, true, false, false, {out, inp, weight, bias});
+    const LtOperands operands = {out, weight, inp};
+    if (!bias) return state_->run(plain, operands, stream);
+    const auto finish = [] {};
+    const auto apart = [&] {
+        state_->run(plain, operands, stream);
+        gemm_add_bias(out, bias, N, OC, stream);
+    };
+    state_->run(plain.with(CUBLASLT_EPILOGUE_BIAS), {out, weight, inp, {.bias = bias}}, 0, stream, finish, apart);
 }
 
 template <class T>
 void Gemm::forward_gelu(T* out, T* pre_gelu, const T* inp, const T* weight, const T* bias, size_t N, size_t C, size_t OC, stream_t stream) {
-    if (state_->fuse_gelu) {
-        const Problem plain = state_->problem<T, T>(OC, N, C, true, false, false, {out, inp, weight, bias, pre_gelu});
-        const auto epilogue = bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
-        if (state_->try_run(plain.with(epilogue), out, weight, inp, {.bias = bias, .aux = pre_gelu}, 0, stream)) return;
-    }
-    forward(pre_gelu, inp, weight, bias, N, C, OC, stream);
-    gemm_gelu_forward(out, pre_gelu, N * OC, stream);
+    const LtProblem plain = state_->problem<T, T>(OC, N, C, true, false, false, {out, inp, weight, bias, pre_gelu});
+    const auto epilogue = bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    const auto finish = [] {};
+    const auto apart = [&] {
+        forward(pre_gelu, inp, weight, bias, N, C, OC, stream);
+        gemm_gelu_forward(out, pre_gelu, N * OC, stream);
+    };
+    state_->run(plain.with(epilogue), {out, weight, inp, {.bias = bias, .aux = pre_gelu}}, 0, stream, finish, apart);
 }
 
 template <class T>
 void Gemm::backward_input(T* dinp, const T* dout, const T* weight, size_t N, size_t C, size_t OC, stream_t stream) {
     // dinp^T (C, N) = weight^T (C, OC) dout^T (OC, N)
-    state_->run(state_->problem<T, T>(C, N, OC, false, false, false, {dinp, dout, weight}), dinp, weight, dout, stream);
+    state_->run(state_->problem<T, T>(C, N, OC, false, false, false, {dinp, dout, weight}), {dinp, weight, dout}, stream);
 }
 
 template <class T>
 void Gemm::backward_input_gelu(T* dpre_gelu, const T* dout, const T* weight, const T* pre_gelu, size_t N, size_t C, size_t OC, stream_t stream) {
-    if (state_->fuse_gelu) {
-        const Problem plain = state_->problem<T, T>(C, N, OC, false, false, false, {dpre_gelu, dout, weight, pre_gelu});
-        if (state_->try_run(plain.with(CUBLASLT_EPILOGUE_DGELU), dpre_gelu, weight, dout, {.aux = pre_gelu}, 0, stream)) return;
-    }
-    backward_input(dpre_gelu, dout, weight, N, C, OC, stream);
-    gemm_gelu_backward(dpre_gelu, dpre_gelu, pre_gelu, N * C, stream);
+    const LtProblem plain = state_->problem<T, T>(C, N, OC, false, false, false, {dpre_gelu, dout, weight, pre_gelu});
+    const auto finish = [] {};
+    const auto apart = [&] {
+        backward_input(dpre_gelu, dout, weight, N, C, OC, stream);
+        gemm_gelu_backward(dpre_gelu, dpre_gelu, pre_gelu, N * C, stream);
+    };
+    state_->run(plain.with(CUBLASLT_EPILOGUE_DGELU), {dpre_gelu, weight, dout, {.aux = pre_gelu}}, 0, stream, finish, apart);
 }
 
 template <class T>
 void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T* inp, size_t N, size_t C, size_t OC, bool accumulate,
                            stream_t stream) {
     // dweight^T (C, OC) = inp^T (C, N) (dout^T (OC, N))^T
-    const Problem plain = state_->problem<T, float>(C, OC, N, false, true, accumulate, {dweight, dout, inp});
-    if (!dbias) return state_->run(plain, dweight, inp, dout, stream);
+    const LtProblem plain = state_->problem<T, float>(C, OC, N, false, true, accumulate, {dweight, dout, inp});
+    const LtOperands operands = {dweight, inp, dout};
+    if (!dbias) return state_->run(plain, operands, stream);
     // The epilogue overwrites its bias gradient, so it writes into the workspace.
     char* const scratch = static_cast<char*>(state_->scratch(scratch_bytes<T>(N, OC), plain));
     const size_t own = fused_bias_gradient_bytes(OC);
-    if (state_->try_run(plain.with(CUBLASLT_EPILOGUE_BGRADB), dweight, inp, dout, {.bias = scratch}, own, stream)) {
-        gemm_bias_gradient(dbias, reinterpret_cast<const float*>(scratch), 1, OC, scratch + own, stream);
-    } else {
-        state_->run(plain, dweight, inp, dout, stream);
+    const auto finish = [&] { gemm_bias_gradient(dbias, reinterpret_cast<const float*>(scratch), 1, OC, scratch + own, stream); };
+    const auto apart = [&] {
+        state_->run(plain, operands, stream);
         gemm_bias_gradient(dbias, dout, N, OC, scratch, stream);
-    }
+    };
+    state_->run(plain.with(CUBLASLT_EPILOGUE_BGRADB), {dweight, inp, dout, {.bias = scratch}}, own, stream, finish, apart);
 }
 
 #define INSTANTIATE(T) \

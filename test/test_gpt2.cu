@@ -87,6 +87,90 @@ TEST(GPT2, RecomputingGivesTheSameBits) {
     }
 }
 
+// 57 tokens in 2 to 57 chunks: whole ones, a shorter last one, one token each.
+TEST(GPT2, TheHeadInChunksGivesTheSameLossesAndPyTorchsGradients) {
+    const SafetensorsFile dump = reference("model");
+    const OwnedBatch batch = reference_batch(dump), shorter(1, 7, std::vector<int>(7, 5), std::vector<int>(7, 6));
+    const auto whole = reference_model<float>(dump), evaluation = reference_model<float>(dump, {.training = false, .head_chunks = 3});
+    whole->forward(batch);
+    const std::vector<float> losses = whole->losses();
+    whole->forward(shorter);
+    const std::vector<float> shorter_losses = whole->losses();
+    const auto expect_losses = [&](const GPT2<float>& model, const std::vector<float>& expected) {
+        // On a GPU cuBLASLt may choose another algorithm for fewer tokens.
+        if (simt::is_gpu()) {
+            EXPECT_LE(relative_error(model.losses(), expected), 1e-6);
+        } else {
+            EXPECT_EQ(model.losses(), expected);
+        }
+    };
+    size_t bytes = total_bytes(whole->memory_plan());
+    for (const int chunks : {2, 3, 5, 57}) {
+        SCOPED_TRACE(chunks);
+        const auto model = reference_model<float>(dump, {.head_chunks = chunks});
+        EXPECT_LT(total_bytes(model->memory_plan()), bytes);
+        bytes = total_bytes(model->memory_plan());
+        model->forward(batch);
+        expect_losses(*model, losses);
+        EXPECT_THROW(model->activation("logits"), Error);
+        model->evaluate(shorter);
+        expect_losses(*model, shorter_losses);
+        expect_gradients<float>("model", {.head_chunks = chunks}, 1e-4);
+        expect_gradients<bfloat16>("model_bf16", {.head_chunks = chunks}, 2e-2);
+    }
+    evaluation->evaluate(batch);
+    expect_losses(*evaluation, losses);
+}
+
+// An evaluation between the micro-steps of a step must leave the gradients alone, which now begin in forward.
+TEST(GPT2, TheHeadInChunksAccumulatesOverMicroSteps) {
+    const SafetensorsFile dump = reference("model");
+    const OwnedBatch batch = reference_batch(dump);
+    OptimizerOptions without_change = reference_adamw;
+    without_change.lr = 0;
+    const auto gradients = [&](int chunks, bool stale) {
+        const auto model = reference_model<float>(dump, {.head_chunks = chunks});
+        for (int step = 0; step < (stale ? 2 : 1); step++) {
+            if (step > 0) model->update(without_change);
+            for (int micro = 0; micro < 2; micro++) {
+                model->forward(batch);
+                model->backward();
+                model->evaluate(batch);
+            }
+        }
+        std::vector<std::vector<float>> all;
+        for (const Tensor& tensor : model->table().tensors()) all.push_back(model->gradient(tensor));
+        return all;
+    };
+    const auto expected = gradients(1, false);
+    for (const bool stale : {false, true}) {
+        const auto chunked = gradients(4, stale);
+        // Only the sums over tokens round in another order: those of wte.
+        for (size_t i = 0; i < expected.size(); i++) EXPECT_LE(relative_error(chunked[i], expected[i]), 1e-6) << i;
+    }
+}
+
+TEST(GPT2, ARehearsalLeavesTheFirstStepAsItIs) {
+    const SafetensorsFile dump = reference("model");
+    const OwnedBatch batch = reference_batch(dump), other(reference_B, reference_T, std::vector<int>(57, 5), std::vector<int>(57, 6));
+    const auto step = [&](bool rehearse, int head_chunks) {
+        const auto model = reference_model<float>(dump, {.total_batch = 2 * reference_B * reference_T, .head_chunks = head_chunks});
+        if (rehearse) model->rehearse(other);
+        for (int micro = 0; micro < 2; micro++) {
+            model->forward(batch);
+            model->backward();
+        }
+        const StepResult result = model->update(reference_adamw);
+        std::vector<std::vector<float>> state = {{result.loss, result.grad_norm}};
+        for (const Tensor& tensor : model->table().tensors()) {
+            state.push_back(model->gradient(tensor));
+            state.push_back(model->parameter(tensor));
+        }
+        return state;
+    };
+    for (const int head_chunks : {1, 4}) EXPECT_EQ(step(true, head_chunks), step(false, head_chunks));
+}
+
 TEST(GPT2, TenStepsFollowPyTorchsTrajectory) {
     const SafetensorsFile dump = reference("trajectory");
     const auto model = reference_model<float>(reference("model"));
@@ -348,6 +432,10 @@ TEST(GPT2, ImpossibleShapesAreRefused) {
     EXPECT_THROW(make({131, 32, 2, 3, 48}, 1, 33), UsageError);  // longer than the context
     EXPECT_THROW(make({131, 32, 2, 3, 48}, 0, 8), UsageError);
     EXPECT_THROW(make({0, 32, 2, 3, 48}, 1, 8), UsageError);
+    const auto chunks = [](int count) { GPT2<float> model(reference_config, {.B = 2, .T = 4, .total_batch = 8, .head_chunks = count}); };
+    EXPECT_NO_THROW(chunks(8));
+    EXPECT_THROW(chunks(9), UsageError);
+    EXPECT_THROW(chunks(0), UsageError);
 }
 
 }  // namespace

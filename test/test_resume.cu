@@ -273,7 +273,7 @@ TEST_P(Optimizers, GoOnWithTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Resume, Optimizers,
                          testing::Values("--optimizer adamw", "--optimizer adam --weight-decay 0.1", "--optimizer sgd --lr 0.1",
                                          "--optimizer sgd --lr 0.1 --momentum 0.9 --nesterov", "--optimizer rmsprop",
-                                         "--optimizer rmsprop --momentum 0.5", "--dtype bf16 --recompute block"));
+                                         "--optimizer rmsprop --momentum 0.5", "--dtype bf16 --recompute block --head-chunks 3"));
 
 TEST_F(Resume, DamagedCheckpointsArePassedOverAndSetAside) {
     const std::string options = "--schedule constant --checkpoint-every 3 --keep 9 --out ";
@@ -328,9 +328,10 @@ TEST_F(Resume, OtherOptionsMayChangeAndThoseThatMatterAreSaid) {
     const ProgramResult same = train("--steps 4 --resume auto --val-every 2 --out " + folder / "run");
     expect_success(same);
     EXPECT_NE(same.output.find("nothing is left to do"), std::string::npos) << same.output;
-    const ProgramResult longer = train("--steps 6 --lr 0.5 --log-every 2 --resume auto --out " + folder / "run");
+    const ProgramResult longer = train("--steps 6 --lr 0.5 --head-chunks 2 --log-every 2 --resume auto --out " + folder / "run");
     expect_success(longer);
-    EXPECT_NE(longer.output.find("--lr 0.5 instead of 0.001, --steps 6 instead of 4"), std::string::npos) << longer.output;
+    EXPECT_NE(longer.output.find("--head-chunks 2 instead of 1, --lr 0.5 instead of 0.001, --steps 6 instead of 4"), std::string::npos)
+        << longer.output;
     EXPECT_EQ(longer.output.find("--log-every"), std::string::npos) << longer.output;
     EXPECT_EQ(last_step(folder / "run"), 6);
     EXPECT_EQ(train("--steps 5 --resume auto --out " + folder / "run").exit_code, 2);

@@ -202,6 +202,28 @@ TEST(TrainProgram, AutomaticBatchIsTheLargestThatFits) {
     EXPECT_EQ(tight.output.find("65536 tokens = 64 x 1024"), std::string::npos) << tight.output;
 }
 
+// The logits of 124M and 64 x 1024 tokens take 12.3 GiB in fp32.
+TEST(TrainProgram, TheHeadInChunksTakesLessMemoryAndLeavesRoomForMoreSequences) {
+    const std::string options = "--model d12 --total-batch 65536 --plan --device-memory ";
+    const auto activations = [&](const std::string& more) {
+        const ProgramResult result = run_program(TRAIN_PROGRAM, options + "900G --batch-size 64 " + more);
+        double gibibytes = 0;
+        const size_t line = result.output.find("  activations ");
+        if (line != std::string::npos) std::sscanf(result.output.c_str() + line, "  activations %lf GiB", &gibibytes);
+        return gibibytes;
+    };
+    EXPECT_NEAR(activations("") - activations("--head-chunks 8"), 7.0 / 8 * 64 * 1024 * 50304 * 4 / 0x1p30, 0.11);  // printed with one decimal
+    const auto sequences = [&](const std::string& more) {
+        const ProgramResult result = run_program(TRAIN_PROGRAM, options + "24G --batch-size auto " + more);
+        int count = 0;
+        const size_t place = result.output.find("65536 tokens = ");
+        if (place != std::string::npos) std::sscanf(result.output.c_str() + place, "65536 tokens = %d", &count);
+        return count;
+    };
+    EXPECT_GT(sequences("--head-chunks 16"), sequences(""));
+    EXPECT_GT(sequences(""), 0);
+}
+
 // Every wrong input: exit code 2, one line that says what was wrong, and no output folder.
 struct WrongInput {
     const char *name, *arguments, *said;
@@ -243,6 +265,10 @@ INSTANTIATE_TEST_SUITE_P(
         WrongInput{"ProfileWithJunk", "--profile 5x", "--profile"}, WrongInput{"MemoryWithJunk", "--device-memory 1X", "1X"},
         WrongInput{"MissingConfig", "--config none.toml", "none.toml"}),
     [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(TrainProgramHeadChunks, WrongInputs,
+                         testing::Values(WrongInput{"None", "--head-chunks 0", "--head-chunks"},
+                                         WrongInput{"MoreThanTokens", "--batch-size 2 --head-chunks 129", "1 to the 2 x 64 = 128 tokens"}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(TrainProgram, AnotherRunIsNotOverwritten) {
     const TemporaryFolder folder;

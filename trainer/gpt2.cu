@@ -51,6 +51,9 @@ GPT2<T>::GPT2(const GPT2Config& config, const GPT2Options& options)
       graphs_(options.graphs) {
     CHECK(options.B > 0, "a batch of {} sequences; expected 1 or more", options.B);
     CHECK(options.T > 0 && options.T <= config.context, "sequences of {} tokens; expected 1 to the model's context of {}", options.T, config.context);
+    CHECK(options.head_chunks > 0 && options.head_chunks <= static_cast<int64_t>(options.B) * options.T,
+          "--head-chunks {}; expected 1 to the {} x {} = {} tokens of a micro-step", options.head_chunks, options.B, options.T,
+          static_cast<int64_t>(options.B) * options.T);
     CHECK(options.rank >= 0 && options.rank < options.world_size, "process {} of {}", options.rank, options.world_size);
     layers_.resize(size(config.L));
     gathered_.assign(size(config.L) + 2, 0);
@@ -121,7 +124,7 @@ void GPT2<T>::reserve_activations() {
     activations_.reserve(lnf_, N * C);
     activations_.reserve(lnf_mean_, N);
     activations_.reserve(lnf_rstd_, N);
-    activations_.reserve(logits_, N * size(config_.Vp()));
+    activations_.reserve(logits_, head_rows() * size(config_.Vp()));
     activations_.reserve(losses_, N);
     activations_.reserve(step_sums_, 4);
     activations_.reserve(eval_loss_, 1);
@@ -145,9 +148,14 @@ template <class T>
 size_t GPT2<T>::gemm_workspace_bytes() const {
     const size_t N = size(options_.B) * size(options_.T), C = size(config_.C), Vp = size(config_.Vp());
     size_t bytes = Gemm::workspace_bytes<T>(1, C, Vp);
-    for (const auto& [in, out] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}, {C, Vp}})
-        bytes = std::max(bytes, Gemm::workspace_bytes<T>(N, in, out));
-    return bytes;
+    for (const auto& [in, out] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}}) bytes = std::max(bytes, Gemm::workspace_bytes<T>(N, in, out));
+    return std::max(bytes, Gemm::workspace_bytes<T>(head_rows(), C, Vp));
+}
+
+// Tokens of a chunk of the head; the last one may have fewer.
+template <class T>
+size_t GPT2<T>::head_rows() const {
+    return simt::ceil_div(size(options_.B) * size(options_.T), size(options_.head_chunks));
 }
 
 template <class T>
@@ -299,11 +307,17 @@ void GPT2<T>::forward_hidden(AttentionShape shape) {
 
 template <class T>
 void GPT2<T>::classify(size_t N, bool write_gradient) {
-    operation("head", cost::matmul<T>(N, size(config_.C), size(config_.Vp())));
-    gemm_->forward(logits_, lnf_, param(Kind::wte), static_cast<const T*>(nullptr), N, size(config_.C), size(config_.Vp()), stream_);
+    const size_t C = size(config_.C);
     const float dloss = write_gradient ? 1.0f / static_cast<float>(options_.total_batch) : 0.0f;
-    operation("classifier", cost::classifier<T>(N, size(config_.Vp()), write_gradient));
-    cross_entropy_forward_backward(logits_, losses_, tokens_ + N, dloss, N, config_.V, config_.Vp(), write_gradient, stream_);
+    for (size_t begin = 0; begin < N; begin += head_rows()) {
+        const size_t rows = std::min(head_rows(), N - begin);
+        operation("head", cost::matmul<T>(rows, C, size(config_.Vp())));
+        gemm_->forward(logits_, lnf_ + begin * C, param(Kind::wte), static_cast<const T*>(nullptr), rows, C, size(config_.Vp()), stream_);
+        operation("classifier", cost::classifier<T>(rows, size(config_.Vp()), write_gradient));
+        cross_entropy_forward_backward(logits_, losses_ + begin, tokens_ + N + begin, dloss, rows, config_.V, config_.Vp(), write_gradient, stream_);
+        // The next chunk's logits take the place of these gradients, so they pass on what they have now.
+        if (write_gradient && head_in_chunks()) backward_head(begin, rows, micro_step_ > 0 || begin > 0);
+    }
 }
 
 template <class T>
@@ -398,6 +412,16 @@ void GPT2<T>::backward_block(int l, AttentionShape shape) {
                        a.ln1_mean, a.ln1_rstd, N, config_.C, stream_);
 }
 
+// From the gradients of the logits of a chunk: dwte = (or +=, if accumulate), and the chunk's part of the gradient of lnf, in dnarrow.
+template <class T>
+void GPT2<T>::backward_head(size_t begin, size_t rows, bool accumulate) {
+    const size_t C = size(config_.C), Vp = size(config_.Vp());
+    operation("head dW", cost::matmul_weight<T>(rows, C, Vp, accumulate));
+    gemm_->backward_weight(grad(Kind::wte), static_cast<float*>(nullptr), logits_, lnf_ + begin * C, rows, C, Vp, accumulate, stream_);
+    operation("head dX", cost::matmul<T>(rows, C, Vp));
+    gemm_->backward_input(work_.dnarrow + begin * C, logits_, param(Kind::wte), rows, C, Vp, stream_);
+}
+
 template <class T>
 void GPT2<T>::backward(bool last_micro_step) {
     const auto pass = [&] { backward_pass(last_micro_step); };
@@ -421,10 +445,7 @@ void GPT2<T>::backward_pass(bool last_micro_step) {
         }
     }
     const LayerActivations& last = layer(config_.L - 1);
-    operation("head dW", cost::matmul_weight<T>(N, C, size(config_.Vp()), accumulate));
-    gemm_->backward_weight(grad(Kind::wte), static_cast<float*>(nullptr), logits_, lnf_, N, C, size(config_.Vp()), accumulate, stream_);
-    operation("head dX", cost::matmul<T>(N, C, size(config_.Vp())));
-    gemm_->backward_input(work_.dnarrow, logits_, param(Kind::wte), N, C, size(config_.Vp()), stream_);
+    if (!head_in_chunks()) backward_head(0, N, accumulate);  // else forward has done it
     operation("layernorm backward", cost::layernorm_backward<T>(N, C, false));
     layernorm_backward(work_.dresidual, grad(Kind::lnfw), grad(Kind::lnfb), work_.layernorm, static_cast<const T*>(nullptr), work_.dnarrow,
                        last.residual3, param(Kind::lnfw), lnf_mean_, lnf_rstd_, N, config_.C, stream_);
@@ -436,6 +457,18 @@ void GPT2<T>::backward_pass(bool last_micro_step) {
     operation("encoder backward", cost::encoder<T>(N, C));
     encoder_backward(grad(Kind::wte), grad(Kind::wpe), work_.dresidual, tokens_, tokens_ + 2 * N, shape_.B, shape_.T, config_.C, stream_);
     if (last_micro_step) reduce(0);
+}
+
+template <class T>
+void GPT2<T>::rehearse(const Batch& batch) {
+    const size_t micro_batch = size(options_.B) * size(options_.T) * size(options_.world_size);
+    // The second micro-step's gradients of weights are added to the first one's: other products.
+    for (size_t micro = 0; micro < std::min<size_t>(2, options_.total_batch / micro_batch); micro++) {
+        forward(batch);
+        backward(false);
+    }
+    micro_step_ = 0;
+    simt::stream_synchronize(stream_);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------------------
@@ -752,6 +785,7 @@ std::vector<float> GPT2<T>::activation(const std::string& name, int l) const {
     const size_t N = size(shape_.B) * size(shape_.T), C = size(config_.C);
     if (name == "encoded") return to_host(encoded_, N * C, stream_);
     if (name == "lnf") return to_host(lnf_, N * C, stream_);
+    if (name == "logits" && head_in_chunks()) throw Error(fmt::format("logits of {} chunks are not kept; expected one chunk", options_.head_chunks));
     if (name == "logits") return to_host(logits_, N * size(config_.Vp()), stream_);
     const LayerActivations& a = layers_.at(size(l));
     if (name == "ln1") return to_host(a.ln1, N * C, stream_);

@@ -32,6 +32,7 @@ struct GPT2Options {
     bool training = true;    // false: no gradients, no optimizer state
     bool tf32 = false;
     Recompute recompute = Recompute::none;
+    int head_chunks = 1;  // parts of a micro-step's tokens for which logits exist one after another
     AttentionBackend attention = AttentionBackend::automatic;
     bool deterministic = false;  // the same step gives the same bits; else some of cuDNN's may differ
     bool graphs = true;          // CUDA graphs, on a GPU
@@ -101,6 +102,11 @@ public:
     // For StepResult::ms, before the step's first batch is asked for: if no other is under way, the step's time counts from here.
     void begin_step();
 
+    // Before the first step: forward and backward as a step will call them, on one batch, without communication. Leaves the gradients without a
+    // meaning and changes nothing else.
+    void rehearse(const Batch& batch);
+    Gemm& gemm() { return *gemm_; }
+
     // Sum of the losses of the batch's targets that are not ignored. Leaves training's sums alone.
     double evaluate(const Batch& batch);
     // Logits (V) of the token that follows tokens (1 to T of them).
@@ -130,7 +136,7 @@ public:
     int optimizer_step() const;  // Adam's t: updates that changed the parameters
     void set_optimizer_step(int step);
 
-    // For tests: an activation of the last forward, by name: "encoded", "logits" (gradients after forward), "lnf", and of layer l,
+    // For tests: an activation of the last forward, by name: "encoded", "logits" (of one chunk; gradients after forward), "lnf", and of layer l,
     // "ln1", "qkv", "att", "residual2", "ln2", "fch", "fch_gelu", "residual3". Error if it was not kept.
     std::vector<float> activation(const std::string& name, int layer = -1) const;
     std::vector<float> losses() const;  // (B*T) of the last forward
@@ -162,6 +168,9 @@ private:
     void classify(size_t N, bool write_gradient);
     // The next call is this operation: for --profile, and for a timeline.
     void operation(const char* name, const Cost& cost = {}) { profile_.begin(name, cost, stream_); }
+    void backward_head(size_t begin, size_t rows, bool accumulate);
+    bool head_in_chunks() const { return options_.head_chunks > 1; }
+    size_t head_rows() const;
     AttentionShape shape_of(int B, int sequence) const { return {B, sequence, config_.NH, config_.HS()}; }
     const T* block_input(int l) const { return l == 0 ? encoded_ : layers_[static_cast<size_t>(l) - 1].residual3; }
     LayerActivations& layer(int l) { return layers_[static_cast<size_t>(l)]; }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "checkpoint.h"
@@ -40,6 +41,7 @@ inline GPT2Options model_options(const Options& o) {
             .total_batch = o.total_batch,
             .tf32 = o.dtype == DType::tf32,
             .recompute = o.recompute,
+            .head_chunks = o.head_chunks,
             .attention = o.attention,
             .deterministic = o.deterministic,
             .graphs = !o.no_graph,
@@ -67,6 +69,8 @@ size_t bytes_with_batch(const Options& o, int batch_size) {
     Options changed = o;
     changed.batch_size = batch_size;
     changed.rank = 0;  // which needs the most
+    // A batch that is only looked at may have fewer tokens than there are chunks.
+    changed.head_chunks = static_cast<int>(std::min(int64_t{o.head_chunks}, int64_t{batch_size} * o.seq_len));
     return total_bytes(run_memory_plan(o, GPT2<T>(o.config, model_options(changed))));
 }
 

@@ -154,6 +154,8 @@ std::optional<Options> parse_options(int argc, const char* const* argv, const Pr
     system->add_option("--seed", o.seed, "of weights, data order and samples");
     add_choice(*system, "--recompute", o.recompute, recomputes, "what backward computes again instead of keeping it");
     add_choice(*system, "--attention", o.attention, attentions, "implementation of attention");
+    system->add_option("--head-chunks", o.head_chunks, "parts of a micro-step's tokens for which logits exist one after another, to save memory")
+        ->check(positive);
     system->add_option("--zero", o.zero, "1: each process keeps and updates its part of the optimizer state only; the results stay the same")
         ->check(CLI::Range(0, 1));
     add_choice(*system, "--reduce-dtype", o.reduce_dtype, reduce_dtypes, "in which processes send each other gradients");

@@ -53,6 +53,7 @@ struct Options {
     bool deterministic = false;
     uint64_t seed = 1337;
     Recompute recompute = Recompute::none;
+    int head_chunks = 1;
     AttentionBackend attention = AttentionBackend::automatic;
     int zero = 0;                      // 1: ZeRO-1, a part of the optimizer state in each process
     DType reduce_dtype = DType::fp32;  // in which gradients are sent

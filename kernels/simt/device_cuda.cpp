@@ -46,6 +46,7 @@ DeviceInfo device_info() {
     char bus_id[32] = "";
     check(cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), device), "asking where the GPU is plugged in");
     info.pci_bus_id = bus_id;
+    info.cache_bytes = static_cast<size_t>(properties.l2CacheSize);
     check(cudaMemGetInfo(&info.free_memory, &info.total_memory), "asking for the GPU's memory");
     return info;
 }

@@ -1,0 +1,62 @@
+// cublaslt_imitation.h: a GPU that is not there, for tests of gemm_cublaslt.cpp: cuBLASLt, simt/device.h and our kernels behind the products.
+//   It computes what it is asked to, in ordinary memory and in double precision, with the defects that a test plants; and it has a clock, which goes
+//   on by what a test says that things take.
+#pragma once
+#include <cublasLt.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "simt/device.h"
+
+// An algorithm that the heuristic offers.
+struct PlannedAlgorithm {
+    int id;
+    double cold_ms, warm_ms;         // after the caches were filled with something else, and right after another product
+    int parts = 1;                   // into which the heuristic divides K
+    int best_parts = 0;              // with which it is fastest; 0: it cannot divide K
+    size_t workspace = 0;            // besides that for the parts
+    bool passes_check = true;        // cublasLtMatmulAlgoCheck takes it
+    bool launches = true;            // cublasLtMatmul takes it
+    bool forgets_last_term = false;  // of every sum
+    bool overwrites = false;         // also where it should add
+    bool writes_nothing = false;
+};
+
+struct Launch {
+    bool transpose_a, transpose_b;
+    size_t m, n, k;
+    cublasLtEpilogue_t epilogue;
+    bool adds, timed, cold;
+    int id, parts;
+    uint32_t scheme;
+    size_t workspace_bytes;
+    bool is_weight_gradient() const { return !transpose_a && transpose_b; }
+};
+
+struct Imitation {
+    Imitation();
+    ~Imitation();
+
+    std::vector<PlannedAlgorithm> algorithms;          // in the heuristic's order
+    std::map<cublasLtEpilogue_t, double> epilogue_ms;  // that it adds to any product's time
+    double kernel_ms = 0.5;                            // of one of our own kernels
+    simt::DeviceInfo info{.name = "Imitation 9000",
+                          .total_memory = size_t{80} << 30,
+                          .free_memory = size_t{40} << 30,
+                          .multiprocessors = 132,
+                          .compute_capability = 90,
+                          .cache_bytes = size_t{1} << 20};
+    size_t version = 130100;
+
+    std::vector<Launch> launches;
+    std::vector<size_t> allocations;  // bytes
+    size_t allocated = 0;             // at the moment
+    int checks = 0;                   // calls of cublasLtMatmulAlgoCheck
+    int without_room = 0;             // products asked for with too little workspace
+
+    double now_ms = 0;
+    bool cold = false, timing = false;
+};
+extern Imitation* imitation;

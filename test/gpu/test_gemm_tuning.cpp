@@ -1,0 +1,487 @@
+// gemm_cublaslt.cpp and matmul_tuning.cpp over an imitation of cuBLASLt and the GPU: which algorithm is chosen, that it computes the same, and that a
+// choice is kept, sent and taken up again only where it holds.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <random>
+#include <set>
+
+#include "cublaslt_imitation.h"
+#include "gemm.h"
+#include "gemm_choices.h"
+#include "matmul_tuning.h"
+#include "single_process.h"
+#include "temporary_folder.h"
+
+namespace {
+
+std::string sent;  // by rank 0
+
+}  // namespace
+
+// In place of communicator.cpp's: the processes of a test take their turns, rank 0 first.
+std::vector<std::string> gather_texts(Communicator& communicator, const std::string& mine) {
+    if (communicator.rank() == 0) sent = mine;
+    return {sent};
+}
+
+namespace {
+
+constexpr size_t N = 24, C = 16, OC = 40, guard = 64;
+constexpr double unlimited = 1e6;
+const uint32_t in_place = CUBLASLT_REDUCTION_SCHEME_INPLACE, in_fp32 = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+
+// With elements of another value behind its end.
+template <class T>
+struct Tensor {
+    std::vector<T> values;
+    Tensor(size_t count, unsigned seed) {
+        std::mt19937 generator(seed);
+        std::uniform_real_distribution<float> uniform(-1, 1);
+        for (size_t i = 0; i < count; i++) values.push_back(T(seed ? uniform(generator) : 0.0f));
+        values.resize(count + guard, T(7.0f));
+    }
+    T* data() { return values.data(); }
+    bool untouched_behind() const {
+        return std::all_of(values.end() - guard, values.end(), [](T value) { return static_cast<float>(value) == 7.0f; });
+    }
+};
+
+// Every form of gemm.h: two layers with a GELU between them, as in a block's MLP, and a layer without bias, as the head.
+template <class T>
+struct Layers {
+    Tensor<T> inp{N * C, 1}, weight{OC * C, 2}, bias{OC, 3}, weight2{C * OC, 4}, dout{N * C, 5};
+    Tensor<T> pre_gelu{N * OC, 0}, hidden{N * OC, 0}, out{N * C, 0}, plain{N * OC, 0}, dpre_gelu{N * OC, 0}, dinp{N * C, 0};
+    Tensor<float> dweight{OC * C, 0}, dweight2{C * OC, 0}, dbias{OC, 0}, dhead{OC * C, 0};
+
+    void run(Gemm& gemm, int micro_steps = 2) {
+        for (int micro = 0; micro < micro_steps; micro++) {
+            gemm.forward_gelu(hidden.data(), pre_gelu.data(), inp.data(), weight.data(), bias.data(), N, C, OC, nullptr);
+            gemm.forward<T>(out.data(), hidden.data(), weight2.data(), bias.data(), N, OC, C, nullptr);
+            gemm.forward<T>(plain.data(), inp.data(), weight.data(), nullptr, N, C, OC, nullptr);
+            gemm.backward_weight(dhead.data(), nullptr, hidden.data(), inp.data(), N, C, OC, micro > 0, nullptr);
+            gemm.backward_weight(dweight2.data(), nullptr, dout.data(), hidden.data(), N, OC, C, micro > 0, nullptr);
+            gemm.backward_input_gelu(dpre_gelu.data(), dout.data(), weight2.data(), pre_gelu.data(), N, OC, C, nullptr);
+            gemm.backward_weight(dweight.data(), dbias.data(), dpre_gelu.data(), inp.data(), N, C, OC, micro > 0, nullptr);
+            gemm.backward_input(dinp.data(), dpre_gelu.data(), weight.data(), N, C, OC, nullptr);
+        }
+    }
+    void begin_step() { std::fill(dbias.values.begin(), dbias.values.end() - guard, 0.0f); }
+
+    // Of what must be the same whichever algorithm computes it. Operands too: none may change.
+    std::vector<float> all() const {
+        std::vector<float> all;
+        for (const Tensor<T>* tensor : {&inp, &weight, &bias, &weight2, &dout, &pre_gelu, &hidden, &out, &plain, &dpre_gelu, &dinp}) {
+            EXPECT_TRUE(tensor->untouched_behind());
+            for (const T value : tensor->values) all.push_back(static_cast<float>(value));
+        }
+        for (const Tensor<float>* tensor : {&dweight, &dweight2, &dbias, &dhead}) {
+            EXPECT_TRUE(tensor->untouched_behind());
+            all.insert(all.end(), tensor->values.begin(), tensor->values.end());
+        }
+        return all;
+    }
+};
+
+template <class T>
+class Machine {
+public:
+    explicit Machine(size_t workspace_bytes = 0) {
+        if (workspace_bytes == 0) workspace_bytes = std::max(Gemm::workspace_bytes<T>(N, C, OC), Gemm::workspace_bytes<T>(N, OC, C));
+        workspace = simt::DeviceBuffer<char>(workspace_bytes);
+        gemm.use_workspace(workspace.data(), workspace_bytes);
+    }
+    std::string tune(double seconds = unlimited) {
+        return gemm.tune([&] { layers.run(gemm); }, seconds);
+    }
+    // What a step launches once everything is chosen, and that it computes what the first algorithm, which is right, does without any choice.
+    std::vector<Launch> step() {
+        Machine reference;
+        reference.layers.begin_step();
+        reference.layers.run(reference.gemm);
+        imitation->launches.clear();
+        layers.begin_step();
+        layers.run(gemm);
+        const std::vector<Launch> launches = imitation->launches;
+        // bf16 is rounded once more where our kernels compute what an epilogue does; fp32 too, at its 24th bit.
+        const std::vector<float> expected = reference.layers.all(), values = layers.all();
+        for (size_t i = 0; i < expected.size(); i++) EXPECT_NEAR(values[i], expected[i], (std::is_same_v<T, float> ? 1e-4 : 0.1)) << i;
+        return launches;
+    }
+
+    simt::DeviceBuffer<char> workspace;
+    Gemm gemm{{}};
+    Layers<T> layers;
+};
+
+std::set<int> ids(const std::vector<Launch>& launches) {
+    std::set<int> ids;
+    for (const Launch& launch : launches) ids.insert(launch.id);
+    return ids;
+}
+
+template <class T>
+class GemmTuning : public testing::Test {
+protected:
+    Imitation fake;
+};
+using Types = testing::Types<float, bfloat16>;
+TYPED_TEST_SUITE(GemmTuning, Types);
+
+TYPED_TEST(GemmTuning, WithoutTimingTheFirstChoiceComputes) {
+    this->fake.algorithms = {{.id = 1, .cold_ms = 9, .warm_ms = 9}, {.id = 2, .cold_ms = 1, .warm_ms = 1}};
+    Machine<TypeParam> machine;
+    EXPECT_EQ(ids(machine.step()), std::set{1});
+    EXPECT_EQ(this->fake.checks, 0);
+}
+
+// Timed as they follow each other, the third would win.
+TYPED_TEST(GemmTuning, TheFastestWithColdCachesIsChosen) {
+    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 1}, {.id = 2, .cold_ms = 3, .warm_ms = 4}, {.id = 3, .cold_ms = 4, .warm_ms = 0.1}};
+    Machine<TypeParam> machine;
+    const size_t held = this->fake.allocated;
+    const std::string said = machine.tune();
+    EXPECT_EQ(this->fake.allocated, held);
+    EXPECT_TRUE(said.starts_with("matmuls: ") && said.ends_with(" runs)")) << said;
+    size_t timed = 0;
+    for (const Launch& launch : this->fake.launches) {
+        timed += launch.timed;
+        EXPECT_TRUE(launch.cold || !launch.timed);
+    }
+    EXPECT_GT(timed, 30u);
+    EXPECT_EQ(ids(machine.step()), std::set{2});
+    for (const Launch& launch : this->fake.launches) EXPECT_FALSE(launch.timed);
+}
+
+// The caches are filled from the workspace where it is large enough or nothing else is left, else from memory allocated for the while.
+TYPED_TEST(GemmTuning, MemoryForColdCachesIsAllocatedOnlyIfItIsThere) {
+    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 1}, {.id = 2, .cold_ms = 3, .warm_ms = 4}};
+    const auto allocations = [&](size_t cache, size_t free) {
+        this->fake.info.cache_bytes = cache;
+        this->fake.info.free_memory = free;
+        Machine<TypeParam> machine(size_t{16} << 20);
+        this->fake.allocations.clear();
+        machine.tune();
+        const std::vector<size_t> allocations = this->fake.allocations;
+        for (const Launch& launch : this->fake.launches) EXPECT_TRUE(launch.cold || !launch.timed);
+        this->fake.launches.clear();
+        EXPECT_EQ(ids(machine.step()), std::set{2});
+        return allocations;
+    };
+    EXPECT_EQ(allocations(size_t{8} << 20, size_t{1} << 30), std::vector<size_t>{});
+    EXPECT_EQ(allocations(size_t{9} << 20, size_t{1} << 30), std::vector<size_t>{size_t{18} << 20});
+    EXPECT_EQ(allocations(size_t{9} << 20, size_t{140} << 20), std::vector<size_t>{});
+}
+
+TYPED_TEST(GemmTuning, AFasterOneThatIsWrongOrImpossibleIsNotChosen) {
+    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5},
+                             {.id = 2, .cold_ms = 0.5, .warm_ms = 0.5, .forgets_last_term = true},
+                             {.id = 3, .cold_ms = 0.4, .warm_ms = 0.4, .writes_nothing = true},
+                             {.id = 4, .cold_ms = 0.3, .warm_ms = 0.3, .passes_check = false},
+                             {.id = 5, .cold_ms = 0.2, .warm_ms = 0.2, .launches = false},
+                             {.id = 6, .cold_ms = 0.1, .warm_ms = 0.1, .workspace = size_t{1} << 30},
+                             {.id = 7, .cold_ms = 4, .warm_ms = 4}};
+    Machine<TypeParam> machine;
+    machine.tune();
+    EXPECT_TRUE(ids(this->fake.launches).contains(2));  // it was tried
+    EXPECT_EQ(ids(machine.step()), std::set{7});
+}
+
+// One that overwrites is right where nothing is added, and only there.
+TYPED_TEST(GemmTuning, WhatAddsIsChosenApart) {
+    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5}, {.id = 2, .cold_ms = 2, .warm_ms = 2, .overwrites = true}};
+    Machine<TypeParam> machine;
+    machine.tune();
+    size_t adding = 0;
+    for (const Launch& launch : machine.step()) {
+        EXPECT_EQ(launch.id, launch.adds ? 1 : 2);
+        adding += launch.adds;
+    }
+    EXPECT_EQ(adding, 3u);
+}
+
+TYPED_TEST(GemmTuning, WeightGradientsAreTimedWithKIn1To12Parts) {
+    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5, .parts = 3, .best_parts = 5},
+                             {.id = 2, .cold_ms = 2, .warm_ms = 2, .best_parts = 7}};
+    Machine<TypeParam> machine;
+    machine.tune();
+    std::map<int, std::map<uint32_t, std::set<int>>> parts;
+    std::set<std::pair<int, int>> fixed;  // as the heuristic has them
+    for (const Launch& launch : this->fake.launches) {
+        if (launch.is_weight_gradient()) parts[launch.id][launch.scheme].insert(launch.parts);
+        else fixed.insert({launch.id, launch.parts});
+        EXPECT_EQ(launch.workspace_bytes / (size_t{128} << 20), 1u);  // all that the library may have on sm_90
+    }
+    EXPECT_EQ(fixed, (std::set<std::pair<int, int>>{{1, 3}, {2, 1}}));
+    const std::set<int> several{2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    for (const int id : {1, 2}) {
+        EXPECT_EQ(parts[id][CUBLASLT_REDUCTION_SCHEME_NONE], std::set{1});
+        EXPECT_EQ(parts[id][in_place], several);
+        EXPECT_EQ(parts[id][in_fp32], several);
+    }
+    for (const Launch& launch : machine.step()) {
+        EXPECT_EQ(launch.id, 2);
+        EXPECT_EQ(launch.parts, launch.is_weight_gradient() ? 7 : 1);
+    }
+}
+
+TYPED_TEST(GemmTuning, PartsThatDoNotFitTheWorkspaceAreLeftOut) {
+    this->fake.algorithms = {{.id = 1, .cold_ms = 2, .warm_ms = 2, .best_parts = 12}};
+    constexpr size_t one = OC * C * sizeof(float), own = 1024;  // own: bias gradients
+    Machine<TypeParam> machine(own + 4 * one);
+    machine.tune();
+    int most = 0;
+    for (const Launch& launch : this->fake.launches) {
+        if (launch.scheme == in_fp32) most = std::max(most, launch.parts);
+    }
+    EXPECT_EQ(most, 4);
+    EXPECT_EQ(this->fake.without_room, 0);
+    for (const Launch& launch : machine.step()) {
+        if (!launch.is_weight_gradient()) continue;
+        EXPECT_EQ(launch.parts, 12);
+        EXPECT_EQ(launch.scheme, in_place);
+    }
+}
+
+TYPED_TEST(GemmTuning, EpiloguesAndOurKernelsAreTimedAgainstEachOther) {
+    this->fake.algorithms = {{.id = 1, .cold_ms = 2, .warm_ms = 2}};
+    const auto epilogues = [&](std::map<cublasLtEpilogue_t, double> slow) {
+        this->fake.epilogue_ms = std::move(slow);
+        Machine<TypeParam> machine;
+        machine.tune();
+        std::set<cublasLtEpilogue_t> used;
+        for (const Launch& launch : machine.step()) used.insert(launch.epilogue);
+        return used;
+    };
+    using Set = std::set<cublasLtEpilogue_t>;
+    const auto none = CUBLASLT_EPILOGUE_DEFAULT, bias = CUBLASLT_EPILOGUE_BIAS, gelu = CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+               dgelu = CUBLASLT_EPILOGUE_DGELU, bgrad = CUBLASLT_EPILOGUE_BGRADB;
+    // A kernel of ours takes 0.5 ms. One follows BGRADB too, which is why it must not take longer at all.
+    EXPECT_EQ(epilogues({}), (Set{none, bias, gelu, dgelu, bgrad}));
+    EXPECT_EQ(epilogues({{gelu, 0.4}, {dgelu, 0.4}, {bias, 0.4}, {bgrad, 0.4}}), (Set{none, bias, gelu, dgelu}));
+    EXPECT_EQ(epilogues({{gelu, 0.6}}), (Set{none, bias, dgelu, bgrad}));
+    EXPECT_EQ(epilogues({{gelu, 1.1}, {dgelu, 0.6}, {bias, 0.6}, {bgrad, 0.1}}), (Set{none}));
+    this->fake.info.compute_capability = 80;  // where GELU apart is what happens without timing
+    EXPECT_EQ(epilogues({{gelu, 0.3}}), (Set{none, bias, gelu, dgelu, bgrad}));
+}
+
+TYPED_TEST(GemmTuning, UnalignedOperandsAreChosenForApart) {
+    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5}, {.id = 2, .cold_ms = 2, .warm_ms = 2}};
+    Machine<TypeParam> machine;
+    std::vector<TypeParam> memory(N * C + 9, TypeParam(1.0f));
+    auto* const address = reinterpret_cast<TypeParam*>((reinterpret_cast<uintptr_t>(memory.data()) + 15) / 16 * 16) + 1;
+    const auto products = [&] {
+        machine.gemm.template forward<TypeParam>(machine.layers.plain.data(), address, machine.layers.weight.data(), machine.layers.bias.data(), N, C,
+                                                 OC, nullptr);
+    };
+    machine.gemm.tune(products, unlimited);
+    this->fake.launches.clear();
+    products();
+    ASSERT_EQ(this->fake.launches.size(), 1u);
+    EXPECT_EQ(this->fake.launches[0].id, 2);
+    EXPECT_EQ(this->fake.launches[0].epilogue, CUBLASLT_EPILOGUE_DEFAULT);
+    EXPECT_NE(machine.gemm.choices().find("not aligned"), std::string::npos);
+}
+
+TYPED_TEST(GemmTuning, ChoicesAreTakenOverWithoutTiming) {
+    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5, .best_parts = 2}, {.id = 2, .cold_ms = 2, .warm_ms = 2, .best_parts = 7}};
+    this->fake.epilogue_ms[CUBLASLT_EPILOGUE_GELU_AUX_BIAS] = 3;
+    Machine<TypeParam> chooser, taker;
+    const std::string empty = chooser.gemm.choices();
+    chooser.tune();
+    const std::string choices = chooser.gemm.choices();
+    EXPECT_NE(choices, empty);
+    EXPECT_EQ(taker.gemm.adopt(choices), "");
+    EXPECT_EQ(taker.gemm.choices(), choices);
+    const auto same = [](const std::vector<Launch>& a, const std::vector<Launch>& b) {
+        return std::ranges::equal(a, b, [](const Launch& x, const Launch& y) {
+            return x.id == y.id && x.parts == y.parts && x.scheme == y.scheme && x.epilogue == y.epilogue;
+        });
+    };
+    const std::vector<Launch> chosen = chooser.step();
+    EXPECT_TRUE(same(taker.step(), chosen));
+
+    this->fake.launches.clear();
+    const std::string said = taker.tune();
+    EXPECT_TRUE(said.starts_with("matmuls: 0 timed in ") && said.find(" (0 runs), ") != said.npos && said.ends_with(" known before")) << said;
+    EXPECT_TRUE(same(this->fake.launches, chosen));
+    EXPECT_EQ(taker.gemm.choices(), choices);
+}
+
+TYPED_TEST(GemmTuning, ChoicesOfAnotherMachineOrDamagedOnesAreNot) {
+    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5}, {.id = 2, .cold_ms = 2, .warm_ms = 2}};
+    Machine<TypeParam> chooser;
+    chooser.tune();
+    const std::string choices = chooser.gemm.choices();
+    const auto refusal = [&](const std::string& text) {
+        Machine<TypeParam> taker;
+        const std::string before = taker.gemm.choices(), reason = taker.gemm.adopt(text);
+        EXPECT_EQ(taker.gemm.choices(), before);
+        EXPECT_EQ(ids(taker.step()), std::set{1});
+        return reason;
+    };
+    std::string changed = choices;
+    changed[changed.find("\"algorithm\": \"") + 20] ^= 1;
+    EXPECT_EQ(refusal(changed), "it is damaged: its checksum is wrong");
+    EXPECT_EQ(refusal(choices.substr(0, choices.size() / 2)), "it is damaged: not JSON");
+    EXPECT_EQ(refusal(""), "it is damaged: not JSON");
+    this->fake.version = 130200;
+    EXPECT_EQ(refusal(choices), "it is of another cuBLASLt: 130100, not 130200");
+    this->fake.info.name = "Imitation 9500";
+    EXPECT_EQ(refusal(choices), "it is of another GPU: \"Imitation 9000\" with 132 multiprocessors, not Imitation 9500 with 132");
+}
+
+TYPED_TEST(GemmTuning, AnAlgorithmThatCuBlasLtNoLongerTakesIsNotUsed) {
+    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5}, {.id = 2, .cold_ms = 2, .warm_ms = 2}, {.id = 3, .cold_ms = 3, .warm_ms = 3}};
+    Machine<TypeParam> chooser, taker, tuner;
+    chooser.tune();
+    this->fake.algorithms[1].passes_check = false;
+    for (Machine<TypeParam>* machine : {&taker, &tuner}) ASSERT_EQ(machine->gemm.adopt(chooser.gemm.choices()), "");
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(ids(taker.step()), std::set{1});
+    EXPECT_EQ(ids(taker.step()), std::set{1});
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(said.starts_with("gemm: cuBLASLt no longer takes the algorithm chosen for ")) << said;
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 11);  // once a product
+
+    testing::internal::CaptureStderr();
+    EXPECT_NE(tuner.tune().find(" of them no longer possible"), std::string::npos);
+    testing::internal::GetCapturedStderr();
+    EXPECT_EQ(ids(tuner.step()), std::set{3});
+}
+
+// What the time did not suffice for stays as it is, also for those who go by these choices.
+TYPED_TEST(GemmTuning, WhenTheTimeIsOverTheFirstChoiceStays) {
+    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5, .best_parts = 4}, {.id = 2, .cold_ms = 2, .warm_ms = 2, .best_parts = 4}};
+    Machine<TypeParam> machine, taker;
+    const std::string said = machine.tune(0);
+    EXPECT_TRUE(said.starts_with("matmuls: 0 timed in 0.0 s (0 runs); ") && said.ends_with(" left to cuBLASLt after 0 s")) << said;
+    EXPECT_EQ(ids(machine.step()), std::set{1});
+    ASSERT_EQ(taker.gemm.adopt(machine.gemm.choices()), "");
+    EXPECT_TRUE(taker.tune().starts_with("matmuls: 0 timed"));
+    EXPECT_EQ(ids(taker.step()), std::set{1});
+}
+
+TYPED_TEST(GemmTuning, TheChoiceAndItsSpeedAreShown) {
+    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5}, {.id = 2, .cold_ms = 2, .warm_ms = 2, .best_parts = 7}};
+    Machine<TypeParam> machine;
+    machine.tune();
+    const std::vector<std::string> lines = machine.gemm.chosen_algorithms();
+    const auto line = std::ranges::find_if(
+        lines, [](const std::string& text) { return text.starts_with("NT m = 16, n = 40, k = 24") && text.find("epilogue 1,") != text.npos; });
+    ASSERT_NE(line, lines.end());
+    // 2 * 16 * 40 * 24 operations in 2 ms
+    EXPECT_NE(line->find("algorithm 2, tile 0, stages 0, K in 7 parts added in place, 2.000 ms, 0.0 TFLOP/s (first choice: 5.000 ms)"),
+              std::string::npos)
+        << *line;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------------------
+// a run's processes and its folder
+
+class MatmulTuning : public testing::Test {
+protected:
+    struct Rank : Machine<bfloat16> {
+        explicit Rank(int rank) : communicator(process_of(rank)) {}
+        static Process process_of(int rank) {
+            Process process;
+            process.rank = rank;
+            process.world_size = 2;
+            return process;
+        }
+        SingleProcess communicator;
+        int rehearsals = 0;
+        std::vector<std::string> notes;
+        void tune(const ResumePoint& from, double comm_timeout = unlimited) {
+            const auto rehearse = [&] {
+                rehearsals++;
+                layers.run(gemm);
+            };
+            tune_matmuls(gemm, rehearse, from, comm_timeout, communicator, [&](const std::string& line) { notes.push_back(line); });
+        }
+    };
+    MatmulTuning() { fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5}, {.id = 2, .cold_ms = 2, .warm_ms = 2}}; }
+    ~MatmulTuning() override { unsetenv("FLATGPT_MATMUL_SECONDS"); }
+
+    ResumePoint run(const std::string& name) const {
+        std::filesystem::create_directory(folder / name);
+        ResumePoint from;
+        from.run_folder = folder / name;
+        return from;
+    }
+
+    Imitation fake;
+    TemporaryFolder folder;
+};
+
+TEST_F(MatmulTuning, Rank0ChoosesAndTheOthersGetTheSame) {
+    Rank first(0), second(1);
+    first.tune(run("run"));
+    const size_t launches = fake.launches.size();
+    second.tune(run("run"));
+    EXPECT_EQ(fake.launches.size(), launches);
+    EXPECT_EQ(first.rehearsals, 1);
+    EXPECT_EQ(second.rehearsals, 0);
+    EXPECT_EQ(first.notes.size(), 1u);
+    EXPECT_TRUE(second.notes.empty());
+    EXPECT_EQ(second.gemm.choices(), first.gemm.choices());
+    EXPECT_EQ(ids(second.step()), std::set{2});
+    EXPECT_EQ(read_file(matmul_file(folder / "run")), first.gemm.choices());
+    EXPECT_EQ(folder.files().size(), 1u);
+}
+
+// The second time another algorithm would be found to be faster.
+TEST_F(MatmulTuning, ARunThatGoesOnKeepsItsChoices) {
+    Rank once(0), again(0), branch(0);
+    once.tune(run("run"));
+    fake.algorithms[1].cold_ms = 10;
+    again.tune(run("run"));
+    EXPECT_EQ(again.notes.size(), 1u);
+    EXPECT_TRUE(again.notes[0].starts_with("matmuls: 0 timed")) << again.notes[0];
+    EXPECT_EQ(ids(again.step()), std::set{2});
+    ResumePoint from = run("branch");
+    from.metrics = folder / "run/metrics.jsonl";
+    branch.tune(from);
+    EXPECT_EQ(ids(branch.step()), std::set{2});
+    EXPECT_EQ(read_file(matmul_file(folder / "branch")), read_file(matmul_file(folder / "run")));
+}
+
+TEST_F(MatmulTuning, AFileThatDoesNotHoldIsWrittenAnew) {
+    const ResumePoint from = run("run");
+    Rank(0).tune(from);
+    const std::string whole = read_file(matmul_file(from.run_folder));
+    folder.write("run/matmul_algorithms.json", whole.substr(1));
+    folder.write("run/matmul_algorithms.json.tmp-0123abcd", "half");
+    Rank after_damage(0), after_update(0);
+    after_damage.tune(from);
+    ASSERT_EQ(after_damage.notes.size(), 2u);
+    EXPECT_EQ(after_damage.notes[0], matmul_file(from.run_folder) + " is not used, and written anew: it is damaged: not JSON");
+    EXPECT_EQ(GemmChoices::parse(read_file(matmul_file(from.run_folder)), {"Imitation 9000", 132, 130100}).size(), 14u);
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(from.run_folder), {}), 1);
+
+    fake.version = 130200;
+    Rank updated(0);
+    updated.tune(from);
+    ASSERT_EQ(updated.notes.size(), 2u);
+    EXPECT_NE(updated.notes[0].find("another cuBLASLt: 130100, not 130200"), std::string::npos) << updated.notes[0];
+    Rank again(0);
+    again.tune(from);
+    EXPECT_EQ(again.notes.size(), 1u);
+}
+
+TEST_F(MatmulTuning, TheTimeIsLimitedByTheEnvironmentAndByThoseWhoWait) {
+    setenv("FLATGPT_MATMUL_SECONDS", "0", 1);
+    Rank untimed(0);
+    untimed.tune(run("untimed"));
+    EXPECT_TRUE(untimed.notes.at(0).ends_with(" left to cuBLASLt after 0 s")) << untimed.notes[0];
+    EXPECT_EQ(ids(untimed.step()), std::set{1});
+    setenv("FLATGPT_MATMUL_SECONDS", "10s", 1);
+    EXPECT_EQ(message_of<UsageError>([&] { Rank(0).tune(run("junk")); }), "FLATGPT_MATMUL_SECONDS=10s; expected seconds, 0 for no timing");
+    unsetenv("FLATGPT_MATMUL_SECONDS");
+    Rank impatient(0);
+    impatient.tune(run("impatient"), 1e-9);
+    EXPECT_NE(impatient.notes.at(0).find(" left to cuBLASLt"), std::string::npos) << impatient.notes[0];
+}
+
+}  // namespace

@@ -1,0 +1,62 @@
+#include "matmul_tuning.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "atomic_file.h"
+#include "error.h"
+#include "mapped_file.h"
+
+namespace fs = std::filesystem;
+
+static constexpr const char* file_name = "matmul_algorithms.json";
+
+std::string matmul_file(const std::string& run_folder) { return run_folder + "/" + file_name; }
+
+static double seconds_for_tuning(double comm_timeout) {
+    const char* const text = std::getenv("FLATGPT_MATMUL_SECONDS");
+    if (!text) return std::min(60.0, comm_timeout / 2);
+    char* end = nullptr;
+    const double seconds = std::strtod(text, &end);
+    CHECK(end != text && *end == '\0' && seconds >= 0 && seconds < 1e6, "FLATGPT_MATMUL_SECONDS={}; expected seconds, 0 for no timing", text);
+    return std::min(seconds, comm_timeout / 2);
+}
+
+// The run's own file, else that of the run it branches off from; "" if there is neither.
+static std::string known_file(const ResumePoint& from) {
+    std::error_code unknown;
+    for (const std::string& folder : {from.run_folder, fs::path(from.metrics).parent_path().string()}) {
+        if (!folder.empty() && fs::exists(matmul_file(folder), unknown)) return matmul_file(folder);
+    }
+    return "";
+}
+
+static void tune_as_first(Gemm& gemm, const std::function<void()>& rehearse, const ResumePoint& from, double seconds, const Note& note) {
+    const std::string path = matmul_file(from.run_folder), known = known_file(from);
+    std::string before;
+    if (!known.empty()) {
+        std::string reason;
+        try {
+            before = MappedFile(known).bytes();
+            reason = gemm.adopt(before);
+        } catch (const Error& error) { reason = error.what(); }
+        if (!reason.empty()) note(fmt::format("{} is not used, and written anew: {}", known, reason));
+    }
+    note(gemm.tune(rehearse, seconds));
+    remove_leftovers(from.run_folder, file_name);
+    if (const std::string now = gemm.choices(); now != before || known != path) write_atomically(path, now);
+}
+
+void tune_matmuls(Gemm& gemm, const std::function<void()>& rehearse, const ResumePoint& from, double comm_timeout, Communicator& all,
+                  const Note& note) {
+    if (gemm.choices().empty()) return;
+    const bool first = all.rank() == 0;
+    if (first) tune_as_first(gemm, rehearse, from, seconds_for_tuning(comm_timeout), note);
+    const std::string chosen = gather_texts(all, first ? gemm.choices() : "")[0];
+    if (first) return;
+    const std::string reason = gemm.adopt(chosen);
+    if (!reason.empty()) fmt::print(stderr, "train_gpt2: rank {}: rank 0's choice of matmul algorithms is not used: {}\n", all.rank(), reason);
+}
