@@ -21,7 +21,7 @@ struct DeviceInfo {
     size_t free_memory = 0;      // bytes this process may still allocate (CPU: cgroup, RLIMIT_AS and MemAvailable)
     int multiprocessors = 0;     // SMs; CPU: the threads kernels run on
     int compute_capability = 0;  // 90 on sm_90; 0 on the CPU
-    std::string pci_bus_id;      // "0000:3B:00.0", by which NVML knows the GPU; empty on the CPU
+    std::string pci_bus_id = {}; // "0000:3B:00.0", by which NVML knows the GPU; empty on the CPU
     size_t cache_bytes = 0;      // of the second level; 0 on the CPU
 };
 
