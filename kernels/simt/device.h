@@ -16,13 +16,13 @@ using graph_t = struct CUgraphExec_st*;
 namespace simt {
 
 struct DeviceInfo {
-    std::string name;            // "NVIDIA H200", "Intel(R) Xeon(R) Processor, 2 cores"
-    size_t total_memory = 0;     // bytes
-    size_t free_memory = 0;      // bytes this process may still allocate (CPU: cgroup, RLIMIT_AS and MemAvailable)
-    int multiprocessors = 0;     // SMs; CPU: the threads kernels run on
-    int compute_capability = 0;  // 90 on sm_90; 0 on the CPU
-    std::string pci_bus_id = {}; // "0000:3B:00.0", by which NVML knows the GPU; empty on the CPU
-    size_t cache_bytes = 0;      // of the second level; 0 on the CPU
+    std::string name;             // "NVIDIA H200", "Intel(R) Xeon(R) Processor, 2 cores"
+    size_t total_memory = 0;      // bytes
+    size_t free_memory = 0;       // bytes this process may still allocate (CPU: cgroup, RLIMIT_AS and MemAvailable)
+    int multiprocessors = 0;      // SMs; CPU: the threads kernels run on
+    int compute_capability = 0;   // 90 on sm_90; 0 on the CPU
+    std::string pci_bus_id = {};  // "0000:3B:00.0", by which NVML knows the GPU; empty on the CPU
+    size_t cache_bytes = 0;       // of the second level; 0 on the CPU
 };
 
 // True in the build whose kernels run on an NVIDIA GPU.
