@@ -121,7 +121,7 @@ public:
 
     // The state that training goes on from, as flat host buffers of table().elements() floats in the table's offsets (gaps included). Only
     // read_optimizer gives state_elements(): all of them too, or with ZeRO-1 this process's parts (ShardPiece::state_offset).
-    void read_masters(float* host);                      // together, before the next backward: the gradients' memory may be used; host may be null
+    void read_masters(float* host);                      // together, before the next forward: the gradients' memory may be used; host may be null
     void write_masters(const float* host);               // the parameters follow: they are the masters, rounded
     std::vector<std::string> optimizer_buffers() const;  // torch's names: exp_avg, exp_avg_sq; see optimizer.h
     size_t state_elements() const { return table_.elements() / static_cast<size_t>(options_.sharded() ? options_.world_size : 1); }
