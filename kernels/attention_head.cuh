@@ -29,7 +29,7 @@ struct AttentionBlock {
         head = begin + index % size;
         tile = static_cast<int>(index / size);
     }
-    // The same, for what is to be computed where it stands.
+    // The same, but what follows from it is computed where it stands, and not kept in registers through a loop.
     __device__ AttentionBlock computed_again() const {
         AttentionBlock block = *this;
         block.head = static_cast<unsigned>(simt::forget(static_cast<int>(head)));

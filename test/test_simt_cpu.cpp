@@ -379,7 +379,7 @@ TEST_F(SimtCpu, MeetingsThatCannotBeProvedAreRefused) {
 // What a thread reads before it waits, or before the barrier after the other thread's wait, is NaN.
 __global__ void impatient_kernel(float* out, const float* inp) {
     simt::SharedMemory shared;
-    float* copied = shared.take<float>(64);
+    float* copied = shared.take<float>(128);
     copied[threadIdx.x] = 0.0f;
     simt::cp_async<1>(copied + threadIdx.x, inp + threadIdx.x, true);
     simt::cp_async_commit();
@@ -388,10 +388,9 @@ __global__ void impatient_kernel(float* out, const float* inp) {
     if (threadIdx.x < 32) simt::cp_async_wait<0>();
     __syncthreads();
     out[64 + threadIdx.x] = copied[threadIdx.x];
-    __syncthreads();
-    simt::cp_async<1>(copied + threadIdx.x, inp + threadIdx.x, true);
+    simt::cp_async<1>(copied + 64 + threadIdx.x, inp + threadIdx.x, true);
     simt::cp_async_wait<0>();  // nothing was committed since: the copy is not of a group that this waits for
-    out[128 + threadIdx.x] = copied[threadIdx.x];
+    out[128 + threadIdx.x] = copied[64 + threadIdx.x];
 }
 TEST_F(SimtCpu, CopiesAreNaNUntilTheirThreadWaits) {
     const std::vector<float> inp(64, 5.0f);
@@ -399,7 +398,7 @@ TEST_F(SimtCpu, CopiesAreNaNUntilTheirThreadWaits) {
     for (const OrderCase& order : every_order) {
         simt::cpu::set_order(order.order, order.seed);
         std::fill(out.begin(), out.end(), 0.0f);
-        simt::launch(impatient_kernel, 2, 64, simt::shared_size<float>(64), nullptr, out.data(), inp.data());
+        simt::launch(impatient_kernel, 2, 64, simt::shared_size<float>(128), nullptr, out.data(), inp.data());
         for (size_t i = 0; i < 64; i++) {
             EXPECT_TRUE(std::isnan(out[i])) << i;
             EXPECT_TRUE(i < 32 ? out[64 + i] == 5.0f : std::isnan(out[64 + i])) << i;
@@ -435,7 +434,7 @@ TEST_F(SimtCpu, SteadyStateAllocatesNothing) {
         simt::launch(nothing_kernel, 100, 256, 0, nullptr);
         simt::launch(count_kernel, 24, 1024, 0, nullptr, &count);
         simt::launch(left_neighbour_kernel<true>, 1, 128, simt::shared_size<int>(128), nullptr, out.data());
-        simt::launch(impatient_kernel, 24, 64, simt::shared_size<float>(64), nullptr, copied.data(), inp.data());
+        simt::launch(impatient_kernel, 24, 64, simt::shared_size<float>(128), nullptr, copied.data(), inp.data());
     };
     for (int i = 0; i < 20; i++) launches();  // so often that every OpenMP thread has run every kernel
     const size_t before = allocations;
