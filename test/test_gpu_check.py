@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""scripts/gpu_check.sh: order, limits, faults and the report. The GPU, our programs, compute-sanitizer and PyTorch's absence are stand-ins."""
+"""scripts/gpu_check.sh: order, limits, faults and the report; what scripts/gpu_bundle.sh packs. The GPU, our programs, compute-sanitizer and PyTorch's absence are stand-ins."""
 import argparse
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "dev" / "bench"))
@@ -206,15 +208,15 @@ class GpuCheck(unittest.TestCase):
     def test_the_time_limit_ends_what_runs_and_leaves_out_the_rest(self):
         self.sleeping_test("test_zcu")
         start = time.monotonic()
-        result = self.check("--time-limit", 8)
+        result = self.check("--time-limit", 5)
         self.assertEqual(result.returncode, 1)
         self.assertLess(time.monotonic() - start, 60)
         report, status = self.report(), self.status()
         self.assertEqual(report["tests"]["test_gemmcu"]["status"], "passed")
-        self.assertEqual(report["tests"]["test_zcu"]["status"], "stopped by the check's time limit of 8 s")
+        self.assertEqual(report["tests"]["test_zcu"]["status"], "stopped by the check's time limit of 5 s")
         self.assertEqual((status.pop("machine"), status.pop("tests")), ("passed", "failed"))
         self.assertEqual(set(status.values()), {"not run"})
-        self.assertEqual(report["parts"]["kernels"]["reason"], "the check's time limit of 8 s")
+        self.assertEqual(report["parts"]["kernels"]["reason"], "the check's time limit of 5 s")
         self.assertIsNone(self.criterion("every test passes")["met"])  # nothing failed
         self.assert_sleeper_is_dead()
 
@@ -275,7 +277,7 @@ class WithPyTorch(unittest.TestCase):
     def give(self, results, problem=None):
         def compare(name, arguments, limit):
             self.asked = arguments
-            return dict(options=dict(seq_len=1024, total_batch=524288), results=results), problem
+            return dict(options=dict(seq_len=1024, total_batch=768 if "shakespeare" in arguments else 524288), results=results), problem
 
         self.check.compare = compare
 
@@ -299,6 +301,7 @@ class WithPyTorch(unittest.TestCase):
         self.assertEqual(self.check.report["training"][0]["tokens_per_second"], 5e5)
 
     def curve(self, dtype, ours, pytorch):
+        ours, pytorch = (losses + [8.0] * (gpu_check.CURVES[dtype][0] - len(losses)) for losses in (ours, pytorch))
         self.give({"a": dict(side="ours", losses=ours), "b": dict(side="pytorch", losses=pytorch)})
         try:
             self.check.curve(dtype, limit=10)
@@ -323,9 +326,14 @@ class WithPyTorch(unittest.TestCase):
         self.assertIn("step 2", self.curve("fp32", [11.0, float("nan")], [11.0, 10.0]))
         self.assertFalse(met("fp32"))
         report = json.loads((self.check.folder / "report.json").read_text(), parse_constant=self.fail)
-        self.assertEqual(report["curves"]["fp32"]["ours"], [11.0, None])
-        plot = (self.check.folder / "loss.svg").read_text()
-        self.assertEqual(plot.count("<polyline"), 4)
+        self.assertEqual(report["curves"]["fp32"]["ours"][:2], [11.0, None])
+        plot = xml.etree.ElementTree.parse(self.check.folder / "loss.svg")
+        self.assertEqual(len(list(plot.iter("{http://www.w3.org/2000/svg}polyline"))), 4)
+        # A shorter run proves nothing.
+        self.check.report["curves"]["bf16"]["ours"] = [11.0, 10.0]
+        self.check.report["curves"]["bf16"]["largest_difference"] = 0.0
+        self.check.save()
+        self.assertIsNone(met("bf16"))
 
     def test_batches_follow_the_memory(self):
         for memory, expected in ((141, [[16, 32], [8, 16]]), (80, [[8, 16], [4, 8]]), (24, None)):
@@ -333,6 +341,29 @@ class WithPyTorch(unittest.TestCase):
             self.assertEqual(self.check.batch_sizes("1558M"), expected)
         with self.assertRaisesRegex(gpu_check.NotRun, "24 GiB"):
             self.check.speed("1558M", limit=10)
+
+
+class Bundle(unittest.TestCase):
+    def test_what_is_packed_runs_where_it_is_unpacked(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "build").mkdir()
+            for program in ("train_gpt2cu", "test_gelucu", "bench_gelucu"):
+                shutil.copy(shutil.which("ls"), folder / "build" / program)  # any program with a library beside C's
+            packed = subprocess.run([ROOT / "scripts" / "gpu_bundle.sh", folder / "build", folder / "b.tar.xz"], capture_output=True, text=True)
+            self.assertEqual((packed.returncode, packed.stderr), (0, ""))
+            self.assertRegex(packed.stdout, r"b\.tar\.xz, \d+ MB; needs GLIBC_2\.\d+ or newer\n$")
+            subprocess.run(["tar", "-C", folder, "-xf", folder / "b.tar.xz"], check=True)
+            bundle = folder / "flatgpt-gpu"
+            for path in ("run.sh", "VERSION", "data/tinyshakespeare.txt", "test/reference/gelu.safetensors", "dev/bench/gpu_check.py", "scripts/gpu_check.sh"):
+                self.assertTrue((bundle / path).is_file(), path)
+            self.assertEqual(os.readlink(bundle / "train_gpt2cu"), "build/cuda/train_gpt2cu")
+            self.assertEqual([path.name for path in (bundle / "lib").iterdir() if path.name.startswith(("libc.", "ld-", "libm."))], [])
+            result = subprocess.run([bundle / "run.sh", "--", "sh", "-c", "echo $FLATGPT_ROOT $FLATGPT_DATA ${LD_LIBRARY_PATH%%:*}"], capture_output=True, text=True)
+            self.assertEqual((result.stdout, result.stderr), (f"{bundle} {bundle}/data {bundle}/lib\n", ""))
+            result = subprocess.run([bundle / "run.sh", "--help"], capture_output=True, text=True)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            self.assertIn("--time-limit", result.stdout)
 
 
 if __name__ == "__main__":
