@@ -53,6 +53,7 @@ __global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 
         if constexpr (threads > 1) {
             UNROLL
             for (int v = 0; v < batch; v++) {
+                simt::one_at_a_time();
                 if (begin + v * step < V_whole) held[v] = load_raw<N>(x + begin + v * step);
             }
         }

@@ -43,6 +43,7 @@ __device__ __forceinline__ void map_vectors(To* out, const From* inp, size_t n, 
         Vec<From, N> raw[mapped_vectors<W>];
         UNROLL
         for (int v = 0; v < mapped_vectors<W>; v++) {
+            simt::one_at_a_time();
             if (begin + v * step + N <= n) raw[v] = load_raw<N>(inp + begin + v * step);
         }
         UNROLL

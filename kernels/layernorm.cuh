@@ -45,6 +45,7 @@ __device__ __forceinline__ void for_each_of_row(int end, Body body) {
     if constexpr (Cut::held > 0) {
         UNROLL
         for (int v = 0; v < Cut::held; v++) {
+            simt::one_at_a_time();
             if (begin + v * step < end) body(begin + v * step, v);
         }
     } else {

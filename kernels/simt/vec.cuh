@@ -185,6 +185,13 @@ __device__ void store_raw(T* address, const Vec<T, N>& v) {
     detail::store_raw<false, T, N>(address, v);
 }
 
+// In a loop that fills an array of vectors under a condition: keeps g++'s loop vectoriser away, which (12.2, -O3) loses some of them.
+__device__ __forceinline__ void one_at_a_time() {
+#ifndef __CUDACC__
+    asm volatile("");
+#endif
+}
+
 // Keeps vectors that wait in registers as short as they are: nvcc would widen each once for all its uses, and hold twice as many registers meanwhile.
 template <class T, int N>
 __device__ __forceinline__ void stay_narrow([[maybe_unused]] Vec<T, N>& v) {
