@@ -109,7 +109,7 @@ TEST(TrainProgram, AnErrorFindsTheStepsBeforeItWrittenDown) {
 TEST(TrainProgram, ARunWithoutFiniteNormsEndsAtTheStepThatItNames) {
     const TemporaryFolder folder;
     // From the second step on no gradient is finite.
-    const ProgramResult result = train("--steps 20 --lr 1e30 --warmup 0 --val-every 0 --sample-every 0 --max-skipped 3 --out " + folder / "run");
+    const ProgramResult result = train("--steps 20 --lr 1e30 --val-every 0 --sample-every 0 --max-skipped 3 --out " + folder / "run");
     EXPECT_EQ(result.exit_code, 1) << result.output;
     EXPECT_NE(result.errors.find("3 steps in a row had a gradient norm that is not finite; the run ends at step 4"), std::string::npos)
         << result.errors;
