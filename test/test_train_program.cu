@@ -183,6 +183,18 @@ TEST(TrainProgram, ARunWithoutFiniteNormsEndsAtTheStepThatItNames) {
     EXPECT_EQ(metrics_of(folder / "run", "skipped").size(), 3u);
 }
 
+// A model of which --zero 1 fits eight processes, and none fits one; a step of more sequences than a micro-step may have.
+TEST(TrainProgram, PlansWithAnAutomaticBatchThatOneProcessCouldNotHave) {
+    const ProgramResult eight = run_program(TRAIN_PROGRAM,
+                                            "--model gpt2 --seq-len 1024 --dtype bf16 --total-batch 524288 --batch-size auto --zero 1 --world-size 8 "
+                                            "--device-memory 2G --plan");
+    EXPECT_EQ(eight.exit_code, 0) << eight.errors;
+    EXPECT_NE(eight.output.find("8 processes"), std::string::npos) << eight.output;
+    const ProgramResult huge =
+        run_program(TRAIN_PROGRAM, "--model gpt2 --seq-len 1024 --batch-size auto --total-batch 4294967296 --device-memory 40G --plan");
+    EXPECT_EQ(huge.exit_code, 0) << huge.errors;
+    EXPECT_NE(huge.output.find("step: 4294967296 tokens"), std::string::npos) << huge.output;
+}
 TEST(TrainProgram, PlanPrintsAndStops) {
     const TemporaryFolder folder;
     const ProgramResult result =

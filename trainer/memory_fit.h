@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstdint>
 #include <string>
 
@@ -78,7 +79,7 @@ size_t bytes_with_batch(const Options& o, int batch_size) {
 template <class T>
 int largest_batch(const Options& o, size_t memory) {
     const int samples = static_cast<int>(o.total_batch / static_cast<size_t>(o.seq_len)) / o.world_size;  // of a process
-    for (int b = samples; b >= 1; b--) {
+    for (int b = std::min({samples, max_batch_size, INT_MAX / o.seq_len}); b >= 1; b--) {
         if (samples % b == 0 && bytes_with_batch<T>(o, b) <= memory) return b;
     }
     return 0;
@@ -114,7 +115,7 @@ std::string scaling_plan(const Options& o, size_t memory) {
     if (o.values.at("batch-size") == "auto") {
         Options alone = o;
         alone.world_size = 1;
-        step.most_sequences = largest_batch<T>(alone, memory);
+        step.most_sequences = std::max(o.batch_size, largest_batch<T>(alone, memory));  // with --zero 1 nothing may fit one process
     }
     return scaling_table(step, o.world_size, o.machines);
 }

@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <initializer_list>
 #include <map>
@@ -233,8 +234,10 @@ std::optional<Options> parse_options(int argc, const char* const* argv, const Pr
         try {
             o.batch_size = std::stoi(batch_size, &used);
         } catch (const std::exception&) { used = 0; }
-        CHECK(used == batch_size.size() && used > 0 && o.batch_size > 0 && o.batch_size <= 1 << 20,
-              "--batch-size {}; expected a number from 1 to {}, or auto", batch_size, 1 << 20);
+        CHECK(used == batch_size.size() && used > 0 && o.batch_size > 0 && o.batch_size <= max_batch_size,
+              "--batch-size {}; expected a number from 1 to {}, or auto", batch_size, max_batch_size);
+        CHECK(o.batch_size <= INT_MAX / o.seq_len, "--batch-size {} makes {} tokens a micro-step; expected at most {}", o.batch_size,
+              int64_t{o.batch_size} * o.seq_len, INT_MAX);
         if (o.total_batch == 0) o.total_batch = o.micro_batch_tokens();
         CHECK(o.total_batch % o.micro_batch_tokens() == 0,
               "--total-batch {} is not a multiple of a micro-step's {} x {}{} = {} tokens; {} or {} would be", o.total_batch, o.batch_size, o.seq_len,

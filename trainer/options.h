@@ -15,6 +15,8 @@
 #include "scaling.h"
 #include "schedule.h"
 
+constexpr int max_batch_size = 1 << 20;  // sequences
+
 struct Options {
     // data
     std::string train_data, val_data;  // empty: the text that ships with the project
