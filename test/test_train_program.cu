@@ -271,7 +271,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     TrainProgramCommandLine, WrongInputs,
     testing::Values(WrongInput{"EmptyData", "--train-data ''", "--train-data has an empty value"},
-                    WrongInput{"EmptyConfig", "--config ''", "--config"},
+                    WrongInput{"EmptyConfig", "--config ''", "--config has an empty value"},
                     WrongInput{"EmptyValidation", "--val-data ''", "--val-data has an empty value"},
                     WrongInput{"EmptyMemory", "--device-memory ''", "--device-memory has an empty value"},
                     WrongInput{"NegativeSeed", "--seed -1", "--seed -1; expected a number from 0 to 18446744073709551615"},
@@ -297,9 +297,10 @@ TEST(TrainProgram, AnEmptyFolderForOutputIsRefused) {
 TEST(TrainProgram, GoesOnWhenNobodyReadsItsLines) {
     const TemporaryFolder folder;
     const std::string run = folder / "run";
-    const std::string command =
-        fmt::format("'{}' {} --steps 20 --val-every 0 --sample-every 5 --sample-tokens {} --out '{}' 2>'{}' | head -n 1 >/dev/null", TRAIN_PROGRAM,
-                    tiny, simt::checked ? 20 : 5000, run, folder / "err");
+    const std::string command = fmt::format(
+        "'{}' --layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --checkpoint-every 0 --steps 20 --val-every 0 --sample-every 5 "
+        "--sample-tokens {} --out '{}' 2>'{}' | head -n 1 >/dev/null",
+        TRAIN_PROGRAM, simt::checked ? 20 : 5000, run, folder / "err");
     ASSERT_EQ(std::system(command.c_str()), 0);
     EXPECT_EQ(metrics_of(run, "train").size(), 20u);
     EXPECT_EQ(metrics_of(run, "sample").size(), 4u);

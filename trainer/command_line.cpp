@@ -20,16 +20,22 @@ std::vector<const CLI::Option*> options_of(const CLI::App& app) {
     return options;
 }
 
-// What app.parse lets through.
-void check_values(const CLI::App& app, const std::set<std::string>& may_be_empty) {
+void check_not_empty(const CLI::App& app, const std::set<std::string>& may_be_empty) {
     for (const CLI::Option* option : options_of(app)) {
+        const auto& values = option->results();
+        const bool empty = std::find(values.begin(), values.end(), "") != values.end();
+        CHECK(!empty || may_be_empty.contains(option->get_name()), "{} has an empty value; expected one, or to leave it out", option->get_name());
+    }
+}
+
+// CLI11 reads unsigned numbers by strtoull, which wraps negative ones and saturates.
+void check_unsigned(const CLI::App& app) {
+    for (const CLI::Option* option : options_of(app)) {
+        if (!option->get_type_name().starts_with("UINT")) continue;
         for (const std::string& text : option->results()) {
-            const std::string name = option->get_name();
-            CHECK(!text.empty() || may_be_empty.contains(name), "{} has an empty value; expected one, or to leave it out", name);
-            if (!option->get_type_name().starts_with("UINT")) continue;
             errno = 0;
-            std::strtoull(text.c_str(), nullptr, 0);  // which CLI11 uses: it wraps and saturates
-            CHECK(errno == 0 && text.find('-') == text.npos, "{} {}; expected a number from 0 to {}", name, text, UINT64_MAX);
+            std::strtoull(text.c_str(), nullptr, 0);
+            CHECK(errno == 0 && text.find('-') == text.npos, "{} {}; expected a number from 0 to {}", option->get_name(), text, UINT64_MAX);
         }
     }
 }
@@ -65,13 +71,15 @@ bool parse(CLI::App& app, int argc, const char* const* argv, const std::set<std:
     app.set_version_flag("--version", fmt::format("flatgpt {}", version));
     try {
         app.parse(argc, argv);
-        check_values(app, may_be_empty);
+        check_not_empty(app, may_be_empty);
+        check_unsigned(app);
         return true;
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == 0) {
             app.exit(error);
             return false;
         }
+        check_not_empty(app, may_be_empty);
         throw UsageError(fmt::format("{}; see {} --help", message_of(error, app), app.get_name()));
     }
 }
