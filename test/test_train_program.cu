@@ -272,6 +272,7 @@ INSTANTIATE_TEST_SUITE_P(
     TrainProgramCommandLine, WrongInputs,
     testing::Values(WrongInput{"EmptyData", "--train-data ''", "--train-data has an empty value"},
                     WrongInput{"EmptyConfig", "--config ''", "--config has an empty value"},
+                    WrongInput{"EmptyAfterEquals", "--val-data= --deterministic", "--val-data has an empty value"},
                     WrongInput{"EmptyValidation", "--val-data ''", "--val-data has an empty value"},
                     WrongInput{"EmptyMemory", "--device-memory ''", "--device-memory has an empty value"},
                     WrongInput{"NegativeSeed", "--seed -1", "--seed -1; expected a number from 0 to 18446744073709551615"},

@@ -4,11 +4,15 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "version.h"
 
 namespace {
+
+constexpr char empty_value[] = "{} has an empty value; expected one, or to leave it out";
 
 // Those of the groups too.
 std::vector<const CLI::Option*> options_of(const CLI::App& app) {
@@ -24,7 +28,7 @@ void check_not_empty(const CLI::App& app, const std::set<std::string>& may_be_em
     for (const CLI::Option* option : options_of(app)) {
         const auto& values = option->results();
         const bool empty = std::find(values.begin(), values.end(), "") != values.end();
-        CHECK(!empty || may_be_empty.contains(option->get_name()), "{} has an empty value; expected one, or to leave it out", option->get_name());
+        CHECK(!empty || may_be_empty.contains(option->get_name()), empty_value, option->get_name());
     }
 }
 
@@ -68,6 +72,11 @@ std::string message_of(const CLI::ParseError& error, const CLI::App& app) {
 std::string to_string(DType dtype) { return name_of(dtypes, dtype); }
 
 bool parse(CLI::App& app, int argc, const char* const* argv, const std::set<std::string>& may_be_empty) {
+    for (const std::string_view word : std::span(argv, static_cast<size_t>(argc))) {
+        // CLI11 would take the next word for the value of "--out=".
+        const bool empty = word.starts_with("--") && word.ends_with('=') && word.find_first_of("= ") == word.size() - 1;
+        CHECK(!empty, empty_value, word.substr(0, word.size() - 1));
+    }
     app.set_version_flag("--version", fmt::format("flatgpt {}", version));
     try {
         app.parse(argc, argv);
