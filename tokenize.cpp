@@ -174,7 +174,7 @@ int main(int argc, char** argv) {
     app.add_flag("--until-end", options.until_end, "the input is whole only if its last line is {\"end\": true}");
     app.add_option("--threads", options.threads, "that tokenize documents")->check(CLI::Range(1, 1024));
     return run_main("tokenize", [&] {
-        if (!parse(app, argc, argv)) return;
+        if (!parse(app, argc, argv, {"--prefix"})) return;
         check_source(options, app);
         CHECK(options.val_fraction >= 0 && options.val_fraction < 1, "--val-fraction {}: expected 0 <= fraction < 1", options.val_fraction);
         // Without SA_RESTART a signal ends the waiting for input too; a second one ends the program at once.

@@ -64,7 +64,7 @@ void train(Options o, Communicator& all) {
     const bool first = all.rank() == 0;
     const Note say = [&](const std::string& line) {
         if (!first) return;
-        fmt::print("{}\n", printable(line, "\n"));
+        std::puts(printable(line, "\n").c_str());  // unlike fmt::print it fails silently, when nobody reads any more
         std::fflush(stdout);
     };
     const ResumePoint from = find_resume_point(o, all, say);
@@ -254,8 +254,10 @@ int main(int argc, char** argv) {
     return run_together("train_gpt2", [&](const Process& process, std::unique_ptr<Communicator>& communicator) {
         const std::optional<Options> options = parse_options(argc, argv, process);
         if (!options) return;
-        stop_on({SIGINT, SIGTERM, SIGUSR1});  // USR1: what SLURM sends before a job's time is over, if it is asked to
-        std::signal(SIGXFSZ, SIG_IGN);        // a file that may not grow is a failed write, which says so
+        stop_on({SIGINT, SIGTERM, SIGUSR1});                             // USR1: what SLURM sends before a job's time is over, if it is asked to
+        if (std::signal(SIGHUP, SIG_IGN) != SIG_IGN) stop_on({SIGHUP});  // the terminal is gone; nohup has it ignored
+        std::signal(SIGXFSZ, SIG_IGN);                                   // a file that may not grow is a failed write, which says so
+        std::signal(SIGPIPE, SIG_IGN);                                   // nobody reads the terminal's lines any more; the metrics are in their file
         simt::select_device(process.local_rank, process.local_size);
         if (!options->plan) check_dtype(options->dtype, simt::device_info());
         communicator = make_communicator(process, options->comm_timeout);

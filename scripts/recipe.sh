@@ -55,9 +55,9 @@ parse_arguments() {
         case "$1" in
             --data) prefix=$2 ;;
             --out) out=$2 ;;
-            --gpus) gpus=$2 && [[ $gpus =~ ^[1-9][0-9]*$ ]] || fail "--gpus $2; expected a number from 1" ;;
+            --gpus) gpus=$2 && [[ $gpus =~ ^[1-9][0-9]{0,3}$ ]] || fail "--gpus $2; expected a number from 1 to 9999" ;;
             --gpu) gpu=$2 ;;
-            --memory) memory=$2 && [[ $memory =~ ^[1-9][0-9]*[GM]$ ]] || fail "--memory $2; expected a size like 24G" ;;
+            --memory) memory=$2 && [[ $memory =~ ^[1-9][0-9]{0,7}[GM]$ ]] || fail "--memory $2; expected a size like 24G" ;;
             --tokens-per-second) tokens_per_second=$2 && [[ $2 =~ ^[1-9][0-9]*$ ]] || fail "--tokens-per-second $2; expected a number" ;;
         esac
         shift 2
@@ -141,8 +141,8 @@ find_steps() {
     local tokens
     steps=$(own_value --steps "$steps")
     tokens=$(own_value --tokens "")
-    if [[ $tokens =~ ^[1-9][0-9]*$ ]]; then steps=$(((tokens + total_batch - 1) / total_batch)); fi
-    if given --epochs || [[ ! $steps =~ ^[1-9][0-9]*$ ]]; then steps=0; fi  # the program refuses what is no number
+    if [[ $tokens =~ ^[1-9][0-9]{0,17}$ ]]; then steps=$(((tokens + total_batch - 1) / total_batch)); fi
+    if given --epochs || [[ ! $steps =~ ^[1-9][0-9]{0,8}$ ]]; then steps=0; fi  # the program refuses what is no number of steps
 }
 
 run_recipe() {

@@ -5,7 +5,7 @@
 #   --processes N   instead of the GPUs that nvidia-smi lists (and CUDA_VISIBLE_DEVICES lets through)
 #   --launcher      instead of mpirun if it is there
 #   OPTION...       all others go to ./train_gpt2cu, or the program that TRAIN_PROGRAM names
-# When one process fails, the others are ended and its exit code is this script's. SIGINT, SIGTERM and SIGUSR1 reach every process.
+# When one process fails, the others are ended and its exit code is this script's. SIGINT, SIGTERM, SIGHUP and SIGUSR1 reach every process.
 set -euo pipefail
 
 fail() {
@@ -16,6 +16,7 @@ fail() {
 processes="" launcher=""
 while [ $# -gt 0 ]; do
     case "$1" in
+        --help | -h) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" && exit 0 ;;
         --processes) [[ ${2:-} =~ ^[1-9][0-9]{0,3}$ ]] || fail "--processes ${2:-}; expected a number from 1" ;;
         --launcher) [[ ${2:-} =~ ^(mpirun|environment)$ ]] || fail "--launcher ${2:-}; expected mpirun or environment" ;;
         *) break ;;
@@ -41,7 +42,7 @@ fi
 
 pids=()
 signal_all() { kill -s "$1" "${pids[@]}" 2>/dev/null || true; }
-for signal in INT TERM USR1; do
+for signal in INT TERM HUP USR1; do
     # shellcheck disable=SC2064  # the name of now is meant
     trap "signal_all $signal" $signal
 done

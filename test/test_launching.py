@@ -129,6 +129,11 @@ class Launching(unittest.TestCase):
         result = self.run_script("--processes", 2, TRAIN_PROGRAM="/none")
         self.assertEqual((result.returncode, result.stderr), (2, "run_multi_gpu: /none is not built yet; run make gpu first\n"))
 
+    def test_help_needs_no_program(self):
+        result = self.run_script("--help", TRAIN_PROGRAM="/none")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn("  scripts/run_multi_gpu.sh [--processes N]", result.stdout)
+
     def start_job(self, job, *arguments, **environment):
         """As sbatch does it: from a copy of the script elsewhere. srun starts two tasks and passes signals on to them."""
         self.fake("scontrol", '#!/bin/sh\necho "$@" >>"$FOLDER/scontrol"\n')
@@ -153,6 +158,12 @@ class Launching(unittest.TestCase):
             self.assertEqual(self.read("args.1").split(), ["--out", "runs/x", "--zero", "1", "--resume", "auto"])
             self.assertEqual(self.read("srun").split(), ["--kill-on-bad-exit=1", "--mpi=pmix", "--label"])
             self.assertFalse((self.folder / "scontrol").exists())
+
+    def test_the_jobs_folder_may_be_given_in_every_way(self):
+        for arguments in (["--out=runs/x"], ["-o", "runs/x"], ["-oruns/x"]):
+            process = self.start_job("one_node.sbatch", *arguments)
+            self.assertEqual(process.wait(timeout=30), 0)
+            self.assertEqual(self.read("args.0").split(), [*arguments, "--resume", "auto"])
 
     def test_a_job_whose_time_is_up_saves_and_is_queued_again(self):
         process = self.start_job("many_nodes.sbatch", "--out", "runs/x", FAKE="wait")

@@ -182,6 +182,9 @@ class Recipes(unittest.TestCase):
         for arguments, expected in (
             (["--gpu"], "--gpu needs a value"),
             (["--gpus", "0"], "--gpus 0; expected a number from 1"),
+            (["--gpus", "9" * 20], f"--gpus {'9' * 20}; expected a number from 1"),
+            (["--memory", "9" * 20 + "G"], f"--memory {'9' * 20}G; expected a size like 24G"),
+            (["--dry-run", "--", "--steps", "9" * 20], "--steps"),
             (["--memory", "24"], "--memory 24; expected a size like 24G"),
             (["--batch", "3"], "unknown option --batch"),
             (["--data", "/none/fineweb"], "there is no /none/fineweb_train_*.bin; make the shards with: dev/data/fineweb.py --type classic --size 10B"),
@@ -204,6 +207,11 @@ class Recipes(unittest.TestCase):
         result = self.run_script("overfit", *small, "-x3", "--dtype=fp32", "-o", self.folder / "short")
         self.assertEqual(result.returncode, 1)
         self.assertRegex(result.stderr, r"^overfit: the loss is \d+\.\d+ at the end; expected less than 0.01\n$")
+
+    def test_overfit_has_its_tokenizers_vocabulary_for_any_sizes(self):
+        result = self.run_script("overfit", "--layers", 1, "--heads", 2, "--channels", 16, "--plan")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertRegex(result.stdout, r"(?m)^model: 1 layers.* 50257 ")
 
     def write_hugging_face_model(self, layers=1, heads=2, channels=16, context=32, vocab=50257):
         """A folder as transformers saves a GPT-2 of random weights."""

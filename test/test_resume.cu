@@ -234,6 +234,26 @@ TEST_F(Resume, SlurmsWarningEndsTheRunWithACheckpoint) {
     EXPECT_EQ(read_state(newest_of(run)).step, last_step(run));
 }
 
+// The kernel and the shell may both send it.
+TEST_F(Resume, ADroppedTerminalEndsTheRunWithACheckpointUnlessItIsIgnored) {
+    for (const bool ignored : {false, true}) {
+        const std::string run = folder / (ignored ? "ignored" : "run");
+        const auto before = std::signal(SIGHUP, ignored ? SIG_IGN : SIG_DFL);  // as nohup passes it on
+        Process process("--steps 1000000 --checkpoint-every 1000000 --out " + run, folder / "out");
+        std::signal(SIGHUP, before);
+        while (process.running() && last_step(run) < 2) sleep_ms(1);
+        for (int i = 0; i < 2; i++) process.send(SIGHUP);
+        if (ignored) {
+            const int step = last_step(run);
+            while (process.running() && last_step(run) < step + 3) sleep_ms(1);
+            EXPECT_TRUE(process.running());
+            process.send(SIGTERM);
+        }
+        ASSERT_EQ(process.wait(), 0) << read_file(folder / "out");
+        EXPECT_EQ(read_state(newest_of(run)).step, last_step(run));
+    }
+}
+
 // Its checkpoint says that the evaluation is missing; the run that makes up for it must say that it did, or the run is never complete.
 TEST_F(Resume, ALastStepWhoseEvaluationWasBrokenOffIsCompleteOnceItIsDoneAgain) {
     const std::string options = "--steps 4 --out ", run = folder / "run", straight = folder / "straight", last = checkpoint_folder(run, 4);

@@ -89,6 +89,9 @@ TEST(TokenizeProgram, WrongUseIsOneLineAndExitCodeTwo) {
     EXPECT_NE(errors(to_out + "--shards 3 " + text).find("--shards"), std::string::npos);
     EXPECT_NE(errors(text).find("--out is required"), std::string::npos);
     EXPECT_NE(errors(to_out).find("FILE is required"), std::string::npos);
+    EXPECT_NE(errors("--out '' " + text).find("--out has an empty value"), std::string::npos);
+    EXPECT_NE(errors(to_out + "''").find("FILE has an empty value"), std::string::npos);
+    EXPECT_NE(errors(to_out + "--stream --val-tokens -1").find("--val-tokens -1; expected a number from 0"), std::string::npos);
     EXPECT_NE(errors("--out " + text + " " + text).find("is not a folder"), std::string::npos);
     EXPECT_NE(errors("--out /proc/none " + text).find("the folder cannot be made"), std::string::npos);
 }

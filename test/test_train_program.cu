@@ -1,6 +1,7 @@
 // The training program, run as people run it: what it writes, how it ends, and one clear line for every wrong input.
 #include "metrics_lines.h"
 #include "program.h"
+#include "simt/target.h"
 
 namespace {
 
@@ -246,6 +247,8 @@ TEST_P(WrongInputs, EndInOneClearLine) {
     folder.write("short.txt", "too short");
     folder.write("short.bin", "not a shard");
     folder.write("foreign.bin", std::string(4096, 'x'));
+    folder.write("word.toml", "steps = 1\nfoo\n");
+    folder.write("binary.toml", std::string("\177ELF\0\1\377\n", 8));
     const ProgramResult result = run_program(TRAIN_PROGRAM, std::string(GetParam().arguments) + " --out run", "cd '" + folder.path() + "'");
     EXPECT_EQ(result.exit_code, 2) << result.errors;
     EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
@@ -277,6 +280,45 @@ INSTANTIATE_TEST_SUITE_P(
         WrongInput{"ProfileWithJunk", "--profile 5x", "--profile"}, WrongInput{"MemoryWithJunk", "--device-memory 1X", "1X"},
         WrongInput{"MissingConfig", "--config none.toml", "none.toml"}),
     [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    TrainProgramCommandLine, WrongInputs,
+    testing::Values(WrongInput{"EmptyData", "--train-data ''", "--train-data has an empty value"},
+                    WrongInput{"EmptyConfig", "--config ''", "--config has an empty value"},
+                    WrongInput{"EmptyAfterEquals", "--val-data= --deterministic", "--val-data has an empty value"},
+                    WrongInput{"EmptyValidation", "--val-data ''", "--val-data has an empty value"},
+                    WrongInput{"EmptyMemory", "--device-memory ''", "--device-memory has an empty value"},
+                    WrongInput{"NegativeSeed", "--seed -1", "--seed -1; expected a number from 0 to 18446744073709551615"},
+                    WrongInput{"SeedBeyond64Bits", "--seed 18446744073709551616", "--seed 18446744073709551616; expected a number"},
+                    WrongInput{"TotalBatchThatWraps", "--total-batch -18446744073709551488", "--total-batch -18446744073709551488; expected"},
+                    WrongInput{"GivenTwice", "--heads 2 --heads 4", "--heads is given 2 times; expected once"},
+                    WrongInput{"ChoiceGivenTwice", "--dtype fp32 --dtype bf16", "--dtype is given 2 times; expected once"},
+                    WrongInput{"WordInConfig", "--config word.toml",
+                               "--config word.toml: 'foo' is not an option's name; expected lines like lr = 0.0006"},
+                    WrongInput{"BinaryConfig", "--config binary.toml", "--config binary.toml: is not a text of options; expected lines"},
+                    WrongInput{"FolderAsConfig", "--config .", "directory"},
+                    WrongInput{"MemoryWithoutUnit", "--device-memory 40", "--device-memory 40 is less than 1 MiB; expected a size such as 40G"},
+                    WrongInput{"TotalBatchOfHalfAMicroStep", "--batch-size 2 --seq-len 64 --total-batch 100", "128 tokens; 128 would be"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(TrainProgram, AnEmptyFolderForOutputIsRefused) {
+    const ProgramResult result = train("--steps 1 --out ''");
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.errors.find("--out has an empty value"), std::string::npos) << result.errors;
+}
+
+// The sample is longer than what the C library keeps back of a write that failed.
+TEST(TrainProgram, GoesOnWhenNobodyReadsItsLines) {
+    const TemporaryFolder folder;
+    const std::string run = folder / "run";
+    const std::string command = fmt::format(
+        "'{}' --layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --checkpoint-every 0 --steps 20 --val-every 0 --sample-every 5 "
+        "--sample-tokens {} --out '{}' 2>'{}' | head -n 1 >/dev/null",
+        TRAIN_PROGRAM, simt::checked ? 20 : 5000, run, folder / "err");
+    ASSERT_EQ(std::system(command.c_str()), 0);
+    EXPECT_EQ(metrics_of(run, "train").size(), 20u);
+    EXPECT_EQ(metrics_of(run, "sample").size(), 4u);
+    EXPECT_EQ(read_file(folder / "err"), "");
+}
 INSTANTIATE_TEST_SUITE_P(TrainProgramHeadChunks, WrongInputs,
                          testing::Values(WrongInput{"None", "--head-chunks 0", "--head-chunks"},
                                          WrongInput{"MoreThanTokens", "--batch-size 2 --head-chunks 129", "1 to the 2 x 64 = 128 tokens"}),

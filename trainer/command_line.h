@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <cstddef>
 #include <map>
+#include <set>
 #include <string>
 
 #include "attention.h"
@@ -21,8 +22,9 @@ inline const std::map<std::string, AttentionBackend> attentions = {{"auto", Atte
 // Of an argument that open_model opens.
 inline constexpr char model_path_help[] = "a checkpoint, a run's folder (its newest checkpoint), any Hugging Face GPT-2 folder, or llm.c's .bin";
 
-// Adds --version. False: --help or --version was printed and there is nothing to run. UsageError in one line for a command line that app refuses.
-bool parse(CLI::App& app, int argc, const char* const* argv);
+// Adds --version. False: --help or --version was printed and there is nothing to run. UsageError in one line for a command line that app refuses,
+// and for an empty value (usually of "$UNSET") of any option but may_be_empty.
+bool parse(CLI::App& app, int argc, const char* const* argv, const std::set<std::string>& may_be_empty = {});
 
 // "40G", "512M", "1.5G" or bytes, powers of 1024; option is named in the UsageError for anything else.
 size_t parse_bytes(const std::string& option, const std::string& text);

@@ -47,13 +47,13 @@ std::optional<GenerateCommand> parse_generate_command(int argc, const char* cons
         app.add_option("--top-k", c.sampling.top_k, "draw from this many likeliest tokens only, 0: from all")->check(CLI::Range(0, 1 << 30));
     auto* top_p =
         app.add_option("--top-p", c.sampling.top_p, "draw from the fewest likeliest tokens with this probability together")->check(between(1e-9, 1));
-    app.add_option("--seed", c.seed, "of the draws: the same seed, the same texts")->check(between(0, 0x1p64));
+    app.add_option("--seed", c.seed, "of the draws: the same seed, the same texts");
     app.add_flag("--greedy", greedy, "always the likeliest token")->excludes(temperature)->excludes(top_k)->excludes(top_p);
 
     add_choice(app, "--quantize", c.int8, quantizations, "weights as int8 with a scale for every output");
     add_choice(app, "--dtype", c.dtype, decoder_dtypes, "of weights and activations");
     app.add_flag("--json", c.json, "print one object: {\"samples\": [{\"tokens\": [new ones], \"text\": \"..\"}]}");
-    if (!parse(app, argc, argv)) return std::nullopt;
+    if (!parse(app, argc, argv, {"--prompt"})) return std::nullopt;
 
     if (*ids) c.tokens = parse_tokens(tokens);
     if (greedy) c.sampling.temperature = 0;

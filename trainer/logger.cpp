@@ -101,10 +101,10 @@ void Logger::train(int step, const StepResult& result, double lr, double ms, con
                                          mfu > 0 ? fmt::format(" {:4.1f} % MFU |", mfu * 100) : "", left);
     const std::lock_guard lock(terminal_mutex_);
     if (terminal_) {
-        fmt::print("\r\x1b[2K{}", line);
+        std::fputs(("\r\x1b[2K" + line).c_str(), stdout);  // unlike fmt::print it fails silently, when nobody reads any more
         line_open_ = true;
     } else {
-        fmt::print("{}\n", line);
+        std::puts(line.c_str());
     }
     std::fflush(stdout);
 }
@@ -146,6 +146,6 @@ void Logger::note(const std::string& text) {
     if (!active_) return;
     const std::lock_guard lock(terminal_mutex_);
     finish_line();
-    fmt::print("{}\n", printable(text, "\n\t"));
+    std::puts(printable(text, "\n\t").c_str());
     std::fflush(stdout);
 }

@@ -61,7 +61,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv, const Pr
     std::string batch_size = std::to_string(o.batch_size), device_memory, link = "nvlink3", network = "hdr8";
     CLI::App app("Trains GPT-2 and GPT-3 models. Without options: a small byte-level model on Shakespeare.", "train_gpt2");
     app.option_defaults()->always_capture_default();
-    app.set_config("--config", "", "file with the same names as the options, one a line: lr = 0.0006");
+    app.set_config("--config", "", "file with the same names as the options, one a line: lr = 0.0006")->check(CLI::ExistingFile);
     app.allow_config_extras(CLI::config_extras_mode::error);
     const auto positive = CLI::Range(1, 1 << 30), not_negative = CLI::Range(0, 1 << 30);
     const auto fraction = between(0.0, 1.0), not_below_0 = between(0.0, 1e30), below_1 = between(0.0, 0.9999999);
@@ -239,11 +239,10 @@ std::optional<Options> parse_options(int argc, const char* const* argv, const Pr
         CHECK(o.batch_size <= INT_MAX / o.seq_len, "--batch-size {} makes {} tokens a micro-step; expected at most {}", o.batch_size,
               int64_t{o.batch_size} * o.seq_len, INT_MAX);
         if (o.total_batch == 0) o.total_batch = o.micro_batch_tokens();
-        CHECK(o.total_batch % o.micro_batch_tokens() == 0,
-              "--total-batch {} is not a multiple of a micro-step's {} x {}{} = {} tokens; {} or {} would be", o.total_batch, o.batch_size, o.seq_len,
-              o.world_size == 1 ? "" : fmt::format(" x {} processes", o.world_size), o.micro_batch_tokens(),
-              std::max<size_t>(1, o.total_batch / o.micro_batch_tokens()) * o.micro_batch_tokens(),
-              (o.total_batch / o.micro_batch_tokens() + 1) * o.micro_batch_tokens());
+        const size_t micro = o.micro_batch_tokens(), below = o.total_batch / micro * micro;
+        CHECK(o.total_batch == below, "--total-batch {} is not a multiple of a micro-step's {} x {}{} = {} tokens; {}{} would be", o.total_batch,
+              o.batch_size, o.seq_len, o.world_size == 1 ? "" : fmt::format(" x {} processes", o.world_size), micro,
+              below == 0 ? "" : fmt::format("{} or ", below), below + micro);
     }
     CHECK(o.total_batch % static_cast<size_t>(o.seq_len) == 0, "--total-batch {} is not a multiple of the {} tokens of a sequence", o.total_batch,
           o.seq_len);
@@ -252,7 +251,10 @@ std::optional<Options> parse_options(int argc, const char* const* argv, const Pr
           o.total_batch / static_cast<size_t>(o.seq_len), o.world_size, static_cast<size_t>(o.seq_len) * static_cast<size_t>(o.world_size));
     CHECK(o.total_batch / static_cast<size_t>(o.seq_len) <= 1 << 30, "--total-batch {} is {} sequences; expected at most {}", o.total_batch,
           o.total_batch / static_cast<size_t>(o.seq_len), 1 << 30);
-    if (!device_memory.empty()) o.device_memory = parse_bytes("--device-memory", device_memory);
+    if (!device_memory.empty()) {
+        o.device_memory = parse_bytes("--device-memory", device_memory);
+        CHECK(o.device_memory >= 1 << 20, "--device-memory {} is less than 1 MiB; expected a size such as 40G", device_memory);
+    }
     for (const CLI::Option* option : of_plan) {
         CHECK(!*option || o.plan, "{} is for --plan only; how many processes train, and where, is their launcher's affair, such as mpirun -np 8",
               option->get_name());

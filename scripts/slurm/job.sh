@@ -5,7 +5,7 @@
 #   TRAIN_PROGRAM, SRUN_OPTIONS (such as --mpi=pmix, where the program was built with MPI): instead of ./train_gpt2cu and none
 set -euo pipefail
 
-[[ " $* " == *" --out "* || " $* " == *" -o "* ]] || {
+[[ " $* " == *" --out"[\ =]* || " $* " == *" -o"* ]] || {
     echo "job: --out is missing; a job that is queued again must find the run it began" >&2
     exit 2
 }
