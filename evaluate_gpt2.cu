@@ -36,15 +36,26 @@ void write_scores(const std::string& path, const HellaSwag& hellaswag, const std
     write_atomically(path, lines);
 }
 
-void print_text(const Json& result) {
+std::string text_of(const Json& result) {
+    std::string text;
     if (result.contains("loss")) {
-        fmt::print("loss {:.6f}, perplexity {:.4f}, of {} tokens\n", result["loss"].get<double>(), result["perplexity"].get<double>(),
-                   result["tokens"].get<size_t>());
+        text = fmt::format("loss {:.6f}, perplexity {:.4f}, of {} tokens\n", result["loss"].get<double>(), result["perplexity"].get<double>(),
+                           result["tokens"].get<size_t>());
     }
     if (result.contains("hellaswag")) {
         const Json& h = result["hellaswag"];
-        fmt::print("HellaSwag accuracy {:.4f}, by the mean {:.4f}, of {} examples\n", h["accuracy"].get<double>(), h["accuracy_norm"].get<double>(),
-                   h["examples"].get<size_t>());
+        text += fmt::format("HellaSwag accuracy {:.4f}, by the mean {:.4f}, of {} examples\n", h["accuracy"].get<double>(),
+                            h["accuracy_norm"].get<double>(), h["examples"].get<size_t>());
+    }
+    return text;
+}
+
+// A model that is broken gets no score: no ending would be likeliest, and the accuracy 0.
+void check_finite(const std::vector<EndingScores>& scores) {
+    for (const EndingScores& example : scores) {
+        for (const double sum : example.sum) {
+            if (!std::isfinite(sum)) throw Error("the model's likelihoods of HellaSwag's endings are not finite");
+        }
     }
 }
 
@@ -63,17 +74,21 @@ void evaluate_all(const EvaluateOptions& o) {
     if (!o.val_data.empty()) {
         shards = open_split(o.val_data, *tokenizer,
                             {.val_T = seq_len, .note = [](const std::string& line) { fmt::print(stderr, "evaluate_gpt2: {}\n", line); }});
-        val_loader.emplace(shards, o.batch_size, seq_len, config.V, static_cast<size_t>(o.val_steps), pinned);
-        val_loader->at(0);  // what is wrong with the data shows before the model is loaded
     }
+    std::vector<HellaSwagExample> examples;
     if (!o.hellaswag.empty()) {
-        std::vector<HellaSwagExample> examples = read_hellaswag(o.hellaswag, *tokenizer);
-        if (!val_loader) seq_len = std::min(seq_len, longest_row(examples));  // memory for what is there
-        hellaswag.emplace(std::move(examples), o.batch_size, seq_len, config.V, pinned);
+        examples = read_hellaswag(o.hellaswag, *tokenizer);
+        if (o.val_data.empty()) seq_len = std::min(seq_len, longest_row(examples));  // memory for what is there
     }
 
     GPT2<T> model(config, {.B = o.batch_size, .T = seq_len, .training = false, .tf32 = o.dtype == DType::tf32, .attention = o.attention});
     check_fits(model.memory_plan(), fmt::format("--batch-size {}", o.batch_size), "a smaller batch size or --seq-len");
+    // What is wrong with the data shows before the model is loaded.
+    if (!o.val_data.empty()) {
+        val_loader.emplace(shards, o.batch_size, seq_len, config.V, static_cast<size_t>(o.val_steps), pinned);
+        val_loader->at(0);
+    }
+    if (!o.hellaswag.empty()) hellaswag.emplace(std::move(examples), o.batch_size, seq_len, config.V, pinned);
     model.allocate();
     load_weights(model, *file);
     if (o.int8) quantize_weights(model);
@@ -84,16 +99,17 @@ void evaluate_all(const EvaluateOptions& o) {
     Json result = Json::object();
     if (val_loader) {
         const Evaluation evaluation = whole(evaluate(model, *val_loader, stop_requested));
+        if (!std::isfinite(evaluation.loss)) throw Error("the model's loss is not finite");
         result = {{"loss", evaluation.loss}, {"perplexity", evaluation.perplexity}, {"tokens", evaluation.tokens}};
     }
     if (hellaswag) {
         const auto scores = whole(score_endings(model, *hellaswag, stop_requested));
+        check_finite(scores);
         const HellaSwagResult found = count_right(hellaswag->examples(), scores);
         result["hellaswag"] = {{"accuracy", found.accuracy}, {"accuracy_norm", found.accuracy_norm}, {"examples", found.examples}};
         if (!o.hellaswag_scores.empty()) write_scores(o.hellaswag_scores, *hellaswag, scores);
     }
-    if (o.json) fmt::print("{}\n", result.dump());
-    else print_text(result);
+    write_output(o.json ? result.dump() + "\n" : text_of(result), "the result");
 }
 
 }  // namespace

@@ -24,10 +24,7 @@ const bool terminal = isatty(STDOUT_FILENO) != 0;
 // A terminal, unlike a file, obeys control characters: it must not do what a model says.
 std::string text_for_output(std::string_view bytes) { return terminal ? printable(bytes, "\n\t") : replace_invalid_utf8(bytes); }
 
-void show(const std::string& text) {
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-        throw Error("the text cannot be written to standard output");
-}
+void show(const std::string& text) { write_output(text, "the text"); }
 
 std::vector<int> prompt_of(const GenerateCommand& command, Tokenizer& tokenizer, const GPT2Config& config) {
     std::vector<int> prompt = command.tokens;

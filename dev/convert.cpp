@@ -2,6 +2,8 @@
 //   convert MODEL --format hf|llmc-fp32|llmc-bf16 --out PATH
 //   MODEL is whatever open_model opens: a checkpoint, a run's folder, a Hugging Face GPT-2, a .bin of llm.c.
 //   hf writes a folder that transformers opens (fp32, with the tokenizer's files); llmc-* writes a .bin of llm.c, which loses the tokenizer.
+#include <algorithm>
+#include <csignal>
 #include <filesystem>
 
 #include "command_line.h"
@@ -9,6 +11,7 @@
 #include "llmc_model.h"
 #include "model_file.h"
 #include "run_main.h"
+#include "tokenizer.h"
 
 namespace fs = std::filesystem;
 
@@ -19,17 +22,30 @@ static const std::map<std::string, Format> formats = {
 // A folder that is not there yet: files of another model beside these would be read with them.
 static void write_folder(const std::string& folder, const ModelFile& model, const std::string& tokenizer) {
     const TensorTable& table = model.table();
+    // A model need not know every byte.
+    const int tokens = make_tokenizer(tokenizer)->vocab_size();
+    CHECK(tokens <= std::max(model.config().V, 256), "--tokenizer {}: has {} tokens, but the model's vocabulary only {}", tokenizer, tokens,
+          model.config().V);
     std::vector<float> masters(table.elements());
     for (const Tensor& tensor : table.tensors()) {
         const std::vector<float> values = model.values(tensor);
         std::copy(values.begin(), values.end(), masters.begin() + static_cast<std::ptrdiff_t>(tensor.offset));
     }
     std::error_code failed;
+    const bool there = fs::exists(folder, failed);
     fs::create_directories(folder, failed);
     CHECK(!failed, "--out {}: the folder cannot be made: {}", folder, failed.message());
     CHECK(fs::is_empty(folder), "--out {}: is not empty; choose another folder", folder);
-    write_hugging_face_metadata(folder, model.config(), tokenizer);
-    write_hugging_face_model(folder + "/model.safetensors", table, masters.data());
+    try {
+        write_hugging_face_metadata(folder, model.config(), tokenizer);
+        write_hugging_face_model(folder + "/model.safetensors", table, masters.data());
+    } catch (...) {  // half a model is of no use, and in the way of the next attempt
+        std::vector<fs::path> written;
+        for (const auto& entry : fs::directory_iterator(folder, failed)) written.push_back(entry.path());
+        for (const fs::path& path : written) fs::remove(path, failed);
+        if (!there) fs::remove(folder, failed);
+        throw;
+    }
 }
 
 int main(int argc, char** argv) {
@@ -42,9 +58,10 @@ int main(int argc, char** argv) {
     app.add_option("--tokenizer", tokenizer, "whose files the folder gets [the model's own]")->check(CLI::IsMember({"gpt2", "byte"}));
     return run_main("convert", [&] {
         if (!parse(app, argc, argv)) return;
+        std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, which says so
         const std::unique_ptr<ModelFile> model = open_model(path);
         if (format == Format::hugging_face) write_folder(out, *model, tokenizer.empty() ? tokenizer_name(*model) : tokenizer);
         else write_llmc_model(out, *model, format == Format::llmc_fp32 ? LlmcVersion::fp32 : LlmcVersion::bf16);
-        fmt::print("{}: {} parameters from {}\n", out, model->table().parameters(), model->path());
+        write_output(fmt::format("{}: {} parameters from {}\n", out, model->table().parameters(), model->path()), "what was converted");
     });
 }

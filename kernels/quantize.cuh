@@ -1,5 +1,6 @@
 // quantize.cuh: a matrix as int8 with a scale a row (an output channel):  quantized = round(weight / scale),  scale = max |weight| of the row / 127
-//   weight (OC, C) fp32   quantized (OC, C) int8, -127 to 127, rounded to nearest even   scales (OC) fp32; a row of zeros has scale 0
+//   weight (OC, C) fp32   quantized (OC, C) int8, -127 to 127, rounded to nearest even   scales (OC) fp32; a row of zeros has scale 0,
+//   one with a weight that is not finite has scale NaN
 //   Symmetric, so that a product needs no correction for a zero point, and the scale can be taken out of the sum.
 //   Dettmers et al. 2022, arXiv:2208.07339 (vector-wise quantization)
 #pragma once
@@ -11,20 +12,25 @@ __global__ void quantize_kernel(int8_t* quantized, float* scales, const float* w
     const size_t row = simt::row_index<W::threads>();
     const int lane = simt::row_lane<W::threads>(), end = row < rows ? C : 0;
     float largest = 0.0f;
+    Vec<float, N> nothing = simt::broadcast<N>(0.0f);  // sums of 0 * weight: a NaN if one is not finite, which the maximum would not notice
     for (int i = lane * N; i < end; i += W::threads * N) {
         Vec<float, N> v = load<N>(weight + row * C + i);
         UNROLL
-        for (int k = 0; k < N; k++) v[k] = fabsf(v[k]);
+        for (int k = 0; k < N; k++) {
+            nothing[k] += 0.0f * v[k];
+            v[k] = fabsf(v[k]);
+        }
         largest = fmaxf(largest, simt::max(v));
     }
     largest = simt::row_max<W::threads>(largest);
+    const bool finite = simt::row_sum<W::threads>(simt::sum(nothing)) == 0.0f;
     const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
     for (int i = lane * N; i < end; i += W::threads * N) {
         const Vec<float, N> v = load<N>(weight + row * C + i);
         UNROLL
-        for (int k = 0; k < N; k++) quantized[row * C + i + k] = static_cast<int8_t>(rintf(v[k] * inverse));
+        for (int k = 0; k < N; k++) quantized[row * C + i + k] = finite ? static_cast<int8_t>(rintf(v[k] * inverse)) : int8_t{0};
     }
-    if (row < rows && lane == 0) scales[row] = largest / 127.0f;
+    if (row < rows && lane == 0) scales[row] = finite ? largest / 127.0f : NAN;
 }
 
 template <class W, int N, class T>
@@ -40,7 +46,7 @@ __global__ void dequantize_kernel(T* out, const int8_t* quantized, const float* 
     }
 }
 
-// Reads OC * C floats and writes as many bytes; bound by memory bandwidth. A weight that is not finite makes its row meaningless.
+// Reads OC * C floats and writes as many bytes; bound by memory bandwidth. A weight that is not finite makes all its row a NaN.
 template <class W = simt::NativeWidth<32>>
 void quantize(int8_t* quantized, float* scales, const float* weight, size_t OC, int C, stream_t stream) {
     CHECK(OC > 0 && C > 0, "quantize: OC = {} and C = {} must be positive", OC, C);

@@ -127,4 +127,27 @@ TYPED_TEST(Quantize, RoundsHalvesToEven) {
     EXPECT_EQ(download_bytes(quantized), (std::vector<int>{127, 0, 2, 2, 0, -2, -2, -127}));
 }
 
+// It was as if a NaN were 0, and nobody noticed a broken model.
+TYPED_TEST(Quantize, AWeightThatIsNotFiniteMakesItsRowANaN) {
+    constexpr size_t OC = 4, C = 72;
+    for (const float bad : {NAN, -NAN, INFINITY, -INFINITY}) {
+        for (const size_t at : {size_t{0}, size_t{37}, C - 1}) {
+            SCOPED_TRACE(testing::Message() << bad << " at " << at);
+            auto weight = random_values<float>(OC * C, 1);
+            weight[C + at] = bad;
+            weight[2 * C + at] = -1e38f;  // finite still
+            const auto weight_ = upload<float>(weight);
+            simt::DeviceBuffer<int8_t> quantized = poisoned<int8_t>(OC * C);
+            auto scales = poisoned<float>(OC), back = poisoned<float>(OC * C);
+            quantize<TypeParam>(quantized.data(), scales.data(), weight_.data(), OC, C, nullptr);
+            dequantize<TypeParam>(back.data(), quantized.data(), scales.data(), OC, C, nullptr);
+            const std::vector<float> scale = download(scales), values = download(back);
+            for (size_t o = 0; o < OC; o++) {
+                ASSERT_EQ(std::isnan(scale[o]), o == 1) << "row " << o;
+                for (size_t c = 0; c < C; c++) ASSERT_EQ(std::isfinite(values[o * C + c]), o != 1) << "row " << o << ", column " << c;
+            }
+        }
+    }
+}
+
 }  // namespace

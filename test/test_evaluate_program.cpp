@@ -15,14 +15,19 @@ constexpr GPT2Config config{131, 32, 2, 3, 48};  // of test/reference/model.safe
 constexpr int seq_len = 19;                      // that hellaswag.jsonl was scored with
 const std::string hellaswag_file = std::string(PROJECT_ROOT) + "/test/reference/hellaswag.jsonl";
 
-// PyTorch's small model as a Hugging Face folder.
-std::string model_folder(const TemporaryFolder& folder) {
+// PyTorch's small model as a Hugging Face folder. broken: one of its weights is a NaN.
+std::string model_folder(const TemporaryFolder& folder, bool broken = false) {
     const SafetensorsFile weights(std::string(PROJECT_ROOT) + "/test/reference/model.safetensors");
     const TensorTable table(config);
     std::vector<float> masters(table.elements());
     for (const Tensor& tensor : table.tensors()) {
         const std::vector<float> values = weights.floats(tensor.name);
         std::copy(values.begin(), values.end(), masters.begin() + static_cast<std::ptrdiff_t>(tensor.offset));
+    }
+    if (broken) {
+        for (const Tensor& tensor : table.tensors()) {
+            if (tensor.kind == Kind::fcw) masters[tensor.offset + 5] = NAN;
+        }
     }
     const std::string path = folder / "model";
     std::filesystem::create_directory(path);
@@ -141,9 +146,40 @@ TEST(EvaluateProgram, WrongInputEndsInOneClearLine) {
     refused(model + hellaswag + " --tokenizer gpt2", "outside the model's vocabulary of 131");
     refused(model + hellaswag + " --batch-size 0", "--batch-size");
     refused(model + hellaswag + " --batch-size 4x", "--batch-size");
-    refused(model + hellaswag + " --batch-size 1000000", "are free");
+    // Before anything of that size is prepared: otherwise the tokens that the model does not know would show first.
+    const std::string unknown = folder.write("unknown.txt", std::string(200, '\xff'));
+    refused(model + " --val-data " + unknown, "outside the vocabulary of 131");
+    for (const std::string& data : {hellaswag, hellaswag + " --tokenizer gpt2", " --val-data " + unknown})
+        refused(model + data + " --batch-size 1000000", "are free");
     refused(model + hellaswag + " --dtype fp64", "expected bf16|fp32|tf32");
     refused(model + hellaswag + " --unknown", "--unknown");
+}
+
+TEST(EvaluateProgram, AModelThatIsNotFiniteGetsNoScore) {
+    const TemporaryFolder folder;
+    const std::string model = model_folder(folder, true), loss = " --val-data " + folder.write("val.txt", std::string(200, 'x'));
+    for (const std::string setting : {"", " --json", " --quantize int8", " --dtype bf16 --quantize int8"}) {
+        for (const auto& [data, complaint] : {std::pair{loss, "the model's loss is not finite"},
+                                              {" --hellaswag " + hellaswag_file, "the model's likelihoods of HellaSwag's endings are not finite"}}) {
+            const ProgramResult result = run_program(EVALUATE_PROGRAM, model + data + " --seq-len 32" + setting);
+            EXPECT_EQ(result.exit_code, 1) << setting;
+            EXPECT_EQ(result.output, "");
+            EXPECT_NE(result.errors.find(fmt::format("evaluate_gpt2: {}\n", complaint)), std::string::npos) << result.errors;
+        }
+    }
+}
+
+TEST(EvaluateProgram, AResultThatCannotBeWrittenIsAnError) {
+    const TemporaryFolder folder;
+    const std::string model = model_folder(folder), text = folder.write("val.txt", std::string(200, 'x'));
+    for (const char* arguments : {"", "--json"}) {
+        for (const char* output : {">/dev/full", ">&-"}) {
+            const ProgramResult result =
+                run_program("/bin/sh", fmt::format("-c \"'{}' '{}' --val-data '{}' {} {}\"", EVALUATE_PROGRAM, model, text, arguments, output));
+            EXPECT_EQ(result.exit_code, 1) << output;
+            EXPECT_EQ(result.errors, "evaluate_gpt2: the result cannot be written to standard output\n") << output;
+        }
+    }
 }
 
 }  // namespace

@@ -322,9 +322,12 @@ TEST(GenerateProgram, WrongUseIsOneLineAndExitCodeTwo) {
 TEST(GenerateProgram, FailuresOfARunAreOneLineAndExitCodeOne) {
     const TemporaryFolder folder;
     const std::string broken = write_model(folder / "nan", small, "byte", [](const Tensor&, size_t) { return NAN; });
-    const ProgramResult nan = generate(broken);
-    EXPECT_EQ(nan.exit_code, 1);
-    EXPECT_EQ(nan.errors, "generate_gpt2: sampling: the model's logits are not finite\n");
+    for (const std::string quantization : {"", " --quantize int8", " --quantize int8 --dtype bf16"}) {
+        const ProgramResult nan = generate(broken + quantization);
+        EXPECT_EQ(nan.exit_code, 1);
+        EXPECT_EQ(nan.output, "");
+        EXPECT_EQ(nan.errors, "generate_gpt2: sampling: the model's logits are not finite\n");
+    }
     const std::string path = random_model(folder / "model", small, "byte");
     for (const char* arguments : {"", "--json", "--samples 2"}) {
         const ProgramResult full = run_program("/bin/sh", fmt::format("-c \"'{}' '{}' {} >/dev/full\"", GENERATE_PROGRAM, path, arguments));

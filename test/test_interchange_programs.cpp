@@ -57,6 +57,7 @@ TEST(ConvertProgram, WrongUseIsOneLineAndWritesNothing) {
         {model + " --out " + model, "is not empty; choose another folder"},
         {model + " --out " + folder / "file", "file: the folder cannot be made"},
         {model + " --tokenizer words --out " + folder / "out", "words"},
+        {model + " --tokenizer gpt2 --out " + folder / "out", "--tokenizer gpt2: has 50257 tokens, but the model's vocabulary only 131"},
     };
     for (const auto& [arguments, expected] : cases) {
         const ProgramResult result = convert(arguments);
@@ -66,6 +67,27 @@ TEST(ConvertProgram, WrongUseIsOneLineAndWritesNothing) {
         EXPECT_TRUE(result.errors.starts_with("convert: ")) << result.errors;
         EXPECT_FALSE(fs::exists(folder / "out"));
     }
+}
+
+TEST(ConvertProgram, AFullDiskLeavesNothingAndTheNextAttemptSucceeds) {
+    const TemporaryFolder folder;
+    const std::string model = random_model(folder / "model", {256, 64, 2, 2, 64});  // 512 KiB of weights
+    const auto convert_within = [&](const std::string& limit, const std::string& arguments) {
+        return run_program(CONVERT_PROGRAM, model + arguments, "cd /; " + limit);
+    };
+    fs::create_directory(folder / "empty");
+    for (const char* out : {"new", "empty"}) {
+        const std::string arguments = std::string(" --out ") + folder / out;
+        const ProgramResult result = convert_within("ulimit -f 64", arguments);  // 32 or 64 KiB a file, more than all but the weights
+        EXPECT_EQ(result.exit_code, 1);
+        EXPECT_EQ(result.errors, fmt::format("convert: {}/model.safetensors: cannot be written: File too large\n", folder / out));
+        EXPECT_EQ(fs::exists(folder / out), std::string(out) == "empty");
+        EXPECT_TRUE(!fs::exists(folder / out) || fs::is_empty(folder / out));
+        EXPECT_EQ(convert_within("true", arguments).exit_code, 0);
+    }
+    const ProgramResult result = convert_within("ulimit -f 64", " --format llmc-fp32 --out " + folder / "model.bin");
+    EXPECT_EQ(result.errors, fmt::format("convert: {}: cannot be written: File too large\n", folder / "model.bin"));
+    EXPECT_EQ(folder.files().size(), 3U);  // model, new, empty
 }
 
 ProgramResult train(const std::string& arguments) {

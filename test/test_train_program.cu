@@ -181,6 +181,8 @@ TEST(TrainProgram, ARunWithoutFiniteNormsEndsAtTheStepThatItNames) {
         << result.errors;
     EXPECT_EQ(metrics_of(folder / "run", "train").size(), 4u);
     EXPECT_EQ(metrics_of(folder / "run", "skipped").size(), 3u);
+    EXPECT_NE(result.output.find("| loss nan | norm "), std::string::npos) << result.output;
+    EXPECT_EQ(result.output.find("-nan"), std::string::npos) << result.output;
 }
 
 TEST(TrainProgram, PlanPrintsAndStops) {

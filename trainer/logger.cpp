@@ -22,6 +22,9 @@ nlohmann::json number(double value) { return std::isfinite(value) ? nlohmann::js
 // A float as the shortest decimal that reads back as the same float.
 nlohmann::json number(float value) { return std::isfinite(value) ? nlohmann::json(std::stod(fmt::format("{}", value))) : nlohmann::json(nullptr); }
 
+// For a person: a NaN has no sign.
+double shown(double value) { return std::isnan(value) ? std::abs(value) : value; }
+
 std::string duration(double seconds) {
     const auto s = static_cast<long long>(std::llround(seconds));
     if (s < 60) return fmt::format("{}s", s);
@@ -97,8 +100,8 @@ void Logger::train(int step, const StepResult& result, double lr, double ms, con
     if (step % log_every_ != 0 && step != steps_ && step != 1) return;
     const std::string left = mean_ms_ > 0 ? duration(mean_ms_ * (steps_ - step) / 1000.0) : "?";
     const std::string line = fmt::format("step {:>{}}/{} | loss {:.4f} | norm {:6.3f} | lr {:.2e} | {:8.2f} ms | {:7.0f} tok/s |{} {} left", step,
-                                         std::to_string(steps_).size(), steps_, result.loss, result.grad_norm, lr, ms, tokens_per_second,
-                                         mfu > 0 ? fmt::format(" {:4.1f} % MFU |", mfu * 100) : "", left);
+                                         std::to_string(steps_).size(), steps_, shown(result.loss), shown(result.grad_norm), lr, ms,
+                                         tokens_per_second, mfu > 0 ? fmt::format(" {:4.1f} % MFU |", mfu * 100) : "", left);
     const std::lock_guard lock(terminal_mutex_);
     if (terminal_) {
         fmt::print("\r\x1b[2K{}", line);
@@ -124,7 +127,7 @@ void Logger::profile(int step, const nlohmann::ordered_json& report) {
 
 void Logger::validation(int step, double loss) {
     write({{"kind", "val"}, {"step", step}, {"loss", number(loss)}});
-    note(fmt::format("step {}: validation loss {:.4f}", step, loss));
+    note(fmt::format("step {}: validation loss {:.4f}", step, shown(loss)));
 }
 
 void Logger::hellaswag(int step, const HellaSwagResult& result) {
