@@ -11,18 +11,19 @@ template <class W, int N>
 __global__ void quantize_kernel(int8_t* quantized, float* scales, const float* weight, size_t rows, int C) {
     const size_t row = simt::row_index<W::threads>();
     const int lane = simt::row_lane<W::threads>(), end = row < rows ? C : 0;
-    float largest = 0.0f, nothing = 0.0f;  // the sum of 0 * weight: a NaN if one is not finite, which the maximum would not notice
+    float largest = 0.0f;
+    Vec<float, N> nothing = simt::broadcast<N>(0.0f);  // sums of 0 * weight: a NaN if one is not finite, which the maximum would not notice
     for (int i = lane * N; i < end; i += W::threads * N) {
         Vec<float, N> v = load<N>(weight + row * C + i);
         UNROLL
         for (int k = 0; k < N; k++) {
-            nothing += 0.0f * v[k];
+            nothing[k] += 0.0f * v[k];
             v[k] = fabsf(v[k]);
         }
         largest = fmaxf(largest, simt::max(v));
     }
     largest = simt::row_max<W::threads>(largest);
-    const bool finite = simt::row_sum<W::threads>(nothing) == 0.0f;
+    const bool finite = simt::row_sum<W::threads>(simt::sum(nothing)) == 0.0f;
     const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
     for (int i = lane * N; i < end; i += W::threads * N) {
         const Vec<float, N> v = load<N>(weight + row * C + i);
