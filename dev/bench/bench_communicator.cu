@@ -26,7 +26,8 @@ const std::map<std::string, std::string> presets = {{"124M", "gpt2"}, {"1558M", 
 // Bytes of the buckets of a model, each size once.
 std::vector<std::string> bucket_sizes(const std::string& model, int processes, size_t element_bytes) {
     std::set<size_t> sizes;
-    for (const Bucket& bucket : TensorTable(GPT2Config::named(model), processes).buckets()) sizes.insert(bucket.elements * element_bytes);
+    const TensorTable table(GPT2Config::named(model), processes);
+    for (const Bucket& bucket : table.buckets()) sizes.insert(bucket.elements * element_bytes);
     std::vector<std::string> texts;
     for (const size_t size : sizes) texts.push_back(std::to_string(size));
     return texts;
