@@ -151,7 +151,7 @@ void train(Options o, Communicator& all) {
     if (o.checkpoint_every > 0) {
         const Note note = [&](const std::string& line) {
             if (first) log.note(line);
-            else fmt::print(stderr, "train_gpt2: rank {}: {}\n", all.rank(), printable(line));
+            else std::fputs(fmt::format("train_gpt2: rank {}: {}\n", all.rank(), printable(line)).c_str(), stderr);
         };
         checkpoints.emplace(model, all, CheckpointWriter::Options{from.run_folder, o.tokenizer, {.newest = o.keep, .every = o.keep_every}},
                             pinned_memory(), note);
@@ -237,7 +237,7 @@ void train(Options o, Communicator& all) {
     } catch (const Error& error) {
         try {
             if (state.skipped < o.max_skipped) write_down(begun);
-        } catch (const Error&) {}  // this error came first
+        } catch (const std::exception&) {}  // this error came first
         // Whatever ends a run before its time, the last line says from where it can go on.
         if (checkpoints) checkpoints->wait();
         const std::string good = checkpoints ? checkpoints->newest_good() : "";

@@ -197,14 +197,16 @@ cublasStatus_t LtProduct::launch(const GemmAlgorithm& algorithm, const LtOperand
 bool LtProduct::run(const LtOperands& operands, const LtWorkspace& workspace, stream_t stream) {
     if (!algorithm_) return false;
     const cublasStatus_t status = launch(*algorithm_, operands, workspace, stream);
-    if (is_refusal(status)) algorithm_.reset();
-    else check(status, problem_);
-    return algorithm_.has_value();
+    if (!is_refusal(status)) {
+        check(status, problem_);
+        return true;
+    }
+    // For good, where our own kernel can take the epilogue's place; else only this call, which may be one that is captured.
+    if (problem_.epilogue != CUBLASLT_EPILOGUE_DEFAULT) algorithm_.reset();
+    return false;
 }
 
 bool LtProduct::try_algorithm(const GemmAlgorithm& algorithm, const LtOperands& operands, const LtWorkspace& workspace, stream_t stream) {
-    const cublasStatus_t status = launch(algorithm, operands, workspace, stream);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE || status == CUBLAS_STATUS_ARCH_MISMATCH) return false;
-    check(status, problem_);
-    return true;
+    // Whatever the reason, such as too little memory for its code: there are others. A broken GPU shows at the next event.
+    return launch(algorithm, operands, workspace, stream) == CUBLAS_STATUS_SUCCESS;
 }

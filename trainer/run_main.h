@@ -1,6 +1,6 @@
 // run_main.h: a program's main: exceptions become one line on standard error and an exit code. And its result, which must not get lost.
 #pragma once
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <cstdio>
 #include <string>
@@ -18,7 +18,7 @@ inline void write_output(std::string_view text, const std::string& what) {
 // Says what was wrong after the program's name. Returns main's exit code: Error's own, 1 for any other exception.
 inline int report(const std::string& program, const std::exception& error) {
     std::fflush(stdout);
-    fmt::print(stderr, "{}: {}\n", program, printable(error.what()));
+    std::fputs(fmt::format("{}: {}\n", program, printable(error.what())).c_str(), stderr);  // unlike fmt::print it does not throw, if nobody reads
     const Error* const own = dynamic_cast<const Error*>(&error);
     return own ? own->exit_code : 1;
 }
