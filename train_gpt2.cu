@@ -146,7 +146,9 @@ void train(Options o, Communicator& all) {
     log.run(run_description(o, model, device, peak, schedule.steps, from));
     log.note(fmt::format("writing to {}", log.folder()));
     const auto rehearse = [&] { model.rehearse(loader.at(from.step() + 1, 0)); };
-    tune_matmuls(model.gemm(), rehearse, from, o.comm_timeout, all, [&](const std::string& line) { log.note(line); });
+    // Two runs may time differently, and algorithms differ in the order of their additions.
+    const double most_seconds = o.deterministic ? 0 : o.comm_timeout / 2;
+    tune_matmuls(model.gemm(), rehearse, from, most_seconds, all, [&](const std::string& line) { log.note(line); });
     std::optional<CheckpointWriter> checkpoints;
     if (o.checkpoint_every > 0) {
         const Note note = [&](const std::string& line) {
@@ -196,7 +198,10 @@ void train(Options o, Communicator& all) {
             const StepResult result = model.finish_update();
             const int step = ++state.step;
             log.train(step, result, schedule.at(step), result.ms, gpu.take());
-            if (model.profile().end_step(result.ms)) log.profile(step, model.profile().report(peaks));
+            if (model.profile().end_step(result.ms)) {
+                log.profile(step, model.profile().report(peaks));
+                for (const std::string& line : model.gemm().chosen_algorithms()) log.note(line);
+            }
             if (due(o.log_layer_norms, step)) log.layer_norms(step, layer_norms(model.table(), model.squared_norms()));
             if (due(o.check_replicas, step)) check_replicas(all, model.checksum(), step);
             told = result.any;

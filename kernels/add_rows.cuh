@@ -1,13 +1,12 @@
-// add_rows.cuh: out (columns) += the sum over the rows of inp (rows, columns), all fp32: the second stage of sums over rows, which adds up what
-// blocks
-//   have left. One or two outputs: inp is then (rows, outputs, columns).
+// add_rows.cuh: out (columns) += the sum over the rows of inp (rows, columns), all fp32: the second stage of sums over rows, which adds up
+//   what blocks have left. One to three outputs: inp is then (rows, outputs, columns).
 //   Deterministic: which thread adds what depends on the shape alone.
 #pragma once
 #include "common.cuh"
 
 struct AddRowsOutputs {
-    float *first, *second = nullptr;
-    int count() const { return second ? 2 : 1; }
+    float *first, *second = nullptr, *third = nullptr;
+    int count() const { return third ? 3 : second ? 2 : 1; }
 };
 
 // blockIdx.y chooses the output.
@@ -20,7 +19,7 @@ __global__ void add_rows_kernel(AddRowsOutputs outputs, const float* inp, size_t
     constexpr int warps = add_rows_warps<W>;
     const int warp = static_cast<int>(threadIdx.x) / simt::warp_size, lane = static_cast<int>(threadIdx.x) % simt::warp_size;
     const size_t column = (static_cast<size_t>(blockIdx.x) * simt::warp_size + lane) * N, row_length = gridDim.y * columns;
-    float* out = (blockIdx.y == 0 ? outputs.first : outputs.second) + column;
+    float* out = (blockIdx.y == 0 ? outputs.first : blockIdx.y == 1 ? outputs.second : outputs.third) + column;
     inp += blockIdx.y * columns + column;
 
     Vec<float, N> sums = simt::broadcast<N>(0.0f);

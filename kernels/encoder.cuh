@@ -34,21 +34,23 @@ template <class W>
 constexpr int encoder_teams = W::threads == 1 ? 1 : 8;
 
 // The tokens in the order of `order`.
+constexpr size_t no_limit = static_cast<size_t>(-1);
 struct SortedTokens {
     const int *tokens, *order;
     size_t count;
 
     __device__ int operator[](size_t place) const { return tokens[order[place]]; }
-    // The end of the run that `first` lies in. All `threads` of a row call this together, and each looks at one place.
+    // The end of the run that `first` lies in, or a place more than `most` further on. All `threads` of a row call this together, and each looks at
+    // one place.
     template <int threads>
-    __device__ size_t end_of_run(size_t first, int lane) const {
+    __device__ size_t end_of_run(size_t first, int lane, size_t most = no_limit) const {
         const int token = (*this)[first];
         for (size_t end = first + 1;;) {
             const size_t place = end + lane;
             const bool same = place < count && (*this)[place] == token;
             const int found = static_cast<int>(simt::row_sum<threads>(same ? 1.0f : 0.0f));
             end += found;
-            if (found < threads) return end;
+            if (found < threads || end - first > most) return end;
         }
     }
 };
@@ -82,11 +84,12 @@ __global__ void encoder_backward_token_kernel(float* dwte, const T* dout, const 
     const int team = static_cast<int>(threadIdx.x) / threads, lane = simt::row_lane<threads>();
     const int chunk_begin = static_cast<int>(blockIdx.y) * chunk, chunk_end = min(C, chunk_begin + chunk);
 
+    constexpr size_t most = teams > 1 ? encoder_places : no_limit;  // where there are teams, a longer run is for all of them together
     for (size_t first = begin + team; first < end; first += teams) {
         const int token = sorted[first];
         if (first > 0 && sorted[first - 1] == token) continue;
-        const size_t last = sorted.template end_of_run<threads>(first, lane);
-        if (teams > 1 && last - first > encoder_places) continue;
+        const size_t last = sorted.template end_of_run<threads>(first, lane, most);
+        if (last - first > most) continue;
         for (int i = chunk_begin + lane * N; i < chunk_end; i += threads * N)
             encoder_add(dwte + static_cast<size_t>(token) * C + i, encoder_sum<N>(dout + i, order, first, last, 1, C));
     }

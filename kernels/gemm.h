@@ -58,7 +58,7 @@ public:
     // time and was not chosen for yet is timed there and then, with each algorithm that the library offers and that computes the same, and with
     // its epilogue apart; all that a call writes is written and added to many times over, and at last once as it should. No timing begins when
     // the seconds are over: what comes then is done with the library's first choice, now and ever after. Returns a line that says what was done.
-    // Host and GPU work in turns, and up to twice the GPU's second-level cache is allocated for the while.
+    // Host and GPU work in turns, and twice the GPU's second-level cache is allocated for the while, where so much is free.
     std::string tune(const std::function<void()>& products, double seconds);
     // Everything that was chosen, as text (JSON) for another Gemm or another time.
     std::string choices() const;

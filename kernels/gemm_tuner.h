@@ -24,7 +24,8 @@ public:
         double ms, first_ms;  // its own, and of the first way that runs
     };
 
-    // spare: memory to fill the cache from where there is not enough free on the GPU to allocate some for the while.
+    // spare: memory to fill the cache from where the GPU has too little left to allocate some for the while. The products' workspace will do, though
+    // one that uses it finds a part of it in the cache.
     GemmTuner(double seconds, void* spare, size_t spare_bytes);
     ~GemmTuner();
     GemmTuner(const GemmTuner&) = delete;
@@ -41,7 +42,8 @@ public:
     size_t runs() const { return runs_; }  // that were timed
 
 private:
-    std::vector<float> result(size_t way, const std::function<bool(size_t)>& run, const std::vector<Output>& outputs, stream_t stream);
+    using Samples = std::vector<std::vector<float>>;  // of each output
+    Samples result(size_t way, const std::function<bool(size_t)>& run, const std::vector<Output>& outputs, stream_t stream);
 
     const double limit_;
     const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();

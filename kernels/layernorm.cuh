@@ -2,7 +2,8 @@
 //   inp, out (N, C)   weight, bias (C)   mean, rstd (N) fp32, kept for backward
 //   Backward, with dnorm = dout * weight and averages over a row:
 //   dinp = (dnorm - average(dnorm) - norm * average(dnorm * norm)) * rstd,   dweight = sum over rows of dout * norm,   dbias = sum of dout
-//   Ba et al. 2016, arXiv:1607.06450; eps = 1e-5 as in GPT-2
+//   Where inp is a residual stream, the sum of dinp over rows is the gradient of the bias of the projection last added to it: backward has it at
+//   hand. Ba et al. 2016, arXiv:1607.06450; eps = 1e-5 as in GPT-2
 #pragma once
 #include <algorithm>
 
@@ -147,10 +148,10 @@ inline size_t layernorm_rows_per_group(size_t N) {
 inline size_t layernorm_groups(size_t N) { return ceil_div(N, layernorm_rows_per_group(N)); }
 
 // Floats of scratch that layernorm_backward needs.
-inline size_t layernorm_backward_scratch(size_t N, int C) { return layernorm_groups(N) * 2 * C; }
+inline size_t layernorm_backward_scratch(size_t N, int C) { return layernorm_groups(N) * 3 * C; }
 
 // Groups of a block. Where rows are held their sums are in shared memory, and the block adds up those of its groups: a quarter as much for
-// layernorm_backward_parameters_kernel to read.
+// add_rows to read.
 template <class Cut>
 constexpr int layernorm_teams = Cut::held > 0 && Cut::W::threads == simt::warp_size ? 4 : 1;
 
@@ -183,8 +184,8 @@ __device__ __forceinline__ void store_planes(float* sums, int i, int C, const Ve
     }
 }
 
-// dinp = dresidual + gradient of inp;  partial (blocks, 2, C) = the block's sums of dout * norm and of dout
-template <class Cut, class T>
+// dinp = dresidual + gradient of inp;  partial (blocks, Sums, C) = the block's sums of dout * norm, of dout and, where Sums is 3, of dinp
+template <class Cut, class T, int Sums>
 __global__ void __launch_bounds__(layernorm_block<Cut>, 384 / layernorm_block<Cut>)
     layernorm_backward_kernel(T* dinp, float* partial, const T* dresidual, const T* __restrict__ dout, const T* __restrict__ inp,
                               const T* __restrict__ weight, const float* __restrict__ mean, const float* __restrict__ rstd, size_t rows, int C,
@@ -193,13 +194,12 @@ __global__ void __launch_bounds__(layernorm_block<Cut>, 384 / layernorm_block<Cu
     const int team = static_cast<int>(threadIdx.x) / threads;
     const size_t group = static_cast<size_t>(blockIdx.x) * teams + team, group_begin = min(rows, group * rows_per_group),
                  group_end = min(rows, group_begin + rows_per_group);
-    float* const of_block = partial + static_cast<size_t>(blockIdx.x) * 2 * C;
+    float* const of_block = partial + static_cast<size_t>(blockIdx.x) * Sums * C;
     float* sums = of_block;
     if constexpr (Cut::held > 0) {
         simt::SharedMemory shared;
-        sums = shared.take<float>(static_cast<size_t>(teams) * 2 * C) + team * 2 * C;
+        sums = shared.take<float>(static_cast<size_t>(teams) * Sums * C) + team * Sums * C;
     }
-    float *const dweight = sums, *const dbias = sums + C;
 
     // dinp moves along by itself: indexed by row as the inputs are, it makes nvcc 13 split its 16-byte stores into four.
     dinp += group_begin * C;
@@ -242,10 +242,12 @@ __global__ void __launch_bounds__(layernorm_block<Cut>, 384 / layernorm_block<Cu
         }
         for_each_of_row<Cut>(C, [&](int i, int v) INLINE {
             const Vec<float, N> w = load<N>(weight + i);
-            Vec<float, N> dw = simt::broadcast<N>(0.0f), db = dw;
-            if (first != group_begin) {
-                if constexpr (Cut::held > 0) dw = load_planes<N>(dweight, i, C), db = load_planes<N>(dbias, i, C);
-                else dw = load<N>(dweight + i), db = load<N>(dbias + i);
+            Vec<float, N> sum[Sums];
+            UNROLL
+            for (int n = 0; n < Sums; n++) {
+                if (first == group_begin) sum[n] = simt::broadcast<N>(0.0f);
+                else if constexpr (Cut::held > 0) sum[n] = load_planes<N>(sums + n * C, i, C);
+                else sum[n] = load<N>(sums + n * C + i);
             }
             UNROLL
             for (int r = 0; r < R; r++) {
@@ -256,26 +258,30 @@ __global__ void __launch_bounds__(layernorm_block<Cut>, 384 / layernorm_block<Cu
                 UNROLL
                 for (int k = 0; k < N; k++) {
                     const float norm = (x[k] - m[r]) * s[r];
-                    dw[k] += d[k] * norm;
-                    db[k] += d[k];
+                    sum[0][k] += d[k] * norm;
+                    sum[1][k] += d[k];
                     dx[k] += (d[k] * w[k] - average[r] - norm * average_norm[r]) * s[r];
+                    if constexpr (Sums > 2) sum[2][k] += dx[k];
                 }
                 store(dinp + static_cast<size_t>(r) * C + i, dx);
             }
-            if constexpr (Cut::held > 0) store_planes(dweight, i, C, dw), store_planes(dbias, i, C, db);
-            else store(dweight + i, dw), store(dbias + i, db);
+            UNROLL
+            for (int n = 0; n < Sums; n++) {
+                if constexpr (Cut::held > 0) store_planes(sums + n * C, i, C, sum[n]);
+                else store(sums + n * C + i, sum[n]);
+            }
         });
     }
     if constexpr (Cut::held > 0) {
         __syncthreads();
-        const float* const all = sums - team * 2 * C;
+        const float* const all = sums - team * Sums * C;
         const size_t block_begin = static_cast<size_t>(blockIdx.x) * teams * rows_per_group;
         const int busy = static_cast<int>(min(static_cast<size_t>(teams), ceil_div(rows - block_begin, rows_per_group)));
-        for (int i = static_cast<int>(threadIdx.x) * N; i < 2 * C; i += teams * threads * N) {
-            const int which = i < C ? 0 : C;
+        for (int i = static_cast<int>(threadIdx.x) * N; i < Sums * C; i += teams * threads * N) {
+            const int which = i / C * C;
             Vec<float, N> sum = load_planes<N>(all + which, i - which, C);
             for (int other = 1; other < busy; other++) {
-                const Vec<float, N> v = load_planes<N>(all + other * 2 * C + which, i - which, C);
+                const Vec<float, N> v = load_planes<N>(all + other * Sums * C + which, i - which, C);
                 UNROLL
                 for (int k = 0; k < N; k++) sum[k] += v[k];
             }
@@ -284,19 +290,24 @@ __global__ void __launch_bounds__(layernorm_block<Cut>, 384 / layernorm_block<Cu
     }
 }
 
-// dinp (N, C) = dresidual + gradient of inp, where dresidual may be nullptr (none) or dinp itself;  dweight (C), dbias (C) +=
-// Reads 2 N*C (3 with dresidual) and writes N*C elements; bound by memory bandwidth.
+// dinp (N, C) = dresidual + gradient of inp, where dresidual may be nullptr (none) or dinp itself;  dweight (C), dbias (C) +=, and dinp_sum (C) +=
+// the sum of dinp over its rows, before it is rounded to T, unless it is nullptr. Reads 2 N*C (3 with dresidual) and writes N*C elements; bound by
+// memory bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
-void layernorm_backward(T* dinp, float* dweight, float* dbias, float* scratch, const T* dresidual, const T* dout, const T* inp, const T* weight,
-                        const float* mean, const float* rstd, size_t N, int C, stream_t stream) {
+void layernorm_backward(T* dinp, float* dweight, float* dbias, float* dinp_sum, float* scratch, const T* dresidual, const T* dout, const T* inp,
+                        const T* weight, const float* mean, const float* rstd, size_t N, int C, stream_t stream) {
     CHECK(N > 0 && C > 0, "layernorm: N = {} and C = {} must be positive", N, C);
     size_t blocks = 0;
     for_row_cut<W, T>(C, [&]<class Cut>(Cut) {
         constexpr int teams = layernorm_teams<Cut>;
-        const size_t shared = Cut::held > 0 ? simt::shared_size<float>(static_cast<size_t>(teams) * 2 * C) : 0;
         blocks = ceil_div<size_t>(layernorm_groups(N), teams);
-        launch(layernorm_backward_kernel<Cut, T>, static_cast<unsigned>(blocks), teams * Cut::W::threads, shared, stream, dinp, scratch, dresidual,
-               dout, inp, weight, mean, rstd, N, C, layernorm_rows_per_group(N));
+        const auto start = [&](auto sums) {
+            const size_t shared = Cut::held > 0 ? simt::shared_size<float>(static_cast<size_t>(teams) * sums() * C) : 0;
+            launch(layernorm_backward_kernel<Cut, T, sums()>, static_cast<unsigned>(blocks), teams * Cut::W::threads, shared, stream, dinp, scratch,
+                   dresidual, dout, inp, weight, mean, rstd, N, C, layernorm_rows_per_group(N));
+        };
+        if (dinp_sum) start(std::integral_constant<int, 3>{});
+        else start(std::integral_constant<int, 2>{});
     });
-    add_rows<W>({dweight, dbias}, scratch, blocks, C, stream);
+    add_rows<W>({dweight, dbias, dinp_sum}, scratch, blocks, C, stream);
 }

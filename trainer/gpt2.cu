@@ -386,7 +386,8 @@ void GPT2<T>::backward_block(int l, AttentionShape shape) {
     }
 
     operation("fcproj dW", cost::matmul_weight<T>(N, 4 * C, C, accumulate));
-    gemm_->backward_weight(grad(Kind::fcprojw, l), grad(Kind::fcprojb, l), dresidual, a.fch_gelu, N, 4 * C, C, accumulate, stream_);
+    // The bias gradients of both projections are the sums of dresidual that the layernorm's backward before them leaves.
+    gemm_->backward_weight(grad(Kind::fcprojw, l), nullptr, dresidual, a.fch_gelu, N, 4 * C, C, accumulate, stream_);
     operation("fcproj dX + dGELU", cost::matmul<T>(N, 4 * C, C, 1));
     gemm_->backward_input_gelu(dwide, dresidual, param(Kind::fcprojw, l), a.fch, N, 4 * C, C, stream_);
     operation("fc dW", cost::matmul_weight<T>(N, C, 4 * C, accumulate));
@@ -394,11 +395,11 @@ void GPT2<T>::backward_block(int l, AttentionShape shape) {
     operation("fc dX", cost::matmul<T>(N, C, 4 * C));
     gemm_->backward_input(dnarrow, dwide, param(Kind::fcw, l), N, C, 4 * C, stream_);
     operation("layernorm backward", cost::layernorm_backward<T>(N, C, true));
-    layernorm_backward(dresidual, grad(Kind::ln2w, l), grad(Kind::ln2b, l), work_.layernorm, dresidual, dnarrow, a.residual2, param(Kind::ln2w, l),
-                       a.ln2_mean, a.ln2_rstd, N, config_.C, stream_);
+    layernorm_backward(dresidual, grad(Kind::ln2w, l), grad(Kind::ln2b, l), grad(Kind::attprojb, l), work_.layernorm, dresidual, dnarrow, a.residual2,
+                       param(Kind::ln2w, l), a.ln2_mean, a.ln2_rstd, N, config_.C, stream_);
 
     operation("attproj dW", cost::matmul_weight<T>(N, C, C, accumulate));
-    gemm_->backward_weight(grad(Kind::attprojw, l), grad(Kind::attprojb, l), dresidual, a.att, N, C, C, accumulate, stream_);
+    gemm_->backward_weight(grad(Kind::attprojw, l), nullptr, dresidual, a.att, N, C, C, accumulate, stream_);
     operation("attproj dX", cost::matmul<T>(N, C, C));
     gemm_->backward_input(dnarrow, dresidual, param(Kind::attprojw, l), N, C, C, stream_);
     operation("attention backward", cost::attention_backward<T>(shape));
@@ -408,8 +409,8 @@ void GPT2<T>::backward_block(int l, AttentionShape shape) {
     operation("qkv dX", cost::matmul<T>(N, C, 3 * C));
     gemm_->backward_input(dnarrow, dwide, param(Kind::qkvw, l), N, C, 3 * C, stream_);
     operation("layernorm backward", cost::layernorm_backward<T>(N, C, true));
-    layernorm_backward(dresidual, grad(Kind::ln1w, l), grad(Kind::ln1b, l), work_.layernorm, dresidual, dnarrow, block_input(l), param(Kind::ln1w, l),
-                       a.ln1_mean, a.ln1_rstd, N, config_.C, stream_);
+    layernorm_backward(dresidual, grad(Kind::ln1w, l), grad(Kind::ln1b, l), l > 0 ? grad(Kind::fcprojb, l - 1) : nullptr, work_.layernorm, dresidual,
+                       dnarrow, block_input(l), param(Kind::ln1w, l), a.ln1_mean, a.ln1_rstd, N, config_.C, stream_);
 }
 
 // From the gradients of the logits of a chunk: dwte = (or +=, if accumulate), and the chunk's part of the gradient of lnf, in dnarrow.
@@ -417,7 +418,7 @@ template <class T>
 void GPT2<T>::backward_head(size_t begin, size_t rows, bool accumulate) {
     const size_t C = size(config_.C), Vp = size(config_.Vp());
     operation("head dW", cost::matmul_weight<T>(rows, C, Vp, accumulate));
-    gemm_->backward_weight(grad(Kind::wte), static_cast<float*>(nullptr), logits_, lnf_ + begin * C, rows, C, Vp, accumulate, stream_);
+    gemm_->backward_weight(grad(Kind::wte), nullptr, logits_, lnf_ + begin * C, rows, C, Vp, accumulate, stream_);
     operation("head dX", cost::matmul<T>(rows, C, Vp));
     gemm_->backward_input(work_.dnarrow + begin * C, logits_, param(Kind::wte), rows, C, Vp, stream_);
 }
@@ -447,8 +448,8 @@ void GPT2<T>::backward_pass(bool last_micro_step) {
     const LayerActivations& last = layer(config_.L - 1);
     if (!head_in_chunks()) backward_head(0, N, accumulate);  // else forward has done it
     operation("layernorm backward", cost::layernorm_backward<T>(N, C, false));
-    layernorm_backward(work_.dresidual, grad(Kind::lnfw), grad(Kind::lnfb), work_.layernorm, static_cast<const T*>(nullptr), work_.dnarrow,
-                       last.residual3, param(Kind::lnfw), lnf_mean_, lnf_rstd_, N, config_.C, stream_);
+    layernorm_backward(work_.dresidual, grad(Kind::lnfw), grad(Kind::lnfb), grad(Kind::fcprojb, config_.L - 1), work_.layernorm,
+                       static_cast<const T*>(nullptr), work_.dnarrow, last.residual3, param(Kind::lnfw), lnf_mean_, lnf_rstd_, N, config_.C, stream_);
     if (last_micro_step) reduce(1 + config_.L);
     for (int l = config_.L - 1; l >= 0; l--) {
         backward_block(l, shape_);

@@ -16,13 +16,13 @@ static constexpr const char* file_name = "matmul_algorithms.json";
 
 std::string matmul_file(const std::string& run_folder) { return run_folder + "/" + file_name; }
 
-static double seconds_for_tuning(double comm_timeout) {
+static double seconds_for_tuning(double most) {
     const char* const text = std::getenv("FLATGPT_MATMUL_SECONDS");
-    if (!text) return std::min(60.0, comm_timeout / 2);
+    if (!text) return std::min(60.0, most);
     char* end = nullptr;
     const double seconds = std::strtod(text, &end);
     CHECK(end != text && *end == '\0' && seconds >= 0 && seconds < 1e6, "FLATGPT_MATMUL_SECONDS={}; expected seconds, 0 for no timing", text);
-    return std::min(seconds, comm_timeout / 2);
+    return std::min(seconds, most);
 }
 
 // The run's own file, else that of the run it branches off from; "" if there is neither.
@@ -50,11 +50,11 @@ static void tune_as_first(Gemm& gemm, const std::function<void()>& rehearse, con
     if (const std::string now = gemm.choices(); now != before || known != path) write_atomically(path, now);
 }
 
-void tune_matmuls(Gemm& gemm, const std::function<void()>& rehearse, const ResumePoint& from, double comm_timeout, Communicator& all,
+void tune_matmuls(Gemm& gemm, const std::function<void()>& rehearse, const ResumePoint& from, double most_seconds, Communicator& all,
                   const Note& note) {
     if (gemm.choices().empty()) return;
     const bool first = all.rank() == 0;
-    if (first) tune_as_first(gemm, rehearse, from, seconds_for_tuning(comm_timeout), note);
+    if (first) tune_as_first(gemm, rehearse, from, seconds_for_tuning(most_seconds), note);
     const std::string chosen = gather_texts(all, first ? gemm.choices() : "")[0];
     if (first) return;
     const std::string reason = gemm.adopt(chosen);

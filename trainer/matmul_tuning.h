@@ -13,7 +13,7 @@ std::string matmul_file(const std::string& run_folder);
 
 // Called by all processes together, when the run's folder is theirs. rehearse() multiplies everything that a step will; only rank 0 calls it, and
 // only to time what the file does not name yet. A file that is of another GPU or library, or damaged, counts as none, and a line says so; a run that
-// branches off takes over the file of the run it comes from. Timing begins for at most 60 s (or FLATGPT_MATMUL_SECONDS, and at most
-// half of comm_timeout, for which the others wait); what is not timed by then is left to the library's own choice.
-void tune_matmuls(Gemm& gemm, const std::function<void()>& rehearse, const ResumePoint& from, double comm_timeout, Communicator& all,
+// branches off takes over the file of the run it comes from. Timing begins for at most 60 s (or FLATGPT_MATMUL_SECONDS) and
+// at most most_seconds, while the others wait; what is not timed by then is left to the library's own choice. With most_seconds = 0 nothing is timed.
+void tune_matmuls(Gemm& gemm, const std::function<void()>& rehearse, const ResumePoint& from, double most_seconds, Communicator& all,
                   const Note& note);

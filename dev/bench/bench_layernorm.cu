@@ -30,16 +30,23 @@ void bench_residual_forward(BenchRun& run) {
     });
 }
 
-// With a gradient of the residual stream to add to, as in every layer but the last.
-template <class T>
+// With a gradient of the residual stream to add to, as in every layer but the last. With the sum of the result, training has the bias gradient of a
+// projection, which otherwise is an epilogue of its weight's product (bench_matmul: matmul_backward_weight and matmul_backward_weight_bias).
+template <class T, bool Sum = false>
 void bench_backward(BenchRun& run) {
     Tensors<T> t(run);
     const int C = static_cast<int>(t.C);
-    simt::DeviceBuffer<float> dweight = random_buffer<float>(t.C), dbias = random_buffer<float>(t.C), scratch(layernorm_backward_scratch(t.N, C));
+    simt::DeviceBuffer<float> dweight = random_buffer<float>(t.C), dbias = random_buffer<float>(t.C), sum = random_buffer<float>(t.C),
+                              scratch(layernorm_backward_scratch(t.N, C));
     run.measure(cost::layernorm_backward<T>(t.N, t.C, true), [&](stream_t stream) {
-        layernorm_backward(t.out.data(), dweight.data(), dbias.data(), scratch.data(), t.residual.data(), t.branch.data(), t.inp.data(),
-                           t.weight.data(), t.mean.data(), t.rstd.data(), t.N, C, stream);
+        layernorm_backward(t.out.data(), dweight.data(), dbias.data(), Sum ? sum.data() : nullptr, scratch.data(), t.residual.data(), t.branch.data(),
+                           t.inp.data(), t.weight.data(), t.mean.data(), t.rstd.data(), t.N, C, stream);
     });
+}
+
+template <class T>
+void bench_backward_sum(BenchRun& run) {
+    bench_backward<T, true>(run);
 }
 
 template <class T>
@@ -57,6 +64,7 @@ int main(int argc, char** argv) {
     bench.add("layernorm_forward", BENCH_TYPES(bench_forward));
     bench.add("residual_layernorm_forward", BENCH_TYPES(bench_residual_forward));
     bench.add("layernorm_backward", BENCH_TYPES(bench_backward));
+    bench.add("layernorm_backward_sum", BENCH_TYPES(bench_backward_sum));
     bench.add("residual_forward", BENCH_TYPES(bench_residual));
     return bench.main(argc, argv);
 }

@@ -52,15 +52,20 @@ void bench_backward_input_gelu(BenchRun& run) {
 }
 
 // As in every micro-step but the first: the gradients are added to.
-template <class T>
+template <class T, bool Bias = false>
 void bench_backward_weight(BenchRun& run) {
     Layer<T> l(run);
     simt::DeviceBuffer<float> dweight(l.OC * l.C), dbias(l.OC);
     simt::fill_zero(dweight.data(), dweight.bytes(), nullptr);
     simt::fill_zero(dbias.data(), dbias.bytes(), nullptr);
     run.measure(cost::matmul_weight<T>(l.N, l.C, l.OC, true), [&](stream_t stream) {
-        l.gemm.backward_weight(dweight.data(), dbias.data(), l.out.data(), l.inp.data(), l.N, l.C, l.OC, true, stream);
+        l.gemm.backward_weight(dweight.data(), Bias ? dbias.data() : nullptr, l.out.data(), l.inp.data(), l.N, l.C, l.OC, true, stream);
     });
+}
+
+template <class T>
+void bench_backward_weight_bias(BenchRun& run) {
+    bench_backward_weight<T, true>(run);
 }
 
 }  // namespace
@@ -79,5 +84,6 @@ int main(int argc, char** argv) {
     bench.add("matmul_backward_input", BENCH_TYPES(bench_backward_input));
     bench.add("matmul_backward_input_gelu", BENCH_TYPES(bench_backward_input_gelu));
     bench.add("matmul_backward_weight", BENCH_TYPES(bench_backward_weight));
+    bench.add("matmul_backward_weight_bias", BENCH_TYPES(bench_backward_weight_bias));
     return bench.main(argc, argv);
 }

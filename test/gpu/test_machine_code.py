@@ -45,7 +45,7 @@ EXPECTED = [
     Expected(vectors_of("encoder_backward_token_kernel"), 2, COPIES_16_BYTES),
     Expected(vectors_of("encoder_backward_place_kernel"), 2, COPIES_16_BYTES),
     Expected(r"\blayernorm_forward_kernel<RowCut<simt::Width<(32|256), 16>, [48], [48]>", 16, COPIES_16_BYTES),
-    Expected(r"\blayernorm_backward_kernel<RowCut<simt::Width<(32|256), 16>, [48], [48]>", 8, COPIES_16_BYTES),
+    Expected(r"\blayernorm_backward_kernel<RowCut<simt::Width<(32|256), 16>, [48], [48]>", 16, COPIES_16_BYTES),
     Expected(vectors_of("cross_entropy_kernel", threads=512), 4, COPIES_16_BYTES),
     Expected(vectors_of("gelu_forward_kernel"), 2, COPIES_16_BYTES),
     Expected(vectors_of("gelu_backward_kernel"), 2, COPIES_16_BYTES),
