@@ -18,7 +18,7 @@ trap 'rm -rf "$work"' EXIT
 bundle=$work/flatgpt-gpu
 mkdir -p "$bundle/build/cuda" "$bundle/lib" "$bundle/dev/bench" "$bundle/test"
 
-for program in "$build"/{train,evaluate,generate}_gpt2cu "$build"/{logitscu,tokenize,convert} "$build"/test_* "$build"/bench_*; do
+for program in "$build"/{train,evaluate,generate}_gpt2cu "$build"/{logitscu,tokenize,convert} "$build"/test_*cu "$build"/bench_*; do
     [ -f "$program" ] && [ -x "$program" ] || continue
     name=$(basename "$program")
     strip -o "$bundle/build/cuda/$name" "$program"
@@ -36,8 +36,9 @@ cp "$root"/dev/bench/*.py "$bundle/dev/bench"
 mv "$bundle/scripts/gpu_bundle_run.sh" "$bundle/run.sh"
 { git -C "$root" describe --always --dirty 2>/dev/null || echo unknown; } >"$bundle/VERSION"
 
-# Every program has the same kernels in it: xz -9 looks back 64 MiB, which is further than the program before. The large ones lie together.
-(cd "$work" && find flatgpt-gpu ! -type d -printf '%s %p\n' | sort -n | sed 's/^[0-9]* //' >list && tar -T list -c | xz -9 >"$archive")
+# Every program has the same kernels in it, compressed by nvcc already: what saves is to look back further than the program before, not to look hard.
+# The large ones lie together.
+(cd "$work" && find flatgpt-gpu ! -type d -printf '%s %p\n' | sort -n | sed 's/^[0-9]* //' >list && tar -T list -c | xz --lzma2=preset=1,dict=256MiB >"$archive")
 bytes=$(stat -c %s "$archive")
 glibc=$(objdump -T "$bundle"/build/cuda/* "$bundle"/lib/* 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)
 echo "gpu_bundle: $archive, $((bytes / 1000000)) MB; needs ${glibc:-a C library} or newer"

@@ -16,7 +16,7 @@ head -c 4000 "$root/data/tinyshakespeare.txt" >"$folder/text"
 "$tokenize" --tokenizer gpt2 --shard-tokens 257 --out "$folder" "$folder/text" >/dev/null
 
 out=$(own_value --out "$root/runs/overfit-$(date +%Y%m%d-%H%M%S)")
-mapfile -t recipe < <(not_in_own --model d12 --vocab 50257 --train-data "$folder/train_000000.bin" --batch-size 4 --seq-len 64 --data-order file --steps 60 --lr 3e-4 \
+mapfile -t recipe < <(not_in_own --model d12 --tokenizer gpt2 --train-data "$folder/train_000000.bin" --batch-size 4 --seq-len 64 --data-order file --steps 60 --lr 3e-4 \
     --schedule constant --warmup 0 --weight-decay 0 --val-every 0 --sample-every 0 --checkpoint-every 0 --dtype bf16 --out "$out")
 "$program" "${recipe[@]}" "${own[@]}"
 if given --plan; then exit; fi

@@ -59,7 +59,6 @@ not_in_own() {
         case $1 in
             --steps) instead+=(--epochs --tokens) ;;
             --model) instead+=(--layers --heads --channels --init-from) ;;
-            --vocab) instead+=(--model --init-from) ;;
         esac
         for option in "${instead[@]}"; do
             if given "$option"; then shift 2 && continue 2; fi

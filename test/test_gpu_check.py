@@ -16,6 +16,7 @@ import xml.etree.ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "dev" / "bench"))
 import gpu_check  # noqa: E402
+import speed_ladder  # noqa: E402
 
 SMI = """#!/bin/sh
 case "$*" in
@@ -341,6 +342,59 @@ class WithPyTorch(unittest.TestCase):
             self.assertEqual(self.check.batch_sizes("1558M"), expected)
         with self.assertRaisesRegex(gpu_check.NotRun, "24 GiB"):
             self.check.speed("1558M", limit=10)
+
+
+class SpeedLadder(unittest.TestCase):
+    """The arithmetic of its rows; what trains and what times operations are stand-ins."""
+
+    MS = {"fp32": 400.0, "tf32": 200.0, "bf16": 100.0, "attention by cuDNN": 80.0, "CUDA graphs": 79.0}
+    # GELU apart costs 2 ms forward and 3 ms backward in each of 12 layers; 50257 columns cost 1, 2 and 4 ms more than 50304.
+    BENCHMARKS = {"matmul_forward": 10.0, "matmul_forward_gelu": 11.0, "matmul_backward_input": 20.0, "matmul_backward_input_gelu": 22.0, "matmul_backward_weight": 30.0,
+                  "gelu_forward": 3.0, "gelu_backward": 5.0}  # fmt: skip
+
+    def setUp(self):
+        self.train, self.benchmark = speed_ladder.train, speed_ladder.benchmark
+        speed_ladder.train = lambda arguments: {name: (ms, "") for name, ms in self.MS.items()}
+        speed_ladder.benchmark = self.times
+        self.arguments = argparse.Namespace(build="", device="cuda", layers=12, channels=768, batch_size=64, seq_len=1024, micro_steps=1)
+
+    def tearDown(self):
+        speed_ladder.train, speed_ladder.benchmark = self.train, self.benchmark
+
+    def times(self, build, name, device, **dimensions):
+        more = {"matmul_forward": 1.0, "matmul_backward_input": 2.0, "matmul_backward_weight": 4.0}
+        shapes = [{**dimensions, "OC": size} for size in str(dimensions["OC"]).split(",")] if "OC" in dimensions else [dimensions]
+        return {(row, *(f"{key}:{value}" for key, value in shape.items())): ms + (more.get(row, 0) if shape.get("OC") == "50257" else 0)
+                for shape in shapes for row, ms in self.BENCHMARKS.items() if row.startswith(name)}  # fmt: skip
+
+    def rows(self):
+        return {row["name"]: row for row in speed_ladder.ladder(self.arguments)}
+
+    def test_what_is_not_switched_is_computed_from_operations(self):
+        rows = self.rows()
+        self.assertEqual(list(rows), ["fp32", "tf32", "bf16", "GELU in the products' epilogues", "vocabulary 50257 -> 50304", "attention by cuDNN", "CUDA graphs"])
+        self.assertEqual([row["ms"] for row in rows.values()], [400, 200, 100 + 7 + 60, 100 + 7, 100, 80, 79])
+        self.assertAlmostEqual(rows["vocabulary 50257 -> 50304"]["gain"], 1.07)
+        self.assertAlmostEqual(rows["CUDA graphs"]["tokens_per_second"], 65536 / 0.079)
+
+    def test_without_benchmarks_their_rows_are_empty_and_say_why(self):
+        def absent(*arguments, **dimensions):
+            raise speed_ladder.Absent("bench_matmulcu is not built")
+
+        speed_ladder.benchmark = absent
+        rows = self.rows()
+        self.assertEqual(rows["bf16"]["ms"], 100)
+        for name in ("GELU in the products' epilogues", "vocabulary 50257 -> 50304"):
+            self.assertEqual((rows[name]["ms"], rows[name]["note"]), (None, "bench_matmulcu is not built"))
+        self.assertAlmostEqual(rows["attention by cuDNN"]["gain"], 100 / 80)
+
+    def test_every_row_adds_to_the_ones_above(self):
+        rows = {name: (options, absent) for name, options, absent in speed_ladder.trained_rows("cuda", True)}
+        self.assertEqual(rows["fp32"], (["--dtype", "fp32", "--attention", "kernel", "--no-graph"], ""))
+        self.assertEqual(rows["CUDA graphs"], (["--dtype", "bf16", "--attention", "auto"], ""))
+        self.assertEqual(set(rows), set(self.MS))
+        on_cpu = {name: absent for name, _, absent in speed_ladder.trained_rows("cpu", False)}
+        self.assertEqual(on_cpu, {"fp32": "", "tf32": "not on a CPU", "bf16": "", "attention by oneDNN": "", "CUDA graphs": "not on a CPU"})
 
 
 class Bundle(unittest.TestCase):

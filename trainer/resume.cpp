@@ -42,7 +42,8 @@ const std::set<std::string> free_options = {
     "out",           "log-every",   "checkpoint-every", "keep",  "keep-every",      "resume",       "val-every",      "val-steps", "sample-every",
     "sample-tokens", "hellaswag",   "hellaswag-every",  "plan",  "device-memory",   "max-skipped",  "config",         "init-from", "train-data",
     "val-data",      "tokenizer",   "data-order",       "model", "layers",          "heads",        "channels",       "context",   "vocab",
-    "seq-len",       "total-batch", "optimizer",        "seed",  "log-layer-norms", "comm-timeout", "check-replicas", "zero",      "profile"};
+    "seq-len",       "total-batch", "optimizer",        "seed",  "log-layer-norms", "comm-timeout", "check-replicas", "zero",      "profile",
+    "no-graph"};
 
 std::string value_text(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 

@@ -596,6 +596,8 @@ def parse_arguments():
     if arguments.ours_only and arguments.device == "auto":
         parser.error("--ours-only needs --device cpu or cuda")
     if arguments.llmc:
+        if arguments.device == "cpu":
+            parser.error("--llmc: llm.c is compared with on a GPU; expected --device cuda")
         path = pathlib.Path(arguments.llmc).expanduser().resolve()
         arguments.llmc = str(path / "train_gpt2cu" if path.is_dir() else path)
         if not os.access(arguments.llmc, os.X_OK):

@@ -90,7 +90,10 @@ class Check:
         self.report = dict(date=datetime.date.today().isoformat(), device=options.device, gpu=None, machine={}, stopped=None, parts={}, criteria=[], training=[],
                            kernels=[], curves={}, deterministic=None, tests={}, sanitizer={}, ladder=None)  # fmt: skip
         if options.go_on and (self.folder / "report.json").exists():
-            self.report |= json.loads((self.folder / "report.json").read_text()) | {"stopped": None}
+            before = json.loads((self.folder / "report.json").read_text())
+            if before["device"] != options.device:
+                sys.exit(f"gpu_check: {self.folder}'s report is of --device {before['device']}; expected the same, or another OUTDIR")
+            self.report |= before | {"stopped": None}
 
     # -- what every part uses
 

@@ -32,9 +32,8 @@ class Absent(Exception):
     """Why a row cannot be had here."""
 
 
-def trained_rows(program, device):
+def trained_rows(device, has_graphs):
     """[(name, options, why it is absent or "")] of the rows that options switch, each with those of the rows above."""
-    has_graphs = "--no-graph" in subprocess.run([program, "--help"], capture_output=True, text=True).stdout
     single = ["--no-graph"] if has_graphs else []
     gpu = device == "cuda"
     library = "cuDNN" if gpu else "oneDNN"
@@ -90,7 +89,8 @@ def train(arguments):
                   channels=arguments.channels, context=arguments.seq_len, vocab=VOCABULARY, batch_size=arguments.batch_size, seq_len=arguments.seq_len,
                   total_batch=arguments.batch_size * arguments.seq_len * arguments.micro_steps, lr=3e-4, warmup=0)  # fmt: skip
     environment = os.environ | {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
-    rows = {name: dict(ms=[], note=absent, options=options) for name, options, absent in trained_rows(program, arguments.device)}
+    has_graphs = "--no-graph" in subprocess.run([program, "--help"], capture_output=True, text=True).stdout
+    rows = {name: dict(ms=[], note=absent, options=options) for name, options, absent in trained_rows(arguments.device, has_graphs)}
     for round_ in range(arguments.rounds):
         for name, row in rows.items():
             if row["note"]:
