@@ -36,9 +36,9 @@ std::vector<float> samples(const void* values, size_t count, stream_t stream) {
         }
     }
     simt::stream_synchronize(stream);
-    std::vector<float> values(read.size());
-    std::transform(read.begin(), read.end(), values.begin(), [](T value) { return static_cast<float>(value); });
-    return values;
+    std::vector<float> result(read.size());
+    std::transform(read.begin(), read.end(), result.begin(), [](T value) { return static_cast<float>(value); });
+    return result;
 }
 
 }  // namespace
