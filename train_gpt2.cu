@@ -133,7 +133,7 @@ void train(Options o, Communicator& all) {
         peak = matmul_peak(device, o.dtype, peaks.flops_per_second);
         say(fmt::format("peak for MFU: {}{}", o.world_size == 1 ? "" : fmt::format("{} x ", o.world_size), to_string(peak)));
     }
-    const double step_flops = flops_per_token(o.step_shape(), model.table().parameters()) * static_cast<double>(o.total_batch);
+    const double step_flops = flops_per_token(o.config, o.seq_len) * static_cast<double>(o.total_batch);
     model.allocate(&all);
     if (!from.checkpoint.empty()) load_checkpoint(model, from.checkpoint, from.state);
     else if (o.initial) load_weights(model, *o.initial);
