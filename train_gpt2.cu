@@ -121,7 +121,10 @@ void train(Options o, Communicator& all) {
     CHECK(o.profile == 0 || o.profile <= measurable || from.step() > 0,
           "--profile {} measures as many steps after the first {}, but this run has {}; expected more --steps, or fewer to measure", o.profile,
           Profile::warm_up, schedule.steps);
-    if (o.profile > std::max(0, measurable)) say(fmt::format("--profile {}: too few steps are left for a table", std::exchange(o.profile, 0)));
+    if (o.profile > std::max(0, measurable)) {
+        say(fmt::format("--profile {}: too few steps are left for a table", o.profile));
+        o.profile = 0;
+    }
     // Data that cannot be trained on ends the run before it has a folder.
     loader.at(from.step() + 1, 0);
     if (val_loader) val_loader->at(0);
