@@ -22,6 +22,7 @@
 #include "options.h"
 #include "outlier_detector.h"
 #include "peaks.h"
+#include "print_line.h"
 #include "printable.h"
 #include "replicas.h"
 #include "run_description.h"
@@ -64,7 +65,7 @@ void train(Options o, Communicator& all) {
     const bool first = all.rank() == 0;
     const Note say = [&](const std::string& line) {
         if (!first) return;
-        std::puts(printable(line, "\n").c_str());  // unlike fmt::print it fails silently, when nobody reads any more
+        print_line(stdout, printable(line, "\n"));
         std::fflush(stdout);
     };
     const ResumePoint from = find_resume_point(o, all, say);
@@ -154,7 +155,7 @@ void train(Options o, Communicator& all) {
     if (o.checkpoint_every > 0) {
         const Note note = [&](const std::string& line) {
             if (first) log.note(line);
-            else std::fputs(fmt::format("train_gpt2: rank {}: {}\n", all.rank(), printable(line)).c_str(), stderr);
+            else print_line(stderr, fmt::format("train_gpt2: rank {}: {}", all.rank(), printable(line)));
         };
         checkpoints.emplace(model, all, CheckpointWriter::Options{from.run_folder, o.tokenizer, {.newest = o.keep, .every = o.keep_every}},
                             pinned_memory(), note);
@@ -259,7 +260,6 @@ int main(int argc, char** argv) {
         if (!options) return;
         stop_on({SIGINT, SIGTERM, SIGUSR1});                             // USR1: what SLURM sends before a job's time is over, if it is asked to
         if (std::signal(SIGHUP, SIG_IGN) != SIG_IGN) stop_on({SIGHUP});  // the terminal is gone; nohup has it ignored
-        std::signal(SIGXFSZ, SIG_IGN);                                   // a file that may not grow is a failed write, which says so
         std::signal(SIGPIPE, SIG_IGN);                                   // nobody reads the terminal's lines any more; the metrics are in their file
         simt::select_device(process.local_rank, process.local_size);
         if (!options->plan) check_dtype(options->dtype, simt::device_info());
