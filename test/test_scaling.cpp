@@ -79,9 +79,9 @@ TEST(Scaling, BytesOfAStepAreThoseOfTheBuckets) {
 TEST(Scaling, AStepAddsUpItsBucketsAndFourNumbers) {
     const StepShape step = gpt2_124M();
     const Machines machines{2, {1e6, 0}, hdr8};
+    const TensorTable table(step.config, 2);
     double expected = collective_seconds(Collective::all_reduce, 4 * sizeof(float), 2, machines);  // loss, gradient norm and two flags
-    for (const Bucket& b : TensorTable(step.config, 2).buckets())
-        expected += collective_seconds(Collective::all_reduce, b.elements * sizeof(float), 2, machines);
+    for (const Bucket& b : table.buckets()) expected += collective_seconds(Collective::all_reduce, b.elements * sizeof(float), 2, machines);
     EXPECT_NEAR(estimate_step(step, 2, machines).value().communication, expected, 1e-6);
 }
 
