@@ -11,6 +11,7 @@
 #include "evaluate_options.h"
 #include "memory_fit.h"
 #include "model_file.h"
+#include "print_line.h"
 #include "quantized_weights.h"
 #include "run_main.h"
 #include "stop_signal.h"
@@ -73,7 +74,7 @@ void evaluate_all(const EvaluateOptions& o) {
     const HostAllocator pinned = {simt::pinned_malloc, simt::pinned_free};
     if (!o.val_data.empty()) {
         shards = open_split(o.val_data, *tokenizer,
-                            {.val_T = seq_len, .note = [](const std::string& line) { fmt::print(stderr, "evaluate_gpt2: {}\n", line); }});
+                            {.val_T = seq_len, .note = [](const std::string& line) { print_line(stderr, "evaluate_gpt2: " + line); }});
     }
     std::vector<HellaSwagExample> examples;
     if (!o.hellaswag.empty()) {
@@ -93,8 +94,8 @@ void evaluate_all(const EvaluateOptions& o) {
     load_weights(model, *file);
     if (o.int8) quantize_weights(model);
     if (hellaswag && hellaswag->shortened() > 0)
-        fmt::print(stderr, "evaluate_gpt2: {} contexts with an ending have more than {} tokens and lose their beginning\n", hellaswag->shortened(),
-                   seq_len);
+        print_line(stderr, fmt::format("evaluate_gpt2: {} contexts with an ending have more than {} tokens and lose their beginning",
+                                       hellaswag->shortened(), seq_len));
 
     Json result = Json::object();
     if (val_loader) {

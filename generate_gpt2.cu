@@ -11,6 +11,7 @@
 #include "generate_options.h"
 #include "memory_fit.h"
 #include "model_file.h"
+#include "print_line.h"
 #include "printable.h"
 #include "run_main.h"
 #include "stop_signal.h"
@@ -65,14 +66,14 @@ std::string separated(const Generation& generation, const Tokenizer& tokenizer) 
 void report(const Generation& generation, size_t prompt_tokens, int context) {
     for (const GeneratedText& text : generation.texts) {
         if (text.ending != Ending::context) continue;
-        fmt::print(stderr, "the context of {} tokens is full\n", context);
+        print_line(stderr, fmt::format("the context of {} tokens is full", context));
         break;
     }
     const auto rate = [](size_t tokens, double seconds) {
         return fmt::format("{} tokens in {:.3f} s ({:.1f} tokens/s)", tokens, seconds, static_cast<double>(tokens) / std::max(seconds, 1e-9));
     };
-    fmt::print(stderr, "prompt: {}; generated: {}\n", rate(prompt_tokens, generation.prefill_seconds),
-               rate(generation.decoded_tokens, generation.decode_seconds));
+    print_line(stderr, fmt::format("prompt: {}; generated: {}", rate(prompt_tokens, generation.prefill_seconds),
+                                   rate(generation.decoded_tokens, generation.decode_seconds)));
 }
 
 template <class T>

@@ -22,6 +22,7 @@
 #include "options.h"
 #include "outlier_detector.h"
 #include "peaks.h"
+#include "print_line.h"
 #include "printable.h"
 #include "replicas.h"
 #include "run_description.h"
@@ -64,7 +65,7 @@ void train(Options o, Communicator& all) {
     const bool first = all.rank() == 0;
     const Note say = [&](const std::string& line) {
         if (!first) return;
-        std::puts(printable(line, "\n").c_str());  // unlike fmt::print it fails silently, when nobody reads any more
+        print_line(stdout, printable(line, "\n"));
         std::fflush(stdout);
     };
     const ResumePoint from = find_resume_point(o, all, say);
@@ -121,7 +122,10 @@ void train(Options o, Communicator& all) {
     CHECK(o.profile == 0 || o.profile <= measurable || from.step() > 0,
           "--profile {} measures as many steps after the first {}, but this run has {}; expected more --steps, or fewer to measure", o.profile,
           Profile::warm_up, schedule.steps);
-    if (o.profile > std::max(0, measurable)) say(fmt::format("--profile {}: too few steps are left for a table", std::exchange(o.profile, 0)));
+    if (o.profile > std::max(0, measurable)) {
+        say(fmt::format("--profile {}: too few steps are left for a table", o.profile));
+        o.profile = 0;
+    }
     // Data that cannot be trained on ends the run before it has a folder.
     loader.at(from.step() + 1, 0);
     if (val_loader) val_loader->at(0);
@@ -133,7 +137,7 @@ void train(Options o, Communicator& all) {
         peak = matmul_peak(device, o.dtype, peaks.flops_per_second);
         say(fmt::format("peak for MFU: {}{}", o.world_size == 1 ? "" : fmt::format("{} x ", o.world_size), to_string(peak)));
     }
-    const double step_flops = flops_per_token(o.step_shape(), model.table().parameters()) * static_cast<double>(o.total_batch);
+    const double step_flops = flops_per_token(o.config, o.seq_len) * static_cast<double>(o.total_batch);
     model.allocate(&all);
     if (!from.checkpoint.empty()) load_checkpoint(model, from.checkpoint, from.state);
     else if (o.initial) load_weights(model, *o.initial);
@@ -153,7 +157,7 @@ void train(Options o, Communicator& all) {
     if (o.checkpoint_every > 0) {
         const Note note = [&](const std::string& line) {
             if (first) log.note(line);
-            else std::fputs(fmt::format("train_gpt2: rank {}: {}\n", all.rank(), printable(line)).c_str(), stderr);
+            else print_line(stderr, fmt::format("train_gpt2: rank {}: {}", all.rank(), printable(line)));
         };
         checkpoints.emplace(model, all, CheckpointWriter::Options{from.run_folder, o.tokenizer, {.newest = o.keep, .every = o.keep_every}},
                             pinned_memory(), note);
@@ -261,7 +265,6 @@ int main(int argc, char** argv) {
         if (!options) return;
         stop_on({SIGINT, SIGTERM, SIGUSR1});                             // USR1: what SLURM sends before a job's time is over, if it is asked to
         if (std::signal(SIGHUP, SIG_IGN) != SIG_IGN) stop_on({SIGHUP});  // the terminal is gone; nohup has it ignored
-        std::signal(SIGXFSZ, SIG_IGN);                                   // a file that may not grow is a failed write, which says so
         std::signal(SIGPIPE, SIG_IGN);                                   // nobody reads the terminal's lines any more; the metrics are in their file
         simt::select_device(process.local_rank, process.local_size);
         if (!options->plan) check_dtype(options->dtype, simt::device_info());

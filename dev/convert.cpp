@@ -3,7 +3,6 @@
 //   MODEL is whatever open_model opens: a checkpoint, a run's folder, a Hugging Face GPT-2, a .bin of llm.c.
 //   hf writes a folder that transformers opens (fp32, with the tokenizer's files); llmc-* writes a .bin of llm.c, which loses the tokenizer.
 #include <algorithm>
-#include <csignal>
 #include <filesystem>
 
 #include "command_line.h"
@@ -58,7 +57,6 @@ int main(int argc, char** argv) {
     app.add_option("--tokenizer", tokenizer, "whose files the folder gets [the model's own]")->check(CLI::IsMember({"gpt2", "byte"}));
     return run_main("convert", [&] {
         if (!parse(app, argc, argv)) return;
-        std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, which says so
         const std::unique_ptr<ModelFile> model = open_model(path);
         if (format == Format::hugging_face) write_folder(out, *model, tokenizer.empty() ? tokenizer_name(*model) : tokenizer);
         else write_llmc_model(out, *model, format == Format::llmc_fp32 ? LlmcVersion::fp32 : LlmcVersion::bf16);

@@ -1,6 +1,5 @@
 // attention_gpu.cpp: attention on the GPU: in bf16 by cuDNN, else and wherever cuDNN does not by our own kernel.
 #include <algorithm>
-#include <cstdio>
 #include <set>
 #include <string>
 #include <type_traits>
@@ -9,6 +8,7 @@
 #include "attention_cudnn.h"
 #include "attention_kernel.h"
 #include "error.h"
+#include "print_line.h"
 
 namespace {
 
@@ -39,7 +39,7 @@ struct Attention::State {
         const CudnnOffer* const offer = considers_cudnn<bfloat16>() ? cudnn.planned(shape, pass) : nullptr;
         if (!offer) return false;
         if (!offer->refusal.empty() && said.insert(offer->refusal).second)
-            fmt::print(stderr, "attention: our own kernel, not cuDNN's: {}\n", offer->refusal);
+            print_line(stderr, "attention: our own kernel, not cuDNN's: " + offer->refusal);
         return offer->refusal.empty();
     }
 

@@ -74,8 +74,9 @@ public:
     // data: of the first product; the addresses of later ones may differ but must be as well aligned.
     LtProduct(cublasLtHandle_t library, const LtProblem& problem, const EpilogueData& data);
 
-    // What may be worth timing within so many bytes of workspace, each once, the heuristic's first choice first: up to 16 that the heuristic
-    // names, and for weight gradients the first of these with K in 1 to 12 parts, whichever way the parts are added up. Empty: cuBLASLt has none.
+    // What may be worth timing with so many bytes of workspace, all of which use() takes: up to 16 that the heuristic names, in its order; behind
+    // them, for weight gradients, the first three of these that differ in more than the parts of K, with K in 1 to 12 parts, added up in place or in
+    // fp32. Empty: cuBLASLt has none.
     std::vector<GemmAlgorithm> candidates(size_t workspace_bytes) const;
     // The heuristic's first choice; none if cuBLASLt cannot solve the problem on this GPU.
     void use_first_choice(size_t workspace_bytes);
@@ -84,9 +85,10 @@ public:
     void use_none() { algorithm_.reset(); }
     const std::optional<GemmAlgorithm>& algorithm() const { return algorithm_; }
 
-    // False, with nothing launched, if there is no algorithm, or cuBLASLt refuses the one that its heuristic gave, which is then forgotten.
+    // False, with nothing launched, if there is no algorithm or cuBLASLt refuses it. If the product has an epilogue, which can be done without, there
+    // is none from then on.
     bool run(const LtOperands& operands, const LtWorkspace& workspace, stream_t stream);
-    // The same with another algorithm, of whatever origin.
+    // With another algorithm. False if it was not launched, whatever the reason.
     bool try_algorithm(const GemmAlgorithm& algorithm, const LtOperands& operands, const LtWorkspace& workspace, stream_t stream);
 
 private:

@@ -24,7 +24,6 @@ struct GemmMachine {
     std::string gpu;
     int multiprocessors = 0;
     size_t library_version = 0;
-    bool operator==(const GemmMachine&) const = default;
 };
 
 class GemmChoices {

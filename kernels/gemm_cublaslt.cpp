@@ -13,6 +13,7 @@
 #include "gemm_choices.h"
 #include "gemm_tuner.h"
 #include "gemm_unfused.h"
+#include "print_line.h"
 
 namespace {
 
@@ -125,7 +126,7 @@ private:
         const size_t bytes = rest_of_workspace(own).bytes;
         if (choice && (!choice->algorithm || product.use(*choice->algorithm, bytes))) return product;
         if (choice) {
-            fmt::print(stderr, "gemm: cuBLASLt no longer takes the algorithm chosen for {}: {}\n", name, choice->description);
+            print_line(stderr, fmt::format("gemm: cuBLASLt no longer takes the algorithm chosen for {}: {}", name, choice->description));
             choices.erase(name);
             refused++;
         }

@@ -6,7 +6,6 @@
 #include <functional>
 #include <limits>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "simt/device.h"

@@ -1,4 +1,6 @@
-// What reaches a terminal: text as it is, control characters as something that can be read; by itself and out of a program.
+// What reaches a terminal: text as it is, control characters as something that can be read; by itself and out of a program. And what is lost if none
+// is there.
+#include "print_line.h"
 #include "printable.h"
 #include "program.h"
 
@@ -28,4 +30,25 @@ TEST(Printable, AMessageOfAProgramHoldsNoControlCharacter) {
     }
     const ProgramResult result = run_program(TRAIN_PROGRAM, "--train-data \"$(printf 'a\\033]0;title\\007.bin')\"", "cd '" + folder.path() + "'");
     EXPECT_EQ(result.errors, "train_gpt2: a\\x1b]0;title\\x07.bin: 8 bytes are too short for a token shard, whose header alone has 1024\n");
+}
+
+TEST(PrintLine, WritesTheWholeTextAndALineFeed) {
+    const TemporaryFolder folder;
+    std::FILE* const file = std::fopen((folder / "lines").c_str(), "w");
+    ASSERT_NE(file, nullptr);
+    print_line(file, "{} of 100 %s");
+    print_line(file, std::string_view("a\0b", 3));
+    print_line(file, "");
+    std::fclose(file);
+    EXPECT_EQ(read_file(folder / "lines"), std::string("{} of 100 %s\na\0b\n\n", 18));
+}
+
+// As standard error that goes to a full disk or is closed.
+TEST(PrintLine, FailsSilently) {
+    std::FILE* const full = std::fopen("/dev/full", "w");
+    ASSERT_NE(full, nullptr);
+    std::setvbuf(full, nullptr, _IONBF, 0);
+    EXPECT_NO_THROW(print_line(full, "lost"));
+    EXPECT_NE(std::ferror(full), 0);
+    std::fclose(full);
 }

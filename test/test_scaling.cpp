@@ -76,6 +76,15 @@ TEST(Scaling, BytesOfAStepAreThoseOfTheBuckets) {
     }
 }
 
+TEST(Scaling, AStepAddsUpItsBucketsAndFourNumbers) {
+    const StepShape step = gpt2_124M();
+    const Machines machines{2, {1e6, 0}, hdr8};
+    const TensorTable table(step.config, 2);
+    double expected = collective_seconds(Collective::all_reduce, 4 * sizeof(float), 2, machines);  // loss, gradient norm and two flags
+    for (const Bucket& b : table.buckets()) expected += collective_seconds(Collective::all_reduce, b.elements * sizeof(float), 2, machines);
+    EXPECT_NEAR(estimate_step(step, 2, machines).value().communication, expected, 1e-6);
+}
+
 // Or the latency of a ring through a thousand processes would be paid for every few MiB.
 TEST(Scaling, ManyProcessesCommunicateWholeLayers) {
     const GPT2Config xl = GPT2Config::named("gpt2-xl");
@@ -148,6 +157,17 @@ TEST(Scaling, AFitFindsTheLinkThatMadeTheTimes) {
         fit_link({{Collective::all_gather, 2000, 1e-6}, {Collective::all_gather, 4000, 2e-6}, {Collective::all_gather, 1 << 20, 1e-2}}, 2).latency,
         0);
     EXPECT_THROW(fit_link({{Collective::all_gather, 2000, 1e-6}}, 2), Error);
+}
+
+// Rounding made a latency of half a millisecond, or another bandwidth, of it.
+TEST(Scaling, AFitOfOneSizeHasNoLatency) {
+    constexpr size_t bytes = 148140;  // not a power of two, whose multiples are exact
+    for (int i = 0; i < 100; i++) {
+        const double seconds = 1e-3 + i * 1e-6;
+        const Link fit = fit_link({{Collective::all_reduce, bytes, 2 * seconds}, {Collective::all_gather, bytes, 1.1 * seconds}}, 3);
+        EXPECT_EQ(fit.latency, 0);
+        EXPECT_NEAR(fit.bytes_per_second, bytes * 2.0 / 3 / (1.05 * seconds), 0.06 * fit.bytes_per_second);
+    }
 }
 
 // huggingface/transformers issue 9371: milliseconds a step that DistributedDataParallel takes longer on two GPUs than one alone, for GPT-2 of three

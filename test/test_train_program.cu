@@ -299,7 +299,9 @@ INSTANTIATE_TEST_SUITE_P(
                     WrongInput{"BinaryConfig", "--config binary.toml", "--config binary.toml: is not a text of options; expected lines"},
                     WrongInput{"FolderAsConfig", "--config .", "directory"},
                     WrongInput{"MemoryWithoutUnit", "--device-memory 40", "--device-memory 40 is less than 1 MiB; expected a size such as 40G"},
-                    WrongInput{"TotalBatchOfHalfAMicroStep", "--batch-size 2 --seq-len 64 --total-batch 100", "128 tokens; 128 would be"}),
+                    WrongInput{"TotalBatchOfHalfAMicroStep", "--batch-size 2 --seq-len 64 --total-batch 100", "128 tokens; 128 would be"},
+                    WrongInput{"NoHeadChunk", "--head-chunks 0", "--head-chunks"},
+                    WrongInput{"MoreHeadChunksThanTokens", "--batch-size 2 --head-chunks 129", "1 to the 2 x 64 = 128 tokens"}),
     [](const auto& info) { return info.param.name; });
 
 TEST(TrainProgram, AnEmptyFolderForOutputIsRefused) {
@@ -313,18 +315,15 @@ TEST(TrainProgram, GoesOnWhenNobodyReadsItsLines) {
     const TemporaryFolder folder;
     const std::string run = folder / "run";
     const std::string command = fmt::format(
-        "'{}' --layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --checkpoint-every 0 --steps 20 --val-every 0 --sample-every 5 "
-        "--sample-tokens {} --out '{}' 2>'{}' | head -n 1 >/dev/null",
-        TRAIN_PROGRAM, simt::checked ? 20 : 5000, run, folder / "err");
+        "{{ '{}' --layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --checkpoint-every 0 --steps 20 --val-every 0 --sample-every 5 "
+        "--sample-tokens {} --out '{}' 2>'{}'; echo $? >'{}'; }} | head -n 1 >/dev/null",
+        TRAIN_PROGRAM, simt::checked ? 20 : 5000, run, folder / "err", folder / "exit code");
     ASSERT_EQ(std::system(command.c_str()), 0);
+    EXPECT_EQ(read_file(folder / "exit code"), "0\n");
     EXPECT_EQ(metrics_of(run, "train").size(), 20u);
     EXPECT_EQ(metrics_of(run, "sample").size(), 4u);
     EXPECT_EQ(read_file(folder / "err"), "");
 }
-INSTANTIATE_TEST_SUITE_P(TrainProgramHeadChunks, WrongInputs,
-                         testing::Values(WrongInput{"None", "--head-chunks 0", "--head-chunks"},
-                                         WrongInput{"MoreThanTokens", "--batch-size 2 --head-chunks 129", "1 to the 2 x 64 = 128 tokens"}),
-                         [](const auto& info) { return info.param.name; });
 
 TEST(TrainProgram, AnotherRunIsNotOverwritten) {
     const TemporaryFolder folder;

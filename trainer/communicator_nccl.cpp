@@ -9,7 +9,6 @@
 #include <array>
 #include <chrono>
 #include <condition_variable>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <functional>
@@ -19,6 +18,7 @@
 #include "bootstrap.h"
 #include "communicator.h"
 #include "error.h"
+#include "print_line.h"
 #include "single_process.h"
 
 namespace {
@@ -100,7 +100,7 @@ private:
 
     // The main thread may hang: nothing of it is asked for any more.
     [[noreturn]] void end_process(const std::string& message) {
-        fmt::print(stderr, "{}: rank {}: {}\n", program_invocation_short_name, rank_, message);
+        print_line(stderr, fmt::format("{}: rank {}: {}", program_invocation_short_name, rank_, message));
         std::_Exit(1);
     }
 

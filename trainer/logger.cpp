@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "error.h"
+#include "print_line.h"
 #include "printable.h"
 #include "profile_table.h"
 #include "run_folder.h"
@@ -104,10 +105,10 @@ void Logger::train(int step, const StepResult& result, double lr, double ms, con
                                          tokens_per_second, mfu > 0 ? fmt::format(" {:4.1f} % MFU |", mfu * 100) : "", left);
     const std::lock_guard lock(terminal_mutex_);
     if (terminal_) {
-        std::fputs(("\r\x1b[2K" + line).c_str(), stdout);  // unlike fmt::print it fails silently, when nobody reads any more
+        std::fputs(("\r\x1b[2K" + line).c_str(), stdout);  // silent if it fails, as print_line is
         line_open_ = true;
     } else {
-        std::puts(line.c_str());
+        print_line(stdout, line);
     }
     std::fflush(stdout);
 }
@@ -149,6 +150,6 @@ void Logger::note(const std::string& text) {
     if (!active_) return;
     const std::lock_guard lock(terminal_mutex_);
     finish_line();
-    std::puts(printable(text, "\n\t").c_str());
+    print_line(stdout, printable(text, "\n\t"));
     std::fflush(stdout);
 }

@@ -9,6 +9,7 @@
 #include "atomic_file.h"
 #include "error.h"
 #include "mapped_file.h"
+#include "print_line.h"
 
 namespace fs = std::filesystem;
 
@@ -58,5 +59,6 @@ void tune_matmuls(Gemm& gemm, const std::function<void()>& rehearse, const Resum
     const std::string chosen = gather_texts(all, first ? gemm.choices() : "")[0];
     if (first) return;
     const std::string reason = gemm.adopt(chosen);
-    if (!reason.empty()) fmt::print(stderr, "train_gpt2: rank {}: rank 0's choice of matmul algorithms is not used: {}\n", all.rank(), reason);
+    if (!reason.empty())
+        print_line(stderr, fmt::format("train_gpt2: rank {}: rank 0's choice of matmul algorithms is not used: {}", all.rank(), reason));
 }

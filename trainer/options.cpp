@@ -42,7 +42,7 @@ StepShape Options::step_shape() const {
     step.gradients = reduce_dtype == DType::bf16 ? Collective::bf16 : Collective::fp32;
     step.parameters = dtype == DType::bf16 ? Collective::bf16 : Collective::fp32;
     // What llm.c reaches with 124M on an A100 is 175 TFLOP/s.
-    step.tokens_per_second = tokens_per_second > 0 ? tokens_per_second : 156e12 / flops_per_token(step, TensorTable(config).parameters());
+    step.tokens_per_second = tokens_per_second > 0 ? tokens_per_second : 156e12 / flops_per_token(config, seq_len);
     return step;
 }
 

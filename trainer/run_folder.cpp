@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <filesystem>
 
 #include "error.h"
+#include "print_line.h"
 #include "printable.h"
 #include "training_state.h"
 
@@ -25,7 +25,7 @@ static std::optional<int> step_of(const std::string& name) {
     return step;
 }
 
-void note_on_stderr(const std::string& line) { fmt::print(stderr, "{}\n", printable(line)); }
+void note_on_stderr(const std::string& line) { print_line(stderr, printable(line)); }
 
 std::string metrics_file(const std::string& run_folder) { return run_folder + "/metrics.jsonl"; }
 std::string checkpoints_folder(const std::string& run_folder) { return run_folder + "/checkpoints"; }

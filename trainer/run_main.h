@@ -2,11 +2,13 @@
 #pragma once
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdio>
 #include <string>
 #include <string_view>
 
 #include "error.h"
+#include "print_line.h"
 #include "printable.h"
 
 // Writes to standard output at once. Error, which calls the text `what`, if that fails: nobody would miss it on a full disk.
@@ -18,14 +20,18 @@ inline void write_output(std::string_view text, const std::string& what) {
 // Says what was wrong after the program's name. Returns main's exit code: Error's own, 1 for any other exception.
 inline int report(const std::string& program, const std::exception& error) {
     std::fflush(stdout);
-    std::fputs(fmt::format("{}: {}\n", program, printable(error.what())).c_str(), stderr);  // unlike fmt::print it does not throw, if nobody reads
+    print_line(stderr, fmt::format("{}: {}", program, printable(error.what())));
     const Error* const own = dynamic_cast<const Error*>(&error);
     return own ? own->exit_code : 1;
 }
 
+// A file that may not grow is a failed write, which says so, instead of the program's end.
+inline void ignore_limits_of_files() { std::signal(SIGXFSZ, SIG_IGN); }
+
 // Runs body; an exception is reported.
 template <class Body>
 int run_main(const std::string& program, const Body& body) {
+    ignore_limits_of_files();
     try {
         body();
         return 0;

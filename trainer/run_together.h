@@ -12,6 +12,7 @@
 // with the rank, and ends all other processes: they may be waiting for this one. Returns main's exit code.
 template <class Body>
 int run_together(const std::string& program, const Body& body) {
+    ignore_limits_of_files();
     Process process;
     std::unique_ptr<Communicator> communicator;
     try {

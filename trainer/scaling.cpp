@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <vector>
 
@@ -78,13 +79,14 @@ Link fit_link(const std::vector<CommunicationSample>& samples, int processes) {
         b1 += bytes;
     }
     const double determinant = ss * bb - sb * sb, latency = (s1 * bb - b1 * sb) / determinant, per_byte = (ss * b1 - sb * s1) / determinant;
-    if (determinant <= 0 || latency < 0) return {bb / b1, 0};
+    // Samples of one size do not tell the two apart: what is left of the determinant is rounding.
+    if (determinant <= 1e-9 * ss * bb || latency < 0) return {bb / b1, 0};
     if (per_byte <= 0) throw Error("more bytes did not take longer; expected larger sizes, or a machine that does nothing else");
     return {1 / per_byte, latency};
 }
 
-double flops_per_token(const StepShape& step, size_t parameters) {
-    return 6.0 * static_cast<double>(parameters) + 6.0 * step.config.L * step.config.C * step.seq_len;
+double flops_per_token(const GPT2Config& config, int seq_len) {
+    return 6.0 * static_cast<double>(TensorTable(config).parameters()) + 6.0 * config.L * config.C * seq_len;
 }
 
 namespace {
@@ -134,7 +136,7 @@ std::optional<StepEstimate> estimate_step(const StepShape& step, int processes, 
         }
     }
     size_t few = 0;
-    over += time(Collective::all_reduce, Collective::fp32, 2, few);  // loss and gradient norm
+    over += time(Collective::all_reduce, Collective::fp32, 4, few);  // loss, gradient norm and two flags
     estimate.exposed = over - backward;
     if (step.zero == 0) return estimate;
     // The next forward pass wants the embeddings first, then block after block.

@@ -61,7 +61,7 @@ struct StepEstimate {
 };
 
 // Operations a token: forward and backward, of which the weights' products are 6 a parameter, and causal attention 6 L C T.
-double flops_per_token(const StepShape& step, size_t parameters);
+double flops_per_token(const GPT2Config& config, int seq_len);
 // std::nullopt: the sequences of the step do not divide among so many processes.
 std::optional<StepEstimate> estimate_step(const StepShape& step, int processes, const Machines& machines);
 // Lines for a person: the model's assumptions, then a row for 1, 2, 4, .. and `processes` processes.

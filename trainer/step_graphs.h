@@ -4,9 +4,8 @@
 #pragma once
 #include <fmt/format.h>
 
-#include <cstdio>
-
 #include "error.h"
+#include "print_line.h"
 #include "simt/device.h"
 
 class StepGraphs {
@@ -46,7 +45,7 @@ private:
             graphs_[part] = simt::capture(stream, work);
         } catch (const Error& error) {
             active_ = false;
-            fmt::print(stderr, "without CUDA graphs: {}\n", error.what());
+            print_line(stderr, fmt::format("without CUDA graphs: {}", error.what()));
         }
     }
 

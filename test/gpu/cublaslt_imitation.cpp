@@ -284,7 +284,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     const float add = *static_cast<const float*>(beta);
     if (*static_cast<const float*>(alpha) != 1 || c != d || !check_algorithm(algorithm)) return CUBLAS_STATUS_INVALID_VALUE;
     const PlannedAlgorithm& plan = *planned(algorithm.id);
-    if (!plan.launches) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (plan.status != CUBLAS_STATUS_SUCCESS) return imitation->refused.insert(plan.id), plan.status;
     if (workspace_of(algorithm, ld) > workspace_bytes) return imitation->without_room++, CUBLAS_STATUS_INVALID_VALUE;
 
     imitation->launches.push_back({o.transpose_a, o.transpose_b, m, n, k, o.epilogue, add != 0, imitation->timing, imitation->cold, plan.id,

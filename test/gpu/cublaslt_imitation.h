@@ -5,6 +5,7 @@
 #include <cublasLt.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,10 @@ struct PlannedAlgorithm {
     int best_parts = 0;              // with which it is fastest; 0: it cannot divide K
     size_t workspace = 0;            // besides that for the parts
     bool passes_check = true;        // cublasLtMatmulAlgoCheck takes it
-    bool launches = true;            // cublasLtMatmul takes it
     bool forgets_last_term = false;  // of every sum
     bool overwrites = false;         // also where it should add
     bool writes_nothing = false;
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;  // of cublasLtMatmul, which launches nothing if it is another
 };
 
 struct Launch {
@@ -51,6 +52,7 @@ struct Imitation {
     size_t version = 130100;
 
     std::vector<Launch> launches;
+    std::set<int> refused;            // algorithms that were to be launched and were not
     std::vector<size_t> allocations;  // bytes
     size_t allocated = 0;             // at the moment
     int checks = 0;                   // calls of cublasLtMatmulAlgoCheck

@@ -9,6 +9,7 @@
 #include "attention_cudnn.h"
 #include "attention_kernel.h"
 #include "error.h"
+#include "temporary_folder.h"
 
 namespace {
 
@@ -79,14 +80,6 @@ protected:
         return imitation_.calls;
     }
 
-    template <class Body>
-    static std::string usage_error(Body body) {
-        try {
-            body();
-        } catch (const UsageError& error) { return error.what(); }
-        return "";
-    }
-
     Imitation imitation_;
     const Calls by_cudnn{"cudnn forward", "cudnn backward"}, by_kernel{"kernel forward", "kernel backward"};
 };
@@ -136,13 +129,15 @@ TEST_F(AttentionChoice, TheWorkspaceGrowsWithTheLengthNotWithItsSquare) {
 TEST_F(AttentionChoice, CudnnAskedForByNameComputesOrIsAClearError) {
     const Attention attention(AttentionBackend::cudnn);
     EXPECT_EQ(attention.workspace_bytes<bfloat16>(length(64)), 64 * 1000u);
-    EXPECT_EQ(usage_error([&] { attention.workspace_bytes<bfloat16>(length(1025)); }),
+    EXPECT_EQ(message_of<UsageError>([&] { attention.workspace_bytes<bfloat16>(length(1025)); }),
               "--attention cudnn: too long; expected --attention auto or kernel");
-    EXPECT_EQ(usage_error([&] { attention.workspace_bytes<float>(length(64)); }),
+    EXPECT_EQ(message_of<UsageError>([&] { attention.workspace_bytes<float>(length(64)); }),
               "--attention cudnn computes in bf16 only; expected --dtype bf16, or --attention auto or kernel");
     imitation_.unavailable = "there is none";
-    EXPECT_EQ(usage_error([] { Attention(AttentionBackend::cudnn); }), "--attention cudnn: there is none; expected --attention auto or kernel");
-    EXPECT_EQ(usage_error([] { Attention(AttentionBackend::onednn); }), "--attention onednn is for the CPU; expected auto, kernel or cudnn");
+    EXPECT_EQ(message_of<UsageError>([] { Attention(AttentionBackend::cudnn); }),
+              "--attention cudnn: there is none; expected --attention auto or kernel");
+    EXPECT_EQ(message_of<UsageError>([] { Attention(AttentionBackend::onednn); }),
+              "--attention onednn is for the CPU; expected auto, kernel or cudnn");
 }
 
 TEST_F(AttentionChoice, WithoutCudnnOurKernelComputesAndSaysWhy) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 
@@ -178,13 +179,17 @@ TYPED_TEST(GemmTuning, AFasterOneThatIsWrongOrImpossibleIsNotChosen) {
                              {.id = 2, .cold_ms = 0.5, .warm_ms = 0.5, .forgets_last_term = true},
                              {.id = 3, .cold_ms = 0.4, .warm_ms = 0.4, .writes_nothing = true},
                              {.id = 4, .cold_ms = 0.3, .warm_ms = 0.3, .passes_check = false},
-                             {.id = 5, .cold_ms = 0.2, .warm_ms = 0.2, .launches = false},
+                             {.id = 5, .cold_ms = 0.2, .warm_ms = 0.2, .status = CUBLAS_STATUS_NOT_SUPPORTED},
                              {.id = 6, .cold_ms = 0.1, .warm_ms = 0.1, .workspace = size_t{1} << 30},
-                             {.id = 7, .cold_ms = 4, .warm_ms = 4}};
+                             {.id = 7, .cold_ms = 4, .warm_ms = 4},
+                             // No room is left for its code; the next may do.
+                             {.id = 8, .cold_ms = 0.2, .warm_ms = 0.2, .status = CUBLAS_STATUS_ALLOC_FAILED},
+                             {.id = 9, .cold_ms = 3, .warm_ms = 3}};
     Machine<TypeParam> machine;
     machine.tune();
     EXPECT_TRUE(ids(this->fake.launches).contains(2));  // it was tried
-    EXPECT_EQ(ids(machine.step()), std::set{7});
+    EXPECT_EQ(this->fake.refused, (std::set{5, 8}));
+    EXPECT_EQ(ids(machine.step()), std::set{9});
 }
 
 // One that overwrites is right where nothing is added, and only there.
@@ -355,7 +360,11 @@ TYPED_TEST(GemmTuning, WhenTheTimeIsOverTheFirstChoiceStays) {
     this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5, .best_parts = 4}, {.id = 2, .cold_ms = 2, .warm_ms = 2, .best_parts = 4}};
     Machine<TypeParam> machine, taker;
     const std::string said = machine.tune(0);
-    EXPECT_TRUE(said.starts_with("matmuls: 0 timed in 0.0 s (0 runs); ") && said.ends_with(" left to cuBLASLt after 0 s")) << said;
+    EXPECT_TRUE(said.starts_with("matmuls: 0 timed in ") && said.ends_with(" s (0 runs); 14 left to cuBLASLt after 0 s")) << said;
+    EXPECT_TRUE(std::ranges::none_of(this->fake.launches, &Launch::timed));
+    const std::vector<std::string> lines = machine.gemm.chosen_algorithms();
+    EXPECT_EQ(lines.size(), 14u);
+    for (const std::string& line : lines) EXPECT_TRUE(line.ends_with(": algorithm 1, tile 0, stages 0")) << line;
     EXPECT_EQ(ids(machine.step()), std::set{1});
     ASSERT_EQ(taker.gemm.adopt(machine.gemm.choices()), "");
     EXPECT_TRUE(taker.tune().starts_with("matmuls: 0 timed"));
@@ -370,10 +379,12 @@ TYPED_TEST(GemmTuning, TheChoiceAndItsSpeedAreShown) {
     const auto line = std::ranges::find_if(
         lines, [](const std::string& text) { return text.starts_with("NT m = 16, n = 40, k = 24") && text.find("epilogue 1,") != text.npos; });
     ASSERT_NE(line, lines.end());
-    // 2 * 16 * 40 * 24 operations in 2 ms
     EXPECT_NE(line->find("algorithm 2, tile 0, stages 0, K in 7 parts added in place, 2.000 ms, 0.0 TFLOP/s (first choice: 5.000 ms)"),
               std::string::npos)
         << *line;
+    // The file has its digits: 2 * 16 * 40 * 24 operations in 2 ms.
+    const nlohmann::json products = nlohmann::json::parse(machine.gemm.choices()).at("products");
+    EXPECT_EQ(products.at(line->substr(0, line->find(": "))).at("tflops"), 1.536e-5);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------------------
@@ -452,7 +463,7 @@ TEST_F(MatmulTuning, AFileThatDoesNotHoldIsWrittenAnew) {
     const std::string whole = read_file(matmul_file(from.run_folder));
     folder.write("run/matmul_algorithms.json", whole.substr(1));
     folder.write("run/matmul_algorithms.json.tmp-0123abcd", "half");
-    Rank after_damage(0), after_update(0);
+    Rank after_damage(0);
     after_damage.tune(from);
     ASSERT_EQ(after_damage.notes.size(), 2u);
     EXPECT_EQ(after_damage.notes[0], matmul_file(from.run_folder) + " is not used, and written anew: it is damaged: not JSON");

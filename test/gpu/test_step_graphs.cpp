@@ -21,14 +21,13 @@ constexpr int rows = 2, length = 8;
 constexpr OptimizerOptions adamw{.lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};
 const std::string tokens = "copy 192 bytes to the device";  // inputs, targets and order of a batch
 
-bool begins_with(const std::string& text, const std::string& start) { return text.compare(0, start.size(), start) == 0; }
-bool is_work(const std::string& call) { return begins_with(call, "launch ") || begins_with(call, "product ") || begins_with(call, "set "); }
+bool is_work(const std::string& call) { return call.starts_with("launch ") || call.starts_with("product ") || call.starts_with("set "); }
 
 // Graphs are numbered as they are met.
 Calls renumbered(Calls calls) {
     std::map<std::string, size_t> numbers;
     for (std::string& call : calls) {
-        if (begins_with(call, "launch graph ")) call = fmt::format("launch graph {}", numbers.emplace(call, numbers.size()).first->second);
+        if (call.starts_with("launch graph ")) call = fmt::format("launch graph {}", numbers.emplace(call, numbers.size()).first->second);
     }
     return calls;
 }
@@ -40,7 +39,7 @@ Calls work_in(const Calls& calls) {
 Calls captured_in(const Calls& calls) {
     Calls captured;
     for (const std::string& call : calls) {
-        if (begins_with(call, "| ")) captured.push_back(call.substr(2));
+        if (call.starts_with("| ")) captured.push_back(call.substr(2));
     }
     return captured;
 }
@@ -56,23 +55,9 @@ struct Tokens : Batch {
     }
 };
 
-// Nothing is sent.
-class NoCommunicator : public Communicator {
-public:
-    NoCommunicator() : Communicator(Process{0, 2, 0, 2, "", ""}) {}
-    Ticket begin(const Collective&, stream_t) override { return ++begun_; }
-    void wait(Ticket, stream_t) override {}
-
-protected:
-    void end_others(int) override {}
-
-private:
-    Ticket begun_ = 0;
-};
-
 template <class Type = float>
 struct Trainer {
-    NoCommunicator communicator;
+    SingleProcess communicator{Process{0, 2, 0, 2, "", ""}};  // nothing is sent
     GPT2<Type> model;
     Tokens batch;
 
@@ -173,7 +158,7 @@ TEST_P(Refused, ACaptureIsGivenUpWithOneLine) {
     testing::internal::CaptureStderr();
     const Calls second = trainer.step(), third = trainer.step();
     const std::string said = testing::internal::GetCapturedStderr();
-    EXPECT_TRUE(begins_with(said, "without CUDA graphs: ")) << said;
+    EXPECT_TRUE(said.starts_with("without CUDA graphs: ")) << said;
     EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
     EXPECT_EQ(captures_in(second), 1);
     EXPECT_EQ(captures_in(third), 0);
@@ -205,7 +190,7 @@ TEST(StepGraphs, ABatchOfAnotherShapeRunsByItself) {
     trainer.model.backward(true);
     const Calls calls = cuda_imitation::take_calls();
     EXPECT_EQ(captures_in(calls), 0);
-    EXPECT_EQ(std::count_if(calls.begin(), calls.end(), [](const std::string& c) { return begins_with(c, "launch graph"); }), 0);
+    EXPECT_EQ(std::count_if(calls.begin(), calls.end(), [](const std::string& c) { return c.starts_with("launch graph"); }), 0);
     trainer.model.update(adamw);
     cuda_imitation::take_calls();
     EXPECT_EQ(captures_in(trainer.step()), 0);
@@ -230,7 +215,7 @@ TEST(StepGraphs, WhatSendsOrReceivesRunsByItself) {
         const Calls calls = renumbered(trainer.step());
         Calls outline;  // graphs, and where kernels run by themselves
         for (const std::string& call : work_in(calls)) {
-            const std::string what = begins_with(call, "launch graph") ? call : "kernels";
+            const std::string what = call.starts_with("launch graph") ? call : "kernels";
             if (outline.empty() || outline.back() != what || what != "kernels") outline.push_back(what);
         }
         const Calls expected = zero ? Calls{"kernels", "launch graph 0", "launch graph 1", "kernels", "launch graph 2", "launch graph 3"}
@@ -287,7 +272,7 @@ TEST_F(Program, NeitherAllocatesNorWaitsInItsLoop) {
     for (const int i : {3, 4, 5, 8, 9, 10, 11}) EXPECT_EQ(renumbered(of_steps(calls, i, i)), step) << "step " << i;
     const Calls loop = of_steps(calls, 1, 12);
     for (const std::string never : {"cudaMalloc", "cudaMallocHost", "cudaFree", "cudaEventCreate"}) {
-        EXPECT_TRUE(std::none_of(loop.begin(), loop.end(), [&](const std::string& call) { return begins_with(call, never); })) << never;
+        EXPECT_TRUE(std::none_of(loop.begin(), loop.end(), [&](const std::string& call) { return call.starts_with(never); })) << never;
     }
     for (const std::string& call : captured_in(calls)) EXPECT_TRUE(is_work(call)) << call;
     EXPECT_EQ(count(of_steps(calls, 1, 5), "wait for all work"), 0);

@@ -256,20 +256,6 @@ private:
     std::vector<std::pair<Ticket, Clock::time_point>> ready_at_;
 };
 
-// Nothing is sent: the parts are just there.
-class NoCommunicator : public Communicator {
-public:
-    explicit NoCommunicator(const Process& process) : Communicator(process) {}
-    Ticket begin(const Collective&, stream_t) override { return ++begun_; }
-    void wait(Ticket, stream_t) override {}
-
-protected:
-    void end_others(int) override {}
-
-private:
-    Ticket begun_ = 0;
-};
-
 // A network that needs half the time of the backward pass for a step's gradients is hidden behind it, but for the embeddings, which are
 // complete only at its end.
 TEST(DataParallelSpeed, ReductionOverlapsBackward) {
@@ -299,7 +285,7 @@ TEST(DataParallelSpeed, ReductionOverlapsBackward) {
         timed.backward = std::min(timed.backward, milliseconds(backward - forward));
         timed.whole = std::min(timed.whole, milliseconds(Clock::now() - start));
     };
-    NoCommunicator none(communicator().process());
+    SingleProcess none(communicator().process());  // nothing is sent: the parts are just there
     Timed alone(none, config, options);
     for (int step = 0; step < 4; step++) take_step(alone);
     const double bytes = static_cast<double>(TensorTable(config, world()).elements() * sizeof(float));
