@@ -1,4 +1,5 @@
 // Causal attention, forward and backward, by every implementation this build has, against double precision and against PyTorch.
+#include <algorithm>
 #include <cstring>
 #include <functional>
 
@@ -255,6 +256,57 @@ TEST(Attention, BfloatGoesToTensorCoresWhereRowsAreAligned) {
     EXPECT_TRUE(same_bits(chosen.dqkv, on_tensor_cores.dqkv));
     EXPECT_TRUE(attention_mma_takes({1, 40, 2, 8}));
     EXPECT_FALSE(attention_mma_takes({1, 40, 2, 12}));
+// One thread writes down what its block works on, by the matrices it is given.
+struct WorkOfBlock {
+    size_t head, packed, plain;  // of B * NH; the first elements of its v in qkv and of its rows of out
+    int tile, tiles;
+};
+__global__ void work_of_block_kernel(WorkOfBlock* work, const float* qkv, const float* out, AttentionShape shape, int rows, int group) {
+    if (threadIdx.x > 0) return;
+    const AttentionBlock block(shape, rows, group);
+    work[blockIdx.x] = {block.statistics() / shape.T, static_cast<size_t>(block.packed(qkv, 2).first - qkv),
+                        static_cast<size_t>(block.plain(out).first - out), block.tile, block.tiles};
+}
+// Heads come in groups, the last of which may be smaller; within a group every head's first tile, then every head's second. Where the kernels need
+// more than one group heads are too many, or too long, for the other tests.
+TEST(Attention, BlocksWorkOnEveryTileOfEveryHeadOnceGroupByGroup) {
+    struct Case {
+        int B, NH, T, group;
+    };
+    const Case cases[] = {{1, 7, 128, 3}, {7, 1, 65, 3}, {2, 3, 200, 4}, {2, 3, 64, 5}, {3, 2, 129, 1}, {2, 2, 129, 4}};
+    constexpr int rows = 64, HS = 8;
+    for (const auto& [B, NH, T, group] : cases) {
+        SCOPED_TRACE(fmt::format("B={} NH={} T={}, groups of {}", B, NH, T, group));
+        const AttentionShape shape{B, T, NH, HS};
+        const size_t heads = static_cast<size_t>(B) * NH, length = static_cast<size_t>(T), width = static_cast<size_t>(NH) * HS;
+        const int tiles = ceil_div(T, rows);
+        const auto work = poisoned<WorkOfBlock>(heads * tiles);
+        const simt::DeviceBuffer<float> qkv(3 * elements(shape)), out(elements(shape));
+        simt::launch(work_of_block_kernel, static_cast<unsigned>(work.size()), 32, 0, nullptr, work.data(), qkv.data(), out.data(), shape, rows,
+                     group);
+        std::vector<WorkOfBlock> found(work.size());
+        simt::copy_to_host(found.data(), work.data(), work.bytes(), nullptr);
+        simt::stream_synchronize(nullptr);
+        size_t block = 0;
+        for (size_t begin = 0; begin < heads; begin += static_cast<size_t>(group)) {
+            for (int tile = 0; tile < tiles; tile++) {
+                for (size_t head = begin; head < std::min(heads, begin + static_cast<size_t>(group)); head++, block++) {
+                    const size_t b = head / NH, h = head % NH;
+                    EXPECT_EQ(found[block].head, head) << "block " << block;
+                    EXPECT_EQ(found[block].tile, tile) << "block " << block;
+                    EXPECT_EQ(found[block].tiles, tiles) << "block " << block;
+                    EXPECT_EQ(found[block].packed, (b * length * 3 + 2) * width + h * HS) << "block " << block;
+                    EXPECT_EQ(found[block].plain, b * length * width + h * HS) << "block " << block;
+                }
+            }
+        }
+        EXPECT_EQ(block, found.size());
+    }
+    EXPECT_EQ(attention_mma_group({1, 1024, 100, 64}), 64);  // 256 KiB of keys and values a head
+    EXPECT_EQ(attention_mma_group({2, 1024, 12, 64}), 24);
+    EXPECT_EQ(attention_mma_group({1, 1 << 20, 12, 64}), 1);
+}
+
 }
 
 TYPED_TEST(AttentionTest, MatchesPyTorch) {
