@@ -176,13 +176,32 @@ Computed compute(const Implementation<T>& implementation, const std::vector<floa
     return {download(out), download(lse), download(dqkv)};
 }
 
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+void expect_same_bits(const Computed& a, const Computed& b) {
+    const auto same = [](const std::vector<float>& x, const std::vector<float>& y) {
+        return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
+    };
+    EXPECT_TRUE(same(a.out, b.out));
+    EXPECT_TRUE(same(a.lse, b.lse));
+    EXPECT_TRUE(same(a.dqkv, b.dqkv));
 }
 
 // fp32: a few dozen roundings of 2^-24; bf16: 2^-9 each in P, in dS, in what is stored of out, and in the result
 template <class T>
 constexpr double tolerance = std::is_same_v<T, float> ? 1e-5 : 1e-2;
+
+template <class T, class Values>
+void expect_tensors_near(const Computed& computed, const Values& out, const Values& lse, const Values& dqkv) {
+    EXPECT_LE(relative_error(computed.out, out), tolerance<T>);
+    EXPECT_LE(relative_error(computed.lse, lse), tolerance<T>);
+    EXPECT_LE(relative_error(computed.dqkv, dqkv), tolerance<T>);
+}
+// lse is never rounded to T.
+template <class T>
+void expect_every_element_near(const Computed& computed, const Expected& expected) {
+    expect_elements(computed.out, expected.out.value, expected.out.magnitude, epsilon<T>);
+    expect_elements(computed.lse, expected.lse.value, expected.lse.magnitude, epsilon<float>);
+    expect_elements(computed.dqkv, expected.dqkv.value, expected.dqkv.magnitude, epsilon<T>);
+}
 
 template <class T>
 class AttentionTest : public testing::Test {};
@@ -203,12 +222,8 @@ TYPED_TEST(AttentionTest, MatchesDoublePrecision) {
             if (!implementation.computes(s)) continue;
             SCOPED_TRACE(fmt::format("{}, {}, seed {}", implementation.name, describe(s), seed));
             const Computed computed = compute<T>(implementation, qkv, dout, s);
-            EXPECT_LE(relative_error(computed.out, expected.out.value), tolerance<T>);
-            EXPECT_LE(relative_error(computed.lse, expected.lse.value), tolerance<T>);
-            EXPECT_LE(relative_error(computed.dqkv, expected.dqkv.value), tolerance<T>);
-            expect_elements(computed.out, expected.out.value, expected.out.magnitude, epsilon<T>);
-            expect_elements(computed.lse, expected.lse.value, expected.lse.magnitude, epsilon<float>);
-            expect_elements(computed.dqkv, expected.dqkv.value, expected.dqkv.magnitude, epsilon<T>);
+            expect_tensors_near<T>(computed, expected.out.value, expected.lse.value, expected.dqkv.value);
+            expect_every_element_near<T>(computed, expected);
         }
     }
 }
@@ -229,12 +244,8 @@ TEST_P(TensorCores, MatchDoublePrecision) {
     const std::vector<float> qkv = random_values<T>(3 * elements(s), 20), dout = random_values<T>(elements(s), 21);
     const Expected expected(qkv, dout, s);
     const Computed computed = compute<T>(tensor_cores(), qkv, dout, s);
-    EXPECT_LE(relative_error(computed.out, expected.out.value), tolerance<T>);
-    EXPECT_LE(relative_error(computed.lse, expected.lse.value), tolerance<float>);
-    EXPECT_LE(relative_error(computed.dqkv, expected.dqkv.value), tolerance<T>);
-    expect_elements(computed.out, expected.out.value, expected.out.magnitude, epsilon<T>);
-    expect_elements(computed.lse, expected.lse.value, expected.lse.magnitude, epsilon<float>);
-    expect_elements(computed.dqkv, expected.dqkv.value, expected.dqkv.magnitude, epsilon<T>);
+    expect_tensors_near<T>(computed, expected.out.value, expected.lse.value, expected.dqkv.value);
+    expect_every_element_near<T>(computed, expected);
 }
 const AttentionShape tensor_core_shapes[] = {{3, 1, 5, 16},   {1, 2, 3, 64},   {1, 15, 3, 128},  {1, 16, 1, 24},  {3, 17, 1, 96},  {1, 31, 1, 40},
                                              {1, 33, 3, 72},  {1, 63, 1, 64},  {1, 64, 1, 8},    {1, 65, 3, 32},  {1, 79, 1, 80},  {1, 97, 1, 112},
@@ -244,18 +255,6 @@ INSTANTIATE_TEST_SUITE_P(Shapes, TensorCores, testing::ValuesIn(tensor_core_shap
     return fmt::format("B{}_T{}_NH{}_HS{}", s.B, s.T, s.NH, s.HS);
 });
 
-// At a GPU's width bf16 goes there if a head's rows are aligned, and to the kernels of attention.cuh if not: both give the same bits only then.
-TEST(Attention, BfloatGoesToTensorCoresWhereRowsAreAligned) {
-    using T = bfloat16;
-    std::vector<Implementation<T>> gpu;
-    add_kernels(gpu, std::tuple<simt::GpuWidth<32>>{});
-    const AttentionShape s{1, 40, 2, 24};
-    const std::vector<float> qkv = random_values<T>(3 * elements(s), 22), dout = random_values<T>(elements(s), 23);
-    const Computed chosen = compute<T>(gpu[0], qkv, dout, s), on_tensor_cores = compute<T>(tensor_cores(), qkv, dout, s);
-    EXPECT_TRUE(same_bits(chosen.out, on_tensor_cores.out));
-    EXPECT_TRUE(same_bits(chosen.dqkv, on_tensor_cores.dqkv));
-    EXPECT_TRUE(attention_mma_takes({1, 40, 2, 8}));
-    EXPECT_FALSE(attention_mma_takes({1, 40, 2, 12}));
 // One thread writes down what its block works on, by the matrices it is given.
 struct WorkOfBlock {
     size_t head, packed, plain;  // of B * NH; the first elements of its v in qkv and of its rows of out
@@ -307,6 +306,17 @@ TEST(Attention, BlocksWorkOnEveryTileOfEveryHeadOnceGroupByGroup) {
     EXPECT_EQ(attention_mma_group({1, 1 << 20, 12, 64}), 1);
 }
 
+// At a GPU's width bf16 goes there if a head's rows are aligned, and to the kernels of attention.cuh if not: both give the same bits only then.
+TEST(Attention, BfloatGoesToTensorCoresWhereRowsAreAligned) {
+    using T = bfloat16;
+    std::vector<Implementation<T>> gpu;
+    add_kernels(gpu, std::tuple<simt::GpuWidth<32>>{});
+    const AttentionShape s{1, 40, 2, 24};
+    const std::vector<float> qkv = random_values<T>(3 * elements(s), 22), dout = random_values<T>(elements(s), 23);
+    const Computed chosen = compute<T>(gpu[0], qkv, dout, s), on_tensor_cores = compute<T>(tensor_cores(), qkv, dout, s);
+    expect_same_bits(chosen, on_tensor_cores);
+    EXPECT_TRUE(attention_mma_takes({1, 40, 2, 8}));
+    EXPECT_FALSE(attention_mma_takes({1, 40, 2, 12}));
 }
 
 TYPED_TEST(AttentionTest, MatchesPyTorch) {
@@ -318,9 +328,7 @@ TYPED_TEST(AttentionTest, MatchesPyTorch) {
         if (!implementation.computes(s)) continue;
         SCOPED_TRACE(implementation.name);
         const Computed computed = compute<T>(implementation, file.floats("qkv"), file.floats("dout"), s);
-        EXPECT_LE(relative_error(computed.out, file.floats("out")), tolerance<T>);
-        EXPECT_LE(relative_error(computed.lse, file.floats("lse")), tolerance<T>);
-        EXPECT_LE(relative_error(computed.dqkv, file.floats("dqkv")), tolerance<T>);
+        expect_tensors_near<T>(computed, file.floats("out"), file.floats("lse"), file.floats("dqkv"));
     }
 }
 
@@ -340,9 +348,7 @@ TYPED_TEST(AttentionTest, EveryOfferedBackendMatchesDoublePrecision) {
                 continue;
             }
             const Computed computed = compute<T>(implementation, qkv, dout, s);
-            expect_elements(computed.out, expected.out.value, expected.out.magnitude, epsilon<T>);
-            expect_elements(computed.lse, expected.lse.value, expected.lse.magnitude, epsilon<float>);
-            expect_elements(computed.dqkv, expected.dqkv.value, expected.dqkv.magnitude, epsilon<T>);
+            expect_every_element_near<T>(computed, expected);
         }
     }
 }
@@ -387,8 +393,7 @@ TYPED_TEST(AttentionTest, LargeScoresStayFinite) {
     for (const Implementation<T>& implementation : implementations<T>()) {
         SCOPED_TRACE(implementation.name);
         const Computed computed = compute<T>(implementation, qkv, dout, s);
-        expect_elements(computed.out, expected.out.value, expected.out.magnitude, epsilon<T>);
-        expect_elements(computed.dqkv, expected.dqkv.value, expected.dqkv.magnitude, epsilon<T>);
+        expect_every_element_near<T>(computed, expected);
     }
 }
 
@@ -400,9 +405,7 @@ TYPED_TEST(AttentionTest, TheSameBitsTwice) {
         if (!implementation.deterministic) continue;
         SCOPED_TRACE(implementation.name);
         const Computed first = compute<T>(implementation, qkv, dout, s), second = compute<T>(implementation, qkv, dout, s);
-        EXPECT_TRUE(same_bits(first.out, second.out));
-        EXPECT_TRUE(same_bits(first.lse, second.lse));
-        EXPECT_TRUE(same_bits(first.dqkv, second.dqkv));
+        expect_same_bits(first, second);
     }
 }
 
