@@ -1,5 +1,6 @@
 // attention_mma.cuh: the attention of attention.cuh on tensor cores, for bf16 and head sizes that are multiples of 8 (rows aligned to 16 bytes)
 //   The formulas and tensors are those of attention.cuh; products of bf16 with sums in fp32, softmax in fp32, P and dS rounded to bf16.
+//   Powers of 2 instead of e: what ends in 2 (scale2, lse2) is multiplied by log2(e).
 //
 // A warp owns rows (queries; in the kernel for dK and dV keys) and keeps what it needs of them in registers to the end, laid out as mma wants its
 // left factor and leaves its sums. The other side passes by in tiles of shared memory; while one is worked on, the next is being copied. A step takes
@@ -195,8 +196,6 @@ __device__ __forceinline__ void mask_scores(MmaSums<Rows, Columns>& scores, int 
     }
 }
 
-constexpr float log2_e = 1.44269504088896341f;  // scale2 = scale * log2_e, for powers of 2 instead of e
-
 // The first row that the thread's warp owns.
 template <class Cut>
 __device__ __forceinline__ int mma_first_row(int block_row) {
@@ -330,7 +329,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
             const int r = row + 16 * m + mma_row() + 8 * h;
             own_delta[m][h] = simt::row_sum<4>(sum);
             if (mma_column() == 0 && r < shape.T) delta[block.statistics() + r] = own_delta[m][h];
-            own_lse2[m][h] = r < shape.T ? lse[block.statistics() + r] * log2_e : 0.0f;
+            own_lse2[m][h] = r < shape.T ? lse[block.statistics() + r] * simt::log2_e : 0.0f;
             scales[m][h] = scale;
         }
     }
@@ -422,7 +421,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
                 UNROLL
                 for (int m = 0; m < rows; m++) {
                     UNROLL
-                    for (int i = 0; i < 4; i++) scores[m][n][i] = simt::exp2(scores[m][n][i] * scale2 - lse_n[i % 2] * log2_e);
+                    for (int i = 0; i < 4; i++) scores[m][n][i] = simt::exp2(scores[m][n][i] * scale2 - lse_n[i % 2] * simt::log2_e);
                 }
             }
             round_sums(p, scores);
@@ -484,7 +483,7 @@ inline void attention_mma_forward(bfloat16* out, float* lse, const bfloat16* qkv
     for_mma_head_size(shape.HS, [&](auto D) {
         using Cut = MmaForwardCut<D()>;
         launch(attention_mma_forward_kernel<D()>, attention_blocks<Cut>(shape), Cut::block, 2 * simt::shared_size<bfloat16>(2 * Cut::tile_elements),
-               stream, out, lse, qkv, shape, attention_mma_group(shape), attention_scale(shape), attention_scale(shape) * log2_e);
+               stream, out, lse, qkv, shape, attention_mma_group(shape), attention_scale(shape), attention_scale(shape) * simt::log2_e);
     });
 }
 
@@ -497,9 +496,9 @@ inline void attention_mma_backward(bfloat16* dqkv, const bfloat16* dout, const b
         using KVCut = MmaBackwardKVCut<D()>;
         const size_t tiles_bytes = 2 * simt::shared_size<bfloat16>(2 * KVCut::tile_elements);
         launch(attention_mma_backward_q_kernel<D()>, attention_blocks<QCut>(shape), QCut::block, tiles_bytes, stream, dqkv, scratch, dout, qkv, out,
-               lse, shape, attention_mma_group(shape), attention_scale(shape), attention_scale(shape) * log2_e);
+               lse, shape, attention_mma_group(shape), attention_scale(shape), attention_scale(shape) * simt::log2_e);
         launch(attention_mma_backward_kv_kernel<D()>, attention_blocks<KVCut>(shape), KVCut::block,
                tiles_bytes + 2 * simt::shared_size<float>(2 * KVCut::tile), stream, dqkv, dout, qkv, lse, scratch, shape, attention_mma_group(shape),
-               attention_scale(shape), attention_scale(shape) * log2_e);
+               attention_scale(shape), attention_scale(shape) * simt::log2_e);
     });
 }
