@@ -469,18 +469,9 @@ inline int attention_mma_group(AttentionShape shape) {
     return static_cast<int>(std::clamp<size_t>((size_t{16} << 20) / bytes, 1, heads));
 }
 
-// Calls body(std::integral_constant<int, D>) for the smallest D that holds HS.
-template <class Body>
-void for_mma_head_size(int HS, Body body) {
-    if (HS <= 32) body(std::integral_constant<int, 32>{});
-    else if (HS <= 64) body(std::integral_constant<int, 64>{});
-    else if (HS <= 96) body(std::integral_constant<int, 96>{});
-    else body(std::integral_constant<int, 128>{});
-}
-
 // 2 products, half of each: 2 * B * NH * T^2 * HS flops; bound by arithmetic.
 inline void attention_mma_forward(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape, stream_t stream) {
-    for_mma_head_size(shape.HS, [&](auto D) {
+    for_head_size<32, 64, 96, 128>(shape.HS, [&](auto D) {
         using Cut = MmaForwardCut<D()>;
         launch(attention_mma_forward_kernel<D()>, attention_blocks<Cut>(shape), Cut::block, 2 * simt::shared_size<bfloat16>(2 * Cut::tile_elements),
                stream, out, lse, qkv, shape, attention_mma_group(shape), attention_scale(shape), attention_scale(shape) * simt::log2_e);
@@ -491,7 +482,7 @@ inline void attention_mma_forward(bfloat16* out, float* lse, const bfloat16* qkv
 // 7 products, half of each (S and dP are computed twice, so that no sum is shared between blocks): 7 * B * NH * T^2 * HS flops; bound by arithmetic.
 inline void attention_mma_backward(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv, const bfloat16* out, const float* lse, float* scratch,
                                    AttentionShape shape, stream_t stream) {
-    for_mma_head_size(shape.HS, [&](auto D) {
+    for_head_size<32, 64, 96, 128>(shape.HS, [&](auto D) {
         using QCut = MmaBackwardQCut<D()>;
         using KVCut = MmaBackwardKVCut<D()>;
         const size_t tiles_bytes = 2 * simt::shared_size<bfloat16>(2 * KVCut::tile_elements);
