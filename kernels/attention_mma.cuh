@@ -64,7 +64,7 @@ __device__ __forceinline__ void load_factor(MmaFactor<Rows, Depth>& factor, Head
     }
 }
 
-// rows of x = sums * scale, a scale for each of a lane's rows
+// rows of x = sums
 template <int Rows, int Columns>
 __device__ __forceinline__ void store_sums(HeadRows<bfloat16> x, const MmaSums<Rows, Columns>& sums, int row) {
     row = simt::forget(row);
@@ -141,6 +141,15 @@ public:
 private:
     bfloat16 *a_tiles_, *b_tiles_;
 };
+
+// Waits for the tile that was last copied, and begins to copy the one after it, if there is one.
+template <class Copy>
+__device__ __forceinline__ void await_tile(int next, int end, Copy copy) {
+    simt::cp_async_wait<0>();
+    __syncthreads();  // the tile has arrived, and the readers of the one before are done
+    if (next < end) copy(next);
+    simt::cp_async_commit();
+}
 
 // sums += own * rows^T, for Columns * 8 rows of a tile
 template <class Cut, int Rows, int Columns>
@@ -253,10 +262,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
 
     UNROLL_ONCE
     for (int tile = 0; tile < keys; tile += Cut::tile) {
-        simt::cp_async_wait<0>();
-        __syncthreads();  // the tile has arrived, and the readers of the one before are done
-        if (tile + Cut::tile < keys) copy(tile + Cut::tile);
-        simt::cp_async_commit();
+        await_tile(tile + Cut::tile, keys, copy);
         UNROLL_ONCE
         for (int k0 = tile; k0 < min(tile + Cut::tile, end); k0 += Cut::step) {
             MmaSums<rows, Cut::step / 8> p;
@@ -350,10 +356,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
 
     UNROLL_ONCE
     for (int tile = 0; tile < keys; tile += Cut::tile) {
-        simt::cp_async_wait<0>();
-        __syncthreads();  // the tile has arrived, and the readers of the one before are done
-        if (tile + Cut::tile < keys) copy(tile + Cut::tile);
-        simt::cp_async_commit();
+        await_tile(tile + Cut::tile, keys, copy);
         UNROLL_ONCE
         for (int k0 = tile; k0 < min(tile + Cut::tile, end); k0 += Cut::step) {
             MmaSums<rows, Cut::step / 8> scores, ds;
@@ -416,10 +419,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
 
     UNROLL_ONCE
     for (int tile = block_row; tile < shape.T; tile += Cut::tile) {
-        simt::cp_async_wait<0>();
-        __syncthreads();  // the tile has arrived, and the readers of the one before are done
-        if (tile + Cut::tile < shape.T) copy(tile + Cut::tile);
-        simt::cp_async_commit();
+        await_tile(tile + Cut::tile, shape.T, copy);
         UNROLL_ONCE
         for (int q0 = max(tile, begin); q0 < min(tile + Cut::tile, shape.T); q0 += Cut::step) {
             const int column = passing.row_in_tiles(q0) + mma_column();
