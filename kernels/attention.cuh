@@ -430,14 +430,6 @@ __global__ void __launch_bounds__(Cut::block, 2)
     }
 }
 
-// Calls body(std::integral_constant<int, D>) for the smallest D that holds HS.
-template <class Body>
-void for_head_size(int HS, Body body) {
-    if (HS <= 32) body(std::integral_constant<int, 32>{});
-    else if (HS <= 64) body(std::integral_constant<int, 64>{});
-    else body(std::integral_constant<int, 128>{});
-}
-
 // 2 products, half of each: 2 * B * NH * T^2 * HS flops; bound by arithmetic.
 template <class W = simt::NativeWidth<32>, class T>
 void attention_forward(T* out, float* lse, const T* qkv, AttentionShape shape, stream_t stream) {
@@ -445,7 +437,7 @@ void attention_forward(T* out, float* lse, const T* qkv, AttentionShape shape, s
     if constexpr (attention_mma_multiplies<W, T>) {
         if (attention_mma_takes(shape)) return attention_mma_forward(out, lse, qkv, shape, stream);
     }
-    for_head_size(shape.HS, [&](auto D) {
+    for_head_size<32, 64, 128>(shape.HS, [&](auto D) {
         using Cut = AttentionForwardCut<W, D()>;
         launch(attention_forward_kernel<W, D(), T>, attention_blocks<Cut>(shape), Cut::block, 2 * simt::shared_size<float>(Cut::tile * D()), stream,
                out, lse, qkv, shape, attention_scale(shape));
@@ -460,7 +452,7 @@ void attention_backward(T* dqkv, const T* dout, const T* qkv, const T* out, cons
     if constexpr (attention_mma_multiplies<W, T>) {
         if (attention_mma_takes(shape)) return attention_mma_backward(dqkv, dout, qkv, out, lse, scratch, shape, stream);
     }
-    for_head_size(shape.HS, [&](auto D) {
+    for_head_size<32, 64, 128>(shape.HS, [&](auto D) {
         using Cut = AttentionBackwardKVCut<W, D()>;
         const size_t tiles_bytes = 2 * simt::shared_size<float>(Cut::tile * D());
         launch(attention_backward_q_kernel<W, D(), T>, attention_blocks<Cut>(shape), Cut::block, tiles_bytes, stream, dqkv, scratch, dout, qkv, out,

@@ -64,6 +64,15 @@ unsigned attention_blocks(AttentionShape shape) {
     return static_cast<unsigned>(blocks);
 }
 
+// Calls body(std::integral_constant<int, D>) for the first D of an ascending list that holds HS; the last one if none does.
+template <int D, int... Larger, class Body>
+void for_head_size(int HS, Body body) {
+    if constexpr (sizeof...(Larger) > 0) {
+        if (HS > D) return for_head_size<Larger...>(HS, body);
+    }
+    body(std::integral_constant<int, D>{});
+}
+
 inline float attention_scale(AttentionShape shape) { return 1.0f / std::sqrt(static_cast<float>(shape.HS)); }
 
 // Bytes that attention_backward needs for delta.

@@ -1,5 +1,6 @@
 // attention_mma.cuh: the attention of attention.cuh on tensor cores, for bf16 and head sizes that are multiples of 8 (rows aligned to 16 bytes)
 //   The formulas and tensors are those of attention.cuh; products of bf16 with sums in fp32, softmax in fp32, P and dS rounded to bf16.
+//   Powers of 2 instead of e: what ends in 2 (scale2, lse2) is multiplied by log2(e).
 //
 // A warp owns rows (queries; in the kernel for dK and dV keys) and keeps what it needs of them in registers to the end, laid out as mma wants its
 // left factor and leaves its sums. The other side passes by in tiles of shared memory; while one is worked on, the next is being copied. A step takes
@@ -63,9 +64,9 @@ __device__ __forceinline__ void load_factor(MmaFactor<Rows, Depth>& factor, Head
     }
 }
 
-// rows of x = sums * scale, a scale for each of a lane's rows
+// rows of x = sums
 template <int Rows, int Columns>
-__device__ __forceinline__ void store_sums(HeadRows<bfloat16> x, const MmaSums<Rows, Columns>& sums, const float (&scale)[Rows][2], int row) {
+__device__ __forceinline__ void store_sums(HeadRows<bfloat16> x, const MmaSums<Rows, Columns>& sums, int row) {
     row = simt::forget(row);
     UNROLL
     for (int m = 0; m < Rows; m++) {
@@ -75,8 +76,7 @@ __device__ __forceinline__ void store_sums(HeadRows<bfloat16> x, const MmaSums<R
             bfloat16* of_lane = x.at(r, mma_column());
             UNROLL
             for (int n = 0; n < Columns; n++) {
-                const Vec<float, 2> values{sums[m][n][2 * h] * scale[m][h], sums[m][n][2 * h + 1] * scale[m][h]};
-                if (8 * n < columns) store(of_lane + 8 * n, values);
+                if (8 * n < columns) store(of_lane + 8 * n, Vec<float, 2>{sums[m][n][2 * h], sums[m][n][2 * h + 1]});
             }
         }
     }
@@ -88,6 +88,24 @@ __device__ __forceinline__ void set_zero(MmaSums<Rows, Columns>& sums) {
     for (int m = 0; m < Rows; m++) {
         UNROLL
         for (int n = 0; n < Columns; n++) sums[m][n] = simt::broadcast<4>(0.0f);
+    }
+}
+
+// Of a lane's rows the one 16 * m + 8 * h below the first, times the factor.
+template <int Rows, int Columns>
+__device__ __forceinline__ void scale_row(MmaSums<Rows, Columns>& sums, int m, int h, float factor) {
+    UNROLL
+    for (int n = 0; n < Columns; n++) {
+        sums[m][n][2 * h] *= factor;
+        sums[m][n][2 * h + 1] *= factor;
+    }
+}
+template <int Rows, int Columns>
+__device__ __forceinline__ void scale_rows(MmaSums<Rows, Columns>& sums, float factor) {
+    UNROLL
+    for (int m = 0; m < Rows; m++) {
+        UNROLL
+        for (int h = 0; h < 2; h++) scale_row(sums, m, h, factor);
     }
 }
 
@@ -123,6 +141,15 @@ public:
 private:
     bfloat16 *a_tiles_, *b_tiles_;
 };
+
+// Waits for the tile that was last copied, and begins to copy the one after it, if there is one.
+template <class Copy>
+__device__ __forceinline__ void await_tile(int next, int end, Copy copy) {
+    simt::cp_async_wait<0>();
+    __syncthreads();  // the tile has arrived, and the readers of the one before are done
+    if (next < end) copy(next);
+    simt::cp_async_commit();
+}
 
 // sums += own * rows^T, for Columns * 8 rows of a tile
 template <class Cut, int Rows, int Columns>
@@ -195,8 +222,6 @@ __device__ __forceinline__ void mask_scores(MmaSums<Rows, Columns>& scores, int 
     }
 }
 
-constexpr float log2_e = 1.44269504088896341f;  // scale2 = scale * log2_e, for powers of 2 instead of e
-
 // The first row that the thread's warp owns.
 template <class Cut>
 __device__ __forceinline__ int mma_first_row(int block_row) {
@@ -237,10 +262,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
 
     UNROLL_ONCE
     for (int tile = 0; tile < keys; tile += Cut::tile) {
-        simt::cp_async_wait<0>();
-        __syncthreads();  // the tile has arrived, and the readers of the one before are done
-        if (tile + Cut::tile < keys) copy(tile + Cut::tile);
-        simt::cp_async_commit();
+        await_tile(tile + Cut::tile, keys, copy);
         UNROLL_ONCE
         for (int k0 = tile; k0 < min(tile + Cut::tile, end); k0 += Cut::step) {
             MmaSums<rows, Cut::step / 8> p;
@@ -266,11 +288,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
                             sum[m][h] += p[m][n][j];
                         }
                     }
-                    UNROLL
-                    for (int n = 0; n < 2 * Cut::depth; n++) {
-                        own_out[m][n][2 * h] *= shrink;
-                        own_out[m][n][2 * h + 1] *= shrink;
-                    }
+                    scale_row(own_out, m, h, shrink);
                 }
             }
             MmaFactor<rows, Cut::step / 16> weights;
@@ -286,10 +304,10 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
             const int r = row + 16 * m + mma_row() + 8 * h;
             sum[m][h] = simt::row_sum<4>(sum[m][h]);
             if (mma_column() == 0 && r < shape.T) lse[block.statistics() + r] = maximum[m][h] * scale + simt::log(sum[m][h]);
-            sum[m][h] = 1.0f / sum[m][h];
+            scale_row(own_out, m, h, 1.0f / sum[m][h]);
         }
     }
-    store_sums(block.plain(out), own_out, sum, row);
+    store_sums(block.plain(out), own_out, row);
 }
 
 // Own rows are queries; keys and values pass by. Leaves delta for the kernel below.
@@ -313,7 +331,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     simt::cp_async_commit();
     MmaFactor<rows, Cut::depth> own_q, own_dout;
     MmaSums<rows, 2 * Cut::depth> own_dq;
-    float own_lse2[rows][2], own_delta[rows][2], scales[rows][2];
+    float own_lse2[rows][2], own_delta[rows][2];
     load_factor(own_q, block.plain(out), row);  // out for a moment where q will stand
     load_factor(own_dout, block.plain(dout), row);
     UNROLL
@@ -330,8 +348,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
             const int r = row + 16 * m + mma_row() + 8 * h;
             own_delta[m][h] = simt::row_sum<4>(sum);
             if (mma_column() == 0 && r < shape.T) delta[block.statistics() + r] = own_delta[m][h];
-            own_lse2[m][h] = r < shape.T ? lse[block.statistics() + r] * log2_e : 0.0f;
-            scales[m][h] = scale;
+            own_lse2[m][h] = r < shape.T ? lse[block.statistics() + r] * simt::log2_e : 0.0f;
         }
     }
     load_factor(own_q, block.packed(qkv, 0), row);
@@ -339,10 +356,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
 
     UNROLL_ONCE
     for (int tile = 0; tile < keys; tile += Cut::tile) {
-        simt::cp_async_wait<0>();
-        __syncthreads();  // the tile has arrived, and the readers of the one before are done
-        if (tile + Cut::tile < keys) copy(tile + Cut::tile);
-        simt::cp_async_commit();
+        await_tile(tile + Cut::tile, keys, copy);
         UNROLL_ONCE
         for (int k0 = tile; k0 < min(tile + Cut::tile, end); k0 += Cut::step) {
             MmaSums<rows, Cut::step / 8> scores, ds;
@@ -367,7 +381,8 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
             multiply<Cut>(own_dq, weights, kv.a(k0));
         }
     }
-    store_sums(block.packed(dqkv, 0), own_dq, scales, row);
+    scale_rows(own_dq, scale);
+    store_sums(block.packed(dqkv, 0), own_dq, row);
 }
 
 // Own rows are keys; queries and their gradients pass by, from the first own key on. The scores are those of attention.cuh, transposed.
@@ -404,10 +419,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
 
     UNROLL_ONCE
     for (int tile = block_row; tile < shape.T; tile += Cut::tile) {
-        simt::cp_async_wait<0>();
-        __syncthreads();  // the tile has arrived, and the readers of the one before are done
-        if (tile + Cut::tile < shape.T) copy(tile + Cut::tile);
-        simt::cp_async_commit();
+        await_tile(tile + Cut::tile, shape.T, copy);
         UNROLL_ONCE
         for (int q0 = max(tile, begin); q0 < min(tile + Cut::tile, shape.T); q0 += Cut::step) {
             const int column = passing.row_in_tiles(q0) + mma_column();
@@ -422,7 +434,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
                 UNROLL
                 for (int m = 0; m < rows; m++) {
                     UNROLL
-                    for (int i = 0; i < 4; i++) scores[m][n][i] = simt::exp2(scores[m][n][i] * scale2 - lse_n[i % 2] * log2_e);
+                    for (int i = 0; i < 4; i++) scores[m][n][i] = simt::exp2(scores[m][n][i] * scale2 - lse_n[i % 2] * simt::log2_e);
                 }
             }
             round_sums(p, scores);
@@ -444,17 +456,9 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
             multiply<Cut>(own_dk, weights, passing.a(q0));
         }
     }
-    float scales[rows][2], ones[rows][2];
-    UNROLL
-    for (int m = 0; m < rows; m++) {
-        UNROLL
-        for (int h = 0; h < 2; h++) {
-            scales[m][h] = scale;
-            ones[m][h] = 1.0f;
-        }
-    }
-    store_sums(block.packed(dqkv, 1), own_dk, scales, row);
-    store_sums(block.packed(dqkv, 2), own_dv, ones, row);
+    scale_rows(own_dk, scale);
+    store_sums(block.packed(dqkv, 1), own_dk, row);
+    store_sums(block.packed(dqkv, 2), own_dv, row);
 }
 
 // A warp and more works on a row at this width, and the type is the tensor cores'. At the CPU's own width never: what stands in for the instructions
@@ -470,21 +474,12 @@ inline int attention_mma_group(AttentionShape shape) {
     return static_cast<int>(std::clamp<size_t>((size_t{16} << 20) / bytes, 1, heads));
 }
 
-// Calls body(std::integral_constant<int, D>) for the smallest D that holds HS.
-template <class Body>
-void for_mma_head_size(int HS, Body body) {
-    if (HS <= 32) body(std::integral_constant<int, 32>{});
-    else if (HS <= 64) body(std::integral_constant<int, 64>{});
-    else if (HS <= 96) body(std::integral_constant<int, 96>{});
-    else body(std::integral_constant<int, 128>{});
-}
-
 // 2 products, half of each: 2 * B * NH * T^2 * HS flops; bound by arithmetic.
 inline void attention_mma_forward(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape, stream_t stream) {
-    for_mma_head_size(shape.HS, [&](auto D) {
+    for_head_size<32, 64, 96, 128>(shape.HS, [&](auto D) {
         using Cut = MmaForwardCut<D()>;
         launch(attention_mma_forward_kernel<D()>, attention_blocks<Cut>(shape), Cut::block, 2 * simt::shared_size<bfloat16>(2 * Cut::tile_elements),
-               stream, out, lse, qkv, shape, attention_mma_group(shape), attention_scale(shape), attention_scale(shape) * log2_e);
+               stream, out, lse, qkv, shape, attention_mma_group(shape), attention_scale(shape), attention_scale(shape) * simt::log2_e);
     });
 }
 
@@ -492,14 +487,14 @@ inline void attention_mma_forward(bfloat16* out, float* lse, const bfloat16* qkv
 // 7 products, half of each (S and dP are computed twice, so that no sum is shared between blocks): 7 * B * NH * T^2 * HS flops; bound by arithmetic.
 inline void attention_mma_backward(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv, const bfloat16* out, const float* lse, float* scratch,
                                    AttentionShape shape, stream_t stream) {
-    for_mma_head_size(shape.HS, [&](auto D) {
+    for_head_size<32, 64, 96, 128>(shape.HS, [&](auto D) {
         using QCut = MmaBackwardQCut<D()>;
         using KVCut = MmaBackwardKVCut<D()>;
         const size_t tiles_bytes = 2 * simt::shared_size<bfloat16>(2 * KVCut::tile_elements);
         launch(attention_mma_backward_q_kernel<D()>, attention_blocks<QCut>(shape), QCut::block, tiles_bytes, stream, dqkv, scratch, dout, qkv, out,
-               lse, shape, attention_mma_group(shape), attention_scale(shape), attention_scale(shape) * log2_e);
+               lse, shape, attention_mma_group(shape), attention_scale(shape), attention_scale(shape) * simt::log2_e);
         launch(attention_mma_backward_kv_kernel<D()>, attention_blocks<KVCut>(shape), KVCut::block,
                tiles_bytes + 2 * simt::shared_size<float>(2 * KVCut::tile), stream, dqkv, dout, qkv, lse, scratch, shape, attention_mma_group(shape),
-               attention_scale(shape), attention_scale(shape) * log2_e);
+               attention_scale(shape), attention_scale(shape) * simt::log2_e);
     });
 }

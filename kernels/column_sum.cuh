@@ -88,9 +88,6 @@ template <class W = simt::NativeWidth<32>, class T>
 void column_sum(float* out, const T* inp, size_t rows, size_t columns, float* scratch, stream_t stream) {
     using namespace column_sum_detail;
     CHECK(rows > 0 && columns > 0, "column_sum: rows = {} and columns = {} must be positive", rows, columns);
-    if constexpr (std::is_same_v<T, float>) {
-        if (rows == 1) return add_rows<W>({out}, inp, rows, columns, stream);  // a bias gradient that a product's epilogue has left
-    }
     simt::for_vector_length<W, T>(columns, [&](auto n) {
         constexpr int N = n();
         using Cut = Cut<W, N>;

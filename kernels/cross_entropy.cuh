@@ -3,7 +3,6 @@
 //   loss = log(sum exp(logits)) - logits[target],   dlogits = (softmax - onehot(target)) * dloss, 0 in the padded columns and in ignored rows
 //   Maximum and sum are found in one reading of the row (Milakov and Gimelshein 2018, arXiv:1805.02867).
 #pragma once
-#include <algorithm>
 #include <cfloat>
 
 #include "common.cuh"

@@ -13,6 +13,7 @@
 #include <bit>
 #include <cmath>
 
+#include "attention_head.cuh"
 #include "common.cuh"
 #include "decode_cache.h"
 #include "simt/products.cuh"
@@ -181,14 +182,6 @@ __global__ void combine_kernel(T* out, const float* partial, int chunks, int HS,
     }
 }
 
-template <class Body>
-void for_padded_head(int HS, Body body) {
-    if (HS <= 32) body(std::integral_constant<int, 32>{});
-    else if (HS <= 64) body(std::integral_constant<int, 64>{});
-    else if (HS <= 96) body(std::integral_constant<int, 96>{});
-    else body(std::integral_constant<int, 128>{});
-}
-
 }  // namespace decode_attention_detail
 
 // Floats of scratch for decode_attention over up to max_tokens tokens.
@@ -216,7 +209,7 @@ void decode_attention(T* out, const T* qkv, const DecodeCache<T>& cache, int len
     const int chunks = ceil_div(length, decode_chunk);
     const size_t heads = static_cast<size_t>(cache.samples) * cache.NH, items = heads * chunks;
     const float scale = 1.0f / std::sqrt(static_cast<float>(cache.HS));
-    for_padded_head(cache.HS, [&](auto D) {
+    for_head_size<32, 64, 96, 128>(cache.HS, [&](auto D) {
         // On the CPU a head is worth a block: the launcher then balances the cores by it.
         constexpr unsigned block = W::threads == 1 ? 1 : 128, rows = block / W::threads;
         launch(kernel<W, D(), T>, static_cast<unsigned>(ceil_div<size_t>(items, rows)), block, simt::shared_size<float>(decode_chunk * rows), stream,

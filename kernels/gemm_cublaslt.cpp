@@ -41,8 +41,7 @@ size_t fused_bias_gradient_bytes(size_t OC) { return rounded_up(OC * sizeof(floa
 // Our part of the workspace; the rest is cuBLASLt's.
 template <class T>
 size_t scratch_bytes(size_t N, size_t OC) {
-    const size_t fused = fused_bias_gradient_bytes(OC) + gemm_bias_gradient_scratch_bytes<float>(1, OC);
-    return rounded_up(std::max(fused, gemm_bias_gradient_scratch_bytes<T>(N, OC)));
+    return rounded_up(std::max(fused_bias_gradient_bytes(OC), gemm_bias_gradient_scratch_bytes<T>(N, OC)));
 }
 
 }  // namespace
@@ -293,7 +292,7 @@ void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T*
     // The epilogue overwrites its bias gradient, so it writes into the workspace.
     char* const scratch = static_cast<char*>(state_->scratch(scratch_bytes<T>(N, OC), plain));
     const size_t own = fused_bias_gradient_bytes(OC);
-    const auto finish = [&] { gemm_bias_gradient(dbias, reinterpret_cast<const float*>(scratch), 1, OC, scratch + own, stream); };
+    const auto finish = [&] { gemm_add_bias_gradient(dbias, reinterpret_cast<const float*>(scratch), OC, stream); };
     const auto apart = [&] {
         state_->run(plain, operands, stream);
         gemm_bias_gradient(dbias, dout, N, OC, scratch, stream);

@@ -1,4 +1,5 @@
-// gemm_unfused.cu: gelu.cuh and column_sum.cuh for the two types.
+// gemm_unfused.cu: gelu.cuh, column_sum.cuh and add_rows.cuh for the two types.
+#include "add_rows.cuh"
 #include "column_sum.cuh"
 #include "gelu.cuh"
 #include "gemm_unfused.h"
@@ -42,6 +43,8 @@ template <class T>
 void gemm_bias_gradient(float* dbias, const T* dout, size_t N, size_t OC, void* scratch, stream_t stream) {
     column_sum(dbias, dout, N, OC, static_cast<float*>(scratch), stream);
 }
+
+void gemm_add_bias_gradient(float* dbias, const float* fused, size_t OC, stream_t stream) { add_rows({dbias}, fused, 1, OC, stream); }
 
 template <class T>
 size_t gemm_bias_gradient_scratch_bytes(size_t N, size_t OC) {

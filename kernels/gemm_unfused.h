@@ -20,3 +20,5 @@ template <class T>
 void gemm_bias_gradient(float* dbias, const T* dout, size_t N, size_t OC, void* scratch, stream_t stream);
 template <class T>
 size_t gemm_bias_gradient_scratch_bytes(size_t N, size_t OC);
+// dbias (OC) += the column sums (OC) that a product's epilogue has left
+void gemm_add_bias_gradient(float* dbias, const float* fused, size_t OC, stream_t stream);

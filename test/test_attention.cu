@@ -1,4 +1,5 @@
 // Causal attention, forward and backward, by every implementation this build has, against double precision and against PyTorch.
+#include <algorithm>
 #include <cstring>
 #include <functional>
 
@@ -175,13 +176,32 @@ Computed compute(const Implementation<T>& implementation, const std::vector<floa
     return {download(out), download(lse), download(dqkv)};
 }
 
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+void expect_same_bits(const Computed& a, const Computed& b) {
+    const auto same = [](const std::vector<float>& x, const std::vector<float>& y) {
+        return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
+    };
+    EXPECT_TRUE(same(a.out, b.out));
+    EXPECT_TRUE(same(a.lse, b.lse));
+    EXPECT_TRUE(same(a.dqkv, b.dqkv));
 }
 
 // fp32: a few dozen roundings of 2^-24; bf16: 2^-9 each in P, in dS, in what is stored of out, and in the result
 template <class T>
 constexpr double tolerance = std::is_same_v<T, float> ? 1e-5 : 1e-2;
+
+template <class T, class Values>
+void expect_tensors_near(const Computed& computed, const Values& out, const Values& lse, const Values& dqkv) {
+    EXPECT_LE(relative_error(computed.out, out), tolerance<T>);
+    EXPECT_LE(relative_error(computed.lse, lse), tolerance<T>);
+    EXPECT_LE(relative_error(computed.dqkv, dqkv), tolerance<T>);
+}
+// lse is never rounded to T.
+template <class T>
+void expect_every_element_near(const Computed& computed, const Expected& expected) {
+    expect_elements(computed.out, expected.out.value, expected.out.magnitude, epsilon<T>);
+    expect_elements(computed.lse, expected.lse.value, expected.lse.magnitude, epsilon<float>);
+    expect_elements(computed.dqkv, expected.dqkv.value, expected.dqkv.magnitude, epsilon<T>);
+}
 
 template <class T>
 class AttentionTest : public testing::Test {};
@@ -202,12 +222,8 @@ TYPED_TEST(AttentionTest, MatchesDoublePrecision) {
             if (!implementation.computes(s)) continue;
             SCOPED_TRACE(fmt::format("{}, {}, seed {}", implementation.name, describe(s), seed));
             const Computed computed = compute<T>(implementation, qkv, dout, s);
-            EXPECT_LE(relative_error(computed.out, expected.out.value), tolerance<T>);
-            EXPECT_LE(relative_error(computed.lse, expected.lse.value), tolerance<T>);
-            EXPECT_LE(relative_error(computed.dqkv, expected.dqkv.value), tolerance<T>);
-            expect_elements(computed.out, expected.out.value, expected.out.magnitude, epsilon<T>);
-            expect_elements(computed.lse, expected.lse.value, expected.lse.magnitude, epsilon<float>);
-            expect_elements(computed.dqkv, expected.dqkv.value, expected.dqkv.magnitude, epsilon<T>);
+            expect_tensors_near<T>(computed, expected.out.value, expected.lse.value, expected.dqkv.value);
+            expect_every_element_near<T>(computed, expected);
         }
     }
 }
@@ -228,12 +244,8 @@ TEST_P(TensorCores, MatchDoublePrecision) {
     const std::vector<float> qkv = random_values<T>(3 * elements(s), 20), dout = random_values<T>(elements(s), 21);
     const Expected expected(qkv, dout, s);
     const Computed computed = compute<T>(tensor_cores(), qkv, dout, s);
-    EXPECT_LE(relative_error(computed.out, expected.out.value), tolerance<T>);
-    EXPECT_LE(relative_error(computed.lse, expected.lse.value), tolerance<float>);
-    EXPECT_LE(relative_error(computed.dqkv, expected.dqkv.value), tolerance<T>);
-    expect_elements(computed.out, expected.out.value, expected.out.magnitude, epsilon<T>);
-    expect_elements(computed.lse, expected.lse.value, expected.lse.magnitude, epsilon<float>);
-    expect_elements(computed.dqkv, expected.dqkv.value, expected.dqkv.magnitude, epsilon<T>);
+    expect_tensors_near<T>(computed, expected.out.value, expected.lse.value, expected.dqkv.value);
+    expect_every_element_near<T>(computed, expected);
 }
 const AttentionShape tensor_core_shapes[] = {{3, 1, 5, 16},   {1, 2, 3, 64},   {1, 15, 3, 128},  {1, 16, 1, 24},  {3, 17, 1, 96},  {1, 31, 1, 40},
                                              {1, 33, 3, 72},  {1, 63, 1, 64},  {1, 64, 1, 8},    {1, 65, 3, 32},  {1, 79, 1, 80},  {1, 97, 1, 112},
@@ -243,6 +255,57 @@ INSTANTIATE_TEST_SUITE_P(Shapes, TensorCores, testing::ValuesIn(tensor_core_shap
     return fmt::format("B{}_T{}_NH{}_HS{}", s.B, s.T, s.NH, s.HS);
 });
 
+// One thread writes down what its block works on, by the matrices it is given.
+struct WorkOfBlock {
+    size_t head, packed, plain;  // of B * NH; the first elements of its v in qkv and of its rows of out
+    int tile, tiles;
+};
+__global__ void work_of_block_kernel(WorkOfBlock* work, const float* qkv, const float* out, AttentionShape shape, int rows, int group) {
+    if (threadIdx.x > 0) return;
+    const AttentionBlock block(shape, rows, group);
+    work[blockIdx.x] = {block.statistics() / shape.T, static_cast<size_t>(block.packed(qkv, 2).first - qkv),
+                        static_cast<size_t>(block.plain(out).first - out), block.tile, block.tiles};
+}
+// Heads come in groups, the last of which may be smaller; within a group every head's first tile, then every head's second. Where the kernels need
+// more than one group heads are too many, or too long, for the other tests.
+TEST(Attention, BlocksWorkOnEveryTileOfEveryHeadOnceGroupByGroup) {
+    struct Case {
+        int B, NH, T, group;
+    };
+    const Case cases[] = {{1, 7, 128, 3}, {7, 1, 65, 3}, {2, 3, 200, 4}, {2, 3, 64, 5}, {3, 2, 129, 1}, {2, 2, 129, 4}};
+    constexpr int rows = 64, HS = 8;
+    for (const auto& [B, NH, T, group] : cases) {
+        SCOPED_TRACE(fmt::format("B={} NH={} T={}, groups of {}", B, NH, T, group));
+        const AttentionShape shape{B, T, NH, HS};
+        const size_t heads = static_cast<size_t>(B) * NH, length = static_cast<size_t>(T), width = static_cast<size_t>(NH) * HS;
+        const int tiles = ceil_div(T, rows);
+        const auto work = poisoned<WorkOfBlock>(heads * tiles);
+        const simt::DeviceBuffer<float> qkv(3 * elements(shape)), out(elements(shape));
+        simt::launch(work_of_block_kernel, static_cast<unsigned>(work.size()), 32, 0, nullptr, work.data(), qkv.data(), out.data(), shape, rows,
+                     group);
+        std::vector<WorkOfBlock> found(work.size());
+        simt::copy_to_host(found.data(), work.data(), work.bytes(), nullptr);
+        simt::stream_synchronize(nullptr);
+        size_t block = 0;
+        for (size_t begin = 0; begin < heads; begin += static_cast<size_t>(group)) {
+            for (int tile = 0; tile < tiles; tile++) {
+                for (size_t head = begin; head < std::min(heads, begin + static_cast<size_t>(group)); head++, block++) {
+                    const size_t b = head / NH, h = head % NH;
+                    EXPECT_EQ(found[block].head, head) << "block " << block;
+                    EXPECT_EQ(found[block].tile, tile) << "block " << block;
+                    EXPECT_EQ(found[block].tiles, tiles) << "block " << block;
+                    EXPECT_EQ(found[block].packed, (b * length * 3 + 2) * width + h * HS) << "block " << block;
+                    EXPECT_EQ(found[block].plain, b * length * width + h * HS) << "block " << block;
+                }
+            }
+        }
+        EXPECT_EQ(block, found.size());
+    }
+    EXPECT_EQ(attention_mma_group({1, 1024, 100, 64}), 64);  // 256 KiB of keys and values a head
+    EXPECT_EQ(attention_mma_group({2, 1024, 12, 64}), 24);
+    EXPECT_EQ(attention_mma_group({1, 1 << 20, 12, 64}), 1);
+}
+
 // At a GPU's width bf16 goes there if a head's rows are aligned, and to the kernels of attention.cuh if not: both give the same bits only then.
 TEST(Attention, BfloatGoesToTensorCoresWhereRowsAreAligned) {
     using T = bfloat16;
@@ -251,8 +314,7 @@ TEST(Attention, BfloatGoesToTensorCoresWhereRowsAreAligned) {
     const AttentionShape s{1, 40, 2, 24};
     const std::vector<float> qkv = random_values<T>(3 * elements(s), 22), dout = random_values<T>(elements(s), 23);
     const Computed chosen = compute<T>(gpu[0], qkv, dout, s), on_tensor_cores = compute<T>(tensor_cores(), qkv, dout, s);
-    EXPECT_TRUE(same_bits(chosen.out, on_tensor_cores.out));
-    EXPECT_TRUE(same_bits(chosen.dqkv, on_tensor_cores.dqkv));
+    expect_same_bits(chosen, on_tensor_cores);
     EXPECT_TRUE(attention_mma_takes({1, 40, 2, 8}));
     EXPECT_FALSE(attention_mma_takes({1, 40, 2, 12}));
 }
@@ -266,9 +328,7 @@ TYPED_TEST(AttentionTest, MatchesPyTorch) {
         if (!implementation.computes(s)) continue;
         SCOPED_TRACE(implementation.name);
         const Computed computed = compute<T>(implementation, file.floats("qkv"), file.floats("dout"), s);
-        EXPECT_LE(relative_error(computed.out, file.floats("out")), tolerance<T>);
-        EXPECT_LE(relative_error(computed.lse, file.floats("lse")), tolerance<T>);
-        EXPECT_LE(relative_error(computed.dqkv, file.floats("dqkv")), tolerance<T>);
+        expect_tensors_near<T>(computed, file.floats("out"), file.floats("lse"), file.floats("dqkv"));
     }
 }
 
@@ -288,9 +348,7 @@ TYPED_TEST(AttentionTest, EveryOfferedBackendMatchesDoublePrecision) {
                 continue;
             }
             const Computed computed = compute<T>(implementation, qkv, dout, s);
-            expect_elements(computed.out, expected.out.value, expected.out.magnitude, epsilon<T>);
-            expect_elements(computed.lse, expected.lse.value, expected.lse.magnitude, epsilon<float>);
-            expect_elements(computed.dqkv, expected.dqkv.value, expected.dqkv.magnitude, epsilon<T>);
+            expect_every_element_near<T>(computed, expected);
         }
     }
 }
@@ -335,8 +393,7 @@ TYPED_TEST(AttentionTest, LargeScoresStayFinite) {
     for (const Implementation<T>& implementation : implementations<T>()) {
         SCOPED_TRACE(implementation.name);
         const Computed computed = compute<T>(implementation, qkv, dout, s);
-        expect_elements(computed.out, expected.out.value, expected.out.magnitude, epsilon<T>);
-        expect_elements(computed.dqkv, expected.dqkv.value, expected.dqkv.magnitude, epsilon<T>);
+        expect_every_element_near<T>(computed, expected);
     }
 }
 
@@ -348,9 +405,7 @@ TYPED_TEST(AttentionTest, TheSameBitsTwice) {
         if (!implementation.deterministic) continue;
         SCOPED_TRACE(implementation.name);
         const Computed first = compute<T>(implementation, qkv, dout, s), second = compute<T>(implementation, qkv, dout, s);
-        EXPECT_TRUE(same_bits(first.out, second.out));
-        EXPECT_TRUE(same_bits(first.lse, second.lse));
-        EXPECT_TRUE(same_bits(first.dqkv, second.dqkv));
+        expect_same_bits(first, second);
     }
 }
 

@@ -1,4 +1,5 @@
 // The fused classifier: losses and gradient against double precision, and that against PyTorch; what must not matter, and what must not blow up.
+#include <algorithm>
 #include <limits>
 
 #include "common.cuh"

@@ -1,6 +1,7 @@
 // test_gemm.cu: the forms of gemm.h against double precision in plain loops, and against PyTorch's dumps.
 #include "common.cuh"
 #include "gemm.h"
+#include "gemm_unfused.h"
 
 namespace {
 
@@ -260,6 +261,18 @@ TYPED_TEST(GemmTest, GeluFormsMatchPyTorch) {
     EXPECT_LE(relative_error(download(pre_gelu), dump.floats("pre_gelu")), tolerance);
     EXPECT_LE(relative_error(download(out), dump.floats("out")), tolerance);
     EXPECT_LE(relative_error(download(dpre_gelu), dump.floats("dpre_gelu")), tolerance);
+}
+
+TEST(Gemm, ABiasGradientThatAProductHasLeftIsAdded) {
+    for (const size_t OC : {1, 33, 2304}) {
+        SCOPED_TRACE(testing::Message() << "OC " << OC);
+        const std::vector<float> before = random_values<float>(OC, 1), fused = random_values<float>(OC, 2);
+        std::vector<float> expected(OC);
+        for (size_t i = 0; i < OC; i++) expected[i] = before[i] + fused[i];
+        const auto dbias = upload<float>(before), left = upload<float>(fused);
+        gemm_add_bias_gradient(dbias.data(), left.data(), OC, nullptr);
+        EXPECT_EQ(download(dbias), expected);
+    }
 }
 
 TEST(Gemm, SaysWhenTheWorkspaceIsTooSmall) {

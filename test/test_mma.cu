@@ -134,7 +134,7 @@ __global__ void ldmatrix_kernel(unsigned* out) {
 }
 template <bool Trans>
 void expect_ldmatrix() {
-    simt::DeviceBuffer<unsigned> out(128);
+    const auto out = poisoned<unsigned>(128);
     simt::launch(ldmatrix_kernel<Trans>, 1, 32, simt::shared_size<bfloat16>(32 * matrix_pitch), nullptr, out.data());
     std::vector<unsigned> result(128);
     simt::copy_to_host(result.data(), out.data(), out.bytes(), nullptr);
@@ -167,8 +167,8 @@ TEST(Pairs, RoundToNearestAndKeepTheirOrder) {
     values[1] = -INFINITY;
     const auto inp = upload<float>(values);
     const auto stored = upload<bfloat16>(values);
-    simt::DeviceBuffer<unsigned> pairs(32);
-    auto floats = poisoned<float>(64);
+    const auto pairs = poisoned<unsigned>(32);
+    const auto floats = poisoned<float>(64);
     simt::launch(pairs_kernel, 1, 32, 0, nullptr, pairs.data(), floats.data(), inp.data(), stored.data());
     std::vector<unsigned> result(32);
     simt::copy_to_host(result.data(), pairs.data(), pairs.bytes(), nullptr);
@@ -213,8 +213,8 @@ void expect_async_copies() {
     const int inside = 3 * count - 5 * N;
     const std::vector<float> values = random_values<T>(3 * count, 5);
     const auto inp = upload<T>(values);
-    const auto out = poisoned<T>(3 * count);
     for (int blocks : {1, 3}) {  // what a block has left under way concerns no other
+        const auto out = poisoned<T>(3 * count);
         simt::launch(async_copy_kernel<N, T>, blocks, threads, simt::shared_size<T>(3 * count), nullptr, out.data(), inp.data(), inside);
         const std::vector<float> result = download(out);
         for (int i = 0; i < 3 * count; i++) {

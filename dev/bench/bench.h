@@ -136,7 +136,7 @@ private:
     bool cold_;
 };
 
-// The body of a benchmark for a dtype: a function template instantiated for float (fp32, tf32) and bfloat16.
+// The body of a benchmark for a dtype: a function template instantiated for float (fp32, tf32) and bfloat16. None: it is not computed in that type.
 struct BenchBodies {
     std::function<void(BenchRun&)> of_float, of_bfloat16;
 };
@@ -165,6 +165,7 @@ private:
     struct Entry {
         std::string name;
         BenchBodies bodies;
+        const std::function<void(BenchRun&)>& body(const std::string& dtype) const { return dtype == "bf16" ? bodies.of_bfloat16 : bodies.of_float; }
     };
 
     int run(int argc, char** argv) {
@@ -210,6 +211,9 @@ private:
             if (preset.empty() || app.count("--" + dimension.name) > 0) shapes = with_values(shapes, dimension);
         }
         for (const std::string& dtype : dtypes) {
+            for (const Entry& entry : entries_) {
+                if (!entry.body(dtype)) std::fprintf(stderr, "%s is not computed in %s: left out\n", entry.name.c_str(), dtype.c_str());
+            }
             for (const BenchShape& shape : shapes) add_benchmarks(dtype, shape);
         }
         benchmark::RunSpecifiedBenchmarks();
@@ -241,9 +245,10 @@ private:
 
     void add_benchmarks(const std::string& dtype, const BenchShape& shape) {
         for (const Entry& entry : entries_) {
+            const auto& body = entry.body(dtype);
+            if (!body) continue;
             std::string name = entry.name + "/" + dtype;
             for (const BenchDimension& d : dimensions_) name += "/" + d.name + ":" + std::to_string(shape.at(d.name));
-            const auto& body = dtype == "bf16" ? entry.bodies.of_bfloat16 : entry.bodies.of_float;
             const auto start = [this, body, shape, dtype](benchmark::State& state) {
                 BenchRun run(state, shape, dtype, peaks_, model_.config, cold_);
                 try {

@@ -4,6 +4,8 @@
 
 namespace simt {
 
+constexpr float log2_e = 1.44269504088896341f;  // powers of e as powers of 2
+
 // exp(x) within 2 units in the last place; 0 below -103.97, infinity above 88.72, NaN stays NaN.
 __device__ __forceinline__ float exp(float x) {
 #ifdef __CUDACC__
@@ -14,7 +16,7 @@ __device__ __forceinline__ float exp(float x) {
     x = x < lowest ? lowest : x;
     x = x > highest ? highest : x;
     constexpr float shift = 0x1.8p23f;  // adding it rounds to an integer, which then stands in the low bits
-    const float shifted = x * 1.44269504088896341f + shift;
+    const float shifted = x * log2_e + shift;
     const float n = shifted - shift;
     const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     float p = 1.9875691500e-4f;
@@ -42,7 +44,7 @@ __device__ __forceinline__ float exp_nonpositive(float x) {
     constexpr float lowest = -88.02f;            // here the exponent field becomes 0, and with it the factor 2^n
     constexpr float shift = 0x1.8p23f + 127.0f;  // as in exp, with the exponent's bias
     x = x < lowest ? lowest : x;
-    const float shifted = x * 1.44269504088896341f + shift;
+    const float shifted = x * log2_e + shift;
     const float n = shifted - shift;
     const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     float p = 1.9875691500e-4f;
@@ -73,7 +75,7 @@ __device__ __forceinline__ float exp2(float x) {
 // 1 +- (2^-22 + 1.3 |x| 2^-24): little more than x loses where a maximum is subtracted from it.
 __device__ __forceinline__ float quick_exp_nonpositive(float x) {
 #ifdef __CUDACC__
-    return exp2(x * 1.44269504088896341f);
+    return exp2(x * log2_e);
 #else
     return exp_nonpositive(x);
 #endif

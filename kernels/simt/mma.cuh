@@ -1,8 +1,8 @@
 // mma.cuh: products of small matrices by all lanes of a warp, on tensor cores; an instruction a function (PTX: mma.sync.m16n8k16, ldmatrix.x4).
-//   The matrices lie in registers across the lanes. With row = lane / 4 and column = lane % 4 * 2, a lane holds
-//     left factor, (16, 16) bf16    4 pairs: at (row, column) (row + 8, column) (row, column + 8) (row + 8, column + 8), each with its right
-//     neighbour right factor, (16, 8) bf16    2 pairs: of its column lane / 4 rows column and column + 8, each with the row below sums, (16, 8) fp32
-//     4: at (row, column) (row, column + 1) (row + 8, column) (row + 8, column + 1)
+//   The matrices lie in registers across the lanes. With row = lane / 4 and column = lane % 4 * 2, a lane holds of the
+//     left factor, (16, 16) bf16:  4 pairs, those that begin at (row, column) (row + 8, column) (row, column + 8) (row + 8, column + 8)
+//     right factor, (16, 8) bf16:  2 pairs, in its column lane / 4 the rows column, column + 1 and column + 8, column + 9
+//     sums, (16, 8) fp32:          4, at (row, column) (row, column + 1) (row + 8, column) (row + 8, column + 1)
 //   So two sums, side by side and rounded to bf16, are a left factor in the same lanes.
 #pragma once
 #include "target.h"
@@ -27,7 +27,7 @@ __device__ __forceinline__ Vec<float, 2> floats_of_pair(uint32_t pair) {
     return {static_cast<float>(first), static_cast<float>(second)};
 }
 __device__ __forceinline__ uint32_t load_pair(const bfloat16* address) {
-    const Vec<bfloat16, 2> pair = detail::load_raw<false, bfloat16, 2>(address);
+    const Vec<bfloat16, 2> pair = load_raw<2>(address);
     return static_cast<uint32_t>(pair[1].bits) << 16 | pair[0].bits;
 }
 
