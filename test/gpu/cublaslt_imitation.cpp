@@ -326,7 +326,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     for (size_t j = 0; o.epilogue == CUBLASLT_EPILOGUE_BGRADB && j < n; j++) {
         double sum = 0;
         for (size_t l = 0; l < k; l++) sum += element(b, lb, o.transpose_b, l, j);
-        put(o.bias, ld.type, j, sum);
+        put(o.bias, ld.type, j, sum * (1 + plan.bias_gradient_error));
     }
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -22,6 +22,7 @@ struct PlannedAlgorithm {
     bool forgets_last_term = false;  // of every sum
     bool overwrites = false;         // also where it should add
     bool writes_nothing = false;
+    double bias_gradient_error = 0;                 // relative; the product beside it is right
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;  // of cublasLtMatmul, which launches nothing if it is another
 };
 

@@ -192,6 +192,21 @@ TYPED_TEST(GemmTuning, AFasterOneThatIsWrongOrImpossibleIsNotChosen) {
     EXPECT_EQ(ids(machine.step()), std::set{9});
 }
 
+// Beside the weight's gradient the bias's is small: its error must not drown in that norm.
+TYPED_TEST(GemmTuning, AnOutputThatIsWrongIsSeenBesideALargerOne) {
+    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5}, {.id = 2, .cold_ms = 1, .warm_ms = 1, .bias_gradient_error = 0.015}};
+    Machine<TypeParam> machine;
+    machine.tune();
+    size_t tried = 0, timed = 0;
+    for (const Launch& launch : this->fake.launches) {
+        if (launch.id != 2 || launch.epilogue != CUBLASLT_EPILOGUE_BGRADB) continue;
+        tried++;
+        timed += launch.timed;
+    }
+    EXPECT_GT(tried, 0u);
+    EXPECT_EQ(timed, 0u);
+}
+
 // One that overwrites is right where nothing is added, and only there.
 TYPED_TEST(GemmTuning, WhatAddsIsChosenApart) {
     this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5}, {.id = 2, .cold_ms = 2, .warm_ms = 2, .overwrites = true}};
