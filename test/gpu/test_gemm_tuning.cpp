@@ -418,12 +418,12 @@ protected:
         SingleProcess communicator;
         int rehearsals = 0;
         std::vector<std::string> notes;
-        void tune(const ResumePoint& from, double comm_timeout = unlimited) {
+        void tune(const ResumePoint& from, double most_seconds = unlimited) {
             const auto rehearse = [&] {
                 rehearsals++;
                 layers.run(gemm);
             };
-            tune_matmuls(gemm, rehearse, from, comm_timeout, communicator, [&](const std::string& line) { notes.push_back(line); });
+            tune_matmuls(gemm, rehearse, from, most_seconds, communicator, [&](const std::string& line) { notes.push_back(line); });
         }
     };
     MatmulTuning() { fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5}, {.id = 2, .cold_ms = 2, .warm_ms = 2}}; }
