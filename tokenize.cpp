@@ -155,7 +155,7 @@ static void check_source(const Options& options, const CLI::App& app) {
     CHECK(options.stream || !options.files.empty(), "FILE is required, or --stream for documents on standard input");
 }
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): before run_main only a mistake in this table throws
     Options options;
     CLI::App app("Turns texts into token shards for training.", "tokenize");
     app.option_defaults()->always_capture_default();

@@ -7,6 +7,7 @@ struct CudnnAttention::State {
 };
 
 CudnnAttention::CudnnAttention(bool) : state_(std::make_unique<State>()) {}
+// NOLINTNEXTLINE(performance-unnecessary-value-param): the twin keeps it
 CudnnAttention::CudnnAttention(bool, DescribedGpu) : state_(std::make_unique<State>()) {}
 CudnnAttention::~CudnnAttention() = default;
 

@@ -1,6 +1,8 @@
 // The table behind MFU, asked by the names that drivers give GPUs.
 #include <gtest/gtest.h>
 
+#include <span>
+
 #include "nvidia_rates.h"
 
 namespace {
@@ -51,6 +53,70 @@ TEST(NvidiaRates, TuringHasFp32Only) {
     EXPECT_DOUBLE_EQ(tera("NVIDIA GeForce GTX 1660 SUPER", DType::fp32), 5);
     EXPECT_FALSE(nvidia_matmul_rate("Tesla T4", DType::bf16));
     EXPECT_FALSE(nvidia_matmul_rate("NVIDIA GeForce RTX 2080", DType::tf32));
+}
+
+struct Card {
+    const char* name;
+    int cores, mhz;  // as NVIDIA prints them; the clock is boosted
+};
+const Card turing[] = {
+    {"Tesla T4", 2560, 1590},        {"Quadro RTX 4000", 2304, 1545}, {"Quadro RTX 5000", 3072, 1815}, {"Quadro RTX 6000", 4608, 1770},
+    {"Quadro RTX 8000", 4608, 1770}, {"TITAN RTX", 4608, 1770},       {"GTX 1650", 896, 1665},         {"GTX 1650 SUPER", 1280, 1725},
+    {"GTX 1660", 1408, 1785},        {"GTX 1660 SUPER", 1408, 1785},  {"GTX 1660 Ti", 1536, 1770},     {"RTX 2060", 1920, 1680},
+    {"RTX 2060 SUPER", 2176, 1650},  {"RTX 2070", 2304, 1620},        {"RTX 2070 SUPER", 2560, 1770},  {"RTX 2080", 2944, 1710},
+    {"RTX 2080 SUPER", 3072, 1815},  {"RTX 2080 Ti", 4352, 1545},
+};
+const Card geforce[] = {
+    // and one that is made like them
+    {"RTX 3050", 2560, 1777},        {"RTX 3060", 3584, 1777},    {"RTX 3060 Ti", 4864, 1665},       {"RTX 3070", 5888, 1725},
+    {"RTX 3070 Ti", 6144, 1770},     {"RTX 3080", 8704, 1710},    {"RTX 3080 Ti", 10240, 1665},      {"RTX 3090", 10496, 1695},
+    {"RTX 3090 Ti", 10752, 1860},    {"RTX 4060", 3072, 2460},    {"RTX 4060 Ti", 4352, 2535},       {"RTX 4070", 5888, 2475},
+    {"RTX 4070 SUPER", 7168, 2475},  {"RTX 4070 Ti", 7680, 2610}, {"RTX 4070 Ti SUPER", 8448, 2610}, {"RTX 4080", 9728, 2505},
+    {"RTX 4080 SUPER", 10240, 2550}, {"RTX 4090", 16384, 2520},   {"RTX 4090 D", 14592, 2520},       {"RTX 5050", 2560, 2572},
+    {"RTX 5060", 3840, 2497},        {"RTX 5060 Ti", 4608, 2572}, {"RTX 5070", 6144, 2512},          {"RTX 5070 Ti", 8960, 2452},
+    {"RTX 5080", 10752, 2617},       {"RTX 5090", 21760, 2407},   {"NVIDIA L40", 18176, 2490},
+};
+const Card workstations[] = {
+    // and the data centre's cards with their chips
+    {"NVIDIA A2", 1280, 1770},
+    {"NVIDIA A10", 9216, 1695},
+    {"NVIDIA A16", 1280, 1755},
+    {"NVIDIA A40", 10752, 1740},
+    {"NVIDIA L4", 7424, 2040},
+    {"RTX A2000", 3328, 1200},
+    {"RTX A4000", 6144, 1560},
+    {"RTX A4500", 7168, 1650},
+    {"RTX A5000", 8192, 1695},
+    {"RTX A5500", 10240, 1665},
+    {"RTX A6000", 10752, 1800},
+    {"RTX 2000 Ada Generation", 2816, 2130},
+    {"RTX 4000 SFF Ada Generation", 6144, 1560},
+    {"RTX 4000 Ada Generation", 6144, 2175},
+    {"RTX 4500 Ada Generation", 7680, 2580},
+    {"RTX 5000 Ada Generation", 12800, 2550},
+    {"RTX 6000 Ada Generation", 18176, 2505},
+    {"RTX PRO 6000 Blackwell Workstation Edition", 24064, 2617},
+    {"RTX PRO 6000 Blackwell Max-Q Workstation Edition", 24064, 2288},
+};
+const Card ga100[] = {{"NVIDIA A30", 3584, 1440}, {"A100-SXM4-40GB", 6912, 1410}, {"NVIDIA A100 80GB PCIe", 6912, 1410}};
+
+// Where the table comes from, computed again: every core multiplies and adds once a clock, and tensor cores do a multiple of that, which the white
+// papers of the architectures have. Not here: cards whose boost clock NVIDIA does not print (Hopper, Blackwell's data centre), and the L40S, whose
+// data sheet has 362 of dense bf16 where its own rate with sparsity has the double of 366.
+TEST(NvidiaRates, CoresAndClocksExplainTheTable) {
+    const auto expect = [](std::span<const Card> cards, double bf16, double tf32) {
+        for (const auto& [name, cores, mhz] : cards) {
+            const double fp32 = 2e-6 * cores * mhz;
+            // Data sheets round fp32 to a tenth, or above 100 to a unit, and tensor cores' rates of small cards to a unit.
+            EXPECT_NEAR(tera(name, DType::fp32), fp32, fp32 < 100 ? 0.051 : 0.5) << name;
+            EXPECT_NEAR(tera(name, DType::bf16), bf16 * fp32, 0.012 * bf16 * fp32) << name;
+            EXPECT_NEAR(tera(name, DType::tf32), tf32 * fp32, 0.012 * tf32 * fp32) << name;
+        }
+    };
+    expect(turing, 0, 0);
+    expect(geforce, 2, 1);
+    expect(workstations, 4, 2);
+    expect(ga100, 16, 8);
 }
 
 // A name that is not in the table, or says more than the table knows, is not guessed at.

@@ -143,6 +143,7 @@ static std::vector<TokenFile> check(std::vector<TokenFile> files, int T) {
 
 static std::vector<TokenShard> open(std::vector<TokenFile> files) {
     std::vector<TokenShard> shards;
+    shards.reserve(files.size());
     for (TokenFile& file : files) shards.push_back(std::move(file).open());
     return shards;
 }

@@ -10,7 +10,9 @@ namespace {
 
 // TFLOP/s without sparsity (data sheets like to print the double) and with fp32 accumulation (of which GeForce cards have half the rate of fp16
 // accumulation), at the boost clock. 0: not on this GPU; Turing has neither bf16 nor tf32. Each group names its source; where that has a card's fp32
-// rate only, the others are the multiples of it that its architecture's white paper has: GeForce bf16 2 and tf32 1, workstations 4 and 2.
+// rate only, the others are the multiples of it that its architecture's white paper has: GeForce bf16 2 and tf32 1, workstations 4 and 2. The fp32
+// rate itself is two operations for every core and clock: test_nvidia_rates.cpp computes it so for every card whose boost clock NVIDIA prints.
+// Where one name stands for several cards, the first of them: later ones differ by up to 11 % (GTX 1650 GDDR6, RTX 2060 and RTX 3080 12 GB).
 struct Rates {
     const char* name;  // its words in capitals, without those that are passed over
     double bf16, tf32, fp32;

@@ -171,6 +171,10 @@ cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
 cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, size_t shared_bytes, cudaStream_t stream) {
     return launch(kernel, grid, block, arguments, shared_bytes, stream);
 }
+// nvcc 12 makes launches of this one.
+cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared_bytes, cudaStream_t stream) {
+    return launch(function, grid, block, arguments, shared_bytes, stream);
+}
 
 // ---- device and errors
 cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
