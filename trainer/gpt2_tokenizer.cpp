@@ -82,8 +82,8 @@ void Gpt2Tokenizer::read_vocabulary(const Vocabulary& vocabulary, const std::str
     token_bytes_.resize(vocabulary.size());
     for (const auto& [token, id] : vocabulary) {
         const std::optional<std::string> bytes = decoder.decode(token);
-        CHECK(bytes && !bytes->empty() && id >= 0 && id < vocab_size() && token_bytes_[id].empty(),
-              "{}: token '{}' with number {} is not part of a byte-level vocabulary of {}", path, token, id, vocab_size());
+        CHECK(bytes && !bytes->empty() && id >= 0 && id < Gpt2Tokenizer::vocab_size() && token_bytes_[id].empty(),
+              "{}: token '{}' with number {} is not part of a byte-level vocabulary of {}", path, token, id, Gpt2Tokenizer::vocab_size());
         token_bytes_[id] = *bytes;
     }
 }
