@@ -28,15 +28,20 @@ __device__ __forceinline__ void for_each_vector(size_t n, Body body) {
     }
 }
 
-// With one input one vector a thread would be too little: out[i] = function(inp[i]) by threads that ask for four before they compute.
+// With one input one vector a thread would be too little: out[i] = function(inp[i]) by threads that ask for four before they compute. function
+// changes its vector in place: given and returned by value, g++ keeps it in memory.
 template <class W>
 constexpr int mapped_vectors = W::threads == 1 ? vectors_per_thread<W> : 4;
 
-//   map_vectors<W, N>(out, inp, n, []<int M>(Vec<float, M> x) INLINE { ... return x; });
+//   map_vectors<W, N>(out, inp, n, []<int M>(Vec<float, M>& x) INLINE { ... });
 template <class W, int N, class To, class From, class Function>
 __device__ __forceinline__ void map_vectors(To* out, const From* inp, size_t n, Function function) {
     if constexpr (W::threads == 1) {
-        for_each_vector<W, N>(n, [&]<int M>(size_t i, Length<M>) INLINE { store(out + i, function(load<M>(inp + i))); });
+        for_each_vector<W, N>(n, [&]<int M>(size_t i, Length<M>) INLINE {
+            Vec<float, M> x = load<M>(inp + i);
+            function(x);
+            store(out + i, x);
+        });
     } else {
         // Neighbouring threads take neighbouring vectors, `step` elements further on each time.
         const size_t step = static_cast<size_t>(blockDim.x) * N, begin = blockIdx.x * step * mapped_vectors<W> + threadIdx.x * N;
@@ -50,9 +55,15 @@ __device__ __forceinline__ void map_vectors(To* out, const From* inp, size_t n, 
         for (int v = 0; v < mapped_vectors<W>; v++) {
             const size_t at = begin + v * step;
             if (at + N <= n) {
-                store(out + at, function(widen(raw[v])));
+                Vec<float, N> x = widen(raw[v]);
+                function(x);
+                store(out + at, x);
             } else {
-                for (size_t i = at; i < n; i++) store(out + i, function(load<1>(inp + i)));
+                for (size_t i = at; i < n; i++) {
+                    Vec<float, 1> x = load<1>(inp + i);
+                    function(x);
+                    store(out + i, x);
+                }
             }
         }
     }

@@ -25,10 +25,9 @@ __device__ __forceinline__ float gelu_derivative(float x) {
 
 template <class W, int N, class T>
 __global__ void gelu_forward_kernel(T* out, const T* inp, size_t n) {
-    map_vectors<W, N>(out, inp, n, []<int M>(Vec<float, M> x) INLINE {
+    map_vectors<W, N>(out, inp, n, []<int M>(Vec<float, M>& x) INLINE {
         UNROLL
         for (int k = 0; k < M; k++) x[k] = gelu(x[k]);
-        return x;
     });
 }
 
