@@ -34,8 +34,8 @@ template <class W>
 constexpr int encoder_teams = W::threads == 1 ? 1 : 8;
 
 // The tokens in the order of `order`.
-constexpr size_t no_limit = static_cast<size_t>(-1);
 struct SortedTokens {
+    static constexpr size_t no_limit = static_cast<size_t>(-1);
     const int *tokens, *order;
     size_t count;
 
@@ -84,7 +84,7 @@ __global__ void encoder_backward_token_kernel(float* dwte, const T* dout, const 
     const int team = static_cast<int>(threadIdx.x) / threads, lane = simt::row_lane<threads>();
     const int chunk_begin = static_cast<int>(blockIdx.y) * chunk, chunk_end = min(C, chunk_begin + chunk);
 
-    constexpr size_t most = teams > 1 ? encoder_places : no_limit;  // where there are teams, a longer run is for all of them together
+    constexpr size_t most = teams > 1 ? encoder_places : SortedTokens::no_limit;  // where there are teams, a longer run is for all of them together
     for (size_t first = begin + team; first < end; first += teams) {
         const int token = sorted[first];
         if (first > 0 && sorted[first - 1] == token) continue;

@@ -2,8 +2,8 @@
 //   inp, out (N, C)   weight, bias (C)   mean, rstd (N) fp32, kept for backward
 //   Backward, with dnorm = dout * weight and averages over a row:
 //   dinp = (dnorm - average(dnorm) - norm * average(dnorm * norm)) * rstd,   dweight = sum over rows of dout * norm,   dbias = sum of dout
-//   Where inp is a residual stream, the sum of dinp over rows is the gradient of the bias of the projection last added to it: backward has it at
-//   hand. Ba et al. 2016, arXiv:1607.06450; eps = 1e-5 as in GPT-2
+//   Where inp is a residual stream, the sum of dinp over rows is the gradient of the bias of the projection last added to it: backward has it.
+//   Ba et al. 2016, arXiv:1607.06450; eps = 1e-5 as in GPT-2
 #pragma once
 #include <algorithm>
 
@@ -138,8 +138,10 @@ void residual_layernorm_forward(T* out, T* residual, float* mean, float* rstd, c
 
 // Rows are divided into groups; W::threads work through one, and add up its share of dweight and dbias. How they are divided follows from N alone,
 // so the order of the additions does not depend on the machine's size.
-constexpr size_t layernorm_max_groups = 1536;  // a GPU of 132 SMs holds them all at once: 12 warps each, as many as have registers for their rows
-constexpr int layernorm_batch = 4;             // rows looked at together where none is held: partial sums are read and written once for all of them
+// A GPU of 132 SMs holds 1536 groups at once: 12 warps each, as many as have registers for their rows. Their sums, 12 bytes a channel, fit as well to
+// 1600 channels on an SM of 228 KiB of shared memory (sm_90), and to 1144 on one of 164 (sm_80); of longer rows fewer are worked on at once.
+constexpr size_t layernorm_max_groups = 1536;
+constexpr int layernorm_batch = 4;  // rows looked at together where none is held: partial sums are read and written once for all of them
 
 inline size_t layernorm_rows_per_group(size_t N) {
     const size_t batches = ceil_div<size_t>(N, layernorm_max_groups * layernorm_batch);
@@ -147,8 +149,10 @@ inline size_t layernorm_rows_per_group(size_t N) {
 }
 inline size_t layernorm_groups(size_t N) { return ceil_div(N, layernorm_rows_per_group(N)); }
 
-// Floats of scratch that layernorm_backward needs.
-inline size_t layernorm_backward_scratch(size_t N, int C) { return layernorm_groups(N) * 3 * C; }
+// Floats of scratch that layernorm_backward needs for up to N rows: a few rows less may be more groups, of fewer rows each.
+inline size_t layernorm_backward_scratch(size_t N, int C) {
+    return std::min<size_t>(ceil_div<size_t>(N, 4 * layernorm_batch), layernorm_max_groups) * 3 * C;
+}
 
 // Groups of a block. Where rows are held their sums are in shared memory, and the block adds up those of its groups: a quarter as much for
 // add_rows to read.
@@ -298,16 +302,26 @@ void layernorm_backward(T* dinp, float* dweight, float* dbias, float* dinp_sum, 
                         const T* weight, const float* mean, const float* rstd, size_t N, int C, stream_t stream) {
     CHECK(N > 0 && C > 0, "layernorm: N = {} and C = {} must be positive", N, C);
     size_t blocks = 0;
-    for_row_cut<W, T>(C, [&]<class Cut>(Cut) {
+    const auto start = [&]<class Cut>(Cut, auto sums, size_t shared) {
         constexpr int teams = layernorm_teams<Cut>;
         blocks = ceil_div<size_t>(layernorm_groups(N), teams);
-        const auto start = [&](auto sums) {
-            const size_t shared = Cut::held > 0 ? simt::shared_size<float>(static_cast<size_t>(teams) * sums() * C) : 0;
-            launch(layernorm_backward_kernel<Cut, T, sums()>, static_cast<unsigned>(blocks), teams * Cut::W::threads, shared, stream, dinp, scratch,
-                   dresidual, dout, inp, weight, mean, rstd, N, C, layernorm_rows_per_group(N));
-        };
-        if (dinp_sum) start(std::integral_constant<int, 3>{});
-        else start(std::integral_constant<int, 2>{});
-    });
+        launch(layernorm_backward_kernel<Cut, T, sums()>, static_cast<unsigned>(blocks), teams * Cut::W::threads, shared, stream, dinp, scratch,
+               dresidual, dout, inp, weight, mean, rstd, N, C, layernorm_rows_per_group(N));
+    };
+    const auto start_with = [&](auto sums) {
+        for_row_cut<W, T>(C, [&]<class Cut>(Cut cut) {
+            if constexpr (Cut::held == 0) {
+                start(cut, sums, 0);
+            } else {
+                const size_t shared = simt::shared_size<float>(static_cast<size_t>(layernorm_teams<Cut>) * sums() * C);
+                if constexpr (layernorm_teams<Cut> == 1) {  // the rows of a warp fit every GPU
+                    if (shared > simt::available_shared_bytes()) return start(RowCut<typename Cut::W, Cut::N, 0>{}, sums, 0);
+                }
+                start(cut, sums, shared);
+            }
+        });
+    };
+    if (dinp_sum) start_with(std::integral_constant<int, 3>{});
+    else start_with(std::integral_constant<int, 2>{});
     add_rows<W>({dweight, dbias, dinp_sum}, scratch, blocks, C, stream);
 }

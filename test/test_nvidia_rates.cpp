@@ -66,8 +66,8 @@ const Card turing[] = {
     {"RTX 2060 SUPER", 2176, 1650},  {"RTX 2070", 2304, 1620},        {"RTX 2070 SUPER", 2560, 1770},  {"RTX 2080", 2944, 1710},
     {"RTX 2080 SUPER", 3072, 1815},  {"RTX 2080 Ti", 4352, 1545},
 };
+// And one that is made like them.
 const Card geforce[] = {
-    // and one that is made like them
     {"RTX 3050", 2560, 1777},        {"RTX 3060", 3584, 1777},    {"RTX 3060 Ti", 4864, 1665},       {"RTX 3070", 5888, 1725},
     {"RTX 3070 Ti", 6144, 1770},     {"RTX 3080", 8704, 1710},    {"RTX 3080 Ti", 10240, 1665},      {"RTX 3090", 10496, 1695},
     {"RTX 3090 Ti", 10752, 1860},    {"RTX 4060", 3072, 2460},    {"RTX 4060 Ti", 4352, 2535},       {"RTX 4070", 5888, 2475},
@@ -76,8 +76,8 @@ const Card geforce[] = {
     {"RTX 5060", 3840, 2497},        {"RTX 5060 Ti", 4608, 2572}, {"RTX 5070", 6144, 2512},          {"RTX 5070 Ti", 8960, 2452},
     {"RTX 5080", 10752, 2617},       {"RTX 5090", 21760, 2407},   {"NVIDIA L40", 18176, 2490},
 };
+// And the data centre's cards with their chips.
 const Card workstations[] = {
-    // and the data centre's cards with their chips
     {"NVIDIA A2", 1280, 1770},
     {"NVIDIA A10", 9216, 1695},
     {"NVIDIA A16", 1280, 1755},

@@ -150,8 +150,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv, const Pr
 
     auto* system = app.add_option_group("system");
     add_choice(*system, "--dtype", o.dtype, dtypes, "of parameters and activations");
-    system->add_flag("--deterministic", o.deterministic,
-                     "the same bits from the same run, always so on CPUs; on a GPU slower with cuDNN's attention");
+    system->add_flag("--deterministic", o.deterministic, "the same bits from the same run, always so on CPUs; slower on a GPU");
     system->add_option("--seed", o.seed, "of weights, data order and samples");
     add_choice(*system, "--recompute", o.recompute, recomputes, "what backward computes again instead of keeping it");
     add_choice(*system, "--attention", o.attention, attentions, "implementation of attention");

@@ -12,5 +12,5 @@ protected:
     void end_others(int) override {}
 
 private:
-    Ticket begun_ = 0;
+    Ticket begun_ = 0;  // tickets count from 1, as everywhere: 0 is nothing under way
 };

@@ -456,6 +456,17 @@ TEST_F(MatmulTuning, Rank0ChoosesAndTheOthersGetTheSame) {
     EXPECT_EQ(folder.files().size(), 1u);
 }
 
+// As with --deterministic, whatever the variable says.
+TEST_F(MatmulTuning, NothingIsTimedInNoTime) {
+    setenv("FLATGPT_MATMUL_SECONDS", "30", 1);
+    Rank first(0);
+    first.tune(run("run"), 0);
+    ASSERT_EQ(first.notes.size(), 1u);
+    EXPECT_TRUE(first.notes[0].starts_with("matmuls: 0 timed")) << first.notes[0];
+    for (const Launch& launch : fake.launches) EXPECT_FALSE(launch.timed);
+    EXPECT_EQ(ids(first.step()), std::set{1});
+}
+
 // The second time another algorithm would be found to be faster.
 TEST_F(MatmulTuning, ARunThatGoesOnKeepsItsChoices) {
     Rank once(0), again(0), branch(0);
