@@ -64,7 +64,7 @@ __device__ __forceinline__ void load_factor(MmaFactor<Rows, Depth>& factor, Head
     }
 }
 
-// rows of x = sums
+// rows of x = sums * scale, a scale for each of a lane's rows
 template <int Rows, int Columns>
 __device__ __forceinline__ void store_sums(HeadRows<bfloat16> x, const MmaSums<Rows, Columns>& sums, int row) {
     row = simt::forget(row);
@@ -141,15 +141,6 @@ public:
 private:
     bfloat16 *a_tiles_, *b_tiles_;
 };
-
-// Waits for the tile that was last copied, and begins to copy the one after it, if there is one.
-template <class Copy>
-__device__ __forceinline__ void await_tile(int next, int end, Copy copy) {
-    simt::cp_async_wait<0>();
-    __syncthreads();  // the tile has arrived, and the readers of the one before are done
-    if (next < end) copy(next);
-    simt::cp_async_commit();
-}
 
 // sums += own * rows^T, for Columns * 8 rows of a tile
 template <class Cut, int Rows, int Columns>
@@ -262,7 +253,10 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
 
     UNROLL_ONCE
     for (int tile = 0; tile < keys; tile += Cut::tile) {
-        await_tile(tile + Cut::tile, keys, copy);
+        simt::cp_async_wait<0>();
+        __syncthreads();  // the tile has arrived, and the readers of the one before are done
+        if (tile + Cut::tile < keys) copy(tile + Cut::tile);
+        simt::cp_async_commit();
         UNROLL_ONCE
         for (int k0 = tile; k0 < min(tile + Cut::tile, end); k0 += Cut::step) {
             MmaSums<rows, Cut::step / 8> p;
@@ -356,7 +350,10 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
 
     UNROLL_ONCE
     for (int tile = 0; tile < keys; tile += Cut::tile) {
-        await_tile(tile + Cut::tile, keys, copy);
+        simt::cp_async_wait<0>();
+        __syncthreads();  // the tile has arrived, and the readers of the one before are done
+        if (tile + Cut::tile < keys) copy(tile + Cut::tile);
+        simt::cp_async_commit();
         UNROLL_ONCE
         for (int k0 = tile; k0 < min(tile + Cut::tile, end); k0 += Cut::step) {
             MmaSums<rows, Cut::step / 8> scores, ds;
@@ -419,7 +416,10 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
 
     UNROLL_ONCE
     for (int tile = block_row; tile < shape.T; tile += Cut::tile) {
-        await_tile(tile + Cut::tile, shape.T, copy);
+        simt::cp_async_wait<0>();
+        __syncthreads();  // the tile has arrived, and the readers of the one before are done
+        if (tile + Cut::tile < shape.T) copy(tile + Cut::tile);
+        simt::cp_async_commit();
         UNROLL_ONCE
         for (int q0 = max(tile, begin); q0 < min(tile + Cut::tile, shape.T); q0 += Cut::step) {
             const int column = passing.row_in_tiles(q0) + mma_column();
