@@ -66,7 +66,7 @@ __device__ __forceinline__ void load_factor(MmaFactor<Rows, Depth>& factor, Head
 
 // rows of x = sums * scale, a scale for each of a lane's rows
 template <int Rows, int Columns>
-__device__ __forceinline__ void store_sums(HeadRows<bfloat16> x, const MmaSums<Rows, Columns>& sums, int row) {
+__device__ __forceinline__ void store_sums(HeadRows<bfloat16> x, const MmaSums<Rows, Columns>& sums, const float (&scale)[Rows][2], int row) {
     row = simt::forget(row);
     UNROLL
     for (int m = 0; m < Rows; m++) {
@@ -76,7 +76,8 @@ __device__ __forceinline__ void store_sums(HeadRows<bfloat16> x, const MmaSums<R
             bfloat16* of_lane = x.at(r, mma_column());
             UNROLL
             for (int n = 0; n < Columns; n++) {
-                if (8 * n < columns) store(of_lane + 8 * n, Vec<float, 2>{sums[m][n][2 * h], sums[m][n][2 * h + 1]});
+                const Vec<float, 2> values{sums[m][n][2 * h] * scale[m][h], sums[m][n][2 * h + 1] * scale[m][h]};
+                if (8 * n < columns) store(of_lane + 8 * n, values);
             }
         }
     }
@@ -88,24 +89,6 @@ __device__ __forceinline__ void set_zero(MmaSums<Rows, Columns>& sums) {
     for (int m = 0; m < Rows; m++) {
         UNROLL
         for (int n = 0; n < Columns; n++) sums[m][n] = simt::broadcast<4>(0.0f);
-    }
-}
-
-// Of a lane's rows the one 16 * m + 8 * h below the first, times the factor.
-template <int Rows, int Columns>
-__device__ __forceinline__ void scale_row(MmaSums<Rows, Columns>& sums, int m, int h, float factor) {
-    UNROLL
-    for (int n = 0; n < Columns; n++) {
-        sums[m][n][2 * h] *= factor;
-        sums[m][n][2 * h + 1] *= factor;
-    }
-}
-template <int Rows, int Columns>
-__device__ __forceinline__ void scale_rows(MmaSums<Rows, Columns>& sums, float factor) {
-    UNROLL
-    for (int m = 0; m < Rows; m++) {
-        UNROLL
-        for (int h = 0; h < 2; h++) scale_row(sums, m, h, factor);
     }
 }
 
@@ -282,7 +265,11 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
                             sum[m][h] += p[m][n][j];
                         }
                     }
-                    scale_row(own_out, m, h, shrink);
+                    UNROLL
+                    for (int n = 0; n < 2 * Cut::depth; n++) {
+                        own_out[m][n][2 * h] *= shrink;
+                        own_out[m][n][2 * h + 1] *= shrink;
+                    }
                 }
             }
             MmaFactor<rows, Cut::step / 16> weights;
@@ -298,10 +285,10 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
             const int r = row + 16 * m + mma_row() + 8 * h;
             sum[m][h] = simt::row_sum<4>(sum[m][h]);
             if (mma_column() == 0 && r < shape.T) lse[block.statistics() + r] = maximum[m][h] * scale + simt::log(sum[m][h]);
-            scale_row(own_out, m, h, 1.0f / sum[m][h]);
+            sum[m][h] = 1.0f / sum[m][h];
         }
     }
-    store_sums(block.plain(out), own_out, row);
+    store_sums(block.plain(out), own_out, sum, row);
 }
 
 // Own rows are queries; keys and values pass by. Leaves delta for the kernel below.
@@ -325,7 +312,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     simt::cp_async_commit();
     MmaFactor<rows, Cut::depth> own_q, own_dout;
     MmaSums<rows, 2 * Cut::depth> own_dq;
-    float own_lse2[rows][2], own_delta[rows][2];
+    float own_lse2[rows][2], own_delta[rows][2], scales[rows][2];
     load_factor(own_q, block.plain(out), row);  // out for a moment where q will stand
     load_factor(own_dout, block.plain(dout), row);
     UNROLL
@@ -343,6 +330,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
             own_delta[m][h] = simt::row_sum<4>(sum);
             if (mma_column() == 0 && r < shape.T) delta[block.statistics() + r] = own_delta[m][h];
             own_lse2[m][h] = r < shape.T ? lse[block.statistics() + r] * simt::log2_e : 0.0f;
+            scales[m][h] = scale;
         }
     }
     load_factor(own_q, block.packed(qkv, 0), row);
@@ -378,8 +366,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
             multiply<Cut>(own_dq, weights, kv.a(k0));
         }
     }
-    scale_rows(own_dq, scale);
-    store_sums(block.packed(dqkv, 0), own_dq, row);
+    store_sums(block.packed(dqkv, 0), own_dq, scales, row);
 }
 
 // Own rows are keys; queries and their gradients pass by, from the first own key on. The scores are those of attention.cuh, transposed.
@@ -456,9 +443,17 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
             multiply<Cut>(own_dk, weights, passing.a(q0));
         }
     }
-    scale_rows(own_dk, scale);
-    store_sums(block.packed(dqkv, 1), own_dk, row);
-    store_sums(block.packed(dqkv, 2), own_dv, row);
+    float scales[rows][2], ones[rows][2];
+    UNROLL
+    for (int m = 0; m < rows; m++) {
+        UNROLL
+        for (int h = 0; h < 2; h++) {
+            scales[m][h] = scale;
+            ones[m][h] = 1.0f;
+        }
+    }
+    store_sums(block.packed(dqkv, 1), own_dk, scales, row);
+    store_sums(block.packed(dqkv, 2), own_dv, ones, row);
 }
 
 // A warp and more works on a row at this width, and the type is the tensor cores'. At the CPU's own width never: what stands in for the instructions
