@@ -212,7 +212,7 @@ def training_state():
 def gemm_choices():
     fast = {"algorithm": "0123456789abcdef" * 8, "description": "algorithm 66", "ms": 0.1, "first_ms": 0.3, "tflops": 612.5}
     apart = {"description": "apart", "ms": 0.0, "first_ms": 0.0, "tflops": 0.0}
-    file = {"format": "flatgpt matmul algorithms 1", "gpu": "NVIDIA H100", "multiprocessors": 132, "cublaslt": 130100, "checksum": "0" * 16,
+    file = {"format": "flatgpt matmul algorithms 2", "gpu": "NVIDIA H100", "multiprocessors": 132, "cublaslt": 130100, "checksum": "0" * 16,
             "products": {"TN m = 768, n = 512, k = 768": fast, "NT": apart}}  # fmt: skip
     seed("gemm_choices", "two", json.dumps(file))
     seed("gemm_choices", "none", json.dumps({**file, "products": {}}))

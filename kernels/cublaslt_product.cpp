@@ -53,7 +53,24 @@ std::string LtProblem::describe() const {
     const auto name = [](cudaDataType_t type) { return type == CUDA_R_32F ? "fp32" : "bf16"; };
     return fmt::format("{}{} m = {}, n = {}, k = {}, {} to {}, compute type {}, epilogue {}{}{}", transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m,
                        n, k, name(input_type), name(output_type), static_cast<int>(compute), static_cast<int>(epilogue), accumulate ? ", adding" : "",
-                       aligned ? "" : ", not aligned");
+                       alignment.describe());
+}
+
+LtAlignment LtAlignment::of(const LtOperands& operands) {
+    const auto alignment = [](const void* address) {
+        constexpr uintptr_t most = 256;
+        const uintptr_t bits = reinterpret_cast<uintptr_t>(address) | most;  // 256 for nullptr too
+        return static_cast<size_t>(bits & -bits);
+    };
+    return {alignment(operands.a), alignment(operands.b), alignment(operands.d), alignment(operands.data.bias), alignment(operands.data.aux)};
+}
+
+std::string LtAlignment::describe() const {
+    std::string text;
+    for (const auto& [name, bytes] : {std::pair{"A", a}, {"B", b}, {"D", d}, {"bias", bias}, {"aux", aux}}) {
+        if (bytes < LtAlignment{}.a) text += fmt::format(", {} aligned to {}", name, bytes);
+    }
+    return text;
 }
 
 std::string describe(const GemmAlgorithm& algorithm) {
@@ -119,11 +136,11 @@ std::vector<GemmAlgorithm> LtProduct::heuristic(int most, size_t workspace_bytes
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_bytes));
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction_schemes());
-    const auto alignment = [&](cudaDataType_t type) -> uint32_t { return problem_.aligned ? 16 : type == CUDA_R_32F ? 4 : 2; };
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(problem_.input_type));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(problem_.input_type));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(problem_.output_type));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(problem_.output_type));
+    // That of the bias and of aux the heuristic reads off their addresses in the descriptor.
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(problem_.alignment.a));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(problem_.alignment.b));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(problem_.alignment.d));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(problem_.alignment.d));
 
     std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
     int count = 0;

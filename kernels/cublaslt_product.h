@@ -3,6 +3,7 @@
 #pragma once
 #include <cublasLt.h>
 
+#include <algorithm>
 #include <compare>
 #include <optional>
 #include <string>
@@ -11,14 +12,36 @@
 #include "gemm_choices.h"
 #include "simt/device.h"
 
+// The vector and the matrix that an epilogue reads or writes, beside D.
+struct EpilogueData {
+    const void* bias = nullptr;  // BIAS: m elements; BGRADB: n elements, written; of output_type
+    const void* aux = nullptr;   // (m, n): the GELU's input, which GELU_AUX writes and DGELU reads
+};
+struct LtOperands {
+    void* d;
+    const void *a, *b;
+    EpilogueData data = {};
+};
+
+// The largest power of two up to 256 that divides each address. cuBLASLt chooses among its algorithms by this, and 256 is the most that it
+// knows; an operand that is not there (nullptr) restricts nothing.
+struct LtAlignment {
+    size_t a = 256, b = 256, d = 256, bias = 256, aux = 256;
+    auto operator<=>(const LtAlignment&) const = default;
+
+    static LtAlignment of(const LtOperands& operands);
+    size_t least() const { return std::min({a, b, d, bias, aux}); }
+    std::string describe() const;  // ", B aligned to 16": those below 256
+};
+
 // D (m, n) = op(A) (m, k) op(B) (k, n), column-major and contiguous: A and B of input_type, D of output_type.
 struct LtProblem {
     size_t m, n, k;
     bool transpose_a, transpose_b;
     cudaDataType_t input_type, output_type;
     cublasComputeType_t compute;
-    bool accumulate;  // D += instead of D =
-    bool aligned;     // all addresses are multiples of 16 bytes
+    bool accumulate;             // D += instead of D =
+    LtAlignment alignment = {};  // of the operands' addresses
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     auto operator<=>(const LtProblem&) const = default;
 
@@ -33,17 +56,6 @@ struct LtProblem {
     // The sums over tokens: few tiles of D, many terms each.
     bool is_weight_gradient() const { return !transpose_a && transpose_b; }
     std::string describe() const;
-};
-
-// The vector and the matrix that an epilogue reads or writes, beside D.
-struct EpilogueData {
-    const void* bias = nullptr;  // BIAS: m elements; BGRADB: n elements, written; of output_type
-    const void* aux = nullptr;   // (m, n): the GELU's input, which GELU_AUX writes and DGELU reads
-};
-struct LtOperands {
-    void* d;
-    const void *a, *b;
-    EpilogueData data = {};
 };
 
 // What cuBLASLt may use beside them.
@@ -71,7 +83,7 @@ private:
 // How one problem is solved: its descriptors, and the algorithm in use.
 class LtProduct {
 public:
-    // data: of the first product; the addresses of later ones may differ but must be as well aligned.
+    // data: of the first product; the addresses of later ones may differ but are as well aligned, which is part of the problem.
     LtProduct(cublasLtHandle_t library, const LtProblem& problem, const EpilogueData& data);
 
     // What may be worth timing with so many bytes of workspace, all of which use() takes: up to 16 that the heuristic names, in its order; behind

@@ -36,7 +36,8 @@ public:
     template <class T>
     void forward(T* out, const T* inp, const T* weight, const T* bias, size_t N, size_t C, size_t OC, stream_t stream);
 
-    // pre_gelu (N, OC) = inp weight^T + bias;  out (N, OC) = gelu(pre_gelu)
+    // pre_gelu (N, OC) = inp weight^T + bias;  out (N, OC) = gelu(pre_gelu). In fp32 (and TF32) the GELU, here and in backward, is always the one of
+    // gelu.cuh, since that of a library may be less exact.
     template <class T>
     void forward_gelu(T* out, T* pre_gelu, const T* inp, const T* weight, const T* bias, size_t N, size_t C, size_t OC, stream_t stream);
 
@@ -60,9 +61,10 @@ public:
     // the seconds are over: what comes then is done with the library's first choice, now and ever after. Returns a line that says what was done.
     // Host and GPU work in turns, and twice the GPU's second-level cache is allocated for the while, where so much is free.
     std::string tune(const std::function<void()>& products, double seconds);
-    // Everything that was chosen, as text (JSON) for another Gemm or another time.
-    std::string choices() const;
-    // Goes by what another chose. The reason if it cannot, because the text is of another GPU or library or is damaged; then nothing has changed.
+    // Everything that was chosen, as text (JSON) for another Gemm or another time; timed_only: without what was left to the library.
+    std::string choices(bool timed_only = false) const;
+    // Goes by what another chose, before what was chosen here for the same products. The reason if it cannot, because the text is of another GPU or
+    // library or is damaged; then nothing has changed.
     std::string adopt(const std::string& choices);
     // What was chosen, with its TFLOP/s, a product a line.
     std::vector<std::string> chosen_algorithms() const;

@@ -13,7 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char* choices_format = "flatgpt matmul algorithms 1";
+constexpr const char* choices_format = "flatgpt matmul algorithms 2";
 
 // Of all that stands in the object but the checksum itself.
 std::string choices_checksum(json object) {
@@ -60,13 +60,18 @@ const GemmChoice* GemmChoices::find(const std::string& product) const {
     return found == choices_.end() ? nullptr : &found->second;
 }
 
-std::string GemmChoices::text(const GemmMachine& machine) const {
+void GemmChoices::set(const GemmChoices& other) {
+    for (const auto& [product, choice] : other.choices_) choices_[product] = choice;
+}
+
+std::string GemmChoices::text(const GemmMachine& machine, bool timed_only) const {
     json object = {{"format", choices_format},
                    {"gpu", machine.gpu},
                    {"multiprocessors", machine.multiprocessors},
                    {"cublaslt", machine.library_version},
                    {"products", json::object()}};
     for (const auto& [product, choice] : choices_) {
+        if (timed_only && choice.ms == 0) continue;
         json entry = {{"description", choice.description}, {"ms", choice.ms}, {"first_ms", choice.first_ms}, {"tflops", choice.tflops}};
         if (choice.algorithm) entry["algorithm"] = to_hexadecimal(*choice.algorithm);
         object["products"][product] = entry;

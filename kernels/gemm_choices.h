@@ -31,9 +31,12 @@ public:
     const GemmChoice* find(const std::string& product) const;
     void set(const std::string& product, const GemmChoice& choice) { choices_[product] = choice; }
     void erase(const std::string& product) { choices_.erase(product); }
+    // Those of the other take the place of what was chosen for the same products.
+    void set(const GemmChoices& other);
     size_t size() const { return choices_.size(); }
 
-    std::string text(const GemmMachine& machine) const;
+    // timed_only: without those that were left to the library because the time was over.
+    std::string text(const GemmMachine& machine, bool timed_only = false) const;
     // Those of a text. UsageError if it is damaged, or of another machine.
     static GemmChoices parse(const std::string& text, const GemmMachine& machine);
     // For people, a product a line, the longest first.

@@ -2,8 +2,8 @@
 //   cuBLASLt is column-major: our row-major (rows, columns) matrix is its (columns, rows) matrix, so every product is computed transposed.
 //   Bias, GELU and their gradients are epilogues of the product; where cuBLASLt has none (sizes or addresses that are not aligned), or they were
 //   found to be slower, our kernels follow a plain product. An algorithm is the heuristic's first choice until tune() has timed what else there is.
+//   GELU and its gradient are epilogues in bf16 only (fuses_gelu below).
 #include <algorithm>
-#include <initializer_list>
 #include <map>
 #include <memory>
 
@@ -24,9 +24,11 @@ constexpr cudaDataType_t type_of = CUDA_R_32F;
 template <>
 constexpr cudaDataType_t type_of<bfloat16> = CUDA_R_16BF;
 
-bool aligned(std::initializer_list<const void*> addresses) {
-    return std::all_of(addresses.begin(), addresses.end(), [](const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; });
-}
+// cuBLASLt does not say how exact the tanh of its epilogues is; that of the GPU itself (tanh.approx.f32) has a relative error of up to 2^-11, which
+// the rounding of results to bf16 (2^-9) hides. Results stored in fp32 are held to 1e-5 of double precision, so our own kernel follows the product.
+// TF32 rounds the inputs of products and nothing else: it keeps fp32's GELU.
+template <class T>
+constexpr bool fuses_gelu = std::is_same_v<T, bfloat16>;
 
 // What cuBLASLt may use: more than the smallest products need, so that it can split K. NVIDIA's advice: 32 MiB, more on Hopper.
 size_t library_workspace_bytes() {
@@ -49,7 +51,7 @@ size_t scratch_bytes(size_t N, size_t OC) {
 struct Gemm::State {
     cublasLtHandle_t library = nullptr;
     const bool tf32;
-    const bool fuse_gelu;
+    const bool prefers_fused_gelu;
     char* workspace = nullptr;
     size_t workspace_bytes = 0;
     GemmMachine machine;
@@ -62,7 +64,7 @@ struct Gemm::State {
     explicit State(bool tf32)
         : tf32(tf32),
           // Measured by others: GELU in the epilogue gains on Hopper and loses before it.
-          fuse_gelu(simt::device_info().compute_capability >= 90) {
+          prefers_fused_gelu(simt::device_info().compute_capability >= 90) {
         const cublasStatus_t status = cublasLtCreate(&library);
         if (status != CUBLAS_STATUS_SUCCESS) throw Error(fmt::format("gemm: cuBLASLt does not start: {}", cublasLtGetStatusName(status)));
         const simt::DeviceInfo info = simt::device_info();
@@ -75,10 +77,9 @@ struct Gemm::State {
     }
 
     template <class T, class Result>
-    LtProblem problem(size_t m, size_t n, size_t k, bool transpose_a, bool transpose_b, bool accumulate,
-                      std::initializer_list<const void*> addresses) const {
+    LtProblem problem(size_t m, size_t n, size_t k, bool transpose_a, bool transpose_b, bool accumulate) const {
         const auto compute = tf32 && type_of<T> == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-        return {m, n, k, transpose_a, transpose_b, type_of<T>, type_of<Result>, compute, accumulate, aligned(addresses)};
+        return {m, n, k, transpose_a, transpose_b, type_of<T>, type_of<Result>, compute, accumulate};
     }
 
     // Memory for `bytes` of our own at the front of the workspace; cuBLASLt may use what is behind it at the same time.
@@ -90,7 +91,8 @@ struct Gemm::State {
         return workspace;
     }
 
-    void run(const LtProblem& problem, const LtOperands& operands, stream_t stream) {
+    void run(LtProblem problem, const LtOperands& operands, stream_t stream) {
+        problem.alignment = LtAlignment::of(operands);
         LtProduct& product = product_for(problem, operands.data, 0);
         if (tuner && !choices.find(problem.describe())) choose(product, problem, operands, 0, stream);
         if (!product.run(operands, rest_of_workspace(0), stream))
@@ -100,9 +102,10 @@ struct Gemm::State {
     // A product with an epilogue, and finish(); or, where there is no such product or it takes longer, apart(). own: bytes at the front of the
     // workspace that the product must not touch.
     template <class Finish, class Apart>
-    void run(const LtProblem& problem, const LtOperands& operands, size_t own, stream_t stream, const Finish& finish, const Apart& apart) {
+    void run(LtProblem problem, const LtOperands& operands, size_t own, stream_t stream, const Finish& finish, const Apart& apart) {
+        problem.alignment = LtAlignment::of(operands);
         // The leading dimension of aux must be a multiple of 8.
-        const bool suits = problem.aligned && !((problem.reads_aux() || problem.writes_aux()) && problem.m % 8 != 0);
+        const bool suits = problem.alignment.least() >= 16 && !((problem.reads_aux() || problem.writes_aux()) && problem.m % 8 != 0);
         if (!suits) return apart();
         LtProduct& product = product_for(problem, operands.data, own);
         if (tuner && !choices.find(problem.describe())) choose(product, problem, operands, own, stream, finish, apart);
@@ -114,7 +117,7 @@ private:
     LtWorkspace rest_of_workspace(size_t own) const { return {workspace + own, std::min(workspace_bytes - own, library_workspace_bytes_)}; }
 
     // Without timing: whether a product's epilogue is expected to be faster than our kernel.
-    bool prefers_epilogue(const LtProblem& problem) const { return fuse_gelu || !(problem.reads_aux() || problem.writes_aux()); }
+    bool prefers_epilogue(const LtProblem& problem) const { return prefers_fused_gelu || !(problem.reads_aux() || problem.writes_aux()); }
 
     LtProduct& product_for(const LtProblem& problem, const EpilogueData& data, size_t own) {
         const auto found = products.find(problem);
@@ -227,11 +230,11 @@ std::string Gemm::tune(const std::function<void()>& products, double seconds) {
     return line;
 }
 
-std::string Gemm::choices() const { return state_->choices.text(state_->machine); }
+std::string Gemm::choices(bool timed_only) const { return state_->choices.text(state_->machine, timed_only); }
 
 std::string Gemm::adopt(const std::string& choices) {
     try {
-        state_->choices = GemmChoices::parse(choices, state_->machine);
+        state_->choices.set(GemmChoices::parse(choices, state_->machine));
     } catch (const UsageError& reason) { return reason.what(); }
     state_->products.clear();
     return "";
@@ -242,7 +245,7 @@ std::vector<std::string> Gemm::chosen_algorithms() const { return state_->choice
 template <class T>
 void Gemm::forward(T* out, const T* inp, const T* weight, const T* bias, size_t N, size_t C, size_t OC, stream_t stream) {
     // out^T (OC, N) = weight (C, OC)^T inp^T (C, N)
-    const LtProblem plain = state_->problem<T, T>(OC, N, C, true, false, false, {out, inp, weight, bias});
+    const LtProblem plain = state_->problem<T, T>(OC, N, C, true, false, false);
     const LtOperands operands = {out, weight, inp};
     if (!bias) return state_->run(plain, operands, stream);
     const auto finish = [] {};
@@ -255,30 +258,32 @@ void Gemm::forward(T* out, const T* inp, const T* weight, const T* bias, size_t 
 
 template <class T>
 void Gemm::forward_gelu(T* out, T* pre_gelu, const T* inp, const T* weight, const T* bias, size_t N, size_t C, size_t OC, stream_t stream) {
-    const LtProblem plain = state_->problem<T, T>(OC, N, C, true, false, false, {out, inp, weight, bias, pre_gelu});
-    const auto epilogue = bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
-    const auto finish = [] {};
     const auto apart = [&] {
         forward(pre_gelu, inp, weight, bias, N, C, OC, stream);
         gemm_gelu_forward(out, pre_gelu, N * OC, stream);
     };
+    if (!fuses_gelu<T>) return apart();
+    const LtProblem plain = state_->problem<T, T>(OC, N, C, true, false, false);
+    const auto epilogue = bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    const auto finish = [] {};
     state_->run(plain.with(epilogue), {out, weight, inp, {.bias = bias, .aux = pre_gelu}}, 0, stream, finish, apart);
 }
 
 template <class T>
 void Gemm::backward_input(T* dinp, const T* dout, const T* weight, size_t N, size_t C, size_t OC, stream_t stream) {
     // dinp^T (C, N) = weight^T (C, OC) dout^T (OC, N)
-    state_->run(state_->problem<T, T>(C, N, OC, false, false, false, {dinp, dout, weight}), {dinp, weight, dout}, stream);
+    state_->run(state_->problem<T, T>(C, N, OC, false, false, false), {dinp, weight, dout}, stream);
 }
 
 template <class T>
 void Gemm::backward_input_gelu(T* dpre_gelu, const T* dout, const T* weight, const T* pre_gelu, size_t N, size_t C, size_t OC, stream_t stream) {
-    const LtProblem plain = state_->problem<T, T>(C, N, OC, false, false, false, {dpre_gelu, dout, weight, pre_gelu});
-    const auto finish = [] {};
     const auto apart = [&] {
         backward_input(dpre_gelu, dout, weight, N, C, OC, stream);
         gemm_gelu_backward(dpre_gelu, dpre_gelu, pre_gelu, N * C, stream);
     };
+    if (!fuses_gelu<T>) return apart();
+    const LtProblem plain = state_->problem<T, T>(C, N, OC, false, false, false);
+    const auto finish = [] {};
     state_->run(plain.with(CUBLASLT_EPILOGUE_DGELU), {dpre_gelu, weight, dout, {.aux = pre_gelu}}, 0, stream, finish, apart);
 }
 
@@ -286,7 +291,7 @@ template <class T>
 void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T* inp, size_t N, size_t C, size_t OC, bool accumulate,
                            stream_t stream) {
     // dweight^T (C, OC) = inp^T (C, N) (dout^T (OC, N))^T
-    const LtProblem plain = state_->problem<T, float>(C, OC, N, false, true, accumulate, {dweight, dout, inp});
+    const LtProblem plain = state_->problem<T, float>(C, OC, N, false, true, accumulate);
     const LtOperands operands = {dweight, inp, dout};
     if (!dbias) return state_->run(plain, operands, stream);
     // The epilogue overwrites its bias gradient, so it writes into the workspace.

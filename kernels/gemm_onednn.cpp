@@ -153,7 +153,7 @@ void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T*
 }
 
 std::string Gemm::tune(const std::function<void()>&, double) { return ""; }
-std::string Gemm::choices() const { return ""; }
+std::string Gemm::choices(bool) const { return ""; }
 std::string Gemm::adopt(const std::string&) { return ""; }
 std::vector<std::string> Gemm::chosen_algorithms() const { return {}; }
 

@@ -35,27 +35,46 @@ static std::string known_file(const ResumePoint& from) {
     return "";
 }
 
-static void tune_as_first(Gemm& gemm, const std::function<void()>& rehearse, const ResumePoint& from, double seconds, const Note& note) {
-    const std::string path = matmul_file(from.run_folder), known = known_file(from);
-    std::string before;
-    if (!known.empty()) {
-        std::string reason;
-        try {
-            before = MappedFile(known).bytes();
-            reason = gemm.adopt(before);
-        } catch (const Error& error) { reason = error.what(); }
-        if (!reason.empty()) note(fmt::format("{} is not used, and written anew: {}", known, reason));
-    }
-    note(gemm.tune(rehearse, seconds));
+// FLATGPT_MATMULS; "" if it is not set.
+static std::string shared_file() {
+    const char* const path = std::getenv("FLATGPT_MATMULS");
+    return path ? path : "";
+}
+
+// The file's text, if its choices hold; else "", and a line says why.
+static std::string adopt_file(Gemm& gemm, const std::string& path, const Note& note) {
+    std::string text, reason;
+    try {
+        text = MappedFile(path).bytes();
+        reason = gemm.adopt(text);
+    } catch (const Error& error) { reason = error.what(); }
+    if (reason.empty()) return text;
+    note(fmt::format("{} is not used, and written anew: {}", path, reason));
+    return "";
+}
+
+static void write_shared_file(const std::string& path, const std::string& text, const Note& note) {
+    try {
+        write_atomically(path, text);
+    } catch (const Error& error) { note(fmt::format("FLATGPT_MATMULS={} is left as it was: {}", path, error.what())); }
+}
+
+static void tune_as_first(Gemm& gemm, const std::function<void()>& rehearse, const ResumePoint& from, double most_seconds, const Note& note) {
+    const std::string path = matmul_file(from.run_folder), known = known_file(from), shared = most_seconds > 0 ? shared_file() : "";
+    std::string before, shared_before = gemm.choices(true);
+    if (std::error_code unknown; !shared.empty() && fs::exists(shared, unknown)) shared_before = adopt_file(gemm, shared, note);
+    if (!known.empty()) before = adopt_file(gemm, known, note);  // and goes by these before those of the shared file
+    note(gemm.tune(rehearse, seconds_for_tuning(most_seconds)));
     remove_leftovers(from.run_folder, file_name);
     if (const std::string now = gemm.choices(); now != before || known != path) write_atomically(path, now);
+    if (const std::string now = gemm.choices(true); !shared.empty() && now != shared_before) write_shared_file(shared, now, note);
 }
 
 void tune_matmuls(Gemm& gemm, const std::function<void()>& rehearse, const ResumePoint& from, double most_seconds, Communicator& all,
                   const Note& note) {
     if (gemm.choices().empty()) return;
     const bool first = all.rank() == 0;
-    if (first) tune_as_first(gemm, rehearse, from, seconds_for_tuning(most_seconds), note);
+    if (first) tune_as_first(gemm, rehearse, from, most_seconds, note);
     const std::string chosen = gather_texts(all, first ? gemm.choices() : "")[0];
     if (first) return;
     const std::string reason = gemm.adopt(chosen);

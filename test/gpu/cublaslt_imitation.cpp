@@ -1,5 +1,6 @@
 #include "cublaslt_imitation.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -138,6 +139,7 @@ struct Layout {
 struct Preference {
     uint64_t workspace = 0;
     uint32_t schemes = 0;
+    uint32_t alignment[4] = {256, 256, 256, 256};  // of A, B, C and D; the library's default
 };
 struct Algorithm {
     int32_t id = 0, parts = 1;
@@ -177,6 +179,8 @@ size_t workspace_of(const Algorithm& a, const Layout& d) {
     const size_t parts = a.scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE ? static_cast<size_t>(a.parts) * d.rows * d.columns * sizeof(float) : 0;
     return planned(a.id)->workspace + parts + (a.scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE ? 64 : 0);
 }
+
+bool aligned(const void* address, size_t bytes) { return reinterpret_cast<uintptr_t>(address) % bytes == 0; }
 
 bool check_algorithm(const Algorithm& a) {
     const PlannedAlgorithm* const plan = planned(a.id);
@@ -219,21 +223,27 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     return change<Preference>(preference, [&](Preference& p) {
         if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) p.workspace = *static_cast<const uint64_t*>(value);
         if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) p.schemes = *static_cast<const uint32_t*>(value);
+        if (attribute >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES && attribute <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES)
+            p.alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES] = *static_cast<const uint32_t*>(value);
         return true;
     });
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference, int most,
                                               cublasLtMatmulHeuristicResult_t results[], int* count) {
     *count = 0;
+    const auto wanted = read<Preference>(preference);
+    const auto o = read<Operation>(desc);
     for (const PlannedAlgorithm& plan : imitation->algorithms) {
         if (*count == most) break;
+        if (*std::min_element(wanted.alignment, wanted.alignment + 4) < plan.alignment) continue;
+        if (!aligned(o.bias, plan.alignment) || !aligned(o.aux, plan.alignment)) continue;
         const Algorithm algorithm{plan.id, plan.parts, plan.parts > 1 ? CUBLASLT_REDUCTION_SCHEME_INPLACE : CUBLASLT_REDUCTION_SCHEME_NONE};
         cublasLtMatmulHeuristicResult_t& result = results[(*count)++];
         std::memcpy(&result.algo, &algorithm, sizeof(algorithm));
         result.workspaceSize = workspace_of(algorithm, read<Layout>(d));
-        result.state = result.workspaceSize <= read<Preference>(preference).workspace ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+        result.state = result.workspaceSize <= wanted.workspace ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
     }
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -289,6 +299,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     if (*static_cast<const float*>(alpha) != 1 || c != d || !check_algorithm(algorithm)) return CUBLAS_STATUS_INVALID_VALUE;
     const PlannedAlgorithm& plan = *planned(algorithm.id);
     if (plan.status != CUBLAS_STATUS_SUCCESS) return imitation->refused.insert(plan.id), plan.status;
+    for (const void* address : {a, b, c, static_cast<const void*>(o.bias), static_cast<const void*>(o.aux)}) {
+        if (!aligned(address, plan.alignment)) return imitation->misaligned++, CUBLAS_STATUS_INVALID_VALUE;
+    }
     if (workspace_of(algorithm, ld) > workspace_bytes) return imitation->without_room++, CUBLAS_STATUS_INVALID_VALUE;
 
     imitation->launches.push_back({o.transpose_a, o.transpose_b, m, n, k, o.epilogue, add != 0, imitation->timing, imitation->cold, plan.id,

@@ -18,6 +18,7 @@ struct PlannedAlgorithm {
     int parts = 1;                   // into which the heuristic divides K
     int best_parts = 0;              // with which it is fastest; 0: it cannot divide K
     size_t workspace = 0;            // besides that for the parts
+    size_t alignment = 1;            // that it needs of every address, in bytes
     bool passes_check = true;        // cublasLtMatmulAlgoCheck takes it
     bool forgets_last_term = false;  // of every sum
     bool overwrites = false;         // also where it should add
@@ -58,6 +59,7 @@ struct Imitation {
     size_t allocated = 0;             // at the moment
     int checks = 0;                   // calls of cublasLtMatmulAlgoCheck
     int without_room = 0;             // products asked for with too little workspace
+    int misaligned = 0;               // products asked for with addresses that their algorithm does not take
 
     double now_ms = 0;
     bool cold = false, timing = false;

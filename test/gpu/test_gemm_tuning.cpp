@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -33,10 +34,20 @@ constexpr size_t N = 24, C = 16, OC = 40, guard = 64;
 constexpr double unlimited = 1e6;
 const uint32_t in_place = CUBLASLT_REDUCTION_SCHEME_INPLACE, in_fp32 = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
+// Memory as the device gives it.
+template <class T>
+struct AlignedAllocator {
+    using value_type = T;
+    static constexpr std::align_val_t alignment{256};
+    T* allocate(size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), alignment)); }
+    void deallocate(T* memory, size_t) { ::operator delete(memory, alignment); }
+    bool operator==(const AlignedAllocator&) const = default;
+};
+
 // With elements of another value behind its end.
 template <class T>
 struct Tensor {
-    std::vector<T> values;
+    std::vector<T, AlignedAllocator<T>> values;
     Tensor(size_t count, unsigned seed) {
         std::mt19937 generator(seed);
         std::uniform_real_distribution<float> uniform(-1, 1);
@@ -276,20 +287,89 @@ TYPED_TEST(GemmTuning, EpiloguesAndOurKernelsAreTimedAgainstEachOther) {
     using Set = std::set<cublasLtEpilogue_t>;
     const auto none = CUBLASLT_EPILOGUE_DEFAULT, bias = CUBLASLT_EPILOGUE_BIAS, gelu = CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
                dgelu = CUBLASLT_EPILOGUE_DGELU, bgrad = CUBLASLT_EPILOGUE_BGRADB;
+    const auto in_this_type = [&](Set expected) {
+        if (std::is_same_v<TypeParam, float>) expected.erase(gelu), expected.erase(dgelu);
+        return expected;
+    };
     // A kernel of ours takes 0.5 ms. One follows BGRADB too, which is why it must not take longer at all.
-    EXPECT_EQ(epilogues({}), (Set{none, bias, gelu, dgelu, bgrad}));
-    EXPECT_EQ(epilogues({{gelu, 0.4}, {dgelu, 0.4}, {bias, 0.4}, {bgrad, 0.4}}), (Set{none, bias, gelu, dgelu}));
-    EXPECT_EQ(epilogues({{gelu, 0.6}}), (Set{none, bias, dgelu, bgrad}));
+    EXPECT_EQ(epilogues({}), in_this_type({none, bias, gelu, dgelu, bgrad}));
+    EXPECT_EQ(epilogues({{gelu, 0.4}, {dgelu, 0.4}, {bias, 0.4}, {bgrad, 0.4}}), in_this_type({none, bias, gelu, dgelu}));
+    EXPECT_EQ(epilogues({{gelu, 0.6}}), in_this_type({none, bias, dgelu, bgrad}));
     EXPECT_EQ(epilogues({{gelu, 1.1}, {dgelu, 0.6}, {bias, 0.6}, {bgrad, 0.1}}), (Set{none}));
     this->fake.info.compute_capability = 80;  // where GELU apart is what happens without timing
-    EXPECT_EQ(epilogues({{gelu, 0.3}}), (Set{none, bias, gelu, dgelu, bgrad}));
+    EXPECT_EQ(epilogues({{gelu, 0.3}}), in_this_type({none, bias, gelu, dgelu, bgrad}));
+}
+
+// Their tanh is not exact enough for what is stored in fp32: such an epilogue is neither used nor timed, however fast.
+TEST(GemmGelu, IsComputedByOurKernelInFp32AndTf32) {
+    for (const bool tf32 : {false, true}) {
+        Imitation fake;
+        fake.algorithms = {{.id = 1, .cold_ms = 2, .warm_ms = 2}};
+        Layers<float> layers;
+        Gemm gemm({.tf32 = tf32});
+        const size_t bytes = std::max(Gemm::workspace_bytes<float>(N, C, OC), Gemm::workspace_bytes<float>(N, OC, C));
+        const simt::DeviceBuffer<char> workspace(bytes);
+        gemm.use_workspace(workspace.data(), bytes);
+        layers.run(gemm);
+        gemm.tune([&] { layers.run(gemm); }, unlimited);
+        layers.run(gemm);
+        EXPECT_GT(fake.launches.size(), 30u);
+        for (const Launch& launch : fake.launches) {
+            EXPECT_TRUE(launch.epilogue == CUBLASLT_EPILOGUE_DEFAULT || launch.epilogue == CUBLASLT_EPILOGUE_BIAS ||
+                        launch.epilogue == CUBLASLT_EPILOGUE_BGRADB)
+                << launch.epilogue;
+        }
+    }
+}
+
+// The library is told of each operand's alignment: an algorithm that needs more is not offered, and one that needs as much is.
+TYPED_TEST(GemmTuning, EveryAlignmentHasAnAlgorithmOfItsOwn) {
+    constexpr size_t size = sizeof(TypeParam);
+    this->fake.algorithms = {{.id = 256, .cold_ms = 1, .warm_ms = 1, .alignment = 256},
+                             {.id = 64, .cold_ms = 2, .warm_ms = 2, .alignment = 64},
+                             {.id = 16, .cold_ms = 3, .warm_ms = 3, .alignment = 16},
+                             {.id = size, .cold_ms = 4, .warm_ms = 4, .alignment = size}};
+    this->fake.kernel_ms = 10;  // a bias apart never pays
+    Machine<TypeParam> machine;
+    Tensor<TypeParam> inp(N * C + 512, 1), weight(OC * C + 512, 2), bias(OC + 512, 3), out(N * OC + 512, 0);
+    struct Offsets {
+        size_t out, inp, weight, bias;  // bytes from an address that is a multiple of 256
+    };
+    const auto product = [&](Offsets o) {
+        machine.gemm.template forward<TypeParam>(out.data() + o.out / size, inp.data() + o.inp / size, weight.data() + o.weight / size,
+                                                 bias.data() + o.bias / size, N, C, OC, nullptr);
+    };
+    const std::pair<Offsets, int> cases[] = {{{0, 0, 0, 0}, 256},   {{256, 512, 256, 1024}, 256}, {{0, 64, 0, 0}, 64}, {{128, 0, 0, 0}, 64},
+                                             {{0, 0, 192, 0}, 64},  {{0, 0, 0, 16}, 16},          {{0, 0, 0, 48}, 16}, {{64, 0, 16, 0}, 16},
+                                             {{0, 0, 0, size}, 256}};  // the bias apart, and the product by itself
+    const auto expect_each = [&] {
+        for (const auto& [offsets, id] : cases) {
+            this->fake.launches.clear();
+            product(offsets);
+            ASSERT_EQ(this->fake.launches.size(), 1u);
+            EXPECT_EQ(this->fake.launches[0].id, id);
+            EXPECT_EQ(this->fake.launches[0].epilogue, offsets.bias == size ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS);
+        }
+    };
+    expect_each();
+    machine.gemm.tune(
+        [&] {
+            for (const auto& [offsets, id] : cases) product(offsets);
+        },
+        unlimited);
+    expect_each();
+    EXPECT_EQ(this->fake.misaligned, 0);
+    const std::string choices = machine.gemm.choices();
+    for (const char* named : {"epilogue 4\"", "epilogue 4, B aligned to 64\"", "epilogue 4, D aligned to 128\"", "epilogue 4, A aligned to 64\"",
+                              "epilogue 4, bias aligned to 16\"", "epilogue 4, A aligned to 16, D aligned to 64\""})
+        EXPECT_NE(choices.find(named), std::string::npos) << named;
 }
 
 TYPED_TEST(GemmTuning, UnalignedOperandsAreChosenForApart) {
     this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5}, {.id = 2, .cold_ms = 2, .warm_ms = 2}};
     Machine<TypeParam> machine;
-    std::vector<TypeParam> memory(N * C + 9, TypeParam(1.0f));
-    auto* const address = reinterpret_cast<TypeParam*>((reinterpret_cast<uintptr_t>(memory.data()) + 15) / 16 * 16) + 1;
+    Tensor<TypeParam> memory(N * C + 1, 1);
+    auto* const address = memory.data() + 1;
     const auto products = [&] {
         machine.gemm.template forward<TypeParam>(machine.layers.plain.data(), address, machine.layers.weight.data(), machine.layers.bias.data(), N, C,
                                                  OC, nullptr);
@@ -300,7 +380,7 @@ TYPED_TEST(GemmTuning, UnalignedOperandsAreChosenForApart) {
     ASSERT_EQ(this->fake.launches.size(), 1u);
     EXPECT_EQ(this->fake.launches[0].id, 2);
     EXPECT_EQ(this->fake.launches[0].epilogue, CUBLASLT_EPILOGUE_DEFAULT);
-    EXPECT_NE(machine.gemm.choices().find("not aligned"), std::string::npos);
+    EXPECT_NE(machine.gemm.choices().find(fmt::format(", B aligned to {}", sizeof(TypeParam))), std::string::npos);
 }
 
 TYPED_TEST(GemmTuning, ChoicesAreTakenOverWithoutTiming) {
@@ -374,11 +454,13 @@ TYPED_TEST(GemmTuning, AnAlgorithmThatCuBlasLtNoLongerTakesIsNotUsed) {
 TYPED_TEST(GemmTuning, WhenTheTimeIsOverTheFirstChoiceStays) {
     this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5, .best_parts = 4}, {.id = 2, .cold_ms = 2, .warm_ms = 2, .best_parts = 4}};
     Machine<TypeParam> machine, taker;
+    constexpr size_t products = std::is_same_v<TypeParam, float> ? 12 : 14;  // without and with GELU and its gradient
     const std::string said = machine.tune(0);
-    EXPECT_TRUE(said.starts_with("matmuls: 0 timed in ") && said.ends_with(" s (0 runs); 14 left to cuBLASLt after 0 s")) << said;
+    EXPECT_TRUE(said.starts_with("matmuls: 0 timed in ") && said.ends_with(fmt::format(" s (0 runs); {} left to cuBLASLt after 0 s", products)))
+        << said;
     EXPECT_TRUE(std::ranges::none_of(this->fake.launches, &Launch::timed));
     const std::vector<std::string> lines = machine.gemm.chosen_algorithms();
-    EXPECT_EQ(lines.size(), 14u);
+    EXPECT_EQ(lines.size(), products);
     for (const std::string& line : lines) EXPECT_TRUE(line.ends_with(": algorithm 1, tile 0, stages 0")) << line;
     EXPECT_EQ(ids(machine.step()), std::set{1});
     ASSERT_EQ(taker.gemm.adopt(machine.gemm.choices()), "");
@@ -417,17 +499,23 @@ protected:
         }
         SingleProcess communicator;
         int rehearsals = 0;
+        bool has_shorter_product = false;  // beside those of every run
         std::vector<std::string> notes;
         void tune(const ResumePoint& from, double most_seconds = unlimited) {
             const auto rehearse = [&] {
                 rehearsals++;
                 layers.run(gemm);
+                if (has_shorter_product)
+                    gemm.forward<bfloat16>(layers.plain.data(), layers.inp.data(), layers.weight.data(), nullptr, N / 2, C, OC, nullptr);
             };
             tune_matmuls(gemm, rehearse, from, most_seconds, communicator, [&](const std::string& line) { notes.push_back(line); });
         }
     };
     MatmulTuning() { fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5}, {.id = 2, .cold_ms = 2, .warm_ms = 2}}; }
-    ~MatmulTuning() override { unsetenv("FLATGPT_MATMUL_SECONDS"); }
+    ~MatmulTuning() override {
+        unsetenv("FLATGPT_MATMUL_SECONDS");
+        unsetenv("FLATGPT_MATMULS");
+    }
 
     ResumePoint run(const std::string& name) const {
         std::filesystem::create_directory(folder / name);
@@ -504,6 +592,87 @@ TEST_F(MatmulTuning, AFileThatDoesNotHoldIsWrittenAnew) {
     Rank again(0);
     again.tune(from);
     EXPECT_EQ(again.notes.size(), 1u);
+}
+
+class SharedMatmuls : public MatmulTuning {
+protected:
+    SharedMatmuls() { setenv("FLATGPT_MATMULS", shared.c_str(), 1); }
+    size_t products_in_shared() const { return GemmChoices::parse(read_file(shared), {"Imitation 9000", 132, fake.version}).size(); }
+    const std::string shared = folder / "shared.json";
+};
+
+TEST_F(SharedMatmuls, ASeriesOfRunsTunesOnce) {
+    Rank first(0), second(0), deterministic(0);
+    first.tune(run("first"));
+    EXPECT_EQ(read_file(shared), first.gemm.choices());
+    // The second time another algorithm would be found to be faster.
+    fake.algorithms[1].cold_ms = 10;
+    second.tune(run("second"));
+    ASSERT_EQ(second.notes.size(), 1u);
+    EXPECT_TRUE(second.notes[0].starts_with("matmuls: 0 timed")) << second.notes[0];
+    EXPECT_EQ(ids(second.step()), std::set{2});
+    EXPECT_EQ(read_file(matmul_file(folder / "second")), read_file(shared));
+    // Such a run neither takes what others have found nor gives them what it does without timing.
+    deterministic.tune(run("deterministic"), 0);
+    EXPECT_EQ(ids(deterministic.step()), std::set{1});
+    EXPECT_EQ(read_file(shared), first.gemm.choices());
+}
+
+TEST_F(SharedMatmuls, TheRunsOwnFileComesFirst) {
+    unsetenv("FLATGPT_MATMULS");
+    Rank own(0), other(0), again(0);
+    own.tune(run("run"));
+    setenv("FLATGPT_MATMULS", shared.c_str(), 1);
+    fake.algorithms[1].cold_ms = 10;
+    other.has_shorter_product = again.has_shorter_product = true;
+    other.tune(run("other"));
+    EXPECT_EQ(ids(other.step()), std::set{1});
+    again.tune(run("run"));
+    EXPECT_EQ(again.notes.size(), 1u);
+    EXPECT_TRUE(again.notes[0].starts_with("matmuls: 0 timed")) << again.notes[0];  // the other has timed what was new
+    EXPECT_EQ(ids(again.step()), std::set{2});
+    EXPECT_EQ(read_file(matmul_file(folder / "run")), again.gemm.choices());
+    EXPECT_EQ(read_file(shared), again.gemm.choices());
+}
+
+// Or a short run, whose time was over, would leave its first choices to all that follow.
+TEST_F(SharedMatmuls, WhatWasNotTimedIsNotShared) {
+    setenv("FLATGPT_MATMUL_SECONDS", "0", 1);
+    Rank(0).tune(run("untimed"));
+    EXPECT_FALSE(std::filesystem::exists(shared));
+    unsetenv("FLATGPT_MATMUL_SECONDS");
+    Rank timed(0);
+    timed.tune(run("timed"));
+    EXPECT_EQ(ids(timed.step()), std::set{2});
+    EXPECT_EQ(products_in_shared(), 14u);
+}
+
+TEST_F(SharedMatmuls, ProductsOfSeveralRunsComeTogether) {
+    Rank first(0), second(0);
+    first.tune(run("first"));
+    second.has_shorter_product = true;
+    second.tune(run("second"));
+    EXPECT_EQ(products_in_shared(), 15u);
+}
+
+TEST_F(SharedMatmuls, AFileOfAnotherMachineIsPassedOverWithOneLine) {
+    Rank(0).tune(run("before"));
+    fake.version = 130200;
+    Rank updated(0);
+    updated.tune(run("updated"));
+    ASSERT_EQ(updated.notes.size(), 2u);
+    EXPECT_EQ(updated.notes[0], shared + " is not used, and written anew: it is of another cuBLASLt: 130100, not 130200");
+    EXPECT_FALSE(updated.notes[1].starts_with("matmuls: 0 timed")) << updated.notes[1];
+    EXPECT_EQ(products_in_shared(), 14u);
+}
+
+TEST_F(SharedMatmuls, AFileThatCannotBeWrittenEndsNoRun) {
+    setenv("FLATGPT_MATMULS", (folder / "none/shared.json").c_str(), 1);
+    Rank first(0);
+    first.tune(run("run"));
+    ASSERT_EQ(first.notes.size(), 2u);
+    EXPECT_TRUE(first.notes[1].starts_with("FLATGPT_MATMULS=" + (folder / "none/shared.json") + " is left as it was: ")) << first.notes[1];
+    EXPECT_EQ(ids(first.step()), std::set{2});
 }
 
 TEST_F(MatmulTuning, TheTimeIsLimitedByTheEnvironmentAndByThoseWhoWait) {
