@@ -1,22 +1,48 @@
 // cross_entropy.cuh: the classifier's softmax, loss and gradient in one kernel, in place
 //   logits (N, Vp), of which the first V columns count   targets (N), -1 = ignored   losses (N) fp32, natural log
 //   loss = log(sum exp(logits)) - logits[target],   dlogits = (softmax - onehot(target)) * dloss, 0 in the padded columns and in ignored rows
-//   Maximum and sum are found in one reading of the row (Milakov and Gimelshein 2018, arXiv:1805.02867).
+//   Where a row is read from memory, maximum and sum are found in one reading (Milakov and Gimelshein 2018, arXiv:1805.02867).
 #pragma once
+#include <algorithm>
 #include <cfloat>
 
 #include "common.cuh"
 
-// Vectors that a thread looks at together: it finds their maximum, then adds up their exponentials, so that the running sum is rescaled seldom.
-// GPU: four, in registers. A block of 512 threads has 32 KB on their way, and two blocks share an SM: while one waits at a reduction the other reads.
-// That is enough for 37 bytes a cycle after 800 cycles of latency, where an SM's share of an H200's memory is 21.
-// CPU: what fits the first-level cache, so that the row comes from memory once.
+// Vectors that a thread looks at together: it finds their maximum, then adds up their exponentials, so that the running sum is
+// rescaled seldom. GPU: four, in registers. CPU: as many as fit the first-level cache, so that the row comes from memory once.
 template <class W, int N>
 constexpr int cross_entropy_batch = W::threads == 1 ? 1024 / N : 4;
 
-// W::threads share a row. Kept: shared memory holds the row between its two readings, so that neither memory nor L2 sees the second one.
-//   An element costs 14 instructions of the 24 that an SM has for it at the speed of an H200's memory (4 bytes, read and written once).
-template <class W, int N, class T, bool Kept>
+// A thread's share of a softmax: the maximum of the logits it has seen, and the sums of exp(logit - maximum) in N lanes.
+// The maximum starts finite: logits of -inf count as 0, not as NaN.
+template <int N>
+struct OnlineSoftmax {
+    float maximum = -FLT_MAX;
+    Vec<float, N> sums = simt::broadcast<N>(0.0f);
+
+    __device__ __forceinline__ void raise_maximum(float candidate) {
+        if (!(candidate > maximum)) return;
+        const float factor = simt::quick_exp_nonpositive(maximum - candidate);
+        UNROLL
+        for (int k = 0; k < N; k++) sums[k] *= factor;
+        maximum = candidate;
+    }
+    __device__ __forceinline__ void add(float logit) {
+        raise_maximum(logit);
+        sums[0] += simt::quick_exp_nonpositive(logit - maximum);
+    }
+    // The thread's share becomes the row's: maximum, and the sum, in every thread.
+    template <int Threads>
+    __device__ __forceinline__ float row_sum() {
+        const float of_thread = maximum;
+        maximum = simt::row_max<Threads>(maximum);
+        return simt::row_sum<Threads>(simt::sum(sums) * simt::quick_exp_nonpositive(of_thread - maximum));
+    }
+};
+
+// W::threads share a row, which comes from memory once for the sums and once more for the gradient: on the CPU from its cache, on a
+// GPU from L2 if it is still there. For the CPU, for losses without gradients, and for rows that are longer than shared memory or not aligned.
+template <class W, int N, class T>
 __global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 2 : 1)
     cross_entropy_kernel(T* logits, float* losses, const int* targets, float dloss, int V, int Vp, bool write_dlogits) {
     constexpr int threads = W::threads, step = threads * N, batch = cross_entropy_batch<W, N>;
@@ -30,22 +56,8 @@ __global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 
     }
     const float at_target = static_cast<float>(x[target]);
     const int V_whole = V / N * N;  // the end of the last whole vector
-    T* again = x;                   // where the row is read again
-    if constexpr (Kept) {
-        simt::SharedMemory shared;
-        again = shared.take<T>(V_whole);  // a thread reads what it wrote itself: no barrier
-    }
 
-    // This thread's maximum and its sum of exp(x - maximum). The maximum starts finite: logits of -inf count as 0, not as NaN.
-    float maximum = -FLT_MAX;
-    Vec<float, N> sums = simt::broadcast<N>(0.0f);
-    const auto raise_maximum = [&](float candidate) {
-        if (!(candidate > maximum)) return;
-        const float factor = simt::quick_exp_nonpositive(maximum - candidate);
-        UNROLL
-        for (int k = 0; k < N; k++) sums[k] *= factor;
-        maximum = candidate;
-    };
+    OnlineSoftmax<N> softmax;
     for (int begin = lane * N; begin < V_whole; begin += batch * step) {
         const int vectors = threads > 1 ? batch : min(batch, (V_whole - begin) / N);
         [[maybe_unused]] Vec<T, N> held[threads > 1 ? batch : 1];
@@ -54,12 +66,6 @@ __global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 
             for (int v = 0; v < batch; v++) {
                 simt::one_at_a_time();
                 if (begin + v * step < V_whole) held[v] = load_raw<N>(x + begin + v * step);
-            }
-        }
-        if constexpr (Kept) {
-            UNROLL
-            for (int v = 0; v < batch; v++) {
-                if (begin + v * step < V_whole) store_raw(again + begin + v * step, held[v]);
             }
         }
         const auto vector = [&](int v) INLINE {
@@ -74,29 +80,24 @@ __global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 
             UNROLL
             for (int k = 0; k < N; k++) highest[k] = simt::larger(values[k], highest[k]);
         }
-        raise_maximum(simt::max(highest));
+        softmax.raise_maximum(simt::max(highest));
         UNROLL
         for (int v = 0; v < vectors; v++) {
             if (threads > 1 && begin + v * step >= V_whole) continue;
             const Vec<float, N> values = vector(v);
             UNROLL
-            for (int k = 0; k < N; k++) sums[k] += simt::quick_exp_nonpositive(values[k] - maximum);
+            for (int k = 0; k < N; k++) softmax.sums[k] += simt::quick_exp_nonpositive(values[k] - softmax.maximum);
         }
     }
-    for (int i = V_whole + lane; i < V; i += threads) {
-        const float v = static_cast<float>(x[i]);
-        raise_maximum(v);
-        sums[0] += simt::quick_exp_nonpositive(v - maximum);
-    }
-    const float row_maximum = simt::row_max<threads>(maximum);
-    const float row_sum = simt::row_sum<threads>(simt::sum(sums) * simt::quick_exp_nonpositive(maximum - row_maximum));
-    if (lane == 0) losses[row] = simt::log(row_sum) + (row_maximum - at_target);
+    for (int i = V_whole + lane; i < V; i += threads) softmax.add(static_cast<float>(x[i]));
+    const float row_sum = softmax.template row_sum<threads>();
+    if (lane == 0) losses[row] = simt::log(row_sum) + (softmax.maximum - at_target);
 
     if (write_dlogits) {
         const float scale = dloss / row_sum;
-        const auto gradient = [&](float v) INLINE { return simt::quick_exp_nonpositive(v - row_maximum) * scale; };
+        const auto gradient = [&](float v) INLINE { return simt::quick_exp_nonpositive(v - softmax.maximum) * scale; };
         for (int i = lane * N; i < V_whole; i += step) {
-            Vec<float, N> v = load<N>(again + i);
+            Vec<float, N> v = load<N>(x + i);
             UNROLL
             for (int k = 0; k < N; k++) v[k] = gradient(v[k]);
             store(x + i, v);
@@ -107,22 +108,97 @@ __global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 
     }
 }
 
+// GPU, with gradient. A block works through rows gridDim.x apart, each of which waits in shared memory from its copy to its gradient, so that
+// global memory is read once. As soon as a thread has read a vector for the last time it begins the copy of the next row's vector to its
+// place: a row's copies are in flight while the gradient of the row before is computed and written, without a register for them.
+//   Two blocks of 512 threads have up to two rows in flight on an SM: 196 KiB of bf16 at V = 50257, where 17 KiB must be in flight at any
+//   time (elementwise.cuh). A thread reads only what it copied itself: no barrier, no conflict between banks.
+template <class W, int N, class T>
+__global__ void __launch_bounds__(W::threads, W::threads <= 512 ? 2 : 1)
+    cross_entropy_gradient_kernel(T* logits, float* losses, const int* targets, float dloss, size_t rows, int V, int Vp) {
+    constexpr int threads = W::threads, step = threads * N;
+    const int lane = static_cast<int>(threadIdx.x), V_whole = V / N * N;
+    simt::SharedMemory shared;
+    T* const kept = shared.take<T>(V_whole);
+    for (int i = lane * N; i < V_whole; i += step) simt::cp_async<N>(kept + i, logits + static_cast<size_t>(blockIdx.x) * Vp + i, true);
+    simt::cp_async_commit();
+
+    int next_target = targets[blockIdx.x];
+    for (size_t row = blockIdx.x; row < rows; row += gridDim.x) {
+        const size_t next = row + gridDim.x;
+        const int target = next_target;
+        const bool counts = target >= 0;  // the whole block agrees
+        T* const x = logits + row * Vp;
+        // Loads that are needed late begin here, so that nothing waits for them alone.
+        if (next < rows) next_target = targets[next];
+        const float at_target = counts ? static_cast<float>(x[target]) : 0.0f;
+        const bool has_tail = V_whole + lane < V;  // columns behind the last whole vector: fewer than N
+        const float tail = has_tail ? static_cast<float>(x[V_whole + lane]) : 0.0f;
+        simt::cp_async_wait<0>();
+
+        OnlineSoftmax<N> softmax;
+        float scale = 0.0f;
+        if (counts) {
+            Vec<float, N> highest = simt::broadcast<N>(-INFINITY);
+            for (int i = lane * N; i < V_whole; i += step) {
+                const Vec<float, N> v = load<N>(kept + i);
+                UNROLL
+                for (int k = 0; k < N; k++) highest[k] = simt::larger(v[k], highest[k]);
+            }
+            softmax.maximum = max(softmax.maximum, simt::max(highest));
+            for (int i = lane * N; i < V_whole; i += step) {
+                const Vec<float, N> v = load<N>(kept + i);
+                UNROLL
+                for (int k = 0; k < N; k++) softmax.sums[k] += simt::quick_exp_nonpositive(v[k] - softmax.maximum);
+            }
+            if (has_tail) softmax.add(tail);
+            const float row_sum = softmax.template row_sum<threads>();
+            scale = dloss / row_sum;
+            if (lane == 0) losses[row] = simt::log(row_sum) + (softmax.maximum - at_target);
+        } else if (lane == 0) {
+            losses[row] = 0.0f;
+        }
+
+        // The row becomes gradient(logits), and the copy of the next row begins.
+        const auto replace = [&](auto gradient) INLINE {
+            for (int i = lane * N; i < V_whole; i += step) {
+                Vec<float, N> v = load<N>(kept + i);
+                simt::cp_async<N>(kept + i, logits + next * Vp + i, next < rows);
+                UNROLL
+                for (int k = 0; k < N; k++) v[k] = gradient(v[k]);
+                store(x + i, v);
+            }
+            simt::cp_async_commit();
+            for (int i = V_whole + lane; i < Vp; i += threads) x[i] = T(i < V ? gradient(tail) : 0.0f);
+        };
+        if (!counts) {
+            replace([](float) INLINE { return 0.0f; });
+            continue;
+        }
+        const auto gradient = [&](float v) INLINE { return simt::quick_exp_nonpositive(v - softmax.maximum) * scale; };
+        replace(gradient);
+        __syncthreads();  // another thread has written the target's column
+        if (lane == 0) x[target] = T(gradient(at_target) - dloss);
+    }
+}
+
 // With write_dlogits, logits (N, Vp) = their gradient; without, they are left as they are.
-// Reads N*V and writes N*Vp elements; bound by memory bandwidth on the GPU, by exponentials on the CPU. On the GPU a row longer than shared memory
-// is read again, from L2 if it is still there.
+// Reads N*V and writes N*Vp elements; bound by memory bandwidth on the GPU, by exponentials on the CPU.
 template <class W = simt::NativeWidth<512>, class T>
 void cross_entropy_forward_backward(T* logits, float* losses, const int* targets, float dloss, size_t N, int V, int Vp, bool write_dlogits,
                                     stream_t stream) {
     CHECK(N > 0 && V > 0 && V <= Vp, "cross-entropy: N = {} and V = {} must be positive, and V at most Vp = {}", N, V, Vp);
     simt::for_vector_length<W, T>(Vp, [&](auto n) {
-        const auto start = [&](auto kernel, size_t shared) {
-            launch(kernel, static_cast<unsigned>(N), W::threads, shared, stream, logits, losses, targets, dloss, V, Vp, write_dlogits);
-        };
         if constexpr (W::threads > 1 && n() > 1) {
             const size_t row = simt::shared_size<T>(V / n() * n());
-            if (write_dlogits && row > 0 && row <= simt::available_shared_bytes()) return start(cross_entropy_kernel<W, n(), T, true>, row);
+            if (write_dlogits && row <= simt::available_shared_bytes()) {
+                const size_t blocks = std::min<size_t>(N, 2 * simt::multiprocessors());
+                return launch(cross_entropy_gradient_kernel<W, n(), T>, static_cast<unsigned>(blocks), W::threads, row, stream, logits, losses,
+                              targets, dloss, N, V, Vp);
+            }
         }
-        start(cross_entropy_kernel<W, n(), T, false>, 0);
+        launch(cross_entropy_kernel<W, n(), T>, static_cast<unsigned>(N), W::threads, 0, stream, logits, losses, targets, dloss, V, Vp,
+               write_dlogits);
     });
 }
 

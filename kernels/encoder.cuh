@@ -105,7 +105,7 @@ __global__ void encoder_backward_token_kernel(float* dwte, const T* dout, const 
         const int i = chunk_begin + lane * N;
         simt::SharedMemory shared;
         float* of_team = shared.take<float>(teams * chunk);
-        if (i < C) store(of_team + team * chunk + lane * N, encoder_sum<N>(dout + i, order, first + team, last, teams, C));
+        if (i < C) simt::store_shared(of_team + team * chunk + lane * N, encoder_sum<N>(dout + i, order, first + team, last, teams, C));
         __syncthreads();
         if (team == 0 && i < C) {
             Vec<float, N> sum = load<N>(of_team + lane * N);

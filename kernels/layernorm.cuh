@@ -136,95 +136,125 @@ void residual_layernorm_forward(T* out, T* residual, float* mean, float* rstd, c
     });
 }
 
-// Rows are divided into groups; W::threads work through one, and add up its share of dweight and dbias. How they are divided follows from N alone,
-// so the order of the additions does not depend on the machine's size.
-// A GPU of 132 SMs holds 1536 groups at once: 12 warps each, as many as have registers for their rows. Their sums, 12 bytes a channel, fit as well to
-// 1600 channels on an SM of 228 KiB of shared memory (sm_90), and to 1144 on one of 164 (sm_80); of longer rows fewer are worked on at once.
-constexpr size_t layernorm_max_groups = 1536;
-constexpr int layernorm_batch = 4;  // rows looked at together where none is held: partial sums are read and written once for all of them
+// Backward divides the rows into groups. A group is worked through in order, its sums are partial sums of dweight, dbias and dinp_sum, and
+// add_rows adds up the groups'. A group is a block's: there are as many as a GPU runs at once, 22 warps on an SM, with up to 88 registers a
+// thread and a block as wide as a row. So the order of the additions depends on N, C and the number of SMs.
+constexpr int layernorm_channels = 8;     // of a row that a thread has, where a block is as wide as a row
+constexpr int layernorm_max_block = 512;  // threads; longer rows are shared by fewer threads, and read twice
+constexpr int layernorm_batch = 4;        // rows looked at together there: partial sums are read and written once for all of them
 
-inline size_t layernorm_rows_per_group(size_t N) {
-    const size_t batches = ceil_div<size_t>(N, layernorm_max_groups * layernorm_batch);
+inline unsigned layernorm_block(int C) {
+    return ceil_div<unsigned>(static_cast<unsigned>(C), layernorm_channels * simt::warp_size) * simt::warp_size;
+}
+inline size_t layernorm_max_groups(int C) { return simt::multiprocessors() * std::max(1u, 22 * simt::warp_size / layernorm_block(C)); }
+inline size_t layernorm_rows_per_group(size_t N, int C) {
+    const size_t batches = ceil_div<size_t>(N, layernorm_max_groups(C) * layernorm_batch);
     return std::max<size_t>(4, batches) * layernorm_batch;
 }
-inline size_t layernorm_groups(size_t N) { return ceil_div(N, layernorm_rows_per_group(N)); }
+inline size_t layernorm_groups(size_t N, int C) { return ceil_div(N, layernorm_rows_per_group(N, C)); }
 
 // Floats of scratch that layernorm_backward needs for up to N rows: a few rows less may be more groups, of fewer rows each.
 inline size_t layernorm_backward_scratch(size_t N, int C) {
-    return std::min<size_t>(ceil_div<size_t>(N, 4 * layernorm_batch), layernorm_max_groups) * 3 * C;
+    return std::min<size_t>(ceil_div<size_t>(N, 4 * layernorm_batch), layernorm_max_groups(C)) * 3 * static_cast<size_t>(C);
 }
 
-// Groups of a block. Where rows are held their sums are in shared memory, and the block adds up those of its groups: a quarter as much for
-// add_rows to read.
-template <class Cut>
-constexpr int layernorm_teams = Cut::held > 0 && Cut::W::threads == simt::warp_size ? 4 : 1;
+// A thread's channels of one row: what backward reads of it.
+template <class T, int N, int Vectors>
+struct LayerNormInputs {
+    Vec<T, N> dout[Vectors], inp[Vectors], dresidual[Vectors];
+    float mean, rstd;
+};
 
-template <class Cut>
-constexpr int layernorm_block = layernorm_teams<Cut>* simt::block_of<typename Cut::W>;
-
-// A vector of sums in shared memory: four floats here, four in the array's other half, so that the lanes of a warp find 16 bytes each side by side,
-// in different banks.
-template <int N>
-__device__ __forceinline__ Vec<float, N> load_planes(const float* sums, int i, int C) {
-    constexpr int planes = N < 4 ? 1 : N / 4, length = N / planes;
-    Vec<float, N> v;
-    UNROLL
-    for (int p = 0; p < planes; p++) {
-        const Vec<float, length> part = load<length>(sums + p * (C / planes) + i / planes);
+// dinp = dresidual + gradient of inp;  partial (groups, Sums, C) = a group's sums of dout * norm, of dout and, where Sums is 3, of dinp
+// A thread has the same channels of every row: their weights and sums stay in registers. It asks for the next row before it computes this one.
+//   C = 768, bf16: 7 blocks of 3 warps on an SM have 31 KiB in flight all the time; 17 KiB must be (elementwise.cuh).
+template <int N, class T, int Sums>
+__global__ void __launch_bounds__(layernorm_max_block)
+    layernorm_backward_wide_kernel(T* dinp, float* partial, const T* dresidual, const T* __restrict__ dout, const T* __restrict__ inp,
+                                   const T* __restrict__ weight, const float* __restrict__ mean, const float* __restrict__ rstd, size_t rows, int C,
+                                   size_t rows_per_group) {
+    constexpr int vectors = layernorm_channels / N;
+    using Inputs = LayerNormInputs<T, N, vectors>;
+    const size_t begin = blockIdx.x * rows_per_group, end = min(rows, begin + rows_per_group);
+    const float per_channel = 1.0f / static_cast<float>(C);
+    // Calls body(v, i) for this thread's vectors: channels i to i + N - 1.
+    const auto for_each = [&](auto body) INLINE {
         UNROLL
-        for (int k = 0; k < length; k++) v[p * length + k] = part[k];
-    }
-    return v;
-}
-template <int N>
-__device__ __forceinline__ void store_planes(float* sums, int i, int C, const Vec<float, N>& v) {
-    constexpr int planes = N < 4 ? 1 : N / 4, length = N / planes;
-    UNROLL
-    for (int p = 0; p < planes; p++) {
-        Vec<float, length> part;
+        for (int v = 0; v < vectors; v++) {
+            simt::one_at_a_time();
+            const int i = static_cast<int>(threadIdx.x + v * blockDim.x) * N;
+            if (i < C) body(v, i);
+        }
+    };
+    const auto fetch = [&](Inputs& to, size_t row) INLINE {
+        for_each([&](int v, int i) INLINE {
+            const size_t at = row * C + i;
+            to.dout[v] = load_raw<N>(dout + at), to.inp[v] = load_raw<N>(inp + at);
+            if (dresidual) to.dresidual[v] = load_raw<N>(dresidual + at);
+        });
+        to.mean = mean[row], to.rstd = rstd[row];
+    };
+
+    Vec<T, N> weights[vectors] = {};
+    Vec<float, N> sums[Sums][vectors];
+    for_each([&](int v, int i) INLINE {
+        weights[v] = load_raw<N>(weight + i);
         UNROLL
-        for (int k = 0; k < length; k++) part[k] = v[p * length + k];
-        store(sums + p * (C / planes) + i / planes, part);
+        for (int n = 0; n < Sums; n++) sums[n][v] = simt::broadcast<N>(0.0f);
+    });
+    Inputs next;
+    fetch(next, begin);
+    for (size_t row = begin; row < end; row++) {
+        Inputs now = next;
+        if (row + 1 < end) fetch(next, row + 1);
+
+        float averages[2] = {0.0f, 0.0f};  // of dnorm and of dnorm * norm
+        for_each([&](int v, int) INLINE {
+            stay_narrow(now.dout[v]), stay_narrow(now.inp[v]), stay_narrow(weights[v]);
+            const Vec<float, N> d = widen(now.dout[v]), x = widen(now.inp[v]), w = widen(weights[v]);
+            UNROLL
+            for (int k = 0; k < N; k++) {
+                averages[0] += d[k] * w[k];
+                averages[1] += d[k] * w[k] * ((x[k] - now.mean) * now.rstd);
+            }
+        });
+        simt::block_sums(averages);
+        const float average = averages[0] * per_channel, average_norm = averages[1] * per_channel;
+        for_each([&](int v, int i) INLINE {
+            stay_narrow(now.dout[v]), stay_narrow(now.inp[v]), stay_narrow(now.dresidual[v]), stay_narrow(weights[v]);
+            const Vec<float, N> d = widen(now.dout[v]), x = widen(now.inp[v]), w = widen(weights[v]);
+            Vec<float, N> dx = dresidual ? widen(now.dresidual[v]) : simt::broadcast<N>(0.0f);
+            UNROLL
+            for (int k = 0; k < N; k++) {
+                const float norm = (x[k] - now.mean) * now.rstd;
+                sums[0][v][k] += d[k] * norm;
+                sums[1][v][k] += d[k];
+                dx[k] += (d[k] * w[k] - average - norm * average_norm) * now.rstd;
+                if constexpr (Sums > 2) sums[2][v][k] += dx[k];
+            }
+            store(dinp + row * C + i, dx);
+        });
     }
+    for_each([&](int v, int i) INLINE {
+        UNROLL
+        for (int n = 0; n < Sums; n++) store(partial + (static_cast<size_t>(blockIdx.x) * Sums + n) * C + i, sums[n][v]);
+    });
 }
 
-// dinp = dresidual + gradient of inp;  partial (blocks, Sums, C) = the block's sums of dout * norm, of dout and, where Sums is 3, of dinp
-template <class Cut, class T, int Sums>
-__global__ void __launch_bounds__(layernorm_block<Cut>, 384 / layernorm_block<Cut>)
+// The same where W::threads share a row and read it twice, the second time from the cache: on the CPU, and on a GPU for rows that fill no
+// vectors, or that are longer than a block is wide.
+template <class W, int N, class T, int Sums>
+__global__ void __launch_bounds__(simt::block_of<W>)
     layernorm_backward_kernel(T* dinp, float* partial, const T* dresidual, const T* __restrict__ dout, const T* __restrict__ inp,
                               const T* __restrict__ weight, const float* __restrict__ mean, const float* __restrict__ rstd, size_t rows, int C,
                               size_t rows_per_group) {
-    constexpr int threads = Cut::W::threads, N = Cut::N, teams = layernorm_teams<Cut>, R = Cut::held > 0 ? 1 : layernorm_batch;
-    const int team = static_cast<int>(threadIdx.x) / threads;
-    const size_t group = static_cast<size_t>(blockIdx.x) * teams + team, group_begin = min(rows, group * rows_per_group),
-                 group_end = min(rows, group_begin + rows_per_group);
-    float* const of_block = partial + static_cast<size_t>(blockIdx.x) * Sums * C;
-    float* sums = of_block;
-    if constexpr (Cut::held > 0) {
-        simt::SharedMemory shared;
-        sums = shared.take<float>(static_cast<size_t>(teams) * Sums * C) + team * Sums * C;
-    }
+    constexpr int threads = W::threads, R = layernorm_batch;
+    using Cut = RowCut<W, N, 0>;
+    const size_t group_begin = blockIdx.x * rows_per_group, group_end = min(rows, group_begin + rows_per_group);
+    float* const sums = partial + static_cast<size_t>(blockIdx.x) * Sums * C;
 
-    // dinp moves along by itself: indexed by row as the inputs are, it makes nvcc 13 split its 16-byte stores into four.
-    dinp += group_begin * C;
-    for (size_t first = group_begin; first < group_end; first += R, dinp += static_cast<size_t>(R) * C) {
+    for (size_t first = group_begin; first < group_end; first += R) {
         const int count = group_end - first < R ? static_cast<int>(group_end - first) : R;
-        [[maybe_unused]] Vec<T, N> held_d[Cut::registers], held_x[Cut::registers], held_residual[Cut::registers];
-        if constexpr (Cut::held > 0) {
-            for_each_of_row<Cut>(C, [&](int i, int v) INLINE {
-                held_d[v] = load_raw<N>(dout + first * C + i), held_x[v] = load_raw<N>(inp + first * C + i);
-                if (dresidual) held_residual[v] = load_raw<N>(dresidual + first * C + i);
-            });
-        }
-        // The vector at `at`, or the v-th that is held.
-        const auto vector = [](const T* array, Vec<T, N>* held, size_t at, int v) INLINE {
-            if constexpr (Cut::held > 0) {
-                stay_narrow(held[v]);
-                return widen(held[v]);
-            } else {
-                return load<N>(array + at);
-            }
-        };
         float m[R], s[R], average[R], average_norm[R];  // of dnorm and of dnorm * norm
         UNROLL
         for (int r = 0; r < R; r++) {
@@ -232,9 +262,9 @@ __global__ void __launch_bounds__(layernorm_block<Cut>, 384 / layernorm_block<Cu
             const size_t row = first + r;
             m[r] = mean[row], s[r] = rstd[row];
             Vec<float, N> dnorms = simt::broadcast<N>(0.0f), norm_sums = dnorms;
-            for_each_of_row<Cut>(C, [&](int i, int v) INLINE {
+            for_each_of_row<Cut>(C, [&](int i, int) INLINE {
                 const size_t at = row * C + i;
-                const Vec<float, N> d = vector(dout, held_d, at, v), x = vector(inp, held_x, at, v), w = load<N>(weight + i);
+                const Vec<float, N> d = load<N>(dout + at), x = load<N>(inp + at), w = load<N>(weight + i);
                 UNROLL
                 for (int k = 0; k < N; k++) {
                     dnorms[k] += d[k] * w[k];
@@ -244,21 +274,17 @@ __global__ void __launch_bounds__(layernorm_block<Cut>, 384 / layernorm_block<Cu
             average[r] = simt::row_sum<threads>(simt::sum(dnorms)) / static_cast<float>(C);
             average_norm[r] = simt::row_sum<threads>(simt::sum(norm_sums)) / static_cast<float>(C);
         }
-        for_each_of_row<Cut>(C, [&](int i, int v) INLINE {
+        for_each_of_row<Cut>(C, [&](int i, int) INLINE {
             const Vec<float, N> w = load<N>(weight + i);
             Vec<float, N> sum[Sums];
             UNROLL
-            for (int n = 0; n < Sums; n++) {
-                if (first == group_begin) sum[n] = simt::broadcast<N>(0.0f);
-                else if constexpr (Cut::held > 0) sum[n] = load_planes<N>(sums + n * C, i, C);
-                else sum[n] = load<N>(sums + n * C + i);
-            }
+            for (int n = 0; n < Sums; n++) sum[n] = first == group_begin ? simt::broadcast<N>(0.0f) : load<N>(sums + n * C + i);
             UNROLL
             for (int r = 0; r < R; r++) {
                 if (r >= count) continue;
                 const size_t at = (first + r) * C + i;
-                const Vec<float, N> d = vector(dout, held_d, at, v), x = vector(inp, held_x, at, v);
-                Vec<float, N> dx = dresidual ? vector(dresidual, held_residual, at, v) : simt::broadcast<N>(0.0f);
+                const Vec<float, N> d = load<N>(dout + at), x = load<N>(inp + at);
+                Vec<float, N> dx = dresidual ? load<N>(dresidual + at) : simt::broadcast<N>(0.0f);
                 UNROLL
                 for (int k = 0; k < N; k++) {
                     const float norm = (x[k] - m[r]) * s[r];
@@ -267,30 +293,11 @@ __global__ void __launch_bounds__(layernorm_block<Cut>, 384 / layernorm_block<Cu
                     dx[k] += (d[k] * w[k] - average[r] - norm * average_norm[r]) * s[r];
                     if constexpr (Sums > 2) sum[2][k] += dx[k];
                 }
-                store(dinp + static_cast<size_t>(r) * C + i, dx);
+                store(dinp + at, dx);
             }
             UNROLL
-            for (int n = 0; n < Sums; n++) {
-                if constexpr (Cut::held > 0) store_planes(sums + n * C, i, C, sum[n]);
-                else store(sums + n * C + i, sum[n]);
-            }
+            for (int n = 0; n < Sums; n++) store(sums + n * C + i, sum[n]);
         });
-    }
-    if constexpr (Cut::held > 0) {
-        __syncthreads();
-        const float* const all = sums - team * Sums * C;
-        const size_t block_begin = static_cast<size_t>(blockIdx.x) * teams * rows_per_group;
-        const int busy = static_cast<int>(min(static_cast<size_t>(teams), ceil_div(rows - block_begin, rows_per_group)));
-        for (int i = static_cast<int>(threadIdx.x) * N; i < Sums * C; i += teams * threads * N) {
-            const int which = i / C * C;
-            Vec<float, N> sum = load_planes<N>(all + which, i - which, C);
-            for (int other = 1; other < busy; other++) {
-                const Vec<float, N> v = load_planes<N>(all + other * Sums * C + which, i - which, C);
-                UNROLL
-                for (int k = 0; k < N; k++) sum[k] += v[k];
-            }
-            store(of_block + i, sum);
-        }
     }
 }
 
@@ -301,27 +308,20 @@ template <class W = simt::NativeWidth<32>, class T>
 void layernorm_backward(T* dinp, float* dweight, float* dbias, float* dinp_sum, float* scratch, const T* dresidual, const T* dout, const T* inp,
                         const T* weight, const float* mean, const float* rstd, size_t N, int C, stream_t stream) {
     CHECK(N > 0 && C > 0, "layernorm: N = {} and C = {} must be positive", N, C);
-    size_t blocks = 0;
-    const auto start = [&]<class Cut>(Cut, auto sums, size_t shared) {
-        constexpr int teams = layernorm_teams<Cut>;
-        blocks = ceil_div<size_t>(layernorm_groups(N), teams);
-        launch(layernorm_backward_kernel<Cut, T, sums()>, static_cast<unsigned>(blocks), teams * Cut::W::threads, shared, stream, dinp, scratch,
-               dresidual, dout, inp, weight, mean, rstd, N, C, layernorm_rows_per_group(N));
+    const size_t groups = layernorm_groups(N, C);
+    const auto start = [&](auto kernel, unsigned block) {
+        launch(kernel, static_cast<unsigned>(groups), block, 0, stream, dinp, scratch, dresidual, dout, inp, weight, mean, rstd, N, C,
+               layernorm_rows_per_group(N, C));
     };
-    const auto start_with = [&](auto sums) {
-        for_row_cut<W, T>(C, [&]<class Cut>(Cut cut) {
-            if constexpr (Cut::held == 0) {
-                start(cut, sums, 0);
-            } else {
-                const size_t shared = simt::shared_size<float>(static_cast<size_t>(layernorm_teams<Cut>) * sums() * C);
-                if constexpr (layernorm_teams<Cut> == 1) {  // the rows of a warp fit every GPU
-                    if (shared > simt::available_shared_bytes()) return start(RowCut<typename Cut::W, Cut::N, 0>{}, sums, 0);
-                }
-                start(cut, sums, shared);
+    const auto start_with = [&]<int Sums>(std::integral_constant<int, Sums>) {
+        simt::for_vector_length<W, T>(C, [&](auto n) {
+            if constexpr (W::threads > 1 && n() > 1) {
+                if (layernorm_block(C) <= layernorm_max_block) return start(layernorm_backward_wide_kernel<n(), T, Sums>, layernorm_block(C));
             }
+            start(layernorm_backward_kernel<W, n(), T, Sums>, W::threads);
         });
     };
     if (dinp_sum) start_with(std::integral_constant<int, 3>{});
     else start_with(std::integral_constant<int, 2>{});
-    add_rows<W>({dweight, dbias, dinp_sum}, scratch, blocks, C, stream);
+    add_rows<W>({dweight, dbias, dinp_sum}, scratch, groups, C, stream);
 }

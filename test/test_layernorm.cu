@@ -206,7 +206,7 @@ TEST(LayerNormOracle, MatchesPyTorchWithResidual) {
 TEST(LayerNormShapes, ScratchForManyRowsIsEnoughForFewer) {
     for (const size_t most : {1, 16, 17, 24576, 24577, 49153, 65536}) {
         for (size_t N = most < 3000 ? 1 : most - 3000; N <= most; N++)
-            ASSERT_LE(layernorm_groups(N) * 3 * 8, layernorm_backward_scratch(most, 8)) << N << " of " << most;
+            ASSERT_LE(layernorm_groups(N, 8) * 3 * 8, layernorm_backward_scratch(most, 8)) << N << " of " << most;
     }
 }
 

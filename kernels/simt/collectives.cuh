@@ -2,6 +2,7 @@
 //   A warp adds in a butterfly (distance 16, 8, 4, 2, 1); a block adds its warps' sums in the same butterfly.
 //   On the CPU the threads meet once, and the last to come adds up all values in the GPU's order: the same bits.
 //   A block's collectives are also barriers; a warp's are not: what its lanes write to shared memory needs __syncwarp().
+//   block_sums adds up K values of every thread, each in block_sum's order, with the barriers of one collective.
 #pragma once
 #include "target.h"
 
@@ -42,6 +43,21 @@ __device__ float block_reduce(float value, Op op, Here = Here::now()) {
     __syncthreads();
     return warp_reduce(threadIdx.x % warp_size < blockDim.x / warp_size ? of_warp[threadIdx.x % warp_size] : Op::identity, op);
 }
+template <int K>
+__device__ void block_sums(float (&values)[K], Here = Here::now()) {
+    __shared__ float of_warp[K][warp_size];
+    const unsigned warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
+    UNROLL
+    for (int k = 0; k < K; k++) values[k] = warp_reduce(values[k], Sum{});
+    __syncthreads();  // every thread has read the results of the collective before
+    UNROLL
+    for (int k = 0; k < K; k++) {
+        if (lane == 0) of_warp[k][warp] = values[k];
+    }
+    __syncthreads();
+    UNROLL
+    for (int k = 0; k < K; k++) values[k] = warp_reduce(lane < blockDim.x / warp_size ? of_warp[k][lane] : 0.0f, Sum{});
+}
 #else
 namespace detail {
 // In place, over the 32 values of a warp: every group of W lanes gets its own result.
@@ -73,6 +89,10 @@ float warp_reduce(float value, Op, Here here = Here::now()) {
 template <class Op>
 float block_reduce(float value, Op, Here here = Here::now()) {
     return cpu::block_combine(value, detail::butterfly_of_butterflies<Op>, {Op::name_of_block, here});
+}
+template <int K>
+void block_sums(float (&values)[K], Here here = Here::now()) {
+    for (float& value : values) value = block_reduce(value, Sum{}, here);
 }
 #endif
 

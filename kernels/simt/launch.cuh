@@ -68,6 +68,17 @@ inline size_t available_shared_bytes() {
 #endif
 }
 
+// SMs of the GPU in use, for kernels that have a block work through as many rows as it takes. CPU: as many as an H200 has.
+inline unsigned multiprocessors() {
+#ifdef __CUDACC__
+    int device = 0, count = 0;
+    const bool known = cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
+    return known ? static_cast<unsigned>(count) : 1;
+#else
+    return 132;
+#endif
+}
+
 // One row to every W threads: blocks of whole rows, the last one possibly with threads beyond the last row.
 template <int W, class... Parameters, class... Arguments>
 void launch_rows(void (*kernel)(Parameters...), size_t rows, size_t shared_bytes, stream_t stream, Arguments... arguments) {

@@ -1,5 +1,6 @@
 // vec.cuh: N neighbouring elements, loaded or stored at once and computed on as floats.
 //   Memory holds T (float or bfloat16), registers hold Vec<float, N>. Addresses are aligned to N elements.
+//   Loads are from global or shared memory, stores to global memory; store_shared stores to shared memory.
 //   The streaming forms tell the GPU's caches that nobody will read these bytes again soon.
 #pragma once
 #include <type_traits>
@@ -55,6 +56,18 @@ struct Word<16> {
     using type = uint4;
 };
 
+// One store to global memory, by name: left to itself, nvcc 13 splits some 16-byte stores in loops into four.
+template <class W>
+__device__ __forceinline__ void store_word(W* address, const W& word) {
+    *address = word;
+}
+__device__ __forceinline__ void store_word(uint2* address, const uint2& word) {
+    asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(address), "r"(word.x), "r"(word.y) : "memory");
+}
+__device__ __forceinline__ void store_word(uint4* address, const uint4& word) {
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(word.x), "r"(word.y), "r"(word.z), "r"(word.w) : "memory");
+}
+
 template <bool Streaming, class T, int N>
 __device__ Vec<T, N> load_raw(const T* address) {
     constexpr size_t bytes = sizeof(T) * N;
@@ -75,8 +88,15 @@ __device__ void store_raw(T* address, const Vec<T, N>& v) {
     for (size_t i = 0; i < bytes / sizeof(W); i++) {
         W* word = reinterpret_cast<W*>(address) + i;
         if (Streaming) __stcs(word, reinterpret_cast<const W*>(&v)[i]);
-        else *word = reinterpret_cast<const W*>(&v)[i];
+        else store_word(word, reinterpret_cast<const W*>(&v)[i]);
     }
+}
+template <class T, int N>
+__device__ void store_shared_raw(T* address, const Vec<T, N>& v) {
+    constexpr size_t bytes = sizeof(T) * N;
+    using W = typename Word<(bytes < 16 ? bytes : 16)>::type;
+    UNROLL
+    for (size_t i = 0; i < bytes / sizeof(W); i++) reinterpret_cast<W*>(address)[i] = reinterpret_cast<const W*>(&v)[i];
 }
 #else
 inline void check_alignment([[maybe_unused]] const void* address, [[maybe_unused]] size_t bytes) {
@@ -96,6 +116,10 @@ template <bool Streaming, class T, int N>
 void store_raw(T* address, const Vec<T, N>& v) {
     check_alignment(address, sizeof(T) * N);
     std::memcpy(address, v.x, sizeof(v.x));
+}
+template <class T, int N>
+void store_shared_raw(T* address, const Vec<T, N>& v) {
+    store_raw<false>(address, v);
 }
 #endif
 
@@ -170,6 +194,10 @@ __device__ Vec<float, N> load_streaming(const T* address) {
 template <int N, class T>
 __device__ void store(T* address, const Vec<float, N>& v) {
     detail::store_raw<false, T, N>(address, narrow<T>(v));
+}
+template <int N, class T>
+__device__ void store_shared(T* address, const Vec<float, N>& v) {
+    detail::store_shared_raw(address, narrow<T>(v));
 }
 template <int N, class T>
 __device__ void store_streaming(T* address, const Vec<float, N>& v) {
