@@ -25,6 +25,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import result_file  # noqa: E402
 from compare_pytorch import ROOT, SIZES, Worker, enter_environment, processor, progress, reason  # noqa: E402
 
 VOCABULARY, SEED = 50257, 1337
@@ -153,6 +154,15 @@ def report(results, tokens):
     print("ratio: tokens/s over those of transformers in the same type")
 
 
+def save(arguments, results, program, version, threads):
+    """For the tables. version: "PyTorch 2.15.0, transformers 5.23"."""
+    kept = {name: {key: round(value, 3) for key, value in result.items()} for name, result in results.items()}
+    versions = dict(part.split(" ", 1) for part in version.split(", ") if " " in part)
+    versions |= {"flatgpt": result_file.our_version(program), "oneDNN": result_file.onednn_version(program)}
+    options = {name: getattr(arguments, name) for name in ("model", "context", "prompt_tokens", "tokens", "samples", "rounds")}
+    result_file.save(arguments.save, "compare_generate", f"generate-{arguments.model}", threads, versions, options, kept)
+
+
 def parse_arguments():
     def positive(text):
         if int(text) < 1:
@@ -169,6 +179,7 @@ def parse_arguments():
     parser.add_argument("--threads", type=positive, help="default: one for each core this process may use")
     parser.add_argument("--only", help="a list of contenders, by the start of their names: ours, transformers bf16, ...")
     parser.add_argument("--json", metavar="OUT", help="write the results")
+    result_file.add_option(parser)
     arguments = parser.parse_args()
     if arguments.tokens < 2 or arguments.prompt_tokens + arguments.tokens > arguments.context:
         parser.error("--tokens is 2 or more, and prompt and text together at most --context")
@@ -213,6 +224,8 @@ def main():
     report(results, arguments.tokens)
     if arguments.json:
         pathlib.Path(arguments.json).write_text(json.dumps(dict(machine=machine, versions=version, options=options, results=results), indent=1) + "\n")
+    if arguments.save is not None:
+        save(arguments, results, program, version, threads)
     if results.get("ours fp32", {}).get("agree", arguments.tokens) != arguments.tokens:
         fail("the tokens in fp32 differ from those of transformers")
 

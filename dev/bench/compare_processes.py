@@ -17,6 +17,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import result_file  # noqa: E402
 from compare_pytorch import TEXT, our_program, processor, token_shards  # noqa: E402
 
 
@@ -48,6 +49,7 @@ def main():
     parser.add_argument("--steps", type=int, default=4, help="counted steps a slice (default: %(default)s)")
     parser.add_argument("--discard", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=2)
+    result_file.add_option(parser)
     arguments = parser.parse_args()
     program, data = our_program("cpu"), token_shards(str(TEXT), 50257)
     contenders = {"1 process": (1, 0)} | {f"{arguments.processes} processes, --zero {zero}": (arguments.processes, zero) for zero in (0, 1)}
@@ -61,6 +63,13 @@ def main():
         median = statistics.median(times[name])
         rates[name] = arguments.batch_size * arguments.seq_len * arguments.micro_steps * processes / median * 1e3
         print(f"{name:24}{median:10.1f} ms a step{rates[name]:10.0f} tokens/s{rates[name] / rates['1 process']:8.3f}")
+    if arguments.save is not None:
+        results = {name: dict(median_ms=round(statistics.median(times[name]), 3), tokens_per_second=round(rates[name], 1), ratio=round(rates[name] / rates['1 process'], 3)) for name in contenders}
+        names = ("model", "dtype", "batch_size", "seq_len", "micro_steps", "processes", "steps", "rounds")
+        options = {name: getattr(arguments, name) for name in names}
+        versions = {"flatgpt": result_file.our_version(program), "oneDNN": result_file.onednn_version(program)}
+        result_file.save(arguments.save, "compare_processes", f"processes-{arguments.model}-{arguments.dtype}", len(os.sched_getaffinity(0)), versions,
+                         options, results)  # fmt: skip
 
 
 if __name__ == "__main__":

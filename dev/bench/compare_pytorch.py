@@ -36,6 +36,9 @@ import tempfile
 import threading
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import result_file  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHARD_MAGIC, SHARD_HEADER_BYTES = 20240520, 1024
 TEXT = ROOT / "data" / "tinyshakespeare.txt"
@@ -448,6 +451,12 @@ def loss_differences(results):
                 yield ours, theirs, worst + 1, differences[worst]
 
 
+def spread(ms):
+    """Tenth and ninetieth percentile."""
+    low, *_, high = statistics.quantiles(ms, n=10) if len(ms) > 1 else (ms[0], ms[0])
+    return low, high
+
+
 def report(results, arguments):
     row = "{:28}{:>12}{:>20}{:>12}{:>12}{:>14}"
     loss_title = f"loss {max(1, arguments.loss_steps - LOSS_WINDOW + 1)}-{arguments.loss_steps}" if arguments.loss_check else ""
@@ -455,7 +464,7 @@ def report(results, arguments):
     for name, result in results.items():
         ms, peak, cells = result["ms"], result["peak_bytes"], ["-", "-", "-"]
         if ms:
-            low, *_, high = statistics.quantiles(ms, n=10) if len(ms) > 1 else (ms[0], ms[0])
+            low, high = spread(ms)
             cells = [f"{result['median_ms']:.1f}", f"{low:.1f} to {high:.1f}", f"{result['tokens_per_second']:,.0f}"]
         loss = f"{result['loss']:.4f}" if "loss" in result else ""
         print(row.format(name, *cells, f"{peak / 2**20:,.0f}" if peak else "-", loss).rstrip())
@@ -463,6 +472,23 @@ def report(results, arguments):
         print(f"loss of {ours} and {theirs}: at most {difference:.5f} apart in the {arguments.loss_steps} steps, at step {step}")
     for dtype, ratio in ratios(results).items():
         print(f"ratio {dtype}: {ratio['ratio']:.3f}  ({ratio['ours']} / {ratio['pytorch']})")
+
+
+def save(arguments, options, results, version, threads):
+    """For the tables: medians and quantiles."""
+    kept = {}
+    for name, result in results.items():
+        if result["ms"]:
+            low, high = spread(result["ms"])
+            kept[name] = dict(side=result["side"], dtype=result["dtype"], median_ms=round(result["median_ms"], 3), p10_ms=round(low, 3),
+                              p90_ms=round(high, 3), peak_mib=round(result["peak_bytes"] / 2**20) if result["peak_bytes"] else None)  # fmt: skip
+            if "loss" in result:
+                kept[name]["loss"] = round(result["loss"], 4)
+    program = options.get("program")
+    versions = {"PyTorch": version} | ({"flatgpt": result_file.our_version(program), "oneDNN": result_file.onednn_version(program)} if program else {})
+    shown = {name: value for name, value in options.items() if name not in ("program", "data", "init_from", "llmc")}
+    shown |= dict(batch_size=arguments.batch_size, rounds=arguments.rounds, steps=arguments.steps)
+    result_file.save(arguments.save, "compare_pytorch", f"training-{arguments.preset}", threads, versions, shown, kept)
 
 
 def progress(text):
@@ -575,6 +601,7 @@ def parse_arguments():
     only.add_argument("--pytorch-only", action="store_true", help="leave ours out")
     only.add_argument("--ours-only", action="store_true", help="leave PyTorch out; it need not be installed")
     parser.add_argument("--json", metavar="OUT", help="write the results, every step's time included")
+    result_file.add_option(parser)
     arguments = parser.parse_args()
     size = dict(zip(("layers", "heads", "channels"), SIZES[arguments.model])) if arguments.model else {}
     preset = PRESETS[arguments.preset]
@@ -664,6 +691,8 @@ def main():
     if arguments.json:
         whole = dict(machine=machine, pytorch=version, options=options, results=results, ratios=ratios(results))
         pathlib.Path(arguments.json).write_text(json.dumps(whole, indent=1) + "\n")
+    if arguments.save is not None and results and not interrupted:
+        save(arguments, options, results, version, threads)
     if interrupted:
         fail("interrupted")
     wanted = {"pytorch"} if arguments.pytorch_only else {"ours"} if arguments.ours_only else {"ours", "pytorch"}

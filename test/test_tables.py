@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""dev/bench/tables.py: the published tables are what the results give, and a changed figure is found. dev/bench/result_file.py."""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TABLES = ROOT / "dev" / "bench" / "tables.py"
+sys.path.insert(0, str(ROOT / "dev" / "bench"))
+import result_file  # noqa: E402
+import tables  # noqa: E402
+
+PAGE = "Before.\n\n{}\nAfter.\n"
+
+
+def block(name, text=""):
+    return f"<!-- table: {name} -->\n{text}<!-- end -->\n"
+
+
+def contender(side, dtype, ms, peak=1024):
+    return dict(side=side, dtype=dtype, median_ms=ms, p10_ms=ms * 0.9, p90_ms=ms * 1.1, peak_mib=peak)
+
+
+def training(ours, pytorch):
+    return {
+        "PyTorch fp32, B 4": contender("pytorch", "fp32", pytorch * 2, 4096),
+        "PyTorch fp32 compiled, B 4": contender("pytorch", "fp32", pytorch, 3072),
+        "ours fp32, B 4": contender("ours", "fp32", ours, 2048),
+    }
+
+
+def result(what, machine="Fast", date="2026-03-01 10:00", commit="aaaaaaa", results=None, **more):
+    return dict(tool="made_up", what=what, commit=commit, date=date, source="measured", machine=dict(name=machine, cores=2), versions={"PyTorch": "3.0"},
+                command="measure", options=dict(dtype=what[-4:], tokens=32), results=results or training(50, 100)) | more  # fmt: skip
+
+
+class Tables(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        (self.root / "docs").mkdir()
+        (self.root / "dev" / "bench" / "results").mkdir(parents=True)
+        (self.root / "README.md").write_text("No tables.\n")
+        self.page = self.root / "docs" / "performance.md"
+
+    def write(self, name, content):
+        (self.root / "dev" / "bench" / "results" / f"{name}.json").write_text(json.dumps(content))
+
+    def run_tables(self, *arguments):
+        return subprocess.run([sys.executable, TABLES, "--root", self.root, *arguments], capture_output=True, text=True)
+
+    def made(self, name):
+        self.page.write_text(PAGE.format(block(name)))
+        done = self.run_tables()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout, f"docs/performance.md: {name}\n")
+        text = self.page.read_text()
+        self.assertTrue(text.startswith("Before.\n\n<!-- table:") and text.endswith("<!-- end -->\n\nAfter.\n"), text)
+        return text
+
+    def test_a_training_table_has_every_contender_and_the_ratio_to_the_faster_of_pytorchs(self):
+        self.write("a", result("training-d12"))
+        text = self.made("training-d12")
+        self.assertIn("**Fast, 2 cores** (2026-03-01, commit aaaaaaa, PyTorch 3.0; `measure`):", text)
+        self.assertIn("| PyTorch fp32 | 200.0 | 180 to 220 | 4096 |", text)
+        self.assertIn("| **ours fp32** | **50.0** | 45.0 to 55.0 | 2048 |", text)
+        self.assertIn("Ours / PyTorch's best: 0.50 in fp32, 0.50 the best of each.", text)
+
+    def test_a_result_of_another_commit_is_marked_older_and_says_before_what(self):
+        self.write("a", result("training-d12"))
+        self.write("b", result("training-d12", "Slow", "2026-02-01", "bbbbbbb", before="the kernels were rewritten"))
+        text = self.made("training-d12")
+        self.assertIn("**Slow, 2 cores** (2026-02-01, commit bbbbbbb, PyTorch 3.0; `measure`); **older**, before the kernels were rewritten:", text)
+        self.assertEqual(text.count("older"), 1)
+        self.assertLess(text.index("Fast"), text.index("Slow"))
+
+    def test_the_newest_result_of_a_machine_counts(self):
+        self.write("z", result("training-d12", date="2026-02-28", results=training(70, 100)))
+        self.write("b", result("training-d12", date="2026-03-01 09:59", results=training(60, 100)))
+        self.write("a", result("training-d12"))
+        text = self.made("training-d12")
+        self.assertIn("**50.0**", text)
+        self.assertNotIn("**60.0**", text)
+        self.assertNotIn("**70.0**", text)
+
+    def test_reports_of_other_kinds_in_the_folder_are_passed_over(self):
+        self.write("gpu", {"gpu": "H100", "verdicts": []})
+        self.write("a", result("training-d12"))
+        self.assertIn("**ours fp32**", self.made("training-d12"))
+
+    def test_several_processes_and_generation(self):
+        rates = {"1 process": {"ratio": 1.0}, "2 processes, --zero 0": {"ratio": 1.25}, "2 processes, --zero 1": {"ratio": 1.5}}
+        for dtype in ("fp32", "bf16"):
+            self.write(dtype, result(f"processes-d12-{dtype}", results=rates))
+        self.assertIn("| Fast, 2 cores, 2026-03-01, aaaaaaa | fp32 | 1.25 | 1.50 |", self.made("processes"))
+        rates = {"transformers fp32": dict(tokens_per_second=40, step_ms=25),
+                 "ours fp32 int8": dict(tokens_per_second=100, step_ms=10, ratio=2.5, agree=31)}  # fmt: skip
+        self.write("generate", result("generate-d12", results=rates))
+        text = self.made("generate")
+        self.assertIn("| transformers fp32 | 40.0 | 25.0 | | |", text)
+        self.assertIn("| **ours fp32, int8 weights** | 100.0 | 10.0 | 2.50 | 31 of 32 |", text)
+
+    def test_a_column_a_machine_in_the_readme(self):
+        self.write("a", result("training-d12"))
+        self.write("b", result("training-shakespeare", results=training(30, 100)))
+        self.write("c", result("training-d12", "Slow", "2026-02-01", "bbbbbbb", results=training(80, 100)))
+        rates = {name: dict(tokens_per_second=rate, step_ms=1) for name, rate in
+                 {"transformers fp32": 30, "ours fp32": 40, "ours bf16": 50, "ours fp32 int8": 60, "ours bf16 int8": 70}.items()}  # fmt: skip
+        self.write("d", result("generate-d12", results=rates))
+        text = self.made("speed")
+        self.assertIn("| model, batch | dtype | Fast | Slow |", text)
+        self.assertIn("| 4 layers, C 128, bytes, 12 x 64 | fp32 | 0.30 | |", text)
+        self.assertIn("| GPT-2 124M, 4 x 64 | fp32 | 0.50 | 0.80 |", text)
+        self.assertIn("| measured at commit | | aaaaaaa | bbbbbbb, older |", text)
+        self.assertIn("GPT-2 124M takes 2.0 to 2.0 GiB where PyTorch takes 3.0 to 4.0.", text)
+        self.assertIn("40 tokens/s with it in fp32, 50 in bf16 and 70\nwith int8 weights, where `transformers` makes 30 (Fast, 2 cores, commit aaaaaaa).", text)
+
+    def test_check_names_the_page_and_the_table_whose_figure_was_changed_by_hand(self):
+        self.write("a", result("training-d12"))
+        text = self.made("training-d12")
+        self.assertEqual(self.run_tables("--check").returncode, 0)
+        self.page.write_text(text.replace("**50.0**", "**49.0**"))
+        done = self.run_tables("--check")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr, "tables: docs/performance.md: table training-d12 is not what dev/bench/results gives; run: dev/bench/tables.py\n")
+        self.assertIn("**49.0**", self.page.read_text())
+
+    def test_what_cannot_be_made_is_one_line(self):
+        for page, expected in (("<!-- table: mystery -->\n<!-- end -->\n", "no table mystery"), ("<!-- table: speed -->\n", "has no <!-- end -->"),
+                               (block("training-d12"), "no result for training-d12")):  # fmt: skip
+            self.page.write_text(page)
+            done = self.run_tables("--check")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(expected, done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+    def test_the_published_tables_are_what_the_results_give(self):
+        done = subprocess.run([sys.executable, TABLES, "--check"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class ResultFile(unittest.TestCase):
+    def test_a_machine_is_named_by_what_decides_its_speed(self):
+        for processor, flags, name in (
+            ("Intel(R) Xeon(R) Processor @ 2.80GHz", "fpu avx2 avx512f", "Intel Xeon, AVX-512"),
+            ("Intel(R) Xeon(R) Platinum 8488C", "avx512f avx512_bf16 amx_bf16", "Intel Xeon, AMX"),
+            ("AMD EPYC 9R14", "avx2 avx512f avx512_bf16", "AMD EPYC, AVX512_BF16"),
+            ("AMD Ryzen 9 3900X 12-Core Processor", "sse2 avx2", "AMD Ryzen, AVX2"),
+            ("aarch64", "", "aarch64"),
+        ):
+            self.assertEqual(result_file.machine_name(processor, flags), name)
+
+    def test_a_changed_source_makes_the_commit_dirty_and_a_changed_table_does_not(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            self.assertEqual(result_file.commit(root), "unknown")
+
+            def git(*arguments):
+                identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+                subprocess.run(["git", "-C", folder, *identity, *arguments], check=True, capture_output=True)
+
+            git("init")
+            for name in ("kernel.cuh", "README.md"):
+                (root / name).write_text("one\n")
+            git("add", ".")
+            git("commit", "-m", "one")
+            self.assertRegex(result_file.commit(root), r"^[0-9a-f]{7}$")
+            (root / "README.md").write_text("two\n")
+            self.assertRegex(result_file.commit(root), r"^[0-9a-f]{7}$")
+            (root / "kernel.cuh").write_text("two\n")
+            self.assertRegex(result_file.commit(root), r"^[0-9a-f]{7}-dirty$")
+
+    def test_the_files_name_says_what_where_and_when(self):
+        path = result_file.default_path("training-d12", "AMD EPYC, AVX512_BF16", "2026-11-22")
+        self.assertEqual(str(path.relative_to(ROOT)), "dev/bench/results/training-d12-amd-epyc-avx512-bf16-2026-11-22.json")
+
+
+if __name__ == "__main__":
+    unittest.main()
