@@ -1,0 +1,197 @@
+// test_speed.cu: the CPU's kernels against a copy of the same bytes, and the small model's step against its
+//   own matrix products. A compiler that keeps vectors in memory makes kernels many times slower, and every
+//   other test still passes. Only ratios are judged, of times taken in turns by one thread's own clock: a slower
+//   machine, or one that does other work meanwhile, has the same ratios.
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+#include <random>
+#include <vector>
+
+#include "gelu.cuh"
+#include "gpt2.h"
+#include "layernorm.cuh"
+#include "model.cuh"
+
+namespace {
+
+// Seconds that body keeps this thread busy; while another has its core the clock stands.
+template <class Body>
+double seconds(Body body) {
+    const auto now = [] {
+        timespec time{};
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+        return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+    };
+    const double start = now();
+    body();
+    return now() - start;
+}
+
+double median(std::vector<double> values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+// The median time of work(i) over that of yardstick(i), for i from 0 to rounds - 1, in turns.
+template <class Work, class Yardstick>
+double ratio(size_t rounds, Work work, Yardstick yardstick) {
+    std::vector<double> times[2];
+    for (size_t i = 0; i < rounds; i++) {
+        times[0].push_back(seconds([&] { work(i); }));
+        times[1].push_back(seconds([&] { yardstick(i); }));
+    }
+    return median(times[0]) / median(times[1]);
+}
+
+class Speed : public testing::Test {
+protected:
+    void SetUp() override {
+        if (simt::cpu_vector_bytes < 64) GTEST_SKIP() << "the bounds are of processors with AVX-512";
+        omp_set_num_threads(1);
+    }
+};
+
+// A call takes 2^15 elements: always the first ones, which stay in the second-level cache, or, if cold, the
+// next of 64 MiB of each tensor, which come from memory. No tensor is smaller than a huge page: small pages fall
+// on the cache's sets by chance, and a copy's time with them.
+template <class T>
+struct Tensors {
+    static constexpr size_t chunk = size_t{1} << 15, huge_page = size_t{2} << 20, rounds = 512;
+    const size_t chunks, elements;
+    simt::DeviceBuffer<T> out{elements}, inp{elements}, copied{elements}, original{elements};
+
+    explicit Tensors(bool cold)
+        : chunks(cold ? (size_t{64} << 20) / (chunk * sizeof(T)) : 1), elements(std::max(chunks * chunk, huge_page / sizeof(T))) {
+        std::mt19937 generator(1);
+        std::normal_distribution<float> normal;
+        for (size_t i = 0; i < chunk; i++) inp.data()[i] = T(normal(generator));
+        for (size_t i = chunk; i < elements; i++) inp.data()[i] = inp.data()[i - chunk];
+        std::memcpy(original.data(), inp.data(), inp.bytes());
+        std::memset(out.data(), 0, out.bytes());
+        std::memset(copied.data(), 0, copied.bytes());
+    }
+
+    // Of kernel(out, inp) for a chunk over the copy of one.
+    template <class Kernel>
+    double over_copy(Kernel kernel) {
+        const auto at = [&](auto& buffer, size_t i) { return buffer.data() + i % chunks * chunk; };
+        return ratio(
+            rounds, [&](size_t i) { kernel(at(out, i), at(inp, i)); },
+            [&](size_t i) { std::memcpy(at(copied, i), at(original, i), chunk * sizeof(T)); });
+    }
+};
+
+template <class T>
+double layernorm_ratio(int C, bool cold) {
+    Tensors<T> tensors(cold);
+    const size_t N = Tensors<T>::chunk / static_cast<size_t>(C);
+    std::vector<float> mean(N), rstd(N);
+    const std::vector<T> w(static_cast<size_t>(C), T(1.0f));
+    return tensors.over_copy([&](T* out, const T* inp) { layernorm_forward(out, mean.data(), rstd.data(), inp, w.data(), w.data(), N, C, nullptr); });
+}
+
+template <class T>
+double gelu_ratio(bool cold) {
+    Tensors<T> tensors(cold);
+    return tensors.over_copy([&](T* out, const T* inp) { gelu_forward(out, inp, tensors.chunk, nullptr); });
+}
+
+// A bound is half way, as a factor, between the ratio measured and what it was when g++ kept vectors in
+// memory (docs/performance.md). Other work can move a ratio for a moment, so the smallest of three counts.
+template <class Measure>
+void expect_at_most(double bound, const char* what, Measure measure) {
+    const double smallest = std::min({measure(), measure(), measure()});
+    std::printf("%-32s %6.2f, at most %.1f\n", what, smallest, bound);
+    EXPECT_LE(smallest, bound) << what;
+}
+
+TEST_F(Speed, LayernormAgainstCopy) {
+    expect_at_most(13, "layernorm fp32, C 128, in cache", [] { return layernorm_ratio<float>(128, false); });
+    expect_at_most(8, "layernorm fp32, C 1024, in cache", [] { return layernorm_ratio<float>(1024, false); });
+    expect_at_most(2.6, "layernorm fp32, C 1024, memory", [] { return layernorm_ratio<float>(1024, true); });
+    expect_at_most(28, "layernorm bf16, C 128, in cache", [] { return layernorm_ratio<bfloat16>(128, false); });
+    expect_at_most(16, "layernorm bf16, C 1024, in cache", [] { return layernorm_ratio<bfloat16>(1024, false); });
+}
+
+// In bf16 the exponential takes longer than memory does on some machines, so only the cache is a yardstick.
+TEST_F(Speed, GeluAgainstCopy) {
+    expect_at_most(13, "GELU fp32, in cache", [] { return gelu_ratio<float>(false); });
+    expect_at_most(2.4, "GELU fp32, memory", [] { return gelu_ratio<float>(true); });
+    expect_at_most(21, "GELU bf16, in cache", [] { return gelu_ratio<bfloat16>(false); });
+}
+
+// The matrix products of a step of the model, with memory of their own.
+class Products {
+public:
+    Products(const GPT2Config& config, size_t N) : N_(N) {
+        const auto C = static_cast<size_t>(config.C), L = static_cast<size_t>(config.L);
+        const auto Vp = static_cast<size_t>(config.Vp());
+        size_t workspace = 0;
+        const Shape shapes[] = {{C, 3 * C, L}, {C, C, L}, {C, 4 * C, L}, {4 * C, C, L}, {C, Vp, 1}};
+        for (const auto& [in, out, calls] : shapes) {
+            layers_.push_back(std::make_unique<Layer>(N, in, out, calls));
+            workspace = std::max(workspace, Gemm::workspace_bytes<float>(N, in, out));
+        }
+        workspace_ = std::make_unique<simt::DeviceBuffer<char>>(workspace);
+        gemm_.use_workspace(workspace_->data(), workspace_->bytes());
+    }
+
+    void step() {
+        for (const auto& l : layers_) {
+            float *inp = l->inp.data(), *dinp = l->dinp.data(), *weight = l->weight.data(), *out = l->out.data();
+            for (size_t i = 0; i < l->calls; i++) {
+                gemm_.forward<float>(out, inp, weight, nullptr, N_, l->C, l->OC, nullptr);
+                gemm_.backward_weight(l->dweight.data(), nullptr, out, inp, N_, l->C, l->OC, false, nullptr);
+                gemm_.backward_input(dinp, out, weight, N_, l->C, l->OC, nullptr);
+            }
+        }
+    }
+
+private:
+    struct Shape {
+        size_t C, OC, calls;
+    };
+    struct Layer {
+        size_t C, OC, calls;
+        simt::DeviceBuffer<float> inp, dinp, weight, out, dweight;
+        Layer(size_t N, size_t C, size_t OC, size_t calls)
+            : C(C), OC(OC), calls(calls), inp(N * C), dinp(N * C), weight(OC * C), out(N * OC), dweight(OC * C) {
+            simt::fill_zero(inp.data(), inp.bytes(), nullptr);
+            simt::fill_zero(weight.data(), weight.bytes(), nullptr);
+        }
+    };
+    const size_t N_;
+    Gemm gemm_{{}};
+    std::vector<std::unique_ptr<Layer>> layers_;
+    std::unique_ptr<simt::DeviceBuffer<char>> workspace_;
+};
+
+double step_over_products() {
+    constexpr GPT2Config config;  // the quickstart's
+    constexpr int B = 12, sequence = 64;
+    constexpr size_t N = B * sequence;
+    GPT2<float> model(config, {.B = B, .T = sequence, .total_batch = N});
+    model.allocate();
+    std::mt19937 generator(1);
+    std::vector<int> tokens(N);
+    for (int& token : tokens) token = static_cast<int>(generator() % 256);
+    const OwnedBatch batch(B, sequence, tokens, tokens);
+    Products products(config, N);
+    const auto step = [&](size_t) {
+        model.forward(batch);
+        model.backward();
+        model.update(reference_adamw);
+    };
+    step(0), products.step();  // primitives are built, pages are touched
+    return ratio(20, step, [&](size_t) { products.step(); });
+}
+
+// In fp32: how fast bf16 is multiplied differs between processors by a factor of eight.
+TEST_F(Speed, SmallModelsStepAgainstItsProducts) { expect_at_most(1.8, "step fp32", step_over_products); }
+
+}  // namespace
