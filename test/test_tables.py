@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
 """dev/bench/tables.py: the published tables are what the results give, and a changed figure is found. dev/bench/result_file.py."""
+import argparse
+import contextlib
+import io
 import json
 import pathlib
 import subprocess
@@ -10,6 +13,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLES = ROOT / "dev" / "bench" / "tables.py"
 sys.path.insert(0, str(ROOT / "dev" / "bench"))
+import compare_generate  # noqa: E402
+import compare_pytorch  # noqa: E402
 import result_file  # noqa: E402
 import tables  # noqa: E402
 
@@ -128,6 +133,35 @@ class Tables(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertEqual(done.stderr, "tables: docs/performance.md: table training-d12 is not what dev/bench/results gives; run: dev/bench/tables.py\n")
         self.assertIn("**49.0**", self.page.read_text())
+
+    def test_tables_are_made_of_what_the_tools_save(self):
+        program = self.root / "program"
+        program.write_text("#!/bin/sh\necho flatgpt 1.2.3\n")
+        program.chmod(0o755)
+        folder = self.root / "dev" / "bench" / "results"
+        arguments = argparse.Namespace(save=folder / "training.json", preset="d12", batch_size=[4], rounds=1, steps=3)
+        timed = dict(side="ours", dtype="fp32", ms=[9.0, 10.0, 30.0], median_ms=10.0, peak_bytes=5 << 20, loss=4.5, losses=[4.5])
+        slower = timed | dict(side="pytorch", ms=[20.0, 20.0, 20.0], median_ms=20.0)
+        never = timed | dict(ms=[], median_ms=None)
+        options = dict(layers=2, program=str(program), data="text", init_from="weights")
+        generated = argparse.Namespace(save=folder / "generate.json", model="d12", context=1024, prompt_tokens=4, tokens=32, samples=1, rounds=1)
+        rates = {"ours fp32": dict(tokens_per_second=100.04, low=99.0, high=101.0, prompt_ms=5.0, step_ms=10.0)}
+        with contextlib.redirect_stdout(io.StringIO()):
+            compare_pytorch.save(arguments, options, {"ours fp32, B 4": timed, "PyTorch fp32, B 4": slower, "ours bf16, B 4": never}, "3.0", 2)
+            compare_generate.save(generated, rates, program, "PyTorch 3.0, transformers 6.1", 2)
+        saved = json.loads((folder / "training.json").read_text())
+        self.assertEqual(set(saved), {"tool", "what", "commit", "date", "source", "machine", "versions", "command", "options", "results"})
+        self.assertEqual((saved["tool"], saved["what"], saved["source"]), ("compare_pytorch", "training-d12", "measured"))
+        self.assertEqual(saved["versions"], {"PyTorch": "3.0", "flatgpt": "1.2.3"})
+        self.assertEqual(saved["machine"]["cores"], 2)
+        self.assertEqual(saved["options"], {"layers": 2, "batch_size": [4], "rounds": 1, "steps": 3})
+        self.assertEqual(list(saved["results"]), ["ours fp32, B 4", "PyTorch fp32, B 4"])
+        text = self.made("training-d12")
+        self.assertIn("| **ours fp32** | **10.0** |", text)
+        self.assertIn("| 5 | 4.5000 |", text)
+        self.assertIn("0.50 in fp32", text)
+        self.assertIn("PyTorch 3.0, transformers 6.1", self.made("generate"))
+        self.assertIn("| **ours fp32** | 100.0 | 10.0 | | |", self.made("generate"))
 
     def test_what_cannot_be_made_is_one_line(self):
         for page, expected in (("<!-- table: mystery -->\n<!-- end -->\n", "no table mystery"), ("<!-- table: speed -->\n", "has no <!-- end -->"),
