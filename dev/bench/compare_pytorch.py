@@ -106,7 +106,9 @@ def build_model(options):
             for block in self.blocks:
                 h = block(h)
             logits = F.linear(self.ln_f(h), self.wte.weight)
-            return F.cross_entropy(logits.view(-1, Vp), y.view(-1))
+            if "init_from" in options:  # --loss-check: as in ours, no probability goes to the columns that pad the vocabulary
+                logits = logits[..., : options["vocab"]]
+            return F.cross_entropy(logits.reshape(-1, logits.size(-1)), y.view(-1))
 
     torch.manual_seed(SEED)
     return GPT2()
@@ -393,10 +395,12 @@ def measure(contenders, arguments, results):
         progress(f"{contender.name}: compiling and warming up")
         rivals = sum(other.kind == contender.kind for other in contenders) > 1
         with GpuMemory() if arguments.device == "cuda" else contextlib.nullcontext() as memory:
-            answer = attempt(contender, 2 if rivals else 0, arguments.loss_steps if arguments.loss_check else max(5, arguments.discard))
+            steps = 0 if arguments.loss_check else arguments.steps if arguments.slice else 2 if rivals else 0
+            discard = arguments.loss_steps if arguments.loss_check else arguments.discard if arguments.slice else max(5, arguments.discard)
+            answer = attempt(contender, steps, discard)
         if answer:
             alive.append(contender)
-            result = dict(side=contender.side, dtype=contender.dtype, batch_size=contender.options["batch_size"], ms=[],
+            result = dict(side=contender.side, dtype=contender.dtype, batch_size=contender.options["batch_size"], ms=answer["ms"] if arguments.slice else [],
                           peak_bytes=memory and memory.peak or answer["peak_bytes"], first_loss=answer["losses"][0])  # fmt: skip
             if rivals:
                 result["trial_ms"] = statistics.fmean(answer["ms"])
@@ -442,13 +446,14 @@ def ratios(results):
 
 
 def loss_differences(results):
-    """Of ours and each PyTorch of the same dtype, both from the same weights: the step, from 1, where their losses differ most, and by how much."""
+    """Of ours and each PyTorch of the same dtype, both from the same weights: the step, from 1, where their losses differ most, by how much, and by
+    how much in the mean."""
     for ours, a in results.items():
         for theirs, b in results.items():
             if (a["side"], b["side"]) == ("ours", "pytorch") and a["dtype"] == b["dtype"] and "losses" in a:
                 differences = [abs(x - y) for x, y in zip(a["losses"], b["losses"])]
                 worst = max(range(len(differences)), key=differences.__getitem__)
-                yield ours, theirs, worst + 1, differences[worst]
+                yield ours, theirs, worst + 1, differences[worst], statistics.fmean(differences)
 
 
 def spread(ms):
@@ -468,8 +473,8 @@ def report(results, arguments):
             cells = [f"{result['median_ms']:.1f}", f"{low:.1f} to {high:.1f}", f"{result['tokens_per_second']:,.0f}"]
         loss = f"{result['loss']:.4f}" if "loss" in result else ""
         print(row.format(name, *cells, f"{peak / 2**20:,.0f}" if peak else "-", loss).rstrip())
-    for ours, theirs, step, difference in loss_differences(results):
-        print(f"loss of {ours} and {theirs}: at most {difference:.5f} apart in the {arguments.loss_steps} steps, at step {step}")
+    for ours, theirs, step, largest, mean in loss_differences(results):
+        print(f"loss of {ours} and {theirs}: at most {largest:.6f} apart, at step {step} of {arguments.loss_steps}, and {mean:.6f} in the mean")
     for dtype, ratio in ratios(results).items():
         print(f"ratio {dtype}: {ratio['ratio']:.3f}  ({ratio['ours']} / {ratio['pytorch']})")
 
@@ -556,7 +561,7 @@ def token_shards(data, vocab):
     texts, tokenizer = sorted(glob.glob(data)), "byte" if vocab == 256 else "gpt2"
     if not texts:
         fail(f"there is no --data {data}")
-    folder = ROOT / "build" / "bench-data" / "-".join([*(pathlib.Path(text).stem for text in texts), tokenizer])
+    folder = pathlib.Path(os.environ.get("FLATGPT_BENCH_DATA", ROOT / "build" / "bench-data"), "-".join([*(pathlib.Path(text).stem for text in texts), tokenizer]))
     if not (folder / "train_000000.bin").exists():
         program = pathlib.Path(os.environ.get("TOKENIZE_PROGRAM", ROOT / "tokenize"))
         if not program.exists():
@@ -600,6 +605,7 @@ def parse_arguments():
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--pytorch-only", action="store_true", help="leave ours out")
     only.add_argument("--ours-only", action="store_true", help="leave PyTorch out; it need not be installed")
+    only.add_argument("--slice", choices=("ours", "pytorch", "llmc"), help="start this one contender once, for --discard and --steps (gpu_check's grain)")
     parser.add_argument("--json", metavar="OUT", help="write the results, every step's time included")
     result_file.add_option(parser)
     arguments = parser.parse_args()
@@ -620,8 +626,10 @@ def parse_arguments():
     for size in [*arguments.batch_size, *arguments.pytorch_batch_size]:
         if arguments.total_batch % (size * arguments.seq_len):
             parser.error(f"--total-batch {arguments.total_batch} is not a multiple of {size} x {arguments.seq_len} tokens")
-    if arguments.ours_only and arguments.device == "auto":
-        parser.error("--ours-only needs --device cpu or cuda")
+    if (arguments.ours_only or arguments.slice) and arguments.device == "auto":
+        parser.error("--ours-only and --slice need --device cpu or cuda")
+    if arguments.slice:
+        arguments.rounds = 0
     if arguments.llmc:
         if arguments.device == "cpu":
             parser.error("--llmc: llm.c is compared with on a GPU; expected --device cuda")
@@ -641,7 +649,8 @@ def main():
         return write_initial_weights(json.loads(sys.argv[2]))
     arguments = parse_arguments()
     version, gpu = None, ""
-    if not arguments.ours_only:
+    wanted = {arguments.slice} if arguments.slice else {"pytorch"} if arguments.pytorch_only else {"ours"} if arguments.ours_only else {"ours", "pytorch"}
+    if ("pytorch" in wanted or arguments.loss_check) and not arguments.slice:
         enter_environment()
         version, gpu = pytorch()
     if arguments.device == "auto":
@@ -650,9 +659,11 @@ def main():
     threads = arguments.threads or len(cores)
     os.sched_setaffinity(0, cores[:threads])  # and so for every contender
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    scratch = tempfile.TemporaryDirectory()
+    environment.setdefault("FLATGPT_MATMULS", str(pathlib.Path(scratch.name, "matmul_algorithms.json")))  # our slices on a GPU time products once
     names = ("layers", "heads", "channels", "context", "vocab", "seq_len", "total_batch", "lr", "warmup", "device", "llmc")
     options = {name: getattr(arguments, name) for name in names} | dict(threads=threads)
-    if not arguments.pytorch_only:
+    if "ours" in wanted:
         options["program"] = our_program(arguments.device)
     options["data"] = token_shards(arguments.data, arguments.vocab)
     machine = (gpu or "a GPU") if arguments.device == "cuda" else f"{processor()}, {threads} threads"
@@ -667,13 +678,13 @@ def main():
             if subprocess.call([sys.executable, __file__, "--write-initial-weights", json.dumps(options)], env=environment) != 0:
                 fail("the initial weights could not be written")
         for dtype in arguments.dtype:
-            for mode in arguments.mode if version else []:
+            for mode in arguments.mode if "pytorch" in wanted else []:
                 for size in arguments.pytorch_batch_size:
                     contenders.append(PyTorch(options | {"batch_size": size}, dtype, mode == "compile", environment))
             for size in arguments.batch_size:
-                if not arguments.pytorch_only:
+                if "ours" in wanted:
                     contenders.append(Ours(options | {"batch_size": size}, dtype, environment))
-                if arguments.llmc and dtype == "bf16":
+                if arguments.llmc and dtype == "bf16" and arguments.slice in (None, "llmc"):
                     contenders.append(LlmC(options | {"batch_size": size}, environment))
         measure(contenders, arguments, results)
     except KeyboardInterrupt:
@@ -682,6 +693,7 @@ def main():
         for contender in contenders:
             contender.close()
         initial.cleanup()
+        scratch.cleanup()
     for result in results.values():
         result["median_ms"] = statistics.median(result["ms"]) if result["ms"] else None
         result["tokens_per_second"] = arguments.total_batch / result["median_ms"] * 1e3 if result["ms"] else None
@@ -695,7 +707,6 @@ def main():
         save(arguments, options, results, version, threads)
     if interrupted:
         fail("interrupted")
-    wanted = {"pytorch"} if arguments.pytorch_only else {"ours"} if arguments.ours_only else {"ours", "pytorch"}
     if not wanted <= sides:
         fail("there is nothing to compare")
 

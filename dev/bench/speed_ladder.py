@@ -82,16 +82,19 @@ def lost_without_padding(build, arguments):
     return arguments.micro_steps * (of[VOCABULARY] - of[PADDED])
 
 
-def train(arguments):
-    """Median milliseconds of a step of each trained row, or why there are none."""
+def train(arguments, only=None):
+    """Milliseconds of every step of each trained row, or why there are none: {name: (ms, note)}. only: of one row, in one round."""
     program = our_program(arguments.device)
     shared = dict(program=program, device=arguments.device, data=token_shards(arguments.data, VOCABULARY), layers=arguments.layers, heads=arguments.heads,
                   channels=arguments.channels, context=arguments.seq_len, vocab=VOCABULARY, batch_size=arguments.batch_size, seq_len=arguments.seq_len,
                   total_batch=arguments.batch_size * arguments.seq_len * arguments.micro_steps, lr=3e-4, warmup=0)  # fmt: skip
-    environment = os.environ | {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
+    scratch = tempfile.TemporaryDirectory()
+    environment = {"FLATGPT_MATMULS": str(pathlib.Path(scratch.name, "matmul_algorithms.json"))}  # products are timed once, unless it names a file
+    environment |= os.environ | {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
     has_graphs = "--no-graph" in subprocess.run([program, "--help"], capture_output=True, text=True).stdout
-    rows = {name: dict(ms=[], note=absent, options=options) for name, options, absent in trained_rows(arguments.device, has_graphs)}
-    for round_ in range(arguments.rounds):
+    rows = {name: dict(ms=[], note=absent, options=options) for name, options, absent in trained_rows(arguments.device, has_graphs)
+            if only in (None, name)}  # fmt: skip
+    for round_ in range(1 if only else arguments.rounds):
         for name, row in rows.items():
             if row["note"]:
                 continue
@@ -100,25 +103,38 @@ def train(arguments):
             try:
                 row["ms"] += Ours(shared | {"more": row["options"][2:]}, dtype, environment).run(arguments.steps, arguments.discard)["ms"]
             except RuntimeError as error:
+                if only:
+                    fail(f"{name}: {error}")
                 row["note"] = str(error)
     progress("")
-    return {name: (statistics.median(row["ms"]) if row["ms"] and not row["note"] else None, row["note"]) for name, row in rows.items()}
+    return {name: (row["ms"] if not row["note"] else [], row["note"]) for name, row in rows.items()}
+
+
+LOST = {"padding": lost_without_padding, "epilogues": lost_without_epilogues}
+
+
+def lost_without(name, arguments):
+    """Milliseconds that a step would take longer, and a note; None and why, where they cannot be measured."""
+    progress(f"benchmarks: {name}")
+    try:
+        return LOST[name](pathlib.Path(arguments.build), arguments), "computed, from its operations"
+    except Absent as error:
+        return None, str(error)
+    except KeyError as error:
+        return None, f"no benchmark of {error}"
+    finally:
+        progress("")
 
 
 def ladder(arguments):
     """Rows in order: [{name, ms, tokens_per_second, gain over the row above, note}]."""
-    build = pathlib.Path(arguments.build)
-    trained = train(arguments)
-    lost = {}
-    for name, lose in (("padding", lost_without_padding), ("epilogues", lost_without_epilogues)):
-        progress(f"benchmarks: {name}")
-        try:
-            lost[name] = (lose(build, arguments), "computed, from its operations")
-        except Absent as error:
-            lost[name] = (None, str(error))
-        except KeyError as error:
-            lost[name] = (None, f"no benchmark of {error}")
-    progress("")
+    trained = {name: (statistics.median(ms) if ms else None, note) for name, (ms, note) in train(arguments).items()}
+    return assemble(arguments, trained, {name: lost_without(name, arguments) for name in LOST})
+
+
+def assemble(arguments, trained, lost):
+    """The rows of ladder() from {name: (median ms or None, note)} of those that are trained, and of what a step would take longer without."""
+    trained = dict(trained)
     bf16, note = trained.pop("bf16")
     without = [(None if None in (bf16, *losses) else bf16 + sum(losses)) for losses in ((lost["padding"][0], lost["epilogues"][0]), (lost["padding"][0],))]
     rows = [(name, *trained.pop(name)) for name in ("fp32", "tf32")]
@@ -154,12 +170,20 @@ def main():
     parser.add_argument("--build", metavar="DIR", help="of the benchmarks (default: build/cuda, or build/release)")
     parser.add_argument("--tiny", action="store_true", help="a model that trains in no time, to try this out")
     parser.add_argument("--json", metavar="OUT", help="write the rows")
+    names = [*(name for device in ("cuda", "cpu") for name, *_ in trained_rows(device, True)), *LOST]
+    parser.add_argument("--row", choices=dict.fromkeys(names), metavar="NAME", help="only measure what this row is made of, in one round (gpu_check's grain)")
     arguments = parser.parse_args()
     arguments.layers, arguments.heads, arguments.channels = SIZES[arguments.model]
     if arguments.tiny:
         tiny = dict(layers=2, heads=2, channels=64, batch_size=2, seq_len=64, steps=3, discard=1, rounds=1)
         vars(arguments).update(tiny)
     arguments.build = arguments.build or ROOT / "build" / ("cuda" if arguments.device == "cuda" else "release")
+    if arguments.row:
+        ms, note = lost_without(arguments.row, arguments) if arguments.row in LOST else train(arguments, arguments.row)[arguments.row]
+        print(f"{arguments.row}: {note or ms}")
+        if arguments.json:
+            pathlib.Path(arguments.json).write_text(json.dumps(dict(ms=ms, note=note)) + "\n")
+        return
     rows = ladder(arguments)
     print(f"{'':34}{'ms':>10}{'tokens/s':>12}{'gain':>8}")
     for row in rows:

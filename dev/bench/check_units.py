@@ -1,0 +1,299 @@
+"""The units of a long check: programs that run one by one or side by side within a time limit.
+
+A unit is the least that is kept: whatever ends the check, the clock or SIGKILL, only units that were running are
+lost, and a later call goes on with the others. A unit's findings stand in the report with the identity of the
+program that it ran; those of another program are not kept.
+"""
+
+import dataclasses
+import hashlib
+import io
+import math
+import os
+import pathlib
+import shlex
+import shutil
+import signal
+import subprocess
+import tarfile
+import tempfile
+import time
+import typing
+
+LONGEST_LOG = 200_000  # bytes of each, its end
+
+
+class Stopped(Exception):
+    """A signal ends the check."""
+
+
+class Failed(Exception):
+    """Why a unit or a part failed, and what it has found out nevertheless."""
+
+    def __init__(self, reason, **found):
+        super().__init__(reason)
+        self.found = found
+
+
+class NotRun(Exception):
+    """Why a part cannot be run here."""
+
+
+@dataclasses.dataclass
+class Unit:
+    name: str
+    command: typing.Callable[[pathlib.Path], list] = None  # of an empty folder for its files
+    read: typing.Callable[[int, pathlib.Path, str], dict] = (
+        None  # exit code, folder, output: what was found out, or Failed
+    )
+    program: str = ""  # identifies what is run
+    seconds: float = 20  # with less time left it is not begun
+    limit: float = 300  # seconds after which it has failed
+    environment: dict = dataclasses.field(default_factory=dict)
+    alone: bool = True  # nothing else runs meanwhile
+    missing: str = ""  # why it cannot be run here
+    optional: bool = False  # a part is complete without it, if it is missing
+
+
+def identity(path, known={}):
+    """Identifies a program by its bytes; "" if there is none."""
+    path = pathlib.Path(path)
+    if path not in known:
+        known[path] = hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else ""
+    return known[path]
+
+
+def without_nan(value):
+    """JSON has no NaN."""
+    if isinstance(value, dict):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Guardian:
+    """A process that outlives a check that was killed, ends what that had started, and removes its folder."""
+
+    def __init__(self, folder):
+        ends, self.pipe = os.pipe()
+        if os.fork() == 0:
+            os.setsid()
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+            os.close(self.pipe)
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for standard in (0, 1, 2):
+                os.dup2(nothing, standard)
+            groups = set()
+            with os.fdopen(ends) as lines:
+                for line in lines:
+                    (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
+            for group in groups:
+                kill_group(group)
+            shutil.rmtree(folder, ignore_errors=True)
+            os._exit(0)
+        os.close(ends)
+
+    def begun(self):
+        """Called in the new process before its program."""
+        os.write(self.pipe, f"+{os.getpid()}\n".encode())
+
+    def ended(self, group):
+        os.write(self.pipe, f"-{group}\n".encode())
+
+
+def kill_group(group):
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+class Files:
+    """OUTDIR: few files, each replaced as a whole. Logs are in logs.tar.gz."""
+
+    def __init__(self, folder, go_on):
+        self.folder, self.logs = folder, {}
+        self.archive = folder / "logs.tar.gz"
+        if go_on and self.archive.exists():
+            with tarfile.open(self.archive) as archive:
+                self.logs = {member.name: archive.extractfile(member).read() for member in archive}
+        self.changed = not go_on
+
+    def write(self, name, data):
+        new = self.folder / ".new"
+        new.write_bytes(data)
+        new.replace(self.folder / name)
+
+    def add_log(self, name, data):
+        self.logs[name] = data if len(data) <= LONGEST_LOG else b"[...]\n" + data[-LONGEST_LOG:]
+        self.changed = True
+
+    def write_logs(self):
+        if not self.changed:
+            return
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=6) as archive:
+            for name, data in self.logs.items():
+                member = tarfile.TarInfo(name)
+                member.size, member.mtime = len(data), int(time.time())
+                archive.addfile(member, io.BytesIO(data))
+        self.write("logs.tar.gz", packed.getvalue())
+        self.changed = False
+
+
+@dataclasses.dataclass
+class Running:
+    unit: Unit
+    record: dict
+    process: subprocess.Popen
+    folder: pathlib.Path
+    start: float
+    log_name: str
+    before: dict  # what was noted of an earlier run
+
+
+class Runner:
+    """Runs units within the time limit, notes their findings in records, and calls save() after each change."""
+
+    def __init__(self, files, time_limit, save, root):
+        self.files, self.time_limit, self.save, self.root = files, time_limit, save, root
+        self.deadline = time.monotonic() + time_limit * 0.98  # the rest is for ending programs and the report
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gpu_check-"))
+        self.guardian = Guardian(self.folder)
+        self.running, self.signal = [], None
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self.on_signal)
+
+    def on_signal(self, number, _):
+        """Heeded between two units or while waiting for one, never within a report."""
+        self.signal = signal.Signals(number).name
+
+    def heed_signal(self):
+        if self.signal:
+            raise Stopped(self.signal)
+
+    def close(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def left(self):
+        return self.deadline - time.monotonic()
+
+    def fits(self, unit, record):
+        """False if too little time is left. A unit that seems longer than a whole call is given a whole one."""
+        seconds = max(
+            unit.seconds, 1.3 * record.get("seconds", 0) if record.get("status") == "stopped" else 0
+        )
+        return self.left() >= min(seconds, 0.9 * self.time_limit)
+
+    def run(self, part, units, records, lanes):
+        """Runs these in order, several at a time unless they must be alone. Returns those that did not fit."""
+        waiting = list(units)
+        try:
+            while waiting or self.running:
+                self.heed_signal()
+                unit = self.next_of(waiting, records, lanes)
+                if unit:
+                    waiting.remove(unit)
+                    self.begin(part, unit, records)
+                elif not self.running:
+                    break
+                else:
+                    self.wait()
+        finally:
+            for running in list(self.running):
+                self.finish(running, "stopped", f"by {self.signal}" if self.signal else "by an error")
+        return waiting
+
+    def next_of(self, waiting, records, lanes):
+        if len(self.running) >= lanes or any(running.unit.alone for running in self.running):
+            return None
+        return next(
+            (
+                unit
+                for unit in waiting
+                if not (unit.alone and self.running) and self.fits(unit, records.get(unit.name, {}))
+            ),
+            None,
+        )
+
+    def begin(self, part, unit, records):
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
+        before, record = records.get(unit.name, {}), dict(status="running", program=unit.program)
+        records[unit.name] = record
+        self.save()
+        log_name = f"{part}/{unit.name.replace('/', ' of ')}.log"
+        start = time.monotonic()
+        try:
+            command = [str(word) for word in unit.command(folder)]
+            with (folder / "log").open("wb") as log:
+                log.write(f"$ {shlex.join(command)}\n".encode())
+                log.flush()
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    cwd=self.root,
+                    start_new_session=True,
+                    env=os.environ | unit.environment,
+                    preexec_fn=self.guardian.begun,
+                )
+        except (OSError, Failed, subprocess.SubprocessError) as error:
+            record |= dict(status="failed", reason=str(error), seconds=0)
+            print(f"        0 s  failed  {part}/{unit.name}: {error}", flush=True)
+            return
+        self.running.append(Running(unit, record, process, folder, start, log_name, before))
+
+    def wait(self):
+        """Until one has ended, or must."""
+        while True:
+            self.heed_signal()
+            for running in self.running:
+                if running.process.poll() is not None:
+                    return self.finish(running)
+                if time.monotonic() - running.start > running.unit.limit:
+                    return self.finish(running, "failed", f"it took longer than {running.unit.limit:g} s")
+                if self.left() <= 0:
+                    return self.finish(
+                        running, "stopped", f"by the check's time limit of {self.time_limit:g} s"
+                    )
+            time.sleep(0.02)
+
+    def finish(self, running, status=None, reason=None):
+        """Ends what is left of it, and notes what it found out."""
+        self.running.remove(running)
+        process, record = running.process, running.record
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(3)
+            except subprocess.TimeoutExpired:
+                pass
+        kill_group(process.pid)
+        code = process.wait()
+        self.guardian.ended(process.pid)
+        output = (running.folder / "log").read_bytes()
+        self.files.add_log(running.log_name, output)
+        found = {}
+        if status is None:
+            status = "passed"
+            try:
+                found = running.unit.read(
+                    code, running.folder, output.decode(errors="replace").split("\n", 1)[1]
+                )
+            except Failed as error:
+                status, reason, found = "failed", str(error), error.found
+            except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+                status, reason = "failed", f"{type(error).__name__}: {error}"
+        record |= without_nan(found) | dict(status=status, seconds=round(time.monotonic() - running.start, 1))
+        if reason:
+            record["reason"] = reason
+        if status == "stopped" and running.before.get("status") == "failed":
+            record.clear()
+            record |= running.before  # a verdict stays until there is another
+        shutil.rmtree(running.folder, ignore_errors=True)
+        self.save()
+        seconds, name = time.monotonic() - running.start, running.log_name.removesuffix(".log")
+        print(f"  {seconds:7.1f} s  {status:8}{name}{f': {reason}' if reason else ''}", flush=True)

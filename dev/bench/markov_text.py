@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""A long token shard made of short ones: after each token comes what follows a random occurrence of it in them.
+
+    dev/bench/markov_text.py --tokens 31457281 --out text.bin 'build/bench-data/*/train_*.bin'
+
+This first-order Markov source has the frequencies of tokens and of pairs of tokens of its source, and nothing
+longer to memorise, so that many steps can train without a second epoch. The bits depend on the source and --seed alone, not on numpy's version.
+"""
+
+import argparse
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from compare_pytorch import SHARD_HEADER_BYTES, SHARD_MAGIC, read_shards  # noqa: E402
+
+WALKS = 4096  # side by side, for the sake of numpy; each becomes a run of neighbouring tokens
+
+
+def markov_walks(source, count, seed):
+    """`count` tokens, WALKS walks one after another. The source is a circle: its last token has a successor, too."""
+    import numpy as np
+
+    generator = np.random.PCG64(seed)  # its raw numbers are promised to stay
+    by_token = np.argsort(source, kind="stable")  # the places of every token, side by side
+    occurrences = np.bincount(source)
+    first, length = np.cumsum(occurrences) - occurrences, -(-count // WALKS)
+
+    def draw(below):
+        return (
+            (generator.random_raw(WALKS) >> np.uint64(32)) * below.astype(np.uint64) >> np.uint64(32)
+        ).astype(np.int64)
+
+    place, walks = draw(np.full(WALKS, len(source))), np.empty((length, WALKS), dtype="<u2")
+    for tokens in walks:
+        tokens[:] = source[place]
+        place = by_token[first[tokens] + draw(occurrences[tokens])] + 1
+        place[place == len(source)] = 0
+    return np.ascontiguousarray(walks.T).reshape(-1)[:count]
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="markov_text", description=__doc__.split("\n", 1)[0])
+    parser.add_argument("source", help="token shards, a glob")
+    parser.add_argument("--tokens", type=int, required=True, help="how many")
+    parser.add_argument("--seed", type=int, default=1337, help="(default: %(default)s)")
+    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="FILE")
+    arguments = parser.parse_args()
+    try:
+        import numpy as np
+    except ImportError:
+        sys.exit("markov_text: numpy is missing; it comes with PyTorch")
+    text = markov_walks(np.concatenate(read_shards(arguments.source)), arguments.tokens, arguments.seed)
+    header = np.zeros(SHARD_HEADER_BYTES // 4, dtype="<i4")
+    header[:3] = SHARD_MAGIC, 1, len(text)
+    arguments.out.write_bytes(header.tobytes() + text.tobytes())
+
+
+if __name__ == "__main__":
+    main()
