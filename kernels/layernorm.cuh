@@ -190,7 +190,8 @@ __global__ void __launch_bounds__(layernorm_max_block)
         for_each([&](int v, int i) INLINE {
             const size_t at = row * C + i;
             to.dout[v] = load_raw<N>(dout + at), to.inp[v] = load_raw<N>(inp + at);
-            if (dresidual) to.dresidual[v] = load_raw<N>(dresidual + at);
+            if (dresidual) to.dresidual[v] = load_raw<N>(dresidual + at), stay_narrow(to.dresidual[v]);
+            stay_narrow(to.dout[v]), stay_narrow(to.inp[v]);  // nvcc would take them apart, and wait for them to do so
         });
         to.mean = mean[row], to.rstd = rstd[row];
     };
