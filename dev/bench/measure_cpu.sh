@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures every figure of README.md and docs/performance.md that is taken on a CPU, keeps them in dev/bench/results/ and
-# writes the tables anew. A quarter of an hour on 2 cores, on which nothing else should run.
+# Measures every figure of README.md and docs/performance.md that is taken on a CPU, keeps them in
+# dev/bench/results/ and writes the tables anew. A quarter of an hour on 2 cores without other work.
 #   dev/bench/measure_cpu.sh
 set -euo pipefail
 cd "$(dirname "$0")/../.."

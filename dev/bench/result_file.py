@@ -1,12 +1,16 @@
-"""What a comparison found out, as a file of dev/bench/results/ that the tables of README.md and docs/performance.md are made from (tables.py).
+"""Result files: figures of a comparison, kept in dev/bench/results/, from which tables.py writes tables.
 
     {"tool": "compare_pytorch", "what": "training-d12", "commit": "0123abc", "date": "2026-11-22 20:31",
      "source": "measured",
-     "machine": {"name": "Intel Xeon, AVX-512", "processor": "Intel(R) Xeon(R) Processor @ 2.80GHz", "cores": 2, "memory_gib": 23.5},
-     "versions": {"flatgpt": "0.1.0", "PyTorch": "2.15.0"}, "command": "dev/bench/compare_pytorch.py --preset d12", "options": {...}, "results": {...}}
+     "machine": {"name": "Intel Xeon, AVX-512", "processor": "Intel(R) Xeon(R) Processor @ 2.80GHz",
+                 "cores": 2, "memory_gib": 23.5},
+     "versions": {"flatgpt": "0.1.0", "PyTorch": "2.15.0"},
+     "command": "dev/bench/compare_pytorch.py --preset d12", "options": {...}, "results": {...}}
 
-The date is UTC. The commit is that of the tree, with "-dirty" where sources differ from it. Results are medians and quantiles, not every step's time.
+The date is UTC. The commit is that of the tree, with "-dirty" where sources differ from it. Results are
+medians and quantiles, not every step's time.
 """
+
 import datetime
 import json
 import os
@@ -19,7 +23,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "dev" / "bench" / "results"
-# The vector and matrix instructions that decide how fast a processor multiplies, the best first: Linux's name, ours.
+# The instructions that decide how fast a processor multiplies, the best first: Linux's name, ours.
 INSTRUCTIONS = {"amx_bf16": "AMX", "avx512_bf16": "AVX512_BF16", "avx512f": "AVX-512", "avx2": "AVX2"}
 
 
@@ -42,7 +46,12 @@ def machine_name(processor, flags):
 def machine(threads):
     processor = cpuinfo("model name") or platform.machine()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return dict(name=machine_name(processor, cpuinfo("flags")), processor=processor, cores=threads, memory_gib=round(memory, 1))
+    return dict(
+        name=machine_name(processor, cpuinfo("flags")),
+        processor=processor,
+        cores=threads,
+        memory_gib=round(memory, 1),
+    )
 
 
 def commit(root=ROOT):
@@ -54,12 +63,14 @@ def commit(root=ROOT):
     head = git("rev-parse", "--short=7", "HEAD")
     if head.returncode != 0:
         return "unknown"
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!*.md", ":!dev/bench/results").stdout.strip()
+    changed = git(
+        "status", "--porcelain", "--untracked-files=no", "--", ".", ":!*.md", ":!dev/bench/results"
+    ).stdout.strip()
     return head.stdout.strip() + ("-dirty" if changed else "")
 
 
 def our_version(program):
-    """Of a program of ours, which says it with --version; "unknown" where it does not."""
+    """Version that a program of ours prints; "unknown" where it prints none."""
     try:
         words = subprocess.run([str(program), "--version"], capture_output=True, text=True).stdout.split()
     except OSError:
@@ -68,7 +79,7 @@ def our_version(program):
 
 
 def onednn_version(program):
-    """Of the oneDNN that a program of ours multiplies with, by the name of the library that it loads; "" where none is found."""
+    """Version of the oneDNN that a program of ours loads; "" where none is found."""
     listed = subprocess.run(["ldd", str(program)], capture_output=True, text=True).stdout
     found = re.search(r"libdnnl\S* => (\S+)", listed)
     name = pathlib.Path(found[1]).resolve().name if found else ""
@@ -81,17 +92,31 @@ def default_path(what, name, date, folder=RESULTS):
 
 
 def add_option(parser):
-    parser.add_argument("--save", nargs="?", const="", metavar="OUT",
-                        help="keep the figures for the tables, by default in dev/bench/results/WHAT-MACHINE-DATE.json")  # fmt: skip
+    parser.add_argument(
+        "--save",
+        nargs="?",
+        const="",
+        metavar="OUT",
+        help="keep the figures for the tables (default: dev/bench/results/WHAT-MACHINE-DATE.json)",
+    )
 
 
 def save(out, tool, what, threads, versions, options, results):
-    """Writes the file, and says where. out: --save's value, "" for the default place. versions: those that are known."""
+    """Writes the file, and says where. out: --save's value, "" for the default place."""
     here, date = machine(threads), f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M}"
     arguments = [argument for argument in sys.argv[1:] if argument != "--save"]
-    whole = dict(tool=tool, what=what, commit=commit(), date=date, source="measured", machine=here,
-                 versions={name: version for name, version in versions.items() if version},
-                 command=shlex.join([f"dev/bench/{tool}.py", *arguments]), options=options, results=results)  # fmt: skip
+    whole = dict(
+        tool=tool,
+        what=what,
+        commit=commit(),
+        date=date,
+        source="measured",
+        machine=here,
+        versions={name: version for name, version in versions.items() if version},
+        command=shlex.join([f"dev/bench/{tool}.py", *arguments]),
+        options=options,
+        results=results,
+    )
     path = pathlib.Path(out) if out else default_path(what, here["name"], date[:10])
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(whole, indent=1) + "\n")

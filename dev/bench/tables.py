@@ -2,11 +2,12 @@
 """Writes the tables of measured speed in README.md and docs/performance.md from dev/bench/results/*.json.
 
     dev/bench/tables.py            # rewrites what stands between <!-- table: NAME --> and <!-- end -->
-    dev/bench/tables.py --check    # changes nothing; 1 if a table is not what the results give, naming file and table
+    dev/bench/tables.py --check    # changes nothing; 1 if a table differs, naming page and table
 
-Of several results for the same thing and machine the newest counts. A result of another commit than the newest of all
-is marked as older, with what has changed since (its "before") where the file says so.
+Of several results for the same thing and machine the newest counts. A result of another commit than the
+newest of all is marked as older, with what has changed since (its "before") where the file says so.
 """
+
 import argparse
 import json
 import pathlib
@@ -50,7 +51,7 @@ def machine(result):
 def origin(results, result):
     """Where and when, and from which tree, as a sentence that ends in a colon."""
     parts = [f"{result['date'][:10]}, commit {result['commit']}"]
-    parts += [f"{name} {version}" for name, version in result["versions"].items() if name != "flatgpt"]
+    parts += [f"{name} {version.split('+')[0]}" for name, version in result["versions"].items() if name != "flatgpt"]
     text = f"**{machine(result)}** ({', '.join(parts)}; `{result['command']}`)"
     if "note" in result:
         text += f"; {result['note']}"
@@ -89,7 +90,12 @@ def training(results, what):
             plain, digits = name.split(", B ")[0], 1 if contender["median_ms"] < 200 else 0
             bold = "**" if contender["side"] == "ours" else ""
             spread = f"{contender['p10_ms']:.{digits}f} to {contender['p90_ms']:.{digits}f}"
-            row = [f"{bold}{plain}{bold}", f"{bold}{contender['median_ms']:.1f}{bold}", spread, str(contender["peak_mib"])]
+            row = [
+                f"{bold}{plain}{bold}",
+                f"{bold}{contender['median_ms']:.1f}{bold}",
+                spread,
+                str(contender["peak_mib"]),
+            ]
             rows.append(row + [f"{contender['loss']:.4f}"] if losses else row)
         titles = ["", "ms a step", "10 % to 90 %", "peak MiB"] + ["loss"] * losses
         ratios = [(f"in {dtype}", ours_over_pytorch(result, dtype)) for dtype in dtypes(result)]
@@ -108,7 +114,15 @@ def generate(results):
             agree = f"{contender['agree']} of {result['options']['tokens']}" if "agree" in contender else ""
             ratio = f"{contender['ratio']:.2f}" if "ratio" in contender else ""
             shown = name.replace(" int8", ", int8 weights")
-            rows.append([f"{bold}{shown}{bold}", f"{contender['tokens_per_second']:.1f}", f"{contender['step_ms']:.1f}", ratio, agree])
+            rows.append(
+                [
+                    f"{bold}{shown}{bold}",
+                    f"{contender['tokens_per_second']:.1f}",
+                    f"{contender['step_ms']:.1f}",
+                    ratio,
+                    agree,
+                ]
+            )
         titles = ["", "tokens/s", "ms a step", "ratio to transformers in the same type", "tokens agree"]
         parts.append(f"{origin(results, result)}\n{table(titles, rows)}")
     return "\n".join(parts)
@@ -116,9 +130,13 @@ def generate(results):
 
 def processes(results):
     rows = []
-    for result in sorted((r for dtype in ("fp32", "bf16") for r in results.of(f"processes-d12-{dtype}")), key=results.all.index):
-        ratios = {name.rsplit("--zero ")[-1]: contender["ratio"] for name, contender in result["results"].items()}
-        where = f"{machine(result)}, {result['date'][:10]}, {result['commit']}{', older' if results.older(result) else ''}"
+    both = results.of("processes-d12-fp32") + results.of("processes-d12-bf16")
+    for result in sorted(both, key=results.all.index):
+        ratios = {
+            name.rsplit("--zero ")[-1]: contender["ratio"] for name, contender in result["results"].items()
+        }
+        older = ", older" if results.older(result) else ""
+        where = f"{machine(result)}, {result['date'][:10]}, {result['commit']}{older}"
         rows.append([where, result["options"]["dtype"], f"{ratios['0']:.2f}", f"{ratios['1']:.2f}"])
     return table(["tokens/s of 2 processes / of 1", "dtype", "`--zero 0`", "`--zero 1`"], rows)
 
@@ -136,8 +154,17 @@ def speed(results):
     rows = []
     for what, model in MODELS.items():
         for title, dtype in (("fp32", "fp32"), ("bf16", "bf16"), ("the best of each", None)):
-            ratios = [ours_over_pytorch(column[what], dtype) if what in column else None for column in columns.values()]
-            rows.append([model if dtype == "fp32" else "", title, *(f"{r:.2f}" if r is not None else "" for r in ratios)])
+            ratios = [
+                ours_over_pytorch(column[what], dtype) if what in column else None
+                for column in columns.values()
+            ]
+            rows.append(
+                [
+                    model if dtype == "fp32" else "",
+                    title,
+                    *(f"{r:.2f}" if r is not None else "" for r in ratios),
+                ]
+            )
 
     def commits(column):
         found = dict.fromkeys(r["commit"] + (", older" if results.older(r) else "") for r in column.values())
@@ -153,9 +180,12 @@ def speed(results):
     newest = results.of("generate-d12")[0]
     rate = {name: contender["tokens_per_second"] for name, contender in newest["results"].items()}
     theirs = max(value for name, value in rate.items() if name.startswith("transformers"))
-    return (f"{text}`generate_gpt2` makes {rate['ours fp32']:.0f} tokens/s with it in fp32, {rate['ours bf16']:.0f} in bf16 and "
-            f"{max(rate['ours fp32 int8'], rate['ours bf16 int8']):.0f}\nwith int8 weights, where `transformers` makes {theirs:.0f} "
-            f"({machine(newest)}, commit {newest['commit']}).\n")  # fmt: skip
+    int8 = max(rate["ours fp32 int8"], rate["ours bf16 int8"])
+    return (
+        f"{text}`generate_gpt2` makes {rate['ours fp32']:.0f} tokens/s with it in fp32, "
+        f"{rate['ours bf16']:.0f} in bf16 and {int8:.0f}\n"
+        f"with int8 weights, where `transformers` makes {theirs:.0f} ({machine(newest)}, commit {newest['commit']}).\n"
+    )
 
 
 TABLES = {"speed": speed, "generate": generate, "processes": processes}
@@ -180,7 +210,9 @@ def rewritten(text, results, page):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--check", action="store_true", help="change nothing; 1 if a table is not what the results give")
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; 1 if a table differs from the results"
+    )
     parser.add_argument("--root", type=pathlib.Path, default=ROOT, help="the tree (default: this one)")
     arguments = parser.parse_args()
     results, differ = Results(arguments.root / "dev" / "bench" / "results"), False
@@ -192,7 +224,10 @@ def main():
             sys.exit(f"tables: {page}: a <!-- table: NAME --> has no <!-- end -->")
         if arguments.check:
             for name in changed:
-                print(f"tables: {page}: table {name} is not what dev/bench/results gives; run: dev/bench/tables.py", file=sys.stderr)
+                print(
+                    f"tables: {page}: table {name} differs from dev/bench/results; run: dev/bench/tables.py",
+                    file=sys.stderr,
+                )
             differ |= bool(changed)
         elif changed:
             path.write_text(new)
