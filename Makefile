@@ -3,7 +3,8 @@
 # make test        installs what is missing, builds and runs every test, plain and checked
 # make gpu         the GPU programs: ./train_gpt2cu ./evaluate_gpt2cu ./generate_gpt2cu, tests and benchmarks
 # make test-gpu    runs the GPU's tests
-# make gpu-bundle  packs them for a machine with NVIDIA's driver and PyTorch, but no compiler: build/flatgpt-gpu.tar.xz
+# make gpu-bundle  builds and packs them for a machine with NVIDIA's driver and PyTorch, but no compiler: build/flatgpt-gpu.tar.xz;
+#                  ARCHITECTURES=90a (or "80 90a"): for these GPUs only, which is smaller and sooner built
 # make fuzz        runs the fuzz targets of every reader, SECONDS=60 each; TARGETS="safetensors token_shard" only those
 # make bench       the CPU benchmarks, in build/release/
 # make format      clang-format over our sources; make tidy: clang-tidy
@@ -47,8 +48,15 @@ gpu: setup
 test-gpu: gpu
 	ctest --preset cuda
 
-gpu-bundle: gpu
-	@scripts/gpu_bundle.sh
+# In a folder of its own: its programs look for their libraries in the bundle. As DT_RPATH, for libraries of libraries too.
+space := $(subst ,, )
+BUNDLE := build/gpu-$(if $(ARCHITECTURES),$(subst $(space),-,$(ARCHITECTURES)),bundle)
+gpu-bundle: setup
+	@scripts/check_cuda.sh
+	cmake --preset cuda -B $(BUNDLE) $(if $(ARCHITECTURES),-DCMAKE_CUDA_ARCHITECTURES='$(subst $(space),;,$(ARCHITECTURES:%=%-real))') \
+		-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON -DCMAKE_INSTALL_RPATH='$$ORIGIN/../../lib' -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags
+	cmake --build $(BUNDLE)
+	@scripts/gpu_bundle.sh $(BUNDLE)
 
 SECONDS := 60
 fuzz: setup

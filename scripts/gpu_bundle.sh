@@ -1,26 +1,33 @@
 #!/usr/bin/env bash
-# Packs what make gpu built, with data and scripts, for a machine that has NVIDIA's driver and PyTorch but no compiler and perhaps no network:
-#   build/flatgpt-gpu.tar.xz; there: tar xf flatgpt-gpu.tar.xz && flatgpt-gpu/run.sh OUTDIR
-# Other libraries lie beside the programs; those of CUDA are PyTorch's own. What was built for one GPU (a build on a machine with one) runs there only.
+# Packs what make gpu-bundle built, with data and scripts, for a machine that has NVIDIA's driver and PyTorch but no
+# compiler and perhaps no network:
+#   scripts/gpu_bundle.sh BUILD [ARCHIVE]     ARCHIVE: build/flatgpt-gpu.tar.xz by default
+#   there: python3 -m tarfile -e flatgpt-gpu.tar.xz && flatgpt-gpu/run.sh OUTDIR     (or tar xf, where xz is installed)
+# Programs find other libraries in lib/ by their rpath, so that no other program is given these. CUDA's are PyTorch's
+# own. A build on a machine with a GPU runs on such GPUs only, unless ARCHITECTURES were given.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-build=${1:-$root/build/cuda}
+build=${1:?usage: scripts/gpu_bundle.sh BUILD [ARCHIVE]}
 archive=${2:-$root/build/flatgpt-gpu.tar.xz}
-most=60000000  # bytes
+most=56000000  # bytes; it travels in a letter of 64 MiB, and something must go with it
 
 fail() {
     echo "gpu_bundle: $1" >&2
     exit 1
 }
-[ -x "$build/train_gpt2cu" ] || fail "$build has no train_gpt2cu; run make gpu first"
+[ -x "$build/train_gpt2cu" ] || fail "$build has no train_gpt2cu; run make gpu-bundle"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 bundle=$work/flatgpt-gpu
 mkdir -p "$bundle/build/cuda" "$bundle/lib" "$bundle/dev/bench" "$bundle/test"
+# Tests know the programs by the folder that they were built in.
+[ "$(basename "$build")" = cuda ] || ln -s cuda "$bundle/build/$(basename "$build")"
 
 for program in "$build"/{train,evaluate,generate}_gpt2cu "$build"/{logitscu,tokenize,convert} "$build"/test_*cu "$build"/bench_*; do
     [ -f "$program" ] && [ -x "$program" ] || continue
     name=$(basename "$program")
+    [[ "$(readelf -d "$program")" == *'(RPATH)'*'[$ORIGIN/../../lib]'* ]] ||
+        fail "$program would not look for libraries in the bundle; build it with make gpu-bundle"
     strip -o "$bundle/build/cuda/$name" "$program"
     case $name in test_* | bench_*) ;; *) ln -s "build/cuda/$name" "$bundle/$name" ;; esac
 done
@@ -36,10 +43,11 @@ cp "$root"/dev/bench/*.py "$bundle/dev/bench"
 mv "$bundle/scripts/gpu_bundle_run.sh" "$bundle/run.sh"
 { git -C "$root" describe --always --dirty 2>/dev/null || echo unknown; } >"$bundle/VERSION"
 
-# Every program has the same kernels in it, compressed by nvcc already: what saves is to look back further than the program before, not to look hard.
-# The large ones lie together.
-(cd "$work" && find flatgpt-gpu ! -type d -printf '%s %p\n' | sort -n | sed 's/^[0-9]* //' >list && tar -T list -c | xz --lzma2=preset=1,dict=256MiB >"$archive")
+# Every program has the same kernels in it, compressed by nvcc already: what saves is to look back further than the
+# program before, not to look hard. The large ones lie together.
+(cd "$work" && find flatgpt-gpu ! -type d -printf '%s %p\n' | sort -n | sed 's/^[0-9]* //' >list &&
+    tar -T list -c | xz --lzma2=preset=1,dict=256MiB >"$archive")
 bytes=$(stat -c %s "$archive")
 glibc=$(objdump -T "$bundle"/build/cuda/* "$bundle"/lib/* 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)
 echo "gpu_bundle: $archive, $((bytes / 1000000)) MB; needs ${glibc:-a C library} or newer"
-[ "$bytes" -lt $most ] || fail "that is more than the $((most / 1000000)) MB it may be"
+[ "$bytes" -lt $most ] || fail "that is more than the $((most / 1000000)) MB it may be; try ARCHITECTURES=90a, or another one"

@@ -881,56 +881,110 @@ class SpeedLadder(unittest.TestCase):
 
 
 class Bundle(unittest.TestCase):
-    def test_what_is_packed_runs_where_it_is_unpacked(self):
-        with tempfile.TemporaryDirectory() as name:
-            folder = pathlib.Path(name)
-            (folder / "build").mkdir()
-            for program in ("train_gpt2cu", "test_gelucu", "bench_gelucu"):
-                shutil.copy(
-                    shutil.which("ls"), folder / "build" / program
-                )  # any program with a library beside C's
-            packed = subprocess.run(
-                [ROOT / "scripts" / "gpu_bundle.sh", folder / "build", folder / "b.tar.xz"],
-                capture_output=True,
-                text=True,
-            )
-            self.assertEqual((packed.returncode, packed.stderr), (0, ""))
-            self.assertRegex(packed.stdout, r"b\.tar\.xz, \d+ MB; needs GLIBC_2\.\d+ or newer\n$")
-            subprocess.run(["tar", "-C", folder, "-xf", folder / "b.tar.xz"], check=True)
-            bundle = folder / "flatgpt-gpu"
-            for path in (
-                "run.sh",
-                "VERSION",
-                "data/tinyshakespeare.txt",
-                "test/reference/gelu.safetensors",
-                "dev/bench/gpu_check.py",
-                "scripts/gpu_check.sh",
-            ):
-                self.assertTrue((bundle / path).is_file(), path)
-            self.assertEqual(os.readlink(bundle / "train_gpt2cu"), "build/cuda/train_gpt2cu")
-            self.assertEqual(
-                [
-                    path.name
-                    for path in (bundle / "lib").iterdir()
-                    if path.name.startswith(("libc.", "ld-", "libm."))
-                ],
-                [],
-            )
-            result = subprocess.run(
-                [
-                    bundle / "run.sh",
-                    "--",
-                    "sh",
-                    "-c",
-                    "echo $FLATGPT_ROOT $FLATGPT_DATA ${LD_LIBRARY_PATH%%:*}",
-                ],
-                capture_output=True,
-                text=True,
-            )
-            self.assertEqual((result.stdout, result.stderr), (f"{bundle} {bundle}/data {bundle}/lib\n", ""))
-            result = subprocess.run([bundle / "run.sh", "--help"], capture_output=True, text=True)
-            self.assertEqual((result.returncode, result.stderr), (0, ""))
-            self.assertIn("--time-limit", result.stdout)
+    """scripts/gpu_bundle.sh and its run.sh, in an empty folder. Programs are any that need a library beside C's."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        cls.build = cls.folder / "gpu-90a"
+        for name in ("gpu-90a", "bin", "site/nvidia/cudnn/lib", "home"):
+            (cls.folder / name).mkdir(parents=True)
+        source = cls.folder / "program.cpp"
+        source.write_text('#include <iostream>\nint main() { std::cout << "runs\\n"; }\n')
+        rpath = "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../../lib"
+        subprocess.run(["g++", source, "-o", cls.build / "train_gpt2cu", rpath], check=True)
+        for name in ("test_gelucu", "bench_gelucu", "tokenize"):
+            shutil.copy(cls.build / "train_gpt2cu", cls.build / name)
+        command = [ROOT / "scripts" / "gpu_bundle.sh", cls.build, cls.folder / "b.tar.xz"]
+        cls.packed = subprocess.run(command, capture_output=True, text=True)
+        # As where xz is not installed.
+        unpack = [sys.executable, "-m", "tarfile", "-e", cls.folder / "b.tar.xz", cls.folder / "unpacked"]
+        subprocess.run(unpack, check=True, capture_output=True)
+        cls.bundle = cls.folder / "unpacked" / "flatgpt-gpu"
+        (cls.folder / "site" / "nvidia" / "cudnn" / "lib" / "libcudnn.so.9").touch()
+        (cls.folder / "home").chmod(0o500)
+        path = f"{cls.folder}/bin:{os.environ['PATH']}"
+        cls.environment = os.environ | dict(
+            PATH=path, HOME=f"{cls.folder}/home", PYTHONPATH=f"{cls.folder}/site"
+        )
+        for name in ("LD_LIBRARY_PATH", "FLATGPT_PYTORCH_VENV", "PYTHONDONTWRITEBYTECODE"):
+            cls.environment.pop(name, None)
+
+    def run_bundle(self, *arguments):
+        command = [self.bundle / "run.sh", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env=self.environment, cwd=self.folder)
+
+    def gpu(self, exists):
+        script = self.folder / "bin" / "nvidia-smi"
+        script.write_text(SMI if exists else "#!/bin/sh\nexit 9\n")
+        script.chmod(0o755)
+
+    def files(self):
+        return {
+            str(path): path.lstat().st_mtime_ns
+            for path in self.folder.rglob("*")
+            if path.name not in ("nvidia-smi", "bin")
+        }
+
+    def test_what_is_packed_is_all_that_is_needed(self):
+        self.assertEqual((self.packed.returncode, self.packed.stderr), (0, ""))
+        self.assertRegex(self.packed.stdout, r"b\.tar\.xz, \d+ MB; needs GLIBC_2\.\d+ or newer\n$")
+        wanted = "run.sh VERSION data/tinyshakespeare.txt test/reference/gelu.safetensors dev/bench/gpu_check.py"
+        for path in [*wanted.split(), "dev/bench/markov_text.py", "scripts/gpu_check.sh", "lib/libstdc++.so.6"]:
+            self.assertTrue((self.bundle / path).is_file(), path)
+        self.assertEqual(os.readlink(self.bundle / "train_gpt2cu"), "build/cuda/train_gpt2cu")
+        self.assertTrue((self.bundle / "build" / "gpu-90a" / "train_gpt2cu").is_file())  # as tests know it
+        libraries = [path.name for path in (self.bundle / "lib").iterdir()]
+        self.assertEqual([name for name in libraries if name.startswith(("libc.", "ld-", "libm."))], [])
+
+    def test_only_our_programs_are_given_its_libraries(self):
+        self.gpu(True)
+        shown = "echo $FLATGPT_ROOT $FLATGPT_DATA ${LD_LIBRARY_PATH:-none}"
+        result = self.run_bundle("--", "sh", "-c", shown)
+        self.assertEqual((result.stdout, result.stderr), (f"{self.bundle} {self.bundle}/data none\n", ""))
+        result = self.run_bundle("--", "ldd", self.bundle / "build" / "cuda" / "test_gelucu")
+        self.assertRegex(result.stdout, rf"libstdc\+\+\.so\.6 => {self.bundle}/\S*lib/libstdc")
+        self.assertEqual(self.run_bundle("--", self.bundle / "train_gpt2cu").stdout, "runs\n")
+        # CUDA's, from PyTorch's packages.
+        wheels = self.folder / "site" / "nvidia" / "cudnn" / "lib"
+        self.assertEqual(os.readlink(self.bundle / "lib" / "libcudnn.so.9"), str(wheels / "libcudnn.so.9"))
+
+    def test_without_a_gpu_it_says_so_and_writes_nothing(self):
+        self.gpu(False)
+        before = self.files()
+        result = self.run_bundle("out")
+        self.assertEqual(
+            (result.returncode, result.stdout, result.stderr), (2, "", "run.sh: nvidia-smi lists no GPU\n")
+        )
+        check = [self.bundle / "scripts" / "gpu_check.sh", "out"]
+        result = subprocess.run(check, capture_output=True, text=True, env=self.environment, cwd=self.folder)
+        self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (2, "", 1))
+        self.assertEqual(self.files(), before)
+
+    def test_with_a_gpu_it_checks_what_it_has(self):
+        self.gpu(True)
+        result = self.run_bundle(self.folder / "out", "--parts", "tests")
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
+        report = json.loads((self.folder / "out" / "report.json").read_text())
+        self.assertEqual(report["parts"]["tests"]["units"]["test_gelucu"]["status"], "passed")
+        self.assertEqual(report["machines"][0]["version"], (self.bundle / "VERSION").read_text().strip())
+
+    def test_help_needs_no_gpu(self):
+        self.gpu(False)
+        result = self.run_bundle("--help")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn("--time-limit", result.stdout)
+
+    def test_programs_that_would_not_find_its_libraries_are_refused(self):
+        build = self.folder / "cuda"
+        build.mkdir()
+        subprocess.run(["g++", self.folder / "program.cpp", "-o", build / "train_gpt2cu"], check=True)
+        command = [ROOT / "scripts" / "gpu_bundle.sh", build, self.folder / "c.tar.xz"]
+        result = subprocess.run(command, capture_output=True, text=True)
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1))
+        self.assertIn("would not look for libraries in the bundle", result.stderr)
 
 
 if __name__ == "__main__":
