@@ -1,6 +1,11 @@
-"""What the GPU build's kernels are made of, read from their machine code: test_machine_code.py build/cuda/cmake/gpu/libflatgpt_gpu.a [--print]
-Needs cuobjdump and nvdisasm (CUDA Toolkit, or the wheels nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm); CUOBJDUMP names the first. Without them the
-test is skipped (77). --print adds a table of how often each kernel has which kind of instruction."""
+"""Reads the machine code of the GPU build's kernels: test_machine_code.py build/cuda/cmake/gpu/libflatgpt_gpu.a [--print]
+
+Three things are judged: that kernels bound by memory move 16 bytes an instruction, that none keeps registers in local memory, and that enough
+bytes are in flight. The last is stated for each kernel of IN_FLIGHT: its registers, the warps that fit on an SM, and the loads that begin before
+the first of them is needed.
+
+Needs cuobjdump and nvdisasm: of the CUDA Toolkit, or the wheels that configuring the GPU build installs into build/cuda-tools; CUOBJDUMP names the
+first. Without them the test is skipped (77). --print adds how often each kernel has which kind of instruction."""
 
 import collections
 import dataclasses
@@ -21,11 +26,11 @@ class Expected:
     instructions: dict  # what each must contain: a regular expression that an opcode begins with
 
 
-TENSOR_CORES = {
+ASYNCHRONOUS_COPIES = {"asynchronous 16-byte copies": r"LDGSTS\.E\.BYPASS\.128"}
+TENSOR_CORES = ASYNCHRONOUS_COPIES | {
     "products on tensor cores": r"HMMA\.16816\.F32\.BF16",
     "matrices from shared memory": r"LDSM\.16\.M88\.4",
     "transposed matrices from shared memory": r"LDSM\.16\.MT88\.4",
-    "asynchronous 16-byte copies": r"LDGSTS\.E\.BYPASS\.128",
 }
 
 # Kernels that memory is to bound: what they read and write a vector at a time.
@@ -45,8 +50,9 @@ EXPECTED = [
     Expected(vectors_of("encoder_backward_token_kernel"), 2, COPIES_16_BYTES),
     Expected(vectors_of("encoder_backward_place_kernel"), 2, COPIES_16_BYTES),
     Expected(r"\blayernorm_forward_kernel<RowCut<simt::Width<(32|256), 16>, [48], [48]>", 16, COPIES_16_BYTES),
-    Expected(r"\blayernorm_backward_kernel<RowCut<simt::Width<(32|256), 16>, [48], [48]>", 16, COPIES_16_BYTES),
-    Expected(vectors_of("cross_entropy_kernel", threads=512), 4, COPIES_16_BYTES),
+    Expected(r"\blayernorm_backward_wide_kernel<[48], ", 4, COPIES_16_BYTES),
+    Expected(vectors_of("cross_entropy_kernel", threads=512), 2, COPIES_16_BYTES),
+    Expected(vectors_of("cross_entropy_gradient_kernel", threads=512), 2, ASYNCHRONOUS_COPIES | WRITES_16_BYTES),
     Expected(vectors_of("gelu_forward_kernel"), 2, COPIES_16_BYTES),
     Expected(vectors_of("gelu_backward_kernel"), 2, COPIES_16_BYTES),
     Expected(vectors_of("add_bias_kernel"), 2, COPIES_16_BYTES),
@@ -61,11 +67,36 @@ EXPECTED = [
 ]
 
 
+@dataclasses.dataclass
+class InFlight:
+    kernel: str  # a regular expression that one kernel's demangled name matches
+    block: int  # threads, as launched for GPT-2 124M in bf16
+    loads: int  # of 16 bytes that must have begun when the first of them is used; where the threads have `vectors` of them, no more are needed
+    ahead: bool = False  # they are of the next row: their first use lies behind a barrier
+    shared: int = 0  # bytes of dynamic shared memory of a block
+    whole: bool = False  # all of it is being copied at once
+
+
+# 768 channels of bf16 are 3 vectors of 8 for each lane of a warp; a row of 50257 logits is 6282 vectors.
+IN_FLIGHT = [
+    InFlight(r"\blayernorm_forward_kernel<RowCut<simt::Width<32, 16>, 8, 4>, bfloat16, false>", 128, 3),
+    InFlight(r"\blayernorm_forward_kernel<RowCut<simt::Width<32, 16>, 8, 4>, bfloat16, true>", 128, 6),
+    InFlight(r"\blayernorm_backward_wide_kernel<8, bfloat16, 2>", 96, 3, ahead=True),
+    InFlight(r"\blayernorm_backward_wide_kernel<8, bfloat16, 3>", 96, 3, ahead=True),
+    InFlight(r"\bcross_entropy_gradient_kernel<simt::Width<512, 16>, 8, bfloat16>", 512, 0, shared=6282 * 16, whole=True),
+]
+# A byte takes about 800 cycles from memory to an SM that asks for its share of an H200's bandwidth, 21 bytes a cycle (kernels/elementwise.cuh).
+LEAST_IN_FLIGHT = 17 * 1024
+# Of an SM, by architecture: warps, bytes of shared memory. All have 65,536 registers, given to warps by 256, and take 1 KiB a block for themselves.
+SM = {80: (64, 164 * 1024), 90: (64, 228 * 1024), 100: (64, 228 * 1024), 120: (48, 100 * 1024)}
+
+
 def find_cuobjdump():
     places = [os.environ.get("CUOBJDUMP"), shutil.which("cuobjdump")]
     places += [os.path.join(os.environ.get(name, ""), "bin/cuobjdump") for name in ("CUDA_HOME", "CUDA_PATH")]
     places += ["/usr/local/cuda/bin/cuobjdump"]
-    for folder in sys.path:
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    for folder in [*glob.glob(os.path.join(root, "build/cuda-tools/lib/python3*/site-packages")), *sys.path]:
         places += sorted(glob.glob(os.path.join(folder, "nvidia/**/bin/cuobjdump"), recursive=True))
     # It starts nvdisasm, which lies beside it or in PATH.
     return next((place for place in places if place and os.access(place, os.X_OK) and shutil.which("nvdisasm", path=search_path(place))), None)
@@ -81,26 +112,104 @@ def demangled(names):
     return dict(zip(names, lines))
 
 
-def instructions_of_kernels(cuobjdump, path):
-    """{(architecture, mangled name): how often it has which opcode}"""
-    kernels, opcodes, architecture = {}, collections.Counter(), None
+@dataclasses.dataclass
+class Kernel:
+    lines: list = dataclasses.field(default_factory=list)  # (opcode, operands) in the order of their addresses
+    registers: int = 0  # of a thread
+    shared: int = 0  # bytes of static shared memory of a block
+
+    @property
+    def opcodes(self):
+        return collections.Counter(opcode for opcode, _ in self.lines)
+
+
+def output_lines(cuobjdump, option, path):
     environment = dict(os.environ, PATH=search_path(cuobjdump))
-    with subprocess.Popen([cuobjdump, "-sass", path], env=environment, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            if match := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", line):
-                opcodes[match[1]] += 1
-            elif match := re.match(r"\s*Function : (\S+)", line):
-                opcodes = kernels[architecture, match[1]] = collections.Counter()
-            elif match := re.match(r"\s*code for sm_(\d+)", line):
-                architecture = int(match[1])
+    with subprocess.Popen([cuobjdump, option, path], env=environment, stdout=subprocess.PIPE, text=True) as process:
+        yield from process.stdout
     if process.returncode != 0:
-        sys.exit(f"{cuobjdump} -sass {path} failed")
+        sys.exit(f"{cuobjdump} {option} {path} failed")
+
+
+def read_kernels(cuobjdump, path):
+    """{(architecture, mangled name): Kernel}"""
+    kernels, kernel, architecture = collections.defaultdict(Kernel), Kernel(), None
+    for line in output_lines(cuobjdump, "-sass", path):
+        if match := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)([^;]*)", line):
+            kernel.lines.append((match[1], match[2]))
+        elif match := re.match(r"\s*Function : (\S+)", line):
+            kernel = kernels[architecture, match[1]]
+        elif match := re.match(r"\s*code for sm_(\d+)", line):
+            architecture = int(match[1])
+    name = None
+    for line in output_lines(cuobjdump, "-res-usage", path):
+        if match := re.match(r"arch = sm_(\d+)", line):
+            architecture = int(match[1])
+        elif match := re.match(r"\s*Function (\S+):", line):
+            name = match[1]
+        elif (match := re.search(r"REG:(\d+).* SHARED:(\d+)", line)) and (architecture, name) in kernels:
+            kernels[architecture, name].registers, kernels[architecture, name].shared = int(match[1]), int(match[2])
     return kernels
 
 
+def warps_of_sm(kernel, block, shared, architecture):
+    most_warps, shared_of_sm = SM[architecture]
+    warps = block // 32
+    registers = -(-kernel.registers * 32 // 256) * 256  # of a warp
+    blocks = min(most_warps // warps, 65536 // registers // warps, shared_of_sm // (kernel.shared + shared + 1024))
+    return blocks * warps
+
+
+def loads_in_flight(kernel, ahead):
+    """The most 16-byte loads that have begun before one of them is used, as the instructions stand; with ahead, those not used before a barrier
+    that follows them."""
+    most, pending, barriers, across = 0, {}, 0, 0
+    for opcode, operands in kernel.lines:
+        used = {int(register) for register in re.findall(r"\bR(\d+)\b", operands)}
+        barriers += opcode.startswith("BAR.SYNC")
+        loads = re.match(READS_16_BYTES["16-byte loads"], opcode)
+        # A load reads its address and writes its result, the first operand.
+        target = int(re.match(r"\s*R(\d+)", operands)[1]) if loads else None
+        reads = used - {target} if loads else used
+        if any(set(range(first, first + 4)) & reads for first in pending):
+            most = max(most, len(pending))
+            across = max(across, sum(barriers > begun for begun in pending.values()))
+            pending = {first: begun for first, begun in pending.items() if not set(range(first, first + 4)) & reads}
+        if loads:
+            pending[target] = barriers
+    most = max(most, len(pending))
+    across = max(across, sum(barriers > begun for begun in pending.values()))
+    return across if ahead else most
+
+
+def judge_in_flight(expected, kernels, architecture):
+    """(a line that states what was found, its fault or None)"""
+    found = {name: kernel for name, kernel in kernels.items() if re.search(expected.kernel, name)}
+    if len(found) != 1:
+        return None, f"{len(found)} kernels are called {expected.kernel}; expected 1"
+    ((name, kernel),) = found.items()
+    warps = warps_of_sm(kernel, expected.block, expected.shared, architecture)
+    name = re.search(r"(\w+<.*?)\(", name)[1]
+    stated = f"{name}: {kernel.registers} registers, {warps} warps an SM, "
+    if expected.whole:
+        in_flight = warps * 32 // expected.block * expected.shared
+        stated += f"copies of {expected.shared} bytes a block"
+        few = None
+    else:
+        loads = loads_in_flight(kernel, expected.ahead)
+        in_flight = warps * 32 * 16 * min(loads, expected.loads)
+        stated += f"{loads} loads of 16 bytes begin before {'a barrier and ' if expected.ahead else ''}their first use"
+        few = loads < expected.loads and f"expected {expected.loads} loads"
+    stated += f": {in_flight / 1024:.0f} KiB in flight"
+    # On an SM of sm_120 less is needed: its memory is slower, and its shared memory does not hold a row of logits.
+    if not few and in_flight < LEAST_IN_FLIGHT and architecture in (90, 100):
+        few = f"expected at least {LEAST_IN_FLIGHT // 1024} KiB"
+    return stated, few and f"{stated}; {few}"
+
+
 def faults_of(expected, kernels):
-    """kernels: {name: opcodes} of one architecture"""
-    found = {name: opcodes for name, opcodes in kernels.items() if re.search(expected.kernels, name)}
+    """kernels: {name: Kernel} of one architecture"""
+    found = {name: kernel.opcodes for name, kernel in kernels.items() if re.search(expected.kernels, name)}
     if len(found) != expected.count:
         yield f"{len(found)} kernels are called {expected.kernels}; expected {expected.count}"
     for name, opcodes in sorted(found.items()):
@@ -113,8 +222,8 @@ def faults_of(expected, kernels):
 
 def print_table(kernels):
     kinds = ("HMMA", "LDSM", "LDGSTS", "LDG", "STG", "LDS", "STS", "LDL", "STL", "MUFU", "FFMA", "FMUL", "FADD", "SHFL", "BAR")
-    for name, opcodes in sorted(kernels.items()):
-        counts = collections.Counter()
+    for name, kernel in sorted(kernels.items()):
+        opcodes, counts = kernel.opcodes, collections.Counter()
         for opcode, count in opcodes.items():
             counts[opcode.split(".")[0]] += count
         print(f"  {name}: {sum(opcodes.values())} instructions, " + ", ".join(f"{kind} {counts[kind]}" for kind in kinds if counts[kind]))
@@ -127,10 +236,10 @@ def main():
         print("skipped: cuobjdump and nvdisasm are not installed (CUDA Toolkit, or pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm)")
         return SKIPPED
     of_architecture = collections.defaultdict(dict)
-    instructions = instructions_of_kernels(cuobjdump, archive)
-    names = demangled(name for _, name in instructions)
-    for (architecture, name), opcodes in instructions.items():
-        of_architecture[architecture][names[name]] = opcodes
+    found = read_kernels(cuobjdump, archive)
+    names = demangled(name for _, name in found)
+    for (architecture, name), kernel in found.items():
+        of_architecture[architecture][names[name]] = kernel
     # Turing has no tensor cores for bf16: what is built for it is fp32's.
     judged = sorted(architecture for architecture in of_architecture if architecture >= 80)
     faults = []
@@ -141,6 +250,12 @@ def main():
         if architecture not in judged:
             continue
         faults += [f"sm_{architecture}: {fault}" for expected in EXPECTED for fault in faults_of(expected, kernels)]
+        for expected in IN_FLIGHT if architecture in SM else []:
+            stated, fault = judge_in_flight(expected, kernels, architecture)
+            if stated:
+                print(f"sm_{architecture} {stated}")
+            if fault:
+                faults.append(f"sm_{architecture}: {fault}")
     if not of_architecture:
         faults.append(f"{archive} holds no kernels")
     elif not judged:
