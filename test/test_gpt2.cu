@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "model.cuh"
+#include "single_process.h"
 
 namespace {
 
@@ -423,6 +424,32 @@ TEST(GPT2, WeightsAreAFunctionOfTheSeed) {
     for (const float w : once) squares += static_cast<double>(w) * static_cast<double>(w);
     // 9,216 draws of N(0, 0.02 / sqrt(2 L)): the standard deviation is known to 1 / sqrt(2 * 9216) = 0.7 %; 4 of these.
     EXPECT_NEAR(std::sqrt(squares / static_cast<double>(once.size())), 0.02 / std::sqrt(4.0), 0.01 * 0.03);
+}
+
+// Two processes, of which the other never answers: after an error nothing must wait for it.
+struct DeafOther : SingleProcess {
+    DeafOther() : SingleProcess(Process{0, 2, 0, 2, "", ""}) {}
+    void wait(Ticket, stream_t) override { waits++; }
+    void break_off() override { breaks++; }
+    int waits = 0, breaks = 0;
+};
+TEST(GPT2, AfterAnErrorItsOperationsAreBrokenOffInsteadOfWaitedFor) {
+    DeafOther all;
+    const auto train = [&](bool fails) {
+        GPT2<float> model(reference_config, {.B = 1, .T = 4, .total_batch = 8, .rank = 0, .world_size = 2});
+        model.allocate(&all);
+        const std::vector<int> tokens(4, 1);
+        model.forward(OwnedBatch(1, 4, tokens, tokens));
+        model.backward(true);  // begins to add up gradients
+        all.waits = 0;
+        if (fails) throw Error("an error of this process");
+    };
+    train(false);
+    EXPECT_EQ(all.waits, 1);
+    EXPECT_EQ(all.breaks, 0);
+    EXPECT_THROW(train(true), Error);
+    EXPECT_EQ(all.waits, 0);
+    EXPECT_EQ(all.breaks, 1);
 }
 
 TEST(GPT2, ImpossibleShapesAreRefused) {

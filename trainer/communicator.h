@@ -53,6 +53,9 @@ public:
     // What `stream` is given from now on (on the CPU: the caller) waits until the operation, and all before it, are over.
     // Error, naming the process that is missing, if one of them has taken longer than the time limit, or a process has failed.
     virtual void wait(Ticket ticket, stream_t stream) = 0;
+    // After an error that ends this process: ends the operations under way, which another process may never join, so that their memory can be freed.
+    // It holds anything then. From now on begin() and wait() throw Error. The others are not told: abort() does that.
+    virtual void break_off() = 0;
     // Ends all processes at once, this one too: after an error that only this one knows of. The others need not be in any call.
     [[noreturn]] void abort(int exit_code) {
         end_others(exit_code);

@@ -72,6 +72,14 @@ public:
         if (failure_) std::rethrow_exception(failure_);
     }
 
+    // The thread stops between two looks, and makes no call of MPI from then on but to abort.
+    void break_off() override {
+        std::unique_lock lock(mutex_);
+        breaks_off_ = true;
+        changed_.notify_all();
+        changed_.wait(lock, [&] { return failure_ != nullptr; });
+    }
+
 protected:
     // The thread may be anywhere in MPI: it is asked to, and does it between two looks.
     void end_others(int exit_code) override {
@@ -102,8 +110,9 @@ private:
             ready_ = true;
             changed_.notify_all();
             while (true) {
-                changed_.wait(lock, [&] { return abort_code_ >= 0 || ending_ || !queue_.empty(); });
+                changed_.wait(lock, [&] { return abort_code_ >= 0 || breaks_off_ || ending_ || !queue_.empty(); });
                 if (abort_code_ >= 0) break;
+                if (breaks_off_) throw Error(broken_off);
                 if (queue_.empty()) {
                     lock.unlock();
                     MPI_Finalize();
@@ -122,7 +131,7 @@ private:
             failure_ = std::current_exception();
             changed_.notify_all();
             changed_.wait(lock, [&] { return abort_code_ >= 0 || ending_; });
-            if (abort_code_ < 0) return;  // the processes never met: there are no others to end
+            if (abort_code_ < 0) return;  // the processes never met: there are no others to end; or nobody has asked for that
         }
         MPI_Abort(MPI_COMM_WORLD, std::max(1, abort_code_.load()));
     }
@@ -254,7 +263,7 @@ private:
             transfer.indices.resize(transfer.requests.size());
             MPI_Testsome(static_cast<int>(transfer.requests.size()), transfer.requests.data(), &over, transfer.indices.data(), MPI_STATUSES_IGNORE);
             if (over == MPI_UNDEFINED) break;
-            if (abort_code_ >= 0) throw Error("another error ends this process");
+            if (abort_code_ >= 0 || breaks_off_) throw Error(broken_off);
             if (Clock::now() - begin > time_limit_) throw Error(missing(transfer, what));
             std::this_thread::sleep_for(nap);
             nap = std::min(nap + std::chrono::microseconds(10), std::chrono::microseconds(500));
@@ -273,6 +282,7 @@ private:
         return fmt::format("no word from {} for {} s (--comm-timeout), in {}", names, time_limit_.count(), what);
     }
 
+    static constexpr const char* broken_off = "another error ends this process";
     const std::chrono::duration<double> time_limit_;
     std::mutex mutex_;
     std::condition_variable changed_;
@@ -282,6 +292,7 @@ private:
     bool ready_ = false, ending_ = false;
     std::exception_ptr failure_;
     std::atomic<int> abort_code_ = -1;
+    std::atomic<bool> breaks_off_ = false;
     // The thread's.
     Transfer transfers_[2];
     std::vector<std::byte> small_;

@@ -1,11 +1,13 @@
 // communicator_nccl.cpp: one process a GPU, over NCCL.
 //   NCCL's calls may block for ever when another process is missing, and so may whoever waits for the GPU. So the communicator blocks as it
 //   likes, and a watchdog, a thread of its own, ends the process with one line when NCCL reports an error or something takes too long.
-//   Not through ncclCommAbort: operations that it breaks off look finished, and the main thread would go on with what they left.
+//   Not through ncclCommAbort: operations that it breaks off look finished, and the main thread would go on with what they left. Only break_off()
+//   calls it, when the main thread itself has an error that ends the process.
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <condition_variable>
@@ -14,6 +16,7 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "bootstrap.h"
 #include "communicator.h"
@@ -26,7 +29,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 void check(cudaError_t status, const char* what) {
-    if (status != cudaSuccess) throw Error(fmt::format("CUDA: {}: {}", what, cudaGetErrorString(status)));
+    if (status == cudaSuccess) return;
+    cudaGetLastError();  // as in device_cuda.cpp
+    throw Error(fmt::format("CUDA: {}: {}", what, cudaGetErrorString(status)));
 }
 
 std::string describe(ncclResult_t result) {
@@ -62,7 +67,7 @@ const char* name_of(Collective::Kind kind) {
 class Watchdog {
 public:
     Watchdog(int rank, double time_limit, std::function<std::string()> waiting_for)
-        : rank_(rank), time_limit_(time_limit), waiting_for_(std::move(waiting_for)) {
+        : rank_(rank), waiting_for_(std::move(waiting_for)), time_limit_(time_limit) {
         check(cudaGetDevice(&device_), "asking for the GPU");
         thread_ = std::thread([this] { run(); });
     }
@@ -73,6 +78,13 @@ public:
         }
         changed_.notify_all();
         thread_.join();
+    }
+
+    // The main thread has an error that ends the process, and may take so many seconds for it.
+    void allow_at_most(double seconds) {
+        const std::lock_guard lock(mutex_);
+        time_limit_ = std::min(time_limit_, std::chrono::duration<double>(seconds));
+        ends_after_error_ = true;
     }
 
 private:
@@ -93,8 +105,9 @@ private:
                 }
             } catch (const std::exception& error) { end_process(error.what()); }
             if (Clock::now() - since > time_limit_)
-                end_process(fmt::format("no end of {} for {:g} s (--comm-timeout); another process has ended, hangs or is that slow", before,
-                                        time_limit_.count()));
+                end_process(fmt::format(
+                    "no end of {} for {:g} s{}", before, time_limit_.count(),
+                    ends_after_error_ ? ", after an error of this process" : " (--comm-timeout); another process has ended, hangs or is that slow"));
         }
     }
 
@@ -105,11 +118,12 @@ private:
     }
 
     const int rank_;
-    const std::chrono::duration<double> time_limit_;
     const std::function<std::string()> waiting_for_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    bool ending_ = false;  // guarded by mutex_
+    // Guarded by mutex_.
+    std::chrono::duration<double> time_limit_;
+    bool ending_ = false, ends_after_error_ = false;
     int device_ = 0;
     std::thread thread_;
 };
@@ -134,17 +148,10 @@ public:
     }
 
     ~Nccl() override {
-        const Call call(*this, "leaving the other processes");
-        ncclComm_t comm = nullptr;
-        {
-            const std::lock_guard lock(mutex_);
-            std::swap(comm, comm_);
-            finished_ = begun_;
-        }
         // After an error the others may not come; else they may still need what this process has to send.
-        if (std::uncaught_exceptions() > 0) {
-            ncclCommAbort(comm);
-        } else {
+        if (std::uncaught_exceptions() > 0) break_off();
+        if (ncclComm_t comm = take_comm()) {
+            const Call call(*this, "leaving the other processes");
             ncclCommFinalize(comm);
             ncclCommDestroy(comm);
         }
@@ -159,6 +166,7 @@ public:
         CHECK(collective.kind == Collective::all_reduce || collective.kind == Collective::broadcast ||
                   collective.count % static_cast<size_t>(size()) == 0,
               "{} elements do not divide into {} parts", collective.count, size());
+        check_in_use();
         if (collective.count == 0) return begun_;
         const Ticket ticket = begun_ + 1;
         Operation& operation = free_operation(ticket);
@@ -176,8 +184,18 @@ public:
     }
 
     void wait(Ticket ticket, stream_t stream) override {
+        check_in_use();
         if (ticket == 0 || ticket + operations_.size() <= begun_) return;  // the operation that has its place now waited for its end
         check(cudaStreamWaitEvent(stream, operation_of(ticket).done), "waiting for an event");
+    }
+
+    // Kernels that wait for other processes end, and with them the streams that wait for these kernels.
+    void break_off() override {
+        ncclComm_t comm = take_comm();
+        if (comm == nullptr) return;
+        watchdog_.allow_at_most(10);
+        const Call call(*this, "ncclCommAbort");
+        ncclCommAbort(comm);
     }
 
 protected:
@@ -205,6 +223,17 @@ private:
         }
         Nccl& nccl_;
     };
+
+    // From now on the watchdog neither asks NCCL for errors nor waits for operations.
+    ncclComm_t take_comm() {
+        const std::lock_guard lock(mutex_);
+        finished_ = begun_;
+        return std::exchange(comm_, nullptr);
+    }
+
+    void check_in_use() const {
+        if (comm_ == nullptr) throw Error("NCCL: another error ends this process");
+    }
 
     Operation& operation_of(Ticket ticket) { return operations_[ticket % operations_.size()]; }
 

@@ -73,9 +73,11 @@ GPT2<T>::GPT2(const GPT2Config& config, const GPT2Options& options)
 template <class T>
 GPT2<T>::~GPT2() {
     try {
-        // Other processes may still be reading this memory: parameters on their way after the last update, gradients after an error.
+        // Other processes may still be reading this memory: parameters on their way after the last update, gradients after an error of theirs.
+        // After one of ours they may never come, and what waits for them, such as this stream, would not end.
         const Communicator::Ticket last = std::max(reduced_, *std::max_element(gathered_.begin(), gathered_.end()));
-        if (last > 0) communicator_->wait(last, stream_);
+        if (last > 0 && std::uncaught_exceptions() > 0) communicator_->break_off();
+        else if (last > 0) communicator_->wait(last, stream_);
         if (stream_) simt::stream_synchronize(stream_);
     } catch (const std::exception&) {}  // the communicator has failed: whoever waited for it has said so
     graphs_.forget();

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <mutex>
 #include <set>
 #include <stdexcept>
@@ -39,6 +41,7 @@ struct Imitation {
     ncclResult_t meeting = ncclSuccess;
     std::string last_error;
     std::atomic<int> events = 0;
+    std::atomic<bool> abort_hangs = false;
 
     void call(const std::string& text) {
         const std::lock_guard lock(mutex);
@@ -84,6 +87,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return cudaSuccess;
 }
 const char* cudaGetErrorString(cudaError_t) { return "an error"; }
+cudaError_t cudaGetLastError() { return cudaSuccess; }
 
 ncclResult_t ncclGetVersion(int* version) { return *version = 22809, ncclSuccess; }
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) { return *id = {}, ncclSuccess; }
@@ -96,7 +100,12 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId, int rank
     return imitation->meeting;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* state) { return *state = imitation->asynchronous, ncclSuccess; }
-ncclResult_t ncclCommAbort(ncclComm_t) { return imitation->call("abort"), ncclSuccess; }
+ncclResult_t ncclCommAbort(ncclComm_t) {
+    imitation->call("abort");
+    while (imitation->abort_hangs) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    imitation->own.finishes = true;
+    return ncclSuccess;
+}
 ncclResult_t ncclCommFinalize(ncclComm_t) { return imitation->call("finalize"), ncclSuccess; }
 ncclResult_t ncclCommDestroy(ncclComm_t) { return imitation->call("destroy"), ncclSuccess; }
 ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t, cudaStream_t stream) {
@@ -203,6 +212,47 @@ TEST_F(Nccl, LeavingWaitsForTheOthersButNotAfterAnError) {
         throw std::runtime_error("an error of this process");
     } catch (const std::runtime_error&) {}
     EXPECT_EQ(fake.calls, (std::vector<std::string>{"stream non-blocking -5", "join 3 of 4", "abort"}));
+}
+
+// As GPT2's destructor does.
+struct Model {
+    Communicator& communicator;
+    cudaEvent_t done;
+    ~Model() {
+        if (std::uncaught_exceptions() > 0) communicator.break_off();
+        cudaEventSynchronize(done);  // its memory is the operation's until then
+    }
+};
+TEST_F(Nccl, AnErrorBreaksOffWhatOtherProcessesNeverJoin) {
+    const auto begin = std::chrono::steady_clock::now();
+    CUevent_st done;
+    const auto communicator = make_communicator(third, long_time);
+    fake.own.finishes = false;
+    const auto fail = [&] {
+        const Model model{*communicator, &done};
+        const auto ticket = communicator->begin({Collective::all_reduce, memory, 10, Collective::fp32}, &stream);
+        communicator->wait(ticket, &stream);
+        cudaEventRecord(&done, &fake.own);
+        throw Error("an error of this process");
+    };
+    EXPECT_THROW(fail(), Error);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+    // Nothing must go on with what the operations have left.
+    EXPECT_THROW(communicator->begin({Collective::all_reduce, memory, 10, Collective::fp32}, &stream), Error);
+    EXPECT_THROW(communicator->wait(1, &stream), Error);
+    communicator->break_off();
+    EXPECT_EQ(std::count(fake.calls.begin(), fake.calls.end(), "abort"), 1);
+    EXPECT_EQ(std::count(fake.calls.begin(), fake.calls.end(), "finalize"), 0);
+}
+
+TEST_F(Nccl, AnAbortThatHangsEndsTheProcess) {
+    EXPECT_EXIT(
+        {
+            const auto communicator = make_communicator(third, short_time);
+            fake.abort_hangs = true;
+            communicator->break_off();
+        },
+        testing::ExitedWithCode(1), "^[a-z_]+: rank 3: no end of ncclCommAbort for 0.2 s, after an error of this process\n$");
 }
 
 TEST_F(Nccl, AProcessOfItsOwnNeedsNoNccl) {

@@ -244,6 +244,7 @@ public:
             if (begun == ticket) std::this_thread::sleep_until(ready);
         }
     }
+    void break_off() override { inner_.break_off(); }
 
 protected:
     void end_others(int exit_code) override { inner_.abort(exit_code); }
