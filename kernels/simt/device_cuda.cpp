@@ -10,8 +10,14 @@
 namespace simt {
 namespace {
 
+// The runtime keeps an error until somebody asks for the last one, and libraries ask after their launches: what is reported here is also taken from
+// there. (An error that has broken the GPU's context stays.)
+[[noreturn]] void fail(cudaError_t status, const std::string& what) {
+    cudaGetLastError();
+    throw Error(fmt::format("CUDA: {}: {}", what, cudaGetErrorString(status)));
+}
 void check(cudaError_t status, const char* what) {
-    if (status != cudaSuccess) throw Error(fmt::format("CUDA: {}: {}", what, cudaGetErrorString(status)));
+    if (status != cudaSuccess) fail(status, what);
 }
 
 }  // namespace
@@ -55,7 +61,7 @@ void* device_malloc(size_t bytes) {
     void* memory = nullptr;
     if (bytes == 0) return memory;
     const cudaError_t status = cudaMalloc(&memory, bytes);
-    if (status != cudaSuccess) throw Error(fmt::format("CUDA: {} bytes of GPU memory were wanted: {}", bytes, cudaGetErrorString(status)));
+    if (status != cudaSuccess) fail(status, fmt::format("{} bytes of GPU memory were wanted", bytes));
     return memory;
 }
 void device_free(void* memory) noexcept { cudaFree(memory); }
@@ -119,7 +125,7 @@ graph_t capture(stream_t stream, void (*work)(const void*), const void* closure)
         cudaStreamIsCapturing(stream, &status);
         if (status != cudaStreamCaptureStatusNone) cudaStreamEndCapture(stream, &recorded);
         if (recorded) cudaGraphDestroy(recorded);
-        cudaGetLastError();  // the next launch would take it for its own
+        cudaGetLastError();  // of the calls above
         throw;
     }
     cudaGraphDestroy(recorded);

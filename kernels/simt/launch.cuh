@@ -35,15 +35,20 @@ void launch(void (*kernel)(Parameters...), dim3 grid, unsigned block, size_t sha
     detail::check_launch(grid, block, shared_bytes);
 #ifdef __CUDACC__
     cudaError_t status = cudaSuccess;
-    if (shared_bytes > 48 * 1024) {  // more than every GPU gives unasked
+    if (shared_bytes > 40 * 1024) {  // every GPU gives 48 KiB unasked, of which the kernel's static arrays take a part
         status =
             cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
     }
     if (status == cudaSuccess) {
-        kernel<<<grid, block, shared_bytes, stream>>>(static_cast<Parameters>(arguments)...);
-        status = cudaGetLastError();
+        // Not by <<<>>>, which leaves its status in cudaGetLastError: an earlier error there, such as one that a
+        // library met and overcame, would be taken for this launch's.
+        status = [&](Parameters... values) {
+            void* addresses[] = {const_cast<void*>(static_cast<const void*>(&values))..., nullptr};
+            return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, dim3(block), addresses, shared_bytes, stream);
+        }(static_cast<Parameters>(arguments)...);
     }
     if (status != cudaSuccess) {
+        cudaGetLastError();  // reported here, and not to libraries, which ask for it
         throw Error(fmt::format("launch: {} (grid {} x {} x {}, block {}, {} bytes of shared memory)", cudaGetErrorString(status), grid.x, grid.y,
                                 grid.z, block, shared_bytes));
     }

@@ -124,6 +124,7 @@ struct Configuration {
 thread_local Configuration configuration;
 
 cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared_bytes, cudaStream_t stream) {
+    if (refuses("launch")) return fail(cudaErrorInvalidConfiguration);
     if (captured && refuses("captured launch")) return fail(cudaErrorStreamCaptureUnsupported);
     const Kernel& kernel = kernels()[function];
     std::vector<unsigned long long> values;
@@ -194,12 +195,15 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) { return std::snpri
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) { return *free = *total = size_t{8} << 30, cudaSuccess; }
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
 const char* cudaGetErrorString(cudaError_t error) { return error == cudaErrorStreamCaptureUnsupported ? "not while capturing" : "refused"; }
-cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) {
+    return refuses("cudaFuncSetAttribute") ? fail(cudaErrorInvalidValue) : cudaSuccess;
+}
 
 // ---- memory
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
     const cudaError_t status = outside_of_capture(fmt::format("cudaMalloc {}", bytes));
     if (status != cudaSuccess) return status;
+    if (refuses("cudaMalloc")) return fail(cudaErrorMemoryAllocation);
     const size_t rounded_up = (bytes + 255) / 256 * 256;
     *memory = std::memset(std::aligned_alloc(256, rounded_up), 0, rounded_up);
     return cudaSuccess;
