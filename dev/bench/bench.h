@@ -27,13 +27,13 @@
 #include <functional>
 #include <limits>
 #include <map>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "cost.h"
 #include "gemm.h"
 #include "peaks.h"
+#include "random.cuh"
 #include "simt/simt.cuh"
 #include "simt/timing.h"
 #include "tensor_table.h"
@@ -73,17 +73,20 @@ struct BenchPeaks {
     std::map<std::string, double> flops_per_second;  // by dtype
 };
 
-// Normally distributed numbers on the device.
+// Normally distributed numbers on the device, drawn and copied there: what a benchmark of the largest shapes needs has 3.3e9 elements.
 template <class T>
 simt::DeviceBuffer<T> random_buffer(size_t count, float scale = 1.0f, unsigned seed = 1) {
-    std::minstd_rand generator(seed);
-    std::normal_distribution<float> normal(0.0f, scale);
-    std::vector<T> values(count);
-    std::vector<T> period(std::min<size_t>(count, 1 << 16));  // drawing 50 million numbers would take longer than the benchmark
-    for (T& value : period) value = T(normal(generator));
-    for (size_t i = 0; i < count; i++) values[i] = period[i % period.size()];
     simt::DeviceBuffer<T> buffer(count);
-    simt::copy_to_device(buffer.data(), values.data(), buffer.bytes(), nullptr);
+    const size_t period = std::min<size_t>(count, 1 << 16);  // on a CPU drawing 50 million numbers would take longer than the benchmark
+    if (period == 0) return buffer;
+    const simt::DeviceBuffer<float> drawn(period);
+    normal_init(drawn.data(), period, 0.0f, scale, seed, 0, nullptr);
+    convert(buffer.data(), drawn.data(), period, nullptr);
+    for (size_t filled = period; filled < count;) {
+        const size_t more = std::min(filled, count - filled);
+        simt::copy_on_device(buffer.data() + filled, buffer.data(), more * sizeof(T), nullptr);
+        filled += more;
+    }
     simt::stream_synchronize(nullptr);
     return buffer;
 }

@@ -1,5 +1,7 @@
 // bench_decode.cu: a token at a time: the products with few rows, attention over the cache, and whole steps of GPT-2 124M, or of the preset's model.
 //   The bytes are those of the weights and of the cache, each read once. A step with one sample is bound by them.
+#include <random>
+
 #include "bench.h"
 #include "decode_attention.cuh"
 #include "decode_matmul.cuh"

@@ -1,6 +1,7 @@
 // bench_encoder.cu: token and position embedding, forward and backward; tokens uniform over the vocabulary, or one for the whole batch.
 #include <algorithm>
 #include <numeric>
+#include <random>
 
 #include "bench.h"
 #include "encoder.cuh"
