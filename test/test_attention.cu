@@ -12,6 +12,7 @@ namespace {
 struct LseBound {
     double units = 8, beside = 0;
 };
+LseBound own_lse_bound(AttentionShape) { return {}; }
 
 template <class T>
 struct Implementation {
@@ -19,7 +20,7 @@ struct Implementation {
     std::function<void(T* out, float* lse, const T* qkv, AttentionShape shape)> forward;
     std::function<void(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape)> backward;
     bool computes_every_shape = true, deterministic = true;
-    LseBound (*lse_bound)(AttentionShape) = [](AttentionShape) { return LseBound{}; };
+    LseBound (*lse_bound)(AttentionShape) = own_lse_bound;
 
     bool computes(AttentionShape s) const { return computes_every_shape || (s.HS % 8 == 0 && s.T > 1); }
 };
@@ -65,7 +66,7 @@ Implementation<T> offered(AttentionBackend backend, bool deterministic = false) 
             },
             backend != AttentionBackend::cudnn,
             backend != AttentionBackend::cudnn || deterministic,
-            backend == AttentionBackend::cudnn ? cudnn_lse_bound : Implementation<T>{}.lse_bound};
+            backend == AttentionBackend::cudnn ? cudnn_lse_bound : own_lse_bound};
 }
 
 // The kernel at every width, and the libraries.
