@@ -73,9 +73,10 @@ with open(os.environ["FOLDER"] + "/calls", "a") as calls:
     print(pathlib.Path(words[0]).stem, option.get("--slice", ""), option.get("--batch-size", ""), file=calls)
 if "--json" in option:
     small = option["--preset"] == "shakespeare"
-    size, total = int(option.get("--batch-size", 12)), 768 if small else 32768 if option["--preset"] == "1558M" else 524288
+    size = int(option.get("--batch-size", 12))
+    total = 768 if small else 32768 if option["--preset"] == "1558M" else 524288
     if size == 16:
-        sys.exit("compare_pytorch: PyTorch bf16 compiled, B 16 is left out: OutOfMemoryError: CUDA out of memory")
+        sys.exit("compare_pytorch: PyTorch bf16, B 16 is left out: OutOfMemoryError: CUDA out of memory")
     result = dict(side=option["--slice"], batch_size=size, ms=[1000.0 + size] * 8, peak_bytes=size << 30)
     if "--loss-check" in words:
         result["losses"] = [11 - step / 100 for step in range(int(option["--loss-steps"]))]
@@ -100,7 +101,8 @@ for word in "$@"; do
     case $word in */test_*) echo "$2 $(basename "$word")" >>"$FOLDER/calls" ;; esac
 done
 sleep ${PACE:-0}
-case "$*" in *racecheck*test_layernormcu*) [ -e "$FOLDER/clean" ] || { echo '========= ERROR SUMMARY: 1 error'; exit 86; } ;; esac
+[ -e "$FOLDER/clean" ] && exit
+case "$*" in *racecheck*test_layernormcu*) echo '========= ERROR SUMMARY: 1 error'; exit 86 ;; esac
 """
 BENCH = """#!/bin/sh
 echo "$(basename "$0")" >>"$FOLDER/calls"
@@ -423,7 +425,8 @@ class GpuCheck(unittest.TestCase):
             "bin/nvidia-smi",
             SMI.replace(
                 "esac",
-                "esac\ncase \"$*\" in *power*) echo 'NVIDIA H100 80GB HBM3, 580.10, 81920, 9.0, 700.00, 1980' ;; esac",
+                'esac\ncase "$*" in *power*)'
+                " echo 'NVIDIA H100 80GB HBM3, 580.10, 81920, 9.0, 700.00, 1980' ;; esac",
             ),
         )
         (self.folder / "bin" / "mpirun").unlink()
@@ -449,15 +452,16 @@ class GpuCheck(unittest.TestCase):
         )
 
     def test_the_time_limit_ends_what_runs_and_leaves_out_the_rest(self):
+        self.check("--parts", "tests")
         self.sleeping_test("test_zcu")
         start = time.monotonic()
-        result = self.check("--time-limit", 5, "--parts", "tests,kernels")
+        result = self.check("--time-limit", 10, "--continue", "--parts", "tests,kernels")
         self.assertEqual(result.returncode, 1)
         self.assertLess(time.monotonic() - start, 30)
         report = self.report()
         self.assertEqual(self.units("tests")["test_gemmcu"], "passed")
         self.assertEqual(
-            report["parts"]["tests"]["units"]["test_zcu"]["reason"], "by the check's time limit of 5 s"
+            report["parts"]["tests"]["units"]["test_zcu"]["reason"], "by the check's time limit of 10 s"
         )
         self.assertEqual(self.status(), {"tests": "unfinished", "kernels": "unfinished"})
         self.assertEqual(
@@ -516,7 +520,8 @@ class GpuCheck(unittest.TestCase):
         result = self.check("--continue", "--parts", "tests")
         for line in (
             "kernels: the report's results are of other programs than these, and are not kept: bench_gelu",
-            "speed-124M: the report's results are of other programs than these, and are not kept: ours, B 64, slice 1, ours, B 64, slice 2",
+            "speed-124M: the report's results are of other programs than these, and are not kept: "
+            "ours, B 64, slice 1, ours, B 64, slice 2",
         ):
             self.assertIn(line, result.stdout)
         self.assertEqual(self.calls(), ["test_gemmcu"])
@@ -619,10 +624,10 @@ class Units(unittest.TestCase):
         # It was ended after 200 s: it takes longer than that.
         self.assertFalse(self.fits(250, unit, status="stopped", seconds=200))
         self.assertTrue(self.fits(270, unit, status="stopped", seconds=200))
-        # What takes longer than a call is begun at its start only.
+        # What takes longer than a call is begun early in one only.
         endless = check_units.Unit("", seconds=600)
-        self.assertFalse(self.fits(450, endless))
-        self.assertTrue(self.fits(500, endless))
+        self.assertFalse(self.fits(400, endless))
+        self.assertTrue(self.fits(410, endless))
 
 
 class WithPyTorch(unittest.TestCase):
@@ -807,8 +812,8 @@ class SpeedLadder(unittest.TestCase):
     """The arithmetic of its rows; what trains and what times operations are stand-ins."""
 
     MS = {"fp32": 400.0, "tf32": 200.0, "bf16": 100.0, "attention by cuDNN": 80.0, "CUDA graphs": 79.0}
-    # GELU apart costs 2 ms forward and 3 ms backward in each of 12 layers; 50257 columns cost 1, 2 and 4 ms more
-    # than 50304.
+    # GELU apart costs 2 ms forward and 3 ms backward in each of 12 layers; 50257 columns cost 1, 2 and 4 ms
+    # more than 50304.
     BENCHMARKS = {
         "matmul_forward": 10.0,
         "matmul_forward_gelu": 11.0,
@@ -896,7 +901,7 @@ class SpeedLadder(unittest.TestCase):
 
 
 class Bundle(unittest.TestCase):
-    """scripts/gpu_bundle.sh and its run.sh, in an empty folder. Programs are any that need a library beside C's."""
+    """scripts/gpu_bundle.sh and its run.sh, in an empty folder, with any programs that need libstdc++."""
 
     @classmethod
     def setUpClass(cls):

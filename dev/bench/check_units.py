@@ -1,8 +1,8 @@
 """The units of a long check: programs that run one by one or side by side within a time limit.
 
-A unit is the least that is kept: whatever ends the check, the clock or SIGKILL, only units that were running are
-lost, and a later call goes on with the others. A unit's findings stand in the report with the identity of the
-program that it ran; those of another program are not kept.
+A unit is the least that is kept: whatever ends the check, the clock or SIGKILL, only units that were running
+are lost, and a later call goes on with the others. A unit's findings stand in the report with the identity of
+the program that it ran; those of another program are not kept.
 """
 
 import dataclasses
@@ -155,7 +155,7 @@ class Running:
 
 
 class Runner:
-    """Runs units within the time limit, notes their findings in records, and calls save() after each change."""
+    """Runs units within the time limit, notes their findings, and calls save() after each change."""
 
     def __init__(self, files, time_limit, save, root):
         self.files, self.time_limit, self.save, self.root = files, time_limit, save, root
@@ -181,14 +181,14 @@ class Runner:
         return self.deadline - time.monotonic()
 
     def fits(self, unit, record):
-        """False if too little time is left. A unit that seems longer than a whole call is given a whole one."""
+        """False if too little time is left. A unit that seems longer than a call is begun early in one."""
         seconds = max(
             unit.seconds, 1.3 * record.get("seconds", 0) if record.get("status") == "stopped" else 0
         )
-        return self.left() >= min(seconds, 0.9 * self.time_limit)
+        return self.left() >= min(seconds, 0.75 * self.time_limit)
 
     def run(self, part, units, records, lanes):
-        """Runs these in order, several at a time unless they must be alone. Returns those that did not fit."""
+        """Runs these in order, several at a time unless one must be alone. Returns those that did not fit."""
         waiting = list(units)
         try:
             while waiting or self.running:

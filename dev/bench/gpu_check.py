@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Judges on a GPU what the project promises of one: speed, tests, losses, kernels, sanitizers; writes a report.
+"""Judges on a GPU what the project promises of one: speed, tests, losses, kernels, sanitizers; with a report.
 
     scripts/gpu_check.sh OUTDIR                              # everything, in an hour or two
-    scripts/gpu_check.sh OUTDIR --time-limit 540             # what fits into nine minutes, what decides most first
+    scripts/gpu_check.sh OUTDIR --time-limit 540             # what fits into nine minutes; what decides first
     scripts/gpu_check.sh OUTDIR --time-limit 540 --continue  # goes on, on this machine or another one like it
     scripts/gpu_check.sh OUTDIR --llmc ~/llm.c --parts speed-124M,curve-bf16
-    scripts/gpu_check.sh OUTDIR --device cpu                 # CPU programs at tiny sizes: tries this script only
+    scripts/gpu_check.sh OUTDIR --device cpu                 # tries this script only, on the CPU
 
-OUTDIR has report.json, report.md, loss.svg, logs.tar.gz (what every program printed) and matmul_algorithms.json
-(what was timed for our products). They are replaced whenever a program has ended, so they are whole however the
-check ends, and --continue needs nothing else: it keeps what was found out with the same programs, runs what is
-left, and then again what failed. A part that fails does not stop the others.
-Exit code 0: every part that was asked for is complete and every criterion that was judged is met; 1: not so, or
-stopped; 2: wrong use.
+OUTDIR has report.json, report.md, loss.svg, logs.tar.gz (what every program printed) and
+matmul_algorithms.json (what was timed for our products). They are replaced whenever a program has ended, so
+they are whole however the check ends, and --continue needs nothing else: it keeps what was found out with the
+same programs, runs what is left, and then again what failed. A part that fails does not stop the others.
+Exit code 0: every part that was asked for is complete and every criterion that was judged is met; 1: not so,
+or stopped; 2: wrong use.
 
-PyTorch is looked for in $FLATGPT_PYTORCH_VENV, in python3 and in build/pytorch-venv; nothing is installed. Without
-it only our own speeds are found.
+PyTorch is looked for in $FLATGPT_PYTORCH_VENV, in python3 and in build/pytorch-venv; nothing is installed.
+Without it only our own speeds are found.
 """
 
 import argparse
@@ -125,8 +125,8 @@ class Check(Parts):
         machine["version"] = version.read_text().strip() if version.exists() else commit or None
         if self.report["gpu"] not in (None, machine["name"]):
             sys.exit(
-                f"gpu_check: {self.folder}'s report is of {self.report['gpu']}, and this is {machine['name']}; "
-                "expected another OUTDIR"
+                f"gpu_check: {self.folder}'s report is of {self.report['gpu']}, and this is "
+                f"{machine['name']}; expected another OUTDIR"
             )
         self.report["gpu"] = machine["name"]
 

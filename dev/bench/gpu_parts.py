@@ -1,4 +1,4 @@
-"""The parts of gpu_check.py: which programs each runs, what is read from their output, and what is judged when all have ended."""
+"""The parts of gpu_check.py: the programs that each runs, what is read from their output, what is judged."""
 
 import argparse
 import hashlib
@@ -20,8 +20,8 @@ BENCHMARKS = ("layernorm", "gelu", "cross_entropy", "encoder", "adamw", "attenti
 LONG_TESTS, PIECES = re.compile(r"^test_(\w*_program|training|resume)(cu)?$"), 4
 SEVERAL_PROCESSES = re.compile(r"^test_(communicator|data_parallel)(cu)?$")
 SANITIZED_TESTS = re.compile(
-    r"^test_(simt|layernorm|gelu|residual|encoder|cross_entropy|adamw|optimizers|global_norm|column_sum|random|mma"
-    r"|attention|gemm|decode_attention|decode_matmul|gpt2)(cu)?$"
+    r"^test_(simt|layernorm|gelu|residual|encoder|cross_entropy|adamw|optimizers|global_norm|column_sum"
+    r"|random|mma|attention|gemm|decode_attention|decode_matmul|gpt2)(cu)?$"
 )
 BENCH = ROOT / "dev" / "bench"
 SLICES = 3  # of each side's fastest micro-batch; its trial is the first
@@ -107,7 +107,7 @@ class Parts:
         return next((sizes for least, *sizes in table if self.gibibytes() >= least), None)
 
     def speed(self, model):
-        """Each side tries its micro-batches, in turns; then the fastest go on, in turns that change their order."""
+        """Each side tries its micro-batches, in turns; then the fastest go on, in a changing order."""
         sizes = [[2, 4], [2, 4]] if self.cpu else self.batch_sizes(model)
         if not sizes:
             raise NotRun(f"{self.gibibytes():.0f} GiB are too few for {model}")
@@ -155,7 +155,7 @@ class Parts:
         arguments += f"--batch-size {size} --dtype bf16 --mode compile".split()
         arguments += ["--llmc", self.options.llmc] if side == "llmc" else []
         name = f"{dict(ours='ours', pytorch='PyTorch', llmc='llm.c')[side]}, B {size}, slice {number}"
-        # PyTorch compiles once on a machine, which may be another one in every call; our products are timed once.
+        # PyTorch compiles once on a machine, which may be another one in every call; ours is tuned once.
         tried = [(f"speed-{model}", f"PyTorch, B {size}, slice {earlier}") for earlier in range(1, number)]
         first, later = seconds[model][side]
         known = self.ran.intersection(tried) if side == "pytorch" else number > 1
@@ -217,7 +217,7 @@ class Parts:
                 yield self.test(program)
 
     def tests_of_several_processes(self, program):
-        """One process talks to itself through NCCL; several need a GPU each. Without mpirun: as torchrun would."""
+        """One process talks to itself through NCCL; several need a GPU each."""
         gpus = 2 if self.cpu else self.machine["gpus"]
         # A bundle's MPI has not the plugins that its mpirun would look for.
         mpirun = None if (ROOT / "VERSION").exists() else shutil.which("mpirun")

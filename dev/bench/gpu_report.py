@@ -1,12 +1,12 @@
-"""The report of gpu_check.py: each target with what was found and whether it is met, tables, a plot of the losses."""
+"""The report of gpu_check.py: each target with what was found and whether it is met, tables, a plot."""
 
 import math
 import statistics
 
-# Steps, tokens of a step, and how far the losses may be from PyTorch's: the mean over all steps, and the largest.
-# The largest bounds the steep first steps, where rounding moves a loss most. The mean is held to a quarter of it:
-# rounding errs both ways and fades, but a wrong learning rate, decay or clipping moves all later steps in one
-# direction, by little each.
+# Steps, tokens of a step, and how far the losses may be from PyTorch's: in the mean, and at most.
+# The largest bounds the steep first steps, where rounding moves a loss most. The mean is held to a quarter of
+# it: rounding errs both ways and fades, but a wrong learning rate, decay or clipping moves all later steps in
+# one direction, by little each.
 CURVES = {"bf16": (60, 524288, 0.005, 0.02), "fp32": (200, 768, 2.5e-4, 1e-3)}
 BANDWIDTH_SHARE, ATTENTION_SHARE = 0.85, 0.5
 # Of one H200; other GPUs have other speeds.
@@ -151,8 +151,8 @@ def criteria(report):
             tokens,
         )
         judge(
-            f"{dtype} losses of {steps} steps at {tokens:,} tokens within {mean} (mean) and {largest} (largest)"
-            " of PyTorch's",
+            f"{dtype} losses of {steps} steps at {tokens:,} tokens within {mean} (mean) and {largest} "
+            "(largest) of PyTorch's",
             described(curve) if curve else "",
             losses_agree(curve, dtype) if complete else None,
         )

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""A long token shard made of short ones: after each token comes what follows a random occurrence of it in them.
+"""A long token shard made of short ones: after each token comes what follows it at a random place in them.
 
     dev/bench/markov_text.py --tokens 31457281 --out text.bin 'build/bench-data/*/train_*.bin'
 
 This first-order Markov source has the frequencies of tokens and of pairs of tokens of its source, and nothing
-longer to memorise, so that many steps can train without a second epoch. The bits depend on the source and --seed alone, not on numpy's version.
+longer to memorise, so that many steps can train without a second epoch. The bits depend on the source and
+--seed alone, not on numpy's version.
 """
 
 import argparse
@@ -18,7 +19,7 @@ WALKS = 4096  # side by side, for the sake of numpy; each becomes a run of neigh
 
 
 def markov_walks(source, count, seed):
-    """`count` tokens, WALKS walks one after another. The source is a circle: its last token has a successor, too."""
+    """`count` tokens, walk by walk. The source is a circle: all its tokens have a successor."""
     import numpy as np
 
     generator = np.random.PCG64(seed)  # its raw numbers are promised to stay
