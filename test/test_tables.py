@@ -191,7 +191,7 @@ class Tables(unittest.TestCase):
         )
         slower = timed | dict(side="pytorch", ms=[20.0, 20.0, 20.0], median_ms=20.0)
         never = timed | dict(ms=[], median_ms=None)
-        options = dict(layers=2, program=str(program), data="text", init_from="weights")
+        options = dict(layers=12, program=str(program), data="text", init_from="weights")
         generated = argparse.Namespace(
             save=folder / "generate.json",
             model="d12",
@@ -216,13 +216,17 @@ class Tables(unittest.TestCase):
         )
         self.assertEqual(saved["versions"], {"PyTorch": "3.0", "flatgpt": "1.2.3"})
         self.assertEqual(saved["machine"]["cores"], 2)
-        self.assertEqual(saved["options"], {"layers": 2, "batch_size": [4], "rounds": 1, "steps": 3})
+        self.assertEqual(saved["options"], {"layers": 12, "batch_size": [4], "rounds": 1, "steps": 3})
         self.assertEqual(list(saved["results"]), ["ours fp32, B 4", "PyTorch fp32, B 4"])
         text = self.made("training-d12")
         self.assertIn("| **ours fp32** | **10.0** |", text)
         self.assertIn("| 5 | 4.5000 |", text)
         self.assertIn("0.50 in fp32", text)
         self.assertIn("PyTorch 3.0, transformers 6.1", self.made("generate"))
+        other = argparse.Namespace(**vars(arguments) | {"save": folder / "other.json"})
+        with contextlib.redirect_stdout(io.StringIO()):
+            compare_pytorch.save(other, options | {"layers": 2}, {"ours fp32, B 4": timed}, "3.0", 2)
+        self.assertEqual(json.loads(other.save.read_text())["what"], "training-other")  # in no table
         self.assertIn("| **ours fp32** | 100.0 | 10.0 | | |", self.made("generate"))
 
     def test_what_cannot_be_made_is_one_line(self):

@@ -493,7 +493,11 @@ def save(arguments, options, results, version, threads):
     versions = {"PyTorch": version} | ({"flatgpt": result_file.our_version(program), "oneDNN": result_file.onednn_version(program)} if program else {})
     shown = {name: value for name, value in options.items() if name not in ("program", "data", "init_from", "llmc")}
     shown |= dict(batch_size=arguments.batch_size, rounds=arguments.rounds, steps=arguments.steps)
-    result_file.save(arguments.save, "compare_pytorch", f"training-{arguments.preset}", threads, versions, shown, kept)
+    preset = PRESETS[arguments.preset]
+    preset = dict(zip(("layers", "heads", "channels"), SIZES.get(preset.get("model"), ()))) | preset
+    changed = [name for name, value in preset.items() if name in options and options[name] != value]
+    what = "training-other" if changed or arguments.batch_size != preset["batch_size"] else f"training-{arguments.preset}"
+    result_file.save(arguments.save, "compare_pytorch", what, threads, versions, shown, kept)
 
 
 def progress(text):

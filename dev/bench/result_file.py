@@ -104,7 +104,7 @@ def add_option(parser):
 def save(out, tool, what, threads, versions, options, results):
     """Writes the file, and says where. out: --save's value, "" for the default place."""
     here, date = machine(threads), f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M}"
-    arguments = [argument for argument in sys.argv[1:] if argument != "--save"]
+    arguments = [argument for argument in sys.argv[1:] if argument not in ("--save", out)]
     whole = dict(
         tool=tool,
         what=what,
