@@ -53,7 +53,7 @@ __device__ __forceinline__ void load_tile(float* tile, HeadRows<const T> x, int 
     UNROLL_ONCE
     for (int i = (Cut::one_thread ? 0 : threadIdx.x) * group; i < Cut::tile * Cut::D; i += Cut::threads * group) {
         const int row = begin + i / Cut::D, column = i % Cut::D;
-        if (aligned && row < x.count && column < x.columns) store<group>(tile + i, load<group>(x.at(row, column)));
+        if (aligned && row < x.count && column < x.columns) simt::store_shared(tile + i, load<group>(x.at(row, column)));
         else {
             UNROLL
             for (int j = 0; j < group; j++) tile[i + j] = x.element(row, column + j);

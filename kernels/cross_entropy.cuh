@@ -40,8 +40,8 @@ struct OnlineSoftmax {
     }
 };
 
-// W::threads share a row, which comes from memory once for the sums and once more for the gradient: on the CPU from its cache, on a
-// GPU from L2 if it is still there. For the CPU, for losses without gradients, and for rows that are longer than shared memory or not aligned.
+// W::threads share a row, which comes from memory once for the sums and once more for the gradient: on the CPU from its cache, on a GPU from
+// L2 if it is still there. The CPU uses this kernel, and a GPU for losses without gradients and for rows that do not fit into shared memory.
 template <class W, int N, class T>
 __global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 2 : 1)
     cross_entropy_kernel(T* logits, float* losses, const int* targets, float dloss, int V, int Vp, bool write_dlogits) {
@@ -111,8 +111,9 @@ __global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 
 // GPU, with gradient. A block works through rows gridDim.x apart, each of which waits in shared memory from its copy to its gradient, so that
 // global memory is read once. As soon as a thread has read a vector for the last time it begins the copy of the next row's vector to its
 // place: a row's copies are in flight while the gradient of the row before is computed and written, without a register for them.
-//   Two blocks of 512 threads have up to two rows in flight on an SM: 196 KiB of bf16 at V = 50257, where 17 KiB must be in flight at any
-//   time (elementwise.cuh). A thread reads only what it copied itself: no barrier, no conflict between banks.
+//   At V = 50257 in bf16 two blocks fit on an SM of sm_90 or sm_100, and have up to 196 KiB in flight, where 17 KiB must be in flight at any
+//   time (elementwise.cuh). Where one fits (fp32, and other GPUs), nothing is in flight while it adds up the row. A thread reads only what it
+//   copied itself: no barrier, no conflict between banks.
 template <class W, int N, class T>
 __global__ void __launch_bounds__(W::threads, W::threads <= 512 ? 2 : 1)
     cross_entropy_gradient_kernel(T* logits, float* losses, const int* targets, float dloss, size_t rows, int V, int Vp) {
@@ -129,7 +130,7 @@ __global__ void __launch_bounds__(W::threads, W::threads <= 512 ? 2 : 1)
         const int target = next_target;
         const bool counts = target >= 0;  // the whole block agrees
         T* const x = logits + row * Vp;
-        // Loads that are needed late begin here, so that nothing waits for them alone.
+        // These loads are needed late: they overlap the passes over shared memory.
         if (next < rows) next_target = targets[next];
         const float at_target = counts ? static_cast<float>(x[target]) : 0.0f;
         const bool has_tail = V_whole + lane < V;  // columns behind the last whole vector: fewer than N

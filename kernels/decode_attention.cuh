@@ -91,7 +91,7 @@ __device__ float score(float* scores, const T* q, const T* keys, int HS, int beg
         if constexpr (Cut::rows > 1) sum_over_groups<W::threads, Cut::lanes>(sums);
         UNROLL
         for (int n = 0; n < N; n++) sums[n] = t + column + n < end ? sums[n] : -INFINITY;
-        if (row == 0) store<N>(scores + (t - begin) + column, sums);
+        if (row == 0) simt::store_shared(scores + (t - begin) + column, sums);
         largest = fmaxf(largest, simt::max(sums));
     }
     return simt::row_max<W::threads>(largest);
@@ -110,7 +110,7 @@ __device__ float exponentiate(float* scores, int count, float largest) {
             v[n] = simt::exp_nonpositive(v[n] - largest);
             sums[n] += v[n];
         }
-        store<N>(scores + i, v);
+        simt::store_shared(scores + i, v);
     }
     return simt::row_sum<W::threads>(simt::sum(sums));
 }

@@ -136,24 +136,27 @@ void residual_layernorm_forward(T* out, T* residual, float* mean, float* rstd, c
     });
 }
 
-// Backward divides the rows into groups. A group is worked through in order, its sums are partial sums of dweight, dbias and dinp_sum, and
-// add_rows adds up the groups'. A group is a block's: there are as many as a GPU runs at once, 22 warps on an SM, with up to 88 registers a
-// thread and a block as wide as a row. So the order of the additions depends on N, C and the number of SMs.
+// Backward divides the rows into groups, one for each block. A block works through its group in order and leaves partial sums of dweight,
+// dbias and dinp_sum, which add_rows adds up. A GPU runs all blocks at once: 20 warps fit on an SM, because __launch_bounds__ of 640 threads
+// leaves a thread at most 96 registers. So the order of the additions depends on N, C and the number of SMs.
 constexpr int layernorm_channels = 8;     // of a row that a thread has, where a block is as wide as a row
-constexpr int layernorm_max_block = 512;  // threads; longer rows are shared by fewer threads, and read twice
-constexpr int layernorm_batch = 4;        // rows looked at together there: partial sums are read and written once for all of them
+constexpr int layernorm_max_block = 640;  // threads of such a block
+constexpr int layernorm_batch = 4;        // rows computed together elsewhere: partial sums are read and written once for all of them
 
+// GPU: blocks are as wide as a row if rows are whole vectors and not too long.
+inline bool layernorm_is_wide(int C) { return C % layernorm_channels == 0 && C <= layernorm_max_block * layernorm_channels; }
 inline unsigned layernorm_block(int C) {
+    if (!layernorm_is_wide(C)) return 256;
     return ceil_div<unsigned>(static_cast<unsigned>(C), layernorm_channels * simt::warp_size) * simt::warp_size;
 }
-inline size_t layernorm_max_groups(int C) { return simt::multiprocessors() * std::max(1u, 22 * simt::warp_size / layernorm_block(C)); }
+inline size_t layernorm_max_groups(int C) { return simt::multiprocessors() * std::max(1u, layernorm_max_block / layernorm_block(C)); }
 inline size_t layernorm_rows_per_group(size_t N, int C) {
     const size_t batches = ceil_div<size_t>(N, layernorm_max_groups(C) * layernorm_batch);
     return std::max<size_t>(4, batches) * layernorm_batch;
 }
 inline size_t layernorm_groups(size_t N, int C) { return ceil_div(N, layernorm_rows_per_group(N, C)); }
 
-// Floats of scratch that layernorm_backward needs for up to N rows: a few rows less may be more groups, of fewer rows each.
+// Floats of scratch that layernorm_backward needs for up to N rows. Fewer rows can need more groups, so it is the most that any of them needs.
 inline size_t layernorm_backward_scratch(size_t N, int C) {
     return std::min<size_t>(ceil_div<size_t>(N, 4 * layernorm_batch), layernorm_max_groups(C)) * 3 * static_cast<size_t>(C);
 }
@@ -166,8 +169,9 @@ struct LayerNormInputs {
 };
 
 // dinp = dresidual + gradient of inp;  partial (groups, Sums, C) = a group's sums of dout * norm, of dout and, where Sums is 3, of dinp
-// A thread has the same channels of every row: their weights and sums stay in registers. It asks for the next row before it computes this one.
-//   C = 768, bf16: 7 blocks of 3 warps on an SM have 31 KiB in flight all the time; 17 KiB must be (elementwise.cuh).
+// A block is as wide as a row. A thread has the same channels of every row, keeps their weights and sums in registers, and loads the next
+// row before it computes this one.
+//   C = 768, bf16: 6 blocks of 3 warps on an SM have 27 KiB in flight all the time; 17 KiB must be (elementwise.cuh).
 template <int N, class T, int Sums>
 __global__ void __launch_bounds__(layernorm_max_block)
     layernorm_backward_wide_kernel(T* dinp, float* partial, const T* dresidual, const T* __restrict__ dout, const T* __restrict__ inp,
@@ -242,8 +246,8 @@ __global__ void __launch_bounds__(layernorm_max_block)
     });
 }
 
-// The same where W::threads share a row and read it twice, the second time from the cache: on the CPU, and on a GPU for rows that fill no
-// vectors, or that are longer than a block is wide.
+// The same, where W::threads share a row and read it twice, the second time from the cache. The CPU does so, and a GPU where rows are not
+// whole vectors or too long.
 template <class W, int N, class T, int Sums>
 __global__ void __launch_bounds__(simt::block_of<W>)
     layernorm_backward_kernel(T* dinp, float* partial, const T* dresidual, const T* __restrict__ dout, const T* __restrict__ inp,
@@ -317,9 +321,10 @@ void layernorm_backward(T* dinp, float* dweight, float* dbias, float* dinp_sum, 
     const auto start_with = [&]<int Sums>(std::integral_constant<int, Sums>) {
         simt::for_vector_length<W, T>(C, [&](auto n) {
             if constexpr (W::threads > 1 && n() > 1) {
-                if (layernorm_block(C) <= layernorm_max_block) return start(layernorm_backward_wide_kernel<n(), T, Sums>, layernorm_block(C));
+                if (layernorm_is_wide(C)) return start(layernorm_backward_wide_kernel<n(), T, Sums>, layernorm_block(C));
             }
-            start(layernorm_backward_kernel<W, n(), T, Sums>, W::threads);
+            using Shared = std::conditional_t<W::threads == 1, W, simt::GpuWidth<256>>;
+            start(layernorm_backward_kernel<Shared, n(), T, Sums>, Shared::threads);
         });
     };
     if (dinp_sum) start_with(std::integral_constant<int, 3>{});

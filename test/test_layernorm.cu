@@ -204,10 +204,25 @@ TEST(LayerNormOracle, MatchesPyTorchWithResidual) {
 
 // A model gives its layernorms one scratch, and then batches up to the size it was made for.
 TEST(LayerNormShapes, ScratchForManyRowsIsEnoughForFewer) {
-    for (const size_t most : {1, 16, 17, 24576, 24577, 49153, 65536}) {
-        for (size_t N = most < 3000 ? 1 : most - 3000; N <= most; N++)
-            ASSERT_LE(layernorm_groups(N, 8) * 3 * 8, layernorm_backward_scratch(most, 8)) << N << " of " << most;
+    for (const int C : {8, 768, 1028, 1600, 5120, 12288}) {
+        for (const size_t most : {1, 16, 17, 24576, 24577, 49153, 65536}) {
+            for (size_t N = most < 3000 ? 1 : most - 3000; N <= most; N++)
+                ASSERT_LE(layernorm_groups(N, C) * 3 * static_cast<size_t>(C), layernorm_backward_scratch(most, C))
+                    << N << " of " << most << ", C = " << C;
+        }
     }
+}
+
+// Of GPT-2 124M and 1558M, and of GPT-3's longest rows: a second wave of blocks would take as long as the first.
+TEST(LayerNormShapes, AllBlocksOfBackwardRunAtOnce) {
+    for (const int C : {8, 768, 1024, 1280, 1600, 2048, 4096, 5120, 12288}) {
+        for (const size_t N : {1000, 16384, 65536})
+            EXPECT_LE(layernorm_groups(N, C), simt::multiprocessors() * std::max(1u, 640 / layernorm_block(C))) << "C = " << C << ", N = " << N;
+    }
+    EXPECT_EQ(layernorm_block(768), 96u);
+    EXPECT_EQ(layernorm_block(5120), 640u);
+    EXPECT_EQ(layernorm_block(5128), 256u) << "longer than a block is wide";
+    EXPECT_EQ(layernorm_block(1028), 256u) << "not whole vectors of bf16";
 }
 
 TEST(LayerNormShapes, EmptyOnesAreRefused) {

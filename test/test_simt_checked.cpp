@@ -78,6 +78,22 @@ TEST_F(SimtChecked, MisalignedVectorsAreRefusedAsOnAGpu) {
     EXPECT_THROW(simt::launch(load_kernel, 1, 32, 0, nullptr, out.data() + 3, inp.data()), Error);
 }
 
+__global__ void store_kernel(float* global, bool shared_to_global, bool global_to_shared) {
+    simt::SharedMemory shared;
+    float* const array = shared.take<float>(4 * 32);
+    const int i = static_cast<int>(threadIdx.x) * 4;
+    simt::store_shared(shared_to_global ? global + i : array + i, simt::broadcast<4>(1.0f));
+    simt::store(global_to_shared ? array + i : global + i, simt::load<4>(array + i));
+}
+TEST_F(SimtChecked, StoresToTheOtherMemoryAreRefused) {
+    const simt::DeviceBuffer<float> out(4 * 32);
+    constexpr size_t bytes = simt::shared_size<float>(4 * 32);
+    simt::launch(store_kernel, 1, 32, bytes, nullptr, out.data(), false, false);
+    EXPECT_EQ(out.data()[127], 1.0f);
+    EXPECT_THROW(simt::launch(store_kernel, 1, 32, bytes, nullptr, out.data(), true, false), Error);
+    EXPECT_THROW(simt::launch(store_kernel, 1, 32, bytes, nullptr, out.data(), false, true), Error);
+}
+
 __global__ void ldmatrix_kernel(size_t pitch, size_t from) {
     simt::SharedMemory shared;
     bfloat16* matrices = shared.take<bfloat16>(32 * 16);

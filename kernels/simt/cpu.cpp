@@ -183,6 +183,7 @@ public:
     void async_commit();
     void async_wait(unsigned groups_left);
     void* shared_take(size_t& offset, size_t& taken, size_t padded_bytes, size_t bytes);
+    bool is_shared(const void* address) const { return address >= shared_.get() && address < shared_.get() + shared_capacity_; }
 
 private:
     enum class State : uint8_t { ready, at_warp, at_block, ended };
@@ -532,6 +533,11 @@ void* shared_take(size_t& offset, size_t& taken, size_t padded_bytes, size_t byt
     return this_block().shared_take(offset, taken, padded_bytes, bytes);
 }
 
+void check_store(const void* address, bool to_shared) {
+    if (!running_block || running_block->is_shared(address) == to_shared) return;
+    throw Error(fmt::format("simt: block ({}, {}, {}), thread {}: {}", blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x,
+                            to_shared ? "store_shared to global memory; expected store" : "store to shared memory; expected store_shared"));
+}
 void refuse_partial_mask(unsigned mask, Site site) {
     throw Error(fmt::format("simt: {} with mask {:#x} at {}:{}; expected 0xffffffff, all lanes of the warp", site.what, mask, site.here.file,
                             site.here.line));

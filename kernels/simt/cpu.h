@@ -111,6 +111,9 @@ void set_order(Order order, uint64_t seed = 0);
 // Shared memory of the running block, see shared.cuh.
 void* shared_take(size_t& offset, size_t& taken, size_t padded_bytes, size_t bytes);
 
+// On a GPU a store to global memory cannot reach shared memory, nor one to shared memory global memory; checked builds refuse both.
+void check_store(const void* address, bool to_shared);
+
 // A GPU refuses a load of up to 16 bytes from an address that is not a multiple of its length; checked builds do so too.
 [[noreturn]] void refuse_misaligned(const void* address, size_t alignment);
 

@@ -73,12 +73,14 @@ inline size_t available_shared_bytes() {
 #endif
 }
 
-// SMs of the GPU in use, for kernels that have a block work through as many rows as it takes. CPU: as many as an H200 has.
+// SMs of the GPU in use, for kernels whose blocks work through several rows. CPU: as many as an H200 has.
 inline unsigned multiprocessors() {
 #ifdef __CUDACC__
     int device = 0, count = 0;
-    const bool known = cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
-    return known ? static_cast<unsigned>(count) : 1;
+    cudaError_t status = cudaGetDevice(&device);
+    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+    if (status != cudaSuccess) throw Error(fmt::format("multiprocessors: {}", cudaGetErrorString(status)));
+    return static_cast<unsigned>(count);
 #else
     return 132;
 #endif

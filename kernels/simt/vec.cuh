@@ -115,11 +115,14 @@ Vec<T, N> load_raw(const T* address) {
 template <bool Streaming, class T, int N>
 void store_raw(T* address, const Vec<T, N>& v) {
     check_alignment(address, sizeof(T) * N);
+    if constexpr (checked) cpu::check_store(address, false);
     std::memcpy(address, v.x, sizeof(v.x));
 }
 template <class T, int N>
 void store_shared_raw(T* address, const Vec<T, N>& v) {
-    store_raw<false>(address, v);
+    check_alignment(address, sizeof(T) * N);
+    if constexpr (checked) cpu::check_store(address, true);
+    std::memcpy(address, v.x, sizeof(v.x));
 }
 #endif
 
