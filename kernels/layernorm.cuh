@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(layernorm_max_block)
 // The same, where W::threads share a row and read it twice, the second time from the cache. The CPU does so, and a GPU where rows are not
 // whole vectors or too long.
 template <class W, int N, class T, int Sums>
-__global__ void __launch_bounds__(simt::block_of<W>)
+__global__ void __launch_bounds__(simt::block_of<W>, 1)
     layernorm_backward_kernel(T* dinp, float* partial, const T* dresidual, const T* __restrict__ dout, const T* __restrict__ inp,
                               const T* __restrict__ weight, const float* __restrict__ mean, const float* __restrict__ rstd, size_t rows, int C,
                               size_t rows_per_group) {
