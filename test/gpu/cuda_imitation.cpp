@@ -189,7 +189,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
     return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-    return *value = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? 227 * 1024 : 0, cudaSuccess;
+    *value = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? 227 * 1024 : attribute == cudaDevAttrMultiProcessorCount ? 132 : 0;
+    return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) { return std::snprintf(id, static_cast<size_t>(length), "0000:00:00.0"), cudaSuccess; }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) { return *free = *total = size_t{8} << 30, cudaSuccess; }
