@@ -182,13 +182,14 @@ TEST(Pairs, RoundToNearestAndKeepTheirOrder) {
 // ---- asynchronous copies ----
 
 // Three groups of copies, of N elements a thread each, the second empty in the odd threads; the last elements come as zeros. What is to be read
-// after a wait was written by the neighbour's copy. out (3, threads * N)
+// after a wait was written by the neighbour's copy. out (blocks, 3, threads * N)
 template <int N, class T>
 __global__ void async_copy_kernel(T* out, const T* inp, int inside) {
     simt::SharedMemory shared;
     const int count = static_cast<int>(blockDim.x) * N, begin = static_cast<int>(threadIdx.x) * N;
     const int neighbour = (static_cast<int>(threadIdx.x) + 33) % static_cast<int>(blockDim.x) * N;
     T* arrays = shared.take<T>(3 * static_cast<size_t>(count));
+    out += blockIdx.x * 3 * blockDim.x * N;
     for (int group = 0; group < 3; group++) {
         if (group != 1 || threadIdx.x % 2 == 0) {
             simt::cp_async<N>(arrays + group * count + begin, inp + group * count + begin, group * count + begin < inside);
@@ -214,12 +215,14 @@ void expect_async_copies() {
     const std::vector<float> values = random_values<T>(3 * count, 5);
     const auto inp = upload<T>(values);
     for (int blocks : {1, 3}) {  // what a block has left under way concerns no other
-        const auto out = poisoned<T>(3 * count);
+        const auto out = poisoned<T>(static_cast<size_t>(blocks) * 3 * count);
         simt::launch(async_copy_kernel<N, T>, blocks, threads, simt::shared_size<T>(3 * count), nullptr, out.data(), inp.data(), inside);
         const std::vector<float> result = download(out);
-        for (int i = 0; i < 3 * count; i++) {
+        for (int k = 0; k < blocks * 3 * count; k++) {
+            const int i = k % (3 * count);
             const bool not_copied = i / count == 1 && i / N % 2 == 1;
-            ASSERT_EQ(result[i], not_copied ? -1.0f : i < inside ? values[i] : 0.0f) << "element " << i << ", " << N << " at once";
+            ASSERT_EQ(result[static_cast<size_t>(k)], not_copied ? -1.0f : i < inside ? values[static_cast<size_t>(i)] : 0.0f)
+                << "element " << i << ", " << N << " at once, block " << k / (3 * count);
         }
     }
 }

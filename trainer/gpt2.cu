@@ -216,19 +216,18 @@ template <class T>
 void GPT2<T>::initialise_weights() {
     const float residual_std = 0.02f / std::sqrt(2.0f * static_cast<float>(config_.L));
     uint32_t purpose = weights_purpose;
+    // With the padding behind each bucket, which checkpoints and collectives copy along.
+    simt::fill_zero(whole_masters(), table_.elements() * sizeof(float), stream_);
     for (const Tensor& t : table_.tensors()) {
         float* values = whole_masters() + t.offset;
-        simt::fill_zero(values, t.elements * sizeof(float), stream_);
         if (t.init == Init::ones) fill(values, 1.0f, t.elements, stream_);
         if (t.init == Init::normal) normal_init(values, t.unpadded_elements, 0.0f, 0.02f, options_.seed, purpose, stream_);
         if (t.init == Init::residual_normal) normal_init(values, t.unpadded_elements, 0.0f, residual_std, options_.seed, purpose, stream_);
         purpose++;
-        adopt_masters(t.offset, t.elements);
     }
-    for (const Segment& s : updates_) {
-        for (float* buffer : optimizer_buffers_) {
-            if (buffer) simt::fill_zero(buffer + s.state_offset, s.elements * sizeof(float), stream_);
-        }
+    adopt_masters(0, table_.elements());
+    for (float* buffer : optimizer_buffers_) {
+        if (buffer) simt::fill_zero(buffer, state_elements() * sizeof(float), stream_);
     }
     if (options_.training) simt::fill_zero(optimizer_state_, sizeof(OptimizerState), stream_);
     simt::stream_synchronize(stream_);
