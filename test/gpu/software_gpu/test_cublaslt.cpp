@@ -347,6 +347,7 @@ TEST_P(Forms, SizesThatFillNoTile) {
 TEST_P(Forms, PartsOfKAreAddedAsTheSchemeSays) {
     Form f = form();
     f.beta = 1;
+    f.alpha = 0.5f;
     for (const auto scheme : {CUBLASLT_REDUCTION_SCHEME_INPLACE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE}) {
         for (const int32_t parts : {2, 3, 7}) {
             SCOPED_TRACE(fmt::format("{} parts, scheme {}", parts, static_cast<int>(scheme)));
