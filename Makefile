@@ -3,13 +3,15 @@
 # make test        installs what is missing, builds and runs every test, plain and checked
 # make gpu         the GPU programs: ./train_gpt2cu ./evaluate_gpt2cu ./generate_gpt2cu, tests and benchmarks
 # make test-gpu    runs the GPU's tests
+# make software-gpu  the GPU programs and tests over a GPU of software, which runs and checks their PTX on any machine: build/software-gpu/;
+#                  ctest --preset software-gpu runs the tests
 # make gpu-bundle  builds and packs them for a machine with NVIDIA's driver and PyTorch, but no compiler: build/flatgpt-gpu.tar.xz;
 #                  ARCHITECTURES=90a (or "80 90a"): for these GPUs only, which is smaller and sooner built
 # make fuzz        runs the fuzz targets of every reader, SECONDS=60 each; TARGETS="safetensors token_shard" only those
 # make bench       the CPU benchmarks, in build/release/
 # make format      clang-format over our sources; make tidy: clang-tidy
 # make setup       installs what is missing; make clean: removes what was built
-.PHONY: all quickstart test gpu test-gpu gpu-bundle fuzz bench format tidy clean setup
+.PHONY: all quickstart test gpu test-gpu software-gpu gpu-bundle fuzz bench format tidy clean setup
 
 CPU_PROGRAMS := train_gpt2 evaluate_gpt2 generate_gpt2 tokenize convert
 GPU_PROGRAMS := train_gpt2cu evaluate_gpt2cu generate_gpt2cu
@@ -47,6 +49,11 @@ gpu: setup
 
 test-gpu: gpu
 	ctest --preset cuda
+
+software-gpu: setup
+	@scripts/check_cuda.sh software-gpu
+	cmake --preset cuda
+	cmake --build --preset cuda --target software-gpu
 
 # In a folder of its own: its programs look for their libraries in the bundle. As DT_RPATH, for libraries of libraries too.
 space := $(subst ,, )

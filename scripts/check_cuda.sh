@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
 # Says what building for a GPU lacks; exit 1 if anything.
+#   scripts/check_cuda.sh [what make builds]
 set -euo pipefail
+target=${1:-gpu}
 nvcc=$(command -v nvcc || true)
 for folder in "${CUDA_HOME:-}" /usr/local/cuda; do
     [ -n "$nvcc" ] || { [ -x "$folder/bin/nvcc" ] && nvcc=$folder/bin/nvcc; } || true
 done
 if [ -z "$nvcc" ]; then
-    echo "make gpu: nvcc is missing; install the CUDA Toolkit, 12.4 or newer, or set CUDA_HOME to where it is" >&2
+    echo "make $target: nvcc is missing; install the CUDA Toolkit, 12.4 or newer, or set CUDA_HOME to where it is" >&2
     exit 1
 fi
 version=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\.[0-9]*\),.*/\1/p')
 if [ "$(printf '%s\n' 12.4 "$version" | sort -V | head -n 1)" != 12.4 ]; then
-    echo "make gpu: $nvcc is CUDA $version; expected 12.4 or newer" >&2
+    echo "make $target: $nvcc is CUDA $version; expected 12.4 or newer" >&2
     exit 1
 fi
 root=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
 if ! find "$root/" /usr/include -name cublasLt.h 2>/dev/null | grep -q .; then
-    echo "make gpu: cublasLt.h is missing beside $nvcc; install cuBLAS (libcublas-dev)" >&2
+    echo "make $target: cublasLt.h is missing beside $nvcc; install cuBLAS (libcublas-dev)" >&2
     exit 1
 fi

@@ -1,0 +1,112 @@
+# make software-gpu: the GPU's programs and tests a second time, from the same objects, over the software GPU of test/gpu/software_gpu instead of
+# the CUDA runtime, cuBLASLt and NCCL; without cuDNN. They have the same names, in build/software-gpu/. Their tests' names end in _software.
+set(software_gpu ${PROJECT_SOURCE_DIR}/test/gpu/software_gpu)
+set(software_programs ${PROJECT_SOURCE_DIR}/build/software-gpu)
+pkg_check_modules(ZSTD QUIET IMPORTED_TARGET libzstd)
+pkg_check_modules(LZ4 QUIET IMPORTED_TARGET liblz4)
+add_custom_target(software-gpu)
+if(NOT ZSTD_FOUND OR NOT LZ4_FOUND)
+    add_custom_command(TARGET software-gpu COMMAND ${CMAKE_COMMAND} -E echo "make software-gpu: libzstd-dev or liblz4-dev is missing; run scripts/setup.sh"
+        COMMAND ${CMAKE_COMMAND} -E false)
+    return()
+endif()
+
+file(GLOB software_sources CONFIGURE_DEPENDS ${software_gpu}/*.cpp)
+list(FILTER software_sources EXCLUDE REGEX "/(test_[^/]*|tests_root)\\.cpp$")
+if(NOT FLATGPT_NCCL OR NOT NCCL OR NOT NCCL_INCLUDE)
+    list(FILTER software_sources EXCLUDE REGEX "/nccl\\.cpp$")
+endif()
+add_library(software_gpu STATIC EXCLUDE_FROM_ALL ${software_sources})
+target_include_directories(software_gpu PUBLIC ${software_gpu})
+target_include_directories(software_gpu SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE})
+# A sum of products is what the PTX says it is; at -O3 g++ 12 warns of fmt's own code.
+target_compile_options(software_gpu PRIVATE -O2 -ffp-contract=off)
+# The matrix products of cuBLASLt's stand-in are what training takes the most time for.
+set_source_files_properties(${software_gpu}/blocked_product.cpp PROPERTIES
+    COMPILE_OPTIONS "-O3;-march=native;-mprefer-vector-width=512;-ffp-contract=fast")
+target_link_libraries(software_gpu PUBLIC flatgpt_flags nlohmann_json::nlohmann_json Threads::Threads PRIVATE PkgConfig::ZSTD PkgConfig::LZ4)
+# Instead of what the archives hold.
+add_library(software_gpu_parts OBJECT EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/kernels/attention_no_cudnn.cpp)
+target_link_libraries(software_gpu_parts PRIVATE flatgpt_flags)
+
+# Calls that the linker sends to the software GPU: gaps between an arena's tensors (cuda_runtime.cpp), and measurements (peaks.cpp).
+set(wrapped _ZN4simt10poison_gapEPvm _ZN4simt12unpoison_gapEPvm _Z22measure_copy_bandwidthv _Z19measure_matmul_rate5DTypeb
+    _Z11matmul_peakRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE5DTyped)
+
+# The archives by their paths, without the libraries that CMake would add: a function of the CUDA runtime that the software GPU does not have is
+# an error of the linker. Before them libstdc++, or pieces of std::string would be taken from their part for cuDNN.
+function(add_software_executable program)
+    add_executable(${program}_software EXCLUDE_FROM_ALL ${ARGN} $<TARGET_OBJECTS:software_gpu_parts>)
+    set_target_properties(${program}_software PROPERTIES OUTPUT_NAME ${program} RUNTIME_OUTPUT_DIRECTORY ${software_programs}
+        LINKER_LANGUAGE CXX CUDA_RUNTIME_LIBRARY None
+        LINK_DEPENDS "$<TARGET_FILE:flatgpt_gpu>")
+    list(TRANSFORM wrapped PREPEND -Wl,--wrap= OUTPUT_VARIABLE options)
+    target_link_options(${program}_software PRIVATE ${options})
+    set(test_libraries)
+    if(program MATCHES "^test_")
+        set(test_libraries $<TARGET_FILE:flatgpt_test> GTest::gtest)
+        if(NOT program MATCHES "_(communicator|data_parallel)cu$")  # they have a main of their own
+            list(APPEND test_libraries GTest::gtest_main)
+        endif()
+    endif()
+    target_link_libraries(${program}_software PRIVATE stdc++ ${test_libraries} $<TARGET_FILE:flatgpt_gpu> software_gpu flatgpt_host)
+    if(TARGET flatgpt_mpi)
+        target_link_libraries(${program}_software PRIVATE flatgpt_mpi)
+    endif()
+    add_dependencies(${program}_software flatgpt_gpu)
+    add_dependencies(software-gpu ${program}_software)
+endfunction()
+
+foreach(path ${PROGRAMS})
+    get_filename_component(program ${path} NAME)
+    add_software_executable(${program}cu $<TARGET_OBJECTS:${program}cu>)
+endforeach()
+
+if(FLATGPT_TESTS)
+    # Tests start build/cuda/'s programs, at the place that FLATGPT_ROOT moves them to: a folder that looks like this source tree, with links.
+    cmake_path(RELATIVE_PATH CMAKE_BINARY_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE build_folder)
+    cmake_path(GET build_folder PARENT_PATH above)
+    set(root ${software_programs}/tree)
+    file(MAKE_DIRECTORY ${root}/${above})
+    file(CREATE_LINK ${software_programs} ${root}/${build_folder} SYMBOLIC)
+    file(CREATE_LINK ${PROJECT_SOURCE_DIR}/test ${root}/test SYMBOLIC)
+    add_library(software_tests_root OBJECT EXCLUDE_FROM_ALL ${software_gpu}/tests_root.cpp)
+    target_compile_definitions(software_tests_root PRIVATE SOFTWARE_ROOT="${root}")
+    target_link_libraries(software_tests_root PRIVATE flatgpt_flags)
+
+    foreach(source ${KERNEL_TESTS})
+        get_filename_component(name ${source} NAME_WE)
+        add_software_executable(${name}cu $<TARGET_OBJECTS:${name}cu> $<TARGET_OBJECTS:software_tests_root>)
+        add_dependencies(${name}cu_software flatgpt_test)
+        gtest_discover_tests(${name}cu_software TEST_SUFFIX _software DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 600)
+    endforeach()
+
+    # The software GPU's own tests.
+    file(GLOB sources CONFIGURE_DEPENDS ${software_gpu}/test_*.cpp)
+    foreach(source ${sources})
+        get_filename_component(name ${source} NAME_WE)
+        add_executable(${name}_software EXCLUDE_FROM_ALL ${source})
+        set_target_properties(${name}_software PROPERTIES OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${software_programs})
+        target_compile_options(${name}_software PRIVATE -O1)
+        target_link_libraries(${name}_software PRIVATE software_gpu GTest::gtest GTest::gtest_main PkgConfig::ZSTD PkgConfig::LZ4)
+        add_dependencies(software-gpu ${name}_software)
+        gtest_discover_tests(${name}_software TEST_SUFFIX _software DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 600)
+    endforeach()
+    target_sources(test_cublaslt_software PRIVATE ${PROJECT_SOURCE_DIR}/kernels/cublaslt_product.cpp)
+endif()
+
+if(FLATGPT_TESTS AND TARGET test_communicatorcu)
+    foreach(source ${MPI_TESTS})
+        get_filename_component(name ${source} NAME_WE)
+        add_software_executable(${name}cu $<TARGET_OBJECTS:${name}cu> $<TARGET_OBJECTS:software_tests_root>)
+        add_dependencies(${name}cu_software flatgpt_test)
+        foreach(processes 1 2 3)
+            if(processes GREATER 1 OR name STREQUAL test_communicator)
+                set(test ${name}cu@${processes}_processes_software)
+                add_test(NAME ${test} COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe -np ${processes} $<TARGET_FILE:${name}cu_software>)
+                set_tests_properties(${test} PROPERTIES TIMEOUT 600 PROCESSORS 2
+                    ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+            endif()
+        endforeach()
+    endforeach()
+endif()

@@ -1,0 +1,33 @@
+// stream.h: gives the libraries' stand-ins the software GPU's streams, memory and settings.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <exception>
+#include <functional>
+#include <string>
+
+#include "software_gpu.h"
+
+namespace software_gpu {
+
+// The settings in the environment variable SOFTWARE_GPU, as Settings::parse reads them. Parsed once; an unknown
+// setting ends the process with 86.
+const Settings& settings();
+
+// The device's only memory. Work in a stream may use it freely; a thread of the host may only look up addresses.
+Memory& device_memory();
+
+// Puts work into the stream behind everything that was given to it: a thread of the device runs it when the host
+// waits, or at a time that the seed chooses. While the stream captures, the work is recorded instead and runs at
+// every launch of the graph, so it must be repeatable and must own what it reads. A Fault that it throws ends the
+// process as stop() does. `name` stands in messages. Work that waits for other processes has a name that begins with
+// "nccl".
+void enqueue(cudaStream_t stream, std::function<void()> work, std::string name);
+
+// True while the stream captures.
+bool is_capturing(cudaStream_t stream);
+
+// Prints "software GPU: ..." and ends the process with 86: the end of every finding.
+[[noreturn]] void stop(const std::exception& fault);
+
+}  // namespace software_gpu
