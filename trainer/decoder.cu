@@ -118,6 +118,10 @@ template <class T>
 void Decoder<T>::allocate() {
     stream_ = simt::stream_create();
     for (Arena* arena : {&weights_, &cache_, &activations_, &workspace_}) arena->allocate();
+    // Tiles are read whole, before all of their tokens are there.
+    for (const Layer& layer : layers_) {
+        for (T* part : {layer.keys, layer.values}) simt::fill_zero(part, cache_of(layer).elements() * sizeof(T), stream_);
+    }
     gemm_ = std::make_unique<Gemm>(Gemm::Options{});
     gemm_->use_workspace(gemm_work_, gemm_workspace_bytes());
     host_raw_.resize(size(options_.samples) * size(config_.Vp()));

@@ -229,7 +229,10 @@ void GPT2<T>::initialise_weights() {
     for (float* buffer : optimizer_buffers_) {
         if (buffer) simt::fill_zero(buffer, state_elements() * sizeof(float), stream_);
     }
-    if (options_.training) simt::fill_zero(optimizer_state_, sizeof(OptimizerState), stream_);
+    if (options_.training) {
+        simt::fill_zero(optimizer_state_, sizeof(OptimizerState), stream_);
+        simt::fill_zero(grads_, table_.elements() * sizeof(float), stream_);  // their padding goes along when processes add them up
+    }
     simt::stream_synchronize(stream_);
 }
 

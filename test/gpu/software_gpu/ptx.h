@@ -1,0 +1,91 @@
+// ptx.h: a kernel's PTX as the interpreter runs it. Registers are places in a warp's register file, where the 32 lanes
+//   lie side by side: 32 x 2, 4 or 8 bytes; a predicate is one word with a bit for each lane. Constants are registers
+//   that nobody writes.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "software_gpu.h"
+
+namespace software_gpu {
+
+struct Warp;
+struct Instruction;
+using Handler = void (*)(Warp&, const Instruction&);
+
+enum class Control : uint8_t { none, branch, exit, warp_sync, block_sync };
+enum class Space : uint8_t { none, global, shared, local };
+
+struct Instruction {
+    Handler handler = nullptr;
+    Control control = Control::none;
+    Space space = Space::none;
+    bool guarded = false, guard_negated = false;
+    uint8_t count = 1;                  // elements of a vector
+    uint8_t bytes = 0;                  // of an element in memory
+    bool is_signed = false;             // an element in memory
+    uint8_t member_mask = 0;            // warp_sync: the operand that names the lanes, or all_lanes
+    std::array<uint8_t, 16> width{};    // bytes a lane, of each operand
+    std::array<int32_t, 16> operand{};  // places in the register file
+    uint32_t guard = 0;                 // place of a predicate
+    uint32_t target = 0;                // of a branch
+    int64_t offset = 0;                 // added to an address
+    uint32_t text = 0, line = 0;        // in Function
+};
+
+// Where in the source an instruction comes from: innermost first.
+struct Place {
+    unsigned file = 0, line = 0;
+};
+struct SourceLine {
+    Place place, inlined_at;
+};
+
+struct SharedVariable {
+    std::string name;
+    uint32_t begin = 0;
+    uint32_t bytes = 0;  // 0: the dynamic block, which begins here
+};
+
+struct Function {
+    std::string name;
+    std::vector<Instruction> code;
+    std::vector<std::byte> registers;  // a warp's register file at its beginning, with the constants
+    std::vector<SharedVariable> shared;
+    uint32_t dynamic_shared = 0;  // where it begins
+    uint32_t local_bytes = 0;
+    std::vector<std::string> texts;     // opcodes, by Instruction::text
+    std::vector<std::string> classes;   // of each text, for the counters
+    std::vector<SourceLine> lines{{}};  // by Instruction::line
+    std::vector<std::string> files;     // by Place::file
+
+    // "layernorm.cuh:102, by vec.cuh:99"; "an unknown line" without -lineinfo
+    std::string source(const Instruction& instruction) const;
+};
+
+// Where every function has what it needs of its thread: registers at the same places.
+enum class Special { tid_x, tid_y, tid_z, ntid_x, ntid_y, ntid_z, ctaid_x, ctaid_y, ctaid_z, nctaid_x, nctaid_y, nctaid_z, lane, count };
+constexpr uint32_t lanes = 32, shared_base = 0x1000, local_base = 0x100;
+constexpr uint8_t all_lanes = 0xFF;
+constexpr uint64_t generic_shared = uint64_t{1} << 56;
+constexpr uint32_t place_of(Special special) { return static_cast<uint32_t>(special) * lanes * 4; }
+
+// How an opcode is executed (execute.cpp). Kinds: the width of each operand in turn, p for a predicate.
+struct Opcode {
+    Handler handler = nullptr;
+    std::string kinds;
+};
+// handler is nullptr for an opcode that is not known.
+const Opcode& opcode_of(std::string_view name);
+// Those that need more than registers.
+Handler load_handler(Space space);
+Handler store_handler(Space space);
+Handler parameter_handler();
+Handler convert_handler(std::string_view types);  // "rn.f32.s32"
+Handler pack_handler(), unpack_handler();
+
+}  // namespace software_gpu

@@ -1,0 +1,92 @@
+// warp.h: the state of a grid while it is executed: its blocks one after another, the warps of a block in turns.
+#pragma once
+#include <fmt/format.h>
+
+#include <deque>
+#include <random>
+
+#include "ptx.h"
+
+namespace software_gpu {
+
+struct Grid;
+struct Block;
+
+// Lanes of a warp that go on from the same instruction together.
+struct Group {
+    uint32_t pc = 0, mask = 0;
+    bool waits = false;  // for other lanes, at an instruction that all of them must reach together
+};
+
+// A copy that has begun (cp.async) and not yet arrived.
+struct PendingCopy {
+    uint32_t to = 0, bytes = 0, group = 0;
+    std::array<std::byte, 16> data{};
+};
+
+struct Warp {
+    enum class State { runs, at_barrier, ended };
+    Block* block = nullptr;
+    std::byte* registers = nullptr;
+    uint32_t index = 0, present = 0, ended = 0;  // in the block; lanes that it has, and those that have ended
+    uint32_t mask = 0;                           // lanes that execute the current instruction
+    State state = State::runs;
+    uint32_t barrier_pc = 0;
+    uint16_t barriers = 0;  // bar.warp.sync and bar.sync until now
+    std::vector<Group> groups;
+    std::vector<std::byte> local, local_written;
+    std::array<std::deque<PendingCopy>, lanes> copies;
+    std::array<uint32_t, lanes> copy_groups{};
+
+    template <class T>
+    T* at(int32_t place) {
+        return reinterpret_cast<T*>(registers + place);
+    }
+    uint32_t& predicate(int32_t place) { return *at<uint32_t>(place); }
+};
+
+struct Block {
+    Grid* grid = nullptr;
+    uint32_t index = 0, x = 0, y = 0, z = 0;
+    uint32_t barriers = 0;
+    uint32_t serial = 0;    // in place of a launch's number for its shared memory
+    bool acquired = false;  // has executed an atomic operation, so that it sees what others published before theirs
+    std::vector<std::byte> shared;
+    std::vector<uint8_t> owner, written;
+    std::vector<Access> writer, reader;
+    std::vector<Warp> warps;
+};
+
+// How far each block has published what it wrote (membar): by whom, in which interval between its barriers.
+struct Published {
+    uint32_t block_until = 0;
+    std::vector<uint32_t> thread_until;
+};
+
+struct Grid {
+    const Kernel* kernel = nullptr;
+    const Function* function = nullptr;
+    const Launch* launch = nullptr;
+    Memory* memory = nullptr;
+    Settings settings;
+    Counters* counters = nullptr;
+    uint32_t number = 0;
+    std::mt19937_64 random;
+    std::map<uint32_t, Published> published;
+    Allocation* allocation = nullptr;  // the last one that was found
+    uint64_t generation = 0;
+    std::vector<uint64_t> executed;  // by instruction, when counting
+};
+
+[[noreturn]] void fault(const Warp& warp, const Instruction& instruction, uint32_t lane, const std::string& what);
+
+// memory_access.cpp
+void commit_copies(Warp& warp);
+void wait_for_copies(Warp& warp, const Instruction& instruction, uint32_t newest);
+void load_matrices(Warp& warp, const Instruction& instruction, bool transposed);
+void begin_copy(Warp& warp, const Instruction& instruction);
+void note_fence(Warp& warp);
+// The 4 or 8 bytes of a lane in global memory, checked, for an atomic operation.
+void* atomic_word(Warp& warp, const Instruction& instruction, uint32_t lane, uint64_t address, uint32_t bytes);
+
+}  // namespace software_gpu
