@@ -93,6 +93,14 @@ if(FLATGPT_TESTS)
         gtest_discover_tests(${name}_software TEST_SUFFIX _software DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 600)
     endforeach()
     target_sources(test_cublaslt_software PRIVATE ${PROJECT_SOURCE_DIR}/kernels/cublaslt_product.cpp)
+
+    # The kernels with planted faults are read as PTX.
+    add_library(planted_faults OBJECT EXCLUDE_FROM_ALL ${software_gpu}/planted_faults.cu)
+    set_target_properties(planted_faults PROPERTIES CUDA_PTX_COMPILATION ON CUDA_ARCHITECTURES 80-virtual)
+    target_compile_options(planted_faults PRIVATE -lineinfo -Werror=all-warnings)
+    target_link_libraries(planted_faults PRIVATE flatgpt_flags)
+    add_dependencies(test_planted_faults_software planted_faults)
+    target_compile_definitions(test_planted_faults_software PRIVATE PLANTED_FAULTS_PTX="$<TARGET_OBJECTS:planted_faults>")
 endif()
 
 if(FLATGPT_TESTS AND TARGET test_communicatorcu)

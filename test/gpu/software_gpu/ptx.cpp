@@ -834,6 +834,7 @@ Kernel* Module::find(std::string_view mangled) {
         auto made = std::make_shared<Function>(decoder.decode(content_->kernel_bodies[kernel.mangled], content_->parameters_of[kernel.mangled]));
         for (const std::string& text : made->texts) made->classes.push_back(class_of(text));
         kernel.function = std::move(made);
+        kernel.max_dynamic_shared_bytes -= std::min(kernel.max_dynamic_shared_bytes, kernel.static_shared_bytes);
     }
     return &kernel;
 }
