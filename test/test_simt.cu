@@ -430,7 +430,8 @@ TEST(Math, ExpNonpositiveIsExpButForSubnormalResults) {
     const std::vector<float> results = download(out);
     for (size_t i = 0; i < values.size(); i++) {
         const double exact = std::exp(static_cast<double>(values[i]));
-        if (exact >= 0x1p-126) EXPECT_LE(error_in_ulp(results[i], exact), 2) << values[i];
+        // 2 of the instruction (PTX: ex2.approx), and less than a half of the rounding of its argument
+        if (exact >= 0x1p-126) EXPECT_LE(error_in_ulp(results[i], exact), 2.5) << values[i];
         else EXPECT_NEAR(results[i], exact, 0x1p-126) << values[i];
     }
     const auto nan = poisoned<float>(1);

@@ -120,7 +120,9 @@ void Decoder<T>::allocate() {
     for (Arena* arena : {&weights_, &cache_, &activations_, &workspace_}) arena->allocate();
     // Tiles are read whole, before all of their tokens are there.
     for (const Layer& layer : layers_) {
-        for (T* part : {layer.keys, layer.values}) simt::fill_zero(part, cache_of(layer).elements() * sizeof(T), stream_);
+        const size_t bytes = cache_of(layer).elements() * sizeof(T);
+        simt::fill_zero(layer.keys, bytes, stream_);
+        simt::fill_zero(layer.values, bytes, stream_);
     }
     gemm_ = std::make_unique<Gemm>(Gemm::Options{});
     gemm_->use_workspace(gemm_work_, gemm_workspace_bytes());

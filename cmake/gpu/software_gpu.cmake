@@ -24,6 +24,9 @@ target_compile_options(software_gpu PRIVATE -O2 -ffp-contract=off)
 # The matrix products of cuBLASLt's stand-in are what training takes the most time for.
 set_source_files_properties(${software_gpu}/blocked_product.cpp PROPERTIES
     COMPILE_OPTIONS "-O3;-march=native;-mprefer-vector-width=512;-ffp-contract=fast")
+# A lane's arithmetic is that of its type alone, so the vectors of this machine may compute it.
+set_source_files_properties(${software_gpu}/execute.cpp ${software_gpu}/memory_access.cpp PROPERTIES
+    COMPILE_OPTIONS "-O3;-march=native;-fno-math-errno")
 target_link_libraries(software_gpu PUBLIC flatgpt_flags nlohmann_json::nlohmann_json Threads::Threads PRIVATE PkgConfig::ZSTD PkgConfig::LZ4)
 # Instead of what the archives hold.
 add_library(software_gpu_parts OBJECT EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/kernels/attention_no_cudnn.cpp)
@@ -74,11 +77,29 @@ if(FLATGPT_TESTS)
     target_compile_definitions(software_tests_root PRIVATE SOFTWARE_ROOT="${root}")
     target_link_libraries(software_tests_root PRIVATE flatgpt_flags)
 
+    # Tests that train models for a long time, or that start the programs many times, have the label long: ctest --preset software-gpu-long.
+    set(long test_data_parallel test_generate_program test_resume test_train_program test_training test_watch_program)
+    # The kernels and the model also in other orders of blocks and warps, with every approximate instruction off by what the PTX ISA allows, and
+    # with sums of products that are cut off.
+    set(kernel_tests test_adamw test_attention test_column_sum test_cross_entropy test_decode_attention test_decode_matmul test_encoder test_gelu
+        test_global_norm test_gpt2 test_layernorm test_mma test_optimizers test_random test_residual test_simt)
+    set(descending order=descending,seed=2,approximation=up,truncate)
+    set(seeded order=seeded,seed=3,approximation=seeded,truncate)
     foreach(source ${KERNEL_TESTS})
         get_filename_component(name ${source} NAME_WE)
         add_software_executable(${name}cu $<TARGET_OBJECTS:${name}cu> $<TARGET_OBJECTS:software_tests_root>)
         add_dependencies(${name}cu_software flatgpt_test)
-        gtest_discover_tests(${name}cu_software TEST_SUFFIX _software DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 600)
+        set(labels)
+        if(name IN_LIST long)
+            set(labels LABELS long)
+        endif()
+        gtest_discover_tests(${name}cu_software TEST_SUFFIX _software DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 1800 ${labels})
+        if(name IN_LIST kernel_tests)
+            foreach(order descending seeded)
+                add_test(NAME ${name}cu_${order}_software COMMAND ${name}cu_software)
+                set_tests_properties(${name}cu_${order}_software PROPERTIES TIMEOUT 600 COST 50 ENVIRONMENT "SOFTWARE_GPU=${${order}}")
+            endforeach()
+        endif()
     endforeach()
 
     # The software GPU's own tests.
@@ -112,7 +133,10 @@ if(FLATGPT_TESTS AND TARGET test_communicatorcu)
             if(processes GREATER 1 OR name STREQUAL test_communicator)
                 set(test ${name}cu@${processes}_processes_software)
                 add_test(NAME ${test} COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe -np ${processes} $<TARGET_FILE:${name}cu_software>)
-                set_tests_properties(${test} PROPERTIES TIMEOUT 600 PROCESSORS 2
+                if(name IN_LIST long)
+                    set_tests_properties(${test} PROPERTIES LABELS long)
+                endif()
+                set_tests_properties(${test} PROPERTIES TIMEOUT 1800 PROCESSORS 2
                     ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
             endif()
         endforeach()

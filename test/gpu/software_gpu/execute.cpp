@@ -169,28 +169,38 @@ float flushed(float value) { return std::fpclassify(value) == FP_SUBNORMAL ? std
 // ---------------------------------------------------------------------------------------------------------------------------------
 // approximate instructions: the exact value, moved by the largest error that the PTX ISA documents where the settings say so
 
-float approximated(Warp& warp, double exact, double relative_error) {
-    Grid& grid = *warp.block->grid;
-    double direction = 0;
-    switch (grid.settings.approximation) {
-        case Settings::Approximation::nearest: break;
-        case Settings::Approximation::up: direction = 1; break;
-        case Settings::Approximation::down: direction = -1; break;
-        case Settings::Approximation::seeded: direction = grid.random() & 1 ? 1 : -1; break;
+float approximated(const Warp& warp, double exact, double most_ulps) {
+    const Settings& settings = warp.block->grid->settings;
+    const float nearest = static_cast<float>(exact);
+    bool up = false;
+    switch (settings.approximation) {
+        case Settings::Approximation::nearest: return nearest;
+        case Settings::Approximation::up: up = true; break;
+        case Settings::Approximation::down: break;
+        case Settings::Approximation::seeded:  // but the same for the same operands, as in any GPU
+            up = ((std::bit_cast<uint64_t>(exact) ^ settings.seed) * 0x9E3779B97F4A7C15u) >> 63;
+            break;
     }
-    if (!std::isfinite(exact)) return static_cast<float>(exact);
-    return static_cast<float>(exact + direction * relative_error * std::fabs(exact));
+    if (!std::isfinite(nearest) || std::fabs(exact) <= 0x1p-126) return nearest;
+    const double most = most_ulps * std::ldexp(1.0, std::ilogb(exact) - 23);
+    const double target = exact + (up ? most : -most);
+    const float moved = static_cast<float>(target);
+    // The documented error is that of the rounded result.
+    return std::fabs(moved - exact) > most ? std::nextafter(moved, nearest) : moved;
 }
 
-// 2 ulp at most, which is 2^-22 of a number just above a power of two
+// 2 ulp at most; 2^0 is exact, by the table of special values
 void ex2_approx_ftz(Warp& warp, const Instruction& i) {
     float *const out = warp.at<float>(i.operand[0]), *const a = warp.at<float>(i.operand[1]);
-    each_lane(warp.mask, [&](uint32_t lane) { out[lane] = flushed(approximated(warp, std::exp2(static_cast<double>(flushed(a[lane]))), 0x1p-22)); });
+    each_lane(warp.mask, [&](uint32_t lane) {
+        const float exponent = flushed(a[lane]);
+        out[lane] = exponent == 0 ? 1.0f : flushed(approximated(warp, std::exp2(static_cast<double>(exponent)), 2));
+    });
 }
-// 2^-22.9 of the result, by the ISA of today; 2^-22.4 by older ones, which is what is used
+// 2^-22.9 of the result, by the ISA of today; 2^-22.4 by older ones, which is 1.5 ulp of a number just above a power of two
 void rsqrt_approx(Warp& warp, const Instruction& i) {
     float *const out = warp.at<float>(i.operand[0]), *const a = warp.at<float>(i.operand[1]);
-    each_lane(warp.mask, [&](uint32_t lane) { out[lane] = approximated(warp, 1 / std::sqrt(static_cast<double>(a[lane])), 1.8e-7); });
+    each_lane(warp.mask, [&](uint32_t lane) { out[lane] = approximated(warp, 1 / std::sqrt(static_cast<double>(a[lane])), 1.5); });
 }
 // 2 ulp for a divisor of 2^-126 to 2^126; larger divisors give 0, and NaN for an infinite dividend
 void div_approx(Warp& warp, const Instruction& i) {
@@ -199,7 +209,7 @@ void div_approx(Warp& warp, const Instruction& i) {
         const double divisor = b[lane];
         if (std::isfinite(b[lane]) && std::fabs(divisor) > 0x1p126)
             out[lane] = std::isinf(a[lane]) ? std::numeric_limits<float>::quiet_NaN() : std::copysign(0.0f, a[lane] * std::copysign(1.0f, b[lane]));
-        else out[lane] = approximated(warp, static_cast<double>(a[lane]) / divisor, 0x1p-22);
+        else out[lane] = approximated(warp, static_cast<double>(a[lane]) / divisor, 2);
     });
 }
 // A coarse reciprocal: the upper word of the result, the lower one is zero.
