@@ -79,7 +79,7 @@ class Check(Parts):
         self.files = Files(self.folder, self.go_on)
         self.runner = Runner(self.files, self.options.time_limit, self.save, ROOT)
         matmuls = self.folder / "matmul_algorithms.json"
-        # What compare_pytorch and speed_ladder go by. Each product is timed in one run only.
+        # compare_pytorch and speed_ladder take their programs from these variables. Each product is timed in one run only.
         self.environment = dict(
             TRAIN_PROGRAM=str(self.train),
             TOKENIZE_PROGRAM=str(self.tokenizer),

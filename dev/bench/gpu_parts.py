@@ -457,7 +457,7 @@ class Parts:
             raise NotRun(
                 "compute-sanitizer is missing; it comes with the CUDA Toolkit (package cuda-sanitizer)"
             )
-        # What a test provokes on purpose, such as an allocation that is too large, is not an error of ours.
+        # Tests provoke errors of the API on purpose, such as an allocation that is too large.
         checks = {"memcheck": ["--report-api-errors", "no"], "racecheck": []}
         for program in self.test_programs(SANITIZED_TESTS.match):
             for check, more in checks.items():
@@ -479,7 +479,7 @@ class Parts:
             )
         return {}
 
-    # What decides most comes first. A part is its title, its units, and what is judged when all have ended.
+    # The parts that decide most come first. A part is its title, its units, and what is judged when all have ended.
     PARTS = {
         "speed-124M": (
             "GPT-2 124M beside PyTorch",

@@ -9,7 +9,7 @@ import statistics
 # one direction, by little each.
 CURVES = {"bf16": (60, 524288, 0.005, 0.02), "fp32": (200, 768, 2.5e-4, 1e-3)}
 BANDWIDTH_SHARE, ATTENTION_SHARE = 0.85, 0.5
-# Of one H200; other GPUs have other speeds.
+# The targets are those of one H200; other GPUs have other speeds.
 JUDGED_GPU, TOKENS_PER_SECOND, OVER_PYTORCH = "H200", {"124M": 560e3, "1558M": 55e3}, 1.25
 
 

@@ -4,7 +4,7 @@
     dev/bench/tables.py            # rewrites what stands between <!-- table: NAME --> and <!-- end -->
     dev/bench/tables.py --check    # changes nothing; 1 if a table differs, naming page and table
 
-Of several results for the same thing and machine the newest counts. A result of another commit than the
+The newest result for a thing and a machine counts. A result of another commit than the
 newest of all is marked as older, with what has changed since (its "before") where the file says so.
 """
 
