@@ -79,7 +79,7 @@ if(FLATGPT_TESTS)
 
     # Tests that train models for a long time, or that start the programs many times, have the label long: ctest --preset software-gpu-long.
     set(long test_data_parallel test_generate_program test_resume test_train_program test_training test_watch_program)
-    # The kernels and the model also in other orders of blocks and warps, with every approximate instruction off by what the PTX ISA allows, and
+    # The kernels and the model also in other orders of blocks and warps, with approximate instructions off by as many ulp as docs/software-gpu.md says, and
     # with sums of products that are cut off.
     set(kernel_tests test_adamw test_attention test_column_sum test_cross_entropy test_decode_attention test_decode_matmul test_encoder test_gelu
         test_global_norm test_gpt2 test_layernorm test_mma test_optimizers test_random test_residual test_simt)

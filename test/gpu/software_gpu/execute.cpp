@@ -226,7 +226,10 @@ enum class Rounding { exact, nearest, to_zero, saturate };
 template <class D, class S, Rounding rounding>
 D converted(S value) {
     if constexpr (std::is_floating_point_v<S> && std::is_integral_v<D>) {
-        if (value != value) return 0;
+        if (value != value) {  // PTX: zero, but the lowest number where either side has 64 bits
+            const bool wide = sizeof(S) == 8 || sizeof(D) == 8;
+            return wide ? static_cast<D>(std::make_unsigned_t<D>{1} << (8 * sizeof(D) - 1)) : D{0};
+        }
         const S whole = rounding == Rounding::nearest ? std::nearbyint(value) : std::trunc(value);
         constexpr S above = static_cast<S>(std::numeric_limits<D>::max()), below = static_cast<S>(std::numeric_limits<D>::min());
         if (whole >= above) return std::numeric_limits<D>::max();
@@ -624,7 +627,8 @@ namespace {
 
 // The lanes that have to be together at an instruction that several of them execute as one.
 uint32_t members(Warp& warp, const Instruction& i, uint32_t active) {
-    if (i.control == Control::block_sync || i.member_mask == all_lanes) return warp.present;
+    if (i.control == Control::block_sync) return warp.present;
+    if (i.member_mask == all_lanes) return ~0u;  // .aligned: by whole warps only
     const uint32_t first = static_cast<uint32_t>(std::countr_zero(active));
     const uint32_t* const named = warp.at<uint32_t>(i.operand[i.member_mask]);
     each_lane(active, [&](uint32_t lane) {

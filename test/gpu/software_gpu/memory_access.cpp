@@ -27,10 +27,13 @@ bool unordered(const Warp& warp, const Access& earlier, const Access& now) {
         if (earlier.warp_barriers != now.warp_barriers) return false;
         return earlier.several_lanes || earlier.thread != now.thread;
     }
-    if (earlier.block == many_blocks || !warp.block->acquired) return true;
+    if (!warp.block->acquired) return true;
+    if (earlier.block == many_blocks) return false;  // which ones is forgotten: they may have published it
     const auto& all = warp.block->grid->published;
     const auto published = all.find(earlier.block);
-    if (published == all.end()) return true;
+    if (published == all.end() || !published->second.released) return true;
+    const auto& [interval, until] = published->second.warp_until[earlier.thread / lanes];
+    if (interval == earlier.barriers && static_cast<int16_t>(earlier.warp_barriers - until) < 0) return false;
     return published->second.block_until <= earlier.barriers && published->second.thread_until[earlier.thread] <= earlier.barriers;
 }
 
@@ -391,6 +394,7 @@ void note_fence(Warp& warp) {
     Published& published = warp.block->grid->published[warp.block->index];
     published.thread_until.resize(1024);
     published.block_until = warp.block->barriers;
+    published.warp_until[warp.index] = {warp.block->barriers, warp.barriers};
     each_lane(warp.mask, [&](uint32_t lane) { published.thread_until[warp.index * lanes + lane] = warp.block->barriers + 1; });
 }
 
@@ -400,6 +404,8 @@ void* atomic_word(Warp& warp, const Instruction& i, uint32_t lane, uint64_t addr
     const uint8_t* const written = allocation.shadow.written.get() + (reinterpret_cast<std::byte*>(address) - allocation.begin);
     if (std::memcmp(written, ones, bytes) != 0) fault(warp, i, lane, "changes global memory that was never written");
     warp.block->acquired = true;
+    auto& published = warp.block->grid->published;
+    if (const auto own = published.find(warp.block->index); own != published.end()) own->second.released = true;
     return reinterpret_cast<void*>(address);
 }
 

@@ -619,7 +619,7 @@ private:
                 flat.push_back(part.substr(bar + 1));
             } else if (part.starts_with('[')) {
                 const auto [base, offset] = address(part);
-                if (offset != 0 && made.offset != 0) fail("two addresses with an offset", text);
+                if (offset != 0 && opcode.starts_with("cp.async")) fail("an offset in a copy", text);
                 made.offset += offset;
                 flat.push_back(base);
             } else {

@@ -61,6 +61,8 @@ struct Block {
 struct Published {
     uint32_t block_until = 0;
     std::vector<uint32_t> thread_until;
+    std::array<std::pair<uint32_t, uint16_t>, 32> warp_until{};  // of each warp at its last fence: the interval, and its own barriers
+    bool released = false;                                       // an atomic operation has followed a fence
 };
 
 struct Grid {
