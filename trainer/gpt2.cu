@@ -216,7 +216,7 @@ template <class T>
 void GPT2<T>::initialise_weights() {
     const float residual_std = 0.02f / std::sqrt(2.0f * static_cast<float>(config_.L));
     uint32_t purpose = weights_purpose;
-    // With the padding behind each bucket, which checkpoints and collectives copy along.
+    // The padding behind each bucket is zeroed too: checkpoints and collectives copy it along.
     simt::fill_zero(whole_masters(), table_.elements() * sizeof(float), stream_);
     for (const Tensor& t : table_.tensors()) {
         float* values = whole_masters() + t.offset;
