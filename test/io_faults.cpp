@@ -1,0 +1,215 @@
+// io_faults.cpp: a library for LD_PRELOAD that makes chosen system calls fail, as a failing disk would.
+//   IO_FAULT_CALLS   which, separated by commas: open stat opendir readdir read mmap page write fsync close
+//                    rename mkdir unlink statvfs; each name stands for a family (read: read, pread, readv).
+//                    page: a mapped file has one page that cannot be read; SIGBUS for whoever touches it
+//   IO_FAULT_PATH    a part of the file's path; unset: every file
+//   IO_FAULT_ERRNO   the error's number; unset: EIO
+//   IO_FAULT_FIRST   the first matching call that fails, from 1; unset: 1; 0: none fails
+//   IO_FAULT_COUNT   how many calls in a row fail; unset: 1
+//   IO_FAULT_LOG     a file that gets a line "CALL PATH" for each call that fails; with IO_FAULT_FIRST 0,
+//                    for each call that matches
+// Calls that the C library makes by itself, such as fopen's, are not seen.
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+namespace {
+
+const char* setting(const char* name, const char* standard) {
+    const char* const text = std::getenv(name);
+    return text != nullptr ? text : standard;
+}
+
+void log(const std::string& line) {
+    const char* const path = setting("IO_FAULT_LOG", "");
+    if (*path == '\0') return;
+    const long file = syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    syscall(SYS_write, file, line.data(), line.size());
+    syscall(SYS_close, file);
+}
+
+// True, and errno is set, if this call must fail.
+bool fails(const std::string& call, const std::string& path) {
+    const int error = errno;
+    static std::atomic<long> calls = 0;
+    static const std::string chosen = "," + std::string(setting("IO_FAULT_CALLS", "")) + ",";
+    static const std::string part = setting("IO_FAULT_PATH", "");
+    static const long first = std::atol(setting("IO_FAULT_FIRST", "1"));
+    static const long count = std::atol(setting("IO_FAULT_COUNT", "1"));
+    if (chosen.find("," + call + ",") == chosen.npos || path.find(part) == path.npos) return false;
+    const long number = ++calls;
+    const bool failing = first > 0 && number >= first && number - first < count;
+    if (failing || first == 0) log(call + " " + path + "\n");
+    errno = failing ? std::atoi(setting("IO_FAULT_ERRNO", std::to_string(EIO).c_str())) : error;
+    return failing;
+}
+
+std::string path_of(int file) {
+    char path[PATH_MAX];
+    const std::string link = "/proc/self/fd/" + std::to_string(file);
+    const int error = errno;
+    const ssize_t bytes = readlink(link.c_str(), path, sizeof(path));
+    errno = error;
+    return bytes > 0 ? std::string(path, static_cast<size_t>(bytes)) : "";
+}
+
+// The path that an ...at() call means, as it would be written from the working directory.
+std::string path_at(int folder, const char* path) {
+    if (folder == AT_FDCWD || *path == '/') return path;
+    return *path == '\0' ? path_of(folder) : path_of(folder) + "/" + path;
+}
+
+template <class Function>
+Function* original(const char* name) {
+    return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+// Calls the original, unless this call must fail.
+template <class Function, class... Arguments>
+auto pass(const char* family, const std::string& path, const char* name, Arguments... arguments) {
+    using Result = decltype(original<Function>(name)(arguments...));
+    if (!fails(family, path)) return original<Function>(name)(arguments...);
+    if constexpr (std::is_pointer_v<Result>) return Result(nullptr);
+    else return Result(-1);
+}
+
+// The mode of open(), which callers give only with these flags.
+mode_t mode_of(int flags, va_list arguments) { return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(arguments, mode_t) : 0; }
+
+// Puts a page that nobody can read in the place of one of a mapping's.
+void spoil_page(void* memory, size_t bytes) {
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE)), pages = (bytes + page - 1) / page;
+    const int nothing = memfd_create("unreadable", MFD_CLOEXEC);
+    char* const place = static_cast<char*>(memory) + pages / 2 * page;
+    original<decltype(mmap)>("mmap")(place, page, PROT_READ, MAP_PRIVATE | MAP_FIXED, nothing, 0);
+    original<decltype(close)>("close")(nothing);
+}
+
+void* mapped(const char* name, void* at, size_t bytes, int protection, int flags, int file, off_t offset) {
+    const auto map = original<decltype(mmap)>(name);
+    if (file < 0) return map(at, bytes, protection, flags, file, offset);
+    if (fails("mmap", path_of(file))) return MAP_FAILED;
+    void* const memory = map(at, bytes, protection, flags, file, offset);
+    if (memory != MAP_FAILED && fails("page", path_of(file))) spoil_page(memory, bytes);
+    return memory;
+}
+
+}  // namespace
+
+// The C library's names, and its words in their declarations.
+extern "C" {
+
+int open(const char* path, int flags, ...) {
+    va_list arguments;
+    va_start(arguments, flags);
+    const mode_t mode = mode_of(flags, arguments);
+    va_end(arguments);
+    return pass<decltype(open)>("open", path, "open", path, flags, mode);
+}
+int open64(const char* path, int flags, ...) {
+    va_list arguments;
+    va_start(arguments, flags);
+    const mode_t mode = mode_of(flags, arguments);
+    va_end(arguments);
+    return pass<decltype(open64)>("open", path, "open64", path, flags, mode);
+}
+int openat(int folder, const char* path, int flags, ...) {
+    va_list arguments;
+    va_start(arguments, flags);
+    const mode_t mode = mode_of(flags, arguments);
+    va_end(arguments);
+    return pass<decltype(openat)>("open", path_at(folder, path), "openat", folder, path, flags, mode);
+}
+int openat64(int folder, const char* path, int flags, ...) {
+    va_list arguments;
+    va_start(arguments, flags);
+    const mode_t mode = mode_of(flags, arguments);
+    va_end(arguments);
+    return pass<decltype(openat64)>("open", path_at(folder, path), "openat64", folder, path, flags, mode);
+}
+FILE* fopen(const char* path, const char* mode) { return pass<decltype(fopen)>("open", path, "fopen", path, mode); }
+FILE* fopen64(const char* path, const char* mode) { return pass<decltype(fopen64)>("open", path, "fopen64", path, mode); }
+
+int stat(const char* path, struct stat* to) noexcept { return pass<decltype(stat)>("stat", path, "stat", path, to); }
+int lstat(const char* path, struct stat* to) noexcept { return pass<decltype(lstat)>("stat", path, "lstat", path, to); }
+int fstat(int file, struct stat* to) noexcept { return pass<decltype(fstat)>("stat", path_of(file), "fstat", file, to); }
+int fstatat(int folder, const char* path, struct stat* to, int flags) noexcept {
+    return pass<decltype(fstatat)>("stat", path_at(folder, path), "fstatat", folder, path, to, flags);
+}
+int stat64(const char* path, struct stat64* to) noexcept { return pass<decltype(stat64)>("stat", path, "stat64", path, to); }
+int lstat64(const char* path, struct stat64* to) noexcept { return pass<decltype(lstat64)>("stat", path, "lstat64", path, to); }
+int fstat64(int file, struct stat64* to) noexcept { return pass<decltype(fstat64)>("stat", path_of(file), "fstat64", file, to); }
+int fstatat64(int folder, const char* path, struct stat64* to, int flags) noexcept {
+    return pass<decltype(fstatat64)>("stat", path_at(folder, path), "fstatat64", folder, path, to, flags);
+}
+int statvfs(const char* path, struct statvfs* to) noexcept { return pass<decltype(statvfs)>("statvfs", path, "statvfs", path, to); }
+
+DIR* opendir(const char* path) { return pass<decltype(opendir)>("opendir", path, "opendir", path); }
+DIR* fdopendir(int folder) { return pass<decltype(fdopendir)>("opendir", path_of(folder), "fdopendir", folder); }
+dirent* readdir(DIR* folder) { return pass<decltype(readdir)>("readdir", path_of(dirfd(folder)), "readdir", folder); }
+dirent64* readdir64(DIR* folder) { return pass<decltype(readdir64)>("readdir", path_of(dirfd(folder)), "readdir64", folder); }
+
+ssize_t read(int file, void* to, size_t bytes) { return pass<decltype(read)>("read", path_of(file), "read", file, to, bytes); }
+ssize_t readv(int file, const iovec* to, int count) { return pass<decltype(readv)>("read", path_of(file), "readv", file, to, count); }
+ssize_t pread(int file, void* to, size_t bytes, off_t at) { return pass<decltype(pread)>("read", path_of(file), "pread", file, to, bytes, at); }
+ssize_t pread64(int file, void* to, size_t bytes, off64_t at) {
+    return pass<decltype(pread64)>("read", path_of(file), "pread64", file, to, bytes, at);
+}
+void* mmap(void* at, size_t bytes, int protection, int flags, int file, off_t offset) noexcept {
+    return mapped("mmap", at, bytes, protection, flags, file, offset);
+}
+void* mmap64(void* at, size_t bytes, int protection, int flags, int file, off64_t offset) noexcept {
+    return mapped("mmap64", at, bytes, protection, flags, file, offset);
+}
+
+ssize_t write(int file, const void* from, size_t bytes) { return pass<decltype(write)>("write", path_of(file), "write", file, from, bytes); }
+ssize_t writev(int file, const iovec* from, int count) { return pass<decltype(writev)>("write", path_of(file), "writev", file, from, count); }
+ssize_t pwrite(int file, const void* from, size_t bytes, off_t at) {
+    return pass<decltype(pwrite)>("write", path_of(file), "pwrite", file, from, bytes, at);
+}
+ssize_t pwrite64(int file, const void* from, size_t bytes, off64_t at) {
+    return pass<decltype(pwrite64)>("write", path_of(file), "pwrite64", file, from, bytes, at);
+}
+int fsync(int file) { return pass<decltype(fsync)>("fsync", path_of(file), "fsync", file); }
+int fdatasync(int file) { return pass<decltype(fdatasync)>("fsync", path_of(file), "fdatasync", file); }
+// The descriptor is gone all the same, as Linux does it.
+int close(int file) {
+    const std::string path = path_of(file);
+    const int result = original<decltype(close)>("close")(file);
+    return fails("close", path) ? -1 : result;
+}
+
+// Both names count as the path.
+int rename(const char* from, const char* to) noexcept { return pass<decltype(rename)>("rename", std::string(from) + " " + to, "rename", from, to); }
+int renameat(int from_folder, const char* from, int to_folder, const char* to) noexcept {
+    const std::string names = path_at(from_folder, from) + " " + path_at(to_folder, to);
+    return pass<decltype(renameat)>("rename", names, "renameat", from_folder, from, to_folder, to);
+}
+int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
+    const std::string names = path_at(from_folder, from) + " " + path_at(to_folder, to);
+    return pass<decltype(renameat2)>("rename", names, "renameat2", from_folder, from, to_folder, to, flags);
+}
+int mkdir(const char* path, mode_t mode) noexcept { return pass<decltype(mkdir)>("mkdir", path, "mkdir", path, mode); }
+int unlink(const char* path) noexcept { return pass<decltype(unlink)>("unlink", path, "unlink", path); }
+int rmdir(const char* path) noexcept { return pass<decltype(rmdir)>("unlink", path, "rmdir", path); }
+int unlinkat(int folder, const char* path, int flags) noexcept {
+    return pass<decltype(unlinkat)>("unlink", path_at(folder, path), "unlinkat", folder, path, flags);
+}
+
+}  // extern "C"

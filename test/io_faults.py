@@ -1,0 +1,19 @@
+"""The environment in which io_faults.cpp makes a program's system calls fail."""
+import errno
+import os
+import pathlib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LIBRARY = os.environ.get("IO_FAULTS_LIBRARY", str(ROOT / "build/release/cmake/cpu/libio_faults.so"))
+
+
+def faults(calls, path, error="EIO", first=1, count=1, log=""):
+    """calls: names of io_faults.cpp, separated by commas; path: a part of the file's path; error: a name."""
+    number = getattr(errno, error)
+    values = {"CALLS": calls, "PATH": path, "ERRNO": number, "FIRST": first, "COUNT": count, "LOG": log}
+    return {"LD_PRELOAD": LIBRARY} | {f"IO_FAULT_{name}": str(value) for name, value in values.items()}
+
+
+def matching_calls(log):
+    """The lines that a run with first=0 logged: "CALL PATH"."""
+    return pathlib.Path(log).read_text().splitlines() if pathlib.Path(log).exists() else []
