@@ -1,5 +1,6 @@
-# make software-gpu: the GPU's programs and tests a second time, from the same objects, over the software GPU of test/gpu/software_gpu instead of
-# the CUDA runtime, cuBLASLt and NCCL; without cuDNN. They have the same names, in build/software-gpu/. Their tests' names end in _software.
+# make software-gpu: the GPU's programs and tests a second time, from the same objects, over the software GPU of
+# test/gpu/software_gpu instead of the CUDA runtime, cuBLASLt and NCCL; without cuDNN. They have the same names, in
+# build/software-gpu/. Their tests' names end in _software.
 set(software_gpu ${PROJECT_SOURCE_DIR}/test/gpu/software_gpu)
 set(software_programs ${PROJECT_SOURCE_DIR}/build/software-gpu)
 pkg_check_modules(ZSTD QUIET IMPORTED_TARGET libzstd)
@@ -28,16 +29,18 @@ set_source_files_properties(${software_gpu}/blocked_product.cpp PROPERTIES
 set_source_files_properties(${software_gpu}/execute.cpp ${software_gpu}/memory_access.cpp PROPERTIES
     COMPILE_OPTIONS "-O3;-march=native;-fno-math-errno")
 target_link_libraries(software_gpu PUBLIC flatgpt_flags nlohmann_json::nlohmann_json Threads::Threads PRIVATE PkgConfig::ZSTD PkgConfig::LZ4)
-# Instead of what the archives hold.
+# This part replaces the one in the archive of the GPU's library, which asks for cuDNN.
 add_library(software_gpu_parts OBJECT EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/kernels/attention_no_cudnn.cpp)
 target_link_libraries(software_gpu_parts PRIVATE flatgpt_flags)
 
-# Calls that the linker sends to the software GPU: gaps between an arena's tensors (cuda_runtime.cpp), and measurements (peaks.cpp).
+# The linker sends these calls to the software GPU: gaps between an arena's tensors (cuda_runtime.cpp), and
+# measurements (peaks.cpp).
 set(wrapped _ZN4simt10poison_gapEPvm _ZN4simt12unpoison_gapEPvm _Z22measure_copy_bandwidthv _Z19measure_matmul_rate5DTypeb
     _Z11matmul_peakRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE5DTyped)
 
-# The archives by their paths, without the libraries that CMake would add: a function of the CUDA runtime that the software GPU does not have is
-# an error of the linker. Before them libstdc++, or pieces of std::string would be taken from their part for cuDNN.
+# The archives are named by their paths, without the libraries that CMake would add: a function of the CUDA runtime
+# that the software GPU does not have is an error of the linker. libstdc++ comes before them, or pieces of std::string
+# would be taken from their part for cuDNN.
 function(add_software_executable program)
     add_executable(${program}_software EXCLUDE_FROM_ALL ${ARGN} $<TARGET_OBJECTS:software_gpu_parts>)
     set_target_properties(${program}_software PROPERTIES OUTPUT_NAME ${program} RUNTIME_OUTPUT_DIRECTORY ${software_programs}
@@ -66,7 +69,8 @@ foreach(path ${PROGRAMS})
 endforeach()
 
 if(FLATGPT_TESTS)
-    # Tests start build/cuda/'s programs, at the place that FLATGPT_ROOT moves them to: a folder that looks like this source tree, with links.
+    # Tests start build/cuda/'s programs, at the place that FLATGPT_ROOT moves them to: a folder that looks like this
+    # source tree, with links.
     cmake_path(RELATIVE_PATH CMAKE_BINARY_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE build_folder)
     cmake_path(GET build_folder PARENT_PATH above)
     set(root ${software_programs}/tree)
@@ -77,10 +81,11 @@ if(FLATGPT_TESTS)
     target_compile_definitions(software_tests_root PRIVATE SOFTWARE_ROOT="${root}")
     target_link_libraries(software_tests_root PRIVATE flatgpt_flags)
 
-    # Tests that train models for a long time, or that start the programs many times, have the label long: ctest --preset software-gpu-long.
+    # Tests that train models for a long time, or that start the programs many times, have the label long:
+    # ctest --preset software-gpu-long.
     set(long test_data_parallel test_generate_program test_resume test_train_program test_training test_watch_program)
-    # The kernels and the model also in other orders of blocks and warps, with approximate instructions off by as many ulp as docs/software-gpu.md says, and
-    # with sums of products that are cut off.
+    # The kernels and the model run in other orders of blocks and warps too, with approximate instructions off by as
+    # many ulp as docs/software-gpu.md says, and with sums of products that are cut off.
     set(kernel_tests test_adamw test_attention test_column_sum test_cross_entropy test_decode_attention test_decode_matmul test_encoder test_gelu
         test_global_norm test_gpt2 test_layernorm test_mma test_optimizers test_random test_residual test_simt)
     set(descending order=descending,seed=2,approximation=up,truncate)

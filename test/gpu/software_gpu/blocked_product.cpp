@@ -49,7 +49,8 @@ private:
         lower[j] = *reinterpret_cast<const Lanes*>(tile + j * leading + lanes);
     }
     for (size_t l = 0; l < terms; l++, a += tile_rows, b += tile_columns) {
-        const Lanes a_upper = *reinterpret_cast<const Lanes*>(a), a_lower = *reinterpret_cast<const Lanes*>(a + lanes);
+        const Lanes a_upper = *reinterpret_cast<const Lanes*>(a),
+                    a_lower = *reinterpret_cast<const Lanes*>(a + lanes);
         for (size_t j = 0; j < tile_columns; j++) {
             upper[j] += a_upper * b[j];
             lower[j] += a_lower * b[j];
@@ -62,16 +63,18 @@ private:
 }
 
 // At the edges, where less than a tile of the result is left.
-void multiply_part(float* sum, size_t leading, size_t rows, size_t columns, const float* a, const float* b, size_t terms) {
+void multiply_part(float* sum, size_t leading, size_t rows, size_t columns, const float* a, const float* b,
+                   size_t terms) {
     float tile[tile_rows * tile_columns] = {};
     for (size_t j = 0; j < columns; j++) std::copy_n(sum + j * leading, rows, tile + j * tile_rows);
     multiply(tile, tile_rows, a, b, terms);
     for (size_t j = 0; j < columns; j++) std::copy_n(tile + j * tile_rows, rows, sum + j * leading);
 }
 
-// Panels of `width` neighbours each, zero where there are fewer: of rows of op(A), or of columns of op(B), whose
-// terms lie one behind the other. along: the neighbours lie side by side in memory, else the terms do.
-void pack(float* panels, const ProductInput& input, bool along, size_t width, ProductRange neighbours, ProductRange terms) {
+// Panels of `width` neighbours each, zero where there are fewer: of rows of op(A), or of columns of op(B),
+// whose terms lie one behind the other. along: the neighbours lie side by side in memory, else the terms do.
+void pack(float* panels, const ProductInput& input, bool along, size_t width, ProductRange neighbours,
+          ProductRange terms) {
     const size_t count = terms.end - terms.begin;
     float line[block_terms];
     for (size_t first = neighbours.begin; first < neighbours.end; first += width, panels += width * count) {
@@ -88,13 +91,17 @@ void pack(float* panels, const ProductInput& input, bool along, size_t width, Pr
     }
 }
 
-void multiply_block(float* sum, size_t leading, size_t rows, size_t columns, const float* a, const float* b, size_t terms) {
+void multiply_block(float* sum, size_t leading, size_t rows, size_t columns, const float* a, const float* b,
+                    size_t terms) {
     for (size_t j = 0; j < columns; j += tile_columns) {
         for (size_t i = 0; i < rows; i += tile_rows) {
             float* const tile = sum + j * leading + i;
             const float *const a_panel = a + i * terms, *const b_panel = b + j * terms;
-            if (rows - i >= tile_rows && columns - j >= tile_columns) multiply(tile, leading, a_panel, b_panel, terms);
-            else multiply_part(tile, leading, std::min(tile_rows, rows - i), std::min(tile_columns, columns - j), a_panel, b_panel, terms);
+            if (rows - i >= tile_rows && columns - j >= tile_columns)
+                multiply(tile, leading, a_panel, b_panel, terms);
+            else
+                multiply_part(tile, leading, std::min(tile_rows, rows - i),
+                              std::min(tile_columns, columns - j), a_panel, b_panel, terms);
         }
     }
 }
@@ -117,7 +124,8 @@ void ProductInput::load(float* to, size_t first, size_t column, size_t count) co
     }
 }
 
-void add_product(float* sum, const ProductInput& a, const ProductInput& b, size_t m, ProductRange columns, ProductRange terms, bool truncates) {
+void add_product(float* sum, const ProductInput& a, const ProductInput& b, size_t m, ProductRange columns,
+                 ProductRange terms, bool truncates) {
     thread_local std::vector<float> a_block, b_block;
     const size_t n = columns.end - columns.begin;
     a_block.resize(block_rows * block_terms);

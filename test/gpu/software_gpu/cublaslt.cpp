@@ -1,10 +1,12 @@
-// cublaslt.cpp: stands in for cuBLASLt on the software GPU: D = epilogue(alpha op(A) op(B) + beta C), column-major.
+// cublaslt.cpp: stands in for cuBLASLt on the software GPU: D = epilogue(alpha op(A) op(B) + beta C),
+// column-major.
 //   Written from NVIDIA's documentation (https://docs.nvidia.com/cuda/cublas/#using-the-cublaslt-api) and the
-//   comments of cublasLt.h. It computes when its turn in the stream comes, after it has checked every operand, and
-//   refuses what they say is refused. Where they leave a choice, the choice that asks the most of the caller is made:
-//   the operands of the fast algorithms and their leading dimensions must be aligned to 16 bytes, an algorithm
-//   without that alignment has no epilogue, and the whole workspace is the library's, which leaves garbage in it.
-//   Attributes and epilogues that it does not know end the process with a line that names them.
+//   comments of cublasLt.h. It computes when its turn in the stream comes, after it has checked every
+//   operand, and refuses what they say is refused. Where they leave a choice, the choice that asks the most
+//   of the caller is made: the operands of the fast algorithms and their leading dimensions must be aligned
+//   to 16 bytes, an algorithm without that alignment has no epilogue, and the whole workspace is the
+//   library's, which leaves garbage in it. Attributes and epilogues that it does not know end the process
+//   with a line that names them.
 #include <cublasLt.h>
 #include <cublas_api.h>
 #include <fmt/format.h>
@@ -31,7 +33,7 @@ constexpr size_t multiprocessors = 132;  // of the H200, for the heuristic
 
 [[noreturn]] void stop(const std::string& message) { software_gpu::stop(Fault("cuBLASLt: " + message)); }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // descriptors
 
 struct Operation : cublasLtMatmulDescOpaque_t {
@@ -75,10 +77,15 @@ cublasStatus_t give(const T& value, void* to, size_t bytes, size_t* written) {
 }
 
 bool has_bias(uint32_t epilogue) {
-    return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_BIAS ||
+           epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
-bool has_bias_gradient(uint32_t epilogue) { return epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB; }
-bool writes_aux(uint32_t epilogue) { return epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS; }
+bool has_bias_gradient(uint32_t epilogue) {
+    return epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+bool writes_aux(uint32_t epilogue) {
+    return epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
 bool has_aux(uint32_t epilogue) { return writes_aux(epilogue) || epilogue == CUBLASLT_EPILOGUE_DGELU; }
 
 // The name without CUBLASLT_EPILOGUE_; nullptr for one that is not known here.
@@ -97,7 +104,7 @@ const char* epilogue_name(uint32_t epilogue) {
     }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // problems and algorithms
 
 struct Problem {
@@ -114,9 +121,10 @@ struct Problem {
 
 std::string Problem::describe() const {
     const auto name = [](cudaDataType_t type) { return type == CUDA_R_32F ? "fp32" : "bf16"; };
-    return fmt::format("cublasLtMatmul ({}{} {} to {}, m = {}, n = {}, k = {}, epilogue {})", transposes_a() ? 'T' : 'N', transposes_b() ? 'T' : 'N',
-                       operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? "tf32" : name(a.type), name(d.type), m(), n(), k(),
-                       epilogue_name(operation.epilogue));
+    return fmt::format("cublasLtMatmul ({}{} {} to {}, m = {}, n = {}, k = {}, epilogue {})",
+                       transposes_a() ? 'T' : 'N', transposes_b() ? 'T' : 'N',
+                       operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? "tf32" : name(a.type),
+                       name(d.type), m(), n(), k(), epilogue_name(operation.epilogue));
 }
 
 // cublasLtMatmul's table of data types, as far as it is about fp32 and bf16.
@@ -129,10 +137,14 @@ bool knows_types(const Problem& p) {
 }
 
 bool shapes_fit(const Problem& p) {
-    const size_t a_rows = p.transposes_a() ? p.a.columns : p.a.rows, b_rows = p.transposes_b() ? p.b.columns : p.b.rows;
+    const size_t a_rows = p.transposes_a() ? p.a.columns : p.a.rows,
+                 b_rows = p.transposes_b() ? p.b.columns : p.b.rows;
     const size_t b_columns = p.transposes_b() ? p.b.rows : p.b.columns;
-    if (a_rows != p.m() || b_rows != p.k() || b_columns != p.n() || p.c.rows != p.m() || p.c.columns != p.n()) return false;
-    const auto holds = [](const Layout& layout) { return layout.leading > 0 && static_cast<size_t>(layout.leading) >= layout.rows; };
+    if (a_rows != p.m() || b_rows != p.k() || b_columns != p.n() || p.c.rows != p.m() || p.c.columns != p.n())
+        return false;
+    const auto holds = [](const Layout& layout) {
+        return layout.leading > 0 && static_cast<size_t>(layout.leading) >= layout.rows;
+    };
     return p.m() > 0 && p.n() > 0 && p.k() > 0 && holds(p.a) && holds(p.b) && holds(p.c) && holds(p.d);
 }
 
@@ -142,7 +154,8 @@ cublasStatus_t check(const Problem& p) {
     if (!knows_types(p) || o.pointer_mode != CUBLASLT_POINTER_MODE_HOST) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (!shapes_fit(p)) return CUBLAS_STATUS_INVALID_VALUE;
     const auto d_type = [&](int32_t type) { return type == -1 || type == p.d.type; };
-    if ((has_bias(o.epilogue) || has_bias_gradient(o.epilogue)) && !d_type(o.bias_type)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if ((has_bias(o.epilogue) || has_bias_gradient(o.epilogue)) && !d_type(o.bias_type))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     if (!has_aux(o.epilogue)) return CUBLAS_STATUS_SUCCESS;
     if (!d_type(o.aux_type)) return CUBLAS_STATUS_NOT_SUPPORTED;
     // "Must be divisible by 8 and be no less than the number of rows in the output matrix."
@@ -161,7 +174,8 @@ struct Kind {
 constexpr uint32_t every_scheme = CUBLASLT_REDUCTION_SCHEME_MASK;
 constexpr Kind kinds[] = {
     {66, CUBLASLT_MATMUL_TILE_128x256, CUBLASLT_MATMUL_STAGES_64xAUTO, 16, every_scheme, 0, true},
-    {67, CUBLASLT_MATMUL_TILE_256x128, CUBLASLT_MATMUL_STAGES_64xAUTO, 16, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, size_t{4} << 20, true},
+    {67, CUBLASLT_MATMUL_TILE_256x128, CUBLASLT_MATMUL_STAGES_64xAUTO, 16,
+     CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, size_t{4} << 20, true},
     {21, CUBLASLT_MATMUL_TILE_64x64, CUBLASLT_MATMUL_STAGES_32x3, 1, 0, 0, false},
 };
 
@@ -194,8 +208,10 @@ size_t workspace_bytes(const Problem& p, const Algorithm& algorithm) {
     const size_t counters = 4 * ((p.m() + 127) / 128) * ((p.n() + 127) / 128);
     switch (algorithm.scheme) {
         case CUBLASLT_REDUCTION_SCHEME_INPLACE: return algorithm.kind()->workspace + counters;
-        case CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: return algorithm.kind()->workspace + elements * sizeof(float);
-        case CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE: return algorithm.kind()->workspace + elements * p.d.element_bytes();
+        case CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE:
+            return algorithm.kind()->workspace + elements * sizeof(float);
+        case CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE:
+            return algorithm.kind()->workspace + elements * p.d.element_bytes();
         default: return algorithm.kind()->workspace;
     }
 }
@@ -220,7 +236,8 @@ cublasStatus_t check(const Problem& p, const Algorithm& algorithm) {
     return possible ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-// What the heuristic would try, the best first: weight gradients have few tiles and many terms.
+// The algorithms that the heuristic would try, the best first: weight gradients have few tiles and many
+// terms.
 std::vector<Algorithm> proposals(const Problem& p) {
     std::vector<Algorithm> whole, split;
     for (const Kind& kind : kinds) {
@@ -229,7 +246,8 @@ std::vector<Algorithm> proposals(const Problem& p) {
         algorithm.tile = kind.tile;
         algorithm.stages = kind.stages;
         whole.push_back(algorithm);
-        for (const auto scheme : {CUBLASLT_REDUCTION_SCHEME_INPLACE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}) {
+        for (const auto scheme :
+             {CUBLASLT_REDUCTION_SCHEME_INPLACE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}) {
             if (!(kind.schemes & scheme)) continue;
             algorithm.parts = scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE ? 2 : 3;
             algorithm.scheme = scheme;
@@ -242,30 +260,34 @@ std::vector<Algorithm> proposals(const Problem& p) {
     return whole;
 }
 
-std::optional<Problem> problem_of(cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+std::optional<Problem> problem_of(cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a,
+                                  cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                                   cublasLtMatrixLayout_t d) {
     if (!operation || !a || !b || !c || !d) return std::nullopt;
     const auto layout = [](cublasLtMatrixLayout_t opaque) { return *static_cast<const Layout*>(opaque); };
     return Problem{*static_cast<const Operation*>(operation), layout(a), layout(b), layout(c), layout(d)};
 }
 
-bool is_aligned(const void* address, size_t bytes) { return reinterpret_cast<uintptr_t>(address) % bytes == 0; }
+bool is_aligned(const void* address, size_t bytes) {
+    return reinterpret_cast<uintptr_t>(address) % bytes == 0;
+}
 
 cublasLtMatmulHeuristicResult_t result_of(const Problem& p, const Algorithm& algorithm) {
     cublasLtMatmulHeuristicResult_t result{};
     algorithm.put(result.algo);
     result.workspaceSize = workspace_bytes(p, algorithm);
     result.state = CUBLAS_STATUS_SUCCESS;
-    const size_t blocks = ((p.m() + 127) / 128) * ((p.n() + 255) / 256) * static_cast<size_t>(algorithm.parts);
+    const size_t blocks =
+        ((p.m() + 127) / 128) * ((p.n() + 255) / 256) * static_cast<size_t>(algorithm.parts);
     result.wavesCount = static_cast<float>(blocks) / multiprocessors;
     return result;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // arithmetic
 
-// Its error in cuBLASLt's epilogues is not documented. That of the GPU's own, tanh.approx.f32, is at most 2^-11 of
-// the result: the settings' approximations move it by that.
+// Its error in cuBLASLt's epilogues is not documented. That of the GPU's own, tanh.approx.f32, is at most
+// 2^-11 of the result: the settings' approximations move it by that.
 float tanh_of(float x) {
     const float result = 1 - 2 / (std::exp(2 * x) + 1);
     constexpr float error = 0x1p-11f;
@@ -275,7 +297,8 @@ float tanh_of(float x) {
         case software_gpu::Settings::Approximation::up: return moved(result > 0 ? error : -error);
         case software_gpu::Settings::Approximation::down: return moved(result > 0 ? -error : error);
         default: {
-            const uint64_t bits = (std::bit_cast<uint32_t>(x) + software_gpu::settings().seed) * 0x9e3779b97f4a7c15;
+            const uint64_t bits =
+                (std::bit_cast<uint32_t>(x) + software_gpu::settings().seed) * 0x9e3779b97f4a7c15;
             return moved(bits >> 63 ? error : -error);
         }
     }
@@ -302,7 +325,7 @@ void round_to(cudaDataType_t type, std::vector<float>& values) {
     for (float& value : values) value = static_cast<float>(bfloat16(value));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // products
 
 // One call of cublasLtMatmul: everything that its work in the stream needs, however often a graph repeats it.
@@ -323,9 +346,11 @@ private:
         size_t bytes;
         bool written;
     };
-    std::string who(const char* operand) const { return fmt::format("operand {} of {}:", operand, problem.describe()); }
+    std::string who(const char* operand) const {
+        return fmt::format("operand {} of {}:", operand, problem.describe());
+    }
     void check_matrix(const char* name, const void* values, const Layout& layout, bool written) const;
-    void check_range(const char* name, const void* values, size_t bytes, bool written) const;
+    void check_range(const std::string& who, const void* values, size_t bytes, bool written) const;
     void check_operands() const;
     void check_overlaps() const;
     void check_workspace() const;
@@ -340,25 +365,27 @@ private:
         layout.leading = problem.operation.aux_leading;
         return layout;
     }
-    size_t bias_count() const { return problem.operation.epilogue == CUBLASLT_EPILOGUE_BGRADB ? problem.n() : problem.m(); }
+    size_t bias_count() const {
+        return problem.operation.epilogue == CUBLASLT_EPILOGUE_BGRADB ? problem.n() : problem.m();
+    }
     std::vector<float> bias() const;
 };
 
-void Product::check_range(const char* name, const void* values, size_t bytes, bool written) const {
+void Product::check_range(const std::string& who, const void* values, size_t bytes, bool written) const {
     software_gpu::Memory& memory = software_gpu::device_memory();
-    // Reading a description for every column would take longer than the check.
-    thread_local std::string text;
-    text = who(name);
-    if (!(written ? memory.note_write(const_cast<void*>(values), bytes, text) : memory.check_read(values, bytes, text))) {
-        throw Fault(fmt::format("{} {} is not memory of the device, but {}", text, values, memory.nearest(values)));
+    if (!(written ? memory.note_write(const_cast<void*>(values), bytes, who)
+                  : memory.check_read(values, bytes, who))) {
+        throw Fault(
+            fmt::format("{} {} is not memory of the device, but {}", who, values, memory.nearest(values)));
     }
 }
 
 void Product::check_matrix(const char* name, const void* values, const Layout& layout, bool written) const {
+    const std::string text = who(name);  // once: most of a strided matrix's columns are short
     const size_t bytes = layout.rows * layout.element_bytes();
-    if (bytes == layout.column_bytes()) return check_range(name, values, bytes * layout.columns, written);
+    if (bytes == layout.column_bytes()) return check_range(text, values, bytes * layout.columns, written);
     for (size_t j = 0; j < layout.columns; j++) {
-        check_range(name, static_cast<const std::byte*>(values) + j * layout.column_bytes(), bytes, written);
+        check_range(text, static_cast<const std::byte*>(values) + j * layout.column_bytes(), bytes, written);
     }
 }
 
@@ -368,9 +395,11 @@ void Product::check_operands() const {
     check_matrix("A", a, problem.a, false);
     check_matrix("B", b, problem.b, false);
     if (beta != 0) check_matrix("C", c, problem.c, false);
-    if (has_bias(o.epilogue)) check_range("bias", o.bias, problem.m() * problem.d.element_bytes(), false);
+    if (has_bias(o.epilogue))
+        check_range(who("bias"), o.bias, problem.m() * problem.d.element_bytes(), false);
     if (o.epilogue == CUBLASLT_EPILOGUE_DGELU) check_matrix("aux", o.aux, aux_layout(), false);
-    if (has_bias_gradient(o.epilogue)) check_range("bias gradient", o.bias, bias_count() * problem.d.element_bytes(), true);
+    if (has_bias_gradient(o.epilogue))
+        check_range(who("bias gradient"), o.bias, bias_count() * problem.d.element_bytes(), true);
     if (writes_aux(o.epilogue)) check_matrix("aux", o.aux, aux_layout(), true);
     check_matrix("D", d, problem.d, true);
 }
@@ -378,35 +407,46 @@ void Product::check_operands() const {
 // Nothing that is written may overlap anything else, but C may be D.
 void Product::check_overlaps() const {
     const Operation& o = problem.operation;
-    const auto whole = [](const Layout& layout) { return (layout.columns - 1) * layout.column_bytes() + layout.rows * layout.element_bytes(); };
-    std::vector<Range> ranges = {{"A", a, whole(problem.a), false}, {"B", b, whole(problem.b), false}, {"D", d, whole(problem.d), true}};
+    const auto whole = [](const Layout& layout) {
+        return (layout.columns - 1) * layout.column_bytes() + layout.rows * layout.element_bytes();
+    };
+    std::vector<Range> ranges = {{"A", a, whole(problem.a), false},
+                                 {"B", b, whole(problem.b), false},
+                                 {"D", d, whole(problem.d), true}};
     if (beta != 0 && c != d) ranges.push_back({"C", c, whole(problem.c), false});
-    if (has_bias(o.epilogue)) ranges.push_back({"bias", o.bias, problem.m() * problem.d.element_bytes(), false});
-    if (has_bias_gradient(o.epilogue)) ranges.push_back({"bias gradient", o.bias, bias_count() * problem.d.element_bytes(), true});
+    if (has_bias(o.epilogue))
+        ranges.push_back({"bias", o.bias, problem.m() * problem.d.element_bytes(), false});
+    if (has_bias_gradient(o.epilogue))
+        ranges.push_back({"bias gradient", o.bias, bias_count() * problem.d.element_bytes(), true});
     if (has_aux(o.epilogue)) ranges.push_back({"aux", o.aux, whole(aux_layout()), writes_aux(o.epilogue)});
     if (workspace_bytes > 0) ranges.push_back({"workspace", workspace, workspace_bytes, true});
     for (size_t i = 0; i < ranges.size(); i++) {
         for (size_t j = 0; j < i; j++) {
             const Range &one = ranges[j], &other = ranges[i];
-            const auto one_begin = reinterpret_cast<uintptr_t>(one.begin), other_begin = reinterpret_cast<uintptr_t>(other.begin);
-            if ((one.written || other.written) && one_begin < other_begin + other.bytes && other_begin < one_begin + one.bytes) {
-                throw Fault(fmt::format("{}: operands {} and {} overlap, and one of them is written", problem.describe(), one.name, other.name));
+            const auto one_begin = reinterpret_cast<uintptr_t>(one.begin),
+                       other_begin = reinterpret_cast<uintptr_t>(other.begin);
+            if ((one.written || other.written) && one_begin < other_begin + other.bytes &&
+                other_begin < one_begin + one.bytes) {
+                throw Fault(fmt::format("{}: operands {} and {} overlap, and one of them is written",
+                                        problem.describe(), one.name, other.name));
             }
         }
     }
 }
 
-// Leaves garbage that nobody may read in the library's workspace: in what the algorithm needs, and in a piece of each
-// 64 KiB of the rest and at its end, for the whole would take longer than most products.
+// Leaves garbage that nobody may read in the library's workspace: in what the algorithm needs, and in a piece
+// of each 64 KiB of the rest and at its end, for the whole would take longer than most products.
 void Product::check_workspace() const {
     if (workspace_bytes == 0) return;
     software_gpu::Memory& memory = software_gpu::device_memory();
     auto* const begin = static_cast<std::byte*>(workspace);
     const auto* const allocation = memory.find(begin);
     if (!allocation || begin + workspace_bytes > allocation->end()) {
-        throw Fault(fmt::format(
-            "{} {} bytes at {} are not all in one allocation, but {}", who("workspace"), workspace_bytes, workspace,
-            allocation ? fmt::format("in one that ends {} bytes behind their begin", allocation->end() - begin) : memory.nearest(workspace)));
+        throw Fault(fmt::format("{} {} bytes at {} are not all in one allocation, but {}", who("workspace"),
+                                workspace_bytes, workspace,
+                                allocation ? fmt::format("in one that ends {} bytes behind their begin",
+                                                         allocation->end() - begin)
+                                           : memory.nearest(workspace)));
     }
     constexpr size_t step = size_t{64} << 10, piece = 256;
     const auto spoil = [&](size_t offset, size_t bytes) {
@@ -416,24 +456,31 @@ void Product::check_workspace() const {
     };
     const size_t needed = std::min(workspace_bytes, std::max(::workspace_bytes(problem, algorithm), step));
     spoil(0, needed);
-    for (size_t offset = needed; offset < workspace_bytes; offset += step) spoil(offset, std::min(piece, workspace_bytes - offset));
+    for (size_t offset = needed; offset < workspace_bytes; offset += step)
+        spoil(offset, std::min(piece, workspace_bytes - offset));
     spoil(workspace_bytes - std::min(piece, workspace_bytes), std::min(piece, workspace_bytes));
 }
 
 software_gpu::ProductInput Product::input(const void* values, const Layout& layout, bool transposed) const {
     using software_gpu::Tf32;
     const bool tf32 = problem.operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
-    const Tf32 rounding = !tf32 ? Tf32::none : software_gpu::settings().tensor_cores_truncate ? Tf32::truncate : Tf32::nearest;
+    const Tf32 rounding = !tf32                                            ? Tf32::none
+                          : software_gpu::settings().tensor_cores_truncate ? Tf32::truncate
+                                                                           : Tf32::nearest;
     return {values, layout.type != CUDA_R_32F, transposed, static_cast<size_t>(layout.leading), rounding};
 }
 
 // op(A) op(B) of these columns over one part of K.
 std::vector<float> Product::part(software_gpu::ProductRange columns, int32_t index) const {
-    const size_t k = problem.k(), parts = static_cast<size_t>(algorithm.parts), i = static_cast<size_t>(index);
-    const bool tensor_cores = problem.a.type != CUDA_R_32F || problem.operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    const size_t k = problem.k(), parts = static_cast<size_t>(algorithm.parts),
+                 i = static_cast<size_t>(index);
+    const bool tensor_cores =
+        problem.a.type != CUDA_R_32F || problem.operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     std::vector<float> sums(problem.m() * (columns.end - columns.begin));
-    software_gpu::add_product(sums.data(), input(a, problem.a, problem.transposes_a()), input(b, problem.b, problem.transposes_b()), problem.m(),
-                              columns, {k * i / parts, k * (i + 1) / parts}, tensor_cores && software_gpu::settings().tensor_cores_truncate);
+    software_gpu::add_product(sums.data(), input(a, problem.a, problem.transposes_a()),
+                              input(b, problem.b, problem.transposes_b()), problem.m(), columns,
+                              {k * i / parts, k * (i + 1) / parts},
+                              tensor_cores && software_gpu::settings().tensor_cores_truncate);
     return sums;
 }
 
@@ -445,7 +492,9 @@ void Product::add_c(std::vector<float>& sums, software_gpu::ProductRange columns
         float* const x = sums.data() + (j - columns.begin) * m;
         for (size_t i = 0; i < m; i++) x[i] *= alpha;
         if (beta == 0) continue;  // C may hold anything
-        software_gpu::ProductInput{c, problem.c.type != CUDA_R_32F, false, static_cast<size_t>(problem.c.leading)}.load(column.data(), 0, j, m);
+        software_gpu::ProductInput{c, problem.c.type != CUDA_R_32F, false,
+                                   static_cast<size_t>(problem.c.leading)}
+            .load(column.data(), 0, j, m);
         for (size_t i = 0; i < m; i++) x[i] += beta * column[i];
     }
 }
@@ -455,8 +504,9 @@ std::vector<float> Product::column_block(software_gpu::ProductRange columns) con
     std::vector<float> sums = part(columns, 0);
     const bool in_place = algorithm.scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE;
     if (in_place) add_c(sums, columns);
-    // In place: D holds the sum meanwhile, in its own type. Else the workspace holds the parts.
-    const cudaDataType_t held_as = algorithm.scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE ? CUDA_R_32F : problem.d.type;
+    // A sum in place lies in D meanwhile, in its type; parts of other schemes lie in the workspace.
+    const cudaDataType_t held_as =
+        algorithm.scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE ? CUDA_R_32F : problem.d.type;
     for (int32_t i = 1; i < algorithm.parts; i++) {
         std::vector<float> more = part(columns, i);
         if (in_place || i == 1) round_to(held_as, sums);
@@ -470,7 +520,8 @@ std::vector<float> Product::column_block(software_gpu::ProductRange columns) con
 
 std::vector<float> Product::bias() const {
     std::vector<float> values(problem.m());
-    software_gpu::ProductInput{problem.operation.bias, problem.d.type != CUDA_R_32F, false, values.size()}.load(values.data(), 0, 0, values.size());
+    software_gpu::ProductInput{problem.operation.bias, problem.d.type != CUDA_R_32F, false, values.size()}
+        .load(values.data(), 0, 0, values.size());
     return values;
 }
 
@@ -485,7 +536,9 @@ void Product::finish(float* values, size_t column) const {
     }
     if (o.epilogue == CUBLASLT_EPILOGUE_DGELU) {
         std::vector<float> aux(m);
-        software_gpu::ProductInput{o.aux, problem.d.type != CUDA_R_32F, false, static_cast<size_t>(o.aux_leading)}.load(aux.data(), 0, column, m);
+        software_gpu::ProductInput{o.aux, problem.d.type != CUDA_R_32F, false,
+                                   static_cast<size_t>(o.aux_leading)}
+            .load(aux.data(), 0, column, m);
         for (size_t i = 0; i < m; i++) values[i] *= gelu_derivative(aux[i]);
     }
     store(d, problem.d.type, column * static_cast<size_t>(problem.d.leading), values, m);
@@ -525,22 +578,25 @@ void Product::run() const {
     if (has_bias_gradient(problem.operation.epilogue)) store_bias_gradient();
 }
 
-// Whether every operand that the product needs is there, as aligned as the algorithm wants it.
+// True if every operand that the product needs is there, as aligned as the algorithm wants it.
 bool operands_suit(const Product& product, uint32_t alignment) {
     const Problem& p = product.problem;
     const Operation& o = p.operation;
     const auto suits = [&](const void* address, size_t element_bytes) {
         return address && is_aligned(address, std::max<size_t>(alignment, element_bytes));
     };
-    if (!suits(product.a, p.a.element_bytes()) || !suits(product.b, p.b.element_bytes()) || !suits(product.d, p.d.element_bytes())) return false;
+    if (!suits(product.a, p.a.element_bytes()) || !suits(product.b, p.b.element_bytes()) ||
+        !suits(product.d, p.d.element_bytes()))
+        return false;
     if (product.beta != 0 && !suits(product.c, p.c.element_bytes())) return false;
-    if ((has_bias(o.epilogue) || has_bias_gradient(o.epilogue)) && !suits(o.bias, p.d.element_bytes())) return false;
+    if ((has_bias(o.epilogue) || has_bias_gradient(o.epilogue)) && !suits(o.bias, p.d.element_bytes()))
+        return false;
     return !has_aux(o.epilogue) || suits(o.aux, p.d.element_bytes());
 }
 
 }  // namespace
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // the library's functions
 
 extern "C" {
@@ -564,7 +620,8 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
     }
 }
 
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t compute, cudaDataType_t scale) {
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
     auto* const operation = new Operation;
     operation->compute = compute;
     operation->scale = scale;
@@ -575,7 +632,9 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
     delete static_cast<Operation*>(desc);
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, const void* value, size_t bytes) {
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute, const void* value,
+                                              size_t bytes) {
     auto& o = *static_cast<Operation*>(desc);
     switch (attribute) {
         case CUBLASLT_MATMUL_DESC_COMPUTE_TYPE: return assign(o.compute, value, bytes);
@@ -593,11 +652,13 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
         case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return assign(o.aux, value, bytes);
         case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return assign(o.aux_leading, value, bytes);
         case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE: return assign(o.aux_type, value, bytes);
-        default: stop(fmt::format("attribute {} of an operation is not known here", static_cast<int>(attribute)));
+        default:
+            stop(fmt::format("attribute {} of an operation is not known here", static_cast<int>(attribute)));
     }
 }
 
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType type, uint64_t rows, uint64_t columns, int64_t leading) {
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType type, uint64_t rows,
+                                          uint64_t columns, int64_t leading) {
     auto* const layout = new Layout;
     layout->type = type;
     layout->rows = rows;
@@ -619,7 +680,8 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
     delete static_cast<Preference*>(preference);
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void* value, size_t bytes) {
     auto& p = *static_cast<Preference*>(preference);
     switch (attribute) {
@@ -630,16 +692,19 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
         case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: return assign(p.alignment[1], value, bytes);
         case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: return assign(p.alignment[2], value, bytes);
         case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: return assign(p.alignment[3], value, bytes);
-        default: stop(fmt::format("attribute {} of a preference is not known here", static_cast<int>(attribute)));
+        default:
+            stop(fmt::format("attribute {} of a preference is not known here", static_cast<int>(attribute)));
     }
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a,
-                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t preference, int most, cublasLtMatmulHeuristicResult_t results[],
-                                              int* count) {
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int most,
+                                              cublasLtMatmulHeuristicResult_t results[], int* count) {
     const std::optional<Problem> problem = problem_of(operation, a, b, c, d);
-    if (!handle || !problem || !preference || !results || !count || most <= 0) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!handle || !problem || !preference || !results || !count || most <= 0)
+        return CUBLAS_STATUS_INVALID_VALUE;
     *count = 0;
     if (const cublasStatus_t status = check(*problem); status != CUBLAS_STATUS_SUCCESS) return status;
     const auto& wanted = *static_cast<const Preference*>(preference);
@@ -650,41 +715,49 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         if (*std::ranges::min_element(wanted.alignment) < alignment) continue;
         // "depend on its value to determine expected pointer alignment"
         if (!is_aligned(o.bias, alignment) || !is_aligned(o.aux, alignment)) continue;
-        if (algorithm.scheme & ~wanted.schemes || check(*problem, algorithm) != CUBLAS_STATUS_SUCCESS) continue;
+        if (algorithm.scheme & ~wanted.schemes || check(*problem, algorithm) != CUBLAS_STATUS_SUCCESS)
+            continue;
         if (workspace_bytes(*problem, algorithm) > wanted.workspace) continue;
         results[(*count)++] = result_of(*problem, algorithm);
     }
     return *count > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algo,
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t* algo,
                                        cublasLtMatmulHeuristicResult_t* result) {
     const std::optional<Problem> problem = problem_of(operation, a, b, c, d);
     const std::optional<Algorithm> algorithm = Algorithm::of(algo);
     if (!handle || !problem || !algorithm || !result) return CUBLAS_STATUS_INVALID_VALUE;
     if (const cublasStatus_t status = check(*problem); status != CUBLAS_STATUS_SUCCESS) return status;
-    if (const cublasStatus_t status = check(*problem, *algorithm); status != CUBLAS_STATUS_SUCCESS) return status;
+    if (const cublasStatus_t status = check(*problem, *algorithm); status != CUBLAS_STATUS_SUCCESS)
+        return status;
     const cublasLtMatmulAlgo_t unchanged = result->algo;  // "algo field is never updated"
     *result = result_of(*problem, *algorithm);
     result->algo = unchanged;
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t* algo, cublasLtMatmulAlgoCapAttributes_t attribute, void* value,
+cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t* algo,
+                                                 cublasLtMatmulAlgoCapAttributes_t attribute, void* value,
                                                  size_t bytes, size_t* written) {
     const std::optional<Algorithm> algorithm = Algorithm::of(algo);
     if (!algorithm) return CUBLAS_STATUS_INVALID_VALUE;
     const Kind& kind = *algorithm->kind();
     switch (attribute) {
         case CUBLASLT_ALGO_CAP_SPLITK_SUPPORT: return give<int32_t>(kind.schemes != 0, value, bytes, written);
-        case CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK: return give<uint32_t>(kind.schemes, value, bytes, written);
-        default: stop(fmt::format("capability {} of an algorithm is not known here", static_cast<int>(attribute)));
+        case CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK:
+            return give<uint32_t>(kind.schemes, value, bytes, written);
+        default:
+            stop(fmt::format("capability {} of an algorithm is not known here", static_cast<int>(attribute)));
     }
 }
 
-cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t* algo, cublasLtMatmulAlgoConfigAttributes_t attribute, const void* value,
-                                                    size_t bytes) {
+cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t* algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                                    const void* value, size_t bytes) {
     std::optional<Algorithm> algorithm = Algorithm::of(algo);
     if (!algorithm) return CUBLAS_STATUS_INVALID_VALUE;
     cublasStatus_t status = CUBLAS_STATUS_INVALID_VALUE;  // the algorithm's index is only read
@@ -692,14 +765,16 @@ cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t* algo, 
         case CUBLASLT_ALGO_CONFIG_ID: break;
         case CUBLASLT_ALGO_CONFIG_SPLITK_NUM: status = assign(algorithm->parts, value, bytes); break;
         case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME: status = assign(algorithm->scheme, value, bytes); break;
-        default: stop(fmt::format("setting {} of an algorithm is not known here", static_cast<int>(attribute)));
+        default:
+            stop(fmt::format("setting {} of an algorithm is not known here", static_cast<int>(attribute)));
     }
     algorithm->put(*algo);
     return status;
 }
 
-cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algo, cublasLtMatmulAlgoConfigAttributes_t attribute, void* value,
-                                                    size_t bytes, size_t* written) {
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                                    void* value, size_t bytes, size_t* written) {
     const std::optional<Algorithm> algorithm = Algorithm::of(algo);
     if (!algorithm) return CUBLAS_STATUS_INVALID_VALUE;
     switch (attribute) {
@@ -709,26 +784,40 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
         case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME: return give(algorithm->scheme, value, bytes, written);
         case CUBLASLT_ALGO_CONFIG_STAGES_ID: return give(algorithm->stages, value, bytes, written);
         case CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID: return give(algorithm->cluster, value, bytes, written);
-        default: stop(fmt::format("setting {} of an algorithm is not known here", static_cast<int>(attribute)));
+        default:
+            stop(fmt::format("setting {} of an algorithm is not known here", static_cast<int>(attribute)));
     }
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const void* alpha, const void* a,
-                              cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
-                              cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo,
-                              void* workspace, size_t workspace_size, cudaStream_t stream) {
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const void* alpha,
+                              const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
+                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t* algo, void* workspace, size_t workspace_size,
+                              cudaStream_t stream) {
     const std::optional<Problem> problem = problem_of(operation, a_layout, b_layout, c_layout, d_layout);
     const std::optional<Algorithm> algorithm = Algorithm::of(algo);
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
     if (!problem || !algorithm || !alpha || !beta) return CUBLAS_STATUS_INVALID_VALUE;
     if (const cublasStatus_t status = check(*problem); status != CUBLAS_STATUS_SUCCESS) return status;
-    if (const cublasStatus_t status = check(*problem, *algorithm); status != CUBLAS_STATUS_SUCCESS) return status;
-    const Product product{*problem,  *algorithm,    *static_cast<const float*>(alpha), *static_cast<const float*>(beta), a, b, c, d,
-                          workspace, workspace_size};
+    if (const cublasStatus_t status = check(*problem, *algorithm); status != CUBLAS_STATUS_SUCCESS)
+        return status;
+    const Product product{*problem,
+                          *algorithm,
+                          *static_cast<const float*>(alpha),
+                          *static_cast<const float*>(beta),
+                          a,
+                          b,
+                          c,
+                          d,
+                          workspace,
+                          workspace_size};
     // Not documented how the factors act on a bias gradient.
-    if (has_bias_gradient(problem->operation.epilogue) && product.alpha != 1) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (has_bias_gradient(problem->operation.epilogue) && product.alpha != 1)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     if (!operands_suit(product, algorithm->kind()->alignment)) return CUBLAS_STATUS_INVALID_VALUE;
-    if (c == d && product.beta != 0 && problem->c.leading != problem->d.leading) return CUBLAS_STATUS_INVALID_VALUE;
+    if (c == d && product.beta != 0 && problem->c.leading != problem->d.leading)
+        return CUBLAS_STATUS_INVALID_VALUE;
     if (workspace_size > 0 && (!workspace || !is_aligned(workspace, 256))) return CUBLAS_STATUS_INVALID_VALUE;
     if (workspace_bytes(*problem, *algorithm) > workspace_size) return CUBLAS_STATUS_INVALID_VALUE;
     software_gpu::enqueue(

@@ -1,5 +1,6 @@
 // cuda_runtime.cpp: the CUDA runtime's interface, as far as the GPU's programs use it, over the software GPU.
-//   Documented in https://docs.nvidia.com/cuda/cuda-runtime-api/. It presents itself as eight H200, one a process.
+//   Documented in https://docs.nvidia.com/cuda/cuda-runtime-api/. It presents itself as eight H200, one a
+//   process.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -30,7 +31,8 @@ thread_local cudaError_t last_error = cudaSuccess;
 thread_local int device = 0;
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
-std::mutex host_mutex;  // guards what follows, and whoever looks up or changes allocations; taken after Queues::pause
+std::mutex host_mutex;  // guards what follows, and whoever looks up or changes allocations; taken after
+                        // Queues::pause
 std::map<uintptr_t, size_t> pinned;
 std::map<std::string, Counters> counted;
 
@@ -50,7 +52,8 @@ cudaError_t call(const Work& work) {
 // The same, for calls that a thread that captures must not make.
 template <class Work>
 cudaError_t call_outside_of_capture(const Work& work) {
-    if (capture_mode != cudaStreamCaptureModeRelaxed && Queues::instance().forbidden()) return result(cudaErrorStreamCaptureUnsupported);
+    if (capture_mode != cudaStreamCaptureModeRelaxed && Queues::instance().forbidden())
+        return result(cudaErrorStreamCaptureUnsupported);
     return call(work);
 }
 
@@ -61,7 +64,8 @@ struct Binary {
     std::optional<Module> module;
 };
 
-// What nvcc registers before main begins. A module is read when a kernel of it is first asked for.
+// The kernels that nvcc's code registers before main begins. A module is read when one of its kernels is
+// first asked for.
 class Kernels {
 public:
     static Kernels& instance() {
@@ -69,7 +73,9 @@ public:
         return *kernels;
     }
     Binary* add(const void* wrapper) { return &binaries_.emplace_back(Binary{wrapper, {}}); }
-    void add(Binary* binary, const void* function, const char* mangled) { functions_.emplace(function, Function{binary, mangled}); }
+    void add(Binary* binary, const void* function, const char* mangled) {
+        functions_.emplace(function, Function{binary, mangled});
+    }
 
     Kernel& find(const void* function) {
         if (Kernel* const known = function_of(function).kernel) return *known;
@@ -91,13 +97,17 @@ private:
     Function function_of(const void* function) {
         const std::lock_guard lock(host_mutex);
         const auto found = functions_.find(function);
-        if (found == functions_.end()) throw Fault("a function is launched that no object registered as a kernel");
+        if (found == functions_.end())
+            throw Fault("a function is launched that no object registered as a kernel");
         return found->second;
     }
     static std::string newest_ptx(const Binary& binary) {
         std::vector<PtxText> texts = ptx_texts(binary.wrapper);
-        if (texts.empty()) throw Fault("an object holds no PTX, only machine code; expected an architecture without -real");
-        return std::max_element(texts.begin(), texts.end(), [](auto& a, auto& b) { return a.architecture < b.architecture; })->text;
+        if (texts.empty())
+            throw Fault("an object holds no PTX, only machine code; expected an architecture without -real");
+        return std::max_element(texts.begin(), texts.end(),
+                                [](auto& a, auto& b) { return a.architecture < b.architecture; })
+            ->text;
     }
 
     std::deque<Binary> binaries_;
@@ -148,7 +158,7 @@ void write_counters() {
 
 // ---- launches
 
-// What a GPU refuses at once.
+// The error with which the CUDA runtime refuses a launch at once.
 cudaError_t refusal(const Kernel& kernel, dim3 grid, dim3 block, size_t dynamic_shared_bytes) {
     const size_t threads = size_t{block.x} * block.y * block.z;
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads == 0) return cudaErrorInvalidConfiguration;
@@ -156,16 +166,21 @@ cudaError_t refusal(const Kernel& kernel, dim3 grid, dim3 block, size_t dynamic_
     if (threads > threads_of_a_block || block.z > 64) return cudaErrorInvalidConfiguration;
     if (threads > kernel.max_threads) return cudaErrorLaunchOutOfResources;
     if (dynamic_shared_bytes > kernel.max_dynamic_shared_bytes) return cudaErrorInvalidValue;
-    if (dynamic_shared_bytes + kernel.static_shared_bytes > shared_bytes_of_a_block) return cudaErrorInvalidValue;
+    if (dynamic_shared_bytes + kernel.static_shared_bytes > shared_bytes_of_a_block)
+        return cudaErrorInvalidValue;
     return cudaSuccess;
 }
 
-cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared_bytes, cudaStream_t stream) {
+cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
+                   cudaStream_t stream) {
     return call([&] {
         const Kernel& kernel = Kernels::instance().find(function);
         const cudaError_t status = refusal(kernel, grid, block, shared_bytes);
         if (status != cudaSuccess) return status;
-        Launch what{{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared_bytes, pack_arguments(kernel, arguments)};
+        Launch what{{grid.x, grid.y, grid.z},
+                    {block.x, block.y, block.z},
+                    shared_bytes,
+                    pack_arguments(kernel, arguments)};
         const auto work = [kernel, what = std::move(what)] {
             if (!settings().count) return run(kernel, what, device_memory(), settings());
             Counters counters;
@@ -199,14 +214,19 @@ bool is_pinned(const void* address, size_t bytes) {
     return reinterpret_cast<uintptr_t>(address) + bytes <= begin + size;
 }
 
-Range range(const void* begin, size_t bytes, bool writes) { return {static_cast<const std::byte*>(begin), bytes, writes}; }
+Range range(const void* begin, size_t bytes, bool writes) {
+    return {static_cast<const std::byte*>(begin), bytes, writes};
+}
 
 cudaError_t copy_to_device(void* to, const void* from, size_t bytes, cudaStream_t stream) {
-    Command command{.name = fmt::format("a copy of {} bytes to the device", bytes), .ranges = {range(to, bytes, true)}};
+    Command command{.name = fmt::format("a copy of {} bytes to the device", bytes),
+                    .ranges = {range(to, bytes, true)}};
     // Pageable memory is staged before the call returns; a capture keeps only its address.
     std::shared_ptr<std::vector<std::byte>> staged;
     if (is_pinned(from, bytes) || is_capturing(stream)) command.ranges.push_back(range(from, bytes, false));
-    else staged = std::make_shared<std::vector<std::byte>>(static_cast<const std::byte*>(from), static_cast<const std::byte*>(from) + bytes);
+    else
+        staged = std::make_shared<std::vector<std::byte>>(static_cast<const std::byte*>(from),
+                                                          static_cast<const std::byte*>(from) + bytes);
     command.work = [=, name = command.name] {
         device_memory().note_write(to, bytes, name);
         std::memcpy(to, staged ? staged->data() : from, bytes);
@@ -272,11 +292,14 @@ using namespace software_gpu;
 extern "C" {
 
 // ---- what nvcc makes of kernels and launches
-void** __cudaRegisterFatBinary(void* wrapper) { return reinterpret_cast<void**>(Kernels::instance().add(wrapper)); }
+void** __cudaRegisterFatBinary(void* wrapper) {
+    return reinterpret_cast<void**>(Kernels::instance().add(wrapper));
+}
 void __cudaRegisterFatBinaryEnd(void**) {}
 void __cudaUnregisterFatBinary(void**) {}
 char __cudaInitModule(void**) { return 0; }
-void __cudaRegisterFunction(void** binary, const char* function, char*, const char* name, int, uint3*, uint3*, dim3*, dim3*, int*) {
+void __cudaRegisterFunction(void** binary, const char* function, char*, const char* name, int, uint3*, uint3*,
+                            dim3*, dim3*, int*) {
     Kernels::instance().add(reinterpret_cast<Binary*>(binary), function, name);
 }
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream) {
@@ -289,10 +312,12 @@ cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared_b
 cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
     return *kernel = static_cast<cudaKernel_t>(const_cast<void*>(function)), cudaSuccess;
 }
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, size_t shared_bytes, cudaStream_t stream) {
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
+                               size_t shared_bytes, cudaStream_t stream) {
     return launch(kernel, grid, block, arguments, shared_bytes, stream);
 }
-cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared_bytes, cudaStream_t stream) {
+cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments,
+                             size_t shared_bytes, cudaStream_t stream) {
     return launch(function, grid, block, arguments, shared_bytes, stream);
 }
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
@@ -300,7 +325,8 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
         if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
             throw Fault(fmt::format("attribute {} of a kernel is not imitated", int(attribute)));
         Kernel& kernel = Kernels::instance().find(function);
-        if (value < 0 || static_cast<size_t>(value) + kernel.static_shared_bytes > shared_bytes_of_a_block) return cudaErrorInvalidValue;
+        if (value < 0 || static_cast<size_t>(value) + kernel.static_shared_bytes > shared_bytes_of_a_block)
+            return cudaErrorInvalidValue;
         kernel.max_dynamic_shared_bytes = static_cast<size_t>(value);
         return cudaSuccess;
     });
@@ -330,7 +356,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     switch (attribute) {
         case cudaDevAttrMaxSharedMemoryPerBlockOptin: return *value = shared_bytes_of_a_block, cudaSuccess;
-        case cudaDevAttrMaxSharedMemoryPerMultiprocessor: return *value = shared_bytes_of_a_multiprocessor, cudaSuccess;
+        case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+            return *value = shared_bytes_of_a_multiprocessor, cudaSuccess;
         case cudaDevAttrMultiProcessorCount: return *value = multiprocessors, cudaSuccess;
         case cudaDevAttrComputeCapabilityMajor: return *value = 9, cudaSuccess;
         case cudaDevAttrComputeCapabilityMinor: return *value = 0, cudaSuccess;
@@ -358,8 +385,10 @@ const char* cudaGetErrorString(cudaError_t error) {
         case cudaErrorNotReady: return "device not ready";
         case cudaErrorLaunchOutOfResources: return "too many resources requested for launch";
         case cudaErrorStreamCaptureUnsupported: return "operation not permitted when stream is capturing";
-        case cudaErrorStreamCaptureInvalidated: return "operation failed due to a previous error during capture";
-        case cudaErrorStreamCaptureIsolation: return "dependency created on uncaptured work in another stream";
+        case cudaErrorStreamCaptureInvalidated:
+            return "operation failed due to a previous error during capture";
+        case cudaErrorStreamCaptureIsolation:
+            return "dependency created on uncaptured work in another stream";
         default: return "an error without a name";
     }
 }
@@ -406,21 +435,25 @@ cudaError_t cudaFreeHost(void* memory) {
         return cudaSuccess;
     });
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
     return call([&] {
         if (bytes == 0) return cudaSuccess;
         const bool reads_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
         const bool writes_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
-        if (is_on_device(from) != reads_device || is_on_device(to) != writes_device) return cudaErrorInvalidValue;
+        if (is_on_device(from) != reads_device || is_on_device(to) != writes_device)
+            return cudaErrorInvalidValue;
         if (!reads_device) return copy_to_device(to, from, bytes, stream);
-        return writes_device ? copy_on_device(to, from, bytes, stream) : copy_to_host(to, from, bytes, stream);
+        return writes_device ? copy_on_device(to, from, bytes, stream)
+                             : copy_to_host(to, from, bytes, stream);
     });
 }
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
     return call([&] {
         if (bytes == 0) return cudaSuccess;
         if (!is_on_device(memory)) return cudaErrorInvalidValue;
-        Command command{.name = fmt::format("a fill of {} bytes", bytes), .ranges = {range(memory, bytes, true)}};
+        Command command{.name = fmt::format("a fill of {} bytes", bytes),
+                        .ranges = {range(memory, bytes, true)}};
         command.work = [=, name = command.name] {
             device_memory().note_write(memory, bytes, name);
             std::memset(memory, value, bytes);
@@ -432,11 +465,16 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
 
 // ---- streams and events
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
-    if (flags != cudaStreamNonBlocking) stop(Fault("streams that wait for the default stream are not imitated"));
+    if (flags != cudaStreamNonBlocking)
+        stop(Fault("streams that wait for the default stream are not imitated"));
     return *stream = Queues::instance().create(), cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) { return cudaStreamCreateWithPriority(stream, flags, 0); }
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) { return *least = 0, *greatest = -5, cudaSuccess; }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+    return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+    return *least = 0, *greatest = -5, cudaSuccess;
+}
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     if (!stream) return result(cudaErrorInvalidResourceHandle);
     return Queues::instance().destroy(stream), cudaSuccess;
@@ -461,7 +499,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return call([&] { return Queues::instance().record(event, stream), cudaSuccess; });
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-    return call_outside_of_capture([&] { return Queues::instance().is_over(event) ? cudaSuccess : cudaErrorNotReady; });
+    return call_outside_of_capture(
+        [&] { return Queues::instance().is_over(event) ? cudaSuccess : cudaErrorNotReady; });
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     return call_outside_of_capture([&] { return Queues::instance().synchronize(event), cudaSuccess; });
@@ -471,9 +510,12 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t stop)
 }
 
 // ---- graphs
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) { return std::swap(capture_mode, *mode), cudaSuccess; }
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+    return std::swap(capture_mode, *mode), cudaSuccess;
+}
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
-    if (mode != cudaStreamCaptureModeThreadLocal) stop(Fault("captures that concern other threads are not imitated"));
+    if (mode != cudaStreamCaptureModeThreadLocal)
+        stop(Fault("captures that concern other threads are not imitated"));
     if (!stream) return result(cudaErrorStreamCaptureUnsupported);  // the legacy default stream
     return result(Queues::instance().begin_capture(stream));
 }
@@ -482,7 +524,8 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     *graph = nullptr;
-    if (Queues::instance().capture_status(stream) == cudaStreamCaptureStatusNone) return result(cudaErrorIllegalState);
+    if (Queues::instance().capture_status(stream) == cudaStreamCaptureStatusNone)
+        return result(cudaErrorIllegalState);
     const auto commands = Queues::instance().end_capture(stream);
     if (!commands) return result(cudaErrorStreamCaptureInvalidated);
     return *graph = new CUgraph_st{*commands}, cudaSuccess;

@@ -14,8 +14,9 @@ namespace software_gpu {
 void fault(const Warp& warp, const Instruction& instruction, uint32_t lane, const std::string& what) {
     const Block& block = *warp.block;
     const Function& function = *block.grid->function;
-    throw Fault(fmt::format("{} ({}, {}, block {} {} {}, thread {}; {})", what, function.name, function.source(instruction), block.x, block.y,
-                            block.z, warp.index * lanes + lane, function.texts[instruction.text]));
+    throw Fault(fmt::format("{} ({}, {}, block {} {} {}, thread {}; {})", what, function.name,
+                            function.source(instruction), block.x, block.y, block.z,
+                            warp.index * lanes + lane, function.texts[instruction.text]));
 }
 
 namespace {
@@ -23,18 +24,15 @@ namespace {
 struct Predicate {};
 using half = uint16_t;  // the bits of 16-bit registers
 
-template <class Visit>
-void each_lane(uint32_t mask, const Visit& visit) {
-    for (; mask; mask &= mask - 1) visit(static_cast<uint32_t>(std::countr_zero(mask)));
-}
-
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // opcodes that compute each lane from the same lane of other registers
 
 template <auto f, class D, class... S, size_t... k>
 void map_lanes(Warp& warp, const Instruction& i, std::index_sequence<k...>) {
     D* const out = warp.at<D>(i.operand[0]);
-    const auto compute = [&](uint32_t lane) { return static_cast<D>(f(warp.at<const S>(i.operand[k + 1])[lane]...)); };
+    const auto compute = [&](uint32_t lane) {
+        return static_cast<D>(f(warp.at<const S>(i.operand[k + 1])[lane]...));
+    };
     const uint32_t mask = warp.mask;
     if (mask == ~0u) {
 #pragma GCC ivdep
@@ -52,7 +50,8 @@ template <auto f, class S>
 void compare(Warp& warp, const Instruction& i) {
     const S *const a = warp.at<S>(i.operand[1]), *const b = warp.at<S>(i.operand[2]);
     uint32_t result = 0;
-    for (uint32_t lane = 0; lane < lanes; lane++) result |= static_cast<uint32_t>(f(a[lane], b[lane])) << lane;
+    for (uint32_t lane = 0; lane < lanes; lane++)
+        result |= static_cast<uint32_t>(f(a[lane], b[lane])) << lane;
     uint32_t& to = warp.predicate(i.operand[0]);
     to = (to & ~warp.mask) | (result & warp.mask);
 }
@@ -94,12 +93,14 @@ T smallest(T a, T b) {
     return a < b ? a : b;
 }
 
-// a * b + c rounded towards minus infinity. The product is exact in double; the sum's rounding error is computed by two-sum.
+// a * b + c rounded towards minus infinity. The product is exact in double; the sum's rounding error is
+// computed by two-sum.
 float fma_down(float a, float b, float c) {
     const double product = static_cast<double>(a) * b, addend = c, sum = product + addend;
     const double part = sum - product, error = (product - (sum - part)) + (addend - part);
     float rounded = static_cast<float>(sum);
-    if (std::isfinite(rounded) && (static_cast<double>(rounded) > sum || (static_cast<double>(rounded) == sum && error < 0)))
+    if (std::isfinite(rounded) &&
+        (static_cast<double>(rounded) > sum || (static_cast<double>(rounded) == sum && error < 0)))
         rounded = std::nextafter(rounded, -std::numeric_limits<float>::infinity());
     return rounded;
 }
@@ -143,7 +144,7 @@ uint32_t funnel_left(uint32_t low, uint32_t high, uint32_t by) {
     by &= 31;
     return by == 0 ? high : high << by | low >> (32 - by);
 }
-// What division by zero gives is not specified; here all ones, which no test expects.
+// PTX leaves the result of a division by zero open; it is all ones here, which no test expects.
 template <class T>
 T quotient(T a, T b) {
     if (b == 0) return static_cast<T>(-1);
@@ -164,10 +165,13 @@ half bits_of_bf16(float value) {
     return static_cast<half>(bits >> 16);
 }
 float float_of_bf16(half bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
-float flushed(float value) { return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value; }
+float flushed(float value) {
+    return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
+}
 
-// ---------------------------------------------------------------------------------------------------------------------------------
-// approximate instructions: the exact value, moved by the largest error that the PTX ISA documents where the settings say so
+// ----------------------------------------------------------------------------------------------------------
+// approximate instructions: the exact value, moved by the largest error that the PTX ISA documents where the
+// settings say so
 
 float approximated(const Warp& warp, double exact, double most_ulps) {
     const Settings& settings = warp.block->grid->settings;
@@ -194,31 +198,39 @@ void ex2_approx_ftz(Warp& warp, const Instruction& i) {
     float *const out = warp.at<float>(i.operand[0]), *const a = warp.at<float>(i.operand[1]);
     each_lane(warp.mask, [&](uint32_t lane) {
         const float exponent = flushed(a[lane]);
-        out[lane] = exponent == 0 ? 1.0f : flushed(approximated(warp, std::exp2(static_cast<double>(exponent)), 2));
+        out[lane] =
+            exponent == 0 ? 1.0f : flushed(approximated(warp, std::exp2(static_cast<double>(exponent)), 2));
     });
 }
-// 2^-22.9 of the result, by the ISA of today; 2^-22.4 by older ones, which is 1.5 ulp of a number just above a power of two
+// 2^-22.9 of the result, by the ISA of today; 2^-22.4 by older ones, which is 1.5 ulp of a number just above
+// a power of two
 void rsqrt_approx(Warp& warp, const Instruction& i) {
     float *const out = warp.at<float>(i.operand[0]), *const a = warp.at<float>(i.operand[1]);
-    each_lane(warp.mask, [&](uint32_t lane) { out[lane] = approximated(warp, 1 / std::sqrt(static_cast<double>(a[lane])), 1.5); });
+    each_lane(warp.mask, [&](uint32_t lane) {
+        out[lane] = approximated(warp, 1 / std::sqrt(static_cast<double>(a[lane])), 1.5);
+    });
 }
 // 2 ulp for a divisor of 2^-126 to 2^126; larger divisors give 0, and NaN for an infinite dividend
 void div_approx(Warp& warp, const Instruction& i) {
-    float *const out = warp.at<float>(i.operand[0]), *const a = warp.at<float>(i.operand[1]), *const b = warp.at<float>(i.operand[2]);
+    float *const out = warp.at<float>(i.operand[0]), *const a = warp.at<float>(i.operand[1]),
+                 *const b = warp.at<float>(i.operand[2]);
     each_lane(warp.mask, [&](uint32_t lane) {
         const double divisor = b[lane];
         if (std::isfinite(b[lane]) && std::fabs(divisor) > 0x1p126)
-            out[lane] = std::isinf(a[lane]) ? std::numeric_limits<float>::quiet_NaN() : std::copysign(0.0f, a[lane] * std::copysign(1.0f, b[lane]));
+            out[lane] = std::isinf(a[lane]) ? std::numeric_limits<float>::quiet_NaN()
+                                            : std::copysign(0.0f, a[lane] * std::copysign(1.0f, b[lane]));
         else out[lane] = approximated(warp, static_cast<double>(a[lane]) / divisor, 2);
     });
 }
 // A coarse reciprocal: the upper word of the result, the lower one is zero.
 void rcp_approx_f64(Warp& warp, const Instruction& i) {
     double *const out = warp.at<double>(i.operand[0]), *const a = warp.at<double>(i.operand[1]);
-    each_lane(warp.mask, [&](uint32_t lane) { out[lane] = std::bit_cast<double>(std::bit_cast<uint64_t>(1 / a[lane]) & 0xFFFFFFFF00000000u); });
+    each_lane(warp.mask, [&](uint32_t lane) {
+        out[lane] = std::bit_cast<double>(std::bit_cast<uint64_t>(1 / a[lane]) & 0xFFFFFFFF00000000u);
+    });
 }
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // conversions
 
 enum class Rounding { exact, nearest, to_zero, saturate };
@@ -231,12 +243,14 @@ D converted(S value) {
             return wide ? static_cast<D>(std::make_unsigned_t<D>{1} << (8 * sizeof(D) - 1)) : D{0};
         }
         const S whole = rounding == Rounding::nearest ? std::nearbyint(value) : std::trunc(value);
-        constexpr S above = static_cast<S>(std::numeric_limits<D>::max()), below = static_cast<S>(std::numeric_limits<D>::min());
+        constexpr S above = static_cast<S>(std::numeric_limits<D>::max()),
+                    below = static_cast<S>(std::numeric_limits<D>::min());
         if (whole >= above) return std::numeric_limits<D>::max();
         if (whole <= below) return std::numeric_limits<D>::min();
         return static_cast<D>(whole);
     } else if constexpr (std::is_floating_point_v<S> && std::is_same_v<S, D>) {
-        if constexpr (rounding == Rounding::saturate) return value != value || value < 0 ? D{0} : value > 1 ? D{1} : value;
+        if constexpr (rounding == Rounding::saturate)
+            return value != value || value < 0 ? D{0} : value > 1 ? D{1} : value;
         else if constexpr (rounding == Rounding::nearest) return std::nearbyint(value);
         else if constexpr (rounding == Rounding::to_zero) return std::trunc(value);
         else return value;
@@ -297,10 +311,11 @@ Handler converter_from(std::string_view source, Rounding rounding) {
     return nullptr;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // opcodes of a whole warp
 
-// shfl.sync: the PTX ISA's formulas for the lane to read from. The operands: result, whether it is in range, value, b, c, members.
+// shfl.sync: the PTX ISA's formulas for the lane to read from. The operands: result, whether it is in range,
+// value, b, c, members.
 template <char mode>
 void shuffle(Warp& warp, const Instruction& i) {
     const uint32_t* const value = warp.at<uint32_t>(i.operand[2]);
@@ -311,12 +326,18 @@ void shuffle(Warp& warp, const Instruction& i) {
         const uint32_t most = (lane & segments) | (clamp & ~segments & 31), least = lane & segments;
         int32_t from = 0;
         bool valid = false;
-        if constexpr (mode == 'u') from = static_cast<int32_t>(lane) - static_cast<int32_t>(by), valid = from >= static_cast<int32_t>(most);
-        if constexpr (mode == 'd') from = static_cast<int32_t>(lane + by), valid = from <= static_cast<int32_t>(most);
-        if constexpr (mode == 'b') from = static_cast<int32_t>(lane ^ by), valid = from <= static_cast<int32_t>(most);
-        if constexpr (mode == 'i') from = static_cast<int32_t>(least | (by & ~segments)), valid = from <= static_cast<int32_t>(most);
+        if constexpr (mode == 'u')
+            from = static_cast<int32_t>(lane) - static_cast<int32_t>(by),
+            valid = from >= static_cast<int32_t>(most);
+        if constexpr (mode == 'd')
+            from = static_cast<int32_t>(lane + by), valid = from <= static_cast<int32_t>(most);
+        if constexpr (mode == 'b')
+            from = static_cast<int32_t>(lane ^ by), valid = from <= static_cast<int32_t>(most);
+        if constexpr (mode == 'i')
+            from = static_cast<int32_t>(least | (by & ~segments)), valid = from <= static_cast<int32_t>(most);
         if (!valid) from = static_cast<int32_t>(lane);
-        if (!(warp.mask >> from & 1)) fault(warp, i, lane, fmt::format("a shuffle from lane {}, which does not take part", from));
+        if (!(warp.mask >> from & 1))
+            fault(warp, i, lane, fmt::format("a shuffle from lane {}, which does not take part", from));
         result[lane] = value[from];
         in_range |= static_cast<uint32_t>(valid) << lane;
     });
@@ -326,12 +347,14 @@ void shuffle(Warp& warp, const Instruction& i) {
     to = (to & ~warp.mask) | in_range;
 }
 
-// The sum of products as tensor cores add: every term is cut off at the last bit that the largest of them keeps.
+// The sum of products as tensor cores add: every term is cut off at the last bit that the largest of them
+// keeps.
 float truncated_sum(float sum, const double* products, uint32_t count) {
     const double start = sum;
     int exponent = sum == 0 ? -1000 : std::ilogb(start);
     for (uint32_t k = 0; k < count; k++) {
-        if (products[k] != 0 && std::isfinite(products[k])) exponent = std::max(exponent, std::ilogb(products[k]));
+        if (products[k] != 0 && std::isfinite(products[k]))
+            exponent = std::max(exponent, std::ilogb(products[k]));
         if (!std::isfinite(products[k])) exponent = 1000;
     }
     double total = 0;
@@ -346,10 +369,12 @@ float truncated_sum(float sum, const double* products, uint32_t count) {
     for (uint32_t k = 0; k < count; k++) total += std::trunc(products[k] / unit);
     total *= unit;
     const float rounded = static_cast<float>(total);  // towards zero
-    return std::fabs(static_cast<double>(rounded)) > std::fabs(total) ? std::nextafter(rounded, 0.0f) : rounded;
+    return std::fabs(static_cast<double>(rounded)) > std::fabs(total) ? std::nextafter(rounded, 0.0f)
+                                                                      : rounded;
 }
 
-// mma.m16n8k16 of bf16: the fragments' layout as in the figures of the PTX ISA, group = lane / 4 and member = lane % 4.
+// mma.m16n8k16 of bf16: the fragments' layout as in the figures of the PTX ISA, group = lane / 4 and member =
+// lane % 4.
 void mma_16_8_16(Warp& warp, const Instruction& i) {
     float a[16][16], b[8][16], c[16][8];
     const auto low = [](uint32_t pair) { return float_of_bf16(static_cast<half>(pair)); };
@@ -357,14 +382,16 @@ void mma_16_8_16(Warp& warp, const Instruction& i) {
     for (uint32_t lane = 0; lane < lanes; lane++) {
         const uint32_t group = lane / 4, member = lane % 4;
         for (uint32_t r = 0; r < 4; r++) {  // a0 a1, a2 a3 (8 rows on), a4 a5 (8 columns on), a6 a7
-            const uint32_t pair = warp.at<uint32_t>(i.operand[4 + r])[lane], row = group + (r % 2) * 8, column = member * 2 + (r / 2) * 8;
+            const uint32_t pair = warp.at<uint32_t>(i.operand[4 + r])[lane], row = group + (r % 2) * 8,
+                           column = member * 2 + (r / 2) * 8;
             a[row][column] = low(pair), a[row][column + 1] = high(pair);
         }
         for (uint32_t r = 0; r < 2; r++) {
             const uint32_t pair = warp.at<uint32_t>(i.operand[8 + r])[lane], row = member * 2 + r * 8;
             b[group][row] = low(pair), b[group][row + 1] = high(pair);
         }
-        for (uint32_t r = 0; r < 4; r++) c[group + r / 2 * 8][member * 2 + r % 2] = warp.at<float>(i.operand[10 + r])[lane];
+        for (uint32_t r = 0; r < 4; r++)
+            c[group + r / 2 * 8][member * 2 + r % 2] = warp.at<float>(i.operand[10 + r])[lane];
     }
     const bool truncates = warp.block->grid->settings.tensor_cores_truncate;
     for (uint32_t row = 0; row < 16; row++) {
@@ -382,7 +409,8 @@ void mma_16_8_16(Warp& warp, const Instruction& i) {
     }
     for (uint32_t lane = 0; lane < lanes; lane++) {
         const uint32_t group = lane / 4, member = lane % 4;
-        for (uint32_t r = 0; r < 4; r++) warp.at<float>(i.operand[r])[lane] = c[group + r / 2 * 8][member * 2 + r % 2];
+        for (uint32_t r = 0; r < 4; r++)
+            warp.at<float>(i.operand[r])[lane] = c[group + r / 2 * 8][member * 2 + r % 2];
     }
 }
 
@@ -394,7 +422,8 @@ void atomic(Warp& warp, const Instruction& i) {
     const uint64_t* const address = warp.at<uint64_t>(i.operand[1]);
     const T* const value = warp.at<T>(i.operand[2]);
     each_lane(warp.mask, [&](uint32_t lane) {
-        auto* const word = static_cast<T*>(atomic_word(warp, i, lane, address[lane] + static_cast<uint64_t>(i.offset), sizeof(T)));
+        auto* const word = static_cast<T*>(
+            atomic_word(warp, i, lane, address[lane] + static_cast<uint64_t>(i.offset), sizeof(T)));
         const T before = *word;
         *word = increments ? (before >= value[lane] ? T{0} : before + 1) : before + value[lane];
         old[lane] = before;
@@ -407,19 +436,21 @@ void unpack(Warp& warp, const Instruction& i) {
         const uint32_t part = i.width[0] / i.count;
         std::byte value[8];
         std::memcpy(value, warp.registers + i.operand[0] + lane * i.width[0], i.width[0]);
-        for (uint32_t k = 0; k < i.count; k++) std::memcpy(warp.registers + i.operand[k + 1] + lane * part, value + k * part, part);
+        for (uint32_t k = 0; k < i.count; k++)
+            std::memcpy(warp.registers + i.operand[k + 1] + lane * part, value + k * part, part);
     });
 }
 void pack(Warp& warp, const Instruction& i) {
     each_lane(warp.mask, [&](uint32_t lane) {
         const uint32_t part = i.width[0] / i.count;
         std::byte value[8];
-        for (uint32_t k = 0; k < i.count; k++) std::memcpy(value + k * part, warp.registers + i.operand[k + 1] + lane * part, part);
+        for (uint32_t k = 0; k < i.count; k++)
+            std::memcpy(value + k * part, warp.registers + i.operand[k + 1] + lane * part, part);
         std::memcpy(warp.registers + i.operand[0] + lane * i.width[0], value, i.width[0]);
     });
 }
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // the table of opcodes
 
 template <class T>
@@ -471,7 +502,8 @@ void add_integers(Table& table, const std::string& type) {
     if constexpr (sizeof(T) >= 4) add<field<T>, T, T, uint32_t, uint32_t>(table, "bfe." + type);
     if constexpr (std::is_signed_v<T>) {
         add<[](U a) { return 0 - a; }, U, U>(table, "neg." + type);
-        add<[](T a) { return a < 0 ? static_cast<T>(0 - static_cast<U>(a)) : a; }, T, T>(table, "abs." + type);
+        add<[](T a) { return a < 0 ? static_cast<T>(0 - static_cast<U>(a)) : a; }, T, T>(table,
+                                                                                         "abs." + type);
     }
 }
 template <class T, class Wide>
@@ -539,8 +571,8 @@ Table make_table() {
     add_floats<float>(table, "f32");
     add_floats<double>(table, "f64");
     add<fma_down, float, float, float, float>(table, "fma.rm.f32");
-    add<[](float first, float second) { return uint32_t{bits_of_bf16(first)} << 16 | bits_of_bf16(second); }, uint32_t, float, float>(
-        table, "cvt.rn.bf16x2.f32");
+    add<[](float first, float second) { return uint32_t{bits_of_bf16(first)} << 16 | bits_of_bf16(second); },
+        uint32_t, float, float>(table, "cvt.rn.bf16x2.f32");
     table["mov.pred"] = {of_predicate<[](uint32_t a) { return a; }>, "pp"};
     table["not.pred"] = {of_predicate<[](uint32_t a) { return ~a; }>, "pp"};
     table["and.pred"] = {of_predicates<[](uint32_t a, uint32_t b) { return a & b; }>, "ppp"};
@@ -551,7 +583,9 @@ Table make_table() {
     table["div.approx.f32"] = {div_approx, "www"};
     table["rcp.approx.ftz.f64"] = {rcp_approx_f64, "dd"};
     for (const std::string to : {"global", "local", "shared"}) {
-        if (to == "shared") add<[](uint64_t a) { return a & ~generic_shared; }, uint64_t, uint64_t>(table, "cvta.to.shared.u64");
+        if (to == "shared")
+            add<[](uint64_t a) { return a & ~generic_shared; }, uint64_t, uint64_t>(table,
+                                                                                    "cvta.to.shared.u64");
         else add<[](uint64_t a) { return a; }, uint64_t, uint64_t>(table, "cvta.to." + to + ".u64");
     }
     add<[](uint64_t a) { return a | generic_shared; }, uint64_t, uint64_t>(table, "cvta.shared.u64");
@@ -563,12 +597,17 @@ Table make_table() {
     table["bar.sync"] = {barrier_of_warp, "w"};
     table["membar.gl"] = {[](Warp& warp, const Instruction&) { note_fence(warp); }, ""};
     table["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"] = {mma_16_8_16, "wwwwwwwwwwwwww"};
-    table["ldmatrix.sync.aligned.m8n8.x4.shared.b16"] = {[](Warp& warp, const Instruction& i) { load_matrices(warp, i, false); }, "wwwww"};
-    table["ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"] = {[](Warp& warp, const Instruction& i) { load_matrices(warp, i, true); }, "wwwww"};
+    table["ldmatrix.sync.aligned.m8n8.x4.shared.b16"] = {
+        [](Warp& warp, const Instruction& i) { load_matrices(warp, i, false); }, "wwwww"};
+    table["ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"] = {
+        [](Warp& warp, const Instruction& i) { load_matrices(warp, i, true); }, "wwwww"};
     table["cp.async.cg.shared.global"] = {begin_copy, "wdww"};
     table["cp.async.ca.shared.global"] = {begin_copy, "wdww"};
     table["cp.async.commit_group"] = {[](Warp& warp, const Instruction&) { commit_copies(warp); }, ""};
-    table["cp.async.wait_group"] = {[](Warp& warp, const Instruction& i) { wait_for_copies(warp, i, warp.at<uint32_t>(i.operand[0])[0]); }, "w"};
+    table["cp.async.wait_group"] = {[](Warp& warp, const Instruction& i) {
+                                        wait_for_copies(warp, i, warp.at<uint32_t>(i.operand[0])[0]);
+                                    },
+                                    "w"};
     table["atom.global.add.u32"] = {atomic<uint32_t, false>, "wdw"};
     table["atom.global.add.u64"] = {atomic<uint64_t, false>, "ddd"};
     table["atom.global.inc.u32"] = {atomic<uint32_t, true>, "wdw"};
@@ -620,7 +659,7 @@ Handler convert_handler(std::string_view types) {
 Handler pack_handler() { return pack; }
 Handler unpack_handler() { return unpack; }
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // the order of execution
 
 namespace {
@@ -632,17 +671,22 @@ uint32_t members(Warp& warp, const Instruction& i, uint32_t active) {
     const uint32_t first = static_cast<uint32_t>(std::countr_zero(active));
     const uint32_t* const named = warp.at<uint32_t>(i.operand[i.member_mask]);
     each_lane(active, [&](uint32_t lane) {
-        if (named[lane] != named[first]) fault(warp, i, lane, "lanes that go together name different members");
+        if (named[lane] != named[first])
+            fault(warp, i, lane, "lanes that go together name different members");
     });
     return named[first] & warp.present;
 }
 
-// Lanes of a warp go on in groups, the one that is furthest behind first, so that they meet again where their ways join.
+// Lanes of a warp go on in groups, the one that is furthest behind first, so that they meet again where their
+// ways join.
 class WarpRun {
 public:
-    explicit WarpRun(Warp& warp) : warp_(warp), code_(warp.block->grid->function->code.data()), executed_(warp.block->grid->executed) {}
+    explicit WarpRun(Warp& warp)
+        : warp_(warp),
+          code_(warp.block->grid->function->code.data()),
+          executed_(warp.block->grid->executed) {}
 
-    // Until the warp's barrier of the block or its end.
+    // Runs the warp until it comes to a barrier of its block, or to its end.
     void go_on() {
         warp_.state = Warp::State::runs;
         while (warp_.state == Warp::State::runs) {
@@ -675,7 +719,8 @@ private:
     uint32_t next_meeting(const Group& current) const {
         uint32_t nearest = std::numeric_limits<uint32_t>::max();
         for (const Group& group : warp_.groups) {
-            if (&group != &current) nearest = std::min(nearest, group.pc > current.pc || !group.waits ? group.pc : nearest);
+            if (&group != &current)
+                nearest = std::min(nearest, group.pc > current.pc || !group.waits ? group.pc : nearest);
         }
         return nearest;
     }
@@ -686,10 +731,12 @@ private:
         const Instruction& i = code_[group.pc];
         const uint32_t wanted = members(warp_, i, group.mask), missing = wanted & ~group.mask;
         const auto lane = static_cast<uint32_t>(std::countr_zero(missing));
-        std::string what = fmt::format("lanes {:08x} of the warp wait for lane {}, which never comes", group.mask, lane);
+        std::string what =
+            fmt::format("lanes {:08x} of the warp wait for lane {}, which never comes", group.mask, lane);
         if (warp_.ended >> lane & 1) what += ": it has ended";
         for (const Group& other : warp_.groups) {
-            if (other.mask >> lane & 1) what += fmt::format(": it waits at {}", warp_.block->grid->function->source(code_[other.pc]));
+            if (other.mask >> lane & 1)
+                what += fmt::format(": it waits at {}", warp_.block->grid->function->source(code_[other.pc]));
         }
         fault(warp_, i, static_cast<uint32_t>(std::countr_zero(group.mask)), what);
     }
@@ -747,14 +794,17 @@ private:
             // All members together
             const uint32_t wanted = members(warp_, i, mask);
             if (mask & ~wanted)
-                fault(warp_, i, static_cast<uint32_t>(std::countr_zero(mask & ~wanted)), "a lane that is not among the members that it names");
+                fault(warp_, i, static_cast<uint32_t>(std::countr_zero(mask & ~wanted)),
+                      "a lane that is not among the members that it names");
             if (wanted & warp_.ended) {
                 fault(warp_, i, static_cast<uint32_t>(std::countr_zero(mask)),
-                      fmt::format("waits for lane {}, which has ended", std::countr_zero(wanted & warp_.ended)));
+                      fmt::format("waits for lane {}, which has ended",
+                                  std::countr_zero(wanted & warp_.ended)));
             }
             if (mask != wanted) {
                 if (mask != active)
-                    fault(warp_, i, static_cast<uint32_t>(std::countr_zero(wanted & ~mask)), "a lane that its guard keeps from the others");
+                    fault(warp_, i, static_cast<uint32_t>(std::countr_zero(wanted & ~mask)),
+                          "a lane that its guard keeps from the others");
                 group.pc = pc;
                 group.waits = true;
                 return;
@@ -833,25 +883,32 @@ void run_block(Block& block) {
         for (const Warp& warp : block.warps) (warp.state == Warp::State::at_barrier ? waits : ended) = &warp;
         if (!waits) return;
         if (ended) {
-            fault(*waits, grid.function->code[waits->barrier_pc], 0,
-                  fmt::format("a barrier that warp {} of the block never reaches: it has ended", ended->index));
+            fault(
+                *waits, grid.function->code[waits->barrier_pc], 0,
+                fmt::format("a barrier that warp {} of the block never reaches: it has ended", ended->index));
         }
         block.barriers++;
         for (Warp& warp : block.warps) warp.state = Warp::State::runs;
     }
 }
 
-// What a GPU would refuse to start.
+// Throws for a launch that a GPU would refuse.
 void check_launch(const Kernel& kernel, const Launch& launch) {
     const size_t threads = launch.block.count();
-    const auto refuse = [&](const std::string& why) { throw Fault(fmt::format("a launch of {} that a GPU refuses: {}", kernel.name, why)); };
+    const auto refuse = [&](const std::string& why) {
+        throw Fault(fmt::format("a launch of {} that a GPU refuses: {}", kernel.name, why));
+    };
     if (threads == 0 || threads > 1024) refuse(fmt::format("blocks of {} threads", threads));
-    if (threads > kernel.max_threads) refuse(fmt::format("blocks of {} threads, for launch bounds of {}", threads, kernel.max_threads));
-    if (launch.grid.count() == 0 || launch.grid.x > 0x7FFFFFFF || launch.grid.y > 0xFFFF || launch.grid.z > 0xFFFF)
+    if (threads > kernel.max_threads)
+        refuse(fmt::format("blocks of {} threads, for launch bounds of {}", threads, kernel.max_threads));
+    if (launch.grid.count() == 0 || launch.grid.x > 0x7FFFFFFF || launch.grid.y > 0xFFFF ||
+        launch.grid.z > 0xFFFF)
         refuse(fmt::format("a grid of {} x {} x {}", launch.grid.x, launch.grid.y, launch.grid.z));
-    if (launch.dynamic_shared_bytes > kernel.max_dynamic_shared_bytes || launch.dynamic_shared_bytes + kernel.static_shared_bytes > 227 * 1024) {
-        refuse(fmt::format("{} bytes of dynamic shared memory beside {} static ones, of {} asked for", launch.dynamic_shared_bytes,
-                           kernel.static_shared_bytes, kernel.max_dynamic_shared_bytes));
+    if (launch.dynamic_shared_bytes > kernel.max_dynamic_shared_bytes ||
+        launch.dynamic_shared_bytes + kernel.static_shared_bytes > 227 * 1024) {
+        refuse(fmt::format("{} bytes of dynamic shared memory beside {} static ones, of {} asked for",
+                           launch.dynamic_shared_bytes, kernel.static_shared_bytes,
+                           kernel.max_dynamic_shared_bytes));
     }
     if (launch.arguments.size() != kernel.parameter_bytes)
         refuse(fmt::format("{} bytes of arguments for {}", launch.arguments.size(), kernel.parameter_bytes));
@@ -863,17 +920,20 @@ void add_counters(Grid& grid) {
     counters.blocks += grid.launch->grid.count();
     counters.warps += grid.launch->grid.count() * ((grid.launch->block.count() + lanes - 1) / lanes);
     for (size_t k = 0; k < grid.executed.size(); k++) {
-        if (grid.executed[k] > 0) counters.instructions[grid.function->classes[grid.function->code[k].text]] += grid.executed[k];
+        if (grid.executed[k] > 0)
+            counters.instructions[grid.function->classes[grid.function->code[k].text]] += grid.executed[k];
     }
 }
 
 }  // namespace
 
-void run(const Kernel& kernel, const Launch& launch, Memory& memory, const Settings& settings, Counters* counters) {
+void run(const Kernel& kernel, const Launch& launch, Memory& memory, const Settings& settings,
+         Counters* counters) {
     static uint32_t launches = 0;
     check_launch(kernel, launch);
     Grid grid;
-    grid.kernel = &kernel, grid.function = kernel.function.get(), grid.launch = &launch, grid.memory = &memory, grid.settings = settings;
+    grid.function = kernel.function.get(), grid.launch = &launch, grid.memory = &memory,
+    grid.settings = settings;
     grid.counters = counters;
     grid.number = ++launches;
     grid.random.seed(settings.seed * 0x9E3779B97F4A7C15u + grid.number);
@@ -882,9 +942,11 @@ void run(const Kernel& kernel, const Launch& launch, Memory& memory, const Setti
     const Function& function = *grid.function;
     Block block;
     block.grid = &grid;
-    const size_t threads = launch.block.count(), warps = (threads + lanes - 1) / lanes, file = function.registers.size();
+    const size_t threads = launch.block.count(), warps = (threads + lanes - 1) / lanes,
+                 file = function.registers.size();
     std::vector<std::byte> registers(warps * file + 64);
-    auto* const first = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(registers.data()) + 63) / 64 * 64);
+    auto* const first =
+        reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(registers.data()) + 63) / 64 * 64);
     block.warps.resize(warps);
     for (uint32_t w = 0; w < warps; w++) {
         Warp& warp = block.warps[w];
@@ -904,52 +966,16 @@ void run(const Kernel& kernel, const Launch& launch, Memory& memory, const Setti
     block.writer.resize(shared / 4 + 2);
     block.reader.resize(shared / 4 + 2);
     uint8_t number = 0;
-    for (const SharedVariable& variable : function.shared) std::memset(block.owner.data() + (variable.begin - shared_base), ++number, variable.bytes);
+    for (const SharedVariable& variable : function.shared)
+        std::memset(block.owner.data() + (variable.begin - shared_base), ++number, variable.bytes);
     std::fill(block.owner.begin() + (function.dynamic_shared - shared_base), block.owner.end(), uint8_t{255});
 
-    for (const uint32_t index : in_order(settings.order, static_cast<uint32_t>(launch.grid.count()), grid.random)) {
+    for (const uint32_t index :
+         in_order(settings.order, static_cast<uint32_t>(launch.grid.count()), grid.random)) {
         begin_block(block, index);
         run_block(block);
     }
     if (counters) add_counters(grid);
-}
-
-Settings Settings::parse(std::string_view text) {
-    Settings settings;
-    while (!text.empty()) {
-        const std::string word(text.substr(0, text.find(',')));
-        text.remove_prefix(std::min(text.size(), word.size() + 1));
-        const size_t equals = word.find('=');
-        const std::string name = word.substr(0, equals), value = equals == std::string::npos ? "" : word.substr(equals + 1);
-        const auto unknown = [&] {
-            throw Fault(
-                fmt::format("SOFTWARE_GPU: \"{}\" is not known; expected order=ascending|descending|seeded, seed=N, "
-                            "approximation=nearest|up|down|seeded, truncate, count",
-                            word));
-        };
-        if (name == "order") {
-            settings.order = value == "ascending"    ? Order::ascending
-                             : value == "descending" ? Order::descending
-                             : value == "seeded"     ? Order::seeded
-                                                     : (unknown(), Order::seeded);
-        } else if (name == "seed") {
-            if (value.empty() || value.find_first_not_of("0123456789") != std::string::npos || value.size() > 18) unknown();
-            settings.seed = std::stoull(value);
-        } else if (name == "approximation") {
-            settings.approximation = value == "nearest"  ? Approximation::nearest
-                                     : value == "up"     ? Approximation::up
-                                     : value == "down"   ? Approximation::down
-                                     : value == "seeded" ? Approximation::seeded
-                                                         : (unknown(), Approximation::seeded);
-        } else if (word == "truncate") {
-            settings.tensor_cores_truncate = true;
-        } else if (word == "count") {
-            settings.count = true;
-        } else {
-            unknown();
-        }
-    }
-    return settings;
 }
 
 }  // namespace software_gpu

@@ -46,8 +46,10 @@ T read(const std::byte* from) {
 Fault damaged(const std::string& what) { return Fault("a fat binary cannot be read: " + what); }
 
 std::string unpack(const Entry& entry, const char* payload) {
-    if (!(entry.flags & (lz4_flag | zstd_flag))) return std::string(payload, strnlen(payload, entry.payload_bytes));
-    if (entry.packed_bytes > entry.payload_bytes) throw damaged("its compressed PTX is longer than its entry");
+    if (!(entry.flags & (lz4_flag | zstd_flag)))
+        return std::string(payload, strnlen(payload, entry.payload_bytes));
+    if (entry.packed_bytes > entry.payload_bytes)
+        throw damaged("its compressed PTX is longer than its entry");
     if (entry.unpacked_bytes > (uint64_t{1} << 30)) throw damaged("it declares more than 1 GiB of PTX");
     std::string text(entry.unpacked_bytes, '\0');
     if (entry.flags & zstd_flag) {
@@ -55,7 +57,8 @@ std::string unpack(const Entry& entry, const char* payload) {
         if (ZSTD_isError(bytes)) throw damaged(std::string("zstd: ") + ZSTD_getErrorName(bytes));
         if (bytes != text.size()) throw damaged("its PTX is shorter than declared");
     } else {
-        const int bytes = LZ4_decompress_safe(payload, text.data(), static_cast<int>(entry.packed_bytes), static_cast<int>(text.size()));
+        const int bytes = LZ4_decompress_safe(payload, text.data(), static_cast<int>(entry.packed_bytes),
+                                              static_cast<int>(text.size()));
         if (bytes < 0 || static_cast<size_t>(bytes) != text.size()) throw damaged("LZ4 data are invalid");
     }
     return text.substr(0, text.find('\0'));
@@ -75,10 +78,12 @@ std::vector<PtxText> ptx_texts(const void* wrapper) {
         if (static_cast<size_t>(end - at) < sizeof(Entry)) throw damaged("an entry is cut off");
         const auto entry = read<Entry>(at);
         const auto left = static_cast<uint64_t>(end - at);
-        if (entry.bytes < sizeof(Entry) || entry.bytes > left || entry.payload_bytes > left - entry.bytes) throw damaged("an entry is cut off");
+        if (entry.bytes < sizeof(Entry) || entry.bytes > left || entry.payload_bytes > left - entry.bytes)
+            throw damaged("an entry is cut off");
         if (entry.kind == ptx_kind) {
             std::string text = unpack(entry, reinterpret_cast<const char*>(at + entry.bytes));
-            if (text.find(".version") == std::string::npos) throw damaged("an entry marked as PTX is none; is it compressed in a new way?");
+            if (text.find(".version") == std::string::npos)
+                throw damaged("an entry marked as PTX is none; is it compressed in a new way?");
             texts.push_back({entry.architecture, std::move(text)});
         }
         at += entry.bytes + entry.payload_bytes;

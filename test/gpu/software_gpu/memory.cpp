@@ -10,14 +10,16 @@ namespace software_gpu {
 namespace {
 
 constexpr size_t page = 4096;
-// Memory that was freed stays unused until so much more has been freed, so that whoever still uses it is found out.
+// Memory that was freed stays unused until so much more has been freed, so that whoever still uses it is
+// found out.
 constexpr size_t quarantine_bytes = size_t{256} << 20;
 
 size_t rounded_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 // Zeros, which take memory only where they are touched.
 void* zeros(size_t bytes) {
-    void* const memory = mmap(nullptr, rounded_up(bytes, page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const memory = mmap(nullptr, rounded_up(bytes, page), PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return memory == MAP_FAILED ? nullptr : memory;
 }
 template <class T>
@@ -32,7 +34,8 @@ std::string place(const Allocation& allocation, const void* address) {
 }
 
 // The first byte that lies in a gap, or, of a read, was never written.
-void check_bytes(const Allocation& allocation, const void* address, size_t bytes, bool reads, std::string_view who) {
+void check_bytes(const Allocation& allocation, const void* address, size_t bytes, bool reads,
+                 std::string_view who) {
     const size_t offset = static_cast<size_t>(static_cast<const std::byte*>(address) - allocation.begin);
     const uint8_t* const written = allocation.shadow.written.get() + offset;
     const void* const gap = std::memchr(written, in_gap, bytes);
@@ -63,7 +66,10 @@ void* Memory::allocate(size_t bytes) {
     if (!memory) return nullptr;
     mprotect(memory + whole, page, PROT_NONE);
     std::memset(memory, 0xFF, bytes);
-    Allocation allocation{memory, bytes, {zeros_of<uint8_t>(bytes + 16), zeros_of<Access>(bytes / 4 + 2), zeros_of<Access>(bytes / 4 + 2)}};
+    Allocation allocation{
+        memory,
+        bytes,
+        {zeros_of<uint8_t>(bytes + 16), zeros_of<Access>(bytes / 4 + 2), zeros_of<Access>(bytes / 4 + 2)}};
     const bool complete = allocation.shadow.written && allocation.shadow.writer && allocation.shadow.reader;
     if (!complete) return munmap(memory, whole + page), nullptr;
     allocations_.emplace(reinterpret_cast<uintptr_t>(memory) + bytes, std::move(allocation));
@@ -107,11 +113,13 @@ std::string Memory::nearest(const void* address) const {
     if (next != allocations_.begin()) {
         const Allocation& before = std::prev(next)->second;
         const size_t behind = at - reinterpret_cast<uintptr_t>(before.end());
-        if (behind < page) return fmt::format("{} bytes behind the end of an allocation of {} bytes", behind, before.bytes);
+        if (behind < page)
+            return fmt::format("{} bytes behind the end of an allocation of {} bytes", behind, before.bytes);
     }
     if (next != allocations_.end()) {
         const size_t ahead = reinterpret_cast<uintptr_t>(next->second.begin) - at;
-        if (ahead < page) return fmt::format("{} bytes before an allocation of {} bytes", ahead, next->second.bytes);
+        if (ahead < page)
+            return fmt::format("{} bytes before an allocation of {} bytes", ahead, next->second.bytes);
     }
     for (const auto& [memory, bytes] : freed_) {
         if (at - reinterpret_cast<uintptr_t>(memory) < bytes) return "in memory that has been freed";
@@ -123,7 +131,8 @@ Allocation* Memory::whole_range(const void* address, size_t bytes, std::string_v
     Allocation* const allocation = find(address);
     if (!allocation) return nullptr;
     if (static_cast<const std::byte*>(address) + bytes > allocation->end()) {
-        throw Fault(fmt::format("{} {} {} bytes from {} on, past its end", who, does, bytes, place(*allocation, address)));
+        throw Fault(fmt::format("{} {} {} bytes from {} on, past its end", who, does, bytes,
+                                place(*allocation, address)));
     }
     return allocation;
 }
@@ -140,7 +149,8 @@ bool Memory::note_write(void* to, size_t bytes, std::string_view who) {
     Allocation* const allocation = whole_range(to, bytes, who, "writes");
     if (!allocation) return false;
     check_bytes(*allocation, to, bytes, false, who);
-    std::memset(allocation->shadow.written.get() + (static_cast<std::byte*>(to) - allocation->begin), 1, bytes);
+    std::memset(allocation->shadow.written.get() + (static_cast<std::byte*>(to) - allocation->begin), 1,
+                bytes);
     return true;
 }
 
@@ -148,20 +158,27 @@ void Memory::note_copy(void* to, const void* from, size_t bytes, std::string_vie
     if (bytes == 0) return;
     const Allocation* const source = whole_range(from, bytes, who, "reads");
     Allocation* const target = whole_range(to, bytes, who, "writes");
-    if (!source || !target) throw Fault(fmt::format("{} of {} bytes on the device, but one side is not device memory", who, bytes));
+    if (!source || !target)
+        throw Fault(
+            fmt::format("{} of {} bytes on the device, but one side is not device memory", who, bytes));
     check_bytes(*target, to, bytes, false, who);
-    const uint8_t* const known = source->shadow.written.get() + (static_cast<const std::byte*>(from) - source->begin);
+    const uint8_t* const known =
+        source->shadow.written.get() + (static_cast<const std::byte*>(from) - source->begin);
     uint8_t* const becomes = target->shadow.written.get() + (static_cast<std::byte*>(to) - target->begin);
     for (size_t i = 0; i < bytes; i++) becomes[i] = known[i] == 1;
 }
 
 void Memory::poison_gap(void* memory, size_t bytes) {
     Allocation* const allocation = whole_range(memory, bytes, "a gap", "covers");
-    if (allocation && bytes > 0) std::memset(allocation->shadow.written.get() + (static_cast<std::byte*>(memory) - allocation->begin), in_gap, bytes);
+    if (allocation && bytes > 0)
+        std::memset(allocation->shadow.written.get() + (static_cast<std::byte*>(memory) - allocation->begin),
+                    in_gap, bytes);
 }
 void Memory::unpoison_gap(void* memory, size_t bytes) {
     Allocation* const allocation = whole_range(memory, bytes, "a gap", "covers");
-    if (allocation && bytes > 0) std::memset(allocation->shadow.written.get() + (static_cast<std::byte*>(memory) - allocation->begin), 0, bytes);
+    if (allocation && bytes > 0)
+        std::memset(allocation->shadow.written.get() + (static_cast<std::byte*>(memory) - allocation->begin),
+                    0, bytes);
 }
 
 }  // namespace software_gpu

@@ -9,15 +9,12 @@ namespace software_gpu {
 namespace {
 
 constexpr uint32_t many_blocks = 0xFFFFFFFF;
-constexpr uint8_t ones[64] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-                              1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+constexpr uint8_t ones[64] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                              1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                              1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
-template <class Visit>
-void each_lane(uint32_t mask, const Visit& visit) {
-    for (; mask; mask &= mask - 1) visit(static_cast<uint32_t>(__builtin_ctz(mask)));
-}
-
-// Whether an earlier access is not ordered before this one by a barrier, the end of a launch, or a fence and an atomic operation.
+// True if no barrier, end of a launch, or fence with an atomic operation orders the earlier access before
+// this one.
 bool unordered(const Warp& warp, const Access& earlier, const Access& now) {
     if (earlier.launch != now.launch || !(earlier.bytes & now.bytes)) return false;
     if (earlier.block == now.block) {
@@ -34,12 +31,15 @@ bool unordered(const Warp& warp, const Access& earlier, const Access& now) {
     if (published == all.end() || !published->second.released) return true;
     const auto& [interval, until] = published->second.warp_until[earlier.thread / lanes];
     if (interval == earlier.barriers && static_cast<int16_t>(earlier.warp_barriers - until) < 0) return false;
-    return published->second.block_until <= earlier.barriers && published->second.thread_until[earlier.thread] <= earlier.barriers;
+    return published->second.block_until <= earlier.barriers &&
+           published->second.thread_until[earlier.thread] <= earlier.barriers;
 }
 
-// One entry a word, so that something is forgotten where several threads read parts of it; never anything invented.
+// One entry a word, so that something is forgotten where several threads read parts of it; never anything
+// invented.
 void note_reader(Access& last, const Access& now) {
-    const bool same_interval = last.launch == now.launch && last.block == now.block && last.barriers == now.barriers;
+    const bool same_interval =
+        last.launch == now.launch && last.block == now.block && last.barriers == now.barriers;
     if (same_interval && last.thread == now.thread && last.warp_barriers == now.warp_barriers) {
         if (!last.several_lanes && !last.several_warps) last.bytes |= now.bytes;
     } else if (last.launch != now.launch || !(last.bytes & now.bytes)) {
@@ -64,8 +64,8 @@ void note_reader(Access& last, const Access& now) {
 }
 
 void note_writer(Access& last, const Access& now) {
-    const bool same = last.launch == now.launch && last.block == now.block && last.barriers == now.barriers && last.thread == now.thread &&
-                      last.warp_barriers == now.warp_barriers;
+    const bool same = last.launch == now.launch && last.block == now.block && last.barriers == now.barriers &&
+                      last.thread == now.thread && last.warp_barriers == now.warp_barriers;
     const unsigned bytes = same ? last.bytes : 0u;
     last = now;
     last.bytes |= bytes & 15u;
@@ -73,9 +73,11 @@ void note_writer(Access& last, const Access& now) {
 
 std::string described(const Warp& warp, const Access& earlier) {
     if (earlier.block == many_blocks) return "several blocks";
-    const std::string block = earlier.block == warp.block->index ? "" : fmt::format(" of block {}", earlier.block);
+    const std::string block =
+        earlier.block == warp.block->index ? "" : fmt::format(" of block {}", earlier.block);
     if (earlier.several_warps) return "several warps" + block;
-    if (earlier.several_lanes) return fmt::format("several threads of warp {}{}", earlier.thread / lanes, block);
+    if (earlier.several_lanes)
+        return fmt::format("several threads of warp {}{}", earlier.thread / lanes, block);
     return fmt::format("thread {}{}", static_cast<unsigned>(earlier.thread), block);
 }
 
@@ -83,21 +85,24 @@ struct Shadows {
     Access *writer, *reader;
 };
 
-[[gnu::noinline]] void check_word(Warp& warp, const Instruction& instruction, uint32_t lane, Access& writer, Access& reader, bool writes,
-                                  const Access& now, const char* space) {
-    const bool after_write = unordered(warp, writer, now), after_read = writes && unordered(warp, reader, now);
+[[gnu::noinline]] void check_word(Warp& warp, const Instruction& instruction, uint32_t lane, Access& writer,
+                                  Access& reader, bool writes, const Access& now, const char* space) {
+    const bool after_write = unordered(warp, writer, now),
+               after_read = writes && unordered(warp, reader, now);
     if (after_write || after_read) {
         fault(warp, instruction, lane,
-              fmt::format("a race: {} {} memory that {} {} without a barrier between them", writes ? "writes" : "reads", space,
-                          described(warp, after_write ? writer : reader), after_write ? "wrote" : "read"));
+              fmt::format("a race: {} {} memory that {} {} without a barrier between them",
+                          writes ? "writes" : "reads", space, described(warp, after_write ? writer : reader),
+                          after_write ? "wrote" : "read"));
     }
     if (writes) note_writer(writer, now);
     else note_reader(reader, now);
 }
 
-// Notes an access of bytes that begin offset bytes behind what the shadows stand for; fault if it races with another.
-void check_race(Warp& warp, const Instruction& instruction, uint32_t lane, Shadows shadows, size_t offset, uint32_t bytes, bool writes, Access now,
-                const char* space) {
+// Notes an access of bytes that begin offset bytes behind what the shadows stand for; fault if it races with
+// another.
+void check_race(Warp& warp, const Instruction& instruction, uint32_t lane, Shadows shadows, size_t offset,
+                uint32_t bytes, bool writes, Access now, const char* space) {
     for (size_t word = offset / 4; word * 4 < offset + bytes; word++) {
         Access &writer = shadows.writer[word], &reader = shadows.reader[word];
         const size_t from = std::max(offset, word * 4), to = std::min(offset + bytes, word * 4 + 4);
@@ -120,14 +125,16 @@ Access access_of(const Warp& warp, uint32_t lane, uint32_t launch, uint32_t bloc
 
 // ---- counters
 
-// 32-byte sectors of global memory that a request touches, and those that nobody of this launch touched before.
+// 32-byte sectors of global memory that a request touches, and those that nobody of this launch touched
+// before.
 void count_sectors(Warp& warp, const uint64_t (&addresses)[lanes], uint32_t bytes, bool writes) {
     Grid& grid = *warp.block->grid;
     Counters::Transfers& transfers = writes ? grid.counters->stores : grid.counters->loads;
     std::vector<uint64_t> sectors, places;
     each_lane(warp.mask, [&](uint32_t lane) {
         places.push_back(addresses[lane]);
-        for (uint64_t sector = addresses[lane] / 32; sector * 32 < addresses[lane] + bytes; sector++) sectors.push_back(sector);
+        for (uint64_t sector = addresses[lane] / 32; sector * 32 < addresses[lane] + bytes; sector++)
+            sectors.push_back(sector);
     });
     const auto unique = [](std::vector<uint64_t>& values) {
         std::sort(values.begin(), values.end());
@@ -152,7 +159,8 @@ void count_sectors(Warp& warp, const uint64_t (&addresses)[lanes], uint32_t byte
     }
 }
 
-// Shared memory has 32 banks of 4 bytes. Requests of 8 bytes a lane go by half-warps, those of 16 by quarters.
+// Shared memory has 32 banks of 4 bytes. Requests of 8 bytes a lane go by half-warps, those of 16 by
+// quarters.
 void count_banks(Warp& warp, const uint64_t (&addresses)[lanes], uint32_t bytes) {
     Counters& counters = *warp.block->grid->counters;
     const uint32_t together = bytes >= 16 ? 8 : bytes == 8 ? 16 : 32;
@@ -161,7 +169,8 @@ void count_banks(Warp& warp, const uint64_t (&addresses)[lanes], uint32_t bytes)
         std::vector<uint64_t> words;
         for (uint32_t lane = first; lane < first + together; lane++) {
             if (!(warp.mask >> lane & 1)) continue;
-            for (uint64_t word = addresses[lane] / 4; word * 4 < addresses[lane] + bytes; word++) words.push_back(word);
+            for (uint64_t word = addresses[lane] / 4; word * 4 < addresses[lane] + bytes; word++)
+                words.push_back(word);
         }
         if (words.empty()) continue;
         std::sort(words.begin(), words.end());
@@ -175,83 +184,113 @@ void count_banks(Warp& warp, const uint64_t (&addresses)[lanes], uint32_t bytes)
 
 // ---- where an address leads
 
-Allocation& allocation_of(Warp& warp, const Instruction& instruction, uint32_t lane, uint64_t address, uint32_t bytes, const char* does) {
+Allocation& allocation_of(Warp& warp, const Instruction& instruction, uint32_t lane, uint64_t address,
+                          uint32_t bytes, const char* does) {
     Grid& grid = *warp.block->grid;
     const auto* const at = reinterpret_cast<const std::byte*>(address);
-    if (!grid.allocation || grid.generation != grid.memory->generation() || at < grid.allocation->begin || at + bytes > grid.allocation->end()) {
+    if (!grid.allocation || grid.generation != grid.memory->generation() || at < grid.allocation->begin ||
+        at + bytes > grid.allocation->end()) {
         grid.allocation = grid.memory->find(at);
         grid.generation = grid.memory->generation();
-        if (!grid.allocation) fault(warp, instruction, lane, fmt::format("{} {} bytes out of bounds, {}", does, bytes, grid.memory->nearest(at)));
+        if (!grid.allocation)
+            fault(warp, instruction, lane,
+                  fmt::format("{} {} bytes out of bounds, {}", does, bytes, grid.memory->nearest(at)));
         if (at + bytes > grid.allocation->end()) {
-            const size_t offset = static_cast<size_t>(at - grid.allocation->begin), whole = grid.allocation->bytes;
+            const size_t offset = static_cast<size_t>(at - grid.allocation->begin),
+                         whole = grid.allocation->bytes;
             grid.allocation = nullptr;
-            fault(warp, instruction, lane, fmt::format("{} {} bytes out of bounds, at byte {} of an allocation of {}", does, bytes, offset, whole));
+            fault(warp, instruction, lane,
+                  fmt::format("{} {} bytes out of bounds, at byte {} of an allocation of {}", does, bytes,
+                              offset, whole));
         }
     }
     return *grid.allocation;
 }
 
-void check_alignment(Warp& warp, const Instruction& instruction, uint32_t lane, uint64_t address, uint32_t bytes, const char* space) {
+void check_alignment(Warp& warp, const Instruction& instruction, uint32_t lane, uint64_t address,
+                     uint32_t bytes, const char* space) {
     if (address % bytes != 0)
         fault(warp, instruction, lane,
-              fmt::format("misaligned: {} bytes of {} memory at an address that is a multiple of {}", bytes, space, address & (~address + 1)));
+              fmt::format("misaligned: {} bytes of {} memory at an address that is a multiple of {}", bytes,
+                          space, address & (~address + 1)));
 }
 
 // The bytes of global memory, checked and noted.
-std::byte* global_bytes(Warp& warp, const Instruction& instruction, uint32_t lane, uint64_t address, uint32_t bytes, bool writes) {
+std::byte* global_bytes(Warp& warp, const Instruction& instruction, uint32_t lane, uint64_t address,
+                        uint32_t bytes, bool writes) {
     check_alignment(warp, instruction, lane, address, bytes, "global");
-    const Allocation& allocation = allocation_of(warp, instruction, lane, address, bytes, writes ? "writes" : "reads");
+    const Allocation& allocation =
+        allocation_of(warp, instruction, lane, address, bytes, writes ? "writes" : "reads");
     auto* const memory = reinterpret_cast<std::byte*>(address);
     const size_t offset = static_cast<size_t>(memory - allocation.begin);
     uint8_t* const written = allocation.shadow.written.get() + offset;
     if (writes) {
         for (uint32_t k = 0; k < bytes; k++) {
-            if (written[k] == in_gap) fault(warp, instruction, lane, "writes between two tensors of an arena");
+            if (written[k] == in_gap)
+                fault(warp, instruction, lane, "writes between two tensors of an arena");
         }
         std::memset(written, 1, bytes);
     } else if (std::memcmp(written, ones, bytes) != 0) {
         const bool gap = std::memchr(written, in_gap, bytes) != nullptr;
-        fault(warp, instruction, lane,
-              gap ? "reads between two tensors of an arena"
-                  : fmt::format("reads global memory that was never written, at byte {} of an allocation of {}", offset, allocation.bytes));
+        fault(
+            warp, instruction, lane,
+            gap ? "reads between two tensors of an arena"
+                : fmt::format("reads global memory that was never written, at byte {} of an allocation of {}",
+                              offset, allocation.bytes));
     }
     const Access now = access_of(warp, lane, warp.block->grid->number, warp.block->index);
-    check_race(warp, instruction, lane, {allocation.shadow.writer.get(), allocation.shadow.reader.get()}, offset, bytes, writes, now, "global");
+    check_race(warp, instruction, lane, {allocation.shadow.writer.get(), allocation.shadow.reader.get()},
+               offset, bytes, writes, now, "global");
     return memory;
 }
 
-std::byte* shared_bytes(Warp& warp, const Instruction& instruction, uint32_t lane, uint64_t address, uint32_t bytes, bool writes,
-                        uint32_t aligned_to) {
+std::byte* shared_bytes(Warp& warp, const Instruction& instruction, uint32_t lane, uint64_t address,
+                        uint32_t bytes, bool writes, uint32_t aligned_to) {
     if (address >> 56 == 1) address &= ~generic_shared;
     Block& block = *warp.block;
     check_alignment(warp, instruction, lane, address, aligned_to, "shared");
     const uint64_t offset = address - shared_base;
     const bool inside = address >= shared_base && offset + bytes <= block.shared.size();
     if (!inside || block.owner[offset] == 0 || block.owner[offset + bytes - 1] != block.owner[offset]) {
-        fault(
-            warp, instruction, lane,
-            fmt::format("{} {} bytes of shared memory out of bounds, {} bytes from where the dynamic block of {} begins", writes ? "writes" : "reads",
-                        bytes, static_cast<int64_t>(address) - static_cast<int64_t>(block.grid->function->dynamic_shared),
-                        block.grid->launch->dynamic_shared_bytes));
+        fault(warp, instruction, lane,
+              fmt::format(
+                  "{} {} bytes of shared memory out of bounds, {} bytes from where the dynamic block of {} "
+                  "begins",
+                  writes ? "writes" : "reads", bytes,
+                  static_cast<int64_t>(address) - static_cast<int64_t>(block.grid->function->dynamic_shared),
+                  block.grid->launch->dynamic_shared_bytes));
     }
     uint8_t* const written = block.written.data() + offset;
     if (writes) std::memset(written, 1, bytes);
-    else if (std::memcmp(written, ones, bytes) != 0) fault(warp, instruction, lane, "reads shared memory that was never written");
+    else if (std::memcmp(written, ones, bytes) != 0)
+        fault(warp, instruction, lane, "reads shared memory that was never written");
     const Access now = access_of(warp, lane, block.serial, 0);
-    check_race(warp, instruction, lane, {block.writer.data(), block.reader.data()}, offset, bytes, writes, now, "shared");
+    check_race(warp, instruction, lane, {block.writer.data(), block.reader.data()}, offset, bytes, writes,
+               now, "shared");
     return block.shared.data() + offset;
 }
 
-std::byte* local_bytes(Warp& warp, const Instruction& instruction, uint32_t lane, uint64_t address, uint32_t bytes, bool writes) {
+std::byte* local_bytes(Warp& warp, const Instruction& instruction, uint32_t lane, uint64_t address,
+                       uint32_t bytes, bool writes) {
     const uint32_t size = warp.block->grid->function->local_bytes;
     check_alignment(warp, instruction, lane, address, bytes, "local");
     const uint64_t offset = address - local_base;
     if (address < local_base || offset + bytes > size)
-        fault(warp, instruction, lane, fmt::format("{} {} bytes of local memory at byte {} of {}", writes ? "writes" : "reads", bytes, offset, size));
+        fault(warp, instruction, lane,
+              fmt::format("{} {} bytes of local memory at byte {} of {}", writes ? "writes" : "reads", bytes,
+                          offset, size));
     std::byte* const written = warp.local_written.data() + lane * size + offset;
     if (writes) std::memset(written, 1, bytes);
-    else if (std::memcmp(written, ones, bytes) != 0) fault(warp, instruction, lane, "reads local memory that was never written");
+    else if (std::memcmp(written, ones, bytes) != 0)
+        fault(warp, instruction, lane, "reads local memory that was never written");
     return warp.local.data() + lane * size + offset;
+}
+
+// A register that is wider than the value takes its sign along, or zeros.
+void put_in_register(std::byte* place, uint32_t width, const std::byte* value, const Instruction& i) {
+    const bool negative = i.is_signed && static_cast<int8_t>(value[i.bytes - 1]) < 0;
+    if (width > i.bytes) std::memset(place + i.bytes, negative ? 0xFF : 0, width - i.bytes);
+    std::memcpy(place, value, std::min<uint32_t>(width, i.bytes));
 }
 
 template <Space space, bool writes>
@@ -265,7 +304,8 @@ void access(Warp& warp, const Instruction& i) {
         for (uint32_t lane = 0; lane < lanes; lane++) addresses[lane] = base[lane] + offset;
     } else {
         const uint32_t* const base = warp.at<uint32_t>(i.operand[0]);
-        for (uint32_t lane = 0; lane < lanes; lane++) addresses[lane] = static_cast<uint32_t>(base[lane] + offset);
+        for (uint32_t lane = 0; lane < lanes; lane++)
+            addresses[lane] = static_cast<uint32_t>(base[lane] + offset);
     }
     if (warp.block->grid->counters) {
         if (space == Space::global) count_sectors(warp, addresses, bytes, writes);
@@ -274,7 +314,8 @@ void access(Warp& warp, const Instruction& i) {
     each_lane(warp.mask, [&](uint32_t lane) {
         std::byte* memory = nullptr;
         if (space == Space::global) memory = global_bytes(warp, i, lane, addresses[lane], bytes, writes);
-        else if (space == Space::shared) memory = shared_bytes(warp, i, lane, addresses[lane], bytes, writes, bytes);
+        else if (space == Space::shared)
+            memory = shared_bytes(warp, i, lane, addresses[lane], bytes, writes, bytes);
         else memory = local_bytes(warp, i, lane, addresses[lane], bytes, writes);
         for (uint32_t k = 0; k < i.count; k++, memory += i.bytes) {
             const uint32_t width = i.width[k + 1];
@@ -282,10 +323,7 @@ void access(Warp& warp, const Instruction& i) {
             if (writes) {
                 std::memcpy(memory, place, i.bytes);
             } else {
-                // A register that is wider than the value takes its sign along, or zeros.
-                const bool negative = i.is_signed && static_cast<int8_t>(memory[i.bytes - 1]) < 0;
-                if (width > i.bytes) std::memset(place + i.bytes, negative ? 0xFF : 0, width - i.bytes);
-                std::memcpy(place, memory, std::min<uint32_t>(width, i.bytes));
+                put_in_register(place, width, memory, i);
             }
         }
     });
@@ -300,9 +338,7 @@ void load_parameter(Warp& warp, const Instruction& i) {
         const uint32_t width = i.width[k + 1];
         each_lane(warp.mask, [&](uint32_t lane) {
             std::byte* const place = warp.registers + i.operand[k + 1] + lane * width;
-            const bool negative = i.is_signed && static_cast<int8_t>(arguments[from + i.bytes - 1]) < 0;
-            if (width > i.bytes) std::memset(place + i.bytes, negative ? 0xFF : 0, width - i.bytes);
-            std::memcpy(place, arguments.data() + from, std::min<uint32_t>(width, i.bytes));
+            put_in_register(place, width, arguments.data() + from, i);
         });
     }
 }
@@ -315,11 +351,14 @@ Handler load_handler(Space space) {
                                     : access<Space::local, false>;
 }
 Handler store_handler(Space space) {
-    return space == Space::global ? access<Space::global, true> : space == Space::shared ? access<Space::shared, true> : access<Space::local, true>;
+    return space == Space::global   ? access<Space::global, true>
+           : space == Space::shared ? access<Space::shared, true>
+                                    : access<Space::local, true>;
 }
 Handler parameter_handler() { return load_parameter; }
 
-// ---- cp.async: what is copied is read now and lands at the wait; until then the place in shared memory holds nothing.
+// ---- cp.async: what is copied is read now and lands at the wait; until then the place in shared memory
+// holds nothing.
 
 void begin_copy(Warp& warp, const Instruction& i) {
     const uint32_t* const to = warp.at<uint32_t>(i.operand[0]);
@@ -340,8 +379,10 @@ void begin_copy(Warp& warp, const Instruction& i) {
     each_lane(warp.mask, [&](uint32_t lane) {
         PendingCopy copy;
         copy.to = to[lane], copy.bytes = bytes[lane], copy.group = warp.copy_groups[lane];
-        if (copy.bytes != 4 && copy.bytes != 8 && copy.bytes != 16) fault(warp, i, lane, fmt::format("cp.async of {} bytes", copy.bytes));
-        if (from_bytes[lane] > copy.bytes) fault(warp, i, lane, fmt::format("cp.async of {} bytes from {}", copy.bytes, from_bytes[lane]));
+        if (copy.bytes != 4 && copy.bytes != 8 && copy.bytes != 16)
+            fault(warp, i, lane, fmt::format("cp.async of {} bytes", copy.bytes));
+        if (from_bytes[lane] > copy.bytes)
+            fault(warp, i, lane, fmt::format("cp.async of {} bytes from {}", copy.bytes, from_bytes[lane]));
         if (from_bytes[lane] > 0) {
             check_alignment(warp, i, lane, from[lane], copy.bytes, "global");
             // Whole words at their own alignment: a part of them may be asked for.
@@ -365,7 +406,8 @@ void wait_for_copies(Warp& warp, const Instruction& i, uint32_t newest) {
         while (!copies.empty() && copies.front().group + newest < warp.copy_groups[lane]) {
             const PendingCopy copy = copies.front();
             copies.pop_front();
-            std::memcpy(shared_bytes(warp, i, lane, copy.to, copy.bytes, true, copy.bytes), copy.data.data(), copy.bytes);
+            std::memcpy(shared_bytes(warp, i, lane, copy.to, copy.bytes, true, copy.bytes), copy.data.data(),
+                        copy.bytes);
         }
     });
 }
@@ -374,11 +416,13 @@ void wait_for_copies(Warp& warp, const Instruction& i, uint32_t newest) {
 void load_matrices(Warp& warp, const Instruction& i, bool transposed) {
     const uint32_t* const rows = warp.at<uint32_t>(i.operand[4]);
     uint64_t addresses[lanes];
-    for (uint32_t lane = 0; lane < lanes; lane++) addresses[lane] = static_cast<uint32_t>(rows[lane] + static_cast<uint64_t>(i.offset));
+    for (uint32_t lane = 0; lane < lanes; lane++)
+        addresses[lane] = static_cast<uint32_t>(rows[lane] + static_cast<uint64_t>(i.offset));
     if (warp.block->grid->counters) count_banks(warp, addresses, 16);
     uint16_t matrices[4][8][8];
     for (uint32_t lane = 0; lane < lanes; lane++)
-        std::memcpy(matrices[lane / 8][lane % 8], shared_bytes(warp, i, lane, addresses[lane], 16, false, 16), 16);
+        std::memcpy(matrices[lane / 8][lane % 8], shared_bytes(warp, i, lane, addresses[lane], 16, false, 16),
+                    16);
     for (uint32_t m = 0; m < 4; m++) {
         uint32_t* const result = warp.at<uint32_t>(i.operand[m]);
         for (uint32_t lane = 0; lane < lanes; lane++) {
@@ -395,17 +439,22 @@ void note_fence(Warp& warp) {
     published.thread_until.resize(1024);
     published.block_until = warp.block->barriers;
     published.warp_until[warp.index] = {warp.block->barriers, warp.barriers};
-    each_lane(warp.mask, [&](uint32_t lane) { published.thread_until[warp.index * lanes + lane] = warp.block->barriers + 1; });
+    each_lane(warp.mask, [&](uint32_t lane) {
+        published.thread_until[warp.index * lanes + lane] = warp.block->barriers + 1;
+    });
 }
 
 void* atomic_word(Warp& warp, const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes) {
     check_alignment(warp, i, lane, address, bytes, "global");
     const Allocation& allocation = allocation_of(warp, i, lane, address, bytes, "changes");
-    const uint8_t* const written = allocation.shadow.written.get() + (reinterpret_cast<std::byte*>(address) - allocation.begin);
-    if (std::memcmp(written, ones, bytes) != 0) fault(warp, i, lane, "changes global memory that was never written");
+    const uint8_t* const written =
+        allocation.shadow.written.get() + (reinterpret_cast<std::byte*>(address) - allocation.begin);
+    if (std::memcmp(written, ones, bytes) != 0)
+        fault(warp, i, lane, "changes global memory that was never written");
     warp.block->acquired = true;
     auto& published = warp.block->grid->published;
-    if (const auto own = published.find(warp.block->index); own != published.end()) own->second.released = true;
+    if (const auto own = published.find(warp.block->index); own != published.end())
+        own->second.released = true;
     return reinterpret_cast<void*>(address);
 }
 

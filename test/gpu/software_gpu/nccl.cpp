@@ -1,11 +1,12 @@
 // nccl.cpp: stands in for NCCL between the software GPUs of processes on one machine.
-//   https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/. Rank 0 listens at a Unix socket without a file, whose
-//   name is the communicator's id, and hands memory to all; each collective passes through it, when its turn in the
-//   stream comes, in rounds that every rank waits for. All of this vanishes with the processes.
-//   Sums are added in rank order; those of bf16 are rounded at every addition, as NCCL's rings do with two values at a
-//   time, which is the least exact that a GPU may be. Ranks that call different collectives are a finding.
-//   A rank that ends, aborts, or does not come for SOFTWARE_GPU_PATIENCE seconds (120) is the communicator's error
-//   (ncclCommGetAsyncError); 10 seconds later it ends the process, unless that has aborted the communicator.
+//   https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/. Rank 0 listens at a Unix socket without a
+//   file, whose name is the communicator's id, and hands memory to all; each collective passes through it,
+//   when its turn in the stream comes, in rounds that every rank waits for. All of this vanishes with the
+//   processes. Sums are added in rank order; those of bf16 are rounded at every addition, as NCCL's rings do
+//   with two values at a time, which is the least exact that a GPU may be. Ranks that call different
+//   collectives are a finding. A rank that ends, aborts, or does not come for SOFTWARE_GPU_PATIENCE seconds
+//   (120) is the communicator's error (ncclCommGetAsyncError); 10 seconds later it ends the process, unless
+//   that has aborted the communicator.
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -38,7 +39,7 @@ using software_gpu::Fault;
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// What a function of the library returns.
+// The error that a function of the library returns.
 struct Error : std::runtime_error {
     ncclResult_t result;
     Error(ncclResult_t result, const std::string& message) : std::runtime_error(message), result(result) {}
@@ -72,7 +73,7 @@ std::chrono::duration<double> patience() {
     return std::chrono::duration<double>(seconds ? std::atof(seconds) : 120);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // meeting
 
 class File {
@@ -92,7 +93,8 @@ private:
     int descriptor_;
 };
 
-// What a rank says when it comes, and rank 0's answer, with which the memory comes unless it names an error.
+// A rank says Hello when it comes, and rank 0 answers Welcome; the shared memory comes with that unless it
+// names an error.
 struct Hello {
     int version, size, rank, device;
 };
@@ -103,7 +105,9 @@ struct Welcome {
 
 constexpr std::string_view id_begin = "software-gpu:";
 
-std::string text_of(const ncclUniqueId& id) { return std::string(id.internal, strnlen(id.internal, sizeof(id.internal))); }
+std::string text_of(const ncclUniqueId& id) {
+    return std::string(id.internal, strnlen(id.internal, sizeof(id.internal)));
+}
 
 // A name that is no file, and lives as long as its socket.
 std::pair<sockaddr_un, socklen_t> address_of(const ncclUniqueId& id) {
@@ -152,10 +156,12 @@ File receive_memory(int from) {
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof(control);
-    if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) != sizeof(welcome)) throw Error(ncclRemoteError, "rank 0 ended while the ranks met");
+    if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) != sizeof(welcome))
+        throw Error(ncclRemoteError, "rank 0 ended while the ranks met");
     if (welcome.result != ncclSuccess) throw Error(welcome.result, welcome.message);
     int memory = -1;
-    if (const cmsghdr* const header = CMSG_FIRSTHDR(&message)) std::memcpy(&memory, CMSG_DATA(header), sizeof(memory));
+    if (const cmsghdr* const header = CMSG_FIRSTHDR(&message))
+        std::memcpy(&memory, CMSG_DATA(header), sizeof(memory));
     return File(memory);
 }
 
@@ -163,14 +169,18 @@ void check_hello(const Hello& hello, const std::vector<Hello>& others) {
     const Hello& first = others[0];
     if (hello.version != first.version)
         throw Error(ncclInvalidUsage,
-                    fmt::format("Mismatched NCCL version detected : rank {} version {} rank 0 version {}", hello.rank, hello.version, first.version));
+                    fmt::format("Mismatched NCCL version detected : rank {} version {} rank 0 version {}",
+                                hello.rank, hello.version, first.version));
     if (hello.size != first.size)
-        throw Error(ncclInvalidUsage, fmt::format("rank {} expects {} ranks, rank 0 {}", hello.rank, hello.size, first.size));
+        throw Error(ncclInvalidUsage,
+                    fmt::format("rank {} expects {} ranks, rank 0 {}", hello.rank, hello.size, first.size));
     for (const Hello& other : others) {
-        if (other.rank == hello.rank) throw Error(ncclInvalidUsage, fmt::format("two processes are rank {}", hello.rank));
+        if (other.rank == hello.rank)
+            throw Error(ncclInvalidUsage, fmt::format("two processes are rank {}", hello.rank));
         if (other.device == hello.device)
             throw Error(ncclInvalidUsage,
-                        fmt::format("Duplicate GPU detected : rank {} and rank {} both on CUDA device {}", other.rank, hello.rank, hello.device));
+                        fmt::format("Duplicate GPU detected : rank {} and rank {} both on CUDA device {}",
+                                    other.rank, hello.rank, hello.device));
     }
 }
 
@@ -178,7 +188,8 @@ void check_hello(const Hello& hello, const std::vector<Hello>& others) {
 void welcome_others(const ncclUniqueId& id, const Hello& own, int memory) {
     const File listening = new_socket();
     const auto [address, length] = address_of(id);
-    if (bind(listening, reinterpret_cast<const sockaddr*>(&address), length) != 0 || listen(listening, own.size) != 0)
+    if (bind(listening, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+        listen(listening, own.size) != 0)
         throw Error(ncclSystemError, fmt::format("{}: {}", text_of(id), std::strerror(errno)));
     const Clock::time_point until = Clock::now() + std::chrono::duration_cast<Clock::duration>(patience());
     std::vector<Hello> hellos = {own};
@@ -192,7 +203,8 @@ void welcome_others(const ncclUniqueId& id, const Hello& own, int memory) {
             others.emplace_back(accept4(listening, nullptr, nullptr, SOCK_CLOEXEC));
             wait_readable(others.back(), until, "a rank said nothing");
             Hello hello{};
-            if (recv(others.back(), &hello, sizeof(hello), 0) != sizeof(hello)) throw Error(ncclRemoteError, "a rank ended while the ranks met");
+            if (recv(others.back(), &hello, sizeof(hello), 0) != sizeof(hello))
+                throw Error(ncclRemoteError, "a rank ended while the ranks met");
             check_hello(hello, hellos);
             hellos.push_back(hello);
         }
@@ -210,20 +222,23 @@ File join(const ncclUniqueId& id, const Hello& own) {
     const auto [address, length] = address_of(id);
     const File socket = new_socket();
     while (connect(socket, reinterpret_cast<const sockaddr*>(&address), length) != 0) {
-        if (Clock::now() > until) throw Error(ncclSystemError, fmt::format("rank 0 did not come to {} for {:g} s", text_of(id), patience().count()));
+        if (Clock::now() > until)
+            throw Error(ncclSystemError,
+                        fmt::format("rank 0 did not come to {} for {:g} s", text_of(id), patience().count()));
         std::this_thread::sleep_for(5ms);
     }
     send(socket, &own, sizeof(own), MSG_NOSIGNAL);
-    wait_readable(socket, until + std::chrono::duration_cast<Clock::duration>(patience()), "rank 0 did not answer");  // it may wait for others
+    wait_readable(socket, until + std::chrono::duration_cast<Clock::duration>(patience()),
+                  "rank 0 did not answer");  // it may wait for others
     return receive_memory(socket);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // collectives
 
 enum class Kind { all_reduce, reduce_scatter, all_gather, broadcast };
 
-// What all ranks must call alike. count: as NCCL counts it, of a rank's part where there are parts.
+// A collective, which all ranks must call alike. count is NCCL's: of a rank's part where there are parts.
 struct Call {
     Kind kind;
     ncclDataType_t type;
@@ -231,7 +246,9 @@ struct Call {
     int root = 0;
     bool operator==(const Call&) const = default;
 
-    size_t element_bytes() const { return type == ncclFloat32 ? sizeof(float) : type == ncclBfloat16 ? sizeof(bfloat16) : 1; }
+    size_t element_bytes() const {
+        return type == ncclFloat32 ? sizeof(float) : type == ncclBfloat16 ? sizeof(bfloat16) : 1;
+    }
     std::string describe() const;
 };
 
@@ -250,7 +267,8 @@ void add(std::byte* sum, const std::byte* values, size_t count) {
     T* const s = reinterpret_cast<T*>(sum);
     const T* const v = reinterpret_cast<const T*>(values);
     for (size_t i = 0; i < count; i++) {
-        if constexpr (std::is_same_v<T, bfloat16>) s[i] = bfloat16(static_cast<float>(s[i]) + static_cast<float>(v[i]));
+        if constexpr (std::is_same_v<T, bfloat16>)
+            s[i] = bfloat16(static_cast<float>(s[i]) + static_cast<float>(v[i]));
         else s[i] = static_cast<T>(s[i] + v[i]);
     }
 }
@@ -274,7 +292,7 @@ public:
     void leave();
 
 private:
-    // In the shared memory.
+    // A rank's place in the shared memory.
     struct alignas(64) Seat {
         std::atomic<uint64_t> rounds;  // that this rank has finished
         std::atomic<int> joined, left, aborted;
@@ -286,7 +304,10 @@ private:
     struct Aborted {};
 
     Seat& seat(int rank) const { return static_cast<Seat*>(shared_)[rank]; }
-    std::byte* area(int rank) const { return static_cast<std::byte*>(shared_) + size() * sizeof(Seat) + static_cast<size_t>(rank) * area_bytes; }
+    std::byte* area(int rank) const {
+        return static_cast<std::byte*>(shared_) + size() * sizeof(Seat) +
+               static_cast<size_t>(rank) * area_bytes;
+    }
     bool has_ended(int rank) const;
     template <class IsThere>
     void wait_for_all(const std::string& what, const IsThere& is_there);
@@ -306,8 +327,8 @@ private:
     std::atomic<ncclResult_t> state_ = ncclSuccess;
 };
 
-// A rank that lives holds a lock of its byte of the shared memory: the system gives it back when the process ends,
-// however it ends.
+// A rank that lives holds a lock of its byte of the shared memory: the system gives it back when the process
+// ends, however it ends.
 Group::Group(File memory, int rank, int size) : memory_(std::move(memory)), rank_(rank), size_(size) {
     shared_ = mmap(nullptr, bytes_of(size), PROT_READ | PROT_WRITE, MAP_SHARED, memory_, 0);
     if (shared_ == MAP_FAILED) throw Error(ncclSystemError, fmt::format("mmap: {}", std::strerror(errno)));
@@ -316,7 +337,8 @@ Group::Group(File memory, int rank, int size) : memory_(std::move(memory)), rank
     lock.l_whence = SEEK_SET;
     lock.l_start = rank;
     lock.l_len = 1;
-    if (fcntl(memory_, F_SETLK, &lock) != 0) throw Error(ncclSystemError, fmt::format("F_SETLK: {}", std::strerror(errno)));
+    if (fcntl(memory_, F_SETLK, &lock) != 0)
+        throw Error(ncclSystemError, fmt::format("F_SETLK: {}", std::strerror(errno)));
     seat(rank).joined = 1;
     wait_for_all("ncclCommInitRank", [](const Seat& seat) { return seat.joined != 0; });
 }
@@ -360,9 +382,12 @@ void Group::wait_for_all(const std::string& what, const IsThere& is_there) {
         // It may have come since, and ended then.
         const bool ended = has_ended(missing), aborted = seat(missing).aborted != 0;
         if (is_there(seat(missing))) continue;
-        if (ended || aborted) throw Error(ncclRemoteError, fmt::format("rank {} has {} before {}", missing, aborted ? "aborted" : "ended", what));
+        if (ended || aborted)
+            throw Error(ncclRemoteError, fmt::format("rank {} has {} before {}", missing,
+                                                     aborted ? "aborted" : "ended", what));
         if (now - begin > patience())
-            throw Error(ncclRemoteError, fmt::format("rank {} did not come to {} for {:g} s", missing, what, patience().count()));
+            throw Error(ncclRemoteError, fmt::format("rank {} did not come to {} for {:g} s", missing, what,
+                                                     patience().count()));
     }
 }
 
@@ -377,23 +402,28 @@ void Group::check_alike(const Call& own) {
     const Call& first = seat(0).call;
     for (int r = 1; r < size_; r++) {
         if (seat(r).call != first)
-            throw Fault(fmt::format("NCCL: rank 0 calls {} while rank {} calls {}", first.describe(), r, seat(r).call.describe()));
+            throw Fault(fmt::format("NCCL: rank 0 calls {} while rank {} calls {}", first.describe(), r,
+                                    seat(r).call.describe()));
     }
 }
 
 void Group::check_memory(const Call& call, const void* from, void* to) const {
     software_gpu::Memory& memory = software_gpu::device_memory();
     const size_t part = call.count * call.element_bytes(), whole = part * size();
-    const size_t from_bytes = call.kind == Kind::reduce_scatter ? whole : part, to_bytes = call.kind == Kind::all_gather ? whole : part;
+    const size_t from_bytes = call.kind == Kind::reduce_scatter ? whole : part,
+                 to_bytes = call.kind == Kind::all_gather ? whole : part;
     const bool reads = call.kind != Kind::broadcast || rank_ == call.root;
     const std::string name = call.describe();
     const auto lies_in_device = [&](bool does, const void* address) {
-        if (!does) throw Fault(fmt::format("{}: {} is not memory of the device, but {}", name, address, memory.nearest(address)));
+        if (!does)
+            throw Fault(fmt::format("{}: {} is not memory of the device, but {}", name, address,
+                                    memory.nearest(address)));
     };
     if (reads) lies_in_device(memory.check_read(from, from_bytes, name), from);
     lies_in_device(memory.note_write(to, to_bytes, name), to);
-    // In place: a rank's part at its place in the whole.
-    const auto *const input = static_cast<const std::byte*>(from), *const output = static_cast<const std::byte*>(to);
+    // A collective is in place if a rank's part lies at its place in the whole.
+    const auto *const input = static_cast<const std::byte*>(from), *const output =
+                                                                       static_cast<const std::byte*>(to);
     const size_t own = static_cast<size_t>(rank_) * part;
     const bool in_place = call.kind == Kind::reduce_scatter ? output == input + own
                           : call.kind == Kind::all_gather   ? input == output + own
@@ -402,7 +432,7 @@ void Group::check_memory(const Call& call, const void* from, void* to) const {
         throw Fault(fmt::format("{}: its input and output overlap, but not as in place", name));
 }
 
-// Of the values in the ranks' areas, in rank order.
+// Adds up the values in the ranks' areas, in rank order.
 void Group::sum(const Call& call, std::byte* to, size_t count) const {
     std::memcpy(to, area(0), count * call.element_bytes());
     for (int r = 1; r < size_; r++) {
@@ -412,7 +442,8 @@ void Group::sum(const Call& call, std::byte* to, size_t count) const {
     }
 }
 
-// In pieces that fit in an area: put(first, count) fills this rank's, and take(first, count) reads all of them.
+// Passes the values in pieces that fit in an area: put(first, count) fills this rank's, and take(first,
+// count) reads all of them.
 template <class Put, class Take>
 void Group::pass(const Call& call, const Put& put, const Take& take) {
     const std::string name = call.describe();
@@ -440,17 +471,24 @@ void Group::collect(const Call& call, const void* from, void* to) {
     const size_t bytes = call.element_bytes();
     const auto* const input = static_cast<const std::byte*>(from);
     auto* const output = static_cast<std::byte*>(to);
-    const auto put = [&](size_t first, size_t count) { std::memcpy(area(rank_), input + first * bytes, count * bytes); };
+    const auto put = [&](size_t first, size_t count) {
+        std::memcpy(area(rank_), input + first * bytes, count * bytes);
+    };
     const auto put_root = [&](size_t first, size_t count) {
         if (rank_ == call.root) put(first, count);
     };
     const auto take_sum = [&](size_t first, size_t count) { sum(call, output + first * bytes, count); };
-    const auto take_root = [&](size_t first, size_t count) { std::memcpy(output + first * bytes, area(call.root), count * bytes); };
+    const auto take_root = [&](size_t first, size_t count) {
+        std::memcpy(output + first * bytes, area(call.root), count * bytes);
+    };
     const auto take_all = [&](size_t first, size_t count) {
-        for (size_t r = 0; r < size(); r++) std::memcpy(output + (r * call.count + first) * bytes, area(static_cast<int>(r)), count * bytes);
+        for (size_t r = 0; r < size(); r++)
+            std::memcpy(output + (r * call.count + first) * bytes, area(static_cast<int>(r)), count * bytes);
     };
     const auto reduce_part = [&](int part) {
-        const auto put_part = [&](size_t first, size_t count) { put(static_cast<size_t>(part) * call.count + first, count); };
+        const auto put_part = [&](size_t first, size_t count) {
+            put(static_cast<size_t>(part) * call.count + first, count);
+        };
         const auto take_own = [&](size_t first, size_t count) {
             if (part == rank_) take_sum(first, count);
         };
@@ -488,18 +526,24 @@ struct ncclComm {
     void finalize();
 };
 
-void ncclComm::call(const Call& call, ncclRedOp_t operation, const void* from, void* to, cudaStream_t stream) {
-    const bool known = call.type == ncclFloat32 || call.type == ncclBfloat16 || call.type == ncclUint8 || call.type == ncclInt8;
+void ncclComm::call(const Call& call, ncclRedOp_t operation, const void* from, void* to,
+                    cudaStream_t stream) {
+    const bool known = call.type == ncclFloat32 || call.type == ncclBfloat16 || call.type == ncclUint8 ||
+                       call.type == ncclInt8;
     if (!known || operation != ncclSum)
         throw Error(ncclInvalidArgument,
-                    fmt::format("type {} with operation {} is not known here", static_cast<int>(call.type), static_cast<int>(operation)));
-    if (call.root < 0 || static_cast<size_t>(call.root) >= group->size()) throw Error(ncclInvalidArgument, fmt::format("no rank is {}", call.root));
+                    fmt::format("type {} with operation {} is not known here", static_cast<int>(call.type),
+                                static_cast<int>(operation)));
+    if (call.root < 0 || static_cast<size_t>(call.root) >= group->size())
+        throw Error(ncclInvalidArgument, fmt::format("no rank is {}", call.root));
     if (finalized) throw Error(ncclInvalidUsage, "the communicator is finalized");
     if (call.count == 0) return;
-    if (!from || !to) throw Error(ncclInvalidArgument, fmt::format("{}: an address is NULL", call.describe()));
+    if (!from || !to)
+        throw Error(ncclInvalidArgument, fmt::format("{}: an address is NULL", call.describe()));
     streams.insert(stream);
     software_gpu::enqueue(
-        stream, [group = group, call, from, to] { group->run(call, from, to); }, call.describe());
+        stream, [group = group, call, from, to] { group->run(call, from, to); }, call.describe(),
+        software_gpu::WaitsFor::other_processes);
 }
 
 // "flushes all issued communications"
@@ -512,7 +556,7 @@ void ncclComm::finalize() {
 extern "C" {
 ncclResult_t ncclGetVersion(int* version) { return *version = NCCL_VERSION_CODE, ncclSuccess; }
 
-// With NCCL_COMM_ID the id is made of that, in every process alike.
+// NCCL_COMM_ID, where it is set, makes the id the same in every process.
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     std::string text(id_begin);
     if (const char* const address = std::getenv("NCCL_COMM_ID")) {
@@ -528,8 +572,10 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
     return reported([&] {
-        if (!comm || size < 1 || rank < 0 || rank >= size) throw Error(ncclInvalidArgument, fmt::format("rank {} of {}", rank, size));
-        if (!text_of(id).starts_with(id_begin)) throw Error(ncclInvalidArgument, "the id is not of ncclGetUniqueId");
+        if (!comm || size < 1 || rank < 0 || rank >= size)
+            throw Error(ncclInvalidArgument, fmt::format("rank {} of {}", rank, size));
+        if (!text_of(id).starts_with(id_begin))
+            throw Error(ncclInvalidArgument, "the id is not of ncclGetUniqueId");
         Hello own{.version = NCCL_VERSION_CODE, .size = size, .rank = rank, .device = 0};
         cudaGetDevice(&own.device);
         File memory;
@@ -572,27 +618,29 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
     });
 }
 
-ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t operation, ncclComm_t comm,
-                           cudaStream_t stream) {
+ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type,
+                           ncclRedOp_t operation, ncclComm_t comm, cudaStream_t stream) {
     return reported([&] {
         needed(comm);
         comm->call({Kind::all_reduce, type, count}, operation, from, to, stream);
     });
 }
-ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t operation, ncclComm_t comm,
-                               cudaStream_t stream) {
+ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t operation, ncclComm_t comm, cudaStream_t stream) {
     return reported([&] {
         needed(comm);
         comm->call({Kind::reduce_scatter, type, count}, operation, from, to, stream);
     });
 }
-ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
     return reported([&] {
         needed(comm);
         comm->call({Kind::all_gather, type, count}, ncclSum, from, to, stream);
     });
 }
-ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream) {
     return reported([&] {
         needed(comm);
         comm->call({Kind::broadcast, type, count, root}, ncclSum, from, to, stream);

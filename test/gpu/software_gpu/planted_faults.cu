@@ -1,4 +1,5 @@
-// planted_faults.cu: kernels in the style of ours, each right as kernel<false> and with one planted fault as kernel<true>.
+// planted_faults.cu: kernels in the style of ours, each right as kernel<false> and with one planted fault as
+// kernel<true>.
 //   test_planted_faults.cpp runs their PTX. A finding is expected at the line that ends in "finding: KERNEL".
 #include "simt/async_copy.cuh"
 #include "simt/bfloat16.h"
@@ -9,7 +10,8 @@
 // ---- barriers and fences
 
 template <bool planted>
-__global__ void missing_barrier(float* out, const float* in) {  // of several warps, which read what the tile held before
+__global__ void missing_barrier(float* out,
+                                const float* in) {  // of several warps, which read what the tile held before
     __shared__ float tile[64];
     const unsigned t = threadIdx.x;
     tile[t] = 0.0f;
@@ -80,7 +82,8 @@ __global__ void block_reads_anothers_output(float* out, const float* in) {
     out[i] = in[i];
     __threadfence();
     __syncthreads();
-    if (planted && blockIdx.x == 1 && threadIdx.x == 5) out[i] += out[2];  // finding: block_reads_anothers_output
+    if (planted && blockIdx.x == 1 && threadIdx.x == 5)
+        out[i] += out[2];  // finding: block_reads_anothers_output
 }
 
 template <bool planted>
@@ -116,14 +119,16 @@ template <bool planted>
 __global__ void shuffle_from_absent_lane(float* out, const float* in) {
     const unsigned lane = threadIdx.x;
     float value = in[lane];
-    if (lane < 16) value += __shfl_xor_sync(0xffffu, value, planted ? 16 : 8);  // finding: shuffle_from_absent_lane
+    if (lane < 16)
+        value += __shfl_xor_sync(0xffffu, value, planted ? 16 : 8);  // finding: shuffle_from_absent_lane
     out[lane] = value;
 }
 
 template <bool planted>
 __global__ void shuffle_without_oneself(float* out, const float* in) {
     const unsigned lane = threadIdx.x;
-    out[lane] = __shfl_xor_sync(planted ? 0xffffu : 0xffffffffu, in[lane], 1);  // finding: shuffle_without_oneself
+    out[lane] =
+        __shfl_xor_sync(planted ? 0xffffu : 0xffffffffu, in[lane], 1);  // finding: shuffle_without_oneself
 }
 
 // ---- tensor cores: out (16, 8) = left (16, 16) * right (16, 8), whose transpose is given
@@ -134,9 +139,11 @@ __device__ void product(float* out, const bfloat16* left, const bfloat16* right)
     const unsigned lane = threadIdx.x, row = lane / 4, column = lane % 4 * 2;
     for (unsigned i = lane; i < 256; i += 32) tile[i] = left[i];
     __syncwarp();
-    auto a = simt::ldmatrix(tile + (lane % 16 + rows_too_far) * 16 + lane / 16 * 8 + columns_too_far);  // finding: product
+    const bfloat16* const from = tile + (lane % 16 + rows_too_far) * 16 + lane / 16 * 8 + columns_too_far;
+    auto a = simt::ldmatrix(from);  // finding: product
     if (swapped_left) a = {a.x[0], a.x[2], a.x[1], a.x[3]};
-    const uint32_t b0 = simt::load_pair(right + row * 16 + column), b1 = simt::load_pair(right + row * 16 + column + 8);
+    const uint32_t b0 = simt::load_pair(right + row * 16 + column),
+                   b1 = simt::load_pair(right + row * 16 + column + 8);
     simt::Vec<float, 4> sums{};
     simt::mma(sums, a, swapped_right ? b1 : b0, swapped_right ? b0 : b1);
     for (unsigned k = 0; k < 4; k++) out[(row + k / 2 * 8) * 8 + column + k % 2] = sums.x[k];
@@ -193,7 +200,8 @@ __global__ void past_a_shared_array(float* out, const float* in) {
     __shared__ float fixed[32];
     first[threadIdx.x] = fixed[threadIdx.x] = in[threadIdx.x];
     __syncwarp();
-    out[threadIdx.x] = first[31 - threadIdx.x] + fixed[31 - threadIdx.x + planted];  // finding: past_a_shared_array
+    out[threadIdx.x] =
+        first[31 - threadIdx.x] + fixed[31 - threadIdx.x + planted];  // finding: past_a_shared_array
 }
 
 template <bool planted>
@@ -208,7 +216,8 @@ __global__ void past_dynamic_memory(float* out, const float* in) {
 template <bool planted>
 __global__ void past_a_local_array(float* out, const unsigned* places) {
     float mine[4] = {1.0f, 2.0f, 3.0f, 4.0f};
-    for (unsigned i = 0; i < 4; i++) mine[places[i] + (planted && threadIdx.x == 7)] += 1.0f;  // finding: past_a_local_array
+    for (unsigned i = 0; i < 4; i++)
+        mine[places[i] + (planted && threadIdx.x == 7)] += 1.0f;  // finding: past_a_local_array
     out[threadIdx.x] = mine[places[0]] + mine[places[1]];
 }
 
@@ -257,7 +266,8 @@ __global__ void wait_for_older_copy(float* out, const float* in) {
     }
     simt::cp_async_wait<planted ? 1 : 0>();
     __syncwarp();
-    out[threadIdx.x] = tile[0][127 - threadIdx.x] + tile[1][127 - threadIdx.x];  // finding: wait_for_older_copy
+    out[threadIdx.x] =
+        tile[0][127 - threadIdx.x] + tile[1][127 - threadIdx.x];  // finding: wait_for_older_copy
 }
 
 template <bool planted>

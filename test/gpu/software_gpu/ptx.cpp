@@ -38,7 +38,8 @@ std::vector<std::string_view> split(std::string_view text) {
             if (!part.empty()) parts.push_back(part);
             begin = i + 1;
         } else {
-            depth += (text[i] == '{' || text[i] == '[' || text[i] == '(') - (text[i] == '}' || text[i] == ']' || text[i] == ')');
+            depth += (text[i] == '{' || text[i] == '[' || text[i] == '(') -
+                     (text[i] == '}' || text[i] == ']' || text[i] == ')');
         }
     }
     return parts;
@@ -83,11 +84,12 @@ unsigned width_of_type(std::string_view type) {
     if (type.starts_with('.')) type.remove_prefix(1);
     if (type == "pred") return 0;
     int64_t bits = 0;
-    if (type.size() < 2 || !parse_number(type.substr(1), bits) || bits % 8 != 0 || bits > 64) fail("an unknown type", type);
+    if (type.size() < 2 || !parse_number(type.substr(1), bits) || bits % 8 != 0 || bits > 64)
+        fail("an unknown type", type);
     return static_cast<unsigned>(bits / 8);
 }
 
-// What stands between an opening bracket and the one that closes it.
+// The place of the bracket that closes the one at `open`.
 size_t closing(std::string_view text, size_t open) {
     const char opens = text[open], closes = opens == '(' ? ')' : '}';
     int depth = 0;
@@ -115,8 +117,9 @@ Variable variable(std::string_view declaration) {
     unsigned width = 0;
     for (const std::string_view word : words(declaration.substr(0, declaration.find('=')))) {
         if (word.starts_with('.')) {
-            if (word == ".align" || word == ".shared" || word == ".global" || word == ".const" || word == ".local" || word == ".visible" ||
-                word == ".extern" || word == ".weak" || word == ".param" || word == ".ptr")
+            if (word == ".align" || word == ".shared" || word == ".global" || word == ".const" ||
+                word == ".local" || word == ".visible" || word == ".extern" || word == ".weak" ||
+                word == ".param" || word == ".ptr")
                 continue;
             width = width_of_type(word);
         } else if (std::isdigit(static_cast<unsigned char>(word[0]))) {
@@ -147,7 +150,8 @@ std::string demangled(const std::string& mangled) {
     std::free(text);
     // "void name<T>(float*, int)" without its return type and parameters
     const size_t end = name.rfind(')');
-    if (!name.starts_with("void ") && end != std::string::npos && name.find(' ') == std::string::npos) return name;
+    if (!name.starts_with("void ") && end != std::string::npos && name.find(' ') == std::string::npos)
+        return name;
     int depth = 0;
     for (size_t i = end; i != std::string::npos && i > 0; i--) {
         depth += (name[i] == ')') - (name[i] == '(');
@@ -193,7 +197,8 @@ public:
 
     Function decode(std::string_view body, std::string_view parameters) {
         const auto names = split(parameters);
-        for (size_t i = 0; i < names.size(); i++) parameter_offsets_[variable(names[i]).name] = kernel_.parameters[i].offset;
+        for (size_t i = 0; i < names.size(); i++)
+            parameter_offsets_[variable(names[i]).name] = kernel_.parameters[i].offset;
         run(body, {});
         Instruction exit;
         exit.control = Control::exit;
@@ -226,7 +231,8 @@ private:
     }
     Register fresh(unsigned width) { return {reserve(width == 0 ? 4 : width * lanes), width}; }
     void fill(uint32_t place, unsigned width, uint64_t value) {
-        for (uint32_t lane = 0; lane < lanes; lane++) std::memcpy(function_.registers.data() + place + lane * width, &value, width);
+        for (uint32_t lane = 0; lane < lanes; lane++)
+            std::memcpy(function_.registers.data() + place + lane * width, &value, width);
     }
 
     uint32_t constant(unsigned width, uint64_t value) {
@@ -248,7 +254,8 @@ private:
                 for (const auto& [prefix, family] : scope->families) {
                     int64_t index = 0;
                     if (digit == std::string::npos || name.compare(0, digit, prefix) != 0) continue;
-                    if (!parse_number(std::string_view(name).substr(digit), index) || index >= family.second) continue;
+                    if (!parse_number(std::string_view(name).substr(digit), index) || index >= family.second)
+                        continue;
                     return &scope->registers.emplace(name, fresh(family.first.width)).first->second;
                 }
             }
@@ -265,20 +272,25 @@ private:
         for (const SharedVariable& known : function_.shared) {
             if (known.name == name) return known.begin;
         }
-        // With a gap between two of them that belongs to nobody, so that overruns are seen.
+        // A gap between two of them belongs to nobody, so that overruns are seen.
         const uint32_t begin = (next_shared_ + 127) / 128 * 128;
         function_.shared.push_back({name, begin, made.bytes});
         next_shared_ = begin + made.bytes + 128;
-        kernel_.static_shared_bytes = (kernel_.static_shared_bytes + made.alignment - 1) / made.alignment * made.alignment + made.bytes;
+        kernel_.static_shared_bytes =
+            (kernel_.static_shared_bytes + made.alignment - 1) / made.alignment * made.alignment + made.bytes;
         return begin;
     }
 
-    // A register, a number, or the address of a variable. Returns its place; width: what the instruction wants, and then what the register has.
+    // A register, a number, or the address of a variable. Returns its place; width: what the instruction
+    // wants, and then what the register has.
     uint32_t value(std::string_view text, unsigned& width) {
         static const std::unordered_map<std::string_view, Special> specials = {
-            {"%tid.x", Special::tid_x},     {"%tid.y", Special::tid_y},       {"%tid.z", Special::tid_z},       {"%ntid.x", Special::ntid_x},
-            {"%ntid.y", Special::ntid_y},   {"%ntid.z", Special::ntid_z},     {"%ctaid.x", Special::ctaid_x},   {"%ctaid.y", Special::ctaid_y},
-            {"%ctaid.z", Special::ctaid_z}, {"%nctaid.x", Special::nctaid_x}, {"%nctaid.y", Special::nctaid_y}, {"%nctaid.z", Special::nctaid_z},
+            {"%tid.x", Special::tid_x},       {"%tid.y", Special::tid_y},
+            {"%tid.z", Special::tid_z},       {"%ntid.x", Special::ntid_x},
+            {"%ntid.y", Special::ntid_y},     {"%ntid.z", Special::ntid_z},
+            {"%ctaid.x", Special::ctaid_x},   {"%ctaid.y", Special::ctaid_y},
+            {"%ctaid.z", Special::ctaid_z},   {"%nctaid.x", Special::nctaid_x},
+            {"%nctaid.y", Special::nctaid_y}, {"%nctaid.z", Special::nctaid_z},
             {"%laneid", Special::lane}};
         if (const auto special = specials.find(text); special != specials.end()) {
             width = 4;
@@ -289,7 +301,8 @@ private:
             width = known->width;
             return known->place;
         }
-        if (text.starts_with("0f") || text.starts_with("0F") || text.starts_with("0d") || text.starts_with("0D")) {
+        if (text.starts_with("0f") || text.starts_with("0F") || text.starts_with("0d") ||
+            text.starts_with("0D")) {
             uint64_t bits = 0;
             std::from_chars(text.data() + 2, text.data() + text.size(), bits, 16);
             width = text[1] == 'f' || text[1] == 'F' ? 4 : 8;
@@ -317,7 +330,8 @@ private:
         if (const auto found = module_.global.find(name); found != module_.global.end())
             return constant(8, reinterpret_cast<uint64_t>(found->second.address));
         for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
-            if (const auto local = scope->locals.find(name); local != scope->locals.end()) return constant(width, local->second);
+            if (const auto local = scope->locals.find(name); local != scope->locals.end())
+                return constant(width, local->second);
         }
         fail("an operand that nothing declares", text);
     }
@@ -344,7 +358,8 @@ private:
     }
 
     uint32_t text_index(std::string_view opcode) {
-        const auto [found, is_new] = texts_.try_emplace(std::string(opcode), static_cast<uint32_t>(function_.texts.size()));
+        const auto [found, is_new] =
+            texts_.try_emplace(std::string(opcode), static_cast<uint32_t>(function_.texts.size()));
         if (is_new) function_.texts.emplace_back(opcode);
         return found->second;
     }
@@ -393,7 +408,8 @@ private:
         Scope& scope = scopes_.back();
         for (const auto& [index, label] : scope.branches) {
             const auto found = scope.labels.find(label);
-            if (!label.empty() && found == scope.labels.end()) fail("a branch to a label that is not there", label);
+            if (!label.empty() && found == scope.labels.end())
+                fail("a branch to a label that is not there", label);
             function_.code[index].target = label.empty() ? end : found->second;
         }
         scopes_.pop_back();
@@ -403,8 +419,10 @@ private:
         size_t end = begin;
         int depth = 0;
         for (; end < body.size(); end++) {
-            if (body[end] == ':' && depth == 0 && end + 1 < body.size() && body[end + 1] != ':' && body[end - 1] != ':') {
-                function_scope().labels[std::string(trimmed(body.substr(begin, end - begin)))] = static_cast<uint32_t>(function_.code.size());
+            if (body[end] == ':' && depth == 0 && end + 1 < body.size() && body[end + 1] != ':' &&
+                body[end - 1] != ':') {
+                function_scope().labels[std::string(trimmed(body.substr(begin, end - begin)))] =
+                    static_cast<uint32_t>(function_.code.size());
                 return end + 1;
             }
             if (body[end] == '"') end = body.find('"', end + 1);
@@ -422,10 +440,12 @@ private:
         // .loc 2 34 5, function_name $L, inlined_at 1 102 52
         const auto parts = words(text);
         SourceLine line;
-        if (parts.size() >= 3) line.place = {static_cast<unsigned>(number(parts[1])), static_cast<unsigned>(number(parts[2]))};
+        if (parts.size() >= 3)
+            line.place = {static_cast<unsigned>(number(parts[1])), static_cast<unsigned>(number(parts[2]))};
         for (size_t i = 0; i + 2 < parts.size(); i++) {
             if (parts[i] == "inlined_at")
-                line.inlined_at = {static_cast<unsigned>(number(parts[i + 1])), static_cast<unsigned>(number(parts[i + 2]))};
+                line.inlined_at = {static_cast<unsigned>(number(parts[i + 1])),
+                                   static_cast<unsigned>(number(parts[i + 2]))};
         }
         if (line.place.line == 0) return;
         function_.lines.push_back(line);
@@ -444,7 +464,8 @@ private:
                     scope.registers.insert_or_assign(std::string(name), fresh(width));
                 } else {
                     const int64_t count = number(name.substr(bracket + 1, name.find('>') - bracket - 1));
-                    scope.families.push_back({std::string(name.substr(0, bracket)), {Register{0, width}, static_cast<unsigned>(count)}});
+                    scope.families.push_back({std::string(name.substr(0, bracket)),
+                                              {Register{0, width}, static_cast<unsigned>(count)}});
                 }
             }
         } else if (text.starts_with(".param")) {
@@ -456,7 +477,8 @@ private:
             own_shared_[made.name] = made;
         } else if (text.starts_with(".local")) {
             const Variable made = variable(text);
-            const uint32_t begin = (function_.local_bytes + made.alignment - 1) / made.alignment * made.alignment;
+            const uint32_t begin =
+                (function_.local_bytes + made.alignment - 1) / made.alignment * made.alignment;
             scope.locals[made.name] = local_base + begin;
             function_.local_bytes = begin + made.bytes;
         } else if (!text.starts_with(".pragma")) {
@@ -480,7 +502,8 @@ private:
         const size_t at = returns ? 1 : 0;
         if (parts.size() <= at) fail("an unknown form of call", operands);
         const auto found = module_.functions.find(std::string(parts[at]));
-        if (found == module_.functions.end() || found->second.text.empty()) fail("a call of a function that is not there", parts[at]);
+        if (found == module_.functions.end() || found->second.text.empty())
+            fail("a call of a function that is not there", parts[at]);
         if (calls_ == 64) fail("a call that calls itself", parts[at]);
         const Body& callee = found->second;
         std::unordered_map<std::string, Register> arguments;
@@ -517,9 +540,11 @@ private:
             const std::string_view word = rest.substr(0, dot);
             if (dot != std::string_view::npos) rest.remove_prefix(dot + 1);
             if (word == "global" || word == "shared" || word == "local" || word == "param") space = word;
-            else if (word == "v2" || word == "v4" || word == "v8") made.count = static_cast<uint8_t>(word[1] - '0');
+            else if (word == "v2" || word == "v4" || word == "v8")
+                made.count = static_cast<uint8_t>(word[1] - '0');
             else if (dot == std::string_view::npos) type = word;
-            else if (word != "nc" && word != "cs" && word != "cg" && word != "ca") fail("an unknown kind of access", opcode);
+            else if (word != "nc" && word != "cs" && word != "cg" && word != "ca")
+                fail("an unknown kind of access", opcode);
         }
         const auto parts = split(operands);
         if (parts.size() != 2 || type.empty()) fail("an unknown form of access", operands);
@@ -531,25 +556,30 @@ private:
         made.offset = offset;
         for (size_t i = 0; i < registers.size(); i++) set(made, i + 1, registers[i], made.bytes);
         if (space == "param") {
-            if (const Register* const bound = call_parameter(base)) {  // of a function, whose arguments are registers
+            if (const Register* const bound =
+                    call_parameter(base)) {  // of a function, whose arguments are registers
                 Instruction move = made;
                 const unsigned width = bound->width;
                 move.operand[0] = loads ? made.operand[1] : static_cast<int32_t>(bound->place);
                 move.operand[1] = loads ? static_cast<int32_t>(bound->place) : made.operand[1];
-                if (made.width[1] != width || made.count != 1 || offset != 0) fail("an argument of another size", operands);
+                if (made.width[1] != width || made.count != 1 || offset != 0)
+                    fail("an argument of another size", operands);
                 move.handler = opcode_of(width == 8 ? "mov.b64" : width == 4 ? "mov.b32" : "mov.b16").handler;
                 return emit(move);
             }
             const auto known = parameter_offsets_.find(std::string(base));
-            if (known == parameter_offsets_.end() || !loads) fail("a parameter that nothing declares", operands);
+            if (known == parameter_offsets_.end() || !loads)
+                fail("a parameter that nothing declares", operands);
             made.offset += static_cast<int64_t>(known->second);
             made.handler = parameter_handler();
             return emit(made);
         }
-        made.space = space == "global" ? Space::global : space == "shared" ? Space::shared : space == "local" ? Space::local : Space::none;
-        if (made.space == Space::none) fail("an access to generic memory", opcode);
-        set(made, 0, base, made.space == Space::shared ? 4 : 8);
-        made.handler = loads ? load_handler(made.space) : store_handler(made.space);
+        if (space.empty()) fail("an access to generic memory", opcode);
+        const Space where = space == "global"   ? Space::global
+                            : space == "shared" ? Space::shared
+                                                : Space::local;
+        set(made, 0, base, where == Space::shared ? 4 : 8);
+        made.handler = loads ? load_handler(where) : store_handler(where);
         emit(made);
     }
 
@@ -592,7 +622,8 @@ private:
         }
         if (opcode.starts_with("ld.") || opcode.starts_with("st.")) return memory(made, opcode, operands);
         const auto parts = split(operands);
-        if (opcode.starts_with("mov.") && parts.size() == 2 && (parts[0].starts_with('{') || parts[1].starts_with('{')))
+        if (opcode.starts_with("mov.") && parts.size() == 2 &&
+            (parts[0].starts_with('{') || parts[1].starts_with('{')))
             return pack(made, parts[0], parts[1]);
         if (opcode.starts_with("cvt.") && !opcode.starts_with("cvt.rn.bf16x2")) {
             made.handler = convert_handler(opcode.substr(4));
@@ -607,7 +638,8 @@ private:
         made.handler = known.handler;
         if (opcode.starts_with("shfl.") || opcode.starts_with("bar.warp."))
             made.control = Control::warp_sync, made.member_mask = opcode[0] == 's' ? 5 : 0;
-        if (opcode.starts_with("mma.") || opcode.starts_with("ldmatrix.")) made.control = Control::warp_sync, made.member_mask = all_lanes;
+        if (opcode.starts_with("mma.") || opcode.starts_with("ldmatrix."))
+            made.control = Control::warp_sync, made.member_mask = all_lanes;
         if (opcode == "bar.sync") made.control = Control::block_sync;
         std::vector<std::string_view> flat;
         for (const std::string_view part : parts) {
@@ -626,10 +658,14 @@ private:
                 flat.push_back(part);
             }
         }
-        if (opcode.starts_with("shfl.") && flat.size() == 5) flat.insert(flat.begin() + 1, "");  // without the predicate
+        if (opcode.starts_with("shfl.") && flat.size() == 5)
+            flat.insert(flat.begin() + 1, "");  // without the predicate
         if (flat.size() != known.kinds.size()) fail("another number of operands", text);
         for (size_t i = 0; i < flat.size(); i++) {
-            const unsigned wanted = known.kinds[i] == 'h' ? 2 : known.kinds[i] == 'w' ? 4 : known.kinds[i] == 'd' ? 8 : 0;
+            const unsigned wanted = known.kinds[i] == 'h'   ? 2
+                                    : known.kinds[i] == 'w' ? 4
+                                    : known.kinds[i] == 'd' ? 8
+                                                            : 0;
             if (flat[i].empty()) {
                 made.operand[i] = static_cast<int32_t>(reserve(4));
                 continue;
@@ -648,7 +684,8 @@ private:
     std::unordered_map<std::string, size_t> parameter_offsets_;
     std::map<std::pair<unsigned, uint64_t>, uint32_t> constants_;
     std::unordered_map<std::string, uint32_t> texts_;
-    std::vector<std::pair<uint32_t, unsigned>> uses_of_dynamic_;  // registers that hold where the dynamic block begins
+    std::vector<std::pair<uint32_t, unsigned>>
+        uses_of_dynamic_;  // registers that hold where the dynamic block begins
     uint32_t next_shared_ = shared_base, line_ = 0;
     int calls_ = 0;
 };
@@ -699,19 +736,21 @@ void Module::Content::put(Variable& made, std::string_view declaration) {
         const size_t brace = declaration.find('{', equals);
         if (brace == std::string_view::npos) fail("a variable whose value is no list", declaration);
         auto* to = static_cast<uint8_t*>(made.address);
-        for (const std::string_view byte : split(declaration.substr(brace + 1, declaration.rfind('}') - brace - 1)))
+        for (const std::string_view byte :
+             split(declaration.substr(brace + 1, declaration.rfind('}') - brace - 1)))
             *to++ = static_cast<uint8_t>(number(byte));
     }
     memory->note_write(made.address, made.bytes, made.name);
 }
 
-void Module::Content::read_kernel(std::string_view header, std::string_view parameters, std::string_view body) {
+void Module::Content::read_kernel(std::string_view header, std::string_view parameters,
+                                  std::string_view body) {
     Kernel kernel;
     kernel.mangled = std::string(words(header).back());
     kernel.name = demangled(kernel.mangled);
     const std::string key = kernel.mangled;
     kernel_bodies[key] = body;
-    // What is declared between the parameters and the body: .maxntid 256, 1, 1
+    // The launch bounds stand between the parameters and the body: .maxntid 256, 1, 1
     const char* const from = parameters.data() + parameters.size();
     const std::string_view between(from, static_cast<size_t>(body.data() - from));
     if (const size_t at = between.find(".maxntid"); at != std::string_view::npos) {
@@ -728,7 +767,9 @@ void Module::Content::read_kernel(std::string_view header, std::string_view para
         const Variable parameter = variable(declared);
         // .align of a pointer says what it points to; a number is aligned to its size
         const bool is_pointer = declared.find(".ptr") != std::string_view::npos;
-        const size_t alignment = is_pointer || declared.find(".align") == std::string_view::npos ? parameter.bytes : parameter.alignment;
+        const size_t alignment = is_pointer || declared.find(".align") == std::string_view::npos
+                                     ? parameter.bytes
+                                     : parameter.alignment;
         offset = (offset + alignment - 1) / alignment * alignment;
         made.parameters.push_back({offset, parameter.bytes});
         offset += parameter.bytes;
@@ -744,8 +785,8 @@ void Module::Content::read() {
             continue;
         }
         const auto line_end = [&] { return std::min(all.find('\n', i), all.size()); };
-        if (all.compare(i, 2, "//") == 0 || all.compare(i, 8, ".version") == 0 || all.compare(i, 7, ".target") == 0 ||
-            all.compare(i, 13, ".address_size") == 0) {
+        if (all.compare(i, 2, "//") == 0 || all.compare(i, 8, ".version") == 0 ||
+            all.compare(i, 7, ".target") == 0 || all.compare(i, 13, ".address_size") == 0) {
             i = line_end();
         } else if (all.compare(i, 5, ".file") == 0) {
             const auto parts = words(all.substr(i, line_end() - i));
@@ -764,8 +805,10 @@ void Module::Content::read() {
             const std::string_view head = all.substr(i, stop - i);
             if (head.find(".entry") != std::string_view::npos) {
                 if (all[stop] != '(') fail("a kernel without parameters", head);
-                const size_t after = closing(all, stop), open = all.find('{', after), end = closing(all, open);
-                read_kernel(head, all.substr(stop + 1, after - stop - 1), all.substr(open + 1, end - open - 1));
+                const size_t after = closing(all, stop), open = all.find('{', after),
+                             end = closing(all, open);
+                read_kernel(head, all.substr(stop + 1, after - stop - 1),
+                            all.substr(open + 1, end - open - 1));
                 i = end + 1;
             } else if (head.find(".func") != std::string_view::npos) {
                 i = read_function(i);
@@ -776,7 +819,8 @@ void Module::Content::read() {
                 const std::string name = made.name;
                 if (head.find(".shared") != std::string_view::npos) {
                     shared[name] = made;
-                } else if (head.find(".global") != std::string_view::npos || head.find(".const") != std::string_view::npos) {
+                } else if (head.find(".global") != std::string_view::npos ||
+                           head.find(".const") != std::string_view::npos) {
                     put(made, declaration);
                     global[name] = made;
                 } else {
@@ -831,10 +875,12 @@ Kernel* Module::find(std::string_view mangled) {
     Kernel& kernel = found->second;
     if (!kernel.function) {  // decoded when it is first asked for
         Decoder decoder(*content_, kernel);
-        auto made = std::make_shared<Function>(decoder.decode(content_->kernel_bodies[kernel.mangled], content_->parameters_of[kernel.mangled]));
+        auto made = std::make_shared<Function>(
+            decoder.decode(content_->kernel_bodies[kernel.mangled], content_->parameters_of[kernel.mangled]));
         for (const std::string& text : made->texts) made->classes.push_back(class_of(text));
         kernel.function = std::move(made);
-        kernel.max_dynamic_shared_bytes -= std::min(kernel.max_dynamic_shared_bytes, kernel.static_shared_bytes);
+        kernel.max_dynamic_shared_bytes -=
+            std::min(kernel.max_dynamic_shared_bytes, kernel.static_shared_bytes);
     }
     return &kernel;
 }

@@ -1,6 +1,7 @@
-// ptx.h: a kernel's PTX as the interpreter runs it. Registers are places in a warp's register file, where the 32 lanes
-//   lie side by side: 32 x 2, 4 or 8 bytes; a predicate is one word with a bit for each lane. Constants are registers
-//   that nobody writes.
+// ptx.h: a kernel's PTX as the interpreter runs it. Registers are places in a warp's register file, where the
+// 32 lanes
+//   lie side by side: 32 x 2, 4 or 8 bytes; a predicate is one word with a bit for each lane. Constants are
+//   registers that nobody writes.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -18,12 +19,11 @@ struct Instruction;
 using Handler = void (*)(Warp&, const Instruction&);
 
 enum class Control : uint8_t { none, branch, exit, warp_sync, block_sync };
-enum class Space : uint8_t { none, global, shared, local };
+enum class Space : uint8_t { global, shared, local };
 
 struct Instruction {
     Handler handler = nullptr;
     Control control = Control::none;
-    Space space = Space::none;
     bool guarded = false, guard_negated = false;
     uint8_t count = 1;                  // elements of a vector
     uint8_t bytes = 0;                  // of an element in memory
@@ -37,7 +37,7 @@ struct Instruction {
     uint32_t text = 0, line = 0;        // in Function
 };
 
-// Where in the source an instruction comes from: innermost first.
+// The line of the source that an instruction comes from, and the one that it was inlined at.
 struct Place {
     unsigned file = 0, line = 0;
 };
@@ -67,21 +67,37 @@ struct Function {
     std::string source(const Instruction& instruction) const;
 };
 
-// Where every function has what it needs of its thread: registers at the same places.
-enum class Special { tid_x, tid_y, tid_z, ntid_x, ntid_y, ntid_z, ctaid_x, ctaid_y, ctaid_z, nctaid_x, nctaid_y, nctaid_z, lane, count };
+// Registers that hold a thread's own numbers lie at the same places in every function.
+enum class Special {
+    tid_x,
+    tid_y,
+    tid_z,
+    ntid_x,
+    ntid_y,
+    ntid_z,
+    ctaid_x,
+    ctaid_y,
+    ctaid_z,
+    nctaid_x,
+    nctaid_y,
+    nctaid_z,
+    lane,
+    count
+};
 constexpr uint32_t lanes = 32, shared_base = 0x1000, local_base = 0x100;
 constexpr uint8_t all_lanes = 0xFF;
 constexpr uint64_t generic_shared = uint64_t{1} << 56;
 constexpr uint32_t place_of(Special special) { return static_cast<uint32_t>(special) * lanes * 4; }
 
-// How an opcode is executed (execute.cpp). Kinds: the width of each operand in turn, p for a predicate.
+// An opcode's handler (execute.cpp), and its operands' kinds in turn: h, w and d for 2, 4 and 8 bytes, p for
+// a predicate.
 struct Opcode {
     Handler handler = nullptr;
     std::string kinds;
 };
 // handler is nullptr for an opcode that is not known.
 const Opcode& opcode_of(std::string_view name);
-// Those that need more than registers.
+// The handlers of opcodes that need more than registers.
 Handler load_handler(Space space);
 Handler store_handler(Space space);
 Handler parameter_handler();

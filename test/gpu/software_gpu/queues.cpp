@@ -22,7 +22,9 @@ void merge(Clock& clock, const Clock& other) {
     for (const auto& [stream, count] : other) clock[stream] = std::max(clock[stream], count);
 }
 
-bool overlap(const Range& a, const Range& b) { return (a.writes || b.writes) && a.begin < b.begin + b.bytes && b.begin < a.begin + a.bytes; }
+bool overlap(const Range& a, const Range& b) {
+    return (a.writes || b.writes) && a.begin < b.begin + b.bytes && b.begin < a.begin + a.bytes;
+}
 
 }  // namespace
 
@@ -54,7 +56,7 @@ cudaStream_t Queues::create() {
     return streams_.back().get();
 }
 
-// What was given to it still runs.
+// Work that was given to the stream still runs.
 void Queues::destroy(cudaStream_t stream) {
     const Lock lock(mutex_);
     stream->destroyed = true;
@@ -64,7 +66,9 @@ void Queues::destroy(cudaStream_t stream) {
     }
 }
 
-void Queues::give(cudaStream_t stream, Command command) { give(stream, Commands{std::make_shared<const Command>(std::move(command))}); }
+void Queues::give(cudaStream_t stream, Command command) {
+    give(stream, Commands{std::make_shared<const Command>(std::move(command))});
+}
 
 void Queues::give(cudaStream_t stream, const Commands& commands) {
     Lock lock(mutex_);
@@ -93,8 +97,12 @@ void Queues::check_order(const CUstream_st& s, const Command& command) {
     for (const Range& range : command.ranges) {
         for (const Use& use : uses_) {
             const auto known = s.before.find(use.number);
-            if (use.number == s.number || !overlap(range, use.range) || (known != s.before.end() && known->second >= use.index)) continue;
-            stop(Fault(fmt::format("{} and {} touch the same bytes in two streams, one writing, without an event between", use.name, command.name)));
+            if (use.number == s.number || !overlap(range, use.range) ||
+                (known != s.before.end() && known->second >= use.index))
+                continue;
+            stop(Fault(fmt::format(
+                "{} and {} touch the same bytes in two streams, one writing, without an event between",
+                use.name, command.name)));
         }
     }
 }
@@ -105,7 +113,8 @@ void Queues::record(cudaEvent_t event, cudaStream_t stream) {
     EventState& state = *event->state;
     state.captured_in = s.capture ? s.capture->number : 0;
     if (s.capture) return;
-    push(s, std::make_shared<const Command>(Command{.name = "an event", .records = event->state, .number = ++state.recorded}));
+    push(s, std::make_shared<const Command>(
+                Command{.name = "an event", .records = event->state, .number = ++state.recorded}));
     state.before = s.before;
     run_ahead(lock);
 }
@@ -119,9 +128,13 @@ cudaError_t Queues::wait(cudaStream_t stream, cudaEvent_t event) {
         s.capture->broken = true;
         return cudaErrorStreamCaptureIsolation;
     }
-    if (state.captured_in) stop(Fault("a stream waits for an event that another captures: a capture of several streams is not imitated"));
+    if (state.captured_in)
+        stop(
+            Fault("a stream waits for an event that another captures: a capture of several streams is not "
+                  "imitated"));
     if (state.recorded == 0) return cudaSuccess;
-    push(s, std::make_shared<const Command>(Command{.name = "a wait", .awaits = event->state, .number = state.recorded}));
+    push(s, std::make_shared<const Command>(
+                Command{.name = "a wait", .awaits = event->state, .number = state.recorded}));
     merge(s.before, state.before);
     run_ahead(lock);
     return cudaSuccess;
@@ -172,7 +185,8 @@ bool Queues::is_over(cudaEvent_t event) {
 cudaError_t Queues::elapsed(float* ms, cudaEvent_t start, cudaEvent_t stop) {
     const Lock lock(mutex_);
     const EventState &a = *start->state, &b = *stop->state;
-    if (!a.has_time || !b.has_time || a.recorded == 0 || b.recorded == 0) return cudaErrorInvalidResourceHandle;
+    if (!a.has_time || !b.has_time || a.recorded == 0 || b.recorded == 0)
+        return cudaErrorInvalidResourceHandle;
     if (a.completed < a.recorded || b.completed < b.recorded) return cudaErrorNotReady;
     *ms = std::chrono::duration<float, std::milli>(b.time - a.time).count();
     return cudaSuccess;
@@ -187,7 +201,8 @@ void Queues::run_ahead(Lock& lock) {
         lock, [=, this] { return executed_ >= target; }, false);
 }
 
-// Not patient: a command that waits for other processes is left alone, since they may wait for this one's host.
+// Not patient: a command that waits for other processes is left alone, since they may wait for this one's
+// host.
 void Queues::wait_until(Lock& lock, const std::function<bool()>& done, bool patient) {
     waiters_.push_back(&done);
     activity_++;
@@ -216,7 +231,9 @@ std::unique_ptr<Commands> Queues::end_capture(cudaStream_t stream) {
 cudaStreamCaptureStatus Queues::capture_status(cudaStream_t stream) {
     const Lock lock(mutex_);
     const auto& capture = stream_of(stream).capture;
-    return !capture ? cudaStreamCaptureStatusNone : capture->broken ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive;
+    return !capture          ? cudaStreamCaptureStatusNone
+           : capture->broken ? cudaStreamCaptureStatusInvalidated
+                             : cudaStreamCaptureStatusActive;
 }
 
 bool Queues::forbidden() {
@@ -247,7 +264,8 @@ void Queues::work() {
     }
 }
 
-// One of those whose next command may run; often the same as before, so that one stream gets far ahead of another.
+// One of those whose next command may run; often the same as before, so that one stream gets far ahead of
+// another.
 CUstream_st* Queues::choose() {
     std::vector<CUstream_st*> ready;
     for (const auto& s : streams_) {
@@ -256,7 +274,8 @@ CUstream_st* Queues::choose() {
         if (!next.awaits || next.awaits->completed >= next.number) ready.push_back(s.get());
     }
     if (ready.empty()) stop(Fault("every stream waits for an event, and none will come"));
-    const bool stays = last_ && std::find(ready.begin(), ready.end(), last_) != ready.end() && device_dice_.below(4) != 0;
+    const bool stays =
+        last_ && std::find(ready.begin(), ready.end(), last_) != ready.end() && device_dice_.below(4) != 0;
     return last_ = stays ? last_ : ready[device_dice_.below(ready.size())];
 }
 
@@ -266,7 +285,7 @@ void Queues::step(Lock& lock) {
     s->commands.pop_front();
     if (command->work) {
         s->busy = busy_ = true;
-        may_block_ = command->name.starts_with("nccl");
+        may_block_ = command->waits_for == WaitsFor::other_processes;
         lock.unlock();
         try {
             const auto running = pause();
@@ -291,7 +310,8 @@ void Queues::step(Lock& lock) {
     progressed_.notify_all();
 }
 
-// At the process's end: what was not waited for does not run, and what runs does not meet destroyed variables.
+// At the process's end: what was not waited for does not run, and what runs does not meet destroyed
+// variables.
 void Queues::finish() {
     Lock lock(mutex_);
     ending_ = true;
@@ -299,10 +319,13 @@ void Queues::finish() {
     progressed_.wait_for(lock, 2s, [this] { return !busy_; });
 }
 
-void enqueue(cudaStream_t stream, std::function<void()> work, std::string name) {
-    Queues::instance().give(stream, Command{.name = std::move(name), .work = std::move(work)});
+void enqueue(cudaStream_t stream, std::function<void()> work, std::string name, WaitsFor waits_for) {
+    Queues::instance().give(
+        stream, Command{.name = std::move(name), .work = std::move(work), .waits_for = waits_for});
 }
 
-bool is_capturing(cudaStream_t stream) { return Queues::instance().capture_status(stream) != cudaStreamCaptureStatusNone; }
+bool is_capturing(cudaStream_t stream) {
+    return Queues::instance().capture_status(stream) != cudaStreamCaptureStatusNone;
+}
 
 }  // namespace software_gpu

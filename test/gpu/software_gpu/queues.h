@@ -1,8 +1,9 @@
 // queues.h: the software GPU's streams, events and graphs.
-//   A stream is a queue of commands. A thread of the device runs them one at a time, and only while the host waits:
-//   the seed chooses among the streams whose next command may run, and whether the device runs ahead of the host's
-//   next wait or falls behind it. So a missing event shows as a wrong result of some seed, the same in each run.
-//   Copies and fills of two streams that touch the same bytes without an event between are found under every seed.
+//   A stream is a queue of commands. A thread of the device runs them one at a time, and only while the host
+//   waits: the seed chooses among the streams whose next command may run, and whether the device runs ahead
+//   of the host's next wait or falls behind it. So a missing event shows as a wrong result of some seed, the
+//   same in each run. Copies and fills of two streams that touch the same bytes without an event between are
+//   found under every seed.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -17,6 +18,8 @@
 #include <mutex>
 #include <string>
 #include <vector>
+
+#include "stream.h"
 
 namespace software_gpu {
 
@@ -41,6 +44,7 @@ struct Range {
 struct Command {
     std::string name;
     std::function<void()> work = nullptr;
+    WaitsFor waits_for = WaitsFor::nobody;
     std::vector<Range> ranges = {};
     std::shared_ptr<EventState> records = nullptr, awaits = nullptr;
     uint64_t number = 0;  // of the event's record

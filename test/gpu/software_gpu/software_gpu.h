@@ -1,6 +1,7 @@
-// software_gpu.h: executes the PTX that nvcc made of the kernels, on a CPU, and stops at what a GPU would pass over in silence.
-//   PTX ISA: https://docs.nvidia.com/cuda/parallel-thread-execution/. Every check throws Fault, with one line that names the finding, the kernel, its
-//   source line, the block and the thread.
+// software_gpu.h: executes the PTX that nvcc made of the kernels, on a CPU, and stops at what a GPU would
+// pass over in silence.
+//   PTX ISA: https://docs.nvidia.com/cuda/parallel-thread-execution/. Every check throws Fault, with one line
+//   that names the finding, the kernel, its source line, the block and the thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,31 +23,38 @@ struct Dim {
     size_t count() const { return size_t{x} * y * z; }
 };
 
-// How a launch is executed. Every choice is one that a GPU is free to make.
+// The choices in executing a launch, each of which a GPU is free to make.
 struct Settings {
-    enum class Order { ascending, descending, seeded } order = Order::ascending;  // of the blocks of a grid, and of the warps of a block
+    enum class Order {
+        ascending,
+        descending,
+        seeded
+    } order = Order::ascending;  // of the blocks of a grid, and of the warps of a block
     uint64_t seed = 1;
-    // Moves each result of an approximate instruction by the largest error that the PTX ISA documents: upwards, downwards, or by the seed.
+    // Moves each result of an approximate instruction by the largest error that the PTX ISA documents:
+    // upwards, downwards, or by the seed.
     enum class Approximation { nearest, up, down, seeded } approximation = Approximation::nearest;
-    bool tensor_cores_truncate = false;  // the aligned products are cut off before they are added, as tensor cores do
-    bool count = false;                  // keeps Counters
+    bool tensor_cores_truncate =
+        false;           // the aligned products are cut off before they are added, as tensor cores do
+    bool count = false;  // keeps Counters
 
     // "order=descending,seed=3,approximation=seeded,truncate,count"; Fault names what it does not know.
     static Settings parse(std::string_view text);
 };
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // global memory
 
 // One access of a thread, for the race check. 16 bytes; all zero: none.
 struct Access {
-    uint32_t launch = 0;                                    // the how-manieth launch; accesses of other launches are in order
-    uint32_t block = 0;                                     // linear index in the grid
-    uint32_t barriers = 0;                                  // of the block until then
-    uint16_t warp_barriers = 0;                             // of the warp until then, modulo 2^16
-    uint16_t thread : 10 = 0;                               // linear index in the block
-    uint16_t bytes : 4 = 0;                                 // which of the word's bytes
-    uint16_t several_lanes : 1 = 0, several_warps : 1 = 0;  // readers besides that thread, of its warp and of others
+    uint32_t launch = 0;         // the how-manieth launch; accesses of other launches are in order
+    uint32_t block = 0;          // linear index in the grid
+    uint32_t barriers = 0;       // of the block until then
+    uint16_t warp_barriers = 0;  // of the warp until then, modulo 2^16
+    uint16_t thread : 10 = 0;    // linear index in the block
+    uint16_t bytes : 4 = 0;      // which of the word's bytes
+    uint16_t several_lanes : 1 = 0,
+                             several_warps : 1 = 0;  // readers besides that thread, of its warp and of others
 };
 
 struct Unmap {
@@ -56,10 +64,10 @@ struct Unmap {
 template <class T>
 using Zeros = std::unique_ptr<T[], Unmap>;
 
-// What is known of every byte and word of an allocation.
+// An allocation's bytes and words, and who touched them.
 constexpr uint8_t in_gap = 2;
 struct Shadow {
-    Zeros<uint8_t> written;        // of each byte: 1 if it has been written, in_gap if it lies between two tensors
+    Zeros<uint8_t> written;  // of each byte: 1 if it has been written, in_gap if it lies between two tensors
     Zeros<Access> writer, reader;  // of each 4 bytes
 };
 
@@ -70,8 +78,8 @@ struct Allocation {
     std::byte* end() const { return begin + bytes; }
 };
 
-// The device's memory. Addresses are those of the host, so that stand-ins of libraries read and write it directly,
-// saying so by check_read and note_write. Not for several threads at once.
+// The device's memory. Addresses are those of the host, so that stand-ins of libraries read and write it
+// directly, saying so by check_read and note_write. Not for several threads at once.
 class Memory {
 public:
     Memory() = default;
@@ -90,11 +98,12 @@ public:
     // "12 bytes behind the end of an allocation of 4096 bytes"
     std::string nearest(const void* address) const;
 
-    // Whole ranges, by a library or a copy: Fault "WHO reads N bytes ...", unless they lie in one allocation and
-    // every byte has been written. Where the range begins in no allocation it is the host's memory, and nothing is
-    // checked: false.
+    // Whole ranges, by a library or a copy: Fault "WHO reads N bytes ...", unless they lie in one allocation
+    // and every byte has been written. Where the range begins in no allocation it is the host's memory, and
+    // nothing is checked: false.
     bool check_read(const void* from, size_t bytes, std::string_view who);
-    // Fault unless they lie in one allocation; from then on they have been written. False for the host's memory.
+    // Fault unless they lie in one allocation; from then on they have been written. False for the host's
+    // memory.
     bool note_write(void* to, size_t bytes, std::string_view who);
     // A copy on the device takes along which bytes have been written.
     void note_copy(void* to, const void* from, size_t bytes, std::string_view who);
@@ -111,7 +120,7 @@ private:
     uint64_t generation_ = 0;
 };
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // kernels
 
 struct Parameter {
@@ -144,15 +153,17 @@ private:
     std::unique_ptr<Content> content_;
 };
 
-// What Nsight Compute would count. Of whole grids; instructions are those of warps.
+// Counts of whole grids, as Nsight Compute takes them; instructions are those of warps.
 struct Counters {
     uint64_t launches = 0, blocks = 0, warps = 0;
     std::map<std::string, uint64_t> instructions;  // by class: "fp32", "int", "mma", "global load", ...
     struct Transfers {
-        uint64_t requests = 0, sectors = 0, least_sectors = 0, bytes = 0;  // least_sectors: if the same bytes lay side by side
-        uint64_t distinct_bytes = 0;                                       // bytes of sectors that no one of this launch had touched before
+        uint64_t requests = 0, sectors = 0, least_sectors = 0,
+                 bytes = 0;           // least_sectors: if the same bytes lay side by side
+        uint64_t distinct_bytes = 0;  // bytes of sectors that no one of this launch had touched before
     } loads, stores;
-    uint64_t shared_requests = 0, shared_wavefronts = 0, least_shared_wavefronts = 0;  // their difference: bank conflicts
+    uint64_t shared_requests = 0, shared_wavefronts = 0,
+             least_shared_wavefronts = 0;  // their difference: bank conflicts
 };
 
 struct Launch {
@@ -162,7 +173,8 @@ struct Launch {
 };
 
 // Executes the whole grid. Fault for what a check found, and for a launch that a GPU would refuse.
-void run(const Kernel& kernel, const Launch& launch, Memory& memory, const Settings& settings, Counters* counters = nullptr);
+void run(const Kernel& kernel, const Launch& launch, Memory& memory, const Settings& settings,
+         Counters* counters = nullptr);
 
 // The arguments of a launch as CUDA gives them: the address of each.
 std::vector<std::byte> pack_arguments(const Kernel& kernel, void* const* arguments);

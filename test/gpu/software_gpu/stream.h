@@ -10,19 +10,22 @@
 
 namespace software_gpu {
 
-// The settings in the environment variable SOFTWARE_GPU, as Settings::parse reads them. Parsed once; an unknown
-// setting ends the process with 86.
+// The settings in the environment variable SOFTWARE_GPU, as Settings::parse reads them. Parsed once; an
+// unknown setting ends the process with 86.
 const Settings& settings();
 
-// The device's only memory. Work in a stream may use it freely; a thread of the host may only look up addresses.
+// The device's only memory. Work in a stream may use it freely; a thread of the host may only look up
+// addresses.
 Memory& device_memory();
 
-// Puts work into the stream behind everything that was given to it: a thread of the device runs it when the host
-// waits, or at a time that the seed chooses. While the stream captures, the work is recorded instead and runs at
-// every launch of the graph, so it must be repeatable and must own what it reads. A Fault that it throws ends the
-// process as stop() does. `name` stands in messages. Work that waits for other processes has a name that begins with
-// "nccl".
-void enqueue(cudaStream_t stream, std::function<void()> work, std::string name);
+// Puts work into the stream behind everything that was given to it: a thread of the device runs it when the
+// host waits, or at a time that the seed chooses. While the stream captures, the work is recorded instead and
+// runs at every launch of the graph, so it must be repeatable and must own what it reads. A Fault that it
+// throws ends the process as stop() does. `name` stands in messages. While work waits for other processes,
+// the device does not keep the host waiting to run ahead: they may wait for this host.
+enum class WaitsFor { nobody, other_processes };
+void enqueue(cudaStream_t stream, std::function<void()> work, std::string name,
+             WaitsFor waits_for = WaitsFor::nobody);
 
 // True while the stream captures.
 bool is_capturing(cudaStream_t stream);

@@ -4,8 +4,9 @@
     test_counters.py [--gpu PROGRAM] [--table]
 
 Two blocks of 768 channels and 12 heads, 128 tokens, bf16. --table prints the table of docs/performance.md.
-Kernels whose time is that of their memory must move at most 1.03 times the bytes that their tensors have (the formulas
-are those of kernels/cost.h), in whole 32-byte sectors, and no kernel may meet a bank conflict in shared memory.
+Kernels whose time is that of their memory must move at most 1.03 times the bytes that their tensors have (the
+formulas are those of kernels/cost.h), in whole 32-byte sectors, and no kernel may meet a bank conflict in shared
+memory.
 """
 
 import argparse
@@ -22,10 +23,13 @@ N = B * T
 PARAMETERS = V * C + T * C + L * (12 * C * C + 13 * C) + 2 * C
 BF16, FP32 = 2, 4
 
-# What a kernel's name begins with, how the table calls it, and the bytes of its tensors in one launch; the optimizer,
+# The beginning of a kernel's name, its name in the table, and the bytes of its tensors in one launch; the optimizer,
 # the norm and the conversion take all parameters in several launches.
 BOUND = {
-    "layernorm_forward_kernel<RowCut<simt::Width<32, 16>, 8, 4>, bfloat16, false": ("layernorm, forward", 2 * N * C * BF16),
+    "layernorm_forward_kernel<RowCut<simt::Width<32, 16>, 8, 4>, bfloat16, false": (
+        "layernorm, forward",
+        2 * N * C * BF16,
+    ),
     "layernorm_forward_kernel<RowCut<simt::Width<32, 16>, 8, 4>, bfloat16, true": (
         "residual + layernorm, forward",
         4 * N * C * BF16,
@@ -39,7 +43,8 @@ BOUND_IN_ALL = {
     "global_norm_kernel": ("gradient norm", PARAMETERS * FP32),
     "convert_kernel": ("fp32 to bf16", PARAMETERS * (FP32 + BF16)),
 }
-# Whose least bytes are not stated here, and why.
+# With so few tokens these kernels' partial sums, or what they read again from the cache, are as large as their
+# tensors, so the least bytes would say little.
 OTHERS = {
     "layernorm_backward_wide_kernel<8, bfloat16, 2": "layernorm, backward",
     "layernorm_backward_wide_kernel<8, bfloat16, 3": "layernorm, backward with a third sum",
@@ -64,10 +69,12 @@ def count(program):
     with tempfile.TemporaryDirectory() as folder:
         counted = os.path.join(folder, "counters.json")
         command = [program, "--layers", L, "--heads", 12, "--channels", C, "--seq-len", T, "--context", T]
-        command += ["--batch-size", B, "--total-batch", N, "--steps", 1, "--dtype", "bf16", "--no-graph", "--deterministic"]
-        command += ["--val-every", 0, "--sample-every", 0, "--checkpoint-every", 0, "--out", os.path.join(folder, "run")]
+        command += ["--batch-size", B, "--total-batch", N, "--steps", 1, "--dtype", "bf16", "--no-graph"]
+        command += ["--deterministic", "--val-every", 0, "--sample-every", 0, "--checkpoint-every", 0]
+        command += ["--out", os.path.join(folder, "run")]
         environment = dict(os.environ, SOFTWARE_GPU="count", SOFTWARE_GPU_COUNTERS=counted)
-        done = subprocess.run([str(word) for word in command], env=environment, capture_output=True, text=True)
+        words = [str(word) for word in command]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True)
         if done.returncode != 0:
             raise SystemExit(f"{program} ended with {done.returncode}: {done.stderr[-1000:]}")
         with open(counted) as file:
@@ -102,8 +109,8 @@ def least_bytes(counters, begins):
 
 def table(counters):
     lines = [
-        "| kernel | warp instructions a KiB moved | bytes moved / least | sectors / full ones: loads | stores | "
-        "shared memory: wavefronts / least |",
+        "| kernel | warp instructions a KiB moved | bytes moved / least | sectors / full ones: loads | stores "
+        "| shared memory: wavefronts / least |",
         "|---|---|---|---|---|---|",
     ]
     names = {begins: entry[0] for begins, entry in {**BOUND, **BOUND_IN_ALL}.items()} | OTHERS
@@ -144,7 +151,7 @@ class Counters(unittest.TestCase):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--gpu", help="train_gpt2cu over the software GPU; build/software-gpu/'s unless given")
+    parser.add_argument("--gpu", help="train_gpt2cu over the software GPU (build/software-gpu/'s)")
     parser.add_argument("--table", action="store_true", help="print the table of docs/performance.md")
     arguments, rest = parser.parse_known_args()
     path = find_program(arguments.gpu)

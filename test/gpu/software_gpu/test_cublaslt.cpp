@@ -1,4 +1,5 @@
-// cublaslt.cpp against loops in double precision: every form and epilogue, what it refuses, and what it finds.
+// cublaslt.cpp against loops in double precision: every form and epilogue, what it refuses, and what it
+// finds.
 //   The streams are a list of work that a test runs when it likes.
 #include <cublasLt.h>
 #include <fmt/format.h>
@@ -8,50 +9,20 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <deque>
-#include <memory>
 #include <random>
 #include <vector>
 
 #include "cublaslt_product.h"
+#include "one_queue.h"
 #include "simt/bfloat16.h"
-#include "stream.h"
-
-namespace {
-
-struct Gpu {
-    software_gpu::Memory memory;
-    software_gpu::Settings settings;
-    std::deque<std::function<void()>> queue;
-
-    void run() {
-        while (!queue.empty()) {
-            const auto work = std::move(queue.front());
-            queue.pop_front();
-            work();
-        }
-    }
-};
-std::unique_ptr<Gpu> gpu;
-
-}  // namespace
-
-namespace software_gpu {
-const Settings& settings() { return gpu->settings; }
-Memory& device_memory() { return gpu->memory; }
-void stop(const std::exception& fault) {
-    fmt::print(stderr, "software GPU: {}\n", fault.what());
-    _exit(86);
-}
-void enqueue(cudaStream_t, std::function<void()> work, std::string) { gpu->queue.push_back(std::move(work)); }
-}  // namespace software_gpu
 
 namespace {
 
 using software_gpu::Fault;
 
 float element(const void* values, cudaDataType_t type, size_t i) {
-    return type == CUDA_R_32F ? static_cast<const float*>(values)[i] : static_cast<float>(static_cast<const bfloat16*>(values)[i]);
+    return type == CUDA_R_32F ? static_cast<const float*>(values)[i]
+                              : static_cast<float>(static_cast<const bfloat16*>(values)[i]);
 }
 void put(void* values, cudaDataType_t type, size_t i, float value) {
     if (type == CUDA_R_32F) static_cast<float*>(values)[i] = value;
@@ -62,8 +33,8 @@ float to_tf32(float value) {  // to nearest
     return std::ldexp(std::round(std::ldexp(value, 10 - exponent)), exponent - 10);
 }
 
-// A column-major matrix in the device's memory, which ends with its last element; what lies between the columns is
-// never written.
+// A column-major matrix in the device's memory, which ends with its last element; what lies between the
+// columns is never written.
 struct Matrix {
     cudaDataType_t type;
     size_t rows, columns, leading;
@@ -71,9 +42,12 @@ struct Matrix {
 
     Matrix(cudaDataType_t type, size_t rows, size_t columns, size_t leading, size_t missing = 0)
         : type(type), rows(rows), columns(columns), leading(leading) {
-        memory = static_cast<std::byte*>(gpu->memory.allocate(bytes(((columns - 1) * leading) + rows - missing)));
+        memory =
+            static_cast<std::byte*>(gpu->memory.allocate(bytes(((columns - 1) * leading) + rows - missing)));
     }
-    size_t bytes(size_t elements) const { return elements * (type == CUDA_R_32F ? sizeof(float) : sizeof(bfloat16)); }
+    size_t bytes(size_t elements) const {
+        return elements * (type == CUDA_R_32F ? sizeof(float) : sizeof(bfloat16));
+    }
     float at(size_t i, size_t j) const { return element(memory, type, i + j * leading); }
     float at(bool transposed, size_t i, size_t j) const { return transposed ? at(j, i) : at(i, j); }
     void set(size_t i, size_t j, float value) {
@@ -108,8 +82,10 @@ struct Form {
 // One product with its operands.
 class Call {
 public:
-    explicit Call(const Form& form, size_t workspace_bytes = size_t{512} << 10) : f(form), workspace_bytes(workspace_bytes) {
-        const auto matrix = [&](cudaDataType_t type, bool transposed, size_t rows, size_t columns, size_t missing = 0) {
+    explicit Call(const Form& form, size_t workspace_bytes = size_t{512} << 10)
+        : f(form), workspace_bytes(workspace_bytes) {
+        const auto matrix = [&](cudaDataType_t type, bool transposed, size_t rows, size_t columns,
+                                size_t missing = 0) {
             if (transposed) std::swap(rows, columns);
             return std::make_unique<Matrix>(type, rows, columns, rows + f.padding, missing);
         };
@@ -123,11 +99,13 @@ public:
         a->fill(random_);
         b->fill(random_);
         if (f.beta != 0) (f.c_is_d ? d : c)->fill(random_);
-        if (f.epilogue == CUBLASLT_EPILOGUE_BIAS || f.epilogue == CUBLASLT_EPILOGUE_GELU_BIAS || f.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
+        if (f.epilogue == CUBLASLT_EPILOGUE_BIAS || f.epilogue == CUBLASLT_EPILOGUE_GELU_BIAS ||
+            f.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
             bias->fill(random_);
         if (f.epilogue == CUBLASLT_EPILOGUE_DGELU) aux->fill(random_);
         cublasLtCreate(&library);
-        cublasLtMatmulDescCreate(&operation, f.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
+        cublasLtMatmulDescCreate(&operation, f.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                 CUDA_R_32F);
         set(CUBLASLT_MATMUL_DESC_TRANSA, int32_t{f.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N});
         set(CUBLASLT_MATMUL_DESC_TRANSB, int32_t{f.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N});
         set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(f.epilogue));
@@ -140,7 +118,8 @@ public:
         workspace = static_cast<std::byte*>(gpu->memory.allocate(workspace_bytes));
     }
     ~Call() {
-        for (cublasLtMatrixLayout_t one : {a_layout, b_layout, c_layout, d_layout}) cublasLtMatrixLayoutDestroy(one);
+        for (cublasLtMatrixLayout_t one : {a_layout, b_layout, c_layout, d_layout})
+            cublasLtMatrixLayoutDestroy(one);
         cublasLtMatmulPreferenceDestroy(preference);
         cublasLtMatmulDescDestroy(operation);
         cublasLtDestroy(library);
@@ -157,16 +136,18 @@ public:
     }
     static cublasLtMatrixLayout_t layout(const Matrix& matrix) {
         cublasLtMatrixLayout_t made = nullptr;
-        cublasLtMatrixLayoutCreate(&made, matrix.type, matrix.rows, matrix.columns, static_cast<int64_t>(matrix.leading));
+        cublasLtMatrixLayoutCreate(&made, matrix.type, matrix.rows, matrix.columns,
+                                   static_cast<int64_t>(matrix.leading));
         return made;
     }
 
-    std::vector<cublasLtMatmulHeuristicResult_t> heuristic(cublasStatus_t expected = CUBLAS_STATUS_SUCCESS, int most = 20) {
+    std::vector<cublasLtMatmulHeuristicResult_t> heuristic(cublasStatus_t expected = CUBLAS_STATUS_SUCCESS,
+                                                           int most = 20) {
         std::vector<cublasLtMatmulHeuristicResult_t> results(20);
         int count = 0;
-        EXPECT_EQ(
-            cublasLtMatmulAlgoGetHeuristic(library, operation, a_layout, b_layout, c_layout, d_layout, preference, most, results.data(), &count),
-            expected);
+        EXPECT_EQ(cublasLtMatmulAlgoGetHeuristic(library, operation, a_layout, b_layout, c_layout, d_layout,
+                                                 preference, most, results.data(), &count),
+                  expected);
         results.resize(static_cast<size_t>(count));
         return results;
     }
@@ -180,23 +161,27 @@ public:
     static int32_t parts_of(const cublasLtMatmulAlgo_t& algo) {
         int32_t parts = 0;
         size_t written = 0;
-        cublasLtMatmulAlgoConfigGetAttribute(&algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof(parts), &written);
+        cublasLtMatmulAlgoConfigGetAttribute(&algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof(parts),
+                                             &written);
         return parts;
     }
     static cublasLtMatmulAlgo_t split(cublasLtMatmulAlgo_t algo, int32_t parts, uint32_t scheme) {
         cublasLtMatmulAlgoConfigSetAttribute(&algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof(parts));
-        cublasLtMatmulAlgoConfigSetAttribute(&algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof(scheme));
+        cublasLtMatmulAlgoConfigSetAttribute(&algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
+                                             sizeof(scheme));
         return algo;
     }
     cublasStatus_t check(const cublasLtMatmulAlgo_t& algo, size_t* needs = nullptr) {
         cublasLtMatmulHeuristicResult_t result{};
-        const auto status = cublasLtMatmulAlgoCheck(library, operation, a_layout, b_layout, c_layout, d_layout, &algo, &result);
+        const auto status = cublasLtMatmulAlgoCheck(library, operation, a_layout, b_layout, c_layout,
+                                                    d_layout, &algo, &result);
         if (needs) *needs = result.workspaceSize;
         return status;
     }
     cublasStatus_t launch(const cublasLtMatmulAlgo_t& algo) {
-        return cublasLtMatmul(library, operation, &f.alpha, a_at ? a_at : a->memory, a_layout, b->memory, b_layout, &f.beta,
-                              f.c_is_d ? d->memory : c->memory, c_layout, d->memory, d_layout, &algo, workspace, workspace_bytes, nullptr);
+        return cublasLtMatmul(library, operation, &f.alpha, a_at ? a_at : a->memory, a_layout, b->memory,
+                              b_layout, &f.beta, f.c_is_d ? d->memory : c->memory, c_layout, d->memory,
+                              d_layout, &algo, workspace, workspace_bytes, nullptr);
     }
     void run(const cublasLtMatmulAlgo_t& algo) {
         ASSERT_EQ(launch(algo), CUBLAS_STATUS_SUCCESS);
@@ -223,7 +208,7 @@ public:
     cublasLtMatmulPreference_t preference = nullptr;
 };
 
-// What the product must be, in double precision.
+// The product in double precision.
 struct Expected {
     std::vector<double> d, aux, bias;
 
@@ -233,7 +218,8 @@ struct Expected {
         for (size_t j = 0; j < f.n; j++) {
             for (size_t i = 0; i < f.m; i++) {
                 double x = 0;
-                for (size_t l = 0; l < f.k; l++) x += input(call.a->at(f.transpose_a, i, l)) * input(call.b->at(f.transpose_b, l, j));
+                for (size_t l = 0; l < f.k; l++)
+                    x += input(call.a->at(f.transpose_a, i, l)) * input(call.b->at(f.transpose_b, l, j));
                 x *= f.alpha;
                 if (f.beta != 0) x += f.beta * (f.c_is_d ? call.d : call.c)->at(i, j);
                 d[i + j * f.m] = epilogue(call, x, i, j);
@@ -271,24 +257,28 @@ struct Expected {
     }
 };
 
-// Terms are products of two normal numbers, partial sums up to sqrt(k) of them: k roundings of 2^-24 of that, which
-// go either way, are k 2^-24 together, with a factor 4. Then the rounding to the output's type.
+// Terms are products of two normal numbers, partial sums up to sqrt(k) of them: k roundings of 2^-24 of that,
+// which go either way, are k 2^-24 together, with a factor 4. Then the rounding to the output's type.
 double tolerance(const Form& f, double value) {
     const double rounding = f.output == CUDA_R_32F ? 0x1p-24 : 0x1p-8;
     return 4 * static_cast<double>(f.k) * 0x1p-24 + std::abs(value) * rounding * 1.01;
 }
 
-void expect_matrix(const Form& f, const Matrix& matrix, const std::vector<double>& expected, double factor = 1) {
+void expect_matrix(const Form& f, const Matrix& matrix, const std::vector<double>& expected,
+                   double factor = 1) {
     for (size_t j = 0; j < matrix.columns; j++) {
         for (size_t i = 0; i < matrix.rows; i++) {
             const double value = expected[i + j * matrix.rows];
-            ASSERT_NEAR(matrix.at(i, j), value, factor * tolerance(f, value)) << "row " << i << ", column " << j;
+            ASSERT_NEAR(matrix.at(i, j), value, factor * tolerance(f, value))
+                << "row " << i << ", column " << j;
         }
     }
 }
 
 bool begins_with(const std::string& text, const std::string& begin) { return text.starts_with(begin); }
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
 
 class CublasLt : public testing::Test {
 protected:
@@ -301,7 +291,12 @@ protected:
     Form form() const {
         const auto& [types, transpose_a, transpose_b, padding] = GetParam();
         const auto& [input, output, tf32] = types;
-        return {.transpose_a = transpose_a, .transpose_b = transpose_b, .input = input, .output = output, .tf32 = tf32, .padding = padding};
+        return {.transpose_a = transpose_a,
+                .transpose_b = transpose_b,
+                .input = input,
+                .output = output,
+                .tf32 = tf32,
+                .padding = padding};
     }
     // Also by what splits K.
     void expect_right(const Form& f) {
@@ -309,18 +304,24 @@ protected:
         const Expected expected(call);
         call.run(call.whole());
         expect_matrix(f, *call.d, expected.d);
-        if (f.epilogue == CUBLASLT_EPILOGUE_GELU_AUX || f.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) expect_matrix(f, *call.aux, expected.aux);
-        if (f.epilogue == CUBLASLT_EPILOGUE_BGRADA || f.epilogue == CUBLASLT_EPILOGUE_BGRADB) expect_matrix(f, *call.bias, expected.bias);
+        if (f.epilogue == CUBLASLT_EPILOGUE_GELU_AUX || f.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
+            expect_matrix(f, *call.aux, expected.aux);
+        if (f.epilogue == CUBLASLT_EPILOGUE_BGRADA || f.epilogue == CUBLASLT_EPILOGUE_BGRADB)
+            expect_matrix(f, *call.bias, expected.bias);
     }
 };
-const auto every_type = testing::Values(Types{CUDA_R_32F, CUDA_R_32F, false}, Types{CUDA_R_32F, CUDA_R_32F, true},
-                                        Types{CUDA_R_16BF, CUDA_R_16BF, false}, Types{CUDA_R_16BF, CUDA_R_32F, false});
-INSTANTIATE_TEST_SUITE_P(Every, Forms, testing::Combine(every_type, testing::Bool(), testing::Bool(), testing::Values(0, 8)));
+const auto every_type =
+    testing::Values(Types{CUDA_R_32F, CUDA_R_32F, false}, Types{CUDA_R_32F, CUDA_R_32F, true},
+                    Types{CUDA_R_16BF, CUDA_R_16BF, false}, Types{CUDA_R_16BF, CUDA_R_32F, false});
+INSTANTIATE_TEST_SUITE_P(Every, Forms,
+                         testing::Combine(every_type, testing::Bool(), testing::Bool(),
+                                          testing::Values(0, 8)));
 
 TEST_P(Forms, EveryEpilogueMatchesDoublePrecision) {
     for (const auto epilogue :
-         {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS, CUBLASLT_EPILOGUE_GELU_AUX,
-          CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_BGRADA, CUBLASLT_EPILOGUE_BGRADB}) {
+         {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU,
+          CUBLASLT_EPILOGUE_GELU_BIAS, CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+          CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_BGRADA, CUBLASLT_EPILOGUE_BGRADB}) {
         SCOPED_TRACE(fmt::format("epilogue {}", static_cast<int>(epilogue)));
         Form f = form();
         f.epilogue = epilogue;
@@ -348,13 +349,15 @@ TEST_P(Forms, PartsOfKAreAddedAsTheSchemeSays) {
     Form f = form();
     f.beta = 1;
     f.alpha = 0.5f;
-    for (const auto scheme : {CUBLASLT_REDUCTION_SCHEME_INPLACE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE}) {
+    for (const auto scheme : {CUBLASLT_REDUCTION_SCHEME_INPLACE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
+                              CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE}) {
         for (const int32_t parts : {2, 3, 7}) {
             SCOPED_TRACE(fmt::format("{} parts, scheme {}", parts, static_cast<int>(scheme)));
             Call call(f);
             const Expected expected(call);
             call.run(call.split(call.whole(), parts, scheme));
-            // Each part may be rounded to the output's type, where partial sums are at most about sqrt(k) * 4.
+            // Each part may be rounded to the output's type, where partial sums are at most about sqrt(k)
+            // * 4.
             const bool rounds = scheme != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE && f.output != CUDA_R_32F;
             for (size_t i = 0; i < expected.d.size(); i++) {
                 const double value = expected.d[i], room = rounds ? parts * 4 * std::sqrt(f.k) * 0x1p-8 : 0;
@@ -388,7 +391,8 @@ TEST_F(CublasLt, PartsOfKAreAddedInAnotherOrder) {
     const Form f = {.m = 64, .n = 64, .k = 1024};
     const auto result = [&](int32_t parts) {
         Call call(f);
-        call.run(parts == 1 ? call.whole() : Call::split(call.whole(), parts, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+        call.run(parts == 1 ? call.whole()
+                            : Call::split(call.whole(), parts, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
         std::vector<float> values;
         for (size_t i = 0; i < f.m; i++) values.push_back(call.d->at(i, i));
         return values;
@@ -428,11 +432,13 @@ TEST_F(CublasLt, TensorCoresMayCutOffWhatTheyAdd) {
         const Expected expected(call);
         call.run(call.whole());
         double below = 0;  // the mean relative distance, in units of 2^-24
-        for (size_t i = 0; i < expected.d.size(); i++) below += 1 - call.d->at(i % call.f.m, i / call.f.m) / expected.d[i];
+        for (size_t i = 0; i < expected.d.size(); i++)
+            below += 1 - call.d->at(i % call.f.m, i / call.f.m) / expected.d[i];
         return below / static_cast<double>(expected.d.size()) * 0x1p24;
     };
     EXPECT_LT(std::abs(result(false, CUDA_R_16BF)), 4);
-    EXPECT_GT(result(true, CUDA_R_16BF), 30);                             // each of 512 additions loses up to 2 units of the sum until then
+    EXPECT_GT(result(true, CUDA_R_16BF),
+              30);  // each of 512 additions loses up to 2 units of the sum until then
     EXPECT_LT(std::abs(result(true, CUDA_R_32F)), 4);                     // no tensor cores
     EXPECT_EQ(1 + 0x1p-25f * static_cast<float>(gpu->settings.seed), 1);  // the rounding is as it was
 }
@@ -453,7 +459,7 @@ TEST_F(CublasLt, ApproximationsMoveTheTanh) {
     EXPECT_NEAR(std::abs(gelu(Approximation::seeded) - nearest), move, 1e-6);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // what it does with memory
 
 TEST_F(CublasLt, AProductRunsInItsTurnAndAsOftenAsAGraphWants) {
@@ -478,12 +484,14 @@ TEST_F(CublasLt, BetaZeroDoesNotReadC) {
 }
 
 TEST_F(CublasLt, NothingBetweenColumnsIsTouched) {
-    Call call({.input = CUDA_R_16BF, .output = CUDA_R_16BF, .epilogue = CUBLASLT_EPILOGUE_GELU_AUX, .padding = 8});
+    Call call(
+        {.input = CUDA_R_16BF, .output = CUDA_R_16BF, .epilogue = CUBLASLT_EPILOGUE_GELU_AUX, .padding = 8});
     EXPECT_EQ(call.fault(), "");
     for (const Matrix* matrix : {call.d.get(), call.aux.get()}) {
         for (size_t j = 0; j + 1 < call.f.n; j++) {
             for (size_t i = call.f.m; i < matrix->leading; i++)
-                ASSERT_EQ(reinterpret_cast<const bfloat16*>(matrix->memory)[i + j * matrix->leading].bits, 0xffff);
+                ASSERT_EQ(reinterpret_cast<const bfloat16*>(matrix->memory)[i + j * matrix->leading].bits,
+                          0xffff);
         }
     }
 }
@@ -494,28 +502,39 @@ TEST_F(CublasLt, WhatWasNeverWrittenIsFoundByOperand) {
         spoil(call);
         return call.fault();
     };
-    const auto forget = [](Matrix& matrix) { gpu->memory.unpoison_gap(matrix.memory + matrix.bytes(matrix.leading + 3), matrix.bytes(1)); };
+    const auto forget = [](Matrix& matrix) {
+        gpu->memory.unpoison_gap(matrix.memory + matrix.bytes(matrix.leading + 3), matrix.bytes(1));
+    };
     const Form bf16 = {.input = CUDA_R_16BF, .output = CUDA_R_16BF, .padding = 8};
     EXPECT_EQ(fault(bf16, [&](Call& call) { forget(*call.a); }),
-              "operand A of cublasLtMatmul (NN bf16 to bf16, m = 40, n = 24, k = 200, epilogue DEFAULT): reads 80 bytes, of which byte 102 of an "
+              "operand A of cublasLtMatmul (NN bf16 to bf16, m = 40, n = 24, k = 200, epilogue DEFAULT): "
+              "reads 80 bytes, of which byte 102 of an "
               "allocation of 19184 was never written");
-    EXPECT_PRED2(begins_with, (fault(bf16, [&](Call& call) { forget(*call.b); })), "operand B of cublasLtMatmul (NN bf16");
+    EXPECT_PRED2(begins_with, (fault(bf16, [&](Call& call) { forget(*call.b); })),
+                 "operand B of cublasLtMatmul (NN bf16");
     Form form = bf16;
     form.beta = 1;
     form.c_is_d = false;
-    EXPECT_PRED2(begins_with, (fault(form, [&](Call& call) { forget(*call.c); })), "operand C of cublasLtMatmul");
+    EXPECT_PRED2(begins_with, (fault(form, [&](Call& call) { forget(*call.c); })),
+                 "operand C of cublasLtMatmul");
     form.epilogue = CUBLASLT_EPILOGUE_DGELU;
-    EXPECT_PRED2(begins_with, (fault(form, [&](Call& call) { forget(*call.aux); })), "operand aux of cublasLtMatmul");
+    EXPECT_PRED2(begins_with, (fault(form, [&](Call& call) { forget(*call.aux); })),
+                 "operand aux of cublasLtMatmul");
     form.epilogue = CUBLASLT_EPILOGUE_BIAS;
     const auto forget_bias = [](Call& call) { gpu->memory.unpoison_gap(call.bias->memory, 2); };
-    EXPECT_PRED2(contains, fault(form, forget_bias), "operand bias of cublasLtMatmul (NN bf16 to bf16, m = 40, n = 24, k = 200, epilogue BIAS)");
+    EXPECT_PRED2(contains, fault(form, forget_bias),
+                 "operand bias of cublasLtMatmul (NN bf16 to bf16, m = 40, n = 24, k = 200, epilogue BIAS)");
 }
 
 TEST_F(CublasLt, WhatIsTooSmallIsFoundByOperand) {
-    EXPECT_PRED2(begins_with, Call({.d_missing = 1}).fault(), "operand D of cublasLtMatmul (NN fp32 to fp32, m = 40, n = 24, k = 200");
-    EXPECT_PRED2(contains, Call({.padding = 8, .d_missing = 1}).fault(), "writes 160 bytes from byte 4416 of an allocation of 4572 on");
-    EXPECT_PRED2(begins_with, Call({.epilogue = CUBLASLT_EPILOGUE_BIAS, .bias_missing = 1}).fault(), "operand bias of");
-    EXPECT_PRED2(begins_with, Call({.epilogue = CUBLASLT_EPILOGUE_BGRADB, .bias_missing = 1}).fault(), "operand bias gradient of");
+    EXPECT_PRED2(begins_with, Call({.d_missing = 1}).fault(),
+                 "operand D of cublasLtMatmul (NN fp32 to fp32, m = 40, n = 24, k = 200");
+    EXPECT_PRED2(contains, Call({.padding = 8, .d_missing = 1}).fault(),
+                 "writes 160 bytes from byte 4416 of an allocation of 4572 on");
+    EXPECT_PRED2(begins_with, Call({.epilogue = CUBLASLT_EPILOGUE_BIAS, .bias_missing = 1}).fault(),
+                 "operand bias of");
+    EXPECT_PRED2(begins_with, Call({.epilogue = CUBLASLT_EPILOGUE_BGRADB, .bias_missing = 1}).fault(),
+                 "operand bias gradient of");
 }
 
 TEST_F(CublasLt, TheHostsMemoryIsFound) {
@@ -544,7 +563,8 @@ TEST_F(CublasLt, TheWorkspaceHoldsGarbageAfterwards) {
     std::memcpy(&last, call.workspace + call.workspace_bytes - 4, 4);
     EXPECT_TRUE(std::isnan(first) && std::isnan(last));
     EXPECT_THROW(gpu->memory.check_read(call.workspace, 4, "the test"), Fault);
-    EXPECT_THROW(gpu->memory.check_read(call.workspace + (size_t{128} << 10), size_t{64} << 10, "the test"), Fault);
+    EXPECT_THROW(gpu->memory.check_read(call.workspace + (size_t{128} << 10), size_t{64} << 10, "the test"),
+                 Fault);
 }
 
 TEST_F(CublasLt, AWorkspaceThatIsTooSmallIsFound) {
@@ -553,7 +573,7 @@ TEST_F(CublasLt, AWorkspaceThatIsTooSmallIsFound) {
     EXPECT_PRED2(begins_with, call.fault(), "operand workspace of cublasLtMatmul");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // what it refuses
 
 TEST_F(CublasLt, TypesThatTheTableLacksAreNotSupported) {
@@ -581,7 +601,8 @@ TEST_F(CublasLt, ShapesThatDoNotFitAreInvalid) {
 }
 
 TEST_F(CublasLt, TheLeadingDimensionOfAuxMustBeAMultipleOfEight) {
-    for (const auto epilogue : {CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU}) {
+    for (const auto epilogue :
+         {CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU}) {
         Call call({.input = CUDA_R_16BF, .output = CUDA_R_16BF, .epilogue = epilogue});
         const auto algorithm = call.whole();
         for (const int64_t leading : {44, 32, 0}) {  // the last two are less than m
@@ -650,18 +671,23 @@ TEST_F(CublasLt, PartsOfKMustSuitTheScheme) {
     Call call({});
     const auto whole = call.whole();
     EXPECT_EQ(call.check(Call::split(whole, 2, CUBLASLT_REDUCTION_SCHEME_NONE)), CUBLAS_STATUS_INVALID_VALUE);
-    EXPECT_EQ(call.check(Call::split(whole, 1, CUBLASLT_REDUCTION_SCHEME_INPLACE)), CUBLAS_STATUS_INVALID_VALUE);
+    EXPECT_EQ(call.check(Call::split(whole, 1, CUBLASLT_REDUCTION_SCHEME_INPLACE)),
+              CUBLAS_STATUS_INVALID_VALUE);
     EXPECT_EQ(call.check(Call::split(whole, 0, CUBLASLT_REDUCTION_SCHEME_NONE)), CUBLAS_STATUS_INVALID_VALUE);
-    EXPECT_EQ(call.check(Call::split(whole, 201, CUBLASLT_REDUCTION_SCHEME_INPLACE)), CUBLAS_STATUS_NOT_SUPPORTED);
+    EXPECT_EQ(call.check(Call::split(whole, 201, CUBLASLT_REDUCTION_SCHEME_INPLACE)),
+              CUBLAS_STATUS_NOT_SUPPORTED);
     Call gelu({.epilogue = CUBLASLT_EPILOGUE_GELU});
-    EXPECT_EQ(gelu.check(Call::split(whole, 2, CUBLASLT_REDUCTION_SCHEME_INPLACE)), CUBLAS_STATUS_NOT_SUPPORTED);
-    EXPECT_EQ(gelu.check(Call::split(whole, 2, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)), CUBLAS_STATUS_SUCCESS);
+    EXPECT_EQ(gelu.check(Call::split(whole, 2, CUBLASLT_REDUCTION_SCHEME_INPLACE)),
+              CUBLAS_STATUS_NOT_SUPPORTED);
+    EXPECT_EQ(gelu.check(Call::split(whole, 2, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)),
+              CUBLAS_STATUS_SUCCESS);
     call.prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_INPLACE});
     bool splits = false;
     for (const auto& result : call.heuristic()) {
         uint32_t scheme = 0;
         size_t written = 0;
-        cublasLtMatmulAlgoConfigGetAttribute(&result.algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof(scheme), &written);
+        cublasLtMatmulAlgoConfigGetAttribute(&result.algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
+                                             sizeof(scheme), &written);
         EXPECT_EQ(scheme & ~uint32_t{CUBLASLT_REDUCTION_SCHEME_INPLACE}, 0u);
         splits |= scheme != 0;
     }
@@ -679,24 +705,30 @@ TEST_F(CublasLt, AlgorithmsOfAnotherLibraryAreInvalid) {
 TEST_F(CublasLt, ValuesOfAnotherSizeAreInvalid) {
     Call call({});
     EXPECT_EQ(call.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, int32_t{8}), CUBLAS_STATUS_INVALID_VALUE);
-    EXPECT_EQ(call.prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint32_t{8}), CUBLAS_STATUS_INVALID_VALUE);
+    EXPECT_EQ(call.prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint32_t{8}),
+              CUBLAS_STATUS_INVALID_VALUE);
     call.heuristic(CUBLAS_STATUS_INVALID_VALUE, 0);
 }
 
 TEST_F(CublasLt, AnEpilogueThatIsNotKnownEndsTheProcess) {
     Call call({});
-    EXPECT_EXIT(call.set(CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t{CUBLASLT_EPILOGUE_RELU}), testing::ExitedWithCode(86),
-                "software GPU: cuBLASLt: epilogue 2 is not known here");
+    EXPECT_EXIT(call.set(CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t{CUBLASLT_EPILOGUE_RELU}),
+                testing::ExitedWithCode(86), "software GPU: cuBLASLt: epilogue 2 is not known here");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // as the trainer uses it
 
 TEST_F(CublasLt, EveryCandidateOfAWeightGradientComputesTheSame) {
     cublasLtHandle_t library = nullptr;
     cublasLtCreate(&library);
-    const Form f = {
-        .m = 64, .n = 96, .k = 512, .transpose_b = true, .input = CUDA_R_16BF, .output = CUDA_R_32F, .epilogue = CUBLASLT_EPILOGUE_BGRADB};
+    const Form f = {.m = 64,
+                    .n = 96,
+                    .k = 512,
+                    .transpose_b = true,
+                    .input = CUDA_R_16BF,
+                    .output = CUDA_R_32F,
+                    .epilogue = CUBLASLT_EPILOGUE_BGRADB};
     Call call(f);
     const Expected expected(call);
     const LtProblem problem = {.m = f.m,
@@ -717,7 +749,8 @@ TEST_F(CublasLt, EveryCandidateOfAWeightGradientComputesTheSame) {
         for (const GemmAlgorithm& candidate : candidates) {
             SCOPED_TRACE(describe(candidate));
             call.d->fill(NAN);
-            ASSERT_TRUE(product.try_algorithm(candidate, operands, {call.workspace, call.workspace_bytes}, nullptr));
+            ASSERT_TRUE(
+                product.try_algorithm(candidate, operands, {call.workspace, call.workspace_bytes}, nullptr));
             gpu->run();
             expect_matrix(f, *call.d, expected.d);
             expect_matrix(f, *call.bias, expected.bias);

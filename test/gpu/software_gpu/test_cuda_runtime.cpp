@@ -1,4 +1,5 @@
-// The CUDA runtime of the software GPU: what order it keeps, which orders it may choose, and what it refuses or finds. Every finding is planted.
+// The CUDA runtime of the software GPU: what order it keeps, which orders it may choose, and what it refuses
+// or finds. Every finding is planted.
 #include <gtest/gtest.h>
 #include <lz4.h>
 #include <zstd.h>
@@ -47,7 +48,7 @@ void append(std::string& bytes, T value) {
     bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-// As nvcc lays it out: a header, and an entry for each text.
+// A fat binary as nvcc lays it out: a header, and an entry for each text.
 struct FatBinary {
     struct {
         uint32_t magic = 0x466243b1, version = 1;
@@ -56,7 +57,8 @@ struct FatBinary {
     } wrapper;
     std::string content, bytes;
 
-    void add(uint16_t kind, unsigned architecture, const std::string& payload, uint64_t flags, size_t packed, size_t unpacked) {
+    void add(uint16_t kind, unsigned architecture, const std::string& payload, uint64_t flags, size_t packed,
+             size_t unpacked) {
         const size_t padded = (payload.size() + 7) / 8 * 8;
         append<uint16_t>(content, kind), append<uint16_t>(content, 0x101), append<uint32_t>(content, 64);
         append<uint64_t>(content, padded), append<uint32_t>(content, packed), append<uint32_t>(content, 64);
@@ -66,7 +68,8 @@ struct FatBinary {
     }
     const void* finished() {
         bytes.clear();
-        append<uint32_t>(bytes, 0xba55ed50), append<uint16_t>(bytes, 1), append<uint16_t>(bytes, 16), append<uint64_t>(bytes, content.size());
+        append<uint32_t>(bytes, 0xba55ed50), append<uint16_t>(bytes, 1), append<uint16_t>(bytes, 16),
+            append<uint64_t>(bytes, content.size());
         bytes += content;
         wrapper.data = bytes.data();
         return &wrapper;
@@ -80,8 +83,8 @@ std::string zstd(const std::string& text) {
 }
 std::string lz4(const std::string& text) {
     std::string packed(static_cast<size_t>(LZ4_compressBound(static_cast<int>(text.size()))), '\0');
-    packed.resize(
-        static_cast<size_t>(LZ4_compress_default(text.data(), packed.data(), static_cast<int>(text.size()), static_cast<int>(packed.size()))));
+    packed.resize(static_cast<size_t>(LZ4_compress_default(
+        text.data(), packed.data(), static_cast<int>(text.size()), static_cast<int>(packed.size()))));
     return packed;
 }
 
@@ -154,7 +157,8 @@ struct Streams {
     explicit Streams(uint64_t seed) : queues(*new Queues(seed)), a(queues.create()), b(queues.create()) {}
     ~Streams() { queues.synchronize(); }
     void give(cudaStream_t stream, char letter) {
-        queues.give(stream, Command{.name = std::string(1, letter), .work = [this, letter] { order += letter; }});
+        queues.give(stream,
+                    Command{.name = std::string(1, letter), .work = [this, letter] { order += letter; }});
     }
     std::string finished() {
         queues.synchronize();
@@ -164,7 +168,8 @@ struct Streams {
 
 std::string of(const std::string& order, const std::string& letters) {
     std::string kept;
-    std::copy_if(order.begin(), order.end(), std::back_inserter(kept), [&](char c) { return letters.find(c) != std::string::npos; });
+    std::copy_if(order.begin(), order.end(), std::back_inserter(kept),
+                 [&](char c) { return letters.find(c) != std::string::npos; });
     return kept;
 }
 
@@ -268,7 +273,8 @@ TEST(Streams, RunWhileTheHostWaitsElsewhere) {
 TEST(Streams, EventsTellPositiveTimes) {
     cudaEvent_t before = nullptr, after = nullptr, without = nullptr;
     float ms = 0;
-    cudaEventCreate(&before), cudaEventCreate(&after), cudaEventCreateWithFlags(&without, cudaEventDisableTiming);
+    cudaEventCreate(&before), cudaEventCreate(&after),
+        cudaEventCreateWithFlags(&without, cudaEventDisableTiming);
     cudaEventRecord(before, nullptr);
     EXPECT_EQ(cudaEventElapsedTime(&ms, before, after), cudaErrorInvalidResourceHandle);  // not recorded
     cudaEventRecord(after, nullptr), cudaEventRecord(without, nullptr);
@@ -343,12 +349,16 @@ TEST(CopiesDeathTest, BeyondAnAllocationAreFound) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     const Device device(100), other(200);
     static char host[300];
-    EXPECT_EXIT((cudaMemcpyAsync(device, host, 101, cudaMemcpyHostToDevice, nullptr), cudaStreamSynchronize(nullptr)), found,
-                "software GPU: a copy of 101 bytes to the device");
-    EXPECT_EXIT((cudaMemsetAsync(device, 0, 101, nullptr), cudaStreamSynchronize(nullptr)), found, "software GPU: a fill of 101 bytes");
-    EXPECT_EXIT((cudaMemsetAsync(device, 0, 100, nullptr), cudaMemcpyAsync(host, device, 101, cudaMemcpyDeviceToHost, nullptr)), found,
-                "software GPU: a copy of 101 bytes to the host");
-    EXPECT_EXIT((cudaMemsetAsync(other, 0, 200, nullptr), cudaMemcpyAsync(device, other, 101, cudaMemcpyDeviceToDevice, nullptr),
+    EXPECT_EXIT(
+        (cudaMemcpyAsync(device, host, 101, cudaMemcpyHostToDevice, nullptr), cudaStreamSynchronize(nullptr)),
+        found, "software GPU: a copy of 101 bytes to the device");
+    EXPECT_EXIT((cudaMemsetAsync(device, 0, 101, nullptr), cudaStreamSynchronize(nullptr)), found,
+                "software GPU: a fill of 101 bytes");
+    EXPECT_EXIT((cudaMemsetAsync(device, 0, 100, nullptr),
+                 cudaMemcpyAsync(host, device, 101, cudaMemcpyDeviceToHost, nullptr)),
+                found, "software GPU: a copy of 101 bytes to the host");
+    EXPECT_EXIT((cudaMemsetAsync(other, 0, 200, nullptr),
+                 cudaMemcpyAsync(device, other, 101, cudaMemcpyDeviceToDevice, nullptr),
                  cudaStreamSynchronize(nullptr)),
                 found, "software GPU: a copy of 101 bytes on the device");
 }
@@ -357,13 +367,14 @@ TEST(CopiesDeathTest, OfWhatWasNeverWrittenAreFound) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     const Device device(100), other(100);
     static char host[100];
-    EXPECT_EXIT((cudaMemsetAsync(device, 0, 99, nullptr), cudaMemcpyAsync(host, device, 100, cudaMemcpyDeviceToHost, nullptr)), found,
-                "software GPU: a copy of 100 bytes to the host.*never written");
+    EXPECT_EXIT((cudaMemsetAsync(device, 0, 99, nullptr),
+                 cudaMemcpyAsync(host, device, 100, cudaMemcpyDeviceToHost, nullptr)),
+                found, "software GPU: a copy of 100 bytes to the host.*never written");
     // A copy on the device takes along what was not written.
-    EXPECT_EXIT(
-        (cudaMemsetAsync(device, 0, 50, nullptr), cudaMemsetAsync(other, 0, 100, nullptr),
-         cudaMemcpyAsync(other, device, 100, cudaMemcpyDeviceToDevice, nullptr), cudaMemcpyAsync(host, other, 100, cudaMemcpyDeviceToHost, nullptr)),
-        found, "software GPU: a copy of 100 bytes to the host.*never written");
+    EXPECT_EXIT((cudaMemsetAsync(device, 0, 50, nullptr), cudaMemsetAsync(other, 0, 100, nullptr),
+                 cudaMemcpyAsync(other, device, 100, cudaMemcpyDeviceToDevice, nullptr),
+                 cudaMemcpyAsync(host, other, 100, cudaMemcpyDeviceToHost, nullptr)),
+                found, "software GPU: a copy of 100 bytes to the host.*never written");
     EXPECT_EQ(cudaMemsetAsync(device, 7, 100, nullptr), cudaSuccess);
     EXPECT_EQ(cudaMemcpyAsync(host, device, 100, cudaMemcpyDeviceToHost, nullptr), cudaSuccess);
     EXPECT_EQ(host[99], 7);
@@ -385,7 +396,9 @@ void copy_in_two_streams(bool event_between) {
 TEST(CopiesDeathTest, OfTwoStreamsWithoutAnEventBetweenAreFoundUnderEverySeed) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     copy_in_two_streams(true);
-    EXPECT_EXIT(copy_in_two_streams(false), found, "a fill of 100 bytes and a copy of 100 bytes to the host touch the same bytes in two streams");
+    EXPECT_EXIT(
+        copy_in_two_streams(false), found,
+        "a fill of 100 bytes and a copy of 100 bytes to the host touch the same bytes in two streams");
 }
 
 TEST(StreamsDeathTest, ErrorsOfWorkEndTheProcess) {
@@ -482,11 +495,13 @@ TEST(Graphs, DoNotWaitForEventsFromOutside) {
     cudaEventCreate(&event);
     cudaEventRecord(event, other);
     ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-    EXPECT_EQ(cudaStreamBeginCapture(other, cudaStreamCaptureModeThreadLocal), cudaErrorIllegalState);  // one a thread
+    EXPECT_EQ(cudaStreamBeginCapture(other, cudaStreamCaptureModeThreadLocal),
+              cudaErrorIllegalState);  // one a thread
     EXPECT_EQ(cudaStreamWaitEvent(stream, event, 0), cudaErrorStreamCaptureIsolation);
     cudaGraph_t graph = nullptr;
     EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
-    EXPECT_EQ(cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeThreadLocal), cudaErrorStreamCaptureUnsupported);
+    EXPECT_EQ(cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeThreadLocal),
+              cudaErrorStreamCaptureUnsupported);
     EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorIllegalState);
     cudaEventDestroy(event);
     cudaGetLastError();
@@ -501,7 +516,8 @@ struct Registered {
         binary.add(1, 80, zstd(ptx), 0x8011, zstd(ptx).size(), ptx.size());
         void** const handle = __cudaRegisterFatBinary(const_cast<void*>(binary.finished()));
         const auto add = [&](const char& function, const char* name) {
-            __cudaRegisterFunction(handle, &function, const_cast<char*>(name), name, -1, nullptr, nullptr, nullptr, nullptr, nullptr);
+            __cudaRegisterFunction(handle, &function, const_cast<char*>(name), name, -1, nullptr, nullptr,
+                                   nullptr, nullptr, nullptr);
         };
         add(nothing, "nothing"), add(with_shared_memory, "with_shared_memory"), add(absent, "absent");
     }
@@ -539,7 +555,8 @@ TEST(Launches, HaveTheSharedMemoryThatWasAskedFor) {
     EXPECT_EQ(launch(kernel, 1, 32, 44 * kilobyte), cudaSuccess);
     EXPECT_EQ(launch(kernel, 1, 32, 48 * kilobyte + 1), cudaErrorInvalidValue);
     const auto ask = [&](int bytes) {
-        const cudaError_t status = cudaFuncSetAttribute(&kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+        const cudaError_t status =
+            cudaFuncSetAttribute(&kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
         EXPECT_EQ(cudaGetLastError(), status);
         return status;
     };
@@ -557,7 +574,8 @@ TEST(LaunchesDeathTest, OfWhatIsNoKernelAreFound) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     static const char unknown = 0;
     EXPECT_EXIT(launch(registered().absent, 1, 32), found, "software GPU: absent is not in the PTX");
-    EXPECT_EXIT(launch(unknown, 1, 32), found, "software GPU: a function is launched that no object registered");
+    EXPECT_EXIT(launch(unknown, 1, 32), found,
+                "software GPU: a function is launched that no object registered");
 }
 
 }  // namespace

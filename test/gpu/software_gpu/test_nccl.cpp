@@ -1,4 +1,5 @@
-// nccl.cpp between processes: every collective against what it must give, and what ends ranks that do not agree.
+// nccl.cpp between processes: every collective against what it must give, and what ends ranks that do not
+// agree.
 //   The streams are a list of work that a test runs when it likes. Each rank is a child of the test.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -11,44 +12,14 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <functional>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "one_queue.h"
 #include "simt/bfloat16.h"
-#include "stream.h"
 
-namespace {
-
-struct Gpu {
-    software_gpu::Memory memory;
-    software_gpu::Settings settings;
-    std::deque<std::function<void()>> queue;
-    int device = 0;
-
-    void run() {
-        while (!queue.empty()) {
-            const auto work = std::move(queue.front());
-            queue.pop_front();
-            work();
-        }
-    }
-};
-std::unique_ptr<Gpu> gpu;
-
-}  // namespace
-
-namespace software_gpu {
-const Settings& settings() { return gpu->settings; }
-Memory& device_memory() { return gpu->memory; }
-void enqueue(cudaStream_t, std::function<void()> work, std::string name) {
-    if (!name.starts_with("nccl")) throw std::runtime_error("stream.h: work that waits for other processes begins with nccl");
-    gpu->queue.push_back(std::move(work));
-}
-}  // namespace software_gpu
 extern "C" cudaError_t cudaGetDevice(int* device) { return *device = gpu->device, cudaSuccess; }
 extern "C" cudaError_t cudaStreamSynchronize(cudaStream_t) { return gpu->run(), cudaSuccess; }
 
@@ -71,7 +42,8 @@ struct Rank {
     }
     ncclResult_t join() { return ncclCommInitRank(&comm, size, id, rank); }
     std::string leave() const {
-        if (ncclCommFinalize(comm) != ncclSuccess || ncclCommDestroy(comm) != ncclSuccess) return "it did not leave";
+        if (ncclCommFinalize(comm) != ncclSuccess || ncclCommDestroy(comm) != ncclSuccess)
+            return "it did not leave";
         return "";
     }
     // The message of what running the queue finds.
@@ -91,7 +63,8 @@ std::string difference(const std::string& value, const std::string& expected) {
     return value == expected ? "" : fmt::format("\"{}\" instead of \"{}\"", value, expected);
 }
 
-// What each rank's body returns, "" if all is well; "signal 9" if it was killed.
+// Runs the body in a process for each rank, and gives what each returned: "" if all is well; "signal 9" if it
+// was killed.
 std::vector<std::string> in_processes(int size, const std::function<std::string(Rank&)>& body) {
     ncclUniqueId id{};
     EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
@@ -104,6 +77,7 @@ std::vector<std::string> in_processes(int size, const std::function<std::string(
             std::string text;
             try {
                 gpu = std::make_unique<Gpu>();
+                gpu->waits_for = software_gpu::WaitsFor::other_processes;
                 gpu->device = rank;
                 Rank self{rank, size, id};
                 text = body(self);
@@ -118,7 +92,8 @@ std::vector<std::string> in_processes(int size, const std::function<std::string(
     for (const auto& [child, from] : children) {
         std::string text(4096, '\0');
         size_t length = 0;
-        for (ssize_t got; (got = read(from, text.data() + length, text.size() - length)) > 0;) length += static_cast<size_t>(got);
+        for (ssize_t got; (got = read(from, text.data() + length, text.size() - length)) > 0;)
+            length += static_cast<size_t>(got);
         text.resize(length);
         int status = 0;
         waitpid(child, &status, 0);
@@ -131,7 +106,7 @@ void expect_well(int size, const std::function<std::string(Rank&)>& body) {
     EXPECT_EQ(in_processes(size, body), std::vector<std::string>(static_cast<size_t>(size)));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // values
 
 template <class T>
@@ -141,7 +116,7 @@ constexpr ncclDataType_t type_of<float> = ncclFloat32;
 template <>
 constexpr ncclDataType_t type_of<bfloat16> = ncclBfloat16;
 
-// Of a rank: sums of them round.
+// The values of a rank, whose sums have to be rounded.
 template <class T>
 T value(int rank, size_t i) {
     const size_t mixed = (i * 2654435761u + static_cast<size_t>(rank) * 40503u) % 100003;
@@ -152,7 +127,8 @@ template <class T>
 T sum(int size, size_t i) {
     T total = value<T>(0, i);
     for (int r = 1; r < size; r++) {
-        if constexpr (std::is_same_v<T, bfloat16>) total = bfloat16(static_cast<float>(total) + static_cast<float>(value<T>(r, i)));
+        if constexpr (std::is_same_v<T, bfloat16>)
+            total = bfloat16(static_cast<float>(total) + static_cast<float>(value<T>(r, i)));
         else total = static_cast<T>(total + value<T>(r, i));
     }
     return total;
@@ -169,7 +145,8 @@ std::string compare(const T* values, size_t count, const Expected& expected) {
     for (size_t i = 0; i < count; i++) {
         const T wanted = expected(i);
         if (std::memcmp(values + i, &wanted, sizeof(T)) != 0)
-            return fmt::format("element {} of {} is {} instead of {}", i, count, static_cast<float>(values[i]), static_cast<float>(wanted));
+            return fmt::format("element {} of {} is {} instead of {}", i, count,
+                               static_cast<float>(values[i]), static_cast<float>(wanted));
     }
     return "";
 }
@@ -177,18 +154,22 @@ std::string compare(const T* values, size_t count, const Expected& expected) {
 template <class T>
 std::string every_collective(Rank& self, size_t count, bool in_place) {
     const size_t ranks = static_cast<size_t>(self.size), own = static_cast<size_t>(self.rank) * count;
-    const auto output = [&](T* place, size_t elements) { return in_place ? place : reinterpret_cast<T*>(self.allocate(elements * sizeof(T))); };
+    const auto output = [&](T* place, size_t elements) {
+        return in_place ? place : reinterpret_cast<T*>(self.allocate(elements * sizeof(T)));
+    };
     std::vector<std::function<std::string()>> checks;
 
     T* const reduced_from = device_values<T>(self, count);
     T* const reduced = output(reduced_from, count);
     ncclAllReduce(reduced_from, reduced, count, type_of<T>, ncclSum, self.comm, nullptr);
-    checks.emplace_back([=] { return compare(reduced, count, [&](size_t i) { return sum<T>(self.size, i); }); });
+    checks.emplace_back(
+        [=] { return compare(reduced, count, [&](size_t i) { return sum<T>(self.size, i); }); });
 
     T* const scattered_from = device_values<T>(self, ranks * count);
     T* const scattered = output(scattered_from + own, count);
     ncclReduceScatter(scattered_from, scattered, count, type_of<T>, ncclSum, self.comm, nullptr);
-    checks.emplace_back([=] { return compare(scattered, count, [&](size_t i) { return sum<T>(self.size, own + i); }); });
+    checks.emplace_back(
+        [=] { return compare(scattered, count, [&](size_t i) { return sum<T>(self.size, own + i); }); });
 
     T* const gathered = reinterpret_cast<T*>(self.allocate(ranks * count * sizeof(T)));
     T* gathered_from = device_values<T>(self, count);
@@ -197,17 +178,22 @@ std::string every_collective(Rank& self, size_t count, bool in_place) {
         gpu->memory.note_write(gathered_from = gathered + own, count * sizeof(T), "the test");
     }
     ncclAllGather(gathered_from, gathered, count, type_of<T>, self.comm, nullptr);
-    checks.emplace_back([=] { return compare(gathered, ranks * count, [&](size_t i) { return value<T>(static_cast<int>(i / count), i % count); }); });
+    checks.emplace_back([=] {
+        return compare(gathered, ranks * count,
+                       [&](size_t i) { return value<T>(static_cast<int>(i / count), i % count); });
+    });
 
     for (int root = 0; root < self.size; root++) {
         T* const sent = device_values<T>(self, count);
         T* const received = output(sent, count);
         ncclBroadcast(sent, received, count, type_of<T>, root, self.comm, nullptr);
-        checks.emplace_back([=] { return compare(received, count, [&](size_t i) { return value<T>(root, i); }); });
+        checks.emplace_back(
+            [=] { return compare(received, count, [&](size_t i) { return value<T>(root, i); }); });
     }
     gpu->run();
     for (size_t i = 0; i < checks.size(); i++) {
-        if (const std::string wrong = checks[i](); !wrong.empty()) return fmt::format("collective {}, {} elements: {}", i, count, wrong);
+        if (const std::string wrong = checks[i](); !wrong.empty())
+            return fmt::format("collective {}, {} elements: {}", i, count, wrong);
     }
     return "";
 }
@@ -221,8 +207,10 @@ TEST_P(Processes, EveryCollectiveGivesWhatItMust) {
         // The last is more than passes through the shared memory at once.
         for (const size_t count : {1, 7, 300000}) {
             for (const bool in_place : {false, true}) {
-                for (const auto& collectives : {every_collective<float>, every_collective<bfloat16>, every_collective<uint8_t>}) {
-                    if (const std::string wrong = collectives(self, count, in_place); !wrong.empty()) return wrong;
+                for (const auto& collectives :
+                     {every_collective<float>, every_collective<bfloat16>, every_collective<uint8_t>}) {
+                    if (const std::string wrong = collectives(self, count, in_place); !wrong.empty())
+                        return wrong;
                 }
             }
         }
@@ -235,7 +223,10 @@ TEST_P(Processes, HundredsOfCollectivesFollowEachOther) {
         self.join();
         for (int i = 0; i < 300; i++) {
             if (i % 50 == 10 * self.rank) std::this_thread::sleep_for(3ms);  // another is late each time
-            if (const std::string wrong = every_collective<float>(self, 1 + static_cast<size_t>(i) % 5, i % 2 == 0); !wrong.empty()) return wrong;
+            if (const std::string wrong =
+                    every_collective<float>(self, 1 + static_cast<size_t>(i) % 5, i % 2 == 0);
+                !wrong.empty())
+                return wrong;
         }
         return self.leave();
     });
@@ -248,7 +239,8 @@ TEST(Nccl, SumsOfBf16AreRoundedAtEveryAddition) {
         *values = bfloat16(self.rank == 0 ? 256.0f : 1.0f);  // bf16 has no 257
         ncclAllReduce(values, values, 1, ncclBfloat16, ncclSum, self.comm, nullptr);
         gpu->run();
-        return static_cast<float>(*values) == 256 ? self.leave() : fmt::format("{}", static_cast<float>(*values));
+        return static_cast<float>(*values) == 256 ? self.leave()
+                                                  : fmt::format("{}", static_cast<float>(*values));
     });
 }
 
@@ -280,7 +272,7 @@ TEST(Nccl, LeavingRunsWhatIsLeftAndWaitsForTheOthers) {
     });
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // findings
 
 TEST(Nccl, RanksThatCallDifferentCollectivesAreFound) {
@@ -292,17 +284,27 @@ TEST(Nccl, RanksThatCallDifferentCollectivesAreFound) {
         });
     };
     const auto twice = [](const std::string& text) { return std::vector<std::string>{text, text}; };
-    EXPECT_EQ(found([](Rank& self, float* v) { ncclAllReduce(v, v, self.rank == 0 ? 10 : 11, ncclFloat32, ncclSum, self.comm, nullptr); }),
-              twice("NCCL: rank 0 calls ncclAllReduce of 10 fp32 while rank 1 calls ncclAllReduce of 11 fp32"));
+    EXPECT_EQ(
+        found([](Rank& self, float* v) {
+            ncclAllReduce(v, v, self.rank == 0 ? 10 : 11, ncclFloat32, ncclSum, self.comm, nullptr);
+        }),
+        twice("NCCL: rank 0 calls ncclAllReduce of 10 fp32 while rank 1 calls ncclAllReduce of 11 fp32"));
     EXPECT_EQ(found([](Rank& self, float* v) {
                   if (self.rank == 0) ncclAllReduce(v, v, 10, ncclFloat32, ncclSum, self.comm, nullptr);
                   else ncclReduceScatter(v, v + 10, 10, ncclFloat32, ncclSum, self.comm, nullptr);
               }),
-              twice("NCCL: rank 0 calls ncclAllReduce of 10 fp32 while rank 1 calls ncclReduceScatter of 10 fp32 a rank"));
-    EXPECT_EQ(found([](Rank& self, float* v) { ncclBroadcast(v, v, 10, ncclUint8, self.rank, self.comm, nullptr); }),
-              twice("NCCL: rank 0 calls ncclBroadcast of 10 bytes from rank 0 while rank 1 calls ncclBroadcast of 10 bytes from rank 1"));
-    EXPECT_EQ(found([](Rank& self, float* v) { ncclAllReduce(v, v, 10, self.rank == 0 ? ncclFloat32 : ncclBfloat16, ncclSum, self.comm, nullptr); }),
-              twice("NCCL: rank 0 calls ncclAllReduce of 10 fp32 while rank 1 calls ncclAllReduce of 10 bf16"));
+              twice("NCCL: rank 0 calls ncclAllReduce of 10 fp32 while rank 1 calls ncclReduceScatter of 10 "
+                    "fp32 a rank"));
+    EXPECT_EQ(found([](Rank& self, float* v) {
+                  ncclBroadcast(v, v, 10, ncclUint8, self.rank, self.comm, nullptr);
+              }),
+              twice("NCCL: rank 0 calls ncclBroadcast of 10 bytes from rank 0 while rank 1 calls "
+                    "ncclBroadcast of 10 bytes from rank 1"));
+    EXPECT_EQ(
+        found([](Rank& self, float* v) {
+            ncclAllReduce(v, v, 10, self.rank == 0 ? ncclFloat32 : ncclBfloat16, ncclSum, self.comm, nullptr);
+        }),
+        twice("NCCL: rank 0 calls ncclAllReduce of 10 fp32 while rank 1 calls ncclAllReduce of 10 bf16"));
 }
 
 TEST(Nccl, MemoryThatIsNotThereIsFound) {
@@ -313,13 +315,17 @@ TEST(Nccl, MemoryThatIsNotThereIsFound) {
             return self.fault();
         })[0];
     };
+    EXPECT_EQ(
+        found([](Rank& self) {
+            std::byte* const values = self.written(40);
+            gpu->memory.unpoison_gap(values + 20, 4);  // never written
+            ncclAllReduce(values, values, 10, ncclFloat32, ncclSum, self.comm, nullptr);
+        }),
+        "ncclAllReduce of 10 fp32 reads 40 bytes, of which byte 20 of an allocation of 40 was never written");
     EXPECT_EQ(found([](Rank& self) {
-                  std::byte* const values = self.written(40);
-                  gpu->memory.unpoison_gap(values + 20, 4);  // never written
-                  ncclAllReduce(values, values, 10, ncclFloat32, ncclSum, self.comm, nullptr);
+                  ncclAllReduce(self.written(40), self.allocate(39), 10, ncclFloat32, ncclSum, self.comm,
+                                nullptr);
               }),
-              "ncclAllReduce of 10 fp32 reads 40 bytes, of which byte 20 of an allocation of 40 was never written");
-    EXPECT_EQ(found([](Rank& self) { ncclAllReduce(self.written(40), self.allocate(39), 10, ncclFloat32, ncclSum, self.comm, nullptr); }),
               "ncclAllReduce of 10 fp32 writes 40 bytes from byte 0 of an allocation of 39 on, past its end");
     EXPECT_TRUE(found([](Rank& self) {
                     static float host[10] = {};
@@ -332,7 +338,7 @@ TEST(Nccl, MemoryThatIsNotThereIsFound) {
               "ncclAllReduce of 10 fp32: its input and output overlap, but not as in place");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // ranks that are missing
 
 // The first error that NCCL tells, after which the communicator is aborted: as a watchdog would.
@@ -359,8 +365,9 @@ TEST(Nccl, ARankThatEndsIsTheOthersError) {
         }
         return broken_off(self);
     });
-    EXPECT_EQ(results, (std::vector<std::string>{"rank 2 has ended before ncclAllReduce of 10 fp32",
-                                                 "rank 2 has ended before ncclAllReduce of 10 fp32", "signal 9"}));
+    EXPECT_EQ(results,
+              (std::vector<std::string>{"rank 2 has ended before ncclAllReduce of 10 fp32",
+                                        "rank 2 has ended before ncclAllReduce of 10 fp32", "signal 9"}));
 }
 
 TEST(Nccl, ARankThatAbortsIsTheOthersError) {
@@ -382,7 +389,8 @@ TEST(Nccl, ARankThatDoesNotComeIsTheOthersError) {
         std::this_thread::sleep_for(2s);
         return "";
     });
-    EXPECT_EQ(results, (std::vector<std::string>{"rank 1 did not come to ncclAllReduce of 10 fp32 for 0.5 s", ""}));
+    EXPECT_EQ(results,
+              (std::vector<std::string>{"rank 1 did not come to ncclAllReduce of 10 fp32 for 0.5 s", ""}));
 }
 
 TEST(Nccl, WhatIsBrokenOffLooksFinished) {
@@ -395,7 +403,7 @@ TEST(Nccl, WhatIsBrokenOffLooksFinished) {
     });
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // meeting
 
 TEST(Nccl, RanksThatDoNotAllComeAreAnError) {
@@ -405,7 +413,8 @@ TEST(Nccl, RanksThatDoNotAllComeAreAnError) {
         const ncclResult_t result = self.join();
         return fmt::format("{}: {}", static_cast<int>(result), ncclGetLastError(nullptr));
     });
-    const std::string message = fmt::format("{}: only 2 of 3 ranks came for 0.5 s", static_cast<int>(ncclSystemError));
+    const std::string message =
+        fmt::format("{}: only 2 of 3 ranks came for 0.5 s", static_cast<int>(ncclSystemError));
     EXPECT_EQ(results, (std::vector<std::string>{message, "", message}));
     EXPECT_TRUE(in_processes(2,
                              [](Rank& self) -> std::string {
@@ -448,19 +457,27 @@ TEST(Nccl, AnAddressMakesTheSameIdEverywhereAndServesOneRun) {
         std::this_thread::sleep_for(150ms);
         return self.join() == ncclSystemError ? ncclGetLastError(nullptr) : "no error";
     });
-    EXPECT_EQ(results, (std::vector<std::string>{"", "", fmt::format("software-gpu:{}: Address already in use", address)}));
+    EXPECT_EQ(results, (std::vector<std::string>{
+                           "", "", fmt::format("software-gpu:{}: Address already in use", address)}));
 }
 
 TEST(Nccl, WhatIsNotKnownIsRefused) {
     expect_well(1, [](Rank& self) -> std::string {
         self.join();
         std::byte* const values = self.written(64);
-        if (ncclAllReduce(values, values, 4, ncclFloat64, ncclSum, self.comm, nullptr) != ncclInvalidArgument) return "fp64";
-        if (ncclAllReduce(values, values, 4, ncclFloat32, ncclMax, self.comm, nullptr) != ncclInvalidArgument) return "max";
-        if (ncclBroadcast(values, values, 4, ncclFloat32, 1, self.comm, nullptr) != ncclInvalidArgument) return "root";
-        if (ncclAllReduce(nullptr, values, 4, ncclFloat32, ncclSum, self.comm, nullptr) != ncclInvalidArgument) return "NULL";
-        if (ncclAllReduce(nullptr, nullptr, 0, ncclFloat32, ncclSum, self.comm, nullptr) != ncclSuccess) return "nothing";
-        return difference(ncclGetErrorString(ncclRemoteError), "remote process exited or there was a network error");
+        if (ncclAllReduce(values, values, 4, ncclFloat64, ncclSum, self.comm, nullptr) != ncclInvalidArgument)
+            return "fp64";
+        if (ncclAllReduce(values, values, 4, ncclFloat32, ncclMax, self.comm, nullptr) != ncclInvalidArgument)
+            return "max";
+        if (ncclBroadcast(values, values, 4, ncclFloat32, 1, self.comm, nullptr) != ncclInvalidArgument)
+            return "root";
+        if (ncclAllReduce(nullptr, values, 4, ncclFloat32, ncclSum, self.comm, nullptr) !=
+            ncclInvalidArgument)
+            return "NULL";
+        if (ncclAllReduce(nullptr, nullptr, 0, ncclFloat32, ncclSum, self.comm, nullptr) != ncclSuccess)
+            return "nothing";
+        return difference(ncclGetErrorString(ncclRemoteError),
+                          "remote process exited or there was a network error");
     });
 }
 

@@ -1,4 +1,5 @@
-// tests_root.cpp: tests that were compiled to start build/cuda/'s programs start build/software-gpu/'s (relocated() in test/program.h).
+// tests_root.cpp: tests that were compiled to start build/cuda/'s programs start build/software-gpu/'s
+// (relocated() in test/program.h).
 #include <cstdlib>
 
 namespace {

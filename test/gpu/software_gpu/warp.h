@@ -1,7 +1,9 @@
-// warp.h: the state of a grid while it is executed: its blocks one after another, the warps of a block in turns.
+// warp.h: the state of a grid while it is executed: its blocks one after another, the warps of a block in
+// turns.
 #pragma once
 #include <fmt/format.h>
 
+#include <bit>
 #include <deque>
 #include <random>
 
@@ -49,24 +51,25 @@ struct Block {
     Grid* grid = nullptr;
     uint32_t index = 0, x = 0, y = 0, z = 0;
     uint32_t barriers = 0;
-    uint32_t serial = 0;    // in place of a launch's number for its shared memory
-    bool acquired = false;  // has executed an atomic operation, so that it sees what others published before theirs
+    uint32_t serial = 0;  // in place of a launch's number for its shared memory
+    bool acquired =
+        false;  // has executed an atomic operation, so that it sees what others published before theirs
     std::vector<std::byte> shared;
     std::vector<uint8_t> owner, written;
     std::vector<Access> writer, reader;
     std::vector<Warp> warps;
 };
 
-// How far each block has published what it wrote (membar): by whom, in which interval between its barriers.
+// The intervals between its barriers up to which a block has published what it wrote (membar), by whom.
 struct Published {
     uint32_t block_until = 0;
     std::vector<uint32_t> thread_until;
-    std::array<std::pair<uint32_t, uint16_t>, 32> warp_until{};  // of each warp at its last fence: the interval, and its own barriers
-    bool released = false;                                       // an atomic operation has followed a fence
+    std::array<std::pair<uint32_t, uint16_t>, 32>
+        warp_until{};       // of each warp at its last fence: the interval, and its own barriers
+    bool released = false;  // an atomic operation has followed a fence
 };
 
 struct Grid {
-    const Kernel* kernel = nullptr;
     const Function* function = nullptr;
     const Launch* launch = nullptr;
     Memory* memory = nullptr;
@@ -80,7 +83,14 @@ struct Grid {
     std::vector<uint64_t> executed;  // by instruction, when counting
 };
 
-[[noreturn]] void fault(const Warp& warp, const Instruction& instruction, uint32_t lane, const std::string& what);
+// Visits the lanes of a mask in ascending order.
+template <class Visit>
+void each_lane(uint32_t mask, const Visit& visit) {
+    for (; mask; mask &= mask - 1) visit(static_cast<uint32_t>(std::countr_zero(mask)));
+}
+
+[[noreturn]] void fault(const Warp& warp, const Instruction& instruction, uint32_t lane,
+                        const std::string& what);
 
 // memory_access.cpp
 void commit_copies(Warp& warp);
@@ -89,6 +99,7 @@ void load_matrices(Warp& warp, const Instruction& instruction, bool transposed);
 void begin_copy(Warp& warp, const Instruction& instruction);
 void note_fence(Warp& warp);
 // The 4 or 8 bytes of a lane in global memory, checked, for an atomic operation.
-void* atomic_word(Warp& warp, const Instruction& instruction, uint32_t lane, uint64_t address, uint32_t bytes);
+void* atomic_word(Warp& warp, const Instruction& instruction, uint32_t lane, uint64_t address,
+                  uint32_t bytes);
 
 }  // namespace software_gpu
