@@ -9,21 +9,25 @@ series KIND/NAME by step, such as train/loss, val/loss or layer_norms/grad/h.0; 
 options are texts. Needs the Python package tensorboard or wandb, whichever is asked for.
 """
 import json
+import math
 import os
 import pathlib
 import shutil
 import sys
 
-from run_metrics import MetricsError, OneLineParser, RunMetrics, newest_run  # beside this script
+from run_metrics import MetricsError, OneLineParser, RunMetrics, newest_run, number, one_line, one_line_errors, valid  # beside this script
+
+DEEPEST = 8  # of the objects in a record
 
 
 def numbers(record, path=""):
     """(name, value) of every number in a record, "a/b" for what is nested; neither kind nor step."""
     for key, value in record.items():
         if isinstance(value, dict):
-            yield from numbers(value, f"{path}{key}/")
-        elif isinstance(value, (int, float)) and not isinstance(value, bool) and (path or key != "step"):
-            yield path + key, value
+            if path.count("/") < DEEPEST:
+                yield from numbers(value, f"{path}{key}/")
+        elif not math.isnan(number(value)) and (path or key != "step"):
+            yield valid(path + key), number(value)
 
 
 def scalars(run):
@@ -32,7 +36,7 @@ def scalars(run):
     for kind, records in run.by_kind.items():
         for count, record in enumerate(records, 1):
             series = by_step.setdefault(int(record["step"]), {})
-            series.update({f"{kind}/{name}": float(value) for name, value in numbers(record)})
+            series.update({f"{kind}/{name}": value for name, value in numbers(record)})
             if kind == "skipped":
                 series["skipped/count"] = float(count)
     return sorted(by_step.items())
@@ -51,13 +55,23 @@ def texts(run):
 
 def times(run):
     """The time of day of a step, in seconds: the last one ended when the file was last written, each took its step_ms."""
-    durations = [(int(r["step"]), r["step_ms"] / 1000 if isinstance(r.get("step_ms"), (int, float)) else 0.0) for r in run.by_kind["train"]]
+    milliseconds = [(int(r["step"]), number(r.get("step_ms"))) for r in run.by_kind["train"]]
+    durations = [(step, ms / 1000 if 0 <= ms < 1e12 else 0.0) for step, ms in milliseconds]
     time = run.file.stat().st_mtime - sum(duration for _, duration in durations)
     at = {0: time}
     for step, duration in durations:
         time += duration
         at[step] = time
     return lambda step: at.get(step, time)
+
+
+def check_replaceable(out):
+    """A folder that holds anything else than TensorBoard's events is not replaced."""
+    if not out.name or out.name == "..":
+        raise MetricsError(f"--out {out}: expected the name of a folder")
+    foreign = sorted(file.name for file in out.iterdir() if "tfevents" not in file.name) if out.is_dir() else []
+    if foreign:
+        raise MetricsError(f"--out {out}: holds {foreign[0]}, which would be lost; expected a new folder, or one that holds only TensorBoard's events")
 
 
 def write_tensorboard(run, out):
@@ -70,6 +84,7 @@ def write_tensorboard(run, out):
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
     except ImportError as error:
         raise MetricsError(f"{error}; install TensorBoard with: pip install tensorboard") from error
+    check_replaceable(out)
     time = times(run)
     temporary = out.with_name(f".{out.name}.{os.getpid()}")
     writer = EventFileWriter(str(temporary))
@@ -78,7 +93,7 @@ def write_tensorboard(run, out):
             values = [Summary.Value(tag=name, simple_value=value) for name, value in series.items()]
             writer.add_event(Event(wall_time=time(step), step=step, summary=Summary(value=values)))
         for step, name, text in texts(run):
-            tensor = TensorProto(dtype="DT_STRING", string_val=[text.encode()], tensor_shape=TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)]))
+            tensor = TensorProto(dtype="DT_STRING", string_val=[text.encode(errors="replace")], tensor_shape=TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)]))
             value = Summary.Value(tag=f"{name}/text_summary", metadata=create_summary_metadata(name, ""), tensor=tensor)
             writer.add_event(Event(wall_time=time(step), step=step, summary=Summary(value=[value])))
         writer.close()
@@ -95,12 +110,17 @@ def write_wandb(run, project):
     except ImportError as error:
         raise MetricsError(f"{error}; install Weights & Biases with: pip install wandb") from error
     options = run.header.get("options")
-    exported = wandb.init(project=project, name=run.name, dir=str(run.folder), mode="offline", config=options if isinstance(options, dict) else {})
-    for step, series in scalars(run):
-        exported.log(series, step=step)
-    for _, name, text in texts(run):
-        exported.summary[name] = text  # the last one stays
-    exported.finish()
+    try:
+        exported = wandb.init(project=project, name=run.name, dir=str(run.folder), mode="offline", config=options if isinstance(options, dict) else {})
+        for step, series in scalars(run):
+            exported.log(series, step=step)
+        for _, name, text in texts(run):
+            exported.summary[name] = text  # the last one stays
+        exported.finish()
+    except OSError:
+        raise
+    except Exception as error:  # of a package that has its own
+        raise MetricsError(f"wandb: {one_line(error)}") from error
     return run.folder / "wandb"
 
 
@@ -111,13 +131,10 @@ def main():
     parser.add_argument("--wandb", action="store_true", help="an offline run of Weights & Biases instead")
     parser.add_argument("--project", default="flatgpt", help="of Weights & Biases (default: flatgpt)")
     arguments = parser.parse_args()
-    try:
+    sys.stdout.reconfigure(errors="surrogateescape")  # a name of a file may be any bytes
+    with one_line_errors():
         run = RunMetrics(arguments.run or newest_run())
         print(write_wandb(run, arguments.project) if arguments.wandb else write_tensorboard(run, arguments.out or run.folder / "tensorboard"))
-    except MetricsError as error:
-        parser.exit(2, f"export_metrics: {error}\n")
-    except OSError as error:
-        sys.exit(f"export_metrics: {error}")
 
 
 if __name__ == "__main__":

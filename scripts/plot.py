@@ -3,6 +3,8 @@
 
     scripts/plot.py [RUN_DIR ...] [--out FILE]     # several runs share a picture; without one, the newest under runs/
 
+FILE ends in .png, .svg or .pdf, and is of that format.
+
 Reads RUN_DIR/metrics.jsonl, also while the run is going on. Where the run's data and size have a published validation loss
 (OpenAI's GPT-2 checkpoints), a dashed line shows it; beside HellaSwag's accuracy stand GPT-2's and GPT-3's of that size.
 What a run did not measure has no panel.
@@ -13,6 +15,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import warnings
 
 try:
     import matplotlib
@@ -28,7 +31,10 @@ except ImportError as error:
         sys.exit(f"plot: {error} in {sys.executable}; {system} has it: {system} {' '.join(sys.argv)}")
     sys.exit(f"plot: {error} in {sys.executable}; please install python3-matplotlib, or run scripts/setup.sh")
 
-from run_metrics import MetricsError, OneLineParser, RunMetrics, newest_run  # beside this script
+except Exception as error:  # a broken installation, or MPLBACKEND names none
+    sys.exit(f"plot: matplotlib cannot be used: {' '.join(str(error).split())}")
+
+from run_metrics import MetricsError, OneLineParser, RunMetrics, newest_run, number, one_line_errors  # beside this script
 
 # Validation loss of OpenAI's checkpoints by data set, recognised in the path of the training data, and size.
 # FineWeb: llm.c; FineWeb-Edu: build-nanogpt; OpenWebText: nanoGPT.
@@ -48,12 +54,8 @@ HELLASWAG_REFERENCES = {
 SIZE_BY_NAME = {"d12": "124M", "d24": "350M", "d36": "774M", "d48": "1558M"}
 SIZE_BY_NAME |= {"gpt2": "124M", "gpt2-medium": "350M", "gpt2-large": "774M", "gpt2-xl": "1558M"}
 SIZE_BY_SHAPE = {(12, 768): "124M", (24, 1024): "350M", (36, 1280): "774M", (48, 1600): "1558M"}  # layers, channels
+FORMATS = [".png", ".svg", ".pdf"]
 COLORS = ["#1f5fa8", "#c8553d", "#3a7d44", "#7a4f9a", "#8a6d1d", "#2a8c8c"]
-
-
-def number(value):
-    """NaN for null, and for whatever else is no number."""
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
 
 
 class Run(RunMetrics):
@@ -76,9 +78,9 @@ class Run(RunMetrics):
                 return SIZE_BY_NAME[name]
         for shape in (model, options):
             if isinstance(shape, dict) and shape.get("vocab", 50257) == 50257:
-                size = SIZE_BY_SHAPE.get((shape.get("layers"), shape.get("channels")))
-                if size:
-                    return size
+                for (layers, channels), size in SIZE_BY_SHAPE.items():
+                    if (shape.get("layers"), shape.get("channels")) == (layers, channels):
+                        return size
         return None
 
     def reference(self):
@@ -261,7 +263,16 @@ class LayerNorms(Panel):
         axis.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=9)
 
 
+def checked_format(file):
+    """The format that a picture's name asks for."""
+    if file.suffix.lower() not in FORMATS or file.is_dir():
+        raise MetricsError(f"--out {file}: expected the name of a file that ends in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+    return file.suffix[1:].lower()
+
+
 def draw(runs, file):
+    picture_format = checked_format(file)
+    warnings.simplefilter("ignore")  # a sum that overflows, a name that the font cannot show
     plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#e4e4e4",
                          "axes.axisbelow": True, "legend.frameon": False})  # fmt: skip
     by_layer = [LayerNorms("grad", "gradient norm\nby layer"), LayerNorms("weight", "weight norm\nby layer")]
@@ -277,7 +288,7 @@ def draw(runs, file):
     figure.align_ylabels()
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        figure.savefig(temporary, format="png", dpi=130)
+        figure.savefig(temporary, format=picture_format, dpi=130)
         os.replace(temporary, file)  # a picture is there whole, or not at all
     finally:
         temporary.unlink(missing_ok=True)
@@ -286,17 +297,16 @@ def draw(runs, file):
 def main():
     parser = OneLineParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("runs", nargs="*", metavar="RUN_DIR", help="a folder that holds metrics.jsonl (default: the newest under runs/)")
-    parser.add_argument("--out", metavar="FILE", type=pathlib.Path, help="default: loss.png in the first RUN_DIR")
+    parser.add_argument("--out", metavar="FILE", type=pathlib.Path, help=".png, .svg or .pdf (default: loss.png in the first RUN_DIR)")
     arguments = parser.parse_args()
-    try:
+    sys.stdout.reconfigure(errors="surrogateescape")  # a name of a file may be any bytes
+    with one_line_errors():
+        if arguments.out:
+            checked_format(arguments.out)
         runs = [Run(path) for path in arguments.runs or [newest_run()]]
         file = arguments.out or runs[0].folder / "loss.png"
         draw(runs, file)
-    except MetricsError as error:
-        parser.exit(2, f"plot: {error}\n")
-    except OSError as error:
-        parser.exit(1, f"plot: {error}\n")
-    print(file)
+        print(file)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
 """What a run wrote: RUN_DIR/metrics.jsonl, an object a line, by kind and step. Read also while the run is going on."""
 import argparse
+import contextlib
 import json
+import math
 import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = pathlib.Path(sys.argv[0]).stem
+LAST_STEP = 2**31  # no run has a step beyond
 
 
 class MetricsError(Exception):
@@ -19,6 +22,53 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f"{PROGRAM}: {message}; --help shows the usage\n")
 
 
+@contextlib.contextmanager
+def one_line_errors():
+    """Ends the program with one line and its exit code: 2 for a wrong input, 1 for a failed write."""
+    try:
+        yield
+        sys.stdout.flush()
+        return
+    except MetricsError as error:
+        code, message = 2, str(error)
+    except OSError as error:
+        code, message = 1, f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    except RecursionError:
+        code, message = 2, "metrics.jsonl holds a record that is nested too deep"
+    except MemoryError:
+        code, message = 1, "there is not enough memory for a run of this length"
+    except KeyboardInterrupt:
+        code, message = 130, "interrupted"
+    print(f"{PROGRAM}: {one_line(message)}", file=sys.stderr)
+    with contextlib.suppress(OSError):
+        sys.stdout.close()  # what is left in it cannot be written
+    sys.exit(code)
+
+
+def one_line(text):
+    return " ".join(str(text).split())
+
+
+def valid(text):
+    """The text without the halves of characters that a name of a file or a JSON escape may hold."""
+    return text.encode(errors="replace").decode()
+
+
+def number(value):
+    """NaN for null, for what is too large, and for whatever else is no number."""
+    try:
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        return math.nan
+
+
+def step_of(record):
+    step = int(record["step"])
+    if not 0 <= step <= LAST_STEP:
+        raise ValueError(step)
+    return step
+
+
 class RunMetrics:
     """header: the last `run` record. by_kind: the records of every other kind, by step; a step that was logged twice counts as it was last."""
 
@@ -27,7 +77,7 @@ class RunMetrics:
         self.folder = path.parent if path.is_file() else path
         self.file = self.folder / "metrics.jsonl"
         if not self.file.is_file():
-            raise MetricsError(f"{self.folder} holds no run: there is no metrics.jsonl in it")
+            raise MetricsError(f"{self.folder} holds no run: there is no metrics.jsonl in it{self.hint()}")
         self.header, by_kind, unreadable = {}, {}, 0
         lines = [line for line in self.file.read_text(errors="replace").split("\n") if line.strip()]
         for index, line in enumerate(lines):
@@ -37,15 +87,22 @@ class RunMetrics:
                 if kind == "run":
                     self.header = record
                 else:
-                    by_kind.setdefault(kind, {})[int(record["step"])] = record
-            except (ValueError, TypeError, KeyError, OverflowError):
+                    step = step_of(record)
+                    by_kind.setdefault(valid(kind), {})[step] = record
+            except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
                 unreadable += index + 1 < len(lines)  # the last line may be torn: the program is writing it, or was killed
         if unreadable:
             print(f"{PROGRAM}: {self.file}: passed over {unreadable} unreadable lines", file=sys.stderr)
         self.by_kind = {kind: [records[step] for step in sorted(records)] for kind, records in by_kind.items()}
         if not self.by_kind.get("train"):
             raise MetricsError(f"{self.file} has no finished step yet")
-        self.name = self.folder.resolve().name
+        self.name = valid(self.folder.resolve().name)
+
+    def hint(self):
+        """A checkpoint's folder was named instead of its run's."""
+        folder = self.folder.resolve()
+        runs = [above for above in folder.parents if (above / "metrics.jsonl").is_file()]
+        return f"; it lies in the run {runs[0]}" if runs else ""
 
 
 def newest_run():

@@ -123,6 +123,37 @@ class ExportMetrics(unittest.TestCase):
         self.assert_refused(self.export(self.run_folder, "--wandb"), "pip install wandb")
         self.assertEqual([path.name for path in self.run_folder.iterdir()], ["metrics.jsonl"])
 
+    def test_records_of_any_content_ended_in_a_traceback(self):
+        deep = '{"a":' * 100_000 + "1" + "}" * 100_000
+        nested = '{"a":' * 900 + "1" + "}" * 900
+        with open(self.run_folder / "metrics.jsonl", "a") as file:
+            file.write(f'\n{{"kind":"train","step":4,"x":{deep}}}\n{{"kind":"train","step":5,"x":{nested},"loss":2}}\n')
+            file.write(f'{{"kind":"train","step":6,"loss":{"9" * 400},"step_ms":{"9" * 400},"lr":1}}\n')
+            file.write('{"kind":"train","step":1e30}\n{"kind":"sample","step":3,"text":"\\ud800"}\n{"kind":"val","step":6,"\\ud800":1}\n')
+        run = export_metrics.RunMetrics(self.run_folder)
+        found = dict(export_metrics.scalars(run))
+        self.assertEqual(found[5], {"train/loss": 2})
+        self.assertEqual(found[6], {"train/lr": 1, "val/?": 1})
+        self.assertEqual([step for step in found if step > 6], [])
+        self.assertEqual(export_metrics.times(run)(6), export_metrics.times(run)(3))
+        if HAS_TENSORBOARD:
+            result = self.export(self.run_folder)
+            self.assertEqual((result.returncode, result.stderr.count("\n")), (0, 1), result.stderr)
+
+    def test_a_folder_of_other_files_was_replaced(self):
+        (self.packages / "precious").write_text("a year's work")
+        with self.assertRaisesRegex(export_metrics.MetricsError, "holds precious, which would be lost"):
+            export_metrics.check_replaceable(self.packages)
+        with self.assertRaisesRegex(export_metrics.MetricsError, "expected the name of a folder"):
+            export_metrics.check_replaceable(pathlib.Path("/"))
+        if HAS_TENSORBOARD:
+            self.assert_refused(self.export(self.run_folder, "--out", self.packages), "holds precious")
+            self.assertEqual((self.packages / "precious").read_text(), "a year's work")
+
+    def test_an_error_of_wandb_is_one_line(self):
+        (self.packages / "wandb.py").write_text("def init(**options):\n    raise RuntimeError('no\\nproject')\n")
+        self.assert_refused(self.export(self.run_folder, "--wandb"), "export_metrics: wandb: no project")
+
     def test_wrong_use_is_one_line(self):
         self.assert_refused(self.export(self.packages), "holds no run")
         self.assert_refused(self.export(self.run_folder, "--nonsense"), "--nonsense")

@@ -2,6 +2,7 @@
 """scripts/plot.py draws what a run wrote, whatever happened to the run, and says in one line what it cannot draw."""
 import json
 import math
+import os
 import pathlib
 import struct
 import subprocess
@@ -155,6 +156,58 @@ class Plot(unittest.TestCase):
             self.assertIn(f"{system} has it: {system} {SCRIPT} run", result.stderr)
         else:
             self.assertIn("please install python3-matplotlib", result.stderr)
+
+    def test_a_picture_named_svg_or_pdf_was_a_png(self):
+        run = self.write(run_lines())
+        for name, begin in (("a.svg", b"<?xml"), ("b.PDF", b"%PDF-"), ("c.png", b"\x89PNG")):
+            result = self.plot(run, "--out", self.folder / name)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            self.assertTrue((self.folder / name).read_bytes().startswith(begin), name)
+        self.assertIn(b"<svg", (self.folder / "a.svg").read_bytes())
+        for name in ("a.jpg", "a", "."):
+            self.assert_refused(self.plot(run, "--out", self.folder / name), "ends in .png, .svg or .pdf")
+        self.assertFalse((self.folder / "a.jpg").exists())
+
+    def test_records_of_any_content_ended_in_a_traceback(self):
+        deep = '{"kind":"train","step":1,"loss":' + '{"a":' * 100_000 + "1" + "}" * 100_001
+        nested = '{"kind":"future","step":1,"x":' + '{"a":' * 900 + "1" + "}" * 901
+        lines = [deep, nested, '{"kind":"train","step":1e999}', '{"kind":"train","step":123456789012345678901234567890}',
+                 '{"kind":"train","step":-1}', '{"kind":["train"],"step":1}', '{"kind":7,"step":1}', '{"kind":"run","model":{"layers":[1],"channels":{}}}',
+                 '{"kind":"\\ud800","step":1}', '{"kind":"train","step":2,"loss":' + "9" * 400 + ',"lr":1e308}', *run_lines()]  # fmt: skip
+        run = self.write(lines)
+        with open(run / "metrics.jsonl", "ab") as file:
+            file.write(b'{"kind":"sample","step":1,"text":"\xff\xfe"}\n\x00\xff\n')
+        result = self.plot(run)
+        self.assert_drawn(result, run / "loss.png")
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+        self.assertIn("passed over 6 unreadable lines", result.stderr)
+
+    def test_a_checkpoint_in_place_of_its_run_names_the_run(self):
+        run = self.write(run_lines(5))
+        checkpoint = run / "checkpoints" / "step_00000005"
+        checkpoint.mkdir(parents=True)
+        self.assert_refused(self.plot(checkpoint), f"it lies in the run {run.resolve()}")
+
+    def test_a_full_disk_ended_in_a_traceback(self):
+        run = self.write(run_lines(5))
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([sys.executable, SCRIPT, run], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result.stderr)
+        self.assertIn("No space left", result.stderr)
+        limited = subprocess.run(["/bin/sh", "-c", 'ulimit -f 8; exec "$0" "$@"', sys.executable, "-B", SCRIPT, run], capture_output=True, text=True)
+        self.assertEqual((limited.returncode, limited.stderr.count("\n")), (1, 1), limited.stderr)
+        self.assertIn("File too large", limited.stderr)
+
+    def test_a_name_that_is_not_utf_8(self):
+        name = b"r\xffn".decode(errors="surrogateescape")
+        self.write(run_lines(5), name)
+        result = subprocess.run([sys.executable, SCRIPT, self.folder / name], capture_output=True)
+        self.assertEqual((result.returncode, result.stderr), (0, b""))
+        self.assertTrue(result.stdout.endswith(b"/r\xffn/loss.png\n"), result.stdout)
+
+    def test_a_broken_matplotlib_is_one_line(self):
+        result = subprocess.run([sys.executable, SCRIPT, "run"], capture_output=True, text=True, env={**os.environ, "MPLBACKEND": "none such"})
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
 
     def test_a_folder_that_cannot_be_written_is_one_line(self):
         run = self.write(run_lines(5))
