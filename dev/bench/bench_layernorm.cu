@@ -6,8 +6,9 @@
 template <class T>
 struct Tensors {
     size_t N, C;
-    simt::DeviceBuffer<T> out{N * C}, residual{N * C}, inp = random_buffer<T>(N * C), branch = random_buffer<T>(N * C, 1.0f, 2),
-                                                       weight = random_buffer<T>(C), bias = random_buffer<T>(C);
+    // Backward reads the residual, which forward writes.
+    simt::DeviceBuffer<T> out{N * C}, residual = random_buffer<T>(N * C, 1.0f, 3), inp = random_buffer<T>(N * C),
+                                      branch = random_buffer<T>(N * C, 1.0f, 2), weight = random_buffer<T>(C), bias = random_buffer<T>(C);
     simt::DeviceBuffer<float> mean = random_buffer<float>(N, 0.1f), rstd = random_buffer<float>(N, 0.1f);
     explicit Tensors(const BenchRun& run) : N(run["N"]), C(run["C"]) {}
 };
