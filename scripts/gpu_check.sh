@@ -5,16 +5,17 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 export PYTHONDONTWRITEBYTECODE=1
-build=yes
+build=cuda target=gpu
 case " $* " in
-    *" --help "* | *" -h "* | *" --device cpu "* | *" --device=cpu "*) build=no ;;
-    *" --build"*) build=no ;;&
+    *" --help "* | *" -h "* | *" --device cpu "* | *" --device=cpu "*) build= ;;
+    *" --device software "* | *" --device=software "*) build=software-gpu target=software-gpu ;;
     *)
         if ! nvidia-smi -L >/dev/null 2>&1; then
-            echo "gpu_check: nvidia-smi lists no GPU; --device cpu tries the check without one" >&2
+            echo "gpu_check: nvidia-smi lists no GPU; --device software rehearses the check without one" >&2
             exit 2
         fi
         ;;
 esac
-[ $build = no ] || [ -x "$root/build/cuda/train_gpt2cu" ] || make -C "$root" gpu
+case " $* " in *" --build"*) build= ;; esac
+[ -z "$build" ] || [ -x "$root/build/$build/train_gpt2cu" ] || make -C "$root" $target
 exec python3 "$root/dev/bench/gpu_check.py" "$@"

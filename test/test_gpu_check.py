@@ -101,8 +101,13 @@ for word in "$@"; do
     case $word in */test_*) echo "$2 $(basename "$word")" >>"$FOLDER/calls" ;; esac
 done
 sleep ${PACE:-0}
-[ -e "$FOLDER/clean" ] && exit
-case "$*" in *racecheck*test_layernormcu*) echo '========= ERROR SUMMARY: 1 error'; exit 86 ;; esac
+[ -e "$FOLDER/silent" ] && exit
+case "$*" in
+    *memcheck*) echo '========= ERROR SUMMARY: 0 errors'; exit ;;
+    *test_layernormcu*) [ -e "$FOLDER/clean" ] || hazard=1 ;;
+esac
+echo "========= RACECHECK SUMMARY: ${hazard:-0} hazard displayed (${hazard:-0} error, 0 warnings)"
+[ -z "$hazard" ] || exit 86
 """
 BENCH = """#!/bin/sh
 echo "$(basename "$0")" >>"$FOLDER/calls"
@@ -168,7 +173,8 @@ class GpuCheck(unittest.TestCase):
             self.fake(f"build/test_{name}cu", PASSED)
         for name in gpu_parts.BENCHMARKS:
             self.fake(f"build/bench_{name}cu", BENCH)
-            (self.build / f"bench_{name}cu.json").write_text(json.dumps({"benchmarks": ROWS.get(name, [])}))
+            rows = ROWS.get(name, [bench_row(name, "n:4096", 10)])
+            (self.build / f"bench_{name}cu.json").write_text(json.dumps({"benchmarks": rows}))
         (self.folder / "packages" / "torch.py").write_text("raise ImportError('no torch here')")
         self.environment = {
             **os.environ,
@@ -329,6 +335,10 @@ class GpuCheck(unittest.TestCase):
 
         self.assertEqual(self.criterion("every test passes")["met"], True)
         self.assertEqual(self.criterion("compute-sanitizer")["met"], False)
+        self.assertEqual(
+            report["parts"]["sanitizer"]["units"]["racecheck test_layernormcu"]["reason"],
+            "racecheck summary: 1 hazard displayed (1 error, 0 warnings)",
+        )
         self.assertEqual(self.criterion("--deterministic")["met"], True)
         self.assertEqual(self.criterion("bf16 losses")["met"], None)
         self.assertEqual(
@@ -413,12 +423,60 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(tests["test_layernormcu"]["status"], "passed")
         self.assertIn("the checkpoints differ", report["parts"]["deterministic"]["reason"])
         self.assertIn("bench_gelucu is not built", report["parts"]["kernels"]["reason"])
-        self.assertEqual(len(report["kernels"]), 5)
+        self.assertEqual(len(report["kernels"]), 9)
         for beginning in ("every test passes", "--deterministic"):
             self.assertEqual(self.criterion(beginning)["met"], False)
         self.assertIn(
             "| tests | test_gemmcu | failed | failed; Gelu.Backward/3 |", (self.out / "report.md").read_text()
         )
+
+    def test_what_checked_nothing_has_not_passed(self):
+        self.fake("build/test_gemmcu", "#!/bin/sh\necho 'usage: test'\n")
+        self.fake("build/test_mmacu", PASSED)
+        (self.build / "test_mmacu").chmod(0o644)
+        (self.folder / "silent").touch()
+        (self.build / "bench_gelucu.json").write_text('{"benchm')
+        (self.build / "bench_encodercu.json").write_text('{"benchmarks": []}')
+        self.check("--parts", "tests,kernels,sanitizer")
+        for part, unit, status, expected in (
+            (
+                "tests",
+                "test_gemmcu",
+                "failed",
+                "it does not say how many tests have run; its last line: usage",
+            ),
+            ("tests", "test_mmacu", "missing", f"{self.build}/test_mmacu is not executable"),
+            ("tests", "test_layernormcu", "passed", None),
+            ("kernels", "bench_gelu", "failed", "out.json is not whole: "),
+            ("kernels", "bench_encoder", "failed", "it has measured nothing; its last line: no message"),
+            ("kernels", "bench_layernorm", "passed", None),
+            (
+                "sanitizer",
+                "memcheck test_gemmcu",
+                "failed",
+                "compute-sanitizer has checked nothing; its last",
+            ),
+        ):
+            with self.subTest(part=part, unit=unit):
+                found = self.report()["parts"][part]["units"][unit]
+                self.assertEqual(found["status"], status, found)
+                self.assertTrue(expected is None or found["reason"].startswith(expected), found)
+        self.assertNotEqual(self.criterion("every test passes")["met"], True)
+
+    def test_files_that_were_cut_off_on_their_way_are_one_line(self):
+        self.check("--parts", "tests")
+        for name in ("logs.tar.gz", "report.json"):
+            data = (self.out / name).read_bytes()
+            (self.out / name).write_bytes(data[: len(data) // 2])
+            result = self.check("--continue", "--parts", "tests")
+            if name == "logs.tar.gz":
+                self.assertRegex(
+                    result.stdout, r"^gpu_check: \S+/logs.tar.gz is not whole, \d+ logs are kept"
+                )
+                self.assertEqual((result.returncode, self.status()), (0, {"tests": "passed"}), result.stderr)
+        self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (1, "", 1))
+        self.assertIn("report.json is not whole: ", result.stderr)
+        self.assertIn("; without --continue the check begins anew", result.stderr)
 
     def test_several_gpus_run_the_tests_of_several_processes(self):
         self.fake(
@@ -508,7 +566,7 @@ class GpuCheck(unittest.TestCase):
             self.status(), {"tests": "failed", "deterministic": "passed", "kernels": "passed"}, result.stdout
         )
         self.assertEqual(self.calls(), ["train 16", "train 16", "test_gemmcu"])
-        self.assertEqual(len(self.report()["kernels"]), 5)
+        self.assertEqual(len(self.report()["kernels"]), 10)
 
     def test_what_other_programs_found_is_not_kept(self):
         self.fake("build/test_gemmcu", FAILED)
@@ -604,7 +662,11 @@ class GpuCheck(unittest.TestCase):
             result = subprocess.run(command, capture_output=True, text=True, env=self.environment)
             self.assertEqual(
                 (result.returncode, result.stdout, result.stderr),
-                (2, "", "gpu_check: nvidia-smi lists no GPU; --device cpu tries the check without one\n"),
+                (
+                    2,
+                    "",
+                    "gpu_check: nvidia-smi lists no GPU; --device software rehearses the check without one\n",
+                ),
             )
         self.assertFalse(self.out.exists())
 
@@ -912,7 +974,11 @@ class Bundle(unittest.TestCase):
         for name in ("gpu-90a", "bin", "site/nvidia/cudnn/lib", "home"):
             (cls.folder / name).mkdir(parents=True)
         source = cls.folder / "program.cpp"
-        source.write_text('#include <iostream>\nint main() { std::cout << "runs\\n"; }\n')
+        tests = "[====] 1 test from 1 test suite ran."
+        source.write_text(
+            "#include <iostream>\nint main(int argc, char**) {"
+            f' std::cout << (argc > 1 ? "{tests}" : "runs") << std::endl; }}\n'
+        )
         rpath = "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../../lib"
         subprocess.run(["g++", source, "-o", cls.build / "train_gpt2cu", rpath], check=True)
         for name in ("test_gelucu", "bench_gelucu", "tokenize"):

@@ -8,6 +8,7 @@ the program that it ran; those of another program are not kept.
 import dataclasses
 import hashlib
 import io
+import json
 import math
 import os
 import pathlib
@@ -19,6 +20,7 @@ import tarfile
 import tempfile
 import time
 import typing
+import zlib
 
 LONGEST_LOG = 200_000  # bytes of each, its end
 
@@ -72,6 +74,16 @@ def without_nan(value):
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def read_json(path):
+    """A file that a program has written. Failed, if it is not there or not whole."""
+    try:
+        return json.loads(path.read_text())
+    except OSError as error:
+        raise Failed(f"{path.name} was not written: {error.strerror}") from None
+    except ValueError as error:
+        raise Failed(f"{path.name} is not whole: {error}") from None
+
+
 class Guardian:
     """A process that outlives a check that was killed, ends what that had started, and removes its folder."""
 
@@ -117,8 +129,13 @@ class Files:
         self.folder, self.logs = folder, {}
         self.archive = folder / "logs.tar.gz"
         if go_on and self.archive.exists():
-            with tarfile.open(self.archive) as archive:
-                self.logs = {member.name: archive.extractfile(member).read() for member in archive}
+            try:
+                with tarfile.open(self.archive) as archive:
+                    for member in archive:
+                        self.logs[member.name] = archive.extractfile(member).read()
+            except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+                kept = f"{len(self.logs)} logs are kept"
+                print(f"gpu_check: {self.archive} is not whole, {kept}: {error}", flush=True)
         self.changed = not go_on
 
     def write(self, name, data):

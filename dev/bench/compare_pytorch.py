@@ -238,6 +238,21 @@ def reason(log):
     return next((line for line in reversed(lines) if line.split(":")[0].endswith("Error")), lines[-1])
 
 
+def read_metrics(path):
+    """The records of a run. RuntimeError, if they are not there or not whole."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise RuntimeError(f"{path.name} was not written: {error.strerror}") from None
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            records.append(json.loads(line))
+        except ValueError as error:
+            raise RuntimeError(f"{path.name}, line {number} of {len(lines)}, is not whole: {error}") from None
+    return records
+
+
 class Worker:
     """A process of `program --worker OPTIONS` that lives through the whole run: it answers every line of JSON with one."""
 
@@ -340,8 +355,10 @@ class Ours(Contender):
             process.returncode = os.waitstatus_to_exitcode(status)
             if process.returncode != 0:
                 raise RuntimeError(reason(log.read_text()) + f" (exit code {process.returncode})")
-            records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+            records = read_metrics(out / "metrics.jsonl")
         train = [record for record in records if record["kind"] == "train"]
+        if len(train) < steps + discard:
+            raise RuntimeError(f"{len(train)} steps instead of {steps + discard} in its metrics.jsonl")
         losses = [math.nan if record["loss"] is None else record["loss"] for record in train]
         peak = None if o["device"] == "cuda" else usage.ru_maxrss * 1024
         return dict(ms=[record["step_ms"] for record in train[discard:]], losses=losses, peak_bytes=peak)

@@ -5,7 +5,8 @@
     scripts/gpu_check.sh OUTDIR --time-limit 540             # what fits into nine minutes; what decides first
     scripts/gpu_check.sh OUTDIR --time-limit 540 --continue  # goes on, on this machine or another one like it
     scripts/gpu_check.sh OUTDIR --llmc ~/llm.c --parts speed-124M,curve-bf16
-    scripts/gpu_check.sh OUTDIR --device cpu                 # tries this script only, on the CPU
+    scripts/gpu_check.sh OUTDIR --device software            # rehearses it over the software GPU, in minutes
+    scripts/gpu_check.sh OUTDIR --device cpu                 # rehearses it with the CPU's programs
 
 OUTDIR has report.json, report.md, loss.svg, logs.tar.gz (what every program printed) and
 matmul_algorithms.json (what was timed for our products). They are replaced whenever a program has ended, so
@@ -13,6 +14,9 @@ they are whole however the check ends, and --continue needs nothing else: it kee
 same programs, runs what is left, and then again what failed. A part that fails does not stop the others.
 Exit code 0: every part that was asked for is complete and every criterion that was judged is met; 1: not so,
 or stopped; 2: wrong use.
+
+A rehearsal runs every part at tiny sizes, with the programs of make software-gpu or make. It finds missing
+libraries, wrong paths and files that cannot be read before an hour on a GPU does. It judges no criterion.
 
 PyTorch is looked for in $FLATGPT_PYTORCH_VENV, in python3 and in build/pytorch-venv; nothing is installed.
 Without it only our own speeds are found.
@@ -33,18 +37,18 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import gpu_report  # noqa: E402
-from check_units import Failed, Files, NotRun, Runner, Stopped, without_nan  # noqa: E402
+from check_units import Failed, Files, NotRun, Runner, Stopped, read_json, without_nan  # noqa: E402
 from compare_pytorch import ROOT, processor, reason  # noqa: E402
 from gpu_parts import Parts  # noqa: E402
+
+BUILDS = {"cuda": "cuda", "software": "software-gpu", "cpu": "release"}  # --device: its folder in build/
 
 
 class Check(Parts):
     def __init__(self, options):
         self.options, self.folder = options, pathlib.Path(options.outdir).resolve()
-        self.cpu, self.suffix = options.device == "cpu", "" if options.device == "cpu" else "cu"
-        self.build = pathlib.Path(
-            options.build or ROOT / "build" / ("release" if self.cpu else "cuda")
-        ).resolve()
+        self.rehearsal, self.suffix = options.device != "cuda", "" if options.device == "cpu" else "cu"
+        self.build = pathlib.Path(options.build or ROOT / "build" / BUILDS[options.device]).resolve()
         self.train = self.own_program("TRAIN_PROGRAM", f"train_gpt2{self.suffix}")
         self.tokenizer = self.own_program("TOKENIZE_PROGRAM", "tokenize")
         self.pytorch = self.text = None  # the python that has PyTorch; the pattern of the curve's shards
@@ -66,7 +70,10 @@ class Check(Parts):
         before = self.folder / "report.json"
         self.go_on = options.go_on and before.exists()
         if self.go_on:
-            self.report |= json.loads(before.read_text()) | {"stopped": None}
+            try:
+                self.report |= read_json(before) | {"stopped": None}
+            except Failed as error:
+                sys.exit(f"gpu_check: {self.folder}: {error}; without --continue the check begins anew")
             if self.report["device"] != options.device:
                 sys.exit(
                     f"gpu_check: {self.folder}'s report is of --device {self.report['device']}; "
@@ -86,6 +93,8 @@ class Check(Parts):
             FLATGPT_MATMULS=str(matmuls),
             FLATGPT_BENCH_DATA=str(self.runner.folder / "tokens"),
         )
+        if self.rehearsal:
+            self.environment["FLATGPT_MATMUL_SECONDS"] = "2"
         if not self.go_on:
             for name in ("loss.svg", matmuls.name):
                 (self.folder / name).unlink(missing_ok=True)
@@ -94,15 +103,22 @@ class Check(Parts):
             self.report["machines"].append(self.machine)
 
     def own_program(self, variable, name):
-        built = self.build / name
-        return pathlib.Path(os.environ.get(variable) or (built if built.exists() else ROOT / name))
+        # The software GPU's build has no tokenize of its own, and ./train_gpt2cu is none of its programs.
+        software = self.options.device == "software"
+        places = [self.build / name, *([ROOT / "build" / "cuda" / name] if software else []), ROOT / name]
+        if software and variable == "TRAIN_PROGRAM":
+            places = places[:1]
+        built = next((path for path in places if path.exists()), places[0 if software else -1])
+        return pathlib.Path(os.environ.get(variable) or built)
 
     # -- the machine
 
     def look_at_machine(self):
         machine = self.machine
-        if self.cpu:
+        if self.options.device == "cpu":
             machine["name"] = processor()
+        elif self.options.device == "software":
+            machine |= {"name": "software GPU", "on": processor(), "gpus": 2}
         else:
             fields = ("name", "driver_version", "memory.total", "compute_cap", "power.limit", "clocks.max.sm")
             query = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
@@ -114,7 +130,8 @@ class Check(Parts):
                     "gpu_check: nvidia-smi does not say what the GPU is: "
                     + reason(listed.stdout + listed.stderr)
                 )
-            machine |= dict(zip(fields, values)) | {"memory_gib": int(values[2]) / 1024, "gpus": len(gpus)}
+            gib = int(values[2]) / 1024 if values[2].isdigit() else 0  # "[N/A]" of some
+            machine |= dict(zip(fields, values)) | {"memory_gib": gib, "gpus": len(gpus)}
         version = ROOT / "VERSION"  # of a bundle
         described = ["git", "-C", ROOT, "describe", "--always", "--dirty"]
         commit = (
@@ -132,7 +149,7 @@ class Check(Parts):
 
     def find_pytorch(self):
         """PyTorch's version; sets the python that has it."""
-        seen = "torch.cuda.is_available()" if not self.cpu else "True"
+        seen = "torch.cuda.is_available()" if not self.rehearsal else "True"
         numpy = "importlib.util.find_spec('numpy') is not None"
         code = f"import importlib.util, torch; print(torch.__version__, {seen}, {numpy})"
         places = (
@@ -328,14 +345,21 @@ def parse_arguments():
         action="store_true",
         help="keep what OUTDIR's report has, and run what is left",
     )
-    shards = sorted((ROOT / "dev" / "data").glob("*/*_train_*.bin"))
-    data = str(shards[0].parent / "*_train_*.bin") if shards else str(ROOT / "data" / "*.txt")
-    parser.add_argument("--data", default=data, help="token shards, or texts, a glob (default: %(default)s)")
+    texts, shards = str(ROOT / "data" / "*.txt"), sorted((ROOT / "dev" / "data").glob("*/*_train_*.bin"))
+    data = str(shards[0].parent / "*_train_*.bin") if shards else texts
     parser.add_argument(
-        "--device", choices=("cuda", "cpu"), default="cuda", help="cpu: tries the check itself at tiny sizes"
+        "--data", help=f"token shards, or texts, a glob; rehearsals need texts (default: {data})"
     )
     parser.add_argument(
-        "--build", metavar="DIR", help="of programs, tests and benchmarks (default: build/cuda)"
+        "--device",
+        choices=BUILDS,
+        default="cuda",
+        help="software, cpu: rehearses the check at tiny sizes over the software GPU, or on the CPU",
+    )
+    parser.add_argument(
+        "--build",
+        metavar="DIR",
+        help=f"of programs, tests and benchmarks (default, by --device: build/{'|'.join(BUILDS.values())})",
     )
     options = parser.parse_args()
     unknown = [name for name in options.parts or [] if name not in Check.PARTS]
@@ -347,8 +371,15 @@ def parse_arguments():
         not shutil.which("nvidia-smi")
         or subprocess.run(["nvidia-smi", "-L"], capture_output=True).returncode != 0
     ):
-        parser.exit(2, "gpu_check: nvidia-smi lists no GPU; --device cpu tries the check without one\n")
-    options.data = os.path.abspath(options.data)
+        parser.exit(
+            2, "gpu_check: nvidia-smi lists no GPU; --device software rehearses the check without one\n"
+        )
+    rehearsal = options.device != "cuda"
+    if rehearsal and options.data and not options.data.endswith(".txt"):
+        parser.error(f"--data {options.data}; expected texts (*.txt) with --device {options.device}")
+    options.data = os.path.abspath(options.data or (texts if rehearsal else data))
+    if options.llmc and rehearsal:
+        parser.error(f"--llmc with --device {options.device}; llm.c is compared with on a GPU only")
     if options.llmc:
         path = pathlib.Path(options.llmc).expanduser().resolve()
         options.llmc = str(path / "train_gpt2cu" if path.is_dir() else path)
@@ -376,7 +407,7 @@ def main():
     if left:
         print(f"left: {', '.join(left)}; the same command with --continue goes on")
     print(f"{check.folder}/report.md")
-    if not check.cpu:
+    if not check.rehearsal:
         name = re.sub(r"\W+", "-", check.report["gpu"] or "gpu")
         print(
             f"worth keeping? mkdir -p dev/bench/results; cp {shlex.quote(str(check.folder / 'report.json'))} "

@@ -2,7 +2,6 @@
 
 import argparse
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -12,8 +11,8 @@ import sys
 
 import gpu_report
 import speed_ladder
-from check_units import Failed, NotRun, Unit, identity
-from compare_pytorch import ROOT, TEXT, reason, token_shards
+from check_units import Failed, NotRun, Unit, identity, read_json
+from compare_pytorch import ROOT, TEXT, read_metrics, reason, token_shards
 
 BENCHMARKS = ("layernorm", "gelu", "cross_entropy", "encoder", "adamw", "attention", "matmul", "decode")
 # Tests of whole programs take minutes, and are no place to look for a kernel's races. Each runs in pieces.
@@ -25,11 +24,42 @@ SANITIZED_TESTS = re.compile(
 )
 BENCH = ROOT / "dev" / "bench"
 SLICES = 3  # of each side's fastest micro-batch; its trial is the first
-TINY = "--layers 2 --heads 2 --channels 64 --context 64 --vocab 50257 --seq-len 64".split()  # --device cpu
+# Rehearsals: a model of bytes that the software GPU trains in a second a step; the shapes of operations.
+TINY = "--layers 2 --heads 2 --channels 32 --context 16 --vocab 256 --seq-len 16".split()
+SMALL = dict(
+    layernorm="--N 8",
+    gelu="--N 8 --cold --benchmark_filter=forward",  # the software GPU takes long to empty a GPU's caches
+    cross_entropy="--N 4",
+    encoder="--B 1 --T 16 --C 64 --V 512",
+    adamw="--n 4096",
+    attention="--B 1 --T 64 --NH 2",
+    matmul="--N 16 --C 64 --OC 128",
+    decode="--C 64 --OC 256 --NH 2 --benchmark_filter=decode_(matmul/|attention)",  # neither int8 nor whole models
+)
+# A rehearsal runs the first test of every program, or of these; of long tests, all of these.
+QUICK_TESTS = dict(
+    attention="Attention.*",
+    data_parallel="*ChecksumSeesOneBit",
+    decoder="Decoder.Refuses*",
+    gemm="GemmTest/1.MatchesPyTorch",
+    generate_program="*Prints*:*HelpSays*:*WrongUse*",
+    resume="*Slurms*:*ADropped*:*ALast*",
+    train_program="*Plan*:*Unknown*",
+    training="*NeedsItsScale",
+    watch_program="*IsRefused",
+)
 # Starts $1 processes of a program, one a GPU, as torchrun would, and fails if one of them does.
-AS_TORCHRUN = """export WORLD_SIZE=$1 LOCAL_WORLD_SIZE=$1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29417; shift
+AS_TORCHRUN = """export WORLD_SIZE=$1 LOCAL_WORLD_SIZE=$1 MASTER_ADDR=127.0.0.1
+export MASTER_PORT=$((20000 + $$ % 10000)); shift
 for rank in $(seq 0 $((WORLD_SIZE - 1))); do RANK=$rank LOCAL_RANK=$rank "$@" & started="$started $!"; done
 for process in $started; do wait $process || failed=1; done; exit ${failed:-0}"""
+
+
+def absent(program):
+    """Why a program cannot be started, or ""."""
+    if not os.path.isfile(program):
+        return f"{program} is not built"
+    return "" if os.access(program, os.X_OK) else f"{program} is not executable"
 
 
 def last_line(output):
@@ -43,13 +73,18 @@ def last_line(output):
 class Parts:
     """Units of every part, as generators: they may depend on what earlier units found out."""
 
+    def seconds(self, estimate):
+        """How long a unit is expected to take; in a rehearsal none takes long."""
+        return 0 if self.rehearsal else estimate
+
     def gibibytes(self):
         return self.machine.get("memory_gib") or 0
 
     def lanes(self):
         """How many programs share the GPU where nothing is timed."""
         return max(
-            1, min(6, len(os.sched_getaffinity(0)) // 2, 6 if self.cpu else int(self.gibibytes() / 10))
+            1,
+            min(6, len(os.sched_getaffinity(0)) // 2, 6 if self.rehearsal else int(self.gibibytes() / 10)),
         )
 
     # -- what several parts use
@@ -62,8 +97,8 @@ class Parts:
         ours = side == "ours"
         needs_pytorch = needs_pytorch or side == "pytorch"
         missing = self.machine.get("pytorch_missing", "") if needs_pytorch else ""
-        if ours and not os.access(self.train, os.X_OK):
-            missing = f"{self.train} is not built"
+        if ours:
+            missing = absent(self.train) or missing
         program = [identity(self.train)] if ours else [identity(self.options.llmc)] if side == "llmc" else []
         program += [f"PyTorch {self.machine.get('pytorch')}"] if needs_pytorch else []
 
@@ -71,18 +106,20 @@ class Parts:
             given = arguments() if callable(arguments) else arguments
             more = [] if "--data" in given else ["--data", self.options.data]
             python = self.pytorch if needs_pytorch else sys.executable
-            one = [python, BENCH / "compare_pytorch.py", "--device", self.options.device, "--slice", side]
+            device = "cpu" if self.options.device == "cpu" or self.rehearsal and not ours else "cuda"
+            one = [python, BENCH / "compare_pytorch.py", "--device", device, "--slice", side]
             return [*one, "--json", folder / "out.json", *more, *given]
 
-        unit = Unit(name, command, self.read_comparison, ", ".join(program), 0 if self.cpu else seconds, 520)
+        unit = Unit(name, command, self.read_comparison, ", ".join(program), self.seconds(seconds), 520)
         unit.environment, unit.missing, unit.optional = self.environment, missing, optional and not missing
         return unit
 
     @staticmethod
     def read_comparison(code, folder, output):
-        out = folder / "out.json"
-        whole = json.loads(out.read_text()) if out.exists() else {"results": {}}
-        if code != 0 or not whole["results"]:
+        if code != 0:
+            raise Failed(last_line(output))
+        whole = read_json(folder / "out.json")
+        if not whole["results"]:
             raise Failed(last_line(output))
         (result,) = whole["results"].values()
         kept = ("side", "batch_size", "ms", "peak_bytes", "losses")
@@ -108,7 +145,7 @@ class Parts:
 
     def speed(self, model):
         """Each side tries its micro-batches, in turns; then the fastest go on, in a changing order."""
-        sizes = [[2, 4], [2, 4]] if self.cpu else self.batch_sizes(model)
+        sizes = [[2, 4], [2, 4]] if self.rehearsal else self.batch_sizes(model)
         if not sizes:
             raise NotRun(f"{self.gibibytes():.0f} GiB are too few for {model}")
         candidates = dict(ours=sizes[0], pytorch=sizes[1]) | (
@@ -149,10 +186,10 @@ class Parts:
             "124M": dict(ours=(90, 45), pytorch=(150, 75), llmc=(45, 45)),
             "1558M": dict(ours=(150, 90), pytorch=(240, 150), llmc=(120, 120)),
         }
-        arguments = [*TINY, *"--total-batch 512 --steps 3 --discard 1".split()]
-        if not self.cpu:
-            arguments = ["--preset", model, "--discard", 3]
-        arguments += f"--batch-size {size} --dtype bf16 --mode compile".split()
+        arguments = ["--preset", model, "--discard", 1 if self.rehearsal else 3]
+        arguments += [*TINY, *"--total-batch 64 --steps 2".split()] if self.rehearsal else []
+        mode = "plain" if self.options.device == "software" else "compile"
+        arguments += f"--batch-size {size} --dtype bf16 --mode {mode}".split()
         arguments += ["--llmc", self.options.llmc] if side == "llmc" else []
         name = f"{dict(ours='ours', pytorch='PyTorch', llmc='llm.c')[side]}, B {size}, slice {number}"
         # PyTorch compiles once on a machine, which may be another one in every call; ours is tuned once.
@@ -177,29 +214,37 @@ class Parts:
             )
 
     def test_programs(self, wanted):
+        ending = "cu" if self.options.device == "software" else ""  # it has tests of its own
         programs = sorted(
             path
             for path in self.build.glob("test_*")
-            if path.is_file() and os.access(path, os.X_OK) and wanted(path.name)
+            if path.is_file() and not path.suffix and path.name.endswith(ending) and wanted(path.name)
         )
         if not programs:
             raise NotRun(f"{self.build} has no such tests")
         return programs
 
     def test(self, program, name=None, command=(), environment={}, **unit):
+        if self.rehearsal:
+            name_of_tests = program.name.removeprefix("test_").removesuffix(self.suffix)
+            quick = dict(GTEST_FILTER=QUICK_TESTS.get(name_of_tests, "*"))
+            environment = dict(GTEST_TOTAL_SHARDS="1000", GTEST_SHARD_INDEX="0") | quick | environment
         return Unit(
             name or program.name,
             lambda folder: [*command, program, "--gtest_brief=1"],
             self.read_test,
             identity(program),
-            environment={"OMP_WAIT_POLICY": "passive"} | environment,
-            **{"alone": False} | unit,
+            # To a test, mpirun's pipe is a terminal.
+            environment={"OMP_WAIT_POLICY": "passive", "GTEST_COLOR": "no"} | environment,
+            **{"alone": False, "missing": absent(program)} | unit,
         )
 
     @staticmethod
     def read_test(code, folder, output):
         count = re.findall(r"^\[=+\] (\d+) tests? from .* ran", output, re.M)
         found = dict(tests=sum(map(int, count)) if count else None)
+        if code == 0 and not count:
+            raise Failed(f"it does not say how many tests have run; its last line: {reason(output)}")
         if code == 0:
             return found
         failed = sorted(set(re.findall(r"\[  FAILED  \] (\S+\.\S+?)(?:,| \(|$)", output, re.M)))
@@ -218,34 +263,32 @@ class Parts:
 
     def tests_of_several_processes(self, program):
         """One process talks to itself through NCCL; several need a GPU each."""
-        gpus = 2 if self.cpu else self.machine["gpus"]
-        # A bundle's MPI has not the plugins that its mpirun would look for.
-        mpirun = None if (ROOT / "VERSION").exists() else shutil.which("mpirun")
+        gpus = 2 if self.options.device == "cpu" else self.machine["gpus"]
         counts = ([1] if "communicator" in program.name else []) + ([gpus] if gpus > 1 else [])
         for count in counts:
-            by_mpirun = mpirun and (count > 1 or not self.cpu)
-            command = (
-                [mpirun, "--oversubscribe", "-np", count]
-                if by_mpirun
-                else ["sh", "-c", AS_TORCHRUN, "sh", count] if not self.cpu else []
-            )
-            how = "mpirun" if by_mpirun else "torchrun's variables" if not self.cpu else "itself"
-            allowed = (
-                dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1") if by_mpirun else {}
-            )
-            yield self.test(
-                program,
-                f"{program.name}, {count} process{'es' if count > 1 else ''} by {how}",
-                command,
-                allowed,
-                alone=True,
-            )
+            for how, command, environment in self.starters(count):
+                name = f"{program.name}, {count} process{'es' if count > 1 else ''} by {how}"
+                yield self.test(program, name, command, environment, alone=True)
         if gpus == 1:
             yield Unit(
                 f"{program.name}, several processes",
                 missing="this machine has one GPU, and NCCL wants one for each process",
                 optional=True,
             )
+
+    def starters(self, count):
+        """How so many processes are started: names, commands before the program, environments. A rehearsal
+        tries all of them."""
+        # A bundle's MPI has not the plugins that its mpirun would look for.
+        mpirun = None if (ROOT / "VERSION").exists() else shutil.which("mpirun")
+        allowed = dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        by_mpirun = ("mpirun", [mpirun, "--oversubscribe", "-np", count], allowed)
+        as_torchrun = ("torchrun's variables", ["sh", "-c", AS_TORCHRUN, "sh", count], {})
+        if self.options.device == "cpu":
+            return [("itself", [], {})] if count == 1 else [by_mpirun] if mpirun else []
+        if self.rehearsal and mpirun:
+            return [by_mpirun, as_torchrun]
+        return [by_mpirun if mpirun else as_torchrun]
 
     def long_tests(self):
         for program in self.test_programs(LONG_TESTS.match):
@@ -255,16 +298,16 @@ class Parts:
                     program,
                     f"{program.name} {piece + 1}/{PIECES}",
                     environment=environment,
-                    seconds=0 if self.cpu else 60,
+                    seconds=self.seconds(60),
                     limit=520,
                 )
 
     def bit_identity(self):
         """Two runs with --deterministic: the same losses, norms and checkpoint."""
-        if not os.access(self.train, os.X_OK):
-            raise NotRun(f"{self.train} is not built")
-        shape = [*TINY, *"--batch-size 2 --total-batch 256".split()]
-        if not self.cpu:
+        if absent(self.train):
+            raise NotRun(absent(self.train))
+        shape = [*TINY, *"--tokenizer byte --batch-size 2 --total-batch 64".split()]
+        if not self.rehearsal:
             size = min(16, self.batch_sizes("124M")[0][0])
             shape = f"--model d12 --batch-size {size} --seq-len 1024 --total-batch 65536".split()
         fixed = "--dtype bf16 --deterministic --steps 10 --warmup 2 --lr 6e-4 --val-every 0 --sample-every 0"
@@ -283,13 +326,13 @@ class Parts:
             ]
 
         for run in (1, 2):
-            yield Unit(f"run {run}", command, self.read_run, identity(self.train), 0 if self.cpu else 40)
+            yield Unit(f"run {run}", command, self.read_run, identity(self.train), self.seconds(40))
 
     def shards(self, data):
         """Token shards of texts, made in this call's folder."""
         os.environ |= {name: self.environment[name] for name in ("TOKENIZE_PROGRAM", "FLATGPT_BENCH_DATA")}
         try:
-            return token_shards(data, 50257)
+            return token_shards(data, 256 if self.rehearsal else 50257)
         except SystemExit as error:
             raise Failed(str(error)) from None
 
@@ -297,7 +340,10 @@ class Parts:
     def read_run(code, folder, output):
         if code != 0:
             raise Failed(last_line(output))
-        steps = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+        try:
+            steps = read_metrics(folder / "run" / "metrics.jsonl")
+        except RuntimeError as error:
+            raise Failed(str(error)) from None
         trained = [[step["loss"], step["grad_norm"]] for step in steps if step["kind"] == "train"]
         files = [
             [file.name, hashlib.sha256(file.read_bytes()).hexdigest()]
@@ -320,17 +366,12 @@ class Parts:
     def curve(self, dtype):
         """Losses of ours and PyTorch's from the same weights on the same tokens."""
         steps, tokens, *_ = gpu_report.CURVES[dtype]
-        if dtype == "fp32":
-            arguments = f"--preset shakespeare --loss-steps {20 if self.cpu else steps} --mode plain".split()
-        elif self.cpu:
-            arguments = [
-                *TINY,
-                *"--total-batch 256 --loss-steps 10 --lr 6e-4 --warmup 3 --mode plain".split(),
-            ]
-        else:
-            arguments = f"--preset 124M --loss-steps {steps} --lr 6e-4 --warmup 20 --mode compile".split()
-        arguments += ["--dtype", dtype, "--loss-check"]
-        ours = 2 if self.cpu else self.batch_sizes("124M")[0][0]
+        given = {"fp32": "shakespeare --mode plain", "bf16": "124M --lr 6e-4 --warmup 20 --mode compile"}
+        arguments = ["--preset", *given[dtype].split(), "--dtype", dtype, "--loss-check"]
+        arguments += ["--loss-steps", 10 if self.rehearsal else steps]
+        if self.rehearsal:
+            arguments += [*TINY, *"--batch-size 2 --total-batch 64 --mode plain".split()]
+        ours = 2 if self.rehearsal else self.batch_sizes("124M")[0][0]
         sizes = {"ours": ours, "pytorch": min(32, ours)}
         for side, name in (("ours", "ours"), ("pytorch", "PyTorch")):
 
@@ -345,7 +386,7 @@ class Parts:
         """Shards of so many tokens that no epoch repeats, made on the spot and the same on every machine."""
         if not self.text:
             known = self.shards(str(ROOT / "data" / "*.txt"))
-            out, count = self.runner.folder / "text.bin", 1 << 14 if self.cpu else tokens + 1
+            out, count = self.runner.folder / "text.bin", 1 << 14 if self.rehearsal else tokens + 1
             command = [self.pytorch, BENCH / "markov_text.py", "--tokens", count, "--out", out, known]
             made = subprocess.run([str(word) for word in command], capture_output=True, text=True)
             if made.returncode != 0:
@@ -355,31 +396,31 @@ class Parts:
 
     def judge_curve(self, dtype):
         curve = self.report["curves"].get(dtype)
-        if curve and not self.cpu and not gpu_report.losses_agree(curve, dtype):
+        if curve and not self.rehearsal and not gpu_report.losses_agree(curve, dtype):
             _, _, mean, largest = gpu_report.CURVES[dtype]
             raise Failed(
                 f"the losses differ: {gpu_report.described(curve)}; expected at most {mean} and {largest}"
             )
 
     def kernels(self):
-        size = ["--benchmark_min_time=0.01"] if self.cpu else ["--preset", "124M", "--cold"]
         for name in BENCHMARKS:
             path = self.build / f"bench_{name}{self.suffix}"
-            yield Unit(
-                f"bench_{name}",
-                lambda folder, path=path: [path, "--dtype", "bf16", *size, "--json", folder / "out.json"],
-                self.read_benchmark,
-                identity(path),
-                0 if self.cpu else 40,
-                missing="" if os.access(path, os.X_OK) else f"{path.name} is not built",
-            )
+            size = f"{SMALL[name]} --benchmark_min_time=0.01".split() if self.rehearsal else ["--cold"]
 
-    @staticmethod
-    def read_benchmark(code, folder, output):
-        out, rows, bad = folder / "out.json", [], []
+            def command(folder, path=path, size=size):
+                return [path, "--dtype", "bf16", "--preset", "124M", *size, "--json", folder / "out.json"]
+
+            unit = Unit(f"bench_{name}", command, self.read_benchmark, identity(path), self.seconds(40))
+            unit.missing = absent(path)
+            yield unit
+
+    def read_benchmark(self, code, folder, output):
+        rows, bad = [], []
         try:
-            found = json.loads(out.read_text())["benchmarks"]
-        except (OSError, ValueError, KeyError):
+            found = read_json(folder / "out.json")["benchmarks"]
+        except Failed:
+            if code == 0:
+                raise
             found = []
         for row in found:
             operation, dtype, *shape = row["name"].removesuffix("/manual_time").split("/")
@@ -388,6 +429,7 @@ class Parts:
                 continue
             shape = "/".join(part for part in shape if not part.startswith("iterations:"))
             shares = [row[share] / 100 for share in ("%bandwidth", "%compute") if share in row]
+            shares = [] if self.rehearsal else shares  # no peak of a GPU was measured
             rows.append(
                 dict(
                     name=operation,
@@ -400,13 +442,16 @@ class Parts:
             )
         if code != 0 or bad:
             raise Failed("; ".join(bad) or last_line(output), rows=rows)
+        if not rows:
+            raise Failed(f"it has measured nothing; its last line: {reason(output)}")
         return dict(rows=rows)
 
     def ladder(self):
         """Rows in turns, twice; then what two of them are computed from."""
-        trained = [name for name, _, _ in speed_ladder.trained_rows(self.options.device, True)]
-        arguments = ["--tiny"] if self.cpu else ["--batch-size", self.batch_sizes("124M")[0][0]]
-        arguments += ["--device", self.options.device, "--build", self.build, "--data", self.options.data]
+        device = "cpu" if self.options.device == "cpu" else "cuda"
+        trained = [name for name, _, _ in speed_ladder.trained_rows(device, True)]
+        arguments = ["--tiny"] if self.rehearsal else ["--batch-size", self.batch_sizes("124M")[0][0]]
+        arguments += ["--device", device, "--build", self.build, "--data", self.options.data]
         benches = [identity(self.build / f"bench_{name}{self.suffix}") for name in ("matmul", "gelu")]
         rows = [(name, round_) for round_ in (1, 2) for name in trained] + [
             (name, 1) for name in speed_ladder.LOST
@@ -418,20 +463,19 @@ class Parts:
                 return [*program, "--row", name, "--json", folder / "out.json"]
 
             program = identity(self.train) if name in trained else ", ".join(benches)
-            seconds = 0 if self.cpu else 60
             unit_name = f"{name}, {round_}"
-            yield Unit(unit_name, command, self.read_row, program, seconds, 520, self.environment)
+            yield Unit(unit_name, command, self.read_row, program, self.seconds(60), 520, self.environment)
 
     @staticmethod
     def read_row(code, folder, output):
         if code != 0:
             raise Failed(last_line(output))
-        return json.loads((folder / "out.json").read_text())
+        return read_json(folder / "out.json")
 
     def ladder_rows(self):
         """The table, once every row was tried."""
         found, trained, lost = self.results("ladder"), {}, {}
-        for name, *_ in speed_ladder.trained_rows(self.options.device, True):
+        for name, *_ in speed_ladder.trained_rows("cpu" if self.options.device == "cpu" else "cuda", True):
             rounds = [unit for unit_name, unit in found.items() if unit_name.rsplit(", ", 1)[0] == name]
             if not rounds:
                 return None
@@ -442,13 +486,12 @@ class Parts:
             if not unit:
                 return None
             lost[name] = (unit["ms"], unit["note"])
-        size = (2, 64) if self.cpu else (self.batch_sizes("124M")[0][0], 1024)
-        return speed_ladder.assemble(
-            argparse.Namespace(batch_size=size[0], seq_len=size[1], micro_steps=1), trained, lost
-        )
+        size = dict(batch_size=self.batch_sizes("124M")[0][0], seq_len=1024)
+        size = size | (speed_ladder.TINY if self.rehearsal else {}) | dict(micro_steps=1)
+        return speed_ladder.assemble(argparse.Namespace(**size), trained, lost)
 
     def sanitizer(self):
-        if self.cpu:
+        if self.rehearsal:
             raise NotRun("compute-sanitizer is for GPUs")
         toolkit = os.environ.get("CUDA_HOME", "/usr/local/cuda")
         path = os.pathsep.join([os.environ["PATH"], f"{toolkit}/bin", f"{toolkit}/compute-sanitizer"])
@@ -466,17 +509,19 @@ class Parts:
                     return [tool, "--tool", check, "--error-exitcode", 86, *more, program, "--gtest_brief=1"]
 
                 name = f"{check} {program.name}"
-                yield Unit(name, command, self.read_sanitizer, identity(program), 60, 520, alone=False)
+                unit = Unit(name, command, self.read_sanitizer, identity(program), 60, 520, alone=False)
+                unit.missing = absent(program)
+                yield unit
 
     @staticmethod
     def read_sanitizer(code, folder, output):
+        summary = re.findall(r"^=+ ((?:ERROR|RACECHECK) SUMMARY: .*)", output, re.M)
+        if code == 86 and summary:
+            raise Failed(summary[-1].lower())
         if code != 0:
-            summary = re.findall(r"ERROR SUMMARY: .*", output)
-            raise Failed(
-                summary[-1].lower()
-                if code == 86 and summary
-                else f"the test failed: {last_line(output)} (exit code {code})"
-            )
+            raise Failed(f"the test failed: {last_line(output)} (exit code {code})")
+        if not summary:
+            raise Failed(f"compute-sanitizer has checked nothing; its last line: {last_line(output)}")
         return {}
 
     # The parts that decide most come first. A part is its title, its units, and what is judged when all have ended.

@@ -9,6 +9,8 @@ import statistics
 # one direction, by little each.
 CURVES = {"bf16": (60, 524288, 0.005, 0.02), "fp32": (200, 768, 2.5e-4, 1e-3)}
 BANDWIDTH_SHARE, ATTENTION_SHARE = 0.85, 0.5
+# Reports of these devices judge nothing.
+REHEARSALS = {"software": "the software GPU", "cpu": "the CPU's programs"}
 # The targets are those of one H200; other GPUs have other speeds.
 JUDGED_GPU, TOKENS_PER_SECOND, OVER_PYTORCH = "H200", {"124M": 560e3, "1558M": 55e3}, 1.25
 
@@ -46,7 +48,8 @@ def training(report, model):
         sides.setdefault(unit["side"], {}).setdefault(unit["batch_size"], []).append(unit)
     if not sides:
         return None
-    entry = dict(model=model, dtype="bf16")
+    rehearsed = report["device"] in REHEARSALS  # it trains no such model, and no speed of one is shown
+    entry = dict(model=f"tiny (for {model})" if rehearsed else model, dtype="bf16")
     for side, prefix in (("ours", ""), ("pytorch", "pytorch_"), ("llmc", "llmc_")):
         timed = {
             size: statistics.median(ms for unit in slices for ms in unit["ms"])
@@ -90,7 +93,7 @@ def criteria(report):
     judged = []
 
     def judge(criterion, text, met):
-        if report["device"] == "cpu":
+        if report["device"] in REHEARSALS:
             met = None
         judged.append(dict(criterion=criterion, found=text, met=met))
 
@@ -211,6 +214,13 @@ def number(value, form=",.0f", scale=1):
     return "" if value is None else f"{value * scale:{form}}"
 
 
+def tables_of(report):
+    """table(), which in a rehearsal says above each table that its figures are none of a GPU."""
+    if report["device"] not in REHEARSALS:
+        return table
+    return lambda title, columns, rows: table(f"{title} (a rehearsal: no GPU's figures)", columns, rows)
+
+
 def table(title, columns, rows):
     cells = ["| " + " | ".join(str(cell).replace("|", "/") for cell in row) + " |" for row in rows]
     return (
@@ -222,8 +232,13 @@ def table(title, columns, rows):
 
 def markdown(report):
     lines = [f"# flatgpt on {report['gpu'] or 'an unknown GPU'}, {report['date']}", ""]
-    if report["device"] == "cpu":
-        lines += ["Tried on a CPU at tiny sizes: this proves that the check runs, and nothing else.", ""]
+    measured = tables_of(report)
+    if report["device"] in REHEARSALS:
+        lines[0] = f"# A rehearsal of flatgpt's check with {REHEARSALS[report['device']]}, {report['date']}"
+        lines += [
+            "No GPU was there, and the sizes are tiny: this shows that the check runs, and measures nothing.",
+            "",
+        ]
     for machine in report["machines"]:
         lines += [
             "; ".join(
@@ -235,10 +250,10 @@ def markdown(report):
         lines += [f"**Stopped by {report['stopped']}**: what follows is what was found out by then.", ""]
     lines += ["| criterion | found | met |", "|---|---|---|"]
     lines += [f"| {c['criterion']} | {c['found']} | {verdict(c)} |" for c in report["criteria"]]
-    lines += training_table(report["training"])
+    lines += training_table(report["training"], measured)
     if report["curves"]:
         lines += ["", "## Losses", "", "![losses of ours and PyTorch's on the same tokens](loss.svg)"]
-    lines += table(
+    lines += measured(
         "What made a step faster",
         ("", "ms", "tokens/s", "gain", ""),
         [
@@ -252,7 +267,7 @@ def markdown(report):
             for row in report["ladder"] or []
         ],
     )
-    lines += table(
+    lines += measured(
         "Operations",
         ("operation", "shape", "dtype", "ms", "share of the peak"),
         [
@@ -300,7 +315,7 @@ def verdict(criterion):
     return "not judged" if criterion["met"] is None else "yes" if criterion["met"] else "**no**"
 
 
-def training_table(entries):
+def training_table(entries, measured):
     rows = []
     for t in entries:
         ratios = [
@@ -323,7 +338,7 @@ def training_table(entries):
             )
         )
     title = "Training: tokens per second, in turns; B the micro-batch, GiB of the GPU's memory"
-    return table(
+    return measured(
         title,
         (
             "model",

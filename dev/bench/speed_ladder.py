@@ -22,6 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from compare_pytorch import ROOT, SIZES, TEXT, Ours, our_program, progress, reason, token_shards  # noqa: E402
 
 VOCABULARY, PADDED = 50257, 50304
+TINY = dict(layers=1, heads=2, channels=32, batch_size=2, seq_len=16, steps=2, discard=1, rounds=1)
 
 
 def fail(message):
@@ -175,8 +176,7 @@ def main():
     arguments = parser.parse_args()
     arguments.layers, arguments.heads, arguments.channels = SIZES[arguments.model]
     if arguments.tiny:
-        tiny = dict(layers=2, heads=2, channels=64, batch_size=2, seq_len=64, steps=3, discard=1, rounds=1)
-        vars(arguments).update(tiny)
+        vars(arguments).update(TINY)
     arguments.build = arguments.build or ROOT / "build" / ("cuda" if arguments.device == "cuda" else "release")
     if arguments.row:
         ms, note = lost_without(arguments.row, arguments) if arguments.row in LOST else train(arguments, arguments.row)[arguments.row]
