@@ -94,7 +94,7 @@ class Check(Parts):
             FLATGPT_BENCH_DATA=str(self.runner.folder / "tokens"),
         )
         if self.rehearsal:
-            self.environment["FLATGPT_MATMUL_SECONDS"] = "2"
+            self.environment["FLATGPT_MATMUL_SECONDS"] = "1"
         if not self.go_on:
             for name in ("loss.svg", matmuls.name):
                 (self.folder / name).unlink(missing_ok=True)
