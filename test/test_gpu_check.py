@@ -897,7 +897,7 @@ class SpeedLadder(unittest.TestCase):
     def tearDown(self):
         speed_ladder.train, speed_ladder.benchmark = self.train, self.benchmark
 
-    def times(self, build, name, device, **dimensions):
+    def times(self, _, name, **dimensions):
         more = {"matmul_forward": 1.0, "matmul_backward_input": 2.0, "matmul_backward_weight": 4.0}
         shapes = (
             [{**dimensions, "OC": size} for size in str(dimensions["OC"]).split(",")]

@@ -453,9 +453,9 @@ class Parts:
         arguments = ["--tiny"] if self.rehearsal else ["--batch-size", self.batch_sizes("124M")[0][0]]
         arguments += ["--device", device, "--build", self.build, "--data", self.options.data]
         benches = [identity(self.build / f"bench_{name}{self.suffix}") for name in ("matmul", "gelu")]
-        rows = [(name, round_) for round_ in (1, 2) for name in trained] + [
-            (name, 1) for name in speed_ladder.LOST
-        ]
+        rounds = (1,) if self.rehearsal else (1, 2)
+        rows = [(name, round_) for round_ in rounds for name in trained]
+        rows += [(name, 1) for name in speed_ladder.LOST]
         for name, round_ in rows:
 
             def command(folder, name=name):

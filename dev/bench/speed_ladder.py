@@ -23,7 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from compare_pytorch import ROOT, SIZES, TEXT, Ours, our_program, progress, reason, token_shards  # noqa: E402
 
 VOCABULARY, PADDED = 50257, 50304
-TINY = dict(layers=1, heads=2, channels=32, batch_size=2, seq_len=16, steps=2, discard=1, rounds=1)
+TINY = dict(layers=1, heads=2, channels=32, batch_size=2, seq_len=16, steps=2, discard=1, rounds=1, bench_seconds=0.01)
 
 
 def fail(message):
@@ -48,37 +48,38 @@ def trained_rows(device, has_graphs):
     ]
 
 
-def benchmark(build, name, device, **dimensions):
+def benchmark(arguments, name, **dimensions):
     """Milliseconds of every operation, by its name and shape. Absent if the benchmark cannot be run."""
-    program = build / f"bench_{name}{'cu' if device == 'cuda' else ''}"
+    program = pathlib.Path(arguments.build) / f"bench_{name}{'cu' if arguments.device == 'cuda' else ''}"
     if not os.access(program, os.X_OK):
         raise Absent(f"{program.name} is not built")
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder, "out.json")
         shape = [part for key, value in dimensions.items() for part in (f"--{key}", value)]
-        done = subprocess.run([program, "--dtype", "bf16", "--json", out, "--benchmark_min_time=0.2", *map(str, shape)], capture_output=True, text=True)
+        fixed = ["--dtype", "bf16", "--json", out, f"--benchmark_min_time={arguments.bench_seconds}"]
+        done = subprocess.run([program, *fixed, *map(str, shape)], capture_output=True, text=True)
         if done.returncode != 0:
             raise Absent(reason(done.stderr))
         rows = json.loads(out.read_text())["benchmarks"]
     return {(row["name"].split("/")[0], *row["name"].split("/")[2:-1]): row["real_time"] * {"us": 1e-3, "ms": 1}[row["time_unit"]] for row in rows}
 
 
-def lost_without_epilogues(build, arguments):
+def lost_without_epilogues(arguments):
     """Milliseconds that a step would take longer if GELU were a kernel of its own behind, and before, the MLP's products."""
     N, C, OC = arguments.batch_size * arguments.seq_len, arguments.channels, 4 * arguments.channels
-    up = benchmark(build, "matmul", arguments.device, N=N, C=C, OC=OC)
-    down = benchmark(build, "matmul", arguments.device, N=N, C=OC, OC=C)
-    gelu = benchmark(build, "gelu", arguments.device, N=N, C=OC)
+    up = benchmark(arguments, "matmul", N=N, C=C, OC=OC)
+    down = benchmark(arguments, "matmul", N=N, C=OC, OC=C)
+    gelu = benchmark(arguments, "gelu", N=N, C=OC)
     up_shape, down_shape, gelu_shape = (f"N:{N}", f"C:{C}", f"OC:{OC}"), (f"N:{N}", f"C:{OC}", f"OC:{C}"), (f"N:{N}", f"C:{OC}")
     forward = up["matmul_forward", *up_shape] + gelu["gelu_forward", *gelu_shape] - up["matmul_forward_gelu", *up_shape]
     backward = down["matmul_backward_input", *down_shape] + gelu["gelu_backward", *gelu_shape] - down["matmul_backward_input_gelu", *down_shape]
     return arguments.layers * arguments.micro_steps * (forward + backward)
 
 
-def lost_without_padding(build, arguments):
+def lost_without_padding(arguments):
     """Milliseconds that a step would take longer if the head's three products had 50257 columns."""
     N = arguments.batch_size * arguments.seq_len
-    ms = benchmark(build, "matmul", arguments.device, N=N, C=arguments.channels, OC=f"{VOCABULARY},{PADDED}")
+    ms = benchmark(arguments, "matmul", N=N, C=arguments.channels, OC=f"{VOCABULARY},{PADDED}")
     of = {size: sum(ms[f"matmul_{product}", f"N:{N}", f"C:{arguments.channels}", f"OC:{size}"] for product in ("forward", "backward_input", "backward_weight"))
           for size in (VOCABULARY, PADDED)}  # fmt: skip
     return arguments.micro_steps * (of[VOCABULARY] - of[PADDED])
@@ -120,7 +121,7 @@ def lost_without(name, arguments):
     """Milliseconds that a step would take longer, and a note; None and why, where they cannot be measured."""
     progress(f"benchmarks: {name}")
     try:
-        return LOST[name](pathlib.Path(arguments.build), arguments), "computed, from its operations"
+        return LOST[name](arguments), "computed, from its operations"
     except Absent as error:
         return None, str(error)
     except KeyError as error:
@@ -177,6 +178,7 @@ def main():
     parser.add_argument("--row", choices=dict.fromkeys(names), metavar="NAME", help="only measure what this row is made of, in one round (gpu_check's grain)")
     arguments = parser.parse_args()
     arguments.layers, arguments.heads, arguments.channels = SIZES[arguments.model]
+    arguments.bench_seconds = 0.2
     if arguments.tiny:
         vars(arguments).update(TINY)
     arguments.build = arguments.build or ROOT / "build" / ("cuda" if arguments.device == "cuda" else "release")
