@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """scripts/gpu_check.sh --device software, with the real programs: the whole check, a kill in the midst of it,
-and programs that are broken as a transfer to a GPU's machine would break them. PyTorch takes part on the CPU,
-where it is installed. SOFTWARE_PROGRAMS names the programs' folder, if that is not build/software-gpu.
+and programs that are broken as a transfer to a GPU's machine would break them. PyTorch takes part on the CPU
+if FLATGPT_PYTORCH_VENV names it, which takes minutes more. SOFTWARE_PROGRAMS names the programs' folder, if that
+is not build/software-gpu.
 """
 
 import json
@@ -84,6 +85,8 @@ class Rehearsal(unittest.TestCase):
         }
 
     def test_the_whole_check_runs_and_goes_on_after_a_kill(self):
+        if "FLATGPT_PYTORCH_VENV" not in os.environ:
+            self.without_pytorch()
         self.kill_once_something_passed(self.command(PROGRAMS))
         before = self.passed(self.report())
         result = self.check(PROGRAMS, "--continue")
