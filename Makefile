@@ -18,7 +18,7 @@ GPU_PROGRAMS := train_gpt2cu evaluate_gpt2cu generate_gpt2cu
 
 all:
 	@command -v cmake >/dev/null && command -v ninja >/dev/null || { echo "make: cmake or ninja is missing; run scripts/setup.sh" >&2; exit 1; }
-	cmake --preset release
+	scripts/configure.sh release
 	cmake --build --preset release --target $(CPU_PROGRAMS)
 	@for program in $(CPU_PROGRAMS); do ln -sf build/release/$$program $$program; done
 
@@ -29,12 +29,12 @@ quickstart: setup
 	@scripts/quickstart.sh
 
 test: setup
-	cmake --preset release
+	scripts/configure.sh release
 	cmake --build --preset release --target tests $(CPU_PROGRAMS)
 	@for program in $(CPU_PROGRAMS); do ln -sf build/release/$$program $$program; done
-	cmake --preset checked
+	scripts/configure.sh checked
 	cmake --build --preset checked
-	cmake --preset fuzz
+	scripts/configure.sh fuzz
 	cmake --build --preset fuzz
 	ctest --preset checked
 	ctest --preset release
@@ -42,7 +42,7 @@ test: setup
 
 gpu: setup
 	@scripts/check_cuda.sh
-	cmake --preset cuda
+	scripts/configure.sh cuda
 	cmake --build --preset cuda
 	@for program in $(GPU_PROGRAMS); do ln -sf build/cuda/$$program $$program; done
 	@for program in tokenize convert; do [ -x $$program ] || ln -sf build/cuda/$$program $$program; done
@@ -52,7 +52,7 @@ test-gpu: gpu
 
 software-gpu: setup
 	@scripts/check_cuda.sh software-gpu
-	cmake --preset cuda
+	scripts/configure.sh cuda
 	cmake --build --preset cuda --target software-gpu
 
 # In a folder of its own: its programs look for their libraries in the bundle. As DT_RPATH, for libraries of libraries too.
@@ -60,7 +60,7 @@ space := $(subst ,, )
 BUNDLE := build/gpu-$(if $(ARCHITECTURES),$(subst $(space),-,$(ARCHITECTURES)),bundle)
 gpu-bundle: setup
 	@scripts/check_cuda.sh
-	cmake --preset cuda -B $(BUNDLE) $(if $(ARCHITECTURES),-DCMAKE_CUDA_ARCHITECTURES='$(subst $(space),;,$(ARCHITECTURES:%=%-real))') \
+	scripts/configure.sh cuda -B $(BUNDLE) $(if $(ARCHITECTURES),-DCMAKE_CUDA_ARCHITECTURES='$(subst $(space),;,$(ARCHITECTURES:%=%-real))') \
 		-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON -DCMAKE_INSTALL_RPATH='$$ORIGIN/../../lib' -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags
 	cmake --build $(BUNDLE)
 	@scripts/gpu_bundle.sh $(BUNDLE)
@@ -70,7 +70,7 @@ fuzz: setup
 	@scripts/fuzz.sh $(SECONDS) $(TARGETS)
 
 bench: setup
-	cmake --preset release
+	scripts/configure.sh release
 	cmake --build --preset release
 
 SOURCES := $(shell git ls-files '*.cu' '*.cuh' '*.h' '*.cpp')

@@ -16,7 +16,7 @@ for target in "${targets[@]}"; do
 done
 build=$PWD/build/fuzz
 mkdir -p "$build"
-{ cmake --preset fuzz && cmake --build --preset fuzz; } >"$build/build.log" 2>&1 || { tail -n 30 "$build/build.log" >&2; exit 1; }
+{ scripts/configure.sh fuzz && cmake --build --preset fuzz; } >"$build/build.log" 2>&1 || { tail -n 30 "$build/build.log" >&2; exit 1; }
 
 fuzz() {
     local log=$build/$1.log status=0

@@ -9,7 +9,7 @@ cd "$root"
 program=./train_gpt2
 if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q GPU && scripts/check_cuda.sh >/dev/null 2>&1; then
     program=./train_gpt2cu
-    cmake --preset cuda
+    scripts/configure.sh cuda
     cmake --build --preset cuda --target train_gpt2cu
     ln -sf build/cuda/train_gpt2cu train_gpt2cu
 else

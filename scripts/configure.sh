@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# cmake --preset, also in a checkout that was moved or copied: CMake refuses a build folder that names another place, so
+# that one is configured anew.
+#   scripts/configure.sh PRESET [-B BUILD] [OPTION...]     BUILD: build/PRESET by default; OPTION: of cmake
+set -euo pipefail
+cd "$(dirname "$0")/.."
+preset=${1:?usage: scripts/configure.sh PRESET [-B BUILD] [OPTION...]}
+shift
+build=build/$preset
+[ "${1:-}" != -B ] || build=$2
+place=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$build/CMakeCache.txt" 2>/dev/null || true)
+fresh=()
+if [ -n "$place" ] && ! [ "$place" -ef . ]; then
+    echo "$build was configured for $place; it is configured anew"
+    fresh=(--fresh)
+fi
+exec cmake --preset "$preset" "${fresh[@]}" "$@"
