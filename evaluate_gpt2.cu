@@ -12,6 +12,7 @@
 #include "memory_fit.h"
 #include "model_file.h"
 #include "print_line.h"
+#include "printable.h"
 #include "quantized_weights.h"
 #include "run_main.h"
 #include "stop_signal.h"
@@ -74,7 +75,9 @@ void evaluate_all(const EvaluateOptions& o) {
     const HostAllocator pinned = {simt::pinned_malloc, simt::pinned_free};
     if (!o.val_data.empty()) {
         shards = open_split(o.val_data, *tokenizer,
-                            {.val_T = seq_len, .note = [](const std::string& line) { print_line(stderr, "evaluate_gpt2: " + line); }});
+                            {.val_T = seq_len,
+                             .note = [](const std::string& line) { print_line(stderr, printable("evaluate_gpt2: " + line)); },
+                             .stop = stop_requested});
     }
     std::vector<HellaSwagExample> examples;
     if (!o.hellaswag.empty()) {

@@ -52,7 +52,7 @@ std::string where_to_go_on(const std::string& checkpoint) {
 DataSplits open_data_together(const Options& o, Tokenizer& tokenizer, Communicator& all, const Note& say) {
     const auto open = [&] {
         return open_data(o.train_data.empty() ? data_directory() + "/tinyshakespeare.txt" : o.train_data, o.val_data, tokenizer,
-                         {.train_T = o.seq_len, .val_T = o.val_every > 0 ? o.seq_len : 0, .note = say});
+                         {.train_T = o.seq_len, .val_T = o.val_every > 0 ? o.seq_len : 0, .note = say, .stop = stop_requested});
     };
     std::optional<DataSplits> data;
     if (all.rank() == 0) data = open();

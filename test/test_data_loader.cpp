@@ -1,10 +1,12 @@
 // The data loader: which tokens a step sees depends on (seed, step) alone, every window comes once an epoch, and errors reach the caller.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -288,7 +290,7 @@ TEST(DataLoader, ATokenOutsideTheVocabularyReachesTheCallerWithItsPlace) {
     DataLoader loader(shards, {.B = 1, .T = 8, .V = 50, .total_batch = 8, .shuffle = false});
     for (int i = 0; i < 6; i++) EXPECT_EQ(loader.next().inputs[0], i * 8);  // tokens 0 to 48
     const std::string expected =
-        shards[0].path() + ": token 56 at position 56 is outside the vocabulary of 50; was the file made with another tokenizer?";
+        shards[0].name() + ": token 56 at position 56 is outside the vocabulary of 50; was the file made with another tokenizer?";
     EXPECT_EQ(message_of<UsageError>([&] { loader.next(); }), expected);
     EXPECT_EQ(message_of<UsageError>([&] { loader.next(); }), expected);
     EXPECT_EQ(loader.at(1, 0).inputs[0], 0);  // and elsewhere it still reads
@@ -306,7 +308,7 @@ TEST(DataLoader, RefusesSizesThatDoNotFit) {
     EXPECT_EQ(message({.B = 1, .T = -8, .V = vocabulary, .total_batch = 8}), "sequence length -8 and vocabulary 65536 must be positive");
     EXPECT_EQ(message({.B = 1, .T = 8, .V = vocabulary, .total_batch = 8, .rank = 2, .world_size = 2}), "rank 2 of 2 processes does not exist");
     EXPECT_EQ(message({.B = 1, .T = 100, .V = vocabulary, .total_batch = 100}),
-              shards[0].path() + ": 100 tokens are too few for a sequence of 100 and its next token; use a longer text or a shorter sequence");
+              shards[0].name() + ": 100 tokens are too few for a sequence of 100 and its next token; use a longer text or a shorter sequence");
 }
 
 TEST(DataLoader, EndsAtOnce) {
@@ -485,4 +487,154 @@ TEST(DataFiles, ATextInAFolderThatCannotBeWrittenIsCachedElsewhere) {
     std::filesystem::permissions(folder.path(), std::filesystem::perms::owner_all);
     EXPECT_EQ(folder.files().size(), 2u);
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(cache / "flatgpt"), {}), 2);
+}
+
+// Sets a variable of the environment for as long as it lives.
+class Variable {
+public:
+    Variable(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }
+    ~Variable() { unsetenv(name_); }
+
+private:
+    const char* name_;
+};
+
+struct Notes {
+    std::vector<std::string> lines;
+    DataOptions options{.note = [this](const std::string& line) { lines.push_back(line); }};
+};
+
+TEST(DataFiles, ATextWhoseCacheHasTooLongANameIsCachedUnderAShorterOneOrNotAtAll) {
+    const TemporaryFolder folder, cache;
+    const auto byte = make_tokenizer("byte");
+    const std::string name = std::string(245, 'n') + ".txt", path = folder.write(name, "some words");
+    Notes notes;
+    {
+        const Variable home("XDG_CACHE_HOME", cache.path());
+        EXPECT_EQ(text_of(open_data(path, path, *byte, notes.options).train, *byte), "some words");
+        EXPECT_EQ(std::distance(std::filesystem::directory_iterator(cache / "flatgpt"), {}), 1);
+        EXPECT_TRUE(notes.lines.empty());
+    }
+    // Where no cache can be written at all.
+    const std::string lone = folder.write(std::string(244, 'm') + ".txt", "some words, ten for training and one for validation");
+    const Variable home("XDG_CACHE_HOME", "/dev/null");
+    for (int run = 0; run < 2; run++) {
+        notes.lines.clear();
+        const DataSplits data = open_data(lone, "", *byte, notes.options);
+        EXPECT_EQ(text_of(data.train, *byte) + text_of(data.val, *byte), "some words, ten for training and one for validation");
+        ASSERT_EQ(notes.lines.size(), 1u);  // not one for every part
+        EXPECT_NE(notes.lines[0].find("File name too long; the tokens of " + lone), std::string::npos) << notes.lines[0];
+        EXPECT_NE(notes.lines[0].find("are kept in memory, and made again by the next run"), std::string::npos) << notes.lines[0];
+    }
+    EXPECT_EQ(folder.files().size(), 2u);
+}
+
+// A limit on the size of files stops a cache as a full disk does.
+TEST(DataFiles, ATextIsReadWhenItsCacheFillsTheDisk) {
+    const TemporaryFolder folder, cache;
+    const auto byte = make_tokenizer("byte");
+    const std::string text(100'000, 'x'), path = folder.write("a.txt", text);
+    const Variable home("XDG_CACHE_HOME", cache.path());
+    Notes notes;
+    rlimit before{};
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const rlimit small{4096, before.rlim_max};
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const DataSplits data = open_data(path, path, *byte, notes.options);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    std::signal(SIGXFSZ, handler);
+    EXPECT_EQ(text_of(data.train, *byte), text);
+    EXPECT_EQ(text_of(data.val, *byte), text);
+    ASSERT_EQ(notes.lines.size(), 1u);
+    EXPECT_EQ(notes.lines[0], path + ".byte.cache.bin: cannot be written: File too large; the tokens of " + path +
+                                  " are kept in memory, and made again by the next run");
+    EXPECT_EQ(folder.files().size(), 1u);
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(cache / "flatgpt"), {}), 0);
+}
+
+TEST(DataFiles, ATextIsReadWhenItsCacheCannotGetItsName) {
+    const TemporaryFolder folder;
+    const auto byte = make_tokenizer("byte");
+    const std::string path = folder.write("a.txt", "some words"), val = folder.write("b.txt", "other words");
+    std::filesystem::create_directories(folder / "a.txt.byte.cache.bin/taken");
+    Notes notes;
+    const DataSplits data = open_data(path, val, *byte, notes.options);
+    EXPECT_EQ(text_of(data.train, *byte), "some words");
+    EXPECT_EQ(text_of(data.val, *byte), "other words");
+    ASSERT_EQ(notes.lines.size(), 1u);
+    EXPECT_NE(notes.lines[0].find("a.txt.byte.cache.bin: cannot be given its name"), std::string::npos) << notes.lines[0];
+    EXPECT_EQ(folder.files().size(), 4u);  // two texts, the folder that is in the way, and the other text's cache
+}
+
+TEST(DataFiles, APatternPassesOverWhatAnotherProcessIsWriting) {
+    const TemporaryFolder folder;
+    const auto byte = make_tokenizer("byte");
+    folder.write("a.txt", "one");
+    folder.write("a.txt.byte.cache.bin.tmp-0123abcd", std::string(2000, '\0'));
+    folder.write("train_000000.bin.tmp-89abcdef", "");
+    EXPECT_EQ(text_of(open_split(folder / "*", *byte), *byte), "one");
+    folder.write("train.tmp-89abcdeg", "not one of ours");
+    EXPECT_EQ(message_of<UsageError>([&] { open_data(folder / "t*", "", *byte); }),
+              folder / "train.tmp-89abcdeg" + ": 15 bytes are too short for a token shard, whose header alone has 1024");
+}
+
+TEST(DataFiles, WhatAKilledProcessLeftOfACacheIsRemovedWhenItIsOld) {
+    const TemporaryFolder folder;
+    const auto byte = make_tokenizer("byte");
+    const std::string path = folder.write("a.txt", "one"), left = folder.write("a.txt.byte.cache.bin.tmp-0123abcd", "half"),
+                      live = folder.write("a.txt.byte.cache.bin.tmp-89abcdef", "half"),
+                      other = folder.write("b.txt.byte.cache.bin.tmp-00000000", "b");
+    const auto old = std::filesystem::file_time_type::clock::now() - std::chrono::hours(2);
+    for (const std::string& file : {left, other}) std::filesystem::last_write_time(file, old);
+    open_data(path, path, *byte);
+    EXPECT_FALSE(std::filesystem::exists(left));
+    EXPECT_TRUE(std::filesystem::exists(live));
+    EXPECT_TRUE(std::filesystem::exists(other));
+}
+
+TEST(DataFiles, AnInterruptEndsTheTokenizingOfALongText) {
+    const TemporaryFolder folder;
+    const std::string path = folder.write("a.txt", std::string(size_t{9} << 20, 'x'));
+    int asked = 0;
+    const DataOptions options{.stop = [&] { return ++asked > 1; }};
+    EXPECT_EQ(message_of<Error>([&] { open_data(path, path, *make_tokenizer("byte"), options); }),
+              "interrupted while " + path + " was being tokenized; nothing was written");
+    EXPECT_EQ(folder.files().size(), 1u);
+    EXPECT_LE(asked, 3);
+}
+
+// As iconv writes it, for ASCII; big-endian on request.
+static std::string utf16(const std::string& text, bool big = false) {
+    std::string wide;
+    for (const char character : text) wide += big ? std::string{'\0', character} : std::string{character, '\0'};
+    return wide;
+}
+
+TEST(DataFiles, Utf16IsRefusedWithTheCommandThatConvertsIt) {
+    const TemporaryFolder folder;
+    const auto byte = make_tokenizer("byte");
+    const std::string text = "First Citizen:\nBefore we proceed any further, hear me speak.\n";
+    folder.write("a.txt", text);
+    const auto refused = [&](const std::string& bytes, const std::string& encoding) {
+        const std::string path = folder.write("b.txt", bytes);
+        const std::string expected =
+            path + ": is " + encoding + " text; expected UTF-8, which this makes of it: iconv -f " + encoding + " -t UTF-8 '" + path + "' > utf8.txt";
+        EXPECT_EQ(message_of<UsageError>([&] { open_data(path, "", *byte); }), expected);
+        EXPECT_EQ(message_of<UsageError>([&] { open_data(folder / "a.txt", path, *byte); }), expected);
+        EXPECT_EQ(message_of<UsageError>([&] { open_split(folder / "*.txt", *byte); }), expected);
+        EXPECT_EQ(folder.files().size(), 2u);  // no cache of the other text
+    };
+    refused("\xFF\xFE" + utf16(text), "UTF-16");
+    refused("\xFE\xFF" + utf16(text, true), "UTF-16");
+    refused(utf16(text), "UTF-16LE");
+    refused(utf16(text, true), "UTF-16BE");
+    refused(std::string("\xFF\xFE\0\0F\0\0\0", 8), "UTF-32");
+    // Greek, whose letters have no zero byte in UTF-16, with a space now and then.
+    std::string greek;
+    for (int i = 0; i < 40; i++) greek += "\xB1\x03\xB2\x03\xB3\x03\xB4\x03" + std::string(" \0", 2);
+    refused(greek, "UTF-16LE");
+    // Zeros at even and at odd places are some data, and none at all is any text.
+    for (const std::string& accepted : {text, std::string(1000, '\0'), "\xEF\xBB\xBF" + text, text + std::string(1, '\0')})
+        EXPECT_EQ(text_of(open_split(folder.write("b.txt", accepted), *byte), *byte), accepted);
 }

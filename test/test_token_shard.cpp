@@ -144,3 +144,14 @@ TEST(TokenShardSeries, SplitsTheStreamAtTheGivenNumberOfTokens) {
     EXPECT_EQ(read, tokens);
     EXPECT_EQ(folder.files().size(), 3u);
 }
+
+TEST(TokenShardSeries, AShardThatCannotGetItsNameTakesTheOthersWithIt) {
+    const TemporaryFolder folder;
+    std::filesystem::create_directories(folder / "a_000002.bin/taken");
+    TokenShardSeries series(folder.path(), "a", 2);
+    const std::vector<uint16_t> tokens = {1, 2, 3, 4, 5};
+    series.append(tokens);
+    EXPECT_NE(message_of<Error>([&] { series.commit(); }).find("a_000002.bin: cannot be given its name"), std::string::npos);
+    EXPECT_FALSE(std::filesystem::exists(folder / "a_000000.bin"));
+    EXPECT_FALSE(std::filesystem::exists(folder / "a_000001.bin"));
+}

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -26,16 +27,37 @@ void write_atomically(const std::string& path, std::string_view bytes) {
 // A random name, so that processes on several machines that share the folder do not meet.
 std::string temporary_beside(const std::string& path) { return fmt::format("{}.tmp-{:08x}", path, std::random_device()()); }
 
+// The name before .tmp-XXXXXXXX; std::nullopt for other names.
+static std::optional<std::string> final_name_of(const std::string& name) {
+    const std::string final_name = name.substr(0, name.rfind(".tmp-"));
+    const std::string random = name.substr(std::min(name.size(), final_name.size() + 5));
+    if (random.size() != 8 || random.find_first_not_of("0123456789abcdef") != random.npos) return std::nullopt;
+    return final_name;
+}
+
+bool is_temporary(const std::string& name) { return final_name_of(name).has_value(); }
+
+static std::vector<fs::path> leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix) {
+    std::error_code ignored;
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+        const std::optional<std::string> name = final_name_of(entry.path().filename());
+        if (name && name->starts_with(prefix) && name->ends_with(suffix)) found.push_back(entry.path());
+    }
+    return found;
+}
+
 void remove_leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix) {
     std::error_code ignored;
-    std::vector<fs::path> leftovers;
-    for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-        const std::string name = entry.path().filename(), final_name = name.substr(0, name.rfind(".tmp-"));
-        const std::string random = name.substr(std::min(name.size(), final_name.size() + 5));
-        const bool temporary = random.size() == 8 && random.find_first_not_of("0123456789abcdef") == random.npos;
-        if (temporary && final_name.starts_with(prefix) && final_name.ends_with(suffix)) leftovers.push_back(entry.path());
+    for (const fs::path& path : leftovers(folder, prefix, suffix)) fs::remove_all(path, ignored);
+}
+
+void remove_leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix, std::chrono::hours unchanged) {
+    std::error_code ignored;
+    for (const fs::path& path : leftovers(folder, prefix, suffix)) {
+        const fs::file_time_type written = fs::last_write_time(path, ignored);
+        if (!ignored && fs::file_time_type::clock::now() - written > unchanged) fs::remove_all(path, ignored);
     }
-    for (const fs::path& path : leftovers) fs::remove_all(path, ignored);
 }
 
 void sync_file(const std::string& path) {

@@ -3,6 +3,7 @@
 //   Whatever goes wrong before that (a full disk, an exception elsewhere) leaves nothing behind.
 //   Every function throws Error with the path and the system's reason.
 #pragma once
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -15,7 +16,11 @@ void write_atomically(const std::string& path, std::string_view bytes);
 std::string temporary_beside(const std::string& path);
 // Removes what killed processes left half written in a folder that nobody else writes to: files and folders PREFIX*SUFFIX.tmp-XXXXXXXX.
 // Others are none of ours, whatever they are called.
+// The second form is for a folder that others may be writing to: only what has not changed for as long is taken for a leftover.
 void remove_leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix = "");
+void remove_leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix, std::chrono::hours unchanged);
+// True for the names that temporary_beside gives, without their folder.
+bool is_temporary(const std::string& name);
 // Waits until the file's bytes, or the folder's names, are on the disk. Some file systems cannot: nothing is lost but the guarantee.
 void sync_file(const std::string& path);
 void sync_folder(const std::string& path);
@@ -32,6 +37,7 @@ public:
     void close();                                                  // everything is on the disk, under the temporary name; frees the file descriptor
     void commit();                                                 // close(), then the final name
     const std::string& path() const { return path_; }
+    const std::string& temporary_path() const { return temporary_; }  // empty after commit()
 
 private:
     void flush();

@@ -1,8 +1,6 @@
 #include "data_files.h"
 
-#include <fcntl.h>
 #include <glob.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -11,7 +9,9 @@
 #include <filesystem>
 #include <optional>
 
+#include "atomic_file.h"
 #include "error.h"
+#include "text_encoding.h"
 
 namespace fs = std::filesystem;
 
@@ -19,6 +19,7 @@ static constexpr double holdout_fraction = 0.1;
 static constexpr size_t piece_bytes = size_t{4} << 20;  // of text, tokenized at a time
 
 static constexpr std::string_view cache_suffix = ".cache.bin";
+static constexpr auto abandoned_after = std::chrono::hours(1);  // a cache that is being written changes all the time
 
 static std::vector<std::string> matching_files(const std::string& pattern) {
     // A file whose name happens to hold a character of patterns is meant as it stands.
@@ -29,8 +30,9 @@ static std::vector<std::string> matching_files(const std::string& pattern) {
     std::vector<std::string> files;
     if (result == 0) files.assign(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
     globfree(&matches);
-    // 'folder/*' means what people put there: a cache beside its text would be the same tokens twice.
-    std::erase_if(files, [](const std::string& file) { return file.ends_with(cache_suffix); });
+    // 'folder/*' means what people put there: a cache beside its text would be the same tokens twice, and what another process is
+    // writing, or was killed over, is not whole.
+    std::erase_if(files, [](const std::string& file) { return file.ends_with(cache_suffix) || is_temporary(fs::path(file).filename()); });
     CHECK(!files.empty(), "no file matches '{}'; expected token shards or .txt files", pattern);
     std::sort(files.begin(), files.end());
     return files;
@@ -42,7 +44,8 @@ static std::string cache_name(const std::string& text_path, std::string_view tok
     return fmt::format("{}.{}{}{}{}", text_path, tokenizer, part.empty() ? "" : ".", part, cache_suffix);
 }
 
-// The folder for caches of texts whose own folder cannot be written; a text is known there by its absolute path.
+// The folder for caches of texts that can have none beside them; a text is known there by its absolute path, and its name, if that is
+// long, is cut, since a file's has at most 255 bytes.
 static std::string fallback_cache_name(const std::string& text_path, std::string_view tokenizer, std::string_view part) {
     const char* cache = std::getenv("XDG_CACHE_HOME");
     const char* home = std::getenv("HOME");
@@ -51,7 +54,8 @@ static std::string fallback_cache_name(const std::string& text_path, std::string
                                                                 : fs::temp_directory_path()) /
                             "flatgpt";
     const std::string absolute = fs::absolute(text_path).lexically_normal();
-    const std::string file = fmt::format("{:016x}-{}", XXH3_64bits(absolute.data(), absolute.size()), fs::path(text_path).filename().string());
+    const std::string file =
+        fmt::format("{:016x}-{}", XXH3_64bits(absolute.data(), absolute.size()), fs::path(text_path).filename().string().substr(0, 100));
     return cache_name(folder / file, tokenizer, part);
 }
 
@@ -67,6 +71,8 @@ static std::optional<TokenShard> valid_cache(const std::string& path, const std:
     return std::nullopt;
 }
 
+static bool is_stopped(const DataOptions& options) { return options.stop && options.stop(); }
+
 // What the tokens of a text are made from, a part of it or the whole. part ("", "train" or "val") and name say which, in the cache's name
 // and in messages.
 struct Text {
@@ -75,58 +81,109 @@ struct Text {
     std::string name;
 };
 
-// A file's tokens. Those of a text may lie in a cache that has no name yet: it gets one when it is opened.
+// What texts are read with. That no cache can be written is said once.
+struct TextReader {
+    Tokenizer& tokenizer;
+    const DataOptions& options;
+    bool said = false;
+
+    void say_uncached(const std::string& text, const Error& why) {
+        if (options.note && !said)
+            options.note(fmt::format("{}; the tokens of {} are kept in memory, and made again by the next run", why.what(), text));
+        said = true;
+    }
+};
+
+// A file's tokens. Those of a text may lie in a cache that has no name yet: it gets one when it is opened. Where no cache can be
+// written, they lie in memory.
 class TokenFile {
 public:
     explicit TokenFile(const std::string& path) : shard_(TokenShard(path)) {}
-    TokenFile(const Text& text, Tokenizer& tokenizer, const DataOptions& options);
+    TokenFile(const Text& text, TextReader& reader);
 
     const std::string& name() const { return name_.empty() ? shard_->name() : name_; }
     size_t size() const { return shard_ ? shard_->size() : writer_->size(); }
-    TokenShard open() && {
-        if (shard_) return std::move(*shard_);
-        writer_->commit();
-        return TokenShard(writer_->path(), name_);
-    }
+    TokenShard open(TextReader& reader) &&;
 
 private:
-    void tokenize(const Text& text, Tokenizer& tokenizer, const DataOptions& options);
+    void write_cache(const std::string& cache, uint64_t source_hash, const Text& text, const TextReader& reader);
+    void keep_in_memory(const Text& text, const TextReader& reader);
 
     std::string name_;
     std::optional<TokenShard> shard_;
     std::optional<TokenShardWriter> writer_;
 };
 
-TokenFile::TokenFile(const Text& text, Tokenizer& tokenizer, const DataOptions& options) : name_(text.name) {
-    const uint64_t seed = XXH3_64bits(tokenizer.name().data(), tokenizer.name().size());
-    const uint64_t source_hash = XXH3_64bits_withSeed(text.bytes.data(), text.bytes.size(), seed);
-    const std::string beside = cache_name(text.path, tokenizer.name(), text.part);
-    const std::string fallback = fallback_cache_name(text.path, tokenizer.name(), text.part);
-    for (const std::string& cache : {beside, fallback})
-        if ((shard_ = valid_cache(cache, name_, source_hash))) return;
-
-    const fs::path folder = fs::path(text.path).parent_path();
-    const bool writable = faccessat(AT_FDCWD, folder.empty() ? "." : folder.c_str(), W_OK, AT_EACCESS) == 0;
-    std::error_code failed;  // the writer says why, if there is no folder then
-    if (!writable) fs::create_directories(fs::path(fallback).parent_path(), failed);
-    writer_.emplace(writable ? beside : fallback, source_hash);
-    tokenize(text, tokenizer, options);
-    writer_->close();
-}
-
-void TokenFile::tokenize(const Text& text, Tokenizer& tokenizer, const DataOptions& options) {
+// Hands over the tokens of a text, and says now and then how far that is.
+template <class Consume>
+static void tokenize(const Text& text, const TextReader& reader, const std::string& kept_in, const Consume& consume) {
     using Clock = std::chrono::steady_clock;
+    const DataOptions& options = reader.options;
     const auto seconds = [](double s) { return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s)); };
     auto due = Clock::now() + seconds(options.note_seconds);
     size_t done = 0;
-    tokenizer.encode_in_pieces(text.bytes, piece_bytes, [&](std::span<const uint16_t> tokens) {
-        writer_->append(tokens);
+    reader.tokenizer.encode_in_pieces(text.bytes, piece_bytes, [&](std::span<const uint16_t> tokens) {
+        if (is_stopped(options)) throw Error(fmt::format("interrupted while {} was being tokenized; nothing was written", text.name));
+        consume(tokens);
         done = std::min(done + piece_bytes, text.bytes.size());  // within a word or so
         if (!options.note || Clock::now() < due) return;
         due = Clock::now() + seconds(5 * options.note_seconds);
-        options.note(fmt::format("tokenizing {}: {} of {} MiB; this is done once, and kept in {}", name_, done >> 20, text.bytes.size() >> 20,
-                                 writer_->path()));
+        options.note(fmt::format("tokenizing {}: {} of {} MiB; {}", text.name, done >> 20, text.bytes.size() >> 20, kept_in));
     });
+}
+
+TokenFile::TokenFile(const Text& text, TextReader& reader) : name_(text.name) {
+    const std::string_view tokenizer = reader.tokenizer.name();
+    const uint64_t seed = XXH3_64bits(tokenizer.data(), tokenizer.size());
+    const uint64_t source_hash = XXH3_64bits_withSeed(text.bytes.data(), text.bytes.size(), seed);
+    const std::string caches[] = {cache_name(text.path, tokenizer, text.part), fallback_cache_name(text.path, tokenizer, text.part)};
+    for (const std::string& cache : caches)
+        if ((shard_ = valid_cache(cache, name_, source_hash))) return;
+
+    std::optional<Error> why;  // there is none beside the text
+    for (const std::string& cache : caches) {
+        try {
+            write_cache(cache, source_hash, text, reader);
+            return;
+        } catch (const UsageError&) {
+            throw;  // the text is too long for a shard
+        } catch (const Error& error) {
+            if (is_stopped(reader.options)) throw;
+            if (!why) why = error;
+        }
+        writer_.reset();
+    }
+    reader.say_uncached(text.name, *why);
+    keep_in_memory(text, reader);
+}
+
+void TokenFile::write_cache(const std::string& cache, uint64_t source_hash, const Text& text, const TextReader& reader) {
+    const fs::path folder = fs::path(cache).parent_path();
+    std::error_code failed;  // the writer says why, if there is no folder then
+    if (!folder.empty()) fs::create_directories(folder, failed);
+    remove_leftovers(folder.empty() ? "." : folder.string(), fs::path(cache).filename(), "", abandoned_after);
+    writer_.emplace(cache, source_hash);
+    tokenize(text, reader, fmt::format("this is done once, and kept in {}", cache),
+             [&](std::span<const uint16_t> tokens) { writer_->append(tokens); });
+    writer_->close();
+}
+
+void TokenFile::keep_in_memory(const Text& text, const TextReader& reader) {
+    std::vector<uint16_t> all;
+    tokenize(text, reader, "they are kept in memory", [&](std::span<const uint16_t> tokens) { all.insert(all.end(), tokens.begin(), tokens.end()); });
+    shard_.emplace(std::move(all), name_);
+}
+
+TokenShard TokenFile::open(TextReader& reader) && {
+    if (shard_) return std::move(*shard_);
+    TokenShard unnamed(writer_->temporary_path(), name_);  // stays mapped, whatever becomes of its name
+    try {
+        writer_->commit();
+    } catch (const Error& error) {
+        reader.say_uncached(name_, error);
+        return unnamed;
+    }
+    return TokenShard(writer_->path(), name_);
 }
 
 UsageError too_few_tokens(const std::string& name, size_t tokens, int T) {
@@ -141,19 +198,25 @@ static std::vector<TokenFile> check(std::vector<TokenFile> files, int T) {
     return files;
 }
 
-static std::vector<TokenShard> open(std::vector<TokenFile> files) {
+static std::vector<TokenShard> open(std::vector<TokenFile> files, TextReader& reader) {
     std::vector<TokenShard> shards;
     shards.reserve(files.size());
-    for (TokenFile& file : files) shards.push_back(std::move(file).open());
+    for (TokenFile& file : files) shards.push_back(std::move(file).open(reader));
     return shards;
 }
 
-static std::vector<TokenFile> token_files(const std::vector<std::string>& paths, int T, Tokenizer& tokenizer, const DataOptions& options) {
+// What no tokenizer can read is refused before any other text is tokenized.
+static void check_encodings(const std::vector<std::string>& paths) {
+    for (const std::string& path : paths)
+        if (is_text(path)) check_encoding(path, MappedFile(path).bytes());
+}
+
+static std::vector<TokenFile> token_files(const std::vector<std::string>& paths, int T, TextReader& reader) {
     std::vector<TokenFile> files;
     for (const std::string& path : paths) {
         if (is_text(path)) {
             const MappedFile text(path);
-            files.emplace_back(Text{path, text.bytes(), "", path}, tokenizer, options);
+            files.emplace_back(Text{path, text.bytes(), "", path}, reader);
         } else {
             files.emplace_back(path);
         }
@@ -162,25 +225,32 @@ static std::vector<TokenFile> token_files(const std::vector<std::string>& paths,
 }
 
 std::vector<TokenShard> open_split(const std::string& pattern, Tokenizer& tokenizer, const DataOptions& options) {
-    return open(token_files(matching_files(pattern), options.val_T, tokenizer, options));
+    TextReader reader{tokenizer, options};
+    const std::vector<std::string> paths = matching_files(pattern);
+    check_encodings(paths);
+    return open(token_files(paths, options.val_T, reader), reader);
 }
 
 DataSplits open_data(const std::string& train_pattern, const std::string& val_pattern, Tokenizer& tokenizer, const DataOptions& options) {
+    TextReader reader{tokenizer, options};
     const std::vector<std::string> paths = matching_files(train_pattern);
+    const std::vector<std::string> val_paths = val_pattern.empty() ? std::vector<std::string>() : matching_files(val_pattern);
+    check_encodings(paths);
+    check_encodings(val_paths);
     std::vector<TokenFile> train, val;
     if (!val_pattern.empty() || paths.size() > 1 || !is_text(paths[0])) {
-        train = token_files(paths, options.train_T, tokenizer, options);
-        if (!val_pattern.empty()) val = token_files(matching_files(val_pattern), options.val_T, tokenizer, options);
+        train = token_files(paths, options.train_T, reader);
+        if (!val_pattern.empty()) val = token_files(val_paths, options.val_T, reader);
     } else {
         const MappedFile file(paths[0]);
         const std::string_view text = file.bytes();
         const size_t cut = start_of_character(text, static_cast<size_t>(static_cast<double>(text.size()) * (1 - holdout_fraction)));
-        train.emplace_back(Text{paths[0], text.substr(0, cut), "train", paths[0] + " (without its last tenth)"}, tokenizer, options);
-        val.emplace_back(Text{paths[0], text.substr(cut), "val", paths[0] + " (its last tenth)"}, tokenizer, options);
+        train.emplace_back(Text{paths[0], text.substr(0, cut), "train", paths[0] + " (without its last tenth)"}, reader);
+        val.emplace_back(Text{paths[0], text.substr(cut), "val", paths[0] + " (its last tenth)"}, reader);
         train = check(std::move(train), options.train_T);
         val = check(std::move(val), options.val_T);
     }
-    return {open(std::move(train)), open(std::move(val))};
+    return {open(std::move(train), reader), open(std::move(val), reader)};
 }
 
 size_t start_of_character(std::string_view text, size_t at) {

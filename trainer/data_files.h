@@ -1,6 +1,7 @@
 // data_files.h: from the patterns of the command line to token shards: finds files, and tokenizes texts once.
 //   The tokens of TEXT.txt are kept in TEXT.txt.<tokenizer>.cache.bin beside it, or under $XDG_CACHE_HOME/flatgpt (~/.cache/flatgpt) where
-//   its folder cannot be written; the cache carries the text's hash and is made again when the text has changed. Patterns pass over caches.
+//   that cannot be written; the cache carries the text's hash and is made again when the text has changed. Where neither can be written (a
+//   full disk, a name that gets too long), the tokens are kept in memory. Patterns pass over caches.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -20,13 +21,14 @@ struct DataSplits {
 struct DataOptions {
     // A file of the split must have that many tokens and one more; 0: any will do.
     int train_T = 0, val_T = 0;
-    std::function<void(const std::string&)> note{};  // told, in lines, about a text that takes seconds to tokenize
+    std::function<void(const std::string&)> note{};  // told, in lines, about a text that takes seconds, or has no cache
     double note_seconds = 2;                         // before the first line, and five times that before each one after it
+    std::function<bool()> stop{};                    // asked while a text is tokenized; true ends that with an Error
 };
 
 // The shards and texts (*.txt) that the patterns match, sorted by name. Without val_pattern (""), a lone text keeps its last tenth
 // for validation. UsageError if a pattern matches nothing, a file cannot be read or texts are too short, which leaves no caches of
-// them; Error if a cache cannot be written.
+// them, or are UTF-16.
 DataSplits open_data(const std::string& train_pattern, const std::string& val_pattern, Tokenizer& tokenizer, const DataOptions& options = {});
 
 // A split without a window of T tokens and the next one: its first file, and that file's tokens.

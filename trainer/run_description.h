@@ -40,7 +40,8 @@ nlohmann::json run_description(const Options& o, const GPT2<T>& model, const std
 inline nlohmann::json process_description(const Options& o, const nlohmann::json& identity, const DataSplits& data) {
     nlohmann::json files = nlohmann::json::array();
     for (const auto* split : {&data.train, &data.val}) {
-        for (const TokenShard& shard : *split) files.push_back({{"name", std::filesystem::path(shard.path()).filename()}, {"tokens", shard.size()}});
+        for (const TokenShard& shard : *split)
+            files.push_back({{"name", std::filesystem::path(shard.name()).filename().string()}, {"tokens", shard.size()}});
     }
     return {{"version", version}, {"options", o.values}, {"batch_size", o.batch_size}, {"data", identity}, {"files", files}};
 }

@@ -1,5 +1,7 @@
 #include "token_shard.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -14,8 +16,8 @@ static constexpr uint32_t shard_magic = 20240520;
 static constexpr uint32_t shard_version = 1;
 using Header = std::array<uint32_t, 256>;
 
-TokenShard::TokenShard(const std::string& path, const std::string& name) : file_(path), name_(name) {
-    const std::string_view bytes = file_.bytes();
+TokenShard::TokenShard(const std::string& path, const std::string& name) : file_(std::in_place, path), name_(name) {
+    const std::string_view bytes = file_->bytes();
     CHECK(bytes.size() >= sizeof(Header), "{}: {} bytes are too short for a token shard, whose header alone has {}", path, bytes.size(),
           sizeof(Header));
     Header header;
@@ -81,5 +83,16 @@ void TokenShardSeries::close() {
 }
 
 void TokenShardSeries::commit() {
-    for (TokenShardWriter& shard : shards_) shard.commit();
+    try {
+        for (TokenShardWriter& shard : shards_) shard.commit();
+    } catch (...) {
+        withdraw();
+        throw;
+    }
+}
+
+void TokenShardSeries::withdraw() {
+    for (const TokenShardWriter& shard : shards_) {
+        if (shard.temporary_path().empty()) unlink(shard.path().c_str());
+    }
 }

@@ -5,30 +5,34 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "atomic_file.h"
 #include "mapped_file.h"
 
-// A shard of any size, mapped read-only. It must not be truncated by others while it is read.
+// A shard of any size, mapped read-only, or tokens in memory. A file must not be truncated by others while it is read.
 class TokenShard {
 public:
     // UsageError, naming the file, if it cannot be read or is not a token shard.
     explicit TokenShard(const std::string& path) : TokenShard(path, path) {}
     // Messages call the shard `name`: the text that a cached shard was made from.
     TokenShard(const std::string& path, const std::string& name);
+    // Tokens that are in no file.
+    TokenShard(std::vector<uint16_t> tokens, const std::string& name) : name_(name), memory_(std::move(tokens)), tokens_(memory_) {}
 
-    const std::string& path() const { return file_.path(); }
     const std::string& name() const { return name_; }
     std::span<const uint16_t> tokens() const { return tokens_; }
     size_t size() const { return tokens_.size(); }
     uint64_t source_hash() const { return source_hash_; }
 
 private:
-    MappedFile file_;
+    std::optional<MappedFile> file_;
     std::string name_;
+    std::vector<uint16_t> memory_;
     std::span<const uint16_t> tokens_;
     uint64_t source_hash_ = 0;
 };
@@ -42,7 +46,8 @@ public:
     void append(std::span<const uint16_t> tokens);
     size_t size() const { return size_; }
     const std::string& path() const { return file_.path(); }
-    void close();   // complete on the disk, without its name
+    const std::string& temporary_path() const { return file_.temporary_path(); }
+    void close();   // complete on the disk, under its temporary name
     void commit();  // close(), then its name
 
 private:
@@ -52,7 +57,8 @@ private:
     bool closed_ = false;
 };
 
-// Writes a stream of tokens as FOLDER/PREFIX_000000.bin, FOLDER/PREFIX_000001.bin and on. No shard has its name before commit().
+// Writes a stream of tokens as FOLDER/PREFIX_000000.bin, FOLDER/PREFIX_000001.bin and on. No shard has its name before commit(), and
+// none keeps it if commit() fails.
 class TokenShardSeries {
 public:
     TokenShardSeries(const std::string& folder, const std::string& prefix, size_t tokens_per_shard = 100'000'000);
@@ -61,6 +67,8 @@ public:
     const std::vector<TokenShardWriter>& shards() const { return shards_; }
     void close();
     void commit();
+    // Takes back the shards that have their names.
+    void withdraw();
 
 private:
     std::string folder_, prefix_;
