@@ -8,16 +8,21 @@
 
 #include <csignal>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
+#include "atomic_file.h"
 #include "command_line.h"
 #include "data_files.h"
 #include "document_stream.h"
+#include "folder_lock.h"
 #include "mapped_file.h"
 #include "restartable_shards.h"
 #include "stream_tokenizer.h"
+#include "text_encoding.h"
 #include "token_shard.h"
 #include "tokenizer.h"
+#include "utf8_stream.h"
 
 namespace fs = std::filesystem;
 
@@ -34,7 +39,7 @@ struct Options {
     // --stream
     bool stream = false, until_end = false;
     std::string prefix, split = "first", field = "text";
-    size_t val_tokens = 100'000'000;
+    std::optional<size_t> val_tokens;
     int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 };
 
@@ -100,8 +105,12 @@ static void tokenize(const Options& options) {
     size_t total = 0;
     for (const std::string& path : options.files) total += files.emplace_back(path).bytes().size();
     CHECK(total > 0, "{}: there is no text to tokenize", options.files[0]);
+    for (const MappedFile& file : files) check_encoding(file.path(), file.bytes());
     refuse_used_folder(options.out);
     const OutputFolder folder(options.out);
+    const FolderLock lock(options.out, "writing shards");
+    refuse_used_folder(options.out);  // another process may have been faster
+    for (const char* prefix : {"train_", "val_"}) remove_leftovers(options.out, prefix, ".bin");
     SplitWriter train(options, "train", *tokenizer), val(options, "val", *tokenizer);
 
     // The last fraction of all bytes is for validation; the file in which it begins goes to both sides.
@@ -118,8 +127,14 @@ static void tokenize(const Options& options) {
     CHECK(!train.series().shards().empty(), "--val-fraction {}: leaves nothing to train on", options.val_fraction);
     CHECK(options.val_fraction == 0 || !val.series().shards().empty(), "--val-fraction {}: holds nothing out", options.val_fraction);
     for (SplitWriter* split : {&train, &val}) split->series().close();
+    train.series().commit();
+    try {
+        val.series().commit();
+    } catch (...) {
+        train.series().withdraw();
+        throw;
+    }
     for (SplitWriter* split : {&train, &val}) {
-        split->series().commit();
         for (const TokenShardWriter& shard : split->series().shards()) fmt::print("{}: {} tokens\n", shard.path(), shard.size());
     }
 }
@@ -152,6 +167,8 @@ static void check_source(const Options& options, const CLI::App& app) {
     for (const std::string& name : options.stream ? of_files : of_stream) {
         CHECK(app.get_option(name)->count() == 0, "{} {} --stream", name, options.stream ? "excludes" : "needs");
     }
+    CHECK(options.prefix.find('/') == std::string::npos && options.prefix == replace_invalid_utf8(options.prefix),
+          "--prefix {}: expected the beginning of a file's name, in UTF-8 and without /", options.prefix);
     CHECK(options.stream || !options.files.empty(), "FILE is required, or --stream for documents on standard input");
 }
 
@@ -169,7 +186,9 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): before 
     app.add_option("--prefix", options.prefix, "of the shards' names")->default_str("");
     app.add_option("--split", options.split, "train or val: all of one kind; first: the first tokens are for validation")
         ->check(CLI::IsMember({"first", "train", "val"}));
-    app.add_option("--val-tokens", options.val_tokens, "with --split first: tokens for validation, 0: none");
+    app.add_option("--val-tokens", options.val_tokens,
+                   "with --split first: tokens for validation, 0: none [a shard, or a tenth of an input that is shorter]")
+        ->default_str("");
     app.add_option("--field", options.field, "key of the text in a document");
     app.add_flag("--until-end", options.until_end, "the input is whole only if its last line is {\"end\": true}");
     app.add_option("--threads", options.threads, "that tokenize documents")->check(CLI::Range(1, 1024));

@@ -140,6 +140,23 @@ class DataPreparation(unittest.TestCase):
         self.assertEqual(text_of_bytes(self.out / "TinyStoriesV2_val_000000.bin"), "heldout")
         self.assert_all_texts("TinyStoriesV2_train")
 
+    def test_a_source_of_which_nothing_came_does_not_block_another_one(self):
+        wrong = self.source / "wrong"
+        wrong.mkdir(parents=True)
+        (wrong / "a.jsonl").write_text("no JSON\n")
+        self.assert_refused("", "fineweb", "--source", wrong)
+        write_jsonl(self.source / "right" / "a.jsonl", [{"text": text} for text in TEXTS])
+        self.succeed("fineweb", "--source", self.source / "right", "--tokenizer", "byte", "--shard-tokens", "9000")
+        self.assert_all_texts("fineweb_")
+        self.assert_refused("the shards there were begun from", "fineweb", "--source", wrong)
+
+    def test_a_small_source_becomes_shards(self):
+        write_jsonl(self.source / "a.jsonl", [{"text": text} for text in TEXTS])
+        self.succeed("fineweb", "--source", self.source, "--tokenizer", "byte")
+        (_, val), (_, train) = self.shards("fineweb_")
+        self.assertEqual(len(val), (len(val) + len(train)) // 10)
+        self.assert_all_texts("fineweb_")
+
     def test_openwebtext_holds_out_the_first_tokens(self):
         write_jsonl(self.source / "train-00000-of-00080.jsonl", [{"text": text} for text in TEXTS])
         self.succeed("openwebtext", "--source", self.source, "--tokenizer", "byte", "--val-tokens", "1234")

@@ -5,6 +5,7 @@
 
 #include "data_directory.h"
 #include "data_files.h"
+#include "folder_lock.h"
 #include "program.h"
 
 static ProgramResult tokenize(const std::string& arguments, const std::string& before = "cd /") {
@@ -114,6 +115,53 @@ TEST(TokenizeProgram, AFullDiskIsOneLineExitCodeOneAndNoOutput) {
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_EQ(result.errors, "tokenize: " + out + "/train_000000.bin: cannot be written: File too large\n");
     EXPECT_FALSE(std::filesystem::exists(folder / "new"));
+}
+
+TEST(TokenizeProgram, Utf16IsRefusedBeforeAnythingIsTokenized) {
+    const TemporaryFolder folder;
+    const std::string text = folder.write("a.txt", "some text"), wide = folder.write("b.txt", std::string("\xFF\xFEh\0i\0\n\0", 8));
+    const ProgramResult result = tokenize("--out " + folder / "new/out" + " " + text + " " + wide);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.errors,
+              "tokenize: " + wide + ": is UTF-16 text; expected UTF-8, which this makes of it: iconv -f UTF-16 -t UTF-8 '" + wide + "' > utf8.txt\n");
+    EXPECT_FALSE(std::filesystem::exists(folder / "new"));
+    // The command does what it says.
+    ASSERT_EQ(std::system(("cd '" + folder.path() + "'; iconv -f UTF-16 -t UTF-8 '" + wide + "' > utf8.txt").c_str()), 0);
+    EXPECT_EQ(read_file(folder / "utf8.txt"), "hi\n");
+}
+
+TEST(TokenizeProgram, TwoAtOnceDoNotMixTheirShards) {
+    const TemporaryFolder folder;
+    const std::string text = folder.write("a.txt", "some text"), out = folder / "out";
+    std::filesystem::create_directory(out);
+    {
+        const FolderLock other(out, "writing shards");
+        const ProgramResult result = tokenize("--out " + out + " " + text);
+        EXPECT_EQ(result.exit_code, 2);
+        EXPECT_EQ(result.errors, "tokenize: " + out + ": another process is writing shards there; expected one at a time\n");
+    }
+    EXPECT_EQ(tokenize("--out " + out + " " + text).exit_code, 0);
+}
+
+TEST(TokenizeProgram, WhatAKilledOneLeftIsRemoved) {
+    const TemporaryFolder folder;
+    const std::string text = folder.write("a.txt", "some text");
+    folder.write("train_000000.bin.tmp-0123abcd", "half a shard");
+    folder.write("notes.tmp-0123abcd", "of somebody else");
+    ASSERT_EQ(tokenize("--out " + folder.path() + " " + text).exit_code, 0);
+    EXPECT_FALSE(std::filesystem::exists(folder / "train_000000.bin.tmp-0123abcd"));
+    EXPECT_EQ(folder.files().size(), 3u);
+}
+
+TEST(TokenizeProgram, AFileNameThatIsNotUtf8Works) {
+    const TemporaryFolder folder;
+    const std::string name = "\xff\xfe", text = folder.write(name + ".txt", "some text"), out = folder / name;
+    const ProgramResult result = tokenize("--out '" + out + "' '" + text + "'");
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(tokens_in(out + "/train_000000.bin"), make_tokenizer("gpt2")->encode("some text"));
+    const ProgramResult again = tokenize("--out '" + out + "' '" + text + "'");
+    EXPECT_EQ(again.errors,
+              "tokenize: --out " + folder / "\uFFFD\uFFFD" + ": already holds train_000000.bin; choose another folder or remove its shards\n");
 }
 
 TEST(TokenizeProgram, HelpSaysWhatItTakes) {

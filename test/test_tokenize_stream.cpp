@@ -233,7 +233,7 @@ TEST_F(TokenizeStream, BrokenInputIsOneLine) {
     EXPECT_NE(line("{\"text\":\"a\",\"place\":3}\n").find("\"place\" is no string"), std::string::npos);
     EXPECT_NE(line("{\"end\":true}\n" + good).find("line 2: expected nothing after"), std::string::npos);
     EXPECT_NE(line("").find("the input holds no text"), std::string::npos);
-    EXPECT_NE(line(good).find("all 4 tokens of the input are for validation"), std::string::npos);
+    EXPECT_NE(line("{\"text\":\"a\"}\n").find("all 1 tokens of the input are for validation"), std::string::npos);
     EXPECT_NE(line(std::string(1 << 16, '[')).find("expected a JSON object"), std::string::npos);
     EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));  // not one of them left anything behind
 }
@@ -242,7 +242,9 @@ TEST_F(TokenizeStream, AnotherStreamOrOtherOptionsAreRefused) {
     ASSERT_EQ(stream(lines(), small_).exit_code, 0);
     EXPECT_NE(errors(2, lines(), "--tokenizer byte --shard-tokens 4001 --val-tokens 6000").find("was begun with --shard-tokens 4000"),
               std::string::npos);
-    EXPECT_NE(errors(2, lines(), "--tokenizer byte --shard-tokens 4000").find("was begun with --val-tokens 6000"), std::string::npos);
+    EXPECT_NE(errors(2, lines(), "--tokenizer byte --shard-tokens 4000 --val-tokens 4000").find("was begun with --val-tokens 6000"),
+              std::string::npos);
+    EXPECT_EQ(stream(lines(), "--tokenizer byte --shard-tokens 4000").output, out_ + ": all shards are finished already\n");
     EXPECT_NE(errors(2, lines(), "--tokenizer gpt2 --shard-tokens 4000 --val-tokens 6000").find("was begun with --tokenizer byte"),
               std::string::npos);
     std::filesystem::remove(out_ + "/train_000003.bin");
@@ -256,6 +258,69 @@ TEST_F(TokenizeStream, AnotherStreamOrOtherOptionsAreRefused) {
     }
     std::filesystem::remove(out_ + "/shards.json");
     EXPECT_NE(errors(2, lines(), small_).find("which no shards.json accounts for"), std::string::npos);
+}
+
+TEST_F(TokenizeStream, AnInputShorterThanAShardBecomesShards) {
+    const auto byte = make_tokenizer("byte");
+    std::string text;
+    for (int i = 0; i < document_count; i++) text += document(i);
+    for (const std::string& shard_tokens : {std::string("100000000"), std::to_string(text.size())}) {
+        const std::string options = "--tokenizer byte --shard-tokens " + shard_tokens;
+        const ProgramResult result = stream(lines(), options);
+        ASSERT_EQ(result.exit_code, 0) << result.errors;
+        const size_t val = text.size() / 10;
+        const std::string finished = out_ + "/val_000000.bin: " + std::to_string(val) + " tokens\n" + out_ +
+                                     "/train_000001.bin: " + std::to_string(text.size() - val) + " tokens\n";
+        EXPECT_TRUE(result.output.ends_with(finished)) << result.output;  // after that of a shard that was full, and is no more
+        EXPECT_EQ(byte->decode(tokens_in(out_ + "/val_000000.bin")), text.substr(0, val));
+        EXPECT_EQ(byte->decode(tokens_in(out_ + "/train_000001.bin")), text.substr(val));
+        // The same command finds them whole, and makes again what is lost.
+        const auto whole = contents();
+        EXPECT_EQ(whole.size(), 3u);
+        EXPECT_EQ(stream(lines(), options).output, out_ + ": all shards are finished already\n");
+        for (const char* lost : {"/train_000001.bin", "/val_000000.bin"}) {
+            std::filesystem::remove(out_ + lost);
+            EXPECT_EQ(stream(lines(), options).exit_code, 0);
+            EXPECT_EQ(contents(), whole) << lost;
+        }
+        std::filesystem::remove_all(folder_ / "new");
+    }
+    const ProgramResult least = stream("{\"text\":\"ab\"}", "--tokenizer byte");
+    EXPECT_EQ(least.output, out_ + "/val_000000.bin: 1 tokens\n" + out_ + "/train_000001.bin: 1 tokens\n") << least.errors;
+}
+
+// Three shards of validation are finished when it shows that there is nothing else.
+TEST_F(TokenizeStream, TooLargeAValidationLeavesNothingThatBlocksAnotherTry) {
+    const std::string wrong = "--tokenizer byte --shard-tokens 1000 --val-tokens 1000000";
+    EXPECT_NE(errors(2, lines(), wrong).find("tokens of the input are for validation; expected more text, or less than --val-tokens 1000000"),
+              std::string::npos);
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));
+    const ProgramResult result = stream(lines(), "--tokenizer byte --shard-tokens 2000 --val-tokens 1000");
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+}
+
+// As a failure between the list and its first shard leaves it.
+TEST_F(TokenizeStream, AListWithoutAnyOfItsShardsBlocksNothing) {
+    ASSERT_EQ(stream(lines(), small_).exit_code, 0);
+    const auto whole = contents();
+    for (const auto& [name, bytes] : whole) {
+        if (name.ends_with(".bin")) std::filesystem::remove(out_ + "/" + name);
+    }
+    std::ofstream(out_ + "/train_000077.bin") << "not one of the list";
+    EXPECT_NE(errors(2, lines(), "--tokenizer gpt2 --val-tokens 100").find("already holds train_000077.bin, which no shards.json accounts for"),
+              std::string::npos);
+    std::filesystem::remove(out_ + "/train_000077.bin");
+    const ProgramResult result = stream(lines(), "--tokenizer gpt2 --val-tokens 100");
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(concatenated(), all_tokens());
+}
+
+TEST_F(TokenizeStream, APrefixThatIsNoBeginningOfANameIsRefused) {
+    for (const char* prefix : {"a/b_", "/", "'\xff_'"}) {
+        EXPECT_NE(errors(2, lines(), std::string("--prefix ") + prefix).find("expected the beginning of a file's name, in UTF-8 and without /"),
+                  std::string::npos);
+        EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));
+    }
 }
 
 TEST_F(TokenizeStream, OptionsOfFilesAndOfStreamsDoNotMix) {

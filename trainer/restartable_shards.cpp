@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 static size_t val_tokens_of(const RestartableShardsOptions& options) {
     if (options.split == "train") return 0;
-    return options.split == "val" ? std::numeric_limits<size_t>::max() : options.val_tokens;
+    return options.split == "val" ? std::numeric_limits<size_t>::max() : options.val_tokens.value_or(options.shard_tokens);
 }
 
 RestartableShards::RestartableShards(const RestartableShardsOptions& options)
@@ -36,6 +36,8 @@ std::optional<StreamPlace> RestartableShards::place() const {
 std::vector<std::string> RestartableShards::append(const std::string& document, std::span<const uint16_t> tokens, size_t from_token) {
     const size_t before = shards_.size();
     end_ = {document, from_token};
+    const bool may_be_all = options_.split == "first" && !options_.val_tokens && tokens_ < val_tokens_;
+    if (may_be_all) first_documents_.push_back({document, tokens.size()});
     while (!tokens.empty()) {
         if (!writer_) writer_.emplace(fmt::format("{}/{}{}_{:06}.bin", options_.folder, options_.prefix, is_val() ? "val" : "train", shards_.size()));
         const size_t part = std::min(tokens.size(), room() - writer_->size());
@@ -50,16 +52,52 @@ std::vector<std::string> RestartableShards::append(const std::string& document, 
 }
 
 std::vector<std::string> RestartableShards::finish() {
-    const size_t tokens = tokens_ + (writer_ ? writer_->size() : 0), before = shards_.size();
+    const size_t tokens = tokens_ + (writer_ ? writer_->size() : 0);
     CHECK(tokens > 0, "the input holds no text; expected documents");
-    CHECK(options_.split != "first" || tokens > val_tokens_,
-          "all {} tokens of the input are for validation; expected more text, or less than --val-tokens {}", tokens, val_tokens_);
+    size_t before = shards_.size();
+    if (options_.split == "first" && tokens <= val_tokens_) {
+        size_t known = 0;
+        for (const StreamPlace& document : first_documents_) known += document.tokens;
+        if (options_.val_tokens || known < tokens || tokens < 2) {
+            const size_t val_tokens = val_tokens_;
+            remove_shards();
+            throw UsageError(
+                fmt::format("all {} tokens of the input are for validation; expected more text, or less than --val-tokens {}", tokens, val_tokens));
+        }
+        split_short_input();
+        before = 0;
+    }
     if (writer_) finish_shard();
     complete_ = true;
     write_manifest();
     std::vector<std::string> finished;
-    if (shards_.size() > before) finished.push_back(fmt::format("{}/{}", options_.folder, shards_.back().file));
+    for (size_t i = before; i < shards_.size(); i++) finished.push_back(fmt::format("{}/{}", options_.folder, shards_[i].file));
     return finished;
+}
+
+// All tokens are in one shard of validation, and none is left to train on: it is divided into two.
+void RestartableShards::split_short_input() {
+    if (writer_) writer_->close();
+    const TokenShard whole(writer_ ? writer_->temporary_path() : fmt::format("{}/{}", options_.folder, shards_.back().file));
+    std::span<const uint16_t> rest = whole.tokens();
+    const std::vector<StreamPlace> documents = std::move(first_documents_);
+    writer_.reset();
+    shards_.clear();
+    tokens_ = 0;
+    val_tokens_ = std::max<size_t>(1, whole.size() / 10);
+    for (const StreamPlace& document : documents) {
+        append(document.document, rest.first(document.tokens));
+        rest = rest.subspan(document.tokens);
+    }
+}
+
+// As if there had been no stream.
+void RestartableShards::remove_shards() {
+    writer_.reset();
+    std::error_code ignored;
+    fs::remove(manifest_, ignored);
+    for (const Shard& shard : shards_) fs::remove(fmt::format("{}/{}", options_.folder, shard.file), ignored);
+    shards_.clear();
 }
 
 size_t RestartableShards::room() const { return is_val() ? std::min(options_.shard_tokens, val_tokens_ - tokens_) : options_.shard_tokens; }
@@ -114,11 +152,20 @@ void RestartableShards::read_manifest() {
     } catch (const nlohmann::json::exception&) {
         throw UsageError(fmt::format("{}: is no list of shards; remove it and its shards to begin again", manifest_));
     }
-    CHECK(tokenizer == options_.tokenizer, "{}: was begun with --tokenizer {}; expected the same, or another folder", manifest_, tokenizer);
-    CHECK(shard_tokens == options_.shard_tokens, "{}: was begun with --shard-tokens {}; expected the same, or another folder", manifest_,
-          shard_tokens);
-    CHECK(options_.split != "first" || val_tokens == val_tokens_, "{}: was begun with --val-tokens {}; expected the same, or another folder",
-          manifest_, val_tokens);
+    const auto is_there = [&](const Shard& shard) { return fs::exists(fmt::format("{}/{}", options_.folder, shard.file)); };
+    if (std::none_of(shards.begin(), shards.end(), is_there)) {  // whatever was begun came to nothing
+        complete_ = false;
+        return refuse_foreign_shards();
+    }
+    const auto begun_with = [&](bool same, const char* option, const auto& value) {
+        CHECK(same, "{}: was begun with {} {}; expected the same; choose another folder, or remove the list and its shards", manifest_, option, value);
+    };
+    begun_with(tokenizer == options_.tokenizer, "--tokenizer", tokenizer);
+    begun_with(shard_tokens == options_.shard_tokens, "--shard-tokens", shard_tokens);
+    if (options_.split == "first") {
+        begun_with(!options_.val_tokens || val_tokens == *options_.val_tokens, "--val-tokens", val_tokens);
+        val_tokens_ = val_tokens;
+    }
     for (const Shard& shard : shards) {
         if (!is_finished(shard)) {
             complete_ = false;

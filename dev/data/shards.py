@@ -7,6 +7,7 @@ kinds: DIR/PREFIXsource.json) keeps what the documents were made from, so that a
 import argparse
 import concurrent.futures
 import contextlib
+import glob
 import json
 import os
 import pathlib
@@ -61,9 +62,10 @@ def open_source(options, repository, prefix=""):
         source = hub.LocalSource(options.source)
     else:
         source = hub.HubSource(repository, known if known and known.get("repository") == repository else None)
-    if known and known != source.description():
+    begun = any(options.out.glob(f"{glob.escape(prefix)}*shards.json"))  # else an earlier command came to nothing
+    if begun and known and known != source.description():
         raise DataError(f"{file}: the shards there were begun from {known}, not from {source.description()}; choose another --out")
-    if not known:
+    if known != source.description():
         write_whole(file, json.dumps(source.description()) + "\n")
     return source
 
@@ -126,8 +128,8 @@ def write(options, documents, prefix="", split="first", val_tokens=None):
     complete, place = finished(options, prefix, split)
     command = [hub.tokenize_program(options.tokenize), "--stream", "--until-end", "--out", options.out, "--prefix", prefix, "--split", split,
                "--tokenizer", options.tokenizer, "--shard-tokens", str(options.shard_tokens), "--threads", str(options.threads)]  # fmt: skip
-    if split == "first":
-        command += ["--val-tokens", str(options.shard_tokens if val_tokens is None else val_tokens)]
+    if val_tokens is not None:
+        command += ["--val-tokens", str(val_tokens)]
     program = subprocess.Popen(command, stdin=subprocess.PIPE)
     try:
         if not complete:
