@@ -6,6 +6,7 @@
 
 #include "add_rows.cuh"
 #include "common.cuh"
+#include "warp_sums.cuh"
 
 namespace column_sum_detail {
 
@@ -54,18 +55,12 @@ __global__ void partial_kernel(float* partial, const T* inp, size_t rows, size_t
     }
     if constexpr (Cut::warps > 1) {  // add up the warps' sums, in their order
         simt::SharedMemory shared;
-        float* of_warp = shared.take<float>(Cut::block * N);
-        UNROLL
-        for (int k = 0; k < N; k++) of_warp[k * Cut::block + threadIdx.x] = sums[0][k];
-        __syncthreads();
-        if (warp == 0) {
-            for (int w = 1; w < Cut::warps; w++) {
-                UNROLL
-                for (int k = 0; k < N; k++) sums[0][k] += of_warp[k * Cut::block + w * simt::warp_size + lane];
-            }
-        }
-    }
-    if (warp == 0) {
+        const size_t first = blockIdx.x * Cut::columns;
+        float* const of_warps = shared.take<float>(warp_sums_size<Cut::warps, N>);
+        for_each_warp_sum<Cut::warps, N>(of_warps, sums[0], [&](int c, float sum) INLINE {
+            if (first + c < columns) partial[blockIdx.y * columns + first + c] = sum;
+        });
+    } else {
         UNROLL
         for (int v = 0; v < Cut::vectors; v++) {
             if (column + v * N < columns) store<N>(partial + blockIdx.y * columns + column + v * N, sums[v]);
@@ -93,7 +88,7 @@ void column_sum(float* out, const T* inp, size_t rows, size_t columns, float* sc
         using Cut = Cut<W, N>;
         const size_t stretches = row_stretches<W, N>(rows, columns);
         const dim3 grid(static_cast<unsigned>(ceil_div(columns, Cut::columns)), static_cast<unsigned>(stretches));
-        const size_t shared = Cut::warps > 1 ? simt::shared_size<float>(Cut::block * N) : 0;
+        const size_t shared = Cut::warps > 1 ? simt::shared_size<float>(warp_sums_size<Cut::warps, N>) : 0;
         launch(partial_kernel<W, N, T>, grid, Cut::block, shared, stream, scratch, inp, rows, columns, ceil_div(rows, stretches));
         add_rows<W>({out}, scratch, stretches, columns, stream);
     });

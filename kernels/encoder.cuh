@@ -3,6 +3,7 @@
 //   Backward: dwte[v] += the sum of dout over all positions that hold token v, dwpe[t] += the sum of dout[b, t] over b; both fp32.
 #pragma once
 #include "common.cuh"
+#include "warp_sums.cuh"
 
 // W::threads share a position.
 template <class W, int N, class T>
@@ -104,18 +105,12 @@ __global__ void encoder_backward_token_kernel(float* dwte, const T* dout, const 
         if (last - first <= encoder_places) return;
         const int i = chunk_begin + lane * N;
         simt::SharedMemory shared;
-        float* of_team = shared.take<float>(teams * chunk);
-        if (i < C) simt::store_shared(of_team + team * chunk + lane * N, encoder_sum<N>(dout + i, order, first + team, last, teams, C));
-        __syncthreads();
-        if (team == 0 && i < C) {
-            Vec<float, N> sum = load<N>(of_team + lane * N);
-            for (int other = 1; other < teams; other++) {
-                const Vec<float, N> s = load<N>(of_team + other * chunk + lane * N);
-                UNROLL
-                for (int k = 0; k < N; k++) sum[k] += s[k];
-            }
-            encoder_add(dwte + static_cast<size_t>(token) * C + i, sum);
-        }
+        Vec<float, N> sum = simt::broadcast<N>(0.0f);
+        if (i < C) sum = encoder_sum<N>(dout + i, order, first + team, last, teams, C);
+        float* const of_team = shared.take<float>(warp_sums_size<teams, N>);
+        for_each_warp_sum<teams, N>(of_team, sum, [&](int c, float of_all) INLINE {
+            if (chunk_begin + c < C) dwte[static_cast<size_t>(token) * C + chunk_begin + c] += of_all;
+        });
     }
 }
 
@@ -157,7 +152,7 @@ void encoder_backward(float* dwte, float* dwpe, const T* dout, const int* tokens
         constexpr int chunk = encoder_chunk<W, n()>;
         constexpr unsigned block = W::threads * encoder_teams<W>;
         const dim3 grid(static_cast<unsigned>(ceil_div<size_t>(positions, encoder_places)), static_cast<unsigned>(ceil_div(C, chunk)));
-        const size_t shared = encoder_teams<W> > 1 ? simt::shared_size<float>(encoder_teams<W> * chunk) : 0;
+        const size_t shared = encoder_teams<W> > 1 ? simt::shared_size<float>(warp_sums_size<encoder_teams<W>, n()>) : 0;
         launch(encoder_backward_token_kernel<W, n(), T>, grid, block, shared, stream, dwte, dout, tokens, order, positions, C);
         const size_t items = static_cast<size_t>(T_) * ceil_div(C, chunk);
         launch_rows<W::threads>(encoder_backward_place_kernel<W, n(), T>, items, 0, stream, dwpe, dout, B, T_, C);
