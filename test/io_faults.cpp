@@ -6,6 +6,7 @@
 //   IO_FAULT_ERRNO   the error's number; unset: EIO
 //   IO_FAULT_FIRST   the first matching call that fails, from 1; unset: 1; 0: none fails
 //   IO_FAULT_COUNT   how many calls in a row fail; unset: 1
+//   IO_FAULT_PAGE    which page of the file "page" means, from 0; unset: the one in the middle
 //   IO_FAULT_LOG     a file that gets a line "CALL PATH" for each call that fails; with IO_FAULT_FIRST 0,
 //                    for each call that matches
 // Calls that the C library makes by itself, such as fopen's, are not seen.
@@ -96,7 +97,8 @@ mode_t mode_of(int flags, va_list arguments) { return (flags & (O_CREAT | O_TMPF
 void spoil_page(void* memory, size_t bytes) {
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE)), pages = (bytes + page - 1) / page;
     const int nothing = memfd_create("unreadable", MFD_CLOEXEC);
-    char* const place = static_cast<char*>(memory) + pages / 2 * page;
+    const size_t chosen = std::strtoul(setting("IO_FAULT_PAGE", std::to_string(pages / 2).c_str()), nullptr, 10);
+    char* const place = static_cast<char*>(memory) + chosen % pages * page;
     original<decltype(mmap)>("mmap")(place, page, PROT_READ, MAP_PRIVATE | MAP_FIXED, nothing, 0);
     original<decltype(close)>("close")(nothing);
 }

@@ -7,10 +7,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIBRARY = os.environ.get("IO_FAULTS_LIBRARY", str(ROOT / "build/release/cmake/cpu/libio_faults.so"))
 
 
-def faults(calls, path, error="EIO", first=1, count=1, log=""):
-    """calls: names of io_faults.cpp, separated by commas; path: a part of the file's path; error: a name."""
-    number = getattr(errno, error)
-    values = {"CALLS": calls, "PATH": path, "ERRNO": number, "FIRST": first, "COUNT": count, "LOG": log}
+def faults(calls, path, error="EIO", first=1, count=1, log="", **more):
+    """calls: names of io_faults.cpp, separated by commas; path: a part of the file's path; error: a name; page: a number."""
+    values = {"CALLS": calls, "PATH": path, "ERRNO": getattr(errno, error), "FIRST": first, "COUNT": count, "LOG": log}
+    values |= {name.upper(): value for name, value in more.items()}
     return {"LD_PRELOAD": LIBRARY} | {f"IO_FAULT_{name}": str(value) for name, value in values.items()}
 
 

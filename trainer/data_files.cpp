@@ -65,8 +65,8 @@ static std::optional<TokenShard> valid_cache(const std::string& path, const std:
     try {
         TokenShard shard(path, name);
         if (shard.source_hash() == source_hash) return shard;
-    } catch (const UsageError&) {
-        // Damaged, or another kind of file: it is made again.
+    } catch (const Error&) {
+        // Damaged, unreadable, or another kind of file: it is made again.
     }
     return std::nullopt;
 }

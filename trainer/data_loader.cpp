@@ -1,6 +1,7 @@
 #include "data_loader.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <new>
 
@@ -21,16 +22,20 @@ void TokenWindows::read(int32_t* inputs, int32_t* targets, uint64_t window) cons
     const size_t index = static_cast<size_t>(after - first_.begin()) - 1;
     const TokenShard& shard = shards_[index];
     const size_t start = (window - first_[index]) * static_cast<size_t>(T_);
-    const uint16_t* tokens = shard.tokens().data() + start;
-    uint16_t largest = 0;
-    for (int t = 0; t <= T_; t++) largest = std::max(largest, tokens[t]);
-    if (largest >= V_) {
-        const size_t position = start + static_cast<size_t>(std::max_element(tokens, tokens + T_ + 1) - tokens);
-        throw UsageError(fmt::format("{}: token {} at position {} is outside the vocabulary of {}; was the file made with another tokenizer?",
-                                     shard.name(), largest, position, V_));
+    std::array<uint16_t, 1025> part;
+    const size_t T = static_cast<size_t>(T_);
+    for (size_t t = 0; t < T; t += part.size() - 1) {
+        const std::span<uint16_t> tokens(part.data(), std::min(part.size(), T - t + 1));
+        shard.read(tokens, start + t);
+        const auto largest = std::max_element(tokens.begin(), tokens.end());
+        if (*largest >= V_) {
+            const size_t position = start + t + static_cast<size_t>(largest - tokens.begin());
+            throw UsageError(fmt::format("{}: token {} at position {} is outside the vocabulary of {}; was the file made with another tokenizer?",
+                                         shard.name(), *largest, position, V_));
+        }
+        std::copy(tokens.begin(), tokens.end() - 1, inputs + t);
+        std::copy(tokens.begin() + 1, tokens.end(), targets + t);
     }
-    std::copy(tokens, tokens + T_, inputs);
-    std::copy(tokens + 1, tokens + T_ + 1, targets);
 }
 
 HostAllocator HostAllocator::standard() {

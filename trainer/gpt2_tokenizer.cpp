@@ -49,8 +49,7 @@ private:
 };
 
 std::unordered_map<std::string, int> read_encoder(const std::string& path) {
-    const MappedFile file(path);
-    const nlohmann::json root = parse_json(file.bytes());
+    const nlohmann::json root = parse_json(MappedFile(path).text());
     CHECK(root.is_object(), "{}: is not a JSON object of tokens and their numbers", path);
     std::unordered_map<std::string, int> vocabulary;
     for (const auto& [token, id] : root.items()) {
@@ -99,9 +98,9 @@ BytePairEncoding Gpt2Tokenizer::read_merges(const Vocabulary& vocabulary, const 
     const std::array<int, 256> characters = character_of_bytes();
     for (int byte = 0; byte < 256; byte++) byte_tokens[byte] = token(utf8(characters[byte]));
 
-    const MappedFile file(path);
+    const std::string file = MappedFile(path).text();
     std::vector<BytePairEncoding::Merge> merges;
-    for (std::string_view rest = file.bytes(); !rest.empty();) {
+    for (std::string_view rest = file; !rest.empty();) {
         const std::string_view line = rest.substr(0, rest.find('\n'));
         rest.remove_prefix(std::min(line.size() + 1, rest.size()));
         if (line.empty() || line.starts_with("#version")) continue;

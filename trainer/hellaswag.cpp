@@ -154,8 +154,7 @@ std::vector<HellaSwagExample> parse_hellaswag(std::string_view bytes, const std:
 }
 
 std::vector<HellaSwagExample> read_hellaswag(const std::string& path, Tokenizer& tokenizer) {
-    const MappedFile file(path);
-    return parse_hellaswag(file.bytes(), path, tokenizer);
+    return parse_hellaswag(MappedFile(path).text(), path, tokenizer);
 }
 
 int longest_row(std::span<const HellaSwagExample> examples) {

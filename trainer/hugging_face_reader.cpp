@@ -2,17 +2,16 @@
 
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
+#include "file_access.h"
 #include "hugging_face.h"
 #include "json_text.h"
 #include "safetensors.h"
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 
 namespace {
@@ -75,11 +74,11 @@ class Weights {
 public:
     explicit Weights(const std::string& folder) {
         const std::string single = folder + "/model.safetensors", index = single + ".index.json";
-        if (fs::exists(single)) open(single);
-        else if (fs::exists(index)) open_shards(folder, index);
+        if (is_there(single)) open(single);
+        else if (is_there(index)) open_shards(folder, index);
         else
             throw UsageError(fmt::format("{}: has no model.safetensors and no model.safetensors.index.json{}", folder,
-                                         fs::exists(folder + "/pytorch_model.bin")
+                                         is_there(folder + "/pytorch_model.bin")
                                              ? "; pytorch_model.bin is a Python pickle, which is not read: save it again with safetensors"
                                              : ""));
     }

@@ -20,8 +20,7 @@ json parse_json(std::string_view text) {
 }
 
 json read_json_object(const std::string& path) {
-    const MappedFile file(path);
-    json value = parse_json(file.bytes());
+    json value = parse_json(MappedFile(path).text());
     CHECK(value.is_object(), "{}: is not a JSON object", path);
     return value;
 }

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "atomic_file.h"
-#include "error.h"
+#include "file_access.h"
 #include "mapped_file.h"
 #include "print_line.h"
 
@@ -28,9 +28,8 @@ static double seconds_for_tuning(double most) {
 
 // The run's own file, else that of the run it branches off from; "" if there is neither.
 static std::string known_file(const ResumePoint& from) {
-    std::error_code unknown;
     for (const std::string& folder : {from.run_folder, fs::path(from.metrics).parent_path().string()}) {
-        if (!folder.empty() && fs::exists(matmul_file(folder), unknown)) return matmul_file(folder);
+        if (!folder.empty() && is_there(matmul_file(folder))) return matmul_file(folder);
     }
     return "";
 }
@@ -41,13 +40,18 @@ static std::string shared_file() {
     return path ? path : "";
 }
 
-// The file's text, if its choices hold; else "", and a line says why.
-static std::string adopt_file(Gemm& gemm, const std::string& path, const Note& note) {
+// The file's text, if its choices hold; else "", and a line says why. AccessError or ReadError if the run's own file cannot be read; a shared one
+// is a convenience.
+static std::string adopt_file(Gemm& gemm, const std::string& path, bool shared, const Note& note) {
     std::string text, reason;
     try {
-        text = MappedFile(path).bytes();
+        text = MappedFile(path).text();
         reason = gemm.adopt(text);
-    } catch (const Error& error) { reason = error.what(); }
+    } catch (const Error& error) {
+        const bool unreadable = dynamic_cast<const AccessError*>(&error) != nullptr || dynamic_cast<const ReadError*>(&error) != nullptr;
+        if (unreadable && !shared) throw;
+        reason = error.what();
+    }
     if (reason.empty()) return text;
     note(fmt::format("{} is not used, and written anew: {}", path, reason));
     return "";
@@ -62,8 +66,8 @@ static void write_shared_file(const std::string& path, const std::string& text, 
 static void tune_as_first(Gemm& gemm, const std::function<void()>& rehearse, const ResumePoint& from, double most_seconds, const Note& note) {
     const std::string path = matmul_file(from.run_folder), known = known_file(from), shared = most_seconds > 0 ? shared_file() : "";
     std::string before, shared_before = gemm.choices(true);
-    if (std::error_code unknown; !shared.empty() && fs::exists(shared, unknown)) shared_before = adopt_file(gemm, shared, note);
-    if (!known.empty()) before = adopt_file(gemm, known, note);  // and goes by these before those of the shared file
+    if (std::error_code unknown; !shared.empty() && fs::exists(shared, unknown)) shared_before = adopt_file(gemm, shared, true, note);
+    if (!known.empty()) before = adopt_file(gemm, known, false, note);  // and goes by these before those of the shared file
     note(gemm.tune(rehearse, seconds_for_tuning(most_seconds)));
     remove_leftovers(from.run_folder, file_name);
     if (const std::string now = gemm.choices(); now != before || known != path) write_atomically(path, now);

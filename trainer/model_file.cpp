@@ -1,38 +1,32 @@
 #include "model_file.h"
 
-#include <filesystem>
-
+#include "file_access.h"
 #include "hugging_face_reader.h"
 #include "llmc_model.h"
 #include "run_folder.h"
 #include "tokenizer_files.h"
 #include "training_state.h"
 
-namespace fs = std::filesystem;
-
 static std::unique_ptr<ModelFile> open_folder(const std::string& path) {
-    std::error_code unknown;
     if (is_checkpoint_folder(path)) {
         whole_checkpoint(path);
         return open_hugging_face_model(path);
     }
-    if (fs::exists(path + "/config.json", unknown) || !is_run_folder(path)) return open_hugging_face_model(path);
+    if (is_there(path + "/config.json") || !is_run_folder(path)) return open_hugging_face_model(path);
     const std::optional<std::string> checkpoint = newest_checkpoint(path);
     CHECK(checkpoint, "{}: is the folder of a run that has no checkpoint yet", path);
     return open_hugging_face_model(*checkpoint);
 }
 
 std::unique_ptr<ModelFile> open_model(const std::string& path) {
-    std::error_code unknown;
-    CHECK(fs::exists(path, unknown), "{}: is not there; expected a checkpoint, a run's folder, a Hugging Face GPT-2 or a .bin of llm.c", path);
-    if (fs::is_directory(path, unknown)) return open_folder(path);
+    CHECK(is_there(path), "{}: is not there; expected a checkpoint, a run's folder, a Hugging Face GPT-2 or a .bin of llm.c", path);
+    if (is_folder(path)) return open_folder(path);
     CHECK(!path.ends_with(".safetensors"), "{}: has no config.json in it; expected the folder of a Hugging Face GPT-2", path);
     return open_llmc_model(path);
 }
 
 std::string tokenizer_name(const ModelFile& file) {
-    std::error_code unknown;
-    const std::string known = fs::is_directory(file.path(), unknown) ? recognise_tokenizer(file.path()) : "";
+    const std::string known = is_folder(file.path()) ? recognise_tokenizer(file.path()) : "";
     if (!known.empty()) return known;
     return file.config().V <= 256 ? "byte" : "gpt2";
 }

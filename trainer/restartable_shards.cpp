@@ -133,13 +133,13 @@ void RestartableShards::write_manifest() const {
 }
 
 void RestartableShards::read_manifest() {
-    const MappedFile file(manifest_);
+    const std::string text = MappedFile(manifest_).text();
     nlohmann::json manifest;
     std::vector<Shard> shards;
     std::string tokenizer;
     size_t shard_tokens = 0, val_tokens = 0;
     try {
-        manifest = parse_json(file.bytes());
+        manifest = parse_json(text);
         tokenizer = manifest.at("tokenizer").get<std::string>();
         shard_tokens = whole_number<size_t>(manifest.at("shard_tokens"));
         val_tokens = whole_number<size_t>(manifest.at("val_tokens"));

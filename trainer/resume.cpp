@@ -4,12 +4,14 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <span>
 
 #include "atomic_file.h"
-#include "error.h"
+#include "file_access.h"
 #include "json_text.h"
 #include "logger.h"
 #include "mapped_file.h"
@@ -53,12 +55,14 @@ std::string identity_of(std::span<const TokenShard> shards) {
     XXH3_state_t* hash = XXH3_createState();
     XXH3_64bits_reset(hash);
     size_t tokens = 0;
+    std::array<uint16_t, tokens_a_place> place_tokens;
     for (const TokenShard& shard : shards) {
         const size_t size = shard.size();
         XXH3_64bits_update(hash, &size, sizeof(size));
         for (size_t place = 0; place < places; place++) {
             const size_t begin = size < tokens_a_place ? 0 : (size - tokens_a_place) / (places - 1) * place;
-            const std::span<const uint16_t> read = shard.tokens().subspan(begin, std::min(size - begin, tokens_a_place));
+            const std::span<uint16_t> read = std::span(place_tokens).first(std::min(size - begin, tokens_a_place));
+            shard.read(read, begin);
             XXH3_64bits_update(hash, read.data(), read.size_bytes());
         }
         tokens += size;
@@ -68,21 +72,27 @@ std::string identity_of(std::span<const TokenShard> shards) {
     return fmt::format("{} tokens in {} file{}, checksum {:016x}", tokens, shards.size(), shards.size() == 1 ? "" : "s", digest);
 }
 
-void set_aside(const CheckpointFolder& folder, const std::string& word, const Note& note) {
-    const std::string aside = folder.path + "." + word;
+// Its new name.
+std::string set_aside(const std::string& path, const std::string& word) {
+    const std::string aside = free_name(path, word);
     std::error_code failure;
-    fs::remove_all(aside, failure);
-    fs::rename(folder.path, aside, failure);
-    if (failure) throw Error(fmt::format("{}: cannot be renamed: {}", folder.path, failure.message()));
-    note(fmt::format("the {} checkpoint of step {} is now called {}", word, folder.step, aside));
+    fs::rename(path, aside, failure);
+    if (failure) throw Error(fmt::format("{}: cannot be renamed: {}", path, failure.message()));
+    return aside;
+}
+
+void set_aside(const std::vector<CheckpointFolder>& folders, const std::string& word, const Note& note) {
+    for (const CheckpointFolder& folder : folders)
+        note(fmt::format("the {} checkpoint of step {} is now called {}", word, folder.step, set_aside(folder.path, word)));
 }
 
 // Is the folder as find_resume_point found it? Until this process had its lock, another one may have trained there.
 bool is_as_found(const ResumePoint& from) {
     if (from.is_new) return !is_run_folder(from.run_folder);
-    const std::vector<CheckpointFolder>& known = from.later.empty() ? from.damaged : from.later;
-    std::error_code unknown;
-    return newer_than(from.run_folder, from.step()) == known && (from.checkpoint.empty() || fs::exists(from.checkpoint, unknown));
+    std::vector<CheckpointFolder> known;
+    for (const auto* folders : {&from.damaged, &from.unreadable, &from.later}) known.insert(known.end(), folders->begin(), folders->end());
+    std::sort(known.begin(), known.end(), [](const CheckpointFolder& a, const CheckpointFolder& b) { return a.step < b.step; });
+    return newer_than(from.run_folder, from.step()) == known && (from.checkpoint.empty() || is_there(from.checkpoint));
 }
 
 bool belongs(const json& line, int step, bool evaluated) {
@@ -117,12 +127,13 @@ static ResumePoint new_run(const Options& options) {
 static ResumePoint newest_of_run(const std::string& run, const Note& note) {
     ResumePoint point;
     point.run_folder = run;
-    if (const std::optional<std::string> newest = newest_checkpoint(run, note)) {
-        point.checkpoint = *newest;
-        point.state = read_state(*newest);
-        point.metrics = metrics_file(run);
-        point.damaged = newer_than(run, point.state.step);
-    }
+    NewestCheckpoint newest = find_newest_checkpoint(run, note);
+    if (newest.path.empty()) return point;
+    point.checkpoint = newest.path;
+    point.state = std::move(newest.state);
+    point.metrics = metrics_file(run);
+    point.damaged = std::move(newest.damaged);
+    point.unreadable = std::move(newest.unreadable);
     return point;
 }
 
@@ -156,6 +167,7 @@ ResumePoint find_resume_point(const Options& options, const Note& note) {
         point.run_folder = new_run(options).run_folder;
         point.is_new = true;
         point.damaged.clear();
+        point.unreadable.clear();
         point.later.clear();
     }
     return point;
@@ -212,17 +224,18 @@ FolderLock prepare_run_folder(const ResumePoint& from, const Note& note) {
           from.run_folder);
     remove_leftovers(from.run_folder, "metrics.jsonl");
     remove_leftovers(checkpoints_folder(from.run_folder), "step_");
-    for (const CheckpointFolder& folder : from.damaged) set_aside(folder, "damaged", note);
-    for (const CheckpointFolder& folder : from.later) set_aside(folder, "superseded", note);
     const std::string path = metrics_file(from.run_folder);
+    // Read before anything has changed.
+    std::optional<std::string> metrics;
+    if (!from.checkpoint.empty() && is_there(from.metrics)) metrics = MappedFile(from.metrics).text();
+    set_aside(from.damaged, "damaged", note);
+    set_aside(from.unreadable, "unreadable", note);
+    set_aside(from.later, "superseded", note);
     if (from.over_again) {
-        fs::remove(path, failure);
         note(fmt::format("{} holds a run without a checkpoint; it starts again from step 1", from.run_folder));
+        if (is_there(path)) note(fmt::format("its metrics are now called {}", set_aside(path, "superseded")));
     } else if (!from.checkpoint.empty()) {
-        if (fs::exists(from.metrics, failure)) {
-            const std::string kept = metrics_up_to(std::string(MappedFile(from.metrics).bytes()), from.state.step, from.state.evaluated);
-            write_atomically(path, kept);
-        }
+        if (metrics) write_atomically(path, metrics_up_to(*metrics, from.state.step, from.state.evaluated));
         note(fmt::format("going on from step {} of {}", from.state.step, from.checkpoint));
     }
     return lock;

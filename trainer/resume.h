@@ -16,14 +16,14 @@
 #include "training_state.h"
 
 struct ResumePoint {
-    std::string run_folder;                 // where this run writes; it need not exist yet
-    std::string checkpoint;                 // a whole one; empty: from the start
-    TrainingState state;                    // of the checkpoint
-    std::string metrics;                    // what the new metrics begin with, up to the checkpoint's step; empty: nothing
-    bool is_new = false;                    // the folder must not hold a run yet
-    bool over_again = false;                // the folder holds a run that never came to a checkpoint
-    std::vector<CheckpointFolder> damaged;  // newer ones in the run's folder that were passed over
-    std::vector<CheckpointFolder> later;    // newer ones in the run's folder that a given checkpoint leaves behind
+    std::string run_folder;   // where this run writes; it need not exist yet
+    std::string checkpoint;   // a whole one; empty: from the start
+    TrainingState state;      // of the checkpoint
+    std::string metrics;      // what the new metrics begin with, up to the checkpoint's step; empty: nothing
+    bool is_new = false;      // the folder must not hold a run yet
+    bool over_again = false;  // the folder holds a run that never came to a checkpoint
+    // Newer ones in the run's folder. The first two were passed over (run_folder.h); a given checkpoint leaves the last ones behind.
+    std::vector<CheckpointFolder> damaged, unreadable, later;
 
     int step() const { return checkpoint.empty() ? 0 : state.step; }
     // The checkpoint's micro-batch, with which sums round as they did; 0 if it does not divide a step of this run.
@@ -32,8 +32,8 @@ struct ResumePoint {
     bool is_complete(int steps) const;
 };
 
-// Finds the checkpoint that the options mean; notes damaged ones that it passes over. UsageError if there is none, all are damaged, or the
-// folder to write to holds another run.
+// Finds the checkpoint that the options mean; notes damaged ones that it passes over. UsageError if there is none, all are damaged, the
+// folder to write to holds another run, or the system refuses to show a folder or a file.
 ResumePoint find_resume_point(const Options& options, const Note& note);
 
 // What two runs must have in common for the one to go on where the other stood: model shape, data, and which sample a step takes.
@@ -43,8 +43,9 @@ nlohmann::json run_identity(const Options& options, std::span<const TokenShard> 
 void check_same_run(const ResumePoint& from, const nlohmann::json& identity, const Options& options, const Note& note);
 
 // Makes the run's folder, and claims it as long as the result lives (UsageError if another process has, or has written there since
-// find_resume_point looked). Removes what a killed run left half written, sets damaged and later checkpoints aside (renamed, so that they can be
-// looked at), and cuts metrics.jsonl back to the checkpoint's step. Notes what it did.
+// find_resume_point looked). Removes what a killed run left half written, sets checkpoints that were passed over or left behind aside (renamed,
+// so that they can be looked at), and cuts metrics.jsonl back to the checkpoint's step; a run that starts again sets its metrics aside. Notes what
+// it did.
 FolderLock prepare_run_folder(const ResumePoint& from, const Note& note);
 
 // The lines of a metrics.jsonl that belong to the steps up to `step`: without the lines of later steps, marks of runs resumed later, and

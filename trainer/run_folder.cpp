@@ -6,10 +6,9 @@
 #include <charconv>
 #include <filesystem>
 
-#include "error.h"
+#include "file_access.h"
 #include "print_line.h"
 #include "printable.h"
-#include "training_state.h"
 
 namespace fs = std::filesystem;
 
@@ -33,37 +32,51 @@ std::string checkpoint_folder(const std::string& run_folder, int step) {
     return fmt::format("{}/{}{:08}", checkpoints_folder(run_folder), prefix, step);
 }
 
-bool is_run_folder(const std::string& path) {
-    std::error_code unknown;
-    return fs::exists(metrics_file(path), unknown) || fs::is_directory(checkpoints_folder(path), unknown);
-}
+bool is_run_folder(const std::string& path) { return is_there(metrics_file(path)) || is_folder(checkpoints_folder(path)); }
 
 bool is_checkpoint_folder(const std::string& path) {
-    std::error_code unknown;
     const fs::path folder = fs::path(path + "/").lexically_normal().parent_path();
-    return fs::exists(folder / state_file_name, unknown) ||
-           (fs::is_directory(folder, unknown) && folder.parent_path().filename() == "checkpoints" && step_of(folder.filename()));
+    return is_there(folder / state_file_name) ||
+           (is_folder(folder) && folder.parent_path().filename() == "checkpoints" && step_of(folder.filename()));
 }
 
 std::vector<CheckpointFolder> checkpoint_folders(const std::string& run_folder) {
     std::vector<CheckpointFolder> found;
-    std::error_code none;
-    for (const auto& entry : fs::directory_iterator(checkpoints_folder(run_folder), none)) {
-        const std::optional<int> step = step_of(entry.path().filename());
-        if (step && entry.is_directory()) found.push_back({*step, entry.path()});
+    for (const fs::path& path : entries_of(checkpoints_folder(run_folder))) {
+        const std::optional<int> step = step_of(path.filename());
+        if (step && is_folder(path)) found.push_back({*step, path});
     }
     std::sort(found.begin(), found.end(), [](const CheckpointFolder& a, const CheckpointFolder& b) { return a.step < b.step; });
     return found;
 }
 
-std::optional<std::string> newest_checkpoint(const std::string& run_folder, const Note& note) {
-    std::vector<CheckpointFolder> folders = checkpoint_folders(run_folder);
-    if (folders.empty()) return std::nullopt;
+NewestCheckpoint find_newest_checkpoint(const std::string& run_folder, const Note& note) {
+    NewestCheckpoint newest;
+    const std::vector<CheckpointFolder> folders = checkpoint_folders(run_folder);
     for (auto checkpoint = folders.rbegin(); checkpoint != folders.rend(); ++checkpoint) {
+        const auto pass_over = [&](std::vector<CheckpointFolder>& others, const Error& error) {
+            others.push_back(*checkpoint);
+            note(fmt::format("the checkpoint of step {} is passed over: {}", checkpoint->step, error.what()));
+        };
         try {
-            whole_checkpoint(checkpoint->path);
-            return checkpoint->path;
-        } catch (const UsageError& damage) { note(fmt::format("the checkpoint of step {} is passed over: {}", checkpoint->step, damage.what())); }
+            newest.state = whole_checkpoint(checkpoint->path);
+            newest.path = checkpoint->path;
+            return newest;
+        } catch (const AccessError&) { throw; } catch (const ReadError& error) {
+            pass_over(newest.unreadable, error);
+        } catch (const UsageError& error) { pass_over(newest.damaged, error); }
     }
-    throw UsageError(fmt::format("{}: none of its {} checkpoints is whole", run_folder, folders.size()));
+    CHECK(folders.empty(), "{}: none of its {} checkpoints is whole", run_folder, folders.size());
+    return newest;
+}
+
+std::optional<std::string> newest_checkpoint(const std::string& run_folder, const Note& note) {
+    const std::string path = find_newest_checkpoint(run_folder, note).path;
+    return path.empty() ? std::nullopt : std::optional(path);
+}
+
+std::string free_name(const std::string& path, const std::string& word) {
+    std::string name = path + "." + word;
+    for (int i = 2; is_there(name); i++) name = fmt::format("{}.{}-{}", path, word, i);
+    return name;
 }

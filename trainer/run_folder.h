@@ -1,12 +1,15 @@
 // run_folder.h: where things lie in a run's folder.
 //   RUN/metrics.jsonl
 //   RUN/checkpoints/step_00001000/          a whole checkpoint, or one that was damaged later
-//   RUN/checkpoints/step_00001000.<word>    not a checkpoint: .tmp-XXXXXXXX is being written or removed, .damaged and .superseded were set aside
+//   RUN/checkpoints/step_00001000.<word>    not a checkpoint: .tmp-XXXXXXXX is being written or removed; .damaged, .unreadable and .superseded,
+//                                           perhaps with a number behind, were set aside
 #pragma once
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "training_state.h"
 
 struct CheckpointFolder {
     int step;
@@ -18,6 +21,7 @@ struct CheckpointFolder {
 using Note = std::function<void(const std::string&)>;
 void note_on_stderr(const std::string& line);
 
+// These throw AccessError if the system does not say what is there: a run that cannot be seen is not "no run".
 bool is_run_folder(const std::string& path);         // holds metrics.jsonl or a checkpoints folder
 bool is_checkpoint_folder(const std::string& path);  // its name and place are a checkpoint's, or it has a state.json
 
@@ -27,6 +31,18 @@ std::string checkpoint_folder(const std::string& run_folder, int step);
 // The folders called like checkpoints, oldest first; what is in them is not looked at.
 std::vector<CheckpointFolder> checkpoint_folders(const std::string& run_folder);
 
-// The newest checkpoint all of whose files are as they were written (their checksums are read: seconds for billions of parameters).
-// Each newer one is noted with what is wrong with it. std::nullopt if the run has no checkpoint; UsageError if all are damaged.
+// The newest checkpoint all of whose files are as they were written, and newer ones that are passed over.
+struct NewestCheckpoint {
+    std::string path;  // empty: the run has no checkpoint
+    TrainingState state;
+    std::vector<CheckpointFolder> damaged;     // a file is missing, or is not as it was written
+    std::vector<CheckpointFolder> unreadable;  // a file was opened, but its bytes cannot be read
+};
+// Reads all checksums (seconds for billions of parameters). Each checkpoint that is passed over is noted with what is wrong with it. UsageError if
+// there are checkpoints but none is whole. AccessError if the system refuses to show one (EACCES, EMFILE, ...): it may be as good as any.
+NewestCheckpoint find_newest_checkpoint(const std::string& run_folder, const Note& note = note_on_stderr);
+// Its path, if the run has one.
 std::optional<std::string> newest_checkpoint(const std::string& run_folder, const Note& note = note_on_stderr);
+
+// PATH.WORD, or PATH.WORD-2, PATH.WORD-3, ... where that is taken.
+std::string free_name(const std::string& path, const std::string& word);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 #include <limits>
 
 #include "error.h"
@@ -21,7 +20,7 @@ TokenShard::TokenShard(const std::string& path, const std::string& name) : file_
     CHECK(bytes.size() >= sizeof(Header), "{}: {} bytes are too short for a token shard, whose header alone has {}", path, bytes.size(),
           sizeof(Header));
     Header header;
-    std::memcpy(header.data(), bytes.data(), sizeof(header));
+    file_->copy(header.data(), 0, sizeof(header));
     CHECK(header[0] == shard_magic, "{}: is not a token shard: magic number {}, expected {}; make shards with tokenize, or name a text .txt", path,
           header[0], shard_magic);
     CHECK(header[1] == shard_version, "{}: token shard of version {}, expected {}", path, header[1], shard_version);
@@ -30,6 +29,11 @@ TokenShard::TokenShard(const std::string& path, const std::string& name) : file_
           count);
     tokens_ = {reinterpret_cast<const uint16_t*>(bytes.data() + sizeof(Header)), count};
     source_hash_ = header[4] | uint64_t{header[5]} << 32;
+}
+
+void TokenShard::read(std::span<uint16_t> tokens, size_t begin) const {
+    if (file_) file_->copy(tokens.data(), sizeof(Header) + begin * sizeof(uint16_t), tokens.size_bytes());
+    else std::copy_n(memory_.begin() + static_cast<std::ptrdiff_t>(begin), tokens.size(), tokens.begin());
 }
 
 TokenShardWriter::TokenShardWriter(const std::string& path, uint64_t source_hash) : file_(path), source_hash_(source_hash) {

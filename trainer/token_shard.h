@@ -14,7 +14,7 @@
 #include "atomic_file.h"
 #include "mapped_file.h"
 
-// A shard of any size, mapped read-only, or tokens in memory. A file must not be truncated by others while it is read.
+// A shard of any size, mapped read-only, or tokens in memory.
 class TokenShard {
 public:
     // UsageError, naming the file, if it cannot be read or is not a token shard.
@@ -26,6 +26,8 @@ public:
 
     const std::string& name() const { return name_; }
     std::span<const uint16_t> tokens() const { return tokens_; }
+    // Copies the tokens from the one at `begin` on. ReadError if they cannot be read (mapped_file.h).
+    void read(std::span<uint16_t> tokens, size_t begin) const;
     size_t size() const { return tokens_.size(); }
     uint64_t source_hash() const { return source_hash_; }
 

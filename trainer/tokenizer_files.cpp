@@ -1,12 +1,11 @@
 #include "tokenizer_files.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "atomic_file.h"
 #include "data_directory.h"
-#include "error.h"
+#include "file_access.h"
 #include "gpt2_tokenizer.h"
 #include "json_text.h"
 #include "mapped_file.h"
@@ -26,9 +25,9 @@ static json gpt2_vocabulary() { return read_json_object(data_directory() + "/gpt
 
 // "left right" a line, as tokenizer.json writes merges too.
 static json gpt2_merges() {
-    const MappedFile file(data_directory() + "/gpt2_vocab.bpe");
+    const std::string text = MappedFile(data_directory() + "/gpt2_vocab.bpe").text();
     json merges = json::array();
-    for (std::string_view rest = file.bytes(); !rest.empty();) {
+    for (std::string_view rest = text; !rest.empty();) {
         const std::string_view line = rest.substr(0, rest.find('\n'));
         rest.remove_prefix(std::min(line.size() + 1, rest.size()));
         if (!line.empty() && !line.starts_with("#version")) merges.push_back(line);
@@ -97,7 +96,7 @@ std::vector<std::string> write_tokenizer_files(const std::string& folder, const 
 std::string recognise_tokenizer(const std::string& folder) {
     for (const char* name : {"tokenizer.json", "vocab.json"}) {
         const std::string path = folder + "/" + name;
-        if (!std::filesystem::exists(path)) continue;
+        if (!is_there(path)) continue;
         json vocabulary = read_json_object(path);
         if (std::string(name) == "tokenizer.json") {
             const auto model = vocabulary.find("model");

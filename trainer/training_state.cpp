@@ -2,11 +2,13 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <filesystem>
-#include <map>
+#include <memory>
+#include <vector>
 
 #include "atomic_file.h"
-#include "error.h"
+#include "file_access.h"
 #include "json_text.h"
 #include "mapped_file.h"
 #include "printable.h"
@@ -20,6 +22,20 @@ constexpr int format = 1;
 constexpr const char checksum_key[] = "xxh3_64";
 
 std::string checksum(std::string_view bytes) { return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size())); }
+// The same of a whole file. ReadError if it cannot be read.
+std::string checksum(const MappedFile& file) {
+    constexpr size_t piece_bytes = size_t{1} << 20;
+    const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(), XXH3_freeState);
+    XXH3_64bits_reset(state.get());
+    std::vector<char> piece(std::min(piece_bytes, file.bytes().size()));
+    for (size_t begin = 0; begin < file.bytes().size(); begin += piece_bytes) {
+        const size_t bytes = std::min(piece_bytes, file.bytes().size() - begin);
+        file.copy(piece.data(), begin, bytes);
+        XXH3_64bits_update(state.get(), piece.data(), bytes);
+    }
+    return fmt::format("{:016x}", XXH3_64bits_digest(state.get()));
+}
+
 // What is not UTF-8 in an option, such as a path, is replaced: JSON cannot hold it.
 std::string text_of(const json& object) { return object.dump(2, ' ', true, json::error_handler_t::replace) + "\n"; }
 
@@ -37,9 +53,8 @@ json checked_object(const std::string& path, std::string_view bytes) {
 }
 
 json state_object(const std::string& path) {
-    std::error_code unknown;
-    CHECK(fs::exists(path, unknown), "{}: is missing", path);
-    return checked_object(path, MappedFile(path).bytes());
+    CHECK(is_there(path), "{}: is missing", path);
+    return checked_object(path, MappedFile(path).text());
 }
 
 TrainingState state_of(const std::string& path, const json& object) {
@@ -70,11 +85,10 @@ void check_file(const std::string& folder, const std::string& name, size_t bytes
     CHECK(!name.empty() && fs::path(name).filename() == name && name != "." && name != "..", "{}/{}: names the file '{}', outside its folder", folder,
           state_file_name, printable(name));
     const std::string path = folder + "/" + name;
-    std::error_code unknown;
-    CHECK(fs::exists(path, unknown), "{}: is missing", path);
+    CHECK(is_there(path), "{}: is missing", path);
     const MappedFile file(path);
     CHECK(file.bytes().size() == bytes, "{}: has {} bytes, but {} were written", path, file.bytes().size(), bytes);
-    CHECK(checksum(file.bytes()) == expected, "{}: is damaged: its checksum is another one than when it was written", path);
+    CHECK(checksum(file) == expected, "{}: is damaged: its checksum is another one than when it was written", path);
 }
 
 }  // namespace
@@ -103,7 +117,7 @@ void write_state(const std::string& folder, const TrainingState& state) {
     json files = json::object();
     for (const auto& entry : fs::directory_iterator(folder)) {
         const MappedFile file(entry.path());
-        files[entry.path().filename()] = {{"bytes", file.bytes().size()}, {checksum_key, checksum(file.bytes())}};
+        files[entry.path().filename()] = {{"bytes", file.bytes().size()}, {checksum_key, checksum(file)}};
     }
     json object = {{"format", format},
                    {"step", state.step},

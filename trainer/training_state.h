@@ -25,7 +25,8 @@ inline constexpr const char* state_file_name = "state.json";
 void write_state(const std::string& folder, const TrainingState& state);
 
 // The state in a checkpoint's folder. UsageError, in one line with the file's name, if state.json is missing or damaged;
-// whole_checkpoint looks at every other file too: missing, of another size, of another checksum.
+// whole_checkpoint looks at every other file too: missing, of another size, of another checksum. AccessError or ReadError (file_access.h) if a
+// file cannot be looked at, which says nothing of its bytes.
 TrainingState read_state(const std::string& folder);
 TrainingState whole_checkpoint(const std::string& folder);
 

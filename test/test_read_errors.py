@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+"""Read errors: train_gpt2 ends with one line that names the file, or goes on from what can be read; nothing is lost.
+
+READ_ERRORS=500 test/test_read_errors.py RandomReadErrors    # as many random errors as one likes; SEED=n repeats them
+"""
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from io_faults import faults, matching_calls
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROGRAM = os.environ.get("TRAIN_PROGRAM", str(ROOT / "build" / "release" / "train_gpt2"))
+GENERATE = str(pathlib.Path(PROGRAM).with_name("generate_gpt2"))
+MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2"]
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+# A model that takes no time. Its data is large enough that most pages are not read before the first step.
+DEFAULTS = {"--layers": 1, "--heads": 2, "--channels": 16, "--context": 16, "--batch-size": 8, "--total-batch": 256,
+            "--tokenizer": "byte", "--vocab": 256, "--warmup": 2, "--schedule": "constant", "--sample-every": 0, "--val-every": 0,
+            "--checkpoint-every": 3, "--keep": 9}  # fmt: skip
+
+
+def write_shard(path, tokens):
+    header = [20240520, 1, len(tokens)] + [0] * 253
+    path.write_bytes(b"".join(n.to_bytes(4, "little") for n in header) + b"".join(t.to_bytes(2, "little") for t in tokens))
+
+
+def lines_of(run, kind="train"):
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [(r["step"], r["loss"], r.get("grad_norm")) for r in records if r["kind"] == kind]
+
+
+def contents(folder):
+    """Everything in it, by name: the bytes of files, the targets of links."""
+    return {str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+            for path in sorted(folder.rglob("*"))}  # fmt: skip
+
+
+class Runs(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        cls.data = cls.folder / "train.bin"
+        text = (ROOT / "data" / "tinyshakespeare.txt").read_bytes()[:600_000]
+        write_shard(cls.data, list(text))
+        write_shard(cls.folder / "val.bin", list(text[:200_000]))
+        # A run of 9 steps, with checkpoints at 3, 6 and 9; and its beginning, as a run that was ended leaves it.
+        cls.straight, cls.begun = cls.folder / "straight", cls.folder / "begun"
+        assert cls.train("--steps", 9, "--out", cls.straight).returncode == 0
+        assert cls.train("--steps", 6, "--out", cls.begun).returncode == 0
+
+    def setUp(self):
+        self.out = self.folder / self.id().rsplit(".", 1)[1]
+        shutil.copytree(self.begun, self.out)
+        self.addCleanup(shutil.rmtree, self.out)
+
+    @classmethod
+    def command(cls, *options):
+        values = DEFAULTS | {"--train-data": cls.data} | dict(zip(options[::2], options[1::2], strict=True))
+        return [PROGRAM, *(str(part) for option in values.items() for part in option)]
+
+    @classmethod
+    def train(cls, *options, before=(), failing=None):
+        return subprocess.run([*before, *cls.command(*options)], env=ENVIRONMENT | (failing or {}), capture_output=True, text=True, timeout=120)
+
+    def resume(self, failing=None, **more):
+        return self.train("--steps", 9, "--out", self.out, "--resume", "auto", failing=failing, **more)
+
+    def assert_one_line(self, result, *words, code=None):
+        self.assertGreater(result.returncode, 0, result.stdout)
+        if code is not None:
+            self.assertEqual(result.returncode, code, result.stderr)
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+        self.assertTrue(result.stderr.startswith("train_gpt2: "), result.stderr)
+        for word in (*words,):
+            self.assertIn(str(word), result.stderr)
+        self.assertNotIn("filesystem error", result.stderr)
+
+    def assert_refused(self, result, *words):
+        """With one line, and nothing has changed."""
+        self.assert_one_line(result, *words, code=2)
+        self.assertEqual(contents(self.out), contents(self.begun))
+
+    def assert_same_end(self):
+        last = "checkpoints/step_00000009"
+        for file in ("model.safetensors", "optimizer_0000.safetensors"):
+            self.assertEqual((self.out / last / file).read_bytes(), (self.straight / last / file).read_bytes(), file)
+        self.assertEqual(lines_of(self.out), lines_of(self.straight))
+
+    def assert_goes_on(self):
+        result = self.resume()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assert_same_end()
+
+
+class Checkpoints(Runs):
+    files = ["model.safetensors", "optimizer_0000.safetensors", "config.json", "state.json"]
+
+    def test_what_cannot_be_opened_is_not_damaged(self):
+        for file in self.files:
+            for calls, error, text in (("open", "EACCES", "Permission denied"), ("open", "EIO", "Input/output error"),
+                                       ("open", "EMFILE", "Too many open files"), ("mmap", "ENOMEM", "Cannot allocate memory"),
+                                       ("stat", "ESTALE", "Stale file handle")):  # fmt: skip
+                with self.subTest(file=file, error=error):
+                    path = self.out / "checkpoints" / "step_00000006" / file
+                    self.assert_refused(self.resume(faults(calls, f"step_00000006/{file}", error)), f"{path}: ", text)
+        self.assert_goes_on()
+
+    def test_a_checkpoint_on_bytes_that_cannot_be_read_is_passed_over_by_name(self):
+        path = self.out / "checkpoints" / "step_00000006" / "model.safetensors"
+        result = self.resume(faults("page", "step_00000006/model.safetensors", page=3))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(f"the checkpoint of step 6 is passed over: {path}: cannot be read at byte {3 * 4096}: ", result.stdout)
+        self.assertIn("going on from step 3", result.stdout)
+        self.assertEqual(sorted(p.name for p in (self.out / "checkpoints").iterdir()),
+                         ["step_00000003", "step_00000006", "step_00000006.unreadable", "step_00000009"])  # fmt: skip
+        self.assert_same_end()
+
+    def test_no_checkpoint_that_can_be_read_is_not_no_checkpoint(self):
+        result = self.resume(faults("page", "model.safetensors", count=9))
+        self.assert_refused(result, "none of its 2 checkpoints is whole")
+        self.assert_goes_on()
+
+    def test_weights_that_cannot_be_read_end_with_one_line(self):
+        weights = self.out / "checkpoints" / "step_00000006" / "model.safetensors"
+        # The first mapping is the one whose checksum is compared; the second one is loaded.
+        result = self.resume(faults("page", "step_00000006/model.safetensors", first=2))
+        self.assert_one_line(result, f"{weights}: cannot be read at byte ", code=1)
+        self.assertEqual(contents(self.out), contents(self.begun))
+        result = subprocess.run([GENERATE, str(self.out), "--max-tokens", "3"], text=True, capture_output=True, timeout=60,
+                                env=ENVIRONMENT | faults("page", "step_00000006/model.safetensors", first=2))  # fmt: skip
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result.stderr)
+        self.assertIn(f"generate_gpt2: {weights}: cannot be read at byte ", result.stderr)
+
+
+class Folders(Runs):
+    def test_a_checkpoints_folder_that_cannot_be_seen_is_not_no_checkpoint(self):
+        folder = self.out / "checkpoints"
+        for calls, error, text in (("stat", "EACCES", "Permission denied"), ("stat", "ESTALE", "Stale file handle"),
+                                   ("opendir", "EACCES", "Permission denied"), ("opendir", "EIO", "Input/output error"),
+                                   ("opendir", "EMFILE", "Too many open files"), ("readdir", "EIO", "Input/output error")):  # fmt: skip
+            for options in (["--out", self.out, "--resume", "auto"], ["--resume", self.out]):
+                with self.subTest(calls=calls, error=error, options=options[0]):
+                    result = self.train("--steps", 9, *options, failing=faults(calls, folder, error, count=99))
+                    self.assert_refused(result, f"{folder}", text)
+        self.assert_goes_on()
+
+    def test_a_loop_of_links_is_not_no_checkpoint(self):
+        shutil.rmtree(self.out / "checkpoints")
+        (self.out / "checkpoints").symlink_to("checkpoints")
+        before = contents(self.out)
+        result = self.resume()
+        self.assert_one_line(result, f"{self.out / 'checkpoints'}: ", "Too many levels of symbolic links", code=2)
+        self.assertEqual(contents(self.out), before)
+
+    def test_the_metrics_of_a_run_that_starts_again_are_kept(self):
+        shutil.rmtree(self.out / "checkpoints")
+        metrics = (self.out / "metrics.jsonl").read_bytes()
+        result = self.resume()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(f"its metrics are now called {self.out / 'metrics.jsonl.superseded'}", result.stdout)
+        self.assertEqual((self.out / "metrics.jsonl.superseded").read_bytes(), metrics)
+        self.assert_same_end()
+        # Once more: nothing is overwritten.
+        second = (self.out / "metrics.jsonl").read_bytes()
+        shutil.rmtree(self.out / "checkpoints")
+        self.assertEqual(self.resume().returncode, 0)
+        self.assertEqual((self.out / "metrics.jsonl.superseded").read_bytes(), metrics)
+        self.assertEqual((self.out / "metrics.jsonl.superseded-2").read_bytes(), second)
+
+    def test_metrics_that_cannot_be_read_are_left_alone(self):
+        metrics = self.out / "metrics.jsonl"
+        self.assert_refused(self.resume(faults("open", metrics, "EACCES")), f"{metrics}: cannot be opened: Permission denied")
+        result = self.resume(faults("page", metrics))
+        self.assert_one_line(result, f"{metrics}: cannot be read at byte 0", code=1)
+        self.assertEqual(contents(self.out), contents(self.begun))
+        self.assert_goes_on()
+
+
+class TrainingData(Runs):
+    def assert_names_the_last_good_checkpoint(self, errors, run, file):
+        line = next(line for line in errors.splitlines() if line.startswith("train_gpt2: "))
+        self.assertRegex(line, rf"{file}: cannot be read at byte \d+: .*; the last good checkpoint is {run}/checkpoints/step_\d+$")
+        checkpoint = pathlib.Path(line.rsplit(" ", 1)[1])
+        self.assertTrue((checkpoint / "state.json").exists(), line)
+
+    def test_a_page_that_cannot_be_read_names_the_last_good_checkpoint(self):
+        result = self.train("--steps", 999, "--out", self.out, "--resume", "auto", failing=faults("page", self.data))
+        self.assert_one_line(result, code=1)
+        self.assert_names_the_last_good_checkpoint(result.stderr, self.out, self.data)
+        result = self.train("--steps", 60, "--out", self.out, "--resume", "auto", "--val-data", self.folder / "val.bin", "--val-every", 50,
+                            failing=faults("page", self.folder / "val.bin"))  # fmt: skip
+        self.assert_one_line(result, code=1)
+        self.assert_names_the_last_good_checkpoint(result.stderr, self.out, self.folder / "val.bin")
+
+    def end_of_a_run_whose_data_is_cut(self, before):
+        """Standard error of a run whose shard becomes shorter, for all of its processes."""
+        data = self.folder / f"{self.out.name}.bin"
+        shutil.copy(self.data, data)
+        run = self.folder / f"{self.out.name}-cut"
+        self.addCleanup(shutil.rmtree, run)
+        process = subprocess.Popen([*before, *self.command("--steps", 1_000_000, "--train-data", data, "--out", run)], text=True,
+                                   env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)  # fmt: skip
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        end = time.monotonic() + 60
+        while not (run / "checkpoints" / "step_00000006").exists():
+            self.assertIsNone(process.poll())
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+        os.truncate(data, 8192)
+        _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1, errors)
+        self.assertIn("the file has become shorter", errors)
+        self.assert_names_the_last_good_checkpoint(errors, run, data)
+        return errors
+
+    def test_a_shard_that_is_cut_under_a_run_ends_it_with_one_line(self):
+        errors = self.end_of_a_run_whose_data_is_cut([])
+        self.assertEqual(errors.count("\n"), 1, errors)
+
+    @unittest.skipUnless(shutil.which("mpirun"), "mpirun is not installed")
+    def test_a_shard_that_is_cut_ends_all_processes(self):
+        begin = time.monotonic()
+        self.end_of_a_run_whose_data_is_cut(MPIRUN)
+        self.assertLess(time.monotonic() - begin, 50)
+
+
+class RandomReadErrors(Runs):
+    def test_nothing_is_lost_and_every_end_is_one_line(self):
+        seed = int(os.environ.get("SEED", random.randrange(1 << 30)))
+        rng = random.Random(seed)
+        wanted = int(os.environ.get("READ_ERRORS", 12))
+        calls, log = "open,stat,opendir,readdir,read,mmap,page", self.folder / "calls"
+        self.assertEqual(self.resume(faults(calls, self.folder, first=0, log=log)).returncode, 0)
+        total = len(matching_calls(log))
+        self.assertGreater(total, 50)
+        outcomes = {}
+        for number in range(wanted):
+            first, count = rng.randrange(1, total + 1), rng.choice([1, 1, 1, 2, 50])
+            error = rng.choice(["EIO", "EACCES", "EMFILE", "ENOMEM", "ESTALE"])
+            with self.subTest(seed=seed, number=number, first=first, count=count, error=error):
+                shutil.rmtree(self.out)
+                shutil.copytree(self.begun, self.out)
+                failed = self.folder / "failed"
+                failed.unlink(missing_ok=True)
+                result = self.resume(faults(calls, self.folder, error, first, count, failed, page=rng.randrange(1000)))
+                self.assertTrue(matching_calls(failed), "no call has failed")
+                if result.returncode != 0:
+                    self.assert_one_line(result)
+                    self.assert_goes_on()
+                else:
+                    self.assert_same_end()
+                what = f"{matching_calls(failed)[0].split()[0]}: {'ended' if result.returncode else 'went on'}"
+                outcomes[what] = outcomes.get(what, 0) + 1
+        if "READ_ERRORS" in os.environ:
+            print(f"seed {seed}: {total} calls; {outcomes}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
