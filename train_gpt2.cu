@@ -44,8 +44,16 @@ bool pauses_after(int step, const Options& o) {
 
 HostAllocator pinned_memory() { return {simt::pinned_malloc, simt::pinned_free}; }
 
-std::string where_to_go_on(const std::string& checkpoint) {
-    return checkpoint.empty() ? "there is no checkpoint to go on from" : "the last good checkpoint is " + checkpoint;
+// For the last line of a run that ends before its time. state: of the last step that was written down.
+std::string where_to_go_on(const CheckpointWriter* checkpoints, const ResumePoint& from, const TrainingState& state) {
+    const bool good_begin = !from.checkpoint.empty() && is_good({from.step(), from.state.val_loss}, state.sound_step);
+    std::string good = good_begin ? from.checkpoint : "", newest = from.checkpoint;
+    try {
+        if (const std::string own = checkpoints ? checkpoints->newest_good(state.sound_step) : ""; !own.empty()) good = own;
+        if (const std::string own = checkpoints ? checkpoints->newest() : ""; !own.empty()) newest = own;
+    } catch (const std::exception&) {}  // a folder that cannot be read; what ended the run is said
+    if (!good.empty()) return "the last good checkpoint is " + good;
+    return newest.empty() ? "there is no checkpoint to go on from" : fmt::format("no checkpoint is known to be good; the newest is {}", newest);
 }
 
 // Every process reads the data; a text is tokenized once, by rank 0, and the others find it cached.
@@ -196,6 +204,7 @@ void train(Options o, Communicator& all) {
     const int last_profiled = o.profile > 0 ? from.step() + Profile::warm_up + o.profile : 0;  // until then each step is over before the next
     state.step = from.step();
     state.skipped = from.state.skipped;
+    state.sound_step = from.state.sound_step;
     // Up to this step. Usually the next one has begun meanwhile, so that the device does not wait for the host.
     const auto write_down = [&](int last) {
         while (state.step < last) {
@@ -210,6 +219,7 @@ void train(Options o, Communicator& all) {
             if (due(o.check_replicas, step)) check_replicas(all, model.checksum(), step);
             told = result.any;
             state.skipped = std::isfinite(result.grad_norm) ? 0 : state.skipped + 1;
+            if (state.skipped == 0 && is_sound(result.loss)) state.sound_step = step;
             if (state.skipped < o.max_skipped) continue;
             if (checkpoints) checkpoints->finish();
             throw Error(fmt::format("{} steps in a row had a gradient norm that is not finite; the run ends at step {}", state.skipped, step));
@@ -249,8 +259,7 @@ void train(Options o, Communicator& all) {
         } catch (const std::exception&) {}  // this error came first
         // Whatever ends a run before its time, the last line says from where it can go on.
         if (checkpoints) checkpoints->wait();
-        const std::string good = checkpoints ? checkpoints->newest_good() : "";
-        throw Error(fmt::format("{}; {}", error.what(), where_to_go_on(good.empty() ? from.checkpoint : good)), error.exit_code);
+        throw Error(fmt::format("{}; {}", error.what(), where_to_go_on(checkpoints ? &*checkpoints : nullptr, from, state)), error.exit_code);
     }
     log.note(!stopped ? fmt::format("done; the run is in {}", log.folder())
                       : fmt::format("stopped by a signal; everything is written to {}{}", log.folder(),

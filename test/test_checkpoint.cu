@@ -33,6 +33,7 @@ std::unique_ptr<GPT2<T>> trained_model(int updates) {
 TrainingState state_at(int step) {
     TrainingState state;
     state.step = step;
+    state.sound_step = step;
     state.batch_size = reference_B;
     return state;
 }
@@ -147,7 +148,8 @@ TEST_F(Checkpoint, AFullDiskCostsOneCheckpoint) {
         EXPECT_NE(lines.back().find("step 2: the checkpoint could not be written"), std::string::npos) << lines.back();
         EXPECT_EQ(fs::directory_iterator(checkpoints_folder(run.path()))->path(), checkpoint_folder(run.path(), 1));
         EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints_folder(run.path())), fs::directory_iterator()), 1) << "something is left";
-        EXPECT_EQ(w.newest_good(), checkpoint_folder(run.path(), 1));
+        EXPECT_EQ(w.newest_good(2), checkpoint_folder(run.path(), 1));
+        EXPECT_EQ(w.newest(), checkpoint_folder(run.path(), 1));
     }
     w.save(*model, state_at(3));
     EXPECT_TRUE(w.finish());
@@ -183,20 +185,33 @@ TEST_F(Checkpoint, ThoseThatAreNotKeptGo) {
     }
     std::vector<int> steps;
     for (const CheckpointFolder& folder : checkpoint_folders(run.path())) steps.push_back(folder.step);
-    EXPECT_EQ(steps, (std::vector<int>{2, 4, 7}));  // the best, the fourth for good, the newest
+    EXPECT_EQ(steps, (std::vector<int>{2, 4, 6, 7}));  // the best, the fourth for good, the newest that is known to be good, the newest
 }
 
 TEST(KeepPolicy, NamesWhatNeedNotBeKept) {
     const std::optional<double> none;
-    EXPECT_EQ(superseded({{1, 0, none}, {2, 0, none}, {3, 0, none}}, {.newest = 2}), (std::vector<int>{1}));
-    EXPECT_EQ(superseded({{1, 0, none}, {2, 0, none}, {3, 0, none}}, {.newest = 5}), (std::vector<int>{}));
-    EXPECT_EQ(superseded({{10, 0, 1.5}, {20, 0, 1.2}, {30, 0, 1.3}, {40, 0, none}}, {.newest = 1}), (std::vector<int>{10, 30}));
-    EXPECT_EQ(superseded({{10, 0, 1.5}, {20, 0, NAN}, {30, 0, none}}, {.newest = 1}), (std::vector<int>{20}));
-    EXPECT_EQ(superseded({{10, 0, 1.5}, {20, 0, 1.5}, {30, 0, none}}, {.newest = 1}), (std::vector<int>{10}));  // of equals the newer
-    EXPECT_EQ(superseded({{1000, 0, none}, {1500, 0, none}, {2000, 0, none}, {2500, 0, none}}, {.newest = 1, .every = 1000}),
-              (std::vector<int>{1500}));
-    // A row of skipped steps does not push out the last checkpoint before it.
-    EXPECT_EQ(superseded({{1, 0, none}, {2, 0, none}, {3, 1, none}, {4, 2, none}}, {.newest = 1}), (std::vector<int>{1, 3}));
+    EXPECT_EQ(superseded({{1, none}, {2, none}, {3, none}}, {.newest = 2}, 4), (std::vector<int>{1}));
+    EXPECT_EQ(superseded({{1, none}, {2, none}, {3, none}}, {.newest = 5}, 4), (std::vector<int>{}));
+    EXPECT_EQ(superseded({{10, 1.5}, {20, 1.2}, {30, 1.3}, {40, none}}, {.newest = 1}, 41), (std::vector<int>{10, 30}));
+    EXPECT_EQ(superseded({{10, 1.5}, {20, NAN}, {30, none}}, {.newest = 1}, 31), (std::vector<int>{20}));
+    EXPECT_EQ(superseded({{10, 1.5}, {20, 1.5}, {30, none}}, {.newest = 1}, 31), (std::vector<int>{10}));  // of equals the newer
+    EXPECT_EQ(superseded({{1000, none}, {1500, none}, {2000, none}, {2500, none}}, {.newest = 1, .every = 1000}, 2501), (std::vector<int>{1500}));
+}
+
+// What it is good for is seen in the step after it.
+TEST(KeepPolicy, TheLastCheckpointThatIsKnownToBeGoodStays) {
+    const std::optional<double> none;
+    EXPECT_FALSE(is_good({5, none}, 5));
+    EXPECT_TRUE(is_good({5, none}, 6));
+    EXPECT_FALSE(is_good({5, NAN}, 6));
+    EXPECT_FALSE(is_good({5, INFINITY}, 6));
+    EXPECT_TRUE(is_good({5, 11.5}, 6));
+    EXPECT_FALSE(is_good({5, 1e17}, 6));
+    // The newest may have broken the weights: the one before stays.
+    EXPECT_EQ(superseded({{1, none}, {2, none}, {3, none}}, {.newest = 1}, 3), (std::vector<int>{1}));
+    EXPECT_EQ(superseded({{1, none}, {2, NAN}, {3, none}}, {.newest = 1}, 3), (std::vector<int>{2}));
+    // A row of skipped steps pushes it out neither; the update of step 2 was the last, and broke the weights.
+    EXPECT_EQ(superseded({{1, none}, {2, none}, {3, none}, {4, none}}, {.newest = 1}, 2), (std::vector<int>{2, 3}));
 }
 
 TEST(Metrics, AreCutBackToAStep) {

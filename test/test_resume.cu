@@ -419,14 +419,30 @@ TEST_F(Resume, TheNewestCheckpointIsNamedWhenTheMetricsCannotBeWritten) {
     EXPECT_GT(last_step(run), 2) << result.output;
 }
 
-TEST_F(Resume, TheLastGoodCheckpointIsNamedWhenStepsAreSkipped) {
+TEST_F(Resume, NoCheckpointIsGoodWhenTheFirstUpdateBrokeTheWeights) {
     // A learning rate that makes every weight enormous: from the second step on no gradient is finite.
+    const std::string run = folder / "run";
     const ProgramResult result =
-        train("--steps 20 --lr 1e30 --warmup 0 --checkpoint-every 1 --keep 1 --val-every 0 --sample-every 0 --max-skipped 3 --out " + folder / "run");
+        train("--steps 20 --lr 1e30 --warmup 0 --checkpoint-every 1 --keep 1 --val-every 0 --sample-every 0 --max-skipped 3 --out " + run);
     EXPECT_EQ(result.exit_code, 1) << result.output;
-    EXPECT_NE(result.errors.find("the last good checkpoint is " + checkpoint_folder(folder / "run", 1)), std::string::npos)
-        << result.errors << result.output;
-    EXPECT_TRUE(fs::exists(checkpoint_folder(folder / "run", 1) + "/state.json"));
+    EXPECT_NE(result.errors.find("; no checkpoint is known to be good; the newest is " + run), std::string::npos) << result.errors;
+}
+
+// The update with a huge learning rate is finite, and so is the checkpoint after it; the weights are of no use.
+TEST_F(Resume, ACheckpointWhoseUpdateBrokeTheWeightsIsNotTheLastGoodOne) {
+    for (const std::string arguments : {"--val-every 0", "--val-every 1", "--val-every 0 --dtype bf16", "--val-every 0 --optimizer sgd"}) {
+        const TemporaryFolder folder;
+        const std::string run = folder / "run";
+        const std::string options = arguments +
+                                    " --checkpoint-every 1 --keep 1 --warmup 0 --sample-every 0 --max-skipped 3 --schedule constant "
+                                    "--resume auto --out " +
+                                    run;
+        expect_success(train("--steps 4 " + options));
+        const ProgramResult result = train("--steps 20 --lr 1e30 " + options);
+        EXPECT_EQ(result.exit_code, 1) << arguments << result.output;
+        EXPECT_NE(result.errors.find("the last good checkpoint is " + checkpoint_folder(run, 4) + "\n"), std::string::npos) << result.errors;
+        EXPECT_EQ(whole_checkpoint(checkpoint_folder(run, 4)).skipped, 0);
+    }
 }
 
 }  // namespace

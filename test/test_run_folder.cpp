@@ -1,4 +1,6 @@
 // A run's folder: which checkpoint counts. One wrong bit, one byte less or one file less, and the one before is taken, with a line that says so.
+#include <cmath>
+
 #include "run_folder.h"
 #include "temporary_folder.h"
 #include "training_state.h"
@@ -53,6 +55,23 @@ TEST_F(RunFolder, TheNewestWholeCheckpointCounts) {
     EXPECT_EQ(state.options.at("lr"), 1e-3);
     make(123456789);
     EXPECT_EQ(newest(), checkpoint_folder(run.path(), 123456789));
+}
+
+// JSON has no number for it, and null says that nothing was measured.
+TEST_F(RunFolder, AValidationLossThatIsNotFiniteIsNotAMissingOne) {
+    const std::string path = checkpoint_folder(run.path(), 12);
+    TrainingState state = read_state(path);
+    for (const std::optional<double> loss : {std::optional<double>(), {2.5}, {NAN}, {INFINITY}, {-INFINITY}}) {
+        state.val_loss = loss;
+        fs::remove(path + "/state.json");
+        write_state(path, state);
+        const std::optional<double> read = whole_checkpoint(path).val_loss;
+        ASSERT_EQ(read.has_value(), loss.has_value());
+        if (!loss) continue;
+        EXPECT_EQ(std::isnan(*read), std::isnan(*loss));
+        if (!std::isnan(*loss)) { EXPECT_EQ(*read, *loss); }
+    }
+    EXPECT_NE(read_file(path + "/state.json").find("\"val_loss\": \"-inf\""), std::string::npos);
 }
 
 TEST_F(RunFolder, EveryFlippedBitIsSeen) {

@@ -118,6 +118,6 @@ TEST_F(FoundFolder, NobodyWroteThere) {
 
 // A comparison with NaN is false: it would have stayed the best one for good.
 TEST(Superseded, AValidationLossThatIsNotFiniteIsNeverTheBest) {
-    const std::vector<SavedCheckpoint> saved = {{1, 0, NAN}, {2, 0, 3.0}, {3, 0, 4.0}, {4, 0, INFINITY}};
-    EXPECT_EQ(superseded(saved, {.newest = 1}), (std::vector<int>{1, 3}));
+    const std::vector<SavedCheckpoint> saved = {{1, NAN}, {2, 3.0}, {3, 4.0}, {4, INFINITY}};
+    EXPECT_EQ(superseded(saved, {.newest = 1}, 3), (std::vector<int>{1, 3}));
 }

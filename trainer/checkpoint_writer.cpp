@@ -13,13 +13,15 @@
 
 namespace fs = std::filesystem;
 
-static const SavedCheckpoint* newest_good_of(const std::vector<SavedCheckpoint>& saved) {
-    const auto good = std::find_if(saved.rbegin(), saved.rend(), [](const SavedCheckpoint& s) { return s.skipped == 0; });
+bool is_good(const SavedCheckpoint& saved, int sound_step) { return saved.step < sound_step && (!saved.val_loss || is_sound(*saved.val_loss)); }
+
+static const SavedCheckpoint* newest_good_of(const std::vector<SavedCheckpoint>& saved, int sound_step) {
+    const auto good = std::find_if(saved.rbegin(), saved.rend(), [&](const SavedCheckpoint& s) { return is_good(s, sound_step); });
     return good == saved.rend() ? nullptr : &*good;
 }
 
-std::vector<int> superseded(const std::vector<SavedCheckpoint>& saved, const KeepPolicy& policy) {
-    const SavedCheckpoint *best = nullptr, *good = newest_good_of(saved);
+std::vector<int> superseded(const std::vector<SavedCheckpoint>& saved, const KeepPolicy& policy, int sound_step) {
+    const SavedCheckpoint *best = nullptr, *good = newest_good_of(saved, sound_step);
     for (const SavedCheckpoint& s : saved) {
         if (s.val_loss && std::isfinite(*s.val_loss) && (!best || *s.val_loss <= *best->val_loss)) best = &s;
     }
@@ -37,8 +39,8 @@ std::vector<SavedCheckpoint> CheckpointWriter::saved_in_folder() const {
     for (const CheckpointFolder& folder : checkpoint_folders(options_.run_folder)) {
         try {
             const TrainingState state = read_state(folder.path);
-            saved.push_back({folder.step, state.skipped, state.val_loss});
-        } catch (const UsageError&) {}  // damaged: it counts for nothing, and stays as it is
+            saved.push_back({folder.step, state.val_loss});
+        } catch (const Error&) {}  // damaged or unreadable: it counts for nothing, and stays as it is
     }
     return saved;
 }
@@ -61,6 +63,7 @@ void CheckpointWriter::start(TrainingState state) {
     begin_ = std::chrono::steady_clock::now();
     std::string folder;  // empty: there is none, and rank 0 has said why
     if (communicator_.rank() == 0) {
+        remove_superseded();  // the one before has proved good meanwhile
         try {
             unfinished_.emplace(options_.run_folder, state_.step, snapshot_.checkpoint_bytes());
             folder = unfinished_->folder();
@@ -97,11 +100,8 @@ void CheckpointWriter::complete() {
     unfinished_->complete(state_);
     unfinished_.reset();
     std::erase_if(saved_, [&](const SavedCheckpoint& s) { return s.step >= state_.step; });
-    saved_.push_back({state_.step, state_.skipped, state_.val_loss});
-    for (const int step : superseded(saved_, options_.keep)) {
-        remove(step);
-        std::erase_if(saved_, [&](const SavedCheckpoint& s) { return s.step == step; });
-    }
+    saved_.push_back({state_.step, state_.val_loss});
+    remove_superseded();
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin_;
     note_(fmt::format("step {}: checkpoint written in {:.2f} s", state_.step, elapsed.count()));
 }
@@ -131,6 +131,13 @@ void CheckpointWriter::wait() {
     if (thread_.valid()) thread_.wait();
 }
 
+void CheckpointWriter::remove_superseded() {
+    for (const int step : superseded(saved_, options_.keep, state_.sound_step)) {
+        remove(step);
+        std::erase_if(saved_, [&](const SavedCheckpoint& s) { return s.step == step; });
+    }
+}
+
 // Its name goes first, so that half of it is never taken for a damaged checkpoint.
 void CheckpointWriter::remove(int step) {
     const std::string path = checkpoint_folder(options_.run_folder, step), name = temporary_beside(path);
@@ -140,8 +147,13 @@ void CheckpointWriter::remove(int step) {
     if (failure) note_(fmt::format("step {}: {} cannot be removed: {}", step, path, failure.message()));
 }
 
-std::string CheckpointWriter::newest_good() const {
+std::string CheckpointWriter::newest_good(int sound_step) const {
     const std::vector<SavedCheckpoint> saved = saved_in_folder();
-    const SavedCheckpoint* good = newest_good_of(saved);
+    const SavedCheckpoint* good = newest_good_of(saved, sound_step);
     return good ? checkpoint_folder(options_.run_folder, good->step) : "";
+}
+
+std::string CheckpointWriter::newest() const {
+    const std::vector<SavedCheckpoint> saved = saved_in_folder();
+    return saved.empty() ? "" : checkpoint_folder(options_.run_folder, saved.back().step);
 }

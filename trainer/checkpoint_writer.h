@@ -20,13 +20,15 @@ struct KeepPolicy {
 
 struct SavedCheckpoint {
     int step;
-    int skipped;                     // steps in a row, up to this one, whose gradient norm was not finite
     std::optional<double> val_loss;  // of this step, if it was measured
 };
 
+// Its validation loss, if it was measured, is sound, and so was the loss of a later step, which its weights or what became of them gave.
+bool is_good(const SavedCheckpoint& saved, int sound_step);
+
 // The steps, of `saved` (oldest first), whose checkpoints need not be kept. Beside those that the policy names, two are: the one with the lowest
-// validation loss, and the newest that was not saved in a row of steps without a finite norm, which a run that --max-skipped ends can go back to.
-std::vector<int> superseded(const std::vector<SavedCheckpoint>& saved, const KeepPolicy& policy);
+// validation loss, and the newest good one, to which a run that breaks its weights can go back.
+std::vector<int> superseded(const std::vector<SavedCheckpoint>& saved, const KeepPolicy& policy, int sound_step);
 
 class CheckpointWriter {
 public:
@@ -64,8 +66,9 @@ public:
     bool is_writing() const;
     // Waits for this process's own threads. What others have not written is not completed.
     void wait();
-    // The newest checkpoint with skipped == 0; "" if there is none. After finish() or wait().
-    std::string newest_good() const;
+    // The run's newest good checkpoint, and its newest one; "" if there is none. After finish() or wait().
+    std::string newest_good(int sound_step) const;
+    std::string newest() const;
 
 private:
     bool alone() const { return communicator_.size() == 1; }
@@ -74,6 +77,7 @@ private:
     std::future<bool> in_background(const std::function<void()>& action);
     void complete_if_written(bool everywhere);
     void complete();
+    void remove_superseded();
     void remove(int step);
 
     const Options options_;

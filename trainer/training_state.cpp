@@ -3,7 +3,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -36,6 +38,18 @@ std::string checksum(const MappedFile& file) {
     return fmt::format("{:016x}", XXH3_64bits_digest(state.get()));
 }
 
+// null: not measured. JSON has no numbers that are not finite: "nan", "inf" or "-inf".
+json loss_object(const std::optional<double>& loss) {
+    if (!loss) return nullptr;
+    return std::isfinite(*loss) ? json(*loss) : json(std::isnan(*loss) ? "nan" : fmt::format("{}", *loss));
+}
+std::optional<double> loss_of(const std::string& path, const json& object) {
+    if (object.is_null()) return std::nullopt;
+    if (object == "nan") return std::numeric_limits<double>::quiet_NaN();
+    if (object == "inf" || object == "-inf") return object == "inf" ? HUGE_VAL : -HUGE_VAL;
+    CHECK(object.is_number(), "{}: is damaged: the validation loss is {}", path, shown(object));
+    return object.get<double>();
+}
 // What is not UTF-8 in an option, such as a path, is replaced: JSON cannot hold it.
 std::string text_of(const json& object) { return object.dump(2, ' ', true, json::error_handler_t::replace) + "\n"; }
 
@@ -62,9 +76,11 @@ TrainingState state_of(const std::string& path, const json& object) {
     state.step = whole_number<int>(object.at("step"));
     state.optimizer_step = whole_number<int>(object.at("optimizer_step"));
     state.skipped = whole_number<int>(object.at("skipped"));
+    // Versions that did not measure it wrote none.
+    state.sound_step = object.contains("sound_step") ? whole_number<int>(object["sound_step"]) : state.step - state.skipped;
     state.batch_size = whole_number<int>(object.at("batch_size"));
     object.at("evaluated").get_to(state.evaluated);
-    if (!object.at("val_loss").is_null()) state.val_loss = object.at("val_loss").get<double>();
+    state.val_loss = loss_of(path, object.at("val_loss"));
     state.options = object.at("options");
     state.identity = object.at("identity");
     state.outlier_detector = object.at("outlier_detector");
@@ -122,10 +138,11 @@ void write_state(const std::string& folder, const TrainingState& state) {
     json object = {{"format", format},
                    {"step", state.step},
                    {"optimizer_step", state.optimizer_step},
+                   {"sound_step", state.sound_step},
                    {"skipped", state.skipped},
                    {"batch_size", state.batch_size},
                    {"evaluated", state.evaluated},
-                   {"val_loss", state.val_loss ? json(*state.val_loss) : json()},
+                   {"val_loss", loss_object(state.val_loss)},
                    {"options", state.options},
                    {"identity", state.identity},
                    {"outlier_detector", state.outlier_detector},
