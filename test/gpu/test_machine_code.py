@@ -1,11 +1,14 @@
-"""Reads the machine code of the GPU build's kernels: test_machine_code.py build/cuda/cmake/gpu/libflatgpt_gpu.a [--print]
+"""Reads the machine code of the GPU build's kernels: test_machine_code.py build/cuda/cmake/gpu/libflatgpt_gpu.a
+[--print | --registers FILE]
 
 Three things are judged: that kernels bound by memory move 16 bytes an instruction, that none keeps registers in local memory, and that enough
 bytes are in flight. The last is stated for each kernel of IN_FLIGHT: its registers, the warps that fit on an SM, and the loads that begin before
 the first of them is needed.
 
 Needs cuobjdump and nvdisasm: of the CUDA Toolkit, or the wheels that configuring the GPU build installs into build/cuda-tools; CUOBJDUMP names the
-first. Without them the test is skipped (77). --print adds how often each kernel has which kind of instruction."""
+first. Without them the test is skipped (77). --print adds how often each kernel has which kind of instruction.
+--registers writes the kernels' registers on compute capability 9.0 to a file, for the software GPU
+(docs/software-gpu.md), and judges nothing."""
 
 import collections
 import dataclasses
@@ -88,9 +91,9 @@ IN_FLIGHT = [
 ]
 # A byte takes about 800 cycles from memory to an SM that asks for its share of an H200's bandwidth, 21 bytes a cycle (kernels/elementwise.cuh).
 LEAST_IN_FLIGHT = 17 * 1024
-# Of an SM, by architecture: warps, bytes of shared memory. Each of its four parts has 16,384 registers, which warps get by 256; each block takes
-# 1 KiB of shared memory beside its own.
-SM = {80: (64, 164 * 1024), 90: (64, 228 * 1024), 100: (64, 228 * 1024), 120: (48, 100 * 1024)}
+# Limits of an SM, by architecture: warps, blocks, bytes of shared memory. Each of its four parts has 16,384
+# registers, which warps get by 256; each block takes 1 KiB of shared memory beside its own.
+SM = {80: (64, 32, 164 * 1024), 90: (64, 32, 228 * 1024), 100: (64, 32, 228 * 1024), 120: (48, 24, 100 * 1024)}
 
 
 def find_cuobjdump():
@@ -143,23 +146,35 @@ def read_kernels(cuobjdump, path):
             kernel = kernels[architecture, match[1]]
         elif match := re.match(r"\s*code for sm_(\d+)", line):
             architecture = int(match[1])
-    name = None
+    for key, resources in read_resources(cuobjdump, path).items():
+        if key in kernels:
+            kernels[key].registers, kernels[key].shared = resources.registers, resources.shared
+    return kernels
+
+
+def read_resources(cuobjdump, path):
+    """{(architecture, mangled name): Kernel}, without the instructions"""
+    kernels, architecture, name = {}, None, None
     for line in output_lines(cuobjdump, "-res-usage", path):
         if match := re.match(r"arch = sm_(\d+)", line):
             architecture = int(match[1])
         elif match := re.match(r"\s*Function (\S+):", line):
             name = match[1]
-        elif (match := re.search(r"REG:(\d+).* SHARED:(\d+)", line)) and (architecture, name) in kernels:
-            kernels[architecture, name].registers, kernels[architecture, name].shared = int(match[1]), int(match[2])
+        elif match := re.search(r"REG:(\d+).* SHARED:(\d+)", line):
+            # From 9.0 on these are with the 1 KiB that a block takes beside its own.
+            reserved = 1024 if architecture >= 90 else 0
+            shared = max(0, int(match[2]) - reserved)
+            kernels[architecture, name] = Kernel(registers=int(match[1]), shared=shared)
     return kernels
 
 
 def warps_of_sm(kernel, block, shared, architecture):
-    most_warps, shared_of_sm = SM[architecture]
-    warps = block // 32
+    """The warps that an SM holds, of blocks of these threads and dynamic shared memory; 0 if no block fits."""
+    most_warps, most_blocks, shared_of_sm = SM[architecture]
+    warps = -(-block // 32)
     registers = -(-kernel.registers * 32 // 256) * 256  # of a warp
-    blocks = min(most_warps // warps, 4 * (16384 // registers) // warps, shared_of_sm // (kernel.shared + shared + 1024))
-    return blocks * warps
+    by_registers, by_shared = 4 * (16384 // registers) // warps, shared_of_sm // (kernel.shared + shared + 1024)
+    return min(most_warps // warps, most_blocks, by_registers, by_shared) * warps
 
 
 def loads_in_flight(kernel, ahead):
@@ -234,9 +249,19 @@ def print_table(kernels):
         print(f"  {name}: {sum(opcodes.values())} instructions, " + ", ".join(f"{kind} {counts[kind]}" for kind in kinds if counts[kind]))
 
 
+def write_registers(cuobjdump, archive, path):
+    """A line for each kernel: its mangled name, and a thread's registers. No line without cuobjdump."""
+    found = read_resources(cuobjdump, archive) if cuobjdump else {}
+    lines = [f"{name} {kernel.registers}\n" for (sm, name), kernel in found.items() if sm == 90]
+    with open(path, "w") as file:
+        file.writelines(lines)
+
+
 def main():
     archive = sys.argv[1]
     cuobjdump = find_cuobjdump()
+    if sys.argv[2:3] == ["--registers"]:
+        return write_registers(cuobjdump, archive, sys.argv[3])
     if not cuobjdump:
         print("skipped: cuobjdump and nvdisasm are not installed (CUDA Toolkit, or pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm)")
         return SKIPPED

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,7 +22,7 @@
 namespace software_gpu {
 namespace {
 
-constexpr int devices = 8, multiprocessors = 132;
+constexpr int devices = 8;
 constexpr int l2_bytes = 1 << 20;  // not 50 MB: before every product that is timed they are overwritten twice
 constexpr size_t device_bytes = size_t{8} << 30;
 constexpr size_t shared_bytes_of_a_block = 227 * 1024, shared_bytes_of_a_multiprocessor = 228 * 1024;
@@ -122,6 +123,8 @@ void add(Counters::Transfers& sum, const Counters::Transfers& more) {
 }
 void add(Counters& sum, const Counters& more) {
     sum.launches += more.launches, sum.blocks += more.blocks, sum.warps += more.warps;
+    sum.threads_a_block = std::max(sum.threads_a_block, more.threads_a_block);
+    sum.dynamic_shared_bytes = std::max(sum.dynamic_shared_bytes, more.dynamic_shared_bytes);
     for (const auto& [type, count] : more.instructions) sum.instructions[type] += count;
     add(sum.loads, more.loads), add(sum.stores, more.stores);
     sum.shared_requests += more.shared_requests, sum.shared_wavefronts += more.shared_wavefronts;
@@ -138,6 +141,8 @@ nlohmann::json to_json(const Counters& c) {
     return {{"launches", c.launches},
             {"blocks", c.blocks},
             {"warps", c.warps},
+            {"threads_a_block", c.threads_a_block},
+            {"dynamic_shared_bytes", c.dynamic_shared_bytes},
             {"instructions", c.instructions},
             {"loads", to_json(c.loads)},
             {"stores", to_json(c.stores)},
@@ -158,13 +163,38 @@ void write_counters() {
 
 // ---- launches
 
+// A thread's registers, by the mangled names of kernels, as the machine code has them: in the file that
+// SOFTWARE_GPU_REGISTERS names, or registers.txt beside the program. Kernels that are not listed are not
+// judged.
+const std::map<std::string, unsigned>& registers_of_threads() {
+    static const auto read = [] {
+        std::map<std::string, unsigned> all;
+        const char* const named = std::getenv("SOFTWARE_GPU_REGISTERS");
+        const auto beside = std::filesystem::read_symlink("/proc/self/exe").replace_filename("registers.txt");
+        std::ifstream file(named ? named : beside);
+        std::string kernel;
+        for (unsigned registers = 0; file >> kernel >> registers;) all[kernel] = registers;
+        return all;
+    }();
+    return read;
+}
+
+// Each of the four parts of a multiprocessor has 16,384 registers, which warps get by 256.
+bool registers_suffice(const Kernel& kernel, size_t threads) {
+    const auto known = registers_of_threads().find(kernel.mangled);
+    if (known == registers_of_threads().end() || known->second == 0) return true;
+    const size_t of_warp = (known->second * size_t{32} + 255) / 256 * 256;
+    return (threads + 31) / 32 <= 4 * (16384 / of_warp);
+}
+
 // The error with which the CUDA runtime refuses a launch at once.
 cudaError_t refusal(const Kernel& kernel, dim3 grid, dim3 block, size_t dynamic_shared_bytes) {
     const size_t threads = size_t{block.x} * block.y * block.z;
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads == 0) return cudaErrorInvalidConfiguration;
     if (grid.x > 0x7fffffff || grid.y > 0xffff || grid.z > 0xffff) return cudaErrorInvalidConfiguration;
     if (threads > threads_of_a_block || block.z > 64) return cudaErrorInvalidConfiguration;
-    if (threads > kernel.max_threads) return cudaErrorLaunchOutOfResources;
+    if (threads > kernel.max_threads || !registers_suffice(kernel, threads))
+        return cudaErrorLaunchOutOfResources;
     if (dynamic_shared_bytes > kernel.max_dynamic_shared_bytes) return cudaErrorInvalidValue;
     if (dynamic_shared_bytes + kernel.static_shared_bytes > shared_bytes_of_a_block)
         return cudaErrorInvalidValue;
@@ -343,7 +373,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
     *properties = {};
     std::strcpy(properties->name, "software GPU");
     properties->major = 9;
-    properties->multiProcessorCount = multiprocessors;
+    properties->multiProcessorCount = settings().multiprocessors;
     properties->l2CacheSize = l2_bytes;
     properties->totalGlobalMem = device_bytes;
     properties->warpSize = 32;
@@ -358,7 +388,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
         case cudaDevAttrMaxSharedMemoryPerBlockOptin: return *value = shared_bytes_of_a_block, cudaSuccess;
         case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
             return *value = shared_bytes_of_a_multiprocessor, cudaSuccess;
-        case cudaDevAttrMultiProcessorCount: return *value = multiprocessors, cudaSuccess;
+        case cudaDevAttrMultiProcessorCount: return *value = settings().multiprocessors, cudaSuccess;
         case cudaDevAttrComputeCapabilityMajor: return *value = 9, cudaSuccess;
         case cudaDevAttrComputeCapabilityMinor: return *value = 0, cudaSuccess;
         default: stop(Fault(fmt::format("attribute {} of the device is not imitated", int(attribute))));

@@ -918,6 +918,8 @@ void add_counters(Grid& grid) {
     Counters& counters = *grid.counters;
     counters.launches++;
     counters.blocks += grid.launch->grid.count();
+    counters.threads_a_block = grid.launch->block.count();
+    counters.dynamic_shared_bytes = grid.launch->dynamic_shared_bytes;
     counters.warps += grid.launch->grid.count() * ((grid.launch->block.count() + lanes - 1) / lanes);
     for (size_t k = 0; k < grid.executed.size(); k++) {
         if (grid.executed[k] > 0)

@@ -15,8 +15,13 @@ Settings Settings::parse(std::string_view text) {
         const auto unknown = [&] {
             throw Fault(fmt::format(
                 "SOFTWARE_GPU: \"{}\" is not known; expected order=ascending|descending|seeded, seed=N, "
-                "approximation=nearest|up|down|seeded, truncate, count",
+                "approximation=nearest|up|down|seeded, truncate, count, multiprocessors=N",
                 word));
+        };
+        const auto number = [&](size_t most_digits) -> uint64_t {
+            const bool digits = !value.empty() && value.find_first_not_of("0123456789") == std::string::npos;
+            if (!digits || value.size() > most_digits) unknown();
+            return std::stoull(value);
         };
         if (name == "order") {
             settings.order = value == "ascending"    ? Order::ascending
@@ -24,10 +29,10 @@ Settings Settings::parse(std::string_view text) {
                              : value == "seeded"     ? Order::seeded
                                                      : (unknown(), Order::seeded);
         } else if (name == "seed") {
-            if (value.empty() || value.find_first_not_of("0123456789") != std::string::npos ||
-                value.size() > 18)
-                unknown();
-            settings.seed = std::stoull(value);
+            settings.seed = number(18);
+        } else if (name == "multiprocessors") {
+            settings.multiprocessors = static_cast<int>(number(4));
+            if (settings.multiprocessors == 0) unknown();
         } else if (name == "approximation") {
             settings.approximation = value == "nearest"  ? Approximation::nearest
                                      : value == "up"     ? Approximation::up

@@ -35,10 +35,12 @@ struct Settings {
     // upwards, downwards, or by the seed.
     enum class Approximation { nearest, up, down, seeded } approximation = Approximation::nearest;
     bool tensor_cores_truncate =
-        false;           // the aligned products are cut off before they are added, as tensor cores do
-    bool count = false;  // keeps Counters
+        false;                  // the aligned products are cut off before they are added, as tensor cores do
+    bool count = false;         // keeps Counters
+    int multiprocessors = 132;  // the number that the device names; kernels divide their work by it
 
-    // "order=descending,seed=3,approximation=seeded,truncate,count"; Fault names what it does not know.
+    // "order=descending,seed=3,approximation=seeded,truncate,count,multiprocessors=4"; Fault names what it
+    // does not know.
     static Settings parse(std::string_view text);
 };
 
@@ -156,6 +158,7 @@ private:
 // Counts of whole grids, as Nsight Compute takes them; instructions are those of warps.
 struct Counters {
     uint64_t launches = 0, blocks = 0, warps = 0;
+    uint64_t threads_a_block = 0, dynamic_shared_bytes = 0;  // of a block; the most of any launch
     std::map<std::string, uint64_t> instructions;  // by class: "fp32", "int", "mma", "global load", ...
     struct Transfers {
         uint64_t requests = 0, sectors = 0, least_sectors = 0,

@@ -2,10 +2,14 @@
 // or finds. Every finding is planted.
 #include <gtest/gtest.h>
 #include <lz4.h>
+#include <unistd.h>
 #include <zstd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <set>
 
 #include "fat_binary.h"
@@ -507,6 +511,19 @@ TEST(Graphs, DoNotWaitForEventsFromOutside) {
     cudaGetLastError();
 }
 
+// ---- settings
+
+TEST(Settings, AreWhatTheVariableSays) {
+    const Settings settings = Settings::parse("order=descending,seed=7,count,multiprocessors=4");
+    EXPECT_EQ(settings.order, Settings::Order::descending);
+    EXPECT_EQ(settings.seed, 7u);
+    EXPECT_TRUE(settings.count);
+    EXPECT_EQ(settings.multiprocessors, 4);
+    for (const char* const wrong :
+         {"multiprocessors=0", "multiprocessors=four", "seed=", "counts", "order=up"})
+        EXPECT_THROW(Settings::parse(wrong), Fault) << wrong;
+}
+
 // ---- launches
 
 struct Registered {
@@ -547,6 +564,25 @@ TEST(Launches, AreRefusedAsAGpuRefusesThem) {
     EXPECT_EQ(launch(registered().with_shared_memory, 1, 1024), cudaSuccess);
     EXPECT_EQ(launch(registered().with_shared_memory, 1, 1025), cudaErrorInvalidConfiguration);
     EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+}
+
+TEST(Launches, ThatNeedMoreRegistersThanAMultiprocessorHasAreRefused) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    // 65 registers are 9 times 256 for a warp: 28 warps fit. 64 are 8 times 256, and 32 warps fit.
+    const auto launch_with = [](unsigned registers) {
+        const std::string path = testing::TempDir() + "registers_" + std::to_string(getpid());
+        std::ofstream(path) << "another 255\nwith_shared_memory " << registers << '\n';
+        setenv("SOFTWARE_GPU_REGISTERS", path.c_str(), 1);
+        const char& kernel = registered().with_shared_memory;
+        const cudaError_t smaller = launch(kernel, 1, 896), larger = launch(kernel, 1, 1024);
+        std::fprintf(stderr, "896 threads: %d, 1024: %d\n", smaller, larger);
+        std::remove(path.c_str());
+        std::_Exit(cudaStreamSynchronize(nullptr));
+    };
+    const auto well = testing::ExitedWithCode(0);
+    const std::string refused = std::to_string(cudaErrorLaunchOutOfResources);
+    EXPECT_EXIT(launch_with(64), well, "896 threads: 0, 1024: 0");
+    EXPECT_EXIT(launch_with(65), well, "896 threads: 0, 1024: " + refused);
 }
 
 TEST(Launches, HaveTheSharedMemoryThatWasAskedFor) {
