@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """scripts/gpu_check.sh --device software, with the real programs: the whole check, a kill in the midst of it,
 and programs that are broken as a transfer to a GPU's machine would break them. PyTorch takes part on the CPU
-if FLATGPT_PYTORCH_VENV names it, which takes minutes more. SOFTWARE_PROGRAMS names the programs' folder, if that
-is not build/software-gpu.
+if FLATGPT_PYTORCH_VENV names it, which takes minutes more. SOFTWARE_PROGRAMS names the programs' folder
+(default: build/software-gpu).
 """
 
 import json
