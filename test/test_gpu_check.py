@@ -947,6 +947,10 @@ class SpeedLadder(unittest.TestCase):
     def test_every_row_adds_to_the_ones_above(self):
         rows = {name: (options, absent) for name, options, absent in speed_ladder.trained_rows("cuda", True)}
         self.assertEqual(rows["fp32"], (["--dtype", "fp32", "--attention", "kernel", "--no-graph"], ""))
+        # By name: what "auto" takes may be our own kernel.
+        self.assertEqual(
+            rows["attention by cuDNN"], (["--dtype", "bf16", "--attention", "cudnn", "--no-graph"], "")
+        )
         self.assertEqual(rows["CUDA graphs"], (["--dtype", "bf16", "--attention", "auto"], ""))
         self.assertEqual(set(rows), set(self.MS))
         on_cpu = {name: absent for name, _, absent in speed_ladder.trained_rows("cpu", False)}
