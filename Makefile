@@ -3,7 +3,7 @@
 # make test        installs what is missing, builds and runs every test, plain and checked
 # make gpu         the GPU programs: ./train_gpt2cu ./evaluate_gpt2cu ./generate_gpt2cu, tests and benchmarks
 # make test-gpu    runs the GPU's tests
-# make software-gpu  the GPU programs and tests over a GPU of software, which runs and checks their PTX on any machine: build/software-gpu/;
+# make software-gpu  the GPU programs, tests and benchmarks over a GPU of software, which runs and checks their PTX on any machine: build/software-gpu/;
 #                  ctest --preset software-gpu runs the tests
 # make gpu-bundle  builds and packs them for a machine with NVIDIA's driver and PyTorch, but no compiler: build/flatgpt-gpu.tar.xz;
 #                  ARCHITECTURES=90a (or "80 90a"): for these GPUs only, which is smaller and sooner built
