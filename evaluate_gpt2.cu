@@ -68,7 +68,7 @@ void evaluate_all(const EvaluateOptions& o) {
     CHECK(o.seq_len <= config.context, "--seq-len {} is longer than the model's context of {}", o.seq_len, config.context);
     int seq_len = o.seq_len > 0 ? o.seq_len : config.context;
 
-    const auto tokenizer = make_tokenizer(o.tokenizer.empty() ? tokenizer_name(*file) : o.tokenizer);
+    const auto tokenizer = make_tokenizer_for(o.checkpoint, config.V, o.tokenizer.empty() ? tokenizer_name(*file) : o.tokenizer);
     std::vector<TokenShard> shards;
     std::optional<ValidationLoader> val_loader;
     std::optional<HellaSwag> hellaswag;

@@ -80,7 +80,8 @@ template <class T>
 void generate_texts(const GenerateCommand& command) {
     const std::unique_ptr<ModelFile> file = open_model(command.checkpoint);
     const GPT2Config& config = file->config();
-    const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(command.tokenizer.empty() ? tokenizer_name(*file) : command.tokenizer);
+    const std::unique_ptr<Tokenizer> tokenizer =
+        make_tokenizer_for(command.checkpoint, config.V, command.tokenizer.empty() ? tokenizer_name(*file) : command.tokenizer);
     const std::vector<int> prompt = prompt_of(command, *tokenizer, config);
     const size_t wanted = prompt.size() + static_cast<size_t>(command.max_tokens);
     const int cached = static_cast<int>(std::min(wanted, static_cast<size_t>(config.context)));

@@ -98,7 +98,7 @@ void train(Options o, Communicator& all) {
         return;
     }
 
-    const auto tokenizer = make_tokenizer(o.tokenizer);
+    const auto tokenizer = make_tokenizer_for(o.initial ? o.initial->path() : "the model", o.config.V, o.tokenizer);
     const DataSplits data = open_data_together(o, *tokenizer, all, say);
     TrainingState state{.batch_size = o.batch_size, .options = o.values, .identity = run_identity(o, data.train)};
     check_same_start(all, process_description(o, state.identity, data));

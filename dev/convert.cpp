@@ -21,10 +21,7 @@ static const std::map<std::string, Format> formats = {
 // A folder that is not there yet: files of another model beside these would be read with them.
 static void write_folder(const std::string& folder, const ModelFile& model, const std::string& tokenizer) {
     const TensorTable& table = model.table();
-    // A model need not know every byte.
-    const int tokens = make_tokenizer(tokenizer)->vocab_size();
-    CHECK(tokens <= std::max(model.config().V, 256), "--tokenizer {}: has {} tokens, but the model's vocabulary only {}", tokenizer, tokens,
-          model.config().V);
+    make_tokenizer_for(model.path(), model.config().V, tokenizer);
     std::vector<float> masters(table.elements());
     for (const Tensor& tensor : table.tensors()) {
         const std::vector<float> values = model.values(tensor);

@@ -241,12 +241,31 @@ TEST(GenerateProgram, SaysWhenTheContextIsFull) {
 
 TEST(GenerateProgram, OnlyTheTokenizersTokensAreDrawn) {
     const TemporaryFolder folder;
-    const std::string path = random_model(folder / "model", {1000, 128, 1, 1, 16}, "byte");
+    const std::string path = random_model(folder / "model", {50304, 128, 1, 1, 16}, "gpt2");
     const nlohmann::json samples = samples_of(generate(path + " --samples 3 --json --temperature 3 --max-tokens 100"));
     for (const nlohmann::json& sample : samples) {
-        for (const int token : sample.at("tokens")) ASSERT_LT(token, 256);
+        for (const int token : sample.at("tokens")) ASSERT_LT(token, 50257);
     }
-    EXPECT_EQ(generate(path + " --tokens 999 --max-tokens 3").exit_code, 0);  // the model knows it
+    EXPECT_EQ(generate(path + " --tokens 50300 --max-tokens 3").exit_code, 0);  // the model knows it
+}
+
+TEST(GenerateProgram, ATokenizerOfAnotherSizeThanTheVocabularyIsRefused) {
+    const TemporaryFolder folder;
+    const auto refused = [&](int V, const std::string& tokenizer, const std::string& arguments, const std::string& expected) {
+        const std::string path = random_model(folder / "model", {V, 16, 1, 1, 8}, tokenizer);
+        const ProgramResult result = generate(path + " --max-tokens 3 " + arguments);
+        EXPECT_EQ(result.exit_code, 2);
+        EXPECT_EQ(result.output, "");
+        EXPECT_EQ(result.errors, "generate_gpt2: " + path + " has a vocabulary of " + expected + "\n");
+        std::filesystem::remove_all(path);
+    };
+    const std::string byte = ", which the 256 tokens of --tokenizer byte do not fit; expected 1 to 256",
+                      gpt2 = ", which the 50257 tokens of --tokenizer gpt2 do not fit; expected 50257 to 50304";
+    refused(50257, "gpt2", "--tokenizer byte", "50257" + byte);
+    refused(257, "byte", "", "257" + byte);
+    refused(256, "byte", "--tokenizer gpt2", "256" + gpt2);
+    refused(50256, "gpt2", "", "50256" + gpt2);
+    refused(50305, "gpt2", "--tokens 1", "50305" + gpt2);
 }
 
 TEST(GenerateProgram, AnInterruptEndsItWithWhatIsPrintedWhole) {

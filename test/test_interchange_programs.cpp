@@ -57,7 +57,7 @@ TEST(ConvertProgram, WrongUseIsOneLineAndWritesNothing) {
         {model + " --out " + model, "is not empty; choose another folder"},
         {model + " --out " + folder / "file", "file: the folder cannot be made"},
         {model + " --tokenizer words --out " + folder / "out", "words"},
-        {model + " --tokenizer gpt2 --out " + folder / "out", "--tokenizer gpt2: has 50257 tokens, but the model's vocabulary only 131"},
+        {model + " --tokenizer gpt2 --out " + folder / "out", "has a vocabulary of 131, which the 50257 tokens of --tokenizer gpt2 do not fit"},
     };
     for (const auto& [arguments, expected] : cases) {
         const ProgramResult result = convert(arguments);
@@ -67,6 +67,17 @@ TEST(ConvertProgram, WrongUseIsOneLineAndWritesNothing) {
         EXPECT_TRUE(result.errors.starts_with("convert: ")) << result.errors;
         EXPECT_FALSE(fs::exists(folder / "out"));
     }
+}
+
+TEST(ConvertProgram, ATokenizerSmallerThanTheVocabularyIsRefused) {
+    const TemporaryFolder folder;
+    const std::string model = random_model(folder / "model", {300, 8, 1, 1, 8});
+    const ProgramResult refused = convert(model + " --out " + folder / "out");
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_EQ(refused.errors,
+              "convert: " + model + " has a vocabulary of 300, which the 256 tokens of --tokenizer byte do not fit; expected 1 to 256\n");
+    EXPECT_FALSE(fs::exists(folder / "out"));
+    EXPECT_EQ(convert(model + " --format llmc-fp32 --out " + folder / "model.bin").exit_code, 0);  // which holds no tokenizer
 }
 
 TEST(ConvertProgram, AFullDiskLeavesNothingAndTheNextAttemptSucceeds) {
@@ -119,6 +130,24 @@ TEST(InitFrom, AShorterContextTakesTheFirstPositions) {
     ASSERT_EQ(train("--init-from " + model + " --context 8 --out " + folder / "context").exit_code, 0);
     EXPECT_EQ(metrics_of(folder / "sequence", "train").at(0).at("loss"), metrics_of(folder / "context", "train").at(0).at("loss"));
     EXPECT_EQ(metrics_of(folder / "context", "run").at(0).at("model").at("context"), 8);
+}
+
+TEST(InitFrom, ATokenizerOfAnotherSizeThanTheVocabularyIsRefused) {
+    const TemporaryFolder folder;
+    const std::pair<std::string, std::string> cases[] = {
+        {"--init-from " + random_model(folder / "bytes", {256, 16, 1, 1, 8}) + " --tokenizer gpt2", "bytes has a vocabulary of 256, which the 50257"},
+        {"--init-from " + random_model(folder / "more", {300, 16, 1, 1, 8}),
+         "more has a vocabulary of 300, which the 256 tokens of --tokenizer byte"},
+        {"--vocab 1000", "the model has a vocabulary of 1000, which the 50257 tokens of --tokenizer gpt2 do not fit; expected 50257 to 50304"},
+        {"--vocab 50257 --tokenizer byte", "the model has a vocabulary of 50257, which the 256 tokens of --tokenizer byte do not fit"},
+    };
+    for (const auto& [arguments, expected] : cases) {
+        const ProgramResult result = train(arguments + " --out " + folder / "run");
+        EXPECT_EQ(result.exit_code, 2) << arguments;
+        EXPECT_NE(result.errors.find(expected), std::string::npos) << result.errors;
+        EXPECT_FALSE(fs::exists(folder / "run"));
+    }
+    EXPECT_EQ(train("--vocab 50304 --layers 1 --heads 1 --channels 8 --context 16 --out " + folder / "padded").exit_code, 0);
 }
 
 TEST(InitFrom, ItsShapeIsTheFilesAndNothingElse) {

@@ -335,7 +335,7 @@ TEST_F(Resume, AnotherModelOrDataSetIsRefusedByName) {
         for (const std::string& words : said) EXPECT_NE(result.errors.find(words), std::string::npos) << result.errors;
         EXPECT_EQ(read_file(metrics_file(folder / "run")), before);
     };
-    refused("--layers 2 --vocab 300 --tokenizer byte", {"--layers 2 instead of 1", "--vocab 300 instead of 256"});
+    refused("--layers 2 --vocab 200 --tokenizer byte", {"--layers 2 instead of 1", "--vocab 200 instead of 256"});
     refused("--seq-len 4 --batch-size 2", {"--seq-len 4 instead of"});
     refused("--total-batch 128 --seed 5", {"--total-batch 128 instead of", "--seed 5 instead of 1337"});
     refused("--data-order file", {"--data-order file instead of shuffled"});

@@ -59,6 +59,14 @@ private:
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) { return make_tokenizer(name, data_directory()); }
 
+std::unique_ptr<Tokenizer> make_tokenizer_for(const std::string& model, int V, const std::string& name) {
+    std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(name);
+    const int tokens = tokenizer->vocab_size(), padded = (tokens + 127) / 128 * 128, least = name == "byte" ? 1 : tokens;
+    CHECK(V >= least && V <= padded, "{} has a vocabulary of {}, which the {} tokens of --tokenizer {} do not fit; expected {} to {}", model, V,
+          tokens, name, least, padded);
+    return tokenizer;
+}
+
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, const std::string& directory) {
     CHECK(name == "gpt2" || name == "byte", "tokenizer '{}' is not known; choose gpt2 or byte", name);
     if (name == "byte") return std::make_unique<ByteTokenizer>();
