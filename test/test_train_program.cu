@@ -345,6 +345,30 @@ TEST(TrainProgram, AFullDiskIsAnError) {
     EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
 }
 
+TEST(TrainProgram, FileNamesThatAreNotUtf8Work) {
+    const TemporaryFolder folder;
+    const std::string name = "\xff\xfe", run = folder / name + "run", text = folder.write(name + ".txt", std::string(500, 'x')),
+                      config = folder.write(name + ".toml", "lr = 0.5\n");
+    const std::string common = fmt::format(
+        "--train-data '{0}' --val-data '{0}' --config '{1}' --val-every 0 --sample-every 0 "
+        "--batch-size 2 --warmup 1 --checkpoint-every 1 ",
+        text, config);
+    const std::string sizes = common + "--layers 1 --heads 2 --channels 16 --context 16 ";
+    const auto succeed = [](const std::string& arguments) {
+        const ProgramResult result = run_program(TRAIN_PROGRAM, arguments);
+        EXPECT_EQ(result.exit_code, 0) << result.errors;
+    };
+    succeed(sizes + "--steps 1 --out '" + run + "'");
+    ASSERT_EQ(metrics_of(run, "run").size(), 1u);
+    EXPECT_EQ(metrics_of(run, "run").at(0).at("options").at("train-data"), folder / "\uFFFD\uFFFD.txt");
+    succeed(sizes + "--steps 2 --resume auto --out '" + run + "'");
+    EXPECT_EQ(metrics_of(run, "train").size(), 2u);
+    succeed(common + "--steps 1 --init-from '" + run + "' --out '" + run + "-2'");
+    const ProgramResult missing = train("--train-data '" + folder / name + "' --out " + folder / "run");
+    EXPECT_EQ(missing.exit_code, 2);
+    EXPECT_EQ(missing.errors, "train_gpt2: no file matches '" + folder / "\uFFFD\uFFFD" + "'; expected token shards or .txt files\n");
+}
+
 TEST(TrainProgram, OptionsFromAFile) {
     const TemporaryFolder folder;
     const std::string config = folder.write("run.toml", "steps = 2\nlr = 0.5\nval-every = 0\nsample-every = 0\nplan = false\n");

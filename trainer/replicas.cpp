@@ -21,11 +21,12 @@ ResumePoint find_resume_point(const Options& options, Communicator& communicator
 }
 
 static std::string value_at(const json& description, const json::json_pointer& place) {
-    return description.contains(place) ? description.at(place).dump() : "nothing";
+    return description.contains(place) ? shown(description.at(place)) : "nothing";
 }
 
 void check_same_start(Communicator& communicator, const json& description) {
-    const std::vector<std::string> texts = gather_texts(communicator, description.dump());
+    // JSON cannot hold what is not UTF-8 in a path.
+    const std::vector<std::string> texts = gather_texts(communicator, description.dump(-1, ' ', false, json::error_handler_t::replace));
     const json first = parse_json(texts[0]);
     for (size_t rank = 1; rank < texts.size(); rank++) {
         if (texts[rank] == texts[0]) continue;
