@@ -30,8 +30,8 @@ static std::vector<std::string> matching_files(const std::string& pattern) {
     std::vector<std::string> files;
     if (result == 0) files.assign(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
     globfree(&matches);
-    // 'folder/*' means what people put there: a cache beside its text would be the same tokens twice, and what another process is
-    // writing, or was killed over, is not whole.
+    // 'folder/*' means what people put there: a cache beside its text would be the same tokens twice, and
+    // what another process is writing, or was killed over, is not whole.
     std::erase_if(files, [](const std::string& file) { return file.ends_with(cache_suffix) || is_temporary(fs::path(file).filename()); });
     CHECK(!files.empty(), "no file matches '{}'; expected token shards or .txt files", pattern);
     std::sort(files.begin(), files.end());
@@ -44,8 +44,8 @@ static std::string cache_name(const std::string& text_path, std::string_view tok
     return fmt::format("{}.{}{}{}{}", text_path, tokenizer, part.empty() ? "" : ".", part, cache_suffix);
 }
 
-// The folder for caches of texts that can have none beside them; a text is known there by its absolute path, and its name, if that is
-// long, is cut, since a file's has at most 255 bytes.
+// The folder for caches of texts that can have none beside them; a text is known there by its absolute path,
+// and its name, if that is long, is cut, since a file's has at most 255 bytes.
 static std::string fallback_cache_name(const std::string& text_path, std::string_view tokenizer, std::string_view part) {
     const char* cache = std::getenv("XDG_CACHE_HOME");
     const char* home = std::getenv("HOME");
@@ -94,8 +94,8 @@ struct TextReader {
     }
 };
 
-// A file's tokens. Those of a text may lie in a cache that has no name yet: it gets one when it is opened. Where no cache can be
-// written, they lie in memory.
+// A file's tokens. Those of a text may lie in a cache that has no name yet: it gets one when it is opened.
+// Where no cache can be written, they lie in memory.
 class TokenFile {
 public:
     explicit TokenFile(const std::string& path) : shard_(TokenShard(path)) {}

@@ -28,7 +28,8 @@ struct RestartableShardsOptions {
     std::string split = "first";  // first: val_tokens for validation, then training; train or val: all of one kind
     std::string tokenizer;
     size_t shard_tokens = 100'000'000;
-    std::optional<size_t> val_tokens{};  // none: what an earlier run began with, else shard_tokens, or a tenth of a shorter input
+    // None: what an earlier run began with, else shard_tokens, or a tenth of a shorter input.
+    std::optional<size_t> val_tokens{};
 };
 
 class RestartableShards {

@@ -59,8 +59,8 @@ private:
     bool closed_ = false;
 };
 
-// Writes a stream of tokens as FOLDER/PREFIX_000000.bin, FOLDER/PREFIX_000001.bin and on. No shard has its name before commit(), and
-// none keeps it if commit() fails.
+// Writes a stream of tokens as FOLDER/PREFIX_000000.bin, FOLDER/PREFIX_000001.bin and on. No shard has its
+// name before commit(), and none keeps it if commit() fails.
 class TokenShardSeries {
 public:
     TokenShardSeries(const std::string& folder, const std::string& prefix, size_t tokens_per_shard = 100'000'000);

@@ -43,6 +43,7 @@ protected:
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name);
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, const std::string& directory);
 
-// The same for a model with a vocabulary of V, which the message calls `model`. UsageError if the tokenizer has other tokens than the
-// model: a model may have gpt2's 50,257 padded to a multiple of 128, and need not know every byte.
+// The same for a model with a vocabulary of V, which the message calls `model`. UsageError if the tokenizer
+// has other tokens than the model: a model may have gpt2's 50,257 padded to a multiple of 128, and need not
+// know every byte.
 std::unique_ptr<Tokenizer> make_tokenizer_for(const std::string& model, int V, const std::string& name);
