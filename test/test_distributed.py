@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """train_gpt2 under mpirun, on real text: the same losses for any number of processes, checkpoints that any number goes on from, and faults.
 
-DISTRIBUTED_FAULTS=50 test/test_distributed.py Faults.test_random_faults    # as many random faults as one likes; SEED=n repeats them
+DISTRIBUTED_FAULTS=50 test/test_distributed.py Faults.test_random_faults      # as many random faults as one likes; SEED=n repeats them
+DISTRIBUTED_FAULTS=60 test/test_distributed.py StartAndEnd.test_random_faults # the same at any moment from start to end
 """
 import contextlib
 import json
@@ -19,6 +20,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("TRAIN_PROGRAM", str(ROOT / "build" / "release" / "train_gpt2"))
+STOPPING_MPI = os.environ.get("STOPPING_MPI", str(ROOT / "build" / "release" / "libstopping_mpi.so"))
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"]
 ENVIRONMENT = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_WAIT_POLICY": "passive"}
 # 12 sequences a step divide among 1 to 4 processes. 2 layers whose sizes nothing divides.
@@ -105,6 +107,21 @@ class Runs(unittest.TestCase):
             self.assertLessEqual(abs(a["loss"] / b["loss"] - 1), loss, f"step {a['step']}")
             self.assertLessEqual(abs(a["grad_norm"] / b["grad_norm"] - 1), norm, f"step {a['step']}")
 
+    def assert_failed(self, process, expected, seconds=30, code=None):
+        """It ends in time, all of it; the first line of ours is this one."""
+        begin = time.monotonic()
+        try:
+            _, errors = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self.fail(f"it did not end within {seconds} s")
+        self.assertNotEqual(process.returncode, 0)
+        if code is not None:
+            self.assertEqual(process.returncode, code)
+        ours = [line for line in errors.splitlines() if line.startswith("train_gpt2: ")]
+        if expected:
+            self.assertTrue(ours and re.search(expected, ours[0]), errors)
+        return errors
+
 
 class Training(Runs):
     def test_any_number_of_processes_trains_the_same(self):
@@ -174,21 +191,6 @@ class Training(Runs):
 
 class Faults(Runs):
     options = ["--batch-size", 3, "--zero", 1, "--checkpoint-every", 20, "--keep", 3]
-
-    def assert_failed(self, process, expected, seconds=30, code=None):
-        """It ends in time, all of it; the first line of ours is this one."""
-        begin = time.monotonic()
-        try:
-            _, errors = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            self.fail(f"it did not end within {seconds} s")
-        self.assertNotEqual(process.returncode, 0)
-        if code is not None:
-            self.assertEqual(process.returncode, code)
-        ours = [line for line in errors.splitlines() if line.startswith("train_gpt2: ")]
-        if expected:
-            self.assertTrue(ours and re.search(expected, ours[0]), errors)
-        return errors
 
     def test_an_option_that_differs_names_the_process(self):
         process = self.start(3, "--steps", 5, "--batch-size", 4, "--out", self.folder / "run",
@@ -335,6 +337,84 @@ class Faults(Runs):
                 self.assertEqual((out / last).read_bytes(), (straight / last).read_bytes(), file)
             self.assertEqual([(r["step"], r["loss"], r["grad_norm"]) for r in metrics(out)],
                              [(r["step"], r["loss"], r["grad_norm"]) for r in metrics(straight)])  # fmt: skip
+
+
+class StartAndEnd(Runs):
+    """Processes that are stopped, killed or end while the others wait in MPI_Init or in MPI_Finalize."""
+    options = ["--steps", 4, "--batch-size", 1, "--total-batch", 192, "--checkpoint-every", 0, "--comm-timeout", 5]
+    only_rank_1 = '[ "$OMPI_COMM_WORLD_RANK" = 1 ] && '
+
+    def test_a_process_stopped_at_the_start_or_the_end_is_named_after_the_time_limit(self):
+        runs = []
+        for place, rank in (("init", 0), ("init", 1), ("finalize", 1), ("end", 0), ("end", 1)):
+            before = f'[ "$OMPI_COMM_WORLD_RANK" = {rank} ] && export LD_PRELOAD={STOPPING_MPI} STOP_AT={place}'
+            runs.append((place, rank, self.start(2, *self.options, "--out", self.folder / f"{place}-{rank}", before=before)))
+        for place, rank, process in runs:  # which wait side by side
+            with self.subTest(place=place, rank=rank):
+                where = {"init": "no word from the other processes for 5 s (--comm-timeout), in MPI_Init",
+                         "finalize": "no word from the other processes for 5 s (--comm-timeout), in MPI_Finalize",
+                         "end": "no end of the other processes for 5 s (--comm-timeout)"}[place]  # fmt: skip
+                self.assert_failed(process, re.escape(f"rank {1 - rank}: {where}; rank {rank} is stopped"), seconds=40, code=1)
+
+    def test_a_process_that_ends_before_the_program_starts_is_named_after_the_time_limit(self):
+        process = self.start(2, *self.options, "--out", self.folder / "run", before=self.only_rank_1 + "exit 0")
+        self.assert_failed(process, r"rank 0: no word .* in MPI_Init; rank 1 does not run here", code=1)
+
+    def test_a_process_that_only_shows_its_version_ends_all_at_once(self):
+        more = {"before": self.only_rank_1 + "set -- --version"}
+        process = self.start(3, *self.options, "--comm-timeout", 600, "--out", self.folder / "run", **more)
+        expected = r"rank 1: this process only shows a text and ends, but rank [02] has other options"
+        self.assert_failed(process, expected, seconds=60, code=2)
+
+    def test_processes_that_all_show_their_version_succeed(self):
+        output = self.run_to_end(3, *self.options, before="set -- --version")
+        self.assertEqual(output.count("flatgpt "), 3)
+
+    def test_a_script_may_ask_for_the_version_before_it_trains(self):
+        slow = self.only_rank_1 + "sleep 2\n"
+        self.run_to_end(2, *self.options, "--out", self.folder / "run", before=slow + '"$0" --version || exit 7')
+
+    def test_a_wrong_option_of_one_process_ends_all_at_once(self):
+        process = self.start(3, *self.options, "--comm-timeout", 600, "--out", self.folder / "run",
+                             before=self.only_rank_1 + 'set -- "$@" --none')  # fmt: skip
+        self.assert_failed(process, "rank 1: The following argument was not expected: --none", seconds=60, code=2)
+
+    def test_random_faults(self):
+        """A process is stopped or killed at any moment from start to end: nobody waits much longer than the limit."""
+        seed = int(os.environ.get("SEED", random.randrange(1 << 30)))
+        rng = random.Random(seed)
+        limit = 5
+        begin = time.monotonic()
+        self.run_to_end(3, *self.options, "--out", self.folder / "whole")
+        whole = time.monotonic() - begin
+        with self.subTest(seed=seed):
+            for fault in range(int(os.environ.get("DISTRIBUTED_FAULTS", 3))):
+                name, moment = rng.choice(["stop", "stop", "kill"]), rng.random() * whole
+                process = self.start(3, *self.options, "--out", self.folder / str(fault))
+                time.sleep(moment)
+                while process.poll() is None and not ranks_of(process):
+                    time.sleep(0.001)
+                victims = ranks_of(process)
+                victim = rng.randrange(3)
+                if victim < len(victims):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(victims[victim], signal.SIGSTOP if name == "stop" else signal.SIGKILL)
+                struck = time.monotonic()
+                while process.poll() is None and ranks_of(process) and time.monotonic() - struck < limit + 60:
+                    time.sleep(0.1)
+                waited = time.monotonic() - struck
+                # With all its processes gone, mpirun of Open MPI 4.1.4 may itself hang, if one of them ended in MPI_Init.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=10)
+                self.end(process)
+                _, errors = process.communicate()
+                if os.environ.get("DISTRIBUTED_FAULTS"):
+                    said = [line for line in errors.splitlines() if line.startswith("train_gpt2")]
+                    print(f"{name} of rank {victim} after {moment:.2f} of {whole:.2f} s: exit code {process.returncode} after {waited:.1f} s, {said}",
+                          file=sys.stderr)  # fmt: skip
+                self.assertLess(waited, limit + 10)
+                if name == "stop" and process.returncode != 0:
+                    self.assertIn(f"; rank {victim} is stopped", errors)
 
 
 if __name__ == "__main__":

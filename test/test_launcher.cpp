@@ -76,6 +76,7 @@ TEST(Launcher, NoneIsAProcessOfItsOwn) {
 TEST(Launcher, OpenMpi) {
     const Process process = process_in(open_mpi);
     EXPECT_EQ(place_of(process), "mpirun 2/4 2/4");
+    EXPECT_EQ(process.launch, "1380253697");
 }
 
 TEST(Launcher, AWorldOfOneUnderMpirunIsStillMpiruns) {

@@ -19,6 +19,7 @@
 
 #include "communicator.h"
 #include "error.h"
+#include "local_ranks.h"
 #include "single_process.h"
 
 namespace {
@@ -48,12 +49,21 @@ class Mpi : public Communicator {
 public:
     Mpi(const Process& process, double time_limit) : Communicator(process), time_limit_(time_limit), thread_([this] { run(); }) {}
     ~Mpi() override {
-        {
-            const std::lock_guard lock(mutex_);
-            ending_ = true;
-        }
+        std::unique_lock lock(mutex_);
+        ending_ = true;
         changed_.notify_all();
+        changed_.wait(lock, [&] { return leaving_ || over_; });  // operations that are queued have the time limit
+        if (!changed_.wait_for(lock, limit_of_meeting(), [&] { return over_; })) give_up(process(), no_word("MPI_Finalize"));
+        lock.unlock();
         thread_.join();
+        if (leaving_) leave_together(process(), limit_of_meeting().count());
+    }
+
+    // Waits for MPI_Init.
+    void meet() {
+        std::unique_lock lock(mutex_);
+        if (!changed_.wait_for(lock, limit_of_meeting(), [&] { return ready_ || failure_; })) give_up(process(), no_word("MPI_Init"));
+        if (failure_) std::rethrow_exception(failure_);
     }
 
     Ticket begin(const Collective& collective, stream_t) override {
@@ -68,7 +78,7 @@ public:
 
     void wait(Ticket ticket, stream_t) override {
         std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return failure_ || (ready_ && done_ >= ticket); });
+        changed_.wait(lock, [&] { return failure_ || done_ >= ticket; });
         if (failure_) std::rethrow_exception(failure_);
     }
 
@@ -81,14 +91,13 @@ public:
     }
 
 protected:
-    // The thread may be anywhere in MPI: it is asked to, and does it between two looks.
+    // The thread may be anywhere in MPI: it is asked to, and does it between two looks. If MPI hangs, the launcher ends the others when it
+    // sees this process's exit code.
     void end_others(int exit_code) override {
-        {
-            const std::lock_guard lock(mutex_);
-            abort_code_ = exit_code;
-        }
+        std::unique_lock lock(mutex_);
+        abort_code_ = exit_code;
         changed_.notify_all();
-        thread_.join();
+        changed_.wait_for(lock, std::chrono::seconds(5), [&] { return over_; });
     }
 
 private:
@@ -97,6 +106,13 @@ private:
 
     void run() {
         simt::unpin_this_thread();
+        serve();
+        const std::lock_guard lock(mutex_);
+        over_ = true;
+        changed_.notify_all();
+    }
+
+    void serve() {
         try {
             int provided = 0;
             MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
@@ -114,6 +130,8 @@ private:
                 if (abort_code_ >= 0) break;
                 if (breaks_off_) throw Error(broken_off);
                 if (queue_.empty()) {
+                    leaving_ = true;
+                    changed_.notify_all();
                     lock.unlock();
                     MPI_Finalize();
                     return;
@@ -279,7 +297,14 @@ private:
         }
         std::string names;
         for (const size_t rank : ranks) names += (names.empty() ? "rank " : ", ") + std::to_string(rank);
-        return fmt::format("no word from {} for {} s (--comm-timeout), in {}", names, time_limit_.count(), what);
+        const std::string idle = idle_ranks(process());
+        return fmt::format("no word from {} for {} s (--comm-timeout), in {}{}{}", names, time_limit_.count(), what, idle.empty() ? "" : "; ", idle);
+    }
+
+    // MPI takes a second to start, or more on a busy machine.
+    std::chrono::duration<double> limit_of_meeting() const { return std::max(time_limit_, std::chrono::duration<double>(5)); }
+    std::string no_word(const char* what) const {
+        return fmt::format("no word from the other processes for {} s (--comm-timeout), in {}", limit_of_meeting().count(), what);
     }
 
     static constexpr const char* broken_off = "another error ends this process";
@@ -289,7 +314,7 @@ private:
     // Guarded by mutex_.
     std::deque<Collective> queue_;
     Ticket begun_ = 0, done_ = 0;
-    bool ready_ = false, ending_ = false;
+    bool ready_ = false, ending_ = false, leaving_ = false, over_ = false;
     std::exception_ptr failure_;
     std::atomic<int> abort_code_ = -1;
     std::atomic<bool> breaks_off_ = false;
@@ -326,6 +351,6 @@ std::unique_ptr<Communicator> make_communicator(const Process& process, double t
         throw UsageError(fmt::format("srun started {} processes that MPI cannot connect; expected srun --mpi=pmix, or mpirun -np {}",
                                      process.world_size, process.world_size));
     auto communicator = std::make_unique<Mpi>(process, time_limit);
-    communicator->wait(0, nullptr);  // for MPI_Init
+    communicator->meet();
     return communicator;
 }

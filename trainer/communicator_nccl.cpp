@@ -4,7 +4,6 @@
 //   Not through ncclCommAbort: operations that it breaks off look finished, and the main thread would go on with what they left. Only break_off()
 //   calls it, when the main thread itself has an error that ends the process.
 #include <cuda_runtime_api.h>
-#include <errno.h>
 #include <nccl.h>
 
 #include <algorithm>
@@ -21,7 +20,7 @@
 #include "bootstrap.h"
 #include "communicator.h"
 #include "error.h"
-#include "print_line.h"
+#include "local_ranks.h"
 #include "single_process.h"
 
 namespace {
@@ -66,8 +65,8 @@ const char* name_of(Collective::Kind kind) {
 // Asks again and again what is being waited for; "" is nothing. The same answer for longer than the time limit, or an Error, ends the process.
 class Watchdog {
 public:
-    Watchdog(int rank, double time_limit, std::function<std::string()> waiting_for)
-        : rank_(rank), waiting_for_(std::move(waiting_for)), time_limit_(time_limit) {
+    Watchdog(const Process& process, double time_limit, std::function<std::string()> waiting_for)
+        : process_(process), waiting_for_(std::move(waiting_for)), time_limit_(time_limit) {
         check(cudaGetDevice(&device_), "asking for the GPU");
         thread_ = std::thread([this] { run(); });
     }
@@ -103,21 +102,15 @@ private:
                     since = Clock::now();
                     before = std::move(now);
                 }
-            } catch (const std::exception& error) { end_process(error.what()); }
-            if (Clock::now() - since > time_limit_)
-                end_process(fmt::format(
-                    "no end of {} for {:g} s{}", before, time_limit_.count(),
-                    ends_after_error_ ? ", after an error of this process" : " (--comm-timeout); another process has ended, hangs or is that slow"));
+            } catch (const std::exception& error) { end_process(process_, error.what()); }
+            if (Clock::now() - since <= time_limit_) continue;
+            const std::string late = fmt::format("no end of {} for {:g} s", before, time_limit_.count());
+            if (ends_after_error_) end_process(process_, late + ", after an error of this process");
+            give_up(process_, late + " (--comm-timeout); another process has ended, hangs or is that slow");
         }
     }
 
-    // The main thread may hang: nothing of it is asked for any more.
-    [[noreturn]] void end_process(const std::string& message) {
-        print_line(stderr, fmt::format("{}: rank {}: {}", program_invocation_short_name, rank_, message));
-        std::_Exit(1);
-    }
-
-    const int rank_;
+    const Process process_;
     const std::function<std::string()> waiting_for_;
     std::mutex mutex_;
     std::condition_variable changed_;
@@ -130,7 +123,8 @@ private:
 
 class Nccl : public Communicator {
 public:
-    Nccl(const Process& process, double time_limit) : Communicator(process), watchdog_(process.rank, time_limit, [this] { return waiting_for(); }) {
+    Nccl(const Process& process, double time_limit)
+        : Communicator(process), time_limit_(time_limit), watchdog_(process, time_limit, [this] { return waiting_for(); }) {
         const Call call(*this, fmt::format("meeting the other {} processes", size() - 1));
         const ncclUniqueId id = unique_id(process);
         int least = 0, greatest = 0;
@@ -151,9 +145,12 @@ public:
         // After an error the others may not come; else they may still need what this process has to send.
         if (std::uncaught_exceptions() > 0) break_off();
         if (ncclComm_t comm = take_comm()) {
-            const Call call(*this, "leaving the other processes");
-            ncclCommFinalize(comm);
-            ncclCommDestroy(comm);
+            {
+                const Call call(*this, "leaving the other processes");
+                ncclCommFinalize(comm);
+                ncclCommDestroy(comm);
+            }
+            leave_together(process(), time_limit_);
         }
         for (const Operation& operation : operations_) {
             cudaEventDestroy(operation.ready);
@@ -287,6 +284,7 @@ private:
         return status == cudaSuccess;
     }
 
+    const double time_limit_;
     cudaStream_t stream_ = nullptr;
     std::array<Operation, 256> operations_;  // more than a backward pass begins
     std::mutex mutex_;

@@ -95,7 +95,18 @@ std::string address(const std::string& host, int port) {
     return fmt::format(fmt::runtime(ipv6 ? "[{}]:{}" : "{}:{}"), host, port);
 }
 
-std::string main_address(const Lookup& variable, const Launcher& launcher, bool one_machine) {
+// The same text for all processes of a launch, and another one for every other launch.
+std::string launch_name(const Lookup& variable, const Launcher& launcher) {
+    if (&launcher == &torchrun) return variable("MASTER_ADDR") + ":" + variable("MASTER_PORT");
+    if (&launcher == &srun) return variable("SLURM_JOB_ID") + "." + variable("SLURM_STEP_ID");
+    // Open MPI 4, Open MPI 5 and other users of PMIx, MPICH.
+    for (const char* name : {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "PMI_JOBID"}) {
+        if (const std::string launch = variable(name); !launch.empty()) return launch;
+    }
+    return "";
+}
+
+std::string main_address(const Lookup& variable, const Launcher& launcher, const std::string& launch, bool one_machine) {
     constexpr const char* loopback = "127.0.0.1";
     if (&launcher == &torchrun) {
         const std::string host = needed(variable, launcher, "MASTER_ADDR");
@@ -106,15 +117,11 @@ std::string main_address(const Lookup& variable, const Launcher& launcher, bool 
         std::string host = variable("MASTER_ADDR");
         if (host.empty()) host = one_machine ? loopback : first_node(needed(variable, launcher, "SLURM_STEP_NODELIST"));
         const std::string port = variable("MASTER_PORT");
-        return address(host, port.empty() ? port_of(needed(variable, launcher, "SLURM_JOB_ID") + "." + variable("SLURM_STEP_ID"))
-                                          : number("MASTER_PORT", port, 1, 65535));
+        if (!port.empty()) return address(host, number("MASTER_PORT", port, 1, 65535));
+        needed(variable, launcher, "SLURM_JOB_ID");
+        return address(host, port_of(launch));
     }
-    if (!one_machine) return "";
-    // Open MPI 4, Open MPI 5 and other users of PMIx, MPICH: what names this launch.
-    for (const char* name : {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "PMI_JOBID"}) {
-        if (const std::string launch = variable(name); !launch.empty()) return address(loopback, port_of(launch));
-    }
-    return "";
+    return one_machine && !launch.empty() ? address(loopback, port_of(launch)) : "";
 }
 
 }  // namespace
@@ -137,7 +144,9 @@ Process process_from(const Lookup& variable) {
     CHECK(process.local_size <= process.world_size, "the environment says that {} of {} processes run on this machine ({} and {})",
           process.local_size, process.world_size, launcher->local_size, launcher->world_size);
     process.local_rank = number(launcher->local_rank, text(launcher->local_rank), 0, process.local_size - 1);
-    if (process.world_size > 1) process.main_address = main_address(variable, *launcher, process.local_size == process.world_size);
+    if (process.world_size == 1) return process;
+    process.launch = launch_name(variable, *launcher);
+    process.main_address = main_address(variable, *launcher, process.launch, process.local_size == process.world_size);
     return process;
 }
 

@@ -10,6 +10,7 @@ struct Process {
     int rank = 0, world_size = 1;
     int local_rank = 0, local_size = 1;  // among those on the same machine
     std::string launcher;                // "mpirun", "torchrun", "srun"; empty: none, a process of its own
+    std::string launch;                  // names the launch, the same in all its processes; empty: the launcher does not say
     std::string main_address;            // host:port at which the processes may meet without MPI; empty: the launcher does not say
 };
 

@@ -159,7 +159,10 @@ std::optional<Options> parse_options(int argc, const char* const* argv, const Pr
     system->add_option("--zero", o.zero, "1: each process keeps and updates its part of the optimizer state only; the results stay the same")
         ->check(CLI::Range(0, 1));
     add_choice(*system, "--reduce-dtype", o.reduce_dtype, reduce_dtypes, "in which processes send each other gradients");
-    system->add_option("--comm-timeout", o.comm_timeout, "seconds after which processes that wait for another one give up")->check(between(0.1, 1e6));
+    system
+        ->add_option("--comm-timeout", o.comm_timeout,
+                     "seconds after which processes that wait for another one give up, also at the start and at the end")
+        ->check(between(0.1, 1e6));
     system->add_option("--check-replicas", o.check_replicas, "steps between comparisons of the processes' parameters, 0: never")->check(not_negative);
     system
         ->add_option(

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "communicator.h"
+#include "local_ranks.h"
 #include "run_main.h"
 
 // Runs body(process, communicator), which makes the communicator when it knows with which time limit. An exception is reported as run_main does,
@@ -18,6 +19,7 @@ int run_together(const std::string& program, const Body& body) {
     try {
         process = this_process();
         body(process, communicator);
+        if (!communicator) check_same_arguments(process);  // as after --help
         return 0;
     } catch (const std::exception& error) {
         if (process.world_size == 1) return report(program, error);

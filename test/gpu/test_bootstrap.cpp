@@ -37,7 +37,13 @@ std::string id_in(const Process& process) {
 }
 
 Process rank(int rank, int local_size, const std::string& launcher, const std::string& address) {
-    return {.rank = rank, .world_size = 2, .local_rank = rank % local_size, .local_size = local_size, .launcher = launcher, .main_address = address};
+    return {.rank = rank,
+            .world_size = 2,
+            .local_rank = rank % local_size,
+            .local_size = local_size,
+            .launcher = launcher,
+            .launch = "",
+            .main_address = address};
 }
 
 class Bootstrap : public testing::Test {
@@ -63,7 +69,8 @@ TEST_F(Bootstrap, AnAddressThatTheUserGaveStays) {
 }
 
 TEST_F(Bootstrap, AProcessAloneMeetsNobody) {
-    const std::string id = id_in({.rank = 0, .world_size = 1, .local_rank = 0, .local_size = 1, .launcher = "mpirun", .main_address = ""});
+    const std::string id =
+        id_in({.rank = 0, .world_size = 1, .local_rank = 0, .local_size = 1, .launcher = "mpirun", .launch = "", .main_address = ""});
     EXPECT_EQ(id.size(), size_t{NCCL_UNIQUE_ID_BYTES}) << id;
 }
 

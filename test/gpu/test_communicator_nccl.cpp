@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "../rank_process.h"
 #include "communicator.h"
 #include "error.h"
 
@@ -124,7 +125,8 @@ ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataTyp
 
 namespace {
 
-const Process third = {.rank = 3, .world_size = 4, .local_rank = 3, .local_size = 4, .launcher = "torchrun", .main_address = "127.0.0.1:29501"};
+const Process third = {
+    .rank = 3, .world_size = 4, .local_rank = 3, .local_size = 4, .launcher = "torchrun", .launch = "", .main_address = "127.0.0.1:29501"};
 constexpr double short_time = 0.2, long_time = 60;
 
 void pass(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
@@ -290,6 +292,21 @@ TEST_F(Nccl, AMeetingThatTakesTooLongEndsTheProcess) {
         make_communicator(third, short_time), testing::ExitedWithCode(1),
         "^[a-z_]+: rank 3: no end of meeting the other 3 processes for 0.2 s \\(--comm-timeout\\); another process has ended, hangs or is that "
         "slow\n$");
+}
+
+TEST_F(Nccl, AMeetingThatTakesTooLongNamesAProcessThatIsStopped) {
+    fake.meeting_hangs = true;
+    const std::string address = fmt::format("test{}", getpid());  // no launch has it
+    RankProcess first(1, 3, address), second(2, 3, address);
+    second.stop();
+    const Process process = {.rank = 0,
+                             .world_size = 3,
+                             .local_rank = 0,
+                             .local_size = 3,
+                             .launcher = "torchrun",
+                             .launch = address + ":1234",
+                             .main_address = "127.0.0.1:1235"};
+    EXPECT_EXIT(make_communicator(process, short_time), testing::ExitedWithCode(1), "rank 0: no end of meeting .* slow; rank 2 is stopped\n$");
 }
 
 TEST_F(Nccl, AnOperationThatTakesTooLongEndsTheProcessWhereverItHangs) {
