@@ -158,7 +158,8 @@ void RestartableShards::read_manifest() {
         return refuse_foreign_shards();
     }
     const auto begun_with = [&](bool same, const char* option, const auto& value) {
-        CHECK(same, "{}: was begun with {} {}; expected the same; choose another folder, or remove the list and its shards", manifest_, option, value);
+        CHECK(same, "{}: was begun with {} {}; expected the same; choose another folder, or remove the list and its shards", manifest_, option,
+              value);
     };
     begun_with(tokenizer == options_.tokenizer, "--tokenizer", tokenizer);
     begun_with(shard_tokens == options_.shard_tokens, "--shard-tokens", shard_tokens);
