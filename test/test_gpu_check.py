@@ -616,10 +616,10 @@ class GpuCheck(unittest.TestCase):
         self.with_pytorch_on_an_h200()
         self.environment["PACE"] = "0.05"
         passed, before = set(), 0
-        while kills < 12:
+        while kills < 12 or len(passed) < 4:  # on a busy machine little passes between two kills
             process = self.start("--continue")
             try:
-                process.wait(moments.uniform(0.3, 3))
+                process.wait(moments.uniform(0.3, 3 + kills / 4))
                 break
             except subprocess.TimeoutExpired:
                 process.kill()
