@@ -15,6 +15,7 @@
 #include "command_line.h"
 #include "data_files.h"
 #include "document_stream.h"
+#include "file_access.h"
 #include "folder_lock.h"
 #include "mapped_file.h"
 #include "restartable_shards.h"
@@ -70,10 +71,9 @@ private:
 
 // Shards of an earlier call would be read together with the new ones.
 static void refuse_used_folder(const std::string& folder) {
-    if (!fs::exists(folder)) return;
-    CHECK(fs::is_directory(folder), "--out {}: is not a folder", folder);
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-        const std::string name = entry.path().filename();
+    CHECK(!is_there(folder) || is_folder(folder), "--out {}: is not a folder", folder);
+    for (const fs::path& path : entries_of(folder)) {
+        const std::string name = path.filename();
         const bool shard = (name.starts_with("train_") || name.starts_with("val_")) && name.ends_with(".bin");
         CHECK(!shard, "--out {}: already holds {}; choose another folder or remove its shards", folder, name);
     }

@@ -40,9 +40,9 @@ bool is_temporary(const std::string& name) { return final_name_of(name).has_valu
 static std::vector<fs::path> leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix) {
     std::error_code ignored;
     std::vector<fs::path> found;
-    for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-        const std::optional<std::string> name = final_name_of(entry.path().filename());
-        if (name && name->starts_with(prefix) && name->ends_with(suffix)) found.push_back(entry.path());
+    for (fs::directory_iterator entry(folder, ignored), end; !ignored && entry != end; entry.increment(ignored)) {
+        const std::optional<std::string> name = final_name_of(entry->path().filename());
+        if (name && name->starts_with(prefix) && name->ends_with(suffix)) found.push_back(entry->path());
     }
     return found;
 }

@@ -7,6 +7,7 @@
 
 #include "atomic_file.h"
 #include "error.h"
+#include "file_access.h"
 #include "json_text.h"
 
 namespace fs = std::filesystem;
@@ -178,8 +179,8 @@ void RestartableShards::read_manifest() {
 }
 
 void RestartableShards::refuse_foreign_shards() const {
-    for (const fs::directory_entry& entry : fs::directory_iterator(options_.folder)) {
-        const std::string name = entry.path().filename();
+    for (const fs::path& path : entries_of(options_.folder)) {
+        const std::string name = path.filename();
         for (const std::string split : {"train", "val"}) {
             if (options_.split != "first" && options_.split != split) continue;
             CHECK(!(name.starts_with(options_.prefix + split + "_") && name.ends_with(".bin")),

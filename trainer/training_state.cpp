@@ -131,9 +131,9 @@ TrainingState whole_checkpoint(const std::string& folder) {
 
 void write_state(const std::string& folder, const TrainingState& state) {
     json files = json::object();
-    for (const auto& entry : fs::directory_iterator(folder)) {
-        const MappedFile file(entry.path());
-        files[entry.path().filename()] = {{"bytes", file.bytes().size()}, {checksum_key, checksum(file)}};
+    for (const fs::path& path : entries_of(folder)) {
+        const MappedFile file(path);
+        files[path.filename()] = {{"bytes", file.bytes().size()}, {checksum_key, checksum(file)}};
     }
     json object = {{"format", format},
                    {"step", state.step},
