@@ -20,7 +20,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("TRAIN_PROGRAM", str(ROOT / "build" / "release" / "train_gpt2"))
-STOPPING_MPI = os.environ.get("STOPPING_MPI", str(ROOT / "build" / "release" / "libstopping_mpi.so"))
+STOPPING_MPI = os.environ.get("STOPPING_MPI", str(ROOT / "build" / "release" / "cmake" / "cpu" / "libstopping_mpi.so"))
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"]
 ENVIRONMENT = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_WAIT_POLICY": "passive"}
 # 12 sequences a step divide among 1 to 4 processes. 2 layers whose sizes nothing divides.
