@@ -241,6 +241,22 @@ class Tables(unittest.TestCase):
             self.assertIn(expected, done.stderr)
             self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
 
+    def test_a_broken_result_ended_in_a_traceback(self):
+        self.page.write_text(PAGE.format(block("training-d12")))
+        results = self.root / "dev" / "bench" / "results"
+        for text in ("{", "[" * 100_000, '{"what":"x"}', '{"what":"x","machine":[]}', "\ufffd"):
+            (results / "broken.json").write_text(text)
+            done = self.run_tables()
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (1, "", 1), done.stderr)
+            self.assertIn("broken.json: is no result of a benchmark", done.stderr)
+        self.assertEqual(self.run_tables("--root", "/none").stderr.count("\n"), 1)
+
+    def test_a_wrong_option_printed_the_whole_usage(self):
+        for name in ("compare_generate", "compare_processes", "compare_pytorch", "markov_text", "speed_ladder", "tables"):
+            done = subprocess.run([sys.executable, TABLES.with_name(f"{name}.py"), "--nonsense"], capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+            self.assertTrue(done.stderr.startswith(f"{name}: "), done.stderr)
+
     def test_the_published_tables_are_what_the_results_give(self):
         done = subprocess.run([sys.executable, TABLES, "--check"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)

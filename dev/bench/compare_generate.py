@@ -170,6 +170,7 @@ def parse_arguments():
         return int(text)
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.error = lambda message: parser.exit(2, f"compare_generate: {message}; --help shows the usage\n")
     parser.add_argument("--model", choices=SIZES, default="d12", help="layers, heads and channels by name (default: %(default)s)")
     parser.add_argument("--context", type=positive, default=1024)
     parser.add_argument("--prompt-tokens", type=positive, default=64)

@@ -40,6 +40,7 @@ def run(program, data, arguments, processes, zero):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.error = lambda message: parser.exit(2, f"compare_processes: {message}; --help shows the usage\n")
     parser.add_argument("--model", default="d12")
     parser.add_argument("--dtype", default="fp32", choices=["fp32", "bf16"])
     parser.add_argument("--batch-size", type=int, default=4)

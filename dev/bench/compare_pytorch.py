@@ -603,6 +603,7 @@ def parse_arguments():
         return [positive(size) for size in text.split(",")]
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.error = lambda message: parser.exit(2, f"compare_pytorch: {message}; --help shows the usage\n")
     parser.add_argument("--preset", choices=PRESETS, default="shakespeare", help="values for whatever is not given (default: %(default)s)")
     parser.add_argument("--model", choices=SIZES, help="layers, heads and channels by name")
     for name in ("layers", "heads", "channels", "context", "vocab", "seq-len"):

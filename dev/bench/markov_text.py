@@ -42,6 +42,7 @@ def markov_walks(source, count, seed):
 
 def main():
     parser = argparse.ArgumentParser(prog="markov_text", description=__doc__.split("\n", 1)[0])
+    parser.error = lambda message: parser.exit(2, f"markov_text: {message}; --help shows the usage\n")
     parser.add_argument("source", help="token shards, a glob")
     parser.add_argument("--tokens", type=int, required=True, help="how many")
     parser.add_argument("--seed", type=int, default=1337, help="(default: %(default)s)")

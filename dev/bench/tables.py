@@ -26,11 +26,14 @@ class Results:
     def __init__(self, folder):
         newest = {}
         for path in sorted(folder.glob("*.json")):
-            result = json.loads(path.read_text())
-            if isinstance(result, dict) and "what" in result:  # else a GPU's report
-                key = result["what"], result["machine"]["name"]
-                if key not in newest or newest[key]["date"] <= result["date"]:
-                    newest[key] = result
+            try:
+                result = json.loads(path.read_text())
+                if isinstance(result, dict) and "what" in result:  # else a GPU's report
+                    key = result["what"], result["machine"]["name"]
+                    if key not in newest or newest[key]["date"] <= result["date"]:
+                        newest[key] = result
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                sys.exit(f"tables: {path}: is no result of a benchmark: {type(error).__name__}: {error}")
         self.all = sorted(newest.values(), key=lambda result: result["date"], reverse=True)
 
     def of(self, what):
@@ -210,6 +213,7 @@ def rewritten(text, results, page):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.error = lambda message: parser.exit(2, f"tables: {message}; --help shows the usage\n")
     parser.add_argument(
         "--check", action="store_true", help="change nothing; 1 if a table differs from the results"
     )
@@ -236,4 +240,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except OSError as error:
+        sys.exit(f"tables: {error}")
