@@ -27,6 +27,7 @@
 
 namespace fs = std::filesystem;
 
+static constexpr double below_1 = 0.9999999;
 static constexpr size_t piece_bytes = size_t{4} << 20;  // of text, tokenized at a time
 
 static volatile std::sig_atomic_t interrupted = 0;
@@ -175,27 +176,23 @@ static void check_source(const Options& options, const CLI::App& app) {
 int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): before run_main only a mistake in this table throws
     Options options;
     CLI::App app("Turns texts into token shards for training.", "tokenize");
-    app.option_defaults()->always_capture_default();
-    const auto tokens = CLI::Range(size_t{1}, size_t{4'000'000'000});
-    app.add_option("--tokenizer", options.tokenizer, "gpt2 or byte");
-    app.add_option("--val-fraction", options.val_fraction, "the last part of the texts, held out for validation: 0 <= fraction < 1");
-    app.add_option("--out", options.out, "folder for the shards train_000000.bin, val_000000.bin and on")->required()->default_str("");
-    app.add_option("--shard-tokens", options.shard_tokens, "tokens of a shard")->check(tokens);
-    app.add_option("FILE", options.files, "texts, in order; gpt2 puts its end-of-text token between them")->default_str("");
+    add_word(app, "--tokenizer", options.tokenizer, {"gpt2", "byte"}, "how texts become tokens");
+    add_number(app, "--val-fraction", options.val_fraction, 0, below_1, "the last part of the texts, held out for validation");
+    add_text(app, "--out", options.out, "DIR", "folder for the shards train_000000.bin, val_000000.bin and on")->required();
+    add_number(app, "--shard-tokens", options.shard_tokens, 1, size_t{4'000'000'000}, "tokens of a shard");
+    app.add_option("FILE", options.files, "texts, in order; gpt2 puts its end-of-text token between them");
     app.add_flag("--stream", options.stream, "documents from standard input, a JSON object a line; starts again where it was broken off");
-    app.add_option("--prefix", options.prefix, "of the shards' names")->default_str("");
-    app.add_option("--split", options.split, "train or val: all of one kind; first: the first tokens are for validation")
-        ->check(CLI::IsMember({"first", "train", "val"}));
-    app.add_option("--val-tokens", options.val_tokens,
-                   "with --split first: tokens for validation, 0: none [a shard, or a tenth of an input that is shorter]")
-        ->default_str("");
-    app.add_option("--field", options.field, "key of the text in a document");
+    add_text(app, "--prefix", options.prefix, "TEXT", "of the shards' names");
+    add_word(app, "--split", options.split, {"first", "train", "val"}, "train or val: all of one kind; first: the first tokens are for validation");
+    const auto set_val_tokens = [&](const std::string& text) { options.val_tokens = number_between("--val-tokens", text, size_t{0}, SIZE_MAX); };
+    add_parsed(app, "--val-tokens", "N", "", set_val_tokens,
+               "with --split first: tokens for validation, 0: none [a shard, or a tenth of an input that is shorter]");
+    add_text(app, "--field", options.field, "KEY", "key of the text in a document");
     app.add_flag("--until-end", options.until_end, "the input is whole only if its last line is {\"end\": true}");
-    app.add_option("--threads", options.threads, "that tokenize documents")->check(CLI::Range(1, 1024));
+    add_number(app, "--threads", options.threads, 1, 1024, "that tokenize documents");
     return run_main("tokenize", [&] {
         if (!parse(app, argc, argv, {"--prefix"})) return;
         check_source(options, app);
-        CHECK(options.val_fraction >= 0 && options.val_fraction < 1, "--val-fraction {}: expected 0 <= fraction < 1", options.val_fraction);
         // Without SA_RESTART a signal ends the waiting for input too; a second one ends the program at once.
         struct sigaction action = {};
         action.sa_handler = [](int) { interrupted = 1; };

@@ -48,10 +48,10 @@ int main(int argc, char** argv) {
     std::string path, out, tokenizer;
     Format format = Format::hugging_face;
     CLI::App app("Writes a trained GPT-2 in another program's format.", "convert");
-    app.add_option("MODEL", path, model_path_help)->required();
+    add_text(app, "MODEL", path, "PATH", model_path_help)->required();
     add_choice(app, "--format", format, formats, "of what is written: a Hugging Face folder, or a .bin of llm.c");
-    app.add_option("--out", out, "the folder or the file to write")->required();
-    app.add_option("--tokenizer", tokenizer, "whose files the folder gets [the model's own]")->check(CLI::IsMember({"gpt2", "byte"}));
+    add_text(app, "--out", out, "PATH", "the folder or the file to write")->required();
+    add_word(app, "--tokenizer", tokenizer, {"gpt2", "byte"}, "whose files the folder gets [the model's own]");
     return run_main("convert", [&] {
         if (!parse(app, argc, argv)) return;
         const std::unique_ptr<ModelFile> model = open_model(path);

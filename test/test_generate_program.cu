@@ -335,7 +335,7 @@ TEST(GenerateProgram, WrongUseIsOneLineAndExitCodeTwo) {
                               "--greedy --top-k 3",    "second_checkpoint"}) {
         errors(path + " " + wrong);
     }
-    EXPECT_NE(errors(path + " --seed 18446744073709551616").find("expected a number from 0 to 18446744073709551615"), std::string::npos);
+    EXPECT_NE(errors(path + " --seed 18446744073709551616").find("expected a whole number from 0 to 18446744073709551615"), std::string::npos);
     EXPECT_NE(errors(path + " --samples 60000 --max-tokens 48 --dtype fp32 --quantize int9").find("int8"), std::string::npos);
 }
 

@@ -83,8 +83,8 @@ TEST(TokenizeProgram, WrongUseIsOneLineAndExitCodeTwo) {
     EXPECT_EQ(errors(to_out + text + " " + folder.path()), "tokenize: " + folder.path() + ": is not a regular file\n");
     EXPECT_EQ(errors(to_out + empty), "tokenize: " + empty + ": there is no text to tokenize\n");
     EXPECT_EQ(errors(to_out + "--tokenizer bpe " + text), "tokenize: tokenizer 'bpe' is not known; choose gpt2 or byte\n");
-    EXPECT_EQ(errors(to_out + "--val-fraction 1 " + text), "tokenize: --val-fraction 1: expected 0 <= fraction < 1\n");
-    EXPECT_EQ(errors(to_out + "--val-fraction nan " + text), "tokenize: --val-fraction nan: expected 0 <= fraction < 1\n");
+    EXPECT_EQ(errors(to_out + "--val-fraction 1 " + text), "tokenize: --val-fraction 1; expected a number from 0 to 0.9999999\n");
+    EXPECT_EQ(errors(to_out + "--val-fraction nan " + text), "tokenize: --val-fraction nan; expected a number from 0 to 0.9999999\n");
     EXPECT_EQ(errors(to_out + "--val-fraction 0.99 " + text), "tokenize: --val-fraction 0.99: leaves nothing to train on\n");
     EXPECT_NE(errors(to_out + "--val-fraction 0.1x " + text).find("0.1x"), std::string::npos);
     EXPECT_NE(errors(to_out + "--shards 3 " + text).find("--shards"), std::string::npos);
@@ -92,7 +92,7 @@ TEST(TokenizeProgram, WrongUseIsOneLineAndExitCodeTwo) {
     EXPECT_NE(errors(to_out).find("FILE is required"), std::string::npos);
     EXPECT_NE(errors("--out '' " + text).find("--out has an empty value"), std::string::npos);
     EXPECT_NE(errors(to_out + "''").find("FILE has an empty value"), std::string::npos);
-    EXPECT_NE(errors(to_out + "--stream --val-tokens -1").find("--val-tokens -1; expected a number from 0"), std::string::npos);
+    EXPECT_NE(errors(to_out + "--stream --val-tokens -1").find("--val-tokens -1; expected a whole number from 0"), std::string::npos);
     EXPECT_NE(errors("--out " + text + " " + text).find("is not a folder"), std::string::npos);
     EXPECT_NE(errors("--out /proc/none " + text).find("the folder cannot be made"), std::string::npos);
 }

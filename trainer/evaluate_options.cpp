@@ -6,16 +6,14 @@
 std::optional<EvaluateOptions> parse_evaluate_options(int argc, const char* const* argv) {
     EvaluateOptions o;
     CLI::App app("Judges a trained model: its loss and perplexity on a validation split, and HellaSwag.", "evaluate_gpt2");
-    app.option_defaults()->always_capture_default();
-    app.add_option("CHECKPOINT", o.checkpoint, model_path_help)->required()->default_str("");
-    app.add_option("-j,--val-data", o.val_data, "token shards (.bin) or texts (.txt), a glob: their loss and perplexity");
-    app.add_option("--hellaswag", o.hellaswag, "HellaSwag: the published .jsonl, or llm.c's .bin");
-    app.add_option("--hellaswag-scores", o.hellaswag_scores, "file to write every example's log-likelihoods to, a JSON object a line");
-    app.add_option("--tokenizer", o.tokenizer, "for texts and .jsonl: gpt2 or byte [the model's]")->check(CLI::IsMember({"gpt2", "byte"}));
-    app.add_option("-b,--batch-size", o.batch_size, "sequences at a time; it changes speed and memory, not the result")
-        ->check(CLI::Range(1, 1 << 20));
-    app.add_option("-t,--seq-len", o.seq_len, "tokens of a sequence [the model's context]")->check(CLI::Range(1, 1 << 20))->default_str("");
-    app.add_option("-m,--val-steps", o.val_steps, "batches of the validation split, 0: all of it")->check(CLI::Range(0, 1 << 30));
+    add_text(app, "CHECKPOINT", o.checkpoint, "PATH", model_path_help)->required();
+    add_text(app, "-j,--val-data", o.val_data, "GLOB", "token shards (.bin) or texts (.txt): their loss and perplexity");
+    add_text(app, "--hellaswag", o.hellaswag, "FILE", "HellaSwag: the published .jsonl, or llm.c's .bin");
+    add_text(app, "--hellaswag-scores", o.hellaswag_scores, "FILE", "to write every example's log-likelihoods to, a JSON object a line");
+    add_word(app, "--tokenizer", o.tokenizer, {"gpt2", "byte"}, "for texts and .jsonl [the model's]");
+    add_number(app, "-b,--batch-size", o.batch_size, 1, 1 << 20, "sequences at a time; it changes speed and memory, not the result");
+    add_number(app, "-t,--seq-len", o.seq_len, 1, 1 << 20, "tokens of a sequence [the model's context]")->default_str("");
+    add_number(app, "-m,--val-steps", o.val_steps, 0, most, "batches of the validation split, 0: all of it");
     add_choice(app, "--dtype", o.dtype, dtypes, "of parameters and activations");
     add_choice(app, "--quantize", o.int8, quantizations, "weights rounded as generate_gpt2 --quantize rounds them");
     add_choice(app, "--attention", o.attention, attentions, "implementation of attention");

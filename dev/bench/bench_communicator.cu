@@ -62,7 +62,7 @@ void bench(int argc, char** argv) {
         ->excludes(size_option);
     app.add_option("--operation", operations, "")->delimiter(',')->check(CLI::IsMember(kinds));
     add_choice(app, "--dtype", element, elements, "of the elements");
-    app.add_option("--seconds", seconds, "that a size is measured for, at the least")->check(between(0.0, 1e3))->capture_default_str();
+    add_number(app, "--seconds", seconds, 0, 1e3, "that a size is measured for, at the least");
     app.add_option("--json", json, "write the results to this file");
     if (!parse(app, argc, argv)) return;
 

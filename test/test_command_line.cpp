@@ -1,0 +1,199 @@
+// The programs' command lines: every wrong word is one line in our words, and --help shows none of the
+//   parser's.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+#include "error.h"
+#include "evaluate_options.h"
+#include "generate_options.h"
+#include "options.h"
+#include "program.h"
+
+namespace {
+
+template <class Parse>
+std::string refusal_by(const Parse& parse, const std::vector<std::string>& arguments) {
+    std::vector<const char*> words = {"program"};
+    for (const std::string& argument : arguments) words.push_back(argument.c_str());
+    try {
+        parse(static_cast<int>(words.size()), words.data());
+    } catch (const UsageError& error) { return error.what(); }
+    return "";
+}
+
+std::string refusal(const std::vector<std::string>& arguments) {
+    return refusal_by([](int count, const char* const* words) { parse_options(count, words); }, arguments);
+}
+
+void expect_own_words(const std::string& line, const std::string& about) {
+    EXPECT_EQ(line.find('\n'), line.npos) << line;
+    EXPECT_LT(line.size(), 300u) << line;
+    EXPECT_NE(line.find(about), line.npos) << about << ": " << line;
+    for (const char* word : {"Could not", "INT", "FLOAT", "TEXT", "Option Group", "not in range", "Value ", "were not", "INI", "[1 -"})
+        EXPECT_EQ(line.find(word), line.npos) << line;
+}
+
+// The options with a value, as a run's first line of metrics has them.
+std::vector<std::string> options_with_values(const std::set<std::string>& any_text) {
+    const char* const words[] = {"train_gpt2"};
+    const nlohmann::json values = parse_options(1, words)->values;
+    std::vector<std::string> names;
+    for (const auto& [name, value] : values.items()) {
+        if (!value.is_boolean() && !any_text.contains(name)) names.push_back("--" + name);
+    }
+    return names;
+}
+
+TEST(CommandLine, AWrongValueOfAnyOptionWasToldInTheParsersWords) {
+    const std::vector<std::string> names = options_with_values({"train-data", "val-data", "init-from", "hellaswag", "out", "resume"});
+    EXPECT_GT(names.size(), 45u);
+    for (const std::string& name : names) {
+        for (const std::string value :
+             {"abc", "-7", "1e999", "nan", "inf", "0x10", "1.5.5", " 5", "5 ", "9999999999999999999999999999999999999999", "1;5", "--"}) {
+            const std::string line = refusal({name + "=" + value});
+            expect_own_words(line, name);
+            EXPECT_TRUE(line.find("expected") != line.npos) << line;
+        }
+        expect_own_words(refusal({name + "=" + std::string(10000, 'x')}), name);
+        expect_own_words(refusal({name, ""}), name + " has an empty value; expected one, or to leave it out");
+        expect_own_words(refusal({name}), name + " has no value; expected one behind it");
+    }
+}
+
+TEST(CommandLine, WordsThatAreNoOptionsAreNamed) {
+    const auto generate = [](int count, const char* const* words) { parse_generate_command(count, words); };
+    const auto evaluate = [](int count, const char* const* words) { parse_evaluate_options(count, words); };
+    EXPECT_EQ(refusal({"--stepz=5"}), "--stepz is not an option; see train_gpt2 --help");
+    EXPECT_EQ(refusal({"plan"}), "'plan' belongs to no option; see train_gpt2 --help");
+    EXPECT_EQ(refusal({"-y"}), "-y is not an option; see train_gpt2 --help");
+    EXPECT_EQ(refusal({"--train-data", "a.bin", "b.bin"}),
+              "'b.bin' belongs to no option; a glob needs quotes, such as 'data/*.bin'; see train_gpt2 --help");
+    EXPECT_EQ(refusal({"--steps", "5", "--tokens", "7"}), "--steps and --tokens exclude each other; expected one of them; see train_gpt2 --help");
+    EXPECT_EQ(refusal({"--plan=maybe"}), "--plan=maybe; expected --plan alone, or true or false");
+    EXPECT_EQ(refusal({"--plan=2"}), "--plan=2; expected --plan alone, or true or false");
+    EXPECT_EQ(refusal_by(generate, {"model", "more"}), "'more' belongs to no option; see generate_gpt2 --help");
+    EXPECT_EQ(refusal_by(generate, {}), "CHECKPOINT is required; see generate_gpt2 --help");
+    EXPECT_EQ(refusal_by(generate, {"model", "--samples", "65536"}), "--samples 65536; expected a whole number from 1 to 65535");
+    EXPECT_EQ(refusal_by(evaluate, {"model", "--seq-len", "1e3"}), "--seq-len 1e3; expected a whole number from 1 to 1048576");
+}
+
+// strtoll read it as octal: 010 steps were 8.
+TEST(CommandLine, ALeadingZeroMadeANumberOctal) {
+    const char* const words[] = {"train_gpt2", "--steps", "010"};
+    EXPECT_EQ(parse_options(3, words)->steps, 10);
+}
+
+// A run that went on with --lr 0.5 was told of a change, and a folder called 5 was a number.
+TEST(CommandLine, TheRunsOptionsWereNotTheNumbersThatTheyMean) {
+    const char* const words[] = {"train_gpt2", "--lr", ".5", "--steps", "007", "--out", "5"};
+    const nlohmann::json values = parse_options(7, words)->values;
+    EXPECT_EQ(values.at("lr"), nlohmann::json(0.5));
+    EXPECT_EQ(values.at("steps"), nlohmann::json(7));
+    EXPECT_EQ(values.at("out"), nlohmann::json("5"));
+    EXPECT_EQ(values.at("batch-size"), nlohmann::json(12));
+    EXPECT_EQ(values.at("total-batch"), nlohmann::json(""));
+}
+
+TEST(CommandLine, HelpShowedTheParsersWordsAndLongLines) {
+    for (const char* program : {TRAIN_PROGRAM, GENERATE_PROGRAM, TOKENIZE_PROGRAM, CONVERT_PROGRAM}) {
+        const ProgramResult result = run_program(program, "--help");
+        EXPECT_EQ(result.exit_code, 0) << result.errors;
+        for (const char* word : {"Option Group", "INT", "FLOAT", "TEXT:", "Excludes", "1073741824", "Print this", "Display"})
+            EXPECT_EQ(result.output.find(word), std::string::npos) << word << " in " << result.output;
+        std::istringstream lines(result.output);
+        for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 110u) << line;
+    }
+    const std::string help = run_program(TRAIN_PROGRAM, "--help").output;
+    EXPECT_NE(help.find("\noptimizer:\n  --optimizer adam|adamw|rmsprop|sgd\n"), std::string::npos) << help;
+    EXPECT_NE(help.find("\n  -x,--steps N                steps [2000]\n"), std::string::npos) << help;
+    EXPECT_NE(help.find("\n  --layers N                  blocks (1 to 4096) [4]\n"), std::string::npos) << help;
+}
+
+TEST(CommandLine, TextThatNobodyCouldReadWasNoError) {
+    for (const char* program : {TRAIN_PROGRAM, GENERATE_PROGRAM, TOKENIZE_PROGRAM}) {
+        for (const auto& [option, text] : {std::pair{"--help", "the help text"}, {"--version", "the version"}}) {
+            const ProgramResult result = run_program("/bin/sh", fmt::format("-c \"'{}' {} >/dev/full\"", program, option));
+            EXPECT_EQ(result.exit_code, 1) << program << " " << option;
+            EXPECT_NE(result.errors.find(std::string(text) + " cannot be written to standard output\n"), std::string::npos) << result.errors;
+        }
+    }
+}
+
+class Config : public testing::Test {
+protected:
+    std::string refusal_of(const std::string& text, const std::vector<std::string>& more = {}) {
+        const std::string path = folder_.write("run.toml", text);
+        std::vector<std::string> arguments = {"--config", path};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        std::string line = refusal(arguments);
+        expect_own_words(line, "");
+        const std::string begin = "--config " + path + ", line ";
+        return line.starts_with(begin) ? line.substr(begin.size()) : line;
+    }
+    TemporaryFolder folder_;
+};
+
+TEST_F(Config, AnErrorInTheFileHadNoLine) {
+    const std::string example = "; expected lines like lr = 0.0006";
+    EXPECT_EQ(refusal_of("# a comment\n\nstepz = 5\n"), "3: 'stepz' is not an option's name" + example);
+    EXPECT_EQ(refusal_of("lr = 0.1\nsteps = abc\n"), "2: --steps abc; expected a whole number from 1 to 1073741824");
+    EXPECT_EQ(refusal_of("lr = 0.1 0.2\n"), "1: --lr '0.1 0.2'; expected a number from 0 to 1e+30");
+    EXPECT_EQ(refusal_of("batch-size = [1, 2]\n"), "1: --batch-size '[1, 2]'; expected a whole number from 1 to 1048576, or auto");
+    EXPECT_EQ(refusal_of("lr = 0.1\nsteps = 5\n\nlr = 0.2\n"), "4: --lr is given twice, in line 1 too; expected once");
+    EXPECT_EQ(refusal_of("l = 0.1\n--lr = 0.2\n"), "2: --lr is given twice, in line 1 too; expected once");
+    EXPECT_EQ(refusal_of("[optimizer]\nlr = 0.1\n"), "1: [optimizer] begins a section, but options have none" + example);
+    EXPECT_EQ(refusal_of("lr =\n"), "1: --lr has an empty value; expected one, or to leave the line out");
+    EXPECT_EQ(refusal_of("lr = ''\n"), "1: --lr has an empty value; expected one, or to leave the line out");
+    EXPECT_EQ(refusal_of("lr\n"), "1: --lr has no value" + example);
+    EXPECT_EQ(refusal_of("= 5\n"), "1: '' is not an option's name" + example);
+    EXPECT_EQ(refusal_of("plan = maybe\n"), "1: --plan is 'maybe'; expected true or false");
+    EXPECT_EQ(refusal_of("out = \"runs/a\n"), "1: the quote \"runs/a is not closed" + example);
+    EXPECT_EQ(refusal_of("out = 'runs/a' b\n"), "1: 'b' stands behind the quoted value" + example);
+    EXPECT_EQ(refusal_of("config = other.toml\n"), "1: --config is for the command line only; please leave it out");
+    EXPECT_EQ(refusal_of("help = true\n"), "1: --help is for the command line only; please leave it out");
+    EXPECT_EQ(refusal_of("model = gpt5\n").substr(0, 34), "1: --model: unknown model 'gpt5'; ");
+    EXPECT_EQ(refusal_of(std::string("lr = 0.1\n\177ELF\0\1\n", 16)), "2: is not a line of text" + example);
+    EXPECT_EQ(refusal_of("steps = 5\n", {"--tokens", "7"}), "--steps and --tokens exclude each other; expected one of them; see train_gpt2 --help");
+    // The value on the command line is wrong, not the file's.
+    EXPECT_EQ(refusal_of("steps = 5\n", {"--steps", "x"}), "--steps x; expected a whole number from 1 to 1073741824");
+}
+
+TEST_F(Config, LinesAreReadAsTheyAreMeant) {
+    const std::string text =
+        "\tsteps=7\r\n"
+        "; another comment\n"
+        "train-data = 'data/#1 of 2/*.bin'  # of two\n"
+        "val-data = data/c#/val.bin # a name with a #\n"
+        "lr = 0.5 # half\n"
+        "deterministic\n"
+        "no-graph = false\n"
+        "-g = 9\n"
+        "seed = 5";
+    const std::string path = folder_.write("run.toml", text);
+    const char* const words[] = {"train_gpt2", "--lr", "0.25", "--config", path.c_str()};
+    const std::optional<Options> options = parse_options(5, words);
+    EXPECT_EQ(options->steps, 7);
+    EXPECT_EQ(options->train_data, "data/#1 of 2/*.bin");
+    EXPECT_EQ(options->val_data, "data/c#/val.bin");
+    EXPECT_EQ(options->lr, 0.25);  // the command line wins
+    EXPECT_TRUE(options->deterministic);
+    EXPECT_FALSE(options->no_graph);
+    EXPECT_EQ(options->sample_tokens, 9);
+    EXPECT_EQ(options->seed, 5u);
+}
+
+TEST_F(Config, APipeOrADeviceWasReadForEver) {
+    const std::string pipe = folder_ / "pipe";
+    ASSERT_EQ(std::system(("mkfifo " + pipe).c_str()), 0);
+    EXPECT_EQ(refusal({"--config", pipe}), "--config " + pipe + ": is a device or a pipe; expected a text file of options, one a line");
+    EXPECT_EQ(refusal({"--config", "/dev/zero"}), "--config /dev/zero: is a device or a pipe; expected a text file of options, one a line");
+    EXPECT_EQ(refusal({"--config", "/proc"}), "--config /proc: is a directory; expected a text file of options, one a line");
+    EXPECT_EQ(refusal({"--config", "/none"}), "--config /none: there is no such file; expected a text file of options, one a line");
+    const std::string file = folder_.write("run.toml", "");
+    EXPECT_EQ(refusal({"--config", file, "--config", file}), "--config is given 2 times; expected once; see train_gpt2 --help");
+}
+
+}  // namespace

@@ -1,0 +1,63 @@
+#include "help_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+constexpr size_t help_width = 110, help_indent = 30;
+
+// The text in lines that fit beside a first column, which stands in the first of them if there is room.
+std::string two_columns(const std::string& first, std::string_view text) {
+    std::string lines = "  " + first;
+    if (lines.size() + 2 > help_indent) lines += "\n" + std::string(help_indent, ' ');
+    else lines.resize(help_indent, ' ');
+    size_t column = help_indent;
+    for (size_t end; !text.empty(); text.remove_prefix(std::min(end + 1, text.size()))) {
+        end = std::min(text.find(' '), text.size());
+        if (column > help_indent && column + 1 + end > help_width) {
+            lines += "\n" + std::string(help_indent, ' ');
+            column = help_indent;
+        }
+        lines += (column > help_indent ? " " : "") + std::string(text.substr(0, end));
+        column += (column > help_indent ? 1 : 0) + end;
+    }
+    return lines + "\n";
+}
+
+std::string option_lines(const CLI::Option& option, bool positional) {
+    const bool flag = option.get_items_expected_max() == 0;
+    const std::string kind = flag || positional ? "" : " " + option.get_type_name();
+    const std::string many = positional && option.get_items_expected_max() > 1 ? "..." : "";
+    std::string text = option.get_description();
+    if (option.get_required() && !positional) text += " (required)";
+    if (!flag && !option.get_default_str().empty()) text += " [" + option.get_default_str() + "]";
+    return two_columns(option.get_name(positional, !positional) + many + kind, text);
+}
+
+// Its lines under a heading; empty if there is none to show.
+std::string group_lines(const CLI::App& group, const std::string& heading, bool positional) {
+    std::string lines;
+    for (const CLI::Option* option : group.get_options()) {
+        const bool inherited = group.get_parent() != nullptr && option == group.get_help_ptr();
+        if (option->get_positional() == positional && !inherited) lines += option_lines(*option, positional);
+    }
+    return lines.empty() ? "" : "\n" + heading + ":\n" + lines;
+}
+
+}  // namespace
+
+std::string help_text(const CLI::App& app) {
+    std::string text = app.get_description() + "\nusage: " + app.get_name() + " [OPTION...]";
+    for (const CLI::Option* option : app.get_options()) {
+        if (!option->get_positional()) continue;
+        const std::string word = option->get_name(true) + (option->get_items_expected_max() > 1 ? "..." : "");
+        text += option->get_required() ? " " + word : " [" + word + "]";
+    }
+    text += "\nDefaults stand in [brackets].\n" + group_lines(app, "arguments", true) + group_lines(app, "options", false);
+    for (const CLI::App* group : app.get_subcommands(nullptr)) text += group_lines(*group, group->get_group(), false);
+    return text;
+}
