@@ -76,7 +76,7 @@ void train(Options o, Communicator& all) {
         print_line(stdout, printable(line, "\n"));
         std::fflush(stdout);
     };
-    const ResumePoint from = find_resume_point(o, all, say);
+    ResumePoint from = find_resume_point(o, all, say);
     const std::string device = simt::device_info().name;
     const size_t memory = memory_of_a_process(o, all);
     if (o.batch_size == 0) o.batch_size = from.batch_size(o);
@@ -152,7 +152,11 @@ void train(Options o, Communicator& all) {
     check_replicas(all, model.checksum(), from.step());
 
     std::optional<FolderLock> lock;
-    if (first) lock.emplace(prepare_run_folder(from, say));
+    if (first) {
+        if (from.is_proposed) from.run_folder = make_new_folder(from.run_folder);
+        lock.emplace(prepare_run_folder(from, say));
+    }
+    from.run_folder = gather_texts(all, from.run_folder).front();
     Logger log(from.run_folder, schedule.steps, o.total_batch, o.log_every, first,
                first ? step_flops / (peak.flops_per_second * o.world_size) * 1e3 : 0);
     log.run(run_description(o, model, device, peak, schedule.steps, from));

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <filesystem>
 
 #include "error.h"
 #include "print_line.h"
@@ -35,12 +34,7 @@ std::string duration(double seconds) {
 
 }  // namespace
 
-std::string new_run_folder() {
-    const std::string base = fmt::format("runs/{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
-    std::string name = base;
-    for (int i = 2; std::filesystem::exists(name); i++) name = fmt::format("{}-{}", base, i);
-    return name;
-}
+std::string new_run_folder() { return fmt::format("runs/{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr))); }
 
 Logger::Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every, bool active, double peak_ms)
     : folder_(out),

@@ -47,5 +47,5 @@ private:
     int timed_steps_ = 0;
 };
 
-// A new folder's name under runs/: the time of day, made unique.
+// A name under runs/ for a new folder: the time of day. make_new_folder finds one that nobody else has.
 std::string new_run_folder();

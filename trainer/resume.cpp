@@ -117,8 +117,11 @@ bool ResumePoint::is_complete(int steps) const {
 
 static ResumePoint new_run(const Options& options) {
     ResumePoint point;
-    point.run_folder = options.out.empty() ? new_run_folder() : options.out;
+    point.is_proposed = options.out.empty();
+    point.run_folder = point.is_proposed ? new_run_folder() : options.out;
     point.is_new = true;
+    CHECK(!is_checkpoint_folder(point.run_folder) && !holds_checkpoints(point.run_folder),
+          "--out {} is where a run has its checkpoints; expected a folder for a run of its own", options.out);
     CHECK(!is_run_folder(point.run_folder), "--out {} holds another run; expected a new or an empty folder, or --resume auto to go on with that run",
           options.out);
     return point;
@@ -164,7 +167,9 @@ ResumePoint find_resume_point(const Options& options, const Note& note) {
     CHECK(!point.checkpoint.empty(), "--resume {}: the run has no checkpoint yet; --resume auto --out {} starts it again", path, path);
     if (point.run_folder.empty() || (!options.out.empty() && !same_folder(options.out, point.run_folder))) {
         // A branch: what lies beside the checkpoint stays as it is.
-        point.run_folder = new_run(options).run_folder;
+        const ResumePoint branch = new_run(options);
+        point.run_folder = branch.run_folder;
+        point.is_proposed = branch.is_proposed;
         point.is_new = true;
         point.damaged.clear();
         point.unreadable.clear();

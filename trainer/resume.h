@@ -16,12 +16,13 @@
 #include "training_state.h"
 
 struct ResumePoint {
-    std::string run_folder;   // where this run writes; it need not exist yet
-    std::string checkpoint;   // a whole one; empty: from the start
-    TrainingState state;      // of the checkpoint
-    std::string metrics;      // what the new metrics begin with, up to the checkpoint's step; empty: nothing
-    bool is_new = false;      // the folder must not hold a run yet
-    bool over_again = false;  // the folder holds a run that never came to a checkpoint
+    std::string run_folder;    // where this run writes; it need not exist yet
+    bool is_proposed = false;  // the folder is named by the time of day: make_new_folder claims it, or another name
+    std::string checkpoint;    // a whole one; empty: from the start
+    TrainingState state;       // of the checkpoint
+    std::string metrics;       // what the new metrics begin with, up to the checkpoint's step; empty: nothing
+    bool is_new = false;       // the folder must not hold a run yet
+    bool over_again = false;   // the folder holds a run that never came to a checkpoint
     // Newer ones in the run's folder. The first two were passed over (run_folder.h); a given checkpoint leaves the last ones behind.
     std::vector<CheckpointFolder> damaged, unreadable, later;
 

@@ -1,9 +1,12 @@
 #include "run_folder.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <filesystem>
 
 #include "file_access.h"
@@ -26,6 +29,18 @@ static std::optional<int> step_of(const std::string& name) {
 
 void note_on_stderr(const std::string& line) { print_line(stderr, printable(line)); }
 
+std::string make_new_folder(const std::string& path) {
+    std::error_code failure;
+    fs::create_directories(fs::path(path).parent_path(), failure);
+    std::string name = path;
+    // mkdir is the claim: of several processes one has made it.
+    for (int i = 2; mkdir(name.c_str(), 0777) != 0; i++) {
+        CHECK(errno == EEXIST, "{}: cannot be made: {}; expected a working directory that can be written, or --out DIR", name, std::strerror(errno));
+        name = fmt::format("{}-{}", path, i);
+    }
+    return name;
+}
+
 std::string metrics_file(const std::string& run_folder) { return run_folder + "/metrics.jsonl"; }
 std::string checkpoints_folder(const std::string& run_folder) { return run_folder + "/checkpoints"; }
 std::string checkpoint_folder(const std::string& run_folder, int step) {
@@ -33,6 +48,12 @@ std::string checkpoint_folder(const std::string& run_folder, int step) {
 }
 
 bool is_run_folder(const std::string& path) { return is_there(metrics_file(path)) || is_folder(checkpoints_folder(path)); }
+
+bool holds_checkpoints(const std::string& path) {
+    std::error_code unknown;
+    const fs::path folder = fs::absolute(path + "/", unknown).lexically_normal().parent_path();
+    return folder.filename() == "checkpoints" && fs::exists(metrics_file(folder.parent_path()), unknown);
+}
 
 bool is_checkpoint_folder(const std::string& path) {
     const fs::path folder = fs::path(path + "/").lexically_normal().parent_path();

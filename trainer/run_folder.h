@@ -23,7 +23,11 @@ void note_on_stderr(const std::string& line);
 
 // These throw AccessError if the system does not say what is there: a run that cannot be seen is not "no run".
 bool is_run_folder(const std::string& path);         // holds metrics.jsonl or a checkpoints folder
+bool holds_checkpoints(const std::string& path);     // it is the checkpoints folder of a run
 bool is_checkpoint_folder(const std::string& path);  // its name and place are a checkpoint's, or it has a state.json
+
+// Makes a folder that nobody else has: at path or, if there is something, at path-2, path-3, ... Returns its path.
+std::string make_new_folder(const std::string& path);
 
 std::string metrics_file(const std::string& run_folder);
 std::string checkpoints_folder(const std::string& run_folder);
