@@ -95,6 +95,7 @@ void train(Options o, Communicator& all) {
     check_memory(o, model, memory, say);
     if (o.plan) {
         if (o.world_size > 1) say(scaling_plan<T>(o, memory));
+        if (first) write_output("", "the plan");  // nobody would miss it on a full disk
         return;
     }
 

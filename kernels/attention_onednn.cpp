@@ -10,6 +10,8 @@
 #include <cmath>
 #include <exception>
 #include <map>
+#include <mutex>
+#include <utility>
 
 #include "onednn_product.h"
 #include "simt/math.cuh"
@@ -254,10 +256,14 @@ bool OneDnnAttention::supports() {
     return static_cast<bool>(describe(BlockProducts(onednn_type<T>, 16, 16, 16).scores));
 }
 
-// Asks oneDNN for the scratch of every product, once a shape.
+// Asks oneDNN for the scratch of every product, once a shape: for a million tokens it takes half a second, and a plan
+// asks for many models of one shape.
 template <class T>
 size_t OneDnnAttention::part_bytes(AttentionShape s) {
-    size_t& bytes = part_bytes_[{sizeof(T), s.T, s.HS}];
+    static std::mutex mutex;
+    static std::map<std::pair<int, int>, size_t> known;  // by T and HS
+    const std::scoped_lock lock(mutex);
+    size_t& bytes = known[{s.T, s.HS}];
     if (bytes > 0) return bytes;
     CHECK(supports<T>(), "--attention onednn: oneDNN cannot multiply {} on this processor; use --attention kernel", sizeof(T) == 2 ? "bf16" : "fp32");
     size_t arrays = 0, scratch = 0;

@@ -1,8 +1,6 @@
 // attention_onednn.h: attention by matrix products of oneDNN, a head a thread. Shapes and meanings as in attention.h.
 #pragma once
-#include <map>
 #include <memory>
-#include <tuple>
 #include <vector>
 
 #include "attention.h"
@@ -33,5 +31,4 @@ private:
     void for_each_head(AttentionShape shape, void* workspace, Body body);
 
     std::vector<std::unique_ptr<Thread>> threads_;
-    std::map<std::tuple<size_t, int, int>, size_t> part_bytes_;  // of the workspace, a thread's, by size of T, T and HS
 };

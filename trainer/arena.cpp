@@ -1,11 +1,14 @@
 #include "arena.h"
 
+#include <algorithm>
+
 #include "error.h"
 #include "simt/target.h"
 
 namespace {
 
 constexpr size_t alignment = 256;
+constexpr size_t most_bytes = size_t{1} << 60;  // no machine has as much: a plan for more stays here, and does not wrap
 constexpr size_t gap_bytes = simt::checked ? 256 : 0;
 
 }  // namespace
@@ -13,7 +16,7 @@ constexpr size_t gap_bytes = simt::checked ? 256 : 0;
 size_t Arena::reserve_bytes(size_t bytes) {
     const size_t offset = bytes_;
     const size_t padded = simt::ceil_div(bytes, alignment) * alignment;
-    bytes_ += padded + gap_bytes;
+    bytes_ = std::min(bytes_ + padded + gap_bytes, most_bytes);
     gaps_.push_back({offset + bytes, padded - bytes + gap_bytes});
     return offset;
 }

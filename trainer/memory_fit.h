@@ -6,6 +6,7 @@
 #include <climits>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "checkpoint.h"
 #include "error.h"
@@ -17,6 +18,8 @@
 #include "simt/device.h"
 
 inline std::string readable(size_t bytes) {
+    if (bytes >= size_t{1} << 60) return "over 1 EiB";
+    if (bytes >= size_t{10} << 40) return fmt::format("{:.1f} TiB", static_cast<double>(bytes) / 0x1p40);
     if (bytes >= size_t{10} << 30) return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / 0x1p30);
     return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 0x1p20);
 }
@@ -75,14 +78,17 @@ size_t bytes_with_batch(const Options& o, int batch_size) {
     return total_bytes(run_memory_plan(o, GPT2<T>(o.config, model_options(changed))));
 }
 
-// The largest micro-batch that divides the step and fits; 0 if not even one sequence does.
+// The largest micro-batch that divides the step and fits; 0 if not even one sequence does. More sequences take more memory.
 template <class T>
 int largest_batch(const Options& o, size_t memory) {
     const int samples = static_cast<int>(o.total_batch / static_cast<size_t>(o.seq_len)) / o.world_size;  // of a process
-    for (int b = std::min({samples, max_batch_size, INT_MAX / o.seq_len}); b >= 1; b--) {
-        if (samples % b == 0 && bytes_with_batch<T>(o, b) <= memory) return b;
+    std::vector<int> candidates;
+    for (int b = 1; b <= std::min({samples, max_batch_size, INT_MAX / o.seq_len}); b++) {
+        if (samples % b == 0) candidates.push_back(b);
     }
-    return 0;
+    const auto fits = [&](int b) { return bytes_with_batch<T>(o, b) <= memory; };
+    const auto too_large = std::partition_point(candidates.begin(), candidates.end(), fits);
+    return too_large == candidates.begin() ? 0 : *(too_large - 1);
 }
 
 // Says what the run will allocate; UsageError, with what would fit, if that is more than there is.
@@ -90,9 +96,9 @@ template <class T>
 void check_memory(const Options& o, const GPT2<T>& model, size_t memory, const Note& say) {
     const MemoryPlan plan = run_memory_plan(o, model);
     say(fmt::format("memory plan{}", o.world_size == 1 ? "" : " of a process"));
-    for (const auto& [name, bytes] : plan) say(fmt::format("  {:<26}{:>12}", name, readable(bytes)));
+    for (const auto& [name, bytes] : plan) say(fmt::format("  {:<26} {:>11}", name, readable(bytes)));
     const size_t total = total_bytes(plan);
-    say(fmt::format("  {:<26}{:>12} of {} {}", "total", readable(total), readable(memory), o.device_memory ? "planned for" : "free"));
+    say(fmt::format("  {:<26} {:>11} of {} {}", "total", readable(total), readable(memory), o.device_memory ? "planned for" : "free"));
     if (total <= memory) return;
     std::string advice = "a smaller model is needed";
     Options block = o;

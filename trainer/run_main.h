@@ -13,7 +13,7 @@
 
 // Writes to standard output at once. Error, which calls the text `what`, if that fails: nobody would miss it on a full disk.
 inline void write_output(std::string_view text, const std::string& what) {
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
         throw Error(what + " cannot be written to standard output");
 }
 

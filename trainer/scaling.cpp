@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <ranges>
+#include <utility>
 #include <vector>
 
 #include "error.h"
@@ -101,6 +103,11 @@ struct Shares {
     }
 };
 
+// A table's buckets stand in the order of their groups.
+std::ranges::subrange<std::vector<Bucket>::const_iterator> buckets_of(const std::vector<Bucket>& buckets, int group) {
+    return std::ranges::equal_range(buckets, group, {}, &Bucket::group);
+}
+
 }  // namespace
 
 std::optional<StepEstimate> estimate_step(const StepShape& step, int processes, const Machines& machines) {
@@ -118,9 +125,11 @@ std::optional<StepEstimate> estimate_step(const StepShape& step, int processes, 
     const double backward = micro_step - forward;
     const Shares shares(step);
     const std::vector<Bucket> buckets = TensorTable(step.config, processes).buckets();
+    std::map<std::pair<Collective::Kind, size_t>, double> known;  // seconds of an operation on so many bytes: most buckets are of one size
     const auto time = [&](Collective::Kind kind, Collective::Element element, size_t elements, size_t& bytes_sent) {
         const Collective collective{kind, nullptr, elements, element};
-        const double seconds = collective_seconds(kind, collective.bytes(), processes, machines);
+        double& seconds = known.try_emplace({kind, collective.bytes()}, -1.0).first->second;
+        if (seconds < 0) seconds = collective_seconds(kind, collective.bytes(), processes, machines);
         bytes_sent += collective.bytes_sent(processes);
         estimate.communication += seconds;
         return seconds;
@@ -131,9 +140,7 @@ std::optional<StepEstimate> estimate_step(const StepShape& step, int processes, 
     for (int group = step.config.L + 1; group >= 0; group--) {
         const int blocks = step.config.L + 1 - std::max(group, 1);
         over = std::max(over, (shares.head + blocks * shares.block) * backward);
-        for (const Bucket& b : buckets) {
-            if (b.group == group) over += time(kind, step.gradients, b.elements, estimate.gradient_bytes);
-        }
+        for (const Bucket& b : buckets_of(buckets, group)) over += time(kind, step.gradients, b.elements, estimate.gradient_bytes);
     }
     size_t few = 0;
     over += time(Collective::all_reduce, Collective::fp32, 4, few);  // loss, gradient norm and two flags
@@ -142,9 +149,8 @@ std::optional<StepEstimate> estimate_step(const StepShape& step, int processes, 
     // The next forward pass wants the embeddings first, then block after block.
     double gathered = 0, computed = 0;
     for (int group = 0; group <= step.config.L + 1; group++) {
-        for (const Bucket& b : buckets) {
-            if (b.group == group) gathered += time(Collective::all_gather, step.parameters, b.elements, estimate.parameter_bytes);
-        }
+        for (const Bucket& b : buckets_of(buckets, group))
+            gathered += time(Collective::all_gather, step.parameters, b.elements, estimate.parameter_bytes);
         computed = std::max(computed, gathered) + (group == 0 ? 0 : group <= step.config.L ? shares.block : shares.head) * forward;
     }
     estimate.exposed += computed - forward;
@@ -176,7 +182,7 @@ std::string scaling_table(const StepShape& step, int processes, const Machines& 
     for (const int n : rows) {
         const auto row = estimate_step(step, n, machines);
         if (!row) continue;
-        text += fmt::format("  {:>9}{:>18}{:>11.1f}{:>10.1f}{:>12.1f}{:>7.1f} %{:>7.1f} %{:>13.0f}\n", n,
+        text += fmt::format("  {:>9} {:>17} {:>10.1f} {:>9.1f} {:>11.1f}{:>7.1f} %{:>7.1f} % {:>12.0f}\n", n,
                             fmt::format("{} x {} seq.", row->micro_steps, row->sequences), row->seconds() * 1e3, row->communication * 1e3,
                             row->exposed * 1e3, row->lost() * 100, row->lost_without_overlap() * 100,
                             static_cast<double>(step.total_batch) / row->seconds());

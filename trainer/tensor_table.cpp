@@ -16,7 +16,10 @@ constexpr size_t alignment = 128;
 constexpr size_t gap = simt::checked ? alignment : 0;
 // A group of more elements than this is communicated in pieces, so that the update of the first need not wait for the last. Larger ones for many
 // processes, since a ring's latency grows with their number (Megatron-LM has max(40M, 1M * N)).
-size_t largest_bucket(int world_size) { return std::max<size_t>(8, static_cast<size_t>(world_size)) << 20; }
+// A group beyond any model that was ever trained has 256 pieces, so that a plan for it takes no time.
+size_t largest_bucket(int world_size, size_t group) {
+    return std::max(std::max<size_t>(8, static_cast<size_t>(world_size)) << 20, simt::ceil_div(group, size_t{256}));
+}
 
 struct Row {
     Kind kind;
@@ -82,7 +85,8 @@ TensorTable::TensorTable(const GPT2Config& config, int world_size) : world_size_
     const auto end_group = [&](int group) {
         size_t begin = buckets_.empty() ? 0 : buckets_.back().offset + buckets_.back().elements;
         elements_ = simt::ceil_div(elements_, unit) * unit;
-        const size_t piece = simt::ceil_div(elements_ - begin, simt::ceil_div(elements_ - begin, largest_bucket(world_size)) * unit) * unit;
+        const size_t group_size = elements_ - begin, pieces = simt::ceil_div(group_size, largest_bucket(world_size, group_size));
+        const size_t piece = simt::ceil_div(group_size, pieces * unit) * unit;
         for (; begin < elements_; begin += piece) buckets_.push_back({begin, std::min(piece, elements_ - begin), group});
     };
 
@@ -130,10 +134,14 @@ const Tensor& TensorTable::at(Kind kind, int layer) const {
 std::vector<ShardPiece> TensorTable::shard_of(std::span<const Range> ranges, int rank) const {
     const size_t world_size = static_cast<size_t>(world_size_), r = static_cast<size_t>(rank);
     std::vector<ShardPiece> pieces;
+    size_t first = 0;  // of the buckets that reach into a range: both stand in the order of their offsets
     for (size_t i = 0; i < ranges.size(); i++) {
-        for (const Bucket& bucket : buckets_) {
+        const size_t end_of_range = ranges[i].offset + ranges[i].elements;
+        while (first < buckets_.size() && buckets_[first].offset + buckets_[first].elements <= ranges[i].offset) first++;
+        for (size_t j = first; j < buckets_.size() && buckets_[j].offset < end_of_range; j++) {
+            const Bucket& bucket = buckets_[j];
             const size_t part = bucket.elements / world_size, part_begin = bucket.offset + r * part;
-            const size_t begin = std::max(ranges[i].offset, part_begin), end = std::min(ranges[i].offset + ranges[i].elements, part_begin + part);
+            const size_t begin = std::max(ranges[i].offset, part_begin), end = std::min(end_of_range, part_begin + part);
             if (begin < end) pieces.push_back({i, begin, end - begin, bucket.offset / world_size + begin - part_begin});
         }
     }

@@ -86,7 +86,7 @@ private:
     struct Range {
         size_t offset, elements;  // in the flat buffer
     };
-    // Every part of the ranges that lies in the process's part of a bucket.
+    // Every part of the ranges, which are in the order of their offsets, that lies in the process's part of a bucket.
     std::vector<ShardPiece> shard_of(std::span<const Range> ranges, int rank) const;
 
     std::vector<Tensor> tensors_;
