@@ -12,6 +12,7 @@
 #include "data_directory.h"
 #include "data_files.h"
 #include "data_loader.h"
+#include "disk_fit.h"
 #include "error.h"
 #include "evaluate.h"
 #include "gpt2.h"
@@ -54,6 +55,23 @@ std::string where_to_go_on(const CheckpointWriter* checkpoints, const ResumePoin
     } catch (const std::exception&) {}  // a folder that cannot be read; what ended the run is said
     if (!good.empty()) return "the last good checkpoint is " + good;
     return newest.empty() ? "there is no checkpoint to go on from" : fmt::format("no checkpoint is known to be good; the newest is {}", newest);
+}
+
+// Short trials of a long run's options are common, so they are trained; but the rate is then not the one that was asked for.
+std::string note_of_warmup(const Schedule& schedule) {
+    return fmt::format("note: the warmup of {} steps is longer than the run of {}; the learning rate rises to {:.3g} instead of {:.3g}",
+                       schedule.warmup, schedule.steps, schedule.at(schedule.steps), schedule.lr);
+}
+
+// Those that the run's folder holds already are on the disk, and make room for newer ones.
+template <class T>
+void say_of_disk(const Options& o, const GPT2<T>& model, const ResumePoint& from, int steps, const Note& say) {
+    const std::optional<size_t> free = free_bytes(from.run_folder);
+    if (!free) return;
+    const size_t bytes = (1 + model.optimizer_buffers().size()) * model.table().elements() * sizeof(float);
+    const size_t count = most_checkpoints(o, from.step(), steps), there = checkpoint_folders(from.run_folder).size();
+    const std::string note = check_disk(from.run_folder, bytes, count - std::min(count, there), *free);
+    if (!note.empty()) say(note);
 }
 
 // Every process reads the data; a text is tokenized once, by rank 0, and the others find it cached.
@@ -124,6 +142,7 @@ void train(Options o, Communicator& all) {
     }
     const Schedule schedule{o.schedule, o.step_count(loader.windows()), o.warmup, o.lr, o.min_lr_fraction};
     schedule.check();
+    if (schedule.warmup > schedule.steps) say(note_of_warmup(schedule));
     if (from.is_complete(schedule.steps))
         return say(fmt::format("{} holds the whole run of {} steps; nothing is left to do", from.run_folder, schedule.steps));
     // A run that goes on for its last few steps is not refused.
@@ -135,6 +154,7 @@ void train(Options o, Communicator& all) {
         say(fmt::format("--profile {}: too few steps are left for a table", o.profile));
         o.profile = 0;
     }
+    if (first && o.checkpoint_every > 0) say_of_disk(o, model, from, schedule.steps, say);
     // Data that cannot be trained on ends the run before it has a folder.
     loader.at(from.step() + 1, 0);
     if (val_loader) val_loader->at(0);
