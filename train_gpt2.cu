@@ -278,6 +278,7 @@ void train(Options o, Communicator& all) {
             if (checkpoints && (due(o.checkpoint_every, step) || step == schedule.steps || stopped)) save();
         }
         if (checkpoints && !checkpoints->finish()) throw Error("the last checkpoint could not be written");
+        log.sync();
     } catch (const Error& error) {
         try {
             if (state.skipped < o.max_skipped) write_down(begun);

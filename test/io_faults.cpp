@@ -1,6 +1,7 @@
 // io_faults.cpp: a library for LD_PRELOAD that makes chosen system calls fail, as a failing disk would.
-//   IO_FAULT_CALLS   which, separated by commas: open stat opendir readdir read mmap page write fsync close
-//                    rename mkdir unlink statvfs; each name stands for a family (read: read, pread, readv).
+//   IO_FAULT_CALLS   which, separated by commas: open stat opendir readdir read mmap page write fsync syncdir
+//                    close rename exchange mkdir unlink statvfs flock; each name stands for a family (read:
+//                    read, pread, readv).
 //                    page: a mapped file has one page that cannot be read; SIGBUS for whoever touches it
 //   IO_FAULT_PATH    a part of the file's path; unset: every file
 //   IO_FAULT_ERRNO   the error's number; unset: EIO
@@ -13,6 +14,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -74,6 +76,11 @@ std::string path_of(int file) {
 std::string path_at(int folder, const char* path) {
     if (folder == AT_FDCWD || *path == '/') return path;
     return *path == '\0' ? path_of(folder) : path_of(folder) + "/" + path;
+}
+
+bool is_folder(int file) {
+    struct stat status;
+    return syscall(SYS_fstat, file, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
 template <class Function>
@@ -188,7 +195,10 @@ ssize_t pwrite(int file, const void* from, size_t bytes, off_t at) {
 ssize_t pwrite64(int file, const void* from, size_t bytes, off64_t at) {
     return pass<decltype(pwrite64)>("write", path_of(file), "pwrite64", file, from, bytes, at);
 }
-int fsync(int file) { return pass<decltype(fsync)>("fsync", path_of(file), "fsync", file); }
+int fsync(int file) {
+    const char* const family = is_folder(file) ? "syncdir" : "fsync";
+    return pass<decltype(fsync)>(family, path_of(file), "fsync", file);
+}
 int fdatasync(int file) { return pass<decltype(fdatasync)>("fsync", path_of(file), "fdatasync", file); }
 // The descriptor is gone all the same, as Linux does it.
 int close(int file) {
@@ -205,8 +215,10 @@ int renameat(int from_folder, const char* from, int to_folder, const char* to) n
 }
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
     const std::string names = path_at(from_folder, from) + " " + path_at(to_folder, to);
-    return pass<decltype(renameat2)>("rename", names, "renameat2", from_folder, from, to_folder, to, flags);
+    const char* const family = (flags & RENAME_EXCHANGE) != 0 ? "exchange" : "rename";
+    return pass<decltype(renameat2)>(family, names, "renameat2", from_folder, from, to_folder, to, flags);
 }
+int flock(int file, int operation) noexcept { return pass<decltype(flock)>("flock", path_of(file), "flock", file, operation); }
 int mkdir(const char* path, mode_t mode) noexcept { return pass<decltype(mkdir)>("mkdir", path, "mkdir", path, mode); }
 int unlink(const char* path) noexcept { return pass<decltype(unlink)>("unlink", path, "unlink", path); }
 int rmdir(const char* path) noexcept { return pass<decltype(rmdir)>("unlink", path, "rmdir", path); }

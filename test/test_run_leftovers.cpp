@@ -59,7 +59,12 @@ protected:
         options.resume = resume;
         return find_resume_point(options, [](const std::string&) {});
     }
-    void expect_refused(const ResumePoint& from) {
+    void unname(int step, const std::string& random) { fs::rename(checkpoint_folder(run, step), checkpoint_folder(run, step) + ".tmp-" + random); }
+    void prepare(const std::string& resume, const std::string& out) {
+        ResumePoint from = find(resume, out);
+        prepare_run_folder(from, [&](const std::string& line) { lines.push_back(line); });
+    }
+    void expect_refused(ResumePoint from) {
         const std::string before = read_file(metrics_file(run));
         const std::vector<CheckpointFolder> folders = checkpoint_folders(run);
         const std::string message = message_of<UsageError>([&] { prepare_run_folder(from, [](const std::string&) {}); });
@@ -68,6 +73,7 @@ protected:
         EXPECT_EQ(checkpoint_folders(run), folders);
     }
     TemporaryFolder folder;
+    std::vector<std::string> lines;
     const std::string run = folder / "run", branch = folder / "branch";
 };
 
@@ -95,7 +101,7 @@ TEST_F(FoundFolder, AnotherProcessWentOnWithTheRun) {
 
 TEST_F(FoundFolder, AnotherProcessBranchedOffIntoTheSameFolder) {
     make(3);
-    const ResumePoint from = find(checkpoint_folder(run, 3), branch);
+    ResumePoint from = find(checkpoint_folder(run, 3), branch);
     {
         const FolderLock lock = prepare_run_folder(from, [](const std::string&) {});
     }
@@ -105,15 +111,81 @@ TEST_F(FoundFolder, AnotherProcessBranchedOffIntoTheSameFolder) {
 TEST_F(FoundFolder, NobodyWroteThere) {
     for (const int step : {3, 6}) make(step);
     fs::remove(checkpoint_folder(run, 6) + "/" + state_file_name);  // damaged
-    {
-        const FolderLock lock = prepare_run_folder(find("auto", run), [](const std::string&) {});
-    }
+    prepare("auto", run);
     EXPECT_TRUE(fs::exists(checkpoint_folder(run, 6) + ".damaged"));
     make(6);
-    {
-        const FolderLock lock = prepare_run_folder(find(checkpoint_folder(run, 3), ""), [](const std::string&) {});
-    }
+    prepare(checkpoint_folder(run, 3), "");
     EXPECT_TRUE(fs::exists(checkpoint_folder(run, 6) + ".superseded"));
+}
+
+// As a process leaves it that is killed with everything written but the name.
+TEST_F(FoundFolder, AWholeCheckpointWithoutItsNameIsTakenBack) {
+    for (const int step : {3, 6, 9}) make(step);
+    unname(6, "0123abcd");
+    unname(9, "0123abce");
+    fs::remove(checkpoint_folder(run, 9) + ".tmp-0123abce/" + state_file_name);  // was not whole yet
+    ResumePoint from = find("auto", run);
+    EXPECT_EQ(from.step(), 6);
+    prepare_run_folder(from, [](const std::string&) {});
+    EXPECT_EQ(from.checkpoint, checkpoint_folder(run, 6));
+    EXPECT_EQ(checkpoint_folders(run).size(), 2u);
+    EXPECT_EQ(checkpoint_folders(run).back().step, 6);
+    EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints_folder(run)), {}), 2) << "something is left";
+}
+
+// Where names cannot be exchanged, the older one gives its name up first: a kill leaves two without a name.
+TEST_F(FoundFolder, OfTwoWithoutANameTheOneWithItsEvaluationIsTakenBack) {
+    for (const std::string random : {"0000000a", "0000000b", "0000000c"}) {
+        make(4);
+        if (random != "0000000b") {
+            fs::remove(checkpoint_folder(run, 4) + "/" + state_file_name);
+            write_state(checkpoint_folder(run, 4), {.step = 4, .batch_size = 1, .evaluated = false});
+        }
+        unname(4, random);
+    }
+    prepare("auto", run);
+    EXPECT_TRUE(read_state(checkpoint_folder(run, 4)).evaluated);
+    EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints_folder(run)), {}), 1) << "something is left";
+}
+
+TEST_F(FoundFolder, ALeftoverWhoseNameIsTakenIsRemoved) {
+    make(3);
+    unname(3, "0123abcd");
+    make(3);
+    prepare("auto", run);
+    EXPECT_EQ(checkpoint_folders(run).size(), 1u);
+    EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints_folder(run)), {}), 1) << "something is left";
+}
+
+TEST_F(FoundFolder, ARunIsNotCompleteBeforeItsLastCheckpointHasItsName) {
+    make(3);
+    EXPECT_TRUE(find("auto", run).is_complete(3));
+    unname(3, "0123abcd");
+    EXPECT_FALSE(find("auto", run).is_complete(3));
+}
+
+TEST_F(FoundFolder, ABranchLeavesACheckpointWithoutItsNameAsItIs) {
+    make(3);
+    unname(3, "0123abcd");
+    prepare(run, branch);
+    EXPECT_TRUE(fs::exists(checkpoint_folder(run, 3) + ".tmp-0123abcd"));
+    EXPECT_FALSE(fs::exists(checkpoint_folder(branch, 3)));
+}
+
+TEST_F(FoundFolder, StepsWithoutALineInTheMetricsAreNamed) {
+    for (const int step : {1, 4, 5, 7}) make(step);
+    prepare("auto", run);
+    const std::string said = metrics_file(run) + " has no lines of these steps: 2 to 3, 6";
+    EXPECT_EQ(std::count(lines.begin(), lines.end(), said), 1) << lines.front();
+    fs::remove(metrics_file(run));
+    prepare("auto", run);
+    EXPECT_NE(lines[lines.size() - 2].find(" has no lines of these steps: 1 to 7"), std::string::npos);
+    lines.clear();
+    for (int step = 1; step <= 7; step++) {
+        std::ofstream(metrics_file(run), std::ios::app) << fmt::format("{{\"kind\":\"train\",\"step\":{}}}\n", step);
+    }
+    prepare("auto", run);
+    EXPECT_EQ(lines.size(), 1u) << lines.front();
 }
 
 // A comparison with NaN is false: it would have stayed the best one for good.

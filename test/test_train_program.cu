@@ -1,4 +1,6 @@
 // The training program, run as people run it: what it writes, how it ends, and one clear line for every wrong input.
+#include <sys/stat.h>
+
 #include "metrics_lines.h"
 #include "program.h"
 #include "simt/target.h"
@@ -251,6 +253,7 @@ TEST_P(WrongInputs, EndInOneClearLine) {
     folder.write("short.bin", "not a shard");
     folder.write("foreign.bin", std::string(4096, 'x'));
     folder.write("word.toml", "steps = 1\nfoo\n");
+    ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
     folder.write("binary.toml", std::string("\177ELF\0\1\377\n", 8));
     const ProgramResult result = run_program(TRAIN_PROGRAM, std::string(GetParam().arguments) + " --out run", "cd '" + folder.path() + "'");
     EXPECT_EQ(result.exit_code, 2) << result.errors;
@@ -299,6 +302,8 @@ INSTANTIATE_TEST_SUITE_P(
                                "--config word.toml, line 2: 'foo' is not an option's name; expected lines like lr = 0.0006"},
                     WrongInput{"BinaryConfig", "--config binary.toml", "--config binary.toml, line 1: is not a line of text; expected lines like"},
                     WrongInput{"FolderAsConfig", "--config .", "directory"},
+                    WrongInput{"DeviceAsConfig", "--config /dev/null", "/dev/null is a device or a pipe; expected a file"},
+                    WrongInput{"PipeAsConfig", "--config pipe", "pipe is a device or a pipe; expected a file"},
                     WrongInput{"MemoryWithoutUnit", "--device-memory 40", "--device-memory 40 is less than 1 MiB; expected a size such as 40G"},
                     WrongInput{"TotalBatchOfHalfAMicroStep", "--batch-size 2 --seq-len 64 --total-batch 100", "128 tokens; 128 would be"},
                     WrongInput{"NoHeadChunk", "--head-chunks 0", "--head-chunks"},

@@ -37,9 +37,9 @@ static std::optional<std::string> final_name_of(const std::string& name) {
 
 bool is_temporary(const std::string& name) { return final_name_of(name).has_value(); }
 
-static std::vector<fs::path> leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix) {
+std::vector<std::string> leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix) {
     std::error_code ignored;
-    std::vector<fs::path> found;
+    std::vector<std::string> found;
     for (fs::directory_iterator entry(folder, ignored), end; !ignored && entry != end; entry.increment(ignored)) {
         const std::optional<std::string> name = final_name_of(entry->path().filename());
         if (name && name->starts_with(prefix) && name->ends_with(suffix)) found.push_back(entry->path());
@@ -47,27 +47,47 @@ static std::vector<fs::path> leftovers(const std::string& folder, const std::str
     return found;
 }
 
-void remove_leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix) {
-    std::error_code ignored;
-    for (const fs::path& path : leftovers(folder, prefix, suffix)) fs::remove_all(path, ignored);
-}
-
 void remove_leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix, std::chrono::hours unchanged) {
     std::error_code ignored;
-    for (const fs::path& path : leftovers(folder, prefix, suffix)) {
+    for (const fs::path path : leftovers(folder, prefix, suffix)) {
         const fs::file_time_type written = fs::last_write_time(path, ignored);
         if (!ignored && fs::file_time_type::clock::now() - written > unchanged) fs::remove_all(path, ignored);
     }
 }
 
-void sync_file(const std::string& path) {
-    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (file < 0) return;
-    fsync(file);
-    close(file);
+void remove_leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix) {
+    std::error_code ignored;
+    for (const std::string& path : leftovers(folder, prefix, suffix)) fs::remove_all(path, ignored);
 }
 
-void sync_folder(const std::string& path) { sync_file(path.empty() ? "." : path); }
+// Opens and syncs; returns the error's number, 0 if there was none.
+static int sync(const std::string& path, int flags) {
+    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
+    if (file < 0) return errno;
+    const int error = fsync(file) == 0 ? 0 : errno;
+    return close(file) == 0 || error != 0 ? error : errno;
+}
+
+static void check_synced(const std::string& path, int error) {
+    if (error != 0) throw Error(fmt::format("{}: cannot be synced: {}", path, std::strerror(error)));
+}
+
+void sync_file(const std::string& path) { check_synced(path, sync(path, 0)); }
+
+void sync_folder(const std::string& path) {
+    const std::string folder = path.empty() ? "." : path;
+    const int error = sync(folder, O_DIRECTORY);
+    // EACCES: names may be made in it, but it cannot be opened. The others: its file system has no such sync.
+    const bool tolerated = error == EACCES || error == EINVAL || error == EOPNOTSUPP || error == ENOSYS;
+    check_synced(folder, tolerated ? 0 : error);
+}
+
+void make_folders(const std::string& folder, std::error_code& failure) {
+    const fs::path path = (fs::absolute(folder) / "").parent_path(), parent = path.parent_path();
+    if (!fs::exists(parent, failure) && !failure) make_folders(parent, failure);
+    if (!failure && !fs::is_directory(path, failure)) fs::create_directory(path, failure);
+    if (!failure) sync_folder(parent);
+}
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path) {
     buffer_.reserve(buffer_bytes);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 // Writes a whole file with these bytes, as AtomicFile does.
@@ -14,16 +15,22 @@ void write_atomically(const std::string& path, std::string_view bytes);
 
 // A name beside path that nobody uses: PATH.tmp-XXXXXXXX.
 std::string temporary_beside(const std::string& path);
-// Removes what killed processes left half written in a folder that nobody else writes to: files and folders PREFIX*SUFFIX.tmp-XXXXXXXX.
-// Others are none of ours, whatever they are called.
+// What killed processes left half written in a folder that nobody else writes to: paths of files and folders
+// PREFIX*SUFFIX.tmp-XXXXXXXX. Others are none of ours, whatever they are called.
+std::vector<std::string> leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix = "");
 // The second form is for a folder that others may be writing to: only what has not changed for as long is taken for a leftover.
 void remove_leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix = "");
 void remove_leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix, std::chrono::hours unchanged);
 // True for the names that temporary_beside gives, without their folder.
 bool is_temporary(const std::string& name);
-// Waits until the file's bytes, or the folder's names, are on the disk. Some file systems cannot: nothing is lost but the guarantee.
+// Waits until the file's bytes are on the disk.
 void sync_file(const std::string& path);
+// Waits until the folder's names are on the disk. Without effect on file systems that do not sync folders, and
+// on a folder that may not be read.
 void sync_folder(const std::string& path);
+// Makes the folder and what is missing above it; failure says if it cannot. The names of all that was made,
+// and the folder's own if it was there before, are on the disk then.
+void make_folders(const std::string& folder, std::error_code& failure);
 
 class AtomicFile {
 public:
@@ -35,7 +42,7 @@ public:
     void write(const void* data, size_t bytes);                    // appends
     void write_at(size_t offset, const void* data, size_t bytes);  // overwrites bytes written before
     void close();                                                  // everything is on the disk, under the temporary name; frees the file descriptor
-    void commit();                                                 // close(), then the final name
+    void commit();                                                 // close(), then the final name, synced too
     const std::string& path() const { return path_; }
     const std::string& temporary_path() const { return temporary_; }  // empty after commit()
 

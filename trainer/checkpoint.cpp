@@ -112,11 +112,12 @@ UnfinishedCheckpoint::UnfinishedCheckpoint(const std::string& run_folder, int st
     : path_(checkpoint_folder(run_folder, step)), folder_(temporary_beside(path_)) {
     const std::string parent = checkpoints_folder(run_folder);
     std::error_code failure;
-    if (fs::create_directory(parent, failure)) sync_folder(run_folder);
+    fs::create_directory(parent, failure);
     if (failure) throw Error(fmt::format("{}: cannot be made: {}", parent, failure.message()));
     check_free_space(parent, bytes + metadata_bytes);
     // The lines of the steps up to here are durable before the checkpoint is: a run that goes on from it has them.
-    sync_file(metrics_file(run_folder));
+    if (fs::exists(metrics_file(run_folder), failure)) sync_file(metrics_file(run_folder));
+    sync_folder(run_folder);
     fs::create_directory(folder_, failure);
     if (failure) throw Error(fmt::format("{}: cannot be made: {}", folder_, failure.message()));
 }
@@ -126,19 +127,34 @@ UnfinishedCheckpoint::~UnfinishedCheckpoint() {
     if (!folder_.empty()) fs::remove_all(folder_, ignored);
 }
 
+// Renames folder to path. Returns the new name of an older checkpoint that was called so, such as one whose
+// evaluation was broken off; "" if there was none. An error leaves everything as it was.
+static std::string give_name(const std::string& folder, const std::string& path) {
+    // Where the file system can, the two exchange their names at once.
+    if (renameat2(AT_FDCWD, folder.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) return folder;
+    std::error_code absent, failure, ignored;
+    const std::string old = temporary_beside(path);
+    fs::rename(path, old, absent);
+    fs::rename(folder, path, failure);
+    if (!failure) return absent ? "" : old;
+    if (!absent) fs::rename(old, path, ignored);
+    throw Error(fmt::format("{}: cannot be given its name: {}", path, failure.message()));
+}
+
 void UnfinishedCheckpoint::complete(const TrainingState& state) {
     write_state(folder_, state);
-    // An older one with this name, such as one whose evaluation was broken off, gives it up at the very moment in which this one takes it.
-    if (renameat2(AT_FDCWD, folder_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) != 0) {
-        // There is none, or the file system cannot exchange names: an older one makes room first.
-        std::error_code absent, failure;
-        const std::string old = temporary_beside(path_);
-        fs::rename(path_, old, absent);
-        fs::rename(folder_, path_, failure);
-        if (failure) throw Error(fmt::format("{}: cannot be given its name: {}", path_, failure.message()));
-        folder_ = absent ? "" : old;
+    const std::string made = folder_;
+    folder_ = give_name(made, path_);
+    try {
+        sync_folder(fs::path(path_).parent_path());
+    } catch (const Error&) {
+        // The name might not outlast a power cut: an older checkpoint takes it back. If that fails too, both stay.
+        const std::string old = std::exchange(folder_, "");
+        std::error_code failure;
+        if (old.empty()) fs::rename(path_, made, failure);
+        if (!failure) folder_ = old.empty() ? made : give_name(old, path_);
+        throw;
     }
-    sync_folder(fs::path(path_).parent_path());
 }
 
 Snapshot::Snapshot(const SnapshotShape& shape, const TensorTable& table, const std::vector<std::string>& optimizer_buffers,

@@ -138,13 +138,17 @@ void CheckpointWriter::remove_superseded() {
     }
 }
 
-// Its name goes first, so that half of it is never taken for a damaged checkpoint.
+// Its name goes first, on the disk too, so that half of it is never taken for a damaged checkpoint.
 void CheckpointWriter::remove(int step) {
     const std::string path = checkpoint_folder(options_.run_folder, step), name = temporary_beside(path);
-    std::error_code failure;
-    fs::rename(path, name, failure);
-    if (!failure) fs::remove_all(name, failure);
-    if (failure) note_(fmt::format("step {}: {} cannot be removed: {}", step, path, failure.message()));
+    try {
+        fs::rename(path, name);
+        sync_folder(checkpoints_folder(options_.run_folder));
+        fs::remove_all(name);
+    } catch (const std::exception& error) {
+        const std::string reason = error.what();
+        note_(fmt::format("step {}: the checkpoint cannot be removed: {}", step, reason));
+    }
 }
 
 std::string CheckpointWriter::newest_good(int sound_step) const {

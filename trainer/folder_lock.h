@@ -3,11 +3,14 @@
 #include <string>
 #include <utility>
 
+#include "run_folder.h"
+
 // Claims a folder as long as it lives. The system gives it back when the process ends, however it ends; nothing is left in the folder.
 class FolderLock {
 public:
-    // UsageError if another process, which is `doing` the same, holds it. File systems that have no locks are not asked again.
-    FolderLock(const std::string& folder, const std::string& doing);
+    // UsageError if another process, which is `doing` the same, holds it. Where the file system has no locks,
+    // a note says that another process would not be noticed.
+    FolderLock(const std::string& folder, const std::string& doing, const Note& note = note_on_stderr);
     FolderLock(FolderLock&& other) noexcept : folder_(std::exchange(other.folder_, -1)) {}
     FolderLock& operator=(FolderLock&&) = delete;
     ~FolderLock();

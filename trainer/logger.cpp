@@ -10,6 +10,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "atomic_file.h"
 #include "error.h"
 #include "print_line.h"
 #include "printable.h"
@@ -138,6 +139,12 @@ void Logger::hellaswag(int step, const HellaSwagResult& result) {
 void Logger::sample(int step, const std::string& text) {
     write({{"kind", "sample"}, {"step", step}, {"text", text}});
     note(fmt::format("step {}: sample\n---\n{}\n---", step, text));
+}
+
+void Logger::sync() {
+    if (!active_) return;
+    sync_file(metrics_file(folder_));
+    sync_folder(folder_);
 }
 
 void Logger::note(const std::string& text) {

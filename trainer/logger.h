@@ -25,6 +25,7 @@ public:
     void validation(int step, double loss);
     void hellaswag(int step, const HellaSwagResult& result);
     void sample(int step, const std::string& text);
+    void sync();                         // waits until all lines are on the disk
     void note(const std::string& text);  // terminal only, on a line of its own; any thread may
 
     const std::string& folder() const { return folder_; }

@@ -110,9 +110,11 @@ int ResumePoint::batch_size(const Options& options) const {
     return state.batch_size > 0 && options.total_batch % same.micro_batch_tokens() == 0 ? state.batch_size : 0;
 }
 
+bool ResumePoint::is_unnamed() const { return is_temporary(fs::path(checkpoint).filename()); }
+
 bool ResumePoint::is_complete(int steps) const {
     CHECK(step() <= steps, "{} is at step {} already, but the run has {} steps; expected more, or an earlier checkpoint", checkpoint, step(), steps);
-    return !checkpoint.empty() && step() == steps && state.evaluated;
+    return !checkpoint.empty() && step() == steps && state.evaluated && !is_unnamed();
 }
 
 static ResumePoint new_run(const Options& options) {
@@ -131,12 +133,19 @@ static ResumePoint newest_of_run(const std::string& run, const Note& note) {
     ResumePoint point;
     point.run_folder = run;
     NewestCheckpoint newest = find_newest_checkpoint(run, note);
+    const std::vector<CheckpointFolder> unnamed = unnamed_checkpoints(run, newest.path.empty() ? 0 : newest.state.step);
+    if (!unnamed.empty()) {
+        newest.path = unnamed.front().path;
+        newest.state = read_state(newest.path);
+    }
     if (newest.path.empty()) return point;
     point.checkpoint = newest.path;
     point.state = std::move(newest.state);
     point.metrics = metrics_file(run);
     point.damaged = std::move(newest.damaged);
     point.unreadable = std::move(newest.unreadable);
+    for (auto* others : {&point.damaged, &point.unreadable})
+        std::erase_if(*others, [&](const CheckpointFolder& folder) { return folder.step <= point.step(); });
     return point;
 }
 
@@ -220,27 +229,69 @@ std::string metrics_up_to(const std::string& text, int step, bool evaluated) {
     return kept;
 }
 
-FolderLock prepare_run_folder(const ResumePoint& from, const Note& note) {
+// A whole checkpoint that a killed process left without its name gets it.
+static void take_back(ResumePoint& from, const Note& note) {
+    const std::string path = checkpoint_folder(from.run_folder, from.step());
     std::error_code failure;
-    fs::create_directories(from.run_folder, failure);
+    fs::rename(from.checkpoint, path, failure);
+    if (failure) throw Error(fmt::format("{}: cannot be renamed: {}", from.checkpoint, failure.message()));
+    note(fmt::format("{} is a whole checkpoint; it is now called {}", from.checkpoint, path));
+    from.checkpoint = path;
+}
+
+// The steps from 1 to `step` without a train line in these metrics: "3, 7 to 9"; "" if there are none.
+static std::string steps_without_line(const std::string& metrics, int step) {
+    std::vector<bool> has_line(static_cast<size_t>(step) + 1);
+    for (size_t begin = 0, end; (end = metrics.find('\n', begin)) != std::string::npos; begin = end + 1) {
+        const json line = parse_json(metrics.substr(begin, end - begin));
+        if (line.at("kind") != "train") continue;
+        const auto number = line.value("step", int64_t{0});
+        if (number > 0) has_line[static_cast<size_t>(number)] = true;
+    }
+    std::string steps;
+    for (size_t first = 1, last; first < has_line.size(); first = last + 1) {
+        last = first;
+        if (has_line[first]) continue;
+        while (last + 1 < has_line.size() && !has_line[last + 1]) last++;
+        steps += fmt::format("{}{}", steps.empty() ? "" : ", ", first);
+        if (last > first) steps += fmt::format(" to {}", last);
+    }
+    return steps;
+}
+
+// metrics: what the run wrote before, up to the checkpoint and further; std::nullopt if the file is gone.
+static void cut_metrics(const ResumePoint& from, const std::optional<std::string>& metrics, const Note& note) {
+    if (from.metrics.empty()) return;
+    const std::string kept = metrics_up_to(metrics.value_or(""), from.step(), from.state.evaluated);
+    if (metrics) write_atomically(metrics_file(from.run_folder), kept);
+    const std::string steps = steps_without_line(kept, from.step());
+    if (!steps.empty()) note(fmt::format("{} has no lines of these steps: {}", from.metrics, steps));
+}
+
+FolderLock prepare_run_folder(ResumePoint& from, const Note& note) {
+    std::error_code failure;
+    make_folders(from.run_folder, failure);
     CHECK(!failure, "--out {}: {}; expected a folder that can be written", from.run_folder, failure.message());
-    FolderLock lock(from.run_folder, "training");
+    FolderLock lock(from.run_folder, "training", note);
     CHECK(is_as_found(from), "{}: another process has written there while this one was starting; nothing was changed, please start again",
           from.run_folder);
     remove_leftovers(from.run_folder, "metrics.jsonl");
-    remove_leftovers(checkpoints_folder(from.run_folder), "step_");
-    const std::string path = metrics_file(from.run_folder);
+    const std::string path = metrics_file(from.run_folder), checkpoints = checkpoints_folder(from.run_folder);
     // Read before anything has changed.
     std::optional<std::string> metrics;
     if (!from.checkpoint.empty() && is_there(from.metrics)) metrics = MappedFile(from.metrics).text();
+    if (from.is_unnamed() && !from.is_new) take_back(from, note);
+    remove_leftovers(checkpoints, "step_");
     set_aside(from.damaged, "damaged", note);
     set_aside(from.unreadable, "unreadable", note);
     set_aside(from.later, "superseded", note);
+    // The metrics are cut after that: checkpoints of later steps would lack their lines.
+    if (is_there(checkpoints)) sync_folder(checkpoints);
     if (from.over_again) {
         note(fmt::format("{} holds a run without a checkpoint; it starts again from step 1", from.run_folder));
         if (is_there(path)) note(fmt::format("its metrics are now called {}", set_aside(path, "superseded")));
     } else if (!from.checkpoint.empty()) {
-        if (metrics) write_atomically(path, metrics_up_to(*metrics, from.state.step, from.state.evaluated));
+        cut_metrics(from, metrics, note);
         note(fmt::format("going on from step {} of {}", from.state.step, from.checkpoint));
     }
     return lock;

@@ -1,6 +1,7 @@
 // resume.h: from where a run goes on, and whether it may.
 //   --resume none   a new run
-//            auto   the newest whole checkpoint of --out; the start, if --out holds no checkpoint yet
+//            auto   the newest whole checkpoint of --out, even one that a kill has left without its name;
+//                   the start, if --out holds no checkpoint yet
 //            PATH   a checkpoint or a run's folder; with another --out, the run branches off: the new folder begins with a copy of the metrics
 // Nothing on the disk changes before prepare_run_folder, when everything that can refuse the run has been looked at.
 #pragma once
@@ -27,9 +28,10 @@ struct ResumePoint {
     std::vector<CheckpointFolder> damaged, unreadable, later;
 
     int step() const { return checkpoint.empty() ? 0 : state.step; }
+    bool is_unnamed() const;  // the checkpoint still has its temporary name
     // The checkpoint's micro-batch, with which sums round as they did; 0 if it does not divide a step of this run.
     int batch_size(const Options& options) const;
-    // Has the run taken all its steps? UsageError if it has taken more.
+    // Has the run taken all its steps, and its last checkpoint a name? UsageError if it has taken more.
     bool is_complete(int steps) const;
 };
 
@@ -44,10 +46,11 @@ nlohmann::json run_identity(const Options& options, std::span<const TokenShard> 
 void check_same_run(const ResumePoint& from, const nlohmann::json& identity, const Options& options, const Note& note);
 
 // Makes the run's folder, and claims it as long as the result lives (UsageError if another process has, or has written there since
-// find_resume_point looked). Removes what a killed run left half written, sets checkpoints that were passed over or left behind aside (renamed,
-// so that they can be looked at), and cuts metrics.jsonl back to the checkpoint's step; a run that starts again sets its metrics aside. Notes what
-// it did.
-FolderLock prepare_run_folder(const ResumePoint& from, const Note& note);
+// find_resume_point looked). Removes what a killed run left half written, gives an unnamed checkpoint its name,
+// sets checkpoints that were passed over or left behind aside (renamed, so that they can be looked at), and cuts
+// metrics.jsonl back to the checkpoint's step; a run that starts again sets its metrics aside. All of that is on
+// the disk then. Notes what it did, and which steps have no line.
+FolderLock prepare_run_folder(ResumePoint& from, const Note& note);
 
 // The lines of a metrics.jsonl that belong to the steps up to `step`: without the lines of later steps, marks of runs resumed later, and
 // lines that are torn. evaluated false: of `step` itself, only what training wrote.

@@ -8,7 +8,9 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
+#include "atomic_file.h"
 #include "file_access.h"
 #include "print_line.h"
 #include "printable.h"
@@ -68,6 +70,25 @@ std::vector<CheckpointFolder> checkpoint_folders(const std::string& run_folder) 
         if (step && is_folder(path)) found.push_back({*step, path});
     }
     std::sort(found.begin(), found.end(), [](const CheckpointFolder& a, const CheckpointFolder& b) { return a.step < b.step; });
+    return found;
+}
+
+std::vector<CheckpointFolder> unnamed_checkpoints(const std::string& run_folder, int step) {
+    std::vector<std::pair<TrainingState, std::string>> whole;
+    for (const std::string& path : leftovers(checkpoints_folder(run_folder), std::string(prefix))) {
+        const std::string name = path.substr(0, path.rfind(".tmp-"));
+        const std::optional<int> its_step = step_of(fs::path(name).filename());
+        if (!its_step || *its_step <= step || is_there(name)) continue;
+        try {
+            whole.emplace_back(whole_checkpoint(path), path);
+        } catch (const AccessError&) { throw; } catch (const Error&) {
+        }  // half written, half removed, or unreadable
+    }
+    // Of two of one step, the one whose evaluation was not broken off comes first.
+    const auto rank = [](const auto& found) { return std::pair(found.first.step, found.first.evaluated); };
+    std::sort(whole.begin(), whole.end(), [&](const auto& a, const auto& b) { return rank(a) > rank(b); });
+    std::vector<CheckpointFolder> found;
+    for (const auto& [state, path] : whole) found.push_back({state.step, path});
     return found;
 }
 

@@ -35,6 +35,11 @@ std::string checkpoint_folder(const std::string& run_folder, int step);
 // The folders called like checkpoints, oldest first; what is in them is not looked at.
 std::vector<CheckpointFolder> checkpoint_folders(const std::string& run_folder);
 
+// Whole checkpoints without their name, newest first, that a killed process left: it had written everything
+// but the name, or had renamed an older one to make room, as file systems need that cannot exchange names.
+// Only those of steps after `step` whose name no other folder has.
+std::vector<CheckpointFolder> unnamed_checkpoints(const std::string& run_folder, int step);
+
 // The newest checkpoint all of whose files are as they were written, and newer ones that are passed over.
 struct NewestCheckpoint {
     std::string path;  // empty: the run has no checkpoint
