@@ -152,6 +152,8 @@ class Trace:
 
     def __init__(self, root, path):
         self.path = pathlib.Path(path)
+        for file in (path, f"{path}.data"):
+            pathlib.Path(file).touch()  # a program may change nothing
         self.before = Disk(root)
         self.environment = {"FILE_TRACE_ROOT": str(root), "FILE_TRACE": str(path)}
 
