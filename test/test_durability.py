@@ -59,7 +59,7 @@ class Durability(unittest.TestCase):
 
     @staticmethod
     def command(run, options):
-        values = OPTIONS | options | {"--steps": STEPS, "--resume": "auto", "--out": run}
+        values = OPTIONS | options | {"--steps": STEPS} | ({"--resume": "auto", "--out": run} if run else {})
         return [PROGRAM, "--deterministic", *(str(part) for option in values.items() for part in option)]
 
     @staticmethod
@@ -67,10 +67,11 @@ class Durability(unittest.TestCase):
         return os.environ | {"OMP_NUM_THREADS": "1"} | more
 
     @classmethod
-    def train(cls, run, options={}, **environment):
+    def train(cls, run, options={}, cwd=None, **environment):
+        """run: its folder; None: a new one under runs/ in cwd."""
         with open(cls.folder / "output", "w+") as output:
             result = subprocess.run(cls.command(run, options), stdout=output, stderr=subprocess.PIPE, text=True, timeout=300,
-                                    env=cls.environment(**environment))  # fmt: skip
+                                    cwd=cwd, env=cls.environment(**environment))  # fmt: skip
             output.seek(0)
             result.stdout = output.read()
         return result
@@ -140,6 +141,14 @@ class PowerCuts(Durability):
                 saved = now
                 self.recover(trace.disk_after(i + 1), "nothing", saved)
         self.assertEqual(saved, STEPS)
+
+    def test_a_new_folder_under_runs_is_on_the_disk(self):
+        root, then = self.new_root(), self.new_root()
+        trace = power_cuts.Trace(root, f"{root}.trace")
+        self.finished(self.train(None, cwd=root, **trace.environment | {"LD_PRELOAD": TRACER}))
+        trace.disk_after(None).write_state(then, "nothing", self.rng)
+        runs = list(then.glob("runs/*"))
+        self.assertEqual([model_of(run, STEPS) for run in runs], [self.expected[1]])
 
     def test_without_any_of_its_syncs_a_run_is_lost(self):
         """Neither the syncs nor the tests beside this one are for nothing."""

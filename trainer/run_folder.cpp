@@ -33,7 +33,7 @@ void note_on_stderr(const std::string& line) { print_line(stderr, printable(line
 
 std::string make_new_folder(const std::string& path) {
     std::error_code failure;
-    fs::create_directories(fs::path(path).parent_path(), failure);
+    make_folders(fs::path(path).parent_path(), failure);
     std::string name = path;
     // mkdir is the claim: of several processes one has made it.
     for (int i = 2; mkdir(name.c_str(), 0777) != 0; i++) {
