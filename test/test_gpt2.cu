@@ -428,7 +428,7 @@ TEST(GPT2, WeightsAreAFunctionOfTheSeed) {
 
 // Two processes, of which the other never answers: after an error nothing must wait for it.
 struct DeafOther : SingleProcess {
-    DeafOther() : SingleProcess(Process{0, 2, 0, 2, "", ""}) {}
+    DeafOther() : SingleProcess(Process{0, 2, 0, 2, "", "", ""}) {}
     void wait(Ticket, stream_t) override { waits++; }
     void break_off() override { breaks++; }
     int waits = 0, breaks = 0;

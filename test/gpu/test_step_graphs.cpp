@@ -57,7 +57,7 @@ struct Tokens : Batch {
 
 template <class Type = float>
 struct Trainer {
-    SingleProcess communicator{Process{0, 2, 0, 2, "", ""}};  // nothing is sent
+    SingleProcess communicator{Process{0, 2, 0, 2, "", "", ""}};  // nothing is sent
     GPT2<Type> model;
     Tokens batch;
 
