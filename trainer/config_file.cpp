@@ -105,6 +105,7 @@ std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const 
 }
 
 void check_config_path(const std::string& path) {
+    CHECK(!path.empty(), "--config has an empty value; expected a text file of options, or to leave it out");
     std::error_code failure;
     const auto type = std::filesystem::status(path, failure).type();
     CHECK(type != std::filesystem::file_type::not_found, "--config {}: there is no such file; expected a text file of options, one a line", path);
