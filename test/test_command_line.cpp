@@ -101,7 +101,7 @@ TEST(CommandLine, HelpShowedTheParsersWordsAndLongLines) {
     for (const char* program : {TRAIN_PROGRAM, GENERATE_PROGRAM, TOKENIZE_PROGRAM, CONVERT_PROGRAM}) {
         const ProgramResult result = run_program(program, "--help");
         EXPECT_EQ(result.exit_code, 0) << result.errors;
-        for (const char* word : {"Option Group", "INT", "FLOAT", "TEXT:", "Excludes", "1073741824", "Print this", "Display"})
+        for (const char* word : {"Option Group", " INT", " FLOAT", "TEXT:", "Excludes", "1073741824", "Print this", "Display"})
             EXPECT_EQ(result.output.find(word), std::string::npos) << word << " in " << result.output;
         std::istringstream lines(result.output);
         for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 110u) << line;

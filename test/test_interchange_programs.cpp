@@ -53,7 +53,7 @@ TEST(ConvertProgram, WrongUseIsOneLineAndWritesNothing) {
     const std::pair<std::string, std::string> cases[] = {
         {model, "--out is required"},
         {folder / "gone" + " --out " + folder / "out", "gone: is not there"},
-        {model + " --format gguf --out " + folder / "out", "'gguf'; expected hf|llmc-bf16|llmc-fp32"},
+        {model + " --format gguf --out " + folder / "out", "--format gguf; expected hf|llmc-bf16|llmc-fp32"},
         {model + " --out " + model, "is not empty; choose another folder"},
         {model + " --out " + folder / "file", "file: the folder cannot be made"},
         {model + " --tokenizer words --out " + folder / "out", "words"},

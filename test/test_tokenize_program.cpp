@@ -82,7 +82,7 @@ TEST(TokenizeProgram, WrongUseIsOneLineAndExitCodeTwo) {
     EXPECT_EQ(errors(to_out + folder / "none.txt"), "tokenize: " + folder / "none.txt" + ": cannot be opened: No such file or directory\n");
     EXPECT_EQ(errors(to_out + text + " " + folder.path()), "tokenize: " + folder.path() + ": is not a regular file\n");
     EXPECT_EQ(errors(to_out + empty), "tokenize: " + empty + ": there is no text to tokenize\n");
-    EXPECT_EQ(errors(to_out + "--tokenizer bpe " + text), "tokenize: tokenizer 'bpe' is not known; choose gpt2 or byte\n");
+    EXPECT_EQ(errors(to_out + "--tokenizer bpe " + text), "tokenize: --tokenizer bpe; expected gpt2|byte\n");
     EXPECT_EQ(errors(to_out + "--val-fraction 1 " + text), "tokenize: --val-fraction 1; expected a number from 0 to 0.9999999\n");
     EXPECT_EQ(errors(to_out + "--val-fraction nan " + text), "tokenize: --val-fraction nan; expected a number from 0 to 0.9999999\n");
     EXPECT_EQ(errors(to_out + "--val-fraction 0.99 " + text), "tokenize: --val-fraction 0.99: leaves nothing to train on\n");
