@@ -21,6 +21,8 @@
 #include <mutex>
 #include <string>
 
+#include "preloaded_calls.h"
+
 namespace {
 
 // Held over a call and its line, so that the lines stand in the order of the calls.
@@ -60,15 +62,6 @@ void log_write(ino_t inode, off_t offset, const void* from, size_t bytes) {
     static const int data = opened(".data");
     append(data, from, bytes);
     log("write", inode, offset, bytes);
-}
-
-std::string path_of(int file) {
-    char path[PATH_MAX];
-    const std::string link = "/proc/self/fd/" + std::to_string(file);
-    const int error = errno;
-    const ssize_t bytes = readlink(link.c_str(), path, sizeof(path));
-    errno = error;
-    return bytes > 0 ? std::string(path, static_cast<size_t>(bytes)) : "";
 }
 
 // The path that an ...at() call means.
@@ -126,9 +119,6 @@ auto open_traced(const std::string& path, int flags, const Open& open, const Suc
     }
     return result;
 }
-
-// The mode of open(), which callers give only with these flags.
-mode_t mode_of(int flags, va_list arguments) { return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(arguments, mode_t) : 0; }
 
 template <class Function>
 int open_at(const char* name, int folder, const char* path, int flags, mode_t mode) {

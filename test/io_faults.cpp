@@ -32,6 +32,8 @@
 #include <string>
 #include <type_traits>
 
+#include "preloaded_calls.h"
+
 namespace {
 
 const char* setting(const char* name, const char* standard) {
@@ -63,15 +65,6 @@ bool fails(const std::string& call, const std::string& path) {
     return failing;
 }
 
-std::string path_of(int file) {
-    char path[PATH_MAX];
-    const std::string link = "/proc/self/fd/" + std::to_string(file);
-    const int error = errno;
-    const ssize_t bytes = readlink(link.c_str(), path, sizeof(path));
-    errno = error;
-    return bytes > 0 ? std::string(path, static_cast<size_t>(bytes)) : "";
-}
-
 // The path that an ...at() call means, as it would be written from the working directory.
 std::string path_at(int folder, const char* path) {
     if (folder == AT_FDCWD || *path == '/') return path;
@@ -96,9 +89,6 @@ auto pass(const char* family, const std::string& path, const char* name, Argumen
     if constexpr (std::is_pointer_v<Result>) return Result(nullptr);
     else return Result(-1);
 }
-
-// The mode of open(), which callers give only with these flags.
-mode_t mode_of(int flags, va_list arguments) { return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(arguments, mode_t) : 0; }
 
 // Puts a page that nobody can read in the place of one of a mapping's.
 void spoil_page(void* memory, size_t bytes) {

@@ -198,7 +198,7 @@ TEST(KeepPolicy, NamesWhatNeedNotBeKept) {
     EXPECT_EQ(superseded({{1000, none}, {1500, none}, {2000, none}, {2500, none}}, {.newest = 1, .every = 1000}, 2501), (std::vector<int>{1500}));
 }
 
-// What it is good for is seen in the step after it.
+// A checkpoint is known to be good once a later step was sound.
 TEST(KeepPolicy, TheLastCheckpointThatIsKnownToBeGoodStays) {
     const std::optional<double> none;
     EXPECT_FALSE(is_good({5, none}, 5));

@@ -515,7 +515,7 @@ TEST(DataFiles, ATextWhoseCacheHasTooLongANameIsCachedUnderAShorterOneOrNotAtAll
         EXPECT_EQ(std::distance(std::filesystem::directory_iterator(cache / "flatgpt"), {}), 1);
         EXPECT_TRUE(notes.lines.empty());
     }
-    // Where no cache can be written at all.
+    // Neither place for a cache can be written here.
     const std::string lone = folder.write(std::string(244, 'm') + ".txt", "some words, ten for training and one for validation");
     const Variable home("XDG_CACHE_HOME", "/dev/null");
     for (int run = 0; run < 2; run++) {

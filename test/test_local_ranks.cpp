@@ -1,4 +1,4 @@
-// Which other ranks of a launch run on this machine, and which are idle: processes that look like ranks.
+// local_ranks() finds the other ranks of a launch on this machine and says which are idle. The ranks are stand-ins.
 #include <algorithm>
 
 #include "local_ranks.h"

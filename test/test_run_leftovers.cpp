@@ -133,7 +133,8 @@ TEST_F(FoundFolder, AWholeCheckpointWithoutItsNameIsTakenBack) {
     EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints_folder(run)), {}), 2) << "something is left";
 }
 
-// Where names cannot be exchanged, the older one gives its name up first: a kill leaves two without a name.
+// On file systems that cannot exchange names, the older checkpoint gives up its name first, so a kill leaves two
+// without a name.
 TEST_F(FoundFolder, OfTwoWithoutANameTheOneWithItsEvaluationIsTakenBack) {
     for (const std::string random : {"0000000a", "0000000b", "0000000c"}) {
         make(4);

@@ -1,4 +1,4 @@
-// What a run says, plans, makes and refuses before it trains.
+// A run before its first step: its messages, its plan, its folder, and the errors that stop it there.
 #include <set>
 #include <thread>
 

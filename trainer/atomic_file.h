@@ -15,8 +15,8 @@ void write_atomically(const std::string& path, std::string_view bytes);
 
 // A name beside path that nobody uses: PATH.tmp-XXXXXXXX.
 std::string temporary_beside(const std::string& path);
-// What killed processes left half written in a folder that nobody else writes to: paths of files and folders
-// PREFIX*SUFFIX.tmp-XXXXXXXX. Others are none of ours, whatever they are called.
+// Paths of files and folders PREFIX*SUFFIX.tmp-XXXXXXXX: processes that were killed left them half written.
+// Nobody else may be writing to the folder. Other names are never leftovers.
 std::vector<std::string> leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix = "");
 // The second form is for a folder that others may be writing to: only what has not changed for as long is taken for a leftover.
 void remove_leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix = "");

@@ -130,7 +130,7 @@ UnfinishedCheckpoint::~UnfinishedCheckpoint() {
 // Renames folder to path. Returns the new name of an older checkpoint that was called so, such as one whose
 // evaluation was broken off; "" if there was none. An error leaves everything as it was.
 static std::string give_name(const std::string& folder, const std::string& path) {
-    // Where the file system can, the two exchange their names at once.
+    // A file system that can exchange two names does it in one step.
     if (renameat2(AT_FDCWD, folder.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) return folder;
     std::error_code absent, failure, ignored;
     const std::string old = temporary_beside(path);

@@ -62,7 +62,7 @@ std::string message_of_extra(const CLI::App& app) {
     return fmt::format("'{}' belongs to no option{}", word.substr(0, 80), globs ? "; a glob needs quotes, such as 'data/*.bin'" : "");
 }
 
-// What CLI11 found wrong, in one line of our words.
+// Puts an error that CLI11 found into one line of our own words.
 std::string message_of(const CLI::ParseError& error, const CLI::App& app) {
     std::string message = error.what();
     if (dynamic_cast<const CLI::ExtrasError*>(&error)) return message_of_extra(app);

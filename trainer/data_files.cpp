@@ -81,7 +81,7 @@ struct Text {
     std::string name;
 };
 
-// What texts are read with. That no cache can be written is said once.
+// The tokenizer and options that all texts of a call share. A cache that cannot be written is reported once.
 struct TextReader {
     Tokenizer& tokenizer;
     const DataOptions& options;
@@ -95,7 +95,7 @@ struct TextReader {
 };
 
 // A file's tokens. Those of a text may lie in a cache that has no name yet: it gets one when it is opened.
-// Where no cache can be written, they lie in memory.
+// They stay in memory if no cache can be written.
 class TokenFile {
 public:
     explicit TokenFile(const std::string& path) : shard_(TokenShard(path)) {}
@@ -205,7 +205,7 @@ static std::vector<TokenShard> open(std::vector<TokenFile> files, TextReader& re
     return shards;
 }
 
-// What no tokenizer can read is refused before any other text is tokenized.
+// Refuses a text in another encoding than UTF-8 before any text is tokenized.
 static void check_encodings(const std::vector<std::string>& paths) {
     for (const std::string& path : paths)
         if (is_text(path)) check_encoding(path, MappedFile(path).bytes());

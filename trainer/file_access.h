@@ -21,5 +21,5 @@ public:
 // These throw AccessError, naming the path and the system's reason, unless the answer is known.
 bool is_there(const std::string& path);  // a file, a folder, or anything else
 bool is_folder(const std::string& path);
-// What is in a folder; empty if there is no such folder.
+// The entries of a folder; none if there is no such folder.
 std::vector<std::filesystem::path> entries_of(const std::string& folder);

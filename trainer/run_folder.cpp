@@ -84,7 +84,7 @@ std::vector<CheckpointFolder> unnamed_checkpoints(const std::string& run_folder,
         } catch (const AccessError&) { throw; } catch (const Error&) {
         }  // half written, half removed, or unreadable
     }
-    // Of two of one step, the one whose evaluation was not broken off comes first.
+    // If two belong to one step, the one with a complete evaluation comes first.
     const auto rank = [](const auto& found) { return std::pair(found.first.step, found.first.evaluated); };
     std::sort(whole.begin(), whole.end(), [&](const auto& a, const auto& b) { return rank(a) > rank(b); });
     std::vector<CheckpointFolder> found;
