@@ -39,6 +39,8 @@ test: setup
 	ctest --preset checked
 	ctest --preset release
 	ctest --preset fuzz
+	@if scripts/check_cuda.sh >/dev/null 2>&1; then how="run by: make software-gpu && ctest --preset software-gpu"; else how="they need nvcc, of the CUDA Toolkit"; fi; \
+		echo "Left out: the tests that execute the GPU programs on a GPU of software ($$how)"
 
 gpu: setup
 	@scripts/check_cuda.sh

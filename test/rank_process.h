@@ -1,10 +1,12 @@
-// rank_process.h: a process that looks like a rank of a launch: "sleep" with the variables of torchrun. It ends with
+// rank_process.h: a process that looks like a rank of a launch: "cat" with the variables of torchrun. It ends with
 //   this object.
 #pragma once
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <map>
 #include <string>
@@ -29,9 +31,26 @@ public:
         std::vector<char*> environment;
         for (std::string& entry : entries) environment.push_back(entry.data());
         environment.push_back(nullptr);
-        char name[] = "sleep", seconds[] = "600";
-        char* const arguments[] = {name, seconds, nullptr};
-        EXPECT_EQ(posix_spawnp(&pid_, name, nullptr, nullptr, arguments, environment.data()), 0);  // returns when sleep has been loaded
+        int to[2], from[2];
+        EXPECT_EQ(pipe2(to, O_CLOEXEC), 0);
+        EXPECT_EQ(pipe2(from, O_CLOEXEC), 0);
+        posix_spawn_file_actions_t files;
+        posix_spawn_file_actions_init(&files);
+        posix_spawn_file_actions_adddup2(&files, to[0], STDIN_FILENO);
+        posix_spawn_file_actions_adddup2(&files, from[1], STDOUT_FILENO);
+        char name[] = "cat";
+        char* const arguments[] = {name, nullptr};
+        EXPECT_EQ(posix_spawnp(&pid_, name, &files, nullptr, arguments, environment.data()), 0);
+        posix_spawn_file_actions_destroy(&files);
+        close(to[0]);
+        close(from[1]);
+        input_ = to[1];
+        output_ = from[0];
+        // Its environment is in /proc only some time after it was spawned, and while it loads it may wait for the disk. What copied
+        // a byte has been loaded, and waits for the next.
+        char byte = 'x';
+        EXPECT_EQ(write(input_, &byte, 1), 1);
+        EXPECT_EQ(read(output_, &byte, 1), 1);
     }
     ~RankProcess() { end(); }
     RankProcess(const RankProcess&) = delete;
@@ -45,6 +64,8 @@ public:
         if (pid_ == 0) return;
         kill();
         waitpid(pid_, nullptr, 0);
+        close(input_);
+        close(output_);
         pid_ = 0;
     }
 
@@ -55,4 +76,5 @@ private:
         waitid(P_PID, static_cast<id_t>(pid_), &info, event | WNOWAIT);
     }
     pid_t pid_ = 0;
+    int input_ = -1, output_ = -1;
 };
