@@ -289,7 +289,7 @@ void train(Options o, Communicator& all) {
     }
     log.note(!stopped ? fmt::format("done; the run is in {}", log.folder())
                       : fmt::format("stopped by a signal; everything is written to {}{}", log.folder(),
-                                    checkpoints ? fmt::format("; the same options with --out {} --resume auto go on", log.folder()) : ""));
+                                    checkpoints ? fmt::format("; --resume {} goes on", log.folder()) : ""));
 }
 
 }  // namespace

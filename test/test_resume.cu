@@ -366,6 +366,49 @@ TEST_F(Resume, AnEarlierCheckpointTakesTheRunBackToIt) {
     expect_same_end(folder / "run", folder / "straight");
 }
 
+ProgramResult resume_alone(const std::string& arguments) { return run_program(TRAIN_PROGRAM, "--resume " + arguments); }
+
+TEST_F(Resume, AloneGoesOnWithTheRunsOwnOptions) {
+    const std::string from_file = folder.write("some.txt", "lr = 0.003\nschedule = linear\nnesterov = true\n"), straight = folder / "straight";
+    expect_success(train("--checkpoint-every 4 --keep 9 --tokens 512 --optimizer sgd --momentum 0.5 --seed 7 --data-order file --min-lr-fraction 0.5 "
+                         "--batch-size auto --device-memory 1G --recompute block --head-chunks 2 --clip 0.5 --total-batch 64 --config " +
+                         from_file + " --out " + straight));
+    fs::remove(from_file);
+    const ProgramResult result = resume_alone(checkpoint_folder(straight, 4) + " --out " + folder / "branch");
+    expect_success(result);
+    EXPECT_EQ(result.output.find("options that change"), std::string::npos) << result.output;
+    expect_same_end(folder / "branch", straight);
+    EXPECT_EQ(last_step(straight), 8);
+
+    const ProgramResult complete = resume_alone(straight);
+    expect_success(complete);
+    EXPECT_NE(complete.output.find("nothing is left to do"), std::string::npos) << complete.output;
+}
+
+TEST_F(Resume, AnOptionThatIsGivenAgainCountsInsteadOfTheRuns) {
+    const std::string run = folder / "run", other_length = folder / "other_length";
+    expect_success(train("--tokens 256 --total-batch 64 --lr 0.003 --out " + run));
+    const std::string before = read_file(metrics_file(run));
+    const ProgramResult refused = resume_alone(run + " --channels 32");
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_NE(refused.errors.find("--channels 32 instead of 16"), std::string::npos) << refused.errors;
+    EXPECT_EQ(read_file(metrics_file(run)), before);
+
+    const ProgramResult result = resume_alone(run + " --steps 6 --lr 0.5");
+    expect_success(result);
+    EXPECT_NE(result.output.find("from here on: --lr 0.5 instead of 0.003, --steps 6"), std::string::npos) << result.output;
+    EXPECT_EQ(last_step(run), 6);
+}
+
+TEST_F(Resume, AloneNeedsNoModelThatTheRunBeganWith) {
+    expect_success(train("--steps 2 --out " + folder / "first"));
+    const std::string run = folder / "run";
+    expect_success(run_program(TRAIN_PROGRAM, "--steps 2 --batch-size 2 --seq-len 8 --context 8 --init-from " + folder / "first --out " + run));
+    fs::remove_all(folder / "first");
+    expect_success(resume_alone(run + " --steps 3"));
+    EXPECT_EQ(last_step(run), 3);
+}
+
 TEST_F(Resume, ARunWithoutACheckpointStartsAgain) {
     expect_success(train("--steps 3 --checkpoint-every 0 --out " + folder / "run"));
     EXPECT_FALSE(fs::exists(checkpoints_folder(folder / "run")));

@@ -9,6 +9,7 @@
 
 #include "command_line.h"
 #include "config_file.h"
+#include "own_options.h"
 
 namespace {
 
@@ -68,7 +69,10 @@ int Options::step_count(uint64_t windows) const {
     return static_cast<int>(count);
 }
 
-std::optional<Options> parse_options(int argc, const char* const* argv, const Process& process) {
+namespace {
+
+// words: the command line. own: of the run that goes on, behind them.
+std::optional<Options> parse_words(const std::vector<std::string>& words, const std::vector<std::string>& own, const Process& process) {
     Options o;
     o.world_size = process.world_size;
     o.rank = process.rank;
@@ -160,7 +164,8 @@ std::optional<Options> parse_options(int argc, const char* const* argv, const Pr
     add_number(*output, "--keep", o.keep, 1, most, "newest checkpoints that are kept, besides the best validated one");
     add_number(*output, "--keep-every", o.keep_every, 0, most, "keep the checkpoints of every Nth step for good, 0: none");
     add_text(*output, "--resume", o.resume, "PATH",
-             "none; auto: from the newest checkpoint of --out, or the start; or a checkpoint's or run's folder");
+             "none; auto: from the newest checkpoint of --out, or the start; or a checkpoint's or run's folder: options that are not given are then as "
+             "the run had them");
 
     auto* system = app.add_option_group("system");
     add_choice(*system, "--dtype", o.dtype, dtypes, "of parameters and activations");
@@ -197,7 +202,14 @@ std::optional<Options> parse_options(int argc, const char* const* argv, const Pr
             ->default_str(""),
     };
 
-    if (!parse(app, argc, argv)) return std::nullopt;
+    std::vector<const char*> argv;
+    for (const auto* some : {&words, &own})
+        for (const std::string& word : *some) argv.push_back(word.c_str());
+    if (!parse(app, static_cast<int>(argv.size()), argv.data())) return std::nullopt;
+    if (own.empty() && o.resume != "none" && o.resume != "auto") {
+        const std::vector<std::string> of_run = own_options(app, o.resume);
+        if (!of_run.empty()) return parse_words(words, of_run, process);
+    }
 
     if (*named) {
         for (const CLI::Option* size : {layers, heads, channels}) {
@@ -266,4 +278,10 @@ std::optional<Options> parse_options(int argc, const char* const* argv, const Pr
     o.values = values_of(app);
     o.values["weight-decay"] = o.weight_decay;
     return o;
+}
+
+}  // namespace
+
+std::optional<Options> parse_options(int argc, const char* const* argv, const Process& process) {
+    return parse_words({argv, argv + argc}, {}, process);
 }
