@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/run_*.sh fit the published recipes to any GPU without changing the tokens of a step; overfit.sh and finetune_shakespeare.sh run.
+"""scripts/run_*.sh fit the published recipes to any GPU without changing the tokens of a step; overfit.sh and finetune*.sh run.
 
 TRAIN_PROGRAM and TOKENIZE_PROGRAM name the programs to test with; nvidia-smi is a stand-in.
 """
@@ -194,7 +194,7 @@ class Recipes(unittest.TestCase):
             result = self.run_script(script, "--help")
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             self.assertIn(f"usage: scripts/{script}.sh", result.stdout)
-        for script in ("finetune_shakespeare", "overfit", "quickstart"):
+        for script in ("finetune", "finetune_shakespeare", "overfit", "quickstart"):
             result = self.run_script(script, "--help")
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             self.assertIn(f"  scripts/{script}.sh ", result.stdout)
@@ -241,7 +241,8 @@ class Recipes(unittest.TestCase):
     def test_finetuning_starts_from_a_hugging_face_folder(self):
         run = self.folder / "run"
         options = ["--steps", 2, "--val-every", 0, "--sample-every", 0]
-        result = self.run_script("finetune_shakespeare", self.write_hugging_face_model(), "--out", run, *options)
+        model = self.write_hugging_face_model()
+        result = self.run_script("finetune_shakespeare", model, "--out", run, *options)
         self.assertEqual(result.returncode, 0, result.stderr)
         records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         options = records[0]["options"]
@@ -249,8 +250,44 @@ class Recipes(unittest.TestCase):
         losses = [record["loss"] for record in records if record["kind"] == "train"]
         self.assertEqual(len(losses), 2)
         self.assertTrue(all(10.5 < loss < 11.2 for loss in losses), losses)  # ln 50257 = 10.82
+        plan = self.run_script("finetune_shakespeare", model, "--plan")
+        self.assertEqual(plan.returncode, 0, plan.stderr)
         self.assert_refused("expected a model", "finetune_shakespeare")
         self.assert_refused("/none", "finetune_shakespeare", "/none")
+
+    def test_finetuning_on_an_own_text_keeps_the_best_checkpoint(self):
+        model, text, run = self.write_hugging_face_model(vocab=256), self.folder / "own text.txt", self.folder / "run"
+        text.write_text("The quick brown fox jumps over the lazy dog.\n" * 40)
+        result = self.run_script("finetune", model, text, "--out", run, "--lr=1e-2")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        options = records[0]["options"]
+        # 1800 bytes are 56 sequences of 32: 7 of them a step.
+        self.assertEqual((options["lr"], options["warmup"], options["total-batch"], options["steps"]), (1e-2, 0, 7 * 32, 20))
+        losses = {record["step"]: record["loss"] for record in records if record["kind"] == "val"}
+        self.assertEqual(sorted(losses), [5, 10, 15, 20])
+        self.assertLess(losses[20], losses[5])
+        kept = {int(folder.name[5:]) for folder in (run / "checkpoints").iterdir()}
+        self.assertLessEqual({min(losses, key=losses.get), 20}, kept)
+
+    def test_a_short_text_is_cut_into_short_sequences(self):
+        model, text = self.write_hugging_face_model(vocab=256), self.folder / "short.txt"
+        text.write_text("To be, or not to be. " * 10)  # 210 bytes
+        result = self.run_script("finetune", model, text, "--out", self.folder / "run", "--steps", 1)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("= 1 x 16", result.stdout)
+
+    def test_wrong_use_of_finetune_is_one_line(self):
+        model = self.write_hugging_face_model()
+        empty = self.folder / "empty.txt"
+        empty.write_text("")
+        self.assert_refused("expected a model", "finetune")
+        self.assert_refused("expected a text behind the model", "finetune", model)
+        self.assert_refused("expected a text behind the model", "finetune", model, "--steps", 3)
+        self.assert_refused("/none", "finetune", "/none", SCRIPTS / "finetune.sh")
+        self.assert_refused("there is no such text", "finetune", model, self.folder / "none.txt")
+        self.assert_refused("or it is empty", "finetune", model, empty)
+        self.assert_refused("leave --train-data out", "finetune", model, SCRIPTS / "finetune.sh", "--train-data", "x")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ const std::map<std::string, Optimizer> optimizers = {
 const std::map<std::string, Recompute> recomputes = {{"none", Recompute::none}, {"gelu", Recompute::gelu}, {"block", Recompute::block}};
 const std::map<std::string, DType> reduce_dtypes = {{"fp32", DType::fp32}, {"bf16", DType::bf16}};
 
+const Finetuning finetuning;
 constexpr double below_1 = 0.9999999;
 constexpr size_t most_letters = 60;  // of a name or a link: a longer one is none, and an error shows so much of it
 
@@ -122,15 +123,18 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
 
     auto* optimizer = app.add_option_group("optimizer");
     add_choice(*optimizer, "--optimizer", o.optimizer, optimizers, "how gradients change parameters, as torch.optim's of that name");
-    add_number(*optimizer, "-l,--lr", o.lr, 0, 1e30, "peak learning rate");
+    auto* lr = add_number(*optimizer, "-l,--lr", o.lr, 0, 1e30, fmt::format("peak learning rate; with --init-from {}", finetuning.lr));
     add_number(*optimizer, "-q,--min-lr-fraction", o.min_lr_fraction, 0, 1, "of the peak, at the end");
-    add_number(*optimizer, "-u,--warmup", o.warmup, 0, most, "steps of linear warmup");
-    add_word(*optimizer, "-k,--schedule", o.schedule, {"cosine", "linear", "constant", "wsd"}, "after warmup");
+    auto* warmup = add_number(*optimizer, "-u,--warmup", o.warmup, 0, most,
+                              fmt::format("steps of linear warmup; with --init-from {}", finetuning.warmup));
+    auto* schedule = add_word(*optimizer, "-k,--schedule", o.schedule, {"cosine", "linear", "constant", "wsd"},
+                              fmt::format("after warmup; with --init-from {}", finetuning.schedule));
     auto* weight_decay = add_number(*optimizer, "-c,--weight-decay", o.weight_decay, 0, 1e30,
                                     "on tensors of two or more dimensions; decoupled with adamw, else added to the gradient [adamw: 0.1, else 0]")
                              ->default_str("");
     auto* beta1 = add_number(*optimizer, "--beta1", o.beta1, 0, below_1, "adamw, adam; an error with other optimizers");
-    auto* beta2 = add_number(*optimizer, "--beta2", o.beta2, 0, below_1, "adamw, adam; rmsprop: its alpha");
+    auto* beta2 = add_number(*optimizer, "--beta2", o.beta2, 0, below_1,
+                             fmt::format("adamw, adam: with --init-from {}; rmsprop: its alpha", finetuning.beta2));
     auto* eps = add_number(*optimizer, "--eps", o.eps, 1e-30, 1, "adamw, adam, rmsprop");  // 0 would divide 0 by 0 in the padded rows of wte
     auto* momentum = add_number(*optimizer, "--momentum", o.momentum, 0, below_1, "sgd, rmsprop");
     auto* nesterov = optimizer->add_flag("--nesterov", o.nesterov, "sgd: Nesterov's momentum");
@@ -141,7 +145,8 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
     add_number(*optimizer, "--skip-norm-z", o.skip_norm_z, 0, 1e30, "the same by the gradient norm; such steps do not count for --max-skipped");
 
     auto* length = app.add_option_group("length");
-    auto* steps = add_number(*length, "-x,--steps", o.steps, 1, most, "steps");
+    auto* steps = add_number(*length, "-x,--steps", o.steps, 1, most,
+                             fmt::format("steps; with --init-from {:g} epochs", finetuning.epochs));
     auto* epochs = add_number(*length, "--epochs", o.epochs, 1e-9, 1e9, "passes over the training data, instead of steps")->default_str("");
     auto* tokens = add_number(*length, "--tokens", o.tokens, 1, size_t{1} << 60, "training tokens, instead of steps")->default_str("");
     steps->excludes(epochs)->excludes(tokens);
@@ -206,7 +211,8 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
     for (const auto* some : {&words, &own})
         for (const std::string& word : *some) argv.push_back(word.c_str());
     if (!parse(app, static_cast<int>(argv.size()), argv.data())) return std::nullopt;
-    if (own.empty() && o.resume != "none" && o.resume != "auto") {
+    const bool goes_on = o.resume != "none" && o.resume != "auto";  // as that run was
+    if (own.empty() && goes_on) {
         const std::vector<std::string> of_run = own_options(app, o.resume);
         if (!of_run.empty()) return parse_words(words, of_run, process);
     }
@@ -233,6 +239,13 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
             o.config.context = own_context;
         }
         if (o.tokenizer.empty()) o.tokenizer = tokenizer_name(*o.initial);
+    }
+    if (*init_from && !goes_on) {
+        if (!*lr) o.lr = finetuning.lr;
+        if (!*warmup) o.warmup = finetuning.warmup;
+        if (!*schedule) o.schedule = finetuning.schedule;
+        if (!*beta2 && o.optimizer != Optimizer::rmsprop) o.beta2 = finetuning.beta2;
+        if (!*steps && !*epochs && !*tokens) o.epochs = finetuning.epochs;
     }
     // Like torch.optim, whose classes know no arguments of another: what would have no effect is refused.
     const auto belongs = [&](const CLI::Option* option, std::initializer_list<Optimizer> owners) {
@@ -276,7 +289,13 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
               option->get_name());
     }
     o.values = values_of(app);
+    // Their defaults depend on other options.
     o.values["weight-decay"] = o.weight_decay;
+    o.values["lr"] = o.lr;
+    o.values["warmup"] = o.warmup;
+    o.values["schedule"] = o.schedule;
+    o.values["beta2"] = o.beta2;
+    if (o.epochs > 0) o.values["epochs"] = o.epochs;
     return o;
 }
 

@@ -1,5 +1,6 @@
 // options.h: the command line of train_gpt2. The default values below are the whole recipe that runs without any option:
-//   nanoGPT's CPU recipe, a byte-level model on the Shakespeare text that ships with the project.
+//   nanoGPT's CPU recipe, a byte-level model on the Shakespeare text that ships with the project. With --init-from they
+//   are those of its finetuning: a trained model forgets at the rates that a fresh one needs.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,13 @@
 #include "model_file.h"
 #include "scaling.h"
 #include "schedule.h"
+
+// Defaults with --init-from: nanoGPT's config/finetune_shakespeare.py, whose 20 steps are about two epochs.
+struct Finetuning {
+    double lr = 3e-5, beta2 = 0.95, epochs = 2;
+    int warmup = 0;
+    std::string schedule = "constant";
+};
 
 constexpr int max_batch_size = 1 << 20;  // sequences
 

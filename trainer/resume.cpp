@@ -122,6 +122,7 @@ static ResumePoint new_run(const Options& options) {
     point.is_proposed = options.out.empty();
     point.run_folder = point.is_proposed ? new_run_folder() : options.out;
     point.is_new = true;
+    if (point.is_proposed) return point;  // where another run has it by now, make_new_folder finds another name
     CHECK(!is_checkpoint_folder(point.run_folder) && !holds_checkpoints(point.run_folder),
           "--out {} is where a run has its checkpoints; expected a folder for a run of its own", options.out);
     CHECK(!is_run_folder(point.run_folder), "--out {} holds another run; expected a new or an empty folder, or --resume auto to go on with that run",
