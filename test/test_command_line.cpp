@@ -108,7 +108,7 @@ TEST(CommandLine, HelpShowedTheParsersWordsAndLongLines) {
     }
     const std::string help = run_program(TRAIN_PROGRAM, "--help").output;
     EXPECT_NE(help.find("\noptimizer:\n  --optimizer adam|adamw|rmsprop|sgd\n"), std::string::npos) << help;
-    EXPECT_NE(help.find("\n  -x,--steps N                steps [2000]\n"), std::string::npos) << help;
+    EXPECT_NE(help.find("\n  -x,--steps N                steps; with --init-from 2 epochs [2000]\n"), std::string::npos) << help;
     EXPECT_NE(help.find("\n  --layers N                  blocks (1 to 4096) [4]\n"), std::string::npos) << help;
 }
 

@@ -1,6 +1,7 @@
 // What going on with a run, or with shards, removes, cuts and keeps.
 #include "checkpoint_writer.h"
 #include "restartable_shards.h"
+#include "logger.h"
 #include "resume.h"
 #include "temporary_folder.h"
 
@@ -76,6 +77,22 @@ protected:
     std::vector<std::string> lines;
     const std::string run = folder / "run", branch = folder / "branch";
 };
+
+TEST_F(FoundFolder, ANameThatARunOfTheSameSecondHasIsStillProposed) {
+    const fs::path before = fs::current_path();
+    fs::current_path(folder.path());
+    ResumePoint point;
+    std::string taken;
+    do {  // once more where a second ends in between
+        taken = new_run_folder();
+        fs::create_directories(taken);
+        std::ofstream(metrics_file(taken)) << "{}\n";
+        point = find("none", "");
+    } while (point.run_folder != taken);
+    EXPECT_TRUE(point.is_proposed);
+    EXPECT_EQ(make_new_folder(point.run_folder), taken + "-2");
+    fs::current_path(before);
+}
 
 TEST_F(FoundFolder, AnotherProcessBeganARunThere) {
     const ResumePoint none = find("none", run), automatic = find("auto", run);
