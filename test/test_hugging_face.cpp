@@ -1,5 +1,6 @@
 // Hugging Face folders: what is written is read back bit for bit, in every variant that transformers writes, and whatever is damaged
 // or another model is refused in one line that names it.
+#include <array>
 #include <bit>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -180,6 +181,23 @@ TEST(HuggingFace, NarrowWeightsAreReadExactly) {
     }
 }
 
+TEST(HuggingFace, SizesMayHaveTheNamesOfOtherModels) {
+    const TemporaryFolder temporary;
+    const std::string path = temporary / "model";
+    Folder folder;
+    const std::pair<const char*, const char*> names[] = {{"n_layer", "num_hidden_layers"},
+                                                         {"n_head", "num_attention_heads"},
+                                                         {"n_embd", "hidden_size"},
+                                                         {"n_positions", "max_position_embeddings"}};
+    for (const auto& [name, alias] : names) {
+        folder.config[alias] = folder.config.at(name);
+        folder.config.erase(name);
+    }
+    folder.write(path);
+    const GPT2Config config = open_model(path)->config();
+    EXPECT_EQ((std::array{config.L, config.C, config.V, config.context}), (std::array{2, 24, 131, 12}));
+}
+
 TEST(HuggingFace, AnotherModelOrADamagedOneIsRefusedByName) {
     const TemporaryFolder temporary;
     const std::string path = temporary / "model";
@@ -206,7 +224,11 @@ TEST(HuggingFace, AnotherModelOrADamagedOneIsRefusedByName) {
         {"quantized", field("quantization_config", {{"bits", 8}}), "quantization_config is {\"bits\":8}"},
         {"own code", field("auto_map", {{"AutoModel", "x.Y"}}), "auto_map is "},
         {"tie", field("tie_word_embeddings", "no"), "tie_word_embeddings is \"no\""},
+        {"untied without a head", field("tie_word_embeddings", false),
+         "{}/config.json: tie_word_embeddings is false, but there is no lm_head.weight; expected the head's weights, or true"},
         // config.json: sizes
+        {"two depths", field("num_hidden_layers", 3), "n_layer is 2, but num_hidden_layers is 3; expected the same number"},
+        {"alias 0", [](Folder& f) { f.config.erase("n_layer"), f.config["num_hidden_layers"] = 0; }, "num_hidden_layers is 0; expected"},
         {"no layers", [](Folder& f) { f.config.erase("n_layer"); }, "{}/config.json: has no n_layer"},
         {"layers 0", field("n_layer", 0), "n_layer is 0; expected a whole number from 1 to 4096"},
         {"layers -1", field("n_layer", -1), "n_layer is -1"},

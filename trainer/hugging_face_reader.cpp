@@ -21,8 +21,15 @@ constexpr char prefix[] = "transformer.";
 // ---------------------------------------------------------------------------------------------------------------------------------
 // config.json: https://huggingface.co/docs/transformers/model_doc/gpt2#transformers.GPT2Config
 
-int size_field(const json& config, const std::string& path, const char* name, int most) {
-    const auto field = config.find(name);
+// alias: the name that transformers' other models have for it, which its GPT2Config takes too (attribute_map).
+int size_field(const json& config, const std::string& path, const char* name, const char* alias, int most) {
+    auto field = config.find(name);
+    if (const auto other = config.find(alias); other != config.end()) {
+        CHECK(field == config.end() || *field == *other, "{}: {} is {}, but {} is {}; expected the same number, or one of them", path, name,
+              shown(*field), alias, shown(*other));
+        field = other;
+        name = alias;
+    }
     CHECK(field != config.end(), "{}: has no {}; expected the config.json of a GPT-2", path, name);
     CHECK(field->is_number_unsigned() && field->get<uint64_t>() >= 1 && field->get<uint64_t>() <= static_cast<uint64_t>(most),
           "{}: {} is {}; expected a whole number from 1 to {}", path, name, shown(*field), most);
@@ -44,9 +51,11 @@ void check_field(const json& config, const std::string& path, const char* name, 
 GPT2Config read_config(const std::string& path) {
     const json config = read_json_object(path);
     check_field(config, path, "model_type", {"gpt2"});
-    const GPT2Config shape{size_field(config, path, "vocab_size", 65536), size_field(config, path, "n_positions", 1 << 20),
-                           size_field(config, path, "n_layer", 4096), size_field(config, path, "n_head", 4096),
-                           size_field(config, path, "n_embd", 1 << 17)};
+    const GPT2Config shape{size_field(config, path, "vocab_size", "vocab_size", 65536),
+                           size_field(config, path, "n_positions", "max_position_embeddings", 1 << 20),
+                           size_field(config, path, "n_layer", "num_hidden_layers", 4096),
+                           size_field(config, path, "n_head", "num_attention_heads", 4096),
+                           size_field(config, path, "n_embd", "hidden_size", 1 << 17)};
     check_field(config, path, "n_inner", {nullptr, 4 * shape.C});
     check_field(config, path, "activation_function", {"gelu_new", "gelu_pytorch_tanh"});
     check_field(config, path, "scale_attn_weights", {true});
@@ -55,7 +64,7 @@ GPT2Config read_config(const std::string& path) {
     check_field(config, path, "pruned_heads", {nullptr, json::object()});
     check_field(config, path, "quantization_config", {nullptr});
     check_field(config, path, "auto_map", {nullptr, json::object()});  // code of its own
-    check_field(config, path, "tie_word_embeddings", {true, false});   // untied weights are compared
+    check_field(config, path, "tie_word_embeddings", {true, false});   // check_tied compares what is untied
     if (const auto epsilon = config.find("layer_norm_epsilon"); epsilon != config.end()) {
         CHECK(epsilon->is_number() && std::abs(epsilon->get<double>() - 1e-5) < 1e-9,
               "{}: layer_norm_epsilon is {}, another model than GPT-2 here; expected 1e-05", path, shown(*epsilon));
@@ -153,11 +162,11 @@ public:
         }
         for (const auto& [name, place] : weights_.places()) {
             if (known.contains(name)) continue;
-            if (name == "lm_head.weight") check_head(place);
-            else
+            if (name != "lm_head.weight")
                 CHECK(is_causal_mask(name, config().L), "{}: tensor {} does not belong to a GPT-2 of {} layers", place.file->path(),
                       shown(place.name), config().L);
         }
+        check_tied();
     }
 
     std::vector<float> values(const Tensor& tensor) const override {
@@ -192,7 +201,15 @@ private:
         CHECK(is_number, "{}: tensor {} is {}; expected F32, F16, BF16 or F64", place.file->path(), shown(place.name), found.dtype);
     }
 
-    // A head of its own would be another model.
+    // A head of its own would be another model. Where config.json says that it has one, and the file has none (as transformers saves
+    // the trunk of such a model), what the head was is not known.
+    void check_tied() const {
+        if (const auto head = weights_.places().find("lm_head.weight"); head != weights_.places().end()) return check_head(head->second);
+        const std::string file = path() + "/config.json";
+        CHECK(read_json_object(file).value("tie_word_embeddings", true),
+              "{}: tie_word_embeddings is false, but there is no lm_head.weight; expected the head's weights, or true", file);
+    }
+
     void check_head(const Weights::Place& head) const {
         const Tensor& wte = table().at(Kind::wte);
         check_tensor(head, wte);

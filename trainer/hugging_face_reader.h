@@ -1,6 +1,7 @@
 // hugging_face_reader.h: opens a folder that transformers' save_pretrained wrote, or that hugging_face.h did.
-//   config.json with GPT2Config's fields; model.safetensors, or several files named by model.safetensors.index.json;
-//   F32, F16, BF16 or F64 weights under names with or without the prefix "transformer."; lm_head.weight may be there if it equals wte;
+//   config.json with GPT2Config's fields, or their other names (hidden_size for n_embd); model.safetensors, or several files named by model.safetensors.index.json;
+//   F32, F16, BF16 or F64 weights under names with or without the prefix "transformer."; lm_head.weight may be there if it equals wte,
+//   and must be if tie_word_embeddings is false;
 //   the causal masks h.N.attn.bias and h.N.attn.masked_bias of old versions are passed over.
 #pragma once
 #include <memory>
