@@ -1,4 +1,7 @@
 // Models in and out of the programs: convert, and train_gpt2 --init-from, run as people run them.
+#include <cmath>
+#include <cstring>
+
 #include "data_directory.h"
 #include "metrics_lines.h"
 #include "model_weights.h"
@@ -44,6 +47,19 @@ TEST(ConvertProgram, ToLlmcAndBackIsBitForBit) {
     ASSERT_EQ(convert(folder / "from-bf16" + " --format llmc-bf16 --out " + folder / "bf16-again.bin").exit_code, 0);
     EXPECT_EQ(read_file(folder / "bf16.bin"), read_file(folder / "bf16-again.bin"));
     EXPECT_EQ(fs::file_size(folder / "bf16.bin") - 1024, (fs::file_size(folder / "model.bin") - 1024) / 2);
+}
+
+TEST(ConvertProgram, WeightsThatAreNotFiniteAreSaid) {
+    const TemporaryFolder folder;
+    const std::string model = random_model(folder / "model", small_config);
+    EXPECT_EQ(convert(model + " --format llmc-fp32 --out " + folder / "model.bin").errors, "");
+    std::string bytes = read_file(folder / "model.bin");
+    const float infinite = INFINITY;
+    std::memcpy(bytes.data() + 1024 + 4, &infinite, 4);  // of wte, which comes first
+    const ProgramResult result = convert(folder.write("broken.bin", bytes) + " --out " + folder / "back");
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_EQ(result.errors, fmt::format("note: {}: tensor transformer.wte.weight holds inf; what a model with such weights computes means nothing\n",
+                                         folder / "broken.bin"));
 }
 
 TEST(ConvertProgram, WrongUseIsOneLineAndWritesNothing) {

@@ -169,7 +169,7 @@ public:
         check_tied();
     }
 
-    std::vector<float> values(const Tensor& tensor) const override {
+    std::vector<float> read(const Tensor& tensor) const override {
         const Weights::Place& from = place(tensor);
         std::vector<float> values = from.file->floats(from.name);
         if (is_transposed(tensor.kind)) {

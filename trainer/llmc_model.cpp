@@ -59,7 +59,7 @@ class LlmcModel : public ModelFile {
 public:
     explicit LlmcModel(MappedFile file) : LlmcModel(read_header(file), std::move(file)) {}
 
-    std::vector<float> values(const Tensor& tensor) const override {
+    std::vector<float> read(const Tensor& tensor) const override {
         const char* data = file_.bytes().data() + places_.at({tensor.kind, tensor.layer});
         std::vector<float> values(tensor.elements);
         for (size_t i = 0; i < tensor.unpadded_elements; i++) {

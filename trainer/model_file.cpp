@@ -1,11 +1,24 @@
 #include "model_file.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "file_access.h"
 #include "hugging_face_reader.h"
 #include "llmc_model.h"
 #include "run_folder.h"
 #include "tokenizer_files.h"
 #include "training_state.h"
+
+std::vector<float> ModelFile::values(const Tensor& tensor) const {
+    std::vector<float> values = read(tensor);
+    const auto broken = std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
+    if (broken != values.end() && !is_noted_) {
+        is_noted_ = true;
+        note_on_stderr(fmt::format("note: {}: tensor {} holds {}; what a model with such weights computes means nothing", path_, tensor.name, *broken));
+    }
+    return values;
+}
 
 static std::unique_ptr<ModelFile> open_folder(const std::string& path) {
     if (is_checkpoint_folder(path)) {

@@ -29,9 +29,13 @@ public:
     const TensorTable& table() const { return table_; }
 
     // The tensor in fp32 and in our layout: (out, in) weights; wte with Vp rows, zero where padded. tensor is one of table()'s.
-    virtual std::vector<float> values(const Tensor& tensor) const = 0;
+    // The first one with a value that is not finite is noted on stderr.
+    std::vector<float> values(const Tensor& tensor) const;
 
 private:
+    virtual std::vector<float> read(const Tensor& tensor) const = 0;
+
+    mutable bool is_noted_ = false;
     std::string path_;
     TensorTable table_;
     GPT2Config config_;
