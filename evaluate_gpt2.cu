@@ -15,6 +15,7 @@
 #include "printable.h"
 #include "quantized_weights.h"
 #include "run_main.h"
+#include "status_line.h"
 #include "stop_signal.h"
 
 namespace {
@@ -50,6 +51,18 @@ std::string text_of(const Json& result) {
                             h["accuracy_norm"].get<double>(), h["examples"].get<size_t>());
     }
     return text;
+}
+
+// Runs evaluation(stop) on so many batches, with a line on stderr that shows how far it is.
+template <class Evaluation>
+auto show_progress(const char* what, size_t batches, const Evaluation& evaluation) {
+    StatusLine line(stderr);
+    Progress progress(line, std::string("evaluate_gpt2: ") + what, "batches", batches);
+    size_t done = 0;
+    return evaluation([&] {
+        progress.at(done++);
+        return stop_requested();
+    });
 }
 
 // A model that is broken gets no score: no ending would be likeliest, and the accuracy 0.
@@ -102,12 +115,14 @@ void evaluate_all(const EvaluateOptions& o) {
 
     Json result = Json::object();
     if (val_loader) {
-        const Evaluation evaluation = whole(evaluate(model, *val_loader, stop_requested));
+        const Evaluation evaluation = whole(
+            show_progress("loss", val_loader->batches(), [&](const StopRequested& stop) { return evaluate(model, *val_loader, stop); }));
         if (!std::isfinite(evaluation.loss)) throw Error("the model's loss is not finite");
         result = {{"loss", evaluation.loss}, {"perplexity", evaluation.perplexity}, {"tokens", evaluation.tokens}};
     }
     if (hellaswag) {
-        const auto scores = whole(score_endings(model, *hellaswag, stop_requested));
+        const auto scores = whole(
+            show_progress("HellaSwag", hellaswag->batches(), [&](const StopRequested& stop) { return score_endings(model, *hellaswag, stop); }));
         check_finite(scores);
         const HellaSwagResult found = count_right(hellaswag->examples(), scores);
         result["hellaswag"] = {{"accuracy", found.accuracy}, {"accuracy_norm", found.accuracy_norm}, {"examples", found.examples}};
@@ -123,6 +138,7 @@ int main(int argc, char** argv) {
         const std::optional<EvaluateOptions> options = parse_evaluate_options(argc, argv);
         if (!options) return;
         stop_on({SIGINT, SIGTERM});
+        answer_stop("\nevaluate_gpt2: stopping after this batch\n");
         simt::select_device();
         check_dtype(options->dtype, simt::device_info());
         if (options->dtype == DType::bf16) evaluate_all<bfloat16>(*options);

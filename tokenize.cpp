@@ -6,8 +6,8 @@
 //   it goes on after the shards that are finished (restartable_shards.h).
 #include <unistd.h>
 
-#include <csignal>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <thread>
 
@@ -19,6 +19,8 @@
 #include "folder_lock.h"
 #include "mapped_file.h"
 #include "restartable_shards.h"
+#include "status_line.h"
+#include "stop_signal.h"
 #include "stream_tokenizer.h"
 #include "text_encoding.h"
 #include "token_shard.h"
@@ -30,7 +32,6 @@ namespace fs = std::filesystem;
 static constexpr double below_1 = 0.9999999;
 static constexpr size_t piece_bytes = size_t{4} << 20;  // of text, tokenized at a time
 
-static volatile std::sig_atomic_t interrupted = 0;
 
 struct Options {
     std::string tokenizer = "gpt2";
@@ -48,8 +49,8 @@ struct Options {
 // A split of the texts: what goes to one series of shards.
 class SplitWriter {
 public:
-    SplitWriter(const Options& options, const std::string& prefix, Tokenizer& tokenizer)
-        : series_(options.out, prefix, options.shard_tokens), tokenizer_(tokenizer) {}
+    SplitWriter(const Options& options, const std::string& prefix, Tokenizer& tokenizer, const std::function<void(size_t)>& appended)
+        : series_(options.out, prefix, options.shard_tokens), tokenizer_(tokenizer), appended_(appended) {}
 
     // Appends a text, after end-of-text (where the tokenizer has one) if there was a text before.
     void append(std::string_view text) {
@@ -59,8 +60,9 @@ public:
             series_.append({&token, 1});
         }
         tokenizer_.encode_in_pieces(text, piece_bytes, [&](std::span<const uint16_t> tokens) {
-            if (interrupted) throw Error("interrupted; nothing was written");
+            if (stop_requested()) throw Error("interrupted; nothing was written");
             series_.append(tokens);
+            appended_(tokens.size());
         });
     }
     TokenShardSeries& series() { return series_; }
@@ -68,6 +70,7 @@ public:
 private:
     TokenShardSeries series_;
     Tokenizer& tokenizer_;
+    const std::function<void(size_t tokens)>& appended_;
 };
 
 // Shards of an earlier call would be read together with the new ones.
@@ -112,7 +115,11 @@ static void tokenize(const Options& options) {
     const FolderLock lock(options.out, "writing shards");
     refuse_used_folder(options.out);  // another process may have been faster
     for (const char* prefix : {"train_", "val_"}) remove_leftovers(options.out, prefix, ".bin");
-    SplitWriter train(options, "train", *tokenizer), val(options, "val", *tokenizer);
+    StatusLine line(stderr);
+    Progress progress(line, "tokenize", "thousand tokens", 0);
+    size_t tokens = 0;
+    const std::function<void(size_t)> appended = [&](size_t more) { progress.at((tokens += more) / 1000); };
+    SplitWriter train(options, "train", *tokenizer, appended), val(options, "val", *tokenizer, appended);
 
     // The last fraction of all bytes is for validation; the file in which it begins goes to both sides.
     const size_t val_bytes = total - static_cast<size_t>(static_cast<double>(total) * (1 - options.val_fraction));
@@ -135,6 +142,7 @@ static void tokenize(const Options& options) {
         train.series().withdraw();
         throw;
     }
+    line.erase();
     for (SplitWriter* split : {&train, &val}) {
         for (const TokenShardWriter& shard : split->series().shards()) fmt::print("{}: {} tokens\n", shard.path(), shard.size());
     }
@@ -152,10 +160,15 @@ static void tokenize_standard_input(const Options& options) {
         fmt::print("{}: all shards are finished already\n", options.out);
         return;
     }
-    DocumentStream documents(STDIN_FILENO, "standard input", options.field, options.until_end, [] {
-        if (interrupted) throw Error("interrupted; the same command goes on after the shards that are finished");
+    StatusLine line(stderr);
+    Progress progress(line, "tokenize", "documents read", 0);
+    std::optional<DocumentStream> documents;
+    documents.emplace(STDIN_FILENO, "standard input", options.field, options.until_end, [&] {
+        if (stop_requested()) throw Error("interrupted; the same command goes on after the shards that are finished");
+        progress.at(documents->count());
     });
-    tokenize_stream(documents, shards, options.tokenizer, options.threads, [](const std::string& path) {
+    tokenize_stream(*documents, shards, options.tokenizer, options.threads, [&](const std::string& path) {
+        line.erase();
         fmt::print("{}: {} tokens\n", path, TokenShard(path).size());
         std::fflush(stdout);
     });
@@ -193,11 +206,8 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): before 
     return run_main("tokenize", [&] {
         if (!parse(app, argc, argv, {"--prefix"})) return;
         check_source(options, app);
-        // Without SA_RESTART a signal ends the waiting for input too; a second one ends the program at once.
-        struct sigaction action = {};
-        action.sa_handler = [](int) { interrupted = 1; };
-        action.sa_flags = SA_RESETHAND;
-        for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+        stop_on({SIGINT, SIGTERM}, 0);
+        answer_stop("\ntokenize: stopping\n");
         if (options.stream) tokenize_standard_input(options);
         else tokenize(options);
     });

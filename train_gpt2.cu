@@ -6,6 +6,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <numeric>
 #include <utility>
 
 #include "checkpoint_writer.h"
@@ -30,6 +31,7 @@
 #include "run_together.h"
 #include "sample_text.h"
 #include "schedule.h"
+#include "status_line.h"
 #include "stop_signal.h"
 #include "tokenizer.h"
 
@@ -61,6 +63,32 @@ std::string where_to_go_on(const CheckpointWriter* checkpoints, const ResumePoin
 std::string note_of_warmup(const Schedule& schedule) {
     return fmt::format("note: the warmup of {} steps is longer than the run of {}; the learning rate rises to {:.3g} instead of {:.3g}",
                        schedule.warmup, schedule.steps, schedule.at(schedule.steps), schedule.lr);
+}
+
+size_t tokens_of(const std::vector<TokenShard>& shards) {
+    return std::accumulate(shards.begin(), shards.end(), size_t{0}, [](size_t sum, const TokenShard& shard) { return sum + shard.size(); });
+}
+
+// What the run will do, for a person who may have meant something else.
+std::string training_plan(const Options& o, const Schedule& schedule, const DataSplits& data) {
+    const size_t tokens = tokens_of(data.train);
+    const double epochs = static_cast<double>(schedule.steps) * static_cast<double>(o.total_batch) / static_cast<double>(tokens);
+    const std::string end = schedule.shape == "constant" ? "constant" : fmt::format("{} to {:.3g}", schedule.shape, schedule.lr * schedule.min_fraction);
+    return fmt::format("data: {} tokens to train on, {} to validate\nschedule: {} steps ({:.3g} epochs), lr {:.3g}, warmup {}, {}", tokens,
+                       data.val.empty() ? "none" : std::to_string(tokens_of(data.val)), schedule.steps, epochs, schedule.lr, schedule.warmup, end);
+}
+
+// Runs evaluation(stop) on `batches` batches of all processes, with a line that shows how far it is.
+template <class Evaluation>
+auto show_progress(Logger& log, const Communicator& all, const char* what, size_t batches, const Evaluation& evaluation) {
+    std::optional<Progress> progress;
+    if (all.rank() == 0) progress.emplace(log.status(), what, "batches", batches);
+    size_t done = 0;
+    return evaluation([&] {
+        if (progress) progress->at(done);
+        done = std::min(batches, done + static_cast<size_t>(all.size()));
+        return stop_requested();
+    });
 }
 
 // Those that the run's folder holds already are on the disk, and make room for newer ones.
@@ -142,6 +170,7 @@ void train(Options o, Communicator& all) {
     }
     const Schedule schedule{o.schedule, o.step_count(loader.windows()), o.warmup, o.lr, o.min_lr_fraction};
     schedule.check();
+    say(training_plan(o, schedule, data));
     if (schedule.warmup > schedule.steps) say(note_of_warmup(schedule));
     if (from.is_complete(schedule.steps))
         return say(fmt::format("{} holds the whole run of {} steps; nothing is left to do", from.run_folder, schedule.steps));
@@ -205,10 +234,14 @@ void train(Options o, Communicator& all) {
         const bool last = step == schedule.steps;
         state.val_loss.reset();
         if (val_loader && (due(o.val_every, step) || last)) {
-            if (const auto result = evaluate(model, *val_loader, all, stop_requested)) log.validation(step, state.val_loss.emplace(result->loss));
+            const auto result = show_progress(log, all, "validating", val_loader->batches(),
+                                              [&](const StopRequested& stop) { return evaluate(model, *val_loader, all, stop); });
+            if (result) log.validation(step, state.val_loss.emplace(result->loss));
         }
         if (hellaswag && (due(o.hellaswag_every, step) || last)) {
-            if (const auto result = evaluate(model, *hellaswag, all, stop_requested)) log.hellaswag(step, *result);
+            const auto result = show_progress(log, all, "HellaSwag", hellaswag->batches(),
+                                              [&](const StopRequested& stop) { return evaluate(model, *hellaswag, all, stop); });
+            if (result) log.hellaswag(step, *result);
         }
         if (first && o.sample_every > 0 && (due(o.sample_every, step) || last)) {
             const std::string text = sample_text(model, *tokenizer, o, step);
@@ -300,6 +333,7 @@ int main(int argc, char** argv) {
         if (!options) return;
         stop_on({SIGINT, SIGTERM, SIGUSR1});                             // USR1: what SLURM sends before a job's time is over, if it is asked to
         if (std::signal(SIGHUP, SIG_IGN) != SIG_IGN) stop_on({SIGHUP});  // the terminal is gone; nohup has it ignored
+        if (process.rank == 0) answer_stop("\ntrain_gpt2: stopping after this step, with a checkpoint; once more to end at once\n");
         std::signal(SIGPIPE, SIG_IGN);                                   // nobody reads the terminal's lines any more; the metrics are in their file
         simt::select_device(process.local_rank, process.local_size);
         if (!options->plan) check_dtype(options->dtype, simt::device_info());

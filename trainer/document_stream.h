@@ -25,6 +25,7 @@ public:
 
     // The next document, or nothing at the end. UsageError, with the line's number, for what is not a document.
     std::optional<Document> next();
+    size_t count() const { return documents_; }  // of those that next() has given
 
 private:
     std::optional<std::string_view> next_line();  // valid until the next call

@@ -2,8 +2,7 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <unistd.h>
-
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -12,7 +11,6 @@
 
 #include "atomic_file.h"
 #include "error.h"
-#include "print_line.h"
 #include "printable.h"
 #include "profile_table.h"
 #include "run_folder.h"
@@ -26,13 +24,6 @@ nlohmann::json number(float value) { return std::isfinite(value) ? nlohmann::jso
 // For a person: a NaN has no sign.
 double shown(double value) { return std::isnan(value) ? std::abs(value) : value; }
 
-std::string duration(double seconds) {
-    const auto s = static_cast<long long>(std::llround(seconds));
-    if (s < 60) return fmt::format("{}s", s);
-    if (s < 3600) return fmt::format("{}m{:02}s", s / 60, s % 60);
-    return fmt::format("{}h{:02}m", s / 3600, s / 60 % 60);
-}
-
 }  // namespace
 
 std::string new_run_folder() { return fmt::format("runs/{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr))); }
@@ -43,8 +34,7 @@ Logger::Logger(const std::string& out, int steps, size_t tokens_per_step, int lo
       tokens_per_step_(tokens_per_step),
       log_every_(log_every),
       active_(active),
-      peak_ms_(peak_ms),
-      terminal_(isatty(STDOUT_FILENO) != 0) {
+      peak_ms_(peak_ms) {
     if (!active) return;
     metrics_.open(metrics_file(out), std::ios::app);
     CHECK(metrics_.good(), "--out {}: {}; expected a folder that can be written", out, std::strerror(errno));
@@ -56,11 +46,6 @@ void Logger::write(const nlohmann::ordered_json& line) {
     metrics_ << line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
     metrics_.flush();
     if (!metrics_) throw Error(fmt::format("{}: {}; the run cannot be written down", metrics_file(folder_), std::strerror(errno)));
-}
-
-void Logger::finish_line() {
-    if (line_open_) std::fputc('\n', stdout);
-    line_open_ = false;
 }
 
 void Logger::run(const nlohmann::json& description) {
@@ -94,18 +79,19 @@ void Logger::train(int step, const StepResult& result, double lr, double ms, con
     // The first steps, in which libraries plan and memory is first touched, say nothing about the time left.
     if (++timed_steps_ > 2) mean_ms_ = mean_ms_ == 0 ? ms : 0.95 * mean_ms_ + 0.05 * ms;
     if (step % log_every_ != 0 && step != steps_ && step != 1) return;
-    const std::string left = mean_ms_ > 0 ? duration(mean_ms_ * (steps_ - step) / 1000.0) : "?";
-    const std::string line = fmt::format("step {:>{}}/{} | loss {:.4f} | norm {:6.3f} | lr {:.2e} | {:8.2f} ms | {:7.0f} tok/s |{} {} left", step,
-                                         std::to_string(steps_).size(), steps_, shown(result.loss), shown(result.grad_norm), lr, ms,
-                                         tokens_per_second, mfu > 0 ? fmt::format(" {:4.1f} % MFU |", mfu * 100) : "", left);
-    const std::lock_guard lock(terminal_mutex_);
-    if (terminal_) {
-        std::fputs(("\r\x1b[2K" + line).c_str(), stdout);  // silent if it fails, as print_line is
-        line_open_ = true;
+    const std::string at = fmt::format("step {:>{}}/{}", step, std::to_string(steps_).size(), steps_);
+    const std::string loss = fmt::format("loss {:.4f}", shown(result.loss)), norm = fmt::format("norm {:6.3f}", shown(result.grad_norm));
+    const std::string rate = fmt::format("lr {:.2e}", lr), speed = fmt::format("{:7.0f} tok/s", tokens_per_second);
+    const std::string share = mfu > 0 ? fmt::format("{:4.1f} % MFU", mfu * 100) : "";
+    const std::string left = (mean_ms_ > 0 ? duration_text(mean_ms_ * (steps_ - step) / 1000.0) : "?") + " left";
+    if (status_.is_painted()) {
+        const std::string best = best_validation_loss_ ? fmt::format("best val {:.4f}", *best_validation_loss_) : "";
+        const std::string bar = progress_bar(static_cast<double>(step) / steps_, 10);
+        status_.paint({{at}, {bar, 3}, {loss, 1}, {best, 4}, {norm, 6}, {rate, 7}, {speed, 5}, {share, 8}, {left, 2}}, true);
     } else {
-        print_line(stdout, line);
+        status_.print(fmt::format("{} | {} | {} | {} | {:8.2f} ms | {} |{} {}", at, loss, norm, rate, ms, speed,
+                                  share.empty() ? "" : " " + share + " |", left));
     }
-    std::fflush(stdout);
 }
 
 void Logger::layer_norms(int step, const nlohmann::ordered_json& norms) {
@@ -124,6 +110,7 @@ void Logger::profile(int step, const nlohmann::ordered_json& report) {
 void Logger::validation(int step, double loss) {
     write({{"kind", "val"}, {"step", step}, {"loss", number(loss)}});
     note(fmt::format("step {}: validation loss {:.4f}", step, shown(loss)));
+    if (std::isfinite(loss)) best_validation_loss_ = std::min(loss, best_validation_loss_.value_or(loss));
 }
 
 void Logger::hellaswag(int step, const HellaSwagResult& result) {
@@ -149,8 +136,5 @@ void Logger::sync() {
 
 void Logger::note(const std::string& text) {
     if (!active_) return;
-    const std::lock_guard lock(terminal_mutex_);
-    finish_line();
-    print_line(stdout, printable(text, "\n\t"));
-    std::fflush(stdout);
+    status_.print(printable(text, "\n\t"));
 }

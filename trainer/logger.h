@@ -1,9 +1,8 @@
 // logger.h: what a run writes down: OUT/metrics.jsonl, one object a line, and one line a step on the terminal.
 //   Every line is flushed; a disk that is full is an Error, not a silent gap. A number that is not finite is null.
-//   On a terminal the step's line is repainted in place; in a log file every line is plain.
+//   On a terminal the step's line is repainted in place (status_line.h); in a log file every line is plain.
 #pragma once
 #include <fstream>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -11,6 +10,7 @@
 #include "gpt2.h"
 #include "gpu_monitor.h"
 #include "hellaswag.h"
+#include "status_line.h"
 
 class Logger {
 public:
@@ -29,11 +29,10 @@ public:
     void note(const std::string& text);  // terminal only, on a line of its own; any thread may
 
     const std::string& folder() const { return folder_; }
+    StatusLine& status() { return status_; }  // of the first process, for what takes long
 
 private:
     void write(const nlohmann::ordered_json& line);
-    void finish_line();
-
     std::string folder_;
     std::ofstream metrics_;
     int steps_;
@@ -41,9 +40,8 @@ private:
     int log_every_;
     bool active_;
     double peak_ms_;
-    bool terminal_;  // a person watches: repaint
-    std::mutex terminal_mutex_;
-    bool line_open_ = false;  // a repainted line stands without its newline
+    StatusLine status_{stdout};
+    std::optional<double> best_validation_loss_;
     double mean_ms_ = 0;      // smoothed, for the time left
     int timed_steps_ = 0;
 };

@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""What a person sees in a terminal, a log and under mpirun: the line of a training run fits the window, and Ctrl-C is answered.
+
+TRAIN_PROGRAM and TOKENIZE_PROGRAM name the programs to test with.
+"""
+import fcntl
+import os
+import pathlib
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TRAIN = os.environ.get("TRAIN_PROGRAM", str(ROOT / "build/release/train_gpt2"))
+TOKENIZE = os.environ.get("TOKENIZE_PROGRAM", str(ROOT / "build/release/tokenize"))
+TINY = {"--layers": 1, "--heads": 2, "--channels": 16, "--context": 16, "--batch-size": 2, "--warmup": 0, "--sample-every": 0, "--val-steps": 2,
+        "--checkpoint-every": 0}  # fmt: skip
+
+
+def tiny(out, **options):
+    """The command of a run that takes no time; steps=5 is --steps 5."""
+    given = {"--" + name.replace("_", "-"): value for name, value in options.items()}
+    return [str(word) for option in {**TINY, "--out": out, **given}.items() for word in option]
+
+
+class Screen:
+    """A terminal of so many columns: all rows that were ever on it, and the colours that were used."""
+
+    def __init__(self, columns):
+        self.columns, self.rows, self.column, self.colours = columns, [""], 0, set()
+
+    def feed(self, text):
+        for escape, other in re.findall(r"(\x1b\[[0-9;]*[A-Za-z])|([^\x1b])", text, re.S):
+            if escape:
+                self.obey(escape)
+            elif other == "\r":
+                self.column = 0
+            elif other == "\n":
+                self.rows.append("")
+            elif other >= " ":
+                if self.column == self.columns:  # torn: the line goes on in the next row
+                    self.rows.append("")
+                    self.column = 0
+                row = self.rows[-1].ljust(self.column)
+                self.rows[-1] = row[: self.column] + other + row[self.column + 1 :]
+                self.column += 1
+
+    def obey(self, escape):
+        if escape == "\x1b[2K":
+            self.rows[-1] = ""
+        elif escape.endswith("m"):
+            self.colours.add(escape)
+        else:
+            raise AssertionError(f"unknown escape {escape!r}")
+
+
+def clean_environment(**more):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMI", "NO_COLOR", "COLUMNS"))}
+    return {**environment, "TERM": "xterm-256color", **more}
+
+
+class Program:
+    """A program whose standard output and error are a terminal."""
+
+    def __init__(self, command, columns=80, stdin=None, **environment):
+        self.screen, self.raw = Screen(columns), ""
+        self.own, other = pty.openpty()
+        self.resize(columns)
+        self.process = subprocess.Popen([str(word) for word in command], stdin=stdin or other, stdout=other, stderr=other,
+                                        env=clean_environment(**environment), start_new_session=True)  # fmt: skip
+        os.close(other)
+
+    def resize(self, columns):
+        fcntl.ioctl(self.own, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        self.screen.columns = columns
+
+    def read(self, seconds=60, until=None):
+        """Until the end, or until the pattern is on the screen; False if the time was too short."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if not select.select([self.own], [], [], 0.05)[0]:
+                continue
+            try:
+                text = os.read(self.own, 65536).decode(errors="replace")
+            except OSError:  # the program has ended
+                self.process.wait()
+                return until is None
+            self.raw += text
+            self.screen.feed(text)
+            if until and re.search(until, "\n".join(self.screen.rows)):
+                return True
+        return False
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.own)
+
+
+class Terminal(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def start(self, *command, **more):
+        program = Program(command, **more)
+        self.addCleanup(program.close)
+        return program
+
+    def train(self, out="run", columns=80, environment=None, **options):
+        return self.start(TRAIN, *tiny(self.folder / out, **options), columns=columns, **(environment or {}))
+
+    def test_the_line_of_a_run_fits_every_window(self):
+        for columns in (132, 100, 80, 60, 40, 20):
+            with self.subTest(columns=columns):
+                program = self.train(str(columns), columns, steps=60, val_every=20)
+                self.assertTrue(program.read())
+                self.assertEqual(program.process.returncode, 0, program.raw)
+                painted = re.findall(r"\r\x1b\[2K([^\r\n]*)", program.raw)
+                lines = [re.sub(r"\x1b\[\d*m", "", line) for line in painted]
+                self.assertEqual(len([line for line in lines if line.startswith("step ")]), 60)
+                self.assertLess(max(map(len, lines)), columns)
+                steps = [row for row in program.screen.rows if re.match(r"step +\d+/60", row)]
+                self.assertEqual([int(re.search(r"\d+", row)[0]) for row in steps], [20, 40, 60], program.screen.rows)
+
+    def test_a_wide_window_shows_bar_colour_and_the_best_validation(self):
+        program = self.train(columns=160, steps=40, val_every=10)
+        self.assertTrue(program.read())
+        last = [row for row in program.screen.rows if row.startswith("step 40/40")][0]
+        for part in (r"\[##########\]", r"loss \d+\.\d{4}", r"best val \d+\.\d{4}", r"\d+ tok/s", r"norm +\d+\.\d{3}", r"lr \d\.\d\de-\d\d", r"0s left"):
+            self.assertRegex(last, part)
+        self.assertIn("\x1b[32m", program.screen.colours)
+        losses = [float(loss) for loss in re.findall(r"validation loss (\d+\.\d{4})", program.raw)]
+        self.assertEqual(float(re.search(r"best val (\d+\.\d{4})", last)[1]), min(losses[:-1]))
+
+        plain = self.train("plain", 160, {"NO_COLOR": "1"}, steps=3)
+        self.assertTrue(plain.read())
+        self.assertEqual(plain.screen.colours, set())
+        self.assertRegex(plain.raw, r"\[\.+\]|\[#+\.*\]")
+
+    def test_a_window_that_gets_narrower_is_respected(self):
+        program = self.train(columns=120, steps=100000, val_every=0)
+        self.assertTrue(program.read(until=r"step +\d+/100000"))
+        program.read(seconds=0.3)
+        program.resize(50)
+        program.read(seconds=0.2)
+        begin = len(program.raw)
+        program.read(seconds=0.3)
+        program.process.send_signal(signal.SIGTERM)
+        self.assertTrue(program.read())
+        lines = [re.sub(r"\x1b\[\d*m", "", line) for line in re.findall(r"\r\x1b\[2K([^\r\n]*)", program.raw[begin:])]
+        self.assertGreater(len(lines), 1)
+        self.assertLess(max(map(len, lines[1:])), 50)
+
+    def test_the_start_says_data_and_schedule(self):
+        program = self.train(steps=20, val_every=0, lr=0.002, warmup=5)
+        self.assertTrue(program.read())
+        self.assertIn("data: 1003854 tokens to train on, 111540 to validate", program.raw)
+        self.assertIn("schedule: 20 steps (0.000638 epochs), lr 0.002, warmup 5, cosine to 0.0002", program.raw)
+
+    def assert_plain(self, text, steps):
+        self.assertNotIn("\x1b", text)
+        self.assertEqual(len(re.findall(rf"^step +\d+/{steps} \| loss .* left\r?$", text, re.M)), steps, text)
+
+    def test_where_nobody_watches_every_line_is_plain(self):
+        dumb = self.train("dumb", environment={"TERM": "dumb"}, steps=5)
+        self.assertTrue(dumb.read())
+        self.assert_plain(dumb.raw, 5)
+        pipe = subprocess.run([TRAIN, *tiny(self.folder / "pipe", steps=5)], capture_output=True, text=True, env=clean_environment())
+        self.assertEqual(pipe.returncode, 0, pipe.stderr)
+        self.assert_plain(pipe.stdout, 5)
+
+    @unittest.skipUnless(shutil.which("mpirun"), "mpirun is not installed")
+    def test_mpirun_gives_plain_lines_although_its_processes_have_a_terminal(self):
+        root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        program = self.start("mpirun", "--oversubscribe", "-np", 2, TRAIN, *tiny(self.folder / "mpi", batch_size=1, steps=5), **root)
+        self.assertTrue(program.read())
+        self.assertEqual(program.process.returncode, 0, program.raw)
+        self.assert_plain(program.raw, 5)
+
+    def test_ctrl_c_is_answered_at_once_and_the_run_ends(self):
+        # Steps of seconds: the answer does not wait for one.
+        program = self.train(total_batch=2 * 16 * 20000, val_every=0, steps=100)
+        self.assertTrue(program.read(until="writing to"), program.raw)
+        program.read(seconds=0.5)
+        program.process.send_signal(signal.SIGINT)
+        self.assertTrue(program.read(seconds=5, until="stopping after this step"), program.raw)
+        self.assertTrue(program.read())
+        self.assertEqual(program.process.returncode, 0)
+        self.assertIn("stopped by a signal", program.raw)
+
+    def test_tokenizing_shows_how_far_it_is_and_answers_ctrl_c(self):
+        read, write = os.pipe()
+        self.addCleanup(os.close, write)
+        program = self.start(TOKENIZE, "--stream", "--out", self.folder / "shards", stdin=read)
+        os.close(read)
+        for _ in range(5):
+            os.write(write, b'{"text": "a document"}\n')
+            program.read(seconds=0.5)
+        os.write(write, b'{"text": "another one"}\n')
+        self.assertTrue(program.read(seconds=10, until=r"tokenize: [3-6] documents read"), program.raw)
+        program.process.send_signal(signal.SIGINT)
+        self.assertTrue(program.read(seconds=10, until="stopping"), program.raw)
+        self.assertTrue(program.read())
+        self.assertIn("interrupted; the same command goes on", program.raw)
+        self.assertEqual(program.process.returncode, 1)
+
+    def test_a_long_validation_shows_how_far_it_is(self):
+        program = self.train(columns=70, steps=1, val_steps=0, channels=128, context=64, batch_size=1, layers=4)
+        found = program.read(until=r"validating: \d+ of \d+ batches \| \[")
+        self.assertTrue(found, program.raw)
+        self.assertTrue(program.read())
+        painted = re.findall(r"validating: [^\r\n]*", re.sub(r"\x1b\[\d+m", "", program.raw))
+        self.assertLess(max(len(line) for line in painted), 70)
+        self.assertNotIn("validating", "\n".join(program.screen.rows))  # erased
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
