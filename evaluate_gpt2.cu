@@ -76,7 +76,7 @@ void check_finite(const std::vector<EndingScores>& scores) {
 
 template <class T>
 void evaluate_all(const EvaluateOptions& o) {
-    const auto file = open_model(o.checkpoint);
+    const auto file = open_model(o.checkpoint, o.best ? WhichCheckpoint::best : WhichCheckpoint::newest);
     const GPT2Config& config = file->config();
     CHECK(o.seq_len <= config.context, "--seq-len {} is longer than the model's context of {}", o.seq_len, config.context);
     int seq_len = o.seq_len > 0 ? o.seq_len : config.context;

@@ -3,7 +3,10 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "decoder.h"
 #include "error.h"
@@ -14,6 +17,7 @@
 #include "print_line.h"
 #include "printable.h"
 #include "run_main.h"
+#include "sliding_decoder.h"
 #include "stop_signal.h"
 #include "tokenizer.h"
 #include "utf8_stream.h"
@@ -27,20 +31,23 @@ std::string text_for_output(std::string_view bytes) { return terminal ? printabl
 
 void show(const std::string& text) { write_output(text, "the text"); }
 
-std::vector<int> prompt_of(const GenerateCommand& command, Tokenizer& tokenizer, const GPT2Config& config) {
-    std::vector<int> prompt = command.tokens;
-    if (prompt.empty()) {
-        for (const uint16_t token : tokenizer.encode(command.prompt)) prompt.push_back(token);
-    }
-    if (prompt.empty()) prompt = {tokenizer.end_of_text().value_or('\n')};
-    for (const int token : prompt) CHECK(token < config.V, "token {} of the prompt; expected 0 to {}", token, config.V - 1);
-    return prompt;
+bool shows_colour() {
+    const char *term = std::getenv("TERM"), *no_colour = std::getenv("NO_COLOR");
+    return terminal && term && *term && std::string_view(term) != "dumb" && (!no_colour || !*no_colour);
+}
+
+// The tokens of a prompt, at least one.
+std::vector<int> prompt_of(const std::string& text, std::vector<int> tokens, Tokenizer& tokenizer, const GPT2Config& config) {
+    for (const uint16_t token : tokenizer.encode(text)) tokens.push_back(token);
+    if (tokens.empty()) tokens = {tokenizer.end_of_text().value_or('\n')};
+    for (const int token : tokens) CHECK(token < config.V, "token {} of the prompt; expected 0 to {}", token, config.V - 1);
+    return tokens;
 }
 
 // What the tokens say, byte for byte, without the one that ends the text.
-std::string text_of(const GeneratedText& generated, const Tokenizer& tokenizer) {
+std::string text_of(const std::vector<int>& tokens, const Tokenizer& tokenizer) {
     std::string bytes;
-    for (const int token : generated.tokens) {
+    for (const int token : tokens) {
         if (token != tokenizer.end_of_text()) bytes += tokenizer.token_bytes(token);
     }
     return bytes;
@@ -49,19 +56,67 @@ std::string text_of(const GeneratedText& generated, const Tokenizer& tokenizer) 
 std::string json_of(const Generation& generation, const Tokenizer& tokenizer) {
     nlohmann::ordered_json samples = nlohmann::ordered_json::array();
     for (const GeneratedText& text : generation.texts)
-        samples.push_back({{"tokens", text.tokens}, {"text", replace_invalid_utf8(text_of(text, tokenizer))}});
+        samples.push_back({{"tokens", text.tokens}, {"text", replace_invalid_utf8(text_of(text.tokens, tokenizer))}});
     return nlohmann::ordered_json{{"samples", samples}}.dump(-1, ' ', terminal) + "\n";  // on a terminal escaped: U+007F on could be commands
 }
 
-std::string separated(const Generation& generation, const Tokenizer& tokenizer) {
-    std::string all;
-    for (const GeneratedText& text : generation.texts) {
-        if (!all.empty()) all += "---\n";
-        all += text_for_output(text_of(text, tokenizer));
-        if (!all.ends_with('\n')) all += '\n';
+// Texts that are made side by side are shown one after another: the first as it is made, each of the others once those before it have ended.
+class TextPrinter {
+public:
+    // echo: shown in front of every text, fainter where the terminal can; "" for none. whole_lines: what follows a text begins a line.
+    TextPrinter(const Tokenizer& tokenizer, int samples, const std::string& echo, bool whole_lines)
+        : tokenizer_(tokenizer),
+          whole_lines_(whole_lines),
+          echo_(echo.empty() || !shows_colour() ? text_for_output(echo) : "\x1b[2m" + text_for_output(echo) + "\x1b[0m") {
+        waiting_.resize(static_cast<size_t>(samples));
+        ended_.resize(waiting_.size());
+        show(echo_);
     }
-    return all;
-}
+
+    void add(int sample, int token) {
+        const size_t k = static_cast<size_t>(sample);
+        if (token == tokenizer_.end_of_text()) ended_[k] = true;
+        else waiting_[k] += tokenizer_.token_bytes(token);
+        if (k == shown_) go_on();
+    }
+    // No token is to come.
+    void end() {
+        ended_.assign(ended_.size(), true);
+        go_on();
+        close();
+    }
+
+private:
+    void go_on() {
+        print(stream_.push(std::exchange(waiting_[shown_], {})));
+        while (ended_[shown_] && shown_ + 1 < waiting_.size()) {
+            close();
+            show("---\n" + echo_);
+            print(stream_.push(std::exchange(waiting_[++shown_], {})));
+        }
+    }
+    void print(const std::string& bytes) {
+        const std::string text = text_for_output(bytes);
+        show(text);
+        if (!text.empty()) at_line_begin_ = text.back() == '\n';
+    }
+    // A lone text in a file is as the model said it.
+    void close() {
+        print(stream_.pending());
+        stream_ = {};
+        if (whole_lines_ ? !at_line_begin_ : terminal) show("\n");
+        at_line_begin_ = false;
+    }
+
+    const Tokenizer& tokenizer_;
+    const bool whole_lines_;
+    const std::string echo_;
+    std::vector<std::string> waiting_;  // bytes of each text that are not shown yet
+    std::vector<bool> ended_;
+    size_t shown_ = 0;  // the text that is being shown
+    Utf8Stream stream_;
+    bool at_line_begin_ = false;
+};
 
 void report(const Generation& generation, size_t prompt_tokens, int context) {
     for (const GeneratedText& text : generation.texts) {
@@ -76,40 +131,75 @@ void report(const Generation& generation, size_t prompt_tokens, int context) {
                                    rate(generation.decoded_tokens, generation.decode_seconds)));
 }
 
+// Makes and shows the texts after a prompt. turn: of the draws, so that the same prompt given again has another text.
+template <class T>
+Generation continue_text(Decoder<T>& decoder, const std::vector<int>& prompt, const GenerateCommand& command, const Tokenizer& tokenizer,
+                         uint64_t turn) {
+    const GPT2Config& config = decoder.config();
+    const bool echoed = terminal && !command.json && !command.interactive;
+    TextPrinter printer(tokenizer, command.samples, echoed ? text_of(prompt, tokenizer) : "", command.samples > 1 || command.interactive);
+    const auto on_token = [&](int sample, int token) {
+        if (!command.json) printer.add(sample, token);
+    };
+    SlidingDecoder sliding(decoder, std::min(config.context, decoder.max_tokens()), config.Vp());
+    const Generation generation = generate(sliding, prompt,
+                                           {.samples = command.samples,
+                                            .max_tokens = command.max_tokens,
+                                            .context = command.stop_at_context ? config.context : INT_MAX,
+                                            .vocabulary = std::min(tokenizer.vocab_size(), config.V),
+                                            .padded_vocabulary = config.Vp(),
+                                            .end_of_text = tokenizer.end_of_text(),
+                                            .sampling = command.sampling,
+                                            .seed = command.seed,
+                                            .step = turn},
+                                           on_token, stop_requested);
+    if (command.json) show(json_of(generation, tokenizer));
+    else printer.end();
+    return generation;
+}
+
+// The next line of standard input, without its end; std::nullopt at the end of the input, or if a signal ended the waiting.
+std::optional<std::string> read_prompt() {
+    if (isatty(STDIN_FILENO)) {
+        std::fputs("> ", stderr);
+        std::fflush(stderr);
+    }
+    char* line = nullptr;
+    size_t capacity = 0;
+    const ssize_t length = getline(&line, &capacity, stdin);
+    const std::unique_ptr<char, decltype(&std::free)> freed(line, &std::free);
+    if (length < 0) return std::nullopt;
+    const std::string_view text(line, static_cast<size_t>(length));
+    return std::string(text.substr(0, text.find_last_not_of("\r\n") + 1));
+}
+
+template <class T>
+void answer_prompts(Decoder<T>& decoder, const GenerateCommand& command, Tokenizer& tokenizer) {
+    for (uint64_t turn = 0;; turn++) {
+        const std::optional<std::string> text = read_prompt();
+        if (!text) break;
+        continue_text(decoder, prompt_of(*text, {}, tokenizer, decoder.config()), command, tokenizer, turn);
+        if (stop_requested()) wait_for_next_stop({SIGINT});
+    }
+    if (isatty(STDIN_FILENO)) std::fputs("\n", stderr);
+}
+
 template <class T>
 void generate_texts(const GenerateCommand& command) {
-    const std::unique_ptr<ModelFile> file = open_model(command.checkpoint);
+    const std::unique_ptr<ModelFile> file = open_model(command.checkpoint, command.best ? WhichCheckpoint::best : WhichCheckpoint::newest);
     const GPT2Config& config = file->config();
     const std::unique_ptr<Tokenizer> tokenizer =
         make_tokenizer_for(command.checkpoint, config.V, command.tokenizer.empty() ? tokenizer_name(*file) : command.tokenizer);
-    const std::vector<int> prompt = prompt_of(command, *tokenizer, config);
-    const size_t wanted = prompt.size() + static_cast<size_t>(command.max_tokens);
+    const std::vector<int> prompt = prompt_of(command.prompt, command.tokens, *tokenizer, config);
+    const size_t wanted = command.interactive ? SIZE_MAX : prompt.size() + static_cast<size_t>(command.max_tokens);
     const int cached = static_cast<int>(std::min(wanted, static_cast<size_t>(config.context)));
 
     Decoder<T> decoder(config, {.samples = command.samples, .max_tokens = cached, .int8 = command.int8});
     check_fits(decoder.memory_plan(), "the model with its cache", "fewer --samples or --max-tokens, or --quantize int8");
     decoder.allocate();
     decoder.load([&](const Tensor& tensor) { return file->values(tensor); });
-
-    const bool streaming = command.samples == 1 && !command.json;
-    Utf8Stream stream;
-    const auto on_token = [&](int, int token) {
-        if (streaming && token != tokenizer->end_of_text()) show(text_for_output(stream.push(tokenizer->token_bytes(token))));
-    };
-    const Generation generation = generate(decoder, prompt,
-                                           {.samples = command.samples,
-                                            .max_tokens = command.max_tokens,
-                                            .context = config.context,
-                                            .vocabulary = std::min(tokenizer->vocab_size(), config.V),
-                                            .padded_vocabulary = config.Vp(),
-                                            .end_of_text = tokenizer->end_of_text(),
-                                            .sampling = command.sampling,
-                                            .seed = command.seed},
-                                           on_token, stop_requested);
-    if (command.json) show(json_of(generation, *tokenizer));
-    else if (streaming) show(text_for_output(stream.pending()) + (terminal ? "\n" : ""));
-    else show(separated(generation, *tokenizer));
-    report(generation, prompt.size(), config.context);
+    if (command.interactive) return answer_prompts(decoder, command, *tokenizer);
+    report(continue_text(decoder, prompt, command, *tokenizer, 0), prompt.size(), config.context);
 }
 
 }  // namespace
@@ -118,7 +208,7 @@ int main(int argc, char** argv) {
     return run_main("generate_gpt2", [&] {
         const std::optional<GenerateCommand> command = parse_generate_command(argc, argv);
         if (!command) return;
-        stop_on({SIGINT, SIGTERM});
+        stop_on({SIGINT, SIGTERM}, command->interactive ? 0 : SA_RESTART);  // at a prompt it ends the waiting
         simt::select_device();
         check_dtype(command->dtype, simt::device_info());
         if (command->dtype == DType::bf16) generate_texts<bfloat16>(*command);

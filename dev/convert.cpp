@@ -47,14 +47,16 @@ static void write_folder(const std::string& folder, const ModelFile& model, cons
 int main(int argc, char** argv) {
     std::string path, out, tokenizer;
     Format format = Format::hugging_face;
+    bool best = false;
     CLI::App app("Writes a trained GPT-2 in another program's format.", "convert");
     add_text(app, "MODEL", path, "PATH", model_path_help)->required();
     add_choice(app, "--format", format, formats, "of what is written: a Hugging Face folder, or a .bin of llm.c");
     add_text(app, "--out", out, "PATH", "the folder or the file to write")->required();
+    app.add_flag("--best", best, best_help);
     add_word(app, "--tokenizer", tokenizer, {"gpt2", "byte"}, "whose files the folder gets [the model's own]");
     return run_main("convert", [&] {
         if (!parse(app, argc, argv)) return;
-        const std::unique_ptr<ModelFile> model = open_model(path);
+        const std::unique_ptr<ModelFile> model = open_model(path, best ? WhichCheckpoint::best : WhichCheckpoint::newest);
         if (format == Format::hugging_face) write_folder(out, *model, tokenizer.empty() ? tokenizer_name(*model) : tokenizer);
         else write_llmc_model(out, *model, format == Format::llmc_fp32 ? LlmcVersion::fp32 : LlmcVersion::bf16);
         write_output(fmt::format("{}: {} parameters from {}\n", out, model->table().parameters(), model->path()), "what was converted");

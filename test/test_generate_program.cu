@@ -3,14 +3,17 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <sstream>
 
 #include "generate.h"
 #include "hugging_face.h"
 #include "model_file.h"
 #include "program.h"
+#include "run_folder.h"
 #include "simt/target.h"
 #include "tokenizer.h"
 #include "utf8_stream.h"
@@ -92,15 +95,66 @@ TEST(GenerateProgram, TokensAreThoseOfTheWholeForwardPass) {
     for (const Case& c : {Case{"--greedy", {.temperature = 0}}, Case{"--seed 5", {}}, Case{"--temperature 0.8 --top-k 20 --seed 5", {0.8, 20, 1}},
                           Case{"--seed 5 --top-p 0.7", {1, 0, 0.7}}}) {
         WindowDecoder<float> whole(model, small.context);
-        const GenerateOptions options{
-            .max_tokens = 256, .context = small.context, .vocabulary = small.V, .end_of_text = {}, .sampling = c.sampling, .seed = 5};
+        const GenerateOptions options{.max_tokens = 100, .vocabulary = small.V, .end_of_text = {}, .sampling = c.sampling, .seed = 5};
         const Generation expected = generate(
             whole, prompt, options, [](int, int) {}, [] { return false; });
-        const nlohmann::json samples = samples_of(generate(path + " --prompt Wo --json " + c.arguments));
+        const nlohmann::json samples = samples_of(generate(path + " --prompt Wo --json --max-tokens 100 " + c.arguments));
         ASSERT_EQ(samples.size(), 1u);
         EXPECT_EQ(samples[0].at("tokens").get<std::vector<int>>(), expected.texts[0].tokens) << c.arguments;
-        EXPECT_EQ(expected.texts[0].tokens.size(), 46u);  // to the end of the context
+        EXPECT_EQ(expected.texts[0].tokens.size(), 100u);  // twice as long as the context
     }
+}
+
+TEST(GenerateProgram, APromptLongerThanTheContextCountsByItsEnd) {
+    const TemporaryFolder folder;
+    const std::string path = random_model(folder / "model", small, "byte"), end(47, 'b');
+    const std::string arguments = path + " --json --max-tokens 9 --prompt ";
+    EXPECT_EQ(samples_of(generate(arguments + std::string(90, 'a') + "c" + end)), samples_of(generate(arguments + "c" + end)));
+    EXPECT_NE(samples_of(generate(arguments + end + "c")), samples_of(generate(arguments + end + "d")));
+}
+
+TEST(GenerateProgram, SamplesThatSlideAreThoseThatSlideAlone) {
+    const TemporaryFolder folder;
+    const std::string arguments = random_model(folder / "model", small, "byte") + " --prompt abc --json --max-tokens 60";
+    const nlohmann::json many = samples_of(generate(arguments + " --samples 3"));
+    EXPECT_NE(many[0], many[1]);
+    EXPECT_EQ(many[0], samples_of(generate(arguments))[0]);
+    EXPECT_EQ(many[1], samples_of(generate(arguments + " --samples 2"))[1]);
+}
+
+TEST(GenerateProgram, TheBestCheckpointIsTheOneWithTheLowestValidationLoss) {
+    const TemporaryFolder folder;
+    const std::string run = folder / "run";
+    for (const auto& [step, loss] : {std::pair(1, std::optional(2.0)), {2, std::optional(1.5)}, {3, std::optional<double>()}, {4, std::optional(NAN)}}) {
+        const std::string path = checkpoint_folder(run, step);
+        reciting_model(path, {256, 64, 1, 1, 32}, "byte", encoded("byte", fmt::format("step {}\n", step)));
+        write_state(path, {.step = step, .batch_size = 1, .val_loss = loss});
+    }
+    const std::string arguments = run + " --prompt x --greedy --max-tokens 7 ";
+    EXPECT_EQ(generate(arguments).output, "step 4\n") << generate(arguments).errors;
+    EXPECT_EQ(generate(arguments + "--best").output, "step 2\n");
+    for (const int step : {1, 2, 4}) std::filesystem::remove_all(checkpoint_folder(run, step));
+    EXPECT_EQ(generate(arguments + "--best").errors, "generate_gpt2: --best: no checkpoint of " + run +
+                                                         " has a validation loss; expected a run whose --val-every divides its --checkpoint-every\n");
+    EXPECT_EQ(generate(checkpoint_folder(run, 3) + " --best").errors,
+              "generate_gpt2: --best: " + checkpoint_folder(run, 3) + " is no run's folder; expected one, whose checkpoints have validation losses\n");
+}
+
+TEST(GenerateProgram, AnswersPromptAfterPrompt) {
+    const TemporaryFolder folder;
+    const std::string path = reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte", encoded("byte", "abcdefgh"));
+    const std::string arguments = path + " -i --max-tokens 3 --greedy --samples 2 < " + folder.write("prompts", "x\n\nlast");
+    // A prompt of one letter is followed by the letters from the first on, one of four from the fourth on.
+    EXPECT_EQ(generate(arguments).output, "abc\n---\nabc\nabc\n---\nabc\ndef\n---\ndef\n");
+    const std::string random = random_model(folder / "random", small, "byte") + " -i --json --max-tokens 9 < " + folder.write("twice", "a\na\n");
+    std::istringstream answers(generate(random).output);
+    std::string first, second, more;
+    std::getline(answers, first);
+    std::getline(answers, second);
+    EXPECT_EQ(nlohmann::json::parse(first).at("samples")[0].at("tokens").size(), 9u);
+    EXPECT_NE(first, second);
+    EXPECT_FALSE(std::getline(answers, more));
+    EXPECT_EQ(generate(path + " -i --prompt a").exit_code, 2);
 }
 
 TEST(GenerateProgram, EachOfManySamplesIsTheOneThatFewerGive) {
@@ -180,7 +234,7 @@ std::string on_terminal(const std::string& arguments) {
     cfmakeraw(&settings);
     tcsetattr(kept_open, TCSANOW, &settings);
     std::string all;
-    const std::string command = fmt::format("exec '{}' {} >{} 2>/dev/null", GENERATE_PROGRAM, arguments, name);
+    const std::string command = fmt::format("exec env TERM=dumb '{}' {} >{} 2>/dev/null", GENERATE_PROGRAM, arguments, name);
     EXPECT_EQ(std::system(command.c_str()), 0);
     char piece[4096];
     for (ssize_t bytes = 0; (bytes = read(terminal, piece, sizeof(piece))) > 0;) all.append(piece, static_cast<size_t>(bytes));
@@ -195,8 +249,8 @@ TEST(GenerateProgram, AModelCannotDriveTheTerminal) {
     const std::string hostile = "a\x1b]0;t\x07\r\x7f\u009b1m\t\u00FC\n", escaped = "a\\x1b]0;t\\x07\\x0d\\x7f\\x9b1m\t\u00FC\n",
                       path = reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte", encoded("byte", hostile));
     const std::string arguments = path + fmt::format(" --prompt x --greedy --max-tokens {} ", hostile.size());
-    EXPECT_EQ(on_terminal(arguments), escaped + "\n");
-    EXPECT_EQ(on_terminal(arguments + "--samples 2"), escaped + "---\n" + escaped);
+    EXPECT_EQ(on_terminal(arguments), "x" + escaped + "\n");
+    EXPECT_EQ(on_terminal(arguments + "--samples 2"), "x" + escaped + "---\nx" + escaped);
     const std::string object = on_terminal(arguments + "--json");
     EXPECT_EQ(object.find_first_of("\x1b\x07\r\x7f\xc2"), std::string::npos) << object;
     EXPECT_EQ(nlohmann::json::parse(object).at("samples")[0].at("text"), hostile);
@@ -231,8 +285,8 @@ TEST(GenerateProgram, AnEmptyPromptIsTheStartOfALine) {
 TEST(GenerateProgram, SaysWhenTheContextIsFull) {
     const TemporaryFolder folder;
     const std::string path = random_model(folder / "model", small, "byte");
-    const ProgramResult full = generate(path + " --prompt abcdef --max-tokens 43 --json --samples 2"),
-                        asked = generate(path + " --prompt abcdef --max-tokens 42 --json");
+    const ProgramResult full = generate(path + " --prompt abcdef --max-tokens 43 --json --samples 2 --stop-at-context"),
+                        asked = generate(path + " --prompt abcdef --max-tokens 42 --json --stop-at-context");
     for (const nlohmann::json& sample : samples_of(full)) EXPECT_EQ(sample.at("tokens").size(), 42u);
     EXPECT_TRUE(full.errors.starts_with("the context of 48 tokens is full\n")) << full.errors;
     EXPECT_EQ(samples_of(asked)[0].at("tokens").size(), 42u);
@@ -320,7 +374,7 @@ TEST(GenerateProgram, WrongUseIsOneLineAndExitCodeTwo) {
     EXPECT_NE(errors("").find("CHECKPOINT is required"), std::string::npos);
     EXPECT_NE(errors(folder / "none").find(folder / "none"), std::string::npos);
     EXPECT_NE(errors(folder.path()).find(folder.path()), std::string::npos);  // a folder without a model
-    EXPECT_EQ(errors(path + " --prompt " + std::string(48, 'a')),
+    EXPECT_EQ(errors(path + " --stop-at-context --prompt " + std::string(48, 'a')),
               "generate_gpt2: the prompt has 48 tokens; expected at most 47, so that one fits into the context of 48\n");
     EXPECT_EQ(errors(path + " --tokens 3,256"), "generate_gpt2: token 256 of the prompt; expected 0 to 255\n");
     for (const char* tokens : {"1,,2", "1,2,", ",1", "1;2", "1,-2", "-1", "a", "1 2", "99999999999"}) {
@@ -339,14 +393,15 @@ TEST(GenerateProgram, WrongUseIsOneLineAndExitCodeTwo) {
     EXPECT_NE(errors(path + " --samples 60000 --max-tokens 48 --dtype fp32 --quantize int9").find("int8"), std::string::npos);
 }
 
-TEST(GenerateProgram, FailuresOfARunAreOneLineAndExitCodeOne) {
+TEST(GenerateProgram, FailuresOfARunAreSaidAndHaveExitCodeOne) {
     const TemporaryFolder folder;
     const std::string broken = write_model(folder / "nan", small, "byte", [](const Tensor&, size_t) { return NAN; });
     for (const std::string quantization : {"", " --quantize int8", " --quantize int8 --dtype bf16"}) {
         const ProgramResult nan = generate(broken + quantization);
         EXPECT_EQ(nan.exit_code, 1);
         EXPECT_EQ(nan.output, "");
-        EXPECT_EQ(nan.errors, "generate_gpt2: sampling: the model's logits are not finite\n");
+        EXPECT_EQ(nan.errors, "note: " + broken + ": tensor transformer.wte.weight holds nan; what a model with such weights computes means nothing\n" +
+                                  "generate_gpt2: sampling: the model's logits are not finite\n");
     }
     const std::string path = random_model(folder / "model", small, "byte");
     for (const char* arguments : {"", "--json", "--samples 2"}) {

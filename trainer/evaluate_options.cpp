@@ -17,6 +17,7 @@ std::optional<EvaluateOptions> parse_evaluate_options(int argc, const char* cons
     add_choice(app, "--dtype", o.dtype, dtypes, "of parameters and activations");
     add_choice(app, "--quantize", o.int8, quantizations, "weights rounded as generate_gpt2 --quantize rounds them");
     add_choice(app, "--attention", o.attention, attentions, "implementation of attention");
+    app.add_flag("--best", o.best, best_help);
     app.add_flag("--json", o.json, "print one JSON object instead of text");
     if (!parse(app, argc, argv)) return std::nullopt;
     CHECK(!o.val_data.empty() || !o.hellaswag.empty(), "there is nothing to evaluate; expected --val-data, --hellaswag or both");

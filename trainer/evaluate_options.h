@@ -17,6 +17,7 @@ struct EvaluateOptions {
     int val_steps = 0;  // 0: the whole split
     bool int8 = false;  // the loss of the weights as int8
     bool json = false;
+    bool best = false;  // of a run, the checkpoint with the lowest validation loss
     DType dtype = DType::fp32;
     AttentionBackend attention = AttentionBackend::automatic;
 };

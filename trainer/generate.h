@@ -1,6 +1,7 @@
 // generate.h: texts from a model, several at a time, all from one prompt.
 //   Decoder is what predicts: prefill(prompt) gives the logits of the token after the prompt, step(tokens) takes a token of every text and
-//   gives the logits (samples, Vp) of the ones that follow (decoder.h, window_decoder.h).
+//   gives the logits (samples, Vp) of the ones that follow (decoder.h, window_decoder.h, sliding_decoder.h). If it has end(k), that is called
+//   when text k has ended.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -71,6 +72,7 @@ Generation generate(Decoder& decoder, const std::vector<int>& prompt, const Gene
             else if (text.tokens.size() == room) text.ending = Ending::context;
             else continue;
             unfinished--;
+            if constexpr (requires { decoder.end(k); }) decoder.end(k);
         }
         if (unfinished == 0) break;
         logits = decoder.step(last);

@@ -37,8 +37,15 @@ std::optional<GenerateCommand> parse_generate_command(int argc, const char* cons
     auto* ids = add_parsed(
         app, "--tokens", "IDS", "", [&](const std::string& text) { c.tokens = parse_tokens(text); }, "the prompt as token ids, such as 464,3290");
     prompt->excludes(ids);
+    app.add_flag("-i,--interactive", c.interactive, "a prompt a line from standard input, and a text after each, until the input ends; "
+                                                    "Ctrl-C ends a text, or at the prompt the program")
+        ->excludes(prompt)
+        ->excludes(ids);
+    app.add_flag("--best", c.best, best_help);
     add_word(app, "--tokenizer", c.tokenizer, {"gpt2", "byte"}, "how the text becomes tokens [the model's]");
     add_number(app, "--max-tokens", c.max_tokens, 1, most, "new tokens of a sample, unless it ends before");
+    app.add_flag("--stop-at-context", c.stop_at_context,
+                 "end a text when the model's context is full, instead of going on with its last tokens alone");
     add_number(app, "--samples", c.samples, 1, 65535, "texts to generate, side by side");
 
     auto* temperature =

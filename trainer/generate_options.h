@@ -17,6 +17,9 @@ struct GenerateCommand {
     Sampling sampling;                  // --greedy: temperature 0
     uint64_t seed = 1337;
     bool int8 = false, json = false;
+    bool best = false;             // of a run, the checkpoint with the lowest validation loss
+    bool stop_at_context = false;  // else the text goes on in a window that slides
+    bool interactive = false;      // a prompt a line from standard input
     DType dtype = DType::fp32;
 };
 

@@ -3,6 +3,7 @@
 //   a run's folder              its newest whole checkpoint
 //   a Hugging Face GPT-2        model.safetensors, or the shards that model.safetensors.index.json names (hugging_face_reader.h)
 //   a .bin of llm.c             llmc_model.h
+//   gpt2, ORGANIZATION/NAME     a Hugging Face GPT-2 in the cache of their hub (hub_cache.h), if no file or folder has that name
 // What a file says of itself is not believed: whatever does not fit the file or a GPT-2 is a UsageError that names the file and the
 // tensor or the field, and nothing is allocated for sizes that the file does not have.
 #pragma once
@@ -41,8 +42,11 @@ private:
     GPT2Config config_;
 };
 
-// UsageError if there is no such model, or it is damaged, or is not the GPT-2 that GPT2 (gpt2.h) computes.
-std::unique_ptr<ModelFile> open_model(const std::string& path);
+enum class WhichCheckpoint { newest, best };
+
+// UsageError if there is no such model, or it is damaged, or is not the GPT-2 that GPT2 (gpt2.h) computes. best: path must be a run's
+// folder with a checkpoint whose validation loss was measured.
+std::unique_ptr<ModelFile> open_model(const std::string& path, WhichCheckpoint which = WhichCheckpoint::newest);
 
 // The tokenizer the model was trained with, "gpt2" or "byte": by the tokenizer files beside it, else by the size of its vocabulary.
 // UsageError for the files of another tokenizer.

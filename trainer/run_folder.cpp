@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <limits>
+#include <cmath>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -115,6 +117,21 @@ NewestCheckpoint find_newest_checkpoint(const std::string& run_folder, const Not
 std::optional<std::string> newest_checkpoint(const std::string& run_folder, const Note& note) {
     const std::string path = find_newest_checkpoint(run_folder, note).path;
     return path.empty() ? std::nullopt : std::optional(path);
+}
+
+std::optional<std::string> best_checkpoint(const std::string& run_folder) {
+    std::optional<std::string> best;
+    double lowest = std::numeric_limits<double>::infinity();
+    for (const CheckpointFolder& folder : checkpoint_folders(run_folder)) {
+        try {
+            const std::optional<double> loss = read_state(folder.path).val_loss;
+            if (!loss || !(*loss <= lowest) || !std::isfinite(*loss)) continue;
+            lowest = *loss;
+            best = folder.path;
+        } catch (const AccessError&) { throw; } catch (const Error&) {
+        }
+    }
+    return best;
 }
 
 std::string free_name(const std::string& path, const std::string& word) {

@@ -53,5 +53,9 @@ NewestCheckpoint find_newest_checkpoint(const std::string& run_folder, const Not
 // Its path, if the run has one.
 std::optional<std::string> newest_checkpoint(const std::string& run_folder, const Note& note = note_on_stderr);
 
+// The one whose validation loss is lowest, the newest of several; none where no finite one was measured. Only what state.json says is
+// read; one whose state.json cannot be read does not count.
+std::optional<std::string> best_checkpoint(const std::string& run_folder);
+
 // PATH.WORD, or PATH.WORD-2, PATH.WORD-3, ... where that is taken.
 std::string free_name(const std::string& path, const std::string& word);

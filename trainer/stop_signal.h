@@ -35,6 +35,12 @@ inline void stop_on(std::initializer_list<int> signals, int flags = SA_RESTART) 
     for (const int signal : signals) sigaction(signal, &action, nullptr);
 }
 
+// After a stop that ended something but not the program: the next signal asks again.
+inline void wait_for_next_stop(std::initializer_list<int> signals) {
+    stop_signal_received = 0;
+    stop_on(signals, 0);
+}
+
 // Answers the first signal with this line, which must be a literal, if a person watches.
 inline void answer_stop(const char* line) {
     if (isatty(STDERR_FILENO)) stop_answer = line;

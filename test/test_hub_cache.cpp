@@ -1,0 +1,84 @@
+// Models by their name in Hugging Face's cache, laid out as huggingface_hub lays it out.
+#include "hub_cache.h"
+
+#include <cstdlib>
+#include <map>
+
+#include "model_file.h"
+#include "model_weights.h"
+#include "program.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// A snapshot whose files are links to blobs, as they are in a real cache.
+std::string write_snapshot(const std::string& cache, const std::string& repository_folder) {
+    const fs::path folder = fs::path(cache) / repository_folder, snapshot = folder / "snapshots/607a30d783dfa663caf39e06633721c8d4cfcd7e";
+    write_folder((folder / "blobs").string());
+    fs::create_directories(snapshot);
+    for (const auto& entry : fs::directory_iterator(folder / "blobs"))
+        fs::create_symlink("../../blobs/" + entry.path().filename().string(), snapshot / entry.path().filename());
+    fs::create_directories(folder / "refs");
+    std::ofstream(folder / "refs/main") << "607a30d783dfa663caf39e06633721c8d4cfcd7e";
+    return snapshot.string();
+}
+
+// The environment decides where the cache is.
+class HubCache : public testing::Test {
+protected:
+    void SetUp() override {
+        for (const char* name : {"HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"}) unsetenv(name);
+        setenv("HOME", (folder / "home").c_str(), 1);
+    }
+    TemporaryFolder folder;
+};
+
+TEST_F(HubCache, IsFoundAsHuggingFacesProgramsFindIt) {
+    const std::string home = folder / "home/.cache/huggingface/hub", xdg = folder / "xdg/huggingface/hub", hf = folder / "hf/hub", hub = folder / "hub";
+    std::map<std::string, std::string> snapshots;
+    for (const std::string& cache : {home, xdg, hf, hub}) snapshots[cache] = write_snapshot(cache, "models--openai-community--gpt2");
+    EXPECT_EQ(cached_model("gpt2"), snapshots[home]);
+    setenv("XDG_CACHE_HOME", (folder / "xdg").c_str(), 1);
+    EXPECT_EQ(cached_model("gpt2"), snapshots[xdg]);
+    setenv("HF_HOME", (folder / "hf").c_str(), 1);
+    EXPECT_EQ(cached_model("openai-community/gpt2"), snapshots[hf]);
+    setenv("HF_HUB_CACHE", hub.c_str(), 1);
+    EXPECT_EQ(cached_model("gpt2"), snapshots[hub]);
+    EXPECT_EQ(open_model("gpt2")->config().C, small_config.C);
+    unsetenv("HF_HUB_CACHE");
+}
+
+TEST_F(HubCache, NamesOfOldAndOfOtherModelsAreFound) {
+    const std::string cache = folder / "home/.cache/huggingface/hub";
+    const std::string old = write_snapshot(cache, "models--gpt2-medium"), other = write_snapshot(cache, "models--someone--own.model_2");
+    EXPECT_EQ(cached_model("gpt2-medium"), old);
+    EXPECT_EQ(cached_model("openai-community/gpt2-medium"), old);
+    EXPECT_EQ(cached_model("someone/own.model_2"), other);
+    for (const char* none : {"someone/else", "unknown", "/tmp/x", "a/b/c", "../gpt2", "", "x y", "someone/"}) EXPECT_EQ(cached_model(none), "") << none;
+}
+
+TEST_F(HubCache, WhatIsMissingIsFetchedByTheCommandThatIsSaid) {
+    const std::string cache = folder / "home/.cache/huggingface/hub";
+    EXPECT_EQ(message_of<UsageError>([] { cached_model("gpt2-xl"); }),
+              "gpt2-xl: is not there, nor in Hugging Face's cache " + cache +
+                  "; fetch it with: hf download openai-community/gpt2-xl config.json model.safetensors");
+    const std::string snapshot = write_snapshot(cache, "models--openai-community--gpt2-xl");
+    fs::remove(snapshot + "/../../blobs/model.safetensors");  // the link stays, as where a download broke off
+    const std::string message = message_of<UsageError>([] { open_model("gpt2-xl"); });
+    EXPECT_NE(message.find("has no config.json or no model.safetensors; expected a whole download: hf download openai-community/gpt2-xl"),
+              std::string::npos)
+        << message;
+}
+
+TEST_F(HubCache, AFolderOfTheSameNameComesFirst) {
+    write_snapshot(folder / "home/.cache/huggingface/hub", "models--openai-community--gpt2");
+    const fs::path before = fs::current_path();
+    fs::create_directories(folder / "here");
+    fs::current_path(folder / "here");
+    write_folder("gpt2");
+    EXPECT_EQ(open_model("gpt2")->path(), "gpt2");
+    fs::current_path(before);
+}
+
+}  // namespace
