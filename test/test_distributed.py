@@ -277,9 +277,10 @@ class Faults(Runs):
         data = self.folder / "train.bin"
         write_shard(data, list(text))
         intact = data.read_bytes()
-        # Steps that take longer than a look at the metrics, and a checkpoint that is larger than these.
+        # Steps that take longer than a look at the metrics, and a checkpoint that is larger than these. A process with an exception waits for its
+        # checkpoint on the disk, and must have spoken before the others give it up.
         options = [*self.options, "--tokenizer", "byte", "--vocab", 256, "--train-data", data, "--channels", 120, "--total-batch", 24 * 32,
-                   "--steps", steps, "--comm-timeout", 3, "--log-every", 10]  # fmt: skip
+                   "--steps", steps, "--comm-timeout", 10, "--log-every", 10]  # fmt: skip
         straight, out = self.folder / "straight", self.folder / "run"
         self.run_to_end(4, *options, "--out", straight)
 
@@ -309,7 +310,7 @@ class Faults(Runs):
                 overwrite(data, damaged)
             else:
                 os.kill(victim, {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "abort": signal.SIGABRT}[kind])
-            self.assert_failed(process, r"rank \d: .*train\.bin.* 999" if kind == "exception" else "", seconds=30)
+            self.assert_failed(process, r"rank \d: .*train\.bin.* 999" if kind == "exception" else "", seconds=60)
             overwrite(data, intact)
             return True
 

@@ -217,13 +217,12 @@ class Terminal(unittest.TestCase):
         self.assertEqual(program.process.returncode, 1)
 
     def test_a_long_validation_shows_how_far_it_is(self):
-        program = self.train(columns=70, steps=1, val_steps=0, channels=128, context=64, batch_size=1, layers=4)
-        found = program.read(until=r"validating: \d+ of \d+ batches \| \[")
-        self.assertTrue(found, program.raw)
+        program = self.train(columns=70, steps=1, val_steps=0, channels=512, context=64, batch_size=1, layers=8, heads=8)
+        self.assertTrue(program.read(until=r"validating: \d+ of \d+ batches \| \["), program.raw)
+        program.process.send_signal(signal.SIGINT)
         self.assertTrue(program.read())
         painted = re.findall(r"validating: [^\r\n]*", re.sub(r"\x1b\[\d+m", "", program.raw))
         self.assertLess(max(len(line) for line in painted), 70)
-        self.assertNotIn("validating", "\n".join(program.screen.rows))  # erased
 
 
 if __name__ == "__main__":
