@@ -18,8 +18,8 @@ double Schedule::at(int step) const {
     if (shape == "cosine") return floor + 0.5 * (1.0 + std::cos(std::numbers::pi * p)) * (lr - floor);
     if (shape == "linear") return lr + p * (floor - lr);
     if (shape == "wsd") {
-        const double decay = 0.2 * S, begin = S - decay;
-        return t < begin ? lr : lr + (t - begin) / decay * (floor - lr);
+        const double begin = std::floor(0.8 * S);
+        return t < begin ? lr : floor + (1 - std::sqrt((t - begin) / (S - begin))) * (lr - floor);
     }
     return lr;
 }

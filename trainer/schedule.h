@@ -1,6 +1,10 @@
 // schedule.h: the learning rate of a step.
-//   t = step - 1 of S steps, W of them warmup: t < W: lr * (t + 1) / W; then with p = (t - W) / (S - W)
-//   cosine, linear: from lr down to lr * min_fraction    constant: lr    wsd: lr, and over the last fifth linearly down to lr * min_fraction
+//   With t = step - 1 of S steps, W of them warmup, and floor = lr * min_fraction: t < W: lr * (t + 1) / W. After that
+//   cosine    floor + (lr - floor) * (1 + cos(pi * p)) / 2     p = (t - W) / (S - W)
+//   linear    floor + (lr - floor) * (1 - p)
+//   constant  lr
+//   wsd       lr, and over the last fifth floor + (lr - floor) * (1 - sqrt(r)), r from 0 to 1 (Hägele et al. 2024, arXiv:2405.18392)
+//   These are llm.c's schedules too.
 #pragma once
 #include <string>
 
