@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Draws a run: loss, validation loss, HellaSwag, gradient norm, learning rate and norms by layer, into RUN_DIR/loss.png, whose path it prints.
+"""Draws a run: loss, validation loss, HellaSwag, gradient norm, learning rate, speed and norms by layer, into RUN_DIR/loss.png, whose path it prints.
 
-    scripts/plot.py [RUN_DIR ...] [--out FILE]     # several runs share a picture; without one, the newest under runs/
+    scripts/plot.py [RUN_DIR ...] [--x steps|tokens|hours] [--out FILE]     # several runs share a picture; without one, the newest under runs/
 
-FILE ends in .png, .svg or .pdf, and is of that format.
+Hours are those of the steps, without validation, checkpoints and breaks. FILE ends in .png, .svg or .pdf, and is of that format.
+scripts/compare_runs.py prints a table of several runs.
 
 Reads RUN_DIR/metrics.jsonl, also while the run is going on. Where the run's data and size have a published validation loss
 (OpenAI's GPT-2 checkpoints), a dashed line shows it; beside HellaSwag's accuracy stand GPT-2's and GPT-3's of that size.
@@ -23,7 +24,7 @@ try:
     matplotlib.use("Agg")  # no display needed
     import matplotlib.pyplot as plt
     import numpy as np
-    from matplotlib.ticker import LogLocator
+    from matplotlib.ticker import EngFormatter, LogLocator
 except ImportError as error:
     # The packages of Debian and Ubuntu are seen by their own python3 only, not by one of pyenv, conda or a virtual environment.
     system = "/usr/bin/python3"
@@ -55,16 +56,43 @@ SIZE_BY_NAME = {"d12": "124M", "d24": "350M", "d36": "774M", "d48": "1558M"}
 SIZE_BY_NAME |= {"gpt2": "124M", "gpt2-medium": "350M", "gpt2-large": "774M", "gpt2-xl": "1558M"}
 SIZE_BY_SHAPE = {(12, 768): "124M", (24, 1024): "350M", (36, 1280): "774M", (48, 1600): "1558M"}  # layers, channels
 FORMATS = [".png", ".svg", ".pdf"]
-COLORS = ["#1f5fa8", "#c8553d", "#3a7d44", "#7a4f9a", "#8a6d1d", "#2a8c8c"]
+COLORS = ["#1f5fa8", "#c8553d", "#3a7d44", "#7a4f9a", "#8a6d1d", "#2a8c8c", "#d488b0", "#555555", "#8fb51c", "#5cb8e6"]
+LINES = ["-", "--", "-.", ":"]  # the next ones when all colours are taken
+MANY = 4  # runs from which on the losses of single steps would hide each other, and only their running mean is drawn
+X_AXES = {"steps": "step", "tokens": "tokens", "hours": "hours of training steps"}
+LONGEST_NAME = 34  # of a run, in a legend
 
 
 class Run(RunMetrics):
-    """What is drawn of a run."""
+    """What is drawn of a run, over steps, tokens or hours."""
+
+    def __init__(self, path, x="steps"):
+        super().__init__(path)
+        trained = self.by_kind["train"]
+        self.trained_steps = np.array([int(r["step"]) for r in trained])
+        if x == "tokens":
+            self.trained_x = np.array([number(r.get("tokens")) for r in trained])
+        elif x == "hours":
+            milliseconds = np.array([number(r.get("step_ms")) for r in trained])
+            self.trained_x = np.cumsum(np.where((milliseconds >= 0) & (milliseconds < 1e12), milliseconds, 0)) / 3.6e6
+        else:
+            self.trained_x = self.trained_steps.astype(float)
+        if not np.isfinite(self.trained_x).any():
+            raise MetricsError(f"{self.file} does not say the {x} of its steps; expected --x steps")
+
+    def x_of(self, steps):
+        """Where steps lie on the x axis. What a step did not write down lies between its neighbours."""
+        known = np.isfinite(self.trained_x)
+        return np.interp(steps, self.trained_steps[known], self.trained_x[known]) if len(steps) else np.array([])
 
     def series(self, kind, key):
-        """Steps and values as arrays; NaN where the run wrote null."""
+        """Places on the x axis and values as arrays; NaN where the run wrote null."""
         records = self.by_kind.get(kind, [])
-        return np.array([int(r["step"]) for r in records]), np.array([number(r.get(key)) for r in records])
+        return self.x_of([int(r["step"]) for r in records]), np.array([number(r.get(key)) for r in records])
+
+    def short_name(self):
+        half = LONGEST_NAME // 2
+        return self.name if len(self.name) <= LONGEST_NAME else f"{self.name[: half - 1]}…{self.name[-half:]}"
 
     def options(self):
         options = self.header.get("options")
@@ -100,7 +128,7 @@ class Run(RunMetrics):
         """Steps, and by layer the norms at them: {"wte": [..], "h.0": [..], ..}; key: "grad" or "weight"."""
         records = [r for r in self.by_kind.get("layer_norms", []) if isinstance(r.get(key), dict)]
         layers = list(dict.fromkeys(layer for record in records for layer in record[key]))
-        return np.array([int(r["step"]) for r in records]), {layer: np.array([number(r[key].get(layer)) for r in records]) for layer in layers}
+        return self.x_of([int(r["step"]) for r in records]), {layer: np.array([number(r[key].get(layer)) for r in records]) for layer in layers}
 
 
 def smoothed(values):
@@ -115,6 +143,21 @@ def smoothed(values):
     return np.where(covered > 0, (total[high] - total[low]) / np.maximum(covered, 1), math.nan)
 
 
+def running_median(values):
+    """The median of up to 101 steps around each."""
+    half = min(50, max(0, (len(values) - 1) // 4))
+    padded = np.concatenate([np.full(half, np.nan), values, np.full(half, np.nan)])
+    return np.nanmedian(np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1), axis=1)
+
+
+class Style:
+    """How one of the runs of a picture is drawn."""
+
+    def __init__(self, index, count):
+        self.color, self.line = COLORS[index % len(COLORS)], LINES[index // len(COLORS) % len(LINES)]
+        self.alone, self.many = count == 1, count >= MANY
+
+
 class Panel:
     """One axis of the picture. `wanted` says whether the runs have something for it; `draw` adds one of them."""
 
@@ -124,12 +167,18 @@ class Panel:
     def wanted(self, runs):
         return True
 
-    def draw(self, axis, run, color, name):
-        """color and name (a prefix of legends, empty for a lone run) tell the run from others."""
+    def draw(self, axis, run, style):
         raise NotImplementedError
 
     def finish(self, axis, runs):
         """What is done once, when all runs are drawn."""
+
+
+def legend_above(axis):
+    """In a row above the axis, where it hides nothing."""
+    handles, labels = axis.get_legend_handles_labels()
+    if handles:
+        axis.legend(loc="lower right", bbox_to_anchor=(1, 1), ncol=len(handles), borderaxespad=0.2, columnspacing=1.2, handlelength=1.6)
 
 
 def reference_line(axis, label, value, below=False):
@@ -139,11 +188,16 @@ def reference_line(axis, label, value, below=False):
                   bbox=dict(facecolor="white", alpha=0.75, edgecolor="none", pad=1))  # fmt: skip
 
 
-def mark_skipped(axis, run, name=None):
+def mark_skipped(axis, run, style, labelled=False):
     skipped, _ = run.series("skipped", "grad_norm")
-    for index, step in enumerate(skipped):
-        label = f"{name}skipped steps ({len(skipped)})" if name is not None and index == 0 else None
-        axis.axvline(step, color="#d03030", linewidth=0.8, alpha=0.6, label=label)
+    for index, place in enumerate(skipped):
+        axis.axvline(place, color="#d03030" if style.alone else style.color, linewidth=0.8, alpha=0.6, linestyle="-" if style.alone else ":",
+                     label=f"skipped steps ({len(skipped)})" if labelled and index == 0 else None)  # fmt: skip
+
+
+def last_finite(values):
+    """", last 1.879", or "" where there is none."""
+    return f", last {values[np.isfinite(values)][-1]:.3f}" if np.isfinite(values).any() else ""
 
 
 def log_scale(axis, subs=(1, 2, 5)):
@@ -160,17 +214,19 @@ class Loss(Panel):
     def __init__(self):
         self.tops, self.bottoms = [], []
 
-    def draw(self, axis, run, color, name):
-        steps, losses = run.series("train", "loss")
+    def draw(self, axis, run, style):
+        x, losses = run.series("train", "loss")
+        val_x, val_losses = run.series("val", "loss")
         smooth = smoothed(losses)
-        axis.plot(steps, losses, color=color, alpha=0.25, linewidth=0.8, marker="." if len(steps) == 1 else None)
-        axis.plot(steps, smooth, color=color, linewidth=1.6, label=f"{name}train")
-        val_steps, val_losses = run.series("val", "loss")
+        if not style.many:
+            axis.plot(x, losses, color=style.color, alpha=0.25, linewidth=0.8, marker="." if len(x) == 1 else None)
+        axis.plot(x, smooth, color=style.color, linestyle=style.line, linewidth=1.6 if style.alone else 1.3,
+                  label="train" if style.alone else f"{run.short_name()}{last_finite(val_losses)}")  # fmt: skip
         if np.isfinite(val_losses).any():
-            last = val_losses[np.isfinite(val_losses)][-1]
-            axis.plot(val_steps, val_losses, color=color if name else "black", linewidth=1, linestyle=":", marker="o", markersize=4.5,
-                      markerfacecolor="white", markeredgewidth=1.3, label=f"{name}validation, last {last:.3f}")  # fmt: skip
-        mark_skipped(axis, run, name)
+            axis.plot(val_x, val_losses, color="black" if style.alone else style.color, linewidth=1, linestyle="none" if style.many else ":",
+                      marker="o", markersize=3.5 if style.many else 4.5, markerfacecolor="white", markeredgewidth=1.2,
+                      label=f"validation{last_finite(val_losses)}" if style.alone else None)  # fmt: skip
+        mark_skipped(axis, run, style, labelled=style.alone)
         seen = np.concatenate([smooth, val_losses])
         if np.isfinite(seen).any():
             # A fall from 11 in the first steps would flatten all that follows: the picture begins where 2 % of the run is done.
@@ -186,8 +242,13 @@ class Loss(Panel):
         if self.tops:
             margin = 0.06 * (max(self.tops) - min(self.bottoms)) or 0.1
             axis.set_ylim(min(self.bottoms) - margin, max(self.tops) + margin)
-        axis.legend(loc="upper right")
-        axis.set_title(", ".join(run.name for run in runs), loc="left", fontsize=11)
+        if len(runs) == 1:
+            axis.set_title(runs[0].short_name(), loc="left", fontsize=11)
+            legend_above(axis)
+        else:
+            skipped = "; dotted: skipped steps" if any(run.by_kind.get("skipped") for run in runs) else ""
+            axis.set_title(f"{len(runs)} runs: training loss; circles: validation, with its last value{skipped}", loc="left", fontsize=11)
+            axis.legend(loc="upper left", bbox_to_anchor=(1, 1.02), fontsize=9)
 
 
 class HellaSwag(Panel):
@@ -197,27 +258,27 @@ class HellaSwag(Panel):
     def wanted(self, runs):
         return any(np.isfinite(run.series("hellaswag", "accuracy_norm")[1]).any() for run in runs)
 
-    def draw(self, axis, run, color, name):
-        steps, accuracies = run.series("hellaswag", "accuracy_norm")
+    def draw(self, axis, run, style):
+        x, accuracies = run.series("hellaswag", "accuracy_norm")
         if np.isfinite(accuracies).any():
-            last = accuracies[np.isfinite(accuracies)][-1]
-            axis.plot(steps, accuracies, color=color, linewidth=1.2, marker="o", markersize=4.5, markerfacecolor="white", markeredgewidth=1.3,
-                      label=f"{name}accuracy_norm, last {last:.3f}")  # fmt: skip
+            axis.plot(x, accuracies, color=style.color, linestyle=style.line, linewidth=1.2, marker="o", markersize=3.5 if style.many else 4.5,
+                      markerfacecolor="white", markeredgewidth=1.2, label=f"accuracy_norm{last_finite(accuracies)}" if style.alone else None)  # fmt: skip
 
     def finish(self, axis, runs):
         for label, accuracy in dict.fromkeys(reference for run in runs for reference in run.hellaswag_references()):
             reference_line(axis, f"{label}: {accuracy:.3f}", accuracy, below=label.startswith("GPT-3"))
         reference_line(axis, "chance", 0.25)
         axis.margins(y=0.12)
-        axis.legend(loc="center left", frameon=True, framealpha=0.75, edgecolor="none")
+        legend_above(axis)
 
 
 class GradientNorm(Panel):
     label = "gradient norm"
 
-    def draw(self, axis, run, color, name):
-        axis.plot(*run.series("train", "grad_norm"), color=color, linewidth=0.8)
-        mark_skipped(axis, run)
+    def draw(self, axis, run, style):
+        x, norms = run.series("train", "grad_norm")
+        axis.plot(x, norms if style.alone else smoothed(norms), color=style.color, linestyle=style.line, linewidth=0.8)
+        mark_skipped(axis, run, style)
 
     def finish(self, axis, runs):
         if any((run.series("train", "grad_norm")[1] > 0).any() for run in runs):
@@ -227,12 +288,40 @@ class GradientNorm(Panel):
 class LearningRate(Panel):
     label = "learning rate"
 
-    def draw(self, axis, run, color, name):
-        axis.plot(*run.series("train", "lr"), color=color, linewidth=1.4)
+    def draw(self, axis, run, style):
+        axis.plot(*run.series("train", "lr"), color=style.color, linestyle=style.line, linewidth=1.4)
 
     def finish(self, axis, runs):
         axis.set_ylim(bottom=0)
         axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+
+
+class Speed(Panel):
+    """Tokens a second, each step and its running median. The scale on the right is MFU, where one factor makes it of the other: of a lone run."""
+
+    label = "tokens/s"
+
+    def wanted(self, runs):
+        return any((run.series("train", "tokens_per_second")[1] > 0).any() for run in runs)
+
+    def draw(self, axis, run, style):
+        x, rates = run.series("train", "tokens_per_second")
+        if not style.many:
+            axis.plot(x, rates, color=style.color, alpha=0.25, linewidth=0.8)
+        axis.plot(x, running_median(rates), color=style.color, linestyle=style.line, linewidth=1.3, marker="." if len(x) == 1 else None)
+
+    def finish(self, axis, runs):
+        rates = np.concatenate([running_median(run.series("train", "tokens_per_second")[1]) for run in runs])
+        axis.set_ylim(0, 1.15 * np.nanmax(rates))  # a step that took no time, or a very long one, would flatten the rest
+        axis.yaxis.set_major_formatter(EngFormatter(sep=""))
+        if len(runs) > 1:
+            return
+        (_, rates), (_, shares) = (runs[0].series("train", key) for key in ("tokens_per_second", "mfu"))
+        known = (rates > 0) & (shares > 0)
+        if known.any():
+            percent = 100 * np.median(shares[known] / rates[known])
+            right = axis.secondary_yaxis("right", functions=(lambda rate: rate * percent, lambda share: share / percent))
+            right.set_ylabel("MFU, %")
 
 
 class LayerNorms(Panel):
@@ -246,7 +335,7 @@ class LayerNorms(Panel):
     def wanted(self, runs):
         return len(runs) == 1 and any((norms > 0).any() for norms in runs[0].layer_norms(self.key)[1].values())
 
-    def draw(self, axis, run, color, name):
+    def draw(self, axis, run, style):
         steps, norms = run.layer_norms(self.key)
         blocks = [layer for layer in norms if layer.startswith("h.")]
         marker = "." if len(steps) == 1 else None
@@ -270,21 +359,24 @@ def checked_format(file):
     return file.suffix[1:].lower()
 
 
-def draw(runs, file):
+def draw(runs, file, x="steps"):
     picture_format = checked_format(file)
     warnings.simplefilter("ignore")  # a sum that overflows, a name that the font cannot show
     plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#e4e4e4",
                          "axes.axisbelow": True, "legend.frameon": False})  # fmt: skip
     by_layer = [LayerNorms("grad", "gradient norm\nby layer"), LayerNorms("weight", "weight norm\nby layer")]
-    panels = [panel for panel in (Loss(), HellaSwag(), GradientNorm(), LearningRate(), *by_layer) if panel.wanted(runs)]
+    panels = [panel for panel in (Loss(), HellaSwag(), GradientNorm(), LearningRate(), Speed(), *by_layer) if panel.wanted(runs)]
     heights = [panel.height for panel in panels]
-    figure, axes = plt.subplots(len(panels), 1, figsize=(9, 8 / 5.4 * sum(heights)), sharex=True, height_ratios=heights, constrained_layout=True)
+    size = 9 if len(runs) == 1 else 12, 8 / 5.4 * sum(heights)  # a legend beside the panels needs a quarter of the width
+    figure, axes = plt.subplots(len(panels), 1, figsize=size, sharex=True, height_ratios=heights, constrained_layout=True)
     for panel, axis in zip(panels, axes):
         for index, run in enumerate(runs):
-            panel.draw(axis, run, COLORS[index % len(COLORS)], f"{run.name}: " if len(runs) > 1 else "")
+            panel.draw(axis, run, Style(index, len(runs)))
         panel.finish(axis, runs)
         axis.set_ylabel(panel.label)
-    axes[-1].set_xlabel("step")
+    axes[-1].set_xlabel(X_AXES[x])
+    if x == "tokens":
+        axes[-1].xaxis.set_major_formatter(EngFormatter(sep=""))
     figure.align_ylabels()
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -297,15 +389,16 @@ def draw(runs, file):
 def main():
     parser = OneLineParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("runs", nargs="*", metavar="RUN_DIR", help="a folder that holds metrics.jsonl (default: the newest under runs/)")
+    parser.add_argument("--x", choices=X_AXES, default="steps", help="what the x axis counts (default: steps)")
     parser.add_argument("--out", metavar="FILE", type=pathlib.Path, help=".png, .svg or .pdf (default: loss.png in the first RUN_DIR)")
     arguments = parser.parse_args()
     sys.stdout.reconfigure(errors="surrogateescape")  # a name of a file may be any bytes
     with one_line_errors():
         if arguments.out:
             checked_format(arguments.out)
-        runs = [Run(path) for path in arguments.runs or [newest_run()]]
+        runs = [Run(path, arguments.x) for path in arguments.runs or [newest_run()]]
         file = arguments.out or runs[0].folder / "loss.png"
-        draw(runs, file)
+        draw(runs, file, arguments.x)
         print(file)
 
 

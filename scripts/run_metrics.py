@@ -106,7 +106,7 @@ class RunMetrics:
 
 
 def newest_run():
-    found = sorted((ROOT / "runs").glob("*/metrics.jsonl"), key=lambda file: file.stat().st_mtime)
+    found = [file for folder in {ROOT, pathlib.Path.cwd()} for file in (folder / "runs").glob("*/metrics.jsonl")]
     if not found:
         raise MetricsError("no run under runs/ yet; please name a run's folder")
-    return found[-1].parent
+    return max(found, key=lambda file: file.stat().st_mtime).parent

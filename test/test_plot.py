@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "scripts" / "plot.py"
 sys.path.insert(0, str(SCRIPT.parent))
@@ -23,7 +24,8 @@ def run_lines(steps=300, options=None):
     lines = [record(kind="run", options=options or {"train_data": "data/tinyshakespeare.txt"}, model="custom")]
     for step in range(1, steps + 1):
         loss = 2 + 8 * math.exp(-step / 40)
-        lines.append(record(kind="train", step=step, loss=loss, grad_norm=1 + 1 / step, lr=1e-3, tokens=step * 768, step_ms=9.5))
+        lines.append(record(kind="train", step=step, loss=loss, grad_norm=1 + 1 / step, lr=1e-3, tokens=step * 768, step_ms=9.5,
+                            tokens_per_second=80_000.0, mfu=0.5))  # fmt: skip
         if step % 100 == 0:
             lines.append(record(kind="val", step=step, loss=2.1))
     return lines
@@ -68,6 +70,53 @@ class Plot(unittest.TestCase):
         runs = [self.write(run_lines(), name) for name in ("first", "second")]
         out = self.folder / "both.png"
         self.assert_drawn(self.plot(*runs, "--out", out), out)
+
+    def test_many_runs_are_legible(self):
+        runs = [self.write(run_lines(), f"{'a' * 60}-{i}") for i in range(13)]
+        out = self.folder / "many.png"
+        self.assert_drawn(self.plot(*runs, "--out", out), out)
+        styles = {(style.color, style.line) for style in (plot.Style(i, 13) for i in range(13))}
+        self.assertEqual(len(styles), 13)
+        names = {plot.Run(run).short_name() for run in runs}
+        self.assertEqual((len(names), max(map(len, names))), (13, plot.LONGEST_NAME))
+
+    def test_no_legend_hides_a_line(self):
+        lines = run_lines()
+        lines += [record(kind="skipped", step=7, grad_norm=None), record(kind="hellaswag", step=300, accuracy_norm=0.3)]
+        runs = [plot.Run(self.write(lines, f"run{i}")) for i in range(5)]
+        seen, close = [], plot.plt.Figure.savefig
+
+        def look(figure, *arguments, **options):
+            close(figure, *arguments, **options)
+            seen.append(figure)
+
+        with unittest.mock.patch.object(plot.plt.Figure, "savefig", look):
+            plot.draw(runs[:1], self.folder / "one.png")
+            plot.draw(runs, self.folder / "five.png")
+        legends = [(axis, axis.get_legend()) for figure in seen for axis in figure.axes if axis.get_legend()]
+        self.assertGreaterEqual(len(legends), 3)
+        for axis, legend in legends:
+            self.assertFalse(legend.get_window_extent().overlaps(axis.get_window_extent()), legend.get_texts())
+        for figure in seen:
+            for axis in figure.axes:
+                self.assertGreater(axis.get_window_extent().width, 0.6 * figure.bbox.width)
+
+    def test_the_x_axis_counts_steps_tokens_or_hours(self):
+        run = self.write(run_lines())
+        for x, last in (("steps", 300), ("tokens", 300 * 768), ("hours", 300 * 9.5 / 3.6e6)):
+            places, _ = plot.Run(run, x).series("val", "loss")
+            self.assertAlmostEqual(places[-1], last, delta=last * 1e-9)
+            self.assert_drawn(self.plot(run, "--x", x), run / "loss.png")
+        self.assert_refused(self.plot(run, "--x", "miles"), "invalid choice")
+        old = self.write([record(kind="train", step=1, loss=3.0)], "old")
+        self.assert_refused(self.plot(old, "--x", "tokens"), "does not say the tokens of its steps; expected --x steps")
+
+    def test_speed_is_drawn_where_it_was_measured(self):
+        self.assertTrue(plot.Speed().wanted([plot.Run(self.write(run_lines()))]))
+        self.assertFalse(plot.Speed().wanted([plot.Run(self.write([record(kind="train", step=1, loss=3.0, tokens_per_second=None)], "none"))]))
+        rates = plot.np.full(400, 5.0)
+        rates[10], rates[20] = math.nan, 1e9
+        self.assertEqual(set(plot.running_median(rates)), {5.0})
 
     def test_torn_last_line_nulls_skipped_steps_and_foreign_records(self):
         lines = run_lines()
@@ -213,6 +262,30 @@ class Plot(unittest.TestCase):
         run = self.write(run_lines(5))
         result = self.plot(run, "--out", self.folder / "absent" / "loss.png")
         self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result.stderr)
+
+    def compare(self, *arguments):
+        return subprocess.run([sys.executable, SCRIPT.with_name("compare_runs.py"), *arguments], capture_output=True, text=True)
+
+    def test_a_table_compares_runs(self):
+        first = self.write(run_lines(options={"lr": 1e-3, "seed": 1, "out": "a"}), "first")
+        second = self.write([*run_lines(options={"lr": 0.00031622776, "seed": 1, "out": "b"}), record(kind="val", step=250, loss=1.9)], "second")
+        third = self.write([record(kind="train", step=1, loss=None)], "third")
+        result = self.compare(first, second, third)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        head, *rows = [line.split() for line in result.stdout.splitlines()]
+        self.assertEqual(head, "run steps tokens hours best val at step loss tokens/s MFU, % --lr --seed".split())
+        self.assertEqual(rows[0], ["second", "300", "2.304e+05", "0.000792", "1.9000", "250", "2.0047", "80000", "50.0", "0.000316228", "1"])
+        self.assertEqual(rows[1][:1] + rows[1][4:6] + rows[1][-2:], ["first", "2.1000", "100", "0.001", "1"])
+        self.assertEqual(rows[2], ["third", "1", "0"])
+        same = self.compare(first, first)
+        self.assertNotIn("--", same.stdout)  # no option differs
+        rows = self.compare(first, second, "--csv").stdout.splitlines()
+        self.assertEqual(rows[0].split(",")[:5], ["run", "steps", "tokens", "hours", "best val"])
+        self.assertEqual(len(rows), 3)
+
+    def test_a_table_of_no_run_is_refused(self):
+        self.assert_refused(self.compare(self.folder / "absent"), "holds no run")
+        self.assert_refused(self.compare(), "required: RUN_DIR")
 
 
 if __name__ == "__main__":
