@@ -141,8 +141,9 @@ class Launching(unittest.TestCase):
             options=()
             while [[ $1 == --* ]]; do options+=("$1"); shift; done
             echo "${options[@]}" >"$FOLDER/srun"
-            for task in 0 1; do SLURM_PROCID=$task "$@" & pids+=($!); done
+            pids=()
             trap 'kill -USR1 "${pids[@]}"' USR1
+            for task in 0 1; do SLURM_PROCID=$task "$@" & pids+=($!); done
             status=0
             for pid in "${pids[@]}"; do while kill -0 $pid 2>/dev/null; do wait $pid; done; wait $pid || status=$?; done
             exit $status

@@ -403,7 +403,8 @@ TEST_F(Resume, AnOptionThatIsGivenAgainCountsInsteadOfTheRuns) {
 TEST_F(Resume, AloneNeedsNoModelThatTheRunBeganWith) {
     expect_success(train("--steps 2 --out " + folder / "first"));
     const std::string run = folder / "run";
-    expect_success(run_program(TRAIN_PROGRAM, "--steps 2 --batch-size 2 --seq-len 8 --context 8 --init-from " + folder / "first --out " + run));
+    expect_success(run_program(TRAIN_PROGRAM, "--steps 2 --batch-size 2 --seq-len 8 --context 8 --val-steps 1 --sample-tokens 2 --init-from " +
+                                                  folder / "first --out " + run));
     fs::remove_all(folder / "first");
     expect_success(resume_alone(run + " --steps 3"));
     EXPECT_EQ(last_step(run), 3);

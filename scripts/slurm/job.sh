@@ -11,10 +11,11 @@ set -euo pipefail
 }
 read -ra srun_options <<<"${SRUN_OPTIONS:-}"
 requeue=no
+step=
+trap 'requeue=yes; [ -z "$step" ] || kill -s USR1 $step' USR1
 # Every process sees all GPUs of its node and takes that of its local number.
 srun --kill-on-bad-exit=1 "${srun_options[@]}" "${TRAIN_PROGRAM:-./train_gpt2cu}" "$@" --resume auto &
 step=$!
-trap 'requeue=yes; kill -s USR1 $step' USR1
 status=0
 wait $step || status=$?
 # A signal ends the first wait, not the processes.
