@@ -4,8 +4,8 @@
     pip install tiktoken && dev/reference_tokenizer.py
 
 Format, little-endian: uint32 strings; then for each: uint32 bytes, uint32 tokens, the bytes (UTF-8), the tokens (uint16).
-The strings take only code points that every Unicode since 12.1 (2019) has with the same class: tiktoken and PCRE2 bring
-Unicode tables of their own, and a letter that only one of them knows is split differently.
+The strings take only code points that every Unicode since 12.1 (2019) has with the same class, so that any version of tiktoken may be asked:
+each brings Unicode tables of its own. dev/unicode_classes.py compares ours with those of one version, all characters of them.
 """
 import json
 import pathlib

@@ -7,7 +7,7 @@ set -euo pipefail
 
 packages=(
     build-essential cmake ninja-build ccache pkg-config
-    libboost-context-dev libdnnl-dev libcli11-dev nlohmann-json3-dev libfmt-dev libpcre2-dev libxxhash-dev libzstd-dev liblz4-dev
+    libboost-context-dev libdnnl-dev libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev libzstd-dev liblz4-dev
     libopenmpi-dev openmpi-bin
     libgtest-dev libbenchmark-dev
     clang libclang-rt-dev

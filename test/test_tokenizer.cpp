@@ -7,12 +7,14 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <random>
 
 #include "data_directory.h"
 #include "mapped_file.h"
 #include "temporary_folder.h"
 #include "tokenizer.h"
+#include "word_splitter.h"
 
 static Tokenizer& gpt2() {
     static const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer("gpt2");
@@ -88,6 +90,29 @@ TEST(Gpt2Tokenizer, EncodingInPiecesGivesTheTokensOfTheWhole) {
         for (const size_t piece : {0, 1, 1000, 1 << 20})
             EXPECT_EQ(hash(encode_in_pieces(file.bytes(), piece)), known.xxh3) << known.file << " by " << piece;
     }
+}
+
+// The sums are those of tiktoken 0.14's classes (Unicode 16.0), by dev/unicode_classes.py, which compares every character.
+TEST(WordSplitter, EveryCharacterHasTheClassThatTiktokenGivesIt) {
+    struct Sums {
+        uint64_t characters = 0, codes = 0, squares = 0;
+        bool operator==(const Sums&) const = default;
+    };
+    std::map<CharacterClass, Sums> sums;
+    for (uint64_t code = 0; code < 0x110000; code++) {
+        if (code >= 0xD800 && code < 0xE000) continue;  // surrogates are no characters
+        Sums& of_class = sums[class_of(static_cast<char32_t>(code))];
+        of_class = {of_class.characters + 1, of_class.codes + code, of_class.squares + code * code};
+    }
+    EXPECT_EQ(sums[CharacterClass::letter], (Sums{141'028, 15'240'929'258, 2'236'548'536'335'250}));
+    EXPECT_EQ(sums[CharacterClass::number], (Sums{1'911, 110'651'895, 9'773'865'135'401}));
+    const char32_t spaces[] = {0x9,    0xA,    0xB,    0xC,    0xD,    0x20,   0x85,   0xA0,   0x1680, 0x2000, 0x2001, 0x2002, 0x2003,
+                               0x2004, 0x2005, 0x2006, 0x2007, 0x2008, 0x2009, 0x200A, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000};
+    EXPECT_EQ(sums[CharacterClass::space].characters, std::size(spaces));
+    for (const char32_t space : spaces) EXPECT_EQ(class_of(space), CharacterClass::space) << std::hex << static_cast<uint32_t>(space);
+    // Letters of Unicode 15 and 16, and a number: PCRE2 10.42 took them for symbols, which go into words of their own.
+    for (const std::string_view word : {"a\xF0\x9E\x93\x90", "a\xEA\x9F\x9A", "a\xF0\x90\x97\x80"}) EXPECT_EQ(first_word(word), word.size()) << word;
+    EXPECT_EQ(first_word("1\xF0\x91\xBD\x90z"), 5u);
 }
 
 // Random bytes, most of them not UTF-8: characters cut short, lone continuation bytes, overlong forms, surrogates, text between.

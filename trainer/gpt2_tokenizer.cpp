@@ -6,6 +6,7 @@
 #include "error.h"
 #include "json_text.h"
 #include "mapped_file.h"
+#include "word_splitter.h"
 
 namespace {
 
@@ -122,7 +123,7 @@ std::string_view Gpt2Tokenizer::token_bytes(int id) const {
 }
 
 void Gpt2Tokenizer::append_tokens(std::vector<uint16_t>& tokens, std::string_view text) {
-    splitter_.split(text, [&](std::string_view word) { encoding_.encode(tokens, word); });
+    split_words(text, [&](std::string_view word) { encoding_.encode(tokens, word); });
 }
 
 // Between a visible ASCII character and a space or newline a word always ends: no alternative of the pattern goes from the one to

@@ -5,7 +5,6 @@
 
 #include "byte_pair_encoding.h"
 #include "tokenizer.h"
-#include "word_splitter.h"
 
 // The printable character, in UTF-8, as which vocabulary files write a byte (0 to 255).
 std::string character_of_byte(int byte);
@@ -34,6 +33,5 @@ private:
 
     std::vector<std::string> token_bytes_;
     int end_of_text_ = 0;
-    WordSplitter splitter_;
     BytePairEncoding encoding_;
 };

@@ -1,67 +1,93 @@
 #include "word_splitter.h"
 
-#include <cstdint>
-#include <cstring>
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <memory>
 
-// \s spelled out: PCRE2's own also takes U+180E, which Unicode 6.3 removed from white space. A character matches exactly one of
-// the classes, so no repetition can give back what it took (++) except \s+ before its lookahead.
-static constexpr char gpt2_pattern[] =
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}++| ?\\p{N}++| ?[^\\t-\\r\\x{85}\\p{Z}\\p{L}\\p{N}]++"
-    "|[\\t-\\r\\x{85}\\p{Z}]+(?![^\\t-\\r\\x{85}\\p{Z}])|[\\t-\\r\\x{85}\\p{Z}]++";
+#include "unicode_ranges.h"
 
-WordSplitter::WordSplitter() {
-    int error = 0;
-    size_t offset = 0;
-    pattern_.reset(
-        pcre2_compile(reinterpret_cast<PCRE2_SPTR>(gpt2_pattern), PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_ANCHORED, &error, &offset, nullptr));
-    if (!pattern_) throw Error(fmt::format("PCRE2 refuses the pre-tokenizer's pattern: error {} at {}", error, offset));
-    // Where the system forbids machine code made at run time, the pattern is interpreted: slower, the same words.
-    pcre2_jit_compile(pattern_.get(), PCRE2_JIT_COMPLETE);
-    match_.reset(pcre2_match_data_create(1, nullptr));
-    if (!match_) throw Error("the pre-tokenizer is out of memory");
+namespace {
+
+constexpr size_t code_points = 0x110000;
+using Classes = std::array<CharacterClass, code_points>;
+
+std::unique_ptr<const Classes> read_classes() {
+    auto classes = std::make_unique<Classes>();  // all of them other
+    const auto fill = [&](char32_t first, char32_t last, CharacterClass value) {
+        std::fill(classes->begin() + first, classes->begin() + last + 1, value);
+    };
+    for (const auto& [first, last] : unicode_letters) fill(first, last, CharacterClass::letter);
+    for (const auto& [first, last] : unicode_numbers) fill(first, last, CharacterClass::number);
+    // Unicode's White_Space: 25 characters, the same since version 6.3.
+    fill(U'\t', U'\r', CharacterClass::space);
+    fill(0x2000, 0x200A, CharacterClass::space);
+    for (const char32_t space : {0x20, 0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000}) fill(space, space, CharacterClass::space);
+    return classes;
 }
 
-size_t WordSplitter::word_end(std::string_view text, size_t start) const {
-    const int result =
-        pcre2_match(pattern_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), start, PCRE2_NO_UTF_CHECK, match_.get(), nullptr);
-    if (result < 0) throw Error(fmt::format("PCRE2 failed with error {} on a word of the text", result));
-    return pcre2_get_ovector_pointer(match_.get())[1];
+const Classes& all_classes() {
+    static const std::unique_ptr<const Classes> classes = read_classes();
+    return *classes;
 }
+
+struct Character {
+    size_t bytes = 0;  // 0: none; the text ends, or what stands there is not UTF-8
+    CharacterClass kind = CharacterClass::other;
+};
 
 // The table 3-7 of the Unicode Standard: no overlong forms, no surrogates, nothing past U+10FFFF.
-size_t WordSplitter::character_bytes(std::string_view text) {
-    const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+Character character_at(const Classes& classes, std::string_view text, size_t at) {
+    const auto byte = [&](size_t i) { return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u; };
     const auto continues = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
+    if (at >= text.size()) return {};
     const unsigned first = byte(0), second = byte(1);
-    if (first < 0x80) return 1;
-    if (first < 0xC2 || first > 0xF4 || !continues(1)) return 0;
-    if (first < 0xE0) return 2;
-    if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) || !continues(2)) return 0;
-    if (first < 0xF0) return 3;
-    if ((first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F) || !continues(3)) return 0;
-    return 4;
+    if (first < 0x80) return {1, classes[first]};
+    if (first < 0xC2 || first > 0xF4 || !continues(1)) return {};
+    if (first < 0xE0) return {2, classes[(first & 0x1F) << 6 | (second & 0x3F)]};
+    if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) || !continues(2)) return {};
+    const unsigned third = byte(2) & 0x3F;
+    if (first < 0xF0) return {3, classes[(first & 0x0F) << 12 | (second & 0x3F) << 6 | third]};
+    if ((first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F) || !continues(3)) return {};
+    return {4, classes[(first & 0x07) << 18 | (second & 0x3F) << 12 | third << 6 | (byte(3) & 0x3F)]};
 }
 
-size_t WordSplitter::valid_prefix(std::string_view text) {
-    size_t end = 0;
-    while (end < text.size()) {
-        uint64_t eight;
-        if (end + sizeof(eight) <= text.size()) {
-            std::memcpy(&eight, text.data() + end, sizeof(eight));
-            if ((eight & 0x8080808080808080) == 0) {
-                end += sizeof(eight);
-                continue;
-            }
-        }
-        const size_t bytes = character_bytes(text.substr(end));
-        if (bytes == 0) break;
-        end += bytes;
+size_t contraction(std::string_view text) {
+    for (const std::string_view ending : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"}) {
+        if (text.starts_with(ending)) return ending.size();
     }
-    return end;
+    return 0;
 }
 
-size_t WordSplitter::invalid_prefix(std::string_view text) {
-    size_t end = 0;
-    while (end < text.size() && character_bytes(text.substr(end)) == 0) end++;
-    return end;
+}  // namespace
+
+CharacterClass class_of(char32_t character) { return character < code_points ? all_classes()[character] : CharacterClass::other; }
+
+size_t first_word(std::string_view text) {
+    const Classes& classes = all_classes();
+    const auto at = [&](size_t place) { return character_at(classes, text, place); };
+    // The end of the run of one class that begins at `end`, and where its last character begins.
+    size_t last = 0;
+    const auto end_of_run = [&](size_t end, CharacterClass kind) {
+        for (Character next; (next = at(end)).bytes > 0 && next.kind == kind; end += next.bytes) last = end;
+        return end;
+    };
+
+    const Character first = at(0);
+    if (first.bytes == 0) {
+        size_t end = 1;
+        while (end < text.size() && at(end).bytes == 0) end++;
+        return end;
+    }
+    if (text[0] == '\'') {
+        if (const size_t bytes = contraction(text)) return bytes;
+    }
+    if (first.kind != CharacterClass::space) return end_of_run(0, first.kind);
+    if (text[0] == ' ') {
+        const Character next = at(1);
+        if (next.bytes > 0 && next.kind != CharacterClass::space) return end_of_run(1, next.kind);
+    }
+    // White space: all of it at the end of the text; else the last of several characters belongs to what follows.
+    const size_t end = end_of_run(0, CharacterClass::space);
+    return at(end).bytes == 0 || last == 0 ? end : last;
 }
