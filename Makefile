@@ -7,11 +7,12 @@
 #                  ctest --preset software-gpu runs the tests
 # make gpu-bundle  builds and packs them for a machine with NVIDIA's driver and PyTorch, but no compiler: build/flatgpt-gpu.tar.xz;
 #                  ARCHITECTURES=90a (or "80 90a"): for these GPUs only, which is smaller and sooner built
+# make install     the CPU programs, their data, man pages and completion of bash: PREFIX=/usr/local, DESTDIR= in front of it; make install-gpu: the GPU's
 # make fuzz        runs the fuzz targets of every reader, SECONDS=60 each; TARGETS="safetensors token_shard" only those
 # make bench       the CPU benchmarks, in build/release/
 # make format      clang-format over our sources; make tidy: clang-tidy
 # make setup       installs what is missing; make clean: removes what was built
-.PHONY: all quickstart test gpu test-gpu software-gpu gpu-bundle fuzz bench format tidy clean setup
+.PHONY: all install install-gpu quickstart test gpu test-gpu software-gpu gpu-bundle fuzz bench format tidy clean setup
 
 CPU_PROGRAMS := train_gpt2 evaluate_gpt2 generate_gpt2 tokenize convert
 GPU_PROGRAMS := train_gpt2cu evaluate_gpt2cu generate_gpt2cu
@@ -21,6 +22,13 @@ all:
 	scripts/configure.sh release
 	cmake --build --preset release --target $(CPU_PROGRAMS)
 	@for program in $(CPU_PROGRAMS); do ln -sf build/release/$$program $$program; done
+
+PREFIX := /usr/local
+install: all
+	@DESTDIR='$(DESTDIR)' cmake --install build/release --prefix "$$(realpath -m '$(PREFIX)')"
+
+install-gpu: gpu
+	@DESTDIR='$(DESTDIR)' cmake --install build/cuda --prefix "$$(realpath -m '$(PREFIX)')"
 
 setup:
 	@scripts/setup.sh
@@ -75,7 +83,7 @@ bench: setup
 	scripts/configure.sh release
 	cmake --build --preset release
 
-SOURCES := $(shell git ls-files '*.cu' '*.cuh' '*.h' '*.cpp')
+SOURCES := $(shell git ls-files '*.cu' '*.cuh' '*.h' '*.cpp' 2>/dev/null)
 format:
 	clang-format -i $(SOURCES)
 # Not what clang does not compile: what includes the headers of CUDA, cuDNN or NCCL, and vectors shuffled by g++'s builtin.

@@ -17,6 +17,8 @@
 #include "document_stream.h"
 #include "file_access.h"
 #include "folder_lock.h"
+#include "help_text.h"
+#include "input_files.h"
 #include "mapped_file.h"
 #include "restartable_shards.h"
 #include "status_line.h"
@@ -31,7 +33,6 @@ namespace fs = std::filesystem;
 
 static constexpr double below_1 = 0.9999999;
 static constexpr size_t piece_bytes = size_t{4} << 20;  // of text, tokenized at a time
-
 
 struct Options {
     std::string tokenizer = "gpt2";
@@ -103,13 +104,26 @@ private:
     std::vector<fs::path> made_;  // the innermost first
 };
 
+// The texts of a folder, or the file itself.
+static std::vector<std::string> texts_of(const std::string& path) {
+    if (!is_folder(path)) return {path};
+    std::vector<std::string> texts;
+    for (const InputFile& file : input_files(path)) texts.push_back(file.path);
+    return texts;
+}
+
 static void tokenize(const Options& options) {
     const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(options.tokenizer);
     std::vector<MappedFile> files;
     size_t total = 0;
-    for (const std::string& path : options.files) total += files.emplace_back(path).bytes().size();
+    for (const std::string& path : options.files) {
+        for (const std::string& text : texts_of(path)) total += files.emplace_back(text).bytes().size();
+    }
     CHECK(total > 0, "{}: there is no text to tokenize", options.files[0]);
-    for (const MappedFile& file : files) check_encoding(file.path(), file.bytes());
+    for (const MappedFile& file : files) {
+        CHECK(!begins_as_shard(file.bytes()), "{}: is a token shard already; expected texts", file.path());
+        check_encoding(file.path(), file.bytes());
+    }
     refuse_used_folder(options.out);
     const OutputFolder folder(options.out);
     const FolderLock lock(options.out, "writing shards");
@@ -193,16 +207,21 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): before 
     add_number(app, "--val-fraction", options.val_fraction, 0, below_1, "the last part of the texts, held out for validation");
     add_text(app, "--out", options.out, "DIR", "folder for the shards train_000000.bin, val_000000.bin and on")->required();
     add_number(app, "--shard-tokens", options.shard_tokens, 1, size_t{4'000'000'000}, "tokens of a shard");
-    app.add_option("FILE", options.files, "texts, in order; gpt2 puts its end-of-text token between them");
-    app.add_flag("--stream", options.stream, "documents from standard input, a JSON object a line; starts again where it was broken off");
-    add_text(app, "--prefix", options.prefix, "TEXT", "of the shards' names");
-    add_word(app, "--split", options.split, {"first", "train", "val"}, "train or val: all of one kind; first: the first tokens are for validation");
+    app.add_option("FILE", options.files, "texts, or folders of them, in order; gpt2 puts its end-of-text token between them");
+    auto* stream = app.add_option_group("documents from standard input");
+    stream->add_flag("--stream", options.stream, "documents from standard input, a JSON object a line; starts again where it was broken off");
+    add_text(*stream, "--prefix", options.prefix, "TEXT", "of the shards' names");
+    add_word(*stream, "--split", options.split, {"first", "train", "val"},
+             "train or val: all of one kind; first: the first tokens are for validation");
     const auto set_val_tokens = [&](const std::string& text) { options.val_tokens = number_between("--val-tokens", text, size_t{0}, SIZE_MAX); };
-    add_parsed(app, "--val-tokens", "N", "", set_val_tokens,
+    add_parsed(*stream, "--val-tokens", "N", "", set_val_tokens,
                "with --split first: tokens for validation, 0: none [a shard, or a tenth of an input that is shorter]");
-    add_text(app, "--field", options.field, "KEY", "key of the text in a document");
-    app.add_flag("--until-end", options.until_end, "the input is whole only if its last line is {\"end\": true}");
-    add_number(app, "--threads", options.threads, 1, 1024, "that tokenize documents");
+    add_text(*stream, "--field", options.field, "KEY", "key of the text in a document");
+    stream->add_flag("--until-end", options.until_end, "the input is whole only if its last line is {\"end\": true}");
+    add_number(*stream, "--threads", options.threads, 1, 1024, "that tokenize documents");
+    set_examples(app, {{"all texts of a folder, the last hundredth of them for validation", "tokenize --val-fraction 0.01 --out shards books"},
+                       {"bytes instead of GPT-2's tokens", "tokenize --tokenizer byte --out shards my_book.txt"},
+                       {"documents, a JSON object a line", "zcat documents.jsonl.gz | tokenize --stream --out shards"}});
     return run_main("tokenize", [&] {
         if (!parse(app, argc, argv, {"--prefix"})) return;
         check_source(options, app);

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "command_line.h"
+#include "help_text.h"
 #include "hugging_face.h"
 #include "llmc_model.h"
 #include "model_file.h"
@@ -54,6 +55,9 @@ int main(int argc, char** argv) {
     add_text(app, "--out", out, "PATH", "the folder or the file to write")->required();
     app.add_flag("--best", best, best_help);
     add_word(app, "--tokenizer", tokenizer, {"gpt2", "byte"}, "whose files the folder gets [the model's own]");
+    set_examples(app, {{"the best checkpoint of a run, for transformers", "convert runs/book --best --format hf --out my_model"},
+                       {"GPT-2 for llm.c", "convert gpt2 --format llmc-bf16 --out gpt2_124M_bf16.bin"},
+                       {"a model of llm.c as a folder for transformers", "convert model_00010000.bin --format hf --out my_model"}});
     return run_main("convert", [&] {
         if (!parse(app, argc, argv)) return;
         const std::unique_ptr<ModelFile> model = open_model(path, best ? WhichCheckpoint::best : WhichCheckpoint::newest);

@@ -2,8 +2,8 @@
 # Finetunes a trained model on a text: about two passes over it in at least 20 steps of up to 32 sequences, with train_gpt2's defaults
 # for --init-from. The text's last tenth is held out to validate the model four times on the way; the checkpoint that did best is kept.
 #   scripts/finetune.sh MODEL TEXT [OPTION...]
-#   MODEL: a Hugging Face GPT-2 folder, a run of ours, a checkpoint or llm.c's .bin
-#   TEXT: a file of text, or a glob in quotes, such as 'notes/*.txt'
+#   MODEL: a Hugging Face GPT-2 folder, a run of ours, a checkpoint, llm.c's .bin, or the name of a model in Hugging Face's cache, such as gpt2
+#   TEXT: a file of text, a folder of them, or a glob in quotes, such as 'notes/*.md'
 #   OPTION: train_gpt2's own, by their letters or names, which count instead of the recipe's
 . "$(dirname "$0")/own_options.sh"
 case ${1:-} in --help | -h) print_help && exit 0 ;; esac
@@ -20,7 +20,7 @@ take_own "${@:3}"
 plan=$("$program" --init-from "$model" --batch-size 1 --plan --device-memory 1000G) || exit $?
 context=$(sed -n 's/^model: .* context \([0-9]*\),.*/\1/p' <<<"$plan")
 vocabulary=$(sed -n 's/^model: .* vocabulary \([0-9]*\) .*/\1/p' <<<"$plan")
-bytes=$({ compgen -G "$text" || true; } | while IFS= read -r path; do find -L "$path" -type f -exec cat {} +; done | wc -c)
+bytes=$({ compgen -G "$text" || true; } | while IFS= read -r path; do find -L "$path" \( -path "$path/*" -name '.*' -prune \) -o -type f ! -name '*.cache.bin' -exec cat {} +; done | wc -c)
 [ "$bytes" -gt 0 ] || fail "$text: there is no such text, or it is empty"
 tokens=$((vocabulary > 256 ? bytes / 4 : bytes))
 seq_len=$((context < 1024 ? context : 1024))

@@ -68,9 +68,13 @@ not_in_own() {
     done
 }
 
-# The GPU's program; where the CPU's will do ($1 = any), that one if the other is not built.
+# The GPU's program; where the CPU's will do ($1 = any), that one if the other is not built. After make install they lie where PATH says.
 find_program() {
     program=${TRAIN_PROGRAM:-$root/train_gpt2cu}
-    if [ "${1:-}" = any ] && [ ! -x "$program" ]; then program=$root/train_gpt2; fi
+    [ -x "$program" ] || program=$(command -v train_gpt2cu || echo "$program")
+    if [ "${1:-}" = any ] && [ ! -x "$program" ]; then
+        program=$root/train_gpt2
+        [ -x "$program" ] || program=$(command -v train_gpt2 || echo "$program")
+    fi
     [ -x "$program" ] || fail "$program is not built yet; run make$([ "${1:-}" = any ] || echo " gpu") first"
 }

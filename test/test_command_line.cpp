@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -11,6 +12,7 @@
 #include "generate_options.h"
 #include "options.h"
 #include "program.h"
+#include "temporary_folder.h"
 
 namespace {
 
@@ -66,11 +68,12 @@ TEST(CommandLine, AWrongValueOfAnyOptionWasToldInTheParsersWords) {
 TEST(CommandLine, WordsThatAreNoOptionsAreNamed) {
     const auto generate = [](int count, const char* const* words) { parse_generate_command(count, words); };
     const auto evaluate = [](int count, const char* const* words) { parse_evaluate_options(count, words); };
-    EXPECT_EQ(refusal({"--stepz=5"}), "--stepz is not an option; see train_gpt2 --help");
+    EXPECT_EQ(refusal({"--stepz=5"}), "--stepz is not an option; did you mean --steps?");
     EXPECT_EQ(refusal({"plan"}), "'plan' belongs to no option; see train_gpt2 --help");
     EXPECT_EQ(refusal({"-y"}), "-y is not an option; see train_gpt2 --help");
-    EXPECT_EQ(refusal({"--train-data", "a.bin", "b.bin"}),
-              "'b.bin' belongs to no option; a glob needs quotes, such as 'data/*.bin'; see train_gpt2 --help");
+    EXPECT_EQ(refusal({"--train-data", "a.bin", "b.bin"}), "--train-data: a.bin is not there; expected files, folders, or patterns in quotes");
+    EXPECT_EQ(refusal_by(evaluate, {"model", "--val-data", "a.bin", "b.bin"}),
+              "'b.bin' belongs to no option; a glob needs quotes, such as 'data/*.bin'; see evaluate_gpt2 --help");
     EXPECT_EQ(refusal({"--steps", "5", "--tokens", "7"}), "--steps and --tokens exclude each other; expected one of them; see train_gpt2 --help");
     EXPECT_EQ(refusal({"--plan=maybe"}), "--plan=maybe; expected --plan alone, or true or false");
     EXPECT_EQ(refusal({"--plan=2"}), "--plan=2; expected --plan alone, or true or false");
@@ -78,6 +81,18 @@ TEST(CommandLine, WordsThatAreNoOptionsAreNamed) {
     EXPECT_EQ(refusal_by(generate, {}), "CHECKPOINT is required; see generate_gpt2 --help");
     EXPECT_EQ(refusal_by(generate, {"model", "--samples", "65536"}), "--samples 65536; expected a whole number from 1 to 65535");
     EXPECT_EQ(refusal_by(evaluate, {"model", "--seq-len", "1e3"}), "--seq-len 1e3; expected a whole number from 1 to 1048576");
+}
+
+// As in llm.c, whose constant schedule has no warmup of its own.
+TEST(CommandLine, AConstantRateWarmsUpOnlyIfThatIsAsked) {
+    const auto warmup = [](std::vector<const char*> words) {
+        words.insert(words.begin(), "train_gpt2");
+        return parse_options(static_cast<int>(words.size()), words.data())->warmup;
+    };
+    EXPECT_EQ(warmup({}), 100);
+    EXPECT_EQ(warmup({"-k", "constant"}), 0);
+    EXPECT_EQ(warmup({"-k", "constant", "-u", "30"}), 30);
+    EXPECT_EQ(warmup({"-k", "wsd"}), 100);
 }
 
 // strtoll read it as octal: 010 steps were 8.
@@ -104,12 +119,88 @@ TEST(CommandLine, HelpShowedTheParsersWordsAndLongLines) {
         for (const char* word : {"Option Group", " INT", " FLOAT", "TEXT:", "Excludes", "1073741824", "Print this", "Display"})
             EXPECT_EQ(result.output.find(word), std::string::npos) << word << " in " << result.output;
         std::istringstream lines(result.output);
-        for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 110u) << line;
+        for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
     }
     const std::string help = run_program(TRAIN_PROGRAM, "--help").output;
     EXPECT_NE(help.find("\noptimizer:\n  --optimizer adam|adamw|rmsprop|sgd\n"), std::string::npos) << help;
     EXPECT_NE(help.find("\n  -x,--steps N                steps; with --init-from 2 epochs [2000]\n"), std::string::npos) << help;
     EXPECT_NE(help.find("\n  --layers N                  blocks (1 to 4096) [4]\n"), std::string::npos) << help;
+}
+
+TEST(CommandLine, TheExamplesInTheHelpAreCommandsThatTheProgramTakes) {
+    for (const char* program : {TRAIN_PROGRAM, GENERATE_PROGRAM, EVALUATE_PROGRAM, TOKENIZE_PROGRAM, CONVERT_PROGRAM}) {
+        const std::string help = run_program(program, "--help").output, examples = help.substr(help.find("\nexamples:\n"));
+        EXPECT_EQ(std::count(examples.begin(), examples.end(), '\n'), 2 + 2 * 3) << examples;
+        std::istringstream words(examples);
+        for (std::string word; words >> word;) {
+            if (word.starts_with("--")) { EXPECT_LT(help.find(word + " "), help.find("\nexamples:\n")) << word; }
+        }
+    }
+}
+
+TEST(CommandLine, ANameThatIsNearAnOptionsIsAskedFor) {
+    const std::map<std::string, std::string> meant = {{"--stpes", "--steps"},
+                                                      {"--batchsize", "--batch-size"},
+                                                      {"--Batch_Size=4", "--batch-size"},
+                                                      {"--learning_rate", "--lr"},
+                                                      {"--max_iters", "--steps"},
+                                                      {"--n_embd", "--channels"},
+                                                      {"--val", "--val-data, --val-every or --val-steps"},
+                                                      {"--checkpoint", "--checkpoint-every"},
+                                                      {"--log-layers-norms", "--log-layer-norms"}};
+    for (const auto& [word, option] : meant)
+        EXPECT_EQ(refusal({word}), word.substr(0, word.find('=')) + " is not an option; did you mean " + option + "?");
+    // Too far from any, near too many, or longer than a name.
+    for (const std::string& word : {std::string("--nonsense"), std::string("--no"), std::string("--"), "--" + std::string(1000, 's')})
+        EXPECT_EQ(refusal({word}).find("did you mean"), std::string::npos) << word;
+}
+
+// What make install keeps for the shell.
+TEST(CommandLine, TheManPageHoldsEveryOption) {
+    for (const char* program : {TRAIN_PROGRAM, GENERATE_PROGRAM, EVALUATE_PROGRAM, TOKENIZE_PROGRAM, CONVERT_PROGRAM}) {
+        const ProgramResult page = run_program(program, "--print-man-page");
+        ASSERT_EQ(page.exit_code, 0) << page.errors;
+        EXPECT_TRUE(page.output.starts_with(".TH ")) << page.output;
+        const std::string help = run_program(program, "--help").output;
+        int options = 0;
+        std::istringstream lines(help.substr(0, help.find("\nexamples:\n")));
+        for (std::string line; std::getline(lines, line);) {
+            const size_t dashes = line.find("--");
+            if (!line.starts_with("  -") || dashes > 5) continue;
+            std::string name = line.substr(dashes, line.find(' ', dashes) - dashes);
+            for (size_t at = 0; (at = name.find('-', at)) != name.npos; at += 2) name.insert(at, 1, '\\');
+            EXPECT_NE(page.output.find("\\fB" + name + "\\fR"), std::string::npos) << name;
+            options++;
+        }
+        EXPECT_GE(options, 5);
+        std::istringstream text(page.output);
+        // A line that begins with a dot is a command of troff, and none of the text may look like one.
+        for (std::string line; std::getline(text, line);) {
+            if (line.starts_with('.') || line.starts_with('\'')) {
+                EXPECT_NE(std::string(".TH .SH .SS .TP .PP .RS .RE .nf .fi .B ").find(line.substr(0, 3)), std::string::npos) << line;
+            }
+        }
+    }
+}
+
+TEST(CommandLine, BashCompletesOptionsTheirChoicesAndFiles) {
+    const TemporaryFolder folder;
+    folder.write("book one.txt", "");
+    const auto completed = [&](const std::string& words) {
+        const std::string script = folder.write("complete.sh", fmt::format("source <('{}' --print-bash-completion)\ncd '{}'\nCOMP_WORDS=({})\n"
+                                                                           "COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n_flatgpt_train_gpt2\n"
+                                                                           "printf '%s|' \"${{COMPREPLY[@]}}\"",
+                                                                           TRAIN_PROGRAM, folder.path(), words));
+        const ProgramResult result = run_program("/bin/bash", script);
+        EXPECT_EQ(result.errors, "");
+        return result.output;
+    };
+    EXPECT_EQ(completed("train_gpt2 --val-"), "--val-data|--val-every|--val-steps|");
+    EXPECT_EQ(completed("train_gpt2 --dtype ''"), "bf16|fp32|tf32|");
+    EXPECT_EQ(completed("train_gpt2 --dtype = b"), "bf16|");
+    EXPECT_EQ(completed("train_gpt2 --schedule ="), "cosine|linear|constant|wsd|");
+    EXPECT_EQ(completed("train_gpt2 -i boo"), "book one.txt|");
+    EXPECT_EQ(completed("train_gpt2 --steps boo"), "|");
 }
 
 TEST(CommandLine, TextThatNobodyCouldReadWasNoError) {
@@ -138,7 +229,7 @@ protected:
 
 TEST_F(Config, AnErrorInTheFileHadNoLine) {
     const std::string example = "; expected lines like lr = 0.0006";
-    EXPECT_EQ(refusal_of("# a comment\n\nstepz = 5\n"), "3: 'stepz' is not an option's name" + example);
+    EXPECT_EQ(refusal_of("# a comment\n\nstepz = 5\n"), "3: 'stepz' is not an option's name; did you mean steps?");
     EXPECT_EQ(refusal_of("lr = 0.1\nsteps = abc\n"), "2: --steps abc; expected a whole number from 1 to 1073741824");
     EXPECT_EQ(refusal_of("lr = 0.1 0.2\n"), "1: --lr '0.1 0.2'; expected a number from 0 to 1e+30");
     EXPECT_EQ(refusal_of("batch-size = [1, 2]\n"), "1: --batch-size '[1, 2]'; expected a whole number from 1 to 1048576, or auto");

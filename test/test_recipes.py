@@ -256,7 +256,7 @@ class Recipes(unittest.TestCase):
         self.assert_refused("/none", "finetune_shakespeare", "/none")
 
     def test_finetuning_on_an_own_text_keeps_the_best_checkpoint(self):
-        model, text, run = self.write_hugging_face_model(vocab=256), self.folder / "own text.txt", self.folder / "run"
+        model, text, run = self.write_hugging_face_model(vocab=256), self.folder / "own text.md", self.folder / "run"
         text.write_text("The quick brown fox jumps over the lazy dog.\n" * 40)
         result = self.run_script("finetune", model, text, "--out", run, "--lr=1e-2")
         self.assertEqual(result.returncode, 0, result.stderr)

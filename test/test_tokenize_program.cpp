@@ -45,6 +45,17 @@ TEST(TokenizeProgram, EndOfTextStandsBetweenFiles) {
     EXPECT_EQ(make_tokenizer("byte")->decode(tokens_in(folder / "byte/train_000000.bin")), "one two<|endoftext|>three");
 }
 
+TEST(TokenizeProgram, AFolderIsTheTextsInIt) {
+    const TemporaryFolder folder;
+    for (const char* name : {"notes", "notes/old"}) std::filesystem::create_directory(folder / name);
+    folder.write("notes/b.md", "two");
+    folder.write("notes/a.txt", "one");
+    folder.write("notes/old/c", "three");
+    folder.write("notes/picture.png", std::string(10, '\0'));
+    ASSERT_EQ(tokenize("--tokenizer byte --out " + folder / "out" + " " + folder / "notes").exit_code, 0);
+    EXPECT_EQ(make_tokenizer("byte")->decode(tokens_in(folder / "out/train_000000.bin")), "onetwothree");
+}
+
 TEST(TokenizeProgram, HoldsOutTheLastFractionOfAllBytes) {
     const TemporaryFolder folder;
     const std::string files = folder.write("a", "0123456789") + " " + folder.write("b", "abcdefghij");
@@ -80,7 +91,9 @@ TEST(TokenizeProgram, WrongUseIsOneLineAndExitCodeTwo) {
     };
     const std::string to_out = "--out " + out + " ";
     EXPECT_EQ(errors(to_out + folder / "none.txt"), "tokenize: " + folder / "none.txt" + ": cannot be opened: No such file or directory\n");
-    EXPECT_EQ(errors(to_out + text + " " + folder.path()), "tokenize: " + folder.path() + ": is not a regular file\n");
+    EXPECT_EQ(errors(to_out + text + " /dev/null"), "tokenize: /dev/null: is not a regular file\n");
+    const std::string shard = folder.write("shard", "\x88\xD8\x34\x01, and no more");
+    EXPECT_EQ(errors(to_out + shard), "tokenize: " + shard + ": is a token shard already; expected texts\n");
     EXPECT_EQ(errors(to_out + empty), "tokenize: " + empty + ": there is no text to tokenize\n");
     EXPECT_EQ(errors(to_out + "--tokenizer bpe " + text), "tokenize: --tokenizer bpe; expected gpt2|byte\n");
     EXPECT_EQ(errors(to_out + "--val-fraction 1 " + text), "tokenize: --val-fraction 1; expected a number from 0 to 0.9999999\n");

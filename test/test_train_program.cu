@@ -371,7 +371,20 @@ TEST(TrainProgram, FileNamesThatAreNotUtf8Work) {
     succeed(common + "--steps 1 --init-from '" + run + "' --out '" + run + "-2'");
     const ProgramResult missing = train("--train-data '" + folder / name + "' --out " + folder / "run");
     EXPECT_EQ(missing.exit_code, 2);
-    EXPECT_EQ(missing.errors, "train_gpt2: no file matches '" + folder / "\uFFFD\uFFFD" + "'; expected token shards or .txt files\n");
+    EXPECT_EQ(missing.errors, "train_gpt2: no file matches '" + folder / "\uFFFD\uFFFD" + "'; expected token shards or texts\n");
+}
+
+TEST(TrainProgram, APatternWithoutQuotesIsSeveralFiles) {
+    const TemporaryFolder folder;
+    for (const char* name : {"a.md", "b.md"}) folder.write(name, std::string(200, name[0]));
+    const std::string run = folder / "run";
+    const ProgramResult result = run_program(
+        "/bin/sh", "-c \"'" TRAIN_PROGRAM "' --layers 1 --heads 2 --channels 16 --context 16 --batch-size 1 --steps 1 --sample-every 0 --val-data " +
+                       folder / "a.md" + " --out " + run + " --train-data " + folder.path() + "/*.md\"");
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(metrics_of(run, "run").at(0).at("options").at("train-data"), "{" + folder / "a.md" + "," + folder / "b.md" + "}");
+    EXPECT_EQ(metrics_of(run, "run").at(0).at("options").at("val-data"), folder / "a.md");
+    EXPECT_EQ(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 2").exit_code, 0);
 }
 
 TEST(TrainProgram, OptionsFromAFile) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -9,6 +10,8 @@
 
 #include "config_file.h"
 #include "help_text.h"
+#include "manual.h"
+#include "near_names.h"
 #include "version.h"
 
 namespace {
@@ -55,7 +58,8 @@ std::string message_of_exclusion(const CLI::App& app, const std::string& message
 
 std::string message_of_extra(const CLI::App& app) {
     const std::string word = app.remaining(true).at(0);
-    if (word.starts_with('-')) return fmt::format("{} is not an option", word.substr(0, std::min(word.find('='), size_t{80})));
+    if (word.starts_with('-'))
+        return fmt::format("{} is not an option{}", word.substr(0, std::min(word.find('='), size_t{80})), did_you_mean(app, word));
     const std::vector<const CLI::Option*> options = options_of(app);
     const bool globs =
         std::any_of(options.begin(), options.end(), [](const CLI::Option* o) { return o->count() > 0 && o->get_type_name() == "GLOB"; });
@@ -81,15 +85,31 @@ void parse_words(CLI::App& app, int argc, const char* const* argv, const std::se
         if (error.get_exit_code() == 0) throw;
         check_not_empty(app, may_be_empty);
         check_flags(app);
-        throw UsageError(fmt::format("{}; see {} --help", message_of(error, app), app.get_name()));
+        const std::string message = message_of(error, app);
+        throw UsageError(message.ends_with('?') ? message : fmt::format("{}; see {} --help", message, app.get_name()));
     }
     check_not_empty(app, may_be_empty);
     check_flags(app);
 }
 
+// For make install, and not in the help text.
+bool print_for_shell(const CLI::App& app, const char* const* argv) {
+    const std::string word = argv[1], program = std::filesystem::path(argv[0]).filename();
+    if (word == "--print-man-page") write_output(man_page(app, program), "the man page");
+    else if (word == "--print-bash-completion") write_output(bash_completion(app, program), "the completion");
+    else return false;
+    return true;
+}
+
 }  // namespace
 
 std::string to_string(DType dtype) { return name_of(dtypes, dtype); }
+
+std::string joined(const std::vector<std::string>& words, const std::string& between) {
+    std::string text;
+    for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
+    return text;
+}
 
 std::vector<const CLI::Option*> options_of(const CLI::App& app) {
     std::vector<const CLI::Option*> options = app.get_options();
@@ -108,6 +128,7 @@ bool parse(CLI::App& app, int argc, const char* const* argv, const std::set<std:
     }
     app.set_help_flag("-h,--help", "print this text and stop");
     app.set_version_flag("--version", fmt::format("flatgpt {}", version), "print the version and stop");
+    if (argc == 2 && print_for_shell(app, argv)) return false;
     try {
         parse_words(app, argc, argv, may_be_empty);
         return true;
@@ -138,9 +159,12 @@ CLI::Option* add_text(CLI::App& app, const std::string& names, std::string& targ
     return app.add_option(names, target, help)->type_name(kind)->default_str(target);
 }
 
+CLI::Option* add_texts(CLI::App& app, const std::string& names, std::vector<std::string>& target, const std::string& kind, const std::string& help) {
+    return app.add_option(names, target, help)->type_name(kind)->default_str("");
+}
+
 CLI::Option* add_word(CLI::App& app, const std::string& names, std::string& target, const std::vector<std::string>& words, const std::string& help) {
-    std::string choices;
-    for (const std::string& word : words) choices += (choices.empty() ? "" : "|") + word;
+    const std::string choices = joined(words, "|");
     const auto set = [&target, words, choices, option = name_in_errors(names)](const std::string& text) {
         if (std::find(words.begin(), words.end(), text) == words.end()) throw UsageError(refusal_of(option, text, choices));
         target = text;

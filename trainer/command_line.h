@@ -51,6 +51,9 @@ public:
 // "--steps abc; expected a whole number". A long value is cut, one that is no plain word stands in quotes.
 std::string refusal_of(const std::string& option, const std::string& value, const std::string& expected);
 
+// "a, b" for the words a and b, and ", " between them.
+std::string joined(const std::vector<std::string>& words, const std::string& between);
+
 // Those of the groups too.
 std::vector<const CLI::Option*> options_of(const CLI::App& app);
 
@@ -59,6 +62,8 @@ CLI::Option* add_parsed(CLI::App& app, const std::string& names, const std::stri
                         std::function<void(const std::string&)> set, const std::string& help);
 // An option whose value is any text. kind: "FILE", "GLOB", whatever the text is.
 CLI::Option* add_text(CLI::App& app, const std::string& names, std::string& target, const std::string& kind, const std::string& help);
+// An option with one value or several.
+CLI::Option* add_texts(CLI::App& app, const std::string& names, std::vector<std::string>& target, const std::string& kind, const std::string& help);
 
 // "40G", "512M", "1.5G" or bytes, powers of 1024; option is named in the UsageError for anything else.
 size_t parse_bytes(const std::string& option, const std::string& text);

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "command_line.h"
+#include "near_names.h"
 
 namespace {
 
@@ -85,7 +86,11 @@ std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const 
         const std::optional<ConfigLine> line = read_config_line(text, where);
         if (!line) continue;
         const CLI::Option* const option = option_called(app_, line->name);
-        CHECK(option, "{}'{}' is not an option's name; {}", where, line->name.substr(0, 80), example);
+        if (!option) {
+            const std::string meant = did_you_mean(app_, line->name);
+            throw UsageError(fmt::format("{}'{}' is not an option's name{}", where, line->name.substr(0, 80),
+                                         meant.empty() ? fmt::format("; {}", example) : meant));
+        }
         const std::string name = option->get_name();
         CHECK(option->get_configurable(), "{}{} is for the command line only; please leave it out", where, name);
         const auto [before, is_new] = seen.emplace(name, number);

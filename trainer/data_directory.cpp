@@ -18,7 +18,9 @@ std::string data_directory() {
     std::error_code unknown;
     const fs::path program = fs::read_symlink("/proc/self/exe", unknown);
     for (fs::path folder = program.parent_path(); folder.has_relative_path(); folder = folder.parent_path()) {
-        if (is_data_directory(folder / "data")) return folder / "data";
+        for (const char* data : {"data", "share/flatgpt/data"}) {  // of a checkout, or of make install
+            if (is_data_directory(folder / data)) return folder / data;
+        }
     }
     CHECK(is_data_directory(PROJECT_ROOT "/data"),
           "the project's folder data/ is neither above the program {} nor in {}; expected it there, or its path in FLATGPT_DATA", program.string(),

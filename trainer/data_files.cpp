@@ -1,6 +1,5 @@
 #include "data_files.h"
 
-#include <glob.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -11,34 +10,15 @@
 
 #include "atomic_file.h"
 #include "error.h"
-#include "text_encoding.h"
+#include "input_files.h"
+#include "mapped_file.h"
 
 namespace fs = std::filesystem;
 
 static constexpr double holdout_fraction = 0.1;
 static constexpr size_t piece_bytes = size_t{4} << 20;  // of text, tokenized at a time
 
-static constexpr std::string_view cache_suffix = ".cache.bin";
 static constexpr auto abandoned_after = std::chrono::hours(1);  // a cache that is being written changes all the time
-
-static std::vector<std::string> matching_files(const std::string& pattern) {
-    // A file whose name happens to hold a character of patterns is meant as it stands.
-    std::error_code unknown;
-    if (fs::is_regular_file(pattern, unknown)) return {pattern};
-    glob_t matches = {};
-    const int result = glob(pattern.c_str(), GLOB_BRACE | GLOB_TILDE, nullptr, &matches);
-    std::vector<std::string> files;
-    if (result == 0) files.assign(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
-    globfree(&matches);
-    // 'folder/*' means what people put there: a cache beside its text would be the same tokens twice, and
-    // what another process is writing, or was killed over, is not whole.
-    std::erase_if(files, [](const std::string& file) { return file.ends_with(cache_suffix) || is_temporary(fs::path(file).filename()); });
-    CHECK(!files.empty(), "no file matches '{}'; expected token shards or .txt files", pattern);
-    std::sort(files.begin(), files.end());
-    return files;
-}
-
-static bool is_text(const std::string& path) { return fs::path(path).extension() == ".txt"; }
 
 static std::string cache_name(const std::string& text_path, std::string_view tokenizer, std::string_view part) {
     return fmt::format("{}.{}{}{}{}", text_path, tokenizer, part.empty() ? "" : ".", part, cache_suffix);
@@ -205,16 +185,10 @@ static std::vector<TokenShard> open(std::vector<TokenFile> files, TextReader& re
     return shards;
 }
 
-// Refuses a text in another encoding than UTF-8 before any text is tokenized.
-static void check_encodings(const std::vector<std::string>& paths) {
-    for (const std::string& path : paths)
-        if (is_text(path)) check_encoding(path, MappedFile(path).bytes());
-}
-
-static std::vector<TokenFile> token_files(const std::vector<std::string>& paths, int T, TextReader& reader) {
+static std::vector<TokenFile> token_files(const std::vector<InputFile>& inputs, int T, TextReader& reader) {
     std::vector<TokenFile> files;
-    for (const std::string& path : paths) {
-        if (is_text(path)) {
+    for (const auto& [path, is_text] : inputs) {
+        if (is_text) {
             const MappedFile text(path);
             files.emplace_back(Text{path, text.bytes(), "", path}, reader);
         } else {
@@ -226,27 +200,24 @@ static std::vector<TokenFile> token_files(const std::vector<std::string>& paths,
 
 std::vector<TokenShard> open_split(const std::string& pattern, Tokenizer& tokenizer, const DataOptions& options) {
     TextReader reader{tokenizer, options};
-    const std::vector<std::string> paths = matching_files(pattern);
-    check_encodings(paths);
-    return open(token_files(paths, options.val_T, reader), reader);
+    return open(token_files(input_files(pattern, options.note), options.val_T, reader), reader);
 }
 
 DataSplits open_data(const std::string& train_pattern, const std::string& val_pattern, Tokenizer& tokenizer, const DataOptions& options) {
     TextReader reader{tokenizer, options};
-    const std::vector<std::string> paths = matching_files(train_pattern);
-    const std::vector<std::string> val_paths = val_pattern.empty() ? std::vector<std::string>() : matching_files(val_pattern);
-    check_encodings(paths);
-    check_encodings(val_paths);
+    const std::vector<InputFile> inputs = input_files(train_pattern, options.note);
+    const std::vector<InputFile> val_inputs = val_pattern.empty() ? std::vector<InputFile>() : input_files(val_pattern, options.note);
     std::vector<TokenFile> train, val;
-    if (!val_pattern.empty() || paths.size() > 1 || !is_text(paths[0])) {
-        train = token_files(paths, options.train_T, reader);
-        if (!val_pattern.empty()) val = token_files(val_paths, options.val_T, reader);
+    if (!val_pattern.empty() || inputs.size() > 1 || !inputs[0].text) {
+        train = token_files(inputs, options.train_T, reader);
+        if (!val_pattern.empty()) val = token_files(val_inputs, options.val_T, reader);
     } else {
-        const MappedFile file(paths[0]);
+        const std::string& path = inputs[0].path;
+        const MappedFile file(path);
         const std::string_view text = file.bytes();
         const size_t cut = start_of_character(text, static_cast<size_t>(static_cast<double>(text.size()) * (1 - holdout_fraction)));
-        train.emplace_back(Text{paths[0], text.substr(0, cut), "train", paths[0] + " (without its last tenth)"}, reader);
-        val.emplace_back(Text{paths[0], text.substr(cut), "val", paths[0] + " (its last tenth)"}, reader);
+        train.emplace_back(Text{path, text.substr(0, cut), "train", path + " (without its last tenth)"}, reader);
+        val.emplace_back(Text{path, text.substr(cut), "val", path + " (its last tenth)"}, reader);
         train = check(std::move(train), options.train_T);
         val = check(std::move(val), options.val_T);
     }

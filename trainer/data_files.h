@@ -1,7 +1,7 @@
-// data_files.h: from the patterns of the command line to token shards: finds files, and tokenizes texts once.
-//   The tokens of TEXT.txt are kept in TEXT.txt.<tokenizer>.cache.bin beside it, or under $XDG_CACHE_HOME/flatgpt (~/.cache/flatgpt) where
+// data_files.h: from the patterns of the command line (input_files.h) to token shards: tokenizes texts once.
+//   The tokens of TEXT are kept in TEXT.<tokenizer>.cache.bin beside it, or under $XDG_CACHE_HOME/flatgpt (~/.cache/flatgpt) where
 //   that cannot be written; the cache carries the text's hash and is made again when the text has changed. Where neither can be written (a
-//   full disk, a name that gets too long), the tokens are kept in memory. Patterns pass over caches.
+//   full disk, a name that gets too long), the tokens are kept in memory.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -26,9 +26,8 @@ struct DataOptions {
     std::function<bool()> stop{};                    // asked while a text is tokenized; true ends that with an Error
 };
 
-// The shards and texts (*.txt) that the patterns match, sorted by name. Without val_pattern (""), a lone text keeps its last tenth
-// for validation. UsageError if a pattern matches nothing, a file cannot be read or texts are too short, which leaves no caches of
-// them, or are UTF-16.
+// The shards and texts that the patterns match, sorted by name. Without val_pattern (""), a lone text keeps its last tenth for
+// validation. UsageError as input_files', and if a file cannot be read or texts are too short, which leaves no caches of them.
 DataSplits open_data(const std::string& train_pattern, const std::string& val_pattern, Tokenizer& tokenizer, const DataOptions& options = {});
 
 // A split without a window of T tokens and the next one: its first file, and that file's tokens.

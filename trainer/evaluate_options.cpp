@@ -1,13 +1,14 @@
 #include "evaluate_options.h"
 
 #include "command_line.h"
+#include "help_text.h"
 #include "quantized_weights.h"
 
 std::optional<EvaluateOptions> parse_evaluate_options(int argc, const char* const* argv) {
     EvaluateOptions o;
     CLI::App app("Judges a trained model: its loss and perplexity on a validation split, and HellaSwag.", "evaluate_gpt2");
     add_text(app, "CHECKPOINT", o.checkpoint, "PATH", model_path_help)->required();
-    add_text(app, "-j,--val-data", o.val_data, "GLOB", "token shards (.bin) or texts (.txt): their loss and perplexity");
+    add_text(app, "-j,--val-data", o.val_data, "GLOB", "token shards or texts, or a folder of them: their loss and perplexity");
     add_text(app, "--hellaswag", o.hellaswag, "FILE", "HellaSwag: the published .jsonl, or llm.c's .bin");
     add_text(app, "--hellaswag-scores", o.hellaswag_scores, "FILE", "to write every example's log-likelihoods to, a JSON object a line");
     add_word(app, "--tokenizer", o.tokenizer, {"gpt2", "byte"}, "for texts and .jsonl [the model's]");
@@ -19,6 +20,9 @@ std::optional<EvaluateOptions> parse_evaluate_options(int argc, const char* cons
     add_choice(app, "--attention", o.attention, attentions, "implementation of attention");
     app.add_flag("--best", o.best, best_help);
     app.add_flag("--json", o.json, "print one JSON object instead of text");
+    set_examples(app, {{"how well the best checkpoint of a run predicts a text", "evaluate_gpt2 runs/book --best --val-data other_book.txt"},
+                       {"GPT-2 on FineWeb", "evaluate_gpt2 gpt2 --val-data 'fineweb10B/fineweb_val_*.bin' --dtype bf16"},
+                       {"HellaSwag, as an object that programs read", "evaluate_gpt2 gpt2 --hellaswag hellaswag_val.jsonl --json"}});
     if (!parse(app, argc, argv)) return std::nullopt;
     CHECK(!o.val_data.empty() || !o.hellaswag.empty(), "there is nothing to evaluate; expected --val-data, --hellaswag or both");
     CHECK(o.hellaswag_scores.empty() || !o.hellaswag.empty(), "--hellaswag-scores {} needs --hellaswag", o.hellaswag_scores);

@@ -1,14 +1,13 @@
 #include "help_text.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <sstream>
 #include <string_view>
 #include <vector>
 
 namespace {
 
-constexpr size_t help_width = 110, help_indent = 30;
+constexpr size_t help_width = 100, help_indent = 30;
 
 // The text in lines that fit beside a first column, which stands in the first of them if there is room.
 std::string two_columns(const std::string& first, std::string_view text) {
@@ -29,13 +28,9 @@ std::string two_columns(const std::string& first, std::string_view text) {
 }
 
 std::string option_lines(const CLI::Option& option, bool positional) {
-    const bool flag = option.get_items_expected_max() == 0;
-    const std::string kind = flag || positional ? "" : " " + option.get_type_name();
+    const std::string kind = positional ? "" : kind_of(option);
     const std::string many = positional && option.get_items_expected_max() > 1 ? "..." : "";
-    std::string text = option.get_description();
-    if (option.get_required() && !positional) text += " (required)";
-    if (!flag && !option.get_default_str().empty()) text += " [" + option.get_default_str() + "]";
-    return two_columns(option.get_name(positional, !positional) + many + kind, text);
+    return two_columns(option.get_name(positional, !positional) + many + (kind.empty() ? "" : " " + kind), description_of(option));
 }
 
 // Its lines under a heading; empty if there is none to show.
@@ -59,5 +54,32 @@ std::string help_text(const CLI::App& app) {
     }
     text += "\nDefaults stand in [brackets].\n" + group_lines(app, "arguments", true) + group_lines(app, "options", false);
     for (const CLI::App* group : app.get_subcommands(nullptr)) text += group_lines(*group, group->get_group(), false);
+    const std::vector<Example> examples = examples_of(app);
+    if (!examples.empty()) text += "\nexamples:\n";
+    for (const Example& example : examples) text += "  " + example.what + ":\n    " + example.command + "\n";
+    return text;
+}
+
+// CLI11 keeps them as its footer, two lines each.
+void set_examples(CLI::App& app, const std::vector<Example>& examples) {
+    std::string footer;
+    for (const Example& example : examples) footer += example.what + "\n" + example.command + "\n";
+    app.footer(footer);
+}
+
+std::vector<Example> examples_of(const CLI::App& app) {
+    std::vector<Example> examples;
+    std::istringstream lines(app.get_footer());
+    for (Example example; std::getline(lines, example.what) && std::getline(lines, example.command);) examples.push_back(example);
+    return examples;
+}
+
+std::string kind_of(const CLI::Option& option) { return option.get_items_expected_max() == 0 ? "" : option.get_type_name(); }
+
+std::string description_of(const CLI::Option& option) {
+    std::string text = option.get_description();
+    const bool flag = option.get_items_expected_max() == 0;
+    if (option.get_required() && !option.get_positional()) text += " (required)";
+    if (!flag && !option.get_default_str().empty()) text += " [" + option.get_default_str() + "]";
     return text;
 }

@@ -9,6 +9,8 @@
 
 #include "command_line.h"
 #include "config_file.h"
+#include "help_text.h"
+#include "input_files.h"
 #include "own_options.h"
 
 namespace {
@@ -98,9 +100,10 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
     app.set_config("--config", "", "options from a file, by the same names, one a line: lr = 0.0006")->type_name("FILE")->each(check_config_path);
 
     auto* data = app.add_option_group("data");
-    add_text(*data, "-i,--train-data", o.train_data, "GLOB",
-             "token shards (.bin) or texts (.txt); a lone text holds out its last tenth [the Shakespeare text]");
-    add_text(*data, "-j,--val-data", o.val_data, "GLOB", "the same for validation");
+    std::vector<std::string> train_data, val_data;
+    auto* train = add_texts(*data, "-i,--train-data", train_data, "FILE...",
+                            "token shards or texts, folders of them, or patterns; a lone text holds out its last tenth [the Shakespeare text]");
+    auto* val = add_texts(*data, "-j,--val-data", val_data, "FILE...", "the same for validation");
     add_word(*data, "--tokenizer", o.tokenizer, {"gpt2", "byte"}, "for texts and samples [gpt2, or byte for a vocabulary up to 256]");
     add_word(*data, "--data-order", o.data_order, {"shuffled", "file"}, "order of the samples in an epoch");
 
@@ -126,15 +129,17 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
     auto* lr = add_number(*optimizer, "-l,--lr", o.lr, 0, 1e30, fmt::format("peak learning rate; with --init-from {}", finetuning.lr));
     add_number(*optimizer, "-q,--min-lr-fraction", o.min_lr_fraction, 0, 1, "of the peak, at the end");
     auto* warmup = add_number(*optimizer, "-u,--warmup", o.warmup, 0, most,
-                              fmt::format("steps of linear warmup; with --init-from {}", finetuning.warmup));
+                              fmt::format("steps of linear warmup; with --init-from or --schedule constant {}", finetuning.warmup));
     auto* schedule = add_word(*optimizer, "-k,--schedule", o.schedule, {"cosine", "linear", "constant", "wsd"},
-                              fmt::format("after warmup; with --init-from {}", finetuning.schedule));
+                              fmt::format("how the rate falls to --min-lr-fraction after warmup: wsd is constant, and falls over the last fifth as "
+                                          "1 - sqrt; with --init-from {}",
+                                          finetuning.schedule));
     auto* weight_decay = add_number(*optimizer, "-c,--weight-decay", o.weight_decay, 0, 1e30,
                                     "on tensors of two or more dimensions; decoupled with adamw, else added to the gradient [adamw: 0.1, else 0]")
                              ->default_str("");
     auto* beta1 = add_number(*optimizer, "--beta1", o.beta1, 0, below_1, "adamw, adam; an error with other optimizers");
-    auto* beta2 = add_number(*optimizer, "--beta2", o.beta2, 0, below_1,
-                             fmt::format("adamw, adam: with --init-from {}; rmsprop: its alpha", finetuning.beta2));
+    auto* beta2 =
+        add_number(*optimizer, "--beta2", o.beta2, 0, below_1, fmt::format("adamw, adam: with --init-from {}; rmsprop: its alpha", finetuning.beta2));
     auto* eps = add_number(*optimizer, "--eps", o.eps, 1e-30, 1, "adamw, adam, rmsprop");  // 0 would divide 0 by 0 in the padded rows of wte
     auto* momentum = add_number(*optimizer, "--momentum", o.momentum, 0, below_1, "sgd, rmsprop");
     auto* nesterov = optimizer->add_flag("--nesterov", o.nesterov, "sgd: Nesterov's momentum");
@@ -145,8 +150,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
     add_number(*optimizer, "--skip-norm-z", o.skip_norm_z, 0, 1e30, "the same by the gradient norm; such steps do not count for --max-skipped");
 
     auto* length = app.add_option_group("length");
-    auto* steps = add_number(*length, "-x,--steps", o.steps, 1, most,
-                             fmt::format("steps; with --init-from {:g} epochs", finetuning.epochs));
+    auto* steps = add_number(*length, "-x,--steps", o.steps, 1, most, fmt::format("steps; with --init-from {:g} epochs", finetuning.epochs));
     auto* epochs = add_number(*length, "--epochs", o.epochs, 1e-9, 1e9, "passes over the training data, instead of steps")->default_str("");
     auto* tokens = add_number(*length, "--tokens", o.tokens, 1, size_t{1} << 60, "training tokens, instead of steps")->default_str("");
     steps->excludes(epochs)->excludes(tokens);
@@ -168,9 +172,10 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
     add_number(*output, "-n,--checkpoint-every", o.checkpoint_every, 0, most, "steps between checkpoints; the last step has one too; 0: never one");
     add_number(*output, "--keep", o.keep, 1, most, "newest checkpoints that are kept, besides the best validated one");
     add_number(*output, "--keep-every", o.keep_every, 0, most, "keep the checkpoints of every Nth step for good, 0: none");
-    add_text(*output, "--resume", o.resume, "PATH",
-             "none; auto: from the newest checkpoint of --out, or the start; or a checkpoint's or run's folder: options that are not given are then as "
-             "the run had them");
+    add_text(
+        *output, "--resume", o.resume, "PATH",
+        "none; auto: from the newest checkpoint of --out, or the start; or a checkpoint's or run's folder: options that are not given are then as "
+        "the run had them");
 
     auto* system = app.add_option_group("system");
     add_choice(*system, "--dtype", o.dtype, dtypes, "of parameters and activations");
@@ -207,6 +212,10 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
             ->default_str(""),
     };
 
+    set_examples(app, {{"a model of the bytes of a text, which holds out its last tenth", "train_gpt2 --train-data my_book.txt --out runs/book"},
+                       {"GPT-2 goes on learning from a folder of notes", "train_gpt2 --init-from gpt2 --train-data notes --seq-len 512"},
+                       {"a run goes on where it ended, for longer", "train_gpt2 --resume runs/book --steps 4000"}});
+
     std::vector<const char*> argv;
     for (const auto* some : {&words, &own})
         for (const std::string& word : *some) argv.push_back(word.c_str());
@@ -217,6 +226,8 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
         if (!of_run.empty()) return parse_words(words, of_run, process);
     }
 
+    if (*train) o.train_data = one_pattern("--train-data", train_data);
+    if (*val) o.val_data = one_pattern("--val-data", val_data);
     if (*named) {
         for (const CLI::Option* size : {layers, heads, channels}) {
             CHECK(!*size, "--model {} and {} exclude each other; expected the name or the sizes", o.model, size->get_name());
@@ -247,6 +258,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
         if (!*beta2 && o.optimizer != Optimizer::rmsprop) o.beta2 = finetuning.beta2;
         if (!*steps && !*epochs && !*tokens) o.epochs = finetuning.epochs;
     }
+    if (o.schedule == "constant" && !*warmup && !goes_on) o.warmup = 0;
     // Like torch.optim, whose classes know no arguments of another: what would have no effect is refused.
     const auto belongs = [&](const CLI::Option* option, std::initializer_list<Optimizer> owners) {
         CHECK(!*option || std::find(owners.begin(), owners.end(), o.optimizer) != owners.end(),
@@ -289,6 +301,8 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
               option->get_name());
     }
     o.values = values_of(app);
+    o.values["train-data"] = o.train_data;
+    o.values["val-data"] = o.val_data;
     // Their defaults depend on other options.
     o.values["weight-decay"] = o.weight_decay;
     o.values["lr"] = o.lr;

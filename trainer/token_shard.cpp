@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 #include <limits>
 
 #include "error.h"
@@ -15,13 +16,20 @@ static constexpr uint32_t shard_magic = 20240520;
 static constexpr uint32_t shard_version = 1;
 using Header = std::array<uint32_t, 256>;
 
+bool begins_as_shard(std::string_view first_bytes) {
+    uint32_t magic = 0;
+    if (first_bytes.size() < sizeof(magic)) return false;
+    std::memcpy(&magic, first_bytes.data(), sizeof(magic));
+    return magic == shard_magic;
+}
+
 TokenShard::TokenShard(const std::string& path, const std::string& name) : file_(std::in_place, path), name_(name) {
     const std::string_view bytes = file_->bytes();
     CHECK(bytes.size() >= sizeof(Header), "{}: {} bytes are too short for a token shard, whose header alone has {}", path, bytes.size(),
           sizeof(Header));
     Header header;
     file_->copy(header.data(), 0, sizeof(header));
-    CHECK(header[0] == shard_magic, "{}: is not a token shard: magic number {}, expected {}; make shards with tokenize, or name a text .txt", path,
+    CHECK(header[0] == shard_magic, "{}: is not a token shard: magic number {}, expected {}; make shards with tokenize; a text has another name than *.bin", path,
           header[0], shard_magic);
     CHECK(header[1] == shard_version, "{}: token shard of version {}, expected {}", path, header[1], shard_version);
     const size_t count = header[2], expected = sizeof(Header) + count * sizeof(uint16_t);

@@ -8,11 +8,15 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "atomic_file.h"
 #include "mapped_file.h"
+
+// True for a file's first bytes if they hold the magic number.
+bool begins_as_shard(std::string_view first_bytes);
 
 // A shard of any size, mapped read-only, or tokens in memory.
 class TokenShard {
