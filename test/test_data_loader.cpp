@@ -366,7 +366,7 @@ TEST(DataFiles, APatternPassesOverCaches) {
     const auto byte = make_tokenizer("byte");
     folder.write("a.txt", "one");
     folder.write("b.txt", "two");
-    for (int run = 0; run < 2; run++) EXPECT_EQ(text_of(open_data(folder / "*", "", *byte).train, *byte), "onetwo");
+    for (int run = 0; run < 2; run++) EXPECT_EQ(text_of(open_split(folder / "*", *byte), *byte), "onetwo");
     EXPECT_EQ(text_of(open_data(folder / "a.txt.byte.cache.bin", "", *byte).train, *byte), "one");  // unless it is named
 }
 
@@ -439,13 +439,33 @@ TEST(DataFiles, ALoneTextHoldsOutItsLastTenth) {
     EXPECT_EQ(text_of(given.train, *byte), text);
     EXPECT_EQ(text_of(given.val, *byte), "other");
     const DataSplits two = open_data(folder / "*.txt", "", *byte);
-    EXPECT_EQ(text_of(two.train, *byte), text + "other");
-    EXPECT_TRUE(two.val.empty());
+    EXPECT_EQ(text_of(two.train, *byte) + text_of(two.val, *byte), text + "other");
+    const TokenShard shard = numbered_shard(folder, 0, 20);
+    EXPECT_TRUE(open_data("{" + path + "," + shard.name() + "}", "", *byte).val.empty());
 
     // 9 of 10 bytes would cut the last character in two.
     const DataSplits unicode = open_data(folder.write("c.txt", "1234567\xE2\x82\xAC"), "", *byte);
     EXPECT_EQ(text_of(unicode.train, *byte), "1234567");
     EXPECT_EQ(text_of(unicode.val, *byte), "\xE2\x82\xAC");
+}
+
+TEST(DataFiles, SeveralTextsHoldOutTheLastTenthOfAllOfThem) {
+    const TemporaryFolder folder;
+    const auto byte = make_tokenizer("byte");
+    const auto split = [&](const std::vector<size_t>& sizes) {
+        const std::string texts = folder / fmt::format("{}", sizes.size());
+        std::filesystem::create_directory(texts);
+        for (size_t i = 0; i < sizes.size(); i++)
+            std::ofstream(fmt::format("{}/{}.md", texts, i)) << std::string(sizes[i], static_cast<char>('a' + i));
+        const DataSplits data = open_data(texts, "", *byte);
+        return text_of(data.train, *byte) + "|" + text_of(data.val, *byte);
+    };
+    EXPECT_EQ(split({10, 9, 1}), std::string(10, 'a') + std::string(8, 'b') + "|bc");
+    EXPECT_EQ(split({18, 2}), std::string(18, 'a') + "|bb");
+    EXPECT_EQ(split({0, 5, 0, 5}), "bbbbbdddd|d");
+    for (const char* name : {"x", "y"}) folder.write(name, "");
+    EXPECT_EQ(message_of<UsageError>([&] { open_data("{" + folder / "x" + "," + folder / "y" + "}", "", *byte); }),
+              folder / "x" + ": 0 bytes of text are too few to hold out a tenth of them");
 }
 
 TEST(DataFiles, ATextIsTokenizedOnceAndAgainWhenItChanges) {
@@ -508,7 +528,7 @@ TEST(DataFiles, ATextThatIsTooShortLeavesNoCacheBehind) {
 
     EXPECT_EQ(open_data(path, "", *byte, {.train_T = 44}).train[0].size(), 45u);  // no validation, no need of its tokens
     EXPECT_EQ(open_data(folder / "*.txt", "", *byte, {.train_T = 49}).train.size(), 2u);
-    EXPECT_EQ(folder.files().size(), 6u);
+    EXPECT_EQ(folder.files().size(), 7u);  // two texts, two caches of each text that is divided, and one of the text that is whole
 }
 
 TEST(DataFiles, ALongTextSaysThatItIsBeingTokenized) {

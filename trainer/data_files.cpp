@@ -203,24 +203,41 @@ std::vector<TokenShard> open_split(const std::string& pattern, Tokenizer& tokeni
     return open(token_files(input_files(pattern, options.note), options.val_T, reader), reader);
 }
 
+// Texts keep their last tenth for validation, counted over all of them: one text may go to both sides.
+static DataSplits hold_out(const std::vector<InputFile>& inputs, const DataOptions& options, TextReader& reader) {
+    size_t total = 0;
+    for (const InputFile& input : inputs) total += MappedFile(input.path).bytes().size();
+    size_t rest = static_cast<size_t>(static_cast<double>(total) * (1 - holdout_fraction));  // for training, from the file that comes on
+    const bool alone = inputs.size() == 1;
+    std::vector<TokenFile> train, val;
+    for (const auto& [path, is_text] : inputs) {
+        const MappedFile file(path);
+        const std::string_view text = file.bytes();
+        const size_t cut = start_of_character(text, std::min(rest, text.size()));
+        if (cut == text.size() && !alone) {
+            train.emplace_back(Text{path, text, "", path}, reader);
+        } else if (cut == 0 && !alone) {
+            val.emplace_back(Text{path, text, "", path}, reader);
+        } else {
+            train.emplace_back(Text{path, text.substr(0, cut), "train", path + (alone ? " (without its last tenth)" : " (its beginning)")}, reader);
+            val.emplace_back(Text{path, text.substr(cut), "val", path + (alone ? " (its last tenth)" : " (its end)")}, reader);
+        }
+        rest -= cut;
+    }
+    CHECK(!train.empty() && !val.empty(), "{}: {} bytes of text are too few to hold out a tenth of them", inputs[0].path, total);
+    train = check(std::move(train), options.train_T);
+    val = check(std::move(val), options.val_T);
+    return {open(std::move(train), reader), open(std::move(val), reader)};
+}
+
 DataSplits open_data(const std::string& train_pattern, const std::string& val_pattern, Tokenizer& tokenizer, const DataOptions& options) {
     TextReader reader{tokenizer, options};
     const std::vector<InputFile> inputs = input_files(train_pattern, options.note);
+    const bool texts = std::all_of(inputs.begin(), inputs.end(), [](const InputFile& input) { return input.text; });
+    if (val_pattern.empty() && texts) return hold_out(inputs, options, reader);
     const std::vector<InputFile> val_inputs = val_pattern.empty() ? std::vector<InputFile>() : input_files(val_pattern, options.note);
-    std::vector<TokenFile> train, val;
-    if (!val_pattern.empty() || inputs.size() > 1 || !inputs[0].text) {
-        train = token_files(inputs, options.train_T, reader);
-        if (!val_pattern.empty()) val = token_files(val_inputs, options.val_T, reader);
-    } else {
-        const std::string& path = inputs[0].path;
-        const MappedFile file(path);
-        const std::string_view text = file.bytes();
-        const size_t cut = start_of_character(text, static_cast<size_t>(static_cast<double>(text.size()) * (1 - holdout_fraction)));
-        train.emplace_back(Text{path, text.substr(0, cut), "train", path + " (without its last tenth)"}, reader);
-        val.emplace_back(Text{path, text.substr(cut), "val", path + " (its last tenth)"}, reader);
-        train = check(std::move(train), options.train_T);
-        val = check(std::move(val), options.val_T);
-    }
+    std::vector<TokenFile> train = token_files(inputs, options.train_T, reader), val;
+    if (!val_pattern.empty()) val = token_files(val_inputs, options.val_T, reader);
     return {open(std::move(train), reader), open(std::move(val), reader)};
 }
 

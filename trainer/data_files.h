@@ -26,8 +26,8 @@ struct DataOptions {
     std::function<bool()> stop{};                    // asked while a text is tokenized; true ends that with an Error
 };
 
-// The shards and texts that the patterns match, sorted by name. Without val_pattern (""), a lone text keeps its last tenth for
-// validation. UsageError as input_files', and if a file cannot be read or texts are too short, which leaves no caches of them.
+// The shards and texts that the patterns match, sorted by name. Without val_pattern (""), texts keep their last tenth for
+// validation, of all together, if there are no shards among them. UsageError as input_files', and if a file cannot be read or texts are too short, which leaves no caches of them.
 DataSplits open_data(const std::string& train_pattern, const std::string& val_pattern, Tokenizer& tokenizer, const DataOptions& options = {});
 
 // A split without a window of T tokens and the next one: its first file, and that file's tokens.

@@ -102,8 +102,8 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
     auto* data = app.add_option_group("data");
     std::vector<std::string> train_data, val_data;
     auto* train = add_texts(*data, "-i,--train-data", train_data, "FILE...",
-                            "token shards or texts, folders of them, or patterns; a lone text holds out its last tenth [the Shakespeare text]");
-    auto* val = add_texts(*data, "-j,--val-data", val_data, "FILE...", "the same for validation");
+                            "token shards or texts, folders of them, or patterns [the Shakespeare text]");
+    auto* val = add_texts(*data, "-j,--val-data", val_data, "FILE...", "the same for validation [the last tenth of the texts]");
     add_word(*data, "--tokenizer", o.tokenizer, {"gpt2", "byte"}, "for texts and samples [gpt2, or byte for a vocabulary up to 256]");
     add_word(*data, "--data-order", o.data_order, {"shuffled", "file"}, "order of the samples in an epoch");
 
