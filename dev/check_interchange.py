@@ -30,6 +30,7 @@ except ImportError as error:
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATA = ROOT / "data"
 MAX_LOGIT, MAX_LOSS, CONTINUATION = 1e-4, 1e-5, 100
+VOCABULARY = 200  # of the random models: generate_gpt2 takes it for one of bytes
 logging.set_verbosity_error()
 logging.disable_progress_bar()
 
@@ -147,7 +148,7 @@ def check_model(programs, path, folder):
 def variants(folder):
     """Folders of one random GPT-2 that transformers saved, in all its ways. Yields their names and the model as it reads it back."""
     torch.manual_seed(1)
-    config = GPT2Config(vocab_size=1000, n_positions=128, n_embd=96, n_layer=3, n_head=4, initializer_range=0.08, bos_token_id=None, eos_token_id=None)
+    config = GPT2Config(vocab_size=VOCABULARY, n_positions=128, n_embd=96, n_layer=3, n_head=4, initializer_range=0.08, bos_token_id=None, eos_token_id=None)
     original = GPT2LMHeadModel(config).eval()
     for parameter in original.parameters():  # biases and layernorms that matter
         if parameter.dim() == 1:
@@ -186,8 +187,8 @@ def random_shard(path, vocabulary, generator):
 def check_variants(programs, folder):
     good = True
     generator = torch.Generator().manual_seed(2)
-    shard = random_shard(folder / "random.bin", 1000, generator)
-    ids = [torch.randint(1000, (length,), generator=generator).tolist() for length in (1, 17, 64, 127, 128)]
+    shard = random_shard(folder / "random.bin", VOCABULARY, generator)
+    ids = [torch.randint(VOCABULARY, (length,), generator=generator).tolist() for length in (1, 17, 64, 127, 128)]
     for name, path in variants(folder):
         model = GPT2LMHeadModel.from_pretrained(path, dtype=torch.float32).eval()
         logit, largest = compare_logits(programs, path, model, ids)

@@ -1,5 +1,7 @@
 // The whole model against PyTorch (dev/reference.py): activations, losses, gradients, and ten steps of AdamW.
+#include <algorithm>
 #include <chrono>
+#include <map>
 #include <thread>
 
 #include "model.cuh"
@@ -420,10 +422,31 @@ TEST(GPT2, WeightsAreAFunctionOfTheSeed) {
     const std::vector<float> once = weights(1);
     EXPECT_EQ(weights(1), once);
     EXPECT_NE(weights(2), once);
-    double squares = 0;
-    for (const float w : once) squares += static_cast<double>(w) * static_cast<double>(w);
-    // 9,216 draws of N(0, 0.02 / sqrt(2 L)): the standard deviation is known to 1 / sqrt(2 * 9216) = 0.7 %; 4 of these.
-    EXPECT_NEAR(std::sqrt(squares / static_cast<double>(once.size())), 0.02 / std::sqrt(4.0), 0.01 * 0.03);
+}
+
+TEST(GPT2, WeightsAreDrawnAsOpenAiDrewThem) {
+    GPT2<float> model(reference_config, {.B = 1, .T = 4, .total_batch = 4, .seed = 3});
+    model.allocate();
+    const double residual = 0.02 / std::sqrt(2.0 * reference_config.L);  // 2 L of these add up
+    const std::map<Kind, double> deviations = {{Kind::wte, 0.02},          {Kind::wpe, 0.02}, {Kind::qkvw, 0.02},
+                                               {Kind::attprojw, residual}, {Kind::fcw, 0.02}, {Kind::fcprojw, residual}};
+    for (const Tensor& tensor : model.table().tensors()) {
+        const std::vector<float> all = model.parameter(tensor);
+        const std::vector<float> values(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(tensor.unpadded_elements));
+        const auto deviation = deviations.find(tensor.kind);
+        if (deviation == deviations.end()) {  // biases, and the layer norms' weights
+            const bool weight = tensor.init == Init::ones;
+            EXPECT_TRUE(std::all_of(values.begin(), values.end(), [&](float value) { return value == (weight ? 1 : 0); })) << tensor.name;
+            EXPECT_EQ(weight, tensor.name.find("ln_") != std::string::npos && tensor.name.ends_with(".weight")) << tensor.name;
+            continue;
+        }
+        double sum = 0, squares = 0;
+        for (const float w : values) sum += w, squares += static_cast<double>(w) * static_cast<double>(w);
+        // Four standard errors: that of a mean of n draws is 1 / sqrt(n) of the deviation, that of the deviation 1 / sqrt(2 n).
+        const double n = static_cast<double>(values.size()), expected = deviation->second;
+        EXPECT_NEAR(sum / n, 0, 4 * expected / std::sqrt(n)) << tensor.name;
+        EXPECT_NEAR(std::sqrt(squares / n), expected, 4 * expected / std::sqrt(2 * n)) << tensor.name;
+    }
 }
 
 // Two processes, of which the other never answers: after an error nothing must wait for it.

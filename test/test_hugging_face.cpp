@@ -1,8 +1,11 @@
 // Hugging Face folders: what is written is read back bit for bit, in every variant that transformers writes, and whatever is damaged
 // or another model is refused in one line that names it.
+#include <xxhash.h>
+
 #include <array>
 #include <bit>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "data_directory.h"
@@ -185,10 +188,8 @@ TEST(HuggingFace, SizesMayHaveTheNamesOfOtherModels) {
     const TemporaryFolder temporary;
     const std::string path = temporary / "model";
     Folder folder;
-    const std::pair<const char*, const char*> names[] = {{"n_layer", "num_hidden_layers"},
-                                                         {"n_head", "num_attention_heads"},
-                                                         {"n_embd", "hidden_size"},
-                                                         {"n_positions", "max_position_embeddings"}};
+    const std::pair<const char*, const char*> names[] = {
+        {"n_layer", "num_hidden_layers"}, {"n_head", "num_attention_heads"}, {"n_embd", "hidden_size"}, {"n_positions", "max_position_embeddings"}};
     for (const auto& [name, alias] : names) {
         folder.config[alias] = folder.config.at(name);
         folder.config.erase(name);
@@ -332,6 +333,41 @@ TEST(HuggingFace, FoldersThatHoldNoModelSayWhatIsMissing) {
 
 // ---------------------------------------------------------------------------------------------------------------------------------
 // tokenizer files
+
+// Golden files: dev/check_interchange.py saw transformers 5.23.0 and tokenizers 0.23.3 open these, split all real texts into our tokens,
+// and compute our logits. Who changes a file on purpose runs it again, and writes down what the test prints.
+TEST(TokenizerFiles, AndConfigurationAreThoseThatTransformersWasSeenToLoad) {
+    const TemporaryFolder temporary;
+    const struct {
+        std::string tokenizer;
+        GPT2Config config;
+        std::map<std::string, uint64_t> hashes;
+    } folders[] = {{"gpt2",
+                    GPT2Config::named("gpt2"),
+                    {{"config.json", 0x78981e3acca054b4},
+                     {"generation_config.json", 0x86a5b5891f2a683e},
+                     {"tokenizer.json", 0x4ca9495e0dd199c4},
+                     {"tokenizer_config.json", 0xce49af29039c07ad}}},
+                   {"byte",
+                    GPT2Config{},
+                    {{"config.json", 0xa02adb0f0d39f866},
+                     {"generation_config.json", 0xdaa13e4f205dc5ba},
+                     {"tokenizer.json", 0x0cec64c32c146c6b},
+                     {"tokenizer_config.json", 0x9ad044cf033d988a}}}};
+    for (const auto& [tokenizer, config, hashes] : folders) {
+        const std::string folder = temporary / tokenizer;
+        fs::create_directory(folder);
+        write_hugging_face_metadata(folder, config, tokenizer);
+        std::map<std::string, uint64_t> written;
+        for (const auto& entry : fs::directory_iterator(folder)) {
+            const std::string text = read_file(entry.path());
+            written[entry.path().filename()] = XXH3_64bits(text.data(), text.size());
+        }
+        EXPECT_EQ(written.size(), hashes.size());
+        for (const auto& [name, hash] : written)
+            EXPECT_TRUE(hashes.contains(name) && hashes.at(name) == hash) << fmt::format("{{\"{}\", 0x{:016x}}}", name, hash);
+    }
+}
 
 TEST(TokenizerFiles, AreRecognisedAndOthersRefused) {
     const TemporaryFolder temporary;

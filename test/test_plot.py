@@ -80,19 +80,39 @@ class Plot(unittest.TestCase):
         names = {plot.Run(run).short_name() for run in runs}
         self.assertEqual((len(names), max(map(len, names))), (13, plot.LONGEST_NAME))
 
+    def figures_of(self, *several_runs):
+        """The figures that are drawn of each list of runs, to be looked into."""
+        seen, save = [], plot.plt.Figure.savefig
+
+        def look(figure, *arguments, **options):
+            save(figure, *arguments, **options)
+            seen.append(figure)
+
+        with unittest.mock.patch.object(plot.plt.Figure, "savefig", look):
+            for runs in several_runs:
+                plot.draw(runs, self.folder / "figure.png")
+        return seen
+
+    def test_the_lines_are_what_the_run_wrote(self):
+        lines = [record(kind="train", step=s, loss=10 / s, grad_norm=s, lr=s * 1e-4, tokens_per_second=100.0 * s) for s in range(1, 41)]
+        lines += [record(kind="val", step=s, loss=3 / s) for s in (10, 20, 40)] + [record(kind="hellaswag", step=40, accuracy_norm=0.3)]
+        (figure,) = self.figures_of([plot.Run(self.write(lines))])
+        drawn = {axis.get_ylabel(): [(list(line.get_xdata()), list(line.get_ydata())) for line in axis.get_lines()] for axis in figure.axes}
+        steps = list(range(1, 41))
+        self.assertIn((steps, [10 / s for s in steps]), drawn["loss, nats a token"])
+        self.assertIn(([10, 20, 40], [0.3, 0.15, 0.075]), drawn["loss, nats a token"])
+        self.assertIn((steps, steps), drawn["gradient norm"])
+        self.assertIn((steps, [s * 1e-4 for s in steps]), drawn["learning rate"])
+        self.assertIn((steps, [100 * s for s in steps]), drawn["tokens/s"])
+        self.assertIn(([40], [0.3]), drawn["HellaSwag"])
+        loss = next(axis for axis in figure.axes if axis.get_ylabel().startswith("loss"))
+        self.assertEqual([text.get_text() for text in loss.get_legend().get_texts()], ["train", "validation, last 0.075"])
+
     def test_no_legend_hides_a_line(self):
         lines = run_lines()
         lines += [record(kind="skipped", step=7, grad_norm=None), record(kind="hellaswag", step=300, accuracy_norm=0.3)]
         runs = [plot.Run(self.write(lines, f"run{i}")) for i in range(5)]
-        seen, close = [], plot.plt.Figure.savefig
-
-        def look(figure, *arguments, **options):
-            close(figure, *arguments, **options)
-            seen.append(figure)
-
-        with unittest.mock.patch.object(plot.plt.Figure, "savefig", look):
-            plot.draw(runs[:1], self.folder / "one.png")
-            plot.draw(runs, self.folder / "five.png")
+        seen = self.figures_of(runs[:1], runs)
         legends = [(axis, axis.get_legend()) for figure in seen for axis in figure.axes if axis.get_legend()]
         self.assertGreaterEqual(len(legends), 3)
         for axis, legend in legends:

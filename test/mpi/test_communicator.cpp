@@ -1,7 +1,9 @@
 // The operations between processes, against sums in double precision that every process computes for itself.
 #include <random>
 
+#include "../temporary_folder.h"
 #include "processes.h"
+#include "replicas.h"
 
 namespace {
 
@@ -133,6 +135,36 @@ TEST(Communicator, NumbersAreAddedUpInDoublePrecision) {
         sum_over_processes(communicator(), {1.0, 0x1p-40 * communicator().rank(), communicator().rank() == 0 ? 1.0 : 0x1p-50});
     const double N = communicator().size();
     EXPECT_EQ(sums, (std::vector<double>{N, 0x1p-40 * N * (N - 1) / 2, 1.0 + 0x1p-50 * (N - 1)}));
+}
+
+// Every process gets the same answer, whichever of them differs: none may go on alone.
+TEST(Replicas, OneProcessWithAnotherChecksumIsNamed) {
+    const uint64_t checksum = 0x123456789abcdef0;
+    check_replicas(communicator(), checksum, 3);  // all agree
+    for (int rank = 1; rank < communicator().size(); rank++) {
+        const uint64_t own = checksum ^ (communicator().rank() == rank ? 1 : 0);
+        EXPECT_EQ(message_of<Error>([&] { check_replicas(communicator(), own, 4); }),
+                  fmt::format("step 4: the parameters of rank {} are not those of rank 0", rank));
+    }
+}
+
+TEST(Replicas, OneProcessThatDoesSomethingElseIsNamed) {
+    const nlohmann::json description = {{"data", {{"tokens", 1000}, {"checksum", "a1"}}}, {"version", "0.1.0"}, {"options", {{"lr", 1e-3}}}};
+    check_same_start(communicator(), description);
+    const struct {
+        nlohmann::json::json_pointer place;
+        nlohmann::json value;
+        std::string expected;
+    } cases[] = {{"/data/checksum"_json_pointer, "a2", "data/checksum is \"a2\" instead of \"a1\""},
+                 {"/version"_json_pointer, "0.2.0", "version is \"0.2.0\" instead of \"0.1.0\""},
+                 {"/options/lr"_json_pointer, 2e-3, "options/lr is 0.002 instead of 0.001"}};
+    for (const auto& [place, value, expected] : cases) {
+        const int rank = communicator().size() - 1;
+        nlohmann::json own = description;
+        if (communicator().rank() == rank) own[place] = value;
+        EXPECT_EQ(message_of<UsageError>([&] { check_same_start(communicator(), own); }),
+                  fmt::format("rank {} does not do the same as rank 0: {}; expected the same program, options and data everywhere", rank, expected));
+    }
 }
 
 }  // namespace

@@ -133,10 +133,17 @@ TYPED_TEST(DataParallel, ChecksumSeesOneBit) {
     values[17] += 0x1p-6f;
     model.set_parameter(bias, values);
     EXPECT_NE(model.checksum(), before);
-    std::swap(values[17], values[18]);
     const uint64_t changed = model.checksum();
+    std::swap(values[17], values[18]);
     model.set_parameter(bias, values);
     EXPECT_NE(model.checksum(), changed);
+    // The last bit of the last parameter, in the smallest step that its type has.
+    const Tensor& last = model.table().tensors().back();
+    std::vector<float> end = model.parameter(last);
+    const uint64_t swapped = model.checksum();
+    end.back() += std::is_same_v<TypeParam, float> ? 0x1p-149f : 0x1p-133f;
+    model.set_parameter(last, end);
+    EXPECT_NE(model.checksum(), swapped);
 }
 
 // Gradients travel in the last micro-step only, each bucket once.

@@ -15,6 +15,8 @@
 #include "gpt2.h"
 #include "layernorm.cuh"
 #include "model.cuh"
+#include "peaks.h"
+#include "simt/timing.h"
 
 namespace {
 
@@ -125,14 +127,14 @@ TEST_F(Speed, GeluAgainstCopy) {
     expect_at_most(21, "GELU bf16, in cache", [] { return gelu_ratio<bfloat16>(false); });
 }
 
-// The matrix products of a step of the model, with memory of their own.
+// Matrix products, with memory of their own.
 class Products {
 public:
-    Products(const GPT2Config& config, size_t N) : N_(N) {
-        const auto C = static_cast<size_t>(config.C), L = static_cast<size_t>(config.L);
-        const auto Vp = static_cast<size_t>(config.Vp());
+    struct Shape {
+        size_t C, OC, calls;
+    };
+    Products(size_t N, const std::vector<Shape>& shapes) : N_(N) {
         size_t workspace = 0;
-        const Shape shapes[] = {{C, 3 * C, L}, {C, C, L}, {C, 4 * C, L}, {4 * C, C, L}, {C, Vp, 1}};
         for (const auto& [in, out, calls] : shapes) {
             layers_.push_back(std::make_unique<Layer>(N, in, out, calls));
             workspace = std::max(workspace, Gemm::workspace_bytes<float>(N, in, out));
@@ -152,10 +154,13 @@ public:
         }
     }
 
+    // Of the first layer.
+    void forward() {
+        const Layer& l = *layers_[0];
+        gemm_.forward<float>(l.out.data(), l.inp.data(), l.weight.data(), nullptr, N_, l.C, l.OC, nullptr);
+    }
+
 private:
-    struct Shape {
-        size_t C, OC, calls;
-    };
     struct Layer {
         size_t C, OC, calls;
         simt::DeviceBuffer<float> inp, dinp, weight, out, dweight;
@@ -181,7 +186,8 @@ double step_over_products() {
     std::vector<int> tokens(N);
     for (int& token : tokens) token = static_cast<int>(generator() % 256);
     const OwnedBatch batch(B, sequence, tokens, tokens);
-    Products products(config, N);
+    const size_t C = config.C, Vp = static_cast<size_t>(config.Vp()), L = config.L;
+    Products products(N, {{C, 3 * C, L}, {C, C, L}, {C, 4 * C, L}, {4 * C, C, L}, {C, Vp, 1}});
     const auto step = [&](size_t) {
         model.forward(batch);
         model.backward();
@@ -192,6 +198,30 @@ double step_over_products() {
 }
 
 // In fp32: how fast bf16 is multiplied differs between processors by a factor of eight.
+// The yardsticks of --profile and MFU, against the same work timed here: bytes or operations that are counted by half, or twice, would show.
+TEST_F(Speed, PeaksAreWhatTheMachineDoes) {
+    const auto expect_near = [](const char* what, const auto& peak, const auto& measured) {
+        double ratios[3];
+        for (double& ratio : ratios) ratio = peak() / measured();
+        std::sort(ratios, ratios + 3);
+        std::printf("%-32s %6.2f, 0.7 to 1.4\n", what, ratios[1]);
+        EXPECT_GT(ratios[1], 0.7) << what;
+        EXPECT_LT(ratios[1], 1.4) << what;
+    };
+    constexpr size_t count = size_t{1} << 26;
+    std::vector<float> from(count, 1), to(count);
+    expect_near("copy bandwidth", measure_copy_bandwidth, [&] {
+        const double ms = simt::fastest_milliseconds(5, [&](stream_t) {
+            for (size_t i = 0; i < count; i++) to[i] = from[i] + 1;  // a plain copy would be made a call of memcpy, which passes by the cache
+        });
+        return 8e3 * static_cast<double>(count) / ms;  // 4 bytes read and 4 written
+    });
+    Products product(1024, {{1024, 1024, 1}});
+    expect_near(
+        "matrix product", [] { return measure_matmul_rate(DType::fp32, true); },
+        [&] { return 2 * 1024.0 * 1024.0 * 1024.0 / (1e-3 * simt::fastest_milliseconds(5, [&](stream_t) { product.forward(); })); });
+}
+
 TEST_F(Speed, SmallModelsStepAgainstItsProducts) { expect_at_most(1.8, "step fp32", step_over_products); }
 
 }  // namespace
