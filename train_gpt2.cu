@@ -73,7 +73,8 @@ size_t tokens_of(const std::vector<TokenShard>& shards) {
 std::string training_plan(const Options& o, const Schedule& schedule, const DataSplits& data) {
     const size_t tokens = tokens_of(data.train);
     const double epochs = static_cast<double>(schedule.steps) * static_cast<double>(o.total_batch) / static_cast<double>(tokens);
-    const std::string end = schedule.shape == "constant" ? "constant" : fmt::format("{} to {:.3g}", schedule.shape, schedule.lr * schedule.min_fraction);
+    const std::string end =
+        schedule.shape == "constant" ? "constant" : fmt::format("{} to {:.3g}", schedule.shape, schedule.lr * schedule.min_fraction);
     return fmt::format("data: {} tokens to train on, {} to validate\nschedule: {} steps ({:.3g} epochs), lr {:.3g}, warmup {}, {}", tokens,
                        data.val.empty() ? "none" : std::to_string(tokens_of(data.val)), schedule.steps, epochs, schedule.lr, schedule.warmup, end);
 }
@@ -331,10 +332,11 @@ int main(int argc, char** argv) {
     return run_together("train_gpt2", [&](const Process& process, std::unique_ptr<Communicator>& communicator) {
         const std::optional<Options> options = parse_options(argc, argv, process);
         if (!options) return;
-        stop_on({SIGINT, SIGTERM, SIGUSR1});                             // USR1: what SLURM sends before a job's time is over, if it is asked to
-        if (std::signal(SIGHUP, SIG_IGN) != SIG_IGN) stop_on({SIGHUP});  // the terminal is gone; nohup has it ignored
+        stop_on({SIGINT, SIGTERM, SIGUSR1});  // USR1: what SLURM sends before a job's time is over, if it is asked to
+        if (hangup_was_ignored()) std::signal(SIGHUP, SIG_IGN);
+        else stop_on({SIGHUP});  // the terminal is gone
         if (process.rank == 0) answer_stop("\ntrain_gpt2: stopping after this step, with a checkpoint; once more to end at once\n");
-        std::signal(SIGPIPE, SIG_IGN);                                   // nobody reads the terminal's lines any more; the metrics are in their file
+        std::signal(SIGPIPE, SIG_IGN);  // nobody reads the terminal's lines any more; the metrics are in their file
         simt::select_device(process.local_rank, process.local_size);
         if (!options->plan) check_dtype(options->dtype, simt::device_info());
         communicator = make_communicator(process, options->comm_timeout);

@@ -97,12 +97,15 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
         CHECK(o.device_memory >= 1 << 20, "--device-memory {} is less than 1 MiB; expected a size such as 40G", text);
     };
     CLI::App app("Trains GPT-2 and GPT-3 models. Without options: a small byte-level model on Shakespeare.", "train_gpt2");
-    app.set_config("--config", "", "options from a file, by the same names, one a line: lr = 0.0006")->type_name("FILE")->each(check_config_path);
+    app.set_config("--config", "", "options from a file, by the same names, one a line: lr = 0.0006")
+        ->type_name("FILE")
+        ->each(check_config_path)
+        ->multi_option_policy(CLI::MultiOptionPolicy::Throw);
 
     auto* data = app.add_option_group("data");
     std::vector<std::string> train_data, val_data;
-    auto* train = add_texts(*data, "-i,--train-data", train_data, "FILE...",
-                            "token shards or texts, folders of them, or patterns [the Shakespeare text]");
+    auto* train =
+        add_texts(*data, "-i,--train-data", train_data, "FILE...", "token shards or texts, folders of them, or patterns [the Shakespeare text]");
     auto* val = add_texts(*data, "-j,--val-data", val_data, "FILE...", "the same for validation [the last tenth of the texts]");
     add_word(*data, "--tokenizer", o.tokenizer, {"gpt2", "byte"}, "for texts and samples [gpt2, or byte for a vocabulary up to 256]");
     add_word(*data, "--data-order", o.data_order, {"shuffled", "file"}, "order of the samples in an epoch");

@@ -35,6 +35,10 @@ inline void stop_on(std::initializer_list<int> signals, int flags = SA_RESTART) 
     for (const int signal : signals) sigaction(signal, &action, nullptr);
 }
 
+// Whether SIGHUP was ignored, as under nohup, when the program was started. Libraries that MPI brings (UCX, to print a stack) catch it before
+// main begins, so main cannot see it any more.
+bool hangup_was_ignored();
+
 // After a stop that ended something but not the program: the next signal asks again.
 inline void wait_for_next_stop(std::initializer_list<int> signals) {
     stop_signal_received = 0;
