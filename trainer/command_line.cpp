@@ -88,6 +88,10 @@ void parse_words(CLI::App& app, int argc, const char* const* argv, const std::se
         const std::string message = message_of(error, app);
         throw UsageError(message.ends_with('?') ? message : fmt::format("{}; see {} --help", message, app.get_name()));
     }
+    // Newer versions of CLI11 read several files.
+    const CLI::Option* const config = app.get_config_ptr();
+    const size_t configs = config ? config->count() : 0;
+    CHECK(configs <= 1, "--config is given {} times; expected once; see {} --help", configs, app.get_name());
     check_not_empty(app, may_be_empty);
     check_flags(app);
 }

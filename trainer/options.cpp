@@ -97,10 +97,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
         CHECK(o.device_memory >= 1 << 20, "--device-memory {} is less than 1 MiB; expected a size such as 40G", text);
     };
     CLI::App app("Trains GPT-2 and GPT-3 models. Without options: a small byte-level model on Shakespeare.", "train_gpt2");
-    app.set_config("--config", "", "options from a file, by the same names, one a line: lr = 0.0006")
-        ->type_name("FILE")
-        ->each(check_config_path)
-        ->multi_option_policy(CLI::MultiOptionPolicy::Throw);
+    app.set_config("--config", "", "options from a file, by the same names, one a line: lr = 0.0006")->type_name("FILE")->each(check_config_path);
 
     auto* data = app.add_option_group("data");
     std::vector<std::string> train_data, val_data;
