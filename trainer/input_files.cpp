@@ -99,11 +99,10 @@ std::vector<InputFile> input_files(const std::string& pattern, const std::functi
             const std::vector<InputFile> more = inputs_in(path, note);
             inputs.insert(inputs.end(), more.begin(), more.end());
         } else if (path == pattern || !is_passed_over(path)) {
-            // What is named .bin is meant to be a shard, and opening it says what it lacks.
-            const std::optional<InputFile> input = input_file(path);
-            CHECK(input || path.ends_with(".bin"), "{}: is neither text nor a token shard; expected a file of UTF-8 text, or what tokenize wrote",
-                  path);
-            inputs.push_back(input.value_or(InputFile{path, false}));
+            // What is called .bin is meant to be a shard, and opening it says what it lacks.
+            const std::optional<InputFile> input = path.ends_with(".bin") ? InputFile{path, false} : input_file(path);
+            CHECK(input, "{}: is neither text nor a token shard; expected a file of UTF-8 text, or what tokenize wrote", path);
+            inputs.push_back(*input);
         }
     }
     CHECK(!inputs.empty(), "no file matches '{}'; expected token shards or texts", pattern);
