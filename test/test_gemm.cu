@@ -275,6 +275,22 @@ TEST(Gemm, ABiasGradientThatAProductHasLeftIsAdded) {
     }
 }
 
+// 1 + 2^-12 has two bits of mantissa more than TF32 keeps. A GPU must drop them if the option is given, and only then; the CPU never does.
+TEST(Gemm, Tf32DropsBitsOnAGpuIfItIsAsked) {
+    constexpr size_t size = 256;
+    const auto inp = upload<float>(std::vector<float>(size * size, 1 + 0x1p-12f)), weight = upload<float>(std::vector<float>(size * size, 1));
+    for (const bool tf32 : {false, true}) {
+        SCOPED_TRACE(testing::Message() << "tf32 " << tf32);
+        Gemm gemm({.tf32 = tf32});
+        const simt::DeviceBuffer<char> workspace(Gemm::workspace_bytes<float>(size, size, size));
+        gemm.use_workspace(workspace.data(), workspace.bytes());
+        const auto out = poisoned<float>(size * size);
+        gemm.forward<float>(out.data(), inp.data(), weight.data(), nullptr, size, size, size, nullptr);
+        const float expected = size * (tf32 && simt::is_gpu() ? 1 : 1 + 0x1p-12f);
+        EXPECT_EQ(download(out), std::vector<float>(size * size, expected));
+    }
+}
+
 TEST(Gemm, SaysWhenTheWorkspaceIsTooSmall) {
     Gemm gemm({});
     alignas(256) char tiny[1];
