@@ -378,13 +378,14 @@ TEST(TrainProgram, APatternWithoutQuotesIsSeveralFiles) {
     const TemporaryFolder folder;
     for (const char* name : {"a.md", "b.md"}) folder.write(name, std::string(200, name[0]));
     const std::string run = folder / "run";
-    const ProgramResult result = run_program(
-        "/bin/sh", "-c \"'" TRAIN_PROGRAM "' --layers 1 --heads 2 --channels 16 --context 16 --batch-size 1 --steps 1 --sample-every 0 --val-data " +
-                       folder / "a.md" + " --out " + run + " --train-data " + folder.path() + "/*.md\"");
+    const std::string options = "--layers 1 --heads 2 --channels 16 --context 16 --batch-size 1 --steps 1 --sample-every 0";
+    const std::string command =
+        fmt::format("'{}' {} --val-data {}/a.md --out {} --train-data {}/*.md", TRAIN_PROGRAM, options, folder.path(), run, folder.path());
+    const ProgramResult result = run_program("/bin/sh", fmt::format("-c \"{}\"", command));
     ASSERT_EQ(result.exit_code, 0) << result.errors;
-    EXPECT_EQ(metrics_of(run, "run").at(0).at("options").at("train-data"), "{" + folder / "a.md" + "," + folder / "b.md" + "}");
+    EXPECT_EQ(metrics_of(run, "run").at(0).at("options").at("train-data"), fmt::format("{{{0}/a.md,{0}/b.md}}", folder.path()));
     EXPECT_EQ(metrics_of(run, "run").at(0).at("options").at("val-data"), folder / "a.md");
-    EXPECT_EQ(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 2").exit_code, 0);
+    EXPECT_EQ(run_program(TRAIN_PROGRAM, fmt::format("--resume {} --steps 2", run)).exit_code, 0);
 }
 
 TEST(TrainProgram, OptionsFromAFile) {
