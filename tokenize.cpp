@@ -204,21 +204,22 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): before 
     Options options;
     CLI::App app("Turns texts into token shards for training.", "tokenize");
     add_word(app, "--tokenizer", options.tokenizer, {"gpt2", "byte"}, "how texts become tokens");
-    add_number(app, "--val-fraction", options.val_fraction, 0, below_1, "the last part of the texts, held out for validation");
+    add_number(app, "--val-fraction", options.val_fraction, 0, below_1, "fraction at the end of the texts to hold out for validation");
     add_text(app, "--out", options.out, "DIR", "folder for the shards train_000000.bin, val_000000.bin and on")->required();
-    add_number(app, "--shard-tokens", options.shard_tokens, 1, size_t{4'000'000'000}, "tokens of a shard");
+    add_number(app, "--shard-tokens", options.shard_tokens, 1, size_t{4'000'000'000}, "tokens in a shard");
     app.add_option("FILE", options.files, "texts, or folders of them, in order; gpt2 puts its end-of-text token between them");
     auto* stream = app.add_option_group("documents from standard input");
-    stream->add_flag("--stream", options.stream, "documents from standard input, a JSON object a line; starts again where it was broken off");
-    add_text(*stream, "--prefix", options.prefix, "TEXT", "of the shards' names");
+    stream->add_flag("--stream", options.stream,
+                     "read documents from standard input, a JSON object a line; the same command goes on where it was broken off");
+    add_text(*stream, "--prefix", options.prefix, "TEXT", "beginning of the shards' names");
     add_word(*stream, "--split", options.split, {"first", "train", "val"},
-             "train or val: all of one kind; first: the first tokens are for validation");
+             "first: hold out the first tokens for validation; train or val: write shards of one kind only");
     const auto set_val_tokens = [&](const std::string& text) { options.val_tokens = number_between("--val-tokens", text, size_t{0}, SIZE_MAX); };
     add_parsed(*stream, "--val-tokens", "N", "", set_val_tokens,
-               "with --split first: tokens for validation, 0: none [a shard, or a tenth of an input that is shorter]");
-    add_text(*stream, "--field", options.field, "KEY", "key of the text in a document");
-    stream->add_flag("--until-end", options.until_end, "the input is whole only if its last line is {\"end\": true}");
-    add_number(*stream, "--threads", options.threads, 1, 1024, "that tokenize documents");
+               "with --split first: tokens to hold out; 0: none [a shard, or a tenth of an input shorter than that]");
+    add_text(*stream, "--field", options.field, "KEY", "key of the text in a document's object");
+    stream->add_flag("--until-end", options.until_end, "count the input as whole only if its last line is {\"end\": true}");
+    add_number(*stream, "--threads", options.threads, 1, 1024, "threads that tokenize documents");
     set_examples(app, {{"all texts of a folder, the last hundredth of them for validation", "tokenize --val-fraction 0.01 --out shards books"},
                        {"bytes instead of GPT-2's tokens", "tokenize --tokenizer byte --out shards my_book.txt"},
                        {"documents, a JSON object a line", "zcat documents.jsonl.gz | tokenize --stream --out shards"}});

@@ -174,9 +174,11 @@ TEST(GPT2, ARehearsalLeavesTheFirstStepAsItIs) {
     for (const int head_chunks : {1, 4}) EXPECT_EQ(step(true, head_chunks), step(false, head_chunks));
 }
 
-TEST(GPT2, TenStepsFollowPyTorchsTrajectory) {
+// Losses and norms may be off by these factors, final parameters by that share of their norm.
+template <class T>
+void expect_trajectory(double loss_bound, double norm_bound, double parameter_bound) {
     const SafetensorsFile dump = reference("trajectory");
-    const auto model = reference_model<float>(reference("model"));
+    const auto model = reference_model<T>(reference("model"));
     const std::vector<int> x = dump.ints("x"), y = dump.ints("y");
     const std::vector<float> loss = dump.floats("loss.fp64"), norm = dump.floats("grad_norm.fp64");
     for (int step = 0; step < 10; step++) {
@@ -184,16 +186,22 @@ TEST(GPT2, TenStepsFollowPyTorchsTrajectory) {
         model->backward();
         const StepResult result = model->update(reference_adamw);
         const auto s = static_cast<size_t>(step);
-        EXPECT_NEAR(result.loss / loss[s], 1.0, 1e-5) << "step " << step;
-        EXPECT_NEAR(result.grad_norm / norm[s], 1.0, 1e-4) << "step " << step;
+        EXPECT_NEAR(result.loss / loss[s], 1.0, loss_bound) << "step " << step;
+        EXPECT_NEAR(result.grad_norm / norm[s], 1.0, norm_bound) << "step " << step;
     }
     for (const Tensor& tensor : model->table().tensors()) {
         if (!dump.contains("final." + tensor.name)) continue;
         std::vector<float> values = model->parameter(tensor);
         values.resize(tensor.unpadded_elements);
-        EXPECT_LE(relative_error(values, dump.floats("final." + tensor.name)), 1e-4) << tensor.name;
+        EXPECT_LE(relative_error(values, dump.floats("final." + tensor.name)), parameter_bound) << tensor.name;
     }
 }
+
+TEST(GPT2, TenStepsFollowPyTorchsTrajectory) { expect_trajectory<float>(1e-5, 1e-4, 1e-4); }
+
+// Rounding to bf16 moves a gradient by up to 2e-2 of its norm (Bf16GradientsMatchPyTorch), and so a norm; a loss is a mean over tokens, each moved by
+// a few 2^-9 of its logits. Adam divides by the gradient's own size: where a gradient is near zero its step may be any of its ten times 1e-3.
+TEST(GPT2, TenStepsInBf16StayNearPyTorchsTrajectory) { expect_trajectory<bfloat16>(2e-3, 2e-2, 2e-2); }
 
 // The state of a model after some steps, put into a fresh one, which then goes on with the same bits.
 template <class T>

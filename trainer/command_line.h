@@ -31,7 +31,7 @@ inline const std::map<std::string, AttentionBackend> attentions = {{"auto", Atte
 inline constexpr char model_path_help[] =
     "a checkpoint, a run's folder (its newest checkpoint), any Hugging Face GPT-2 folder, llm.c's .bin, or the name of a model in Hugging Face's "
     "cache, such as gpt2";
-inline constexpr char best_help[] = "of a run's folder, the checkpoint with the lowest validation loss instead of the newest";
+inline constexpr char best_help[] = "take a run's checkpoint with the lowest validation loss instead of its newest";
 
 // The largest count that an option takes; --help shows no upper end so far away.
 constexpr int most = 1 << 30;

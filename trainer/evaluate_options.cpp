@@ -8,15 +8,16 @@ std::optional<EvaluateOptions> parse_evaluate_options(int argc, const char* cons
     EvaluateOptions o;
     CLI::App app("Judges a trained model: its loss and perplexity on a validation split, and HellaSwag.", "evaluate_gpt2");
     add_text(app, "CHECKPOINT", o.checkpoint, "PATH", model_path_help)->required();
-    add_text(app, "-j,--val-data", o.val_data, "GLOB", "token shards or texts, or a folder of them: their loss and perplexity");
-    add_text(app, "--hellaswag", o.hellaswag, "FILE", "HellaSwag: the published .jsonl, or llm.c's .bin");
-    add_text(app, "--hellaswag-scores", o.hellaswag_scores, "FILE", "to write every example's log-likelihoods to, a JSON object a line");
-    add_word(app, "--tokenizer", o.tokenizer, {"gpt2", "byte"}, "for texts and .jsonl [the model's]");
-    add_number(app, "-b,--batch-size", o.batch_size, 1, 1 << 20, "sequences at a time; it changes speed and memory, not the result");
-    add_number(app, "-t,--seq-len", o.seq_len, 1, 1 << 20, "tokens of a sequence [the model's context]")->default_str("");
-    add_number(app, "-m,--val-steps", o.val_steps, 0, most, "batches of the validation split, 0: all of it");
-    add_choice(app, "--dtype", o.dtype, dtypes, "of parameters and activations");
-    add_choice(app, "--quantize", o.int8, quantizations, "weights rounded as generate_gpt2 --quantize rounds them");
+    add_text(app, "-j,--val-data", o.val_data, "GLOB",
+             "measure loss and perplexity on these token shards or texts: a file, a folder or a pattern in quotes");
+    add_text(app, "--hellaswag", o.hellaswag, "FILE", "score the model on HellaSwag: the published .jsonl, or llm.c's .bin");
+    add_text(app, "--hellaswag-scores", o.hellaswag_scores, "FILE", "write the log-likelihoods of every example here, a JSON object a line");
+    add_word(app, "--tokenizer", o.tokenizer, {"gpt2", "byte"}, "how texts become tokens [the model's own]");
+    add_number(app, "-b,--batch-size", o.batch_size, 1, 1 << 20, "sequences computed together; changes speed and memory, not the result");
+    add_number(app, "-t,--seq-len", o.seq_len, 1, 1 << 20, "tokens in a sequence [the model's context]")->default_str("");
+    add_number(app, "-m,--val-steps", o.val_steps, 0, most, "batches to measure; 0: all of the data");
+    add_choice(app, "--dtype", o.dtype, dtypes, "type of parameters and activations");
+    add_choice(app, "--quantize", o.int8, quantizations, "round the weights as generate_gpt2 --quantize does");
     add_choice(app, "--attention", o.attention, attentions, "implementation of attention");
     app.add_flag("--best", o.best, best_help);
     app.add_flag("--json", o.json, "print one JSON object instead of text");

@@ -97,118 +97,127 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
         CHECK(o.device_memory >= 1 << 20, "--device-memory {} is less than 1 MiB; expected a size such as 40G", text);
     };
     CLI::App app("Trains GPT-2 and GPT-3 models. Without options: a small byte-level model on Shakespeare.", "train_gpt2");
-    app.set_config("--config", "", "options from a file, by the same names, one a line: lr = 0.0006")->type_name("FILE")->each(check_config_path);
+    app.set_config("--config", "", "read options from a file, one a line, such as: lr = 0.0006")->type_name("FILE")->each(check_config_path);
 
     auto* data = app.add_option_group("data");
     std::vector<std::string> train_data, val_data;
-    auto* train =
-        add_texts(*data, "-i,--train-data", train_data, "FILE...", "token shards or texts, folders of them, or patterns [the Shakespeare text]");
-    auto* val = add_texts(*data, "-j,--val-data", val_data, "FILE...", "the same for validation [the last tenth of the texts]");
-    add_word(*data, "--tokenizer", o.tokenizer, {"gpt2", "byte"}, "for texts and samples [gpt2, or byte for a vocabulary up to 256]");
-    add_word(*data, "--data-order", o.data_order, {"shuffled", "file"}, "order of the samples in an epoch");
+    auto* train = add_texts(*data, "-i,--train-data", train_data, "FILE...",
+                            "what to train on: token shards, texts, folders of them, or patterns [the Shakespeare text]");
+    auto* val = add_texts(*data, "-j,--val-data", val_data, "FILE...", "what to validate on, in the same forms [the last tenth of the texts]");
+    add_word(*data, "--tokenizer", o.tokenizer, {"gpt2", "byte"}, "how texts become tokens [gpt2, or byte for a vocabulary of up to 256]");
+    add_word(*data, "--data-order", o.data_order, {"shuffled", "file"}, "order in which an epoch takes its samples");
 
     auto* model = app.add_option_group("model");
-    auto* named =
-        add_parsed(*model, "-e,--model", "NAME", "", set_model, "d12, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt3:c768, ... instead of sizes");
-    auto* layers = add_number(*model, "--layers", o.config.L, 1, 4096, "blocks");
-    auto* heads = add_number(*model, "--heads", o.config.NH, 1, 4096, "attention heads");
-    auto* channels = add_number(*model, "--channels", o.config.C, 1, 1 << 17, "width, a multiple of the heads");
-    auto* context = add_number(*model, "--context", o.config.context, 1, 1 << 20, "longest sequence the model can see");
-    auto* vocab = add_number(*model, "--vocab", o.config.V, 1, 65536, "tokens in the vocabulary");
+    auto* named = add_parsed(*model, "-e,--model", "NAME", "", set_model,
+                             "a named size instead of the sizes below: d12, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt3:c768, ...");
+    auto* layers = add_number(*model, "--layers", o.config.L, 1, 4096, "number of transformer blocks");
+    auto* heads = add_number(*model, "--heads", o.config.NH, 1, 4096, "number of attention heads");
+    auto* channels = add_number(*model, "--channels", o.config.C, 1, 1 << 17, "width of the model, a multiple of the heads");
+    auto* context = add_number(*model, "--context", o.config.context, 1, 1 << 20, "longest sequence that the model can see");
+    auto* vocab = add_number(*model, "--vocab", o.config.V, 1, 65536, "number of tokens in the vocabulary");
     auto* init_from = add_text(*model, "--init-from", o.init_from, "PATH",
-                               fmt::format("weights to start from, with their model's shape: {} [drawn at random]", model_path_help));
+                               fmt::format("start from these weights, with their model's shape: {} [random weights]", model_path_help));
 
     auto* batch = app.add_option_group("batch");
     add_parsed(*batch, "-b,--batch-size", "N|auto", std::to_string(o.batch_size), set_batch_size,
-               "sequences a micro-step, or auto: the most that fit and divide the total");
-    add_number(*batch, "-t,--seq-len", o.seq_len, 1, most, "tokens of a sequence [the context]")->default_str("");
-    add_number(*batch, "-d,--total-batch", o.total_batch, 1, size_t{1} << 40, "tokens of a step [one micro-step]")->default_str("");
+               "sequences in a micro-step; auto: as many as fit and divide the step");
+    add_number(*batch, "-t,--seq-len", o.seq_len, 1, most, "tokens in a sequence [the context]")->default_str("");
+    add_number(*batch, "-d,--total-batch", o.total_batch, 1, size_t{1} << 40,
+               "tokens in a step, over all its micro-steps and processes [one micro-step]")
+        ->default_str("");
 
     auto* optimizer = app.add_option_group("optimizer");
-    add_choice(*optimizer, "--optimizer", o.optimizer, optimizers, "how gradients change parameters, as torch.optim's of that name");
-    auto* lr = add_number(*optimizer, "-l,--lr", o.lr, 0, 1e30, fmt::format("peak learning rate; with --init-from {}", finetuning.lr));
-    add_number(*optimizer, "-q,--min-lr-fraction", o.min_lr_fraction, 0, 1, "of the peak, at the end");
-    auto* warmup = add_number(*optimizer, "-u,--warmup", o.warmup, 0, most,
-                              fmt::format("steps of linear warmup; with --init-from or --schedule constant {}", finetuning.warmup));
+    add_choice(*optimizer, "--optimizer", o.optimizer, optimizers, "update rule, as the class of that name in torch.optim has it");
+    auto* lr = add_number(*optimizer, "-l,--lr", o.lr, 0, 1e30, fmt::format("peak learning rate; {} with --init-from", finetuning.lr));
+    add_number(*optimizer, "-q,--min-lr-fraction", o.min_lr_fraction, 0, 1, "learning rate at the end, as a fraction of the peak");
+    auto* warmup =
+        add_number(*optimizer, "-u,--warmup", o.warmup, 0, most,
+                   fmt::format("steps in which the learning rate rises to its peak; {} with --init-from or --schedule constant", finetuning.warmup));
     auto* schedule = add_word(*optimizer, "-k,--schedule", o.schedule, {"cosine", "linear", "constant", "wsd"},
-                              fmt::format("how the rate falls to --min-lr-fraction after warmup: wsd is constant, and falls over the last fifth as "
-                                          "1 - sqrt; with --init-from {}",
+                              fmt::format("how the learning rate falls after warmup; wsd stays constant, then falls as 1 - sqrt over the last fifth; "
+                                          "{} with --init-from",
                                           finetuning.schedule));
-    auto* weight_decay = add_number(*optimizer, "-c,--weight-decay", o.weight_decay, 0, 1e30,
-                                    "on tensors of two or more dimensions; decoupled with adamw, else added to the gradient [adamw: 0.1, else 0]")
-                             ->default_str("");
-    auto* beta1 = add_number(*optimizer, "--beta1", o.beta1, 0, below_1, "adamw, adam; an error with other optimizers");
-    auto* beta2 =
-        add_number(*optimizer, "--beta2", o.beta2, 0, below_1, fmt::format("adamw, adam: with --init-from {}; rmsprop: its alpha", finetuning.beta2));
-    auto* eps = add_number(*optimizer, "--eps", o.eps, 1e-30, 1, "adamw, adam, rmsprop");  // 0 would divide 0 by 0 in the padded rows of wte
-    auto* momentum = add_number(*optimizer, "--momentum", o.momentum, 0, below_1, "sgd, rmsprop");
-    auto* nesterov = optimizer->add_flag("--nesterov", o.nesterov, "sgd: Nesterov's momentum");
-    add_number(*optimizer, "--clip", o.clip, 0, 1e30, "largest gradient norm, 0: any");
-    add_number(*optimizer, "--max-skipped", o.max_skipped, 1, most, "steps in a row with a gradient norm that is not finite before the run ends");
+    auto* weight_decay =
+        add_number(*optimizer, "-c,--weight-decay", o.weight_decay, 0, 1e30,
+                   "for tensors of two or more dimensions: decoupled with adamw, added to the gradient otherwise [0.1 with adamw, otherwise 0]")
+            ->default_str("");
+    auto* beta1 = add_number(*optimizer, "--beta1", o.beta1, 0, below_1, "decay of the mean of gradients; adamw and adam only");
+    auto* beta2 = add_number(
+        *optimizer, "--beta2", o.beta2, 0, below_1,
+        fmt::format("decay of the mean of squared gradients, which rmsprop calls alpha; not for sgd; {} with --init-from", finetuning.beta2));
+    auto* eps = add_number(*optimizer, "--eps", o.eps, 1e-30, 1,
+                           "added to the denominator of the update; not for sgd");  // 0 would divide 0 by 0 in the padded rows of wte
+    auto* momentum = add_number(*optimizer, "--momentum", o.momentum, 0, below_1, "momentum of the update; sgd and rmsprop only");
+    auto* nesterov = optimizer->add_flag("--nesterov", o.nesterov, "use Nesterov's momentum; sgd only");
+    add_number(*optimizer, "--clip", o.clip, 0, 1e30, "scale the gradient down to this norm; 0: never");
+    add_number(*optimizer, "--max-skipped", o.max_skipped, 1, most, "end the run after this many steps in a row whose gradient norm is not finite");
     add_number(*optimizer, "--skip-loss-z", o.skip_loss_z, 0, 1e30,
-               "leave out the update of a step whose loss lies this many standard deviations above the mean of the last 128, 0: never");
-    add_number(*optimizer, "--skip-norm-z", o.skip_norm_z, 0, 1e30, "the same by the gradient norm; such steps do not count for --max-skipped");
+               "skip the update of a step whose loss is this many standard deviations above the mean of the last 128; 0: never");
+    add_number(*optimizer, "--skip-norm-z", o.skip_norm_z, 0, 1e30,
+               "the same for the gradient norm; steps skipped by either do not count for --max-skipped");
 
     auto* length = app.add_option_group("length");
-    auto* steps = add_number(*length, "-x,--steps", o.steps, 1, most, fmt::format("steps; with --init-from {:g} epochs", finetuning.epochs));
-    auto* epochs = add_number(*length, "--epochs", o.epochs, 1e-9, 1e9, "passes over the training data, instead of steps")->default_str("");
-    auto* tokens = add_number(*length, "--tokens", o.tokens, 1, size_t{1} << 60, "training tokens, instead of steps")->default_str("");
+    auto* steps = add_number(*length, "-x,--steps", o.steps, 1, most, fmt::format("steps to train; {:g} epochs with --init-from", finetuning.epochs));
+    auto* epochs = add_number(*length, "--epochs", o.epochs, 1e-9, 1e9, "passes over the training data, instead of --steps")->default_str("");
+    auto* tokens = add_number(*length, "--tokens", o.tokens, 1, size_t{1} << 60, "tokens to train on, instead of --steps")->default_str("");
     steps->excludes(epochs)->excludes(tokens);
     epochs->excludes(tokens);
 
     auto* evaluation = app.add_option_group("evaluation");
-    add_number(*evaluation, "-v,--val-every", o.val_every, 0, most, "steps between validations, 0: never");
-    add_number(*evaluation, "-m,--val-steps", o.val_steps, 0, most, "batches of a validation, 0: the whole split");
-    add_text(*evaluation, "--hellaswag", o.hellaswag, "FILE", "HellaSwag to score the model by: the published .jsonl, or llm.c's .bin [none]");
-    add_number(*evaluation, "--hellaswag-every", o.hellaswag_every, 0, most, "steps between HellaSwag scores, 0: never");
-    add_number(*evaluation, "-s,--sample-every", o.sample_every, 0, most, "steps between samples, 0: never");
-    add_number(*evaluation, "-g,--sample-tokens", o.sample_tokens, 1, most, "tokens of a sample");
+    add_number(*evaluation, "-v,--val-every", o.val_every, 0, most, "steps between validations; 0: never");
+    add_number(*evaluation, "-m,--val-steps", o.val_steps, 0, most, "batches in a validation; 0: all of the validation data");
+    add_text(*evaluation, "--hellaswag", o.hellaswag, "FILE",
+             "file of HellaSwag to score the model with: the published .jsonl, or llm.c's .bin [none]");
+    add_number(*evaluation, "--hellaswag-every", o.hellaswag_every, 0, most, "steps between HellaSwag scores; 0: never");
+    add_number(*evaluation, "-s,--sample-every", o.sample_every, 0, most, "steps between samples; 0: never");
+    add_number(*evaluation, "-g,--sample-tokens", o.sample_tokens, 1, most, "tokens in a sample");
 
     auto* output = app.add_option_group("output");
-    add_text(*output, "-o,--out", o.out, "DIR", "folder for everything the run writes [a new one under runs/]");
+    add_text(*output, "-o,--out", o.out, "DIR", "folder for everything that the run writes [a new one in runs/]");
     add_number(*output, "--log-every", o.log_every, 1, most, "steps between lines on the terminal");
     add_number(*output, "--log-layer-norms", o.log_layer_norms, 0, most,
-               "steps between norms of gradients and weights by layer in metrics.jsonl, 0: never");
-    add_number(*output, "-n,--checkpoint-every", o.checkpoint_every, 0, most, "steps between checkpoints; the last step has one too; 0: never one");
-    add_number(*output, "--keep", o.keep, 1, most, "newest checkpoints that are kept, besides the best validated one");
-    add_number(*output, "--keep-every", o.keep_every, 0, most, "keep the checkpoints of every Nth step for good, 0: none");
+               "steps between records of each layer's gradient and weight norms in metrics.jsonl; 0: never");
+    add_number(*output, "-n,--checkpoint-every", o.checkpoint_every, 0, most,
+               "steps between checkpoints; the last step is saved too; 0: no checkpoints at all");
+    add_number(*output, "--keep", o.keep, 1, most, "how many of the newest checkpoints to keep, besides the best validated one");
+    add_number(*output, "--keep-every", o.keep_every, 0, most, "also keep the checkpoint of every Nth step; 0: none");
     add_text(
         *output, "--resume", o.resume, "PATH",
-        "none; auto: from the newest checkpoint of --out, or the start; or a checkpoint's or run's folder: options that are not given are then as "
-        "the run had them");
+        "none; auto: go on from the newest checkpoint in --out, or begin if there is none; or the folder of a run or of a checkpoint, which goes on "
+        "with the run's own options where none are given");
 
     auto* system = app.add_option_group("system");
-    add_choice(*system, "--dtype", o.dtype, dtypes, "of parameters and activations");
-    system->add_flag("--deterministic", o.deterministic, "the same bits from the same run, always so on CPUs; slower on a GPU");
-    add_number(*system, "--seed", o.seed, 0, UINT64_MAX, "of weights, data order and samples");
-    add_choice(*system, "--recompute", o.recompute, recomputes, "what backward computes again instead of keeping it");
+    add_choice(*system, "--dtype", o.dtype, dtypes, "type of parameters and activations");
+    system->add_flag("--deterministic", o.deterministic, "give the same bits when a run is repeated; slower on a GPU, always so on a CPU");
+    add_number(*system, "--seed", o.seed, 0, UINT64_MAX, "seed of the weights, the order of the data, and the samples");
+    add_choice(*system, "--recompute", o.recompute, recomputes, "what the backward pass computes again instead of keeping it in memory");
     add_choice(*system, "--attention", o.attention, attentions, "implementation of attention");
     add_number(*system, "--head-chunks", o.head_chunks, 1, most,
-               "parts of a micro-step's tokens for which logits exist one after another, to save memory");
-    add_number(*system, "--zero", o.zero, 0, 1, "1: each process keeps and updates its part of the optimizer state only; the results stay the same");
-    add_choice(*system, "--reduce-dtype", o.reduce_dtype, reduce_dtypes, "in which processes send each other gradients");
+               "compute the logits of a micro-step in this many parts, one after another, to save memory");
+    add_number(*system, "--zero", o.zero, 0, 1, "1: each process keeps and updates only its part of the optimizer state; the results stay the same");
+    add_choice(*system, "--reduce-dtype", o.reduce_dtype, reduce_dtypes, "type in which processes send each other gradients");
     add_number(*system, "--comm-timeout", o.comm_timeout, 0.1, 1e6,
-               "seconds after which processes that wait for another one give up, also at the start and at the end");
-    add_number(*system, "--check-replicas", o.check_replicas, 0, most, "steps between comparisons of the processes' parameters, 0: never");
+               "seconds that processes wait for another one before they give up, also at the start and at the end");
+    add_number(*system, "--check-replicas", o.check_replicas, 0, most, "steps between checks that all processes have the same parameters; 0: never");
     add_number(*system, "--profile", o.profile, 1, most,
-               fmt::format("measure every operation of so many steps, after the first {}; then print a table and go on [none]", Profile::warm_up))
+               fmt::format("measure every operation in this many steps, after the first {}; print a table and go on [none]", Profile::warm_up))
         ->default_str("");
-    system->add_flag("--no-graph", o.no_graph, "launch every kernel by itself, without CUDA graphs, which only GPUs have");
-    system->add_flag("--plan", o.plan, "print the memory plan, and with --world-size a model of its scaling, and stop");
-    add_parsed(*system, "--device-memory", "SIZE", "", set_device_memory, "plan for this much instead of what is free, such as 40G");
+    system->add_flag("--no-graph", o.no_graph, "launch kernels one by one instead of as CUDA graphs; GPUs only");
+    system->add_flag("--plan", o.plan, "print the memory plan, with --world-size also how the run would scale, and stop");
+    add_parsed(*system, "--device-memory", "SIZE", "", set_device_memory, "plan for this much memory, such as 40G, instead of what is free");
     const CLI::Option* of_plan[] = {
-        add_number(*system, "--world-size", o.world_size, 1, 1 << 16, "plan for so many processes, one a GPU"),
-        add_number(*system, "--gpus-per-machine", o.machines.per_machine, 1, 1 << 16, "plan: of those processes"),
+        add_number(*system, "--world-size", o.world_size, 1, 1 << 16, "with --plan: plan for this many processes, one for each GPU"),
+        add_number(*system, "--gpus-per-machine", o.machines.per_machine, 1, 1 << 16, "with --plan: how many GPUs a machine has"),
         add_parsed(
             *system, "--link", "LINK", "nvlink3",
             [&](const std::string& text) { o.machines.within = parse_link("--link", text.substr(0, most_letters)); },
-            fmt::format("plan: between GPUs of a machine: {}, or GB/s and microseconds such as 235,3.4", known_links())),
+            fmt::format("with --plan: the link between GPUs of a machine: {}, or GB/s and microseconds such as 235,3.4", known_links())),
         add_parsed(
             *system, "--network", "LINK", "hdr8",
             [&](const std::string& text) { o.machines.between = parse_link("--network", text.substr(0, most_letters)); },
-            "plan: between machines, all cards of one together; the same names, or GB/s and microseconds"),
+            "with --plan: the link between machines, all cards of a machine together; the same names, or GB/s and microseconds"),
         add_number(*system, "--tokens-per-second", o.tokens_per_second, 1e-3, 1e12,
-                   "plan: of one process alone, measured [that of 156 TFLOP/s, half an A100]")
+                   "with --plan: the measured speed of one process alone [that of 156 TFLOP/s, half an A100]")
             ->default_str(""),
     };
 

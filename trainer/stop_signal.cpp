@@ -5,7 +5,7 @@
 static bool ignored = false;
 
 // Runs before any library's constructor: this part of a program is called first of all. The sanitizers are not ready yet.
-[[gnu::no_sanitize("address", "undefined")]] static void look_at_hangup() {
+__attribute__((no_sanitize("address", "undefined"))) static void look_at_hangup() {
     struct sigaction action;
     ignored = sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
