@@ -158,8 +158,9 @@ TEST(Replicas, OneProcessThatDoesSomethingElseIsNamed) {
     } cases[] = {{"/data/checksum"_json_pointer, "a2", "data/checksum is \"a2\" instead of \"a1\""},
                  {"/version"_json_pointer, "0.2.0", "version is \"0.2.0\" instead of \"0.1.0\""},
                  {"/options/lr"_json_pointer, 2e-3, "options/lr is 0.002 instead of 0.001"}};
+    const int rank = communicator().size() - 1;
+    if (rank == 0) return;  // nobody else is there
     for (const auto& [place, value, expected] : cases) {
-        const int rank = communicator().size() - 1;
         nlohmann::json own = description;
         if (communicator().rank() == rank) own[place] = value;
         EXPECT_EQ(message_of<UsageError>([&] { check_same_start(communicator(), own); }),
