@@ -463,6 +463,9 @@ TEST(DataFiles, SeveralTextsHoldOutTheLastTenthOfAllOfThem) {
     EXPECT_EQ(split({10, 9, 1}), std::string(10, 'a') + std::string(8, 'b') + "|bc");
     EXPECT_EQ(split({18, 2}), std::string(18, 'a') + "|bb");
     EXPECT_EQ(split({0, 5, 0, 5}), "bbbbbdddd|d");
+    // Nine tenths end within the second of these characters.
+    const DataSplits between = open_data("{" + folder.write("p", "12345€€") + "," + folder.write("q", "z") + "}", "", *byte);
+    EXPECT_EQ(text_of(between.train, *byte) + "|" + text_of(between.val, *byte), "12345€|€z");
     for (const char* name : {"x", "y"}) folder.write(name, "");
     EXPECT_EQ(message_of<UsageError>([&] { open_data("{" + folder / "x" + "," + folder / "y" + "}", "", *byte); }),
               folder / "x" + ": 0 bytes of text are too few to hold out a tenth of them");

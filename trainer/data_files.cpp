@@ -222,7 +222,7 @@ static DataSplits hold_out(const std::vector<InputFile>& inputs, const DataOptio
             train.emplace_back(Text{path, text.substr(0, cut), "train", path + (alone ? " (without its last tenth)" : " (its beginning)")}, reader);
             val.emplace_back(Text{path, text.substr(cut), "val", path + (alone ? " (its last tenth)" : " (its end)")}, reader);
         }
-        rest -= cut;
+        rest = cut < text.size() ? 0 : rest - cut;  // all that follows a text that is divided is held out
     }
     CHECK(!train.empty() && !val.empty(), "{}: {} bytes of text are too few to hold out a tenth of them", inputs[0].path, total);
     train = check(std::move(train), options.train_T);

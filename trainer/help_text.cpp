@@ -36,10 +36,7 @@ std::string option_lines(const CLI::Option& option, bool positional) {
 // Its lines under a heading; empty if there is none to show.
 std::string group_lines(const CLI::App& group, const std::string& heading, bool positional) {
     std::string lines;
-    for (const CLI::Option* option : group.get_options()) {
-        const bool inherited = group.get_parent() != nullptr && option == group.get_help_ptr();
-        if (option->get_positional() == positional && !inherited) lines += option_lines(*option, positional);
-    }
+    for (const CLI::Option* option : options_in(group, positional)) lines += option_lines(*option, positional);
     return lines.empty() ? "" : "\n" + heading + ":\n" + lines;
 }
 
@@ -47,16 +44,30 @@ std::string group_lines(const CLI::App& group, const std::string& heading, bool 
 
 std::string help_text(const CLI::App& app) {
     std::string text = app.get_description() + "\nusage: " + app.get_name() + " [OPTION...]";
-    for (const CLI::Option* option : app.get_options()) {
-        if (!option->get_positional()) continue;
-        const std::string word = option->get_name(true) + (option->get_items_expected_max() > 1 ? "..." : "");
-        text += option->get_required() ? " " + word : " [" + word + "]";
-    }
+    text += usage_of_arguments(app, [](const std::string& name) { return name; });
     text += "\nDefaults stand in [brackets].\n" + group_lines(app, "arguments", true) + group_lines(app, "options", false);
     for (const CLI::App* group : app.get_subcommands(nullptr)) text += group_lines(*group, group->get_group(), false);
     const std::vector<Example> examples = examples_of(app);
     if (!examples.empty()) text += "\nexamples:\n";
     for (const Example& example : examples) text += "  " + example.what + ":\n    " + example.command + "\n";
+    return text;
+}
+
+std::vector<const CLI::Option*> options_in(const CLI::App& group, bool positional) {
+    std::vector<const CLI::Option*> options;
+    for (const CLI::Option* option : group.get_options()) {
+        const bool inherited = group.get_parent() != nullptr && option == group.get_help_ptr();
+        if (option->get_positional() == positional && !inherited) options.push_back(option);
+    }
+    return options;
+}
+
+std::string usage_of_arguments(const CLI::App& app, const std::function<std::string(const std::string&)>& shown) {
+    std::string text;
+    for (const CLI::Option* option : options_in(app, true)) {
+        const std::string word = shown(option->get_name(true)) + (option->get_items_expected_max() > 1 ? "..." : "");
+        text += option->get_required() ? " " + word : " [" + word + "]";
+    }
     return text;
 }
 

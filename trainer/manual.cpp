@@ -42,10 +42,7 @@ std::string man_entry(const CLI::Option& option) {
 
 std::string man_entries(const CLI::App& group, bool positional) {
     std::string text;
-    for (const CLI::Option* option : group.get_options()) {
-        const bool inherited = group.get_parent() != nullptr && option == group.get_help_ptr();
-        if (option->get_positional() == positional && !inherited) text += man_entry(*option);
-    }
+    for (const CLI::Option* option : options_in(group, positional)) text += man_entry(*option);
     return text;
 }
 
@@ -77,11 +74,7 @@ std::string man_page(const CLI::App& app, const std::string& program) {
     std::string text =
         fmt::format(".TH {} 1 \"\" \"flatgpt {}\" flatgpt\n.SH NAME\n{} \\- {}\n", troff(upper), version, troff(program), troff(sentence));
     text += fmt::format(".SH SYNOPSIS\n.B {}\n[\\fIOPTION\\fR...]", troff(program));
-    for (const CLI::Option* option : app.get_options()) {
-        if (!option->get_positional()) continue;
-        const std::string word = fmt::format("\\fI{}\\fR{}", troff(option->get_name(true)), option->get_items_expected_max() > 1 ? "..." : "");
-        text += option->get_required() ? " " + word : " [" + word + "]";
-    }
+    text += usage_of_arguments(app, [](const std::string& name) { return "\\fI" + troff(name) + "\\fR"; });
     text += fmt::format("\n.SH DESCRIPTION\n{}\nDefaults stand in [brackets].\n", troff(description));
     if (const std::string arguments = man_entries(app, true); !arguments.empty()) text += ".SH ARGUMENTS\n" + arguments;
     text += ".SH OPTIONS\n" + man_entries(app, false);
