@@ -1,5 +1,5 @@
 // tokenize: texts to token shards.
-//   tokenize --tokenizer gpt2|byte [--val-fraction 0] --out DIR FILE...
+//   tokenize --tokenizer gpt2|byte|FILE [--val-fraction 0] --out DIR FILE...
 //   writes DIR/train_000000.bin, DIR/val_000000.bin and on, 100 million tokens a shard; all of them or none.
 //   ... | tokenize --stream [--prefix fineweb_] [--val-tokens N] --out DIR
 //   makes shards of the documents on standard input (document_stream.h), each as soon as it is full; started again with the same input,
@@ -167,7 +167,7 @@ static void tokenize_standard_input(const Options& options) {
     RestartableShards shards({.folder = options.out,
                               .prefix = options.prefix,
                               .split = options.split,
-                              .tokenizer = options.tokenizer,
+                              .tokenizer = std::string(make_tokenizer(options.tokenizer)->name()),
                               .shard_tokens = options.shard_tokens,
                               .val_tokens = options.val_tokens});
     if (shards.complete()) {
@@ -203,11 +203,11 @@ static void check_source(const Options& options, const CLI::App& app) {
 int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): before run_main only a mistake in this table throws
     Options options;
     CLI::App app("Turns texts into token shards for training.", "tokenize");
-    add_word(app, "--tokenizer", options.tokenizer, {"gpt2", "byte"}, "how texts become tokens");
+    add_word_or_file(app, "--tokenizer", options.tokenizer, {"gpt2", "byte"}, "how texts become tokens: FILE is a tokenizer.json");
     add_number(app, "--val-fraction", options.val_fraction, 0, below_1, "fraction at the end of the texts to hold out for validation");
     add_text(app, "--out", options.out, "DIR", "folder for the shards train_000000.bin, val_000000.bin and on")->required();
     add_number(app, "--shard-tokens", options.shard_tokens, 1, size_t{4'000'000'000}, "tokens in a shard");
-    app.add_option("FILE", options.files, "texts, or folders of them, in order; gpt2 puts its end-of-text token between them");
+    app.add_option("FILE", options.files, "texts, or folders of them, in order; a tokenizer that has an end-of-text token puts it between them");
     auto* stream = app.add_option_group("documents from standard input");
     stream->add_flag("--stream", options.stream,
                      "read documents from standard input, a JSON object a line; the same command goes on where it was broken off");

@@ -148,7 +148,7 @@ void train(Options o, Communicator& all) {
 
     const auto tokenizer = make_tokenizer_for(o.initial ? o.initial->path() : "the model", o.config.V, o.tokenizer);
     const DataSplits data = open_data_together(o, *tokenizer, all, say);
-    TrainingState state{.batch_size = o.batch_size, .options = o.values, .identity = run_identity(o, data.train)};
+    TrainingState state{.batch_size = o.batch_size, .options = o.values, .identity = run_identity(o, *tokenizer, data.train)};
     check_same_start(all, process_description(o, state.identity, data));
     check_same_run(from, state.identity, o, say);
     DataLoader loader(data.train,
@@ -222,7 +222,7 @@ void train(Options o, Communicator& all) {
             if (first) log.note(line);
             else print_line(stderr, fmt::format("train_gpt2: rank {}: {}", all.rank(), printable(line)));
         };
-        checkpoints.emplace(model, all, CheckpointWriter::Options{from.run_folder, o.tokenizer, {.newest = o.keep, .every = o.keep_every}},
+        checkpoints.emplace(model, all, CheckpointWriter::Options{from.run_folder, *tokenizer, {.newest = o.keep, .every = o.keep_every}},
                             pinned_memory(), note);
     }
 

@@ -16,11 +16,11 @@ import tiktoken
 from reference_tokenizer import ROOT, tiktoken_gpt2  # beside this script
 
 
-def tokens_of(text, folder):
+def tokens_of(text, folder, *options):
     """What ./tokenize makes of a text."""
     file, shards = folder / "text.txt", folder / "shards"
     file.write_bytes(text.encode())
-    subprocess.run([ROOT / "tokenize", "--out", shards, file], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([ROOT / "tokenize", *options, "--out", shards, file], check=True, stdout=subprocess.DEVNULL)
     tokens = (shards / "train_000000.bin").read_bytes()[1024:]
     return list(struct.unpack(f"<{len(tokens) // 2}H", tokens))
 

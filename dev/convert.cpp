@@ -22,7 +22,7 @@ static const std::map<std::string, Format> formats = {
 // A folder that is not there yet: files of another model beside these would be read with them.
 static void write_folder(const std::string& folder, const ModelFile& model, const std::string& tokenizer) {
     const TensorTable& table = model.table();
-    make_tokenizer_for(model.path(), model.config().V, tokenizer);
+    const std::unique_ptr<Tokenizer> own = make_tokenizer_for(model.path(), model.config().V, tokenizer);
     std::vector<float> masters(table.elements());
     for (const Tensor& tensor : table.tensors()) {
         const std::vector<float> values = model.values(tensor);
@@ -34,7 +34,7 @@ static void write_folder(const std::string& folder, const ModelFile& model, cons
     CHECK(!failed, "--out {}: the folder cannot be made: {}", folder, failed.message());
     CHECK(fs::is_empty(folder), "--out {}: is not empty; choose another folder", folder);
     try {
-        write_hugging_face_metadata(folder, model.config(), tokenizer);
+        write_hugging_face_metadata(folder, model.config(), *own);
         write_hugging_face_model(folder + "/model.safetensors", table, masters.data());
     } catch (...) {  // half a model is of no use, and in the way of the next attempt
         std::vector<fs::path> written;
@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
     add_choice(app, "--format", format, formats, "format to write: a Hugging Face folder, or a .bin of llm.c");
     add_text(app, "--out", out, "PATH", "the folder or the file to write")->required();
     app.add_flag("--best", best, best_help);
-    add_word(app, "--tokenizer", tokenizer, {"gpt2", "byte"}, "tokenizer whose files the folder gets [the model's own]");
+    add_word_or_file(app, "--tokenizer", tokenizer, tokenizer_words, "tokenizer whose files the folder gets [the model's own]");
     set_examples(app, {{"the best checkpoint of a run, for transformers", "convert runs/book --best --format hf --out my_model"},
                        {"GPT-2 for llm.c", "convert gpt2 --format llmc-bf16 --out gpt2_124M_bf16.bin"},
                        {"a model of llm.c as a folder for transformers", "convert model_00010000.bin --format hf --out my_model"}});

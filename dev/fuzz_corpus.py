@@ -95,7 +95,13 @@ def tokenizer_files():
         seed("tokenizer_files", name, parts(json.dumps(broken), lines))
     seed("tokenizer_files", "merge_order", parts(json.dumps(encoder), "th e\nt h\n"))
     seed("tokenizer_files", "list", parts("[1,2]", "a b\n"))
-    words("tokenizer_files", ['"<|endoftext|>":', '"th":', "#version", "\n====\n", "\\u0120", "-1", "4294967552", "1e300", "\u0120", "null"])
+    pre = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, {"type": "ByteLevel", "add_prefix_space": False}]}
+    special = [{"id": encoder["<|endoftext|>"], "content": "<|endoftext|>", "special": True}]
+    described = {"model": {"type": "BPE", "vocab": encoder, "merges": merges}, "added_tokens": special}
+    for name, splitting in (("digits", pre), ("space", {"type": "ByteLevel"}), ("pattern", {"type": "Split"}), ("none", None)):
+        seed("tokenizer_files", name, parts("", "12 345", json.dumps({**described, "pre_tokenizer": splitting})))
+    words("tokenizer_files", ['"add_prefix_space":', '"ignore_merges":', '"type":', '"use_regex":', '"<|endoftext|>":', '"th":', "#version",
+                              "\n====\n", "\\u0120", "-1", "4294967552", "1e300", "\u0120", "null"])  # fmt: skip
 
 
 def tokenizer():

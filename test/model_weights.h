@@ -36,5 +36,5 @@ inline void write_folder(const std::string& folder, const GPT2Config& config = s
     std::filesystem::create_directories(folder);
     const TensorTable table(config);
     write_hugging_face_model(folder + "/model.safetensors", table, masters_of(table).data());
-    write_hugging_face_metadata(folder, config, config.V <= 256 ? "byte" : "gpt2");
+    write_hugging_face_metadata(folder, config, *make_tokenizer(config.V <= 256 ? "byte" : "gpt2"));
 }

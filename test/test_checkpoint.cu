@@ -42,10 +42,11 @@ class Checkpoint : public testing::Test {
 protected:
     template <class T>
     CheckpointWriter writer(const GPT2<T>& model, KeepPolicy keep = {}) {
-        return CheckpointWriter(model, alone, {run.path(), "byte", keep}, pinned, [&](const std::string& line) { lines.push_back(line); });
+        return CheckpointWriter(model, alone, {run.path(), *byte, keep}, pinned, [&](const std::string& line) { lines.push_back(line); });
     }
     SingleProcess alone;
     TemporaryFolder run;
+    const std::unique_ptr<Tokenizer> byte = make_tokenizer("byte");
     std::vector<std::string> lines;
 };
 
@@ -67,7 +68,8 @@ template <class T>
 void expect_round_trip(const std::string& run) {
     const auto saved = trained_model<T>(3);
     SingleProcess alone;
-    CheckpointWriter writer(*saved, alone, {run, "byte", {}}, pinned, [](const std::string&) {});
+    const auto byte = make_tokenizer("byte");
+    CheckpointWriter writer(*saved, alone, {run, *byte, {}}, pinned, [](const std::string&) {});
     writer.save(*saved, state_at(5));
     ASSERT_TRUE(writer.finish());
     const TrainingState state = whole_checkpoint(checkpoint_folder(run, 5));

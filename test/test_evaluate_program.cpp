@@ -32,7 +32,7 @@ std::string model_folder(const TemporaryFolder& folder, bool broken = false) {
     const std::string path = folder / "model";
     std::filesystem::create_directory(path);
     write_hugging_face_model(path + "/model.safetensors", table, masters.data());
-    write_hugging_face_metadata(path, config, "byte");
+    write_hugging_face_metadata(path, config, *make_tokenizer("byte"));
     return path;
 }
 

@@ -33,7 +33,7 @@ std::string write_model(const std::string& folder, const GPT2Config& config, con
         for (size_t i = 0; i < tensor.unpadded_elements; i++) masters[tensor.offset + i] = value(tensor, i);
     }
     write_hugging_face_model(folder + "/model.safetensors", table, masters.data());
-    write_hugging_face_metadata(folder, config, tokenizer);
+    write_hugging_face_metadata(folder, config, *make_tokenizer(tokenizer));
     return folder;
 }
 
@@ -358,7 +358,7 @@ TEST(GenerateProgram, AForeignTokenizerCanBeReplacedAsItsErrorSays) {
     const std::string arguments = path + " --prompt x --greedy --max-tokens 9";
     const ProgramResult refused = generate(arguments);
     EXPECT_EQ(refused.exit_code, 2);
-    EXPECT_NE(refused.errors.find("to be told by --tokenizer"), std::string::npos) << refused.errors;
+    EXPECT_NE(refused.errors.find("another one can be named by --tokenizer"), std::string::npos) << refused.errors;
     EXPECT_EQ(generate(arguments + " --tokenizer byte").output, "as bytes\n");
     EXPECT_EQ(generate(arguments + " --tokenizer bytes").exit_code, 2);
 }

@@ -357,7 +357,7 @@ TEST(TokenizerFiles, AndConfigurationAreThoseThatTransformersWasSeenToLoad) {
     for (const auto& [tokenizer, config, hashes] : folders) {
         const std::string folder = temporary / tokenizer;
         fs::create_directory(folder);
-        write_hugging_face_metadata(folder, config, tokenizer);
+        write_hugging_face_metadata(folder, config, *make_tokenizer(tokenizer));
         std::map<std::string, uint64_t> written;
         for (const auto& entry : fs::directory_iterator(folder)) {
             const std::string text = read_file(entry.path());
@@ -381,12 +381,20 @@ TEST(TokenizerFiles, AreRecognisedAndOthersRefused) {
     fs::remove(temporary / "gpt2/tokenizer.json");
     fs::copy_file(data_directory() + "/gpt2_encoder.json", temporary / "gpt2/vocab.json");
     EXPECT_EQ(recognise_tokenizer(temporary / "gpt2"), "gpt2");
-    // A tokenizer of its own: a model of any vocabulary may have one, but it is not ours.
-    json tokenizer = json::parse(read_file(temporary / "byte/tokenizer.json"));
-    tokenizer["model"]["vocab"]["A"] = 66;
-    std::ofstream(temporary / "byte/tokenizer.json") << tokenizer;
-    EXPECT_NE(message_of<UsageError>([&] { tokenizer_name(*open_model(temporary / "byte")); }).find("is neither GPT-2's tokenizer nor bytes"),
-              std::string::npos);
+    std::ofstream(temporary / "gpt2/vocab.json") << R"({"a": 0})";
+    EXPECT_EQ(message_of<UsageError>([&] { tokenizer_name(*open_model(temporary / "gpt2")); }),
+              temporary / "gpt2/vocab.json: is the vocabulary of another tokenizer than GPT-2's; expected a tokenizer.json beside it, which "
+                          "transformers writes: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)");
+    // Tokenizers of their own: another vocabulary, another splitting, other merges.
+    const json byte = json::parse(read_file(temporary / "byte/tokenizer.json"));
+    for (const char* change : {R"([{"op": "add", "path": "/model/vocab/ab", "value": 256}])",
+                               R"([{"op": "replace", "path": "/pre_tokenizer/add_prefix_space", "value": true}])",
+                               R"([{"op": "add", "path": "/model/merges/-", "value": "a b"}])"}) {
+        std::ofstream(temporary / "byte/tokenizer.json") << byte.patch(json::parse(change));
+        if (std::string(change).find("merges") == std::string::npos)
+            EXPECT_EQ(tokenizer_name(*open_model(temporary / "byte")), temporary / "byte/tokenizer.json") << change;
+        else EXPECT_THROW(tokenizer_name(*open_model(temporary / "byte")), UsageError);  // merges without words
+    }
     for (const char* text : {"", "[]", "{}", "{\"model\":7}", "{\"model\":{\"vocab\":[1]}}"}) {
         std::ofstream(temporary / "byte/tokenizer.json") << text;
         EXPECT_TRUE(message_of<UsageError>([&] { recognise_tokenizer(temporary / "byte"); }).starts_with(temporary / "byte/tokenizer.json: "))

@@ -28,7 +28,7 @@ std::string random_model(const std::string& folder, const GPT2Config& config) {
         }
     }
     write_hugging_face_model(folder + "/model.safetensors", table, masters.data());
-    write_hugging_face_metadata(folder, config, "byte");
+    write_hugging_face_metadata(folder, config, *make_tokenizer("byte"));
     return folder;
 }
 
@@ -154,7 +154,9 @@ TEST(InitFrom, ATokenizerOfAnotherSizeThanTheVocabularyIsRefused) {
         {"--init-from " + random_model(folder / "bytes", {256, 16, 1, 1, 8}) + " --tokenizer gpt2", "bytes has a vocabulary of 256, which the 50257"},
         {"--init-from " + random_model(folder / "more", {300, 16, 1, 1, 8}),
          "more has a vocabulary of 300, which the 256 tokens of --tokenizer byte"},
-        {"--vocab 1000", "the model has a vocabulary of 1000, which the 50257 tokens of --tokenizer gpt2 do not fit; expected 50257 to 50304"},
+        {"--vocab 1000 --tokenizer gpt2",
+         "the model has a vocabulary of 1000, which the 50257 tokens of --tokenizer gpt2 do not fit; expected 50257 to 50304"},
+        {"--vocab 1000", "tinyshakespeare.txt: is text, of which --tokenizer none makes no tokens; expected token shards, or another --tokenizer"},
         {"--vocab 50257 --tokenizer byte", "the model has a vocabulary of 50257, which the 256 tokens of --tokenizer byte do not fit"},
     };
     for (const auto& [arguments, expected] : cases) {
@@ -182,6 +184,66 @@ TEST(InitFrom, ItsShapeIsTheFilesAndNothingElse) {
         EXPECT_NE(result.errors.find(expected), std::string::npos) << result.errors;
         EXPECT_FALSE(fs::exists(folder / "run"));
     }
+}
+
+
+// A tokenizer of 600 tokens that Hugging Face's tokenizers trained; 0 ends a text.
+constexpr char own_tokenizer[] = PROJECT_ROOT "/test/reference/bpe/plain.json";
+
+std::string shakespeare(size_t bytes) { return read_file(data_directory() + "/tinyshakespeare.txt").substr(0, bytes); }
+
+std::string checkpoint_of(const std::string& run) { return run + "/checkpoints/step_00000001"; }
+
+TEST(OwnTokenizer, TravelsWithTheModel) {
+    const TemporaryFolder folder;
+    const std::string run = folder / "run", given = folder.write("given.json", read_file(own_tokenizer)), text = folder.write("a.txt", shakespeare(20'000));
+    const std::string shape = " --layers 1 --heads 1 --channels 8 --context 32 --train-data " + text;
+    ASSERT_EQ(train("--tokenizer " + given + shape + " --out " + run).exit_code, 0);
+    const json model = metrics_of(run, "run").at(0).at("model");
+    EXPECT_EQ(model.at("vocab"), 600);
+    // transformers opens the checkpoint with the same tokenizer.
+    EXPECT_EQ(read_file(checkpoint_of(run) + "/tokenizer.json"), read_file(given));
+    EXPECT_EQ(json::parse(read_file(checkpoint_of(run) + "/tokenizer_config.json")).at("eos_token"), "<|endoftext|>");
+    EXPECT_EQ(json::parse(read_file(checkpoint_of(run) + "/config.json")).at("eos_token_id"), 0);
+    // The run goes on without the file that it began with.
+    fs::remove(given);
+    const ProgramResult more = run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 2");
+    ASSERT_EQ(more.exit_code, 0) << more.errors;
+    for (const char* other : {"gpt2 --vocab 50257", "byte --vocab 256"}) {
+        const ProgramResult refused = run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3 --tokenizer " + other);
+        EXPECT_EQ(refused.exit_code, 2);
+        EXPECT_NE(refused.errors.find("belongs to another run: "), std::string::npos) << refused.errors;
+        EXPECT_NE(refused.errors.find("instead of bpe-"), std::string::npos) << refused.errors;
+    }
+    ASSERT_EQ(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3 --tokenizer " + own_tokenizer).exit_code, 0);  // the same one, by another name
+    // Into another folder, and on from there.
+    const std::string converted = folder / "converted";
+    ASSERT_EQ(convert(run + " --out " + converted).exit_code, 0);
+    EXPECT_EQ(read_file(converted + "/tokenizer.json"), read_file(own_tokenizer));
+    EXPECT_EQ(read_file(converted + "/tokenizer_config.json"), read_file(run + "/checkpoints/step_00000003/tokenizer_config.json"));
+    const ProgramResult tuned = train("--init-from " + converted + " --train-data " + text + " --out " + folder / "tuned");
+    EXPECT_EQ(tuned.exit_code, 0) << tuned.errors;
+    EXPECT_EQ(read_file(checkpoint_of(folder / "tuned") + "/tokenizer.json"), read_file(own_tokenizer));
+    // A checkpoint that has lost it.
+    for (const auto& entry : fs::directory_iterator(run + "/checkpoints")) fs::remove(entry.path() / "tokenizer.json");
+    EXPECT_NE(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 4").errors.find("please name it with --tokenizer"), std::string::npos);
+}
+
+TEST(OwnTokenizer, NoneTrainsOnShardsAndWritesNoTokenizer) {
+    const TemporaryFolder folder;
+    const std::string shards = folder / "shards", run = folder / "run", text = folder.write("a.txt", shakespeare(20'000));
+    ASSERT_EQ(run_program(TOKENIZE_PROGRAM, std::string("--tokenizer ") + own_tokenizer + " --out " + shards + " " + text).exit_code, 0);
+    const std::string arguments = "--layers 1 --heads 1 --channels 8 --context 32 --vocab 600 --sample-every 1 --sample-tokens 4 --train-data " + shards;
+    const ProgramResult result = run_program(TRAIN_PROGRAM, arguments + " --batch-size 2 --steps 1 --val-every 0 --out " + run);
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) EXPECT_FALSE(fs::exists(checkpoint_of(run) + "/" + name)) << name;
+    const std::string sample = metrics_of(run, "sample").at(0).at("text");
+    EXPECT_EQ(std::count(sample.begin(), sample.end(), ' '), 4) << sample;
+    EXPECT_EQ(sample.find_first_not_of("0123456789 "), std::string::npos) << sample;
+    const ProgramResult more = run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 2");
+    EXPECT_EQ(more.exit_code, 0) << more.errors;
+    EXPECT_EQ(run_program(CONVERT_PROGRAM, run + " --out " + folder / "converted").exit_code, 0);
+    EXPECT_FALSE(fs::exists(folder / "converted/tokenizer.json"));
 }
 
 }  // namespace

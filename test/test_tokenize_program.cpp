@@ -95,7 +95,7 @@ TEST(TokenizeProgram, WrongUseIsOneLineAndExitCodeTwo) {
     const std::string shard = folder.write("shard", "\x88\xD8\x34\x01, and no more");
     EXPECT_EQ(errors(to_out + shard), "tokenize: " + shard + ": is a token shard already; expected texts\n");
     EXPECT_EQ(errors(to_out + empty), "tokenize: " + empty + ": there is no text to tokenize\n");
-    EXPECT_EQ(errors(to_out + "--tokenizer bpe " + text), "tokenize: --tokenizer bpe; expected gpt2|byte\n");
+    EXPECT_EQ(errors(to_out + "--tokenizer bpe " + text), "tokenize: --tokenizer bpe; expected gpt2|byte|FILE\n");
     EXPECT_EQ(errors(to_out + "--val-fraction 1 " + text), "tokenize: --val-fraction 1; expected a number from 0 to 0.9999999\n");
     EXPECT_EQ(errors(to_out + "--val-fraction nan " + text), "tokenize: --val-fraction nan; expected a number from 0 to 0.9999999\n");
     EXPECT_EQ(errors(to_out + "--val-fraction 0.99 " + text), "tokenize: --val-fraction 0.99: leaves nothing to train on\n");

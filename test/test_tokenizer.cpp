@@ -3,7 +3,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +11,7 @@
 
 #include "data_directory.h"
 #include "mapped_file.h"
+#include "reference_strings.h"
 #include "temporary_folder.h"
 #include "tokenizer.h"
 #include "word_splitter.h"
@@ -51,29 +51,10 @@ TEST(Gpt2Tokenizer, AgreesWithTiktokenOnRealText) {
     EXPECT_EQ(gpt2().encode("First Citizen:\nBefore we proceed any"), beginning);
 }
 
-// Calls check(text, tokens by tiktoken) for each of the strings that dev/reference_tokenizer.py wrote.
+// 10,000 strings by dev/reference_tokenizer.py.
 template <class Check>
 static void for_each_tiktoken_string(Check check) {
-    const MappedFile file(PROJECT_ROOT "/test/reference/tiktoken.bin");
-    const char* next = file.bytes().data();
-    const auto read_uint32 = [&] {
-        uint32_t value;
-        std::memcpy(&value, next, sizeof(value));
-        next += sizeof(value);
-        return value;
-    };
-    const uint32_t strings = read_uint32();
-    ASSERT_EQ(strings, 10'000u);
-    for (uint32_t i = 0; i < strings; i++) {
-        const uint32_t bytes = read_uint32(), count = read_uint32();
-        const std::string text(next, bytes);
-        std::vector<uint16_t> tokens(count);
-        if (count > 0) std::memcpy(tokens.data(), next + bytes, count * sizeof(uint16_t));
-        next += bytes + count * sizeof(uint16_t);
-        SCOPED_TRACE(::testing::PrintToString(text));
-        check(text, tokens);
-    }
-    EXPECT_EQ(next, file.bytes().data() + file.bytes().size());
+    EXPECT_EQ(for_each_reference_string("tiktoken.bin", check), 10'000u);
 }
 
 TEST(Gpt2Tokenizer, AgreesWithTiktokenOnRandomUnicode) {
@@ -192,7 +173,7 @@ TEST(ByteTokenizer, ATokenIsAByte) {
 }
 
 TEST(MakeTokenizer, RefusesWhatItCannotRead) {
-    EXPECT_NE(message_of<UsageError>([] { make_tokenizer("bpe"); }).find("'bpe' is not known; choose gpt2 or byte"), std::string::npos);
+    EXPECT_NE(message_of<UsageError>([] { make_tokenizer("bpe"); }).find("tokenizer bpe is neither gpt2, byte or none nor a file; expected one"), std::string::npos);
 
     const TemporaryFolder folder;
     const std::string encoder = folder / "gpt2_encoder.json", merges = folder / "gpt2_vocab.bpe";

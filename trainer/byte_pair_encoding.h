@@ -1,5 +1,5 @@
-// byte_pair_encoding.h: splits a word into tokens by merging, again and again, the leftmost pair of neighbours that merges into the lowest token.
-//   Sennrich, Haddow and Birch 2016, arXiv:1508.07909, on bytes as in GPT-2. Tokens are numbered in the order of their merges.
+// byte_pair_encoding.h: splits a word into tokens by merging, again and again, the leftmost of the neighbours whose merge comes first.
+//   Sennrich, Haddow and Birch 2016, arXiv:1508.07909, on bytes as in GPT-2.
 //   O(n log n) for a word of n bytes; words of up to 30 bytes are mostly found in a cache.
 #pragma once
 #include <array>
@@ -13,17 +13,19 @@ public:
     struct Merge {
         uint16_t left, right, merged;
     };
-    // byte_tokens[b] is the token of byte b.
+    static constexpr size_t max_merges = 65535;
+    // byte_tokens[b] is the token of byte b; merges[rank] comes before merges[rank + 1]. Of two merges of one pair the later one counts.
     BytePairEncoding(const std::array<uint16_t, 256>& byte_tokens, const std::vector<Merge>& merges);
 
     // Appends the tokens of a word.
     void encode(std::vector<uint16_t>& tokens, std::string_view word);
 
 private:
-    // Open addressing: a pair lies in the first free slot from its hash on. No pair merges into token 0, which marks a free slot.
+    static constexpr uint16_t none = max_merges;  // is no merge's rank
+    // Open addressing: a pair lies in the first free slot from its hash on.
     struct MergeSlot {
         uint32_t pair = 0;
-        uint16_t merged = 0;
+        uint16_t rank = none;  // none: a free slot
     };
     // A word and its tokens in one cache line: text repeats few words, so most of them are looked up and not merged.
     // The newest word takes the slot: memory is bounded and nothing is ever rehashed.
@@ -38,18 +40,19 @@ private:
     struct Symbol {
         size_t previous, next;
         uint16_t token;
-        uint16_t merged_with_next;  // the token it makes with its right neighbour; 0: none, or no longer in the list
+        uint16_t rank_with_next;  // of its merge with its right neighbour; none: there is none, or it is no longer in the list
     };
 
     size_t home_slot(uint32_t pair) const { return (pair * uint64_t{0x9E3779B97F4A7C15}) >> 47; }  // 17 bits
-    uint16_t merged(uint16_t left, uint16_t right) const;
+    size_t slot_of(uint32_t pair) const;
     void merge_word(std::vector<uint16_t>& tokens, std::string_view word);
     void offer(size_t position);
 
     std::array<uint16_t, 256> byte_tokens_;
-    std::vector<MergeSlot> merges_;
+    std::vector<MergeSlot> ranks_;
+    std::vector<uint16_t> merged_;  // the token that a rank's merge makes
     std::vector<CachedWord> cache_;
     // Scratch of merge_word, kept so that nothing is allocated once they have grown.
     std::vector<Symbol> symbols_;
-    std::vector<uint64_t> candidates_;  // min-heap of merged token (16 bits) and position (48 bits); may hold outdated ones
+    std::vector<uint64_t> candidates_;  // min-heap of rank (16 bits) and position (48 bits); may hold outdated ones
 };

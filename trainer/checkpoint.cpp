@@ -187,7 +187,7 @@ void check_free_space(const std::string& folder, size_t bytes) {
     }
 }
 
-void write_checkpoint_files(const std::string& folder, const GPT2Config& config, const std::string& tokenizer, const Snapshot& snapshot) {
+void write_checkpoint_files(const std::string& folder, const GPT2Config& config, const Tokenizer& tokenizer, const Snapshot& snapshot) {
     if (snapshot.shape().has_masters()) {
         write_hugging_face_model(folder + "/model.safetensors", snapshot.table(), snapshot.masters());
         write_hugging_face_metadata(folder, config, tokenizer);

@@ -18,6 +18,7 @@
 #include "gpt2.h"
 #include "hugging_face_reader.h"
 #include "model_file.h"
+#include "tokenizer.h"
 #include "training_state.h"
 
 // What one process writes of a model: rank 0 the master weights; each its shard of the optimizer state, or rank 0 all of it.
@@ -85,7 +86,7 @@ private:
 };
 
 // Writes what the snapshot's process has to write into folder. Error if it cannot.
-void write_checkpoint_files(const std::string& folder, const GPT2Config& config, const std::string& tokenizer, const Snapshot& snapshot);
+void write_checkpoint_files(const std::string& folder, const GPT2Config& config, const Tokenizer& tokenizer, const Snapshot& snapshot);
 
 // Throws Error if the disk that folder lies on has less than `bytes` free, and a reserve for what else the run writes.
 void check_free_space(const std::string& folder, size_t bytes);

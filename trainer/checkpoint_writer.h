@@ -33,7 +33,8 @@ std::vector<int> superseded(const std::vector<SavedCheckpoint>& saved, const Kee
 class CheckpointWriter {
 public:
     struct Options {
-        std::string run_folder, tokenizer;
+        std::string run_folder;
+        const Tokenizer& tokenizer;  // whose files every checkpoint gets
         KeepPolicy keep;
     };
     // Allocates the snapshot. Knows the run's checkpoints from before. note is called by the writing thread too.

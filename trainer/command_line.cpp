@@ -176,6 +176,18 @@ CLI::Option* add_word(CLI::App& app, const std::string& names, std::string& targ
     return add_parsed(app, names, choices, target, set, help);
 }
 
+CLI::Option* add_word_or_file(CLI::App& app, const std::string& names, std::string& target, const std::vector<std::string>& words,
+                              const std::string& help) {
+    const std::string choices = joined(words, "|") + "|FILE";
+    const auto set = [&target, words, choices, option = name_in_errors(names)](const std::string& text) {
+        const bool known = std::find(words.begin(), words.end(), text) != words.end();
+        std::error_code absent;
+        if (!known && !std::filesystem::exists(text, absent)) throw UsageError(refusal_of(option, text, choices));
+        target = text;
+    };
+    return add_parsed(app, names, choices, target, set, help);
+}
+
 size_t parse_bytes(const std::string& option, const std::string& text) {
     static const std::map<char, double> units = {{'K', 0x1p10}, {'M', 0x1p20}, {'G', 0x1p30}, {'T', 0x1p40}};
     const auto unit = text.empty() ? units.end() : units.find(text.back());

@@ -123,3 +123,6 @@ CLI::Option* add_choice(CLI::App& app, const std::string& names, Value& target, 
 
 // The same for words that stand for themselves, in this order.
 CLI::Option* add_word(CLI::App& app, const std::string& names, std::string& target, const std::vector<std::string>& words, const std::string& help);
+// The same, where the value may also be the path of a file or folder that is there.
+CLI::Option* add_word_or_file(CLI::App& app, const std::string& names, std::string& target, const std::vector<std::string>& words,
+                              const std::string& help);

@@ -114,6 +114,7 @@ static void tokenize(const Text& text, const TextReader& reader, const std::stri
 
 TokenFile::TokenFile(const Text& text, TextReader& reader) : name_(text.name) {
     const std::string_view tokenizer = reader.tokenizer.name();
+    CHECK(tokenizer != "none", "{}: is text, of which --tokenizer none makes no tokens; expected token shards, or another --tokenizer", text.path);
     const uint64_t seed = XXH3_64bits(tokenizer.data(), tokenizer.size());
     const uint64_t source_hash = XXH3_64bits_withSeed(text.bytes.data(), text.bytes.size(), seed);
     const std::string caches[] = {cache_name(text.path, tokenizer, text.part), fallback_cache_name(text.path, tokenizer, text.part)};

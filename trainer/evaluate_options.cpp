@@ -3,6 +3,7 @@
 #include "command_line.h"
 #include "help_text.h"
 #include "quantized_weights.h"
+#include "tokenizer.h"
 
 std::optional<EvaluateOptions> parse_evaluate_options(int argc, const char* const* argv) {
     EvaluateOptions o;
@@ -12,7 +13,7 @@ std::optional<EvaluateOptions> parse_evaluate_options(int argc, const char* cons
              "measure loss and perplexity on these token shards or texts: a file, a folder or a pattern in quotes");
     add_text(app, "--hellaswag", o.hellaswag, "FILE", "score the model on HellaSwag: the published .jsonl, or llm.c's .bin");
     add_text(app, "--hellaswag-scores", o.hellaswag_scores, "FILE", "write the log-likelihoods of every example here, a JSON object a line");
-    add_word(app, "--tokenizer", o.tokenizer, {"gpt2", "byte"}, "how texts become tokens [the model's own]");
+    add_word_or_file(app, "--tokenizer", o.tokenizer, tokenizer_words, "how texts become tokens [the model's own]");
     add_number(app, "-b,--batch-size", o.batch_size, 1, 1 << 20, "sequences computed together; changes speed and memory, not the result");
     add_number(app, "-t,--seq-len", o.seq_len, 1, 1 << 20, "tokens in a sequence [the model's context]")->default_str("");
     add_number(app, "-m,--val-steps", o.val_steps, 0, most, "batches to measure; 0: all of the data");

@@ -6,6 +6,7 @@
 #include "command_line.h"
 #include "help_text.h"
 #include "quantized_weights.h"
+#include "tokenizer.h"
 
 namespace {
 
@@ -60,7 +61,7 @@ std::optional<GenerateCommand> parse_generate_command(int argc, const char* cons
 
     auto* model = app.add_option_group("model");
     model->add_flag("--best", c.best, best_help);
-    add_word(*model, "--tokenizer", c.tokenizer, {"gpt2", "byte"}, "how texts become tokens [the model's own]");
+    add_word_or_file(*model, "--tokenizer", c.tokenizer, tokenizer_words, "how texts become tokens [the model's own]");
     add_choice(*model, "--quantize", c.int8, quantizations, "keep the weights as int8, with a scale for each output channel");
     add_choice(*model, "--dtype", c.dtype, decoder_dtypes, "type of weights and activations");
     set_examples(app, {{"three texts of a run's model", "generate_gpt2 runs/book --prompt 'Once upon a time' --samples 3 --top-k 40"},

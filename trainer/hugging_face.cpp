@@ -45,9 +45,10 @@ void write_hugging_face_model(const std::string& path, const TensorTable& table,
 
 static void write_json(const std::string& path, const json& value) { write_atomically(path, value.dump(2) + "\n"); }
 
-std::vector<std::string> write_hugging_face_metadata(const std::string& folder, const GPT2Config& config, const std::string& tokenizer) {
+std::vector<std::string> write_hugging_face_metadata(const std::string& folder, const GPT2Config& config, const Tokenizer& tokenizer) {
     // transformers takes 50256 for what is not said; a byte-level model has no token that ends a text.
-    const json end_of_text = tokenizer == "gpt2" && config.V > gpt2_end_of_text ? json(gpt2_end_of_text) : json();
+    const std::optional<int> end = tokenizer.end_of_text();
+    const json end_of_text = end && *end < config.V ? json(*end) : json();
     write_json(folder + "/config.json", {{"architectures", {"GPT2LMHeadModel"}},
                                          {"model_type", "gpt2"},
                                          {"vocab_size", config.V},
@@ -74,7 +75,10 @@ std::vector<std::string> write_hugging_face_metadata(const std::string& folder, 
     json generation = json::object();
     if (!end_of_text.is_null()) generation = {{"bos_token_id", end_of_text}, {"eos_token_id", end_of_text}, {"pad_token_id", end_of_text}};
     write_json(folder + "/generation_config.json", generation);
-    std::vector<std::string> files = write_tokenizer_files(folder, tokenizer, config.context);
-    files.insert(files.begin(), {"config.json", "generation_config.json"});
+    std::vector<std::string> files = {"config.json", "generation_config.json"};
+    for (const auto& [name, text] : tokenizer_files(tokenizer, config.context)) {
+        write_atomically(folder + "/" + name, text);
+        files.push_back(name);
+    }
     return files;
 }

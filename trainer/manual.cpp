@@ -62,7 +62,7 @@ std::vector<std::string> choices_of(const CLI::Option& option) {
 
 bool names_a_file(const CLI::Option& option) {
     const std::string kind = kind_of(option);
-    return kind.starts_with("FILE") || kind == "PATH" || kind == "DIR" || kind == "GLOB";
+    return kind.starts_with("FILE") || kind.ends_with("|FILE") || kind == "PATH" || kind == "DIR" || kind == "GLOB";
 }
 
 }  // namespace

@@ -51,6 +51,5 @@ std::unique_ptr<ModelFile> open_model(const std::string& path, WhichCheckpoint w
 
 std::string tokenizer_name(const ModelFile& file) {
     const std::string known = is_folder(file.path()) ? recognise_tokenizer(file.path()) : "";
-    if (!known.empty()) return known;
-    return file.config().V <= 256 ? "byte" : "gpt2";
+    return known.empty() ? default_tokenizer(file.config().V) : known;
 }

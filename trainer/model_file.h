@@ -48,8 +48,8 @@ enum class WhichCheckpoint { newest, best };
 // folder with a checkpoint whose validation loss was measured.
 std::unique_ptr<ModelFile> open_model(const std::string& path, WhichCheckpoint which = WhichCheckpoint::newest);
 
-// The tokenizer the model was trained with, "gpt2" or "byte": by the tokenizer files beside it, else by the size of its vocabulary.
-// UsageError for the files of another tokenizer.
+// The tokenizer the model was trained with, as make_tokenizer takes it: by the tokenizer files beside it, else by the size of its vocabulary.
+// UsageError for files that recognise_tokenizer refuses.
 std::string tokenizer_name(const ModelFile& file);
 
 // Gives a model the file's weights. Its shape must be the file's, but its context may be shorter.

@@ -12,6 +12,8 @@
 #include "help_text.h"
 #include "input_files.h"
 #include "own_options.h"
+#include "tokenizer.h"
+#include "tokenizer_files.h"
 
 namespace {
 
@@ -104,7 +106,8 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
     auto* train = add_texts(*data, "-i,--train-data", train_data, "FILE...",
                             "what to train on: token shards, texts, folders of them, or patterns [the Shakespeare text]");
     auto* val = add_texts(*data, "-j,--val-data", val_data, "FILE...", "what to validate on, in the same forms [the last tenth of the texts]");
-    add_word(*data, "--tokenizer", o.tokenizer, {"gpt2", "byte"}, "how texts become tokens [gpt2, or byte for a vocabulary of up to 256]");
+    add_word_or_file(*data, "--tokenizer", o.tokenizer, tokenizer_words,
+                     "how texts become tokens: FILE is a tokenizer.json; none: token shards only [byte, gpt2 or none, by the vocabulary]");
     add_word(*data, "--data-order", o.data_order, {"shuffled", "file"}, "order in which an epoch takes its samples");
 
     auto* model = app.add_option_group("model");
@@ -281,8 +284,9 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
     CHECK(!o.nesterov || o.momentum > 0, "--nesterov needs a --momentum above 0, such as 0.9");
     if (!*weight_decay && o.optimizer != Optimizer::adamw) o.weight_decay = 0;
 
-    if (o.tokenizer.empty()) o.tokenizer = o.config.V > 256 ? "gpt2" : "byte";
-    if (!*vocab && !*named && !*init_from && o.tokenizer == "gpt2") o.config.V = 50257;
+    if (o.tokenizer.empty()) o.tokenizer = default_tokenizer(o.config.V);
+    if (!*vocab && !*named && !*init_from && o.tokenizer == "gpt2") o.config.V = gpt2_vocab_size;
+    if (!*vocab && !*init_from && !is_tokenizer_word(o.tokenizer)) o.config.V = make_tokenizer(o.tokenizer)->vocab_size();
     o.config.check();
 
     if (o.seq_len == 0) o.seq_len = o.config.context;

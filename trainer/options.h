@@ -28,7 +28,7 @@ constexpr int max_batch_size = 1 << 20;  // sequences
 struct Options {
     // data
     std::string train_data, val_data;  // empty: the text that ships with the project
-    std::string tokenizer;             // empty: gpt2 for a vocabulary above 256, else byte
+    std::string tokenizer;             // as make_tokenizer takes it; empty: default_tokenizer of the vocabulary
     std::string data_order = "shuffled";
     // model
     std::string model;  // empty: the sizes below

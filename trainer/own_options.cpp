@@ -5,7 +5,10 @@
 #include <optional>
 #include <set>
 
+#include "error.h"
+#include "file_access.h"
 #include "run_folder.h"
+#include "tokenizer.h"
 #include "training_state.h"
 
 namespace {
@@ -30,15 +33,35 @@ std::optional<TrainingState> state_of(const std::string& checkpoint) {
     } catch (const Error&) { return std::nullopt; }
 }
 
-std::optional<TrainingState> newest_state(const std::string& path) {
-    if (!is_run_folder(path)) return state_of(path);
+// The folders that path means, the newest first.
+std::vector<std::string> checkpoints_of(const std::string& path) {
+    if (!is_run_folder(path)) return {path};
     std::vector<CheckpointFolder> folders = checkpoint_folders(path);
     const std::vector<CheckpointFolder> unnamed = unnamed_checkpoints(path, folders.empty() ? 0 : folders.back().step);
     folders.insert(folders.end(), unnamed.rbegin(), unnamed.rend());
-    for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder) {
-        if (std::optional<TrainingState> state = state_of(folder->path)) return state;
+    std::vector<std::string> paths;
+    for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder) paths.push_back(folder->path);
+    return paths;
+}
+
+std::optional<TrainingState> newest_state(const std::vector<std::string>& checkpoints) {
+    for (const std::string& checkpoint : checkpoints) {
+        if (std::optional<TrainingState> state = state_of(checkpoint)) return state;
     }
     return std::nullopt;
+}
+
+// Where the tokenizer of that name is: a word itself, or the newest checkpoint whose tokenizer.json is whole.
+std::string place_of_tokenizer(const std::string& name, const std::vector<std::string>& checkpoints) {
+    if (is_tokenizer_word(name)) return name;
+    for (const std::string& checkpoint : checkpoints) {
+        const std::string file = checkpoint + "/tokenizer.json";
+        try {
+            if (is_there(file) && make_tokenizer(file)->name() == name) return file;
+        } catch (const Error&) {}  // damaged: an older one will do
+    }
+    throw UsageError(fmt::format("{}: no checkpoint has the tokenizer.json of the run's tokenizer {}; please name it with --tokenizer",
+                                 checkpoints.front(), name));
 }
 
 std::string text_of(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
@@ -46,7 +69,8 @@ std::string text_of(const json& value) { return value.is_string() ? value.get<st
 }  // namespace
 
 std::vector<std::string> own_options(const CLI::App& app, const std::string& path) {
-    const std::optional<TrainingState> state = newest_state(path);
+    const std::vector<std::string> checkpoints = checkpoints_of(path);
+    const std::optional<TrainingState> state = newest_state(checkpoints);
     if (!state) return {};
     std::map<std::string, const CLI::Option*> known;
     std::set<std::string> decided = not_taken_over;
@@ -66,7 +90,7 @@ std::vector<std::string> own_options(const CLI::App& app, const std::string& pat
     for (const auto& [name, value] : values.items()) {
         const auto option = known.find(name);
         if (option == known.end() || decided.contains(name)) continue;
-        const std::string text = text_of(value);
+        const std::string text = name == "tokenizer" ? place_of_tokenizer(text_of(value), checkpoints) : text_of(value);
         const bool is_default = text.empty() || (option->second->get_items_expected_max() > 0 ? text == option->second->get_default_str() : text == "false");
         if (!is_default) words.push_back(fmt::format("--{}={}", name, text));
     }

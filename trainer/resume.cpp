@@ -188,13 +188,13 @@ ResumePoint find_resume_point(const Options& options, const Note& note) {
     return point;
 }
 
-json run_identity(const Options& o, std::span<const TokenShard> train) {
+json run_identity(const Options& o, const Tokenizer& tokenizer, std::span<const TokenShard> train) {
     return {{"layers", o.config.L},
             {"heads", o.config.NH},
             {"channels", o.config.C},
             {"context", o.config.context},
             {"vocab", o.config.V},
-            {"tokenizer", o.tokenizer},
+            {"tokenizer", tokenizer.name()},
             {"seq-len", o.seq_len},
             {"total-batch", o.total_batch},
             {"data-order", o.data_order},

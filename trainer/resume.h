@@ -14,6 +14,7 @@
 #include "options.h"
 #include "run_folder.h"
 #include "token_shard.h"
+#include "tokenizer.h"
 #include "training_state.h"
 
 struct ResumePoint {
@@ -40,7 +41,7 @@ struct ResumePoint {
 ResumePoint find_resume_point(const Options& options, const Note& note);
 
 // What two runs must have in common for the one to go on where the other stood: model shape, data, and which sample a step takes.
-nlohmann::json run_identity(const Options& options, std::span<const TokenShard> train);
+nlohmann::json run_identity(const Options& options, const Tokenizer& tokenizer, std::span<const TokenShard> train);
 
 // UsageError that names every part of the identity which differs. Notes the options that changed and change what training computes.
 void check_same_run(const ResumePoint& from, const nlohmann::json& identity, const Options& options, const Note& note);

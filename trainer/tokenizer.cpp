@@ -5,7 +5,8 @@
 
 #include "data_directory.h"
 #include "error.h"
-#include "gpt2_tokenizer.h"
+#include "file_access.h"
+#include "tokenizer_files.h"
 
 std::vector<uint16_t> Tokenizer::encode(std::string_view text) {
     std::vector<uint16_t> tokens;
@@ -55,20 +56,60 @@ private:
     std::array<char, 256> bytes_;
 };
 
+class NoTokenizer : public Tokenizer {
+public:
+    NoTokenizer() {
+        for (int id = 0; id < max_vocab_size; id++) numbers_.push_back(std::to_string(id) + " ");
+    }
+    std::string_view name() const override { return "none"; }
+    int vocab_size() const override { return max_vocab_size; }
+    std::optional<int> end_of_text() const override { return std::nullopt; }
+    std::string_view token_bytes(int id) const override {
+        CHECK(id >= 0 && id < max_vocab_size, "token {} has more than 16 bits", id);
+        return numbers_[static_cast<size_t>(id)];
+    }
+
+protected:
+    void append_tokens(std::vector<uint16_t>&, std::string_view text) override {
+        CHECK(text.empty(), "there is text, of which --tokenizer none makes no tokens; expected token shards, or --tokenizer gpt2, byte or a tokenizer.json");
+    }
+    size_t safe_cut(std::string_view text, size_t) const override { return text.size(); }
+
+private:
+    std::vector<std::string> numbers_;
+};
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) { return make_tokenizer(name, data_directory()); }
 
 std::unique_ptr<Tokenizer> make_tokenizer_for(const std::string& model, int V, const std::string& name) {
-    std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(name);
-    const int tokens = tokenizer->vocab_size(), padded = (tokens + 127) / 128 * 128, least = name == "byte" ? 1 : tokens;
+    std::unique_ptr<Tokenizer> tokenizer;
+    try {
+        tokenizer = make_tokenizer(name);
+    } catch (const UsageError& error) {
+        if (is_tokenizer_word(name)) throw;
+        throw UsageError(fmt::format("{}; another one can be named by --tokenizer", error.what()));
+    }
+    if (name == "none") return tokenizer;
+    const int tokens = tokenizer->vocab_size(), padded = (tokens + 127) / 128 * 128, least = tokenizer->name() == "byte" ? 1 : tokens;
     CHECK(V >= least && V <= padded, "{} has a vocabulary of {}, which the {} tokens of --tokenizer {} do not fit; expected {} to {}", model, V,
           tokens, name, least, padded);
     return tokenizer;
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, const std::string& directory) {
-    CHECK(name == "gpt2" || name == "byte", "tokenizer '{}' is not known; choose gpt2 or byte", name);
     if (name == "byte") return std::make_unique<ByteTokenizer>();
-    return std::make_unique<Gpt2Tokenizer>(directory + "/gpt2_encoder.json", directory + "/gpt2_vocab.bpe");
+    if (name == "gpt2") return read_gpt2_tokenizer(directory + "/gpt2_encoder.json", directory + "/gpt2_vocab.bpe");
+    if (name == "none") return std::make_unique<NoTokenizer>();
+    CHECK(is_there(name), "tokenizer {} is neither gpt2, byte or none nor a file; expected one of them, or a tokenizer.json", name);
+    const std::string file = is_folder(name) ? name + "/tokenizer.json" : name, known = recognise_tokenizer_json(file);
+    return known.empty() ? read_tokenizer_json(file) : make_tokenizer(known, directory);
+}
+
+bool is_tokenizer_word(const std::string& name) { return std::find(tokenizer_words.begin(), tokenizer_words.end(), name) != tokenizer_words.end(); }
+
+std::string default_tokenizer(int V) {
+    if (V <= 256) return "byte";
+    return V >= gpt2_vocab_size ? "gpt2" : "none";
 }

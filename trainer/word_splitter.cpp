@@ -63,6 +63,11 @@ size_t contraction(std::string_view text) {
 
 CharacterClass class_of(char32_t character) { return character < code_points ? all_classes()[character] : CharacterClass::other; }
 
+FirstCharacter first_character(std::string_view text) {
+    const Character first = character_at(all_classes(), text, 0);
+    return {std::max<size_t>(first.bytes, 1), first.kind == CharacterClass::number};
+}
+
 size_t first_word(std::string_view text) {
     const Classes& classes = all_classes();
     const auto at = [&](size_t place) { return character_at(classes, text, place); };

@@ -11,6 +11,13 @@ enum class CharacterClass : unsigned char { other, letter, number, space };
 
 CharacterClass class_of(char32_t character);
 
+struct FirstCharacter {
+    size_t bytes;
+    bool is_number;  // of \p{N}
+};
+// The first character of a text that is not empty; a byte that is not UTF-8 counts as one.
+FirstCharacter first_character(std::string_view text);
+
 // The bytes of the first word of a text that is not empty.
 size_t first_word(std::string_view text);
 
