@@ -75,8 +75,10 @@ std::string training_plan(const Options& o, const Schedule& schedule, const Data
     const double epochs = static_cast<double>(schedule.steps) * static_cast<double>(o.total_batch) / static_cast<double>(tokens);
     const std::string end =
         schedule.shape == "constant" ? "constant" : fmt::format("{} to {:.3g}", schedule.shape, schedule.lr * schedule.min_fraction);
-    return fmt::format("data: {} tokens to train on, {} to validate\nschedule: {} steps ({:.3g} epochs), lr {:.3g}, warmup {}, {}", tokens,
-                       data.val.empty() ? "none" : std::to_string(tokens_of(data.val)), schedule.steps, epochs, schedule.lr, schedule.warmup, end);
+    const bool masked = std::any_of(data.train.begin(), data.train.end(), [](const TokenShard& shard) { return shard.has_mask(); });
+    return fmt::format("data: {} tokens to train on{}, {} to validate\nschedule: {} steps ({:.3g} epochs), lr {:.3g}, warmup {}, {}", tokens,
+                       masked ? " (masks say which count as targets)" : "", data.val.empty() ? "none" : std::to_string(tokens_of(data.val)),
+                       schedule.steps, epochs, schedule.lr, schedule.warmup, end);
 }
 
 // Runs evaluation(stop) on `batches` batches of all processes, with a line that shows how far it is.

@@ -1,5 +1,6 @@
 // optimizer_state.cuh: what every optimizer's kernels share: the step's count, its gradient norm and what its gradients are scaled by
-//   scale = min(1, clip / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ computes it; 0 for a step that must change nothing.
+//   scale = gradient_weight * min(1, clip / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ computes it; 0 for a step that must change nothing.
+//   norm is that of the gradients times gradient_weight.
 //   A step whose gradient norm is not finite changes nothing, and the count of steps does not see it.
 #pragma once
 #include <cfloat>
@@ -9,7 +10,8 @@
 
 // Lives in device memory, so that no step waits for the host to look at the norm, and every step launches the same kernels with the same arguments.
 struct OptimizerState {
-    double lr;                    // the step's learning rate, written by the host
+    double lr;                    // the step's learning rate; the host writes these two
+    double gradient_weight = 1;   // tokens of a step over its targets that count: gradients come divided by the former
     int step;                     // t: steps that changed the parameters
     float grad_norm;              // of the latest step, before clipping
     float scale;                  // of its gradients; 0 if it was skipped
@@ -21,12 +23,12 @@ struct OptimizerState {
 template <class W>
 __global__ void optimizer_prepare_kernel(OptimizerState* state, const float* norm_squared, float clip, double beta1, double beta2) {
     if (threadIdx.x > 0) return;
-    const float norm = simt::sqrt(*norm_squared);
+    const float weight = static_cast<float>(state->gradient_weight), norm = weight * simt::sqrt(*norm_squared);
     const bool finite = norm <= FLT_MAX;
     state->grad_norm = norm;
     if (finite) state->step++;
     const float wanted = clip / (norm + 1e-6f);
-    state->scale = !finite ? 0.0f : clip > 0 && wanted < 1.0f ? wanted : 1.0f;
+    state->scale = !finite ? 0.0f : clip > 0 && wanted < 1.0f ? weight * wanted : weight;
     const double t = state->step;
     state->bias_correction1 = static_cast<float>(1.0 - pow(beta1, t));
     state->sqrt_bias_correction2 = static_cast<float>(sqrt(1.0 - pow(beta2, t)));

@@ -27,6 +27,10 @@ public:
                          [&](int a, int b) { return inputs[static_cast<size_t>(a)] < inputs[static_cast<size_t>(b)]; });
     }
     operator const Batch&() const { return batch_; }
+    OwnedBatch&& of_step_with(int64_t targets) && {
+        batch_.step_targets = targets;
+        return std::move(*this);
+    }
 
 private:
     std::vector<int32_t> memory_;

@@ -127,6 +127,59 @@ TEST(DataLoader, AWindowIsTTokensAndTheNext) {
     }
 }
 
+// A byte for each token: the first target of a window is its second token.
+TEST(DataLoader, AMaskHidesTargets) {
+    const TemporaryFolder folder;
+    numbered_shard(folder, 0, 33);
+    std::string mask(33, 1);
+    for (const size_t token : {0, 3, 8, 9, 25, 26, 27, 28, 29, 30, 31, 32}) mask[token] = 0;
+    folder.write("shard_0.mask", mask);
+    std::vector<TokenShard> shards;
+    shards.emplace_back(folder / "shard_0.bin");
+    shards.push_back(numbered_shard(folder, 1, 17));  // windows 0 8 16 24 | 10000 10008
+    ASSERT_TRUE(shards[0].has_mask());
+    ASSERT_FALSE(shards[1].has_mask());
+    const std::map<int, int> counts = {{0, 6}, {8, 7}, {16, 8}, {24, 0}, {shard_stride, 8}, {shard_stride + 8, 8}};
+    for (const auto& [B, ranks] : {std::pair{1, 1}, {4, 1}, {2, 2}, {1, 4}}) {
+        std::map<int, int64_t> counted, told;  // by step: the sum of what the batches hold, and what each of them says
+        for (int rank = 0; rank < ranks; rank++) {
+            DataLoader loader(shards, {.B = B, .T = 8, .V = vocabulary, .total_batch = 32, .rank = rank, .world_size = ranks, .seed = 3});
+            for (int step = 1; step <= 3; step++) {
+                for (int micro = 0; micro < loader.micro_steps(); micro++) {
+                    const Batch& batch = loader.at(step, micro);
+                    int targets = 0;
+                    for (int b = 0; b < B; b++) {
+                        const int window = batch.inputs[b * 8];
+                        targets += counts.at(window);
+                        for (int t = 0; t < 8; t++) {
+                            const bool hidden = window < shard_stride && mask[static_cast<size_t>(window + t + 1)] == 0;
+                            EXPECT_EQ(batch.targets[b * 8 + t], hidden ? Batch::ignored : window + t + 1);
+                        }
+                    }
+                    EXPECT_EQ(batch.target_count, targets);
+                    counted[step] += targets;
+                    EXPECT_EQ(told.emplace(step, batch.step_targets).first->second, batch.step_targets) << "others said otherwise";
+                }
+            }
+        }
+        EXPECT_EQ(told, counted) << B << " x " << ranks;
+    }
+    ValidationLoader validation(shards, 3, 8, vocabulary);
+    EXPECT_EQ(validation.at(0).target_count, 6 + 7 + 8);
+    EXPECT_EQ(validation.at(1).target_count, 0 + 8 + 8);
+
+    DataLoader loader(shards, {.B = 6, .T = 8, .V = vocabulary, .total_batch = 48});
+    EXPECT_EQ(loader.next().step_targets, 6 + 7 + 8 + 0 + 8 + 8);
+    // Not as many bytes as tokens, and another number than 0 and 1.
+    EXPECT_EQ(message_of<UsageError>([&] { numbered_shard(folder, 0, 17); }),
+              folder / "shard_0.mask: 33 bytes, expected one for each of the 17 tokens of " + folder / "shard_0.bin");
+    folder.write("shard_0.mask", std::string(12, '\1') + std::string(5, '\2'));
+    std::vector<TokenShard> wrong;
+    wrong.push_back(numbered_shard(folder, 0, 17));
+    DataLoader reads(wrong, {.B = 2, .T = 8, .V = vocabulary, .total_batch = 16});
+    EXPECT_NE(message_of<UsageError>([&] { reads.next(); }).find("shard_0.mask: byte 12 is 2; expected 1 for a token that counts"), std::string::npos);
+}
+
 TEST(DataLoader, EachWindowComesOnceAnEpoch) {
     const TemporaryFolder folder;
     const auto shards = numbered_shards(folder, {1001, 500, 8, 9, 3000});

@@ -174,6 +174,69 @@ TEST(GPT2, ARehearsalLeavesTheFirstStepAsItIs) {
     for (const int head_chunks : {1, 4}) EXPECT_EQ(step(true, head_chunks), step(false, head_chunks));
 }
 
+// A step's loss and gradients are means over its targets that are not ignored, as torch's cross_entropy has them, over all micro-steps together.
+TEST(GPT2, IgnoredTargetsDoNotCount) {
+    const SafetensorsFile dump = reference("model");
+    const std::vector<int> x = dump.ints("x"), y = dump.ints("y");
+    constexpr int N = reference_B * reference_T;
+    // Dividing by N or 2 N, and then weighing 1 or 2, is the same to the bit.
+    const auto state_after = [&](bool with_ignored) {
+        const auto model = reference_model<float>(dump, {.total_batch = static_cast<size_t>(with_ignored ? 2 * N : N)});
+        for (int step = 0; step < 3; step++) {
+            model->forward(OwnedBatch(reference_B, reference_T, x, y).of_step_with(with_ignored ? N : -1));
+            model->backward();
+            if (with_ignored) {
+                model->forward(OwnedBatch(reference_B, reference_T, y, std::vector<int>(N, Batch::ignored)).of_step_with(N));
+                model->backward();
+            }
+            const StepResult result = model->update(reference_adamw);
+            EXPECT_GT(result.grad_norm, 1.0f) << "clipped";
+            if (step == 2) {
+                std::vector<std::vector<float>> state = {{result.loss, result.grad_norm}};
+                for (const Tensor& tensor : model->table().tensors()) state.push_back(model->parameter(tensor));
+                for (const double norm : model->squared_norms().gradients) state.push_back({static_cast<float>(norm)});
+                return state;
+            }
+        }
+        return std::vector<std::vector<float>>();
+    };
+    EXPECT_EQ(state_after(true), state_after(false));
+
+    // What two masks that complement each other let through adds up to the whole.
+    std::vector<int> part[2] = {y, y};
+    for (size_t i = 0; i < y.size(); i++) part[i * i % 7 < 3][i] = Batch::ignored;
+    const auto whole = reference_model<float>(dump);
+    whole->forward(OwnedBatch(reference_B, reference_T, x, y));
+    whole->backward();
+    double loss = 0;
+    std::vector<std::vector<float>> sums(whole->table().tensors().size());
+    for (const std::vector<int>& targets : part) {
+        const auto model = reference_model<float>(dump);
+        const auto count = std::count_if(targets.begin(), targets.end(), [](int target) { return target != Batch::ignored; });
+        model->forward(OwnedBatch(reference_B, reference_T, x, targets).of_step_with(count));
+        model->backward();
+        for (size_t i = 0; i < sums.size(); i++) {
+            const std::vector<float> gradient = model->gradient(model->table().tensors()[i]);
+            sums[i].resize(gradient.size());
+            for (size_t k = 0; k < gradient.size(); k++) sums[i][k] += gradient[k];
+        }
+        loss += static_cast<double>(model->update(reference_adamw).loss) * static_cast<double>(count) / N;
+    }
+    for (size_t i = 0; i < sums.size(); i++)
+        EXPECT_LE(relative_error(sums[i], whole->gradient(whole->table().tensors()[i])), 1e-5) << whole->table().tensors()[i].name;
+    EXPECT_NEAR(loss, static_cast<double>(whole->update(reference_adamw).loss), 1e-5);
+}
+
+TEST(GPT2, AStepWithoutTargetsHasNoGradient) {
+    const SafetensorsFile dump = reference("model");
+    const auto model = reference_model<float>(dump);
+    model->forward(OwnedBatch(reference_B, reference_T, dump.ints("x"), std::vector<int>(57, Batch::ignored)).of_step_with(0));
+    model->backward();
+    const StepResult result = model->update(reference_adamw);
+    EXPECT_EQ(result.loss, 0);
+    EXPECT_EQ(result.grad_norm, 0);
+}
+
 // Losses and norms may be off by these factors, final parameters by that share of their norm.
 template <class T>
 void expect_trajectory(double loss_bound, double norm_bound, double parameter_bound) {

@@ -383,8 +383,9 @@ TEST(TokenizerFiles, AreRecognisedAndOthersRefused) {
     EXPECT_EQ(recognise_tokenizer(temporary / "gpt2"), "gpt2");
     std::ofstream(temporary / "gpt2/vocab.json") << R"({"a": 0})";
     EXPECT_EQ(message_of<UsageError>([&] { tokenizer_name(*open_model(temporary / "gpt2")); }),
-              temporary / "gpt2/vocab.json: is the vocabulary of another tokenizer than GPT-2's; expected a tokenizer.json beside it, which "
-                          "transformers writes: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)");
+              temporary /
+                  "gpt2/vocab.json: is the vocabulary of another tokenizer than GPT-2's; expected a tokenizer.json beside it, which "
+                  "transformers writes: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)");
     // Tokenizers of their own: another vocabulary, another splitting, other merges.
     const json byte = json::parse(read_file(temporary / "byte/tokenizer.json"));
     for (const char* change : {R"([{"op": "add", "path": "/model/vocab/ab", "value": 256}])",

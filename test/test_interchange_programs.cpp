@@ -186,7 +186,6 @@ TEST(InitFrom, ItsShapeIsTheFilesAndNothingElse) {
     }
 }
 
-
 // A tokenizer of 600 tokens that Hugging Face's tokenizers trained; 0 ends a text.
 constexpr char own_tokenizer[] = PROJECT_ROOT "/test/reference/bpe/plain.json";
 
@@ -196,7 +195,8 @@ std::string checkpoint_of(const std::string& run) { return run + "/checkpoints/s
 
 TEST(OwnTokenizer, TravelsWithTheModel) {
     const TemporaryFolder folder;
-    const std::string run = folder / "run", given = folder.write("given.json", read_file(own_tokenizer)), text = folder.write("a.txt", shakespeare(20'000));
+    const std::string run = folder / "run", given = folder.write("given.json", read_file(own_tokenizer)),
+                      text = folder.write("a.txt", shakespeare(20'000));
     const std::string shape = " --layers 1 --heads 1 --channels 8 --context 32 --train-data " + text;
     ASSERT_EQ(train("--tokenizer " + given + shape + " --out " + run).exit_code, 0);
     const json model = metrics_of(run, "run").at(0).at("model");
@@ -215,7 +215,8 @@ TEST(OwnTokenizer, TravelsWithTheModel) {
         EXPECT_NE(refused.errors.find("belongs to another run: "), std::string::npos) << refused.errors;
         EXPECT_NE(refused.errors.find("instead of bpe-"), std::string::npos) << refused.errors;
     }
-    ASSERT_EQ(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3 --tokenizer " + own_tokenizer).exit_code, 0);  // the same one, by another name
+    ASSERT_EQ(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3 --tokenizer " + own_tokenizer).exit_code,
+              0);  // the same one, by another name
     // Into another folder, and on from there.
     const std::string converted = folder / "converted";
     ASSERT_EQ(convert(run + " --out " + converted).exit_code, 0);
@@ -233,7 +234,8 @@ TEST(OwnTokenizer, NoneTrainsOnShardsAndWritesNoTokenizer) {
     const TemporaryFolder folder;
     const std::string shards = folder / "shards", run = folder / "run", text = folder.write("a.txt", shakespeare(20'000));
     ASSERT_EQ(run_program(TOKENIZE_PROGRAM, std::string("--tokenizer ") + own_tokenizer + " --out " + shards + " " + text).exit_code, 0);
-    const std::string arguments = "--layers 1 --heads 1 --channels 8 --context 32 --vocab 600 --sample-every 1 --sample-tokens 4 --train-data " + shards;
+    const std::string arguments =
+        "--layers 1 --heads 1 --channels 8 --context 32 --vocab 600 --sample-every 1 --sample-tokens 4 --train-data " + shards;
     const ProgramResult result = run_program(TRAIN_PROGRAM, arguments + " --batch-size 2 --steps 1 --val-every 0 --out " + run);
     ASSERT_EQ(result.exit_code, 0) << result.errors;
     for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) EXPECT_FALSE(fs::exists(checkpoint_of(run) + "/" + name)) << name;
@@ -244,6 +246,50 @@ TEST(OwnTokenizer, NoneTrainsOnShardsAndWritesNoTokenizer) {
     EXPECT_EQ(more.exit_code, 0) << more.errors;
     EXPECT_EQ(run_program(CONVERT_PROGRAM, run + " --out " + folder / "converted").exit_code, 0);
     EXPECT_FALSE(fs::exists(folder / "converted/tokenizer.json"));
+}
+
+TEST(Masks, SayWhichTargetsCount) {
+    const TemporaryFolder folder;
+    const std::string shards = folder / "shards", text = folder.write("a.txt", shakespeare(4'000)), run = folder / "run";
+    ASSERT_EQ(run_program(TOKENIZE_PROGRAM, "--tokenizer byte --val-fraction 0.25 --out " + shards + " " + text).exit_code, 0);
+    const std::string options = "--vocab 256 --layers 1 --heads 1 --channels 8 --context 32 --checkpoint-every 1 --train-data '" + shards +
+                                "/train_*' --val-data '" + shards + "/val_*' --val-every 1 --batch-size 2 --sample-every 0 --steps 2 ";
+    const auto loss_with = [&](const std::string& train_mask, const std::string& val_mask, const std::string& name) {
+        folder.write("shards/train_000000.mask", train_mask);
+        folder.write("shards/val_000000.mask", val_mask);
+        const ProgramResult result = run_program(TRAIN_PROGRAM, options + "--out " + folder / name);
+        EXPECT_EQ(result.exit_code, 0) << result.errors;
+        EXPECT_NE(result.output.find("data: 3000 tokens to train on (masks say which count as targets), 1000 to validate"), std::string::npos)
+            << result.output;
+        return std::pair(metrics_of(folder / name, "train").at(0).at("loss").get<double>(),
+                         metrics_of(folder / name, "val").at(0).at("loss").get<double>());
+    };
+    const std::string all(3000, '\1'), all_val(1000, '\1');
+    std::string half = all, half_val = all_val;
+    for (size_t i = 0; i < half.size(); i += 2) half[i] = '\0';
+    for (size_t i = 0; i < half_val.size(); i += 2) half_val[i] = '\0';
+    std::string other = all;
+    for (size_t i = 1; i < other.size(); i += 2) other[i] = '\0';
+    // The two halves of the targets; they are equally many, so their means meet in the whole's. The losses differ as the targets do.
+    const auto [whole, whole_val] = loss_with(all, all_val, "whole");
+    const auto [first, first_val] = loss_with(half, half_val, "run");
+    const auto [second, second_val] = loss_with(other, all_val, "second");
+    EXPECT_NEAR((first + second) / 2, whole, 1e-6);
+    EXPECT_GT(std::abs(first - second), 1e-4);
+    EXPECT_GT(std::abs(first_val - whole_val), 1e-6);
+    const json evaluated = json::parse(run_program(EVALUATE_PROGRAM, run + " --json --val-data '" + shards + "/val_*'").output);
+    EXPECT_EQ(evaluated.at("tokens"), 31 * 32);  // all_val's: 31 windows
+    // Another mask is other data.
+    const ProgramResult refused = run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3");
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_NE(refused.errors.find("belongs to another run: --train-data 3000 tokens in 1 file, checksum "), std::string::npos) << refused.errors;
+    folder.write("shards/train_000000.mask", half);
+    EXPECT_EQ(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3").exit_code, 0);
+    // Nothing to measure.
+    folder.write("shards/val_000000.mask", std::string(1000, '\0'));
+    const ProgramResult nothing = run_program(EVALUATE_PROGRAM, run + " --val-data '" + shards + "/val_*'");
+    EXPECT_EQ(nothing.exit_code, 2);
+    EXPECT_NE(nothing.errors.find("the masks of the validation data hide every target"), std::string::npos) << nothing.errors;
 }
 
 }  // namespace

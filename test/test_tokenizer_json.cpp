@@ -24,7 +24,8 @@ TEST(TokenizerJson, AgreesWithHuggingFaceOnRandomUnicode) {
             const bool prefixed = std::string(name) == "prefix_space" && !text.empty() && text.front() != ' ';
             EXPECT_EQ(tokenizer->decode(tokens), (prefixed ? " " : "") + text);
             std::vector<uint16_t> in_pieces;
-            tokenizer->encode_in_pieces(text, 1, [&](std::span<const uint16_t> piece) { in_pieces.insert(in_pieces.end(), piece.begin(), piece.end()); });
+            tokenizer->encode_in_pieces(text, 1,
+                                        [&](std::span<const uint16_t> piece) { in_pieces.insert(in_pieces.end(), piece.begin(), piece.end()); });
             EXPECT_EQ(in_pieces, tokens);
         });
         EXPECT_EQ(strings, 300u);
@@ -55,10 +56,12 @@ TEST(TokenizerJson, NamesTellTokenizersApartButNotTheirFiles) {
     EXPECT_EQ(make_tokenizer(folder.path())->name(), name);  // a folder stands for the file in it
     EXPECT_EQ(make_tokenizer(reference("plain"))->name(), name);
     json list = plain;
-    for (json& merge : list["model"]["merges"]) merge = merge[0].get<std::string>() + " " + merge[1].get<std::string>();  // as older versions wrote them
+    for (json& merge : list["model"]["merges"])
+        merge = merge[0].get<std::string>() + " " + merge[1].get<std::string>();  // as older versions wrote them
     EXPECT_EQ(name_of(list), name);
-    for (const char* change : {R"([{"op": "remove", "path": "/model/merges/0"}])", R"([{"op": "add", "path": "/added_tokens/-", "value": {"id": 600, "content": "<x>"}}])",
-                               R"([{"op": "replace", "path": "/pre_tokenizer/add_prefix_space", "value": true}])"})
+    for (const char* change :
+         {R"([{"op": "remove", "path": "/model/merges/0"}])", R"([{"op": "add", "path": "/added_tokens/-", "value": {"id": 600, "content": "<x>"}}])",
+          R"([{"op": "replace", "path": "/pre_tokenizer/add_prefix_space", "value": true}])"})
         EXPECT_NE(name_of(plain.patch(json::parse(change))), name) << change;
     // Another end of text makes other shards.
     folder.write("tokenizer_config.json", R"({"eos_token": {"content": "Ġthe"}})");
@@ -121,10 +124,12 @@ TEST(TokenizerJson, WhatIsNotUnderstoodIsRefused) {
         {R"([{"op": "replace", "path": "/model/byte_fallback", "value": true}])", "has byte_fallback true; expected none"},
         {R"([{"op": "replace", "path": "/model/dropout", "value": 0.1}])", "has dropout 0.1; expected none"},
         {R"([{"op": "replace", "path": "/normalizer", "value": {"type": "NFC"}}])", "has a normalizer of type \"NFC\"; expected none"},
-        {R"([{"op": "replace", "path": "/pre_tokenizer", "value": null}])", "its pre_tokenizer has a step null; expected ByteLevel, or Digits and ByteLevel"},
+        {R"([{"op": "replace", "path": "/pre_tokenizer", "value": null}])",
+         "its pre_tokenizer has a step null; expected ByteLevel, or Digits and ByteLevel"},
         {R"([{"op": "replace", "path": "/pre_tokenizer/type", "value": "Metaspace"}])", "its pre_tokenizer has a step \"Metaspace\""},
         {R"([{"op": "replace", "path": "/pre_tokenizer/use_regex", "value": false}])", "its pre_tokenizer does not split texts into words"},
-        {R"([{"op": "replace", "path": "/pre_tokenizer", "value": {"type": "Sequence", "pretokenizers": []}}])", "its pre_tokenizer is not ByteLevel"},
+        {R"([{"op": "replace", "path": "/pre_tokenizer", "value": {"type": "Sequence", "pretokenizers": []}}])",
+         "its pre_tokenizer is not ByteLevel"},
         {R"([{"op": "replace", "path": "/pre_tokenizer", "value": {"type": "Sequence", "pretokenizers": [{"type": "Digits"}, {"type": "ByteLevel"}]}}])",
          "puts a space before every number"},
         {R"([{"op": "replace", "path": "/added_tokens/0/id", "value": -1}])", "added token \"<|endoftext|>\" has number -1"},

@@ -51,8 +51,10 @@ BytePairEncoding encoding_of(const ByteLevelVocabulary& vocabulary) {
     const std::array<int, 256> characters = character_of_bytes();
     for (int byte = 0; byte < 256; byte++) {
         const auto found = vocabulary.tokens.find(utf8(characters[byte]));
-        CHECK(found != vocabulary.tokens.end(), "{}: has no token for byte 0x{:02x}; expected one for each of the 256, as Hugging Face's "
-              "BpeTrainer makes with initial_alphabet=ByteLevel.alphabet()", vocabulary.file, byte);
+        CHECK(found != vocabulary.tokens.end(),
+              "{}: has no token for byte 0x{:02x}; expected one for each of the 256, as Hugging Face's "
+              "BpeTrainer makes with initial_alphabet=ByteLevel.alphabet()",
+              vocabulary.file, byte);
         byte_tokens[byte] = static_cast<uint16_t>(found->second);
     }
     const auto token = [&](const std::string& text) {
@@ -129,9 +131,7 @@ void ByteLevelTokenizer::append_tokens(std::vector<uint16_t>& tokens, std::strin
     if (text.empty()) return;
     std::string with_space;
     if (prefix_space_ && text.front() != ' ') text = with_space.append(" ").append(text);
-    const auto encode = [&](std::string_view piece) {
-        split_words(piece, [&](std::string_view word) { encoding_.encode(tokens, word); });
-    };
+    const auto encode = [&](std::string_view piece) { split_words(piece, [&](std::string_view word) { encoding_.encode(tokens, word); }); };
     if (digits_ == Digits::nothing) encode(text);
     else cut_at_digits(text, digits_, encode);
 }

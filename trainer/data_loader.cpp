@@ -17,11 +17,32 @@ TokenWindows::TokenWindows(std::span<const TokenShard> shards, int T, int V) : s
     if (count() == 0) throw too_few_tokens(shards[0].name(), shards[0].size(), T);
 }
 
-void TokenWindows::read(int32_t* inputs, int32_t* targets, uint64_t window) const {
+TokenWindows::Place TokenWindows::place_of(uint64_t window) const {
     const auto after = std::upper_bound(first_.begin(), first_.end(), window);
     const size_t index = static_cast<size_t>(after - first_.begin()) - 1;
-    const TokenShard& shard = shards_[index];
-    const size_t start = (window - first_[index]) * static_cast<size_t>(T_);
+    return {shards_[index], (window - first_[index]) * static_cast<size_t>(T_)};
+}
+
+bool TokenWindows::has_masks() const {
+    return std::any_of(shards_.begin(), shards_.end(), [](const TokenShard& shard) { return shard.has_mask(); });
+}
+
+std::vector<uint8_t> TokenWindows::mask_at(const Place& place) const {
+    std::vector<uint8_t> mask(static_cast<size_t>(T_));
+    place.shard.read_mask(mask, place.start + 1);
+    return mask;
+}
+
+int TokenWindows::targets_in(uint64_t window) const {
+    const Place place = place_of(window);
+    if (!place.shard.has_mask()) return T_;
+    const std::vector<uint8_t> mask = mask_at(place);
+    return static_cast<int>(std::count(mask.begin(), mask.end(), 1));
+}
+
+int TokenWindows::read(int32_t* inputs, int32_t* targets, uint64_t window) const {
+    const Place place = place_of(window);
+    const auto& [shard, start] = place;
     std::array<uint16_t, 1025> part;
     const size_t T = static_cast<size_t>(T_);
     for (size_t t = 0; t < T; t += part.size() - 1) {
@@ -36,6 +57,12 @@ void TokenWindows::read(int32_t* inputs, int32_t* targets, uint64_t window) cons
         std::copy(tokens.begin(), tokens.end() - 1, inputs + t);
         std::copy(tokens.begin() + 1, tokens.end(), targets + t);
     }
+    if (!shard.has_mask()) return T_;
+    const std::vector<uint8_t> mask = mask_at(place);
+    for (size_t t = 0; t < T; t++) {
+        if (mask[t] == 0) targets[t] = Batch::ignored;
+    }
+    return static_cast<int>(std::count(mask.begin(), mask.end(), 1));
 }
 
 HostAllocator HostAllocator::standard() {
@@ -57,13 +84,13 @@ BatchRing::BatchRing(int B, int T, int V, const HostAllocator& allocator) : coun
 }
 
 template <class WindowOfRow>
-const Batch& BatchRing::fill(size_t slot, const TokenWindows& windows, int rows, WindowOfRow window_of_row) {
+Batch& BatchRing::fill(size_t slot, const TokenWindows& windows, int rows, WindowOfRow window_of_row) {
     Batch& batch = batches_[slot];
     const size_t T = batch.T;
-    for (int b = 0; b < rows; b++) windows.read(batch.inputs + b * T, batch.targets + b * T, window_of_row(b));
+    batch.target_count = 0;
+    for (int b = 0; b < rows; b++) batch.target_count += windows.read(batch.inputs + b * T, batch.targets + b * T, window_of_row(b));
     std::fill(batch.inputs + rows * T, batch.inputs + batch.B * T, 0);
     std::fill(batch.targets + rows * T, batch.targets + batch.B * T, Batch::ignored);
-    batch.target_count = rows * batch.T;
     sort_by_token(batch);
     return batch;
 }
@@ -156,7 +183,21 @@ void DataLoader::fill(size_t slot, uint64_t position) {
     const uint64_t step = position / micro_steps_, micro = position % micro_steps_;
     const uint64_t first_sample =
         (micro * static_cast<uint64_t>(options_.world_size) + static_cast<uint64_t>(options_.rank)) * static_cast<uint64_t>(options_.B);
-    ring_.fill(slot, windows_, options_.B, [&](int b) { return window_of(step * samples_per_step_ + first_sample + static_cast<uint64_t>(b)); });
+    Batch& batch =
+        ring_.fill(slot, windows_, options_.B, [&](int b) { return window_of(step * samples_per_step_ + first_sample + static_cast<uint64_t>(b)); });
+    if (!windows_.has_masks()) return;
+    if (step != counted_step_) {
+        counted_targets_ = targets_of(step);
+        counted_step_ = step;
+    }
+    batch.step_targets = counted_targets_;
+}
+
+// Every process counts those of all: the masks are read by all of them, which costs less than asking each other.
+int64_t DataLoader::targets_of(uint64_t step) const {
+    int64_t targets = 0;
+    for (uint64_t sample = 0; sample < samples_per_step_; sample++) targets += windows_.targets_in(window_of(step * samples_per_step_ + sample));
+    return targets;
 }
 
 uint64_t DataLoader::window_of(uint64_t item) const {

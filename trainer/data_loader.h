@@ -25,10 +25,22 @@ public:
     TokenWindows(std::span<const TokenShard> shards, int T, int V);
 
     uint64_t count() const { return first_.back(); }
-    // inputs (T), targets (T). UsageError, naming file and position, for a token that is not below V.
-    void read(int32_t* inputs, int32_t* targets, uint64_t window) const;
+    // inputs (T), targets (T). Returns how many targets count; the others, which a mask hides, are Batch::ignored. UsageError, naming file and
+    // position, for a token that is not below V, and for a damaged mask.
+    int read(int32_t* inputs, int32_t* targets, uint64_t window) const;
+    bool has_masks() const;
+    // How many targets of a window count.
+    int targets_in(uint64_t window) const;
 
 private:
+    struct Place {
+        const TokenShard& shard;
+        size_t start;
+    };
+    Place place_of(uint64_t window) const;
+    // The mask of the targets (T) of the window at this place.
+    std::vector<uint8_t> mask_at(const Place& place) const;
+
     std::span<const TokenShard> shards_;
     std::vector<uint64_t> first_;  // first_[i]: windows before shard i; the last entry is their number
     int T_, V_;
@@ -50,7 +62,7 @@ public:
     int rows() const { return batches_[0].B; }
     // Fills a slot with the windows that window_of_row(b) names; rows from `rows` on are padding: token 0, every target ignored.
     template <class WindowOfRow>
-    const Batch& fill(size_t slot, const TokenWindows& windows, int rows, WindowOfRow window_of_row);
+    Batch& fill(size_t slot, const TokenWindows& windows, int rows, WindowOfRow window_of_row);
     const Batch& operator[](size_t slot) const { return batches_[slot]; }
 
 private:
@@ -71,7 +83,7 @@ struct DataLoaderOptions {
     int first_step = 1;   // where next() starts
 };
 
-// Training batches. A thread prepares the next one while the model works on this one; nothing is allocated after construction.
+// Training batches. A thread prepares the next one while the model works on this one; nothing is allocated after construction, but for masks.
 class DataLoader {
 public:
     // The shards must outlive the loader. UsageError for sizes that do not divide, or too few tokens.
@@ -96,11 +108,14 @@ private:
     void prepare_batches();
     void fill(size_t slot, uint64_t position);
     uint64_t window_of(uint64_t item) const;
+    int64_t targets_of(uint64_t step) const;
 
     const DataLoaderOptions options_;
     TokenWindows windows_;
     BatchRing ring_;
     uint64_t micro_steps_ = 0, samples_per_step_ = 0;
+    uint64_t counted_step_ = UINT64_MAX;  // the thread's: the step, from 0, that had counted_targets_
+    int64_t counted_targets_ = -1;
 
     std::mutex mutex_;
     std::condition_variable changed_;

@@ -43,6 +43,7 @@ std::optional<Evaluation> evaluate(GPT2<T>& model, ValidationLoader& loader, Com
     });
     const std::vector<double> all = sum_over_processes(communicator, {sum, tokens, whole ? 0.0 : 1.0});
     if (all[2] > 0) return std::nullopt;
+    CHECK(all[1] > 0, "the masks of the validation data hide every target; expected some that count");
     const double loss = all[0] / all[1];
     return Evaluation{loss, std::exp(loss), static_cast<size_t>(all[1])};
 }

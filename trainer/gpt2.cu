@@ -328,6 +328,7 @@ template <class T>
 void GPT2<T>::forward(const Batch& batch) {
     if (!options_.training) throw Error("forward: this model was allocated for evaluation only");
     upload(batch);
+    step_targets_ = batch.step_targets;
     const size_t N = size(batch.B) * size(batch.T);
     const auto pass = [&] {
         forward_hidden(shape_);
@@ -580,6 +581,9 @@ void GPT2<T>::begin_update(const OptimizerOptions& options, const StepFlags& fla
         else sum_losses(norm_squared_, work_.part_norms, normed_.size(), false, stream_);
     });
     numbers.sums[2] = flags.stop, numbers.sums[3] = flags.writing;
+    // Without targets there is no gradient, whatever its weight.
+    numbers.targets = step_targets_ < 0 ? static_cast<double>(options_.total_batch) : std::max(1.0, static_cast<double>(step_targets_));
+    numbers.gradient_weight = static_cast<double>(options_.total_batch) / numbers.targets;
     operation("flags to the device");
     simt::copy_to_device(step_sums_ + 2, numbers.sums + 2, 2 * sizeof(float), stream_);
     if (!alone()) {
@@ -598,7 +602,9 @@ void GPT2<T>::begin_update(const OptimizerOptions& options, const StepFlags& fla
     if (vetoed_[step].empty()) {
         numbers.lr = options.lr;
         operation("learning rate to the device");
-        simt::copy_to_device(&optimizer_state_->lr, &numbers.lr, sizeof(double), stream_);
+        static_assert(offsetof(OptimizerState, gradient_weight) == offsetof(OptimizerState, lr) + sizeof(double) &&
+                      offsetof(HostNumbers, gradient_weight) == offsetof(HostNumbers, lr) + sizeof(double));
+        simt::copy_to_device(&optimizer_state_->lr, &numbers.lr, 2 * sizeof(double), stream_);
         OptimizerOptions constants = options;
         constants.lr = 0;
         if (!(constants == captured_)) graphs_.forget(StepGraphs::parameter_update);
@@ -631,8 +637,10 @@ StepResult GPT2<T>::finish_update() {
 // As far as it has reached the host.
 template <class T>
 StepResult GPT2<T>::step_result(size_t step) const {
-    const float* sums = numbers_[step].sums;
-    return {.loss = sums[0] / static_cast<float>(options_.total_batch), .grad_norm = std::sqrt(sums[1]), .any = {sums[2] > 0, sums[3] > 0}};
+    const auto& [lr, weight, sums, targets] = numbers_[step];
+    return {.loss = sums[0] / static_cast<float>(targets),
+            .grad_norm = static_cast<float>(weight) * std::sqrt(sums[1]),
+            .any = {sums[2] > 0, sums[3] > 0}};
 }
 
 template <class T>
@@ -682,6 +690,8 @@ SquaredNorms GPT2<T>::squared_norms() {
     SquaredNorms norms;
     const auto weights = sums.begin() + static_cast<ptrdiff_t>(tensors.size());
     norms.gradients.assign(sums.begin(), weights);
+    const double weight = begun_ > 0 ? numbers_[(begun_ - 1) % kept_steps].gradient_weight : 1;
+    for (auto& norm : norms.gradients) norm = static_cast<float>(norm * weight * weight);
     norms.weights.assign(weights, sums.end());
     return norms;
 }

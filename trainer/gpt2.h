@@ -28,7 +28,7 @@ enum class Recompute { none, gelu, block };
 
 struct GPT2Options {
     int B = 0, T = 0;        // of a micro-step
-    size_t total_batch = 0;  // tokens of a step, over all micro-steps: what a loss and its gradients are divided by
+    size_t total_batch = 0;  // tokens of a step, over all micro-steps: what a loss and its gradients are divided by, unless a batch has other step_targets
     bool training = true;    // false: no gradients, no optimizer state
     bool tf32 = false;
     Recompute recompute = Recompute::none;
@@ -238,12 +238,14 @@ private:
     Communicator::Ticket reduced_ = 0;            // of the last bucket of gradients; 0: none is on its way
     std::vector<Communicator::Ticket> gathered_;  // by group, of its parameters; 0: they are here
     int micro_step_ = 0;                          // backward passes since the last update
+    int64_t step_targets_ = -1;                   // the latest batch's
     event_t copied_[2] = {};                      // when the last two batches had left the host's memory
     int uploads_ = 0;
     // Of the steps under way and of the one before them, by step mod 3.
     struct HostNumbers {
-        double lr;      // on its way to the device
-        float sums[4];  // on their way to the host; before, the flags to the device
+        double lr, gradient_weight;  // on their way to the device, as OptimizerState has them
+        float sums[4];               // on their way to the host; before, the flags to the device
+        double targets;              // of the step, that are not ignored
     };
     static constexpr size_t kept_steps = 3;
     HostNumbers* numbers_ = nullptr;  // (3), pinned memory

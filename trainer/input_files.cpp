@@ -41,9 +41,11 @@ std::vector<std::string> matches_of(const std::string& pattern) {
 }
 
 // A cache beside its text would be the same tokens twice, and what another process is writing, or was killed over, is not whole.
+// A mask belongs to the shard beside it (token_shard.h).
 bool is_passed_over(const fs::path& path) {
     const std::string name = path.filename();
-    return name.ends_with(cache_suffix) || is_temporary(name);
+    const bool mask = path.extension() == ".mask" && is_regular(fs::path(path).replace_extension(".bin"));
+    return name.ends_with(cache_suffix) || is_temporary(name) || mask;
 }
 
 // std::nullopt: neither of the two.

@@ -64,6 +64,11 @@ std::string identity_of(std::span<const TokenShard> shards) {
             const std::span<uint16_t> read = std::span(place_tokens).first(std::min(size - begin, tokens_a_place));
             shard.read(read, begin);
             XXH3_64bits_update(hash, read.data(), read.size_bytes());
+            if (!shard.has_mask()) continue;
+            std::array<uint8_t, tokens_a_place> place_mask;
+            const std::span<uint8_t> mask = std::span(place_mask).first(read.size());
+            shard.read_mask(mask, begin);
+            XXH3_64bits_update(hash, mask.data(), mask.size());
         }
         tokens += size;
     }

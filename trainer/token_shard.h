@@ -2,6 +2,7 @@
 //   header [0] = 20240520, [1] = 1, [2] = number of tokens; the file's size must be exactly 1024 + 2 * tokens.
 //   The number is read as uint32: counts from 2^31 on, which other programs would see as negative, are right here.
 //   [4] and [5], zero elsewhere, hold the low and high half of source_hash.
+// NAME.mask beside NAME.bin has a byte for each token: 1 if the token counts as a target, 0 if it is only read.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,13 +16,16 @@
 #include "atomic_file.h"
 #include "mapped_file.h"
 
+// The mask's name; "" for the name of no shard.
+std::string mask_of(const std::string& shard);
+
 // True for a file's first bytes if they hold the magic number.
 bool begins_as_shard(std::string_view first_bytes);
 
 // A shard of any size, mapped read-only, or tokens in memory.
 class TokenShard {
 public:
-    // UsageError, naming the file, if it cannot be read or is not a token shard.
+    // UsageError, naming the file, if it cannot be read or is not a token shard, or if its mask has another size.
     explicit TokenShard(const std::string& path) : TokenShard(path, path) {}
     // Messages call the shard `name`: the text that a cached shard was made from.
     TokenShard(const std::string& path, const std::string& name);
@@ -32,11 +36,14 @@ public:
     std::span<const uint16_t> tokens() const { return tokens_; }
     // Copies the tokens from the one at `begin` on. ReadError if they cannot be read (mapped_file.h).
     void read(std::span<uint16_t> tokens, size_t begin) const;
+    bool has_mask() const { return mask_.has_value(); }
+    // The same of its mask, which it must have. UsageError for another number than 0 and 1.
+    void read_mask(std::span<uint8_t> mask, size_t begin) const;
     size_t size() const { return tokens_.size(); }
     uint64_t source_hash() const { return source_hash_; }
 
 private:
-    std::optional<MappedFile> file_;
+    std::optional<MappedFile> file_, mask_;
     std::string name_;
     std::vector<uint16_t> memory_;
     std::span<const uint16_t> tokens_;

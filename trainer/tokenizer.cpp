@@ -71,7 +71,8 @@ public:
 
 protected:
     void append_tokens(std::vector<uint16_t>&, std::string_view text) override {
-        CHECK(text.empty(), "there is text, of which --tokenizer none makes no tokens; expected token shards, or --tokenizer gpt2, byte or a tokenizer.json");
+        CHECK(text.empty(),
+              "there is text, of which --tokenizer none makes no tokens; expected token shards, or --tokenizer gpt2, byte or a tokenizer.json");
     }
     size_t safe_cut(std::string_view text, size_t) const override { return text.size(); }
 

@@ -286,7 +286,9 @@ std::string recognise_tokenizer(const std::string& folder) {
     const std::string path = folder + "/vocab.json";
     if (!is_there(path)) return "";
     const std::string name = name_of(read_json_object(path));
-    CHECK(!name.empty(), "{}: is the vocabulary of another tokenizer than GPT-2's; expected a tokenizer.json beside it, which transformers "
-          "writes: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)", path);
+    CHECK(!name.empty(),
+          "{}: is the vocabulary of another tokenizer than GPT-2's; expected a tokenizer.json beside it, which transformers "
+          "writes: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
+          path);
     return name;
 }
