@@ -12,10 +12,13 @@
 # make bench       the CPU benchmarks, in build/release/
 # make format      clang-format over our sources; make tidy: clang-tidy
 # make setup       installs what is missing; make clean: removes what was built
+# FLATGPT_FETCH=ON in front of make: nothing is installed; libraries that are missing are fetched and built, see docs/machines.md
 .PHONY: all install install-gpu quickstart test gpu test-gpu software-gpu gpu-bundle fuzz bench format tidy clean setup
 
 CPU_PROGRAMS := train_gpt2 evaluate_gpt2 generate_gpt2 tokenize convert
 GPU_PROGRAMS := train_gpt2cu evaluate_gpt2cu generate_gpt2cu
+
+export PATH := $(CURDIR)/build/tools/bin:$(PATH)
 
 all:
 	@command -v cmake >/dev/null && command -v ninja >/dev/null || { echo "make: cmake or ninja is missing; run scripts/setup.sh" >&2; exit 1; }
@@ -33,20 +36,22 @@ install-gpu: gpu
 setup:
 	@scripts/setup.sh
 
-quickstart: setup
+quickstart:
+	@scripts/setup.sh build plot
 	@scripts/quickstart.sh
 
+# Where nothing may be installed, clang may be missing.
+fuzzes = [ "$(or $(FLATGPT_FETCH),OFF)" = OFF ] || command -v clang++ >/dev/null
 test: setup
 	scripts/configure.sh release
 	cmake --build --preset release --target tests $(CPU_PROGRAMS)
 	@for program in $(CPU_PROGRAMS); do ln -sf build/release/$$program $$program; done
 	scripts/configure.sh checked
 	cmake --build --preset checked
-	scripts/configure.sh fuzz
-	cmake --build --preset fuzz
+	@if $(fuzzes); then scripts/configure.sh fuzz && cmake --build --preset fuzz; fi
 	ctest --preset checked
 	ctest --preset release
-	ctest --preset fuzz
+	@if $(fuzzes); then ctest --preset fuzz; else echo "Left out: the fuzz targets (they need clang, which FLATGPT_FETCH does not fetch)"; fi
 	@if scripts/check_cuda.sh >/dev/null 2>&1; then how="run by: make software-gpu && ctest --preset software-gpu"; else how="they need nvcc, of the CUDA Toolkit"; fi; \
 		echo "Left out: the tests that execute the GPU programs on a GPU of software ($$how)"
 

@@ -8,10 +8,15 @@ preset=${1:?usage: scripts/configure.sh PRESET [-B BUILD] [OPTION...]}
 shift
 build=build/$preset
 [ "${1:-}" != -B ] || build=$2
+export PATH="$PWD/build/tools/bin:$PATH"  # what scripts/setup.sh got by pip
 place=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$build/CMakeCache.txt" 2>/dev/null || true)
 fresh=()
 if [ -n "$place" ] && ! [ "$place" -ef . ]; then
     echo "$build was configured for $place; it is configured anew"
     fresh=(--fresh)
 fi
+# In the environment, so that make's targets need no way of their own to hand them on (cmake/fetch.cmake).
+for variable in FLATGPT_FETCH FLATGPT_ARCHIVES; do
+    [ -z "${!variable:-}" ] || set -- "-D$variable=${!variable}" "$@"
+done
 exec cmake --preset "$preset" "${fresh[@]}" "$@"

@@ -20,4 +20,6 @@ run=$(own_value --out "runs/quickstart-$(date +%Y%m%d-%H%M%S)")
 mapfile -t recipe < <(not_in_own --out "$run" --log-every 100)
 "$program" "${recipe[@]}" "${own[@]}"
 if given --plan; then exit; fi
-/usr/bin/python3 scripts/plot.py "$run"
+python=/usr/bin/python3
+[ ! -x build/tools/bin/python3 ] || python=build/tools/bin/python3
+"$python" scripts/plot.py "$run"

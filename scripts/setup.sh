@@ -1,25 +1,58 @@
 #!/usr/bin/env bash
-# Installs what building and running need from Debian 12 / Ubuntu 24.04 packages: only what is missing,
-# with sudo where needed. Where it cannot install, it prints the one command that would. On other systems it installs nothing: CMake names
-# what it does not find.
-#   scripts/setup.sh
+# Installs what building, plotting and testing need: only what is missing.
+#   scripts/setup.sh [build] [plot] [test]     everything by default
+# On Debian and Ubuntu by apt-get, with sudo where needed; where it cannot install, it prints the one command that would. On other systems it
+# installs nothing: CMake names what it does not find.
+# With FLATGPT_FETCH=ON in the environment nobody needs the right to install packages: cmake, ninja, numpy and matplotlib go into build/tools by
+# pip, where they are missing, and CMake fetches the libraries that it does not find (cmake/fetch.cmake).
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
-packages=(
-    build-essential cmake ninja-build ccache pkg-config
-    libboost-context-dev libdnnl-dev libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev libzstd-dev liblz4-dev
-    libopenmpi-dev openmpi-bin
-    libgtest-dev libbenchmark-dev
-    clang libclang-rt-dev
-    python3 python3-venv python3-numpy python3-matplotlib
+declare -A packages=(
+    [build]="build-essential cmake ninja-build pkg-config libboost-context-dev libdnnl-dev libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev
+        libopenmpi-dev openmpi-bin"
+    [plot]="python3 python3-numpy python3-matplotlib"
+    [test]="ccache libzstd-dev liblz4-dev libgtest-dev libbenchmark-dev clang libclang-rt-dev python3-venv"
 )
+[ $# -gt 0 ] || set -- build plot test
+for what in "$@"; do
+    [ -n "${packages[$what]:-}" ] || { echo "usage: scripts/setup.sh [build] [plot] [test]" >&2; exit 2; }
+done
 
+# What a person without the right to install packages gets.
+install_tools() {
+    command -v "${CXX:-g++}" >/dev/null || { echo "setup: ${CXX:-g++} is missing, which nothing can be built without" >&2; exit 1; }
+    local missing=() tools=build/tools
+    [[ " $* " != *" build "* ]] || command -v cmake >/dev/null || missing+=("cmake<4")
+    [[ " $* " != *" build "* ]] || command -v ninja >/dev/null || missing+=(ninja)
+    if [[ " $* " == *" plot "* ]] && ! python3 -c 'import numpy, matplotlib' 2>/dev/null; then missing+=(numpy matplotlib); fi
+    [ ${#missing[@]} -gt 0 ] || return 0
+    echo "setup: installing ${missing[*]} in $tools"
+    mkdir -p build
+    local log=build/tools.log
+    if ! { python3 -m venv --system-site-packages $tools && $tools/bin/python3 -m pip install "${missing[@]}"; } >$log 2>&1; then
+        tail -n 20 $log >&2
+        echo "setup: ${missing[*]} cannot be installed in $tools (above); expected a python3 with venv and pip, or these tools in PATH" >&2
+        exit 1
+    fi
+}
+case ${FLATGPT_FETCH:-OFF} in
+    OFF) ;;
+    ON | ALL)
+        PATH=$PWD/build/tools/bin:$PATH install_tools "$@"
+        exit 0
+        ;;
+    *) echo "setup: FLATGPT_FETCH=$FLATGPT_FETCH; expected OFF, ON or ALL" >&2 && exit 2 ;;
+esac
+
+wanted=()
+for what in "$@"; do read -ra some -d '' <<<"${packages[$what]}" || true; wanted+=("${some[@]}"); done
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-    echo "setup: this system has no apt-get, so nothing is installed; of Debian's packages these are needed, by whatever name: ${packages[*]}" >&2
+    echo "setup: this system has no apt-get, so nothing is installed; of Debian's packages these are needed, by whatever name: ${wanted[*]}; FLATGPT_FETCH=ON fetches them" >&2
     exit 0
 fi
 missing=()
-for package in "${packages[@]}"; do
+for package in "${wanted[@]}"; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q '^install ok installed$' || missing+=("$package")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
@@ -30,6 +63,7 @@ if [ "$(id -u)" -ne 0 ]; then
     # -n: a password prompt would hang a build that nobody watches.
     if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then as_root=(sudo -n); else
         echo "setup: packages are missing and this user may not install them; please run: sudo ${command[*]}" >&2
+        echo "setup: or fetch what is missing: FLATGPT_FETCH=ON make quickstart" >&2
         exit 1
     fi
 fi
