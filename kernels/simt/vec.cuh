@@ -283,8 +283,14 @@ __device__ __forceinline__ void transpose(Vec<float, R> (&columns)[C], const Vec
         for (int round = 0; round < 4; round++) {
             UNROLL_REGISTERS
             for (int i = 0; i < 8; i++) {
+#if __has_builtin(__builtin_shufflevector)
                 shuffled[2 * i] = __builtin_shufflevector(deck[i], deck[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
                 shuffled[2 * i + 1] = __builtin_shufflevector(deck[i], deck[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+#else  // g++ 11
+                typedef int Places __attribute__((vector_size(64)));
+                shuffled[2 * i] = __builtin_shuffle(deck[i], deck[i + 8], Places{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
+                shuffled[2 * i + 1] = __builtin_shuffle(deck[i], deck[i + 8], Places{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
+#endif
             }
             UNROLL_REGISTERS
             for (int i = 0; i < 16; i++) deck[i] = shuffled[i];
