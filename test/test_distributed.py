@@ -18,6 +18,8 @@ import tempfile
 import time
 import unittest
 
+from io_faults import faults  # beside this file
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("TRAIN_PROGRAM", str(ROOT / "build" / "release" / "train_gpt2"))
 STOPPING_MPI = os.environ.get("STOPPING_MPI", str(ROOT / "build" / "release" / "cmake" / "cpu" / "libstopping_mpi.so"))
@@ -246,8 +248,10 @@ class Faults(Runs):
         out = self.folder / "run"
         for rank in (0, 2):
             with self.subTest(rank=rank):
-                limit = f'[ "$OMPI_COMM_WORLD_RANK" = {rank} ] && ulimit -f 40'  # KiB: less than a checkpoint, more than the metrics
-                process = self.start(3, "--batch-size", 4, "--zero", 1, "--steps", 25, "--checkpoint-every", 10, "--out", out / str(rank), before=limit)
+                # Of the checkpoint's files alone: a limit on all files would hit those of MPI too.
+                environment = faults("write", ".safetensors", error="ENOSPC", count=1 << 30)
+                full = f'[ "$OMPI_COMM_WORLD_RANK" = {rank} ] && export ' + " ".join(f"{name}={value}" for name, value in environment.items())
+                process = self.start(3, "--batch-size", 4, "--zero", 1, "--steps", 25, "--checkpoint-every", 10, "--out", out / str(rank), before=full)
                 output, errors = process.communicate(timeout=120)
                 self.assertEqual(len(metrics(out / str(rank))), 25)
                 self.assertIn("the checkpoint could not be written, and the run goes on without it", output + errors)
