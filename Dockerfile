@@ -6,6 +6,6 @@ ARG BASE=debian:12
 FROM ${BASE}
 ARG PROGRAMS=install
 COPY . /flatgpt
-RUN cd /flatgpt && apt-get update && apt-get install -y --no-install-recommends make && make ${PROGRAMS} && rm -rf build /var/lib/apt/lists/*
+RUN cd /flatgpt && apt-get update && apt-get install -y --no-install-recommends make && scripts/setup.sh build && make ${PROGRAMS} && rm -rf build /var/lib/apt/lists/*
 WORKDIR /work
 CMD ["train_gpt2", "--help"]

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Libraries from archives (cmake/fetch.cmake): what is missing or damaged is named, and nothing is fetched unasked.
+
+That the archives build and the programs pass their tests with them is tried by hand (docs/machines.md): they are not part of the project.
+"""
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+class Fetch(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def configure(self, *options):
+        command = ["cmake", "-S", ROOT, "-B", self.folder / "build", "-G", "Ninja", "-DFLATGPT_BENCHMARKS=OFF", "-DFLATGPT_MPI=OFF", *options]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        return result.returncode, " ".join(result.stderr.split())
+
+    def test_an_archive_that_is_missing_is_named_with_its_url(self):
+        code, errors = self.configure("-DFLATGPT_FETCH=ALL", f"-DFLATGPT_ARCHIVES={self.folder}")
+        self.assertNotEqual(code, 0)
+        self.assertIn(f"{self.folder}/fmt-10.2.1.tar.gz is missing; it is https://github.com/fmtlib/fmt/archive/refs/tags/10.2.1.tar.gz", errors)
+
+    def test_an_archive_with_another_checksum_is_refused(self):
+        (self.folder / "fmt-10.2.1.tar.gz").write_bytes(b"not what was released")
+        code, errors = self.configure("-DFLATGPT_FETCH=ALL", f"-DFLATGPT_ARCHIVES={self.folder}")
+        self.assertNotEqual(code, 0)
+        self.assertIn("1250e4cc58bf06ee631567523f48848dc4596133e163f02615c97f78bab6c811", errors)
+
+    def test_only_three_words_are_understood(self):
+        code, errors = self.configure("-DFLATGPT_FETCH=SOME")
+        self.assertNotEqual(code, 0)
+        self.assertIn("FLATGPT_FETCH=SOME; expected OFF, ON or ALL", errors)
+        script = subprocess.run([ROOT / "scripts/setup.sh"], env=os.environ | {"FLATGPT_FETCH": "SOME"}, capture_output=True, text=True)
+        self.assertEqual((script.returncode, script.stderr), (2, "setup: FLATGPT_FETCH=SOME; expected OFF, ON or ALL\n"))
+
+    def test_what_is_there_is_not_fetched(self):
+        code, errors = self.configure("-DFLATGPT_FETCH=ON", f"-DFLATGPT_ARCHIVES={self.folder}", "-DFLATGPT_TESTS=OFF")
+        self.assertEqual(code, 0, errors)
+
+
+if __name__ == "__main__":
+    unittest.main()
