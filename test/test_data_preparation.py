@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """dev/data/: data sets become token shards and eval files, from small local files in the hubs' formats and from a stand-in for the hub.
 
-TOKENIZE_PROGRAM names the program to test with. Parquet is tested where pyarrow can be imported.
+TOKENIZE_PROGRAM names the program to test with.
 """
 import array
 import gzip
@@ -17,8 +17,11 @@ import textwrap
 import time
 import unittest
 
+from packages import with_packages  # beside this file
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("TOKENIZE_PROGRAM", str(ROOT / "build" / "release" / "tokenize"))
+with_packages("numpy", "pyarrow")
 HAS_PYARROW = importlib.util.find_spec("pyarrow") is not None
 EOT = 50256
 
@@ -119,11 +122,15 @@ class DataPreparation(unittest.TestCase):
         write_parquet(self.source / "a.parquet", [{"story": "x"}], 10)
         self.assert_refused("has no column text; it has story", "fineweb", "--source", self.source)
 
-    @unittest.skipIf(HAS_PYARROW, "pyarrow is there")
     def test_missing_pyarrow_says_what_to_install(self):
         self.source.mkdir()
         (self.source / "a.parquet").write_bytes(b"PAR1")
-        self.assert_refused("install it with: pip install pyarrow", "fineweb", "--source", self.source)
+        packages = self.folder / "packages"  # before those that are installed
+        packages.mkdir()
+        for error, expected in (("ModuleNotFoundError", "install it with: pip install pyarrow"),
+                                ("ImportError", "pyarrow cannot be imported: it needs NumPy 2")):  # fmt: skip
+            (packages / "pyarrow.py").write_text(f"raise {error}('it needs NumPy 2')")
+            self.assert_refused(expected, "fineweb", "--source", self.source, environment={"PYTHONPATH": str(packages)})
 
     def test_tinystories_keeps_the_splits_of_its_source(self):
         write_jsonl(self.source / "data" / "train-00000-of-00001.jsonl", [{"text": f"  {text}\n"} for text in TEXTS])
@@ -273,7 +280,7 @@ class DataPreparation(unittest.TestCase):
         environment = self.write_hub("Some/other", {"a.jsonl": [{"text": "x"}]})
         expected = "HuggingFaceFW/fineweb-edu cannot be reached: 404 Client Error. Repository"
         self.assert_refused(expected, "fineweb", "--type", "edu", environment=environment)
-        (self.folder / "packages" / "huggingface_hub.py").write_text("raise ImportError")
+        (self.folder / "packages" / "huggingface_hub.py").write_text("raise ModuleNotFoundError")
         self.assert_refused("install it with: pip install huggingface_hub", "fineweb", environment=environment)
 
     def test_hellaswag_becomes_json_lines_and_llm_c_s_format(self):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/export_metrics.py: every number of a run, at its step. TensorBoard's files are read back where tensorboard can be imported."""
+"""scripts/export_metrics.py: every number of a run, at its step. TensorBoard reads its files back."""
 import importlib.util
 import json
 import os
@@ -10,10 +10,13 @@ import tempfile
 import textwrap
 import unittest
 
+from packages import with_packages  # beside this file
+
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "scripts" / "export_metrics.py"
 sys.path.insert(0, str(SCRIPT.parent))
 import export_metrics  # noqa: E402
 
+with_packages("tensorboard")
 HAS_TENSORBOARD = importlib.util.find_spec("tensorboard") is not None
 
 RECORDS = [

@@ -22,9 +22,11 @@ class DataError(Exception):
 def require(module):
     try:
         return importlib.import_module(module)
-    except ImportError:
+    except ModuleNotFoundError:
         package = PACKAGES[module]
         raise DataError(f"the Python package {package} is missing; install it with: pip install {package}") from None
+    except ImportError as error:  # it is there, but another one that it needs is too old
+        raise DataError(f"the Python package {PACKAGES[module]} cannot be imported: {error}") from None
 
 
 class LocalSource:
