@@ -32,7 +32,7 @@ def parser(description, out=None):
     shown = os.path.relpath(default) if out else f"one in {os.path.relpath(HERE)}, by type and size"
     options.add_argument("--out", type=pathlib.Path, default=default, metavar="DIR", help=f"folder for the shards (default: {shown})")
     options.add_argument("--source", metavar="DIR", help="folder with the data set's files, instead of its hub")
-    options.add_argument("--tokenizer", default="gpt2", choices=["gpt2", "byte"])
+    options.add_argument("--tokenizer", default="gpt2", metavar="gpt2|byte|FILE", help="FILE: a tokenizer.json")
     options.add_argument("--shard-tokens", type=int, default=100_000_000, metavar="N", help="tokens of a shard (default: 100 million)")
     options.add_argument("--threads", type=int, default=os.cpu_count(), metavar="N", help="that tokenize (default: one a core)")
     options.add_argument("--tokenize", metavar="PROGRAM", help="default: ./tokenize at the top of the project")
