@@ -177,7 +177,8 @@ TEST(DataLoader, AMaskHidesTargets) {
     std::vector<TokenShard> wrong;
     wrong.push_back(numbered_shard(folder, 0, 17));
     DataLoader reads(wrong, {.B = 2, .T = 8, .V = vocabulary, .total_batch = 16});
-    EXPECT_NE(message_of<UsageError>([&] { reads.next(); }).find("shard_0.mask: byte 12 is 2; expected 1 for a token that counts"), std::string::npos);
+    EXPECT_NE(message_of<UsageError>([&] { reads.next(); }).find("shard_0.mask: byte 12 is 2; expected 1 for a token that counts"),
+              std::string::npos);
 }
 
 TEST(DataLoader, EachWindowComesOnceAnEpoch) {

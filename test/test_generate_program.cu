@@ -125,7 +125,8 @@ TEST(GenerateProgram, SamplesThatSlideAreThoseThatSlideAlone) {
 TEST(GenerateProgram, TheBestCheckpointIsTheOneWithTheLowestValidationLoss) {
     const TemporaryFolder folder;
     const std::string run = folder / "run";
-    for (const auto& [step, loss] : {std::pair(1, std::optional(2.0)), {2, std::optional(1.5)}, {3, std::optional<double>()}, {4, std::optional(NAN)}}) {
+    for (const auto& [step, loss] :
+         {std::pair(1, std::optional(2.0)), {2, std::optional(1.5)}, {3, std::optional<double>()}, {4, std::optional(NAN)}}) {
         const std::string path = checkpoint_folder(run, step);
         reciting_model(path, {256, 64, 1, 1, 32}, "byte", encoded("byte", fmt::format("step {}\n", step)));
         write_state(path, {.step = step, .batch_size = 1, .val_loss = loss});
@@ -136,8 +137,9 @@ TEST(GenerateProgram, TheBestCheckpointIsTheOneWithTheLowestValidationLoss) {
     for (const int step : {1, 2, 4}) std::filesystem::remove_all(checkpoint_folder(run, step));
     EXPECT_EQ(generate(arguments + "--best").errors, "generate_gpt2: --best: no checkpoint of " + run +
                                                          " has a validation loss; expected a run whose --val-every divides its --checkpoint-every\n");
-    EXPECT_EQ(generate(checkpoint_folder(run, 3) + " --best").errors,
-              "generate_gpt2: --best: " + checkpoint_folder(run, 3) + " is no run's folder; expected one, whose checkpoints have validation losses\n");
+    EXPECT_EQ(
+        generate(checkpoint_folder(run, 3) + " --best").errors,
+        "generate_gpt2: --best: " + checkpoint_folder(run, 3) + " is no run's folder; expected one, whose checkpoints have validation losses\n");
 }
 
 TEST(GenerateProgram, AnswersPromptAfterPrompt) {
@@ -403,7 +405,8 @@ TEST(GenerateProgram, FailuresOfARunAreSaidAndHaveExitCodeOne) {
         const ProgramResult nan = generate(broken + quantization);
         EXPECT_EQ(nan.exit_code, 1);
         EXPECT_EQ(nan.output, "");
-        EXPECT_EQ(nan.errors, "note: " + broken + ": tensor transformer.wte.weight holds nan; what a model with such weights computes means nothing\n" +
+        EXPECT_EQ(nan.errors, "note: " + broken +
+                                  ": tensor transformer.wte.weight holds nan; what a model with such weights computes means nothing\n" +
                                   "generate_gpt2: sampling: the model's logits are not finite\n");
     }
     const std::string path = random_model(folder / "model", small, "byte");

@@ -173,7 +173,8 @@ TEST(ByteTokenizer, ATokenIsAByte) {
 }
 
 TEST(MakeTokenizer, RefusesWhatItCannotRead) {
-    EXPECT_NE(message_of<UsageError>([] { make_tokenizer("bpe"); }).find("tokenizer bpe is neither gpt2, byte or none nor a file; expected one"), std::string::npos);
+    EXPECT_NE(message_of<UsageError>([] { make_tokenizer("bpe"); }).find("tokenizer bpe is neither gpt2, byte or none nor a file; expected one"),
+              std::string::npos);
 
     const TemporaryFolder folder;
     const std::string encoder = folder / "gpt2_encoder.json", merges = folder / "gpt2_vocab.bpe";

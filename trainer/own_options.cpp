@@ -16,8 +16,8 @@ namespace {
 using nlohmann::json;
 
 // Options of one start of the program, not of the run; and the two whose meaning the identity holds.
-const std::set<std::string> not_taken_over = {"config", "out",     "resume",           "profile", "plan",    "device-memory",     "help",
-                                              "version", "world-size", "gpus-per-machine", "link",    "network", "tokens-per-second", "model",
+const std::set<std::string> not_taken_over = {"config",   "out",        "resume",           "profile", "plan",    "device-memory",     "help",
+                                              "version",  "world-size", "gpus-per-machine", "link",    "network", "tokens-per-second", "model",
                                               "init-from"};
 
 // A given option excludes these of the run.
@@ -91,7 +91,8 @@ std::vector<std::string> own_options(const CLI::App& app, const std::string& pat
         const auto option = known.find(name);
         if (option == known.end() || decided.contains(name)) continue;
         const std::string text = name == "tokenizer" ? place_of_tokenizer(text_of(value), checkpoints) : text_of(value);
-        const bool is_default = text.empty() || (option->second->get_items_expected_max() > 0 ? text == option->second->get_default_str() : text == "false");
+        const bool is_default =
+            text.empty() || (option->second->get_items_expected_max() > 0 ? text == option->second->get_default_str() : text == "false");
         if (!is_default) words.push_back(fmt::format("--{}={}", name, text));
     }
     return words;
