@@ -90,13 +90,17 @@ if(FLATGPT_TESTS)
     library(GTest "" googletest)
     if(NOT GTest_FOUND)
         set(FLATGPT_TESTS OFF)
-        add_custom_target(tests COMMAND ${CMAKE_COMMAND} -E echo "the tests need libgtest-dev; run scripts/setup.sh, or configure with FLATGPT_FETCH=ON"
-            COMMAND ${CMAKE_COMMAND} -E false VERBATIM)
+        message(STATUS "without tests, for want of libgtest-dev")
+        add_custom_target(tests
+            COMMAND ${CMAKE_COMMAND} -E echo "the tests need libgtest-dev; run scripts/setup.sh, or configure with FLATGPT_FETCH=ON"
+            COMMAND ${CMAKE_COMMAND} -E false
+            VERBATIM)
     endif()
 endif()
 if(FLATGPT_BENCHMARKS)
     library(benchmark "" benchmark)
     if(NOT benchmark_FOUND)
         set(FLATGPT_BENCHMARKS OFF)
+        message(STATUS "without benchmarks, for want of libbenchmark-dev")
     endif()
 endif()
