@@ -96,7 +96,7 @@ Calls replayed_step() {
     calls.insert(calls.end(), {"launch graph 0", "launch graph 1"});
     calls.insert(calls.end(), micro_step.begin(), micro_step.end());
     calls.insert(calls.end(), {"launch graph 2", "launch graph 3", "launch graph 4", "copy 8 bytes to the device", "copy 16 bytes to the host",
-                               "copy 8 bytes to the device", "launch graph 5", "record an event"});
+                               "copy 16 bytes to the device", "launch graph 5", "record an event"});
     return calls;
 }
 
