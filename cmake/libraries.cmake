@@ -85,22 +85,22 @@ if(MPI_C_FOUND)
     target_compile_definitions(flatgpt_mpi INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
 endif()
 
-# The programs are built without these two; what they are for then says what is missing.
-if(FLATGPT_TESTS)
-    library(GTest "" googletest)
-    if(NOT GTest_FOUND)
-        set(FLATGPT_TESTS OFF)
-        message(STATUS "without tests, for want of libgtest-dev")
-        add_custom_target(tests
-            COMMAND ${CMAKE_COMMAND} -E echo "the tests need libgtest-dev; run scripts/setup.sh, or configure with FLATGPT_FETCH=ON"
-            COMMAND ${CMAKE_COMMAND} -E false
-            VERBATIM)
+# The programs are built without these two. A build without GoogleTest has a target `tests` that says what is missing.
+macro(optional_library name fetched option package purpose)
+    if(${option})
+        library(${name} "" ${fetched})
+        if(NOT ${name}_FOUND)
+            set(${option} OFF)
+            message(STATUS "without ${purpose}, for want of ${package}")
+        endif()
     endif()
-endif()
-if(FLATGPT_BENCHMARKS)
-    library(benchmark "" benchmark)
-    if(NOT benchmark_FOUND)
-        set(FLATGPT_BENCHMARKS OFF)
-        message(STATUS "without benchmarks, for want of libbenchmark-dev")
-    endif()
+endmacro()
+set(wants_tests ${FLATGPT_TESTS})
+optional_library(GTest googletest FLATGPT_TESTS libgtest-dev tests)
+optional_library(benchmark benchmark FLATGPT_BENCHMARKS libbenchmark-dev benchmarks)
+if(wants_tests AND NOT FLATGPT_TESTS)
+    add_custom_target(tests
+        COMMAND ${CMAKE_COMMAND} -E echo "the tests need libgtest-dev; run scripts/setup.sh, or configure with FLATGPT_FETCH=ON"
+        COMMAND ${CMAKE_COMMAND} -E false
+        VERBATIM)
 endif()

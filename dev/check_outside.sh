@@ -15,4 +15,3 @@ build/outside/bin/python3 dev/check_interchange.py "$run/checkpoints/step_000000
 build/outside/bin/python3 dev/check_masks.py
 build/outside/bin/python3 dev/reference_bpe.py
 build/outside/bin/python3 dev/check_tokenizer.py
-git diff --exit-code --stat test/reference

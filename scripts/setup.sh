@@ -19,7 +19,7 @@ for what in "$@"; do
     [ -n "${packages[$what]:-}" ] || { echo "usage: scripts/setup.sh [build] [plot] [test]" >&2; exit 2; }
 done
 
-# What a person without the right to install packages gets.
+# Installs tools for a person who may not install packages.
 install_tools() {
     command -v "${CXX:-g++}" >/dev/null || { echo "setup: ${CXX:-g++} is missing, which nothing can be built without" >&2; exit 1; }
     local missing=() tools=build/tools

@@ -248,7 +248,7 @@ class Faults(Runs):
         out = self.folder / "run"
         for rank in (0, 2):
             with self.subTest(rank=rank):
-                # Of the checkpoint's files alone: a limit on all files would hit those of MPI too.
+                # Only writes to the checkpoint's files fail. A limit on the size of all files would also stop MPI.
                 environment = faults("write", ".safetensors", error="ENOSPC", count=1 << 30)
                 full = f'[ "$OMPI_COMM_WORLD_RANK" = {rank} ] && export ' + " ".join(f"{name}={value}" for name, value in environment.items())
                 process = self.start(3, "--batch-size", 4, "--zero", 1, "--steps", 25, "--checkpoint-every", 10, "--out", out / str(rank), before=full)

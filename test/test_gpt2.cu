@@ -202,7 +202,7 @@ TEST(GPT2, IgnoredTargetsDoNotCount) {
     };
     EXPECT_EQ(state_after(true), state_after(false));
 
-    // What two masks that complement each other let through adds up to the whole.
+    // The gradients under two masks that complement each other add up to the gradient without a mask.
     std::vector<int> part[2] = {y, y};
     for (size_t i = 0; i < y.size(); i++) part[i * i % 7 < 3][i] = Batch::ignored;
     const auto whole = reference_model<float>(dump);

@@ -13,7 +13,7 @@
 // The printable character, in UTF-8, as which vocabulary files write a byte (0 to 255).
 std::string character_of_byte(int byte);
 
-// What digits are cut from before a text is split into words.
+// Digits are cut off from these before a text is split into words.
 enum class Digits { nothing, each_other, other_characters };
 
 // A tokenizer as its files describe it.

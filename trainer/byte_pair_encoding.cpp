@@ -42,7 +42,7 @@ void BytePairEncoding::encode(std::vector<uint16_t>& tokens, std::string_view wo
     std::copy_n(tokens.begin() + static_cast<std::ptrdiff_t>(first), count, cached.token);
 }
 
-// Where the pair is, or belongs.
+// Returns the slot that holds the pair, or the free one in which it belongs.
 size_t BytePairEncoding::slot_of(uint32_t pair) const {
     size_t slot = home_slot(pair);
     while (ranks_[slot].rank != none && ranks_[slot].pair != pair) slot = (slot + 1) % merge_slots;

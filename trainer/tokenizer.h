@@ -34,7 +34,7 @@ public:
     virtual std::optional<int> end_of_text() const = 0;
     // The bytes that token id stands for, valid as long as the tokenizer. UsageError if id is not in the vocabulary.
     virtual std::string_view token_bytes(int id) const = 0;
-    // What a tokenizer from a FILE was read from, for a model's folder; empty for the others.
+    // The files from which a tokenizer was read, to be copied into a model's folder; empty for the tokenizers that ship with the project.
     virtual std::span<const TextFile> files() const { return {}; }
 
     std::vector<uint16_t> encode(std::string_view text);

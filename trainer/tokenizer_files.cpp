@@ -143,7 +143,7 @@ std::unordered_map<std::string, int> read_special_tokens(const json& list, const
     return tokens;
 }
 
-// What of a tokenizer.json says how a text is split: one of these, or a Sequence of them.
+// How a tokenizer.json splits a text: its pre_tokenizer is one step, or a Sequence of them.
 struct Splitting {
     Digits digits = Digits::nothing;
     bool prefix_space = false, words = false, bytes = false;
@@ -176,7 +176,7 @@ Splitting read_splitting(const json& root, const std::string& path) {
     return splitting;
 }
 
-// What this program's encoding does not do.
+// Refuses settings under which Hugging Face would encode a text in another way than this program.
 void refuse_other_models(const json& root, const std::string& path) {
     const json &model = field(root, "model"), &normalizer = field(root, "normalizer");
     CHECK(field(model, "type") == "BPE", "{}: is a model of type {}; expected a byte-level BPE", path, shown(field(model, "type")));
@@ -204,7 +204,7 @@ std::string end_of_text_of(const ByteLevelVocabulary& vocabulary, const std::str
     return "";
 }
 
-// Of everything that decides about tokens.
+// The checksum covers everything on which tokens depend.
 std::string checksum_of(const ByteLevelVocabulary& vocabulary) {
     const json all = {{"tokens", vocabulary.tokens},
                       {"merges", vocabulary.merges},
