@@ -92,9 +92,9 @@ SOURCES := $(shell git ls-files '*.cu' '*.cuh' '*.h' '*.cpp' 2>/dev/null)
 format:
 	clang-format -i $(SOURCES)
 # Not what clang does not compile: what includes the headers of CUDA, cuDNN or NCCL, and vectors shuffled by g++'s builtin.
-NOT_TIDIED := trainer/bootstrap%.cpp trainer/communicator_nccl.cpp %cublaslt.cpp %cublaslt_product.cpp %_cuda.cpp %attention_cudnn.cpp %gemm_onednn.cpp
+NOT_TIDIED := trainer/distributed/bootstrap%.cpp trainer/distributed/communicator_nccl.cpp %cublaslt.cpp %cublaslt_product.cpp %_cuda.cpp %attention_cudnn.cpp %gemm_onednn.cpp
 tidy: all
-	clang-tidy -p build/release --quiet --extra-arg=-Wno-unknown-warning-option $(filter trainer/%.cpp tokenize.cpp kernels/%.cpp,$(filter-out $(NOT_TIDIED),$(SOURCES)))
+	clang-tidy -p build/release --quiet --extra-arg=-Wno-unknown-warning-option $(filter system/%.cpp trainer/%.cpp tokenize.cpp kernels/%.cpp,$(filter-out $(NOT_TIDIED),$(SOURCES)))
 
 clean:
 	rm -rf build $(CPU_PROGRAMS) $(GPU_PROGRAMS)

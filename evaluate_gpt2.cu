@@ -5,18 +5,20 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "atomic_file.h"
-#include "data_files.h"
-#include "evaluate.h"
-#include "evaluate_options.h"
-#include "memory_fit.h"
-#include "model_file.h"
-#include "print_line.h"
-#include "printable.h"
-#include "quantized_weights.h"
-#include "run_main.h"
-#include "status_line.h"
-#include "stop_signal.h"
+#include "system/atomic_file.h"
+#include "system/host_allocator.h"
+#include "system/print_line.h"
+#include "system/printable.h"
+#include "system/run_main.h"
+#include "system/status_line.h"
+#include "system/stop_signal.h"
+#include "trainer/checkpoint/open_model.h"
+#include "trainer/data/data_files.h"
+#include "trainer/formats/model_file.h"
+#include "trainer/inference/evaluate.h"
+#include "trainer/model/quantized_weights.h"
+#include "trainer/run/evaluate_options.h"
+#include "trainer/run/memory_fit.h"
 
 namespace {
 
@@ -115,8 +117,8 @@ void evaluate_all(const EvaluateOptions& o) {
 
     Json result = Json::object();
     if (val_loader) {
-        const Evaluation evaluation = whole(
-            show_progress("loss", val_loader->batches(), [&](const StopRequested& stop) { return evaluate(model, *val_loader, stop); }));
+        const Evaluation evaluation =
+            whole(show_progress("loss", val_loader->batches(), [&](const StopRequested& stop) { return evaluate(model, *val_loader, stop); }));
         if (!std::isfinite(evaluation.loss)) throw Error("the model's loss is not finite");
         result = {{"loss", evaluation.loss}, {"perplexity", evaluation.perplexity}, {"tokens", evaluation.tokens}};
     }

@@ -8,19 +8,20 @@
 #include <optional>
 #include <utility>
 
-#include "decoder.h"
-#include "error.h"
-#include "generate.h"
-#include "generate_options.h"
-#include "memory_fit.h"
-#include "model_file.h"
-#include "print_line.h"
-#include "printable.h"
-#include "run_main.h"
-#include "sliding_decoder.h"
-#include "stop_signal.h"
-#include "tokenizer.h"
-#include "utf8_stream.h"
+#include "system/error.h"
+#include "system/print_line.h"
+#include "system/printable.h"
+#include "system/run_main.h"
+#include "system/stop_signal.h"
+#include "system/utf8_stream.h"
+#include "trainer/checkpoint/open_model.h"
+#include "trainer/formats/model_file.h"
+#include "trainer/inference/generate.h"
+#include "trainer/inference/sliding_decoder.h"
+#include "trainer/model/decoder.h"
+#include "trainer/run/generate_options.h"
+#include "trainer/run/memory_fit.h"
+#include "trainer/tokenizer/tokenizer.h"
 
 namespace {
 

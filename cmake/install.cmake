@@ -1,7 +1,7 @@
 # make install and make install-gpu: the programs that this build has, the data that they read, scripts, man pages and bash's completion.
 # tokenize and convert are called tokenize_gpt2 and convert_gpt2 there, since other packages have programs of those names.
 include(GNUInstallDirs)
-set(INSTALLED_DATA ${CMAKE_INSTALL_DATADIR}/flatgpt)  # where trainer/data_directory.cpp looks, from the program on
+set(INSTALLED_DATA ${CMAKE_INSTALL_DATADIR}/flatgpt)  # where system/data_directory.cpp looks, from the program on
 install(DIRECTORY data DESTINATION ${INSTALLED_DATA} PATTERN "*.cache.bin" EXCLUDE PATTERN "*.tmp-*" EXCLUDE)
 install(PROGRAMS scripts/plot.py scripts/compare_runs.py scripts/export_metrics.py scripts/finetune.sh DESTINATION ${INSTALLED_DATA}/scripts)
 install(FILES scripts/run_metrics.py scripts/own_options.sh DESTINATION ${INSTALLED_DATA}/scripts)

@@ -3,7 +3,7 @@
 
     pip install tiktoken==0.14.0 && make && dev/check_tokenizer.py
 
-Tried with tiktoken 0.14.0, whose Unicode (16.0) is that of trainer/unicode_ranges.h: 25,111,775 tokens of 1,112,064 characters, all the same.
+Tried with tiktoken 0.14.0, whose Unicode (16.0) is that of trainer/tokenizer/unicode_ranges.h: 25,111,775 tokens of 1,112,064 characters, all the same.
 A version with another Unicode differs in the characters that are newer.
 """
 import pathlib

@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "command_line.h"
-#include "help_text.h"
-#include "hugging_face.h"
-#include "llmc_model.h"
-#include "model_file.h"
-#include "run_main.h"
-#include "tokenizer.h"
+#include "system/run_main.h"
+#include "trainer/checkpoint/open_model.h"
+#include "trainer/command_line/command_line.h"
+#include "trainer/command_line/help_text.h"
+#include "trainer/formats/hugging_face.h"
+#include "trainer/formats/llmc_model.h"
+#include "trainer/formats/model_file.h"
+#include "trainer/tokenizer/tokenizer.h"
 
 namespace fs = std::filesystem;
 

@@ -4,11 +4,12 @@
 //   row t the logits of the token that follows tokens 0 to t. MODEL is whatever open_model opens.
 #include <algorithm>
 
-#include "dtype.h"
-#include "gpt2.h"
-#include "model_file.h"
-#include "run_main.h"
-#include "safetensors.h"
+#include "system/run_main.h"
+#include "trainer/checkpoint/open_model.h"
+#include "trainer/formats/model_file.h"
+#include "trainer/formats/safetensors.h"
+#include "trainer/model/dtype.h"
+#include "trainer/model/gpt2.h"
 
 template <class T>
 static std::vector<float> logits_of(GPT2<T>& model, const std::vector<int>& tokens) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes trainer/unicode_ranges.h: which characters are letters and which are numbers, for GPT-2's pre-tokenizer.
+"""Writes trainer/tokenizer/unicode_ranges.h: which characters are letters and which are numbers, for GPT-2's pre-tokenizer.
 
     pip install unicodedata2==16.0.0 tiktoken==0.14.0 && dev/unicode_classes.py
 
@@ -12,7 +12,7 @@ import sys
 import tiktoken
 import unicodedata2
 
-FILE = pathlib.Path(__file__).resolve().parent.parent / "trainer/unicode_ranges.h"
+FILE = pathlib.Path(__file__).resolve().parent.parent / "trainer/tokenizer/unicode_ranges.h"
 CHARACTERS = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 HEAD = """// unicode_ranges.h: the letters (categories L*) and numbers (N*) of Unicode {version}, as code points from .. to. Made by dev/unicode_classes.py.
 #pragma once

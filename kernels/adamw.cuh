@@ -5,8 +5,8 @@
 //   Loshchilov and Hutter 2019, arXiv:1711.05101; Kingma and Ba 2015, arXiv:1412.6980; as torch.optim.AdamW and torch.optim.Adam compute them.
 //   lr, the scale and t are in OptimizerState (optimizer_state.cuh).
 #pragma once
-#include "elementwise.cuh"
-#include "optimizer_state.cuh"
+#include "kernels/elementwise.cuh"
+#include "kernels/optimizer_state.cuh"
 
 struct AdamWStep {
     double beta1, beta2, eps, weight_decay;

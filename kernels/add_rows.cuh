@@ -2,7 +2,7 @@
 //   what blocks have left. One to three outputs: inp is then (rows, outputs, columns).
 //   Deterministic: which thread adds what depends on the shape alone.
 #pragma once
-#include "common.cuh"
+#include "kernels/common.cuh"
 
 struct AddRowsOutputs {
     float *first, *second = nullptr, *third = nullptr;

@@ -2,7 +2,7 @@
 //   golden = 2^64 / phi, mix = SplitMix64's finaliser (Steele, Lea, Flood 2014, doi:10.1145/2660193.2660195). The order of the additions does not
 //   matter, so it is the same on every machine.
 #pragma once
-#include "common.cuh"
+#include "kernels/common.cuh"
 
 __device__ inline uint64_t checksum_term(uint64_t bits, size_t i) {
     uint64_t z = bits + (i + 1) * 0x9e3779b97f4a7c15u;

@@ -4,9 +4,9 @@
 #pragma once
 #include <algorithm>
 
-#include "add_rows.cuh"
-#include "common.cuh"
-#include "warp_sums.cuh"
+#include "kernels/add_rows.cuh"
+#include "kernels/common.cuh"
+#include "kernels/warp_sums.cuh"
 
 namespace column_sum_detail {
 

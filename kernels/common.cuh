@@ -1,7 +1,7 @@
 // common.cuh: what every kernel file includes.
 #pragma once
-#include "error.h"
-#include "simt/simt.cuh"
+#include "kernels/simt/simt.cuh"
+#include "system/error.h"
 
 using simt::ceil_div;
 using simt::launch;

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cfloat>
 
-#include "common.cuh"
+#include "kernels/common.cuh"
 
 // Vectors that a thread looks at together: it finds their maximum, then adds up their exponentials, so that the running sum is
 // rescaled seldom. GPU: four, in registers. CPU: as many as fit the first-level cache, so that the row comes from memory once.

@@ -2,7 +2,7 @@
 #pragma once
 #include <algorithm>
 
-#include "common.cuh"
+#include "kernels/common.cuh"
 
 // Vectors of one thread, one after the other. GPU: one, so that neighbouring threads read neighbouring memory. CPU: enough that calling the thread
 // costs nothing.

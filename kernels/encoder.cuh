@@ -2,8 +2,8 @@
 //   tokens (B, T)   wte (V, C)   wpe (maxT, C)   out (B, T, C)
 //   Backward: dwte[v] += the sum of dout over all positions that hold token v, dwpe[t] += the sum of dout[b, t] over b; both fp32.
 #pragma once
-#include "common.cuh"
-#include "warp_sums.cuh"
+#include "kernels/common.cuh"
+#include "kernels/warp_sums.cuh"
 
 // W::threads share a position.
 template <class W, int N, class T>

@@ -2,7 +2,7 @@
 //   gelu(x) = x/2 (1 + tanh u) = x sigmoid(2u),   u = sqrt(2/pi) (x + 0.044715 x^3)
 //   The second form has no cancellation for negative x, and one exponential instead of tanh.
 #pragma once
-#include "elementwise.cuh"
+#include "kernels/elementwise.cuh"
 
 constexpr float gelu_scale = 0.7978845608028654f;  // sqrt(2/pi)
 constexpr float gelu_cubic = 0.044715f;

@@ -1,7 +1,7 @@
 // global_norm.cuh: the squared Euclidean norm of the gradients, sum of grads^2 over n fp32 values
 //   A gradient that is inf or NaN makes the result inf or NaN.
 #pragma once
-#include "common.cuh"
+#include "kernels/common.cuh"
 
 // One block adds up one piece of this many values: the pieces depend on n alone, so the order of the additions is always the same.
 constexpr size_t global_norm_piece = 32768;

@@ -7,8 +7,8 @@
 #pragma once
 #include <algorithm>
 
-#include "add_rows.cuh"
-#include "common.cuh"
+#include "kernels/add_rows.cuh"
+#include "kernels/common.cuh"
 
 constexpr float layernorm_eps = 1e-5f;
 

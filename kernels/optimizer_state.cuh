@@ -6,7 +6,7 @@
 #include <cfloat>
 #include <cmath>
 
-#include "common.cuh"
+#include "kernels/common.cuh"
 
 // Lives in device memory, so that no step waits for the host to look at the norm, and every step launches the same kernels with the same arguments.
 struct OptimizerState {

@@ -4,7 +4,7 @@
 //   Symmetric, so that a product needs no correction for a zero point, and the scale can be taken out of the sum.
 //   Dettmers et al. 2022, arXiv:2208.07339 (vector-wise quantization)
 #pragma once
-#include "common.cuh"
+#include "kernels/common.cuh"
 
 // W::threads share a row.
 template <class W, int N>

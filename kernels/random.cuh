@@ -1,7 +1,7 @@
 // random.cuh: values for fresh tensors: normal numbers, constants, conversions.
 #pragma once
-#include "elementwise.cuh"
-#include "simt/philox.h"
+#include "kernels/elementwise.cuh"
+#include "kernels/simt/philox.h"
 
 // Four independent standard normal numbers from one counter (Box and Muller 1958): sqrt(-2 ln u) times the cosine and the sine of 2 pi w, u in (0,
 // 1].

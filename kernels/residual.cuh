@@ -1,6 +1,6 @@
 // residual.cuh: out (n) = inp1 + inp2. Where a layernorm follows, residual_layernorm_forward adds in its own pass.
 #pragma once
-#include "elementwise.cuh"
+#include "kernels/elementwise.cuh"
 
 template <class W, int N, class T>
 __global__ void residual_forward_kernel(T* out, const T* inp1, const T* inp2, size_t n) {

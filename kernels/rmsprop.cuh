@@ -3,8 +3,8 @@
 //   with momentum: b = momentum b + u, and u = b;   p = p - lr u
 //   Tieleman and Hinton 2012, lecture 6.5 of Neural Networks for Machine Learning. lr and the scale are in OptimizerState (optimizer_state.cuh).
 #pragma once
-#include "elementwise.cuh"
-#include "optimizer_state.cuh"
+#include "kernels/elementwise.cuh"
+#include "kernels/optimizer_state.cuh"
 
 struct RmspropStep {
     double alpha, eps, momentum, weight_decay;

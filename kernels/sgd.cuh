@@ -4,8 +4,8 @@
 //   b starts from zero, so that the first step leaves b = g as PyTorch does. Sutskever et al. 2013 for Nesterov's form.
 //   lr and the scale are in OptimizerState (optimizer_state.cuh).
 #pragma once
-#include "elementwise.cuh"
-#include "optimizer_state.cuh"
+#include "kernels/elementwise.cuh"
+#include "kernels/optimizer_state.cuh"
 
 struct SgdStep {
     double momentum, weight_decay;

@@ -1,7 +1,7 @@
 // warp_sums.cuh: the last stage of a sum that the warps of a block share: each has added up rows of its own,
 //   and their sums are added in the order of the warps.
 #pragma once
-#include "common.cuh"
+#include "kernels/common.cuh"
 
 // Floats from row to row in shared memory, where element k of every thread's vector is row k. The rows are padded,
 // so that threads find different banks both along a row and across the rows.

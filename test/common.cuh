@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "kernels/simt/simt.cuh"
 #include "program.h"
-#include "safetensors.h"
-#include "simt/simt.cuh"
+#include "trainer/formats/safetensors.h"
 
 // Values that T holds exactly, so that the oracle starts from the same inputs as the kernel.
 template <class T>

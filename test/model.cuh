@@ -3,9 +3,9 @@
 #include <memory>
 #include <vector>
 
-#include "batch.h"
 #include "common.cuh"
-#include "gpt2.h"
+#include "trainer/data/batch.h"
+#include "trainer/model/gpt2.h"
 
 // A batch that owns its tokens, in the layout the loader makes.
 class OwnedBatch {

@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <vector>
 
-#include "hugging_face.h"
-#include "model_file.h"
 #include "temporary_folder.h"
+#include "trainer/formats/hugging_face.h"
+#include "trainer/formats/model_file.h"
 
 constexpr GPT2Config small_config{131, 12, 2, 3, 24};
 

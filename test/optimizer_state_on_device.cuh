@@ -1,7 +1,7 @@
 // optimizer_state_on_device.cuh: the optimizer's state, which lives in device memory, for the tests of its kernels.
 #pragma once
 #include "common.cuh"
-#include "optimizer_state.cuh"
+#include "kernels/optimizer_state.cuh"
 
 inline OptimizerState download_state(const simt::DeviceBuffer<OptimizerState>& state) {
     OptimizerState value;

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher.h"
+#include "trainer/distributed/launcher.h"
 
 inline std::map<std::string, std::string> variables_of_rank(int rank, int world_size, int local_size, const std::string& address) {
     return {{"RANK", std::to_string(rank)},

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "mapped_file.h"
+#include "system/mapped_file.h"
 
 // Calls check(text, tokens) for each of the strings in a file of test/reference; returns how many they are.
 template <class Check>

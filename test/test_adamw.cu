@@ -1,9 +1,9 @@
 // AdamW with clipping: ten steps against PyTorch's, one step against double precision, and a step that must not be taken.
 #include <limits>
 
-#include "adamw.cuh"
 #include "common.cuh"
-#include "global_norm.cuh"
+#include "kernels/adamw.cuh"
+#include "kernels/global_norm.cuh"
 #include "optimizer_state_on_device.cuh"
 
 namespace {

@@ -6,12 +6,12 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "data_directory.h"
-#include "data_files.h"
-#include "data_loader.h"
-#include "layer_norms.h"
 #include "model.cuh"
-#include "outlier_detector.h"
+#include "system/data_directory.h"
+#include "trainer/data/data_files.h"
+#include "trainer/data/data_loader.h"
+#include "trainer/model/layer_norms.h"
+#include "trainer/run/outlier_detector.h"
 
 namespace {
 

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <functional>
 
-#include "attention.cuh"
 #include "common.cuh"
+#include "kernels/attention/attention.cuh"
 
 namespace {
 

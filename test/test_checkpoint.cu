@@ -4,11 +4,12 @@
 #include <csignal>
 #include <limits>
 
-#include "checkpoint_writer.h"
 #include "model.cuh"
-#include "resume.h"
-#include "single_process.h"
+#include "system/host_allocator.h"
 #include "temporary_folder.h"
+#include "trainer/checkpoint/checkpoint_writer.h"
+#include "trainer/distributed/single_process.h"
+#include "trainer/run/resume.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // test_column_sum.cu: column_sum.cuh against double precision, at both widths, and against PyTorch's bias gradient.
-#include "column_sum.cuh"
 #include "common.cuh"
+#include "kernels/column_sum.cuh"
 
 namespace {
 

@@ -7,12 +7,12 @@
 #include <set>
 #include <sstream>
 
-#include "error.h"
-#include "evaluate_options.h"
-#include "generate_options.h"
-#include "options.h"
 #include "program.h"
+#include "system/error.h"
 #include "temporary_folder.h"
+#include "trainer/run/evaluate_options.h"
+#include "trainer/run/generate_options.h"
+#include "trainer/run/options.h"
 
 namespace {
 

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "common.cuh"
-#include "cross_entropy.cuh"
+#include "kernels/cross_entropy.cuh"
 
 namespace {
 

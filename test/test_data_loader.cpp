@@ -14,11 +14,12 @@
 #include <numeric>
 #include <set>
 
-#include "data_files.h"
-#include "data_loader.h"
-#include "input_files.h"
-#include "permutation.h"
+#include "system/host_allocator.h"
 #include "temporary_folder.h"
+#include "trainer/data/data_files.h"
+#include "trainer/data/data_loader.h"
+#include "trainer/data/input_files.h"
+#include "trainer/data/permutation.h"
 
 // Counts what anyone in this process takes from the heap. Not inlined: g++ would see malloc's memory go to delete, and complain.
 static std::atomic<int> allocations = 0;

@@ -1,6 +1,6 @@
 // Attention of one query over the cache, and what is written there, against double precision.
 #include "common.cuh"
-#include "decode_attention.cuh"
+#include "kernels/decode/decode_attention.cuh"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // Products of few rows: every weight type against double precision, and quantization to int8.
 #include "common.cuh"
-#include "decode_matmul.cuh"
-#include "quantize.cuh"
+#include "kernels/decode/decode_matmul.cuh"
+#include "kernels/quantize.cuh"
 
 namespace {
 

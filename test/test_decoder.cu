@@ -1,9 +1,9 @@
 // Decoder: a token at a time with a cache must give what the whole forward pass gives.
-#include "decoder.h"
-#include "generate.h"
 #include "model.cuh"
-#include "quantized_weights.h"
-#include "window_decoder.h"
+#include "trainer/inference/generate.h"
+#include "trainer/inference/window_decoder.h"
+#include "trainer/model/decoder.h"
+#include "trainer/model/quantized_weights.h"
 
 namespace {
 

@@ -1,8 +1,8 @@
 // Which numbers a machine can compute in.
 #include <gtest/gtest.h>
 
-#include "dtype.h"
-#include "error.h"
+#include "system/error.h"
+#include "trainer/model/dtype.h"
 
 namespace {
 

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "common.cuh"
-#include "encoder.cuh"
+#include "kernels/encoder.cuh"
 
 namespace {
 

@@ -1,9 +1,9 @@
 // Evaluation: HellaSwag's scores against PyTorch (dev/reference.py), the loss of a split against its windows one by one; at any batch size.
 #include <nlohmann/json.hpp>
 
-#include "evaluate.h"
 #include "model.cuh"
 #include "temporary_folder.h"
+#include "trainer/inference/evaluate.h"
 
 namespace {
 

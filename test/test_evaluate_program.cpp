@@ -1,13 +1,14 @@
 // evaluate_gpt2 as people run it: HellaSwag against PyTorch (dev/reference.py), a split's loss, JSON, and what it says to wrong input.
 #include <nlohmann/json.hpp>
 
-#include "gpt2.h"
-#include "hellaswag.h"
-#include "hugging_face.h"
-#include "model_file.h"
 #include "program.h"
-#include "safetensors.h"
-#include "token_shard.h"
+#include "trainer/checkpoint/open_model.h"
+#include "trainer/data/hellaswag.h"
+#include "trainer/data/token_shard.h"
+#include "trainer/formats/hugging_face.h"
+#include "trainer/formats/model_file.h"
+#include "trainer/formats/safetensors.h"
+#include "trainer/model/gpt2.h"
 
 namespace {
 

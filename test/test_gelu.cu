@@ -1,6 +1,6 @@
 // GELU: forward and backward against double precision, and that against PyTorch.
 #include "common.cuh"
-#include "gelu.cuh"
+#include "kernels/gelu.cuh"
 
 namespace {
 

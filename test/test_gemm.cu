@@ -1,7 +1,7 @@
 // test_gemm.cu: the forms of gemm.h against double precision in plain loops, and against PyTorch's dumps.
 #include "common.cuh"
-#include "gemm.h"
-#include "gemm_unfused.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/gemm_unfused.h"
 
 namespace {
 

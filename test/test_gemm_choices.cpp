@@ -1,6 +1,6 @@
 // gemm_choices.h: the text that a run keeps, there and back, and everything that must not be taken for it.
-#include "gemm_choices.h"
-#include "json_text.h"
+#include "kernels/gemm/gemm_choices.h"
+#include "system/json_text.h"
 #include "temporary_folder.h"
 
 namespace {

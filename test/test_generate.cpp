@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "generate.h"
 #include "temporary_folder.h"
+#include "trainer/inference/generate.h"
 
 namespace {
 

@@ -9,15 +9,16 @@
 #include <random>
 #include <sstream>
 
-#include "generate.h"
-#include "hugging_face.h"
-#include "model_file.h"
+#include "kernels/simt/target.h"
 #include "program.h"
-#include "run_folder.h"
-#include "simt/target.h"
-#include "tokenizer.h"
-#include "utf8_stream.h"
-#include "window_decoder.h"
+#include "system/utf8_stream.h"
+#include "trainer/checkpoint/open_model.h"
+#include "trainer/checkpoint/run_folder.h"
+#include "trainer/formats/hugging_face.h"
+#include "trainer/formats/model_file.h"
+#include "trainer/inference/generate.h"
+#include "trainer/inference/window_decoder.h"
+#include "trainer/tokenizer/tokenizer.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "common.cuh"
-#include "global_norm.cuh"
+#include "kernels/global_norm.cuh"
 
 namespace {
 

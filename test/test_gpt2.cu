@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "model.cuh"
-#include "single_process.h"
+#include "trainer/distributed/single_process.h"
 
 namespace {
 

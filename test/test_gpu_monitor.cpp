@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-#include "gpu_monitor.h"
+#include "trainer/run/gpu_monitor.h"
 
 namespace {
 

@@ -6,9 +6,9 @@
 #include <map>
 #include <set>
 
-#include "data_directory.h"
-#include "hellaswag.h"
+#include "system/data_directory.h"
 #include "temporary_folder.h"
+#include "trainer/data/hellaswag.h"
 
 namespace {
 
@@ -148,8 +148,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BadFile{"EmptyContext", with_number(5, 0), "example 0: a context without tokens"},
                     BadFile{"EndlessContext", with_number(5, 65535), "example 0: "},
                     BadFile{"EmptyEnding", with_number(9, 0), "example 0: an ending without tokens"},
-                    BadFile{"CutInTheLastExample", eval_file(two_examples).substr(0, eval_file(two_examples).size() - 2),
-                            "2 bytes are missing"},
+                    BadFile{"CutInTheLastExample", eval_file(two_examples).substr(0, eval_file(two_examples).size() - 2), "2 bytes are missing"},
                     BadFile{"BytesAfterTheLast", eval_file(two_examples) + std::string(1, '\0'), "1 bytes are missing"},
                     BadFile{"NoExamples", eval_file({}), "holds no example"}),
     testing::PrintToStringParamName());

@@ -1,12 +1,12 @@
 // Models by their name in Hugging Face's cache, laid out as huggingface_hub lays it out.
-#include "hub_cache.h"
-
 #include <cstdlib>
 #include <map>
 
-#include "model_file.h"
 #include "model_weights.h"
 #include "program.h"
+#include "trainer/checkpoint/open_model.h"
+#include "trainer/formats/hub_cache.h"
+#include "trainer/formats/model_file.h"
 
 namespace {
 
@@ -35,7 +35,8 @@ protected:
 };
 
 TEST_F(HubCache, IsFoundAsHuggingFacesProgramsFindIt) {
-    const std::string home = folder / "home/.cache/huggingface/hub", xdg = folder / "xdg/huggingface/hub", hf = folder / "hf/hub", hub = folder / "hub";
+    const std::string home = folder / "home/.cache/huggingface/hub", xdg = folder / "xdg/huggingface/hub", hf = folder / "hf/hub",
+                      hub = folder / "hub";
     std::map<std::string, std::string> snapshots;
     for (const std::string& cache : {home, xdg, hf, hub}) snapshots[cache] = write_snapshot(cache, "models--openai-community--gpt2");
     EXPECT_EQ(cached_model("gpt2"), snapshots[home]);
@@ -55,7 +56,8 @@ TEST_F(HubCache, NamesOfOldAndOfOtherModelsAreFound) {
     EXPECT_EQ(cached_model("gpt2-medium"), old);
     EXPECT_EQ(cached_model("openai-community/gpt2-medium"), old);
     EXPECT_EQ(cached_model("someone/own.model_2"), other);
-    for (const char* none : {"someone/else", "unknown", "/tmp/x", "a/b/c", "../gpt2", "", "x y", "someone/"}) EXPECT_EQ(cached_model(none), "") << none;
+    for (const char* none : {"someone/else", "unknown", "/tmp/x", "a/b/c", "../gpt2", "", "x y", "someone/"})
+        EXPECT_EQ(cached_model(none), "") << none;
 }
 
 TEST_F(HubCache, WhatIsMissingIsFetchedByTheCommandThatIsSaid) {

@@ -8,12 +8,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "data_directory.h"
-#include "hugging_face.h"
+#include "kernels/simt/bfloat16.h"
 #include "model_weights.h"
-#include "safetensors.h"
-#include "simt/bfloat16.h"
-#include "tokenizer_files.h"
+#include "system/data_directory.h"
+#include "trainer/checkpoint/open_model.h"
+#include "trainer/formats/hugging_face.h"
+#include "trainer/formats/safetensors.h"
+#include "trainer/tokenizer/tokenizer_files.h"
 
 namespace fs = std::filesystem;
 using nlohmann::json;

@@ -2,11 +2,11 @@
 #include <cmath>
 #include <cstring>
 
-#include "data_directory.h"
 #include "metrics_lines.h"
 #include "model_weights.h"
 #include "program.h"
-#include "safetensors.h"
+#include "system/data_directory.h"
+#include "trainer/formats/safetensors.h"
 
 namespace {
 

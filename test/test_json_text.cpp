@@ -1,13 +1,14 @@
 // JSON from outside: what is nested too deeply, or no whole number, is refused; every reader of JSON does so.
-#include "document_stream.h"
-#include "hellaswag.h"
-#include "json_text.h"
-#include "model_file.h"
-#include "restartable_shards.h"
+#include "system/json_text.h"
 #include "temporary_folder.h"
-#include "tokenizer.h"
-#include "tokenizer_files.h"
-#include "training_state.h"
+#include "trainer/checkpoint/open_model.h"
+#include "trainer/checkpoint/training_state.h"
+#include "trainer/data/document_stream.h"
+#include "trainer/data/hellaswag.h"
+#include "trainer/data/restartable_shards.h"
+#include "trainer/formats/model_file.h"
+#include "trainer/tokenizer/tokenizer.h"
+#include "trainer/tokenizer/tokenizer_files.h"
 
 static std::string nested(int levels) { return std::string(levels, '[') + std::string(levels, ']'); }
 static const std::string deep = nested(1'000'000);

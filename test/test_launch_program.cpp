@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "communicator.h"
 #include "metrics_lines.h"
 #include "program.h"
+#include "trainer/distributed/communicator.h"
 
 namespace {
 

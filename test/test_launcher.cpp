@@ -4,8 +4,8 @@
 #include <set>
 #include <string>
 
-#include "error.h"
-#include "launcher.h"
+#include "system/error.h"
+#include "trainer/distributed/launcher.h"
 
 namespace {
 

@@ -1,8 +1,8 @@
 // What is known about a step: norms by layer against double precision, and an update that a veto leaves out.
 #include <map>
 
-#include "layer_norms.h"
 #include "model.cuh"
+#include "trainer/model/layer_norms.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // Layernorm, alone and fused with the residual sum: forward and backward against double precision, and that against PyTorch.
 #include "common.cuh"
-#include "layernorm.cuh"
+#include "kernels/layernorm.cuh"
 
 namespace {
 

@@ -1,7 +1,8 @@
 // What transformers saved computes here what it computes there (test/reference/hugging_face, written by dev/reference.py).
 #include "model.cuh"
-#include "model_file.h"
 #include "temporary_folder.h"
+#include "trainer/checkpoint/open_model.h"
+#include "trainer/formats/model_file.h"
 
 namespace {
 

@@ -1,8 +1,8 @@
 // local_ranks() finds the other ranks of a launch on this machine and says which are idle. The ranks are stand-ins.
 #include <algorithm>
 
-#include "local_ranks.h"
 #include "rank_process.h"
+#include "trainer/distributed/local_ranks.h"
 
 namespace {
 

@@ -4,9 +4,9 @@
 
 #include <csignal>
 
-#include "file_access.h"
-#include "mapped_file.h"
-#include "simt/target.h"
+#include "kernels/simt/target.h"
+#include "system/file_access.h"
+#include "system/mapped_file.h"
 #include "temporary_folder.h"
 
 namespace {

@@ -221,7 +221,9 @@ void expect_async_copies() {
         for (int k = 0; k < blocks * 3 * count; k++) {
             const int i = k % (3 * count);
             const bool not_copied = i / count == 1 && i / N % 2 == 1;
-            ASSERT_EQ(result[static_cast<size_t>(k)], not_copied ? -1.0f : i < inside ? values[static_cast<size_t>(i)] : 0.0f)
+            ASSERT_EQ(result[static_cast<size_t>(k)], not_copied   ? -1.0f
+                                                      : i < inside ? values[static_cast<size_t>(i)]
+                                                                   : 0.0f)
                 << "element " << i << ", " << N << " at once, block " << k / (3 * count);
         }
     }

@@ -3,13 +3,14 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "llmc_model.h"
-#include "model_file.h"
+#include "kernels/simt/bfloat16.h"
 #include "model_weights.h"
-#include "run_folder.h"
-#include "safetensors.h"
-#include "simt/bfloat16.h"
-#include "training_state.h"
+#include "trainer/checkpoint/open_model.h"
+#include "trainer/checkpoint/run_folder.h"
+#include "trainer/checkpoint/training_state.h"
+#include "trainer/formats/llmc_model.h"
+#include "trainer/formats/model_file.h"
+#include "trainer/formats/safetensors.h"
 
 namespace fs = std::filesystem;
 

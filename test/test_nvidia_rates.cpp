@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "nvidia_rates.h"
+#include "trainer/run/nvidia_rates.h"
 
 namespace {
 

@@ -2,11 +2,11 @@
 // precision; a step that must not be taken.
 #include <limits>
 
-#include "adamw.cuh"
+#include "kernels/adamw.cuh"
+#include "kernels/rmsprop.cuh"
+#include "kernels/sgd.cuh"
 #include "model.cuh"
 #include "optimizer_state_on_device.cuh"
-#include "rmsprop.cuh"
-#include "sgd.cuh"
 
 namespace {
 

@@ -5,8 +5,8 @@
 #include <limits>
 #include <random>
 
-#include "error.h"
-#include "outlier_detector.h"
+#include "system/error.h"
+#include "trainer/run/outlier_detector.h"
 
 namespace {
 

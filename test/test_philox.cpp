@@ -1,7 +1,7 @@
 // Philox4x32-10 gives the bits of the paper: known-answer vectors of Random123's kat_vectors file.
 #include <gtest/gtest.h>
 
-#include "simt/philox.h"
+#include "kernels/simt/philox.h"
 
 static void expect_words(Philox4 got, Philox4 expected) {
     for (int i = 0; i < 4; i++) EXPECT_EQ(got.x[i], expected.x[i]) << "word " << i;

@@ -1,8 +1,8 @@
 // What reaches a terminal: text as it is, control characters as something that can be read; by itself and out of a program. And what is lost if none
 // is there.
-#include "print_line.h"
-#include "printable.h"
 #include "program.h"
+#include "system/print_line.h"
+#include "system/printable.h"
 
 TEST(Printable, LeavesTextAsItIs) {
     const std::string text = "na\u00efve \u65e5\u672c \U0001f600 ~ \u00a0\u0100";

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "model.cuh"
-#include "profile_table.h"
+#include "trainer/run/profile_table.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "common.cuh"
-#include "random.cuh"
+#include "kernels/random.cuh"
 
 namespace {
 

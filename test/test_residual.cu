@@ -1,6 +1,6 @@
 // The residual sum: exact, because one addition is rounded once.
 #include "common.cuh"
-#include "residual.cuh"
+#include "kernels/residual.cuh"
 
 namespace {
 

@@ -9,12 +9,12 @@
 #include <sstream>
 #include <thread>
 
-#include "folder_lock.h"
+#include "kernels/simt/target.h"
 #include "metrics_lines.h"
 #include "program.h"
-#include "run_folder.h"
-#include "simt/target.h"
-#include "training_state.h"
+#include "system/folder_lock.h"
+#include "trainer/checkpoint/run_folder.h"
+#include "trainer/checkpoint/training_state.h"
 
 namespace {
 
@@ -370,9 +370,10 @@ ProgramResult resume_alone(const std::string& arguments) { return run_program(TR
 
 TEST_F(Resume, AloneGoesOnWithTheRunsOwnOptions) {
     const std::string from_file = folder.write("some.txt", "lr = 0.003\nschedule = linear\nnesterov = true\n"), straight = folder / "straight";
-    expect_success(train("--checkpoint-every 4 --keep 9 --tokens 512 --optimizer sgd --momentum 0.5 --seed 7 --data-order file --min-lr-fraction 0.5 "
-                         "--batch-size auto --device-memory 1G --recompute block --head-chunks 2 --clip 0.5 --total-batch 64 --config " +
-                         from_file + " --out " + straight));
+    expect_success(
+        train("--checkpoint-every 4 --keep 9 --tokens 512 --optimizer sgd --momentum 0.5 --seed 7 --data-order file --min-lr-fraction 0.5 "
+              "--batch-size auto --device-memory 1G --recompute block --head-chunks 2 --clip 0.5 --total-batch 64 --config " +
+              from_file + " --out " + straight));
     fs::remove(from_file);
     const ProgramResult result = resume_alone(checkpoint_folder(straight, 4) + " --out " + folder / "branch");
     expect_success(result);

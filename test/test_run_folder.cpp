@@ -1,9 +1,9 @@
 // A run's folder: which checkpoint counts. One wrong bit, one byte less or one file less, and the one before is taken, with a line that says so.
 #include <cmath>
 
-#include "run_folder.h"
 #include "temporary_folder.h"
-#include "training_state.h"
+#include "trainer/checkpoint/run_folder.h"
+#include "trainer/checkpoint/training_state.h"
 
 namespace {
 

@@ -1,9 +1,9 @@
 // What going on with a run, or with shards, removes, cuts and keeps.
-#include "checkpoint_writer.h"
-#include "restartable_shards.h"
-#include "logger.h"
-#include "resume.h"
 #include "temporary_folder.h"
+#include "trainer/checkpoint/checkpoint_writer.h"
+#include "trainer/data/restartable_shards.h"
+#include "trainer/run/logger.h"
+#include "trainer/run/resume.h"
 
 namespace fs = std::filesystem;
 

@@ -2,11 +2,11 @@
 #include <set>
 #include <thread>
 
-#include "disk_fit.h"
+#include "kernels/simt/target.h"
 #include "metrics_lines.h"
 #include "program.h"
-#include "run_folder.h"
-#include "simt/target.h"
+#include "trainer/checkpoint/run_folder.h"
+#include "trainer/run/disk_fit.h"
 
 namespace {
 

@@ -9,8 +9,8 @@
 #include <fstream>
 #include <random>
 
-#include "error.h"
-#include "safetensors.h"
+#include "system/error.h"
+#include "trainer/formats/safetensors.h"
 
 class Safetensors : public ::testing::Test {
 protected:

@@ -6,9 +6,9 @@
 #include <random>
 #include <vector>
 
-#include "error.h"
-#include "sampler.h"
+#include "system/error.h"
 #include "temporary_folder.h"
+#include "trainer/inference/sampler.h"
 
 namespace {
 

@@ -3,12 +3,12 @@
 
 #include <sstream>
 
-#include "error.h"
-#include "options.h"
+#include "kernels/simt/target.h"
 #include "program.h"
-#include "scaling.h"
-#include "simt/target.h"
-#include "tensor_table.h"
+#include "system/error.h"
+#include "trainer/model/tensor_table.h"
+#include "trainer/run/options.h"
+#include "trainer/run/scaling.h"
 
 namespace {
 

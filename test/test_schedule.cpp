@@ -3,8 +3,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "error.h"
-#include "schedule.h"
+#include "system/error.h"
+#include "trainer/model/schedule.h"
 
 namespace {
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "simt/simt.cuh"
+#include "kernels/simt/simt.cuh"
 
 namespace {
 

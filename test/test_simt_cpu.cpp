@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "simt/simt.cuh"
+#include "kernels/simt/simt.cuh"
 
 using simt::cpu::Order;
 

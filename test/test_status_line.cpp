@@ -1,9 +1,9 @@
 // The line that shows how far a program is: what of it fits a window. How it is painted: test_terminal.py.
-#include "status_line.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
+
+#include "system/status_line.h"
 
 namespace {
 

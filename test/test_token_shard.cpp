@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "temporary_folder.h"
-#include "token_shard.h"
+#include "trainer/data/token_shard.h"
 
 static std::vector<uint16_t> some_tokens(size_t count) {
     std::vector<uint16_t> tokens(count);

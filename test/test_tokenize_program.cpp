@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "data_directory.h"
-#include "data_files.h"
-#include "folder_lock.h"
 #include "program.h"
+#include "system/data_directory.h"
+#include "system/folder_lock.h"
+#include "trainer/data/data_files.h"
 
 static ProgramResult tokenize(const std::string& arguments, const std::string& before = "cd /") {
     return run_program(TOKENIZE_PROGRAM, arguments, before);

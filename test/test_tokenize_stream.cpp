@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "program.h"
-#include "token_shard.h"
-#include "tokenizer.h"
+#include "trainer/data/token_shard.h"
+#include "trainer/tokenizer/tokenizer.h"
 
 static std::vector<uint16_t> tokens_in(const std::string& path) {
     const TokenShard shard(path);

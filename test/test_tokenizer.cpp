@@ -9,12 +9,12 @@
 #include <map>
 #include <random>
 
-#include "data_directory.h"
-#include "mapped_file.h"
 #include "reference_strings.h"
+#include "system/data_directory.h"
+#include "system/mapped_file.h"
 #include "temporary_folder.h"
-#include "tokenizer.h"
-#include "word_splitter.h"
+#include "trainer/tokenizer/tokenizer.h"
+#include "trainer/tokenizer/word_splitter.h"
 
 static Tokenizer& gpt2() {
     static const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer("gpt2");

@@ -5,10 +5,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "data_directory.h"
 #include "reference_strings.h"
+#include "system/data_directory.h"
 #include "temporary_folder.h"
-#include "tokenizer_files.h"
+#include "trainer/tokenizer/tokenizer_files.h"
 
 using nlohmann::json;
 

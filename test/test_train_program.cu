@@ -1,9 +1,9 @@
 // The training program, run as people run it: what it writes, how it ends, and one clear line for every wrong input.
 #include <sys/stat.h>
 
+#include "kernels/simt/target.h"
 #include "metrics_lines.h"
 #include "program.h"
-#include "simt/target.h"
 
 namespace {
 

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "model.cuh"
-#include "quantized_weights.h"
+#include "trainer/model/quantized_weights.h"
 
 namespace {
 

@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "utf8_stream.h"
+#include "system/utf8_stream.h"
 
 namespace {
 

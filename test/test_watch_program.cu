@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/simt/target.h"
 #include "metrics_lines.h"
-#include "outlier_detector.h"
 #include "program.h"
-#include "simt/target.h"
+#include "trainer/run/outlier_detector.h"
 
 namespace {
 

@@ -55,7 +55,7 @@ else()
         set(cudnn "${without}: the frontend in ${CUDNN_FRONTEND_INCLUDE} is ${frontend}, older than ${oldest_frontend}")
     else()
         set(cudnn "bf16 attention by cuDNN ${library} (frontend ${frontend})")
-        add_library(flatgpt_cudnn OBJECT ${PROJECT_SOURCE_DIR}/kernels/attention_cudnn.cpp)
+        add_library(flatgpt_cudnn OBJECT ${PROJECT_SOURCE_DIR}/kernels/attention/attention_cudnn.cpp)
         target_include_directories(flatgpt_cudnn SYSTEM PRIVATE ${CUDNN_INCLUDE} ${CUDNN_FRONTEND_INCLUDE})
         target_compile_definitions(flatgpt_cudnn PRIVATE CUDNN_FRONTEND_SKIP_JSON_LIB)  # or it brings a nlohmann-json of another version
         target_link_libraries(flatgpt_cudnn PUBLIC flatgpt_flags CUDA::cudart_static CUDA::nvrtc ${CUDNN})

@@ -30,7 +30,7 @@ set_source_files_properties(${software_gpu}/execute.cpp ${software_gpu}/memory_a
     COMPILE_OPTIONS "-O3;-march=native;-fno-math-errno")
 target_link_libraries(software_gpu PUBLIC flatgpt_flags nlohmann_json::nlohmann_json Threads::Threads PRIVATE PkgConfig::ZSTD PkgConfig::LZ4)
 # This part replaces the one in the archive of the GPU's library, which asks for cuDNN.
-add_library(software_gpu_parts OBJECT EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/kernels/attention_no_cudnn.cpp)
+add_library(software_gpu_parts OBJECT EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/kernels/attention/attention_no_cudnn.cpp)
 target_link_libraries(software_gpu_parts PRIVATE flatgpt_flags)
 
 # The linker sends these calls to the software GPU: gaps between an arena's tensors (cuda_runtime.cpp), and
@@ -131,7 +131,7 @@ if(FLATGPT_TESTS)
         add_dependencies(software-gpu ${name}_software)
         gtest_discover_tests(${name}_software TEST_SUFFIX _software DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 600)
     endforeach()
-    target_sources(test_cublaslt_software PRIVATE ${PROJECT_SOURCE_DIR}/kernels/cublaslt_product.cpp)
+    target_sources(test_cublaslt_software PRIVATE ${PROJECT_SOURCE_DIR}/kernels/gemm/cublaslt_product.cpp)
 
     # The kernels with planted faults are read as PTX.
     add_library(planted_faults OBJECT EXCLUDE_FROM_ALL ${software_gpu}/planted_faults.cu)

@@ -30,13 +30,13 @@
 #include <string>
 #include <vector>
 
-#include "cost.h"
-#include "gemm.h"
-#include "peaks.h"
-#include "random.cuh"
-#include "simt/simt.cuh"
-#include "simt/timing.h"
-#include "tensor_table.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/random.cuh"
+#include "kernels/simt/simt.cuh"
+#include "kernels/simt/timing.h"
+#include "trainer/model/cost.h"
+#include "trainer/model/tensor_table.h"
+#include "trainer/run/peaks.h"
 
 struct BenchDimension {
     std::string name;

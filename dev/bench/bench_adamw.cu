@@ -1,9 +1,9 @@
 // bench_adamw.cu: what a step does to every parameter: the norm of the gradients, then an optimizer's update.
-#include "adamw.cuh"
 #include "bench.h"
-#include "global_norm.cuh"
-#include "rmsprop.cuh"
-#include "sgd.cuh"
+#include "kernels/adamw.cuh"
+#include "kernels/global_norm.cuh"
+#include "kernels/rmsprop.cuh"
+#include "kernels/sgd.cuh"
 
 // fp32 gradients, whatever the type of the parameters.
 void bench_norm(BenchRun& run) {

@@ -1,8 +1,8 @@
 // Causal attention, forward and backward, by every backend of this build: bench_attention --B 12 --T 64 --NH 4 --HS 32
 #include <algorithm>
 
-#include "attention.h"
 #include "bench.h"
+#include "kernels/attention/attention.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-// bench_communicator.cu: how long processes take to reduce and gather, and the alpha and beta that the scaling model needs (trainer/scaling.h).
+// bench_communicator.cu: how long processes take to reduce and gather, and the alpha and beta that the scaling model needs (trainer/run/scaling.h).
 //   mpirun -np 4 build/release/bench_communicator
 //   mpirun -np 4 build/release/bench_communicator --preset 1558M      # the buckets in which that model's gradients travel
 //   The last line goes to train_gpt2 --plan --world-size N. GB/s is of what a process sends, as nccl-tests' "busbw".
@@ -9,11 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "command_line.h"
-#include "communicator.h"
-#include "run_main.h"
-#include "scaling.h"
-#include "tensor_table.h"
+#include "system/run_main.h"
+#include "trainer/command_line/command_line.h"
+#include "trainer/distributed/communicator.h"
+#include "trainer/model/tensor_table.h"
+#include "trainer/run/scaling.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // bench_cross_entropy.cu: the fused classifier with gradient (training) and without (evaluation).
 #include "bench.h"
-#include "cross_entropy.cuh"
+#include "kernels/cross_entropy.cuh"
 
 template <class T, bool write_dlogits>
 void bench_classifier(BenchRun& run) {

@@ -3,10 +3,10 @@
 #include <random>
 
 #include "bench.h"
-#include "decode_attention.cuh"
-#include "decode_matmul.cuh"
-#include "decoder.h"
-#include "quantize.cuh"
+#include "kernels/decode/decode_attention.cuh"
+#include "kernels/decode/decode_matmul.cuh"
+#include "kernels/quantize.cuh"
+#include "trainer/model/decoder.h"
 
 // A product that is not in the caches: the weights of 64 MiB or more, one matrix after the other, as a model reads its layers'.
 template <class Weight>

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "bench.h"
-#include "encoder.cuh"
+#include "kernels/encoder.cuh"
 
 template <class T>
 struct Batch {

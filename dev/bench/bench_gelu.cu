@@ -1,6 +1,6 @@
 // bench_gelu.cu: GELU, forward and backward, over the MLP's hidden layer.
 #include "bench.h"
-#include "gelu.cuh"
+#include "kernels/gelu.cuh"
 
 template <class T>
 void bench_forward(BenchRun& run) {

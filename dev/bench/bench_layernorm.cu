@@ -1,7 +1,7 @@
 // bench_layernorm.cu: layernorm, alone and fused with the residual sum, forward and backward, beside the plain residual sum.
 #include "bench.h"
-#include "layernorm.cuh"
-#include "residual.cuh"
+#include "kernels/layernorm.cuh"
+#include "kernels/residual.cuh"
 
 template <class T>
 struct Tensors {

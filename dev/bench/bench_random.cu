@@ -1,6 +1,6 @@
 // bench_random.cu: initialisation by Philox, and the conversion to the parameters' type.
 #include "bench.h"
-#include "random.cuh"
+#include "kernels/random.cuh"
 
 void bench_normal(BenchRun& run) {
     simt::DeviceBuffer<float> out(run["n"]);

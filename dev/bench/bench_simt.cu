@@ -2,7 +2,7 @@
 //   The time of one of these is the column "each". OMP_NUM_THREADS=1 gives the cost on one core.
 #include <benchmark/benchmark.h>
 
-#include "simt/simt.cuh"
+#include "kernels/simt/simt.cuh"
 
 namespace {
 

@@ -5,8 +5,8 @@
 //   A thread sees its own copy after the wait, other threads after a barrier that follows it. A thread may begin a copy to elements that it has just
 //   read itself. On the CPU the elements are NaN from the beginning of the copy to the wait. GPUs before sm_80 copy at once.
 #pragma once
-#include "target.h"
-#include "vec.cuh"
+#include "kernels/simt/target.h"
+#include "kernels/simt/vec.cuh"
 
 namespace simt {
 

@@ -6,7 +6,7 @@
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
 #endif
-#include "host_device.h"
+#include "kernels/simt/host_device.h"
 
 struct bfloat16 {
     uint16_t bits;

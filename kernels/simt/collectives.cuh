@@ -4,7 +4,7 @@
 //   A block's collectives are also barriers; a warp's are not: what its lanes write to shared memory needs __syncwarp().
 //   block_sums adds up K values of every thread, each in block_sum's order, with the barriers of one collective.
 #pragma once
-#include "target.h"
+#include "kernels/simt/target.h"
 
 namespace simt {
 

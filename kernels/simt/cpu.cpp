@@ -2,7 +2,7 @@
 //   Blocks run in parallel (OpenMP). A block's threads run on fibers that never leave their OS thread. The first fiber runs one thread after
 //   the other, as a plain loop, as long as none meets a barrier: a kernel without barriers never switches. The thread that first meets one
 //   keeps that fiber, every thread still to run gets its own, and from then on each runs until it waits.
-#include "cpu.h"
+#include "kernels/simt/cpu.h"
 
 #include <fmt/core.h>
 #include <omp.h>
@@ -20,9 +20,9 @@
 #include <utility>
 #include <vector>
 
-#include "../error.h"
-#include "sanitizer.h"
-#include "target.h"
+#include "kernels/simt/target.h"
+#include "system/error.h"
+#include "system/sanitizer.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 // Asked by AddressSanitizer at the start. A frame of a fiber must lie on the fiber's stack, and memory refused is an Error as in every build.

@@ -14,10 +14,10 @@
 #include <limits>
 #include <vector>
 
-#include "../error.h"
-#include "device.h"
-#include "sanitizer.h"
-#include "target.h"
+#include "kernels/simt/device.h"
+#include "kernels/simt/target.h"
+#include "system/error.h"
+#include "system/sanitizer.h"
 
 struct CUevent_st {
     std::chrono::steady_clock::time_point time;

@@ -4,8 +4,8 @@
 
 #include <cstdlib>
 
-#include "../error.h"
-#include "device.h"
+#include "kernels/simt/device.h"
+#include "system/error.h"
 
 namespace simt {
 namespace {

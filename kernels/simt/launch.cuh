@@ -5,11 +5,11 @@
 #pragma once
 #include <type_traits>
 
-#include "../error.h"
-#include "collectives.cuh"
-#include "device.h"
-#include "shared.cuh"
-#include "target.h"
+#include "kernels/simt/collectives.cuh"
+#include "kernels/simt/device.h"
+#include "kernels/simt/shared.cuh"
+#include "kernels/simt/target.h"
+#include "system/error.h"
 
 namespace simt {
 

@@ -1,6 +1,6 @@
 // math.cuh: exponentials that g++ can vectorise. On the GPU they are CUDA's own.
 #pragma once
-#include "target.h"
+#include "kernels/simt/target.h"
 
 namespace simt {
 

@@ -5,8 +5,8 @@
 //     sums, (16, 8) fp32:          4, at (row, column) (row, column + 1) (row + 8, column) (row + 8, column + 1)
 //   So two sums, side by side and rounded to bf16, are a left factor in the same lanes.
 #pragma once
-#include "target.h"
-#include "vec.cuh"
+#include "kernels/simt/target.h"
+#include "kernels/simt/vec.cuh"
 
 namespace simt {
 

@@ -2,7 +2,7 @@
 #include <bit>
 #include <cstring>
 
-#include "target.h"
+#include "kernels/simt/target.h"
 
 namespace simt::cpu {
 namespace {

@@ -4,7 +4,7 @@
 #pragma once
 #include <cstdint>
 
-#include "host_device.h"
+#include "kernels/simt/host_device.h"
 
 struct Philox4 {
     uint32_t x[4];

@@ -2,7 +2,7 @@
 //   load_factors<N>(address) gives what load<N> gives. On the CPU it is an explicit vector instruction or two: what multiply_add works on must come
 //   in a vector register, or g++ copies it to memory by halves and waits for them (6 GB/s a core instead of 35), and it converts int8 one by one.
 #pragma once
-#include "vec.cuh"
+#include "kernels/simt/vec.cuh"
 #ifndef __CUDACC__
 #if defined(__AVX2__)
 #include <immintrin.h>

@@ -4,7 +4,7 @@
 //   The launch gives shared_bytes = the sum of shared_size<T>(count). On the CPU taking more than that is an error, and in checked builds
 //   a gap that AddressSanitizer sees lies behind every array and fresh memory is NaN. On the GPU this costs nothing.
 #pragma once
-#include "target.h"
+#include "kernels/simt/target.h"
 
 namespace simt {
 

@@ -1,7 +1,7 @@
 // target.h: CUDA's words, whichever compiler reads them.
 //   nvcc brings its own; for g++ cpu.h gives them the meaning docs/simt.md describes.
 #pragma once
-#include "host_device.h"
+#include "kernels/simt/host_device.h"
 
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
@@ -23,7 +23,7 @@ struct Here {  // cpu.h needs to know where barriers stand; the GPU does not
 #define FROM_SM80(...) __VA_ARGS__
 #endif
 #else
-#include "cpu.h"
+#include "kernels/simt/cpu.h"
 // g++ rejects "#pragma unroll", and unrolls loops of constant length by itself after it has vectorised them.
 #define UNROLL
 // For loops over an array of Vecs that must live in registers: unrolled before anything else, or g++ keeps the array in memory.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "device.h"
+#include "kernels/simt/device.h"
 
 namespace simt {
 

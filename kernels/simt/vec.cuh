@@ -5,9 +5,9 @@
 #pragma once
 #include <type_traits>
 
-#include "bfloat16.h"
-#include "math.cuh"
-#include "target.h"
+#include "kernels/simt/bfloat16.h"
+#include "kernels/simt/math.cuh"
+#include "kernels/simt/target.h"
 #if defined(__AVX512BF16__) && !defined(__CUDACC__)
 #include <immintrin.h>
 #endif

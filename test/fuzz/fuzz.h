@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "error.h"
+#include "system/error.h"
 
 inline std::string_view as_text(const uint8_t* data, size_t size) { return {reinterpret_cast<const char*>(data), size}; }
 

@@ -1,8 +1,8 @@
 // Documents as JSON lines, as `tokenize --stream` reads them.
 #include <fcntl.h>
 
-#include "document_stream.h"
 #include "fuzz.h"
+#include "trainer/data/document_stream.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const MemoryFile memory(as_text(data, size));

@@ -2,8 +2,8 @@
 #include <xxhash.h>
 
 #include "fuzz.h"
-#include "gemm_choices.h"
-#include "json_text.h"
+#include "kernels/gemm/gemm_choices.h"
+#include "system/json_text.h"
 
 static std::string with_checksum(std::string_view text) {
     static constexpr auto replace = nlohmann::json::error_handler_t::replace;

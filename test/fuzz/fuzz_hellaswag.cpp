@@ -1,6 +1,6 @@
 // HellaSwag's examples, as JSON lines and as llm.c's eval file: what is taken makes batches.
 #include "fuzz.h"
-#include "hellaswag.h"
+#include "trainer/data/hellaswag.h"
 
 static void read(std::string_view bytes) {
     static const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer("byte");

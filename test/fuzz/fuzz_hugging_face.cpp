@@ -2,7 +2,8 @@
 // input; a part without bytes is a file that is not there. The project's vocabulary is a small one here: reading the real one takes longer
 // than everything else.
 #include "fuzz.h"
-#include "model_file.h"
+#include "trainer/checkpoint/open_model.h"
+#include "trainer/formats/model_file.h"
 
 static void open(const FuzzFolder& folder) {
     read_or_refuse([&] {

@@ -1,6 +1,6 @@
 // A run's metrics.jsonl, cut back to a step: the first byte says to which. What is kept is whole lines of the file, and is kept again.
 #include "fuzz.h"
-#include "resume.h"
+#include "trainer/run/resume.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (size == 0) return 0;

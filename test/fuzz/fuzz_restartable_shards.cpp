@@ -1,6 +1,6 @@
 // shards.json, by which `tokenize --stream` goes on, and a shard that it names: the two parts of an input.
 #include "fuzz.h"
-#include "restartable_shards.h"
+#include "trainer/data/restartable_shards.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     static const FuzzFolder folder("shards");

@@ -1,6 +1,6 @@
 // A safetensors file: every tensor that its header names lies in the file and can be read.
 #include "fuzz.h"
-#include "safetensors.h"
+#include "trainer/formats/safetensors.h"
 
 static void read(std::string_view bytes) {
     const MemoryFile memory(bytes);

@@ -1,7 +1,7 @@
 // A token shard: header and size agree, every token can be read, and a loader takes what fits its vocabulary.
-#include "data_loader.h"
 #include "fuzz.h"
-#include "token_shard.h"
+#include "trainer/data/data_loader.h"
+#include "trainer/data/token_shard.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const MemoryFile file(as_text(data, size));

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "fuzz.h"
-#include "tokenizer.h"
+#include "trainer/tokenizer/tokenizer.h"
 
 static void round_trip(Tokenizer& tokenizer, std::string_view text, size_t piece_bytes) {
     const std::vector<uint16_t> tokens = tokenizer.encode(text);

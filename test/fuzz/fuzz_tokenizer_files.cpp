@@ -1,7 +1,7 @@
 // Tokenizers' files: GPT-2's encoder.json and vocab.bpe, and a tokenizer.json, as the parts of an input: whatever is taken decodes what
 // it encodes.
 #include "fuzz.h"
-#include "tokenizer_files.h"
+#include "trainer/tokenizer/tokenizer_files.h"
 
 static void check(Tokenizer& tokenizer, std::string_view text) {
     for (int token = 0; token < tokenizer.vocab_size(); token++) require(tokenizer.token_bytes(token).size() < (1 << 20));

@@ -2,9 +2,9 @@
 #include <xxhash.h>
 
 #include "fuzz.h"
-#include "json_text.h"
-#include "outlier_detector.h"
-#include "training_state.h"
+#include "system/json_text.h"
+#include "trainer/checkpoint/training_state.h"
+#include "trainer/run/outlier_detector.h"
 
 // state.json as write_state would write these entries.
 static std::string with_checksum(std::string_view text) {

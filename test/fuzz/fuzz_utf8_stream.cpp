@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fuzz.h"
-#include "utf8_stream.h"
+#include "system/utf8_stream.h"
 
 static void require_valid(const std::string& text) { nlohmann::json(text).dump(); }  // throws for what is not UTF-8
 

@@ -1,4 +1,4 @@
 // The data loader's thread lets go of its core. No fuzz target starts it, and none links a device.
-#include "simt/device.h"
+#include "kernels/simt/device.h"
 
 void simt::unpin_this_thread() {}

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "gemm_unfused.h"
+#include "kernels/gemm/gemm_unfused.h"
 
 Imitation* imitation = nullptr;
 Imitation::Imitation() { imitation = this; }

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "simt/device.h"
+#include "kernels/simt/device.h"
 
 // An algorithm that the heuristic offers.
 struct PlannedAlgorithm {

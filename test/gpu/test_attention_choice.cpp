@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "attention_cudnn.h"
-#include "attention_kernel.h"
-#include "error.h"
+#include "kernels/attention/attention_cudnn.h"
+#include "kernels/attention/attention_kernel.h"
+#include "system/error.h"
 #include "temporary_folder.h"
 
 namespace {

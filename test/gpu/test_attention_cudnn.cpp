@@ -3,8 +3,8 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
-#include "attention_cudnn.h"
-#include "error.h"
+#include "kernels/attention/attention_cudnn.h"
+#include "system/error.h"
 
 namespace {
 

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "bootstrap.h"
-#include "error.h"
+#include "system/error.h"
+#include "trainer/distributed/bootstrap.h"
 
 namespace {
 

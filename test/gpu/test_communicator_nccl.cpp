@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "../rank_process.h"
-#include "communicator.h"
-#include "error.h"
+#include "system/error.h"
+#include "trainer/distributed/communicator.h"
 
 struct CUstream_st {
     std::string name;

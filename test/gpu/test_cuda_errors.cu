@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cuda_imitation.h"
-#include "simt/simt.cuh"
+#include "kernels/simt/simt.cuh"
 
 namespace {
 

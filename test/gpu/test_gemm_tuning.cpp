@@ -10,11 +10,11 @@
 #include <set>
 
 #include "cublaslt_imitation.h"
-#include "gemm.h"
-#include "gemm_choices.h"
-#include "matmul_tuning.h"
-#include "single_process.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/gemm_choices.h"
 #include "temporary_folder.h"
+#include "trainer/distributed/single_process.h"
+#include "trainer/run/matmul_tuning.h"
 
 namespace {
 

@@ -7,10 +7,10 @@
 #include <sstream>
 
 #include "cuda_imitation.h"
-#include "error.h"
-#include "gpt2.h"
 #include "program.h"
-#include "single_process.h"
+#include "system/error.h"
+#include "trainer/distributed/single_process.h"
+#include "trainer/model/gpt2.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "../model.cuh"
-#include "run_together.h"
+#include "trainer/distributed/run_together.h"
 
 int main() {
     return run_together("error_of_one_process", [](const Process& process, std::unique_ptr<Communicator>& all) {

@@ -2,8 +2,8 @@
 //   Checks are EXPECT_*: an ASSERT that ends the test in one process would leave the others waiting for it.
 #pragma once
 #include "../common.cuh"
-#include "communicator.h"
-#include "single_process.h"
+#include "trainer/distributed/communicator.h"
+#include "trainer/distributed/single_process.h"
 
 // This test's communicator: made once, by main.
 Communicator& communicator();

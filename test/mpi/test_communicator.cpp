@@ -3,7 +3,7 @@
 
 #include "../temporary_folder.h"
 #include "processes.h"
-#include "replicas.h"
+#include "trainer/run/replicas.h"
 
 namespace {
 

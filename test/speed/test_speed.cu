@@ -11,12 +11,12 @@
 #include <random>
 #include <vector>
 
-#include "gelu.cuh"
-#include "gpt2.h"
-#include "layernorm.cuh"
+#include "kernels/gelu.cuh"
+#include "kernels/layernorm.cuh"
+#include "kernels/simt/timing.h"
 #include "model.cuh"
-#include "peaks.h"
-#include "simt/timing.h"
+#include "trainer/model/gpt2.h"
+#include "trainer/run/peaks.h"
 
 namespace {
 

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "blocked_product.h"
-#include "simt/bfloat16.h"
+#include "kernels/simt/bfloat16.h"
 #include "stream.h"
 
 struct cublasLtContext {};

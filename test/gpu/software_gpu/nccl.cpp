@@ -30,7 +30,7 @@
 #include <thread>
 #include <vector>
 
-#include "simt/bfloat16.h"
+#include "kernels/simt/bfloat16.h"
 #include "stream.h"
 
 namespace {

@@ -1,7 +1,7 @@
-// peaks.cpp: round figures in place of trainer/peaks.cu's measurements, whose large products would take the
-// software GPU hours. The linker
+// peaks.cpp: round figures in place of trainer/run/peaks.cu's measurements, whose large products would take
+// the software GPU hours. The linker
 //   sends the trainer's calls here (--wrap).
-#include "peaks.h"
+#include "trainer/run/peaks.h"
 
 extern "C" {
 double __wrap__Z22measure_copy_bandwidthv() { return 1e12; }

@@ -1,11 +1,11 @@
 // planted_faults.cu: kernels in the style of ours, each right as kernel<false> and with one planted fault as
 // kernel<true>.
 //   test_planted_faults.cpp runs their PTX. A finding is expected at the line that ends in "finding: KERNEL".
-#include "simt/async_copy.cuh"
-#include "simt/bfloat16.h"
-#include "simt/mma.cuh"
-#include "simt/shared.cuh"
-#include "simt/vec.cuh"
+#include "kernels/simt/async_copy.cuh"
+#include "kernels/simt/bfloat16.h"
+#include "kernels/simt/mma.cuh"
+#include "kernels/simt/shared.cuh"
+#include "kernels/simt/vec.cuh"
 
 // ---- barriers and fences
 

@@ -5,7 +5,7 @@
 
 training_kernels.cu launches the kernels that memory bounds, and attention's, with shapes of GPT-2 124M;
 train_gpt2cu trains one step of one block of that width. Each kernel that is stated must move at most 1.03
-times its least bytes (the formulas are those of kernels/cost.h), in whole 32-byte sectors and without bank
+times its least bytes (the formulas are those of trainer/model/cost.h), in whole 32-byte sectors and without bank
 conflicts; the exceptions are EXPLAINED. With cuobjdump, every launch must fit into an SM of compute
 capability 9.0.
 --table prints the table of docs/performance.md.

@@ -12,9 +12,9 @@
 #include <random>
 #include <vector>
 
-#include "cublaslt_product.h"
+#include "kernels/gemm/cublaslt_product.h"
+#include "kernels/simt/bfloat16.h"
 #include "one_queue.h"
-#include "simt/bfloat16.h"
 
 namespace {
 

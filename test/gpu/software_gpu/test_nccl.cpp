@@ -17,8 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/simt/bfloat16.h"
 #include "one_queue.h"
-#include "simt/bfloat16.h"
 
 extern "C" cudaError_t cudaGetDevice(int* device) { return *device = gpu->device, cudaSuccess; }
 extern "C" cudaError_t cudaStreamSynchronize(cudaStream_t) { return gpu->run(), cudaSuccess; }

@@ -9,8 +9,8 @@
 #include <set>
 #include <sstream>
 
+#include "kernels/simt/bfloat16.h"
 #include "queues.h"
-#include "simt/bfloat16.h"
 #include "software_gpu.h"
 
 using namespace software_gpu;

@@ -13,16 +13,16 @@
 #include <string>
 #include <vector>
 
-#include "adamw.cuh"
-#include "attention_kernel.h"
-#include "column_sum.cuh"
-#include "cost.h"
-#include "cross_entropy.cuh"
-#include "encoder.cuh"
-#include "gelu.cuh"
-#include "global_norm.cuh"
-#include "layernorm.cuh"
-#include "random.cuh"
+#include "kernels/adamw.cuh"
+#include "kernels/attention/attention_kernel.h"
+#include "kernels/column_sum.cuh"
+#include "kernels/cross_entropy.cuh"
+#include "kernels/encoder.cuh"
+#include "kernels/gelu.cuh"
+#include "kernels/global_norm.cuh"
+#include "kernels/layernorm.cuh"
+#include "kernels/random.cuh"
+#include "trainer/model/cost.h"
 
 namespace {
 

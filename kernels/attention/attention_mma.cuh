@@ -1,0 +1,495 @@
+// attention_mma.cuh: the attention of attention.cuh on tensor cores, for bf16 and head sizes that are multiples of 8 (rows aligned to 16 bytes)
+//   The formulas and tensors are those of attention.cuh; products of bf16 with sums in fp32, softmax in fp32, P and dS rounded to bf16.
+//   Powers of 2 instead of e: what ends in 2 (scale2, lse2) is multiplied by log2(e).
+//
+// A warp owns rows (queries; in the kernel for dK and dV keys) and keeps what it needs of them in registers to the end, laid out as mma wants its
+// left factor and leaves its sums. The other side passes by in tiles of shared memory; while one is worked on, the next is being copied. A step takes
+// `step` rows of a tile:  scores = own * tile^T,  and, with weights computed from the scores where they stand,  own sums += weights * tile.
+// Columns past HS and rows past T are zeros; a query of zeros adds nothing to dK and dV, a key of zeros comes after every query.
+#pragma once
+#include <algorithm>
+
+#include "kernels/attention/attention_head.cuh"
+
+template <int D_, int RowTiles, int Step, int Blocks>
+struct MmaCut {
+    static constexpr int D = D_;                // HS, rounded up
+    static constexpr int depth = D / 16;        // products of (16, 16) along a row
+    static constexpr int row_tiles = RowTiles;  // of 16 rows, that a warp owns
+    static constexpr int step = Step;
+    static constexpr int blocks = Blocks;  // a multiprocessor's: this limits a thread's registers
+    static constexpr int block = 128;
+    static constexpr int warp_rows = 16 * row_tiles;
+    static constexpr int block_rows = block / simt::warp_size * warp_rows;
+    static constexpr int tile = 64;  // rows in shared memory
+    // Elements from row to row of a tile: an odd number of 16-byte pieces, so that the eight rows of a matrix lie in different banks.
+    static constexpr int pitch = D + 8;
+    static constexpr int tile_elements = tile * pitch;
+    static_assert(D % 16 == 0 && tile % step == 0 && step % 16 == 0);
+};
+
+// The most rows a warp, to load a tile's numbers into registers less often, and the longest step that fit into the registers without spills on all
+// architectures. For dK and dV two tiles of rows at D = 64 would spill.
+template <int D>
+using MmaForwardCut = MmaCut<D, (D <= 64 ? 2 : 1), (D == 96 ? 32 : 64), (D == 96 ? 3 : 2)>;
+template <int D>
+using MmaBackwardQCut = MmaCut<D, (D <= 64 ? 2 : 1), 32, 2>;
+template <int D>
+using MmaBackwardKVCut = MmaCut<D, 1, (D <= 32 ? 32 : 16), (D <= 64 ? 3 : 2)>;
+
+template <int Rows, int Columns>  // (16 * Rows, 16 * Columns)
+using MmaFactor = Vec<uint32_t, 4>[Rows][Columns];
+template <int Rows, int Columns>  // (16 * Rows, 8 * Columns)
+using MmaSums = Vec<float, 4>[Rows][Columns];
+
+// The row of a lane's first two sums, and of their first the column. Its other two are 8 rows below.
+__device__ __forceinline__ int mma_row() { return static_cast<int>(threadIdx.x) % simt::warp_size / 4; }
+__device__ __forceinline__ int mma_column() { return static_cast<int>(threadIdx.x) % 4 * 2; }
+
+// factor = rows of x, straight from global memory
+template <int Rows, int Depth>
+__device__ __forceinline__ void load_factor(MmaFactor<Rows, Depth>& factor, HeadRows<const bfloat16> x, int row) {
+    UNROLL
+    for (int m = 0; m < Rows; m++) {
+        UNROLL
+        for (int h = 0; h < 2; h++) {
+            const int r = row + 16 * m + mma_row() + 8 * h, columns = r < x.count ? x.columns - mma_column() : 0;
+            const bfloat16* of_lane = x.at(r, mma_column());
+            UNROLL
+            for (int i = 0; i < 2 * Depth; i++) {
+                factor[m][i / 2][i % 2 * 2 + h] = 0;
+                if (8 * i < columns) factor[m][i / 2][i % 2 * 2 + h] = simt::load_pair(of_lane + 8 * i);
+            }
+        }
+    }
+}
+
+// rows of x = sums * scale, a scale for each of a lane's rows
+template <int Rows, int Columns>
+__device__ __forceinline__ void store_sums(HeadRows<bfloat16> x, const MmaSums<Rows, Columns>& sums, const float (&scale)[Rows][2], int row) {
+    row = simt::forget(row);
+    UNROLL
+    for (int m = 0; m < Rows; m++) {
+        UNROLL
+        for (int h = 0; h < 2; h++) {
+            const int r = row + 16 * m + mma_row() + 8 * h, columns = r < x.count ? x.columns - mma_column() : 0;
+            bfloat16* of_lane = x.at(r, mma_column());
+            UNROLL
+            for (int n = 0; n < Columns; n++) {
+                const Vec<float, 2> values{sums[m][n][2 * h] * scale[m][h], sums[m][n][2 * h + 1] * scale[m][h]};
+                if (8 * n < columns) store(of_lane + 8 * n, values);
+            }
+        }
+    }
+}
+
+template <int Rows, int Columns>
+__device__ __forceinline__ void set_zero(MmaSums<Rows, Columns>& sums) {
+    UNROLL
+    for (int m = 0; m < Rows; m++) {
+        UNROLL
+        for (int n = 0; n < Columns; n++) sums[m][n] = simt::broadcast<4>(0.0f);
+    }
+}
+
+// The two matrices that pass by, a tile after the other: two tiles of each in shared memory, one to work on and one that arrives. The first half of
+// the threads copies the one, the second half the other.
+template <class Cut>
+class PassingTiles {
+public:
+    __device__ explicit PassingTiles(simt::SharedMemory& shared)
+        : a_tiles_(shared.take<bfloat16>(2 * Cut::tile_elements)), b_tiles_(shared.take<bfloat16>(2 * Cut::tile_elements)) {}
+    // Begins to copy the tiles whose first row is `row`.
+    __device__ __forceinline__ void copy(HeadRows<const bfloat16> a, HeadRows<const bfloat16> b, int row) {
+        constexpr int threads_a_row = Cut::D <= 32 ? 4 : Cut::D <= 64 ? 8 : 16;  // 16 bytes each; a power of two
+        constexpr int half = Cut::block / 2, rows_at_once = half / threads_a_row;
+        const int thread = simt::forget(static_cast<int>(threadIdx.x));  // the loop over tiles needs the registers
+        const bool copies_a = thread < half;
+        const int row_of_thread = row + thread % half / threads_a_row, column = thread % threads_a_row * 8;
+        const size_t stride = copies_a ? a.stride : b.stride;
+        const bfloat16* from = (copies_a ? a.first : b.first) + row_of_thread * stride + column;
+        bfloat16* to = (copies_a ? a_tiles_ : b_tiles_) + row_in_tiles(row_of_thread) * Cut::pitch + column;
+        const int rows = column < a.columns ? a.count - row_of_thread : 0;  // left; none where the columns are past HS
+        UNROLL
+        for (int r = 0; r < Cut::tile; r += rows_at_once) {
+            if (column < Cut::D) simt::cp_async<8>(to + r * Cut::pitch, from, r < rows);
+            from += rows_at_once * stride;
+        }
+    }
+    // Where in the tiles a row lies.
+    static __device__ int row_in_tiles(int row) { return row & (2 * Cut::tile - 1); }
+    __device__ const bfloat16* a(int row) const { return a_tiles_ + row_in_tiles(row) * Cut::pitch; }
+    __device__ const bfloat16* b(int row) const { return b_tiles_ + row_in_tiles(row) * Cut::pitch; }
+
+private:
+    bfloat16 *a_tiles_, *b_tiles_;
+};
+
+// sums += own * rows^T, for Columns * 8 rows of a tile
+template <class Cut, int Rows, int Columns>
+__device__ __forceinline__ void multiply_transposed(MmaSums<Rows, Columns>& sums, const MmaFactor<Rows, Cut::depth>& own, const bfloat16* rows) {
+    // Of (16, 16) elements the matrices are those above left and right, below left and right: as a right factor is transposed, two pairs of
+    // registers.
+    const int lane = static_cast<int>(threadIdx.x) % simt::warp_size;
+    const bfloat16* of_lane = rows + (lane / 16 * 8 + lane % 8) * Cut::pitch + lane / 8 % 2 * 8;
+    UNROLL
+    for (int k = 0; k < Cut::depth; k++) {
+        UNROLL
+        for (int n = 0; n < Columns; n += 2) {
+            const Vec<uint32_t, 4> b = simt::ldmatrix(of_lane + 8 * n * Cut::pitch + 16 * k);
+            UNROLL
+            for (int m = 0; m < Rows; m++) {
+                simt::mma(sums[m][n], own[m][k], b[0], b[1]);
+                simt::mma(sums[m][n + 1], own[m][k], b[2], b[3]);
+            }
+        }
+    }
+}
+
+// sums += weights * rows, for Depth * 16 rows of a tile
+template <class Cut, int Rows, int Depth>
+__device__ __forceinline__ void multiply(MmaSums<Rows, 2 * Cut::depth>& sums, const MmaFactor<Rows, Depth>& weights, const bfloat16* rows) {
+    // Above and below left, above and below right.
+    const int lane = static_cast<int>(threadIdx.x) % simt::warp_size;
+    const bfloat16* of_lane = rows + lane % 16 * Cut::pitch + lane / 16 * 8;
+    UNROLL
+    for (int k = 0; k < Depth; k++) {
+        UNROLL
+        for (int n = 0; n < 2 * Cut::depth; n += 2) {
+            const Vec<uint32_t, 4> b = simt::ldmatrix_trans(of_lane + 16 * k * Cut::pitch + 8 * n);
+            UNROLL
+            for (int m = 0; m < Rows; m++) {
+                simt::mma(sums[m][n], weights[m][k], b[0], b[1]);
+                simt::mma(sums[m][n + 1], weights[m][k], b[2], b[3]);
+            }
+        }
+    }
+}
+
+// Sums as a left factor: rounded to bf16, in the same lanes.
+template <int Rows, int Depth>
+__device__ __forceinline__ void round_sums(MmaFactor<Rows, Depth>& factor, const MmaSums<Rows, 2 * Depth>& sums) {
+    UNROLL
+    for (int m = 0; m < Rows; m++) {
+        UNROLL
+        for (int k = 0; k < Depth; k++) {
+            UNROLL
+            for (int i = 0; i < 4; i++) factor[m][k][i] = simt::bf16_pair(sums[m][2 * k + i / 2][i % 2 * 2], sums[m][2 * k + i / 2][i % 2 * 2 + 1]);
+        }
+    }
+}
+
+// Where the key is later than the query: -infinity. The scores' rows and columns begin at the positions given.
+enum class MmaOwn { queries, keys };
+template <MmaOwn own, int Rows, int Columns>
+__device__ __forceinline__ void mask_scores(MmaSums<Rows, Columns>& scores, int row, int column) {
+    UNROLL
+    for (int m = 0; m < Rows; m++) {
+        UNROLL
+        for (int n = 0; n < Columns; n++) {
+            UNROLL
+            for (int i = 0; i < 4; i++) {
+                const int r = row + 16 * m + mma_row() + i / 2 * 8, c = column + 8 * n + mma_column() + i % 2;
+                if (own == MmaOwn::queries ? c > r : r > c) scores[m][n][i] = -INFINITY;
+            }
+        }
+    }
+}
+
+// The first row that the thread's warp owns.
+template <class Cut>
+__device__ __forceinline__ int mma_first_row(int block_row) {
+    return block_row + static_cast<int>(threadIdx.x) / simt::warp_size * Cut::warp_rows;
+}
+
+// Own rows are queries; keys and values pass by.
+template <int D, class Cut = MmaForwardCut<D>>
+__global__ void __launch_bounds__(Cut::block, Cut::blocks)
+    attention_mma_forward_kernel(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape, int group, float scale, float scale2) {
+    constexpr int rows = Cut::row_tiles;
+    simt::SharedMemory shared;
+    const AttentionBlock block(shape, Cut::block_rows, group);
+    const int block_row = (block.tiles - 1 - block.tile) * Cut::block_rows;  // the last queries see most keys
+    const int row = mma_first_row<Cut>(block_row), end = row < shape.T ? min(row + Cut::warp_rows, shape.T) : 0;
+    const int keys = min(block_row + Cut::block_rows, shape.T);
+
+    PassingTiles<Cut> kv(shared);
+    const auto copy = [&](int tile) {
+        const AttentionBlock again = block.computed_again();
+        kv.copy(again.packed(qkv, 1), again.packed(qkv, 2), tile);
+    };
+    copy(0);
+    simt::cp_async_commit();
+    MmaFactor<rows, Cut::depth> own_q;
+    MmaSums<rows, 2 * Cut::depth> own_out;
+    float maximum[rows][2], sum[rows][2];  // of a lane's rows; the sum over its columns only
+    load_factor(own_q, block.packed(qkv, 0), row);
+    set_zero(own_out);
+    UNROLL
+    for (int m = 0; m < rows; m++) {
+        UNROLL
+        for (int h = 0; h < 2; h++) {
+            maximum[m][h] = -INFINITY;
+            sum[m][h] = 0.0f;
+        }
+    }
+
+    UNROLL_ONCE
+    for (int tile = 0; tile < keys; tile += Cut::tile) {
+        simt::cp_async_wait<0>();
+        __syncthreads();  // the tile has arrived, and the readers of the one before are done
+        if (tile + Cut::tile < keys) copy(tile + Cut::tile);
+        simt::cp_async_commit();
+        UNROLL_ONCE
+        for (int k0 = tile; k0 < min(tile + Cut::tile, end); k0 += Cut::step) {
+            MmaSums<rows, Cut::step / 8> p;
+            set_zero(p);
+            multiply_transposed<Cut>(p, own_q, kv.a(k0));
+            if (k0 + Cut::step > row + 1) mask_scores<MmaOwn::queries>(p, row, k0);
+            UNROLL
+            for (int m = 0; m < rows; m++) {
+                UNROLL
+                for (int h = 0; h < 2; h++) {
+                    float next = maximum[m][h];
+                    UNROLL
+                    for (int n = 0; n < Cut::step / 8; n++) next = fmaxf(next, fmaxf(p[m][n][2 * h], p[m][n][2 * h + 1]));
+                    next = simt::row_max<4>(next);
+                    const float next2 = next * scale2, shrink = simt::exp2(maximum[m][h] * scale2 - next2);
+                    maximum[m][h] = next;
+                    sum[m][h] *= shrink;
+                    UNROLL
+                    for (int n = 0; n < Cut::step / 8; n++) {
+                        UNROLL
+                        for (int j = 2 * h; j < 2 * h + 2; j++) {
+                            p[m][n][j] = simt::exp2(p[m][n][j] * scale2 - next2);
+                            sum[m][h] += p[m][n][j];
+                        }
+                    }
+                    UNROLL
+                    for (int n = 0; n < 2 * Cut::depth; n++) {
+                        own_out[m][n][2 * h] *= shrink;
+                        own_out[m][n][2 * h + 1] *= shrink;
+                    }
+                }
+            }
+            MmaFactor<rows, Cut::step / 16> weights;
+            round_sums(weights, p);
+            multiply<Cut>(own_out, weights, kv.b(k0));
+        }
+    }
+
+    UNROLL
+    for (int m = 0; m < rows; m++) {
+        UNROLL
+        for (int h = 0; h < 2; h++) {
+            const int r = row + 16 * m + mma_row() + 8 * h;
+            sum[m][h] = simt::row_sum<4>(sum[m][h]);
+            if (mma_column() == 0 && r < shape.T) lse[block.statistics() + r] = maximum[m][h] * scale + simt::log(sum[m][h]);
+            sum[m][h] = 1.0f / sum[m][h];
+        }
+    }
+    store_sums(block.plain(out), own_out, sum, row);
+}
+
+// Own rows are queries; keys and values pass by. Leaves delta for the kernel below.
+template <int D, class Cut = MmaBackwardQCut<D>>
+__global__ void __launch_bounds__(Cut::block, Cut::blocks)
+    attention_mma_backward_q_kernel(bfloat16* dqkv, float* delta, const bfloat16* dout, const bfloat16* qkv, const bfloat16* out, const float* lse,
+                                    AttentionShape shape, int group, float scale, float scale2) {
+    constexpr int rows = Cut::row_tiles;
+    simt::SharedMemory shared;
+    const AttentionBlock block(shape, Cut::block_rows, group);
+    const int block_row = (block.tiles - 1 - block.tile) * Cut::block_rows;  // the last queries see most keys
+    const int row = mma_first_row<Cut>(block_row), end = row < shape.T ? min(row + Cut::warp_rows, shape.T) : 0;
+    const int keys = min(block_row + Cut::block_rows, shape.T);
+
+    PassingTiles<Cut> kv(shared);
+    const auto copy = [&](int tile) {
+        const AttentionBlock again = block.computed_again();
+        kv.copy(again.packed(qkv, 1), again.packed(qkv, 2), tile);
+    };
+    copy(0);
+    simt::cp_async_commit();
+    MmaFactor<rows, Cut::depth> own_q, own_dout;
+    MmaSums<rows, 2 * Cut::depth> own_dq;
+    float own_lse2[rows][2], own_delta[rows][2], scales[rows][2];
+    load_factor(own_q, block.plain(out), row);  // out for a moment where q will stand
+    load_factor(own_dout, block.plain(dout), row);
+    UNROLL
+    for (int m = 0; m < rows; m++) {
+        UNROLL
+        for (int h = 0; h < 2; h++) {
+            float sum = 0.0f;  // delta = rowsum(dout * out)
+            UNROLL
+            for (int i = 0; i < 2 * Cut::depth; i++) {
+                const Vec<float, 2> a = simt::floats_of_pair(own_q[m][i / 2][i % 2 * 2 + h]);
+                const Vec<float, 2> b = simt::floats_of_pair(own_dout[m][i / 2][i % 2 * 2 + h]);
+                sum += a[0] * b[0] + a[1] * b[1];
+            }
+            const int r = row + 16 * m + mma_row() + 8 * h;
+            own_delta[m][h] = simt::row_sum<4>(sum);
+            if (mma_column() == 0 && r < shape.T) delta[block.statistics() + r] = own_delta[m][h];
+            own_lse2[m][h] = r < shape.T ? lse[block.statistics() + r] * simt::log2_e : 0.0f;
+            scales[m][h] = scale;
+        }
+    }
+    load_factor(own_q, block.packed(qkv, 0), row);
+    set_zero(own_dq);
+
+    UNROLL_ONCE
+    for (int tile = 0; tile < keys; tile += Cut::tile) {
+        simt::cp_async_wait<0>();
+        __syncthreads();  // the tile has arrived, and the readers of the one before are done
+        if (tile + Cut::tile < keys) copy(tile + Cut::tile);
+        simt::cp_async_commit();
+        UNROLL_ONCE
+        for (int k0 = tile; k0 < min(tile + Cut::tile, end); k0 += Cut::step) {
+            MmaSums<rows, Cut::step / 8> scores, ds;
+            set_zero(scores);
+            multiply_transposed<Cut>(scores, own_q, kv.a(k0));
+            if (k0 + Cut::step > row + 1) mask_scores<MmaOwn::queries>(scores, row, k0);
+            set_zero(ds);
+            multiply_transposed<Cut>(ds, own_dout, kv.b(k0));
+            UNROLL
+            for (int m = 0; m < rows; m++) {
+                UNROLL
+                for (int n = 0; n < Cut::step / 8; n++) {
+                    UNROLL
+                    for (int i = 0; i < 4; i++) {
+                        const float p = simt::exp2(scores[m][n][i] * scale2 - own_lse2[m][i / 2]);
+                        ds[m][n][i] = p * (ds[m][n][i] - own_delta[m][i / 2]);
+                    }
+                }
+            }
+            MmaFactor<rows, Cut::step / 16> weights;
+            round_sums(weights, ds);
+            multiply<Cut>(own_dq, weights, kv.a(k0));
+        }
+    }
+    store_sums(block.packed(dqkv, 0), own_dq, scales, row);
+}
+
+// Own rows are keys; queries and their gradients pass by, from the first own key on. The scores are those of attention.cuh, transposed.
+template <int D, class Cut = MmaBackwardKVCut<D>>
+__global__ void __launch_bounds__(Cut::block, Cut::blocks)
+    attention_mma_backward_kv_kernel(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv, const float* lse, const float* delta,
+                                     AttentionShape shape, int group, float scale, float scale2) {
+    constexpr int rows = Cut::row_tiles;
+    simt::SharedMemory shared;
+    float* lse_tiles = shared.take<float>(2 * Cut::tile);
+    float* delta_tiles = shared.take<float>(2 * Cut::tile);
+    const AttentionBlock block(shape, Cut::block_rows, group);
+    const int block_row = block.tile * Cut::block_rows;  // the first keys are seen by most queries
+    const int row = mma_first_row<Cut>(block_row), begin = row < shape.T ? row / Cut::step * Cut::step : shape.T;
+
+    static_assert(Cut::block == 2 * Cut::tile);  // half of the threads copy lse, the others delta
+    PassingTiles<Cut> passing(shared);
+    const auto copy = [&](int tile) {
+        const AttentionBlock again = block.computed_again();
+        passing.copy(again.packed(qkv, 0), again.plain(dout), tile);
+        const int thread = simt::forget(static_cast<int>(threadIdx.x)), q = tile + thread % Cut::tile;
+        const bool copies_lse = thread < Cut::tile;
+        simt::cp_async<1>((copies_lse ? lse_tiles : delta_tiles) + passing.row_in_tiles(q), (copies_lse ? lse : delta) + again.statistics() + q,
+                          q < shape.T);
+    };
+    copy(block_row);
+    simt::cp_async_commit();
+    MmaFactor<rows, Cut::depth> own_k, own_v;
+    MmaSums<rows, 2 * Cut::depth> own_dk, own_dv;
+    load_factor(own_k, block.packed(qkv, 1), row);
+    load_factor(own_v, block.packed(qkv, 2), row);
+    set_zero(own_dk);
+    set_zero(own_dv);
+
+    UNROLL_ONCE
+    for (int tile = block_row; tile < shape.T; tile += Cut::tile) {
+        simt::cp_async_wait<0>();
+        __syncthreads();  // the tile has arrived, and the readers of the one before are done
+        if (tile + Cut::tile < shape.T) copy(tile + Cut::tile);
+        simt::cp_async_commit();
+        UNROLL_ONCE
+        for (int q0 = max(tile, begin); q0 < min(tile + Cut::tile, shape.T); q0 += Cut::step) {
+            const int column = passing.row_in_tiles(q0) + mma_column();
+            MmaSums<rows, Cut::step / 8> scores, ds;
+            MmaFactor<rows, Cut::step / 16> p, weights;  // p rounded from here on, to need half of the registers
+            set_zero(scores);
+            multiply_transposed<Cut>(scores, own_k, passing.a(q0));
+            if (q0 < row + Cut::warp_rows - 1) mask_scores<MmaOwn::keys>(scores, row, q0);
+            UNROLL
+            for (int n = 0; n < Cut::step / 8; n++) {
+                const Vec<float, 2> lse_n = load<2>(lse_tiles + column + 8 * n);
+                UNROLL
+                for (int m = 0; m < rows; m++) {
+                    UNROLL
+                    for (int i = 0; i < 4; i++) scores[m][n][i] = simt::exp2(scores[m][n][i] * scale2 - lse_n[i % 2] * simt::log2_e);
+                }
+            }
+            round_sums(p, scores);
+            multiply<Cut>(own_dv, p, passing.b(q0));
+            set_zero(ds);
+            multiply_transposed<Cut>(ds, own_v, passing.b(q0));
+            UNROLL
+            for (int n = 0; n < Cut::step / 8; n++) {
+                const Vec<float, 2> delta_n = load<2>(delta_tiles + column + 8 * n);
+                UNROLL
+                for (int m = 0; m < rows; m++) {
+                    UNROLL
+                    for (int i = 0; i < 4; i++) {
+                        ds[m][n][i] = simt::floats_of_pair(p[m][n / 2][n % 2 * 2 + i / 2])[i % 2] * (ds[m][n][i] - delta_n[i % 2]);
+                    }
+                }
+            }
+            round_sums(weights, ds);
+            multiply<Cut>(own_dk, weights, passing.a(q0));
+        }
+    }
+    float scales[rows][2], ones[rows][2];
+    UNROLL
+    for (int m = 0; m < rows; m++) {
+        UNROLL
+        for (int h = 0; h < 2; h++) {
+            scales[m][h] = scale;
+            ones[m][h] = 1.0f;
+        }
+    }
+    store_sums(block.packed(dqkv, 1), own_dk, scales, row);
+    store_sums(block.packed(dqkv, 2), own_dv, ones, row);
+}
+
+// A warp and more works on a row at this width, and the type is the tensor cores'. At the CPU's own width never: what stands in for the instructions
+// there proves these kernels, and takes 50 to 70 times as long as those of attention.cuh (measured).
+template <class W, class T>
+constexpr bool attention_mma_multiplies = W::threads > 1 && std::is_same_v<T, bfloat16>;
+
+inline bool attention_mma_takes(AttentionShape shape) { return shape.HS % 8 == 0; }
+
+// Heads whose blocks run side by side: as many as have the matrices that pass by in 16 MiB, so that these come from the second-level cache.
+inline int attention_mma_group(AttentionShape shape) {
+    const size_t bytes = 2 * sizeof(bfloat16) * shape.T * shape.HS, heads = static_cast<size_t>(shape.B) * shape.NH;
+    return static_cast<int>(std::clamp<size_t>((size_t{16} << 20) / bytes, 1, heads));
+}
+
+// 2 products, half of each: 2 * B * NH * T^2 * HS flops; bound by arithmetic.
+inline void attention_mma_forward(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape, stream_t stream) {
+    for_head_size<32, 64, 96, 128>(shape.HS, [&](auto D) {
+        using Cut = MmaForwardCut<D()>;
+        launch(attention_mma_forward_kernel<D()>, attention_blocks<Cut>(shape), Cut::block, 2 * simt::shared_size<bfloat16>(2 * Cut::tile_elements),
+               stream, out, lse, qkv, shape, attention_mma_group(shape), attention_scale(shape), attention_scale(shape) * simt::log2_e);
+    });
+}
+
+// dqkv = the gradient of qkv. scratch: attention_scratch_bytes.
+// 7 products, half of each (S and dP are computed twice, so that no sum is shared between blocks): 7 * B * NH * T^2 * HS flops; bound by arithmetic.
+inline void attention_mma_backward(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv, const bfloat16* out, const float* lse, float* scratch,
+                                   AttentionShape shape, stream_t stream) {
+    for_head_size<32, 64, 96, 128>(shape.HS, [&](auto D) {
+        using QCut = MmaBackwardQCut<D()>;
+        using KVCut = MmaBackwardKVCut<D()>;
+        const size_t tiles_bytes = 2 * simt::shared_size<bfloat16>(2 * KVCut::tile_elements);
+        launch(attention_mma_backward_q_kernel<D()>, attention_blocks<QCut>(shape), QCut::block, tiles_bytes, stream, dqkv, scratch, dout, qkv, out,
+               lse, shape, attention_mma_group(shape), attention_scale(shape), attention_scale(shape) * simt::log2_e);
+        launch(attention_mma_backward_kv_kernel<D()>, attention_blocks<KVCut>(shape), KVCut::block,
+               tiles_bytes + 2 * simt::shared_size<float>(2 * KVCut::tile), stream, dqkv, dout, qkv, lse, scratch, shape, attention_mma_group(shape),
+               attention_scale(shape), attention_scale(shape) * simt::log2_e);
+    });
+}

@@ -1,0 +1,20 @@
+// decode_cache.h: where the keys and values of the tokens so far lie in memory (decode_attention.cuh says why).
+#pragma once
+#include <cstddef>
+
+#include "kernels/simt/bfloat16.h"
+#include "kernels/simt/host_device.h"
+
+// The cache of one layer.
+template <class T>
+struct DecodeCache {
+    static constexpr int tile = 64 / sizeof(T);  // tokens
+    T *keys, *values;
+    int samples, NH, HS, max_tokens;
+
+    static HOST_DEVICE int padded_head(int HS) { return (HS + 31) / 32 * 32; }
+    HOST_DEVICE int D() const { return padded_head(HS); }
+    // Elements of keys, and of values, of one head of one sample.
+    HOST_DEVICE size_t head_elements() const { return static_cast<size_t>((max_tokens + tile - 1) / tile) * tile * D(); }
+    HOST_DEVICE size_t elements() const { return static_cast<size_t>(samples) * NH * head_elements(); }
+};

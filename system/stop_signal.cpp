@@ -1,0 +1,14 @@
+#include "system/stop_signal.h"
+
+#include <csignal>
+
+static bool ignored = false;
+
+// Runs before any library's constructor: this part of a program is called first of all. The sanitizers are not ready yet.
+__attribute__((no_sanitize("address", "undefined"))) static void look_at_hangup() {
+    struct sigaction action;
+    ignored = sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+[[gnu::section(".preinit_array"), gnu::used]] static void (*const before_all_constructors)() = look_at_hangup;
+
+bool hangup_was_ignored() { return ignored; }

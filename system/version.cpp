@@ -1,0 +1,3 @@
+#include "system/version.h"
+
+const char* const version = FLATGPT_VERSION;

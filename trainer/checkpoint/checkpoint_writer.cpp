@@ -1,0 +1,163 @@
+#include "trainer/checkpoint/checkpoint_writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+
+#include "kernels/simt/device.h"
+#include "system/atomic_file.h"
+#include "system/error.h"
+
+namespace fs = std::filesystem;
+
+bool is_good(const SavedCheckpoint& saved, int sound_step) { return saved.step < sound_step && (!saved.val_loss || is_sound(*saved.val_loss)); }
+
+static const SavedCheckpoint* newest_good_of(const std::vector<SavedCheckpoint>& saved, int sound_step) {
+    const auto good = std::find_if(saved.rbegin(), saved.rend(), [&](const SavedCheckpoint& s) { return is_good(s, sound_step); });
+    return good == saved.rend() ? nullptr : &*good;
+}
+
+std::vector<int> superseded(const std::vector<SavedCheckpoint>& saved, const KeepPolicy& policy, int sound_step) {
+    const SavedCheckpoint *best = nullptr, *good = newest_good_of(saved, sound_step);
+    for (const SavedCheckpoint& s : saved) {
+        if (s.val_loss && std::isfinite(*s.val_loss) && (!best || *s.val_loss <= *best->val_loss)) best = &s;
+    }
+    std::vector<int> steps;
+    for (size_t i = 0; i < saved.size(); i++) {
+        const SavedCheckpoint& s = saved[i];
+        const bool newest = i + static_cast<size_t>(policy.newest) >= saved.size(), for_good = policy.every > 0 && s.step % policy.every == 0;
+        if (!newest && !for_good && &s != best && &s != good) steps.push_back(s.step);
+    }
+    return steps;
+}
+
+std::vector<SavedCheckpoint> CheckpointWriter::saved_in_folder() const {
+    std::vector<SavedCheckpoint> saved;
+    for (const CheckpointFolder& folder : checkpoint_folders(options_.run_folder)) {
+        try {
+            const TrainingState state = read_state(folder.path);
+            saved.push_back({folder.step, state.val_loss});
+        } catch (const Error&) {}  // damaged or unreadable: it counts for nothing, and stays as it is
+    }
+    return saved;
+}
+
+std::future<bool> CheckpointWriter::in_background(const std::function<void()>& action) {
+    return std::async(std::launch::async, [this, action] {
+        simt::unpin_this_thread();
+        try {
+            action();
+            return true;
+        } catch (const std::exception& error) {
+            note_(fmt::format("step {}: the checkpoint could not be written, and the run goes on without it: {}", state_.step, error.what()));
+            return false;
+        }
+    });
+}
+
+void CheckpointWriter::start(TrainingState state) {
+    state_ = std::move(state);
+    begin_ = std::chrono::steady_clock::now();
+    std::string folder;  // empty: there is none, and rank 0 has said why
+    if (communicator_.rank() == 0) {
+        remove_superseded();  // the one before has proved good meanwhile
+        try {
+            unfinished_.emplace(options_.run_folder, state_.step, snapshot_.checkpoint_bytes());
+            folder = unfinished_->folder();
+        } catch (const std::exception& error) {
+            note_(fmt::format("step {}: the checkpoint could not be written, and the run goes on without it: {}", state_.step, error.what()));
+        }
+    }
+    folder = gather_texts(communicator_, folder)[0];
+    written_ = false;
+    if (folder.empty()) return;
+    phase_ = writing;
+    thread_ = in_background([this, folder] {
+        write_checkpoint_files(folder, config_, options_.tokenizer, snapshot_);
+        if (alone()) complete();
+    });
+}
+
+bool CheckpointWriter::is_writing() const { return phase_ == writing && thread_.wait_for(std::chrono::seconds(0)) != std::future_status::ready; }
+
+void CheckpointWriter::poll(bool anyone_writing) {
+    if (alone() || phase_ != writing || anyone_writing) return;
+    complete_if_written(sum_over_processes(communicator_, {thread_.get() ? 0.0 : 1.0})[0] == 0);
+}
+
+// Every process has come to an end with its share.
+void CheckpointWriter::complete_if_written(bool everywhere) {
+    phase_ = everywhere ? completing : idle;
+    if (communicator_.rank() > 0) return;
+    if (everywhere) thread_ = in_background([this] { complete(); });
+    else unfinished_.reset();
+}
+
+void CheckpointWriter::complete() {
+    unfinished_->complete(state_);
+    unfinished_.reset();
+    std::erase_if(saved_, [&](const SavedCheckpoint& s) { return s.step >= state_.step; });
+    saved_.push_back({state_.step, state_.val_loss});
+    remove_superseded();
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin_;
+    note_(fmt::format("step {}: checkpoint written in {:.2f} s", state_.step, elapsed.count()));
+}
+
+bool CheckpointWriter::finish() {
+    if (phase_ == writing) {
+        const bool mine = thread_.get();
+        const bool everywhere = sum_over_processes(communicator_, {mine ? 0.0 : 1.0})[0] == 0;
+        if (!alone()) {
+            complete_if_written(everywhere);
+        } else {
+            unfinished_.reset();
+            phase_ = idle;
+            written_ = everywhere;
+        }
+    }
+    if (phase_ == completing) {
+        const bool failed = thread_.valid() && !thread_.get();
+        written_ = sum_over_processes(communicator_, {failed ? 1.0 : 0.0})[0] == 0;
+        if (failed) unfinished_.reset();
+        phase_ = idle;
+    }
+    return written_;
+}
+
+void CheckpointWriter::wait() {
+    if (thread_.valid()) thread_.wait();
+}
+
+void CheckpointWriter::remove_superseded() {
+    for (const int step : superseded(saved_, options_.keep, state_.sound_step)) {
+        remove(step);
+        std::erase_if(saved_, [&](const SavedCheckpoint& s) { return s.step == step; });
+    }
+}
+
+// Its name goes first, on the disk too, so that half of it is never taken for a damaged checkpoint.
+void CheckpointWriter::remove(int step) {
+    const std::string path = checkpoint_folder(options_.run_folder, step), name = temporary_beside(path);
+    try {
+        fs::rename(path, name);
+        sync_folder(checkpoints_folder(options_.run_folder));
+        fs::remove_all(name);
+    } catch (const std::exception& error) {
+        const std::string reason = error.what();
+        note_(fmt::format("step {}: the checkpoint cannot be removed: {}", step, reason));
+    }
+}
+
+std::string CheckpointWriter::newest_good(int sound_step) const {
+    const std::vector<SavedCheckpoint> saved = saved_in_folder();
+    const SavedCheckpoint* good = newest_good_of(saved, sound_step);
+    return good ? checkpoint_folder(options_.run_folder, good->step) : "";
+}
+
+std::string CheckpointWriter::newest() const {
+    const std::vector<SavedCheckpoint> saved = saved_in_folder();
+    return saved.empty() ? "" : checkpoint_folder(options_.run_folder, saved.back().step);
+}

@@ -1,0 +1,128 @@
+// command_line.h: what the programs' command lines share: options with choices and ranges of our own, help,
+//   errors in one line. CLI11 divides the command line into options and values; what a value must be, and
+//   what is said of a wrong one, is decided here. Not for .cu files, since nvcc need not read CLI11: a
+//   program with kernels parses in a .cpp of its own and includes run_main.h.
+#pragma once
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <concepts>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/attention/attention.h"
+#include "system/error.h"
+#include "system/run_main.h"
+#include "trainer/model/dtype.h"
+
+inline const std::map<std::string, AttentionBackend> attentions = {{"auto", AttentionBackend::automatic},
+                                                                   {"cudnn", AttentionBackend::cudnn},
+                                                                   {"onednn", AttentionBackend::onednn},
+                                                                   {"kernel", AttentionBackend::kernel}};
+
+// Help for an argument that open_model opens.
+inline constexpr char model_path_help[] =
+    "a checkpoint, a run's folder (its newest checkpoint), any Hugging Face GPT-2 folder, llm.c's .bin, or the name of a model in Hugging Face's "
+    "cache, such as gpt2";
+inline constexpr char best_help[] = "take a run's checkpoint with the lowest validation loss instead of its newest";
+
+// The largest count that an option takes; --help shows no upper end so far away.
+constexpr int most = 1 << 30;
+
+// Adds --version. False: --help or --version was printed and there is nothing to run. UsageError in one
+// line for a command line or a --config file that app refuses, and for an empty value (usually of "$UNSET")
+// of any option but may_be_empty.
+bool parse(CLI::App& app, int argc, const char* const* argv, const std::set<std::string>& may_be_empty = {});
+
+// An option's value was wrong. parse() adds the place of one that stands in a --config file.
+class WrongValue : public UsageError {
+public:
+    WrongValue(std::string option, const std::string& message) : UsageError(message), option(std::move(option)) {}
+    std::string option;
+};
+
+// "--steps abc; expected a whole number". A long value is cut, one that is no plain word stands in quotes.
+std::string refusal_of(const std::string& option, const std::string& value, const std::string& expected);
+
+// "a, b" for the words a and b, and ", " between them.
+std::string joined(const std::vector<std::string>& words, const std::string& between);
+
+// Those of the groups too.
+std::vector<const CLI::Option*> options_of(const CLI::App& app);
+
+// An option whose value `set` reads; it throws an Error for a wrong one. kind stands for the value in --help.
+CLI::Option* add_parsed(CLI::App& app, const std::string& names, const std::string& kind, const std::string& default_value,
+                        std::function<void(const std::string&)> set, const std::string& help);
+// An option whose value is any text. kind: "FILE", "GLOB", whatever the text is.
+CLI::Option* add_text(CLI::App& app, const std::string& names, std::string& target, const std::string& kind, const std::string& help);
+// An option with one value or several.
+CLI::Option* add_texts(CLI::App& app, const std::string& names, std::vector<std::string>& target, const std::string& kind, const std::string& help);
+
+// "40G", "512M", "1.5G" or bytes, powers of 1024; option is named in the UsageError for anything else.
+size_t parse_bytes(const std::string& option, const std::string& text);
+
+// The whole text as a decimal number; std::nullopt for anything else, and for a number that Value cannot
+// hold.
+template <class Value>
+std::optional<Value> parse_number(const std::string& text) {
+    Value value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+    return value;
+}
+
+template <class Value>
+Value number_between(const std::string& option, const std::string& text, Value low, Value high) {
+    const std::optional<Value> value = parse_number<Value>(text);
+    if (value && *value >= low && *value <= high) return *value;
+    throw UsageError(refusal_of(option, text, fmt::format("a {}number from {} to {}", std::integral<Value> ? "whole " : "", low, high)));
+}
+
+// The option's name as errors have it: "--steps" for "-x,--steps".
+inline std::string name_in_errors(const std::string& names) { return names.substr(names.rfind(',') + 1); }
+
+// An option whose value is a number from low to high.
+template <class Value>
+CLI::Option* add_number(CLI::App& app, const std::string& names, Value& target, std::type_identity_t<Value> low, std::type_identity_t<Value> high,
+                        const std::string& help) {
+    const auto set = [&target, low, high, option = name_in_errors(names)](const std::string& text) {
+        target = number_between(option, text, low, high);
+    };
+    const std::string range = static_cast<double>(high) < most ? fmt::format(" ({} to {})", low, high) : "";
+    return add_parsed(app, names, std::integral<Value> ? "N" : "X", fmt::format("{}", target), set, help + range);
+}
+
+template <class Value>
+std::string name_of(const std::map<std::string, Value>& names, Value value) {
+    for (const auto& [name, v] : names) {
+        if (v == value) return name;
+    }
+    throw Error("an option has a value without a name");
+}
+
+// An option whose values are the keys of a map, which must outlive app: shown by --help as a|b|c, and
+// refused when unknown.
+template <class Value>
+CLI::Option* add_choice(CLI::App& app, const std::string& names, Value& target, const std::map<std::string, Value>& values, const std::string& help) {
+    std::string choices;
+    for (const auto& [name, value] : values) choices += (choices.empty() ? "" : "|") + name;
+    const auto set = [&target, &values, option = name_in_errors(names), choices](const std::string& text) {
+        const auto found = values.find(text);
+        if (found == values.end()) throw UsageError(refusal_of(option, text, choices));
+        target = found->second;
+    };
+    return add_parsed(app, names, choices, name_of(values, target), set, help);
+}
+
+// The same for words that stand for themselves, in this order.
+CLI::Option* add_word(CLI::App& app, const std::string& names, std::string& target, const std::vector<std::string>& words, const std::string& help);
+// The same, where the value may also be the path of a file or folder that is there.
+CLI::Option* add_word_or_file(CLI::App& app, const std::string& names, std::string& target, const std::vector<std::string>& words,
+                              const std::string& help);

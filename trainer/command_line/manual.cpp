@@ -1,0 +1,128 @@
+#include "trainer/command_line/manual.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <sstream>
+#include <vector>
+
+#include "system/version.h"
+#include "trainer/command_line/command_line.h"
+#include "trainer/command_line/help_text.h"
+
+namespace {
+
+// For troff: a backslash begins a command, so does a dot or an apostrophe at the start of a line, and a bare dash is a hyphen.
+std::string troff(const std::string& text) {
+    std::string escaped = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
+    for (const char c : text) {
+        if (c == '\\') escaped += "\\e";
+        else if (c == '-') escaped += "\\-";
+        else escaped += c;
+    }
+    return escaped;
+}
+
+std::vector<std::string> names_of(const CLI::Option& option) {
+    std::vector<std::string> names;
+    for (const std::string& name : option.get_snames()) names.push_back("-" + name);
+    for (const std::string& name : option.get_lnames()) names.push_back("--" + name);
+    return names;
+}
+
+std::string man_entry(const CLI::Option& option) {
+    std::vector<std::string> names = names_of(option);
+    for (std::string& name : names) name = "\\fB" + troff(name) + "\\fR";
+    const bool positional = names.empty();
+    std::string head = positional ? fmt::format("\\fI{}\\fR", troff(option.get_name(true))) : joined(names, ", ");
+    if (const std::string kind = kind_of(option); !positional && !kind.empty()) head += fmt::format(" \\fI{}\\fR", troff(kind));
+    return fmt::format(".TP\n{}\n{}\n", head, troff(description_of(option)));
+}
+
+std::string man_entries(const CLI::App& group, bool positional) {
+    std::string text;
+    for (const CLI::Option* option : options_in(group, positional)) text += man_entry(*option);
+    return text;
+}
+
+std::vector<std::string> words_of(const std::string& choices) {
+    std::istringstream text(choices);
+    std::vector<std::string> words;
+    for (std::string word; std::getline(text, word, '|');) words.push_back(word);
+    return words;
+}
+
+// The words that a value may be; none if it is no choice.
+std::vector<std::string> choices_of(const CLI::Option& option) {
+    const std::string kind = kind_of(option);
+    const bool lowercase = std::none_of(kind.begin(), kind.end(), [](unsigned char c) { return std::isupper(c); });
+    return kind.find('|') != kind.npos && lowercase ? words_of(kind) : std::vector<std::string>();
+}
+
+bool names_a_file(const CLI::Option& option) {
+    const std::string kind = kind_of(option);
+    return kind.starts_with("FILE") || kind.ends_with("|FILE") || kind == "PATH" || kind == "DIR" || kind == "GLOB";
+}
+
+}  // namespace
+
+std::string man_page(const CLI::App& app, const std::string& program) {
+    std::string upper = program;
+    for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    const std::string description = app.get_description(), sentence = description.substr(0, description.find('.'));
+    std::string text =
+        fmt::format(".TH {} 1 \"\" \"flatgpt {}\" flatgpt\n.SH NAME\n{} \\- {}\n", troff(upper), version, troff(program), troff(sentence));
+    text += fmt::format(".SH SYNOPSIS\n.B {}\n[\\fIOPTION\\fR...]", troff(program));
+    text += usage_of_arguments(app, [](const std::string& name) { return "\\fI" + troff(name) + "\\fR"; });
+    text += fmt::format("\n.SH DESCRIPTION\n{}\nDefaults stand in [brackets].\n", troff(description));
+    if (const std::string arguments = man_entries(app, true); !arguments.empty()) text += ".SH ARGUMENTS\n" + arguments;
+    text += ".SH OPTIONS\n" + man_entries(app, false);
+    for (const CLI::App* group : app.get_subcommands(nullptr))
+        text += fmt::format(".SS {}\n{}", troff(group->get_group()), man_entries(*group, false));
+    text += ".SH EXAMPLES\n";
+    for (const Example& example : examples_of(app))
+        text += fmt::format(".PP\n{}:\n.PP\n.RS 4\n.nf\n{}\n.fi\n.RE\n", troff(example.what), troff(example.command));
+    return text + ".SH EXIT STATUS\n0, 2 for a command line or an input that was refused, 1 for any other failure.\n";
+}
+
+std::string bash_completion(const CLI::App& app, const std::string& program) {
+    std::vector<std::string> all, free;
+    std::string cases, files;
+    for (const CLI::Option* option : options_of(app)) {
+        const std::vector<std::string> names = names_of(*option);
+        if (names.empty()) continue;
+        for (const std::string& name : names) {
+            if (name.starts_with("--")) all.push_back(name);
+        }
+        const std::string pattern = joined(names, " | ");
+        const std::vector<std::string> choices = choices_of(*option);
+        if (!choices.empty())
+            cases += fmt::format("        {}) mapfile -t COMPREPLY < <(compgen -W '{}' -- \"$word\") ;;\n", pattern, joined(choices, " "));
+        else if (names_a_file(*option)) files += (files.empty() ? "" : " | ") + pattern;
+        else if (!kind_of(*option).empty()) free.push_back(pattern);
+    }
+    return fmt::format(R"(# bash completion for {0}, flatgpt {1}
+_flatgpt_{0}() {{
+    local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD - 1]}}
+    if [ "$word" = = ]; then
+        word=
+    elif [ "$before" = = ]; then  # --option=value is three words
+        before=${{COMP_WORDS[COMP_CWORD - 2]}}
+    fi
+    COMPREPLY=()
+    case $before in
+{2}        {3}) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
+        {4}) ;;
+        *)
+            case $word in
+                -*) mapfile -t COMPREPLY < <(compgen -W '{5}' -- "$word") ;;
+                *) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
+            esac
+            ;;
+    esac
+}}
+complete -o filenames -F _flatgpt_{0} {0}
+)",
+                       program, version, cases, files.empty() ? "-" : files, free.empty() ? "-" : joined(free, " | "), joined(all, " "));
+}

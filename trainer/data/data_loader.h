@@ -1,0 +1,141 @@
+// data_loader.h: batches of windows of T tokens; which ones, is a function of (seed, step, micro-step, rank) alone.
+//   Window w of a shard is its tokens w*T .. w*T+T: the first T are inputs, the last T targets. W windows in all; none crosses a shard.
+//   A step takes S = total_batch / T samples; sample k of step s (from 1) is item i = (s-1)*S + k of an endless sequence:
+//   epoch i div W, and in it window permutation(i mod W), or window i mod W in file order.
+//   Row b of micro-step m on rank r is sample k = (m*world_size + r)*B + b: ranks and micro-steps only divide the samples of a step.
+#pragma once
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "system/host_allocator.h"
+#include "trainer/data/batch.h"
+#include "trainer/data/token_shard.h"
+
+// The windows of a list of shards, which must outlive it.
+class TokenWindows {
+public:
+    // UsageError, naming the file, if no shard has T+1 tokens. Shorter shards among longer ones have no window.
+    TokenWindows(std::span<const TokenShard> shards, int T, int V);
+
+    uint64_t count() const { return first_.back(); }
+    // inputs (T), targets (T). Returns how many targets count; the others, which a mask hides, are Batch::ignored. UsageError, naming file and
+    // position, for a token that is not below V, and for a damaged mask.
+    int read(int32_t* inputs, int32_t* targets, uint64_t window) const;
+    bool has_masks() const;
+    // How many targets of a window count.
+    int targets_in(uint64_t window) const;
+
+private:
+    struct Place {
+        const TokenShard& shard;
+        size_t start;
+    };
+    Place place_of(uint64_t window) const;
+    // The mask of the targets (T) of the window at this place.
+    std::vector<uint8_t> mask_at(const Place& place) const;
+
+    std::span<const TokenShard> shards_;
+    std::vector<uint64_t> first_;  // first_[i]: windows before shard i; the last entry is their number
+    int T_, V_;
+};
+
+// Three batches in turn: the two last handed out, and the one being filled.
+class BatchRing {
+public:
+    static constexpr size_t slots = 3;
+    BatchRing(int B, int T, int V, const HostAllocator& allocator);
+
+    int rows() const { return batches_[0].B; }
+    // Fills a slot with the windows that window_of_row(b) names; rows from `rows` on are padding: token 0, every target ignored.
+    template <class WindowOfRow>
+    Batch& fill(size_t slot, const TokenWindows& windows, int rows, WindowOfRow window_of_row);
+    const Batch& operator[](size_t slot) const { return batches_[slot]; }
+
+private:
+    void sort_by_token(const Batch& batch);
+
+    std::vector<std::unique_ptr<void, std::function<void(void*)>>> memory_;
+    Batch batches_[slots];
+    std::vector<int32_t> counts_;  // a counter for each token
+};
+
+struct DataLoaderOptions {
+    int B = 0, T = 0;
+    int V = 0;               // tokens must be below it
+    size_t total_batch = 0;  // tokens a step, over all ranks and micro-steps
+    int rank = 0, world_size = 1;
+    uint64_t seed = 0;
+    bool shuffle = true;  // false: file order
+    int first_step = 1;   // where next() starts
+};
+
+// Training batches. A thread prepares the next one while the model works on this one; nothing is allocated after construction, but for masks.
+class DataLoader {
+public:
+    // The shards must outlive the loader. UsageError for sizes that do not divide, or too few tokens.
+    DataLoader(std::span<const TokenShard> shards, const DataLoaderOptions& options, const HostAllocator& allocator = HostAllocator::standard());
+    ~DataLoader();
+    DataLoader(const DataLoader&) = delete;
+    DataLoader& operator=(const DataLoader&) = delete;
+
+    // The batch of the following micro-step: those of a step in order, then the next step's.
+    // Valid until the second call after this one, so that a copy to the GPU may still run while the following batch is asked for.
+    // Throws what went wrong while the batch was read (UsageError for a token >= V).
+    const Batch& next();
+    // The batch of a micro-step; next() goes on from there. Asking in order costs nothing extra.
+    const Batch& at(int step, int micro);
+
+    int micro_steps() const { return static_cast<int>(micro_steps_); }
+    uint64_t samples_per_step() const { return samples_per_step_; }
+    uint64_t windows() const { return windows_.count(); }  // samples in an epoch
+
+private:
+    const Batch& take(std::unique_lock<std::mutex>& lock);
+    void prepare_batches();
+    void fill(size_t slot, uint64_t position);
+    uint64_t window_of(uint64_t item) const;
+    int64_t targets_of(uint64_t step) const;
+
+    const DataLoaderOptions options_;
+    TokenWindows windows_;
+    BatchRing ring_;
+    uint64_t micro_steps_ = 0, samples_per_step_ = 0;
+    uint64_t counted_step_ = UINT64_MAX;  // the thread's: the step, from 0, that had counted_targets_
+    int64_t counted_targets_ = -1;
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    // Guarded by mutex_. The position of a micro-step is its number, counted from step 1 on; batch n lies in slot n mod 3.
+    uint64_t delivered_ = 0;      // batches handed out
+    uint64_t filled_ = 0;         // batches filled: delivered_ or one more
+    uint64_t next_position_ = 0;  // of batch delivered_
+    bool filling_ = false, stop_ = false;
+    std::exception_ptr failure_;
+    std::thread thread_;  // last: it uses all of the above
+};
+
+// Every window of a split once, in file order: batches 0 .. batches()-1, the last one padded. Usable again and again.
+class ValidationLoader {
+public:
+    // max_batches 0: the whole split. The shards must outlive the loader; errors as DataLoader's.
+    ValidationLoader(std::span<const TokenShard> shards, int B, int T, int V, size_t max_batches = 0,
+                     const HostAllocator& allocator = HostAllocator::standard());
+
+    size_t batches() const { return batches_; }
+    // Valid until the second call after this one.
+    const Batch& at(size_t index);
+
+private:
+    TokenWindows windows_;
+    BatchRing ring_;
+    size_t batches_;
+    size_t calls_ = 0;
+};

@@ -1,0 +1,3 @@
+#include "trainer/distributed/bootstrap.h"
+
+bool broadcast_by_mpi(const Process&, void*, size_t) { return false; }

@@ -1,0 +1,80 @@
+#include "trainer/formats/hub_cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "system/error.h"
+#include "system/file_access.h"
+#include "system/mapped_file.h"
+
+namespace {
+
+// Short names and the repositories that they stand for on the hub.
+const std::map<std::string, std::string> short_names = {{"gpt2", "openai-community/gpt2"},
+                                                        {"gpt2-medium", "openai-community/gpt2-medium"},
+                                                        {"gpt2-large", "openai-community/gpt2-large"},
+                                                        {"gpt2-xl", "openai-community/gpt2-xl"},
+                                                        {"distilgpt2", "distilbert/distilgpt2"}};
+
+std::string environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value ? value : "";
+}
+
+std::string cache_folder() {
+    if (const std::string cache = environment("HF_HUB_CACHE"); !cache.empty()) return cache;
+    if (const std::string home = environment("HF_HOME"); !home.empty()) return home + "/hub";
+    if (const std::string caches = environment("XDG_CACHE_HOME"); !caches.empty()) return caches + "/huggingface/hub";
+    return environment("HOME") + "/.cache/huggingface/hub";
+}
+
+// "gpt2" or "openai-community/gpt2", and no path: letters, digits, '-', '_' and '.', with at most one '/' between them.
+bool is_name(const std::string& text) {
+    const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.' || c == '/'; };
+    return !text.empty() && text.size() <= 200 && text.front() != '.' && std::all_of(text.begin(), text.end(), plain) &&
+           std::count(text.begin(), text.end(), '/') <= 1 && text.front() != '/' && text.back() != '/' && text.find("..") == text.npos;
+}
+
+std::string folder_of(const std::string& name) {
+    const size_t slash = name.find('/');
+    return cache_folder() + "/models--" + (slash == name.npos ? name : name.substr(0, slash) + "--" + name.substr(slash + 1));
+}
+
+// Of revision main.
+std::optional<std::string> snapshot_of(const std::string& name) {
+    const std::string folder = folder_of(name), main = folder + "/refs/main";
+    if (!is_there(main)) return std::nullopt;
+    std::string snapshot(MappedFile(main).text());
+    snapshot.erase(std::find_if(snapshot.begin(), snapshot.end(), [](unsigned char c) { return !std::isalnum(c); }), snapshot.end());
+    return folder + "/snapshots/" + snapshot;
+}
+
+std::string fetch_command(const std::string& repository) { return fmt::format("hf download {} config.json model.safetensors", repository); }
+
+}  // namespace
+
+std::string cached_model(const std::string& name) {
+    if (!is_name(name)) return "";
+    const auto known = short_names.find(name);
+    const std::string repository = known == short_names.end() ? name : known->second;
+    std::vector<std::string> names = {repository};
+    for (const auto& [alias, whole] : short_names)  // a cache made before the models had an organization
+        if (whole == repository) names.push_back(alias);
+    for (const std::string& each : names) {
+        const std::optional<std::string> snapshot = snapshot_of(each);
+        if (!snapshot) continue;
+        const bool whole = is_there(*snapshot + "/config.json") &&
+                           (is_there(*snapshot + "/model.safetensors") || is_there(*snapshot + "/model.safetensors.index.json"));
+        CHECK(whole, "{}: {} has no config.json or no model.safetensors; expected a whole download: {}", name, *snapshot, fetch_command(repository));
+        return *snapshot;
+    }
+    CHECK(known == short_names.end(), "{}: is not there, nor in Hugging Face's cache {}; fetch it with: {}", name, cache_folder(),
+          fetch_command(repository));
+    return "";
+}

@@ -1,0 +1,84 @@
+#include "trainer/formats/hugging_face.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "system/atomic_file.h"
+#include "trainer/formats/safetensors.h"
+#include "trainer/tokenizer/tokenizer_files.h"
+
+using nlohmann::json;
+
+bool is_transposed(Kind kind) { return kind == Kind::qkvw || kind == Kind::attprojw || kind == Kind::fcw || kind == Kind::fcprojw; }
+
+// In tiles that stay in cache: a row of the one is a column of the other.
+void transpose(float* out, const float* inp, size_t rows, size_t columns) {
+    constexpr size_t tile = 32;
+    for (size_t row = 0; row < rows; row += tile) {
+        for (size_t column = 0; column < columns; column += tile) {
+            const size_t row_end = std::min(rows, row + tile), column_end = std::min(columns, column + tile);
+            for (size_t i = row; i < row_end; i++) {
+                for (size_t j = column; j < column_end; j++) out[j * rows + i] = inp[i * columns + j];
+            }
+        }
+    }
+}
+
+void write_hugging_face_model(const std::string& path, const TensorTable& table, const float* masters) {
+    std::vector<NamedTensor> tensors;
+    for (const Tensor& t : table.tensors()) {
+        std::vector<size_t> shape = t.shape;
+        if (is_transposed(t.kind)) std::swap(shape[0], shape[1]);
+        if (t.kind == Kind::wte) shape[0] = t.unpadded_elements / shape[1];
+        tensors.push_back({t.name, "F32", shape, nullptr});
+    }
+    std::vector<float> transposed;
+    const auto data_of = [&](size_t i) -> const void* {
+        const Tensor& t = table.tensors()[i];
+        if (!is_transposed(t.kind)) return masters + t.offset;
+        transposed.resize(t.elements);
+        transpose(transposed.data(), masters + t.offset, t.shape[0], t.shape[1]);
+        return transposed.data();
+    };
+    write_safetensors(path, tensors, {{"format", "pt"}}, data_of);
+}
+
+static void write_json(const std::string& path, const json& value) { write_atomically(path, value.dump(2) + "\n"); }
+
+std::vector<std::string> write_hugging_face_metadata(const std::string& folder, const GPT2Config& config, const Tokenizer& tokenizer) {
+    // transformers takes 50256 for what is not said; a byte-level model has no token that ends a text.
+    const std::optional<int> end = tokenizer.end_of_text();
+    const json end_of_text = end && *end < config.V ? json(*end) : json();
+    write_json(folder + "/config.json", {{"architectures", {"GPT2LMHeadModel"}},
+                                         {"model_type", "gpt2"},
+                                         {"vocab_size", config.V},
+                                         {"n_positions", config.context},
+                                         {"n_ctx", config.context},
+                                         {"n_layer", config.L},
+                                         {"n_head", config.NH},
+                                         {"n_embd", config.C},
+                                         {"n_inner", nullptr},
+                                         {"activation_function", "gelu_new"},
+                                         {"layer_norm_epsilon", 1e-5},
+                                         {"initializer_range", 0.02},
+                                         {"attn_pdrop", 0.0},
+                                         {"embd_pdrop", 0.0},
+                                         {"resid_pdrop", 0.0},
+                                         {"scale_attn_weights", true},
+                                         {"scale_attn_by_inverse_layer_idx", false},
+                                         {"reorder_and_upcast_attn", false},
+                                         {"tie_word_embeddings", true},
+                                         {"use_cache", true},
+                                         {"torch_dtype", "float32"},
+                                         {"bos_token_id", end_of_text},
+                                         {"eos_token_id", end_of_text}});
+    json generation = json::object();
+    if (!end_of_text.is_null()) generation = {{"bos_token_id", end_of_text}, {"eos_token_id", end_of_text}, {"pad_token_id", end_of_text}};
+    write_json(folder + "/generation_config.json", generation);
+    std::vector<std::string> files = {"config.json", "generation_config.json"};
+    for (const auto& [name, text] : tokenizer_files(tokenizer, config.context)) {
+        write_atomically(folder + "/" + name, text);
+        files.push_back(name);
+    }
+    return files;
+}

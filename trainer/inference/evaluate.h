@@ -1,0 +1,105 @@
+// evaluate.h: how good is a model? The loss over a validation split, and HellaSwag. Neither changes anything that training uses.
+//   Both take any batch size, and its value does not matter: rows are independent, and padding has no targets. Several processes take the
+//   batches in turn, and all of them get the result.
+#pragma once
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "trainer/data/data_loader.h"
+#include "trainer/data/hellaswag.h"
+#include "trainer/distributed/communicator.h"
+#include "trainer/distributed/single_process.h"
+#include "trainer/model/gpt2.h"
+
+struct Evaluation {
+    double loss = 0;        // mean over the tokens, nats
+    double perplexity = 0;  // exp(loss)
+    size_t tokens = 0;
+};
+
+// Asked before every batch; true, in any process, breaks the evaluation off, which then has no result.
+using StopRequested = std::function<bool()>;
+
+// Calls body(i) for this process's share of `batches`. False if it was to stop.
+template <class Body>
+bool for_own_batches(const Communicator& communicator, size_t batches, const StopRequested& stop, const Body& body) {
+    for (size_t i = static_cast<size_t>(communicator.rank()); i < batches; i += static_cast<size_t>(communicator.size())) {
+        if (stop()) return false;
+        body(i);
+    }
+    return true;
+}
+
+// The loader's batches once. Every target counts alike, also where the last batch has fewer.
+template <class T>
+std::optional<Evaluation> evaluate(GPT2<T>& model, ValidationLoader& loader, Communicator& communicator, const StopRequested& stop) {
+    double sum = 0, tokens = 0;  // exact: fewer than 2^53
+    const bool whole = for_own_batches(communicator, loader.batches(), stop, [&](size_t i) {
+        const Batch& batch = loader.at(i);
+        sum += model.evaluate(batch);
+        tokens += batch.target_count;
+    });
+    const std::vector<double> all = sum_over_processes(communicator, {sum, tokens, whole ? 0.0 : 1.0});
+    if (all[2] > 0) return std::nullopt;
+    CHECK(all[1] > 0, "the masks of the validation data hide every target; expected some that count");
+    const double loss = all[0] / all[1];
+    return Evaluation{loss, std::exp(loss), static_cast<size_t>(all[1])};
+}
+
+// Log-likelihoods of every example's endings.
+template <class T>
+std::optional<std::vector<EndingScores>> score_endings(GPT2<T>& model, HellaSwag& hellaswag, Communicator& communicator, const StopRequested& stop) {
+    std::vector<size_t> first;  // of each example's endings among all; each has two numbers
+    size_t endings = 0;
+    for (const HellaSwagExample& example : hellaswag.examples()) {
+        first.push_back(endings);
+        endings += example.endings.size();
+    }
+    std::vector<double> numbers(2 * endings + 1, 0.0);  // what others score is 0 here
+    const bool whole = for_own_batches(communicator, hellaswag.batches(), stop, [&](size_t i) {
+        const Batch& batch = hellaswag.at(i);
+        model.evaluate(batch);
+        const std::vector<float> losses = model.losses();
+        size_t begin = 0;  // of the row
+        for (const HellaSwag::Row& row : hellaswag.rows(i)) {
+            double sum = 0;
+            for (int t = row.first; t < row.first + row.target_count; t++) sum -= static_cast<double>(losses[begin + static_cast<size_t>(t)]);
+            double* const number = &numbers[2 * (first[row.example] + row.ending)];
+            number[0] = sum, number[1] = sum / row.target_count;
+            begin += static_cast<size_t>(batch.T);
+        }
+    });
+    numbers.back() = whole ? 0.0 : 1.0;
+    numbers = sum_over_processes(communicator, numbers);
+    if (numbers.back() > 0) return std::nullopt;
+    std::vector<EndingScores> scores;
+    for (size_t e = 0; e < first.size(); e++) {
+        EndingScores& score = scores.emplace_back();
+        for (size_t k = 0; k < hellaswag.examples()[e].endings.size(); k++) {
+            score.sum.push_back(numbers[2 * (first[e] + k)]);
+            score.mean.push_back(numbers[2 * (first[e] + k) + 1]);
+        }
+    }
+    return scores;
+}
+
+template <class T>
+std::optional<HellaSwagResult> evaluate(GPT2<T>& model, HellaSwag& hellaswag, Communicator& communicator, const StopRequested& stop) {
+    const auto scores = score_endings(model, hellaswag, communicator, stop);
+    if (!scores) return std::nullopt;
+    return count_right(hellaswag.examples(), *scores);
+}
+
+// The same by one process.
+template <class T>
+auto score_endings(GPT2<T>& model, HellaSwag& hellaswag, const StopRequested& stop) {
+    SingleProcess alone;
+    return score_endings(model, hellaswag, alone, stop);
+}
+template <class T, class Loader>
+auto evaluate(GPT2<T>& model, Loader& loader, const StopRequested& stop) {
+    SingleProcess alone;
+    return evaluate(model, loader, alone, stop);
+}

@@ -1,0 +1,128 @@
+// memory_fit.h: whether what a program will allocate fits into memory, and with which micro-batch a run would.
+#pragma once
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/simt/bfloat16.h"
+#include "kernels/simt/device.h"
+#include "system/error.h"
+#include "system/note.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/run_folder.h"
+#include "trainer/model/gpt2.h"
+#include "trainer/run/options.h"
+#include "trainer/run/replicas.h"
+
+inline std::string readable(size_t bytes) {
+    if (bytes >= size_t{1} << 60) return "over 1 EiB";
+    if (bytes >= size_t{10} << 40) return fmt::format("{:.1f} TiB", static_cast<double>(bytes) / 0x1p40);
+    if (bytes >= size_t{10} << 30) return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / 0x1p30);
+    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 0x1p20);
+}
+
+// UsageError, with what is expected instead, if the plan is more than what is free on the device.
+inline void check_fits(const MemoryPlan& plan, const std::string& what, const std::string& expected) {
+    const size_t needed = total_bytes(plan), free = simt::device_info().free_memory;
+    CHECK(needed <= free, "{} needs {}, but {} are free; expected {}", what, readable(needed), readable(free), expected);
+}
+
+// What this process may allocate, and every other one too.
+inline size_t memory_of_a_process(const Options& o, Communicator& all) {
+    if (o.device_memory) return *o.device_memory;
+    const size_t free = simt::device_info().free_memory;
+    // On a GPU, kernels' code and libraries take some of what is free now; processes on CPUs share the machine's memory.
+    const size_t mine = simt::is_gpu() ? free - std::min(free, size_t{300} << 20) : free / static_cast<size_t>(all.process().local_size);
+    return smallest_over_processes(all, mine);
+}
+
+inline GPT2Options model_options(const Options& o) {
+    return {.B = o.batch_size,
+            .T = o.seq_len,
+            .total_batch = o.total_batch,
+            .tf32 = o.dtype == DType::tf32,
+            .recompute = o.recompute,
+            .head_chunks = o.head_chunks,
+            .attention = o.attention,
+            .deterministic = o.deterministic,
+            .graphs = !o.no_graph,
+            .seed = o.seed,
+            .optimizer = o.optimizer,
+            .momentum = o.momentum > 0,
+            .rank = o.rank,
+            .world_size = o.world_size,
+            .zero = o.zero == 1,
+            .reduce_bf16 = o.reduce_dtype == DType::bf16};
+}
+
+// What the run allocates on the device its kernels run on. Beside a GPU, here or planned for, the snapshot lies in the host's memory.
+template <class T>
+MemoryPlan run_memory_plan(const Options& o, const GPT2<T>& model) {
+    MemoryPlan plan = model.memory_plan();
+    if (o.checkpoint_every > 0 && !simt::is_gpu() && !o.device_memory) {
+        plan.emplace_back("checkpoint snapshot (fp32)", SnapshotShape::of(model).bytes(model.table(), model.optimizer_buffers().size()));
+    }
+    return plan;
+}
+
+template <class T>
+size_t bytes_with_batch(const Options& o, int batch_size) {
+    Options changed = o;
+    changed.batch_size = batch_size;
+    changed.rank = 0;  // which needs the most
+    // A batch that is only looked at may have fewer tokens than there are chunks.
+    changed.head_chunks = static_cast<int>(std::min(int64_t{o.head_chunks}, int64_t{batch_size} * o.seq_len));
+    return total_bytes(run_memory_plan(o, GPT2<T>(o.config, model_options(changed))));
+}
+
+// The largest micro-batch that divides the step and fits; 0 if not even one sequence does. More sequences take more memory.
+template <class T>
+int largest_batch(const Options& o, size_t memory) {
+    const int samples = static_cast<int>(o.total_batch / static_cast<size_t>(o.seq_len)) / o.world_size;  // of a process
+    std::vector<int> candidates;
+    for (int b = 1; b <= std::min({samples, max_batch_size, INT_MAX / o.seq_len}); b++) {
+        if (samples % b == 0) candidates.push_back(b);
+    }
+    const auto fits = [&](int b) { return bytes_with_batch<T>(o, b) <= memory; };
+    const auto too_large = std::partition_point(candidates.begin(), candidates.end(), fits);
+    return too_large == candidates.begin() ? 0 : *(too_large - 1);
+}
+
+// Says what the run will allocate; UsageError, with what would fit, if that is more than there is.
+template <class T>
+void check_memory(const Options& o, const GPT2<T>& model, size_t memory, const Note& say) {
+    const MemoryPlan plan = run_memory_plan(o, model);
+    say(fmt::format("memory plan{}", o.world_size == 1 ? "" : " of a process"));
+    for (const auto& [name, bytes] : plan) say(fmt::format("  {:<26} {:>11}", name, readable(bytes)));
+    const size_t total = total_bytes(plan);
+    say(fmt::format("  {:<26} {:>11} of {} {}", "total", readable(total), readable(memory), o.device_memory ? "planned for" : "free"));
+    if (total <= memory) return;
+    std::string advice = "a smaller model is needed";
+    Options block = o;
+    block.recompute = Recompute::block;
+    if (const int b = largest_batch<T>(o, memory)) {
+        advice = fmt::format("--batch-size {} would fit", b);
+    } else if (const int with_recompute = largest_batch<T>(block, memory)) {
+        advice = fmt::format("--batch-size {} --recompute block would fit", with_recompute);
+    } else if (o.dtype != DType::bf16 && bytes_with_batch<bfloat16>(block, 1) <= memory) {
+        advice = "--batch-size 1 --recompute block --dtype bf16 would fit";
+    }
+    throw UsageError(
+        fmt::format("the run needs {}, but {} are {}; {}", readable(total), readable(memory), o.device_memory ? "planned for" : "free", advice));
+}
+
+// What --plan says of the processes it is for. With --batch-size auto fewer of them take larger micro-batches.
+template <class T>
+std::string scaling_plan(const Options& o, size_t memory) {
+    StepShape step = o.step_shape();
+    if (o.values.at("batch-size") == "auto") {
+        Options alone = o;
+        alone.world_size = 1;
+        step.most_sequences = std::max(o.batch_size, largest_batch<T>(alone, memory));  // with --zero 1 nothing may fit one process
+    }
+    return scaling_table(step, o.world_size, o.machines);
+}

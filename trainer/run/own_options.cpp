@@ -1,0 +1,99 @@
+#include "trainer/run/own_options.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "system/error.h"
+#include "system/file_access.h"
+#include "trainer/checkpoint/run_folder.h"
+#include "trainer/checkpoint/training_state.h"
+#include "trainer/tokenizer/tokenizer.h"
+
+namespace {
+
+using nlohmann::json;
+
+// Options of one start of the program, not of the run; and the two whose meaning the identity holds.
+const std::set<std::string> not_taken_over = {"config",   "out",        "resume",           "profile", "plan",    "device-memory",     "help",
+                                              "version",  "world-size", "gpus-per-machine", "link",    "network", "tokens-per-second", "model",
+                                              "init-from"};
+
+// A given option excludes these of the run.
+const std::map<std::string, std::set<std::string>> instead_of = {{"model", {"layers", "heads", "channels"}},
+                                                                 {"init-from", {"layers", "heads", "channels", "vocab"}},
+                                                                 {"steps", {"epochs", "tokens"}},
+                                                                 {"epochs", {"steps", "tokens"}},
+                                                                 {"tokens", {"steps", "epochs"}}};
+
+std::optional<TrainingState> state_of(const std::string& checkpoint) {
+    try {
+        return read_state(checkpoint);
+    } catch (const Error&) { return std::nullopt; }
+}
+
+// The folders that path means, the newest first.
+std::vector<std::string> checkpoints_of(const std::string& path) {
+    if (!is_run_folder(path)) return {path};
+    std::vector<CheckpointFolder> folders = checkpoint_folders(path);
+    const std::vector<CheckpointFolder> unnamed = unnamed_checkpoints(path, folders.empty() ? 0 : folders.back().step);
+    folders.insert(folders.end(), unnamed.rbegin(), unnamed.rend());
+    std::vector<std::string> paths;
+    for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder) paths.push_back(folder->path);
+    return paths;
+}
+
+std::optional<TrainingState> newest_state(const std::vector<std::string>& checkpoints) {
+    for (const std::string& checkpoint : checkpoints) {
+        if (std::optional<TrainingState> state = state_of(checkpoint)) return state;
+    }
+    return std::nullopt;
+}
+
+// Where the tokenizer of that name is: a word itself, or the newest checkpoint whose tokenizer.json is whole.
+std::string place_of_tokenizer(const std::string& name, const std::vector<std::string>& checkpoints) {
+    if (is_tokenizer_word(name)) return name;
+    for (const std::string& checkpoint : checkpoints) {
+        const std::string file = checkpoint + "/tokenizer.json";
+        try {
+            if (is_there(file) && make_tokenizer(file)->name() == name) return file;
+        } catch (const Error&) {}  // damaged: an older one will do
+    }
+    throw UsageError(fmt::format("{}: no checkpoint has the tokenizer.json of the run's tokenizer {}; please name it with --tokenizer",
+                                 checkpoints.front(), name));
+}
+
+std::string text_of(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+}  // namespace
+
+std::vector<std::string> own_options(const CLI::App& app, const std::string& path) {
+    const std::vector<std::string> checkpoints = checkpoints_of(path);
+    const std::optional<TrainingState> state = newest_state(checkpoints);
+    if (!state) return {};
+    std::map<std::string, const CLI::Option*> known;
+    std::set<std::string> decided = not_taken_over;
+    for (const CLI::Option* option : options_of(app)) {
+        if (option->get_lnames().empty()) continue;
+        const std::string& name = option->get_lnames().front();
+        known[name] = option;
+        if (option->count() == 0) continue;
+        decided.insert(name);
+        if (const auto others = instead_of.find(name); others != instead_of.end()) decided.insert(others->second.begin(), others->second.end());
+    }
+    json values = state->options;
+    for (const auto& [name, value] : state->identity.items()) {
+        if (name != "train-data") values[name] = value;  // there it is a checksum
+    }
+    std::vector<std::string> words;
+    for (const auto& [name, value] : values.items()) {
+        const auto option = known.find(name);
+        if (option == known.end() || decided.contains(name)) continue;
+        const std::string text = name == "tokenizer" ? place_of_tokenizer(text_of(value), checkpoints) : text_of(value);
+        const bool is_default =
+            text.empty() || (option->second->get_items_expected_max() > 0 ? text == option->second->get_default_str() : text == "false");
+        if (!is_default) words.push_back(fmt::format("--{}={}", name, text));
+    }
+    return words;
+}

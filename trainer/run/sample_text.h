@@ -1,0 +1,30 @@
+// sample_text.h: what a model that is being trained has to say.
+#pragma once
+#include <algorithm>
+#include <string>
+
+#include "system/stop_signal.h"
+#include "trainer/inference/generate.h"
+#include "trainer/inference/window_decoder.h"
+#include "trainer/model/gpt2.h"
+#include "trainer/run/options.h"
+#include "trainer/tokenizer/tokenizer.h"
+
+// Text from the model as it is: neither sharpened nor blurred. It may be longer than the context.
+template <class T>
+std::string sample_text(GPT2<T>& model, const Tokenizer& tokenizer, const Options& o, int step) {
+    const int start = tokenizer.end_of_text().value_or('\n');
+    WindowDecoder<T> decoder(model, o.seq_len);
+    std::string text;
+    const auto append = [&](int, int token) {
+        if (token != tokenizer.end_of_text()) text += tokenizer.token_bytes(token);
+    };
+    generate(decoder, {start < o.config.V ? start : 0},
+             {.max_tokens = o.sample_tokens,
+              .vocabulary = std::min(tokenizer.vocab_size(), o.config.V),  // a model may have more tokens than its tokenizer
+              .end_of_text = tokenizer.end_of_text(),
+              .seed = o.seed,
+              .step = static_cast<uint64_t>(step)},
+             append, stop_requested);
+    return text;
+}

@@ -1,0 +1,148 @@
+#include "trainer/tokenizer/byte_level_tokenizer.h"
+
+#include <algorithm>
+
+#include "system/error.h"
+#include "trainer/tokenizer/word_splitter.h"
+
+namespace {
+
+// The vocabulary files write a byte as a printable character: itself where it is one, else U+0100 and on, in the order of the bytes.
+std::array<int, 256> character_of_bytes() {
+    std::array<int, 256> characters;
+    int next = 0x100;
+    for (int byte = 0; byte < 256; byte++) {
+        const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+        characters[byte] = printable ? byte : next++;
+    }
+    return characters;
+}
+
+// UTF-8 of a character below U+0800.
+std::string utf8(int character) {
+    if (character < 0x80) return {static_cast<char>(character)};
+    return {static_cast<char>(0xC0 | character >> 6), static_cast<char>(0x80 | (character & 0x3F))};
+}
+
+class ByteDecoder {
+public:
+    ByteDecoder() {
+        const std::array<int, 256> characters = character_of_bytes();
+        for (int byte = 0; byte < 256; byte++) bytes_[utf8(characters[byte])] = static_cast<char>(byte);
+    }
+    // The bytes that a token of the vocabulary file stands for; nothing if it holds another character.
+    std::optional<std::string> decode(std::string_view token) const {
+        std::string bytes;
+        for (size_t i = 0, length; i < token.size(); i += length) {
+            length = static_cast<unsigned char>(token[i]) < 0x80 ? 1 : 2;
+            const auto found = bytes_.find(std::string(token.substr(i, length)));
+            if (found == bytes_.end()) return std::nullopt;
+            bytes += found->second;
+        }
+        return bytes;
+    }
+
+private:
+    std::unordered_map<std::string, char> bytes_;
+};
+
+BytePairEncoding encoding_of(const ByteLevelVocabulary& vocabulary) {
+    std::array<uint16_t, 256> byte_tokens;
+    const std::array<int, 256> characters = character_of_bytes();
+    for (int byte = 0; byte < 256; byte++) {
+        const auto found = vocabulary.tokens.find(utf8(characters[byte]));
+        CHECK(found != vocabulary.tokens.end(),
+              "{}: has no token for byte 0x{:02x}; expected one for each of the 256, as Hugging Face's "
+              "BpeTrainer makes with initial_alphabet=ByteLevel.alphabet()",
+              vocabulary.file, byte);
+        byte_tokens[byte] = static_cast<uint16_t>(found->second);
+    }
+    const auto token = [&](const std::string& text) {
+        const auto found = vocabulary.tokens.find(text);
+        CHECK(found != vocabulary.tokens.end(), "{}: '{}' is not in the vocabulary; the merges and the vocabulary must belong together",
+              vocabulary.merges_file, text);
+        return static_cast<uint16_t>(found->second);
+    };
+    CHECK(vocabulary.merges.size() <= BytePairEncoding::max_merges, "{}: has {} merges; expected at most {}", vocabulary.merges_file,
+          vocabulary.merges.size(), BytePairEncoding::max_merges);
+    std::vector<BytePairEncoding::Merge> merges;
+    for (const auto& [left, right] : vocabulary.merges) merges.push_back({token(left), token(right), token(left + right)});
+    return BytePairEncoding(byte_tokens, merges);
+}
+
+// Calls consume(piece) for the pieces between which digits cut a text; together they are the text.
+template <class Consume>
+void cut_at_digits(std::string_view text, Digits digits, const Consume& consume) {
+    size_t begin = 0;
+    bool in_number = false;
+    for (size_t at = 0, length; at < text.size(); at += length) {
+        const auto [bytes, number] = first_character(text.substr(at));
+        length = bytes;
+        const bool cut = number != in_number || (number && digits == Digits::each_other);
+        if (cut && at > begin) {
+            consume(text.substr(begin, at - begin));
+            begin = at;
+        }
+        in_number = number;
+    }
+    if (begin < text.size()) consume(text.substr(begin));
+}
+
+}  // namespace
+
+std::string character_of_byte(int byte) { return utf8(character_of_bytes().at(static_cast<size_t>(byte))); }
+
+ByteLevelTokenizer::ByteLevelTokenizer(std::string name, const ByteLevelVocabulary& vocabulary, std::vector<TextFile> files)
+    : name_(std::move(name)),
+      digits_(vocabulary.digits),
+      prefix_space_(vocabulary.prefix_space),
+      encoding_(encoding_of(vocabulary)),
+      files_(std::move(files)) {
+    const std::string& file = vocabulary.file;
+    const ByteDecoder decoder;
+    for (const auto& [token, id] : vocabulary.tokens) {
+        const auto special = vocabulary.special_tokens.find(token);
+        CHECK(special == vocabulary.special_tokens.end() || special->second == id, "{}: token '{}' has the numbers {} and {}", file, token, id,
+              special->second);
+        if (special == vocabulary.special_tokens.end()) set_bytes(file, token, id, decoder.decode(token).value_or(""));
+    }
+    for (const auto& [token, id] : vocabulary.special_tokens) set_bytes(file, token, id, token);
+    if (vocabulary.end_of_text.empty()) return;
+    for (const auto* tokens : {&vocabulary.tokens, &vocabulary.special_tokens}) {
+        if (const auto found = tokens->find(vocabulary.end_of_text); found != tokens->end()) end_of_text_ = found->second;
+    }
+    CHECK(end_of_text_, "{}: has no token {}", file, vocabulary.end_of_text);
+}
+
+void ByteLevelTokenizer::set_bytes(const std::string& file, const std::string& token, int id, const std::string& bytes) {
+    CHECK(id >= 0 && id < max_vocab_size, "{}: token '{}' has number {}, expected a whole number below {}", file, token, id, max_vocab_size);
+    if (token_bytes_.size() <= static_cast<size_t>(id)) token_bytes_.resize(static_cast<size_t>(id) + 1);
+    std::string& place = token_bytes_[static_cast<size_t>(id)];
+    CHECK(!bytes.empty() && place.empty(), "{}: token '{}' with number {} is not part of a byte-level vocabulary", file, token, id);
+    place = bytes;
+}
+
+std::string_view ByteLevelTokenizer::token_bytes(int id) const {
+    CHECK(id >= 0 && id < vocab_size(), "token {} is outside the tokenizer's vocabulary of {}", id, vocab_size());
+    return token_bytes_[static_cast<size_t>(id)];
+}
+
+void ByteLevelTokenizer::append_tokens(std::vector<uint16_t>& tokens, std::string_view text) {
+    if (text.empty()) return;
+    std::string with_space;
+    if (prefix_space_ && text.front() != ' ') text = with_space.append(" ").append(text);
+    const auto encode = [&](std::string_view piece) { split_words(piece, [&](std::string_view word) { encoding_.encode(tokens, word); }); };
+    if (digits_ == Digits::nothing) encode(text);
+    else cut_at_digits(text, digits_, encode);
+}
+
+// Between a visible ASCII character and a space or newline a word always ends: no alternative of the pattern goes from the one to
+// the other, and the only lookahead, (?!\S), looks past white space, which a visible character ended before. A newline would get
+// a space before it where texts do.
+size_t ByteLevelTokenizer::safe_cut(std::string_view text, size_t from) const {
+    for (size_t cut = from; cut < text.size(); cut++) {
+        const char before = text[cut - 1], after = text[cut];
+        if (before > ' ' && before < 0x7F && (after == ' ' || (after == '\n' && !prefix_space_))) return cut;
+    }
+    return text.size();
+}

@@ -1,0 +1,57 @@
+// byte_level_tokenizer.h: byte-level byte-pair encoding: GPT-2's tokenizer, and others that were trained in its manner.
+#pragma once
+#include <array>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "trainer/tokenizer/byte_pair_encoding.h"
+#include "trainer/tokenizer/tokenizer.h"
+
+// The printable character, in UTF-8, as which vocabulary files write a byte (0 to 255).
+std::string character_of_byte(int byte);
+
+// Digits are cut off from these before a text is split into words.
+enum class Digits { nothing, each_other, other_characters };
+
+// A tokenizer as its files describe it.
+struct ByteLevelVocabulary {
+    std::string file;                                         // named in messages
+    std::unordered_map<std::string, int> tokens;              // and their numbers; a byte is written as its printable character
+    std::vector<std::pair<std::string, std::string>> merges;  // in the order in which they are tried
+    std::string merges_file;                                  // named in messages about merges
+    std::unordered_map<std::string, int> special_tokens{};    // written as they are; text never encodes to them
+    std::string end_of_text{};                                // one of either kind; empty: none
+    Digits digits = Digits::nothing;
+    bool prefix_space = false;  // a text that does not begin with a space gets one
+};
+
+class ByteLevelTokenizer : public Tokenizer {
+public:
+    // UsageError, naming the file, if the vocabulary lacks a byte, a merge's tokens or the end of text, or has two tokens of one number.
+    // files: what files() returns.
+    ByteLevelTokenizer(std::string name, const ByteLevelVocabulary& vocabulary, std::vector<TextFile> files = {});
+
+    std::string_view name() const override { return name_; }
+    int vocab_size() const override { return static_cast<int>(token_bytes_.size()); }
+    std::optional<int> end_of_text() const override { return end_of_text_; }
+    std::string_view token_bytes(int id) const override;
+    std::span<const TextFile> files() const override { return files_; }
+
+protected:
+    void append_tokens(std::vector<uint16_t>& tokens, std::string_view text) override;
+    size_t safe_cut(std::string_view text, size_t from) const override;
+
+private:
+    void set_bytes(const std::string& file, const std::string& token, int id, const std::string& bytes);
+
+    std::string name_;
+    std::vector<std::string> token_bytes_;  // empty for a number without a token
+    std::optional<int> end_of_text_;
+    Digits digits_;
+    bool prefix_space_;
+    BytePairEncoding encoding_;
+    std::vector<TextFile> files_;
+};

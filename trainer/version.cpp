@@ -1,3 +1,0 @@
-#include "version.h"
-
-const char* const version = FLATGPT_VERSION;
