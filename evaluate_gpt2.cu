@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "kernels/simt/pinned_memory.h"
 #include "system/atomic_file.h"
-#include "system/host_allocator.h"
 #include "system/print_line.h"
 #include "system/printable.h"
 #include "system/run_main.h"
@@ -87,7 +87,7 @@ void evaluate_all(const EvaluateOptions& o) {
     std::vector<TokenShard> shards;
     std::optional<ValidationLoader> val_loader;
     std::optional<HellaSwag> hellaswag;
-    const HostAllocator pinned = {simt::pinned_malloc, simt::pinned_free};
+    const HostAllocator pinned = simt::pinned_memory();
     if (!o.val_data.empty()) {
         shards = open_split(o.val_data, *tokenizer,
                             {.val_T = seq_len,

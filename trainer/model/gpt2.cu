@@ -562,6 +562,7 @@ void GPT2<T>::update_segment(const Segment& s, const OptimizerOptions& o) {
 
 template <class T>
 void GPT2<T>::begin_step() {
+    profile_.begin_step();
     if (finished_ == begun_) simt::event_record(ended_[(begun_ + kept_steps - 1) % kept_steps], stream_);
 }
 

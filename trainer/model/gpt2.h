@@ -100,8 +100,10 @@ public:
         begin_update(options, {}, veto);
         return finish_update();
     }
-    // For StepResult::ms, before the step's first batch is asked for: if no other is under way, the step's time counts from here.
+    // Before the step's first batch is asked for. StepResult::ms counts from here if no other step is in flight, and
+    // --profile measures from here.
     void begin_step();
+    size_t updates_in_flight() const { return begun_ - finished_; }
 
     // Before the first step: forward and backward as a step will call them, on one batch, without communication. Leaves the gradients without a
     // meaning and changes nothing else.

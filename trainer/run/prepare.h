@@ -1,0 +1,40 @@
+// prepare.h: everything a run needs before it writes anything: the model with its weights, the data, the schedule.
+//   Whatever can refuse the run (options, memory, data, another run in its folder) refuses it here.
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "trainer/data/data_files.h"
+#include "trainer/data/data_loader.h"
+#include "trainer/data/hellaswag.h"
+#include "trainer/distributed/communicator.h"
+#include "trainer/model/gpt2.h"
+#include "trainer/model/schedule.h"
+#include "trainer/run/options.h"
+#include "trainer/run/peaks.h"
+#include "trainer/run/resume.h"
+#include "trainer/tokenizer/tokenizer.h"
+
+template <class T>
+struct PreparedRun {
+    Options options;  // with the batch size that was chosen
+    ResumePoint from;
+    std::unique_ptr<GPT2<T>> model{};  // allocated, with its weights and optimizer state
+    std::unique_ptr<Tokenizer> tokenizer{};
+    DataSplits data{};
+    std::unique_ptr<DataLoader> loader{};
+    std::unique_ptr<ValidationLoader> val_loader{};  // null: no validation
+    std::unique_ptr<HellaSwag> hellaswag{};          // null: no HellaSwag
+    Schedule schedule{};
+    TrainingState state{};  // at the step that the run starts from
+    Peaks peaks{};          // measured for --profile only
+    MatmulPeak peak{};      // rank 0's, for the MFU
+};
+
+// Called by all processes together; rank 0 prints what the run will do. std::nullopt: there is nothing to train,
+// because of --plan or because the run is complete. UsageError or Error as the parts throw them.
+template <class T>
+std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& all);
+
+// Prints a line, on rank 0 only.
+Note note_on_stdout(const Communicator& all);

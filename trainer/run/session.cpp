@@ -1,0 +1,214 @@
+#include "trainer/run/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <iterator>
+
+#include "kernels/simt/device.h"
+#include "kernels/simt/pinned_memory.h"
+#include "system/print_line.h"
+#include "system/printable.h"
+#include "system/stop_signal.h"
+#include "trainer/inference/evaluate.h"
+#include "trainer/model/layer_norms.h"
+#include "trainer/run/matmul_tuning.h"
+#include "trainer/run/replicas.h"
+#include "trainer/run/run_description.h"
+#include "trainer/run/sample_text.h"
+
+namespace {
+
+bool due(int every, int step) { return every > 0 && step % every == 0; }
+
+}  // namespace
+
+template <class T>
+Session<T>::Session(PreparedRun<T>& run, Communicator& all)
+    : run_(run),
+      all_(all),
+      options_(run.options),
+      model_(*run.model),
+      outliers_(options_.skip_loss_z, options_.skip_norm_z),
+      state_(run.state),
+      step_(run.from.step()),
+      last_profiled_(options_.profile > 0 ? step_ + Profile::warm_up + options_.profile : 0) {
+    open_folder();
+    const auto rehearse = [&] { model_.rehearse(run_.loader->at(step_ + 1, 0)); };
+    // Two runs may time differently, and algorithms differ in the order of their additions.
+    const double most_seconds = options_.deterministic ? 0 : options_.comm_timeout / 2;
+    tune_matmuls(model_.gemm(), rehearse, run_.from, most_seconds, all_, [&](const std::string& line) { log_->note(line); });
+    if (options_.checkpoint_every > 0) open_checkpoints();
+    outliers_.restore(run_.from.state.outlier_detector);
+    if (outliers_.active()) veto_ = [&](const StepResult& step) { return outliers_.judge(step.loss, step.grad_norm); };
+    if (is_first()) model_.profile().measure(options_.profile);
+    gpu_.emplace(is_first() ? simt::device_info().pci_bus_id : "");
+}
+
+template <class T>
+void Session<T>::open_folder() {
+    ResumePoint& from = run_.from;
+    if (is_first()) {
+        if (from.is_proposed) from.run_folder = make_new_folder(from.run_folder);
+        lock_.emplace(prepare_run_folder(from, note_on_stdout(all_)));
+    }
+    from.run_folder = gather_texts(all_, from.run_folder).front();
+    const double step_flops = flops_per_token(options_.config, options_.seq_len) * static_cast<double>(options_.total_batch);
+    const double peak_ms = is_first() ? step_flops / (run_.peak.flops_per_second * options_.world_size) * 1e3 : 0;
+    log_.emplace(from.run_folder, run_.schedule.steps, options_.total_batch, options_.log_every, is_first(), peak_ms);
+    log_->run(run_description(options_, model_, simt::device_info().name, run_.peak, run_.schedule.steps, from));
+    log_->note(fmt::format("writing to {}", log_->folder()));
+}
+
+template <class T>
+void Session<T>::open_checkpoints() {
+    const Note note = [&](const std::string& line) {
+        if (is_first()) log_->note(line);
+        else print_line(stderr, fmt::format("train_gpt2: rank {}: {}", all_.rank(), printable(line)));
+    };
+    const CheckpointWriter::Options writing{run_.from.run_folder, *run_.tokenizer, {.newest = options_.keep, .every = options_.keep_every}};
+    checkpoints_.emplace(model_, all_, writing, simt::pinned_memory(), note);
+}
+
+// A checkpoint whose evaluation a signal broke off is evaluated before the first step.
+template <class T>
+void Session<T>::start() {
+    started_ = true;
+    if (run_.from.state.evaluated) {
+        stopped_ = in_any_process(all_, stop_requested());
+        return;
+    }
+    evaluate(step_);
+    // No later checkpoint will say that the run is complete.
+    if (checkpoints_ && state_.evaluated && step_ == run_.schedule.steps) save();
+}
+
+template <class T>
+int Session<T>::next_step() {
+    if (!started_) start();
+    return stopped_ || step_ == run_.schedule.steps ? 0 : ++step_;
+}
+
+template <class T>
+StepFlags Session<T>::flags() const {
+    return {.stop = stop_requested(), .writing = checkpoints_ && checkpoints_->is_writing()};
+}
+
+template <class T>
+void Session<T>::record(int last) {
+    while (state_.step < last) finish_step();
+    if (checkpoints_) checkpoints_->poll(reduced_.writing);
+}
+
+template <class T>
+void Session<T>::finish_step() {
+    const StepResult result = model_.finish_update();
+    const int step = ++state_.step;
+    log_->train(step, result, run_.schedule.at(step), result.ms, gpu_->take());
+    if (model_.profile().end_step(result.ms)) {
+        log_->profile(step, model_.profile().report(run_.peaks));
+        for (const std::string& line : model_.gemm().chosen_algorithms()) log_->note(line);
+    }
+    if (due(options_.log_layer_norms, step)) log_->layer_norms(step, layer_norms(model_.table(), model_.squared_norms()));
+    if (due(options_.check_replicas, step)) check_replicas(all_, model_.checksum(), step);
+    reduced_ = result.any;
+    state_.skipped = std::isfinite(result.grad_norm) ? 0 : state_.skipped + 1;
+    if (state_.skipped == 0 && is_sound(result.loss)) state_.sound_step = step;
+    if (state_.skipped < options_.max_skipped) return;
+    if (checkpoints_) checkpoints_->finish();
+    throw Error(fmt::format("{} steps in a row had a gradient norm that is not finite; the run ends at step {}", state_.skipped, step));
+}
+
+template <class T>
+bool Session<T>::must_pause(int step) const {
+    const Options& o = options_;
+    const int intervals[] = {o.val_every, o.hellaswag_every, o.sample_every, o.checkpoint_every, o.log_layer_norms, o.check_replicas};
+    const bool is_due = std::any_of(std::begin(intervals), std::end(intervals), [&](int every) { return due(every, step); });
+    const bool stop = all_.size() == 1 ? stop_requested() : reduced_.stop;  // several processes must decide alike
+    return is_due || stop || step <= last_profiled_ || step == run_.schedule.steps;
+}
+
+// Runs evaluation(stop) on `batches` batches of all processes, with a line that shows how far it is.
+template <class T>
+template <class Evaluation>
+auto Session<T>::show_progress(const char* what, size_t batches, const Evaluation& evaluation) {
+    std::optional<Progress> progress;
+    if (is_first()) progress.emplace(log_->status(), what, "batches", batches);
+    size_t done = 0;
+    return evaluation([&] {
+        if (progress) progress->at(done);
+        done = std::min(batches, done + static_cast<size_t>(all_.size()));
+        return stop_requested();
+    });
+}
+
+template <class T>
+void Session<T>::evaluate(int step) {
+    const bool last = step == run_.schedule.steps;
+    state_.val_loss.reset();
+    if (ValidationLoader* const loader = run_.val_loader.get(); loader && (due(options_.val_every, step) || last)) {
+        const auto result =
+            show_progress("validating", loader->batches(), [&](const StopRequested& stop) { return ::evaluate(model_, *loader, all_, stop); });
+        if (result) log_->validation(step, state_.val_loss.emplace(result->loss));
+    }
+    if (HellaSwag* const hellaswag = run_.hellaswag.get(); hellaswag && (due(options_.hellaswag_every, step) || last)) {
+        const auto result =
+            show_progress("HellaSwag", hellaswag->batches(), [&](const StopRequested& stop) { return ::evaluate(model_, *hellaswag, all_, stop); });
+        if (result) log_->hellaswag(step, *result);
+    }
+    if (is_first() && options_.sample_every > 0 && (due(options_.sample_every, step) || last)) {
+        const std::string text = sample_text(model_, *run_.tokenizer, options_, step);
+        if (!stop_requested()) log_->sample(step, text);
+    }
+    stopped_ = in_any_process(all_, stop_requested());
+    state_.evaluated = !stopped_;
+}
+
+template <class T>
+void Session<T>::save_if_due(int step) {
+    if (checkpoints_ && (due(options_.checkpoint_every, step) || step == run_.schedule.steps || stopped_)) save();
+}
+
+template <class T>
+void Session<T>::save() {
+    state_.outlier_detector = outliers_.state();
+    checkpoints_->save(model_, state_);
+    reduced_.writing = true;
+}
+
+template <class T>
+void Session<T>::finish() {
+    if (checkpoints_ && !checkpoints_->finish()) throw Error("the last checkpoint could not be written");
+    log_->sync();
+    if (!stopped_) return log_->note(fmt::format("done; the run is in {}", log_->folder()));
+    const std::string resume = checkpoints_ ? fmt::format("; --resume {} goes on", log_->folder()) : "";
+    log_->note(fmt::format("stopped by a signal; everything is written to {}{}", log_->folder(), resume));
+}
+
+template <class T>
+void Session<T>::fail(const Error& error) {
+    try {
+        while (state_.skipped < options_.max_skipped && model_.updates_in_flight() > 0) finish_step();
+    } catch (const std::exception&) {}  // this error came first
+    if (checkpoints_) checkpoints_->wait();
+    throw Error(fmt::format("{}; {}", error.what(), where_to_go_on()), error.exit_code);
+}
+
+// For the last line of a run that ends before its time.
+template <class T>
+std::string Session<T>::where_to_go_on() const {
+    const ResumePoint& from = run_.from;
+    const bool good_begin = !from.checkpoint.empty() && is_good({from.step(), from.state.val_loss}, state_.sound_step);
+    std::string good = good_begin ? from.checkpoint : "", newest = from.checkpoint;
+    try {
+        if (const std::string own = checkpoints_ ? checkpoints_->newest_good(state_.sound_step) : ""; !own.empty()) good = own;
+        if (const std::string own = checkpoints_ ? checkpoints_->newest() : ""; !own.empty()) newest = own;
+    } catch (const std::exception&) {}  // a folder that cannot be read; the error that ended the run is printed
+    if (!good.empty()) return "the last good checkpoint is " + good;
+    return newest.empty() ? "there is no checkpoint to go on from" : fmt::format("no checkpoint is known to be good; the newest is {}", newest);
+}
+
+template class Session<float>;
+template class Session<bfloat16>;
