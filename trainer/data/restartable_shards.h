@@ -24,7 +24,7 @@ struct StreamPlace {
 };
 
 struct RestartableShardsOptions {
-    std::string folder, prefix;
+    std::string folder, prefix{};
     std::string split = "first";  // first: val_tokens for validation, then training; train or val: all of one kind
     std::string tokenizer;
     size_t shard_tokens = 100'000'000;

@@ -1,7 +1,11 @@
 // gpt2.h: GPT-2 on preallocated flat buffers: forward, backward and update as lists of kernel calls.
+//   gpt2_forward_backward.cuh: a micro-step   gpt2_update.cuh: the rest of a step
+//   gpt2_memory.cuh: the buffers              gpt2_state.cuh: reading and writing the model
 //   T is the type of parameters and activations: float, or bfloat16 with fp32 master weights. Gradients of parameters,
 //   optimizer state, statistics and losses are fp32 in both.
 #pragma once
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -145,10 +149,16 @@ public:
     std::vector<float> losses() const;  // (B*T) of the last forward
 
 private:
-    struct LayerActivations {
-        T *ln1 = nullptr, *qkv = nullptr, *att = nullptr, *residual2 = nullptr, *ln2 = nullptr, *fch = nullptr, *fch_gelu = nullptr,
-          *residual3 = nullptr;
-        float *ln1_mean = nullptr, *ln1_rstd = nullptr, *lse = nullptr, *ln2_mean = nullptr, *ln2_rstd = nullptr;
+    // The output of a layernorm, with the statistics of its input's rows.
+    struct Normalised {
+        T* out = nullptr;
+        float *mean = nullptr, *rstd = nullptr;
+    };
+    // The activations of a block.
+    struct Block {
+        Normalised ln1, ln2;
+        T *qkv = nullptr, *att = nullptr, *residual2 = nullptr, *fch = nullptr, *fch_gelu = nullptr, *residual3 = nullptr;
+        float* lse = nullptr;
     };
     struct Workspace {           // what lives only within a kernel call or between two
         T* branch = nullptr;     // (N, C) the output of a projection, before it joins the residual
@@ -159,46 +169,63 @@ private:
         std::byte *gemm = nullptr, *attention = nullptr;
     };
 
+    // The parameters of a layernorm and of a matmul, and the names of the matmul's operations in a profile.
+    struct Norm {
+        Kind weight, bias;
+    };
+    struct Linear {
+        Kind weight, bias;
+        bool bias_from_layernorm;  // the layernorm's backward before it leaves the bias' gradient: the sum of dresidual
+        const char *forward, *dweight, *dinput;
+    };
+    static constexpr Norm ln1{Kind::ln1w, Kind::ln1b}, ln2{Kind::ln2w, Kind::ln2b}, lnf{Kind::lnfw, Kind::lnfb};
+    static constexpr Linear qkv{Kind::qkvw, Kind::qkvb, false, "qkv", "qkv dW", "qkv dX"};
+    static constexpr Linear attproj{Kind::attprojw, Kind::attprojb, true, "attproj", "attproj dW", "attproj dX"};
+    static constexpr Linear fc{Kind::fcw, Kind::fcb, false, "fc + GELU", "fc dW", "fc dX"};
+    static constexpr Linear fcproj{Kind::fcprojw, Kind::fcprojb, true, "fcproj", "fcproj dW", "fcproj dX + dGELU"};
+
+    // gpt2_forward_backward.cuh: passes, their parts, and the operations that they are made of
+    void upload(const Batch& batch);
+    void forward_pass();
+    void backward_pass(bool last_micro_step);
+    void forward_to_head();
+    void block_forward(int l, bool again);
+    void block_backward(int l);
+    void head_chunks(bool training);
+    void head_forward(size_t begin, size_t count, bool training);
+    void head_backward(size_t begin, size_t count);
+    void zero_gradients();
+    void matmul(const Linear& linear, T* out, const T* inp, int l);
+    void matmul_gelu(const Linear& linear, T* gelu, T* out, const T* inp, int l);
+    void matmul_dweight(const Linear& linear, const T* dout, const T* inp, int l);
+    void matmul_dinput(const Linear& linear, T* dinp, const T* dout, int l);
+    void matmul_dinput_gelu(const Linear& linear, T* dpre, const T* dout, const T* pre, int l);
+    void attention(const Block& a);
+    void attention_backward(T* dqkv, const T* datt, const Block& a);
+    void gelu_again(const Block& a);
+    void layernorm(const Normalised& to, const T* inp, const Norm& norm, int l, const char* name);
+    void residual_layernorm(const Normalised& to, T* sum, const T* inp, const T* branch, const Norm& norm, int l);
+    void layernorm_backward(T* dresidual, const T* dout, const T* inp, const Normalised& kept, const Norm& norm, int l, float* dsum);
+
+    static size_t size(int n) { return static_cast<size_t>(n); }
+    size_t rows() const { return size(shape_.B) * size(shape_.T); }  // of the current batch: N = B*T
+    size_t channels() const { return size(config_.C); }
+    // OC and C of a matmul: out (N, OC) = inp (N, C) weight (OC, C)^T.
+    std::array<size_t, 2> sizes(const Linear& linear, int l) const {
+        const std::vector<size_t>& shape = table_.at(linear.weight, l).shape;
+        return {shape[0], shape[1]};
+    }
     T* param(Kind kind, int layer = -1) const { return params_ + table_.at(kind, layer).offset; }
     float* grad(Kind kind, int layer = -1) const { return grads_ + table_.at(kind, layer).offset; }
-    void reserve_parameters();
-    void reserve_activations();
-    void initialise_weights();
-    void upload(const Batch& batch);
-    void forward_hidden(AttentionShape shape);
-    void forward_block(int l, AttentionShape shape);
-    void backward_block(int l, AttentionShape shape);
-    void classify(size_t N, bool write_gradient);
-    // The next call is this operation: for --profile, and for a timeline.
-    void operation(const char* name, const Cost& cost = {}) { profile_.begin(name, cost, stream_); }
-    void backward_head(size_t begin, size_t rows, bool accumulate);
-    bool head_in_chunks() const { return options_.head_chunks > 1; }
-    size_t head_rows() const;
+    Block& block(int l) { return blocks_[size(l)]; }
+    const T* block_input(int l) const { return l == 0 ? encoded_ : blocks_[size(l) - 1].residual3; }
     AttentionShape shape_of(int B, int sequence) const { return {B, sequence, config_.NH, config_.HS()}; }
-    const T* block_input(int l) const { return l == 0 ? encoded_ : layers_[static_cast<size_t>(l) - 1].residual3; }
-    LayerActivations& layer(int l) { return layers_[static_cast<size_t>(l)]; }
-    // A range of the flat buffer that one kernel updates, and where its optimizer state (and master, if only a shard is kept) lies.
-    struct Segment {
-        size_t offset, elements, state_offset;
-        bool weight_decay;
-    };
-    bool alone() const { return options_.world_size == 1; }
-    bool keeps_master_shard() const { return options_.sharded() && !std::is_same_v<T, float>; }
-    void reduce(int group);
-    void wait_for_gradients();
-    void gather_parameters();
-    void await_group(int group);
-    void await_parameters();
-    // Where fp32 tensors are whole: the masters, or, while only a shard of these is kept, the gradients' memory.
-    float* whole_masters() const { return keeps_master_shard() ? grads_ : masters_; }
-    // In a range of the flat buffer, the parameters, and a shard of the masters, become what stands there.
-    void adopt_masters(size_t offset, size_t elements);
-    void update_segment(const Segment& segment, const OptimizerOptions& options);
-    void backward_pass(bool last_micro_step);
-    // Whether the batch has the shape that graphs are for.
-    bool whole_batch() const { return shape_.B == options_.B && shape_.T == options_.T; }
-    StepResult step_result(size_t step) const;
-    // A part of the step as a graph, or, while its operations are measured, one by one.
+    bool whole_batch() const { return shape_.B == options_.B && shape_.T == options_.T; }  // the shape that graphs are for
+    bool head_in_chunks() const { return options_.head_chunks > 1; }
+    size_t head_rows() const;  // of a chunk of the head; the last one may have fewer
+    // Names the next call for --profile and for a timeline.
+    void operation(const char* name, const Cost& cost = {}) { profile_.begin(name, cost, stream_); }
+    // Runs a part of the step as a graph, or, while its operations are measured, one by one.
     template <class Work>
     void part(StepGraphs::Part which, const Work& work) {
         profile_.end(stream_);
@@ -206,9 +233,41 @@ private:
         else graphs_.run(which, stream_, work);
         profile_.end(stream_);
     }
-    float read_scalar(const float* device) const;
-    float* optimizer_buffer(const std::string& name) const;
+
+    // A range of the flat buffer that one kernel updates, and where its optimizer state (and master, if only a shard is kept) lies.
+    struct Segment {
+        size_t offset, elements, state_offset;
+        bool weight_decay;
+    };
+    // gpt2_update.cuh: sums over the processes, and the optimizer
+    bool alone() const { return options_.world_size == 1; }
+    void reduce(int group);
+    void wait_for_gradients();
+    void sum_squared_gradients();
+    void sum_over_ranks(size_t step, const StepFlags& flags);
+    void update_parameters(size_t step, const OptimizerOptions& options);
+    void update_segment(const Segment& segment, const OptimizerOptions& options);
+    void gather_parameters();
+    void await_group(int group);
+    void await_parameters();
+    StepResult step_result(size_t step) const;
+
+    // gpt2_memory.cuh
+    void reserve_parameters();
+    void reserve_activations();
+    void share_activations();
+    void initialise_weights();
     size_t gemm_workspace_bytes() const;
+
+    // gpt2_state.cuh
+    bool keeps_master_shard() const { return options_.sharded() && !std::is_same_v<T, float>; }
+    // Where fp32 tensors are whole: the masters, or, while only a shard of these is kept, the gradients' memory.
+    float* whole_masters() const { return keeps_master_shard() ? grads_ : masters_; }
+    // In a range of the flat buffer, the parameters, and a shard of the masters, become what stands there.
+    void adopt_masters(size_t offset, size_t elements);
+    float* optimizer_buffer(const std::string& name) const;
+    template <class E>
+    std::vector<float> to_host(const E* device, size_t count) const;
 
     const GPT2Config config_;
     const GPT2Options options_;
@@ -224,11 +283,12 @@ private:
     OptimizerState* optimizer_state_ = nullptr;
 
     int32_t* tokens_ = nullptr;  // inputs, targets and order of a batch, (3, N)
-    T *encoded_ = nullptr, *lnf_ = nullptr, *logits_ = nullptr;
-    float *lnf_mean_ = nullptr, *lnf_rstd_ = nullptr, *losses_ = nullptr;
+    T *encoded_ = nullptr, *logits_ = nullptr;
+    Normalised lnf_;
+    float* losses_ = nullptr;
     float* step_sums_ = nullptr;  // the step's loss, squared gradient norm and flags, side by side: one operation adds all up over the processes
     float *step_loss_ = nullptr, *norm_squared_ = nullptr, *eval_loss_ = nullptr;
-    std::vector<LayerActivations> layers_;
+    std::vector<Block> blocks_;
     Workspace work_;
 
     Attention attention_;
