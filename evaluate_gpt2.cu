@@ -1,4 +1,5 @@
-// evaluate_gpt2.cu: how good is a trained model? Loss and perplexity of a validation split, HellaSwag; for a person, or as JSON.
+// evaluate_gpt2.cu: how good is a trained model? Loss and perplexity of a validation split, HellaSwag; for a
+// person, or as JSON.
 //   evaluate_gpt2 CHECKPOINT [--val-data GLOB] [--hellaswag FILE] [--json]
 #include <fmt/format.h>
 
@@ -31,11 +32,15 @@ Result whole(std::optional<Result> result) {
     return std::move(*result);
 }
 
-void write_scores(const std::string& path, const HellaSwag& hellaswag, const std::vector<EndingScores>& scores) {
+void write_scores(const std::string& path, const HellaSwag& hellaswag,
+                  const std::vector<EndingScores>& scores) {
     std::string lines;
     for (size_t i = 0; i < scores.size(); i++) {
         const HellaSwagExample& example = hellaswag.examples()[i];
-        const Json line = {{"ind", example.index}, {"label", example.label}, {"sum", scores[i].sum}, {"mean", scores[i].mean}};
+        const Json line = {{"ind", example.index},
+                           {"label", example.label},
+                           {"sum", scores[i].sum},
+                           {"mean", scores[i].mean}};
         lines += line.dump() + "\n";
     }
     write_atomically(path, lines);
@@ -44,13 +49,14 @@ void write_scores(const std::string& path, const HellaSwag& hellaswag, const std
 std::string text_of(const Json& result) {
     std::string text;
     if (result.contains("loss")) {
-        text = fmt::format("loss {:.6f}, perplexity {:.4f}, of {} tokens\n", result["loss"].get<double>(), result["perplexity"].get<double>(),
-                           result["tokens"].get<size_t>());
+        text = fmt::format("loss {:.6f}, perplexity {:.4f}, of {} tokens\n", result["loss"].get<double>(),
+                           result["perplexity"].get<double>(), result["tokens"].get<size_t>());
     }
     if (result.contains("hellaswag")) {
         const Json& h = result["hellaswag"];
-        text += fmt::format("HellaSwag accuracy {:.4f}, by the mean {:.4f}, of {} examples\n", h["accuracy"].get<double>(),
-                            h["accuracy_norm"].get<double>(), h["examples"].get<size_t>());
+        text += fmt::format("HellaSwag accuracy {:.4f}, by the mean {:.4f}, of {} examples\n",
+                            h["accuracy"].get<double>(), h["accuracy_norm"].get<double>(),
+                            h["examples"].get<size_t>());
     }
     return text;
 }
@@ -71,7 +77,8 @@ auto show_progress(const char* what, size_t batches, const Evaluation& evaluatio
 void check_finite(const std::vector<EndingScores>& scores) {
     for (const EndingScores& example : scores) {
         for (const double sum : example.sum) {
-            if (!std::isfinite(sum)) throw Error("the model's likelihoods of HellaSwag's endings are not finite");
+            if (!std::isfinite(sum))
+                throw Error("the model's likelihoods of HellaSwag's endings are not finite");
         }
     }
 }
@@ -80,28 +87,37 @@ template <class T>
 void evaluate_all(const EvaluateOptions& o) {
     const auto file = open_model(o.checkpoint, o.best ? WhichCheckpoint::best : WhichCheckpoint::newest);
     const GPT2Config& config = file->config();
-    CHECK(o.seq_len <= config.context, "--seq-len {} is longer than the model's context of {}", o.seq_len, config.context);
+    CHECK(o.seq_len <= config.context, "--seq-len {} is longer than the model's context of {}", o.seq_len,
+          config.context);
     int seq_len = o.seq_len > 0 ? o.seq_len : config.context;
 
-    const auto tokenizer = make_tokenizer_for(o.checkpoint, config.V, o.tokenizer.empty() ? tokenizer_name(*file) : o.tokenizer);
+    const auto tokenizer =
+        make_tokenizer_for(o.checkpoint, config.V, o.tokenizer.empty() ? tokenizer_name(*file) : o.tokenizer);
     std::vector<TokenShard> shards;
     std::optional<ValidationLoader> val_loader;
     std::optional<HellaSwag> hellaswag;
     const HostAllocator pinned = simt::pinned_memory();
     if (!o.val_data.empty()) {
-        shards = open_split(o.val_data, *tokenizer,
-                            {.val_T = seq_len,
-                             .note = [](const std::string& line) { print_line(stderr, printable("evaluate_gpt2: " + line)); },
-                             .stop = stop_requested});
+        shards = open_split(
+            o.val_data, *tokenizer,
+            {.val_T = seq_len,
+             .note = [](const std::string& line) { print_line(stderr, printable("evaluate_gpt2: " + line)); },
+             .stop = stop_requested});
     }
     std::vector<HellaSwagExample> examples;
     if (!o.hellaswag.empty()) {
         examples = read_hellaswag(o.hellaswag, *tokenizer);
-        if (o.val_data.empty()) seq_len = std::min(seq_len, longest_row(examples));  // memory for what is there
+        // memory for what is there
+        if (o.val_data.empty()) seq_len = std::min(seq_len, longest_row(examples));
     }
 
-    GPT2<T> model(config, {.B = o.batch_size, .T = seq_len, .training = false, .tf32 = o.dtype == DType::tf32, .attention = o.attention});
-    check_fits(model.memory_plan(), fmt::format("--batch-size {}", o.batch_size), "a smaller batch size or --seq-len");
+    GPT2<T> model(config, {.B = o.batch_size,
+                           .T = seq_len,
+                           .training = false,
+                           .tf32 = o.dtype == DType::tf32,
+                           .attention = o.attention});
+    check_fits(model.memory_plan(), fmt::format("--batch-size {}", o.batch_size),
+               "a smaller batch size or --seq-len");
     // What is wrong with the data shows before the model is loaded.
     if (!o.val_data.empty()) {
         val_loader.emplace(shards, o.batch_size, seq_len, config.V, static_cast<size_t>(o.val_steps), pinned);
@@ -112,22 +128,32 @@ void evaluate_all(const EvaluateOptions& o) {
     load_weights(model, *file);
     if (o.int8) quantize_weights(model);
     if (hellaswag && hellaswag->shortened() > 0)
-        print_line(stderr, fmt::format("evaluate_gpt2: {} contexts with an ending have more than {} tokens and lose their beginning",
-                                       hellaswag->shortened(), seq_len));
+        print_line(
+            stderr,
+            fmt::format(
+                "evaluate_gpt2: {} contexts with an ending have more than {} tokens and lose their beginning",
+                hellaswag->shortened(), seq_len));
 
     Json result = Json::object();
     if (val_loader) {
         const Evaluation evaluation =
-            whole(show_progress("loss", val_loader->batches(), [&](const StopRequested& stop) { return evaluate(model, *val_loader, stop); }));
+            whole(show_progress("loss", val_loader->batches(), [&](const StopRequested& stop) {
+                return evaluate(model, *val_loader, stop);
+            }));
         if (!std::isfinite(evaluation.loss)) throw Error("the model's loss is not finite");
-        result = {{"loss", evaluation.loss}, {"perplexity", evaluation.perplexity}, {"tokens", evaluation.tokens}};
+        result = {
+            {"loss", evaluation.loss}, {"perplexity", evaluation.perplexity}, {"tokens", evaluation.tokens}};
     }
     if (hellaswag) {
-        const auto scores = whole(
-            show_progress("HellaSwag", hellaswag->batches(), [&](const StopRequested& stop) { return score_endings(model, *hellaswag, stop); }));
+        const auto scores =
+            whole(show_progress("HellaSwag", hellaswag->batches(), [&](const StopRequested& stop) {
+                return score_endings(model, *hellaswag, stop);
+            }));
         check_finite(scores);
         const HellaSwagResult found = count_right(hellaswag->examples(), scores);
-        result["hellaswag"] = {{"accuracy", found.accuracy}, {"accuracy_norm", found.accuracy_norm}, {"examples", found.examples}};
+        result["hellaswag"] = {{"accuracy", found.accuracy},
+                               {"accuracy_norm", found.accuracy_norm},
+                               {"examples", found.examples}};
         if (!o.hellaswag_scores.empty()) write_scores(o.hellaswag_scores, *hellaswag, scores);
     }
     write_output(o.json ? result.dump() + "\n" : text_of(result), "the result");

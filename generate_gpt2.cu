@@ -1,4 +1,5 @@
-// generate_gpt2.cu: text from a trained model. Prompt -> tokens -> Decoder::prefill -> a token at a time: sample, show, Decoder::step.
+// generate_gpt2.cu: text from a trained model. Prompt -> tokens -> Decoder::prefill -> a token at a time:
+// sample, show, Decoder::step.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -28,7 +29,9 @@ namespace {
 const bool terminal = isatty(STDOUT_FILENO) != 0;
 
 // A terminal, unlike a file, obeys control characters: it must not do what a model says.
-std::string text_for_output(std::string_view bytes) { return terminal ? printable(bytes, "\n\t") : replace_invalid_utf8(bytes); }
+std::string text_for_output(std::string_view bytes) {
+    return terminal ? printable(bytes, "\n\t") : replace_invalid_utf8(bytes);
+}
 
 void show(const std::string& text) { write_output(text, "the text"); }
 
@@ -38,10 +41,12 @@ bool shows_colour() {
 }
 
 // The tokens of a prompt, at least one.
-std::vector<int> prompt_of(const std::string& text, std::vector<int> tokens, Tokenizer& tokenizer, const GPT2Config& config) {
+std::vector<int> prompt_of(const std::string& text, std::vector<int> tokens, Tokenizer& tokenizer,
+                           const GPT2Config& config) {
     for (const uint16_t token : tokenizer.encode(text)) tokens.push_back(token);
     if (tokens.empty()) tokens = {tokenizer.end_of_text().value_or('\n')};
-    for (const int token : tokens) CHECK(token < config.V, "token {} of the prompt; expected 0 to {}", token, config.V - 1);
+    for (const int token : tokens)
+        CHECK(token < config.V, "token {} of the prompt; expected 0 to {}", token, config.V - 1);
     return tokens;
 }
 
@@ -57,18 +62,23 @@ std::string text_of(const std::vector<int>& tokens, const Tokenizer& tokenizer) 
 std::string json_of(const Generation& generation, const Tokenizer& tokenizer) {
     nlohmann::ordered_json samples = nlohmann::ordered_json::array();
     for (const GeneratedText& text : generation.texts)
-        samples.push_back({{"tokens", text.tokens}, {"text", replace_invalid_utf8(text_of(text.tokens, tokenizer))}});
-    return nlohmann::ordered_json{{"samples", samples}}.dump(-1, ' ', terminal) + "\n";  // on a terminal escaped: U+007F on could be commands
+        samples.push_back(
+            {{"tokens", text.tokens}, {"text", replace_invalid_utf8(text_of(text.tokens, tokenizer))}});
+    // on a terminal escaped: U+007F on could be commands
+    return nlohmann::ordered_json{{"samples", samples}}.dump(-1, ' ', terminal) + "\n";
 }
 
-// Texts that are made side by side are shown one after another: the first as it is made, each of the others once those before it have ended.
+// Texts that are made side by side are shown one after another: the first as it is made, each of the others
+// once those before it have ended.
 class TextPrinter {
 public:
-    // echo: shown in front of every text, fainter where the terminal can; "" for none. whole_lines: what follows a text begins a line.
+    // echo: shown in front of every text, fainter where the terminal can; "" for none. whole_lines: what
+    // follows a text begins a line.
     TextPrinter(const Tokenizer& tokenizer, int samples, const std::string& echo, bool whole_lines)
         : tokenizer_(tokenizer),
           whole_lines_(whole_lines),
-          echo_(echo.empty() || !shows_colour() ? text_for_output(echo) : "\x1b[2m" + text_for_output(echo) + "\x1b[0m") {
+          echo_(echo.empty() || !shows_colour() ? text_for_output(echo)
+                                                : "\x1b[2m" + text_for_output(echo) + "\x1b[0m") {
         waiting_.resize(static_cast<size_t>(samples));
         ended_.resize(waiting_.size());
         show(echo_);
@@ -126,19 +136,23 @@ void report(const Generation& generation, size_t prompt_tokens, int context) {
         break;
     }
     const auto rate = [](size_t tokens, double seconds) {
-        return fmt::format("{} tokens in {:.3f} s ({:.1f} tokens/s)", tokens, seconds, static_cast<double>(tokens) / std::max(seconds, 1e-9));
+        return fmt::format("{} tokens in {:.3f} s ({:.1f} tokens/s)", tokens, seconds,
+                           static_cast<double>(tokens) / std::max(seconds, 1e-9));
     };
-    print_line(stderr, fmt::format("prompt: {}; generated: {}", rate(prompt_tokens, generation.prefill_seconds),
-                                   rate(generation.decoded_tokens, generation.decode_seconds)));
+    print_line(stderr,
+               fmt::format("prompt: {}; generated: {}", rate(prompt_tokens, generation.prefill_seconds),
+                           rate(generation.decoded_tokens, generation.decode_seconds)));
 }
 
-// Makes and shows the texts after a prompt. turn: of the draws, so that the same prompt given again has another text.
+// Makes and shows the texts after a prompt. turn: of the draws, so that the same prompt given again has
+// another text.
 template <class T>
-Generation continue_text(Decoder<T>& decoder, const std::vector<int>& prompt, const GenerateCommand& command, const Tokenizer& tokenizer,
-                         uint64_t turn) {
+Generation continue_text(Decoder<T>& decoder, const std::vector<int>& prompt, const GenerateCommand& command,
+                         const Tokenizer& tokenizer, uint64_t turn) {
     const GPT2Config& config = decoder.config();
     const bool echoed = terminal && !command.json && !command.interactive;
-    TextPrinter printer(tokenizer, command.samples, echoed ? text_of(prompt, tokenizer) : "", command.samples > 1 || command.interactive);
+    TextPrinter printer(tokenizer, command.samples, echoed ? text_of(prompt, tokenizer) : "",
+                        command.samples > 1 || command.interactive);
     const auto on_token = [&](int sample, int token) {
         if (!command.json) printer.add(sample, token);
     };
@@ -159,7 +173,8 @@ Generation continue_text(Decoder<T>& decoder, const std::vector<int>& prompt, co
     return generation;
 }
 
-// The next line of standard input, without its end; std::nullopt at the end of the input, or if a signal ended the waiting.
+// The next line of standard input, without its end; std::nullopt at the end of the input, or if a signal
+// ended the waiting.
 std::optional<std::string> read_prompt() {
     if (isatty(STDIN_FILENO)) {
         std::fputs("> ", stderr);
@@ -187,16 +202,19 @@ void answer_prompts(Decoder<T>& decoder, const GenerateCommand& command, Tokeniz
 
 template <class T>
 void generate_texts(const GenerateCommand& command) {
-    const std::unique_ptr<ModelFile> file = open_model(command.checkpoint, command.best ? WhichCheckpoint::best : WhichCheckpoint::newest);
+    const std::unique_ptr<ModelFile> file =
+        open_model(command.checkpoint, command.best ? WhichCheckpoint::best : WhichCheckpoint::newest);
     const GPT2Config& config = file->config();
-    const std::unique_ptr<Tokenizer> tokenizer =
-        make_tokenizer_for(command.checkpoint, config.V, command.tokenizer.empty() ? tokenizer_name(*file) : command.tokenizer);
+    const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer_for(
+        command.checkpoint, config.V, command.tokenizer.empty() ? tokenizer_name(*file) : command.tokenizer);
     const std::vector<int> prompt = prompt_of(command.prompt, command.tokens, *tokenizer, config);
-    const size_t wanted = command.interactive ? SIZE_MAX : prompt.size() + static_cast<size_t>(command.max_tokens);
+    const size_t wanted =
+        command.interactive ? SIZE_MAX : prompt.size() + static_cast<size_t>(command.max_tokens);
     const int cached = static_cast<int>(std::min(wanted, static_cast<size_t>(config.context)));
 
     Decoder<T> decoder(config, {.samples = command.samples, .max_tokens = cached, .int8 = command.int8});
-    check_fits(decoder.memory_plan(), "the model with its cache", "fewer --samples or --max-tokens, or --quantize int8");
+    check_fits(decoder.memory_plan(), "the model with its cache",
+               "fewer --samples or --max-tokens, or --quantize int8");
     decoder.allocate();
     decoder.load([&](const Tensor& tensor) { return file->values(tensor); });
     if (command.interactive) return answer_prompts(decoder, command, *tokenizer);

@@ -2,8 +2,8 @@
 //   tokenize --tokenizer gpt2|byte|FILE [--val-fraction 0] --out DIR FILE...
 //   writes DIR/train_000000.bin, DIR/val_000000.bin and on, 100 million tokens a shard; all of them or none.
 //   ... | tokenize --stream [--prefix fineweb_] [--val-tokens N] --out DIR
-//   makes shards of the documents on standard input (document_stream.h), each as soon as it is full; started again with the same input,
-//   it goes on after the shards that are finished (restartable_shards.h).
+//   makes shards of the documents on standard input (document_stream.h), each as soon as it is full; started
+//   again with the same input, it goes on after the shards that are finished (restartable_shards.h).
 #include <unistd.h>
 
 #include <filesystem>
@@ -50,7 +50,8 @@ struct Options {
 // A split of the texts: what goes to one series of shards.
 class SplitWriter {
 public:
-    SplitWriter(const Options& options, const std::string& prefix, Tokenizer& tokenizer, const std::function<void(size_t)>& appended)
+    SplitWriter(const Options& options, const std::string& prefix, Tokenizer& tokenizer,
+                const std::function<void(size_t)>& appended)
         : series_(options.out, prefix, options.shard_tokens), tokenizer_(tokenizer), appended_(appended) {}
 
     // Appends a text, after end-of-text (where the tokenizer has one) if there was a text before.
@@ -88,7 +89,8 @@ static void refuse_used_folder(const std::string& folder) {
 class OutputFolder {
 public:
     explicit OutputFolder(const std::string& path) {
-        for (fs::path folder = fs::absolute(path).lexically_normal(); !folder.empty() && !fs::exists(folder); folder = folder.parent_path()) {
+        for (fs::path folder = fs::absolute(path).lexically_normal(); !folder.empty() && !fs::exists(folder);
+             folder = folder.parent_path()) {
             if (folder.has_filename()) made_.push_back(folder);
         }
         std::error_code failed;
@@ -136,7 +138,8 @@ static void tokenize(const Options& options) {
     SplitWriter train(options, "train", *tokenizer, appended), val(options, "val", *tokenizer, appended);
 
     // The last fraction of all bytes is for validation; the file in which it begins goes to both sides.
-    const size_t val_bytes = total - static_cast<size_t>(static_cast<double>(total) * (1 - options.val_fraction));
+    const size_t val_bytes =
+        total - static_cast<size_t>(static_cast<double>(total) * (1 - options.val_fraction));
     size_t rest = total;
     for (const MappedFile& file : files) {
         const std::string_view text = file.bytes();
@@ -146,8 +149,10 @@ static void tokenize(const Options& options) {
         train.append(text.substr(0, cut));
         val.append(text.substr(cut));
     }
-    CHECK(!train.series().shards().empty(), "--val-fraction {}: leaves nothing to train on", options.val_fraction);
-    CHECK(options.val_fraction == 0 || !val.series().shards().empty(), "--val-fraction {}: holds nothing out", options.val_fraction);
+    CHECK(!train.series().shards().empty(), "--val-fraction {}: leaves nothing to train on",
+          options.val_fraction);
+    CHECK(options.val_fraction == 0 || !val.series().shards().empty(), "--val-fraction {}: holds nothing out",
+          options.val_fraction);
     for (SplitWriter* split : {&train, &val}) split->series().close();
     train.series().commit();
     try {
@@ -158,7 +163,8 @@ static void tokenize(const Options& options) {
     }
     line.erase();
     for (SplitWriter* split : {&train, &val}) {
-        for (const TokenShardWriter& shard : split->series().shards()) fmt::print("{}: {} tokens\n", shard.path(), shard.size());
+        for (const TokenShardWriter& shard : split->series().shards())
+            fmt::print("{}: {} tokens\n", shard.path(), shard.size());
     }
 }
 
@@ -178,7 +184,8 @@ static void tokenize_standard_input(const Options& options) {
     Progress progress(line, "tokenize", "documents read", 0);
     std::optional<DocumentStream> documents;
     documents.emplace(STDIN_FILENO, "standard input", options.field, options.until_end, [&] {
-        if (stop_requested()) throw Error("interrupted; the same command goes on after the shards that are finished");
+        if (stop_requested())
+            throw Error("interrupted; the same command goes on after the shards that are finished");
         progress.at(documents->count());
     });
     tokenize_stream(*documents, shards, options.tokenizer, options.threads, [&](const std::string& path) {
@@ -191,38 +198,58 @@ static void tokenize_standard_input(const Options& options) {
 // What the two ways of giving texts do not share.
 static void check_source(const Options& options, const CLI::App& app) {
     const std::vector<std::string> of_files = {"FILE", "--val-fraction"};
-    const std::vector<std::string> of_stream = {"--prefix", "--split", "--val-tokens", "--field", "--until-end", "--threads"};
+    const std::vector<std::string> of_stream = {"--prefix", "--split",     "--val-tokens",
+                                                "--field",  "--until-end", "--threads"};
     for (const std::string& name : options.stream ? of_files : of_stream) {
-        CHECK(app.get_option(name)->count() == 0, "{} {} --stream", name, options.stream ? "excludes" : "needs");
+        CHECK(app.get_option(name)->count() == 0, "{} {} --stream", name,
+              options.stream ? "excludes" : "needs");
     }
-    CHECK(options.prefix.find('/') == std::string::npos && options.prefix == replace_invalid_utf8(options.prefix),
+    CHECK(options.prefix.find('/') == std::string::npos &&
+              options.prefix == replace_invalid_utf8(options.prefix),
           "--prefix {}: expected the beginning of a file's name, in UTF-8 and without /", options.prefix);
-    CHECK(options.stream || !options.files.empty(), "FILE is required, or --stream for documents on standard input");
+    CHECK(options.stream || !options.files.empty(),
+          "FILE is required, or --stream for documents on standard input");
 }
 
-int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): before run_main only a mistake in this table throws
+int main(
+    int argc,
+    char** argv) {  // NOLINT(bugprone-exception-escape): before run_main only a mistake in this table throws
     Options options;
     CLI::App app("Turns texts into token shards for training.", "tokenize");
-    add_word_or_file(app, "--tokenizer", options.tokenizer, {"gpt2", "byte"}, "how texts become tokens: FILE is a tokenizer.json");
-    add_number(app, "--val-fraction", options.val_fraction, 0, below_1, "fraction at the end of the texts to hold out for validation");
-    add_text(app, "--out", options.out, "DIR", "folder for the shards train_000000.bin, val_000000.bin and on")->required();
+    add_word_or_file(app, "--tokenizer", options.tokenizer, {"gpt2", "byte"},
+                     "how texts become tokens: FILE is a tokenizer.json");
+    add_number(app, "--val-fraction", options.val_fraction, 0, below_1,
+               "fraction at the end of the texts to hold out for validation");
+    add_text(app, "--out", options.out, "DIR",
+             "folder for the shards train_000000.bin, val_000000.bin and on")
+        ->required();
     add_number(app, "--shard-tokens", options.shard_tokens, 1, size_t{4'000'000'000}, "tokens in a shard");
-    app.add_option("FILE", options.files, "texts, or folders of them, in order; a tokenizer that has an end-of-text token puts it between them");
+    app.add_option("FILE", options.files,
+                   "texts, or folders of them, in order; a tokenizer that has an end-of-text token puts it "
+                   "between them");
     auto* stream = app.add_option_group("documents from standard input");
     stream->add_flag("--stream", options.stream,
-                     "read documents from standard input, a JSON object a line; the same command goes on where it was broken off");
+                     "read documents from standard input, a JSON object a line; the same command goes on "
+                     "where it was broken off");
     add_text(*stream, "--prefix", options.prefix, "TEXT", "beginning of the shards' names");
     add_word(*stream, "--split", options.split, {"first", "train", "val"},
              "first: hold out the first tokens for validation; train or val: write shards of one kind only");
-    const auto set_val_tokens = [&](const std::string& text) { options.val_tokens = number_between("--val-tokens", text, size_t{0}, SIZE_MAX); };
+    const auto set_val_tokens = [&](const std::string& text) {
+        options.val_tokens = number_between("--val-tokens", text, size_t{0}, SIZE_MAX);
+    };
     add_parsed(*stream, "--val-tokens", "N", "", set_val_tokens,
-               "with --split first: tokens to hold out; 0: none [a shard, or a tenth of an input shorter than that]");
+               "with --split first: tokens to hold out; 0: none [a shard, or a tenth of an input shorter "
+               "than that]");
     add_text(*stream, "--field", options.field, "KEY", "key of the text in a document's object");
-    stream->add_flag("--until-end", options.until_end, "count the input as whole only if its last line is {\"end\": true}");
+    stream->add_flag("--until-end", options.until_end,
+                     "count the input as whole only if its last line is {\"end\": true}");
     add_number(*stream, "--threads", options.threads, 1, 1024, "threads that tokenize documents");
-    set_examples(app, {{"all texts of a folder, the last hundredth of them for validation", "tokenize --val-fraction 0.01 --out shards books"},
-                       {"bytes instead of GPT-2's tokens", "tokenize --tokenizer byte --out shards my_book.txt"},
-                       {"documents, a JSON object a line", "zcat documents.jsonl.gz | tokenize --stream --out shards"}});
+    set_examples(
+        app,
+        {{"all texts of a folder, the last hundredth of them for validation",
+          "tokenize --val-fraction 0.01 --out shards books"},
+         {"bytes instead of GPT-2's tokens", "tokenize --tokenizer byte --out shards my_book.txt"},
+         {"documents, a JSON object a line", "zcat documents.jsonl.gz | tokenize --stream --out shards"}});
     return run_main("tokenize", [&] {
         if (!parse(app, argc, argv, {"--prefix"})) return;
         check_source(options, app);

@@ -1,6 +1,7 @@
 // train_gpt2.cu: the training loop.
 //   text -> tokens -> DataLoader -> GPT2::forward -> loss -> GPT2::backward -> Communicator -> GPT2::update
-//   Every process runs it. What surrounds training (metrics, validation, checkpoints, signals) is the Session's.
+//   Every process runs it. What surrounds training (metrics, validation, checkpoints, signals) is the
+//   Session's.
 #include <csignal>
 #include <memory>
 #include <optional>
@@ -29,7 +30,8 @@ void train(const Options& options, Communicator& all) {
             model.begin_step();
             for (int micro = 0; micro < loader.micro_steps(); micro++) {
                 model.forward(loader.at(step, micro));
-                model.backward(micro + 1 == loader.micro_steps());  // only the last micro-step reduces the gradients
+                // only the last micro-step reduces the gradients
+                model.backward(micro + 1 == loader.micro_steps());
             }
             model.begin_update(run.optimizer_at(step), run.flags(), run.veto());
             run.record(step - 1);  // while the device works on this step
@@ -46,21 +48,23 @@ void handle_signals(const Process& process) {
     stop_on({SIGINT, SIGTERM, SIGUSR1});  // SLURM can send USR1 before a job's time is over
     if (hangup_was_ignored()) std::signal(SIGHUP, SIG_IGN);
     else stop_on({SIGHUP});  // the terminal is gone
-    if (process.rank == 0) answer_stop("\ntrain_gpt2: stopping after this step, with a checkpoint; once more to end at once\n");
+    if (process.rank == 0)
+        answer_stop("\ntrain_gpt2: stopping after this step, with a checkpoint; once more to end at once\n");
     std::signal(SIGPIPE, SIG_IGN);  // the terminal's lines may go nowhere; the metrics are in their file
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    return run_together("train_gpt2", [&](const Process& process, std::unique_ptr<Communicator>& communicator) {
-        const std::optional<Options> options = parse_options(argc, argv, process);
-        if (!options) return;  // --help or --version
-        handle_signals(process);
-        simt::select_device(process.local_rank, process.local_size);
-        if (!options->plan) check_dtype(options->dtype, simt::device_info());
-        communicator = make_communicator(process, options->comm_timeout);
-        if (options->dtype == DType::bf16) train<bfloat16>(*options, *communicator);
-        else train<float>(*options, *communicator);
-    });
+    return run_together("train_gpt2",
+                        [&](const Process& process, std::unique_ptr<Communicator>& communicator) {
+                            const std::optional<Options> options = parse_options(argc, argv, process);
+                            if (!options) return;  // --help or --version
+                            handle_signals(process);
+                            simt::select_device(process.local_rank, process.local_size);
+                            if (!options->plan) check_dtype(options->dtype, simt::device_info());
+                            communicator = make_communicator(process, options->comm_timeout);
+                            if (options->dtype == DType::bf16) train<bfloat16>(*options, *communicator);
+                            else train<float>(*options, *communicator);
+                        });
 }

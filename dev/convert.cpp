@@ -1,7 +1,8 @@
 // convert: a model into another program's format.
 //   convert MODEL --format hf|llmc-fp32|llmc-bf16 --out PATH
 //   MODEL is whatever open_model opens: a checkpoint, a run's folder, a Hugging Face GPT-2, a .bin of llm.c.
-//   hf writes a folder that transformers opens (fp32, with the tokenizer's files); llmc-* writes a .bin of llm.c, which loses the tokenizer.
+//   hf writes a folder that transformers opens (fp32, with the tokenizer's files); llmc-* writes a .bin of
+//   llm.c, which loses the tokenizer.
 #include <algorithm>
 #include <filesystem>
 
@@ -52,18 +53,28 @@ int main(int argc, char** argv) {
     bool best = false;
     CLI::App app("Writes a trained GPT-2 in another program's format.", "convert");
     add_text(app, "MODEL", path, "PATH", model_path_help)->required();
-    add_choice(app, "--format", format, formats, "format to write: a Hugging Face folder, or a .bin of llm.c");
+    add_choice(app, "--format", format, formats,
+               "format to write: a Hugging Face folder, or a .bin of llm.c");
     add_text(app, "--out", out, "PATH", "the folder or the file to write")->required();
     app.add_flag("--best", best, best_help);
-    add_word_or_file(app, "--tokenizer", tokenizer, tokenizer_words, "tokenizer whose files the folder gets [the model's own]");
-    set_examples(app, {{"the best checkpoint of a run, for transformers", "convert runs/book --best --format hf --out my_model"},
+    add_word_or_file(app, "--tokenizer", tokenizer, tokenizer_words,
+                     "tokenizer whose files the folder gets [the model's own]");
+    set_examples(app, {{"the best checkpoint of a run, for transformers",
+                        "convert runs/book --best --format hf --out my_model"},
                        {"GPT-2 for llm.c", "convert gpt2 --format llmc-bf16 --out gpt2_124M_bf16.bin"},
-                       {"a model of llm.c as a folder for transformers", "convert model_00010000.bin --format hf --out my_model"}});
+                       {"a model of llm.c as a folder for transformers",
+                        "convert model_00010000.bin --format hf --out my_model"}});
     return run_main("convert", [&] {
         if (!parse(app, argc, argv)) return;
-        const std::unique_ptr<ModelFile> model = open_model(path, best ? WhichCheckpoint::best : WhichCheckpoint::newest);
-        if (format == Format::hugging_face) write_folder(out, *model, tokenizer.empty() ? tokenizer_name(*model) : tokenizer);
-        else write_llmc_model(out, *model, format == Format::llmc_fp32 ? LlmcVersion::fp32 : LlmcVersion::bf16);
-        write_output(fmt::format("{}: {} parameters from {}\n", out, model->table().parameters(), model->path()), "what was converted");
+        const std::unique_ptr<ModelFile> model =
+            open_model(path, best ? WhichCheckpoint::best : WhichCheckpoint::newest);
+        if (format == Format::hugging_face)
+            write_folder(out, *model, tokenizer.empty() ? tokenizer_name(*model) : tokenizer);
+        else
+            write_llmc_model(out, *model,
+                             format == Format::llmc_fp32 ? LlmcVersion::fp32 : LlmcVersion::bf16);
+        write_output(
+            fmt::format("{}: {} parameters from {}\n", out, model->table().parameters(), model->path()),
+            "what was converted");
     });
 }

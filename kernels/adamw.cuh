@@ -1,9 +1,10 @@
 // adamw.cuh: AdamW and Adam with gradient clipping and fp32 master weights
 //   m = beta1 m + (1 - beta1) g,   v = beta2 v + (1 - beta2) g^2,   t = steps so far, this one included
-//   AdamW: g = the gradient times scale;               p = p (1 - lr decay) - lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)
-//   Adam:  g = the gradient times scale + decay * p;   p = p                - the same
-//   Loshchilov and Hutter 2019, arXiv:1711.05101; Kingma and Ba 2015, arXiv:1412.6980; as torch.optim.AdamW and torch.optim.Adam compute them.
-//   lr, the scale and t are in OptimizerState (optimizer_state.cuh).
+//   u = lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)
+//   AdamW: g = the gradient times scale;               p = p (1 - lr decay) - u
+//   Adam:  g = the gradient times scale + decay * p;   p = p - u
+//   Loshchilov and Hutter 2019, arXiv:1711.05101; Kingma and Ba 2015, arXiv:1412.6980; as torch.optim.AdamW
+//   and torch.optim.Adam compute them. lr, the scale and t are in OptimizerState (optimizer_state.cuh).
 #pragma once
 #include "kernels/elementwise.cuh"
 #include "kernels/optimizer_state.cuh"
@@ -13,23 +14,26 @@ struct AdamWStep {
     bool decoupled = true;  // AdamW; false: Adam, whose decay is a part of the gradient
 };
 
-// The step's numbers as the kernel uses them. 1 - beta is taken in double precision: in fp32 1 - 0.999 has lost four digits.
+// The step's numbers as the kernel uses them. 1 - beta is taken in double precision: in fp32 1 - 0.999 has
+// lost four digits.
 struct AdamWCoefficients {
     double decay;
     float one_minus_beta1, beta2, one_minus_beta2, eps, l2;
 };
 
 template <class W, int N, class T>
-__global__ void adamw_kernel(T* params, float* master, float* m, float* v, const float* grads, size_t n, AdamWCoefficients c,
-                             const OptimizerState* state) {
+__global__ void adamw_kernel(T* params, float* master, float* m, float* v, const float* grads, size_t n,
+                             AdamWCoefficients c, const OptimizerState* state) {
     const float scale = state->scale;
     if (scale == 0.0f) return;
-    const float step_size = static_cast<float>(state->lr) / state->bias_correction1, inverse_sqrt = 1.0f / state->sqrt_bias_correction2;
+    const float step_size = static_cast<float>(state->lr) / state->bias_correction1,
+                inverse_sqrt = 1.0f / state->sqrt_bias_correction2;
     const float decay_factor = static_cast<float>(1.0 - state->lr * c.decay);
     const bool separate = static_cast<const void*>(params) != static_cast<const void*>(master);
     for_each_vector<W, N>(n, [&]<int M>(size_t i, Length<M>) INLINE {
         const Vec<float, M> g = load_streaming<M>(grads + i);
-        Vec<float, M> p = load_streaming<M>(master + i), mean = load_streaming<M>(m + i), square = load_streaming<M>(v + i);
+        Vec<float, M> p = load_streaming<M>(master + i), mean = load_streaming<M>(m + i),
+                      square = load_streaming<M>(v + i);
         UNROLL
         for (int k = 0; k < M; k++) {
             const float gradient = g[k] * scale + c.l2 * p[k];
@@ -44,11 +48,12 @@ __global__ void adamw_kernel(T* params, float* master, float* m, float* v, const
     });
 }
 
-// params (n) = round(master);  master, m, v (n) fp32 are updated from grads (n) fp32. For T = float, params may be master.
+// params (n) = round(master);  master, m, v (n) fp32 are updated from grads (n) fp32. For T = float, params
+// may be master.
 // Reads 16 and writes 12 + sizeof(T) bytes an element; bound by memory bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
-void adamw_update(T* params, float* master, float* m, float* v, const float* grads, size_t n, const AdamWStep& step, const OptimizerState* state,
-                  stream_t stream) {
+void adamw_update(T* params, float* master, float* m, float* v, const float* grads, size_t n,
+                  const AdamWStep& step, const OptimizerState* state, stream_t stream) {
     const AdamWCoefficients c{.decay = step.decoupled ? step.weight_decay : 0.0,
                               .one_minus_beta1 = static_cast<float>(1.0 - step.beta1),
                               .beta2 = static_cast<float>(step.beta2),

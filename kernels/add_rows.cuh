@@ -1,4 +1,5 @@
-// add_rows.cuh: out (columns) += the sum over the rows of inp (rows, columns), all fp32: the second stage of sums over rows, which adds up
+// add_rows.cuh: out (columns) += the sum over the rows of inp (rows, columns), all fp32: the second stage of
+// sums over rows, which adds up
 //   what blocks have left. One to three outputs: inp is then (rows, outputs, columns).
 //   Deterministic: which thread adds what depends on the shape alone.
 #pragma once
@@ -10,16 +11,22 @@ struct AddRowsOutputs {
 };
 
 // blockIdx.y chooses the output.
-// GPU: a block adds 32 columns, each of its warps every 16th row, then the warps' sums in order. CPU: a thread adds N columns, row by row.
+// GPU: a block adds 32 columns, each of its warps every 16th row, then the warps' sums in order. CPU: a
+// thread adds N columns, row by row.
 template <class W>
 constexpr int add_rows_warps = W::threads == 1 ? 1 : 16;
 
 template <class W, int N>
 __global__ void add_rows_kernel(AddRowsOutputs outputs, const float* inp, size_t rows, size_t columns) {
     constexpr int warps = add_rows_warps<W>;
-    const int warp = static_cast<int>(threadIdx.x) / simt::warp_size, lane = static_cast<int>(threadIdx.x) % simt::warp_size;
-    const size_t column = (static_cast<size_t>(blockIdx.x) * simt::warp_size + lane) * N, row_length = gridDim.y * columns;
-    float* out = (blockIdx.y == 0 ? outputs.first : blockIdx.y == 1 ? outputs.second : outputs.third) + column;
+    const int warp = static_cast<int>(threadIdx.x) / simt::warp_size,
+              lane = static_cast<int>(threadIdx.x) % simt::warp_size;
+    const size_t column = (static_cast<size_t>(blockIdx.x) * simt::warp_size + lane) * N,
+                 row_length = gridDim.y * columns;
+    float* out = (blockIdx.y == 0   ? outputs.first
+                  : blockIdx.y == 1 ? outputs.second
+                                    : outputs.third) +
+                 column;
     inp += blockIdx.y * columns + column;
 
     Vec<float, N> sums = simt::broadcast<N>(0.0f);
@@ -34,7 +41,8 @@ __global__ void add_rows_kernel(AddRowsOutputs outputs, const float* inp, size_t
         of_warp[threadIdx.x] = sums[0];
         __syncthreads();
         sums[0] = 0.0f;
-        for (int other = 0; warp == 0 && other < warps; other++) sums[0] += of_warp[other * simt::warp_size + lane];
+        for (int other = 0; warp == 0 && other < warps; other++)
+            sums[0] += of_warp[other * simt::warp_size + lane];
     }
     if (warp == 0 && column < columns) {
         const Vec<float, N> before = load<N>(out);
@@ -51,7 +59,8 @@ void add_rows(AddRowsOutputs outputs, const float* inp, size_t rows, size_t colu
     using Columns = std::conditional_t<W::threads == 1, W, simt::Width<W::threads, sizeof(float)>>;
     simt::for_vector_length<Columns, float>(columns, [&](auto n) {
         constexpr unsigned block = simt::warp_size * add_rows_warps<W>;
-        const dim3 grid(static_cast<unsigned>(ceil_div<size_t>(columns, simt::warp_size * n())), static_cast<unsigned>(outputs.count()));
+        const dim3 grid(static_cast<unsigned>(ceil_div<size_t>(columns, simt::warp_size * n())),
+                        static_cast<unsigned>(outputs.count()));
         const size_t shared = add_rows_warps<W> > 1 ? simt::shared_size<float>(block) : 0;
         launch(add_rows_kernel<W, n()>, grid, block, shared, stream, outputs, inp, rows, columns);
     });

@@ -1,6 +1,7 @@
-// checksum.cuh: a number that depends on every bit of an array and on its place: the sum over i of mix(bits of x[i] + (i + 1) * golden), mod 2^64
-//   golden = 2^64 / phi, mix = SplitMix64's finaliser (Steele, Lea, Flood 2014, doi:10.1145/2660193.2660195). The order of the additions does not
-//   matter, so it is the same on every machine.
+// checksum.cuh: a number that depends on every bit of an array and on its place: the sum over i of mix(bits
+// of x[i] + (i + 1) * golden), mod 2^64
+//   golden = 2^64 / phi, mix = SplitMix64's finaliser (Steele, Lea, Flood 2014, doi:10.1145/2660193.2660195).
+//   The order of the additions does not matter, so it is the same on every machine.
 #pragma once
 #include "kernels/common.cuh"
 
@@ -28,5 +29,7 @@ __global__ void checksum_kernel(unsigned long long* sum, const T* values, size_t
 template <class T>
 void add_checksum(unsigned long long* sum, const T* values, size_t n, stream_t stream) {
     constexpr size_t block = 256, most_blocks = 1024;
-    if (n > 0) launch(checksum_kernel<T>, static_cast<unsigned>(std::min(most_blocks, ceil_div(n, block))), block, 0, stream, sum, values, n);
+    if (n > 0)
+        launch(checksum_kernel<T>, static_cast<unsigned>(std::min(most_blocks, ceil_div(n, block))), block, 0,
+               stream, sum, values, n);
 }

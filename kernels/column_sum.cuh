@@ -1,5 +1,7 @@
-// column_sum.cuh: out (columns) fp32 += sum over the rows of inp (rows, columns): the gradient of a bias, whose inp is dout (N, OC)
-//   Two stages, so that tall matrices fill the machine: stretches of rows into partial sums, then these in the order of the rows.
+// column_sum.cuh: out (columns) fp32 += sum over the rows of inp (rows, columns): the gradient of a bias,
+// whose inp is dout (N, OC)
+//   Two stages, so that tall matrices fill the machine: stretches of rows into partial sums, then these in
+//   the order of the rows.
 //   Deterministic: which thread adds what depends on the shape alone.
 #pragma once
 #include <algorithm>
@@ -10,8 +12,10 @@
 
 namespace column_sum_detail {
 
-// A thread adds `vectors` neighbouring vectors of N elements. On the GPU 32 lanes cover a strip of columns and 8 warps share its rows;
-// on the CPU every thread has a strip of its own: as many cache lines a row as the prefetcher likes, and their sums still in registers.
+// A thread adds `vectors` neighbouring vectors of N elements. On the GPU 32 lanes cover a strip of columns
+// and 8 warps share its rows;
+// on the CPU every thread has a strip of its own: as many cache lines a row as the prefetcher likes, and
+// their sums still in registers.
 template <class W, int N>
 struct Cut {
     static constexpr int vectors = W::threads == 1 ? std::max(1, 128 / N) : 1;
@@ -20,17 +24,20 @@ struct Cut {
     static constexpr size_t columns = static_cast<size_t>(simt::warp_size) * vectors * N;  // of a block
 };
 
-// Stretches of rows that are added up separately: enough to fill the machine with blocks, but 16 rows or more each.
+// Stretches of rows that are added up separately: enough to fill the machine with blocks, but 16 rows or more
+// each.
 template <class W, int N>
 size_t row_stretches(size_t rows, size_t columns) {
     constexpr size_t blocks_wanted = W::threads == 1 ? 32 : 1024;
     const size_t strips = ceil_div(columns, Cut<W, N>::columns);
-    return std::clamp<size_t>(ceil_div(blocks_wanted, strips), 1, ceil_div<size_t>(rows, 16 * Cut<W, N>::warps));
+    return std::clamp<size_t>(ceil_div(blocks_wanted, strips), 1,
+                              ceil_div<size_t>(rows, 16 * Cut<W, N>::warps));
 }
 
 // partial (stretches, columns): row blockIdx.y holds the sums over its stretch
 template <class W, int N, class T>
-__global__ void partial_kernel(float* partial, const T* inp, size_t rows, size_t columns, size_t rows_per_stretch) {
+__global__ void partial_kernel(float* partial, const T* inp, size_t rows, size_t columns,
+                               size_t rows_per_stretch) {
     using Cut = Cut<W, N>;
     const int lane = threadIdx.x % simt::warp_size, warp = threadIdx.x / simt::warp_size;
     const size_t column = (static_cast<size_t>(blockIdx.x) * simt::warp_size + lane) * Cut::vectors * N;
@@ -40,7 +47,8 @@ __global__ void partial_kernel(float* partial, const T* inp, size_t rows, size_t
     Vec<float, N> sums[Cut::vectors];
     UNROLL
     for (int v = 0; v < Cut::vectors; v++) sums[v] = simt::broadcast<N>(0.0f);
-    size_t from[Cut::vectors];  // what lies beyond the last column is read from column 0 and not stored: no branch in the loop
+    // what lies beyond the last column is read from column 0 and not stored: no branch in the loop
+    size_t from[Cut::vectors];
     UNROLL
     for (int v = 0; v < Cut::vectors; v++) from[v] = column + v * N < columns ? column + v * N : 0;
     if (column < columns) {
@@ -74,11 +82,13 @@ __global__ void partial_kernel(float* partial, const T* inp, size_t rows, size_t
 template <class W = simt::NativeWidth<32>, class T>
 size_t column_sum_scratch_bytes(size_t rows, size_t columns) {
     size_t stretches = 0;
-    simt::for_vector_length<W, T>(columns, [&](auto n) { stretches = column_sum_detail::row_stretches<W, n()>(rows, columns); });
+    simt::for_vector_length<W, T>(
+        columns, [&](auto n) { stretches = column_sum_detail::row_stretches<W, n()>(rows, columns); });
     return stretches * columns * sizeof(float);
 }
 
-// Reads rows*columns elements; bound by memory bandwidth. scratch: column_sum_scratch_bytes, aligned to 64 bytes.
+// Reads rows*columns elements; bound by memory bandwidth. scratch: column_sum_scratch_bytes, aligned to 64
+// bytes.
 template <class W = simt::NativeWidth<32>, class T>
 void column_sum(float* out, const T* inp, size_t rows, size_t columns, float* scratch, stream_t stream) {
     using namespace column_sum_detail;
@@ -87,9 +97,11 @@ void column_sum(float* out, const T* inp, size_t rows, size_t columns, float* sc
         constexpr int N = n();
         using Cut = Cut<W, N>;
         const size_t stretches = row_stretches<W, N>(rows, columns);
-        const dim3 grid(static_cast<unsigned>(ceil_div(columns, Cut::columns)), static_cast<unsigned>(stretches));
+        const dim3 grid(static_cast<unsigned>(ceil_div(columns, Cut::columns)),
+                        static_cast<unsigned>(stretches));
         const size_t shared = Cut::warps > 1 ? simt::shared_size<float>(warp_sums_size<Cut::warps, N>) : 0;
-        launch(partial_kernel<W, N, T>, grid, Cut::block, shared, stream, scratch, inp, rows, columns, ceil_div(rows, stretches));
+        launch(partial_kernel<W, N, T>, grid, Cut::block, shared, stream, scratch, inp, rows, columns,
+               ceil_div(rows, stretches));
         add_rows<W>({out}, scratch, stretches, columns, stream);
     });
 }

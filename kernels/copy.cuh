@@ -1,8 +1,10 @@
-// copy.cuh: a plain copy, the fastest that memory can do: what every kernel that is bound by memory bandwidth is compared with.
+// copy.cuh: a plain copy, the fastest that memory can do: what every kernel that is bound by memory bandwidth
+// is compared with.
 #pragma once
 #include "kernels/common.cuh"
 
-// Copies `vectors` vectors a thread; neighbouring threads take neighbouring vectors on the GPU, a stretch of their own on the CPU.
+// Copies `vectors` vectors a thread; neighbouring threads take neighbouring vectors on the GPU, a stretch of
+// their own on the CPU.
 template <class W>
 __global__ void copy_kernel(float* to, const float* from, size_t count) {
     constexpr int N = W::bytes / sizeof(float), vectors = W::threads == 1 ? 64 : 1;
@@ -17,5 +19,6 @@ __global__ void copy_kernel(float* to, const float* from, size_t count) {
 inline void copy(float* to, const float* from, size_t count, stream_t stream) {
     using W = simt::NativeWidth<32>;
     constexpr size_t block = 256, per_thread = W::bytes / sizeof(float) * (W::threads == 1 ? 64 : 1);
-    launch(copy_kernel<W>, static_cast<unsigned>(ceil_div(count, per_thread * block)), block, 0, stream, to, from, count);
+    launch(copy_kernel<W>, static_cast<unsigned>(ceil_div(count, per_thread * block)), block, 0, stream, to,
+           from, count);
 }

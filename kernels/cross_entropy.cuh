@@ -1,19 +1,25 @@
 // cross_entropy.cuh: the classifier's softmax, loss and gradient in one kernel, in place
-//   logits (N, Vp), of which the first V columns count   targets (N), -1 = ignored   losses (N) fp32, natural log
-//   loss = log(sum exp(logits)) - logits[target],   dlogits = (softmax - onehot(target)) * dloss, 0 in the padded columns and in ignored rows
-//   Where a row is read from memory, maximum and sum are found in one reading (Milakov and Gimelshein 2018, arXiv:1805.02867).
+//   logits (N, Vp), of which the first V columns count   targets (N), -1 = ignored
+//   losses (N) fp32, natural log
+//   loss = log(sum exp(logits)) - logits[target]
+//   dlogits = (softmax - onehot(target)) * dloss, 0 in the padded columns and in ignored rows
+//   Where a row is read from memory, maximum and sum are found in one reading (Milakov and Gimelshein 2018,
+//   arXiv:1805.02867).
 #pragma once
 #include <algorithm>
 #include <cfloat>
 
 #include "kernels/common.cuh"
 
-// Vectors that a thread looks at together: it finds their maximum, then adds up their exponentials, so that the running sum is
-// rescaled seldom. GPU: four, in registers. CPU: as many as fit the first-level cache, so that the row comes from memory once.
+// Vectors that a thread looks at together: it finds their maximum, then adds up their exponentials, so that
+// the running sum is
+// rescaled seldom. GPU: four, in registers. CPU: as many as fit the first-level cache, so that the row comes
+// from memory once.
 template <class W, int N>
 constexpr int cross_entropy_batch = W::threads == 1 ? 1024 / N : 4;
 
-// A thread's share of a softmax: the maximum of the logits it has seen, and the sums of exp(logit - maximum) in N lanes.
+// A thread's share of a softmax: the maximum of the logits it has seen, and the sums of exp(logit - maximum)
+// in N lanes.
 // The maximum starts finite: logits of -inf count as 0, not as NaN.
 template <int N>
 struct OnlineSoftmax {
@@ -40,11 +46,13 @@ struct OnlineSoftmax {
     }
 };
 
-// W::threads share a row, which comes from memory once for the sums and once more for the gradient: on the CPU from its cache, on a GPU from
-// L2 if it is still there. The CPU uses this kernel, and a GPU for losses without gradients and for rows that do not fit into shared memory.
+// W::threads share a row, which comes from memory once for the sums and once more for the gradient: on the
+// CPU from its cache, on a GPU from L2 if it is still there. The CPU uses this kernel, and a GPU for losses
+// without gradients and for rows that do not fit into shared memory.
 template <class W, int N, class T>
 __global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 2 : 1)
-    cross_entropy_kernel(T* logits, float* losses, const int* targets, float dloss, int V, int Vp, bool write_dlogits) {
+    cross_entropy_kernel(T* logits, float* losses, const int* targets, float dloss, int V, int Vp,
+                         bool write_dlogits) {
     constexpr int threads = W::threads, step = threads * N, batch = cross_entropy_batch<W, N>;
     const size_t row = blockIdx.x;
     const int lane = static_cast<int>(threadIdx.x), target = targets[row];
@@ -86,7 +94,8 @@ __global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 
             if (threads > 1 && begin + v * step >= V_whole) continue;
             const Vec<float, N> values = vector(v);
             UNROLL
-            for (int k = 0; k < N; k++) softmax.sums[k] += simt::quick_exp_nonpositive(values[k] - softmax.maximum);
+            for (int k = 0; k < N; k++)
+                softmax.sums[k] += simt::quick_exp_nonpositive(values[k] - softmax.maximum);
         }
     }
     for (int i = V_whole + lane; i < V; i += threads) softmax.add(static_cast<float>(x[i]));
@@ -95,33 +104,40 @@ __global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 
 
     if (write_dlogits) {
         const float scale = dloss / row_sum;
-        const auto gradient = [&](float v) INLINE { return simt::quick_exp_nonpositive(v - softmax.maximum) * scale; };
+        const auto gradient = [&](float v)
+                                  INLINE { return simt::quick_exp_nonpositive(v - softmax.maximum) * scale; };
         for (int i = lane * N; i < V_whole; i += step) {
             Vec<float, N> v = load<N>(x + i);
             UNROLL
             for (int k = 0; k < N; k++) v[k] = gradient(v[k]);
             store(x + i, v);
         }
-        for (int i = V_whole + lane; i < Vp; i += threads) x[i] = T(i < V ? gradient(static_cast<float>(x[i])) : 0.0f);
+        for (int i = V_whole + lane; i < Vp; i += threads)
+            x[i] = T(i < V ? gradient(static_cast<float>(x[i])) : 0.0f);
         simt::row_barrier<threads>();  // another thread has written the target's column
         if (lane == 0) x[target] = T(gradient(at_target) - dloss);
     }
 }
 
-// GPU, with gradient. A block works through rows gridDim.x apart, each of which waits in shared memory from its copy to its gradient, so that
-// global memory is read once. As soon as a thread has read a vector for the last time it begins the copy of the next row's vector to its
-// place: a row's copies are in flight while the gradient of the row before is computed and written, without a register for them.
-//   At V = 50257 in bf16 two blocks fit on an SM of sm_90 or sm_100, and have up to 196 KiB in flight, where 17 KiB must be in flight at any
-//   time (elementwise.cuh). Where one fits (fp32, and other GPUs), nothing is in flight while it adds up the row. A thread reads only what it
+// GPU, with gradient. A block works through rows gridDim.x apart, each of which waits in shared memory from
+// its copy to its gradient, so that global memory is read once. As soon as a thread has read a vector for the
+// last time it begins the copy of the next row's vector to its
+// place: a row's copies are in flight while the gradient of the row before is computed and written, without a
+// register for them.
+//   At V = 50257 in bf16 two blocks fit on an SM of sm_90 or sm_100, and have up to 196 KiB in flight, where
+//   17 KiB must be in flight at any time (elementwise.cuh). Where one fits (fp32, and other GPUs), nothing is
+//   in flight while it adds up the row. A thread reads only what it
 //   copied itself: no barrier, no conflict between banks.
 template <class W, int N, class T>
 __global__ void __launch_bounds__(W::threads, W::threads <= 512 ? 2 : 1)
-    cross_entropy_gradient_kernel(T* logits, float* losses, const int* targets, float dloss, size_t rows, int V, int Vp) {
+    cross_entropy_gradient_kernel(T* logits, float* losses, const int* targets, float dloss, size_t rows,
+                                  int V, int Vp) {
     constexpr int threads = W::threads, step = threads * N;
     const int lane = static_cast<int>(threadIdx.x), V_whole = V / N * N;
     simt::SharedMemory shared;
     T* const kept = shared.take<T>(V_whole);
-    for (int i = lane * N; i < V_whole; i += step) simt::cp_async<N>(kept + i, logits + static_cast<size_t>(blockIdx.x) * Vp + i, true);
+    for (int i = lane * N; i < V_whole; i += step)
+        simt::cp_async<N>(kept + i, logits + static_cast<size_t>(blockIdx.x) * Vp + i, true);
     simt::cp_async_commit();
 
     int next_target = targets[blockIdx.x];
@@ -150,7 +166,8 @@ __global__ void __launch_bounds__(W::threads, W::threads <= 512 ? 2 : 1)
             for (int i = lane * N; i < V_whole; i += step) {
                 const Vec<float, N> v = load<N>(kept + i);
                 UNROLL
-                for (int k = 0; k < N; k++) softmax.sums[k] += simt::quick_exp_nonpositive(v[k] - softmax.maximum);
+                for (int k = 0; k < N; k++)
+                    softmax.sums[k] += simt::quick_exp_nonpositive(v[k] - softmax.maximum);
             }
             if (has_tail) softmax.add(tail);
             const float row_sum = softmax.template row_sum<threads>();
@@ -176,7 +193,8 @@ __global__ void __launch_bounds__(W::threads, W::threads <= 512 ? 2 : 1)
             replace([](float) INLINE { return 0.0f; });
             continue;
         }
-        const auto gradient = [&](float v) INLINE { return simt::quick_exp_nonpositive(v - softmax.maximum) * scale; };
+        const auto gradient = [&](float v)
+                                  INLINE { return simt::quick_exp_nonpositive(v - softmax.maximum) * scale; };
         replace(gradient);
         __syncthreads();  // another thread has written the target's column
         if (lane == 0) x[target] = T(gradient(at_target) - dloss);
@@ -186,26 +204,29 @@ __global__ void __launch_bounds__(W::threads, W::threads <= 512 ? 2 : 1)
 // With write_dlogits, logits (N, Vp) = their gradient; without, they are left as they are.
 // Reads N*V and writes N*Vp elements; bound by memory bandwidth on the GPU, by exponentials on the CPU.
 template <class W = simt::NativeWidth<512>, class T>
-void cross_entropy_forward_backward(T* logits, float* losses, const int* targets, float dloss, size_t N, int V, int Vp, bool write_dlogits,
-                                    stream_t stream) {
-    CHECK(N > 0 && V > 0 && V <= Vp, "cross-entropy: N = {} and V = {} must be positive, and V at most Vp = {}", N, V, Vp);
+void cross_entropy_forward_backward(T* logits, float* losses, const int* targets, float dloss, size_t N,
+                                    int V, int Vp, bool write_dlogits, stream_t stream) {
+    CHECK(N > 0 && V > 0 && V <= Vp,
+          "cross-entropy: N = {} and V = {} must be positive, and V at most Vp = {}", N, V, Vp);
     simt::for_vector_length<W, T>(Vp, [&](auto n) {
         if constexpr (W::threads > 1 && n() > 1) {
             const size_t row = simt::shared_size<T>(V / n() * n());
             if (write_dlogits && row <= simt::available_shared_bytes()) {
                 const size_t blocks = std::min<size_t>(N, 2 * simt::multiprocessors());
-                return launch(cross_entropy_gradient_kernel<W, n(), T>, static_cast<unsigned>(blocks), W::threads, row, stream, logits, losses,
-                              targets, dloss, N, V, Vp);
+                return launch(cross_entropy_gradient_kernel<W, n(), T>, static_cast<unsigned>(blocks),
+                              W::threads, row, stream, logits, losses, targets, dloss, N, V, Vp);
             }
         }
-        launch(cross_entropy_kernel<W, n(), T>, static_cast<unsigned>(N), W::threads, 0, stream, logits, losses, targets, dloss, V, Vp,
-               write_dlogits);
+        launch(cross_entropy_kernel<W, n(), T>, static_cast<unsigned>(N), W::threads, 0, stream, logits,
+               losses, targets, dloss, V, Vp, write_dlogits);
     });
 }
 
-// One block adds everything: in double precision, because a sum of 65536 losses in fp32 would lose digits that the tests of accumulation look at.
+// One block adds everything: in double precision, because a sum of 65536 losses in fp32 would lose digits
+// that the tests of accumulation look at.
 template <class W>
-__global__ void __launch_bounds__(simt::block_of<W>) sum_losses_kernel(float* total, const float* losses, size_t N, bool accumulate) {
+__global__ void __launch_bounds__(simt::block_of<W>)
+    sum_losses_kernel(float* total, const float* losses, size_t N, bool accumulate) {
     constexpr size_t threads = W::threads, lanes = W::threads == 1 ? 16 : 1;
     double sums[lanes] = {};
     size_t i = threadIdx.x * lanes;

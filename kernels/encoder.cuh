@@ -1,13 +1,15 @@
 // encoder.cuh: out[b, t] = wte[tokens[b, t]] + wpe[t]
 //   tokens (B, T)   wte (V, C)   wpe (maxT, C)   out (B, T, C)
-//   Backward: dwte[v] += the sum of dout over all positions that hold token v, dwpe[t] += the sum of dout[b, t] over b; both fp32.
+//   Backward: dwte[v] += the sum of dout over all positions that hold token v, dwpe[t] += the sum of dout[b,
+//   t] over b; both fp32.
 #pragma once
 #include "kernels/common.cuh"
 #include "kernels/warp_sums.cuh"
 
 // W::threads share a position.
 template <class W, int N, class T>
-__global__ void encoder_forward_kernel(T* out, const int* tokens, const T* wte, const T* wpe, size_t positions, int T_, int C) {
+__global__ void encoder_forward_kernel(T* out, const int* tokens, const T* wte, const T* wpe,
+                                       size_t positions, int T_, int C) {
     const size_t position = simt::row_index<W::threads>();
     if (position >= positions) return;
     const T* token = wte + static_cast<size_t>(tokens[position]) * C;
@@ -21,14 +23,17 @@ __global__ void encoder_forward_kernel(T* out, const int* tokens, const T* wte, 
     }
 }
 
-// Channels that W::threads add up together. A token that fills the batch is one long sum: then only the channels are left to work on in parallel.
+// Channels that W::threads add up together. A token that fills the batch is one long sum: then only the
+// channels are left to work on in parallel.
 template <class W, int N>
 constexpr int encoder_chunk = W::threads == 1 ? 128 : W::threads* N;
 
-// order = all positions, sorted by token and then by place in the batch: equal tokens lie in one run. Whoever meets the first of a run adds up all of
-// it, in order, for one chunk of channels. So every sum has one writer and a fixed order, without atomics.
-//   GPU: a block has 32 places of that order, its warps look for runs that begin there. A run of more than 32 would keep a warp busy for milliseconds
-//   (every 25th token of English text is "the"), so all warps of a block add it up together: of the block whose first place is the first in the run.
+// order = all positions, sorted by token and then by place in the batch: equal tokens lie in one run. Whoever
+// meets the first of a run adds up all of it, in order, for one chunk of channels. So every sum has one
+// writer and a fixed order, without atomics.
+//   GPU: a block has 32 places of that order, its warps look for runs that begin there. A run of more than 32
+//   would keep a warp busy for milliseconds (every 25th token of English text is "the"), so all warps of a
+//   block add it up together: of the block whose first place is the first in the run.
 //   CPU: the block is one thread, and a run of any length is its to add up.
 constexpr int encoder_places = 32;
 template <class W>
@@ -41,8 +46,8 @@ struct SortedTokens {
     size_t count;
 
     __device__ int operator[](size_t place) const { return tokens[order[place]]; }
-    // The end of the run that `first` lies in, or a place more than `most` further on. All `threads` of a row call this together, and each looks at
-    // one place.
+    // The end of the run that `first` lies in, or a place more than `most` further on. All `threads` of a row
+    // call this together, and each looks at one place.
     template <int threads>
     __device__ size_t end_of_run(size_t first, int lane, size_t most = no_limit) const {
         const int token = (*this)[first];
@@ -58,7 +63,8 @@ struct SortedTokens {
 
 // The sum of N channels over the places first, first + step, ... before last.
 template <int N, class T>
-__device__ __forceinline__ Vec<float, N> encoder_sum(const T* dout, const int* order, size_t first, size_t last, size_t step, int C) {
+__device__ __forceinline__ Vec<float, N> encoder_sum(const T* dout, const int* order, size_t first,
+                                                     size_t last, size_t step, int C) {
     Vec<float, N> sum = simt::broadcast<N>(0.0f);
     for (size_t place = first; place < last; place += step) {
         const Vec<float, N> d = load<N>(dout + static_cast<size_t>(order[place]) * C);
@@ -78,27 +84,32 @@ __device__ __forceinline__ void encoder_add(float* out, Vec<float, N> sum) {
 
 // blockIdx.x: which places, blockIdx.y: which channels
 template <class W, int N, class T>
-__global__ void encoder_backward_token_kernel(float* dwte, const T* dout, const int* tokens, const int* order, size_t positions, int C) {
+__global__ void encoder_backward_token_kernel(float* dwte, const T* dout, const int* tokens, const int* order,
+                                              size_t positions, int C) {
     constexpr int threads = W::threads, teams = encoder_teams<W>, chunk = encoder_chunk<W, N>;
     const SortedTokens sorted{tokens, order, positions};
-    const size_t begin = static_cast<size_t>(blockIdx.x) * encoder_places, end = min(positions, begin + encoder_places);
+    const size_t begin = static_cast<size_t>(blockIdx.x) * encoder_places,
+                 end = min(positions, begin + encoder_places);
     const int team = static_cast<int>(threadIdx.x) / threads, lane = simt::row_lane<threads>();
     const int chunk_begin = static_cast<int>(blockIdx.y) * chunk, chunk_end = min(C, chunk_begin + chunk);
 
-    constexpr size_t most = teams > 1 ? encoder_places : SortedTokens::no_limit;  // where there are teams, a longer run is for all of them together
+    // where there are teams, a longer run is for all of them together
+    constexpr size_t most = teams > 1 ? encoder_places : SortedTokens::no_limit;
     for (size_t first = begin + team; first < end; first += teams) {
         const int token = sorted[first];
         if (first > 0 && sorted[first - 1] == token) continue;
         const size_t last = sorted.template end_of_run<threads>(first, lane, most);
         if (last - first > most) continue;
         for (int i = chunk_begin + lane * N; i < chunk_end; i += threads * N)
-            encoder_add(dwte + static_cast<size_t>(token) * C + i, encoder_sum<N>(dout + i, order, first, last, 1, C));
+            encoder_add(dwte + static_cast<size_t>(token) * C + i,
+                        encoder_sum<N>(dout + i, order, first, last, 1, C));
     }
     if constexpr (teams > 1) {
         static_assert(encoder_places == threads && chunk == threads * N,
                       "a warp looks back at all places of a block, and has its chunk in registers");
         const int token = sorted[begin];
-        if (begin >= encoder_places && sorted[begin - encoder_places] == token) return;  // the whole block agrees
+        // the whole block agrees
+        if (begin >= encoder_places && sorted[begin - encoder_places] == token) return;
         const bool before = static_cast<size_t>(lane) < begin && sorted[begin - 1 - lane] == token;
         const size_t first = begin - static_cast<size_t>(simt::row_sum<threads>(before ? 1.0f : 0.0f));
         const size_t last = sorted.template end_of_run<teams * threads>(begin, static_cast<int>(threadIdx.x));
@@ -132,29 +143,38 @@ __global__ void encoder_backward_place_kernel(float* dwpe, const T* dout, int B,
     }
 }
 
-// Reads and writes B*T*C elements (and reads the B*T rows of wte it needs); bound by memory bandwidth. 0 <= token < V.
+// Reads and writes B*T*C elements (and reads the B*T rows of wte it needs); bound by memory bandwidth. 0 <=
+// token < V.
 template <class W = simt::NativeWidth<32>, class T>
-void encoder_forward(T* out, const int* tokens, const T* wte, const T* wpe, int B, int T_, int C, stream_t stream) {
+void encoder_forward(T* out, const int* tokens, const T* wte, const T* wpe, int B, int T_, int C,
+                     stream_t stream) {
     CHECK(B > 0 && T_ > 0 && C > 0, "encoder: B = {}, T = {} and C = {} must be positive", B, T_, C);
     const size_t positions = static_cast<size_t>(B) * T_;
     simt::for_vector_length<W, T>(C, [&](auto n) {
-        launch_rows<W::threads>(encoder_forward_kernel<W, n(), T>, positions, 0, stream, out, tokens, wte, wpe, positions, T_, C);
+        launch_rows<W::threads>(encoder_forward_kernel<W, n(), T>, positions, 0, stream, out, tokens, wte,
+                                wpe, positions, T_, C);
     });
 }
 
 // dwte (V, C) += and dwpe (maxT, C) +=;  order (B*T): the positions, stably sorted by token
-// Reads 2 B*T*C elements and the gradients of the tokens met; bound by memory bandwidth unless one token fills most of the batch.
+// Reads 2 B*T*C elements and the gradients of the tokens met; bound by memory bandwidth unless one token
+// fills most of the batch.
 template <class W = simt::NativeWidth<32>, class T>
-void encoder_backward(float* dwte, float* dwpe, const T* dout, const int* tokens, const int* order, int B, int T_, int C, stream_t stream) {
+void encoder_backward(float* dwte, float* dwpe, const T* dout, const int* tokens, const int* order, int B,
+                      int T_, int C, stream_t stream) {
     CHECK(B > 0 && T_ > 0 && C > 0, "encoder: B = {}, T = {} and C = {} must be positive", B, T_, C);
     const size_t positions = static_cast<size_t>(B) * T_;
     simt::for_vector_length<W, T>(C, [&](auto n) {
         constexpr int chunk = encoder_chunk<W, n()>;
         constexpr unsigned block = W::threads * encoder_teams<W>;
-        const dim3 grid(static_cast<unsigned>(ceil_div<size_t>(positions, encoder_places)), static_cast<unsigned>(ceil_div(C, chunk)));
-        const size_t shared = encoder_teams<W> > 1 ? simt::shared_size<float>(warp_sums_size<encoder_teams<W>, n()>) : 0;
-        launch(encoder_backward_token_kernel<W, n(), T>, grid, block, shared, stream, dwte, dout, tokens, order, positions, C);
+        const dim3 grid(static_cast<unsigned>(ceil_div<size_t>(positions, encoder_places)),
+                        static_cast<unsigned>(ceil_div(C, chunk)));
+        const size_t shared =
+            encoder_teams<W> > 1 ? simt::shared_size<float>(warp_sums_size<encoder_teams<W>, n()>) : 0;
+        launch(encoder_backward_token_kernel<W, n(), T>, grid, block, shared, stream, dwte, dout, tokens,
+               order, positions, C);
         const size_t items = static_cast<size_t>(T_) * ceil_div(C, chunk);
-        launch_rows<W::threads>(encoder_backward_place_kernel<W, n(), T>, items, 0, stream, dwpe, dout, B, T_, C);
+        launch_rows<W::threads>(encoder_backward_place_kernel<W, n(), T>, items, 0, stream, dwpe, dout, B, T_,
+                                C);
     });
 }

@@ -3,7 +3,8 @@
 #pragma once
 #include "kernels/common.cuh"
 
-// One block adds up one piece of this many values: the pieces depend on n alone, so the order of the additions is always the same.
+// One block adds up one piece of this many values: the pieces depend on n alone, so the order of the
+// additions is always the same.
 constexpr size_t global_norm_piece = 32768;
 
 inline size_t global_norm_pieces(size_t n) { return ceil_div(n, global_norm_piece); }
@@ -12,8 +13,10 @@ inline size_t global_norm_scratch(size_t n) { return global_norm_pieces(n); }
 
 // partial (pieces) = each piece's sum of squares
 template <class W, int N>
-__global__ void __launch_bounds__(simt::block_of<W>) global_norm_kernel(float* partial, const float* grads, size_t n) {
-    const size_t begin = blockIdx.x * global_norm_piece, end = n < begin + global_norm_piece ? n : begin + global_norm_piece;
+__global__ void __launch_bounds__(simt::block_of<W>)
+    global_norm_kernel(float* partial, const float* grads, size_t n) {
+    const size_t begin = blockIdx.x * global_norm_piece,
+                 end = n < begin + global_norm_piece ? n : begin + global_norm_piece;
     Vec<float, N> sums = simt::broadcast<N>(0.0f);
     size_t i = begin + threadIdx.x * N;
     for (; i + N <= end; i += W::threads * N) {
@@ -27,7 +30,8 @@ __global__ void __launch_bounds__(simt::block_of<W>) global_norm_kernel(float* p
 }
 
 template <class W>
-__global__ void __launch_bounds__(simt::block_of<W>) global_norm_finish_kernel(float* out, const float* partial, size_t pieces) {
+__global__ void __launch_bounds__(simt::block_of<W>)
+    global_norm_finish_kernel(float* out, const float* partial, size_t pieces) {
     double sum = 0.0;
     for (size_t i = threadIdx.x; i < pieces; i += W::threads) sum += partial[i];
     const float total = simt::row_sum<W::threads>(static_cast<float>(sum));
@@ -38,7 +42,8 @@ __global__ void __launch_bounds__(simt::block_of<W>) global_norm_finish_kernel(f
 template <class W = simt::NativeWidth<512>>
 void global_norm_squared(float* out, float* scratch, const float* grads, size_t n, stream_t stream) {
     CHECK(n > 0, "global norm: n = {} must be positive", n);
-    constexpr int N = W::threads == 1 ? 64 : 4;  // CPU: four registers of sums, because one addition does not wait for the last
+    // CPU: four registers of sums, because one addition does not wait for the last
+    constexpr int N = W::threads == 1 ? 64 : 4;
     const size_t pieces = global_norm_pieces(n);
     launch(global_norm_kernel<W, N>, static_cast<unsigned>(pieces), W::threads, 0, stream, scratch, grads, n);
     launch(global_norm_finish_kernel<W>, 1, W::threads, 0, stream, out, scratch, pieces);

@@ -1,7 +1,9 @@
-// quantize.cuh: a matrix as int8 with a scale a row (an output channel):  quantized = round(weight / scale),  scale = max |weight| of the row / 127
-//   weight (OC, C) fp32   quantized (OC, C) int8, -127 to 127, rounded to nearest even   scales (OC) fp32; a row of zeros has scale 0,
-//   one with a weight that is not finite has scale NaN
-//   Symmetric, so that a product needs no correction for a zero point, and the scale can be taken out of the sum.
+// quantize.cuh: a matrix as int8 with a scale a row (an output channel):  quantized = round(weight / scale),
+// scale = max |weight| of the row / 127
+//   weight (OC, C) fp32   quantized (OC, C) int8, -127 to 127, rounded to nearest even
+//   scales (OC) fp32; a row of zeros has scale 0, one with a weight that is not finite has scale NaN
+//   Symmetric, so that a product needs no correction for a zero point, and the scale can be taken out of the
+//   sum.
 //   Dettmers et al. 2022, arXiv:2208.07339 (vector-wise quantization)
 #pragma once
 #include "kernels/common.cuh"
@@ -12,7 +14,8 @@ __global__ void quantize_kernel(int8_t* quantized, float* scales, const float* w
     const size_t row = simt::row_index<W::threads>();
     const int lane = simt::row_lane<W::threads>(), end = row < rows ? C : 0;
     float largest = 0.0f;
-    Vec<float, N> nothing = simt::broadcast<N>(0.0f);  // sums of 0 * weight: a NaN if one is not finite, which the maximum would not notice
+    // sums of 0 * weight: a NaN if one is not finite, which the maximum would not notice
+    Vec<float, N> nothing = simt::broadcast<N>(0.0f);
     for (int i = lane * N; i < end; i += W::threads * N) {
         Vec<float, N> v = load<N>(weight + row * C + i);
         UNROLL
@@ -28,7 +31,8 @@ __global__ void quantize_kernel(int8_t* quantized, float* scales, const float* w
     for (int i = lane * N; i < end; i += W::threads * N) {
         const Vec<float, N> v = load<N>(weight + row * C + i);
         UNROLL
-        for (int k = 0; k < N; k++) quantized[row * C + i + k] = finite ? static_cast<int8_t>(rintf(v[k] * inverse)) : int8_t{0};
+        for (int k = 0; k < N; k++)
+            quantized[row * C + i + k] = finite ? static_cast<int8_t>(rintf(v[k] * inverse)) : int8_t{0};
     }
     if (row < rows && lane == 0) scales[row] = finite ? largest / 127.0f : NAN;
 }
@@ -46,18 +50,22 @@ __global__ void dequantize_kernel(T* out, const int8_t* quantized, const float* 
     }
 }
 
-// Reads OC * C floats and writes as many bytes; bound by memory bandwidth. A weight that is not finite makes all its row a NaN.
+// Reads OC * C floats and writes as many bytes; bound by memory bandwidth. A weight that is not finite makes
+// all its row a NaN.
 template <class W = simt::NativeWidth<32>>
 void quantize(int8_t* quantized, float* scales, const float* weight, size_t OC, int C, stream_t stream) {
     CHECK(OC > 0 && C > 0, "quantize: OC = {} and C = {} must be positive", OC, C);
-    simt::for_vector_length<W, float>(
-        C, [&](auto n) { launch_rows<W::threads>(quantize_kernel<W, n()>, OC, 0, stream, quantized, scales, weight, OC, C); });
+    simt::for_vector_length<W, float>(C, [&](auto n) {
+        launch_rows<W::threads>(quantize_kernel<W, n()>, OC, 0, stream, quantized, scales, weight, OC, C);
+    });
 }
 
-// out (OC, C) = quantized * scales. Reads OC * C bytes and writes as many elements; bound by memory bandwidth.
+// out (OC, C) = quantized * scales. Reads OC * C bytes and writes as many elements; bound by memory
+// bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
 void dequantize(T* out, const int8_t* quantized, const float* scales, size_t OC, int C, stream_t stream) {
     CHECK(OC > 0 && C > 0, "dequantize: OC = {} and C = {} must be positive", OC, C);
-    simt::for_vector_length<W, float>(
-        C, [&](auto n) { launch_rows<W::threads>(dequantize_kernel<W, n(), T>, OC, 0, stream, out, quantized, scales, OC, C); });
+    simt::for_vector_length<W, float>(C, [&](auto n) {
+        launch_rows<W::threads>(dequantize_kernel<W, n(), T>, OC, 0, stream, out, quantized, scales, OC, C);
+    });
 }

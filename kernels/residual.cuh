@@ -1,4 +1,5 @@
-// residual.cuh: out (n) = inp1 + inp2. Where a layernorm follows, residual_layernorm_forward adds in its own pass.
+// residual.cuh: out (n) = inp1 + inp2. Where a layernorm follows, residual_layernorm_forward adds in its own
+// pass.
 #pragma once
 #include "kernels/elementwise.cuh"
 

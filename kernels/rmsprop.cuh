@@ -1,7 +1,9 @@
-// rmsprop.cuh: RMSprop with momentum, clipping and fp32 master weights, as torch.optim.RMSprop (not centered) computes it
+// rmsprop.cuh: RMSprop with momentum, clipping and fp32 master weights, as torch.optim.RMSprop (not centered)
+// computes it
 //   g = the gradient times scale + decay * p,   v = alpha v + (1 - alpha) g^2,   u = g / (sqrt(v) + eps)
 //   with momentum: b = momentum b + u, and u = b;   p = p - lr u
-//   Tieleman and Hinton 2012, lecture 6.5 of Neural Networks for Machine Learning. lr and the scale are in OptimizerState (optimizer_state.cuh).
+//   Tieleman and Hinton 2012, lecture 6.5 of Neural Networks for Machine Learning. lr and the scale are in
+//   OptimizerState (optimizer_state.cuh).
 #pragma once
 #include "kernels/elementwise.cuh"
 #include "kernels/optimizer_state.cuh"
@@ -16,13 +18,14 @@ struct RmspropCoefficients {
 
 // Momentum: whether there is a buffer b to keep.
 template <class W, int N, class T, bool Momentum>
-__global__ void rmsprop_kernel(T* params, float* master, float* v, float* b, const float* grads, size_t n, RmspropCoefficients c,
-                               const OptimizerState* state) {
+__global__ void rmsprop_kernel(T* params, float* master, float* v, float* b, const float* grads, size_t n,
+                               RmspropCoefficients c, const OptimizerState* state) {
     const float scale = state->scale, lr = static_cast<float>(state->lr);
     if (scale == 0.0f) return;
     const bool separate = static_cast<const void*>(params) != static_cast<const void*>(master);
     for_each_vector<W, N>(n, [&]<int M>(size_t i, Length<M>) INLINE {
-        Vec<float, M> g = load_streaming<M>(grads + i), p = load_streaming<M>(master + i), square = load_streaming<M>(v + i);
+        Vec<float, M> g = load_streaming<M>(grads + i), p = load_streaming<M>(master + i),
+                      square = load_streaming<M>(v + i);
         UNROLL
         for (int k = 0; k < M; k++) {
             const float gradient = g[k] * scale + c.weight_decay * p[k];
@@ -43,11 +46,12 @@ __global__ void rmsprop_kernel(T* params, float* master, float* v, float* b, con
     });
 }
 
-// params (n) = round(master);  master, v, b (n) fp32 are updated from grads (n) fp32. b = nullptr: no momentum. For T = float, params may be master.
-// Reads 12 and writes 8 + sizeof(T) bytes an element, with momentum 4 more of each; bound by memory bandwidth.
+// params (n) = round(master);  master, v, b (n) fp32 are updated from grads (n) fp32. b = nullptr: no
+// momentum. For T = float, params may be master. Reads 12 and writes 8 + sizeof(T) bytes an element, with
+// momentum 4 more of each; bound by memory bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
-void rmsprop_update(T* params, float* master, float* v, float* b, const float* grads, size_t n, const RmspropStep& step, const OptimizerState* state,
-                    stream_t stream) {
+void rmsprop_update(T* params, float* master, float* v, float* b, const float* grads, size_t n,
+                    const RmspropStep& step, const OptimizerState* state, stream_t stream) {
     CHECK(b || step.momentum == 0, "rmsprop: a momentum of {} needs a buffer", step.momentum);
     const RmspropCoefficients c{.alpha = static_cast<float>(step.alpha),
                                 .one_minus_alpha = static_cast<float>(1.0 - step.alpha),
@@ -56,9 +60,11 @@ void rmsprop_update(T* params, float* master, float* v, float* b, const float* g
                                 .weight_decay = static_cast<float>(step.weight_decay)};
     if (b) {
         launch_elementwise<W, BesideFloats<W, T>>(
-            n, stream, [](auto N) { return rmsprop_kernel<W, N(), T, true>; }, params, master, v, b, grads, n, c, state);
+            n, stream, [](auto N) { return rmsprop_kernel<W, N(), T, true>; }, params, master, v, b, grads, n,
+            c, state);
     } else {
         launch_elementwise<W, BesideFloats<W, T>>(
-            n, stream, [](auto N) { return rmsprop_kernel<W, N(), T, false>; }, params, master, v, b, grads, n, c, state);
+            n, stream, [](auto N) { return rmsprop_kernel<W, N(), T, false>; }, params, master, v, b, grads,
+            n, c, state);
     }
 }

@@ -1,7 +1,9 @@
-// sgd.cuh: stochastic gradient descent with momentum, clipping and fp32 master weights, as torch.optim.SGD (dampening 0) computes it
+// sgd.cuh: stochastic gradient descent with momentum, clipping and fp32 master weights, as torch.optim.SGD
+// (dampening 0) computes it
 //   g = the gradient times scale + decay * p
 //   with momentum: b = momentum b + g, and g = b (Nesterov: g + momentum b);   p = p - lr g
-//   b starts from zero, so that the first step leaves b = g as PyTorch does. Sutskever et al. 2013 for Nesterov's form.
+//   b starts from zero, so that the first step leaves b = g as PyTorch does. Sutskever et al. 2013 for
+//   Nesterov's form.
 //   lr and the scale are in OptimizerState (optimizer_state.cuh).
 #pragma once
 #include "kernels/elementwise.cuh"
@@ -19,7 +21,8 @@ struct SgdCoefficients {
 
 // Momentum: whether there is a buffer b to keep.
 template <class W, int N, class T, bool Momentum>
-__global__ void sgd_kernel(T* params, float* master, float* b, const float* grads, size_t n, SgdCoefficients c, const OptimizerState* state) {
+__global__ void sgd_kernel(T* params, float* master, float* b, const float* grads, size_t n,
+                           SgdCoefficients c, const OptimizerState* state) {
     const float scale = state->scale, lr = static_cast<float>(state->lr);
     if (scale == 0.0f) return;
     const bool separate = static_cast<const void*>(params) != static_cast<const void*>(master);
@@ -44,18 +47,23 @@ __global__ void sgd_kernel(T* params, float* master, float* b, const float* grad
     });
 }
 
-// params (n) = round(master);  master, b (n) fp32 are updated from grads (n) fp32. b = nullptr: no momentum. For T = float, params may be master.
-// Reads 8 and writes 4 + sizeof(T) bytes an element, with momentum 4 more of each; bound by memory bandwidth.
+// params (n) = round(master);  master, b (n) fp32 are updated from grads (n) fp32. b = nullptr: no momentum.
+// For T = float, params may be master. Reads 8 and writes 4 + sizeof(T) bytes an element, with momentum 4
+// more of each; bound by memory bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
-void sgd_update(T* params, float* master, float* b, const float* grads, size_t n, const SgdStep& step, const OptimizerState* state, stream_t stream) {
+void sgd_update(T* params, float* master, float* b, const float* grads, size_t n, const SgdStep& step,
+                const OptimizerState* state, stream_t stream) {
     CHECK(b || step.momentum == 0, "sgd: a momentum of {} needs a buffer", step.momentum);
-    const SgdCoefficients c{
-        .momentum = static_cast<float>(step.momentum), .weight_decay = static_cast<float>(step.weight_decay), .nesterov = step.nesterov};
+    const SgdCoefficients c{.momentum = static_cast<float>(step.momentum),
+                            .weight_decay = static_cast<float>(step.weight_decay),
+                            .nesterov = step.nesterov};
     if (b) {
         launch_elementwise<W, BesideFloats<W, T>>(
-            n, stream, [](auto N) { return sgd_kernel<W, N(), T, true>; }, params, master, b, grads, n, c, state);
+            n, stream, [](auto N) { return sgd_kernel<W, N(), T, true>; }, params, master, b, grads, n, c,
+            state);
     } else {
         launch_elementwise<W, BesideFloats<W, T>>(
-            n, stream, [](auto N) { return sgd_kernel<W, N(), T, false>; }, params, master, b, grads, n, c, state);
+            n, stream, [](auto N) { return sgd_kernel<W, N(), T, false>; }, params, master, b, grads, n, c,
+            state);
     }
 }

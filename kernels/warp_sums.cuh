@@ -3,8 +3,8 @@
 #pragma once
 #include "kernels/common.cuh"
 
-// Floats from row to row in shared memory, where element k of every thread's vector is row k. The rows are padded,
-// so that threads find different banks both along a row and across the rows.
+// Floats from row to row in shared memory, where element k of every thread's vector is row k. The rows are
+// padded, so that threads find different banks both along a row and across the rows.
 template <int warps, int N>
 constexpr int warp_sums_pitch = simt::warp_size* warps + simt::warp_size / N;
 
@@ -12,9 +12,9 @@ constexpr int warp_sums_pitch = simt::warp_size* warps + simt::warp_size / N;
 template <int warps, int N>
 constexpr size_t warp_sums_size = static_cast<size_t>(warp_sums_pitch<warps, N>) * N;
 
-// Calls body(column, sum) with the sums over all warps. Lane l has columns l * N to l * N + N - 1. Neighbouring
-// threads get neighbouring columns, so that their stores fill whole 32-byte sectors; stores of 8 floats a thread
-// would not. All threads of the block call it together.
+// Calls body(column, sum) with the sums over all warps. Lane l has columns l * N to l * N + N - 1.
+// Neighbouring threads get neighbouring columns, so that their stores fill whole 32-byte sectors; stores of 8
+// floats a thread would not. All threads of the block call it together.
 template <int warps, int N, class Body>
 __device__ __forceinline__ void for_each_warp_sum(float* shared, const Vec<float, N>& of_lane, Body body) {
     constexpr int pitch = warp_sums_pitch<warps, N>, threads = simt::warp_size * warps;

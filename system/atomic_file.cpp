@@ -25,29 +25,35 @@ void write_atomically(const std::string& path, std::string_view bytes) {
 }
 
 // A random name, so that processes on several machines that share the folder do not meet.
-std::string temporary_beside(const std::string& path) { return fmt::format("{}.tmp-{:08x}", path, std::random_device()()); }
+std::string temporary_beside(const std::string& path) {
+    return fmt::format("{}.tmp-{:08x}", path, std::random_device()());
+}
 
 // The name before .tmp-XXXXXXXX; std::nullopt for other names.
 static std::optional<std::string> final_name_of(const std::string& name) {
     const std::string final_name = name.substr(0, name.rfind(".tmp-"));
     const std::string random = name.substr(std::min(name.size(), final_name.size() + 5));
-    if (random.size() != 8 || random.find_first_not_of("0123456789abcdef") != random.npos) return std::nullopt;
+    if (random.size() != 8 || random.find_first_not_of("0123456789abcdef") != random.npos)
+        return std::nullopt;
     return final_name;
 }
 
 bool is_temporary(const std::string& name) { return final_name_of(name).has_value(); }
 
-std::vector<std::string> leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix) {
+std::vector<std::string> leftovers(const std::string& folder, const std::string& prefix,
+                                   const std::string& suffix) {
     std::error_code ignored;
     std::vector<std::string> found;
-    for (fs::directory_iterator entry(folder, ignored), end; !ignored && entry != end; entry.increment(ignored)) {
+    for (fs::directory_iterator entry(folder, ignored), end; !ignored && entry != end;
+         entry.increment(ignored)) {
         const std::optional<std::string> name = final_name_of(entry->path().filename());
         if (name && name->starts_with(prefix) && name->ends_with(suffix)) found.push_back(entry->path());
     }
     return found;
 }
 
-void remove_leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix, std::chrono::hours unchanged) {
+void remove_leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix,
+                      std::chrono::hours unchanged) {
     std::error_code ignored;
     for (const fs::path path : leftovers(folder, prefix, suffix)) {
         const fs::file_time_type written = fs::last_write_time(path, ignored);
@@ -163,4 +169,6 @@ void AtomicFile::write_all(const void* data, size_t bytes, size_t offset) {
     }
 }
 
-void AtomicFile::fail(const char* what) const { throw Error(fmt::format("{}: {}: {}", path_, what, std::strerror(errno))); }
+void AtomicFile::fail(const char* what) const {
+    throw Error(fmt::format("{}: {}: {}", path_, what, std::strerror(errno)));
+}

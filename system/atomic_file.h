@@ -1,5 +1,6 @@
 // atomic_file.h: writes a file that is either complete or not there at all.
-//   Bytes go to PATH.tmp-XXXXXXXX; commit() makes them durable and gives them their name, replacing what had it.
+//   Bytes go to PATH.tmp-XXXXXXXX; commit() makes them durable and gives them their name, replacing what had
+//   it.
 //   Whatever goes wrong before that (a full disk, an exception elsewhere) leaves nothing behind.
 //   Every function throws Error with the path and the system's reason.
 #pragma once
@@ -17,16 +18,19 @@ void write_atomically(const std::string& path, std::string_view bytes);
 std::string temporary_beside(const std::string& path);
 // Paths of files and folders PREFIX*SUFFIX.tmp-XXXXXXXX: processes that were killed left them half written.
 // Nobody else may be writing to the folder. Other names are never leftovers.
-std::vector<std::string> leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix = "");
-// The second form is for a folder that others may be writing to: only what has not changed for as long is taken for a leftover.
+std::vector<std::string> leftovers(const std::string& folder, const std::string& prefix,
+                                   const std::string& suffix = "");
+// The second form is for a folder that others may be writing to: only what has not changed for as long is
+// taken for a leftover.
 void remove_leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix = "");
-void remove_leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix, std::chrono::hours unchanged);
+void remove_leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix,
+                      std::chrono::hours unchanged);
 // True for the names that temporary_beside gives, without their folder.
 bool is_temporary(const std::string& name);
 // Waits until the file's bytes are on the disk.
 void sync_file(const std::string& path);
-// Waits until the folder's names are on the disk. Without effect on file systems that do not sync folders, and
-// on a folder that may not be read.
+// Waits until the folder's names are on the disk. Without effect on file systems that do not sync folders,
+// and on a folder that may not be read.
 void sync_folder(const std::string& path);
 // Makes the folder and what is missing above it; failure says if it cannot. The names of all that was made,
 // and the folder's own if it was there before, are on the disk then.
@@ -41,8 +45,9 @@ public:
 
     void write(const void* data, size_t bytes);                    // appends
     void write_at(size_t offset, const void* data, size_t bytes);  // overwrites bytes written before
-    void close();                                                  // everything is on the disk, under the temporary name; frees the file descriptor
-    void commit();                                                 // close(), then the final name, synced too
+    // everything is on the disk, under the temporary name; frees the file descriptor
+    void close();
+    void commit();  // close(), then the final name, synced too
     const std::string& path() const { return path_; }
     const std::string& temporary_path() const { return temporary_; }  // empty after commit()
 

@@ -23,7 +23,8 @@ std::string data_directory() {
         }
     }
     CHECK(is_data_directory(PROJECT_ROOT "/data"),
-          "the project's folder data/ is neither above the program {} nor in {}; expected it there, or its path in FLATGPT_DATA", program.string(),
-          PROJECT_ROOT);
+          "the project's folder data/ is neither above the program {} nor in {}; expected it there, or its "
+          "path in FLATGPT_DATA",
+          program.string(), PROJECT_ROOT);
     return PROJECT_ROOT "/data";
 }

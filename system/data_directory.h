@@ -1,4 +1,5 @@
-// data_directory.h: where the files that ship with the project lie (vocabularies, texts), from any working directory.
+// data_directory.h: where the files that ship with the project lie (vocabularies, texts), from any working
+// directory.
 #pragma once
 #include <string>
 

@@ -1,5 +1,6 @@
 // error.h: how the project says that something is wrong.
-//   Every message is one line that names the offending value, what was expected and, where it helps, what to do.
+//   Every message is one line that names the offending value, what was expected and, where it helps, what to
+//   do.
 //   main() prints it after the program's name and exits with exit_code.
 #pragma once
 #include <fmt/core.h>
@@ -10,7 +11,8 @@
 // A run that failed: exit code 1.
 class Error : public std::runtime_error {
 public:
-    explicit Error(const std::string& message, int exit_code = 1) : std::runtime_error(message), exit_code(exit_code) {}
+    explicit Error(const std::string& message, int exit_code = 1)
+        : std::runtime_error(message), exit_code(exit_code) {}
     int exit_code;
 };
 

@@ -7,7 +7,8 @@ namespace fs = std::filesystem;
 static fs::file_type type_of(const std::string& path) {
     std::error_code failure;
     const fs::file_type type = fs::status(path, failure).type();  // not_found only if the system says so
-    if (type == fs::file_type::none) throw AccessError(fmt::format("{}: cannot be looked at: {}", path, failure.message()));
+    if (type == fs::file_type::none)
+        throw AccessError(fmt::format("{}: cannot be looked at: {}", path, failure.message()));
     return type;
 }
 
@@ -19,7 +20,9 @@ std::vector<fs::path> entries_of(const std::string& folder) {
     std::vector<fs::path> entries;
     if (!is_folder(folder)) return entries;
     std::error_code failure;
-    for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end; entry.increment(failure)) entries.push_back(entry->path());
+    for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end;
+         entry.increment(failure))
+        entries.push_back(entry->path());
     if (failure) throw AccessError(fmt::format("{}: cannot be listed: {}", folder, failure.message()));
     return entries;
 }

@@ -6,13 +6,15 @@
 
 #include "system/error.h"
 
-// The system refuses to show a file or folder (EACCES, EMFILE, ENOMEM, ESTALE, EIO, ...): nothing is known of what is in it.
+// The system refuses to show a file or folder (EACCES, EMFILE, ENOMEM, ESTALE, EIO, ...): nothing is known of
+// what is in it.
 class AccessError : public UsageError {
 public:
     using UsageError::UsageError;
 };
 
-// Bytes of a file that was opened cannot be read: a failing disk, or a file that has become shorter meanwhile.
+// Bytes of a file that was opened cannot be read: a failing disk, or a file that has become shorter
+// meanwhile.
 class ReadError : public Error {
 public:
     using Error::Error;

@@ -5,7 +5,8 @@
 
 #include "system/note.h"
 
-// Claims a folder as long as it lives. The system gives it back when the process ends, however it ends; nothing is left in the folder.
+// Claims a folder as long as it lives. The system gives it back when the process ends, however it ends;
+// nothing is left in the folder.
 class FolderLock {
 public:
     // UsageError if another process, which is `doing` the same, holds it. Where the file system has no locks,

@@ -1,4 +1,5 @@
-// host_allocator.h: host memory that a device copies from and to: ordinary memory, or pinned memory for a GPU.
+// host_allocator.h: host memory that a device copies from and to: ordinary memory, or pinned memory for a
+// GPU.
 #pragma once
 #include <cstddef>
 #include <functional>

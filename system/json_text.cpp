@@ -10,7 +10,8 @@ static constexpr int most_levels = 64;
 json parse_json(std::string_view text) {
     struct TooDeep {};
     const auto refuse_depth = [](int depth, json::parse_event_t event, json&) {
-        const bool opens = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
+        const bool opens =
+            event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
         if (opens && depth >= most_levels) throw TooDeep();
         return true;
     };

@@ -12,7 +12,8 @@
 #include "system/read_fault.h"
 #include "system/sanitizer.h"
 
-// The mapping ends with its page, whose last bytes belong to nobody: AddressSanitizer is told, so that it sees a read behind the file.
+// The mapping ends with its page, whose last bytes belong to nobody: AddressSanitizer is told, so that it
+// sees a read behind the file.
 static std::pair<const char*, size_t> behind(std::string_view bytes) {
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     return {bytes.data() + bytes.size(), (page - bytes.size() % page) % page};
@@ -21,7 +22,8 @@ static std::pair<const char*, size_t> behind(std::string_view bytes) {
 MappedFile::MappedFile(const std::string& path) : path_(path) {
     // O_NONBLOCK: opening a pipe must not wait for its writer before we can refuse it.
     const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    CHECK(file >= 0 || (errno != ENOENT && errno != ENOTDIR), "{}: cannot be opened: {}", path, std::strerror(errno));
+    CHECK(file >= 0 || (errno != ENOENT && errno != ENOTDIR), "{}: cannot be opened: {}", path,
+          std::strerror(errno));
     if (file < 0) throw AccessError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
     struct stat status;
     const bool known = fstat(file, &status) == 0, regular = known && S_ISREG(status.st_mode);
@@ -31,9 +33,12 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
     void* memory = size > 0 ? mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0) : nullptr;
     const int map_error = errno;
     close(file);
-    if (!known) throw AccessError(fmt::format("{}: cannot be looked at: {}", path, std::strerror(status_error)));
+    if (!known)
+        throw AccessError(fmt::format("{}: cannot be looked at: {}", path, std::strerror(status_error)));
     CHECK(regular, "{}: is not a regular file", path);
-    if (memory == MAP_FAILED) throw AccessError(fmt::format("{}: its {} bytes cannot be mapped: {}", path, size, std::strerror(map_error)));
+    if (memory == MAP_FAILED)
+        throw AccessError(
+            fmt::format("{}: its {} bytes cannot be mapped: {}", path, size, std::strerror(map_error)));
     bytes_ = {static_cast<const char*>(memory), size};
     if (size > 0) know_mapping(path, bytes_);
     const auto [tail, tail_bytes] = behind(bytes_);
@@ -59,7 +64,8 @@ void MappedFile::copy(void* to, size_t offset, size_t bytes) const {
     const char* const at = copy_from_mapping(to, bytes_.data() + offset, bytes);
     if (at == nullptr) return;
     const size_t unreadable = static_cast<size_t>(at - bytes_.data());
-    throw ReadError(fmt::format("{}: cannot be read at byte {}: {}", path_, unreadable, reason_of_read_fault(path_.c_str(), unreadable)));
+    throw ReadError(fmt::format("{}: cannot be read at byte {}: {}", path_, unreadable,
+                                reason_of_read_fault(path_.c_str(), unreadable)));
 }
 
 std::string MappedFile::text() const {

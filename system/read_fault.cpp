@@ -52,7 +52,9 @@ thread_local Copy copying;
 [[noreturn]] void end_with_line(const Mapping& mapping, size_t offset) {
     std::array<char, 8192> line;
     size_t size = 0;
-    const auto add = [&](std::string_view text) { size += text.copy(line.data() + size, line.size() - size); };
+    const auto add = [&](std::string_view text) {
+        size += text.copy(line.data() + size, line.size() - size);
+    };
     char number[32];
     const char* const end = std::to_chars(number, number + sizeof(number), offset).ptr;
     add(mapping.line);
@@ -96,7 +98,9 @@ void install_handler() {
 void know_mapping(const std::string& path, std::string_view bytes) {
     static const bool installed = (install_handler(), true);
     static_cast<void>(installed);
-    Mapping mapping{bytes.size(), path, fmt::format("{}: {}: cannot be read at byte ", program_invocation_short_name, printable(path))};
+    Mapping mapping{
+        bytes.size(), path,
+        fmt::format("{}: {}: cannot be read at byte ", program_invocation_short_name, printable(path))};
     const Lock lock;
     mappings()[bytes.data()] = std::move(mapping);
 }

@@ -1,4 +1,5 @@
-// sanitizer.h: what AddressSanitizer must be told about memory and stacks that it does not manage. Without it these do nothing.
+// sanitizer.h: what AddressSanitizer must be told about memory and stacks that it does not manage. Without it
+// these do nothing.
 #pragma once
 #include <cstddef>
 #if defined(__SANITIZE_ADDRESS__)
@@ -19,15 +20,17 @@ inline void asan_unpoison([[maybe_unused]] const void* memory, [[maybe_unused]] 
 #endif
 }
 
-// Before a switch to the stack at `bottom`; saved_fake_stack is null if the stack that is left will not be used again.
-inline void asan_leave_stack([[maybe_unused]] void** saved_fake_stack, [[maybe_unused]] const void* bottom, [[maybe_unused]] size_t bytes) {
+// Before a switch to the stack at `bottom`; saved_fake_stack is null if the stack that is left will not be
+// used again.
+inline void asan_leave_stack([[maybe_unused]] void** saved_fake_stack, [[maybe_unused]] const void* bottom,
+                             [[maybe_unused]] size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(saved_fake_stack, bottom, bytes);
 #endif
 }
 // After the switch, on the new stack; tells which stack was left.
-inline void asan_enter_stack([[maybe_unused]] void* saved_fake_stack, [[maybe_unused]] const void** left_bottom,
-                             [[maybe_unused]] size_t* left_bytes) {
+inline void asan_enter_stack([[maybe_unused]] void* saved_fake_stack,
+                             [[maybe_unused]] const void** left_bottom, [[maybe_unused]] size_t* left_bytes) {
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(saved_fake_stack, left_bottom, left_bytes);
 #endif

@@ -27,7 +27,8 @@ bool is_watched(std::FILE* file) {
     const std::string terminal = environment("TERM");
     if (terminal.empty() || terminal == "dumb") return false;
     // Set by Open MPI, by MPICH and its kin, and by PMIx.
-    return environment("OMPI_COMM_WORLD_RANK").empty() && environment("PMI_RANK").empty() && environment("PMIX_RANK").empty();
+    return environment("OMPI_COMM_WORLD_RANK").empty() && environment("PMI_RANK").empty() &&
+           environment("PMIX_RANK").empty();
 }
 
 // One less than the window has: a character in the last column makes some terminals begin a new line.
@@ -39,7 +40,8 @@ size_t columns_of(std::FILE* file) {
 
 // Of UTF-8, with one column a character.
 size_t width_of(std::string_view text) {
-    return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+    return static_cast<size_t>(
+        std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 std::string cut_to(std::string_view text, size_t columns) {
@@ -90,14 +92,16 @@ std::string duration_text(double seconds) {
     return fmt::format("{}h{:02}m", s / 3600, s / 60 % 60);
 }
 
-StatusLine::StatusLine(std::FILE* file) : file_(file), painted_(is_watched(file)), colour_(painted_ && environment("NO_COLOR").empty()) {}
+StatusLine::StatusLine(std::FILE* file)
+    : file_(file), painted_(is_watched(file)), colour_(painted_ && environment("NO_COLOR").empty()) {}
 
 void StatusLine::paint(const std::vector<StatusPart>& parts, bool lasting) {
     const std::lock_guard lock(mutex_);
     if (!painted_) return;
     if (open_ == Open::lasting && !lasting) std::fputc('\n', file_);
     const std::string line = printable(fit_parts(parts, columns_of(file_)));
-    std::fputs(("\r\x1b[2K" + (colour_ ? coloured(line) : line)).c_str(), file_);  // silent if it fails, as print_line is
+    // silent if it fails, as print_line is
+    std::fputs(("\r\x1b[2K" + (colour_ ? coloured(line) : line)).c_str(), file_);
     std::fflush(file_);
     open_ = lasting ? Open::lasting : Open::passing;
 }
@@ -143,7 +147,9 @@ void Progress::at(size_t done) {
     if (total_ > 0) {
         const double fraction = static_cast<double>(done) / static_cast<double>(total_);
         const std::string left = duration_text(Seconds(now - begin_).count() * (1 / fraction - 1)) + " left";
-        parts = {{fmt::format("{}: {} of {} {}", what_, done, total_, unit_)}, {progress_bar(fraction, 20), 2}, {left, 1}};
+        parts = {{fmt::format("{}: {} of {} {}", what_, done, total_, unit_)},
+                 {progress_bar(fraction, 20), 2},
+                 {left, 1}};
     }
     if (line_.is_painted()) {
         line_.paint(parts, false);

@@ -1,6 +1,8 @@
-// status_line.h: the line of a terminal that shows how far a program is, painted again and again in place. It fits the window, whose
-//   width is looked up each time. Where nobody watches nothing is painted: in a pipe or a file, with TERM=dumb, and under
-//   mpirun, which gives its processes a terminal of its own even if a file is all that gets their output.
+// status_line.h: the line of a terminal that shows how far a program is, painted again and again in place. It
+// fits the window, whose
+//   width is looked up each time. Where nobody watches nothing is painted: in a pipe or a file, with
+//   TERM=dumb, and under mpirun, which gives its processes a terminal of its own even if a file is all that
+//   gets their output.
 #pragma once
 #include <chrono>
 #include <cstdio>
@@ -9,7 +11,8 @@
 #include <string_view>
 #include <vector>
 
-// Part of the line. In a window too narrow for all of them those of the highest rank are left out first; rank 0 always stays.
+// Part of the line. In a window too narrow for all of them those of the highest rank are left out first; rank
+// 0 always stays.
 struct StatusPart {
     std::string text;
     int rank = 0;
@@ -24,13 +27,15 @@ std::string fit_parts(const std::vector<StatusPart>& parts, size_t columns);
 // Every function may be called from any thread.
 class StatusLine {
 public:
-    // file: stdout or stderr. The environment decides whether it is painted, and whether in colour (NO_COLOR: https://no-color.org).
+    // file: stdout or stderr. The environment decides whether it is painted, and whether in colour (NO_COLOR:
+    // https://no-color.org).
     explicit StatusLine(std::FILE* file);
     ~StatusLine() { finish(); }
     StatusLine(const StatusLine&) = delete;
 
     bool is_painted() const { return painted_; }
-    // Instead of the line that stands there. A lasting one stays in the window when something else is printed; another is erased.
+    // Instead of the line that stands there. A lasting one stays in the window when something else is
+    // printed; another is erased.
     void paint(const std::vector<StatusPart>& parts, bool lasting);
     // Lines of their own, painted or not.
     void print(std::string_view text);
@@ -47,8 +52,9 @@ private:
     std::mutex mutex_;
 };
 
-// Shows how far something is that takes longer than two seconds: "validating: 40 of 120 batches", on a terminal several times a second
-// and erased at the end, elsewhere a line every ten seconds. total 0: nobody knows.
+// Shows how far something is that takes longer than two seconds: "validating: 40 of 120 batches", on a
+// terminal several times a second and erased at the end, elsewhere a line every ten seconds. total 0: nobody
+// knows.
 class Progress {
 public:
     Progress(StatusLine& line, std::string what, std::string unit, size_t total);

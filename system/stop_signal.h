@@ -1,4 +1,5 @@
-// stop_signal.h: signals that ask a program to end what is under way and then itself. A second Ctrl-C or SIGTERM ends it at once.
+// stop_signal.h: signals that ask a program to end what is under way and then itself. A second Ctrl-C or
+// SIGTERM ends it at once.
 #pragma once
 #include <unistd.h>
 
@@ -22,8 +23,8 @@ inline void handle_stop(int received) {
         errno = error;
     }
     stop_signal_received = 1;
-    // SLURM's warning may come twice, by SLURM and passed on by mpirun, and leaves time for a checkpoint. So may a terminal's end, by
-    // the kernel and by the shell.
+    // SLURM's warning may come twice, by SLURM and passed on by mpirun, and leaves time for a checkpoint. So
+    // may a terminal's end, by the kernel and by the shell.
     if (received != SIGUSR1 && received != SIGHUP) std::signal(received, SIG_DFL);
 }
 
@@ -35,8 +36,8 @@ inline void stop_on(std::initializer_list<int> signals, int flags = SA_RESTART) 
     for (const int signal : signals) sigaction(signal, &action, nullptr);
 }
 
-// Whether SIGHUP was ignored, as under nohup, when the program was started. Libraries that MPI brings (UCX, to print a stack) catch it before
-// main begins, so main cannot see it any more.
+// Whether SIGHUP was ignored, as under nohup, when the program was started. Libraries that MPI brings (UCX,
+// to print a stack) catch it before main begins, so main cannot see it any more.
 bool hangup_was_ignored();
 
 // After a stop that ended something but not the program: the next signal asks again.

@@ -1,4 +1,5 @@
-// common.cuh: what the tests share: seeded inputs, poisoned outputs, errors against an oracle, the PyTorch dumps.
+// common.cuh: what the tests share: seeded inputs, poisoned outputs, errors against an oracle, the PyTorch
+// dumps.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -70,9 +71,10 @@ double relative_error(const std::vector<float>& actual, const Expected& expected
     return norm == 0 ? std::sqrt(difference) : std::sqrt(difference / norm);
 }
 
-// No element may be off by more than factor * eps * (the sum of the magnitudes of the terms it was added up from).
-inline void expect_elements(const std::vector<float>& actual, const std::vector<double>& expected, const std::vector<double>& magnitude, double eps,
-                            double factor = 8) {
+// No element may be off by more than factor * eps * (the sum of the magnitudes of the terms it was added up
+// from).
+inline void expect_elements(const std::vector<float>& actual, const std::vector<double>& expected,
+                            const std::vector<double>& magnitude, double eps, double factor = 8) {
     ASSERT_EQ(actual.size(), expected.size());
     ASSERT_EQ(actual.size(), magnitude.size());
     for (size_t i = 0; i < actual.size(); i++) {
@@ -87,22 +89,26 @@ constexpr double epsilon = 0x1p-24;
 template <>
 inline constexpr double epsilon<bfloat16> = 0x1p-8;
 
-// What a kernel that computes in fp32 and rounds its result to T once may be off by: 8 eps of the sum of the magnitudes of an element's terms,
-// and the rounding to T.
+// What a kernel that computes in fp32 and rounds its result to T once may be off by: 8 eps of the sum of the
+// magnitudes of an element's terms, and the rounding to T.
 template <class T>
-void expect_each_close(const std::vector<float>& actual, const std::vector<double>& expected, const std::vector<double>& magnitude) {
+void expect_each_close(const std::vector<float>& actual, const std::vector<double>& expected,
+                       const std::vector<double>& magnitude) {
     ASSERT_EQ(actual.size(), expected.size());
     ASSERT_EQ(actual.size(), magnitude.size());
     constexpr bool is_fp32 = std::is_same_v<T, float>;
     for (size_t i = 0; i < actual.size(); i++) {
-        const double bound = 8 * epsilon<float> * magnitude[i] + (is_fp32 ? 0 : 1.01 * epsilon<T> * std::abs(expected[i])) + 1e-37;
+        const double bound = 8 * epsilon<float> * magnitude[i] +
+                             (is_fp32 ? 0 : 1.01 * epsilon<T> * std::abs(expected[i])) + 1e-37;
         ASSERT_LE(std::abs(static_cast<double>(actual[i]) - expected[i]), bound)
-            << "element " << i << " of " << actual.size() << " is " << actual[i] << ", expected " << expected[i];
+            << "element " << i << " of " << actual.size() << " is " << actual[i] << ", expected "
+            << expected[i];
     }
 }
 // And, of the whole tensor, 1e-5 (bf16: 1e-2) of the norm.
 template <class T>
-void expect_close(const std::vector<float>& actual, const std::vector<double>& expected, const std::vector<double>& magnitude) {
+void expect_close(const std::vector<float>& actual, const std::vector<double>& expected,
+                  const std::vector<double>& magnitude) {
     expect_each_close<T>(actual, expected, magnitude);
     EXPECT_LE(relative_error(actual, expected), (std::is_same_v<T, float> ? 1e-5 : 1e-2));
 }

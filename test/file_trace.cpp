@@ -1,8 +1,10 @@
-// file_trace.cpp: a library for LD_PRELOAD that writes down what a program changes below one folder, in order.
+// file_trace.cpp: a library for LD_PRELOAD that writes down what a program changes below one folder, in
+// order.
 //   FILE_TRACE_ROOT   the folder, as an absolute path without links
 //   FILE_TRACE        the trace, a line each, separated by tabs; files and folders are known by their inode:
 //                       create FOLDER NAME INODE      mkdir FOLDER NAME INODE     unlink FOLDER NAME
-//                       rename FOLDER NAME FOLDER NAME                            exchange FOLDER NAME FOLDER NAME
+//                       rename FOLDER NAME FOLDER NAME
+//                       exchange FOLDER NAME FOLDER NAME
 //                       write INODE OFFSET BYTES      truncate INODE BYTES        sync INODE
 //                       said BYTES                    the size of standard output, a file, after fflush
 //                     FILE_TRACE.data holds the bytes of all writes, one after the other
@@ -30,7 +32,8 @@ std::recursive_mutex one_at_a_time;
 
 int opened(const std::string& suffix) {
     const std::string path = std::getenv("FILE_TRACE") + suffix;
-    return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+    return static_cast<int>(
+        syscall(SYS_openat, AT_FDCWD, path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
 }
 
 void append(int file, const void* from, size_t bytes) {
@@ -93,7 +96,8 @@ ino_t inode_of(int file) {
 
 // A name in a folder.
 struct Entry {
-    explicit Entry(const std::string& path) : folder(inode_at(path.substr(0, path.rfind('/')))), name(path.substr(path.rfind('/') + 1)) {}
+    explicit Entry(const std::string& path)
+        : folder(inode_at(path.substr(0, path.rfind('/')))), name(path.substr(path.rfind('/') + 1)) {}
     ino_t folder;
     std::string name;
 };
@@ -136,7 +140,8 @@ template <class Function>
 FILE* open_stream(const char* name, const char* path, const char* mode) {
     const int flags = *mode == 'w' ? O_CREAT | O_TRUNC : *mode == 'a' ? O_CREAT : 0;
     const auto open = [&] { return original<Function>(name)(path, mode); };
-    return open_traced(path_at(AT_FDCWD, path), flags, open, [](const FILE* file) { return file != nullptr; });
+    return open_traced(path_at(AT_FDCWD, path), flags, open,
+                       [](const FILE* file) { return file != nullptr; });
 }
 
 // A call on an open file that returns how many bytes it wrote; log writes the line.
@@ -161,7 +166,8 @@ int change_traced(const std::string& path, const Call& call, const Log& log) {
 
 int renamed(const char* operation, const std::string& from, const std::string& to, const auto& call) {
     const Entry before(from), after(to);
-    return change_traced(to, call, [&] { log(operation, before.folder, before.name, after.folder, after.name); });
+    return change_traced(to, call,
+                         [&] { log(operation, before.folder, before.name, after.folder, after.name); });
 }
 
 int removed(const std::string& path, const auto& call) {
@@ -169,7 +175,9 @@ int removed(const std::string& path, const auto& call) {
     return change_traced(path, call, [&] { log("unlink", entry.folder, entry.name); });
 }
 
-off_t place_before(int file, size_t written) { return lseek(file, 0, SEEK_CUR) - static_cast<off_t>(written); }
+off_t place_before(int file, size_t written) {
+    return lseek(file, 0, SEEK_CUR) - static_cast<off_t>(written);
+}
 
 }  // namespace
 
@@ -205,7 +213,9 @@ int openat64(int folder, const char* path, int flags, ...) {
     return open_at<decltype(openat64)>("openat64", folder, path, flags, mode);
 }
 FILE* fopen(const char* path, const char* mode) { return open_stream<decltype(fopen)>("fopen", path, mode); }
-FILE* fopen64(const char* path, const char* mode) { return open_stream<decltype(fopen64)>("fopen64", path, mode); }
+FILE* fopen64(const char* path, const char* mode) {
+    return open_stream<decltype(fopen64)>("fopen64", path, mode);
+}
 
 ssize_t write(int file, const void* from, size_t bytes) {
     return write_traced(
@@ -217,7 +227,8 @@ ssize_t writev(int file, const iovec* from, int count) {
         file, [&] { return original<decltype(writev)>("writev")(file, from, count); },
         [&](size_t written) {
             std::string bytes;
-            for (int i = 0; i < count; i++) bytes.append(static_cast<const char*>(from[i].iov_base), from[i].iov_len);
+            for (int i = 0; i < count; i++)
+                bytes.append(static_cast<const char*>(from[i].iov_base), from[i].iov_len);
             log_write(inode_of(file), place_before(file, written), bytes.data(), written);
         });
 }
@@ -233,15 +244,18 @@ ssize_t pwrite64(int file, const void* from, size_t bytes, off64_t at) {
 }
 int ftruncate(int file, off_t bytes) noexcept {
     return change_traced(
-        path_of(file), [&] { return original<decltype(ftruncate)>("ftruncate")(file, bytes); }, [&] { log("truncate", inode_of(file), bytes); });
+        path_of(file), [&] { return original<decltype(ftruncate)>("ftruncate")(file, bytes); },
+        [&] { log("truncate", inode_of(file), bytes); });
 }
 int fsync(int file) {
     return change_traced(
-        path_of(file), [&] { return original<decltype(fsync)>("fsync")(file); }, [&] { log("sync", inode_of(file)); });
+        path_of(file), [&] { return original<decltype(fsync)>("fsync")(file); },
+        [&] { log("sync", inode_of(file)); });
 }
 int fdatasync(int file) {
     return change_traced(
-        path_of(file), [&] { return original<decltype(fdatasync)>("fdatasync")(file); }, [&] { log("sync", inode_of(file)); });
+        path_of(file), [&] { return original<decltype(fdatasync)>("fdatasync")(file); },
+        [&] { log("sync", inode_of(file)); });
 }
 int fflush(FILE* file) {
     const std::lock_guard lock(one_at_a_time);
@@ -252,12 +266,14 @@ int fflush(FILE* file) {
 }
 
 int rename(const char* from, const char* to) noexcept {
-    return renamed("rename", path_at(AT_FDCWD, from), path_at(AT_FDCWD, to), [&] { return original<decltype(rename)>("rename")(from, to); });
+    return renamed("rename", path_at(AT_FDCWD, from), path_at(AT_FDCWD, to),
+                   [&] { return original<decltype(rename)>("rename")(from, to); });
 }
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
     const bool exchange = (flags & RENAME_EXCHANGE) != 0;
-    return renamed(exchange ? "exchange" : "rename", path_at(from_folder, from), path_at(to_folder, to),
-                   [&] { return original<decltype(renameat2)>("renameat2")(from_folder, from, to_folder, to, flags); });
+    return renamed(exchange ? "exchange" : "rename", path_at(from_folder, from), path_at(to_folder, to), [&] {
+        return original<decltype(renameat2)>("renameat2")(from_folder, from, to_folder, to, flags);
+    });
 }
 int mkdir(const char* path, mode_t mode) noexcept {
     const std::string whole = path_at(AT_FDCWD, path);
@@ -278,7 +294,8 @@ int remove(const char* path) noexcept {
     return removed(path_at(AT_FDCWD, path), [&] { return original<decltype(remove)>("remove")(path); });
 }
 int unlinkat(int folder, const char* path, int flags) noexcept {
-    return removed(path_at(folder, path), [&] { return original<decltype(unlinkat)>("unlinkat")(folder, path, flags); });
+    return removed(path_at(folder, path),
+                   [&] { return original<decltype(unlinkat)>("unlinkat")(folder, path, flags); });
 }
 
 }  // extern "C"

@@ -94,7 +94,8 @@ auto pass(const char* family, const std::string& path, const char* name, Argumen
 void spoil_page(void* memory, size_t bytes) {
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE)), pages = (bytes + page - 1) / page;
     const int nothing = memfd_create("unreadable", MFD_CLOEXEC);
-    const size_t chosen = std::strtoul(setting("IO_FAULT_PAGE", std::to_string(pages / 2).c_str()), nullptr, 10);
+    const size_t chosen =
+        std::strtoul(setting("IO_FAULT_PAGE", std::to_string(pages / 2).c_str()), nullptr, 10);
     char* const place = static_cast<char*>(memory) + chosen % pages * page;
     original<decltype(mmap)>("mmap")(place, page, PROT_READ, MAP_PRIVATE | MAP_FIXED, nothing, 0);
     original<decltype(close)>("close")(nothing);
@@ -142,31 +143,61 @@ int openat64(int folder, const char* path, int flags, ...) {
     va_end(arguments);
     return pass<decltype(openat64)>("open", path_at(folder, path), "openat64", folder, path, flags, mode);
 }
-FILE* fopen(const char* path, const char* mode) { return pass<decltype(fopen)>("open", path, "fopen", path, mode); }
-FILE* fopen64(const char* path, const char* mode) { return pass<decltype(fopen64)>("open", path, "fopen64", path, mode); }
+FILE* fopen(const char* path, const char* mode) {
+    return pass<decltype(fopen)>("open", path, "fopen", path, mode);
+}
+FILE* fopen64(const char* path, const char* mode) {
+    return pass<decltype(fopen64)>("open", path, "fopen64", path, mode);
+}
 
-int stat(const char* path, struct stat* to) noexcept { return pass<decltype(stat)>("stat", path, "stat", path, to); }
-int lstat(const char* path, struct stat* to) noexcept { return pass<decltype(lstat)>("stat", path, "lstat", path, to); }
-int fstat(int file, struct stat* to) noexcept { return pass<decltype(fstat)>("stat", path_of(file), "fstat", file, to); }
+int stat(const char* path, struct stat* to) noexcept {
+    return pass<decltype(stat)>("stat", path, "stat", path, to);
+}
+int lstat(const char* path, struct stat* to) noexcept {
+    return pass<decltype(lstat)>("stat", path, "lstat", path, to);
+}
+int fstat(int file, struct stat* to) noexcept {
+    return pass<decltype(fstat)>("stat", path_of(file), "fstat", file, to);
+}
 int fstatat(int folder, const char* path, struct stat* to, int flags) noexcept {
     return pass<decltype(fstatat)>("stat", path_at(folder, path), "fstatat", folder, path, to, flags);
 }
-int stat64(const char* path, struct stat64* to) noexcept { return pass<decltype(stat64)>("stat", path, "stat64", path, to); }
-int lstat64(const char* path, struct stat64* to) noexcept { return pass<decltype(lstat64)>("stat", path, "lstat64", path, to); }
-int fstat64(int file, struct stat64* to) noexcept { return pass<decltype(fstat64)>("stat", path_of(file), "fstat64", file, to); }
+int stat64(const char* path, struct stat64* to) noexcept {
+    return pass<decltype(stat64)>("stat", path, "stat64", path, to);
+}
+int lstat64(const char* path, struct stat64* to) noexcept {
+    return pass<decltype(lstat64)>("stat", path, "lstat64", path, to);
+}
+int fstat64(int file, struct stat64* to) noexcept {
+    return pass<decltype(fstat64)>("stat", path_of(file), "fstat64", file, to);
+}
 int fstatat64(int folder, const char* path, struct stat64* to, int flags) noexcept {
     return pass<decltype(fstatat64)>("stat", path_at(folder, path), "fstatat64", folder, path, to, flags);
 }
-int statvfs(const char* path, struct statvfs* to) noexcept { return pass<decltype(statvfs)>("statvfs", path, "statvfs", path, to); }
+int statvfs(const char* path, struct statvfs* to) noexcept {
+    return pass<decltype(statvfs)>("statvfs", path, "statvfs", path, to);
+}
 
 DIR* opendir(const char* path) { return pass<decltype(opendir)>("opendir", path, "opendir", path); }
-DIR* fdopendir(int folder) { return pass<decltype(fdopendir)>("opendir", path_of(folder), "fdopendir", folder); }
-dirent* readdir(DIR* folder) { return pass<decltype(readdir)>("readdir", path_of(dirfd(folder)), "readdir", folder); }
-dirent64* readdir64(DIR* folder) { return pass<decltype(readdir64)>("readdir", path_of(dirfd(folder)), "readdir64", folder); }
+DIR* fdopendir(int folder) {
+    return pass<decltype(fdopendir)>("opendir", path_of(folder), "fdopendir", folder);
+}
+dirent* readdir(DIR* folder) {
+    return pass<decltype(readdir)>("readdir", path_of(dirfd(folder)), "readdir", folder);
+}
+dirent64* readdir64(DIR* folder) {
+    return pass<decltype(readdir64)>("readdir", path_of(dirfd(folder)), "readdir64", folder);
+}
 
-ssize_t read(int file, void* to, size_t bytes) { return pass<decltype(read)>("read", path_of(file), "read", file, to, bytes); }
-ssize_t readv(int file, const iovec* to, int count) { return pass<decltype(readv)>("read", path_of(file), "readv", file, to, count); }
-ssize_t pread(int file, void* to, size_t bytes, off_t at) { return pass<decltype(pread)>("read", path_of(file), "pread", file, to, bytes, at); }
+ssize_t read(int file, void* to, size_t bytes) {
+    return pass<decltype(read)>("read", path_of(file), "read", file, to, bytes);
+}
+ssize_t readv(int file, const iovec* to, int count) {
+    return pass<decltype(readv)>("read", path_of(file), "readv", file, to, count);
+}
+ssize_t pread(int file, void* to, size_t bytes, off_t at) {
+    return pass<decltype(pread)>("read", path_of(file), "pread", file, to, bytes, at);
+}
 ssize_t pread64(int file, void* to, size_t bytes, off64_t at) {
     return pass<decltype(pread64)>("read", path_of(file), "pread64", file, to, bytes, at);
 }
@@ -177,8 +208,12 @@ void* mmap64(void* at, size_t bytes, int protection, int flags, int file, off64_
     return mapped("mmap64", at, bytes, protection, flags, file, offset);
 }
 
-ssize_t write(int file, const void* from, size_t bytes) { return pass<decltype(write)>("write", path_of(file), "write", file, from, bytes); }
-ssize_t writev(int file, const iovec* from, int count) { return pass<decltype(writev)>("write", path_of(file), "writev", file, from, count); }
+ssize_t write(int file, const void* from, size_t bytes) {
+    return pass<decltype(write)>("write", path_of(file), "write", file, from, bytes);
+}
+ssize_t writev(int file, const iovec* from, int count) {
+    return pass<decltype(writev)>("write", path_of(file), "writev", file, from, count);
+}
 ssize_t pwrite(int file, const void* from, size_t bytes, off_t at) {
     return pass<decltype(pwrite)>("write", path_of(file), "pwrite", file, from, bytes, at);
 }
@@ -198,7 +233,9 @@ int close(int file) {
 }
 
 // Both names count as the path.
-int rename(const char* from, const char* to) noexcept { return pass<decltype(rename)>("rename", std::string(from) + " " + to, "rename", from, to); }
+int rename(const char* from, const char* to) noexcept {
+    return pass<decltype(rename)>("rename", std::string(from) + " " + to, "rename", from, to);
+}
 int renameat(int from_folder, const char* from, int to_folder, const char* to) noexcept {
     const std::string names = path_at(from_folder, from) + " " + path_at(to_folder, to);
     return pass<decltype(renameat)>("rename", names, "renameat", from_folder, from, to_folder, to);
@@ -208,8 +245,12 @@ int renameat2(int from_folder, const char* from, int to_folder, const char* to, 
     const char* const family = (flags & RENAME_EXCHANGE) != 0 ? "exchange" : "rename";
     return pass<decltype(renameat2)>(family, names, "renameat2", from_folder, from, to_folder, to, flags);
 }
-int flock(int file, int operation) noexcept { return pass<decltype(flock)>("flock", path_of(file), "flock", file, operation); }
-int mkdir(const char* path, mode_t mode) noexcept { return pass<decltype(mkdir)>("mkdir", path, "mkdir", path, mode); }
+int flock(int file, int operation) noexcept {
+    return pass<decltype(flock)>("flock", path_of(file), "flock", file, operation);
+}
+int mkdir(const char* path, mode_t mode) noexcept {
+    return pass<decltype(mkdir)>("mkdir", path, "mkdir", path, mode);
+}
 int unlink(const char* path) noexcept { return pass<decltype(unlink)>("unlink", path, "unlink", path); }
 int rmdir(const char* path) noexcept { return pass<decltype(rmdir)>("unlink", path, "rmdir", path); }
 int unlinkat(int folder, const char* path, int flags) noexcept {

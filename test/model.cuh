@@ -10,7 +10,8 @@
 // A batch that owns its tokens, in the layout the loader makes.
 class OwnedBatch {
 public:
-    OwnedBatch(int B, int T, const std::vector<int>& inputs, const std::vector<int>& targets) : memory_(static_cast<size_t>(3 * B * T)) {
+    OwnedBatch(int B, int T, const std::vector<int>& inputs, const std::vector<int>& targets)
+        : memory_(static_cast<size_t>(3 * B * T)) {
         const size_t N = static_cast<size_t>(B) * static_cast<size_t>(T);
         batch_.B = B;
         batch_.T = T;
@@ -23,8 +24,9 @@ public:
             batch_.order[i] = static_cast<int>(i);
             batch_.target_count += targets[i] != Batch::ignored;
         }
-        std::stable_sort(batch_.order, batch_.order + N,
-                         [&](int a, int b) { return inputs[static_cast<size_t>(a)] < inputs[static_cast<size_t>(b)]; });
+        std::stable_sort(batch_.order, batch_.order + N, [&](int a, int b) {
+            return inputs[static_cast<size_t>(a)] < inputs[static_cast<size_t>(b)];
+        });
     }
     operator const Batch&() const { return batch_; }
     OwnedBatch&& of_step_with(int64_t targets) && {
@@ -38,13 +40,16 @@ private:
 };
 
 // Sequences [begin, begin + count) of T tokens of a list of samples of T inputs and T targets.
-inline OwnedBatch sequences(const std::vector<int>& inputs, const std::vector<int>& targets, int T, int begin, int count) {
-    const auto from = static_cast<std::ptrdiff_t>(begin) * T, to = static_cast<std::ptrdiff_t>(begin + count) * T;
+inline OwnedBatch sequences(const std::vector<int>& inputs, const std::vector<int>& targets, int T, int begin,
+                            int count) {
+    const auto from = static_cast<std::ptrdiff_t>(begin) * T,
+               to = static_cast<std::ptrdiff_t>(begin + count) * T;
     return OwnedBatch(count, T, std::vector<int>(inputs.begin() + from, inputs.begin() + to),
                       std::vector<int>(targets.begin() + from, targets.begin() + to));
 }
 
-// The model of test/reference/model.safetensors: V = 131, context 32, 2 layers, 3 heads, 48 channels; 3 sequences of 19 tokens.
+// The model of test/reference/model.safetensors: V = 131, context 32, 2 layers, 3 heads, 48 channels; 3
+// sequences of 19 tokens.
 constexpr GPT2Config reference_config{131, 32, 2, 3, 48};
 constexpr int reference_B = 3, reference_T = 19;
 
@@ -55,8 +60,10 @@ std::unique_ptr<GPT2<T>> reference_model(const SafetensorsFile& weights, GPT2Opt
     options.total_batch = options.total_batch ? options.total_batch : reference_B * reference_T;
     auto model = std::make_unique<GPT2<T>>(reference_config, options);
     model->allocate();
-    for (const Tensor& tensor : model->table().tensors()) model->set_parameter(tensor, weights.floats(tensor.name));
+    for (const Tensor& tensor : model->table().tensors())
+        model->set_parameter(tensor, weights.floats(tensor.name));
     return model;
 }
 
-constexpr OptimizerOptions reference_adamw{.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};
+constexpr OptimizerOptions reference_adamw{
+    .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};

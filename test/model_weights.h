@@ -18,17 +18,20 @@ inline std::vector<float> masters_of(const TensorTable& table) {
     std::vector<float> masters(table.elements(), NAN);
     float next = 1;
     for (const Tensor& t : table.tensors()) {
-        for (size_t i = 0; i < t.elements; i++) masters[t.offset + i] = i < t.unpadded_elements ? next++ * 0x1p-20f : 0;
+        for (size_t i = 0; i < t.elements; i++)
+            masters[t.offset + i] = i < t.unpadded_elements ? next++ * 0x1p-20f : 0;
     }
     return masters;
 }
 
-inline void expect_same_weights(const ModelFile& file, const TensorTable& table, const std::vector<float>& masters) {
+inline void expect_same_weights(const ModelFile& file, const TensorTable& table,
+                                const std::vector<float>& masters) {
     ASSERT_EQ(file.table().elements(), table.elements());
     for (const Tensor& t : table.tensors()) {
         const std::vector<float> values = file.values(t);
         ASSERT_EQ(values.size(), t.elements) << t.name;
-        EXPECT_EQ(std::memcmp(values.data(), masters.data() + t.offset, t.elements * sizeof(float)), 0) << t.name;
+        EXPECT_EQ(std::memcmp(values.data(), masters.data() + t.offset, t.elements * sizeof(float)), 0)
+            << t.name;
     }
 }
 

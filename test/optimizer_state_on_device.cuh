@@ -1,4 +1,5 @@
-// optimizer_state_on_device.cuh: the optimizer's state, which lives in device memory, for the tests of its kernels.
+// optimizer_state_on_device.cuh: the optimizer's state, which lives in device memory, for the tests of its
+// kernels.
 #pragma once
 #include "common.cuh"
 #include "kernels/optimizer_state.cuh"

@@ -19,4 +19,6 @@ inline std::string path_of(int file) {
 }
 
 // The mode of open(), which callers give only with these flags.
-inline mode_t mode_of(int flags, va_list arguments) { return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(arguments, mode_t) : 0; }
+inline mode_t mode_of(int flags, va_list arguments) {
+    return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(arguments, mode_t) : 0;
+}

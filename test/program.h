@@ -9,8 +9,10 @@ struct ProgramResult {
     std::string output, errors;
 };
 
-// A path of this source tree, or of what is built in it, as it is on this machine: below $FLATGPT_ROOT, if that is set (what make gpu-bundle packed).
+// A path of this source tree, or of what is built in it, as it is on this machine: below $FLATGPT_ROOT, if
+// that is set (what make gpu-bundle packed).
 std::string relocated(const std::string& path);
 
 // Runs `before; program arguments`, in another working directory unless `before` says otherwise.
-ProgramResult run_program(const std::string& program, const std::string& arguments, const std::string& before = "cd /");
+ProgramResult run_program(const std::string& program, const std::string& arguments,
+                          const std::string& before = "cd /");

@@ -1,4 +1,5 @@
-// rank_process.h: a process that looks like a rank of a launch: "cat" with the variables of torchrun. It ends with
+// rank_process.h: a process that looks like a rank of a launch: "cat" with the variables of torchrun. It ends
+// with
 //   this object.
 #pragma once
 #include <fcntl.h>
@@ -14,7 +15,8 @@
 
 #include "trainer/distributed/launcher.h"
 
-inline std::map<std::string, std::string> variables_of_rank(int rank, int world_size, int local_size, const std::string& address) {
+inline std::map<std::string, std::string> variables_of_rank(int rank, int world_size, int local_size,
+                                                            const std::string& address) {
     return {{"RANK", std::to_string(rank)},
             {"WORLD_SIZE", std::to_string(world_size)},
             {"LOCAL_RANK", std::to_string(rank)},
@@ -27,7 +29,8 @@ class RankProcess {
 public:
     RankProcess(int rank, int world_size, const std::string& address) {
         std::vector<std::string> entries;
-        for (const auto& [name, value] : variables_of_rank(rank, world_size, world_size, address)) entries.push_back(name + "=" + value);
+        for (const auto& [name, value] : variables_of_rank(rank, world_size, world_size, address))
+            entries.push_back(name + "=" + value);
         std::vector<char*> environment;
         for (std::string& entry : entries) environment.push_back(entry.data());
         environment.push_back(nullptr);
@@ -46,8 +49,8 @@ public:
         close(from[1]);
         input_ = to[1];
         output_ = from[0];
-        // Its environment is in /proc only some time after it was spawned, and while it loads it may wait for the disk. What copied
-        // a byte has been loaded, and waits for the next.
+        // Its environment is in /proc only some time after it was spawned, and while it loads it may wait for
+        // the disk. What copied a byte has been loaded, and waits for the next.
         char byte = 'x';
         EXPECT_EQ(write(input_, &byte, 1), 1);
         EXPECT_EQ(read(output_, &byte, 1), 1);

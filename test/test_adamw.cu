@@ -1,4 +1,5 @@
-// AdamW with clipping: ten steps against PyTorch's, one step against double precision, and a step that must not be taken.
+// AdamW with clipping: ten steps against PyTorch's, one step against double precision, and a step that must
+// not be taken.
 #include <limits>
 
 #include "common.cuh"
@@ -15,7 +16,8 @@ class AdamW : public testing::Test {};
 using Widths = simt::TestWidths<testing::Types, 32>;
 TYPED_TEST_SUITE(AdamW, Widths);
 
-// The parameters of the dump, 35 with decay and 7 without, in one array; T is the type of their copy, none if the parameters are the masters.
+// The parameters of the dump, 35 with decay and 7 without, in one array; T is the type of their copy, none if
+// the parameters are the masters.
 template <class W, class T, bool Separate>
 void test_against_pytorch() {
     const SafetensorsFile dump = reference("adamw");
@@ -25,7 +27,8 @@ void test_against_pytorch() {
         std::vector<float> values(bias_at + biases);
         const auto w = dump.floats(weight), b = dump.floats(bias);
         std::copy_n(w.begin() + static_cast<ptrdiff_t>(step * weights), weights, values.begin());
-        std::copy_n(b.begin() + static_cast<ptrdiff_t>(step * biases), biases, values.begin() + static_cast<ptrdiff_t>(bias_at));
+        std::copy_n(b.begin() + static_cast<ptrdiff_t>(step * biases), biases,
+                    values.begin() + static_cast<ptrdiff_t>(bias_at));
         return values;
     };
     const size_t n = bias_at + biases;
@@ -42,10 +45,11 @@ void test_against_pytorch() {
         global_norm_squared<simt::NativeWidth<512>>(norm.data(), scratch.data(), grads.data(), n, nullptr);
         optimizer_prepare<W>(state.data(), norm.data(), 1.0f, step.beta1, step.beta2, nullptr);
         const auto update = [&](auto* params) {
-            adamw_update<W>(params, master.data(), m.data(), v.data(), grads.data(), weights, step, state.data(), nullptr);
-            step.weight_decay = 0;
-            adamw_update<W>(params + bias_at, master.data() + bias_at, m.data() + bias_at, v.data() + bias_at, grads.data() + bias_at, biases, step,
+            adamw_update<W>(params, master.data(), m.data(), v.data(), grads.data(), weights, step,
                             state.data(), nullptr);
+            step.weight_decay = 0;
+            adamw_update<W>(params + bias_at, master.data() + bias_at, m.data() + bias_at, v.data() + bias_at,
+                            grads.data() + bias_at, biases, step, state.data(), nullptr);
         };
         if constexpr (Separate) update(copy.data());
         else update(master.data());
@@ -70,25 +74,29 @@ TYPED_TEST(AdamW, TenStepsMatchPyTorch) {
     test_against_pytorch<TypeParam, bfloat16, true>();
 }
 
-// A late step on random moments, whole vectors and a rest, aligned or not. clip: 0, one that bites, one that does not.
+// A late step on random moments, whole vectors and a rest, aligned or not. clip: 0, one that bites, one that
+// does not.
 template <class W, class T>
 void test_against_oracle(size_t n, size_t offset, int steps_before, double clip) {
-    SCOPED_TRACE(testing::Message() << "n = " << n << ", offset = " << offset << ", step " << steps_before + 1 << ", clip = " << clip);
+    SCOPED_TRACE(testing::Message() << "n = " << n << ", offset = " << offset << ", step " << steps_before + 1
+                                    << ", clip = " << clip);
     const AdamWStep step{.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1};
     const size_t count = n + offset;
-    const auto p = random_values<float>(count, 1), m = random_values<float>(count, 2, 1e-2f), g = random_values<float>(count, 3, 1e-1f);
+    const auto p = random_values<float>(count, 1), m = random_values<float>(count, 2, 1e-2f),
+               g = random_values<float>(count, 3, 1e-1f);
     auto v = random_values<float>(count, 4, 1e-2f);
     for (float& value : v) value *= value;
     const auto p_ = upload<float>(p), m_ = upload<float>(m), v_ = upload<float>(v), g_ = upload<float>(g),
                norm = upload<float>(std::vector<float>{9.0f});
     auto params = poisoned<T>(count);
     const auto state = state_after(steps_before, 3e-4);
-    optimizer_prepare<W>(state.data(), norm.data(), static_cast<float>(clip), step.beta1, step.beta2, nullptr);
-    adamw_update<W>(params.data() + offset, p_.data() + offset, m_.data() + offset, v_.data() + offset, g_.data() + offset, n, step, state.data(),
-                    nullptr);
+    optimizer_prepare<W>(state.data(), norm.data(), static_cast<float>(clip), step.beta1, step.beta2,
+                         nullptr);
+    adamw_update<W>(params.data() + offset, p_.data() + offset, m_.data() + offset, v_.data() + offset,
+                    g_.data() + offset, n, step, state.data(), nullptr);
 
-    Values p_expected(p.begin(), p.end()), m_expected(m.begin(), m.end()), v_expected(v.begin(), v.end()), p_magnitude(count), m_magnitude(count),
-        v_magnitude(count);
+    Values p_expected(p.begin(), p.end()), m_expected(m.begin(), m.end()), v_expected(v.begin(), v.end()),
+        p_magnitude(count), m_magnitude(count), v_magnitude(count);
     const double scale = clip > 0 ? std::min(1.0, clip / (3.0 + 1e-6)) : 1.0, t = steps_before + 1;
     for (size_t i = 0; i < count; i++) {
         p_magnitude[i] = std::abs(p[i]), m_magnitude[i] = std::abs(m[i]), v_magnitude[i] = v[i];
@@ -97,7 +105,8 @@ void test_against_oracle(size_t n, size_t offset, int steps_before, double clip)
         m_expected[i] = 0.9 * m[i] + 0.1 * gradient;
         m_magnitude[i] = std::abs(m[i]) + std::abs(gradient);
         v_expected[i] = v_magnitude[i] = 0.999 * v[i] + 0.001 * gradient * gradient;
-        const double denominator = std::sqrt(v_expected[i] / (1 - std::pow(0.999, t))) + 1e-8, rate = 3e-4 / (1 - std::pow(0.9, t));
+        const double denominator = std::sqrt(v_expected[i] / (1 - std::pow(0.999, t))) + 1e-8,
+                     rate = 3e-4 / (1 - std::pow(0.9, t));
         p_expected[i] = p[i] * (1 - 3e-4 * 0.1) - rate * m_expected[i] / denominator;
         p_magnitude[i] = std::abs(p[i]) + rate * m_magnitude[i] / denominator;
     }
@@ -145,9 +154,11 @@ TYPED_TEST(AdamW, ANormThatIsNotFiniteChangesNothing) {
         const auto norm = upload<float>(std::vector<float>{norm_squared}),
                    grads = upload<float>(std::vector<float>(100, std::sqrt(norm_squared / 100)));
         optimizer_prepare<TypeParam>(state.data(), norm.data(), 1.0f, step.beta1, step.beta2, nullptr);
-        adamw_update<TypeParam>(copy.data(), master.data(), m.data(), v.data(), grads.data(), 100, step, state.data(), nullptr);
+        adamw_update<TypeParam>(copy.data(), master.data(), m.data(), v.data(), grads.data(), 100, step,
+                                state.data(), nullptr);
     };
-    for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    for (const float bad :
+         {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
         run(bad);
         EXPECT_EQ(download(master), before);
         EXPECT_EQ(download(m), before);

@@ -1,4 +1,5 @@
-// After the second step neither we nor a library allocates memory for the work: every call of malloc and its kin is counted.
+// After the second step neither we nor a library allocates memory for the work: every call of malloc and its
+// kin is counted.
 //   (Not in checked builds, whose sanitizer owns these functions.)
 #include <dlfcn.h>
 
@@ -15,7 +16,8 @@
 
 namespace {
 
-// oneDNN's execute makes a table of its arguments, a few hundred bytes, and frees it before it returns; we can't prevent that.
+// oneDNN's execute makes a table of its arguments, a few hundred bytes, and frees it before it returns; we
+// can't prevent that.
 // What counts is that no buffer is made, and that nothing stays.
 constexpr size_t argument_table = 4096;
 std::atomic<bool> counting = false;
@@ -46,8 +48,12 @@ void* realloc(void* old, size_t bytes) noexcept {
     if (counting && old) live--;
     return count(bytes), __libc_realloc(old, bytes);
 }
-void* aligned_alloc(size_t alignment, size_t bytes) noexcept { return count(bytes), __libc_memalign(alignment, bytes); }
-void* memalign(size_t alignment, size_t bytes) noexcept { return count(bytes), __libc_memalign(alignment, bytes); }
+void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
+    return count(bytes), __libc_memalign(alignment, bytes);
+}
+void* memalign(size_t alignment, size_t bytes) noexcept {
+    return count(bytes), __libc_memalign(alignment, bytes);
+}
 int posix_memalign(void** memory, size_t alignment, size_t bytes) noexcept {
     count(bytes);
     *memory = __libc_memalign(alignment, bytes);
@@ -67,12 +73,16 @@ void expect_no_allocation(Recompute recompute, Optimizer optimizer = Optimizer::
     const auto tokenizer = make_tokenizer("byte");
     const DataSplits data = open_data(data_directory() + "/tinyshakespeare.txt", "", *tokenizer);
     DataLoader loader(data.train, {.B = B, .T = sequence, .V = 256, .total_batch = 2 * B * sequence});
-    GPT2<T> model({256, sequence, 2, 4, 64},
-                  {.B = B, .T = sequence, .total_batch = 2 * B * sequence, .recompute = recompute, .optimizer = optimizer});
+    GPT2<T> model({256, sequence, 2, 4, 64}, {.B = B,
+                                              .T = sequence,
+                                              .total_batch = 2 * B * sequence,
+                                              .recompute = recompute,
+                                              .optimizer = optimizer});
     model.allocate();
     OutlierDetector outliers(optimizer == Optimizer::adamw ? 0 : 3, 0);
     Veto veto;
-    if (outliers.active()) veto = [&](const StepResult& step) { return outliers.judge(step.loss, step.grad_norm); };
+    if (outliers.active())
+        veto = [&](const StepResult& step) { return outliers.judge(step.loss, step.grad_norm); };
     for (int step = 1; step <= 6; step++) {
         if (step == 3) {
             large = largest = 0;
@@ -97,7 +107,8 @@ TEST(Allocation, AStepThatIsNotProfiledPaysNothingForProfiles) {
     Profile profile;
     const auto step = [&] {
         profile.begin_step();
-        for (const char* name : {"one", "another", "one"}) profile.begin(name, {.bytes = 1, .flops = 1}, nullptr);
+        for (const char* name : {"one", "another", "one"})
+            profile.begin(name, {.bytes = 1, .flops = 1}, nullptr);
         profile.end(nullptr);
         return profile.end_step(1);
     };

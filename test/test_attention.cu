@@ -1,4 +1,5 @@
-// Causal attention, forward and backward, by every implementation this build has, against double precision and against PyTorch.
+// Causal attention, forward and backward, by every implementation this build has, against double precision
+// and against PyTorch.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -18,7 +19,9 @@ template <class T>
 struct Implementation {
     std::string name;
     std::function<void(T* out, float* lse, const T* qkv, AttentionShape shape)> forward;
-    std::function<void(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape)> backward;
+    std::function<void(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse,
+                       AttentionShape shape)>
+        backward;
     bool computes_every_shape = true, deterministic = true;
     LseBound (*lse_bound)(AttentionShape) = own_lse_bound;
 
@@ -27,20 +30,26 @@ struct Implementation {
 
 template <class T, class... Widths>
 void add_kernels(std::vector<Implementation<T>>& all, std::tuple<Widths...>) {
-    (all.push_back({fmt::format("kernel at {} thread(s) a row", int{Widths::threads}),
-                    [](T* out, float* lse, const T* qkv, AttentionShape shape) { attention_forward<Widths>(out, lse, qkv, shape, nullptr); },
-                    [](T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape) {
-                        simt::DeviceBuffer<float> scratch = poisoned<float>(attention_scratch_bytes(shape) / sizeof(float));
-                        attention_backward<Widths>(dqkv, dout, qkv, out, lse, scratch.data(), shape, nullptr);
-                    }}),
+    (all.push_back(
+         {fmt::format("kernel at {} thread(s) a row", int{Widths::threads}),
+          [](T* out, float* lse, const T* qkv, AttentionShape shape) {
+              attention_forward<Widths>(out, lse, qkv, shape, nullptr);
+          },
+          [](T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape) {
+              simt::DeviceBuffer<float> scratch =
+                  poisoned<float>(attention_scratch_bytes(shape) / sizeof(float));
+              attention_backward<Widths>(dqkv, dout, qkv, out, lse, scratch.data(), shape, nullptr);
+          }}),
      ...);
 }
 
-// cuDNN computes the statistics in fp32, with instructions that the PTX ISA gives bounds for, and in an order that we do not know.
-//   scores: tensor cores add 16 products at a time and truncate instead of rounding: 2^-23 of the magnitude within each
-//   of HS / 16 sums of 16, and as much when it is added to those before, which makes HS / 4 units of 2^-24 beside the 8
-//   that every implementation may take
-//   exponentials: 2^-22 (ex2.approx) in each term, and in the factor by which a sum is scaled after each tile of 64 keys
+// cuDNN computes the statistics in fp32, with instructions that the PTX ISA gives bounds for, and in an order
+// that we do not know.
+//   scores: tensor cores add 16 products at a time and truncate instead of rounding: 2^-23 of the magnitude
+//   within each of HS / 16 sums of 16, and as much when it is added to those before, which makes HS / 4 units
+//   of 2^-24 beside the 8 that every implementation may take
+//   exponentials: 2^-22 (ex2.approx) in each term, and in the factor by which a sum is scaled after each tile
+//   of 64 keys
 //   their sum: T roundings of 2^-24 at most, in any order
 //   its logarithm: 2^-22 (lg2.approx), of the result where that is more than 1; the sum lies between 1 and T
 LseBound cudnn_lse_bound(AttentionShape s) {
@@ -52,8 +61,11 @@ LseBound cudnn_lse_bound(AttentionShape s) {
 template <class T>
 Implementation<T> offered(AttentionBackend backend, bool deterministic = false) {
     auto attention = std::make_shared<Attention>(backend, deterministic);
-    const auto workspace = [attention](AttentionShape shape) { return poisoned<char>(attention->workspace_bytes<T>(shape)); };
-    return {fmt::format("--attention {}{}", attention_backend_name(backend), deterministic ? " --deterministic" : ""),
+    const auto workspace = [attention](AttentionShape shape) {
+        return poisoned<char>(attention->workspace_bytes<T>(shape));
+    };
+    return {fmt::format("--attention {}{}", attention_backend_name(backend),
+                        deterministic ? " --deterministic" : ""),
             [=](T* out, float* lse, const T* qkv, AttentionShape shape) {
                 const auto memory = workspace(shape);
                 attention->forward(out, lse, qkv, shape, memory.data(), nullptr);
@@ -91,8 +103,9 @@ struct Oracle {
     std::vector<double> value, magnitude;
 };
 
-// Plain loops. Magnitudes: a sum's is the sum of its terms' magnitudes. A score with magnitude a is off by eps * a, which makes
-// p = exp(score - lse) off by the relative error eps * (1 + a + |lse| + the magnitude of lse); a term p * x is then off by that much more.
+// Plain loops. Magnitudes: a sum's is the sum of its terms' magnitudes. A score with magnitude a is off by
+// eps * a, which makes p = exp(score - lse) off by the relative error eps * (1 + a + |lse| + the magnitude of
+// lse); a term p * x is then off by that much more.
 struct Expected {
     Oracle out, lse, dqkv;
 
@@ -112,8 +125,12 @@ struct Expected {
     }
 
 private:
-    size_t packed(int b, int t, int which, int h) const { return (((static_cast<size_t>(b) * s_.T + t) * 3 + which) * s_.NH + h) * s_.HS; }
-    size_t plain(int b, int t, int h) const { return ((static_cast<size_t>(b) * s_.T + t) * s_.NH + h) * s_.HS; }
+    size_t packed(int b, int t, int which, int h) const {
+        return (((static_cast<size_t>(b) * s_.T + t) * 3 + which) * s_.NH + h) * s_.HS;
+    }
+    size_t plain(int b, int t, int h) const {
+        return ((static_cast<size_t>(b) * s_.T + t) * s_.NH + h) * s_.HS;
+    }
 
     // sum over the head's columns of x * y, and of its magnitude
     static std::pair<double, double> dot(const float* x, const float* y, int count) {
@@ -164,7 +181,8 @@ private:
         for (int k = 0; k <= t; k++) {
             const auto [dp, dp_magnitude] = dot(g, &qkv_[packed(b, k, 2, h)], HS);
             const double ds = p[k] * (dp - d) * scale_;
-            const double ds_magnitude = p[k] * (dp_magnitude + d_magnitude + std::abs(dp - d) * p_error[k]) * scale_;
+            const double ds_magnitude =
+                p[k] * (dp_magnitude + d_magnitude + std::abs(dp - d) * p_error[k]) * scale_;
             for (int c = 0; c < HS; c++) {
                 const double kc = qkv_[packed(b, k, 1, h) + c];
                 dqkv.value[packed(b, t, 0, h) + c] += ds * kc;
@@ -187,7 +205,8 @@ struct Computed {
 };
 
 template <class T>
-Computed compute(const Implementation<T>& implementation, const std::vector<float>& qkv, const std::vector<float>& dout, AttentionShape s) {
+Computed compute(const Implementation<T>& implementation, const std::vector<float>& qkv,
+                 const std::vector<float>& dout, AttentionShape s) {
     const auto device_qkv = upload<T>(qkv);
     const auto device_dout = upload<T>(dout);
     const auto out = poisoned<T>(elements(s));
@@ -207,7 +226,8 @@ void expect_same_bits(const Computed& a, const Computed& b) {
     EXPECT_TRUE(same(a.dqkv, b.dqkv));
 }
 
-// fp32: a few dozen roundings of 2^-24; bf16: 2^-9 each in P, in dS, in what is stored of out, and in the result
+// fp32: a few dozen roundings of 2^-24; bf16: 2^-9 each in P, in dS, in what is stored of out, and in the
+// result
 template <class T>
 constexpr double tolerance = std::is_same_v<T, float> ? 1e-5 : 1e-2;
 
@@ -234,13 +254,17 @@ TYPED_TEST_SUITE(AttentionTest, Types);
 
 TYPED_TEST(AttentionTest, MatchesDoublePrecision) {
     using T = TypeParam;
-    std::vector<AttentionShape> shapes = {{1, 1, 1, 1},    {2, 1, 3, 8},   {1, 2, 1, 32},   {3, 33, 1, 5},  {1, 65, 2, 33},  {2, 17, 5, 64},
-                                          {1, 130, 1, 32}, {1, 65, 3, 64}, {1, 70, 1, 128}, {1, 35, 2, 80}, {2, 16, 1, 127}, {1, 48, 2, 16}};
-    if (simt::is_gpu()) shapes.insert(shapes.end(), {{3, 128, 3, 64}, {2, 192, 5, 64}, {1, 257, 3, 96}, {3, 320, 1, 128}, {2, 511, 2, 40}});
+    std::vector<AttentionShape> shapes = {{1, 1, 1, 1},    {2, 1, 3, 8},   {1, 2, 1, 32},   {3, 33, 1, 5},
+                                          {1, 65, 2, 33},  {2, 17, 5, 64}, {1, 130, 1, 32}, {1, 65, 3, 64},
+                                          {1, 70, 1, 128}, {1, 35, 2, 80}, {2, 16, 1, 127}, {1, 48, 2, 16}};
+    if (simt::is_gpu())
+        shapes.insert(shapes.end(),
+                      {{3, 128, 3, 64}, {2, 192, 5, 64}, {1, 257, 3, 96}, {3, 320, 1, 128}, {2, 511, 2, 40}});
     unsigned seed = 100;
     for (const AttentionShape& s : shapes) {
         seed++;
-        const std::vector<float> qkv = random_values<T>(3 * elements(s), seed), dout = random_values<T>(elements(s), seed + 1000);
+        const std::vector<float> qkv = random_values<T>(3 * elements(s), seed),
+                                 dout = random_values<T>(elements(s), seed + 1000);
         const Expected expected(qkv, dout, s);
         for (const Implementation<T>& implementation : implementations<T>()) {
             if (!implementation.computes(s)) continue;
@@ -252,12 +276,17 @@ TYPED_TEST(AttentionTest, MatchesDoublePrecision) {
     }
 }
 
-// The kernels for tensor cores, over all their head sizes and around the ends of their tiles of 64 and blocks of 64 and 128 rows.
+// The kernels for tensor cores, over all their head sizes and around the ends of their tiles of 64 and blocks
+// of 64 and 128 rows.
 Implementation<bfloat16> tensor_cores() {
     return {"tensor cores",
-            [](bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape) { attention_mma_forward(out, lse, qkv, shape, nullptr); },
-            [](bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv, const bfloat16* out, const float* lse, AttentionShape shape) {
-                simt::DeviceBuffer<float> scratch = poisoned<float>(attention_scratch_bytes(shape) / sizeof(float));
+            [](bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape) {
+                attention_mma_forward(out, lse, qkv, shape, nullptr);
+            },
+            [](bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv, const bfloat16* out,
+               const float* lse, AttentionShape shape) {
+                simt::DeviceBuffer<float> scratch =
+                    poisoned<float>(attention_scratch_bytes(shape) / sizeof(float));
                 attention_mma_backward(dqkv, dout, qkv, out, lse, scratch.data(), shape, nullptr);
             }};
 }
@@ -265,16 +294,18 @@ struct TensorCores : testing::TestWithParam<AttentionShape> {};
 TEST_P(TensorCores, MatchDoublePrecision) {
     using T = bfloat16;
     const AttentionShape s = GetParam();
-    const std::vector<float> qkv = random_values<T>(3 * elements(s), 20), dout = random_values<T>(elements(s), 21);
+    const std::vector<float> qkv = random_values<T>(3 * elements(s), 20),
+                             dout = random_values<T>(elements(s), 21);
     const Expected expected(qkv, dout, s);
     const Computed computed = compute<T>(tensor_cores(), qkv, dout, s);
     expect_tensors_near<T>(computed, expected.out.value, expected.lse.value, expected.dqkv.value);
     EXPECT_LE(relative_error(computed.lse, expected.lse.value), tolerance<float>);  // never rounded to T
     expect_every_element_near<T>(computed, expected);
 }
-const AttentionShape tensor_core_shapes[] = {{3, 1, 5, 16},   {1, 2, 3, 64},   {1, 15, 3, 128},  {1, 16, 1, 24},  {3, 17, 1, 96},  {1, 31, 1, 40},
-                                             {1, 33, 3, 72},  {1, 63, 1, 64},  {1, 64, 1, 8},    {1, 65, 3, 32},  {1, 79, 1, 80},  {1, 97, 1, 112},
-                                             {1, 127, 1, 64}, {1, 129, 1, 16}, {1, 129, 1, 128}, {1, 193, 1, 64}, {1, 255, 1, 32}, {1, 257, 1, 64}};
+const AttentionShape tensor_core_shapes[] = {
+    {3, 1, 5, 16},   {1, 2, 3, 64},   {1, 15, 3, 128},  {1, 16, 1, 24},  {3, 17, 1, 96},  {1, 31, 1, 40},
+    {1, 33, 3, 72},  {1, 63, 1, 64},  {1, 64, 1, 8},    {1, 65, 3, 32},  {1, 79, 1, 80},  {1, 97, 1, 112},
+    {1, 127, 1, 64}, {1, 129, 1, 16}, {1, 129, 1, 128}, {1, 193, 1, 64}, {1, 255, 1, 32}, {1, 257, 1, 64}};
 INSTANTIATE_TEST_SUITE_P(Shapes, TensorCores, testing::ValuesIn(tensor_core_shapes), [](const auto& info) {
     const AttentionShape s = info.param;
     return fmt::format("B{}_T{}_NH{}_HS{}", s.B, s.T, s.NH, s.HS);
@@ -285,41 +316,47 @@ struct WorkOfBlock {
     size_t head, packed, plain;  // of B * NH; the first elements of its v in qkv and of its rows of out
     int tile, tiles;
 };
-__global__ void work_of_block_kernel(WorkOfBlock* work, const float* qkv, const float* out, AttentionShape shape, int rows, int group) {
+__global__ void work_of_block_kernel(WorkOfBlock* work, const float* qkv, const float* out,
+                                     AttentionShape shape, int rows, int group) {
     if (threadIdx.x > 0) return;
     const AttentionBlock block(shape, rows, group);
     work[blockIdx.x] = {block.statistics() / shape.T, static_cast<size_t>(block.packed(qkv, 2).first - qkv),
                         static_cast<size_t>(block.plain(out).first - out), block.tile, block.tiles};
 }
-// Heads come in groups, the last of which may be smaller; within a group every head's first tile, then every head's second. Where the kernels need
-// more than one group heads are too many, or too long, for the other tests.
+// Heads come in groups, the last of which may be smaller; within a group every head's first tile, then every
+// head's second. Where the kernels need more than one group heads are too many, or too long, for the other
+// tests.
 TEST(Attention, BlocksWorkOnEveryTileOfEveryHeadOnceGroupByGroup) {
     struct Case {
         int B, NH, T, group;
     };
-    const Case cases[] = {{1, 7, 128, 3}, {7, 1, 65, 3}, {2, 3, 200, 4}, {2, 3, 64, 5}, {3, 2, 129, 1}, {2, 2, 129, 4}};
+    const Case cases[] = {{1, 7, 128, 3}, {7, 1, 65, 3},  {2, 3, 200, 4},
+                          {2, 3, 64, 5},  {3, 2, 129, 1}, {2, 2, 129, 4}};
     constexpr int rows = 64, HS = 8;
     for (const auto& [B, NH, T, group] : cases) {
         SCOPED_TRACE(fmt::format("B={} NH={} T={}, groups of {}", B, NH, T, group));
         const AttentionShape shape{B, T, NH, HS};
-        const size_t heads = static_cast<size_t>(B) * NH, length = static_cast<size_t>(T), width = static_cast<size_t>(NH) * HS;
+        const size_t heads = static_cast<size_t>(B) * NH, length = static_cast<size_t>(T),
+                     width = static_cast<size_t>(NH) * HS;
         const int tiles = ceil_div(T, rows);
         const auto work = poisoned<WorkOfBlock>(heads * tiles);
         const simt::DeviceBuffer<float> qkv(3 * elements(shape)), out(elements(shape));
-        simt::launch(work_of_block_kernel, static_cast<unsigned>(work.size()), 32, 0, nullptr, work.data(), qkv.data(), out.data(), shape, rows,
-                     group);
+        simt::launch(work_of_block_kernel, static_cast<unsigned>(work.size()), 32, 0, nullptr, work.data(),
+                     qkv.data(), out.data(), shape, rows, group);
         std::vector<WorkOfBlock> found(work.size());
         simt::copy_to_host(found.data(), work.data(), work.bytes(), nullptr);
         simt::stream_synchronize(nullptr);
         size_t block = 0;
         for (size_t begin = 0; begin < heads; begin += static_cast<size_t>(group)) {
             for (int tile = 0; tile < tiles; tile++) {
-                for (size_t head = begin; head < std::min(heads, begin + static_cast<size_t>(group)); head++, block++) {
+                for (size_t head = begin; head < std::min(heads, begin + static_cast<size_t>(group));
+                     head++, block++) {
                     const size_t b = head / NH, h = head % NH;
                     EXPECT_EQ(found[block].head, head) << "block " << block;
                     EXPECT_EQ(found[block].tile, tile) << "block " << block;
                     EXPECT_EQ(found[block].tiles, tiles) << "block " << block;
-                    EXPECT_EQ(found[block].packed, (b * length * 3 + 2) * width + h * HS) << "block " << block;
+                    EXPECT_EQ(found[block].packed, (b * length * 3 + 2) * width + h * HS)
+                        << "block " << block;
                     EXPECT_EQ(found[block].plain, b * length * width + h * HS) << "block " << block;
                 }
             }
@@ -331,14 +368,17 @@ TEST(Attention, BlocksWorkOnEveryTileOfEveryHeadOnceGroupByGroup) {
     EXPECT_EQ(attention_mma_group({1, 1 << 20, 12, 64}), 1);
 }
 
-// At a GPU's width bf16 goes there if a head's rows are aligned, and to the kernels of attention.cuh if not: both give the same bits only then.
+// At a GPU's width bf16 goes there if a head's rows are aligned, and to the kernels of attention.cuh if not:
+// both give the same bits only then.
 TEST(Attention, BfloatGoesToTensorCoresWhereRowsAreAligned) {
     using T = bfloat16;
     std::vector<Implementation<T>> gpu;
     add_kernels(gpu, std::tuple<simt::GpuWidth<32>>{});
     const AttentionShape s{1, 40, 2, 24};
-    const std::vector<float> qkv = random_values<T>(3 * elements(s), 22), dout = random_values<T>(elements(s), 23);
-    const Computed chosen = compute<T>(gpu[0], qkv, dout, s), on_tensor_cores = compute<T>(tensor_cores(), qkv, dout, s);
+    const std::vector<float> qkv = random_values<T>(3 * elements(s), 22),
+                             dout = random_values<T>(elements(s), 23);
+    const Computed chosen = compute<T>(gpu[0], qkv, dout, s),
+                   on_tensor_cores = compute<T>(tensor_cores(), qkv, dout, s);
     expect_same_bits(chosen, on_tensor_cores);
     EXPECT_TRUE(attention_mma_takes({1, 40, 2, 8}));
     EXPECT_FALSE(attention_mma_takes({1, 40, 2, 12}));
@@ -348,7 +388,8 @@ TYPED_TEST(AttentionTest, MatchesPyTorch) {
     using T = TypeParam;
     const SafetensorsFile file = reference("attention");
     const std::vector<size_t>& dims = file.at("qkv").shape;  // (B, T, 3, NH, HS)
-    const AttentionShape s{static_cast<int>(dims[0]), static_cast<int>(dims[1]), static_cast<int>(dims[3]), static_cast<int>(dims[4])};
+    const AttentionShape s{static_cast<int>(dims[0]), static_cast<int>(dims[1]), static_cast<int>(dims[3]),
+                           static_cast<int>(dims[4])};
     for (const Implementation<T>& implementation : implementations<T>()) {
         if (!implementation.computes(s)) continue;
         SCOPED_TRACE(implementation.name);
@@ -362,8 +403,10 @@ TYPED_TEST(AttentionTest, EveryOfferedBackendMatchesDoublePrecision) {
     using T = TypeParam;
     std::vector<AttentionBackend> backends = Attention::available<T>();
     backends.push_back(AttentionBackend::automatic);
-    for (const AttentionShape& s : {AttentionShape{2, 33, 2, 12}, AttentionShape{1, 260, 2, 6}, AttentionShape{3, 33, 1, 8}}) {
-        const std::vector<float> qkv = random_values<T>(3 * elements(s), 5), dout = random_values<T>(elements(s), 6);
+    for (const AttentionShape& s :
+         {AttentionShape{2, 33, 2, 12}, AttentionShape{1, 260, 2, 6}, AttentionShape{3, 33, 1, 8}}) {
+        const std::vector<float> qkv = random_values<T>(3 * elements(s), 5),
+                                 dout = random_values<T>(elements(s), 6);
         const Expected expected(qkv, dout, s);
         for (AttentionBackend backend : backends) {
             SCOPED_TRACE(fmt::format("{}, {}", attention_backend_name(backend), describe(s)));
@@ -386,7 +429,8 @@ TEST(Attention, ABoundOfLseSeesAKeyTooMany) {
         const std::vector<float> qkv = random_values<bfloat16>(3 * elements(s), 14), dout(elements(s), 0.0f);
         const Expected expected(qkv, dout, s);
         const LseBound bound = cudnn_lse_bound(s);
-        for (const double magnitude : expected.lse.magnitude) EXPECT_LE(bound.units * epsilon<float> * magnitude + bound.beside, 0.1 / s.T);
+        for (const double magnitude : expected.lse.magnitude)
+            EXPECT_LE(bound.units * epsilon<float> * magnitude + bound.beside, 0.1 / s.T);
     }
 }
 
@@ -394,7 +438,8 @@ TYPED_TEST(AttentionTest, LaterTokensChangeNothingEarlier) {
     using T = TypeParam;
     const AttentionShape s{1, 70, 2, 24};
     const size_t row = static_cast<size_t>(s.NH) * s.HS;
-    const std::vector<float> qkv = random_values<T>(3 * elements(s), 7), other = random_values<T>(3 * elements(s), 8), dout(elements(s), 0.0f);
+    const std::vector<float> qkv = random_values<T>(3 * elements(s), 7),
+                             other = random_values<T>(3 * elements(s), 8), dout(elements(s), 0.0f);
     for (const Implementation<T>& implementation : implementations<T>()) {
         const Computed before = compute<T>(implementation, qkv, dout, s);
         for (int t : {1, 32, 69}) {
@@ -403,7 +448,8 @@ TYPED_TEST(AttentionTest, LaterTokensChangeNothingEarlier) {
             std::copy(other.begin() + t * 3 * row, other.end(), changed.begin() + t * 3 * row);
             const Computed after = compute<T>(implementation, changed, dout, s);
             EXPECT_EQ(std::memcmp(after.out.data(), before.out.data(), t * row * sizeof(float)), 0);
-            EXPECT_NE(std::memcmp(after.out.data() + t * row, before.out.data() + t * row, row * sizeof(float)), 0);
+            EXPECT_NE(
+                std::memcmp(after.out.data() + t * row, before.out.data() + t * row, row * sizeof(float)), 0);
         }
     }
 }
@@ -417,7 +463,8 @@ TYPED_TEST(AttentionTest, TheGradientOfAnEarlyQueryReachesNoLaterToken) {
     for (const Implementation<T>& implementation : implementations<T>()) {
         SCOPED_TRACE(implementation.name);
         const Computed computed = compute<T>(implementation, qkv, dout, s);
-        for (size_t i = static_cast<size_t>(20) * 3 * s.HS; i < computed.dqkv.size(); i++) ASSERT_EQ(computed.dqkv[i], 0.0f) << "element " << i;
+        for (size_t i = static_cast<size_t>(20) * 3 * s.HS; i < computed.dqkv.size(); i++)
+            ASSERT_EQ(computed.dqkv[i], 0.0f) << "element " << i;
     }
 }
 
@@ -425,7 +472,8 @@ TYPED_TEST(AttentionTest, TheGradientOfAnEarlyQueryReachesNoLaterToken) {
 TYPED_TEST(AttentionTest, LargeScoresStayFinite) {
     using T = TypeParam;
     const AttentionShape s{1, 65, 1, 64};
-    const std::vector<float> qkv = random_values<T>(3 * elements(s), 10, 30.0f), dout = random_values<T>(elements(s), 11);
+    const std::vector<float> qkv = random_values<T>(3 * elements(s), 10, 30.0f),
+                             dout = random_values<T>(elements(s), 11);
     const Expected expected(qkv, dout, s);
     for (const Implementation<T>& implementation : implementations<T>()) {
         SCOPED_TRACE(implementation.name);
@@ -437,11 +485,13 @@ TYPED_TEST(AttentionTest, LargeScoresStayFinite) {
 TYPED_TEST(AttentionTest, TheSameBitsTwice) {
     using T = TypeParam;
     const AttentionShape s{2, 67, 2, 24};
-    const std::vector<float> qkv = random_values<T>(3 * elements(s), 12), dout = random_values<T>(elements(s), 13);
+    const std::vector<float> qkv = random_values<T>(3 * elements(s), 12),
+                             dout = random_values<T>(elements(s), 13);
     for (const Implementation<T>& implementation : implementations<T>()) {
         if (!implementation.deterministic) continue;
         SCOPED_TRACE(implementation.name);
-        const Computed first = compute<T>(implementation, qkv, dout, s), second = compute<T>(implementation, qkv, dout, s);
+        const Computed first = compute<T>(implementation, qkv, dout, s),
+                       second = compute<T>(implementation, qkv, dout, s);
         expect_same_bits(first, second);
     }
 }
@@ -450,16 +500,21 @@ TYPED_TEST(AttentionTest, WorkspaceGrowsWithTheLengthNotWithItsSquare) {
     for (AttentionBackend backend : Attention::available<TypeParam>()) {
         for (const bool deterministic : {false, true}) {
             const Attention attention(backend, deterministic);
-            const auto bytes = [&](int T) { return attention.template workspace_bytes<TypeParam>({4, T, 12, 64}); };
+            const auto bytes = [&](int T) {
+                return attention.template workspace_bytes<TypeParam>({4, T, 12, 64});
+            };
             EXPECT_LE(bytes(8192), 9 * bytes(1024));
-            EXPECT_LE(bytes(8192), 3 * elements({4, 8192, 12, 64}) * sizeof(float));  // never more than a gradient of qkv
+            // never more than a gradient of qkv
+            EXPECT_LE(bytes(8192), 3 * elements({4, 8192, 12, 64}) * sizeof(float));
         }
     }
 }
 
 TEST(Attention, RefusesWhatItCannotCompute) {
     simt::DeviceBuffer<float> memory(1024);
-    const auto forward = [&](AttentionShape shape) { attention_forward(memory.data(), memory.data(), memory.data(), shape, nullptr); };
+    const auto forward = [&](AttentionShape shape) {
+        attention_forward(memory.data(), memory.data(), memory.data(), shape, nullptr);
+    };
     EXPECT_THROW(forward({1, 1, 1, 129}), UsageError);
     EXPECT_THROW(forward({0, 1, 1, 8}), UsageError);
     EXPECT_THROW(forward({1, 1, 1, 0}), UsageError);

@@ -43,7 +43,8 @@ class Checkpoint : public testing::Test {
 protected:
     template <class T>
     CheckpointWriter writer(const GPT2<T>& model, KeepPolicy keep = {}) {
-        return CheckpointWriter(model, alone, {run.path(), *byte, keep}, pinned, [&](const std::string& line) { lines.push_back(line); });
+        return CheckpointWriter(model, alone, {run.path(), *byte, keep}, pinned,
+                                [&](const std::string& line) { lines.push_back(line); });
     }
     SingleProcess alone;
     TemporaryFolder run;
@@ -53,14 +54,16 @@ protected:
 
 template <class T>
 void expect_same_state(GPT2<T>& loaded, GPT2<T>& saved) {
-    for (const Tensor& t : saved.table().tensors()) EXPECT_EQ(loaded.parameter(t), saved.parameter(t)) << t.name;
+    for (const Tensor& t : saved.table().tensors())
+        EXPECT_EQ(loaded.parameter(t), saved.parameter(t)) << t.name;
     EXPECT_EQ(loaded.optimizer_step(), saved.optimizer_step());
     for (const std::string& buffer : saved.optimizer_buffers()) {
         std::vector<float> ours(saved.table().elements()), theirs(saved.table().elements());
         saved.read_optimizer(buffer, ours.data());
         loaded.read_optimizer(buffer, theirs.data());
         for (const Tensor& t : saved.table().tensors()) {
-            for (size_t i = t.offset; i < t.offset + t.elements; i++) ASSERT_EQ(theirs[i], ours[i]) << buffer << " of " << t.name;
+            for (size_t i = t.offset; i < t.offset + t.elements; i++)
+                ASSERT_EQ(theirs[i], ours[i]) << buffer << " of " << t.name;
         }
     }
 }
@@ -75,7 +78,8 @@ void expect_round_trip(const std::string& run) {
     ASSERT_TRUE(writer.finish());
     const TrainingState state = whole_checkpoint(checkpoint_folder(run, 5));
     EXPECT_EQ(state.optimizer_step, 3);
-    GPT2<T> loaded(reference_config, {.B = reference_B, .T = reference_T, .total_batch = reference_B * reference_T, .seed = 9});
+    GPT2<T> loaded(reference_config,
+                   {.B = reference_B, .T = reference_T, .total_batch = reference_B * reference_T, .seed = 9});
     loaded.allocate();
     load_checkpoint(loaded, checkpoint_folder(run, 5), state);
     expect_same_state(loaded, *saved);
@@ -89,11 +93,14 @@ TEST_F(Checkpoint, TheStateOfAnotherOptimizerIsRefused) {
     w.save(*model, state_at(1));
     ASSERT_TRUE(w.finish());
     const auto read = [&](const TensorTable& table, const std::vector<std::string>& buffers) {
-        read_optimizer_state(checkpoint_folder(run.path(), 1), table, buffers,
-                             [](const std::string& buffer, const float*) { ADD_FAILURE() << buffer << " was handed out"; });
+        read_optimizer_state(
+            checkpoint_folder(run.path(), 1), table, buffers,
+            [](const std::string& buffer, const float*) { ADD_FAILURE() << buffer << " was handed out"; });
     };
-    for (const std::vector<std::string>& buffers : {std::vector<std::string>{"exp_avg"}, {"exp_avg", "momentum_buffer"}}) {
-        EXPECT_NE(message_of<UsageError>([&] { read(model->table(), buffers); }).find("optimizer_0000"), std::string::npos);
+    for (const std::vector<std::string>& buffers :
+         {std::vector<std::string>{"exp_avg"}, {"exp_avg", "momentum_buffer"}}) {
+        EXPECT_NE(message_of<UsageError>([&] { read(model->table(), buffers); }).find("optimizer_0000"),
+                  std::string::npos);
     }
     EXPECT_THROW(read(TensorTable({131, 33, 2, 3, 48}), {"exp_avg", "exp_avg_sq"}), UsageError);
 }
@@ -106,7 +113,9 @@ TEST_F(Checkpoint, OneWrongBitByteOrFileLeavesTheOneBefore) {
     const std::string newest = checkpoint_folder(run.path(), 2);
     const auto expect_the_one_before = [&](const fs::path& file) {
         lines.clear();
-        EXPECT_EQ(newest_checkpoint(run.path(), [&](const std::string& line) { lines.push_back(line); }), checkpoint_folder(run.path(), 1)) << file;
+        EXPECT_EQ(newest_checkpoint(run.path(), [&](const std::string& line) { lines.push_back(line); }),
+                  checkpoint_folder(run.path(), 1))
+            << file;
         ASSERT_EQ(lines.size(), 1u);
         EXPECT_NE(lines[0].find(file.filename()), std::string::npos) << lines[0];
     };
@@ -140,7 +149,8 @@ TEST_F(Checkpoint, AFullDiskCostsOneCheckpoint) {
     rlimit unlimited;
     getrlimit(RLIMIT_FSIZE, &unlimited);
     std::signal(SIGXFSZ, SIG_IGN);
-    for (const rlim_t bytes : {rlim_t{100}, rlim_t{5000}, rlim_t{100000}}) {  // within the smallest, a middling and the largest file
+    // within the smallest, a middling and the largest file
+    for (const rlim_t bytes : {rlim_t{100}, rlim_t{5000}, rlim_t{100000}}) {
         rlimit limited = unlimited;
         limited.rlim_cur = bytes;
         setrlimit(RLIMIT_FSIZE, &limited);
@@ -148,9 +158,14 @@ TEST_F(Checkpoint, AFullDiskCostsOneCheckpoint) {
         const bool written = w.finish();
         setrlimit(RLIMIT_FSIZE, &unlimited);
         EXPECT_FALSE(written) << bytes;
-        EXPECT_NE(lines.back().find("step 2: the checkpoint could not be written"), std::string::npos) << lines.back();
-        EXPECT_EQ(fs::directory_iterator(checkpoints_folder(run.path()))->path(), checkpoint_folder(run.path(), 1));
-        EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints_folder(run.path())), fs::directory_iterator()), 1) << "something is left";
+        EXPECT_NE(lines.back().find("step 2: the checkpoint could not be written"), std::string::npos)
+            << lines.back();
+        EXPECT_EQ(fs::directory_iterator(checkpoints_folder(run.path()))->path(),
+                  checkpoint_folder(run.path(), 1));
+        EXPECT_EQ(
+            std::distance(fs::directory_iterator(checkpoints_folder(run.path())), fs::directory_iterator()),
+            1)
+            << "something is left";
         EXPECT_EQ(w.newest_good(2), checkpoint_folder(run.path(), 1));
         EXPECT_EQ(w.newest(), checkpoint_folder(run.path(), 1));
     }
@@ -161,7 +176,8 @@ TEST_F(Checkpoint, AFullDiskCostsOneCheckpoint) {
 
 TEST_F(Checkpoint, FreeSpaceIsAskedFor) {
     check_free_space(run.path(), 1);
-    const std::string message = message_of<Error>([&] { check_free_space(run.path(), std::numeric_limits<size_t>::max() / 2); });
+    const std::string message =
+        message_of<Error>([&] { check_free_space(run.path(), std::numeric_limits<size_t>::max() / 2); });
     EXPECT_NE(message.find("MiB are free, but a checkpoint of"), std::string::npos) << message;
 }
 
@@ -173,14 +189,16 @@ TEST_F(Checkpoint, ANewOneReplacesOneOfTheSameStep) {
     w.save(*model, state_at(4));
     ASSERT_TRUE(w.finish());
     EXPECT_EQ(newest_checkpoint(run.path()), checkpoint_folder(run.path(), 4));
-    EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints_folder(run.path())), fs::directory_iterator()), 1);
+    EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints_folder(run.path())), fs::directory_iterator()),
+              1);
 }
 
 TEST_F(Checkpoint, ThoseThatAreNotKeptGo) {
     const auto model = trained_model<float>(1);
     const std::vector<double> losses = {3.0, 2.0, 2.5, 2.6, 2.7, 2.8, 2.9};
     for (size_t i = 0; i < losses.size(); i++) {
-        CheckpointWriter w = writer(*model, {.newest = 1, .every = 4});  // a new writer each time: it knows the run's checkpoints from the disk
+        // a new writer each time: it knows the run's checkpoints from the disk
+        CheckpointWriter w = writer(*model, {.newest = 1, .every = 4});
         TrainingState state = state_at(static_cast<int>(i) + 1);
         state.val_loss = losses[i];
         w.save(*model, state);
@@ -188,17 +206,22 @@ TEST_F(Checkpoint, ThoseThatAreNotKeptGo) {
     }
     std::vector<int> steps;
     for (const CheckpointFolder& folder : checkpoint_folders(run.path())) steps.push_back(folder.step);
-    EXPECT_EQ(steps, (std::vector<int>{2, 4, 6, 7}));  // the best, the fourth for good, the newest that is known to be good, the newest
+    // the best, the fourth for good, the newest that is known to be good, the newest
+    EXPECT_EQ(steps, (std::vector<int>{2, 4, 6, 7}));
 }
 
 TEST(KeepPolicy, NamesWhatNeedNotBeKept) {
     const std::optional<double> none;
     EXPECT_EQ(superseded({{1, none}, {2, none}, {3, none}}, {.newest = 2}, 4), (std::vector<int>{1}));
     EXPECT_EQ(superseded({{1, none}, {2, none}, {3, none}}, {.newest = 5}, 4), (std::vector<int>{}));
-    EXPECT_EQ(superseded({{10, 1.5}, {20, 1.2}, {30, 1.3}, {40, none}}, {.newest = 1}, 41), (std::vector<int>{10, 30}));
+    EXPECT_EQ(superseded({{10, 1.5}, {20, 1.2}, {30, 1.3}, {40, none}}, {.newest = 1}, 41),
+              (std::vector<int>{10, 30}));
     EXPECT_EQ(superseded({{10, 1.5}, {20, NAN}, {30, none}}, {.newest = 1}, 31), (std::vector<int>{20}));
-    EXPECT_EQ(superseded({{10, 1.5}, {20, 1.5}, {30, none}}, {.newest = 1}, 31), (std::vector<int>{10}));  // of equals the newer
-    EXPECT_EQ(superseded({{1000, none}, {1500, none}, {2000, none}, {2500, none}}, {.newest = 1, .every = 1000}, 2501), (std::vector<int>{1500}));
+    // of equals the newer
+    EXPECT_EQ(superseded({{10, 1.5}, {20, 1.5}, {30, none}}, {.newest = 1}, 31), (std::vector<int>{10}));
+    EXPECT_EQ(superseded({{1000, none}, {1500, none}, {2000, none}, {2500, none}},
+                         {.newest = 1, .every = 1000}, 2501),
+              (std::vector<int>{1500}));
 }
 
 // A checkpoint is known to be good once a later step was sound.
@@ -214,15 +237,19 @@ TEST(KeepPolicy, TheLastCheckpointThatIsKnownToBeGoodStays) {
     EXPECT_EQ(superseded({{1, none}, {2, none}, {3, none}}, {.newest = 1}, 3), (std::vector<int>{1}));
     EXPECT_EQ(superseded({{1, none}, {2, NAN}, {3, none}}, {.newest = 1}, 3), (std::vector<int>{2}));
     // A row of skipped steps pushes it out neither; the update of step 2 was the last, and broke the weights.
-    EXPECT_EQ(superseded({{1, none}, {2, none}, {3, none}, {4, none}}, {.newest = 1}, 2), (std::vector<int>{2, 3}));
+    EXPECT_EQ(superseded({{1, none}, {2, none}, {3, none}, {4, none}}, {.newest = 1}, 2),
+              (std::vector<int>{2, 3}));
 }
 
 TEST(Metrics, AreCutBackToAStep) {
-    const std::string first = "{\"kind\":\"run\",\"steps\":9}\n", s1 = "{\"kind\":\"train\",\"step\":1}\n", s2 = "{\"kind\":\"train\",\"step\":2}\n",
-                      v2 = "{\"kind\":\"val\",\"step\":2}\n", r2 = "{\"kind\":\"run\",\"resumed_from\":2}\n",
-                      s3 = "{\"kind\":\"train\",\"step\":3}\n", k3 = "{\"kind\":\"skipped\",\"step\":3}\n", torn = "{\"kind\":\"train\",\"st";
+    const std::string first = "{\"kind\":\"run\",\"steps\":9}\n", s1 = "{\"kind\":\"train\",\"step\":1}\n",
+                      s2 = "{\"kind\":\"train\",\"step\":2}\n", v2 = "{\"kind\":\"val\",\"step\":2}\n",
+                      r2 = "{\"kind\":\"run\",\"resumed_from\":2}\n",
+                      s3 = "{\"kind\":\"train\",\"step\":3}\n", k3 = "{\"kind\":\"skipped\",\"step\":3}\n",
+                      torn = "{\"kind\":\"train\",\"st";
     EXPECT_EQ(metrics_up_to(first + s1 + s2 + v2 + r2 + s3 + k3 + torn, 2, true), first + s1 + s2 + v2 + r2);
-    EXPECT_EQ(metrics_up_to(first + s1 + s2 + v2 + r2 + s3 + k3 + torn, 3, true), first + s1 + s2 + v2 + r2 + s3 + k3);
+    EXPECT_EQ(metrics_up_to(first + s1 + s2 + v2 + r2 + s3 + k3 + torn, 3, true),
+              first + s1 + s2 + v2 + r2 + s3 + k3);
     EXPECT_EQ(metrics_up_to(first + s1 + s2 + v2 + r2 + s3, 1, true), first + s1);
     // What a signal broke off is done again: what there is of it goes.
     EXPECT_EQ(metrics_up_to(first + s1 + s2 + v2, 2, false), first + s1 + s2);

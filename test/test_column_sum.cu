@@ -1,4 +1,5 @@
-// test_column_sum.cu: column_sum.cuh against double precision, at both widths, and against PyTorch's bias gradient.
+// test_column_sum.cu: column_sum.cuh against double precision, at both widths, and against PyTorch's bias
+// gradient.
 #include "common.cuh"
 #include "kernels/column_sum.cuh"
 
@@ -11,22 +12,25 @@ struct Case {
 };
 template <class Case>
 class ColumnSum : public testing::Test {};
-using Cases = testing::Types<Case<float, simt::NativeWidth<32>>, Case<bfloat16, simt::NativeWidth<32>>, Case<float, simt::GpuWidth<32>>,
-                             Case<bfloat16, simt::GpuWidth<32>>>;
+using Cases = testing::Types<Case<float, simt::NativeWidth<32>>, Case<bfloat16, simt::NativeWidth<32>>,
+                             Case<float, simt::GpuWidth<32>>, Case<bfloat16, simt::GpuWidth<32>>>;
 TYPED_TEST_SUITE(ColumnSum, Cases);
 
 struct Shape {
     size_t rows, columns;
 };
-const Shape shapes[] = {{1, 8}, {3, 768}, {7, 1}, {5, 33}, {1000, 72}, {255, 2304}, {4097, 128}, {2, 50304}, {70000, 16}};
+const Shape shapes[] = {{1, 8},      {3, 768},    {7, 1},     {5, 33},    {1000, 72},
+                        {255, 2304}, {4097, 128}, {2, 50304}, {70000, 16}};
 
 // Adds to what out holds already.
 template <class W, class T>
-std::vector<float> run(const std::vector<float>& inp, const std::vector<float>& before, size_t rows, size_t columns) {
+std::vector<float> run(const std::vector<float>& inp, const std::vector<float>& before, size_t rows,
+                       size_t columns) {
     const auto device_inp = upload<T>(inp);
     const auto out = upload<float>(before);
     const auto scratch = poisoned<char>(column_sum_scratch_bytes<W, T>(rows, columns));
-    column_sum<W>(out.data(), device_inp.data(), rows, columns, reinterpret_cast<float*>(scratch.data()), nullptr);
+    column_sum<W>(out.data(), device_inp.data(), rows, columns, reinterpret_cast<float*>(scratch.data()),
+                  nullptr);
     return download(out);
 }
 
@@ -34,7 +38,8 @@ TYPED_TEST(ColumnSum, AddsTheColumnsToWhatIsThere) {
     using T = typename TypeParam::T;
     for (const auto& [rows, columns] : shapes) {
         SCOPED_TRACE(testing::Message() << "rows " << rows << ", columns " << columns);
-        const std::vector<float> inp = random_values<T>(rows * columns, 1, 1.0f, 0.1f), before = random_values<float>(columns, 2);
+        const std::vector<float> inp = random_values<T>(rows * columns, 1, 1.0f, 0.1f),
+                                 before = random_values<float>(columns, 2);
         std::vector<double> expected(before.begin(), before.end()), magnitude(columns);
         for (size_t c = 0; c < columns; c++) magnitude[c] = std::abs(expected[c]);
         for (size_t i = 0; i < inp.size(); i++) {
@@ -52,7 +57,8 @@ TYPED_TEST(ColumnSum, GivesTheSameBitsTwice) {
     using T = typename TypeParam::T;
     const size_t rows = 4097, columns = 200;
     const std::vector<float> inp = random_values<T>(rows * columns, 3), before(columns, 0.0f);
-    EXPECT_EQ((run<typename TypeParam::W, T>(inp, before, rows, columns)), (run<typename TypeParam::W, T>(inp, before, rows, columns)));
+    EXPECT_EQ((run<typename TypeParam::W, T>(inp, before, rows, columns)),
+              (run<typename TypeParam::W, T>(inp, before, rows, columns)));
 }
 
 TYPED_TEST(ColumnSum, KeepsANaN) {
@@ -66,7 +72,8 @@ TYPED_TEST(ColumnSum, KeepsANaN) {
 TEST(ColumnSum, MatchesPyTorch) {
     const SafetensorsFile dump = reference("matmul");
     const std::vector<size_t> shape = dump.at("dout").shape;
-    const std::vector<float> out = run<simt::NativeWidth<32>, float>(dump.floats("dout"), std::vector<float>(shape[1], 0.0f), shape[0], shape[1]);
+    const std::vector<float> out = run<simt::NativeWidth<32>, float>(
+        dump.floats("dout"), std::vector<float>(shape[1], 0.0f), shape[0], shape[1]);
     EXPECT_LE(relative_error(out, dump.floats("dbias")), 1e-5);
 }
 

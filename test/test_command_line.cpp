@@ -34,7 +34,8 @@ void expect_own_words(const std::string& line, const std::string& about) {
     EXPECT_EQ(line.find('\n'), line.npos) << line;
     EXPECT_LT(line.size(), 300u) << line;
     EXPECT_NE(line.find(about), line.npos) << about << ": " << line;
-    for (const char* word : {"Could not", "INT", "FLOAT", "TEXT", "Option Group", "not in range", "Value ", "were not", "INI", "[1 -"})
+    for (const char* word : {"Could not", "INT", "FLOAT", "TEXT", "Option Group", "not in range", "Value ",
+                             "were not", "INI", "[1 -"})
         EXPECT_EQ(line.find(word), line.npos) << line;
 }
 
@@ -50,11 +51,12 @@ std::vector<std::string> options_with_values(const std::set<std::string>& any_te
 }
 
 TEST(CommandLine, AWrongValueOfAnyOptionWasToldInTheParsersWords) {
-    const std::vector<std::string> names = options_with_values({"train-data", "val-data", "init-from", "hellaswag", "out", "resume"});
+    const std::vector<std::string> names =
+        options_with_values({"train-data", "val-data", "init-from", "hellaswag", "out", "resume"});
     EXPECT_GT(names.size(), 45u);
     for (const std::string& name : names) {
-        for (const std::string value :
-             {"abc", "-7", "1e999", "nan", "inf", "0x10", "1.5.5", " 5", "5 ", "9999999999999999999999999999999999999999", "1;5", "--"}) {
+        for (const std::string value : {"abc", "-7", "1e999", "nan", "inf", "0x10", "1.5.5", " 5", "5 ",
+                                        "9999999999999999999999999999999999999999", "1;5", "--"}) {
             const std::string line = refusal({name + "=" + value});
             expect_own_words(line, name);
             EXPECT_TRUE(line.find("expected") != line.npos) << line;
@@ -71,16 +73,22 @@ TEST(CommandLine, WordsThatAreNoOptionsAreNamed) {
     EXPECT_EQ(refusal({"--stepz=5"}), "--stepz is not an option; did you mean --steps?");
     EXPECT_EQ(refusal({"plan"}), "'plan' belongs to no option; see train_gpt2 --help");
     EXPECT_EQ(refusal({"-y"}), "-y is not an option; see train_gpt2 --help");
-    EXPECT_EQ(refusal({"--train-data", "a.bin", "b.bin"}), "--train-data: a.bin is not there; expected files, folders, or patterns in quotes");
-    EXPECT_EQ(refusal_by(evaluate, {"model", "--val-data", "a.bin", "b.bin"}),
-              "'b.bin' belongs to no option; a glob needs quotes, such as 'data/*.bin'; see evaluate_gpt2 --help");
-    EXPECT_EQ(refusal({"--steps", "5", "--tokens", "7"}), "--steps and --tokens exclude each other; expected one of them; see train_gpt2 --help");
+    EXPECT_EQ(refusal({"--train-data", "a.bin", "b.bin"}),
+              "--train-data: a.bin is not there; expected files, folders, or patterns in quotes");
+    EXPECT_EQ(
+        refusal_by(evaluate, {"model", "--val-data", "a.bin", "b.bin"}),
+        "'b.bin' belongs to no option; a glob needs quotes, such as 'data/*.bin'; see evaluate_gpt2 --help");
+    EXPECT_EQ(refusal({"--steps", "5", "--tokens", "7"}),
+              "--steps and --tokens exclude each other; expected one of them; see train_gpt2 --help");
     EXPECT_EQ(refusal({"--plan=maybe"}), "--plan=maybe; expected --plan alone, or true or false");
     EXPECT_EQ(refusal({"--plan=2"}), "--plan=2; expected --plan alone, or true or false");
-    EXPECT_EQ(refusal_by(generate, {"model", "more"}), "'more' belongs to no option; see generate_gpt2 --help");
+    EXPECT_EQ(refusal_by(generate, {"model", "more"}),
+              "'more' belongs to no option; see generate_gpt2 --help");
     EXPECT_EQ(refusal_by(generate, {}), "CHECKPOINT is required; see generate_gpt2 --help");
-    EXPECT_EQ(refusal_by(generate, {"model", "--samples", "65536"}), "--samples 65536; expected a whole number from 1 to 65535");
-    EXPECT_EQ(refusal_by(evaluate, {"model", "--seq-len", "1e3"}), "--seq-len 1e3; expected a whole number from 1 to 1048576");
+    EXPECT_EQ(refusal_by(generate, {"model", "--samples", "65536"}),
+              "--samples 65536; expected a whole number from 1 to 65535");
+    EXPECT_EQ(refusal_by(evaluate, {"model", "--seq-len", "1e3"}),
+              "--seq-len 1e3; expected a whole number from 1 to 1048576");
 }
 
 // As in llm.c, whose constant schedule has no warmup of its own.
@@ -116,24 +124,33 @@ TEST(CommandLine, HelpShowedTheParsersWordsAndLongLines) {
     for (const char* program : {TRAIN_PROGRAM, GENERATE_PROGRAM, TOKENIZE_PROGRAM, CONVERT_PROGRAM}) {
         const ProgramResult result = run_program(program, "--help");
         EXPECT_EQ(result.exit_code, 0) << result.errors;
-        for (const char* word : {"Option Group", " INT", " FLOAT", "TEXT:", "Excludes", "1073741824", "Print this", "Display"})
+        for (const char* word :
+             {"Option Group", " INT", " FLOAT", "TEXT:", "Excludes", "1073741824", "Print this", "Display"})
             EXPECT_EQ(result.output.find(word), std::string::npos) << word << " in " << result.output;
         std::istringstream lines(result.output);
         for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
     }
     const std::string help = run_program(TRAIN_PROGRAM, "--help").output;
     EXPECT_NE(help.find("\noptimizer:\n  --optimizer adam|adamw|rmsprop|sgd\n"), std::string::npos) << help;
-    EXPECT_NE(help.find("\n  -x,--steps N                steps to train; 2 epochs with --init-from [2000]\n"), std::string::npos) << help;
-    EXPECT_NE(help.find("\n  --layers N                  number of transformer blocks (1 to 4096) [4]\n"), std::string::npos) << help;
+    EXPECT_NE(help.find("\n  -x,--steps N                steps to train; 2 epochs with --init-from [2000]\n"),
+              std::string::npos)
+        << help;
+    EXPECT_NE(help.find("\n  --layers N                  number of transformer blocks (1 to 4096) [4]\n"),
+              std::string::npos)
+        << help;
 }
 
 TEST(CommandLine, TheExamplesInTheHelpAreCommandsThatTheProgramTakes) {
-    for (const char* program : {TRAIN_PROGRAM, GENERATE_PROGRAM, EVALUATE_PROGRAM, TOKENIZE_PROGRAM, CONVERT_PROGRAM}) {
-        const std::string help = run_program(program, "--help").output, examples = help.substr(help.find("\nexamples:\n"));
+    for (const char* program :
+         {TRAIN_PROGRAM, GENERATE_PROGRAM, EVALUATE_PROGRAM, TOKENIZE_PROGRAM, CONVERT_PROGRAM}) {
+        const std::string help = run_program(program, "--help").output,
+                          examples = help.substr(help.find("\nexamples:\n"));
         EXPECT_EQ(std::count(examples.begin(), examples.end(), '\n'), 2 + 2 * 3) << examples;
         std::istringstream words(examples);
         for (std::string word; words >> word;) {
-            if (word.starts_with("--")) { EXPECT_LT(help.find(word + " "), help.find("\nexamples:\n")) << word; }
+            if (word.starts_with("--")) {
+                EXPECT_LT(help.find(word + " "), help.find("\nexamples:\n")) << word;
+            }
         }
     }
 }
@@ -149,15 +166,18 @@ TEST(CommandLine, ANameThatIsNearAnOptionsIsAskedFor) {
                                                       {"--checkpoint", "--checkpoint-every"},
                                                       {"--log-layers-norms", "--log-layer-norms"}};
     for (const auto& [word, option] : meant)
-        EXPECT_EQ(refusal({word}), word.substr(0, word.find('=')) + " is not an option; did you mean " + option + "?");
+        EXPECT_EQ(refusal({word}),
+                  word.substr(0, word.find('=')) + " is not an option; did you mean " + option + "?");
     // Too far from any, near too many, or longer than a name.
-    for (const std::string& word : {std::string("--nonsense"), std::string("--no"), std::string("--"), "--" + std::string(1000, 's')})
+    for (const std::string& word :
+         {std::string("--nonsense"), std::string("--no"), std::string("--"), "--" + std::string(1000, 's')})
         EXPECT_EQ(refusal({word}).find("did you mean"), std::string::npos) << word;
 }
 
 // What make install keeps for the shell.
 TEST(CommandLine, TheManPageHoldsEveryOption) {
-    for (const char* program : {TRAIN_PROGRAM, GENERATE_PROGRAM, EVALUATE_PROGRAM, TOKENIZE_PROGRAM, CONVERT_PROGRAM}) {
+    for (const char* program :
+         {TRAIN_PROGRAM, GENERATE_PROGRAM, EVALUATE_PROGRAM, TOKENIZE_PROGRAM, CONVERT_PROGRAM}) {
         const ProgramResult page = run_program(program, "--print-man-page");
         ASSERT_EQ(page.exit_code, 0) << page.errors;
         EXPECT_TRUE(page.output.starts_with(".TH ")) << page.output;
@@ -177,7 +197,9 @@ TEST(CommandLine, TheManPageHoldsEveryOption) {
         // A line that begins with a dot is a command of troff, and none of the text may look like one.
         for (std::string line; std::getline(text, line);) {
             if (line.starts_with('.') || line.starts_with('\'')) {
-                EXPECT_NE(std::string(".TH .SH .SS .TP .PP .RS .RE .nf .fi .B ").find(line.substr(0, 3)), std::string::npos) << line;
+                EXPECT_NE(std::string(".TH .SH .SS .TP .PP .RS .RE .nf .fi .B ").find(line.substr(0, 3)),
+                          std::string::npos)
+                    << line;
             }
         }
     }
@@ -187,10 +209,11 @@ TEST(CommandLine, BashCompletesOptionsTheirChoicesAndFiles) {
     const TemporaryFolder folder;
     folder.write("book one.txt", "");
     const auto completed = [&](const std::string& words) {
-        const std::string script = folder.write("complete.sh", fmt::format("source <('{}' --print-bash-completion)\ncd '{}'\nCOMP_WORDS=({})\n"
-                                                                           "COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n_flatgpt_train_gpt2\n"
-                                                                           "printf '%s|' \"${{COMPREPLY[@]}}\"",
-                                                                           TRAIN_PROGRAM, folder.path(), words));
+        const std::string script = folder.write(
+            "complete.sh", fmt::format("source <('{}' --print-bash-completion)\ncd '{}'\nCOMP_WORDS=({})\n"
+                                       "COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n_flatgpt_train_gpt2\n"
+                                       "printf '%s|' \"${{COMPREPLY[@]}}\"",
+                                       TRAIN_PROGRAM, folder.path(), words));
         const ProgramResult result = run_program("/bin/bash", script);
         EXPECT_EQ(result.errors, "");
         return result.output;
@@ -205,10 +228,14 @@ TEST(CommandLine, BashCompletesOptionsTheirChoicesAndFiles) {
 
 TEST(CommandLine, TextThatNobodyCouldReadWasNoError) {
     for (const char* program : {TRAIN_PROGRAM, GENERATE_PROGRAM, TOKENIZE_PROGRAM}) {
-        for (const auto& [option, text] : {std::pair{"--help", "the help text"}, {"--version", "the version"}}) {
-            const ProgramResult result = run_program("/bin/sh", fmt::format("-c \"'{}' {} >/dev/full\"", program, option));
+        for (const auto& [option, text] :
+             {std::pair{"--help", "the help text"}, {"--version", "the version"}}) {
+            const ProgramResult result =
+                run_program("/bin/sh", fmt::format("-c \"'{}' {} >/dev/full\"", program, option));
             EXPECT_EQ(result.exit_code, 1) << program << " " << option;
-            EXPECT_NE(result.errors.find(std::string(text) + " cannot be written to standard output\n"), std::string::npos) << result.errors;
+            EXPECT_NE(result.errors.find(std::string(text) + " cannot be written to standard output\n"),
+                      std::string::npos)
+                << result.errors;
         }
     }
 }
@@ -229,13 +256,18 @@ protected:
 
 TEST_F(Config, AnErrorInTheFileHadNoLine) {
     const std::string example = "; expected lines like lr = 0.0006";
-    EXPECT_EQ(refusal_of("# a comment\n\nstepz = 5\n"), "3: 'stepz' is not an option's name; did you mean steps?");
-    EXPECT_EQ(refusal_of("lr = 0.1\nsteps = abc\n"), "2: --steps abc; expected a whole number from 1 to 1073741824");
+    EXPECT_EQ(refusal_of("# a comment\n\nstepz = 5\n"),
+              "3: 'stepz' is not an option's name; did you mean steps?");
+    EXPECT_EQ(refusal_of("lr = 0.1\nsteps = abc\n"),
+              "2: --steps abc; expected a whole number from 1 to 1073741824");
     EXPECT_EQ(refusal_of("lr = 0.1 0.2\n"), "1: --lr '0.1 0.2'; expected a number from 0 to 1e+30");
-    EXPECT_EQ(refusal_of("batch-size = [1, 2]\n"), "1: --batch-size '[1, 2]'; expected a whole number from 1 to 1048576, or auto");
-    EXPECT_EQ(refusal_of("lr = 0.1\nsteps = 5\n\nlr = 0.2\n"), "4: --lr is given twice, in line 1 too; expected once");
+    EXPECT_EQ(refusal_of("batch-size = [1, 2]\n"),
+              "1: --batch-size '[1, 2]'; expected a whole number from 1 to 1048576, or auto");
+    EXPECT_EQ(refusal_of("lr = 0.1\nsteps = 5\n\nlr = 0.2\n"),
+              "4: --lr is given twice, in line 1 too; expected once");
     EXPECT_EQ(refusal_of("l = 0.1\n--lr = 0.2\n"), "2: --lr is given twice, in line 1 too; expected once");
-    EXPECT_EQ(refusal_of("[optimizer]\nlr = 0.1\n"), "1: [optimizer] begins a section, but options have none" + example);
+    EXPECT_EQ(refusal_of("[optimizer]\nlr = 0.1\n"),
+              "1: [optimizer] begins a section, but options have none" + example);
     EXPECT_EQ(refusal_of("lr =\n"), "1: --lr has an empty value; expected one, or to leave the line out");
     EXPECT_EQ(refusal_of("lr = ''\n"), "1: --lr has an empty value; expected one, or to leave the line out");
     EXPECT_EQ(refusal_of("lr\n"), "1: --lr has no value" + example);
@@ -243,13 +275,16 @@ TEST_F(Config, AnErrorInTheFileHadNoLine) {
     EXPECT_EQ(refusal_of("plan = maybe\n"), "1: --plan is 'maybe'; expected true or false");
     EXPECT_EQ(refusal_of("out = \"runs/a\n"), "1: the quote \"runs/a is not closed" + example);
     EXPECT_EQ(refusal_of("out = 'runs/a' b\n"), "1: 'b' stands behind the quoted value" + example);
-    EXPECT_EQ(refusal_of("config = other.toml\n"), "1: --config is for the command line only; please leave it out");
+    EXPECT_EQ(refusal_of("config = other.toml\n"),
+              "1: --config is for the command line only; please leave it out");
     EXPECT_EQ(refusal_of("help = true\n"), "1: --help is for the command line only; please leave it out");
     EXPECT_EQ(refusal_of("model = gpt5\n").substr(0, 34), "1: --model: unknown model 'gpt5'; ");
     EXPECT_EQ(refusal_of(std::string("lr = 0.1\n\177ELF\0\1\n", 16)), "2: is not a line of text" + example);
-    EXPECT_EQ(refusal_of("steps = 5\n", {"--tokens", "7"}), "--steps and --tokens exclude each other; expected one of them; see train_gpt2 --help");
+    EXPECT_EQ(refusal_of("steps = 5\n", {"--tokens", "7"}),
+              "--steps and --tokens exclude each other; expected one of them; see train_gpt2 --help");
     // The value on the command line is wrong, not the file's.
-    EXPECT_EQ(refusal_of("steps = 5\n", {"--steps", "x"}), "--steps x; expected a whole number from 1 to 1073741824");
+    EXPECT_EQ(refusal_of("steps = 5\n", {"--steps", "x"}),
+              "--steps x; expected a whole number from 1 to 1073741824");
 }
 
 TEST_F(Config, LinesAreReadAsTheyAreMeant) {
@@ -279,12 +314,17 @@ TEST_F(Config, LinesAreReadAsTheyAreMeant) {
 TEST_F(Config, APipeOrADeviceWasReadForEver) {
     const std::string pipe = folder_ / "pipe";
     ASSERT_EQ(std::system(("mkfifo " + pipe).c_str()), 0);
-    EXPECT_EQ(refusal({"--config", pipe}), "--config " + pipe + ": is a device or a pipe; expected a text file of options, one a line");
-    EXPECT_EQ(refusal({"--config", "/dev/zero"}), "--config /dev/zero: is a device or a pipe; expected a text file of options, one a line");
-    EXPECT_EQ(refusal({"--config", "/proc"}), "--config /proc: is a directory; expected a text file of options, one a line");
-    EXPECT_EQ(refusal({"--config", "/none"}), "--config /none: there is no such file; expected a text file of options, one a line");
+    EXPECT_EQ(refusal({"--config", pipe}),
+              "--config " + pipe + ": is a device or a pipe; expected a text file of options, one a line");
+    EXPECT_EQ(refusal({"--config", "/dev/zero"}),
+              "--config /dev/zero: is a device or a pipe; expected a text file of options, one a line");
+    EXPECT_EQ(refusal({"--config", "/proc"}),
+              "--config /proc: is a directory; expected a text file of options, one a line");
+    EXPECT_EQ(refusal({"--config", "/none"}),
+              "--config /none: there is no such file; expected a text file of options, one a line");
     const std::string file = folder_.write("run.toml", "");
-    EXPECT_EQ(refusal({"--config", file, "--config", file}), "--config is given 2 times; expected once; see train_gpt2 --help");
+    EXPECT_EQ(refusal({"--config", file, "--config", file}),
+              "--config is given 2 times; expected once; see train_gpt2 --help");
 }
 
 }  // namespace

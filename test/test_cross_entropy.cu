@@ -1,4 +1,5 @@
-// The fused classifier: losses and gradient against double precision, and that against PyTorch; what must not matter, and what must not blow up.
+// The fused classifier: losses and gradient against double precision, and that against PyTorch; what must not
+// matter, and what must not blow up.
 #include <algorithm>
 #include <limits>
 
@@ -11,7 +12,8 @@ struct Shape {
     size_t N;
     int V, Vp;
 };
-// Everything padded but a few; nothing padded, aligned or not; one class only; GPT-2's vocabulary; several rows for each block of the GPU.
+// Everything padded but a few; nothing padded, aligned or not; one class only; GPT-2's vocabulary; several
+// rows for each block of the GPU.
 const std::vector<Shape> shapes = {{1, 5, 8}, {17, 65, 128},   {5, 33, 33},       {7, 2048, 2048},
                                    {3, 1, 8}, {9, 1027, 1152}, {2, 50257, 50304}, {700, 37, 48}};
 
@@ -20,7 +22,8 @@ using Values = std::vector<double>;
 struct Oracle {
     Values losses, losses_magnitude, dlogits, dlogits_magnitude;
 };
-Oracle oracle(const std::vector<float>& logits, const std::vector<int>& targets, double dloss, size_t V, size_t Vp) {
+Oracle oracle(const std::vector<float>& logits, const std::vector<int>& targets, double dloss, size_t V,
+              size_t Vp) {
     const size_t N = targets.size();
     Oracle o{Values(N), Values(N), Values(N * Vp), Values(N * Vp)};
     for (size_t n = 0; n < N; n++) {
@@ -36,7 +39,8 @@ Oracle oracle(const std::vector<float>& logits, const std::vector<int>& targets,
             const double p = std::exp(x[v] - maximum) / sum, one = v == target;
             o.dlogits[n * Vp + v] = (p - one) * dloss;
             o.dlogits_magnitude[n * Vp + v] =
-                (p * (1 + maximum - x[v]) + one) * dloss;  // exp multiplies what its argument lost to rounding by the argument
+                // exp multiplies what its argument lost to rounding by the argument
+                (p * (1 + maximum - x[v]) + one) * dloss;
         }
     }
     return o;
@@ -54,7 +58,8 @@ std::vector<float> random_logits(const Shape& s, float scale) {
 std::vector<int> random_targets(const Shape& s) {
     std::mt19937 generator(2);
     std::vector<int> targets(s.N);
-    for (size_t n = 0; n < s.N; n++) targets[n] = n % 4 == 2 ? -1 : static_cast<int>(generator() % static_cast<unsigned>(s.V));
+    for (size_t n = 0; n < s.N; n++)
+        targets[n] = n % 4 == 2 ? -1 : static_cast<int>(generator() % static_cast<unsigned>(s.V));
     if (s.N > 4) targets[4] = s.V - 1;  // behind the last whole vector
     return targets;
 }
@@ -69,22 +74,26 @@ struct Computed {
     std::vector<float> losses, logits;
 };
 template <class W, class T>
-Computed<T> compute(const std::vector<float>& logits, const std::vector<int>& targets, float dloss, int V, int Vp, bool write_dlogits) {
+Computed<T> compute(const std::vector<float>& logits, const std::vector<int>& targets, float dloss, int V,
+                    int Vp, bool write_dlogits) {
     const auto logits_ = upload<T>(logits);
     const auto targets_ = upload(targets);
     auto losses = poisoned<float>(targets.size());
-    cross_entropy_forward_backward<W>(logits_.data(), losses.data(), targets_.data(), dloss, targets.size(), V, Vp, write_dlogits, nullptr);
+    cross_entropy_forward_backward<W>(logits_.data(), losses.data(), targets_.data(), dloss, targets.size(),
+                                      V, Vp, write_dlogits, nullptr);
     return {download(losses), download(logits_)};
 }
 
 template <class W, class T>
 void test_against_oracle(float scale, const std::vector<Shape>& tested = shapes) {
     for (const Shape& s : tested) {
-        SCOPED_TRACE(testing::Message() << "N = " << s.N << ", V = " << s.V << ", Vp = " << s.Vp << ", scale = " << scale);
+        SCOPED_TRACE(testing::Message()
+                     << "N = " << s.N << ", V = " << s.V << ", Vp = " << s.Vp << ", scale = " << scale);
         const auto logits = random_logits<T>(s, scale);
         const auto targets = random_targets(s);
         const float dloss = 1.0f / 12;
-        const Oracle expected = oracle(logits, targets, dloss, static_cast<size_t>(s.V), static_cast<size_t>(s.Vp));
+        const Oracle expected =
+            oracle(logits, targets, dloss, static_cast<size_t>(s.V), static_cast<size_t>(s.Vp));
         const auto [losses, dlogits] = compute<W, T>(logits, targets, dloss, s.V, s.Vp, true);
         expect_close<float>(losses, expected.losses, expected.losses_magnitude);
         expect_close<T>(dlogits, expected.dlogits, expected.dlogits_magnitude);
@@ -98,7 +107,8 @@ TYPED_TEST(CrossEntropy, MatchesDoublePrecision) {
     test_against_oracle<TypeParam, float>(2.0f);
     test_against_oracle<TypeParam, bfloat16>(2.0f);
 }
-TYPED_TEST(CrossEntropy, MatchesDoublePrecisionWithLargeLogits) {  // e^80 fits fp32, the sum of their products would not
+// e^80 fits fp32, the sum of their products would not
+TYPED_TEST(CrossEntropy, MatchesDoublePrecisionWithLargeLogits) {
     test_against_oracle<TypeParam, float>(40.0f);
     test_against_oracle<TypeParam, bfloat16>(40.0f);
 }
@@ -115,7 +125,8 @@ TYPED_TEST(CrossEntropy, EveryColumnCanBeTheTarget) {
     const auto row = random_values<float>(Vp, 3);
     std::vector<float> logits;
     std::vector<int> targets;
-    for (size_t v = 0; v < V; v++) logits.insert(logits.end(), row.begin(), row.end()), targets.push_back(static_cast<int>(v));
+    for (size_t v = 0; v < V; v++)
+        logits.insert(logits.end(), row.begin(), row.end()), targets.push_back(static_cast<int>(v));
     const Oracle expected = oracle(logits, targets, 1.0, V, Vp);
     const auto [losses, dlogits] = compute<TypeParam, float>(logits, targets, 1.0f, V, Vp, true);
     expect_close<float>(losses, expected.losses, expected.losses_magnitude);
@@ -124,7 +135,8 @@ TYPED_TEST(CrossEntropy, EveryColumnCanBeTheTarget) {
 
 TYPED_TEST(CrossEntropy, IgnoredRowsHaveNoLossAndNoGradient) {
     const float nan = std::numeric_limits<float>::quiet_NaN();
-    const auto [losses, dlogits] = compute<TypeParam, float>(std::vector<float>(3 * 40, nan), {-1, -1, -1}, 1.0f, 37, 40, true);
+    const auto [losses, dlogits] =
+        compute<TypeParam, float>(std::vector<float>(3 * 40, nan), {-1, -1, -1}, 1.0f, 37, 40, true);
     EXPECT_EQ(losses, std::vector<float>(3, 0.0f));
     EXPECT_EQ(dlogits, std::vector<float>(3 * 40, 0.0f));
 }
@@ -140,7 +152,8 @@ TYPED_TEST(CrossEntropy, ACertainRowHasNoLossAndAWrongOneHasItAll) {
 }
 
 TYPED_TEST(CrossEntropy, ExtremeLogitsStaySane) {
-    constexpr float huge = 3e38f, inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+    constexpr float huge = 3e38f, inf = std::numeric_limits<float>::infinity(),
+                    nan = std::numeric_limits<float>::quiet_NaN();
     constexpr int V = 2000;
     std::vector<float> logits(5 * V, 0.0f);
     const auto row = [&](size_t n) { return logits.begin() + static_cast<ptrdiff_t>(n * V); };
@@ -198,7 +211,8 @@ TEST(CrossEntropyOracle, MatchesPyTorch) {
 
 TEST(CrossEntropyShapes, PaddedVocabularyBelowTheVocabularyIsRefused) {
     float* none = nullptr;
-    EXPECT_THROW(cross_entropy_forward_backward(none, none, nullptr, 1.0f, 1, 100, 96, true, nullptr), UsageError);
+    EXPECT_THROW(cross_entropy_forward_backward(none, none, nullptr, 1.0f, 1, 100, 96, true, nullptr),
+                 UsageError);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The data loader: which tokens a step sees depends on (seed, step) alone, every window comes once an epoch, and errors reach the caller.
+// The data loader: which tokens a step sees depends on (seed, step) alone, every window comes once an epoch,
+// and errors reach the caller.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -21,7 +22,8 @@
 #include "trainer/data/input_files.h"
 #include "trainer/data/permutation.h"
 
-// Counts what anyone in this process takes from the heap. Not inlined: g++ would see malloc's memory go to delete, and complain.
+// Counts what anyone in this process takes from the heap. Not inlined: g++ would see malloc's memory go to
+// delete, and complain.
 static std::atomic<int> allocations = 0;
 [[gnu::noinline]] void* operator new(size_t bytes) {
     allocations++;
@@ -41,7 +43,8 @@ static constexpr int vocabulary = 65'536;
 
 static TokenShard numbered_shard(const TemporaryFolder& folder, int index, size_t count) {
     std::vector<uint16_t> tokens(count);
-    for (size_t i = 0; i < count; i++) tokens[i] = static_cast<uint16_t>(static_cast<size_t>(index) * shard_stride + i);
+    for (size_t i = 0; i < count; i++)
+        tokens[i] = static_cast<uint16_t>(static_cast<size_t>(index) * shard_stride + i);
     const std::string path = folder / ("shard_" + std::to_string(index) + ".bin");
     TokenShardWriter writer(path);
     writer.append(tokens);
@@ -49,9 +52,11 @@ static TokenShard numbered_shard(const TemporaryFolder& folder, int index, size_
     return TokenShard(path);
 }
 
-static std::vector<TokenShard> numbered_shards(const TemporaryFolder& folder, std::initializer_list<size_t> counts) {
+static std::vector<TokenShard> numbered_shards(const TemporaryFolder& folder,
+                                               std::initializer_list<size_t> counts) {
     std::vector<TokenShard> shards;
-    for (const size_t count : counts) shards.push_back(numbered_shard(folder, static_cast<int>(shards.size()), count));
+    for (const size_t count : counts)
+        shards.push_back(numbered_shard(folder, static_cast<int>(shards.size()), count));
     return shards;
 }
 
@@ -64,15 +69,19 @@ static std::vector<int> windows_of(const Batch& batch, int rows) {
 static std::vector<int> windows_of(const Batch& batch) { return windows_of(batch, batch.B); }
 
 // The windows of a step in the order of its samples, gathered from every rank.
-static std::vector<int> step_of_all_ranks(std::span<const TokenShard> shards, int B, int ranks, int T, size_t total_batch, int step,
-                                          bool shuffle = true) {
+static std::vector<int> step_of_all_ranks(std::span<const TokenShard> shards, int B, int ranks, int T,
+                                          size_t total_batch, int step, bool shuffle = true) {
     std::vector<int> samples;
     std::vector<std::unique_ptr<DataLoader>> loaders;
     for (int rank = 0; rank < ranks; rank++) {
-        loaders.push_back(std::make_unique<DataLoader>(
-            shards,
-            DataLoaderOptions{
-                .B = B, .T = T, .V = vocabulary, .total_batch = total_batch, .rank = rank, .world_size = ranks, .seed = 7, .shuffle = shuffle}));
+        loaders.push_back(std::make_unique<DataLoader>(shards, DataLoaderOptions{.B = B,
+                                                                                 .T = T,
+                                                                                 .V = vocabulary,
+                                                                                 .total_batch = total_batch,
+                                                                                 .rank = rank,
+                                                                                 .world_size = ranks,
+                                                                                 .seed = 7,
+                                                                                 .shuffle = shuffle}));
     }
     for (int micro = 0; micro < loaders[0]->micro_steps(); micro++)
         for (const auto& loader : loaders)
@@ -94,7 +103,8 @@ TEST(Permutation, IsABijectionThatDependsOnSeedAndEpoch) {
             same_seed += Permutation(size, 2, 2)(i) == image[i];
             same_epoch += Permutation(size, 1, 3)(i) == image[i];
         }
-        EXPECT_LT(same_seed, 12) << size;  // of two random permutations one point agrees on average; 12 has a probability below 1e-8
+        // of two random permutations one point agrees on average; 12 has a probability below 1e-8
+        EXPECT_LT(same_seed, 12) << size;
         EXPECT_LT(same_epoch, 12) << size;
     }
     const uint64_t large = (uint64_t{1} << 40) + 12'345;
@@ -102,7 +112,8 @@ TEST(Permutation, IsABijectionThatDependsOnSeedAndEpoch) {
 }
 
 TEST(Permutation, SmallOnesAreUniform) {
-    // All 24 orders of four things, 24,000 epochs: a count's standard deviation is sqrt(24000 * 1/24 * 23/24) = 31; five of them.
+    // All 24 orders of four things, 24,000 epochs: a count's standard deviation is sqrt(24000 * 1/24 * 23/24)
+    // = 31; five of them.
     std::map<std::vector<uint64_t>, int> counts;
     for (uint64_t epoch = 0; epoch < 24'000; epoch++) {
         const Permutation permutation(4, 5, epoch);
@@ -117,7 +128,8 @@ TEST(DataLoader, AWindowIsTTokensAndTheNext) {
     const auto shards = numbered_shards(folder, {23, 4, 17});  // T = 8: windows 0 8 | none | 20000 20008
     DataLoader loader(shards, {.B = 2, .T = 8, .V = vocabulary, .total_batch = 16, .shuffle = false});
     EXPECT_EQ(loader.windows(), 4u);
-    for (const std::vector<int>& expected : {std::vector<int>{0, 8}, {20'000, 20'008}, {0, 8}}) {  // then the next epoch
+    // then the next epoch
+    for (const std::vector<int>& expected : {std::vector<int>{0, 8}, {20'000, 20'008}, {0, 8}}) {
         const Batch& batch = loader.next();
         for (int b = 0; b < 2; b++)
             for (int t = 0; t < 8; t++) {
@@ -140,11 +152,19 @@ TEST(DataLoader, AMaskHidesTargets) {
     shards.push_back(numbered_shard(folder, 1, 17));  // windows 0 8 16 24 | 10000 10008
     ASSERT_TRUE(shards[0].has_mask());
     ASSERT_FALSE(shards[1].has_mask());
-    const std::map<int, int> counts = {{0, 6}, {8, 7}, {16, 8}, {24, 0}, {shard_stride, 8}, {shard_stride + 8, 8}};
+    const std::map<int, int> counts = {
+        {0, 6}, {8, 7}, {16, 8}, {24, 0}, {shard_stride, 8}, {shard_stride + 8, 8}};
     for (const auto& [B, ranks] : {std::pair{1, 1}, {4, 1}, {2, 2}, {1, 4}}) {
-        std::map<int, int64_t> counted, told;  // by step: the sum of what the batches hold, and what each of them says
+        // by step: the sum of what the batches hold, and what each of them says
+        std::map<int, int64_t> counted, told;
         for (int rank = 0; rank < ranks; rank++) {
-            DataLoader loader(shards, {.B = B, .T = 8, .V = vocabulary, .total_batch = 32, .rank = rank, .world_size = ranks, .seed = 3});
+            DataLoader loader(shards, {.B = B,
+                                       .T = 8,
+                                       .V = vocabulary,
+                                       .total_batch = 32,
+                                       .rank = rank,
+                                       .world_size = ranks,
+                                       .seed = 3});
             for (int step = 1; step <= 3; step++) {
                 for (int micro = 0; micro < loader.micro_steps(); micro++) {
                     const Batch& batch = loader.at(step, micro);
@@ -153,13 +173,15 @@ TEST(DataLoader, AMaskHidesTargets) {
                         const int window = batch.inputs[b * 8];
                         targets += counts.at(window);
                         for (int t = 0; t < 8; t++) {
-                            const bool hidden = window < shard_stride && mask[static_cast<size_t>(window + t + 1)] == 0;
+                            const bool hidden =
+                                window < shard_stride && mask[static_cast<size_t>(window + t + 1)] == 0;
                             EXPECT_EQ(batch.targets[b * 8 + t], hidden ? Batch::ignored : window + t + 1);
                         }
                     }
                     EXPECT_EQ(batch.target_count, targets);
                     counted[step] += targets;
-                    EXPECT_EQ(told.emplace(step, batch.step_targets).first->second, batch.step_targets) << "others said otherwise";
+                    EXPECT_EQ(told.emplace(step, batch.step_targets).first->second, batch.step_targets)
+                        << "others said otherwise";
                 }
             }
         }
@@ -173,12 +195,15 @@ TEST(DataLoader, AMaskHidesTargets) {
     EXPECT_EQ(loader.next().step_targets, 6 + 7 + 8 + 0 + 8 + 8);
     // Not as many bytes as tokens, and another number than 0 and 1.
     EXPECT_EQ(message_of<UsageError>([&] { numbered_shard(folder, 0, 17); }),
-              folder / "shard_0.mask: 33 bytes, expected one for each of the 17 tokens of " + folder / "shard_0.bin");
+              folder / "shard_0.mask: 33 bytes, expected one for each of the 17 tokens of " +
+                  folder / "shard_0.bin");
     folder.write("shard_0.mask", std::string(12, '\1') + std::string(5, '\2'));
     std::vector<TokenShard> wrong;
     wrong.push_back(numbered_shard(folder, 0, 17));
     DataLoader reads(wrong, {.B = 2, .T = 8, .V = vocabulary, .total_batch = 16});
-    EXPECT_NE(message_of<UsageError>([&] { reads.next(); }).find("shard_0.mask: byte 12 is 2; expected 1 for a token that counts"),
+    EXPECT_NE(message_of<UsageError>([&] {
+                  reads.next();
+              }).find("shard_0.mask: byte 12 is 2; expected 1 for a token that counts"),
               std::string::npos);
 }
 
@@ -187,7 +212,8 @@ TEST(DataLoader, EachWindowComesOnceAnEpoch) {
     const auto shards = numbered_shards(folder, {1001, 500, 8, 9, 3000});
     std::set<int> all;
     for (int shard = 0; shard < 5; shard++)
-        for (size_t w = 0; w < (shards[shard].size() - 1) / 8; w++) all.insert(shard * shard_stride + static_cast<int>(w) * 8);
+        for (size_t w = 0; w < (shards[shard].size() - 1) / 8; w++)
+            all.insert(shard * shard_stride + static_cast<int>(w) * 8);
     const int W = 125 + 62 + 0 + 1 + 374;
     DataLoader loader(shards, {.B = 1, .T = 8, .V = vocabulary, .total_batch = 8, .seed = 3});
     ASSERT_EQ(loader.windows(), static_cast<uint64_t>(W));
@@ -209,7 +235,8 @@ TEST(DataLoader, TheSplitOfAStepDoesNotChangeItsSamples) {
             const std::vector<int> whole = step_of_all_ranks(shards, 16, 1, 8, 128, step, shuffle);
             ASSERT_EQ(whole.size(), 16u);
             for (const auto& [B, ranks] : {std::pair(8, 1), {4, 1}, {1, 1}, {4, 4}, {2, 4}, {1, 16}, {8, 2}})
-                EXPECT_EQ(step_of_all_ranks(shards, B, ranks, 8, 128, step, shuffle), whole) << "B " << B << " ranks " << ranks << " step " << step;
+                EXPECT_EQ(step_of_all_ranks(shards, B, ranks, 8, 128, step, shuffle), whole)
+                    << "B " << B << " ranks " << ranks << " step " << step;
         }
     }
 }
@@ -225,7 +252,8 @@ TEST(DataLoader, AStepIsTheSameHoweverOneGetsThere) {
 
     DataLoader again(shards, options);
     for (int i = 0; i < 40; i++) EXPECT_EQ(windows_of(again.at(1 + i / 4, i % 4)), sequence[i]) << i;
-    for (const int i : {39, 0, 17, 17, 18, 3}) EXPECT_EQ(windows_of(again.at(1 + i / 4, i % 4)), sequence[i]) << i;
+    for (const int i : {39, 0, 17, 17, 18, 3})
+        EXPECT_EQ(windows_of(again.at(1 + i / 4, i % 4)), sequence[i]) << i;
     EXPECT_EQ(windows_of(again.next()), sequence[4]);
 
     DataLoaderOptions later = options;
@@ -246,8 +274,10 @@ TEST(DataLoader, ABatchStaysUntilTheSecondCallAfterIt) {
     std::vector<int> before;
     const Batch* previous = nullptr;
     for (int i = 0; i < 200; i++) {
-        const Batch& batch = i % 50 == 49 ? loader.at(1, 0) : loader.next();         // a jump must not overwrite it either
-        if (i % 10 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the thread has done all it may do
+        // a jump must not overwrite it either
+        const Batch& batch = i % 50 == 49 ? loader.at(1, 0) : loader.next();
+        // the thread has done all it may do
+        if (i % 10 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
         if (previous) { EXPECT_EQ(windows_of(*previous), before); }
         previous = &batch;
         before = windows_of(batch);
@@ -270,7 +300,8 @@ TEST(DataLoader, AllocatesNothingAfterConstruction) {
 TEST(DataLoader, OrderSortsPositionsByTokenStably) {
     const TemporaryFolder folder;
     std::vector<uint16_t> tokens(10'000);
-    for (size_t i = 0; i < tokens.size(); i++) tokens[i] = static_cast<uint16_t>(i < 200 ? 7 : i * i % 31);  // one token fills a batch; many repeat
+    // one token fills a batch; many repeat
+    for (size_t i = 0; i < tokens.size(); i++) tokens[i] = static_cast<uint16_t>(i < 200 ? 7 : i * i % 31);
     {
         TokenShardWriter writer(folder / "a.bin");
         writer.append(tokens);
@@ -282,7 +313,8 @@ TEST(DataLoader, OrderSortsPositionsByTokenStably) {
         const Batch& batch = loader.next();
         std::vector<int32_t> expected(99);
         std::iota(expected.begin(), expected.end(), 0);
-        std::stable_sort(expected.begin(), expected.end(), [&](int32_t a, int32_t b) { return batch.inputs[a] < batch.inputs[b]; });
+        std::stable_sort(expected.begin(), expected.end(),
+                         [&](int32_t a, int32_t b) { return batch.inputs[a] < batch.inputs[b]; });
         EXPECT_EQ(std::vector<int32_t>(batch.order, batch.order + 99), expected);
     }
 }
@@ -326,7 +358,8 @@ TEST(DataLoader, ReadsPastTwoGigabytes) {  // a sparse file: it takes no room on
     const size_t W = (count - 1) / 1000;
     const int file = open(path.c_str(), O_WRONLY);
     const uint16_t marks[1001] = {11, 12, 13};
-    ASSERT_EQ(pwrite(file, marks, sizeof(marks), static_cast<off_t>(1024 + 2 * 1000 * (W - 1))), static_cast<ssize_t>(sizeof(marks)));
+    ASSERT_EQ(pwrite(file, marks, sizeof(marks), static_cast<off_t>(1024 + 2 * 1000 * (W - 1))),
+              static_cast<ssize_t>(sizeof(marks)));
     close(file);
 
     std::vector<TokenShard> shards;
@@ -345,8 +378,9 @@ TEST(DataLoader, ATokenOutsideTheVocabularyReachesTheCallerWithItsPlace) {
     const auto shards = numbered_shards(folder, {100});
     DataLoader loader(shards, {.B = 1, .T = 8, .V = 50, .total_batch = 8, .shuffle = false});
     for (int i = 0; i < 6; i++) EXPECT_EQ(loader.next().inputs[0], i * 8);  // tokens 0 to 48
-    const std::string expected =
-        shards[0].name() + ": token 56 at position 56 is outside the vocabulary of 50; was the file made with another tokenizer?";
+    const std::string expected = shards[0].name() +
+                                 ": token 56 at position 56 is outside the vocabulary of 50; was the file "
+                                 "made with another tokenizer?";
     EXPECT_EQ(message_of<UsageError>([&] { loader.next(); }), expected);
     EXPECT_EQ(message_of<UsageError>([&] { loader.next(); }), expected);
     EXPECT_EQ(loader.at(1, 0).inputs[0], 0);  // and elsewhere it still reads
@@ -355,16 +389,25 @@ TEST(DataLoader, ATokenOutsideTheVocabularyReachesTheCallerWithItsPlace) {
 TEST(DataLoader, RefusesSizesThatDoNotFit) {
     const TemporaryFolder folder;
     const auto shards = numbered_shards(folder, {100, 50});
-    const auto message = [&](const DataLoaderOptions& options) { return message_of<UsageError>([&] { DataLoader loader(shards, options); }); };
-    EXPECT_EQ(message({.B = 3, .T = 8, .V = vocabulary, .total_batch = 64}), "total batch of 64 tokens is not a multiple of 24 = 3 x 8 x 1 ranks");
+    const auto message = [&](const DataLoaderOptions& options) {
+        return message_of<UsageError>([&] { DataLoader loader(shards, options); });
+    };
+    EXPECT_EQ(message({.B = 3, .T = 8, .V = vocabulary, .total_batch = 64}),
+              "total batch of 64 tokens is not a multiple of 24 = 3 x 8 x 1 ranks");
     EXPECT_EQ(message({.B = 2, .T = 8, .V = vocabulary, .total_batch = 16, .world_size = 4}),
               "total batch of 16 tokens is not a multiple of 64 = 2 x 8 x 4 ranks");
-    EXPECT_EQ(message({.B = 1, .T = 8, .V = vocabulary}), "total batch of 0 tokens is not a multiple of 8 = 1 x 8 x 1 ranks");
-    EXPECT_EQ(message({.B = 0, .T = 8, .V = vocabulary, .total_batch = 8}), "batch size 0 must be positive, and 0 x 8 tokens fewer than 2^31");
-    EXPECT_EQ(message({.B = 1, .T = -8, .V = vocabulary, .total_batch = 8}), "sequence length -8 and vocabulary 65536 must be positive");
-    EXPECT_EQ(message({.B = 1, .T = 8, .V = vocabulary, .total_batch = 8, .rank = 2, .world_size = 2}), "rank 2 of 2 processes does not exist");
+    EXPECT_EQ(message({.B = 1, .T = 8, .V = vocabulary}),
+              "total batch of 0 tokens is not a multiple of 8 = 1 x 8 x 1 ranks");
+    EXPECT_EQ(message({.B = 0, .T = 8, .V = vocabulary, .total_batch = 8}),
+              "batch size 0 must be positive, and 0 x 8 tokens fewer than 2^31");
+    EXPECT_EQ(message({.B = 1, .T = -8, .V = vocabulary, .total_batch = 8}),
+              "sequence length -8 and vocabulary 65536 must be positive");
+    EXPECT_EQ(message({.B = 1, .T = 8, .V = vocabulary, .total_batch = 8, .rank = 2, .world_size = 2}),
+              "rank 2 of 2 processes does not exist");
     EXPECT_EQ(message({.B = 1, .T = 100, .V = vocabulary, .total_batch = 100}),
-              shards[0].name() + ": 100 tokens are too few for a sequence of 100 and its next token; use a longer text or a shorter sequence");
+              shards[0].name() +
+                  ": 100 tokens are too few for a sequence of 100 and its next token; use a longer text or a "
+                  "shorter sequence");
 }
 
 TEST(DataLoader, EndsAtOnce) {
@@ -408,7 +451,8 @@ static std::string text_of(const std::vector<TokenShard>& shards, const Tokenize
 TEST(DataFiles, ShardsAreTakenInTheOrderOfTheirNames) {
     const TemporaryFolder folder;
     for (const int index : {2, 0, 1}) numbered_shard(folder, index, 20);
-    const DataSplits data = open_data(folder / "shard_*.bin", folder / "shard_1.bin", *make_tokenizer("byte"));
+    const DataSplits data =
+        open_data(folder / "shard_*.bin", folder / "shard_1.bin", *make_tokenizer("byte"));
     ASSERT_EQ(data.train.size(), 3u);
     for (int i = 0; i < 3; i++) EXPECT_EQ(data.train[i].tokens()[0], i * shard_stride);
     ASSERT_EQ(data.val.size(), 1u);
@@ -422,7 +466,8 @@ TEST(DataFiles, APatternPassesOverCaches) {
     folder.write("a.txt", "one");
     folder.write("b.txt", "two");
     for (int run = 0; run < 2; run++) EXPECT_EQ(text_of(open_split(folder / "*", *byte), *byte), "onetwo");
-    EXPECT_EQ(text_of(open_data(folder / "a.txt.byte.cache.bin", "", *byte).train, *byte), "one");  // unless it is named
+    // unless it is named
+    EXPECT_EQ(text_of(open_data(folder / "a.txt.byte.cache.bin", "", *byte).train, *byte), "one");
 }
 
 TEST(DataFiles, ATextIsATextWhateverItsName) {
@@ -430,22 +475,27 @@ TEST(DataFiles, ATextIsATextWhateverItsName) {
     const auto byte = make_tokenizer("byte");
     for (const char* name : {"notes.md", "README", "page.html", "upper.TXT"}) {
         const std::string path = folder.write(name, "text of nine words, held out by its last tenth");
-        EXPECT_EQ(text_of(open_split(path, *byte), *byte), "text of nine words, held out by its last tenth") << name;
+        EXPECT_EQ(text_of(open_split(path, *byte), *byte), "text of nine words, held out by its last tenth")
+            << name;
         EXPECT_EQ(open_data(path, "", *byte).val.size(), 1u) << name;
     }
     // A shard is one without the usual ending too, but what is called .txt is read as a text.
     const std::string shard = read_file(numbered_shard(folder, 0, 20).name());
     EXPECT_EQ(open_split(folder.write("tokens", shard), *byte)[0].size(), 20u);
     EXPECT_EQ(open_split(folder.write("tokens.txt", shard), *byte)[0].size(), shard.size());
-    const std::string picture = folder.write("picture.png", std::string("\x89PNG\r\n\x1A\n\0\0\0\rIHDR\0\0\1\0", 20));
-    EXPECT_EQ(message_of<UsageError>([&] { open_data(picture, "", *byte); }),
-              picture + ": is neither text nor a token shard; expected a file of UTF-8 text, or what tokenize wrote");
+    const std::string picture =
+        folder.write("picture.png", std::string("\x89PNG\r\n\x1A\n\0\0\0\rIHDR\0\0\1\0", 20));
+    EXPECT_EQ(
+        message_of<UsageError>([&] { open_data(picture, "", *byte); }),
+        picture +
+            ": is neither text nor a token shard; expected a file of UTF-8 text, or what tokenize wrote");
 }
 
 TEST(DataFiles, AFolderIsTheTextsInIt) {
     const TemporaryFolder folder;
     const auto byte = make_tokenizer("byte");
-    for (const char* name : {"docs", "docs/deep", "docs/.git"}) std::filesystem::create_directory(folder / name);
+    for (const char* name : {"docs", "docs/deep", "docs/.git"})
+        std::filesystem::create_directory(folder / name);
     folder.write("docs/a.md", "one, ");
     folder.write("docs/deep/b", "two, ");
     folder.write("docs/z.txt", "three");
@@ -455,12 +505,16 @@ TEST(DataFiles, AFolderIsTheTextsInIt) {
     folder.write("docs/picture.png", std::string(100, '\0'));
     std::vector<std::string> notes;
     const DataOptions options{.note = [&](const std::string& line) { notes.push_back(line); }};
-    for (int run = 0; run < 2; run++) EXPECT_EQ(text_of(open_split(folder / "docs", *byte, options), *byte), "one, two, three");  // caches once
+    // caches once
+    for (int run = 0; run < 2; run++)
+        EXPECT_EQ(text_of(open_split(folder / "docs", *byte, options), *byte), "one, two, three");
     ASSERT_EQ(notes.size(), 2u);
-    EXPECT_EQ(notes[0],
-              folder / "docs" + ": 2 of its files are neither text nor token shard, and left out: " + folder / "docs/model.bin" + " and others");
+    EXPECT_EQ(notes[0], folder / "docs" +
+                            ": 2 of its files are neither text nor token shard, and left out: " +
+                            folder / "docs/model.bin" + " and others");
     // A file that is named twice is read once.
-    EXPECT_EQ(text_of(open_split("{" + folder / "docs" + "," + folder / "docs/a.md" + "}", *byte), *byte), "one, two, three");
+    EXPECT_EQ(text_of(open_split("{" + folder / "docs" + "," + folder / "docs/a.md" + "}", *byte), *byte),
+              "one, two, three");
 }
 
 TEST(DataFiles, SeveralValuesAreOnePattern) {
@@ -470,8 +524,10 @@ TEST(DataFiles, SeveralValuesAreOnePattern) {
     folder.write("d[1]*~.md", "two, ");
     folder.write("e\\f.md", "three, ");
     folder.write("plain.txt", "four");
-    const std::vector<std::string> values = {folder / "a,b{c}.md", folder / "d[1]*~.md", folder / "e\\f.md", folder / "p*.txt"};
-    EXPECT_EQ(text_of(open_split(one_pattern("--train-data", values), *byte), *byte), "one, two, three, four");
+    const std::vector<std::string> values = {folder / "a,b{c}.md", folder / "d[1]*~.md", folder / "e\\f.md",
+                                             folder / "p*.txt"};
+    EXPECT_EQ(text_of(open_split(one_pattern("--train-data", values), *byte), *byte),
+              "one, two, three, four");
     EXPECT_EQ(one_pattern("--train-data", {"not there"}), "not there");  // opening it says so
     EXPECT_EQ(message_of<UsageError>([&] {
                   one_pattern("--train-data", {folder / "plain.txt", "no.bin"});
@@ -511,7 +567,8 @@ TEST(DataFiles, SeveralTextsHoldOutTheLastTenthOfAllOfThem) {
         const std::string texts = folder / fmt::format("{}", sizes.size());
         std::filesystem::create_directory(texts);
         for (size_t i = 0; i < sizes.size(); i++)
-            std::ofstream(fmt::format("{}/{}.md", texts, i)) << std::string(sizes[i], static_cast<char>('a' + i));
+            std::ofstream(fmt::format("{}/{}.md", texts, i))
+                << std::string(sizes[i], static_cast<char>('a' + i));
         const DataSplits data = open_data(texts, "", *byte);
         return text_of(data.train, *byte) + "|" + text_of(data.val, *byte);
     };
@@ -519,11 +576,13 @@ TEST(DataFiles, SeveralTextsHoldOutTheLastTenthOfAllOfThem) {
     EXPECT_EQ(split({18, 2}), std::string(18, 'a') + "|bb");
     EXPECT_EQ(split({0, 5, 0, 5}), "bbbbbdddd|d");
     // Nine tenths end within the second of these characters.
-    const DataSplits between = open_data("{" + folder.write("p", "12345€€") + "," + folder.write("q", "z") + "}", "", *byte);
+    const DataSplits between =
+        open_data("{" + folder.write("p", "12345€€") + "," + folder.write("q", "z") + "}", "", *byte);
     EXPECT_EQ(text_of(between.train, *byte) + "|" + text_of(between.val, *byte), "12345€|€z");
     for (const char* name : {"x", "y"}) folder.write(name, "");
-    EXPECT_EQ(message_of<UsageError>([&] { open_data("{" + folder / "x" + "," + folder / "y" + "}", "", *byte); }),
-              folder / "x" + ": 0 bytes of text are too few to hold out a tenth of them");
+    EXPECT_EQ(
+        message_of<UsageError>([&] { open_data("{" + folder / "x" + "," + folder / "y" + "}", "", *byte); }),
+        folder / "x" + ": 0 bytes of text are too few to hold out a tenth of them");
 }
 
 TEST(DataFiles, ATextIsTokenizedOnceAndAgainWhenItChanges) {
@@ -538,7 +597,8 @@ TEST(DataFiles, ATextIsTokenizedOnceAndAgainWhenItChanges) {
     bytes[bytes.size() - 2] ^= 1;
     folder.write("a.txt.gpt2.cache.bin", bytes);
     EXPECT_NE(text_of(open_data(path, val, *gpt2).train, *gpt2), "some words of a text");
-    EXPECT_EQ(text_of(open_data(path, val, *byte).train, *byte), "some words of a text");  // another tokenizer, another cache
+    // another tokenizer, another cache
+    EXPECT_EQ(text_of(open_data(path, val, *byte).train, *byte), "some words of a text");
 
     folder.write("a.txt", "some words of b text");  // the same size, perhaps the same second
     EXPECT_EQ(text_of(open_data(path, val, *gpt2).train, *gpt2), "some words of b text");
@@ -553,48 +613,65 @@ TEST(DataFiles, RefusesWhatItCannotRead) {
     const auto message = [&](const std::string& train, const std::string& val) {
         return message_of<UsageError>([&] { open_data(train, val, *byte); });
     };
-    EXPECT_EQ(message(folder / "*.bin", ""), "no file matches '" + folder / "*.bin" + "'; expected token shards or texts");
+    EXPECT_EQ(message(folder / "*.bin", ""),
+              "no file matches '" + folder / "*.bin" + "'; expected token shards or texts");
     const std::string text = folder.write("a.txt", "text");
-    EXPECT_EQ(message(text, folder / "none"), "no file matches '" + folder / "none" + "'; expected token shards or texts");
+    EXPECT_EQ(message(text, folder / "none"),
+              "no file matches '" + folder / "none" + "'; expected token shards or texts");
     std::filesystem::create_directory(folder / "empty");
-    EXPECT_EQ(message(folder / "empty", ""), folder / "empty" + ": the folder holds no token shards or texts");
+    EXPECT_EQ(message(folder / "empty", ""),
+              folder / "empty" + ": the folder holds no token shards or texts");
     EXPECT_EQ(message(folder.write("b.bin", "no shard"), ""),
               folder / "b.bin" + ": 8 bytes are too short for a token shard, whose header alone has 1024");
 
     const DataSplits data = open_data(text, "", *byte);
     EXPECT_EQ(message_of<UsageError>([&] { ValidationLoader(data.val, 1, 8, 256); }),
-              text + " (its last tenth): 1 tokens are too few for a sequence of 8 and its next token; use a longer text or a shorter sequence");
+              text +
+                  " (its last tenth): 1 tokens are too few for a sequence of 8 and its next token; use a "
+                  "longer text or a shorter sequence");
     const DataSplits empty = open_data(folder.write("empty.txt", ""), "", *byte);
-    EXPECT_EQ(message_of<UsageError>([&] { DataLoader(empty.train, {.B = 1, .T = 8, .V = 256, .total_batch = 8}); }),
+    EXPECT_EQ(message_of<UsageError>(
+                  [&] { DataLoader(empty.train, {.B = 1, .T = 8, .V = 256, .total_batch = 8}); }),
               folder / "empty.txt" +
-                  " (without its last tenth): 0 tokens are too few for a sequence of 8 and its next token; use a longer text or a shorter sequence");
+                  " (without its last tenth): 0 tokens are too few for a sequence of 8 and its next token; "
+                  "use a longer text or a shorter sequence");
 }
 
 TEST(DataFiles, ATextThatIsTooShortLeavesNoCacheBehind) {
     const TemporaryFolder folder;
     const auto byte = make_tokenizer("byte");
-    const std::string path = folder.write("a.txt", std::string(50, 'x')), other = folder.write("b.txt", std::string(8, 'x'));
-    const auto refuse = [&](const std::string& train, const std::string& val, const DataOptions& options, const std::string& expected) {
+    const std::string path = folder.write("a.txt", std::string(50, 'x')),
+                      other = folder.write("b.txt", std::string(8, 'x'));
+    const auto refuse = [&](const std::string& train, const std::string& val, const DataOptions& options,
+                            const std::string& expected) {
         EXPECT_EQ(message_of<UsageError>([&] { open_data(train, val, *byte, options); }), expected);
         EXPECT_EQ(folder.files().size(), 2u) << expected;
     };
-    const std::string too_few = " tokens are too few for a sequence of {} and its next token; use a longer text or a shorter sequence";
-    refuse(path, "", {.train_T = 45}, path + " (without its last tenth): 45" + fmt::format(fmt::runtime(too_few), 45));
-    refuse(path, "", {.train_T = 8, .val_T = 8}, path + " (its last tenth): 5" + fmt::format(fmt::runtime(too_few), 8));
+    const std::string too_few =
+        " tokens are too few for a sequence of {} and its next token; use a longer text or a shorter "
+        "sequence";
+    refuse(path, "", {.train_T = 45},
+           path + " (without its last tenth): 45" + fmt::format(fmt::runtime(too_few), 45));
+    refuse(path, "", {.train_T = 8, .val_T = 8},
+           path + " (its last tenth): 5" + fmt::format(fmt::runtime(too_few), 8));
     refuse(folder / "*.txt", "", {.train_T = 50}, path + ": 50" + fmt::format(fmt::runtime(too_few), 50));
     refuse(path, other, {.train_T = 8, .val_T = 8}, other + ": 8" + fmt::format(fmt::runtime(too_few), 8));
 
-    EXPECT_EQ(open_data(path, "", *byte, {.train_T = 44}).train[0].size(), 45u);  // no validation, no need of its tokens
+    // no validation, no need of its tokens
+    EXPECT_EQ(open_data(path, "", *byte, {.train_T = 44}).train[0].size(), 45u);
     EXPECT_EQ(open_data(folder / "*.txt", "", *byte, {.train_T = 49}).train.size(), 2u);
-    EXPECT_EQ(folder.files().size(), 7u);  // two texts, two caches of each text that is divided, and one of the text that is whole
+    // two texts, two caches of each text that is divided, and one of the text that is whole
+    EXPECT_EQ(folder.files().size(), 7u);
 }
 
 TEST(DataFiles, ALongTextSaysThatItIsBeingTokenized) {
     const TemporaryFolder folder;
     const auto byte = make_tokenizer("byte");
-    const std::string path = folder.write("a.txt", std::string(size_t{9} << 20, 'x')), val = folder.write("b.txt", "short");
+    const std::string path = folder.write("a.txt", std::string(size_t{9} << 20, 'x')),
+                      val = folder.write("b.txt", "short");
     std::vector<std::string> lines;
-    const DataOptions options{.note = [&](const std::string& line) { lines.push_back(line); }, .note_seconds = 0};
+    const DataOptions options{.note = [&](const std::string& line) { lines.push_back(line); },
+                              .note_seconds = 0};
     open_data(path, val, *byte, options);
     const std::string rest = " of 9 MiB; this is done once, and kept in " + path + ".byte.cache.bin";
     ASSERT_EQ(lines.size(), 4u);  // three pieces of four MiB at most, and the short text
@@ -650,15 +727,20 @@ TEST(DataFiles, ATextWhoseCacheHasTooLongANameIsCachedUnderAShorterOneOrNotAtAll
         EXPECT_TRUE(notes.lines.empty());
     }
     // Neither place for a cache can be written here.
-    const std::string lone = folder.write(std::string(244, 'm') + ".txt", "some words, ten for training and one for validation");
+    const std::string lone =
+        folder.write(std::string(244, 'm') + ".txt", "some words, ten for training and one for validation");
     const Variable home("XDG_CACHE_HOME", "/dev/null");
     for (int run = 0; run < 2; run++) {
         notes.lines.clear();
         const DataSplits data = open_data(lone, "", *byte, notes.options);
-        EXPECT_EQ(text_of(data.train, *byte) + text_of(data.val, *byte), "some words, ten for training and one for validation");
+        EXPECT_EQ(text_of(data.train, *byte) + text_of(data.val, *byte),
+                  "some words, ten for training and one for validation");
         ASSERT_EQ(notes.lines.size(), 1u);  // not one for every part
-        EXPECT_NE(notes.lines[0].find("File name too long; the tokens of " + lone), std::string::npos) << notes.lines[0];
-        EXPECT_NE(notes.lines[0].find("are kept in memory, and made again by the next run"), std::string::npos) << notes.lines[0];
+        EXPECT_NE(notes.lines[0].find("File name too long; the tokens of " + lone), std::string::npos)
+            << notes.lines[0];
+        EXPECT_NE(notes.lines[0].find("are kept in memory, and made again by the next run"),
+                  std::string::npos)
+            << notes.lines[0];
     }
     EXPECT_EQ(folder.files().size(), 2u);
 }
@@ -681,8 +763,8 @@ TEST(DataFiles, ATextIsReadWhenItsCacheFillsTheDisk) {
     EXPECT_EQ(text_of(data.train, *byte), text);
     EXPECT_EQ(text_of(data.val, *byte), text);
     ASSERT_EQ(notes.lines.size(), 1u);
-    EXPECT_EQ(notes.lines[0], path + ".byte.cache.bin: cannot be written: File too large; the tokens of " + path +
-                                  " are kept in memory, and made again by the next run");
+    EXPECT_EQ(notes.lines[0], path + ".byte.cache.bin: cannot be written: File too large; the tokens of " +
+                                  path + " are kept in memory, and made again by the next run");
     EXPECT_EQ(folder.files().size(), 1u);
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(cache / "flatgpt"), {}), 0);
 }
@@ -697,8 +779,10 @@ TEST(DataFiles, ATextIsReadWhenItsCacheCannotGetItsName) {
     EXPECT_EQ(text_of(data.train, *byte), "some words");
     EXPECT_EQ(text_of(data.val, *byte), "other words");
     ASSERT_EQ(notes.lines.size(), 1u);
-    EXPECT_NE(notes.lines[0].find("a.txt.byte.cache.bin: cannot be given its name"), std::string::npos) << notes.lines[0];
-    EXPECT_EQ(folder.files().size(), 4u);  // two texts, the folder that is in the way, and the other text's cache
+    EXPECT_NE(notes.lines[0].find("a.txt.byte.cache.bin: cannot be given its name"), std::string::npos)
+        << notes.lines[0];
+    // two texts, the folder that is in the way, and the other text's cache
+    EXPECT_EQ(folder.files().size(), 4u);
 }
 
 TEST(DataFiles, APatternPassesOverWhatAnotherProcessIsWriting) {
@@ -715,7 +799,8 @@ TEST(DataFiles, APatternPassesOverWhatAnotherProcessIsWriting) {
 TEST(DataFiles, WhatAKilledProcessLeftOfACacheIsRemovedWhenItIsOld) {
     const TemporaryFolder folder;
     const auto byte = make_tokenizer("byte");
-    const std::string path = folder.write("a.txt", "one"), left = folder.write("a.txt.byte.cache.bin.tmp-0123abcd", "half"),
+    const std::string path = folder.write("a.txt", "one"),
+                      left = folder.write("a.txt.byte.cache.bin.tmp-0123abcd", "half"),
                       live = folder.write("a.txt.byte.cache.bin.tmp-89abcdef", "half"),
                       other = folder.write("b.txt.byte.cache.bin.tmp-00000000", "b");
     const auto old = std::filesystem::file_time_type::clock::now() - std::chrono::hours(2);
@@ -740,7 +825,8 @@ TEST(DataFiles, AnInterruptEndsTheTokenizingOfALongText) {
 // As iconv writes it, for ASCII; big-endian on request.
 static std::string utf16(const std::string& text, bool big = false) {
     std::string wide;
-    for (const char character : text) wide += big ? std::string{'\0', character} : std::string{character, '\0'};
+    for (const char character : text)
+        wide += big ? std::string{'\0', character} : std::string{character, '\0'};
     return wide;
 }
 
@@ -751,8 +837,9 @@ TEST(DataFiles, Utf16IsRefusedWithTheCommandThatConvertsIt) {
     folder.write("a.txt", text);
     const auto refused = [&](const std::string& bytes, const std::string& encoding) {
         const std::string path = folder.write("b.txt", bytes);
-        const std::string expected =
-            path + ": is " + encoding + " text; expected UTF-8, which this makes of it: iconv -f " + encoding + " -t UTF-8 '" + path + "' > utf8.txt";
+        const std::string expected = path + ": is " + encoding +
+                                     " text; expected UTF-8, which this makes of it: iconv -f " + encoding +
+                                     " -t UTF-8 '" + path + "' > utf8.txt";
         EXPECT_EQ(message_of<UsageError>([&] { open_data(path, "", *byte); }), expected);
         EXPECT_EQ(message_of<UsageError>([&] { open_data(folder / "a.txt", path, *byte); }), expected);
         EXPECT_EQ(message_of<UsageError>([&] { open_split(folder / "*.txt", *byte); }), expected);
@@ -768,6 +855,7 @@ TEST(DataFiles, Utf16IsRefusedWithTheCommandThatConvertsIt) {
     for (int i = 0; i < 40; i++) greek += "\xB1\x03\xB2\x03\xB3\x03\xB4\x03" + std::string(" \0", 2);
     refused(greek, "UTF-16LE");
     // Zeros at even and at odd places are some data, and none at all is any text.
-    for (const std::string& accepted : {text, std::string(1000, '\0'), "\xEF\xBB\xBF" + text, text + std::string(1, '\0')})
+    for (const std::string& accepted :
+         {text, std::string(1000, '\0'), "\xEF\xBB\xBF" + text, text + std::string(1, '\0')})
         EXPECT_EQ(text_of(open_split(folder.write("b.txt", accepted), *byte), *byte), accepted);
 }

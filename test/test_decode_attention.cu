@@ -7,9 +7,11 @@ namespace {
 struct Shape {
     int samples, NH, HS, max_tokens, length;
 };
-// One token; lengths around a tile and around a chunk; head sizes on both sides of 32, 64, 96 and 128; three chunks.
-const std::vector<Shape> shapes = {{1, 1, 1, 1, 1},   {2, 3, 16, 40, 33},    {1, 2, 33, 64, 64},    {3, 1, 64, 70, 17},
-                                   {1, 2, 80, 50, 5}, {2, 1, 128, 300, 257}, {1, 1, 100, 256, 256}, {1, 2, 64, 600, 530}};
+// One token; lengths around a tile and around a chunk; head sizes on both sides of 32, 64, 96 and 128; three
+// chunks.
+const std::vector<Shape> shapes = {{1, 1, 1, 1, 1},       {2, 3, 16, 40, 33},  {1, 2, 33, 64, 64},
+                                   {3, 1, 64, 70, 17},    {1, 2, 80, 50, 5},   {2, 1, 128, 300, 257},
+                                   {1, 1, 100, 256, 256}, {1, 2, 64, 600, 530}};
 
 template <class W>
 class DecodeAttention : public testing::Test {};
@@ -30,10 +32,13 @@ struct Cache {
 // The tokens but the last come as a prompt that all samples share, the last one of each sample on its own.
 template <class W, class T>
 void test_attention(const Shape& s) {
-    SCOPED_TRACE(testing::Message() << s.samples << " samples, NH = " << s.NH << ", HS = " << s.HS << ", " << s.length << " of " << s.max_tokens);
-    const size_t width = static_cast<size_t>(s.NH * s.HS), samples = static_cast<size_t>(s.samples), HS = static_cast<size_t>(s.HS);
+    SCOPED_TRACE(testing::Message() << s.samples << " samples, NH = " << s.NH << ", HS = " << s.HS << ", "
+                                    << s.length << " of " << s.max_tokens);
+    const size_t width = static_cast<size_t>(s.NH * s.HS), samples = static_cast<size_t>(s.samples),
+                 HS = static_cast<size_t>(s.HS);
     const size_t prompt_tokens = static_cast<size_t>(s.length) - 1;
-    const auto prompt = random_values<T>(prompt_tokens * 3 * width, 1), last = random_values<T>(samples * 3 * width, 2, 1.5f);
+    const auto prompt = random_values<T>(prompt_tokens * 3 * width, 1),
+               last = random_values<T>(samples * 3 * width, 2, 1.5f);
     Cache<T> memory(s);
     if (prompt_tokens > 0) {
         const auto prompt_ = upload<T>(prompt);
@@ -54,11 +59,13 @@ void test_attention(const Shape& s) {
                                                              : last[(k * 3 + which) * width + h * HS + d]);
             };
             std::vector<double> scores(prompt_tokens + 1);
-            double sum = 0, largest = 0;  // of the magnitudes of a score's terms: how far rounding can move a score
+            // of the magnitudes of a score's terms: how far rounding can move a score
+            double sum = 0, largest = 0;
             for (size_t t = 0; t <= prompt_tokens; t++) {
                 double score = 0, terms = 0;
                 for (size_t d = 0; d < HS; d++) {
-                    const double term = element(prompt_tokens, 0, d) * element(t, 1, d) / std::sqrt(static_cast<double>(HS));
+                    const double term =
+                        element(prompt_tokens, 0, d) * element(t, 1, d) / std::sqrt(static_cast<double>(HS));
                     score += term, terms += std::abs(term);
                 }
                 scores[t] = std::exp(score), sum += scores[t], largest = std::max(largest, terms);
@@ -110,7 +117,8 @@ TEST(DecodeCache, RefusesWhatItCannotHold) {
     simt::DeviceBuffer<float> out(8), scratch(decode_attention_scratch(1, 1, 8, 4));
     EXPECT_THROW(decode_append(memory.cache, qkv.data(), 0, 5, false, nullptr), UsageError);
     EXPECT_THROW(decode_append(memory.cache, qkv.data(), 4, 1, false, nullptr), UsageError);
-    EXPECT_THROW(decode_attention(out.data(), qkv.data(), memory.cache, 5, scratch.data(), nullptr), UsageError);
+    EXPECT_THROW(decode_attention(out.data(), qkv.data(), memory.cache, 5, scratch.data(), nullptr),
+                 UsageError);
 }
 
 }  // namespace

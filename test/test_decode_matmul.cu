@@ -5,8 +5,10 @@
 
 namespace {
 
-// One row and one column; rows and columns that fill no vector; a whole vector of both, some more, one less; every number of samples summed at once.
-const std::vector<DecodeMatmulShape> shapes = {{1, 1, 1}, {1, 48, 37}, {2, 33, 16}, {3, 128, 5}, {4, 64, 32}, {2, 64, 31}, {5, 96, 67}, {9, 512, 18}};
+// One row and one column; rows and columns that fill no vector; a whole vector of both, some more, one less;
+// every number of samples summed at once.
+const std::vector<DecodeMatmulShape> shapes = {{1, 1, 1},   {1, 48, 37}, {2, 33, 16}, {3, 128, 5},
+                                               {4, 64, 32}, {2, 64, 31}, {5, 96, 67}, {9, 512, 18}};
 
 template <class W>
 class DecodeMatmul : public testing::Test {};
@@ -27,9 +29,11 @@ enum class Epilogue { plain, bias, bias_gelu };
 template <class W, class T, class Weight>
 void test_product(const DecodeMatmulShape& shape, Epilogue epilogue) {
     const auto [K, C, OC] = shape;
-    SCOPED_TRACE(testing::Message() << "K = " << K << ", C = " << C << ", OC = " << OC << ", epilogue " << static_cast<int>(epilogue));
+    SCOPED_TRACE(testing::Message() << "K = " << K << ", C = " << C << ", OC = " << OC << ", epilogue "
+                                    << static_cast<int>(epilogue));
     constexpr bool int8 = std::is_same_v<Weight, int8_t>;
-    const auto inp = random_values<T>(K * C, 1), bias = random_values<T>(OC, 2), scales = random_values<float>(OC, 3, 0.002f, 0.01f);
+    const auto inp = random_values<T>(K * C, 1), bias = random_values<T>(OC, 2),
+               scales = random_values<float>(OC, 3, 0.002f, 0.01f);
     std::vector<float> weight;
     if constexpr (int8) weight = random_bytes(OC * C, 4);
     else weight = random_values<Weight>(OC * C, 4, 0.5f);
@@ -37,8 +41,9 @@ void test_product(const DecodeMatmulShape& shape, Epilogue epilogue) {
     const auto scales_ = upload<float>(scales);
     const auto weight_ = upload<Weight>(weight);
     auto out = poisoned<T>(K * OC);
-    decode_matmul<W>(out.data(), inp_.data(), weight_.data(), int8 ? scales_.data() : nullptr, epilogue == Epilogue::plain ? nullptr : bias_.data(),
-                     shape, epilogue == Epilogue::bias_gelu, nullptr);
+    decode_matmul<W>(out.data(), inp_.data(), weight_.data(), int8 ? scales_.data() : nullptr,
+                     epilogue == Epilogue::plain ? nullptr : bias_.data(), shape,
+                     epilogue == Epilogue::bias_gelu, nullptr);
 
     std::vector<double> expected(K * OC), magnitude(K * OC);
     for (size_t k = 0; k < K; k++) {
@@ -52,21 +57,25 @@ void test_product(const DecodeMatmulShape& shape, Epilogue epilogue) {
             expected[k * OC + o] = epilogue == Epilogue::bias_gelu ? gelu_of(sum) : sum;
             // GELU's slope is at most 1.13; in bf16 it sees a sum rounded before.
             magnitude[k * OC + o] =
-                1.2 * terms +
-                (epilogue == Epilogue::bias_gelu && !std::is_same_v<T, float> ? 1.2 * epsilon<T> * std::abs(sum) / (8 * epsilon<float>) : 0.0);
+                1.2 * terms + (epilogue == Epilogue::bias_gelu && !std::is_same_v<T, float>
+                                   ? 1.2 * epsilon<T> * std::abs(sum) / (8 * epsilon<float>)
+                                   : 0.0);
         }
     }
     const std::vector<float> actual = download(out);
     for (size_t i = 0; i < actual.size(); i++) {
-        const double bound = 8 * epsilon<float> * magnitude[i] + 1.01 * epsilon<T> * std::abs(expected[i]) + 1e-37;
-        ASSERT_LE(std::abs(static_cast<double>(actual[i]) - expected[i]), bound) << "element " << i << ", expected " << expected[i];
+        const double bound =
+            8 * epsilon<float> * magnitude[i] + 1.01 * epsilon<T> * std::abs(expected[i]) + 1e-37;
+        ASSERT_LE(std::abs(static_cast<double>(actual[i]) - expected[i]), bound)
+            << "element " << i << ", expected " << expected[i];
     }
 }
 
 template <class W, class T, class Weight>
 void test_products() {
     for (const DecodeMatmulShape& shape : shapes) {
-        for (const Epilogue epilogue : {Epilogue::plain, Epilogue::bias, Epilogue::bias_gelu}) test_product<W, T, Weight>(shape, epilogue);
+        for (const Epilogue epilogue : {Epilogue::plain, Epilogue::bias, Epilogue::bias_gelu})
+            test_product<W, T, Weight>(shape, epilogue);
     }
 }
 
@@ -98,7 +107,8 @@ TYPED_TEST(Quantize, RoundsToTheNearestOf255Steps) {
         const auto weight_ = upload<float>(weight);
         simt::DeviceBuffer<int8_t> quantized = poisoned<int8_t>(OC * C);
         auto scales = poisoned<float>(OC), back = poisoned<float>(OC * C);
-        quantize<TypeParam>(quantized.data(), scales.data(), weight_.data(), OC, static_cast<int>(C), nullptr);
+        quantize<TypeParam>(quantized.data(), scales.data(), weight_.data(), OC, static_cast<int>(C),
+                            nullptr);
         dequantize<TypeParam>(back.data(), quantized.data(), scales.data(), OC, static_cast<int>(C), nullptr);
         const std::vector<int> q = download_bytes(quantized);
         const std::vector<float> scale = download(scales), values = download(back);
@@ -109,8 +119,10 @@ TYPED_TEST(Quantize, RoundsToTheNearestOf255Steps) {
             int largest_step = 0;
             for (size_t c = 0; c < C; c++) {
                 const size_t i = o * C + c;
-                const double steps = largest > 0 ? 127.0 * static_cast<double>(weight[i]) / static_cast<double>(largest) : 0.0;
-                ASSERT_LE(std::abs(q[i] - steps), 0.5 + 1e-4) << "element " << i;  // 1e-4: a half that fp32 sees on the other side
+                const double steps =
+                    largest > 0 ? 127.0 * static_cast<double>(weight[i]) / static_cast<double>(largest) : 0.0;
+                // 1e-4: a half that fp32 sees on the other side
+                ASSERT_LE(std::abs(q[i] - steps), 0.5 + 1e-4) << "element " << i;
                 ASSERT_EQ(values[i], static_cast<float>(q[i]) * scale[o]) << "element " << i;
                 largest_step = std::max(largest_step, std::abs(q[i]));
             }
@@ -120,7 +132,8 @@ TYPED_TEST(Quantize, RoundsToTheNearestOf255Steps) {
 }
 
 TYPED_TEST(Quantize, RoundsHalvesToEven) {
-    const auto weight = upload<float>(std::vector<float>{127.0f, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, -127.0f});
+    const auto weight =
+        upload<float>(std::vector<float>{127.0f, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, -127.0f});
     auto quantized = poisoned<int8_t>(8);
     auto scales = poisoned<float>(1);
     quantize<TypeParam>(quantized.data(), scales.data(), weight.data(), 1, 8, nullptr);
@@ -144,7 +157,8 @@ TYPED_TEST(Quantize, AWeightThatIsNotFiniteMakesItsRowANaN) {
             const std::vector<float> scale = download(scales), values = download(back);
             for (size_t o = 0; o < OC; o++) {
                 ASSERT_EQ(std::isnan(scale[o]), o == 1) << "row " << o;
-                for (size_t c = 0; c < C; c++) ASSERT_EQ(std::isfinite(values[o * C + c]), o != 1) << "row " << o << ", column " << c;
+                for (size_t c = 0; c < C; c++)
+                    ASSERT_EQ(std::isfinite(values[o * C + c]), o != 1) << "row " << o << ", column " << c;
             }
         }
     }

@@ -11,7 +11,8 @@ struct Shape {
     GPT2Config config;
     int samples, prompt, tokens;
 };
-// Shapes: one sample, to the context's end; odd channels and head sizes; a prompt that fills the context; many samples; past the attention's chunk.
+// Shapes: one sample, to the context's end; odd channels and head sizes; a prompt that fills the context;
+// many samples; past the attention's chunk.
 const std::vector<Shape> shapes = {{{131, 24, 2, 3, 48}, 1, 1, 24},
                                    {{257, 40, 2, 3, 99}, 3, 7, 12},
                                    {{64, 20, 1, 2, 192}, 5, 20, 20},
@@ -20,12 +21,15 @@ const std::vector<Shape> shapes = {{{131, 24, 2, 3, 48}, 1, 1, 24},
 
 template <class T>
 std::unique_ptr<GPT2<T>> random_model(const GPT2Config& config) {
-    auto model = std::make_unique<GPT2<T>>(config, GPT2Options{.B = 1, .T = config.context, .total_batch = 1, .training = false, .seed = 3});
+    auto model = std::make_unique<GPT2<T>>(
+        config, GPT2Options{.B = 1, .T = config.context, .total_batch = 1, .training = false, .seed = 3});
     model->allocate();
     unsigned seed = 1;
-    for (const Tensor& tensor : model->table().tensors()) {  // larger than at the start of training: every part of the model has a say
+    // larger than at the start of training: every part of the model has a say
+    for (const Tensor& tensor : model->table().tensors()) {
         const bool scale = tensor.init == Init::ones;
-        model->set_parameter(tensor, random_values<T>(tensor.unpadded_elements, seed++, scale ? 0.2f : 0.1f, scale ? 1.0f : 0.0f));
+        model->set_parameter(tensor, random_values<T>(tensor.unpadded_elements, seed++, scale ? 0.2f : 0.1f,
+                                                      scale ? 1.0f : 0.0f));
     }
     return model;
 }
@@ -37,26 +41,32 @@ std::vector<int> random_tokens(int count, int V, unsigned seed) {
     return tokens;
 }
 
-// What two ways of computing the same logits may differ by, relative to their norm. fp32: rounding of sums. bf16: each of a dozen activations a
-// layer is rounded to 2^-9 once, in another place for a sum in another order; with int8 the forward pass rounds the weights too.
+// What two ways of computing the same logits may differ by, relative to their norm. fp32: rounding of sums.
+// bf16: each of a dozen activations a layer is rounded to 2^-9 once, in another place for a sum in another
+// order; with int8 the forward pass rounds the weights too.
 template <class T>
 constexpr double tolerance(bool int8) {
     return std::is_same_v<T, float> ? 1e-5 : int8 ? 3e-2 : 2e-2;
 }
 
-// The logits after the prompt and after every further token, of every sample, against the whole forward pass over the tokens so far.
+// The logits after the prompt and after every further token, of every sample, against the whole forward pass
+// over the tokens so far.
 template <class T>
 void test_against_forward(bool int8) {
     for (const Shape& shape : shapes) {
-        SCOPED_TRACE(testing::Message() << "V = " << shape.config.V << ", C = " << shape.config.C << ", samples = " << shape.samples);
+        SCOPED_TRACE(testing::Message() << "V = " << shape.config.V << ", C = " << shape.config.C
+                                        << ", samples = " << shape.samples);
         const auto model = random_model<T>(shape.config);
-        Decoder<T> decoder(shape.config, {.samples = shape.samples, .max_tokens = shape.tokens, .int8 = int8});
+        Decoder<T> decoder(shape.config,
+                           {.samples = shape.samples, .max_tokens = shape.tokens, .int8 = int8});
         decoder.allocate();
         decoder.load([&](const Tensor& tensor) { return model->parameter(tensor); });
         if (int8) quantize_weights(*model);
         const size_t V = static_cast<size_t>(shape.config.V), Vp = static_cast<size_t>(shape.config.Vp());
         const auto expect = [&](const float* logits, const std::vector<int>& tokens) {
-            EXPECT_LE(relative_error(std::vector<float>(logits, logits + V), model->next_token_logits(tokens)), tolerance<T>(int8))
+            EXPECT_LE(
+                relative_error(std::vector<float>(logits, logits + V), model->next_token_logits(tokens)),
+                tolerance<T>(int8))
                 << tokens.size() << " tokens";
         };
 
@@ -65,7 +75,8 @@ void test_against_forward(bool int8) {
         expect(decoder.prefill(prompt), prompt);
         std::vector<std::vector<int>> sequences(static_cast<size_t>(shape.samples), prompt);
         for (int t = shape.prompt; t < shape.tokens; t++) {
-            const std::vector<int> next = random_tokens(shape.samples, shape.config.V, static_cast<unsigned>(t));
+            const std::vector<int> next =
+                random_tokens(shape.samples, shape.config.V, static_cast<unsigned>(t));
             const float* logits = decoder.step(next);
             for (size_t k = 0; k < sequences.size(); k++) {
                 sequences[k].push_back(next[k]);
@@ -87,7 +98,8 @@ TEST(Decoder, Int8GivesTheLogitsOfTheQuantizedWeights) {
     test_against_forward<bfloat16>(true);
 }
 
-// The same draws give the same text with the cache as without it, greedily too. In fp32: two logits of bf16 may be equal, or change places.
+// The same draws give the same text with the cache as without it, greedily too. In fp32: two logits of bf16
+// may be equal, or change places.
 TEST(Decoder, GeneratesTheSameTokensWithAndWithoutCache) {
     const GPT2Config config{131, simt::checked ? 24 : 64, 2, 3, 48};
     const auto model = random_model<float>(config);
@@ -117,17 +129,21 @@ TEST(Decoder, GeneratesTheSameTokensWithAndWithoutCache) {
 
 TEST(Decoder, PlansWhatItAllocates) {
     const GPT2Config config{256, 64, 2, 2, 64};
-    const Decoder<bfloat16> plain(config, {.samples = 3, .max_tokens = 40}), int8(config, {.samples = 3, .max_tokens = 40, .int8 = true});
+    const Decoder<bfloat16> plain(config, {.samples = 3, .max_tokens = 40}),
+        int8(config, {.samples = 3, .max_tokens = 40, .int8 = true});
     const auto bytes = [](const auto& decoder, const std::string& name) {
         for (const auto& [part, bytes] : decoder.memory_plan()) {
             if (part == name) return bytes;
         }
         return size_t{0};
     };
-    const size_t matrices = 256 * 64 + 2 * 12 * 64 * 64, cached = 2 * 2 * 3 * 2 * 64 * 32;  // 40 tokens are two tiles of 32 in bf16
-    constexpr size_t gap = simt::checked ? 256 : 0;  // behind every buffer; int8 has one more for the scales of each of the nine matrices
+    // 40 tokens are two tiles of 32 in bf16
+    const size_t matrices = 256 * 64 + 2 * 12 * 64 * 64, cached = 2 * 2 * 3 * 2 * 64 * 32;
+    // behind every buffer; int8 has one more for the scales of each of the nine matrices
+    constexpr size_t gap = simt::checked ? 256 : 0;
     EXPECT_EQ(bytes(plain, "keys and values"), cached * 2 + 4 * gap);
-    EXPECT_NEAR(static_cast<double>(bytes(plain, "weights") - bytes(int8, "weights") + 9 * gap), static_cast<double>(matrices), 0.05 * matrices);
+    EXPECT_NEAR(static_cast<double>(bytes(plain, "weights") - bytes(int8, "weights") + 9 * gap),
+                static_cast<double>(matrices), 0.05 * matrices);
 }
 
 TEST(Decoder, RefusesWhatItCannotDo) {

@@ -19,12 +19,15 @@ TEST(DType, BeforeAmpereAGpuComputesInFp32Only) {
         EXPECT_EQ(refusal(DType::fp32, before), "");
         EXPECT_NE(refusal(DType::tf32, before), "");
     }
-    EXPECT_EQ(refusal(DType::bf16, 75), "--dtype bf16 needs a GPU of compute capability 8.0 or newer, and Tesla T4 has 7.5; expected --dtype fp32");
+    EXPECT_EQ(refusal(DType::bf16, 75),
+              "--dtype bf16 needs a GPU of compute capability 8.0 or newer, and Tesla T4 has 7.5; expected "
+              "--dtype fp32");
 }
 
 TEST(DType, FromAmpereOnAndOnCpusEveryTypeIsThere) {
     for (const int capability : {0, 80, 86, 90, 100, 120}) {
-        for (const DType dtype : {DType::fp32, DType::tf32, DType::bf16}) EXPECT_EQ(refusal(dtype, capability), "") << capability;
+        for (const DType dtype : {DType::fp32, DType::tf32, DType::bf16})
+            EXPECT_EQ(refusal(dtype, capability), "") << capability;
     }
 }
 

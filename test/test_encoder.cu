@@ -10,7 +10,8 @@ namespace {
 struct Shape {
     int B, T, C, V;
 };
-const std::vector<Shape> shapes = {{1, 1, 8, 3}, {3, 7, 9, 11}, {2, 67, 768, 50}, {5, 33, 72, 400}, {2, 16, 1600, 5}};
+const std::vector<Shape> shapes = {
+    {1, 1, 8, 3}, {3, 7, 9, 11}, {2, 67, 768, 50}, {5, 33, 72, 400}, {2, 16, 1600, 5}};
 
 using Values = std::vector<double>;
 
@@ -24,7 +25,9 @@ std::vector<int> random_tokens(const Shape& s, unsigned seed) {
 std::vector<int> sorted_positions(const std::vector<int>& tokens) {
     std::vector<int> order(tokens.size());
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return tokens[static_cast<size_t>(a)] < tokens[static_cast<size_t>(b)]; });
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+        return tokens[static_cast<size_t>(a)] < tokens[static_cast<size_t>(b)];
+    });
     return order;
 }
 
@@ -37,7 +40,8 @@ struct Sum {
 };
 
 // Adds the gradients of wte and wpe to what they held before.
-void backward(Sum& dwte, Sum& dwpe, const std::vector<float>& dout, const std::vector<int>& tokens, size_t T, size_t C) {
+void backward(Sum& dwte, Sum& dwpe, const std::vector<float>& dout, const std::vector<int>& tokens, size_t T,
+              size_t C) {
     for (size_t n = 0; n < tokens.size(); n++) {
         for (size_t c = 0; c < C; c++) {
             dwte.add(static_cast<size_t>(tokens[n]) * C + c, dout[n * C + c]);
@@ -57,7 +61,8 @@ void test_forward() {
         SCOPED_TRACE(testing::Message() << "B = " << s.B << ", T = " << s.T << ", C = " << s.C);
         const size_t C = static_cast<size_t>(s.C), max_T = static_cast<size_t>(s.T) + 3;
         const std::vector<int> tokens = random_tokens(s, 1);
-        const auto wte = random_values<T>(static_cast<size_t>(s.V) * C, 2), wpe = random_values<T>(max_T * C, 3);
+        const auto wte = random_values<T>(static_cast<size_t>(s.V) * C, 2),
+                   wpe = random_values<T>(max_T * C, 3);
         const auto tokens_ = upload(tokens);
         const auto wte_ = upload<T>(wte), wpe_ = upload<T>(wpe);
         auto out = poisoned<T>(tokens.size() * C);
@@ -65,7 +70,8 @@ void test_forward() {
         std::vector<float> expected;  // one addition, rounded once
         for (size_t n = 0; n < tokens.size(); n++) {
             for (size_t c = 0; c < C; c++) {
-                expected.push_back(static_cast<float>(T(wte[static_cast<size_t>(tokens[n]) * C + c] + wpe[n % static_cast<size_t>(s.T) * C + c])));
+                expected.push_back(static_cast<float>(T(wte[static_cast<size_t>(tokens[n]) * C + c] +
+                                                        wpe[n % static_cast<size_t>(s.T) * C + c])));
             }
         }
         EXPECT_EQ(download(out), expected);
@@ -81,11 +87,13 @@ void test_backward(const Shape& s, const std::vector<int>& tokens) {
     SCOPED_TRACE(testing::Message() << "B = " << s.B << ", T = " << s.T << ", C = " << s.C);
     const size_t C = static_cast<size_t>(s.C);
     const auto dout = random_values<T>(tokens.size() * C, 2);
-    const auto dwte = random_values<float>(static_cast<size_t>(s.V) * C, 3), dwpe = random_values<float>((static_cast<size_t>(s.T) + 3) * C, 4);
+    const auto dwte = random_values<float>(static_cast<size_t>(s.V) * C, 3),
+               dwpe = random_values<float>((static_cast<size_t>(s.T) + 3) * C, 4);
     const auto tokens_ = upload(tokens), order = upload(sorted_positions(tokens));
     const auto dout_ = upload<T>(dout);
     const auto dwte_ = upload<float>(dwte), dwpe_ = upload<float>(dwpe);
-    encoder_backward<W>(dwte_.data(), dwpe_.data(), dout_.data(), tokens_.data(), order.data(), s.B, s.T, s.C, nullptr);
+    encoder_backward<W>(dwte_.data(), dwpe_.data(), dout_.data(), tokens_.data(), order.data(), s.B, s.T, s.C,
+                        nullptr);
     Sum dwte_expected(dwte), dwpe_expected(dwpe);
     backward(dwte_expected, dwpe_expected, dout, tokens, static_cast<size_t>(s.T), C);
     expect_close<float>(download(dwte_), dwte_expected.value, dwte_expected.magnitude);
@@ -104,12 +112,14 @@ TYPED_TEST(Encoder, BackwardIsRightWhenOneTokenFillsTheBatch) {
     test_backward<TypeParam, bfloat16>(s, tokens);
 }
 
-// The GPU's width adds up runs of equal tokens, sorted: up to 32 by one warp, longer ones by a block; here they begin and end at all kinds of places.
+// The GPU's width adds up runs of equal tokens, sorted: up to 32 by one warp, longer ones by a block; here
+// they begin and end at all kinds of places.
 TYPED_TEST(Encoder, BackwardIsRightForRunsOfEveryLength) {
     const Shape s{8, 64, 72, 20};
     std::vector<int> tokens;
     int token = 0;
-    for (const size_t length : {5, 32, 33, 27, 63, 64, 65, 1, 96, 31, 95}) tokens.insert(tokens.end(), length, token++);
+    for (const size_t length : {5, 32, 33, 27, 63, 64, 65, 1, 96, 31, 95})
+        tokens.insert(tokens.end(), length, token++);
     ASSERT_EQ(tokens.size(), static_cast<size_t>(s.B * s.T));
     std::shuffle(tokens.begin(), tokens.end(), std::mt19937(1));
     test_backward<TypeParam, float>(s, tokens);

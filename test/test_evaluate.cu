@@ -1,4 +1,5 @@
-// Evaluation: HellaSwag's scores against PyTorch (dev/reference.py), the loss of a split against its windows one by one; at any batch size.
+// Evaluation: HellaSwag's scores against PyTorch (dev/reference.py), the loss of a split against its windows
+// one by one; at any batch size.
 #include <nlohmann/json.hpp>
 
 #include "model.cuh"
@@ -12,7 +13,8 @@ const StopRequested never = [] { return false; };
 
 template <class T>
 std::vector<EndingScores> scores(GPT2<T>& model, int B) {
-    HellaSwag hellaswag(read_hellaswag(hellaswag_file, *make_tokenizer("byte")), B, reference_T, reference_config.V);
+    HellaSwag hellaswag(read_hellaswag(hellaswag_file, *make_tokenizer("byte")), B, reference_T,
+                        reference_config.V);
     EXPECT_GT(hellaswag.shortened(), 0U);
     return *score_endings(model, hellaswag, never);
 }
@@ -27,7 +29,8 @@ std::vector<EndingScores> pytorch_scores() {
     return expected;
 }
 
-void expect_near(const std::vector<EndingScores>& actual, const std::vector<EndingScores>& expected, double bound) {
+void expect_near(const std::vector<EndingScores>& actual, const std::vector<EndingScores>& expected,
+                 double bound) {
     ASSERT_EQ(actual.size(), expected.size());
     for (size_t i = 0; i < actual.size(); i++) {
         ASSERT_EQ(actual[i].sum.size(), expected[i].sum.size());
@@ -85,10 +88,13 @@ TEST_P(SplitAtAnyBatch, LossIsTheMeanOverItsWindows) {
     const auto alone = reference_model<float>(reference("model"), {.B = 1, .training = false});
     for (const TokenShard& shard : shards) {
         for (size_t at = 0; at + reference_T < shard.size(); at += reference_T) {
-            const std::vector<int> tokens(shard.tokens().begin() + static_cast<std::ptrdiff_t>(at),
-                                          shard.tokens().begin() + static_cast<std::ptrdiff_t>(at) + reference_T + 1);
-            alone->evaluate(OwnedBatch(1, reference_T, {tokens.begin(), tokens.end() - 1}, {tokens.begin() + 1, tokens.end()}));
-            for (const float loss : alone->losses()) expected += static_cast<double>(loss) / (windows * reference_T);
+            const std::vector<int> tokens(
+                shard.tokens().begin() + static_cast<std::ptrdiff_t>(at),
+                shard.tokens().begin() + static_cast<std::ptrdiff_t>(at) + reference_T + 1);
+            alone->evaluate(OwnedBatch(1, reference_T, {tokens.begin(), tokens.end() - 1},
+                                       {tokens.begin() + 1, tokens.end()}));
+            for (const float loss : alone->losses())
+                expected += static_cast<double>(loss) / (windows * reference_T);
         }
     }
 
@@ -109,7 +115,8 @@ TEST(Evaluate, AStopLeavesNoResult) {
     shards.push_back(shard_of(folder, "shard", 5 * reference_T + 1));
     const auto model = reference_model<float>(reference("model"), {.B = 2, .training = false});
     ValidationLoader loader(shards, 2, reference_T, reference_config.V);
-    HellaSwag hellaswag(read_hellaswag(hellaswag_file, *make_tokenizer("byte")), 2, reference_T, reference_config.V);
+    HellaSwag hellaswag(read_hellaswag(hellaswag_file, *make_tokenizer("byte")), 2, reference_T,
+                        reference_config.V);
     int asked = 0;
     const StopRequested at_the_third = [&] { return ++asked == 3; };
     EXPECT_FALSE(evaluate(*model, loader, at_the_third));

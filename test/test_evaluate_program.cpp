@@ -1,4 +1,5 @@
-// evaluate_gpt2 as people run it: HellaSwag against PyTorch (dev/reference.py), a split's loss, JSON, and what it says to wrong input.
+// evaluate_gpt2 as people run it: HellaSwag against PyTorch (dev/reference.py), a split's loss, JSON, and
+// what it says to wrong input.
 #include <nlohmann/json.hpp>
 
 #include "program.h"
@@ -48,11 +49,13 @@ TEST(EvaluateProgram, ScoresHellaSwagAsPyTorch) {
     std::vector<HellaSwagExample> examples = read_hellaswag(hellaswag_file, *make_tokenizer("byte"));
     std::vector<EndingScores> expected;
     std::ifstream file(hellaswag_file);
-    for (std::string line; std::getline(file, line);) expected.push_back({nlohmann::json::parse(line)["sum"], nlohmann::json::parse(line)["mean"]});
+    for (std::string line; std::getline(file, line);)
+        expected.push_back({nlohmann::json::parse(line)["sum"], nlohmann::json::parse(line)["mean"]});
     const HellaSwagResult right = count_right(examples, expected);
 
-    const auto found = json_of(fmt::format("{} --hellaswag {} --seq-len {} --batch-size 5 --hellaswag-scores {}", model_folder(folder),
-                                           hellaswag_file, seq_len, folder / "scores"));
+    const auto found =
+        json_of(fmt::format("{} --hellaswag {} --seq-len {} --batch-size 5 --hellaswag-scores {}",
+                            model_folder(folder), hellaswag_file, seq_len, folder / "scores"));
     EXPECT_EQ(found.size(), 1U) << found;  // no loss without --val-data
     EXPECT_EQ(found["hellaswag"]["accuracy"], right.accuracy);
     EXPECT_EQ(found["hellaswag"]["accuracy_norm"], right.accuracy_norm);
@@ -86,8 +89,12 @@ TEST(EvaluateProgram, LossOfASplitIsTheMeanOverItsWindows) {
     load_weights(model, *open_model(model_path));
     double sum = 0;
     std::vector<int32_t> memory(3 * seq_len);
-    const Batch batch{
-        .B = 1, .T = seq_len, .target_count = seq_len, .inputs = memory.data(), .targets = &memory[seq_len], .order = &memory[2 * seq_len]};
+    const Batch batch{.B = 1,
+                      .T = seq_len,
+                      .target_count = seq_len,
+                      .inputs = memory.data(),
+                      .targets = &memory[seq_len],
+                      .order = &memory[2 * seq_len]};
     for (int window = 0; window < 101; window++) {
         for (int t = 0; t < seq_len; t++) {
             batch.inputs[t] = text[static_cast<size_t>(window * seq_len + t)];
@@ -98,29 +105,34 @@ TEST(EvaluateProgram, LossOfASplitIsTheMeanOverItsWindows) {
     }
     const double loss = sum / (101 * seq_len);
 
-    const auto found = json_of(fmt::format("{} --val-data {} --seq-len {} --batch-size 8", model_path, text_path, seq_len));
+    const auto found =
+        json_of(fmt::format("{} --val-data {} --seq-len {} --batch-size 8", model_path, text_path, seq_len));
     EXPECT_EQ(found.size(), 3U) << found;
     EXPECT_NEAR(found["loss"].get<double>(), loss, 5e-6);  // sums of up to 152 losses in fp32
     EXPECT_NEAR(found["perplexity"].get<double>(), std::exp(loss), std::exp(loss) * 5e-6);
     EXPECT_EQ(found["tokens"], 101 * seq_len);
     // Sixteen windows only.
-    EXPECT_EQ(json_of(fmt::format("{} --val-data {} --seq-len {} --batch-size 8 --val-steps 2", model_path, text_path, seq_len))["tokens"],
+    EXPECT_EQ(json_of(fmt::format("{} --val-data {} --seq-len {} --batch-size 8 --val-steps 2", model_path,
+                                  text_path, seq_len))["tokens"],
               16 * seq_len);
     // The weights rounded to int8 are others, but not much.
-    const double rounded = json_of(fmt::format("{} --val-data {} --seq-len {} --quantize int8", model_path, text_path, seq_len))["loss"];
+    const double rounded = json_of(
+        fmt::format("{} --val-data {} --seq-len {} --quantize int8", model_path, text_path, seq_len))["loss"];
     EXPECT_NE(rounded, loss);
     EXPECT_NEAR(rounded, loss, 0.01 * loss);
 }
 
 TEST(EvaluateProgram, TellsAPersonBoth) {
     const TemporaryFolder folder;
-    const ProgramResult result = run_program(EVALUATE_PROGRAM, fmt::format("{} --val-data {} --hellaswag {} --dtype bf16", model_folder(folder),
-                                                                           folder.write("val.txt", std::string(200, 'x')), hellaswag_file));
+    const ProgramResult result = run_program(
+        EVALUATE_PROGRAM, fmt::format("{} --val-data {} --hellaswag {} --dtype bf16", model_folder(folder),
+                                      folder.write("val.txt", std::string(200, 'x')), hellaswag_file));
     EXPECT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_EQ(result.output.find("loss "), 0U) << result.output;
     EXPECT_NE(result.output.find(" of 192 tokens\nHellaSwag accuracy "), std::string::npos) << result.output;
     EXPECT_NE(result.output.find(" of 9 examples\n"), std::string::npos) << result.output;
-    EXPECT_EQ(result.errors, "evaluate_gpt2: 5 contexts with an ending have more than 32 tokens and lose their beginning\n");
+    EXPECT_EQ(result.errors,
+              "evaluate_gpt2: 5 contexts with an ending have more than 32 tokens and lose their beginning\n");
 }
 
 TEST(EvaluateProgram, WrongInputEndsInOneClearLine) {
@@ -145,27 +157,35 @@ TEST(EvaluateProgram, WrongInputEndsInOneClearLine) {
     refused(model + hellaswag + " --seq-len 33", "longer than the model's context of 32");
     refused(model + hellaswag + " --seq-len 5", "does not fit into sequences of 5");
     // Also where every token of the data would be in the vocabulary.
-    refused(model + hellaswag + " --tokenizer gpt2", "has a vocabulary of 131, which the 50257 tokens of --tokenizer gpt2 do not fit");
+    refused(model + hellaswag + " --tokenizer gpt2",
+            "has a vocabulary of 131, which the 50257 tokens of --tokenizer gpt2 do not fit");
     refused(model + hellaswag + " --batch-size 0", "--batch-size");
     refused(model + hellaswag + " --batch-size 4x", "--batch-size");
-    // Before anything of that size is prepared: otherwise the tokens that the model does not know would show first.
+    // Before anything of that size is prepared: otherwise the tokens that the model does not know would show
+    // first.
     const std::string unknown = folder.write("unknown.txt", std::string(200, '\xff'));
     refused(model + " --val-data " + unknown, "outside the vocabulary of 131");
-    for (const std::string& data : {hellaswag, " --val-data " + unknown}) refused(model + data + " --batch-size 1000000", "are free");
+    for (const std::string& data : {hellaswag, " --val-data " + unknown})
+        refused(model + data + " --batch-size 1000000", "are free");
     refused(model + hellaswag + " --dtype fp64", "expected bf16|fp32|tf32");
     refused(model + hellaswag + " --unknown", "--unknown");
 }
 
 TEST(EvaluateProgram, AModelThatIsNotFiniteGetsNoScore) {
     const TemporaryFolder folder;
-    const std::string model = model_folder(folder, true), loss = " --val-data " + folder.write("val.txt", std::string(200, 'x'));
+    const std::string model = model_folder(folder, true),
+                      loss = " --val-data " + folder.write("val.txt", std::string(200, 'x'));
     for (const std::string setting : {"", " --json", " --quantize int8", " --dtype bf16 --quantize int8"}) {
-        for (const auto& [data, complaint] : {std::pair{loss, "the model's loss is not finite"},
-                                              {" --hellaswag " + hellaswag_file, "the model's likelihoods of HellaSwag's endings are not finite"}}) {
-            const ProgramResult result = run_program(EVALUATE_PROGRAM, model + data + " --seq-len 32" + setting);
+        for (const auto& [data, complaint] :
+             {std::pair{loss, "the model's loss is not finite"},
+              {" --hellaswag " + hellaswag_file,
+               "the model's likelihoods of HellaSwag's endings are not finite"}}) {
+            const ProgramResult result =
+                run_program(EVALUATE_PROGRAM, model + data + " --seq-len 32" + setting);
             EXPECT_EQ(result.exit_code, 1) << setting;
             EXPECT_EQ(result.output, "");
-            EXPECT_NE(result.errors.find(fmt::format("evaluate_gpt2: {}\n", complaint)), std::string::npos) << result.errors;
+            EXPECT_NE(result.errors.find(fmt::format("evaluate_gpt2: {}\n", complaint)), std::string::npos)
+                << result.errors;
         }
     }
 }
@@ -176,9 +196,11 @@ TEST(EvaluateProgram, AResultThatCannotBeWrittenIsAnError) {
     for (const char* arguments : {"", "--json"}) {
         for (const char* output : {">/dev/full", ">&-"}) {
             const ProgramResult result =
-                run_program("/bin/sh", fmt::format("-c \"'{}' '{}' --val-data '{}' {} {}\"", EVALUATE_PROGRAM, model, text, arguments, output));
+                run_program("/bin/sh", fmt::format("-c \"'{}' '{}' --val-data '{}' {} {}\"", EVALUATE_PROGRAM,
+                                                   model, text, arguments, output));
             EXPECT_EQ(result.exit_code, 1) << output;
-            EXPECT_EQ(result.errors, "evaluate_gpt2: the result cannot be written to standard output\n") << output;
+            EXPECT_EQ(result.errors, "evaluate_gpt2: the result cannot be written to standard output\n")
+                << output;
         }
     }
 }

@@ -6,15 +6,18 @@ namespace {
 
 using Values = std::vector<double>;
 
-// The exact value and derivative at x. u is large in the tails, and what it loses to rounding, exp(2u) multiplies by 2u: hence the magnitudes.
+// The exact value and derivative at x. u is large in the tails, and what it loses to rounding, exp(2u)
+// multiplies by 2u: hence the magnitudes.
 struct Exact {
     Values out, out_magnitude, derivative, derivative_magnitude;
 };
 Exact exact(const std::vector<float>& inp) {
     Exact e;
     for (const double x : inp) {
-        const double k = std::sqrt(2 / M_PI), u = k * (x + 0.044715 * x * x * x), du = k * (1 + 3 * 0.044715 * x * x);
-        const double s = 1 / (1 + std::exp(-2 * u)), complement = 1 / (1 + std::exp(2 * u)), slope = x * s * complement * 2 * du;
+        const double k = std::sqrt(2 / M_PI), u = k * (x + 0.044715 * x * x * x),
+                     du = k * (1 + 3 * 0.044715 * x * x);
+        const double s = 1 / (1 + std::exp(-2 * u)), complement = 1 / (1 + std::exp(2 * u)),
+                     slope = x * s * complement * 2 * du;
         e.out.push_back(x * s);
         e.out_magnitude.push_back(std::abs(x * s) * (1 + 2 * std::abs(u)));
         e.derivative.push_back(s + slope);
@@ -39,7 +42,8 @@ void test_both_directions(size_t n, size_t offset) {
     auto out = poisoned<T>(n + offset), dinp = poisoned<T>(n + offset), dinp_in_place = upload<T>(dout);
     gelu_forward<W>(out.data() + offset, inp_.data() + offset, n, nullptr);
     gelu_backward<W>(dinp.data() + offset, dout_.data() + offset, inp_.data() + offset, n, nullptr);
-    gelu_backward<W>(dinp_in_place.data() + offset, dinp_in_place.data() + offset, inp_.data() + offset, n, nullptr);
+    gelu_backward<W>(dinp_in_place.data() + offset, dinp_in_place.data() + offset, inp_.data() + offset, n,
+                     nullptr);
 
     const auto behind_offset = [&](std::vector<float> values) {
         return std::vector<float>(values.begin() + static_cast<ptrdiff_t>(offset), values.end());
@@ -52,7 +56,8 @@ void test_both_directions(size_t n, size_t offset) {
     }
     expect_close<T>(behind_offset(download(dinp)), e.derivative, e.derivative_magnitude);
     EXPECT_EQ(behind_offset(download(dinp_in_place)), behind_offset(download(dinp)));
-    for (size_t i = 0; i < offset; i++) EXPECT_TRUE(std::isnan(download(out)[i])) << "wrote in front of the array";
+    for (size_t i = 0; i < offset; i++)
+        EXPECT_TRUE(std::isnan(download(out)[i])) << "wrote in front of the array";
 }
 
 TYPED_TEST(Gelu, MatchesDoublePrecision) {
@@ -65,7 +70,8 @@ TYPED_TEST(Gelu, MatchesDoublePrecision) {
 }
 
 TYPED_TEST(Gelu, TailsAreExact) {
-    const std::vector<float> inp = {0.0f, -0.0f, 1e-30f, -1e-30f, 5, -5, 9, -9, 30, -30, 1e4f, -1e4f}, ones(inp.size(), 1.0f);
+    const std::vector<float> inp = {0.0f, -0.0f, 1e-30f, -1e-30f, 5, -5, 9, -9, 30, -30, 1e4f, -1e4f},
+                             ones(inp.size(), 1.0f);
     const auto inp_ = upload<float>(inp);
     auto out = poisoned<float>(inp.size()), dinp = upload<float>(ones);
     gelu_forward<TypeParam>(out.data(), inp_.data(), inp.size(), nullptr);

@@ -7,14 +7,17 @@ namespace {
 
 struct Shape {
     size_t N, C, OC;
-    friend void PrintTo(const Shape& s, std::ostream* out) { *out << "N " << s.N << ", C " << s.C << ", OC " << s.OC; }
+    friend void PrintTo(const Shape& s, std::ostream* out) {
+        *out << "N " << s.N << ", C " << s.C << ", OC " << s.OC;
+    }
 };
 
 // A row-major matrix of doubles.
 struct Matrix {
     size_t rows, columns;
     std::vector<double> values, magnitudes;  // of each element: the sum of the magnitudes of its terms
-    Matrix(size_t rows, size_t columns) : rows(rows), columns(columns), values(rows * columns), magnitudes(rows * columns) {}
+    Matrix(size_t rows, size_t columns)
+        : rows(rows), columns(columns), values(rows * columns), magnitudes(rows * columns) {}
     void add(size_t row, size_t column, double term) {
         values[row * columns + column] += term;
         magnitudes[row * columns + column] += std::abs(term);
@@ -92,7 +95,8 @@ protected:
             gemm = std::make_unique<Gemm>(Case::options);
         } catch (const UsageError& error) {
             if (Case::options.bf16 != Gemm::Bf16::native) throw;
-            GTEST_SKIP() << "a processor without AVX-512 has no products of bfloat16 of its own: " << error.what();
+            GTEST_SKIP() << "a processor without AVX-512 has no products of bfloat16 of its own: "
+                         << error.what();
         }
     }
     void prepare(size_t N, size_t C, size_t OC) {
@@ -100,11 +104,13 @@ protected:
         gemm->use_workspace(workspace.data(), workspace.bytes());
     }
 };
-using Cases = testing::Types<Case<float, Gemm::Bf16::automatic>, Case<bfloat16, Gemm::Bf16::native>, Case<bfloat16, Gemm::Bf16::widened>>;
+using Cases = testing::Types<Case<float, Gemm::Bf16::automatic>, Case<bfloat16, Gemm::Bf16::native>,
+                             Case<bfloat16, Gemm::Bf16::widened>>;
 TYPED_TEST_SUITE(GemmTest, Cases);
 
-const Shape shapes[] = {{1, 8, 8},      {3, 768, 33},   {7, 5, 13},     {64, 128, 512}, {17, 72, 130},  {1, 1, 1},
-                        {255, 96, 256}, {33, 1024, 40}, {40, 40, 1024}, {130, 257, 48}, {600, 24, 100}, {2, 600, 1100}};
+const Shape shapes[] = {{1, 8, 8},      {3, 768, 33},   {7, 5, 13},     {64, 128, 512},
+                        {17, 72, 130},  {1, 1, 1},      {255, 96, 256}, {33, 1024, 40},
+                        {40, 40, 1024}, {130, 257, 48}, {600, 24, 100}, {2, 600, 1100}};
 
 TYPED_TEST(GemmTest, ForwardMatchesDoublePrecision) {
     using T = typename TypeParam::T;
@@ -113,7 +119,8 @@ TYPED_TEST(GemmTest, ForwardMatchesDoublePrecision) {
         const auto& [N, C, OC] = shape;
         Oracle<T> oracle(shape);
         this->prepare(N, C, OC);
-        const auto inp = upload<T>(oracle.inp), weight = upload<T>(oracle.weight), bias = upload<T>(oracle.bias);
+        const auto inp = upload<T>(oracle.inp), weight = upload<T>(oracle.weight),
+                   bias = upload<T>(oracle.bias);
         const auto plain = poisoned<T>(N * OC), biased = poisoned<T>(N * OC);
         this->gemm->template forward<T>(plain.data(), inp.data(), weight.data(), nullptr, N, C, OC, nullptr);
         this->gemm->forward(biased.data(), inp.data(), weight.data(), bias.data(), N, C, OC, nullptr);
@@ -130,9 +137,11 @@ TYPED_TEST(GemmTest, ForwardGeluMatchesDoublePrecision) {
         const auto& [N, C, OC] = shape;
         Oracle<T> oracle(shape);
         this->prepare(N, C, OC);
-        const auto inp = upload<T>(oracle.inp), weight = upload<T>(oracle.weight), bias = upload<T>(oracle.bias);
+        const auto inp = upload<T>(oracle.inp), weight = upload<T>(oracle.weight),
+                   bias = upload<T>(oracle.bias);
         const auto out = poisoned<T>(N * OC), pre_gelu = poisoned<T>(N * OC);
-        this->gemm->forward_gelu(out.data(), pre_gelu.data(), inp.data(), weight.data(), bias.data(), N, C, OC, nullptr);
+        this->gemm->forward_gelu(out.data(), pre_gelu.data(), inp.data(), weight.data(), bias.data(), N, C,
+                                 OC, nullptr);
         oracle.add_bias();
         expect_matches<T>(download(pre_gelu), oracle.out);
         // gelu's slope is at most 1.13: it passes on the error of pre_gelu, and rounds once more
@@ -167,10 +176,13 @@ TYPED_TEST(GemmTest, BackwardInputGeluMatchesDoublePrecision) {
         Oracle<T> oracle(shape);
         this->prepare(N, C, OC);
         const std::vector<float> pre_gelu = random_values<T>(N * C, 5);
-        const auto dout = upload<T>(oracle.dout), weight = upload<T>(oracle.weight), device_pre_gelu = upload<T>(pre_gelu);
+        const auto dout = upload<T>(oracle.dout), weight = upload<T>(oracle.weight),
+                   device_pre_gelu = upload<T>(pre_gelu);
         const auto dpre_gelu = poisoned<T>(N * C);
-        this->gemm->backward_input_gelu(dpre_gelu.data(), dout.data(), weight.data(), device_pre_gelu.data(), N, C, OC, nullptr);
-        // the derivative multiplies the error of dinp, and carries a few roundings of its own; next to its zeros these are of terms near 1
+        this->gemm->backward_input_gelu(dpre_gelu.data(), dout.data(), weight.data(), device_pre_gelu.data(),
+                                        N, C, OC, nullptr);
+        // the derivative multiplies the error of dinp, and carries a few roundings of its own; next to its
+        // zeros these are of terms near 1
         for (size_t i = 0; i < N * C; i++) {
             const double derivative = gelu_derivative(pre_gelu[i]);
             oracle.dinp.values[i] *= derivative;
@@ -194,11 +206,13 @@ TYPED_TEST(GemmTest, BackwardWeightOverwritesOrAdds) {
         const auto dbias = upload<float>(before);
         for (size_t i = 0; i < OC; i++) oracle.dbias.add(0, i, before[i]);
 
-        this->gemm->backward_weight(dweight.data(), dbias.data(), dout.data(), inp.data(), N, C, OC, false, nullptr);
+        this->gemm->backward_weight(dweight.data(), dbias.data(), dout.data(), inp.data(), N, C, OC, false,
+                                    nullptr);
         expect_matches<T, float>(download(dweight), oracle.dweight);
         expect_matches<T, float>(download(dbias), oracle.dbias);
 
-        this->gemm->backward_weight(dweight.data(), nullptr, dout.data(), inp.data(), N, C, OC, true, nullptr);
+        this->gemm->backward_weight(dweight.data(), nullptr, dout.data(), inp.data(), N, C, OC, true,
+                                    nullptr);
         for (double& value : oracle.dweight.values) value *= 2;
         for (double& magnitude : oracle.dweight.magnitudes) magnitude *= 2;
         expect_matches<T, float>(download(dweight), oracle.dweight);
@@ -218,9 +232,11 @@ TYPED_TEST(GemmTest, TheSameProductGivesTheSameBits) {
         const auto dweight = poisoned<float>(OC * C);
         this->gemm->template forward<T>(out.data(), inp.data(), weight.data(), nullptr, N, C, OC, nullptr);
         this->gemm->backward_input(dinp.data(), dout.data(), weight.data(), N, C, OC, nullptr);
-        this->gemm->backward_weight(dweight.data(), nullptr, dout.data(), inp.data(), N, C, OC, false, nullptr);
+        this->gemm->backward_weight(dweight.data(), nullptr, dout.data(), inp.data(), N, C, OC, false,
+                                    nullptr);
         std::vector<float> all = download(out);
-        for (const std::vector<float>& more : {download(dinp), download(dweight)}) all.insert(all.end(), more.begin(), more.end());
+        for (const std::vector<float>& more : {download(dinp), download(dweight)})
+            all.insert(all.end(), more.begin(), more.end());
         if (round == 0) first = all;
         EXPECT_EQ(all, first);
     }
@@ -232,32 +248,38 @@ TYPED_TEST(GemmTest, MatchesPyTorch) {
     const SafetensorsFile dump = reference("matmul");
     const size_t N = dump.at("inp").shape[0], C = dump.at("inp").shape[1], OC = dump.at("weight").shape[0];
     this->prepare(N, C, OC);
-    const auto inp = upload<T>(dump.floats("inp")), weight = upload<T>(dump.floats("weight")), bias = upload<T>(dump.floats("bias")),
-               dout = upload<T>(dump.floats("dout"));
+    const auto inp = upload<T>(dump.floats("inp")), weight = upload<T>(dump.floats("weight")),
+               bias = upload<T>(dump.floats("bias")), dout = upload<T>(dump.floats("dout"));
     const auto out = poisoned<T>(N * OC), dinp = poisoned<T>(N * C);
     const auto dweight = poisoned<float>(OC * C), dbias = upload<float>(std::vector<float>(OC, 0.0f));
     this->gemm->forward(out.data(), inp.data(), weight.data(), bias.data(), N, C, OC, nullptr);
     this->gemm->backward_input(dinp.data(), dout.data(), weight.data(), N, C, OC, nullptr);
-    this->gemm->backward_weight(dweight.data(), dbias.data(), dout.data(), inp.data(), N, C, OC, false, nullptr);
+    this->gemm->backward_weight(dweight.data(), dbias.data(), dout.data(), inp.data(), N, C, OC, false,
+                                nullptr);
     EXPECT_LE(relative_error(download(out), dump.floats("out")), tolerance);
     EXPECT_LE(relative_error(download(dinp), dump.floats("dinp")), tolerance);
     EXPECT_LE(relative_error(download(dweight), dump.floats("dweight")), tolerance);
     EXPECT_LE(relative_error(download(dbias), dump.floats("dbias")), tolerance);
 }
 
-// The MLP: a layer with GELU, and the projection behind it, whose input gradient passes back through the GELU.
+// The MLP: a layer with GELU, and the projection behind it, whose input gradient passes back through the
+// GELU.
 TYPED_TEST(GemmTest, GeluFormsMatchPyTorch) {
     using T = typename TypeParam::T;
     const double tolerance = std::is_same_v<T, float> ? 1e-5 : 1e-2;
     const SafetensorsFile dump = reference("matmul_gelu");
-    const size_t N = dump.at("inp").shape[0], C = dump.at("inp").shape[1], OC = dump.at("weight").shape[0], C2 = dump.at("weight_proj").shape[0];
-    const auto inp = upload<T>(dump.floats("inp")), weight = upload<T>(dump.floats("weight")), bias = upload<T>(dump.floats("bias")),
-               weight_proj = upload<T>(dump.floats("weight_proj")), dout_proj = upload<T>(dump.floats("dout_proj"));
+    const size_t N = dump.at("inp").shape[0], C = dump.at("inp").shape[1], OC = dump.at("weight").shape[0],
+                 C2 = dump.at("weight_proj").shape[0];
+    const auto inp = upload<T>(dump.floats("inp")), weight = upload<T>(dump.floats("weight")),
+               bias = upload<T>(dump.floats("bias")), weight_proj = upload<T>(dump.floats("weight_proj")),
+               dout_proj = upload<T>(dump.floats("dout_proj"));
     const auto out = poisoned<T>(N * OC), pre_gelu = poisoned<T>(N * OC), dpre_gelu = poisoned<T>(N * OC);
     this->prepare(N, C, OC);
-    this->gemm->forward_gelu(out.data(), pre_gelu.data(), inp.data(), weight.data(), bias.data(), N, C, OC, nullptr);
+    this->gemm->forward_gelu(out.data(), pre_gelu.data(), inp.data(), weight.data(), bias.data(), N, C, OC,
+                             nullptr);
     this->prepare(N, OC, C2);
-    this->gemm->backward_input_gelu(dpre_gelu.data(), dout_proj.data(), weight_proj.data(), pre_gelu.data(), N, OC, C2, nullptr);
+    this->gemm->backward_input_gelu(dpre_gelu.data(), dout_proj.data(), weight_proj.data(), pre_gelu.data(),
+                                    N, OC, C2, nullptr);
     EXPECT_LE(relative_error(download(pre_gelu), dump.floats("pre_gelu")), tolerance);
     EXPECT_LE(relative_error(download(out), dump.floats("out")), tolerance);
     EXPECT_LE(relative_error(download(dpre_gelu), dump.floats("dpre_gelu")), tolerance);
@@ -275,10 +297,12 @@ TEST(Gemm, ABiasGradientThatAProductHasLeftIsAdded) {
     }
 }
 
-// 1 + 2^-12 has two bits of mantissa more than TF32 keeps. A GPU must drop them if the option is given, and only then; the CPU never does.
+// 1 + 2^-12 has two bits of mantissa more than TF32 keeps. A GPU must drop them if the option is given, and
+// only then; the CPU never does.
 TEST(Gemm, Tf32DropsBitsOnAGpuIfItIsAsked) {
     constexpr size_t size = 256;
-    const auto inp = upload<float>(std::vector<float>(size * size, 1 + 0x1p-12f)), weight = upload<float>(std::vector<float>(size * size, 1));
+    const auto inp = upload<float>(std::vector<float>(size * size, 1 + 0x1p-12f)),
+               weight = upload<float>(std::vector<float>(size * size, 1));
     for (const bool tf32 : {false, true}) {
         SCOPED_TRACE(testing::Message() << "tf32 " << tf32);
         Gemm gemm({.tf32 = tf32});
@@ -296,11 +320,15 @@ TEST(Gemm, SaysWhenTheWorkspaceIsTooSmall) {
     alignas(256) char tiny[1];
     gemm.use_workspace(tiny, sizeof(tiny));
     const size_t N = 512, C = 128, OC = 512;
-    const auto dout = poisoned<float>(N * OC), inp = poisoned<float>(N * C), dweight = poisoned<float>(OC * C), dbias = poisoned<float>(OC);
+    const auto dout = poisoned<float>(N * OC), inp = poisoned<float>(N * C),
+               dweight = poisoned<float>(OC * C), dbias = poisoned<float>(OC);
     try {
-        gemm.backward_weight<float>(dweight.data(), dbias.data(), dout.data(), inp.data(), N, C, OC, true, nullptr);
+        gemm.backward_weight<float>(dweight.data(), dbias.data(), dout.data(), inp.data(), N, C, OC, true,
+                                    nullptr);
         FAIL() << "no error";
-    } catch (const Error& error) { EXPECT_NE(std::string(error.what()).find("workspace"), std::string::npos) << error.what(); }
+    } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("workspace"), std::string::npos) << error.what();
+    }
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 namespace {
 
 const GemmMachine machine{"NVIDIA H100 80GB HBM3", 132, 130100};
-const GemmChoice fast{GemmAlgorithm{1, 0xfedcba9876543210, 3, 4, 5, 6, 7, ~uint64_t{0}}, "algorithm 66, K in 4 parts", 0.1, 0.30000000000000004,
-                      612.5};
+const GemmChoice fast{GemmAlgorithm{1, 0xfedcba9876543210, 3, 4, 5, 6, 7, ~uint64_t{0}},
+                      "algorithm 66, K in 4 parts", 0.1, 0.30000000000000004, 612.5};
 const GemmChoice apart{std::nullopt, "apart from its epilogue", 0, 0, 0};
 
 GemmChoices two() {
@@ -30,9 +30,12 @@ TEST(GemmChoices, ComeBackFromTheirText) {
 }
 
 TEST(GemmChoices, OfAnotherMachineAreRefused) {
-    const auto refusal = [](const GemmMachine& other) { return message_of<UsageError>([&] { GemmChoices::parse(two().text(other), machine); }); };
-    EXPECT_EQ(refusal({"NVIDIA A100", 132, 130100}),
-              "it is of another GPU: \"NVIDIA A100\" with 132 multiprocessors, not NVIDIA H100 80GB HBM3 with 132");
+    const auto refusal = [](const GemmMachine& other) {
+        return message_of<UsageError>([&] { GemmChoices::parse(two().text(other), machine); });
+    };
+    EXPECT_EQ(
+        refusal({"NVIDIA A100", 132, 130100}),
+        "it is of another GPU: \"NVIDIA A100\" with 132 multiprocessors, not NVIDIA H100 80GB HBM3 with 132");
     EXPECT_NE(refusal({machine.gpu, 114, 130100}).find("with 114 multiprocessors"), std::string::npos);
     EXPECT_EQ(refusal({machine.gpu, 132, 130101}), "it is of another cuBLASLt: 130101, not 130100");
 }
@@ -48,14 +51,17 @@ TEST(GemmChoices, NoDamageIsTakenForAChoice) {
             EXPECT_THROW(GemmChoices::parse(changed, machine), UsageError) << "byte " << i << ", bit " << bit;
         }
     }
-    for (size_t i = 0; i + 1 < text.size(); i++) EXPECT_THROW(GemmChoices::parse(text.substr(0, i), machine), UsageError) << "cut to " << i;
+    for (size_t i = 0; i + 1 < text.size(); i++)
+        EXPECT_THROW(GemmChoices::parse(text.substr(0, i), machine), UsageError) << "cut to " << i;
     for (const char* other : {"", "null", "[]", "{}", "{\"format\": 1}", "\xff"})
         EXPECT_THROW(GemmChoices::parse(other, machine), UsageError) << other;
 }
 
 TEST(GemmChoices, ArePrintedTheLongestFirst) {
-    EXPECT_EQ(two().lines(), (std::vector<std::string>{"TN m = 768: algorithm 66, K in 4 parts, 0.100 ms, 612.5 TFLOP/s (first choice: 0.300 ms)",
-                                                       "NT m = 768, adding: apart from its epilogue"}));
+    EXPECT_EQ(two().lines(),
+              (std::vector<std::string>{
+                  "TN m = 768: algorithm 66, K in 4 parts, 0.100 ms, 612.5 TFLOP/s (first choice: 0.300 ms)",
+                  "NT m = 768, adding: apart from its epilogue"}));
 }
 
 }  // namespace

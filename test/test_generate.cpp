@@ -1,4 +1,5 @@
-// generate() over a decoder whose logits are a known function of each text's tokens: how texts end, and that none disturbs another.
+// generate() over a decoder whose logits are a known function of each text's tokens: how texts end, and that
+// none disturbs another.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,10 +11,12 @@ namespace {
 
 constexpr int V = 11, Vp = 16, end_of_text = 10;
 
-// Logits from a hash of all tokens so far; NaN for a text that has ended and for padding, so that nobody may look at them.
+// Logits from a hash of all tokens so far; NaN for a text that has ended and for padding, so that nobody may
+// look at them.
 class HashDecoder {
 public:
-    HashDecoder(int samples, float end_logit) : rows_(static_cast<size_t>(samples) * Vp), texts_(static_cast<size_t>(samples)), end_(end_logit) {}
+    HashDecoder(int samples, float end_logit)
+        : rows_(static_cast<size_t>(samples) * Vp), texts_(static_cast<size_t>(samples)), end_(end_logit) {}
 
     const float* prefill(const std::vector<int>& prompt) {
         prefills++;
@@ -43,7 +46,8 @@ private:
             hash = (hash ^ static_cast<uint32_t>(token)) * 16777619u;
             ended |= token == end_of_text;
         }
-        for (uint32_t t = 0; t < V && !ended; t++) row[t] = static_cast<float>(((hash ^ t) * 2654435761u) >> 20) * 0x1p-11f;
+        for (uint32_t t = 0; t < V && !ended; t++)
+            row[t] = static_cast<float>(((hash ^ t) * 2654435761u) >> 20) * 0x1p-11f;
         if (!ended) row[end_of_text] = end_;
     }
     std::vector<float> rows_;
@@ -52,11 +56,17 @@ private:
 };
 
 GenerateOptions options(int samples) {
-    return {.samples = samples, .max_tokens = 40, .vocabulary = V, .padded_vocabulary = Vp, .end_of_text = end_of_text, .seed = 5};
+    return {.samples = samples,
+            .max_tokens = 40,
+            .vocabulary = V,
+            .padded_vocabulary = Vp,
+            .end_of_text = end_of_text,
+            .seed = 5};
 }
 
 Generation run(
-    HashDecoder& decoder, const GenerateOptions& o, const std::function<void(int, int)>& on_token = [](int, int) {}) {
+    HashDecoder& decoder, const GenerateOptions& o,
+    const std::function<void(int, int)>& on_token = [](int, int) {}) {
     return generate(decoder, {1, 2, 3}, o, on_token, [] { return false; });
 }
 
@@ -105,7 +115,8 @@ TEST(Generate, EndsAtEndOfTextAtTheMostTokensOrWhereTheContextIsFull) {
     o.context = 4;
     EXPECT_EQ(run(never, o).texts[0].tokens.size(), 1u);
     o.context = 3;
-    EXPECT_EQ(message_of<UsageError>([&] { run(never, o); }), "the prompt has 3 tokens; expected at most 2, so that one fits into the context of 3");
+    EXPECT_EQ(message_of<UsageError>([&] { run(never, o); }),
+              "the prompt has 3 tokens; expected at most 2, so that one fits into the context of 3");
 }
 
 TEST(Generate, IdsPastTheVocabularyAreNeverDrawn) {
@@ -119,7 +130,8 @@ TEST(Generate, IdsPastTheVocabularyAreNeverDrawn) {
 TEST(Generate, EveryTokenIsHeardOfAsItIsDrawn) {
     HashDecoder decoder(3, sometimes);
     std::vector<std::vector<int>> heard(3);
-    const Generation result = run(decoder, options(3), [&](int k, int token) { heard[static_cast<size_t>(k)].push_back(token); });
+    const Generation result =
+        run(decoder, options(3), [&](int k, int token) { heard[static_cast<size_t>(k)].push_back(token); });
     size_t decoded = 0;
     for (size_t k = 0; k < 3; k++) {
         EXPECT_EQ(heard[k], result.texts[k].tokens);

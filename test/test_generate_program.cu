@@ -1,4 +1,5 @@
-// The generation program, run as people run it: what it prints, how it ends, and one clear line for every wrong input.
+// The generation program, run as people run it: what it prints, how it ends, and one clear line for every
+// wrong input.
 #include <fcntl.h>
 #include <termios.h>
 #include <unistd.h>
@@ -22,11 +23,14 @@
 
 namespace {
 
-ProgramResult generate(const std::string& arguments, const std::string& before = "cd /") { return run_program(GENERATE_PROGRAM, arguments, before); }
+ProgramResult generate(const std::string& arguments, const std::string& before = "cd /") {
+    return run_program(GENERATE_PROGRAM, arguments, before);
+}
 
 // A model folder whose tensors are what `value(tensor, element)` says.
 template <class Value>
-std::string write_model(const std::string& folder, const GPT2Config& config, const std::string& tokenizer, const Value& value) {
+std::string write_model(const std::string& folder, const GPT2Config& config, const std::string& tokenizer,
+                        const Value& value) {
     std::filesystem::create_directories(folder);
     const TensorTable table(config);
     std::vector<float> masters(table.elements());
@@ -42,18 +46,22 @@ std::string write_model(const std::string& folder, const GPT2Config& config, con
 std::string random_model(const std::string& folder, const GPT2Config& config, const std::string& tokenizer) {
     std::mt19937 random(11);
     std::normal_distribution<float> normal(0, 0.15f);
-    return write_model(folder, config, tokenizer,
-                       [&](const Tensor& tensor, size_t) { return (tensor.init == Init::ones ? 1.0f : 0.0f) + normal(random); });
+    return write_model(folder, config, tokenizer, [&](const Tensor& tensor, size_t) {
+        return (tensor.init == Init::ones ? 1.0f : 0.0f) + normal(random);
+    });
 }
 
-// A model that, after a prompt of any one token, recites these and then the last one over and over: its position alone decides, since
-// position t is direction t of the channels, and so is the token that is due after it.
-std::string reciting_model(const std::string& folder, const GPT2Config& config, const std::string& tokenizer, const std::vector<int>& tokens) {
+// A model that, after a prompt of any one token, recites these and then the last one over and over: its
+// position alone decides, since position t is direction t of the channels, and so is the token that is due
+// after it.
+std::string reciting_model(const std::string& folder, const GPT2Config& config, const std::string& tokenizer,
+                           const std::vector<int>& tokens) {
     const size_t C = static_cast<size_t>(config.C);
     EXPECT_GE(C, tokens.size());
     return write_model(folder, config, tokenizer, [&](const Tensor& tensor, size_t i) {
         if (tensor.kind == Kind::wpe) return std::min(i / C, tokens.size() - 1) == i % C ? 100.0f : 0.0f;
-        if (tensor.kind == Kind::wte) return i % C < tokens.size() && static_cast<size_t>(tokens[i % C]) == i / C ? 1.0f : 0.0f;
+        if (tensor.kind == Kind::wte)
+            return i % C < tokens.size() && static_cast<size_t>(tokens[i % C]) == i / C ? 1.0f : 0.0f;
         return tensor.init == Init::ones ? 1.0f : 0.0f;
     });
 }
@@ -93,13 +101,16 @@ TEST(GenerateProgram, TokensAreThoseOfTheWholeForwardPass) {
         std::string arguments;
         Sampling sampling;
     };
-    for (const Case& c : {Case{"--greedy", {.temperature = 0}}, Case{"--seed 5", {}}, Case{"--temperature 0.8 --top-k 20 --seed 5", {0.8, 20, 1}},
+    for (const Case& c : {Case{"--greedy", {.temperature = 0}}, Case{"--seed 5", {}},
+                          Case{"--temperature 0.8 --top-k 20 --seed 5", {0.8, 20, 1}},
                           Case{"--seed 5 --top-p 0.7", {1, 0, 0.7}}}) {
         WindowDecoder<float> whole(model, small.context);
-        const GenerateOptions options{.max_tokens = 100, .vocabulary = small.V, .end_of_text = {}, .sampling = c.sampling, .seed = 5};
+        const GenerateOptions options{
+            .max_tokens = 100, .vocabulary = small.V, .end_of_text = {}, .sampling = c.sampling, .seed = 5};
         const Generation expected = generate(
             whole, prompt, options, [](int, int) {}, [] { return false; });
-        const nlohmann::json samples = samples_of(generate(path + " --prompt Wo --json --max-tokens 100 " + c.arguments));
+        const nlohmann::json samples =
+            samples_of(generate(path + " --prompt Wo --json --max-tokens 100 " + c.arguments));
         ASSERT_EQ(samples.size(), 1u);
         EXPECT_EQ(samples[0].at("tokens").get<std::vector<int>>(), expected.texts[0].tokens) << c.arguments;
         EXPECT_EQ(expected.texts[0].tokens.size(), 100u);  // twice as long as the context
@@ -110,13 +121,15 @@ TEST(GenerateProgram, APromptLongerThanTheContextCountsByItsEnd) {
     const TemporaryFolder folder;
     const std::string path = random_model(folder / "model", small, "byte"), end(47, 'b');
     const std::string arguments = path + " --json --max-tokens 9 --prompt ";
-    EXPECT_EQ(samples_of(generate(arguments + std::string(90, 'a') + "c" + end)), samples_of(generate(arguments + "c" + end)));
+    EXPECT_EQ(samples_of(generate(arguments + std::string(90, 'a') + "c" + end)),
+              samples_of(generate(arguments + "c" + end)));
     EXPECT_NE(samples_of(generate(arguments + end + "c")), samples_of(generate(arguments + end + "d")));
 }
 
 TEST(GenerateProgram, SamplesThatSlideAreThoseThatSlideAlone) {
     const TemporaryFolder folder;
-    const std::string arguments = random_model(folder / "model", small, "byte") + " --prompt abc --json --max-tokens 60";
+    const std::string arguments =
+        random_model(folder / "model", small, "byte") + " --prompt abc --json --max-tokens 60";
     const nlohmann::json many = samples_of(generate(arguments + " --samples 3"));
     EXPECT_NE(many[0], many[1]);
     EXPECT_EQ(many[0], samples_of(generate(arguments))[0]);
@@ -126,8 +139,10 @@ TEST(GenerateProgram, SamplesThatSlideAreThoseThatSlideAlone) {
 TEST(GenerateProgram, TheBestCheckpointIsTheOneWithTheLowestValidationLoss) {
     const TemporaryFolder folder;
     const std::string run = folder / "run";
-    for (const auto& [step, loss] :
-         {std::pair(1, std::optional(2.0)), {2, std::optional(1.5)}, {3, std::optional<double>()}, {4, std::optional(NAN)}}) {
+    for (const auto& [step, loss] : {std::pair(1, std::optional(2.0)),
+                                     {2, std::optional(1.5)},
+                                     {3, std::optional<double>()},
+                                     {4, std::optional(NAN)}}) {
         const std::string path = checkpoint_folder(run, step);
         reciting_model(path, {256, 64, 1, 1, 32}, "byte", encoded("byte", fmt::format("step {}\n", step)));
         write_state(path, {.step = step, .batch_size = 1, .val_loss = loss});
@@ -136,20 +151,25 @@ TEST(GenerateProgram, TheBestCheckpointIsTheOneWithTheLowestValidationLoss) {
     EXPECT_EQ(generate(arguments).output, "step 4\n") << generate(arguments).errors;
     EXPECT_EQ(generate(arguments + "--best").output, "step 2\n");
     for (const int step : {1, 2, 4}) std::filesystem::remove_all(checkpoint_folder(run, step));
-    EXPECT_EQ(generate(arguments + "--best").errors, "generate_gpt2: --best: no checkpoint of " + run +
-                                                         " has a validation loss; expected a run whose --val-every divides its --checkpoint-every\n");
     EXPECT_EQ(
-        generate(checkpoint_folder(run, 3) + " --best").errors,
-        "generate_gpt2: --best: " + checkpoint_folder(run, 3) + " is no run's folder; expected one, whose checkpoints have validation losses\n");
+        generate(arguments + "--best").errors,
+        "generate_gpt2: --best: no checkpoint of " + run +
+            " has a validation loss; expected a run whose --val-every divides its --checkpoint-every\n");
+    EXPECT_EQ(generate(checkpoint_folder(run, 3) + " --best").errors,
+              "generate_gpt2: --best: " + checkpoint_folder(run, 3) +
+                  " is no run's folder; expected one, whose checkpoints have validation losses\n");
 }
 
 TEST(GenerateProgram, AnswersPromptAfterPrompt) {
     const TemporaryFolder folder;
-    const std::string path = reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte", encoded("byte", "abcdefgh"));
-    const std::string arguments = path + " -i --max-tokens 3 --greedy --samples 2 < " + folder.write("prompts", "x\n\nlast");
+    const std::string path =
+        reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte", encoded("byte", "abcdefgh"));
+    const std::string arguments =
+        path + " -i --max-tokens 3 --greedy --samples 2 < " + folder.write("prompts", "x\n\nlast");
     // A prompt of one letter is followed by the letters from the first on, one of four from the fourth on.
     EXPECT_EQ(generate(arguments).output, "abc\n---\nabc\nabc\n---\nabc\ndef\n---\ndef\n");
-    const std::string random = random_model(folder / "random", small, "byte") + " -i --json --max-tokens 9 < " + folder.write("twice", "a\na\n");
+    const std::string random = random_model(folder / "random", small, "byte") +
+                               " -i --json --max-tokens 9 < " + folder.write("twice", "a\na\n");
     std::istringstream answers(generate(random).output);
     std::string first, second, more;
     std::getline(answers, first);
@@ -163,27 +183,32 @@ TEST(GenerateProgram, AnswersPromptAfterPrompt) {
 TEST(GenerateProgram, EachOfManySamplesIsTheOneThatFewerGive) {
     const TemporaryFolder folder;
     const std::string path = random_model(folder / "model", small, "byte");
-    const std::string all = simt::checked ? " --samples 5" : " --samples 19", length = simt::checked ? " --max-tokens 4" : " --max-tokens 20";
-    for (const std::string setting : {"", "--dtype bf16", "--quantize int8", "--dtype bf16 --quantize int8"}) {
+    const std::string all = simt::checked ? " --samples 5" : " --samples 19",
+                      length = simt::checked ? " --max-tokens 4" : " --max-tokens 20";
+    for (const std::string setting :
+         {"", "--dtype bf16", "--quantize int8", "--dtype bf16 --quantize int8"}) {
         const std::string arguments = path + " --prompt abc --json" + length + " " + setting;
-        const nlohmann::json many = samples_of(generate(arguments + all)), again = samples_of(generate(arguments + all));
+        const nlohmann::json many = samples_of(generate(arguments + all)),
+                             again = samples_of(generate(arguments + all));
         EXPECT_EQ(many, again);
         EXPECT_NE(many[0], many[1]);
         EXPECT_NE(many, samples_of(generate(arguments + " --seed 4" + all)));
         for (const size_t fewer : {1, 3}) {
             const nlohmann::json part = samples_of(generate(arguments + fmt::format(" --samples {}", fewer)));
             ASSERT_EQ(part.size(), fewer);
-            for (size_t k = 0; k < fewer; k++) EXPECT_EQ(part[k], many[k]) << setting << ": sample " << k << " of " << fewer;
+            for (size_t k = 0; k < fewer; k++)
+                EXPECT_EQ(part[k], many[k]) << setting << ": sample " << k << " of " << fewer;
         }
     }
 }
 
 TEST(GenerateProgram, PrintsTheTextAndNothingElse) {
     const TemporaryFolder folder;
-    const std::string path = reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte", encoded("byte", mixed));
+    const std::string path =
+        reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte", encoded("byte", mixed));
     const std::string arguments = path + fmt::format(" --prompt x --max-tokens {} ", mixed.size());
-    for (const std::string setting :
-         {"--greedy", "--greedy --dtype bf16", "--temperature 0 --quantize int8", "--top-k 1 --dtype bf16 --quantize int8"}) {
+    for (const std::string setting : {"--greedy", "--greedy --dtype bf16", "--temperature 0 --quantize int8",
+                                      "--top-k 1 --dtype bf16 --quantize int8"}) {
         const ProgramResult result = generate(arguments + setting);
         EXPECT_EQ(result.exit_code, 0);
         EXPECT_EQ(result.output, mixed) << setting;
@@ -198,7 +223,8 @@ TEST(GenerateProgram, ATextThatEndsWithinACharacterSaysSoInTheSameWayEverywhere)
     const std::string text =
                           "a\U0001F600\xFF"
                           "b",
-                      path = reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte", encoded("byte", text));
+                      path = reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte",
+                                            encoded("byte", text));
     for (size_t length = 1; length <= text.size(); length++) {
         const std::string arguments = path + fmt::format(" --prompt x --greedy --max-tokens {} ", length),
                           shown = replace_invalid_utf8(text.substr(0, length));
@@ -206,20 +232,26 @@ TEST(GenerateProgram, ATextThatEndsWithinACharacterSaysSoInTheSameWayEverywhere)
         EXPECT_EQ(generate(arguments + "--samples 2").output, shown + "\n---\n" + shown + "\n");
         const nlohmann::json sample = samples_of(generate(arguments + "--json"))[0];
         EXPECT_EQ(sample.at("text"), shown);
-        EXPECT_EQ(sample.at("tokens").get<std::vector<int>>(), encoded("byte", text.substr(0, length)));  // the bytes themselves
+        // the bytes themselves
+        EXPECT_EQ(sample.at("tokens").get<std::vector<int>>(), encoded("byte", text.substr(0, length)));
     }
 }
 
 TEST(GenerateProgram, EveryPieceThatReachesTheReaderIsWholeCharacters) {
     const TemporaryFolder folder;
-    const std::string path = reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte", encoded("byte", mixed));
-    FILE* pipe = popen(fmt::format("'{}' '{}' --prompt x --greedy --max-tokens {} 2>/dev/null", GENERATE_PROGRAM, path, mixed.size()).c_str(), "r");
+    const std::string path =
+        reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte", encoded("byte", mixed));
+    FILE* pipe = popen(fmt::format("'{}' '{}' --prompt x --greedy --max-tokens {} 2>/dev/null",
+                                   GENERATE_PROGRAM, path, mixed.size())
+                           .c_str(),
+                       "r");
     ASSERT_NE(pipe, nullptr);
     std::string all;
     char piece[4096];
     for (ssize_t bytes = 0; (bytes = read(fileno(pipe), piece, sizeof(piece))) > 0;) {
         Utf8Stream stream;
-        EXPECT_EQ(stream.push({piece, static_cast<size_t>(bytes)}), std::string(piece, static_cast<size_t>(bytes)));
+        EXPECT_EQ(stream.push({piece, static_cast<size_t>(bytes)}),
+                  std::string(piece, static_cast<size_t>(bytes)));
         all.append(piece, static_cast<size_t>(bytes));
     }
     EXPECT_EQ(pclose(pipe), 0);
@@ -231,16 +263,19 @@ std::string on_terminal(const std::string& arguments) {
     const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
     if (terminal < 0 || grantpt(terminal) != 0 || unlockpt(terminal) != 0) return "no terminal";
     const std::string name = ptsname(terminal);
-    const int kept_open = open(name.c_str(), O_RDWR | O_NOCTTY);  // what was written stays until the last one closes it
+    // what was written stays until the last one closes it
+    const int kept_open = open(name.c_str(), O_RDWR | O_NOCTTY);
     termios settings;
     tcgetattr(kept_open, &settings);
     cfmakeraw(&settings);
     tcsetattr(kept_open, TCSANOW, &settings);
     std::string all;
-    const std::string command = fmt::format("exec env TERM=dumb '{}' {} >{} 2>/dev/null", GENERATE_PROGRAM, arguments, name);
+    const std::string command =
+        fmt::format("exec env TERM=dumb '{}' {} >{} 2>/dev/null", GENERATE_PROGRAM, arguments, name);
     EXPECT_EQ(std::system(command.c_str()), 0);
     char piece[4096];
-    for (ssize_t bytes = 0; (bytes = read(terminal, piece, sizeof(piece))) > 0;) all.append(piece, static_cast<size_t>(bytes));
+    for (ssize_t bytes = 0; (bytes = read(terminal, piece, sizeof(piece))) > 0;)
+        all.append(piece, static_cast<size_t>(bytes));
     close(kept_open);
     close(terminal);
     return all;
@@ -249,8 +284,10 @@ std::string on_terminal(const std::string& arguments) {
 // A model could have set the terminal's title, moved its cursor or, with some, run a command.
 TEST(GenerateProgram, AModelCannotDriveTheTerminal) {
     const TemporaryFolder folder;
-    const std::string hostile = "a\x1b]0;t\x07\r\x7f\u009b1m\t\u00FC\n", escaped = "a\\x1b]0;t\\x07\\x0d\\x7f\\x9b1m\t\u00FC\n",
-                      path = reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte", encoded("byte", hostile));
+    const std::string hostile = "a\x1b]0;t\x07\r\x7f\u009b1m\t\u00FC\n",
+                      escaped = "a\\x1b]0;t\\x07\\x0d\\x7f\\x9b1m\t\u00FC\n",
+                      path = reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte",
+                                            encoded("byte", hostile));
     const std::string arguments = path + fmt::format(" --prompt x --greedy --max-tokens {} ", hostile.size());
     EXPECT_EQ(on_terminal(arguments), "x" + escaped + "\n");
     EXPECT_EQ(on_terminal(arguments + "--samples 2"), "x" + escaped + "---\nx" + escaped);
@@ -288,7 +325,8 @@ TEST(GenerateProgram, AnEmptyPromptIsTheStartOfALine) {
 TEST(GenerateProgram, SaysWhenTheContextIsFull) {
     const TemporaryFolder folder;
     const std::string path = random_model(folder / "model", small, "byte");
-    const ProgramResult full = generate(path + " --prompt abcdef --max-tokens 43 --json --samples 2 --stop-at-context"),
+    const ProgramResult full = generate(
+                            path + " --prompt abcdef --max-tokens 43 --json --samples 2 --stop-at-context"),
                         asked = generate(path + " --prompt abcdef --max-tokens 42 --json --stop-at-context");
     for (const nlohmann::json& sample : samples_of(full)) EXPECT_EQ(sample.at("tokens").size(), 42u);
     EXPECT_TRUE(full.errors.starts_with("the context of 48 tokens is full\n")) << full.errors;
@@ -298,8 +336,10 @@ TEST(GenerateProgram, SaysWhenTheContextIsFull) {
 
 TEST(GenerateProgram, OnlyTheTokenizersTokensAreDrawn) {
     const TemporaryFolder folder;
-    // By far the likeliest are tokens that fill the vocabulary up to a multiple of 128; temperature 1 leaves no other a chance.
-    const std::string path = reciting_model(folder / "model", {50304, 16, 1, 1, 16}, "gpt2", {50257, 50300, 50303});
+    // By far the likeliest are tokens that fill the vocabulary up to a multiple of 128; temperature 1 leaves
+    // no other a chance.
+    const std::string path =
+        reciting_model(folder / "model", {50304, 16, 1, 1, 16}, "gpt2", {50257, 50300, 50303});
     for (const char* draws : {"--greedy", "--temperature 1 --samples 2"}) {
         const nlohmann::json samples = samples_of(generate(path + " --json --max-tokens 4 " + draws));
         for (const nlohmann::json& sample : samples) {
@@ -311,7 +351,8 @@ TEST(GenerateProgram, OnlyTheTokenizersTokensAreDrawn) {
 
 TEST(GenerateProgram, ATokenizerOfAnotherSizeThanTheVocabularyIsRefused) {
     const TemporaryFolder folder;
-    const auto refused = [&](int V, const std::string& tokenizer, const std::string& arguments, const std::string& expected) {
+    const auto refused = [&](int V, const std::string& tokenizer, const std::string& arguments,
+                             const std::string& expected) {
         const std::string path = random_model(folder / "model", {V, 16, 1, 1, 8}, tokenizer);
         const ProgramResult result = generate(path + " --max-tokens 3 " + arguments);
         EXPECT_EQ(result.exit_code, 2);
@@ -320,7 +361,8 @@ TEST(GenerateProgram, ATokenizerOfAnotherSizeThanTheVocabularyIsRefused) {
         std::filesystem::remove_all(path);
     };
     const std::string byte = ", which the 256 tokens of --tokenizer byte do not fit; expected 1 to 256",
-                      gpt2 = ", which the 50257 tokens of --tokenizer gpt2 do not fit; expected 50257 to 50304";
+                      gpt2 =
+                          ", which the 50257 tokens of --tokenizer gpt2 do not fit; expected 50257 to 50304";
     refused(50257, "gpt2", "--tokenizer byte", "50257" + byte);
     refused(257, "byte", "", "257" + byte);
     refused(256, "byte", "--tokenizer gpt2", "256" + gpt2);
@@ -332,11 +374,13 @@ TEST(GenerateProgram, AnInterruptEndsItWithWhatIsPrintedWhole) {
     const TemporaryFolder folder;
     const std::string path = random_model(folder / "model", {256, 200000, 1, 1, 8}, "byte");
     for (const char* arguments : {"", "--json", "--samples 2"}) {
-        // The shell waits until the program catches the signal (bit 1 of SigCgt) and, where text comes as it is made, for text to be there.
+        // The shell waits until the program catches the signal (bit 1 of SigCgt) and, where text comes as it
+        // is made, for text to be there.
         const std::string command = fmt::format(
             "'{0}' '{1}' --max-tokens 100000000 {2} >'{3}' 2>'{4}' & pid=$!; "
             "for i in $(seq 1200); do read -r _ caught < <(grep SigCgt /proc/$pid/status); "
-            "(( 0x$caught & 2 )) && {{ [ -n '{2}' ] || [ $(wc -c <'{3}') -gt 20 ]; }} && break; sleep 0.1; done; "
+            "(( 0x$caught & 2 )) && {{ [ -n '{2}' ] || [ $(wc -c <'{3}') -gt 20 ]; }} && break; sleep 0.1; "
+            "done; "
             "kill -INT $pid; wait $pid",
             GENERATE_PROGRAM, path, arguments, folder / "out", folder / "err");
         const int status = std::system(("bash " + folder.write("commands", command)).c_str());
@@ -347,7 +391,8 @@ TEST(GenerateProgram, AnInterruptEndsItWithWhatIsPrintedWhole) {
         if (arguments == std::string("--json")) {
             EXPECT_EQ(nlohmann::json::parse(text).at("samples").size(), 1u);
         } else if (arguments == std::string("--samples 2")) {
-            EXPECT_NE(text.find("\n---\n"), std::string::npos) << text;  // between two texts, however short they are yet
+            // between two texts, however short they are yet
+            EXPECT_NE(text.find("\n---\n"), std::string::npos) << text;
         } else {
             EXPECT_GT(text.size(), 20u);
         }
@@ -356,12 +401,14 @@ TEST(GenerateProgram, AnInterruptEndsItWithWhatIsPrintedWhole) {
 
 TEST(GenerateProgram, AForeignTokenizerCanBeReplacedAsItsErrorSays) {
     const TemporaryFolder folder;
-    const std::string path = reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte", encoded("byte", "as bytes\n"));
+    const std::string path =
+        reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte", encoded("byte", "as bytes\n"));
     folder.write("model/tokenizer.json", R"({"model": {"vocab": {"foreign": 0}}})");
     const std::string arguments = path + " --prompt x --greedy --max-tokens 9";
     const ProgramResult refused = generate(arguments);
     EXPECT_EQ(refused.exit_code, 2);
-    EXPECT_NE(refused.errors.find("another one can be named by --tokenizer"), std::string::npos) << refused.errors;
+    EXPECT_NE(refused.errors.find("another one can be named by --tokenizer"), std::string::npos)
+        << refused.errors;
     EXPECT_EQ(generate(arguments + " --tokenizer byte").output, "as bytes\n");
     EXPECT_EQ(generate(arguments + " --tokenizer bytes").exit_code, 2);
 }
@@ -381,38 +428,47 @@ TEST(GenerateProgram, WrongUseIsOneLineAndExitCodeTwo) {
     EXPECT_NE(errors(folder / "none").find(folder / "none"), std::string::npos);
     EXPECT_NE(errors(folder.path()).find(folder.path()), std::string::npos);  // a folder without a model
     EXPECT_EQ(errors(path + " --stop-at-context --prompt " + std::string(48, 'a')),
-              "generate_gpt2: the prompt has 48 tokens; expected at most 47, so that one fits into the context of 48\n");
-    EXPECT_EQ(errors(path + " --tokens 3,256"), "generate_gpt2: token 256 of the prompt; expected 0 to 255\n");
+              "generate_gpt2: the prompt has 48 tokens; expected at most 47, so that one fits into the "
+              "context of 48\n");
+    EXPECT_EQ(errors(path + " --tokens 3,256"),
+              "generate_gpt2: token 256 of the prompt; expected 0 to 255\n");
     for (const char* tokens : {"1,,2", "1,2,", ",1", "1;2", "1,-2", "-1", "a", "1 2", "99999999999"}) {
         EXPECT_EQ(errors(path + fmt::format(" '--tokens={}'", tokens)),
                   fmt::format("generate_gpt2: --tokens {}; expected token ids like 464,3290\n", tokens));
     }
-    for (const char* wrong : {"--prompt a --tokens 1", "--samples 0",      "--samples -1",       "--samples 2x",
-                              "--samples 65536",       "--max-tokens 0",   "--temperature -0.5", "--temperature nan",
-                              "--temperature inf",     "--top-k -1",       "--top-k 1.5",        "--top-p 0",
-                              "--top-p 1.1",           "--top-p nan",      "--seed -1",          "--seed x",
-                              "--quantize int4",       "--dtype fp16",     "--unknown",          "--greedy --temperature 1",
-                              "--greedy --top-k 3",    "second_checkpoint"}) {
+    for (const char* wrong :
+         {"--prompt a --tokens 1", "--samples 0",      "--samples -1",       "--samples 2x",
+          "--samples 65536",       "--max-tokens 0",   "--temperature -0.5", "--temperature nan",
+          "--temperature inf",     "--top-k -1",       "--top-k 1.5",        "--top-p 0",
+          "--top-p 1.1",           "--top-p nan",      "--seed -1",          "--seed x",
+          "--quantize int4",       "--dtype fp16",     "--unknown",          "--greedy --temperature 1",
+          "--greedy --top-k 3",    "second_checkpoint"}) {
         errors(path + " " + wrong);
     }
-    EXPECT_NE(errors(path + " --seed 18446744073709551616").find("expected a whole number from 0 to 18446744073709551615"), std::string::npos);
-    EXPECT_NE(errors(path + " --samples 60000 --max-tokens 48 --dtype fp32 --quantize int9").find("int8"), std::string::npos);
+    EXPECT_NE(errors(path + " --seed 18446744073709551616")
+                  .find("expected a whole number from 0 to 18446744073709551615"),
+              std::string::npos);
+    EXPECT_NE(errors(path + " --samples 60000 --max-tokens 48 --dtype fp32 --quantize int9").find("int8"),
+              std::string::npos);
 }
 
 TEST(GenerateProgram, FailuresOfARunAreSaidAndHaveExitCodeOne) {
     const TemporaryFolder folder;
-    const std::string broken = write_model(folder / "nan", small, "byte", [](const Tensor&, size_t) { return NAN; });
+    const std::string broken =
+        write_model(folder / "nan", small, "byte", [](const Tensor&, size_t) { return NAN; });
     for (const std::string quantization : {"", " --quantize int8", " --quantize int8 --dtype bf16"}) {
         const ProgramResult nan = generate(broken + quantization);
         EXPECT_EQ(nan.exit_code, 1);
         EXPECT_EQ(nan.output, "");
         EXPECT_EQ(nan.errors, "note: " + broken +
-                                  ": tensor transformer.wte.weight holds nan; what a model with such weights computes means nothing\n" +
+                                  ": tensor transformer.wte.weight holds nan; what a model with such weights "
+                                  "computes means nothing\n" +
                                   "generate_gpt2: sampling: the model's logits are not finite\n");
     }
     const std::string path = random_model(folder / "model", small, "byte");
     for (const char* arguments : {"", "--json", "--samples 2"}) {
-        const ProgramResult full = run_program("/bin/sh", fmt::format("-c \"'{}' '{}' {} >/dev/full\"", GENERATE_PROGRAM, path, arguments));
+        const ProgramResult full = run_program(
+            "/bin/sh", fmt::format("-c \"'{}' '{}' {} >/dev/full\"", GENERATE_PROGRAM, path, arguments));
         EXPECT_EQ(full.exit_code, 1);
         EXPECT_EQ(full.errors, "generate_gpt2: the text cannot be written to standard output\n");
     }
@@ -421,8 +477,9 @@ TEST(GenerateProgram, FailuresOfARunAreSaidAndHaveExitCodeOne) {
 TEST(GenerateProgram, HelpSaysWhatItTakes) {
     const ProgramResult result = generate("--help");
     EXPECT_EQ(result.exit_code, 0);
-    for (const char* option : {"CHECKPOINT", "--prompt", "--tokens", "--max-tokens", "--samples", "--temperature", "--top-k", "--top-p", "--seed",
-                               "--greedy", "--quantize", "--json", "--dtype", "--tokenizer"}) {
+    for (const char* option :
+         {"CHECKPOINT", "--prompt", "--tokens", "--max-tokens", "--samples", "--temperature", "--top-k",
+          "--top-p", "--seed", "--greedy", "--quantize", "--json", "--dtype", "--tokenizer"}) {
         EXPECT_NE(result.output.find(option), std::string::npos) << option;
     }
 }

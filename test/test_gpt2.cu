@@ -9,7 +9,8 @@
 
 namespace {
 
-std::vector<float> without_padding(const std::vector<float>& values, size_t rows, size_t columns, size_t padded_columns) {
+std::vector<float> without_padding(const std::vector<float>& values, size_t rows, size_t columns,
+                                   size_t padded_columns) {
     std::vector<float> kept;
     for (size_t r = 0; r < rows; r++)
         kept.insert(kept.end(), values.begin() + static_cast<std::ptrdiff_t>(r * padded_columns),
@@ -17,7 +18,9 @@ std::vector<float> without_padding(const std::vector<float>& values, size_t rows
     return kept;
 }
 
-OwnedBatch reference_batch(const SafetensorsFile& dump) { return OwnedBatch(reference_B, reference_T, dump.ints("x"), dump.ints("y")); }
+OwnedBatch reference_batch(const SafetensorsFile& dump) {
+    return OwnedBatch(reference_B, reference_T, dump.ints("x"), dump.ints("y"));
+}
 
 TEST(GPT2, ActivationsMatchPyTorch) {
     const SafetensorsFile dump = reference("model");
@@ -33,14 +36,18 @@ TEST(GPT2, ActivationsMatchPyTorch) {
         EXPECT_LE(relative_error(model->activation("ln1", l), dump.floats(h + "ln_1")), bound) << l;
         EXPECT_LE(relative_error(model->activation("qkv", l), dump.floats(h + "qkv")), bound) << l;
         EXPECT_LE(relative_error(model->activation("att", l), dump.floats(h + "attention")), bound) << l;
-        EXPECT_LE(relative_error(model->activation("residual2", l), dump.floats(h + "residual_attention")), bound) << l;
+        EXPECT_LE(relative_error(model->activation("residual2", l), dump.floats(h + "residual_attention")),
+                  bound)
+            << l;
         EXPECT_LE(relative_error(model->activation("ln2", l), dump.floats(h + "ln_2")), bound) << l;
         EXPECT_LE(relative_error(model->activation("fch", l), dump.floats(h + "fc")), bound) << l;
         EXPECT_LE(relative_error(model->activation("fch_gelu", l), dump.floats(h + "gelu")), bound) << l;
-        EXPECT_LE(relative_error(model->activation("residual3", l), dump.floats(h + "residual_mlp")), bound) << l;
+        EXPECT_LE(relative_error(model->activation("residual3", l), dump.floats(h + "residual_mlp")), bound)
+            << l;
     }
     EXPECT_LE(relative_error(model->activation("lnf"), dump.floats("act.ln_f")), bound);
-    const std::vector<float> logits = without_padding(model->activation("logits"), reference_B * reference_T, 131, 256);
+    const std::vector<float> logits =
+        without_padding(model->activation("logits"), reference_B * reference_T, 131, 256);
     EXPECT_LE(relative_error(logits, dump.floats("logits")), bound);
     EXPECT_LE(relative_error(model->losses(), dump.floats("losses")), bound);
     EXPECT_NEAR(sum / (reference_B * reference_T), static_cast<double>(dump.floats("loss")[0]), 1e-5);
@@ -55,7 +62,8 @@ void expect_gradients(const std::string& name, const GPT2Options& options, doubl
     model->backward();
     for (const Tensor& tensor : model->table().tensors()) {
         std::vector<float> gradient = model->gradient(tensor);
-        for (size_t i = tensor.unpadded_elements; i < gradient.size(); i++) ASSERT_EQ(gradient[i], 0.0f) << "padded row of " << tensor.name;
+        for (size_t i = tensor.unpadded_elements; i < gradient.size(); i++)
+            ASSERT_EQ(gradient[i], 0.0f) << "padded row of " << tensor.name;
         gradient.resize(tensor.unpadded_elements);
         EXPECT_LE(relative_error(gradient, dump.floats("grad." + tensor.name)), bound) << tensor.name;
     }
@@ -72,7 +80,8 @@ TEST(GPT2, RecomputingGivesTheSameBits) {
     size_t bytes = SIZE_MAX;
     for (const Recompute recompute : {Recompute::none, Recompute::gelu, Recompute::block}) {
         const auto model = reference_model<float>(dump, {.recompute = recompute});
-        EXPECT_LT(total_bytes(model->memory_plan()), bytes) << "more is computed again, but no memory is saved";
+        EXPECT_LT(total_bytes(model->memory_plan()), bytes)
+            << "more is computed again, but no memory is saved";
         bytes = total_bytes(model->memory_plan());
         for (int micro = 0; micro < 2; micro++) {
             model->forward(batch);
@@ -81,7 +90,8 @@ TEST(GPT2, RecomputingGivesTheSameBits) {
         std::vector<std::vector<float>> gradients;
         for (const Tensor& tensor : model->table().tensors()) gradients.push_back(model->gradient(tensor));
         if (first.empty()) first = gradients;
-        // On a GPU cuBLASLt's epilogue computes the GELU at first, our kernel when it is computed again: the last bit may differ.
+        // On a GPU cuBLASLt's epilogue computes the GELU at first, our kernel when it is computed again: the
+        // last bit may differ.
         if (simt::is_gpu()) {
             for (size_t i = 0; i < first.size(); i++) EXPECT_LE(relative_error(gradients[i], first[i]), 1e-6);
         } else {
@@ -93,8 +103,10 @@ TEST(GPT2, RecomputingGivesTheSameBits) {
 // 57 tokens in 2 to 57 chunks: whole ones, a shorter last one, one token each.
 TEST(GPT2, TheHeadInChunksGivesTheSameLossesAndPyTorchsGradients) {
     const SafetensorsFile dump = reference("model");
-    const OwnedBatch batch = reference_batch(dump), shorter(1, 7, std::vector<int>(7, 5), std::vector<int>(7, 6));
-    const auto whole = reference_model<float>(dump), evaluation = reference_model<float>(dump, {.training = false, .head_chunks = 3});
+    const OwnedBatch batch = reference_batch(dump),
+                     shorter(1, 7, std::vector<int>(7, 5), std::vector<int>(7, 6));
+    const auto whole = reference_model<float>(dump),
+               evaluation = reference_model<float>(dump, {.training = false, .head_chunks = 3});
     whole->forward(batch);
     const std::vector<float> losses = whole->losses();
     whole->forward(shorter);
@@ -149,15 +161,18 @@ TEST(GPT2, TheHeadInChunksAccumulatesOverMicroSteps) {
     for (const bool stale : {false, true}) {
         const auto chunked = gradients(4, stale);
         // Only the sums over tokens round in another order: those of wte.
-        for (size_t i = 0; i < expected.size(); i++) EXPECT_LE(relative_error(chunked[i], expected[i]), 1e-6) << i;
+        for (size_t i = 0; i < expected.size(); i++)
+            EXPECT_LE(relative_error(chunked[i], expected[i]), 1e-6) << i;
     }
 }
 
 TEST(GPT2, ARehearsalLeavesTheFirstStepAsItIs) {
     const SafetensorsFile dump = reference("model");
-    const OwnedBatch batch = reference_batch(dump), other(reference_B, reference_T, std::vector<int>(57, 5), std::vector<int>(57, 6));
+    const OwnedBatch batch = reference_batch(dump),
+                     other(reference_B, reference_T, std::vector<int>(57, 5), std::vector<int>(57, 6));
     const auto step = [&](bool rehearse, int head_chunks) {
-        const auto model = reference_model<float>(dump, {.total_batch = 2 * reference_B * reference_T, .head_chunks = head_chunks});
+        const auto model = reference_model<float>(
+            dump, {.total_batch = 2 * reference_B * reference_T, .head_chunks = head_chunks});
         if (rehearse) model->rehearse(other);
         for (int micro = 0; micro < 2; micro++) {
             model->forward(batch);
@@ -174,27 +189,32 @@ TEST(GPT2, ARehearsalLeavesTheFirstStepAsItIs) {
     for (const int head_chunks : {1, 4}) EXPECT_EQ(step(true, head_chunks), step(false, head_chunks));
 }
 
-// A step's loss and gradients are means over its targets that are not ignored, as torch's cross_entropy has them, over all micro-steps together.
+// A step's loss and gradients are means over its targets that are not ignored, as torch's cross_entropy has
+// them, over all micro-steps together.
 TEST(GPT2, IgnoredTargetsDoNotCount) {
     const SafetensorsFile dump = reference("model");
     const std::vector<int> x = dump.ints("x"), y = dump.ints("y");
     constexpr int N = reference_B * reference_T;
     // Dividing by N or 2 N, and then weighing 1 or 2, is the same to the bit.
     const auto state_after = [&](bool with_ignored) {
-        const auto model = reference_model<float>(dump, {.total_batch = static_cast<size_t>(with_ignored ? 2 * N : N)});
+        const auto model =
+            reference_model<float>(dump, {.total_batch = static_cast<size_t>(with_ignored ? 2 * N : N)});
         for (int step = 0; step < 3; step++) {
             model->forward(OwnedBatch(reference_B, reference_T, x, y).of_step_with(with_ignored ? N : -1));
             model->backward();
             if (with_ignored) {
-                model->forward(OwnedBatch(reference_B, reference_T, y, std::vector<int>(N, Batch::ignored)).of_step_with(N));
+                model->forward(OwnedBatch(reference_B, reference_T, y, std::vector<int>(N, Batch::ignored))
+                                   .of_step_with(N));
                 model->backward();
             }
             const StepResult result = model->update(reference_adamw);
             EXPECT_GT(result.grad_norm, 1.0f) << "clipped";
             if (step == 2) {
                 std::vector<std::vector<float>> state = {{result.loss, result.grad_norm}};
-                for (const Tensor& tensor : model->table().tensors()) state.push_back(model->parameter(tensor));
-                for (const double norm : model->squared_norms().gradients) state.push_back({static_cast<float>(norm)});
+                for (const Tensor& tensor : model->table().tensors())
+                    state.push_back(model->parameter(tensor));
+                for (const double norm : model->squared_norms().gradients)
+                    state.push_back({static_cast<float>(norm)});
                 return state;
             }
         }
@@ -212,7 +232,8 @@ TEST(GPT2, IgnoredTargetsDoNotCount) {
     std::vector<std::vector<float>> sums(whole->table().tensors().size());
     for (const std::vector<int>& targets : part) {
         const auto model = reference_model<float>(dump);
-        const auto count = std::count_if(targets.begin(), targets.end(), [](int target) { return target != Batch::ignored; });
+        const auto count = std::count_if(targets.begin(), targets.end(),
+                                         [](int target) { return target != Batch::ignored; });
         model->forward(OwnedBatch(reference_B, reference_T, x, targets).of_step_with(count));
         model->backward();
         for (size_t i = 0; i < sums.size(); i++) {
@@ -223,14 +244,16 @@ TEST(GPT2, IgnoredTargetsDoNotCount) {
         loss += static_cast<double>(model->update(reference_adamw).loss) * static_cast<double>(count) / N;
     }
     for (size_t i = 0; i < sums.size(); i++)
-        EXPECT_LE(relative_error(sums[i], whole->gradient(whole->table().tensors()[i])), 1e-5) << whole->table().tensors()[i].name;
+        EXPECT_LE(relative_error(sums[i], whole->gradient(whole->table().tensors()[i])), 1e-5)
+            << whole->table().tensors()[i].name;
     EXPECT_NEAR(loss, static_cast<double>(whole->update(reference_adamw).loss), 1e-5);
 }
 
 TEST(GPT2, AStepWithoutTargetsHasNoGradient) {
     const SafetensorsFile dump = reference("model");
     const auto model = reference_model<float>(dump);
-    model->forward(OwnedBatch(reference_B, reference_T, dump.ints("x"), std::vector<int>(57, Batch::ignored)).of_step_with(0));
+    model->forward(OwnedBatch(reference_B, reference_T, dump.ints("x"), std::vector<int>(57, Batch::ignored))
+                       .of_step_with(0));
     model->backward();
     const StepResult result = model->update(reference_adamw);
     EXPECT_EQ(result.loss, 0);
@@ -256,14 +279,16 @@ void expect_trajectory(double loss_bound, double norm_bound, double parameter_bo
         if (!dump.contains("final." + tensor.name)) continue;
         std::vector<float> values = model->parameter(tensor);
         values.resize(tensor.unpadded_elements);
-        EXPECT_LE(relative_error(values, dump.floats("final." + tensor.name)), parameter_bound) << tensor.name;
+        EXPECT_LE(relative_error(values, dump.floats("final." + tensor.name)), parameter_bound)
+            << tensor.name;
     }
 }
 
 TEST(GPT2, TenStepsFollowPyTorchsTrajectory) { expect_trajectory<float>(1e-5, 1e-4, 1e-4); }
 
-// Rounding to bf16 moves a gradient by up to 2e-2 of its norm (Bf16GradientsMatchPyTorch), and so a norm; a loss is a mean over tokens, each moved by
-// a few 2^-9 of its logits. Adam divides by the gradient's own size: where a gradient is near zero its step may be any of its ten times 1e-3.
+// Rounding to bf16 moves a gradient by up to 2e-2 of its norm (Bf16GradientsMatchPyTorch), and so a norm; a
+// loss is a mean over tokens, each moved by a few 2^-9 of its logits. Adam divides by the gradient's own
+// size: where a gradient is near zero its step may be any of its ten times 1e-3.
 TEST(GPT2, TenStepsInBf16StayNearPyTorchsTrajectory) { expect_trajectory<bfloat16>(2e-3, 2e-2, 2e-2); }
 
 // The state of a model after some steps, put into a fresh one, which then goes on with the same bits.
@@ -280,7 +305,11 @@ void expect_state_round_trip() {
     for (int s = 0; s < 3; s++) step(*trained, s);
     EXPECT_EQ(trained->optimizer_step(), 3);
 
-    GPT2<T> fresh(reference_config, {.B = reference_B, .T = reference_T, .total_batch = reference_B * reference_T, .deterministic = true, .seed = 7});
+    GPT2<T> fresh(reference_config, {.B = reference_B,
+                                     .T = reference_T,
+                                     .total_batch = reference_B * reference_T,
+                                     .deterministic = true,
+                                     .seed = 7});
     fresh.allocate();
     std::vector<float> host(fresh.table().elements());
     trained->read_masters(host.data());
@@ -289,7 +318,8 @@ void expect_state_round_trip() {
         trained->read_optimizer(buffer, host.data());
         fresh.write_optimizer(buffer, host.data());
         for (const Tensor& t : fresh.table().tensors()) {
-            std::fill(host.begin() + static_cast<std::ptrdiff_t>(t.offset), host.begin() + static_cast<std::ptrdiff_t>(t.offset + t.elements), NAN);
+            std::fill(host.begin() + static_cast<std::ptrdiff_t>(t.offset),
+                      host.begin() + static_cast<std::ptrdiff_t>(t.offset + t.elements), NAN);
         }
         fresh.read_optimizer(buffer, host.data());
         bool moved = false;
@@ -308,12 +338,14 @@ void expect_state_round_trip() {
         EXPECT_EQ(result.loss, expected.loss) << "step " << s;
         EXPECT_EQ(result.grad_norm, expected.grad_norm) << "step " << s;
     }
-    for (const Tensor& t : fresh.table().tensors()) EXPECT_EQ(fresh.parameter(t), trained->parameter(t)) << t.name;
+    for (const Tensor& t : fresh.table().tensors())
+        EXPECT_EQ(fresh.parameter(t), trained->parameter(t)) << t.name;
 }
 TEST(GPT2, StateMovesToAFreshModelBitForBit) { expect_state_round_trip<float>(); }
 TEST(GPT2, Bf16StateMovesToAFreshModelBitForBit) { expect_state_round_trip<bfloat16>(); }
 
-// A bf16 model computes with its masters rounded: masters that are rounded beforehand give the same logits. The masters stay as written.
+// A bf16 model computes with its masters rounded: masters that are rounded beforehand give the same logits.
+// The masters stay as written.
 TEST(GPT2, Bf16ParametersAreTheMastersRounded) {
     const SafetensorsFile dump = reference("model");
     const auto model = reference_model<bfloat16>(dump), rounded = reference_model<bfloat16>(dump);
@@ -323,7 +355,8 @@ TEST(GPT2, Bf16ParametersAreTheMastersRounded) {
     model->read_masters(masters.data());
     std::vector<float> changed = masters;
     for (const Tensor& t : model->table().tensors()) {
-        for (size_t i = t.offset; i < t.offset + t.unpadded_elements; i++) changed[i] = 1.1f * masters[i] + 1e-3f;
+        for (size_t i = t.offset; i < t.offset + t.unpadded_elements; i++)
+            changed[i] = 1.1f * masters[i] + 1e-3f;
     }
     std::vector<float> whole = changed;
     for (float& value : whole) value = static_cast<float>(bfloat16(value));
@@ -335,7 +368,8 @@ TEST(GPT2, Bf16ParametersAreTheMastersRounded) {
     std::vector<float> kept(masters.size());
     model->read_masters(kept.data());
     for (const Tensor& t : model->table().tensors()) {
-        for (size_t i = t.offset; i < t.offset + t.elements; i++) ASSERT_EQ(kept[i], changed[i]) << t.name << ": the masters are not rounded";
+        for (size_t i = t.offset; i < t.offset + t.elements; i++)
+            ASSERT_EQ(kept[i], changed[i]) << t.name << ": the masters are not rounded";
     }
 }
 
@@ -367,9 +401,11 @@ TEST(GPT2, NonFiniteGradientChangesNothing) {
     model->forward(batch);
     model->backward();
     EXPECT_FALSE(std::isfinite(model->update(reference_adamw).grad_norm));
-    for (size_t i = 0; i < before.size(); i++) EXPECT_EQ(model->parameter(model->table().tensors()[i]), before[i]);
+    for (size_t i = 0; i < before.size(); i++)
+        EXPECT_EQ(model->parameter(model->table().tensors()[i]), before[i]);
 
-    // Adam's count has not moved either: from the right weights on, the trajectory is PyTorch's from its first step.
+    // Adam's count has not moved either: from the right weights on, the trajectory is PyTorch's from its
+    // first step.
     model->set_parameter(wpe, dump.floats(wpe.name));
     const SafetensorsFile trajectory = reference("trajectory");
     const std::vector<int> x = trajectory.ints("x"), y = trajectory.ints("y");
@@ -381,7 +417,8 @@ TEST(GPT2, NonFiniteGradientChangesNothing) {
     }
 }
 
-// The next step begins before the host looks at the last one: the same bits, also around a step that is vetoed and one that is not finite.
+// The next step begins before the host looks at the last one: the same bits, also around a step that is
+// vetoed and one that is not finite.
 TEST(GPT2, ResultsReadAStepLateAreTheSame) {
     const SafetensorsFile dump = reference("model"), trajectory = reference("trajectory");
     const std::vector<int> x = trajectory.ints("x"), y = trajectory.ints("y");
@@ -393,7 +430,8 @@ TEST(GPT2, ResultsReadAStepLateAreTheSame) {
         model.backward();
         OptimizerOptions options = reference_adamw;
         options.lr *= step == 4 ? 1e30 : step + 1;
-        model.begin_update(options, {.stop = step == 3, .writing = step != 3}, [&](const StepResult&) { return step == 1 ? "vetoed" : ""; });
+        model.begin_update(options, {.stop = step == 3, .writing = step != 3},
+                           [&](const StepResult&) { return step == 1 ? "vetoed" : ""; });
     };
     std::vector<StepResult> expected, results;
     for (int step = 0; step < steps; step++) {
@@ -415,7 +453,8 @@ TEST(GPT2, ResultsReadAStepLateAreTheSame) {
         EXPECT_EQ(results[s].any.stop, s == 3);
         EXPECT_EQ(results[s].any.writing, s != 3);
     }
-    for (const Tensor& t : prompt->table().tensors()) EXPECT_EQ(late->parameter(t), prompt->parameter(t)) << t.name;
+    for (const Tensor& t : prompt->table().tensors())
+        EXPECT_EQ(late->parameter(t), prompt->parameter(t)) << t.name;
     EXPECT_EQ(late->optimizer_step(), prompt->optimizer_step());
 }
 
@@ -425,7 +464,9 @@ TEST(GPT2, TimesOfStepsAddUp) {
     const OwnedBatch batch = reference_batch(dump);
     using Clock = std::chrono::steady_clock;
     const auto wait = [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
-    const auto since = [](Clock::time_point begin) { return std::chrono::duration<double, std::milli>(Clock::now() - begin).count(); };
+    const auto since = [](Clock::time_point begin) {
+        return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+    };
     double ms = 0, inside = 0;
     wait();  // before the first step: not a part of it
     const Clock::time_point before = Clock::now();
@@ -478,7 +519,8 @@ TEST(GPT2, NextTokenLogitsAreThoseOfTheLastToken) {
 TEST(GPT2, EvaluationModelAgreesWithTrainingModel) {
     const SafetensorsFile dump = reference("model");
     const OwnedBatch batch = reference_batch(dump);
-    const auto training = reference_model<float>(dump), evaluation = reference_model<float>(dump, {.training = false});
+    const auto training = reference_model<float>(dump),
+               evaluation = reference_model<float>(dump, {.training = false});
     EXPECT_EQ(training->evaluate(batch), evaluation->evaluate(batch));
     EXPECT_LT(total_bytes(evaluation->memory_plan()), total_bytes(training->memory_plan()));
     EXPECT_THROW(evaluation->forward(batch), Error);
@@ -499,21 +541,28 @@ TEST(GPT2, WeightsAreDrawnAsOpenAiDrewThem) {
     GPT2<float> model(reference_config, {.B = 1, .T = 4, .total_batch = 4, .seed = 3});
     model.allocate();
     const double residual = 0.02 / std::sqrt(2.0 * reference_config.L);  // 2 L of these add up
-    const std::map<Kind, double> deviations = {{Kind::wte, 0.02},          {Kind::wpe, 0.02}, {Kind::qkvw, 0.02},
-                                               {Kind::attprojw, residual}, {Kind::fcw, 0.02}, {Kind::fcprojw, residual}};
+    const std::map<Kind, double> deviations = {{Kind::wte, 0.02},  {Kind::wpe, 0.02},
+                                               {Kind::qkvw, 0.02}, {Kind::attprojw, residual},
+                                               {Kind::fcw, 0.02},  {Kind::fcprojw, residual}};
     for (const Tensor& tensor : model.table().tensors()) {
         const std::vector<float> all = model.parameter(tensor);
-        const std::vector<float> values(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(tensor.unpadded_elements));
+        const std::vector<float> values(all.begin(),
+                                        all.begin() + static_cast<std::ptrdiff_t>(tensor.unpadded_elements));
         const auto deviation = deviations.find(tensor.kind);
         if (deviation == deviations.end()) {  // biases, and the layer norms' weights
             const bool weight = tensor.init == Init::ones;
-            EXPECT_TRUE(std::all_of(values.begin(), values.end(), [&](float value) { return value == (weight ? 1 : 0); })) << tensor.name;
-            EXPECT_EQ(weight, tensor.name.find("ln_") != std::string::npos && tensor.name.ends_with(".weight")) << tensor.name;
+            EXPECT_TRUE(std::all_of(values.begin(), values.end(), [&](float value) {
+                return value == (weight ? 1 : 0);
+            })) << tensor.name;
+            EXPECT_EQ(weight,
+                      tensor.name.find("ln_") != std::string::npos && tensor.name.ends_with(".weight"))
+                << tensor.name;
             continue;
         }
         double sum = 0, squares = 0;
         for (const float w : values) sum += w, squares += static_cast<double>(w) * static_cast<double>(w);
-        // Four standard errors: that of a mean of n draws is 1 / sqrt(n) of the deviation, that of the deviation 1 / sqrt(2 n).
+        // Four standard errors: that of a mean of n draws is 1 / sqrt(n) of the deviation, that of the
+        // deviation 1 / sqrt(2 n).
         const double n = static_cast<double>(values.size()), expected = deviation->second;
         EXPECT_NEAR(sum / n, 0, 4 * expected / std::sqrt(n)) << tensor.name;
         EXPECT_NEAR(std::sqrt(squares / n), expected, 4 * expected / std::sqrt(2 * n)) << tensor.name;
@@ -547,13 +596,18 @@ TEST(GPT2, AfterAnErrorItsOperationsAreBrokenOffInsteadOfWaitedFor) {
 }
 
 TEST(GPT2, ImpossibleShapesAreRefused) {
-    const auto make = [](GPT2Config config, int B, int T) { GPT2<float> model(config, {.B = B, .T = T, .total_batch = 1}); };
-    EXPECT_THROW(make({131, 32, 2, 7, 48}, 1, 8), UsageError);   // 48 channels, 7 heads: llm.c trains NH = 7 with C = 768 silently
+    const auto make = [](GPT2Config config, int B, int T) {
+        GPT2<float> model(config, {.B = B, .T = T, .total_batch = 1});
+    };
+    // 48 channels, 7 heads: llm.c trains NH = 7 with C = 768 silently
+    EXPECT_THROW(make({131, 32, 2, 7, 48}, 1, 8), UsageError);
     EXPECT_THROW(make({131, 32, 2, 1, 144}, 1, 8), UsageError);  // a head of 144
     EXPECT_THROW(make({131, 32, 2, 3, 48}, 1, 33), UsageError);  // longer than the context
     EXPECT_THROW(make({131, 32, 2, 3, 48}, 0, 8), UsageError);
     EXPECT_THROW(make({0, 32, 2, 3, 48}, 1, 8), UsageError);
-    const auto chunks = [](int count) { GPT2<float> model(reference_config, {.B = 2, .T = 4, .total_batch = 8, .head_chunks = count}); };
+    const auto chunks = [](int count) {
+        GPT2<float> model(reference_config, {.B = 2, .T = 4, .total_batch = 8, .head_chunks = count});
+    };
     EXPECT_NO_THROW(chunks(8));
     EXPECT_THROW(chunks(9), UsageError);
     EXPECT_THROW(chunks(0), UsageError);

@@ -1,4 +1,5 @@
-// What a GPU draws and how warm it is, from an imitation of NVML (test/nvml/imitation.cpp), which is loaded as the driver's library is.
+// What a GPU draws and how warm it is, from an imitation of NVML (test/nvml/imitation.cpp), which is loaded
+// as the driver's library is.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -43,9 +44,11 @@ TEST(GpuMonitor, ReadsWhatTheDriverKnows) {
         EXPECT_EQ(reading->temperature_c, 61);
         EXPECT_FALSE(reading->sm_clock_mhz);  // not supported by this GPU
         EXPECT_EQ(reading->throttle, "power cap, hardware thermal");
-        EXPECT_EQ(to_json(*reading).dump(), R"({"power_w":312.5,"temperature_c":61.0,"throttle":"power cap, hardware thermal"})");
+        EXPECT_EQ(to_json(*reading).dump(),
+                  R"({"power_w":312.5,"temperature_c":61.0,"throttle":"power cap, hardware thermal"})");
         EXPECT_EQ(nvml.count("imitation_running"), 1);
-        // Each reading is given once, and there is no other one for 1000 seconds, through which the end does not wait.
+        // Each reading is given once, and there is no other one for 1000 seconds, through which the end does
+        // not wait.
         EXPECT_FALSE(monitor.take());
         EXPECT_EQ(nvml.count("imitation_reads"), 1);
     }
@@ -89,9 +92,11 @@ TEST(GpuMonitor, WithoutLibraryOrGpuThereIsNothingToRead) {
     const Imitation nvml;
     ASSERT_TRUE(nvml.loaded()) << dlerror();
     const int starts = nvml.count("imitation_starts");
-    GpuMonitor none(""), no_library("0000:3B:00.0", "libno-such-nvml.so.1"), no_functions("0000:3B:00.0", "libm.so.6"),
-        other_gpu("0000:AF:00.0", NVML_IMITATION), on_the_cpu("", NVML_IMITATION);
-    for (GpuMonitor* monitor : {&none, &no_library, &no_functions, &other_gpu, &on_the_cpu}) EXPECT_FALSE(monitor->take());
+    GpuMonitor none(""), no_library("0000:3B:00.0", "libno-such-nvml.so.1"),
+        no_functions("0000:3B:00.0", "libm.so.6"), other_gpu("0000:AF:00.0", NVML_IMITATION),
+        on_the_cpu("", NVML_IMITATION);
+    for (GpuMonitor* monitor : {&none, &no_library, &no_functions, &other_gpu, &on_the_cpu})
+        EXPECT_FALSE(monitor->take());
     EXPECT_EQ(nvml.count("imitation_starts"), starts + 1);  // to ask for the other GPU
     EXPECT_EQ(nvml.count("imitation_running"), 0);
     EXPECT_EQ(to_json(GpuReading()).dump(), "{}");

@@ -1,4 +1,5 @@
-// HellaSwag's files and batches: both formats say the same, damaged ones are refused in one line, every ending is scored exactly once.
+// HellaSwag's files and batches: both formats say the same, damaged ones are refused in one line, every
+// ending is scored exactly once.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +15,9 @@ namespace {
 
 using Examples = std::vector<HellaSwagExample>;
 
-Examples parse(const std::string& bytes, const std::string& tokenizer = "byte") { return parse_hellaswag(bytes, "file", *make_tokenizer(tokenizer)); }
+Examples parse(const std::string& bytes, const std::string& tokenizer = "byte") {
+    return parse_hellaswag(bytes, "file", *make_tokenizer(tokenizer));
+}
 
 void append(std::string& bytes, const std::vector<uint16_t>& numbers) {
     bytes.append(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(uint16_t));
@@ -25,7 +28,8 @@ std::string eval_file(const Examples& examples) {
     std::string body;
     size_t longest = 0;
     for (const HellaSwagExample& example : examples) {
-        std::vector<uint16_t> stream = {65535, 0, static_cast<uint16_t>(example.index), static_cast<uint16_t>(example.label),
+        std::vector<uint16_t> stream = {65535, 0, static_cast<uint16_t>(example.index),
+                                        static_cast<uint16_t>(example.label),
                                         static_cast<uint16_t>(example.endings.size())};
         const auto add = [&](const std::vector<uint16_t>& tokens) {
             stream.push_back(static_cast<uint16_t>(tokens.size()));
@@ -45,7 +49,8 @@ std::string eval_file(const Examples& examples) {
     return std::string(reinterpret_cast<const char*>(header.data()), 1024) + body;
 }
 
-const Examples two_examples = {{7, 2, {10, 11, 12}, {{1}, {2, 3}, {4, 5, 6}, {7}}}, {9, 0, {20}, {{8, 9}, {1}, {2}, {3}}}};
+const Examples two_examples = {{7, 2, {10, 11, 12}, {{1}, {2, 3}, {4, 5, 6}, {7}}},
+                               {9, 0, {20}, {{8, 9}, {1}, {2}, {3}}}};
 
 void expect_equal(const Examples& actual, const Examples& expected) {
     ASSERT_EQ(actual.size(), expected.size());
@@ -57,25 +62,29 @@ void expect_equal(const Examples& actual, const Examples& expected) {
     }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // reading
 
 // Token ids from transformers' GPT2Tokenizer: the context as it stands, endings with a space before them.
 TEST(HellaSwagFile, PublishedLineBecomesGpt2Tokens) {
     const std::string line =
-        R"({"ind": 24, "activity_label": "Roof shingle removal", "ctx_a": "A man is sitting on a roof.", "ctx_b": "he", )"
+        R"({"ind": 24, "activity_label": "Roof shingle removal",)"
+        R"( "ctx_a": "A man is sitting on a roof.", "ctx_b": "he", )"
         R"("ctx": "A man is sitting on a roof. he", "split": "val", "split_type": "indomain", "label": 1, )"
-        R"("endings": ["is using wrap to wrap a pair of skis.", "starts pulling up roofing."], "source_id": "activitynet~v_-JhWjGDPHMY"})";
-    const Examples expected = {{24,
-                                1,
-                                {32, 582, 318, 5586, 319, 257, 9753, 13, 339},
-                                {{318, 1262, 14441, 284, 14441, 257, 5166, 286, 1341, 271, 13}, {4940, 10427, 510, 9753, 278, 13}}}};
+        R"("endings": ["is using wrap to wrap a pair of skis.", "starts pulling up roofing."],)"
+        R"( "source_id": "activitynet~v_-JhWjGDPHMY"})";
+    const Examples expected = {
+        {24,
+         1,
+         {32, 582, 318, 5586, 319, 257, 9753, 13, 339},
+         {{318, 1262, 14441, 284, 14441, 257, 5166, 286, 1341, 271, 13}, {4940, 10427, 510, 9753, 278, 13}}}};
     expect_equal(parse(line, "gpt2"), expected);
 }
 
 TEST(HellaSwagFile, ContextComesInTwoPartsToo) {
     const auto context = [](const std::string& fields) {
-        return make_tokenizer("byte")->decode(parse("{" + fields + R"(, "endings": ["x", "y"], "label": "1"})")[0].context);
+        return make_tokenizer("byte")->decode(
+            parse("{" + fields + R"(, "endings": ["x", "y"], "label": "1"})")[0].context);
     };
     EXPECT_EQ(context(R"("ctx_a": "A man sits.", "ctx_b": "he")"), "A man sits. he");
     EXPECT_EQ(context(R"("ctx_a": "A man sits.", "ctx_b": "")"), "A man sits.");
@@ -91,7 +100,8 @@ TEST(HellaSwagFile, RealExamplesSayTheSameInBothFormats) {
     EXPECT_EQ(examples[0].index, 11);
     EXPECT_EQ(examples[0].label, 3U);
     EXPECT_EQ(tokenizer->decode(examples[0].endings[2]), " writes on the board again.");
-    expect_equal(read_hellaswag(folder.write("val.bin", eval_file(examples)), *make_tokenizer("byte")), examples);
+    expect_equal(read_hellaswag(folder.write("val.bin", eval_file(examples)), *make_tokenizer("byte")),
+                 examples);
 }
 
 TEST(HellaSwagFile, BlankLinesAndWindowsLinesAreNoExamples) {
@@ -128,57 +138,75 @@ std::string json_line(const std::string& rest) {
            rest + "}";
 }
 
-// The first example's stream: 0 marker, 1 bytes, 2 index, 3 label, 4 endings, 5 length of the context, 6-8, 9 length of an ending, 10, 11 ...
+// The first example's stream: 0 marker, 1 bytes, 2 index, 3 label, 4 endings, 5 length of the context, 6-8, 9
+// length of an ending, 10, 11 ...
 INSTANTIATE_TEST_SUITE_P(
     EvalFiles, DamagedHellaSwagFile,
-    testing::Values(BadFile{"HeaderOnlyInPart", eval_file(two_examples).substr(0, 1000), "too short"},
-                    BadFile{"Version", with_header(1, 2), "version 2, expected 1"},
-                    BadFile{"MoreExamplesThanThere", with_header(2, 0xffffffff), "holds 2 examples, but its header says 4294967295"},
-                    BadFile{"FewerExamplesThanThere", with_header(2, 1), "holds 2 examples, but its header says 1"},
-                    BadFile{"LongestTooShort", with_header(3, 20), "the header's longest example has 20"},
-                    BadFile{"NoMarker", with_number(0, 65534), "example 0: begins with 65534"},
-                    BadFile{"ExampleOfNoBytes", with_number(1, 0), "example 0: 0 bytes"},
-                    BadFile{"ExampleLongerThanTheLongest", with_number(1, 65534), "example 0: 65534 bytes"},
-                    BadFile{"ExampleShorterThanItsTokens", with_number(1, 20), "example 0: "},
-                    BadFile{"ExampleOfOddBytes", with_number(1, 37), "example 0: "},
-                    BadFile{"LabelOfNoEnding", with_number(3, 4), "example 0: label 4 of 4 endings"},
-                    BadFile{"OneEnding", with_number(4, 1), "example 0: 1 endings; expected 2 or more"},
-                    BadFile{"MoreEndingsThanThere", with_number(4, 60000), "example 0: "},
-                    BadFile{"LessEndingsThanThere", with_number(4, 3), "example 0: 4 bytes are left over"},
-                    BadFile{"EmptyContext", with_number(5, 0), "example 0: a context without tokens"},
-                    BadFile{"EndlessContext", with_number(5, 65535), "example 0: "},
-                    BadFile{"EmptyEnding", with_number(9, 0), "example 0: an ending without tokens"},
-                    BadFile{"CutInTheLastExample", eval_file(two_examples).substr(0, eval_file(two_examples).size() - 2), "2 bytes are missing"},
-                    BadFile{"BytesAfterTheLast", eval_file(two_examples) + std::string(1, '\0'), "1 bytes are missing"},
-                    BadFile{"NoExamples", eval_file({}), "holds no example"}),
+    testing::Values(
+        BadFile{"HeaderOnlyInPart", eval_file(two_examples).substr(0, 1000), "too short"},
+        BadFile{"Version", with_header(1, 2), "version 2, expected 1"},
+        BadFile{"MoreExamplesThanThere", with_header(2, 0xffffffff),
+                "holds 2 examples, but its header says 4294967295"},
+        BadFile{"FewerExamplesThanThere", with_header(2, 1), "holds 2 examples, but its header says 1"},
+        BadFile{"LongestTooShort", with_header(3, 20), "the header's longest example has 20"},
+        BadFile{"NoMarker", with_number(0, 65534), "example 0: begins with 65534"},
+        BadFile{"ExampleOfNoBytes", with_number(1, 0), "example 0: 0 bytes"},
+        BadFile{"ExampleLongerThanTheLongest", with_number(1, 65534), "example 0: 65534 bytes"},
+        BadFile{"ExampleShorterThanItsTokens", with_number(1, 20), "example 0: "},
+        BadFile{"ExampleOfOddBytes", with_number(1, 37), "example 0: "},
+        BadFile{"LabelOfNoEnding", with_number(3, 4), "example 0: label 4 of 4 endings"},
+        BadFile{"OneEnding", with_number(4, 1), "example 0: 1 endings; expected 2 or more"},
+        BadFile{"MoreEndingsThanThere", with_number(4, 60000), "example 0: "},
+        BadFile{"LessEndingsThanThere", with_number(4, 3), "example 0: 4 bytes are left over"},
+        BadFile{"EmptyContext", with_number(5, 0), "example 0: a context without tokens"},
+        BadFile{"EndlessContext", with_number(5, 65535), "example 0: "},
+        BadFile{"EmptyEnding", with_number(9, 0), "example 0: an ending without tokens"},
+        BadFile{"CutInTheLastExample", eval_file(two_examples).substr(0, eval_file(two_examples).size() - 2),
+                "2 bytes are missing"},
+        BadFile{"BytesAfterTheLast", eval_file(two_examples) + std::string(1, '\0'), "1 bytes are missing"},
+        BadFile{"NoExamples", eval_file({}), "holds no example"}),
     testing::PrintToStringParamName());
 INSTANTIATE_TEST_SUITE_P(
     Jsonl, DamagedHellaSwagFile,
-    testing::Values(BadFile{"Empty", "", "holds no example"}, BadFile{"NotJson", "hello", "line 1: is not a JSON object"},
-                    BadFile{"AnArray", "[1]", "line 1: is not a JSON object"}, BadFile{"Nested", std::string(1'000'000, '['), "line 1: is not"},
-                    BadFile{"InvalidUtf8", "{\"ctx\": \"\xff\"}", "line 1: is not a JSON object"},
-                    BadFile{"NoContext", json_line(R"("endings": ["x", "y"], "label": 0)"), "line 2: \"ctx\" is no text"},
-                    BadFile{"ContextOfNumbers", json_line(R"("ctx": 3, "endings": ["x", "y"], "label": 0)"), "line 2: \"ctx\" is no text"},
-                    BadFile{"EmptyContext", json_line(R"("ctx": "", "endings": ["x", "y"], "label": 0)"), "line 2: the context is empty"},
-                    BadFile{"NoEndings", json_line(R"("ctx": "c", "label": 0)"), "line 2: \"endings\" is no list"},
-                    BadFile{"OneEnding", json_line(R"("ctx": "c", "endings": ["x"], "label": 0)"), "line 2: \"endings\" is no list"},
-                    BadFile{"EndingsOfNumbers", json_line(R"("ctx": "c", "endings": ["x", 2], "label": 0)"), "line 2: \"endings\" holds"},
-                    BadFile{"NoLabel", json_line(R"("ctx": "c", "endings": ["x", "y"])"), "line 2: \"label\" is no number"},
-                    BadFile{"LabelOfTheTestSplit", json_line(R"("ctx": "c", "endings": ["x", "y"], "label": "")"), "line 2: \"label\""},
-                    BadFile{"LabelOutOfRange", json_line(R"("ctx": "c", "endings": ["x", "y"], "label": 2)"), "line 2: \"label\""},
-                    BadFile{"NegativeLabel", json_line(R"("ctx": "c", "endings": ["x", "y"], "label": -1)"), "line 2: \"label\""},
-                    BadFile{"LabelWithJunk", json_line(R"("ctx": "c", "endings": ["x", "y"], "label": "1x")"), "line 2: \"label\""}),
+    testing::Values(
+        BadFile{"Empty", "", "holds no example"}, BadFile{"NotJson", "hello", "line 1: is not a JSON object"},
+        BadFile{"AnArray", "[1]", "line 1: is not a JSON object"},
+        BadFile{"Nested", std::string(1'000'000, '['), "line 1: is not"},
+        BadFile{"InvalidUtf8", "{\"ctx\": \"\xff\"}", "line 1: is not a JSON object"},
+        BadFile{"NoContext", json_line(R"("endings": ["x", "y"], "label": 0)"), "line 2: \"ctx\" is no text"},
+        BadFile{"ContextOfNumbers", json_line(R"("ctx": 3, "endings": ["x", "y"], "label": 0)"),
+                "line 2: \"ctx\" is no text"},
+        BadFile{"EmptyContext", json_line(R"("ctx": "", "endings": ["x", "y"], "label": 0)"),
+                "line 2: the context is empty"},
+        BadFile{"NoEndings", json_line(R"("ctx": "c", "label": 0)"), "line 2: \"endings\" is no list"},
+        BadFile{"OneEnding", json_line(R"("ctx": "c", "endings": ["x"], "label": 0)"),
+                "line 2: \"endings\" is no list"},
+        BadFile{"EndingsOfNumbers", json_line(R"("ctx": "c", "endings": ["x", 2], "label": 0)"),
+                "line 2: \"endings\" holds"},
+        BadFile{"NoLabel", json_line(R"("ctx": "c", "endings": ["x", "y"])"),
+                "line 2: \"label\" is no number"},
+        BadFile{"LabelOfTheTestSplit", json_line(R"("ctx": "c", "endings": ["x", "y"], "label": "")"),
+                "line 2: \"label\""},
+        BadFile{"LabelOutOfRange", json_line(R"("ctx": "c", "endings": ["x", "y"], "label": 2)"),
+                "line 2: \"label\""},
+        BadFile{"NegativeLabel", json_line(R"("ctx": "c", "endings": ["x", "y"], "label": -1)"),
+                "line 2: \"label\""},
+        BadFile{"LabelWithJunk", json_line(R"("ctx": "c", "endings": ["x", "y"], "label": "1x")"),
+                "line 2: \"label\""}),
     testing::PrintToStringParamName());
 
 TEST(HellaSwagFile, NoPrefixOfAFileIsReadBeyondItsEnd) {
     const std::string whole = eval_file(two_examples);
     for (size_t size = 0; size < whole.size(); size++) {
-        const std::vector<char> exact(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));  // AddressSanitizer watches its end
-        EXPECT_THROW(parse_hellaswag({exact.data(), exact.size()}, "file", *make_tokenizer("byte")), UsageError) << size;
+        // AddressSanitizer watches its end
+        const std::vector<char> exact(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
+        EXPECT_THROW(parse_hellaswag({exact.data(), exact.size()}, "file", *make_tokenizer("byte")),
+                     UsageError)
+            << size;
     }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // batches
 
 // Each example's endings as they arrive in the batches: inputs and (position, target) pairs of every row.
@@ -243,17 +271,20 @@ TEST(HellaSwagBatches, RefuseWhatTheModelCannotTake) {
     const std::string ending = message_of<UsageError>([] { HellaSwag(two_examples, 4, 2, 100); });
     EXPECT_EQ(ending, "HellaSwag example 0: an ending of 3 tokens does not fit into sequences of 2");
     const std::string context = message_of<UsageError>([] { HellaSwag(two_examples, 4, 8, 20); });
-    EXPECT_NE(context.find("HellaSwag example 1: token 20 is outside the model's vocabulary of 20"), context.npos) << context;
+    EXPECT_NE(context.find("HellaSwag example 1: token 20 is outside the model's vocabulary of 20"),
+              context.npos)
+        << context;
     EXPECT_NO_THROW(HellaSwag(two_examples, 4, 8, 21));
     message_of<UsageError>([] { HellaSwag(two_examples, 0, 8, 100); });
     message_of<UsageError>([] { HellaSwag(two_examples, 1 << 30, 8, 100); });
 }
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // choices
 
 TEST(HellaSwagChoice, IsTheFirstOfTheGreatestAndNeverANaN) {
-    constexpr double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
+    constexpr double nan = std::numeric_limits<double>::quiet_NaN(),
+                     infinity = std::numeric_limits<double>::infinity();
     EXPECT_EQ(likeliest(std::vector{-3.0, -1.0, -2.0}), 1U);
     EXPECT_EQ(likeliest(std::vector{-3.0, -1.0, -1.0}), 1U);
     EXPECT_EQ(likeliest(std::vector{nan, -9.0, nan}), 1U);
@@ -262,7 +293,8 @@ TEST(HellaSwagChoice, IsTheFirstOfTheGreatestAndNeverANaN) {
 }
 
 TEST(HellaSwagChoice, SumAndMeanAreCountedApart) {
-    const std::vector<EndingScores> scores = {{{-5, -6, -4, -9}, {-5, -3, -2, -9}}, {{-5, -3, -8, -8}, {-1, -2, -8, -8}}};
+    const std::vector<EndingScores> scores = {{{-5, -6, -4, -9}, {-5, -3, -2, -9}},
+                                              {{-5, -3, -8, -8}, {-1, -2, -8, -8}}};
     const HellaSwagResult result = count_right(two_examples, scores);
     EXPECT_EQ(result.accuracy, 0.5);
     EXPECT_EQ(result.accuracy_norm, 1.0);

@@ -14,11 +14,13 @@ namespace fs = std::filesystem;
 
 // A snapshot whose files are links to blobs, as they are in a real cache.
 std::string write_snapshot(const std::string& cache, const std::string& repository_folder) {
-    const fs::path folder = fs::path(cache) / repository_folder, snapshot = folder / "snapshots/607a30d783dfa663caf39e06633721c8d4cfcd7e";
+    const fs::path folder = fs::path(cache) / repository_folder,
+                   snapshot = folder / "snapshots/607a30d783dfa663caf39e06633721c8d4cfcd7e";
     write_folder((folder / "blobs").string());
     fs::create_directories(snapshot);
     for (const auto& entry : fs::directory_iterator(folder / "blobs"))
-        fs::create_symlink("../../blobs/" + entry.path().filename().string(), snapshot / entry.path().filename());
+        fs::create_symlink("../../blobs/" + entry.path().filename().string(),
+                           snapshot / entry.path().filename());
     fs::create_directories(folder / "refs");
     std::ofstream(folder / "refs/main") << "607a30d783dfa663caf39e06633721c8d4cfcd7e";
     return snapshot.string();
@@ -35,10 +37,11 @@ protected:
 };
 
 TEST_F(HubCache, IsFoundAsHuggingFacesProgramsFindIt) {
-    const std::string home = folder / "home/.cache/huggingface/hub", xdg = folder / "xdg/huggingface/hub", hf = folder / "hf/hub",
-                      hub = folder / "hub";
+    const std::string home = folder / "home/.cache/huggingface/hub", xdg = folder / "xdg/huggingface/hub",
+                      hf = folder / "hf/hub", hub = folder / "hub";
     std::map<std::string, std::string> snapshots;
-    for (const std::string& cache : {home, xdg, hf, hub}) snapshots[cache] = write_snapshot(cache, "models--openai-community--gpt2");
+    for (const std::string& cache : {home, xdg, hf, hub})
+        snapshots[cache] = write_snapshot(cache, "models--openai-community--gpt2");
     EXPECT_EQ(cached_model("gpt2"), snapshots[home]);
     setenv("XDG_CACHE_HOME", (folder / "xdg").c_str(), 1);
     EXPECT_EQ(cached_model("gpt2"), snapshots[xdg]);
@@ -52,7 +55,8 @@ TEST_F(HubCache, IsFoundAsHuggingFacesProgramsFindIt) {
 
 TEST_F(HubCache, NamesOfOldAndOfOtherModelsAreFound) {
     const std::string cache = folder / "home/.cache/huggingface/hub";
-    const std::string old = write_snapshot(cache, "models--gpt2-medium"), other = write_snapshot(cache, "models--someone--own.model_2");
+    const std::string old = write_snapshot(cache, "models--gpt2-medium"),
+                      other = write_snapshot(cache, "models--someone--own.model_2");
     EXPECT_EQ(cached_model("gpt2-medium"), old);
     EXPECT_EQ(cached_model("openai-community/gpt2-medium"), old);
     EXPECT_EQ(cached_model("someone/own.model_2"), other);
@@ -68,7 +72,8 @@ TEST_F(HubCache, WhatIsMissingIsFetchedByTheCommandThatIsSaid) {
     const std::string snapshot = write_snapshot(cache, "models--openai-community--gpt2-xl");
     fs::remove(snapshot + "/../../blobs/model.safetensors");  // the link stays, as where a download broke off
     const std::string message = message_of<UsageError>([] { open_model("gpt2-xl"); });
-    EXPECT_NE(message.find("has no config.json or no model.safetensors; expected a whole download: hf download openai-community/gpt2-xl"),
+    EXPECT_NE(message.find("has no config.json or no model.safetensors; expected a whole download: hf "
+                           "download openai-community/gpt2-xl"),
               std::string::npos)
         << message;
 }

@@ -1,5 +1,5 @@
-// Hugging Face folders: what is written is read back bit for bit, in every variant that transformers writes, and whatever is damaged
-// or another model is refused in one line that names it.
+// Hugging Face folders: what is written is read back bit for bit, in every variant that transformers writes,
+// and whatever is damaged or another model is refused in one line that names it.
 #include <xxhash.h>
 
 #include <array>
@@ -23,7 +23,8 @@ namespace {
 
 TEST(HuggingFace, AFolderIsReadBackBitForBit) {
     const TemporaryFolder folder;
-    for (const GPT2Config& config : {small_config, GPT2Config{300, 5, 1, 1, 33}, GPT2Config{128, 1, 3, 2, 2}}) {
+    for (const GPT2Config& config :
+         {small_config, GPT2Config{300, 5, 1, 1, 33}, GPT2Config{128, 1, 3, 2, 2}}) {
         write_folder(folder / "model", config);
         const TensorTable table(config);
         const auto file = open_model(folder / "model");
@@ -68,11 +69,11 @@ TEST(HuggingFace, ConfigSaysWhatTransformersWouldGuessWrong) {
     EXPECT_EQ(config("gpt2/config.json").at("attn_pdrop"), 0.0);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // variants and damages of a folder
 
-// A folder in the making: config.json's fields, and tensors by their name with values of any dtype. write() writes one file,
-// or with an index as many as `file_of` gives names.
+// A folder in the making: config.json's fields, and tensors by their name with values of any dtype. write()
+// writes one file, or with an index as many as `file_of` gives names.
 struct Folder {
     struct Data {
         std::string dtype;
@@ -87,9 +88,11 @@ struct Folder {
         write_folder(written.path());
         config = json::parse(read_file(written / "config.json"));
         const SafetensorsFile file(written / "model.safetensors");
-        for (const auto& [name, t] : file.tensors()) tensors[name] = {t.dtype, t.shape, std::string(static_cast<const char*>(t.data), t.bytes)};
+        for (const auto& [name, t] : file.tensors())
+            tensors[name] = {t.dtype, t.shape, std::string(static_cast<const char*>(t.data), t.bytes)};
     }
-    std::string write(const std::string& path, const std::function<std::string(const std::string&)>& file_of = {}) const {
+    std::string write(const std::string& path,
+                      const std::function<std::string(const std::string&)>& file_of = {}) const {
         fs::remove_all(path);
         fs::create_directories(path);
         std::ofstream(path + "/config.json") << config;
@@ -100,8 +103,11 @@ struct Folder {
             files[file].push_back({name, data.dtype, data.shape, data.bytes.data()});
             map[name] = file;
         }
-        for (const auto& [file, named] : files) write_safetensors(path + "/" + file, named, {{"format", "pt"}});
-        if (file_of) std::ofstream(path + "/model.safetensors.index.json") << json{{"metadata", {{"total_size", 1}}}, {"weight_map", map}};
+        for (const auto& [file, named] : files)
+            write_safetensors(path + "/" + file, named, {{"format", "pt"}});
+        if (file_of)
+            std::ofstream(path + "/model.safetensors.index.json")
+                << json{{"metadata", {{"total_size", 1}}}, {"weight_map", map}};
         return path;
     }
     void rename(const std::string& from, const std::string& to) {
@@ -110,7 +116,8 @@ struct Folder {
     }
     void without_prefix() {
         const TensorTable table(small_config);
-        for (const Tensor& t : table.tensors()) rename(t.name, t.name.substr(std::string("transformer.").size()));
+        for (const Tensor& t : table.tensors())
+            rename(t.name, t.name.substr(std::string("transformer.").size()));
     }
     // Values that survive the narrow type, and the tensor in it.
     template <class Narrow, class Convert>
@@ -129,7 +136,8 @@ struct Folder {
 };
 
 std::string shard_of(const std::string& name) {
-    return name.find("h.1.") != name.npos ? "model-00002-of-00002.safetensors" : "model-00001-of-00002.safetensors";
+    return name.find("h.1.") != name.npos ? "model-00002-of-00002.safetensors"
+                                          : "model-00001-of-00002.safetensors";
 }
 
 void expect_small_weights(const std::string& path) {
@@ -144,14 +152,17 @@ TEST(HuggingFace, ShardsPrefixHeadAndMasksAreOneModel) {
     expect_small_weights(folder.write(temporary / "shards", shard_of));
     folder.tensors["lm_head.weight"] = folder.tensors.at("transformer.wte.weight");
     for (const char* layer : {"0", "1"}) {
-        folder.tensors[fmt::format("transformer.h.{}.attn.bias", layer)] = {"BOOL", {1, 1, 12, 12}, std::string(144, '\1')};
-        folder.tensors[fmt::format("transformer.h.{}.attn.masked_bias", layer)] = {"F32", {}, std::string(4, '\0')};
+        folder.tensors[fmt::format("transformer.h.{}.attn.bias", layer)] = {
+            "BOOL", {1, 1, 12, 12}, std::string(144, '\1')};
+        folder.tensors[fmt::format("transformer.h.{}.attn.masked_bias", layer)] = {
+            "F32", {}, std::string(4, '\0')};
     }
     expect_small_weights(folder.write(temporary / "head"));
     expect_small_weights(folder.write(temporary / "head shards", shard_of));
     for (const char* layer : {"0", "1"}) {
         for (const char* mask : {"bias", "masked_bias"})
-            folder.rename(fmt::format("transformer.h.{}.attn.{}", layer, mask), fmt::format("h.{}.attn.{}", layer, mask));
+            folder.rename(fmt::format("transformer.h.{}.attn.{}", layer, mask),
+                          fmt::format("h.{}.attn.{}", layer, mask));
     }
     folder.without_prefix();
     folder.config["tie_word_embeddings"] = false;
@@ -172,14 +183,16 @@ TEST(HuggingFace, NarrowWeightsAreReadExactly) {
         return static_cast<uint16_t>((exponent + 15) << 10 | (bits >> 13 & 0x3ff));
     };
     f16.narrow<uint16_t>("F16", half);
-    const auto bf16_file = open_model(bf16.write(temporary / "bf16")), f16_file = open_model(f16.write(temporary / "f16", shard_of));
+    const auto bf16_file = open_model(bf16.write(temporary / "bf16")),
+               f16_file = open_model(f16.write(temporary / "f16", shard_of));
     const std::vector<float> masters = masters_of(table);
     for (const Tensor& t : table.tensors()) {
         const std::vector<float> from_bf16 = bf16_file->values(t), from_f16 = f16_file->values(t);
         for (size_t i = 0; i < t.elements; i++) {
             const float value = masters[t.offset + i];
             ASSERT_EQ(from_bf16[i], static_cast<float>(bfloat16(value))) << t.name << " " << i;
-            const float step = std::max(std::exp2f(std::floor(std::log2f(std::max(value, 1e-30f))) - 10), 0x1p-24f);
+            const float step =
+                std::max(std::exp2f(std::floor(std::log2f(std::max(value, 1e-30f))) - 10), 0x1p-24f);
             ASSERT_EQ(from_f16[i], std::floor(value / step) * step) << t.name << " " << i;
         }
     }
@@ -189,8 +202,10 @@ TEST(HuggingFace, SizesMayHaveTheNamesOfOtherModels) {
     const TemporaryFolder temporary;
     const std::string path = temporary / "model";
     Folder folder;
-    const std::pair<const char*, const char*> names[] = {
-        {"n_layer", "num_hidden_layers"}, {"n_head", "num_attention_heads"}, {"n_embd", "hidden_size"}, {"n_positions", "max_position_embeddings"}};
+    const std::pair<const char*, const char*> names[] = {{"n_layer", "num_hidden_layers"},
+                                                         {"n_head", "num_attention_heads"},
+                                                         {"n_embd", "hidden_size"},
+                                                         {"n_positions", "max_position_embeddings"}};
     for (const auto& [name, alias] : names) {
         folder.config[alias] = folder.config.at(name);
         folder.config.erase(name);
@@ -208,18 +223,25 @@ TEST(HuggingFace, AnotherModelOrADamagedOneIsRefusedByName) {
         std::function<void(Folder&)> damage;
         std::string expected;  // {} stands for the folder
     };
-    const auto field = [](const char* name, const json& value) { return [=](Folder& f) { f.config[name] = value; }; };
-    const auto tensor = [](const char* name, const auto& change) { return [=](Folder& f) { change(f.tensors.at(name)); }; };
+    const auto field = [](const char* name, const json& value) {
+        return [=](Folder& f) { f.config[name] = value; };
+    };
+    const auto tensor = [](const char* name, const auto& change) {
+        return [=](Folder& f) { change(f.tensors.at(name)); };
+    };
     const std::string other = "another model than GPT-2 here; expected ";
     const std::vector<Case> cases = {
         // config.json: mathematics
-        {"type", field("model_type", "llama"), "{}/config.json: model_type is \"llama\", " + other + "\"gpt2\""},
-        {"gelu", field("activation_function", "gelu"), "activation_function is \"gelu\", " + other + "\"gelu_new\" or \"gelu_pytorch_tanh\""},
+        {"type", field("model_type", "llama"),
+         "{}/config.json: model_type is \"llama\", " + other + "\"gpt2\""},
+        {"gelu", field("activation_function", "gelu"),
+         "activation_function is \"gelu\", " + other + "\"gelu_new\" or \"gelu_pytorch_tanh\""},
         {"relu", field("activation_function", "relu"), "activation_function is \"relu\""},
         {"epsilon", field("layer_norm_epsilon", 1e-6), "layer_norm_epsilon is 1e-06, " + other + "1e-05"},
         {"epsilon text", field("layer_norm_epsilon", "1e-5"), "layer_norm_epsilon is \"1e-5\""},
         {"scaling", field("scale_attn_weights", false), "scale_attn_weights is false, " + other + "true"},
-        {"layer scaling", field("scale_attn_by_inverse_layer_idx", true), "scale_attn_by_inverse_layer_idx is true, " + other + "false"},
+        {"layer scaling", field("scale_attn_by_inverse_layer_idx", true),
+         "scale_attn_by_inverse_layer_idx is true, " + other + "false"},
         {"cross attention", field("add_cross_attention", true), "add_cross_attention is true"},
         {"inner", field("n_inner", 95), "n_inner is 95, " + other + "null or 96"},
         {"pruned", field("pruned_heads", {{"0", {1}}}), "pruned_heads is {\"0\":[1]}"},
@@ -227,10 +249,13 @@ TEST(HuggingFace, AnotherModelOrADamagedOneIsRefusedByName) {
         {"own code", field("auto_map", {{"AutoModel", "x.Y"}}), "auto_map is "},
         {"tie", field("tie_word_embeddings", "no"), "tie_word_embeddings is \"no\""},
         {"untied without a head", field("tie_word_embeddings", false),
-         "{}/config.json: tie_word_embeddings is false, but there is no lm_head.weight; expected the head's weights, or true"},
+         "{}/config.json: tie_word_embeddings is false, but there is no lm_head.weight; expected the head's "
+         "weights, or true"},
         // config.json: sizes
-        {"two depths", field("num_hidden_layers", 3), "n_layer is 2, but num_hidden_layers is 3; expected the same number"},
-        {"alias 0", [](Folder& f) { f.config.erase("n_layer"), f.config["num_hidden_layers"] = 0; }, "num_hidden_layers is 0; expected"},
+        {"two depths", field("num_hidden_layers", 3),
+         "n_layer is 2, but num_hidden_layers is 3; expected the same number"},
+        {"alias 0", [](Folder& f) { f.config.erase("n_layer"), f.config["num_hidden_layers"] = 0; },
+         "num_hidden_layers is 0; expected"},
         {"no layers", [](Folder& f) { f.config.erase("n_layer"); }, "{}/config.json: has no n_layer"},
         {"layers 0", field("n_layer", 0), "n_layer is 0; expected a whole number from 1 to 4096"},
         {"layers -1", field("n_layer", -1), "n_layer is -1"},
@@ -238,18 +263,26 @@ TEST(HuggingFace, AnotherModelOrADamagedOneIsRefusedByName) {
         {"layers big", field("n_layer", 18446744073709551615u), "n_layer is 18446744073709551615"},
         {"channels big", field("n_embd", 1u << 31), "n_embd is 2147483648"},
         {"heads", field("n_head", 5), "{}/config.json: 24 channels do not divide into 5 heads"},
-        {"more layers", field("n_layer", 3), "{}: has no tensor transformer.h.2.attn.c_attn.weight, which a GPT-2 of 3 layers has"},
+        {"more layers", field("n_layer", 3),
+         "{}: has no tensor transformer.h.2.attn.c_attn.weight, which a GPT-2 of 3 layers has"},
         {"fewer layers", field("n_layer", 1),
-         "{}/model.safetensors: tensor \"transformer.h.1.attn.c_attn.bias\" does not belong to a GPT-2 of 1 layers"},
-        {"vocabulary", field("vocab_size", 130), "tensor \"transformer.wte.weight\" has the shape (131, 24); expected (130, 24) by config.json"},
-        {"context", field("n_positions", 13), "tensor \"transformer.wpe.weight\" has the shape (12, 24); expected (13, 24)"},
+         "{}/model.safetensors: tensor \"transformer.h.1.attn.c_attn.bias\" does not belong to a GPT-2 of 1 "
+         "layers"},
+        {"vocabulary", field("vocab_size", 130),
+         "tensor \"transformer.wte.weight\" has the shape (131, 24); expected (130, 24) by config.json"},
+        {"context", field("n_positions", 13),
+         "tensor \"transformer.wpe.weight\" has the shape (12, 24); expected (13, 24)"},
         // tensors
-        {"missing", [](Folder& f) { f.tensors.erase("transformer.h.1.mlp.c_fc.bias"); }, "{}: has no tensor transformer.h.1.mlp.c_fc.bias"},
-        {"surplus", [](Folder& f) { f.tensors["transformer.h.0.extra"] = f.tensors.at("transformer.ln_f.bias"); },
+        {"missing", [](Folder& f) { f.tensors.erase("transformer.h.1.mlp.c_fc.bias"); },
+         "{}: has no tensor transformer.h.1.mlp.c_fc.bias"},
+        {"surplus",
+         [](Folder& f) { f.tensors["transformer.h.0.extra"] = f.tensors.at("transformer.ln_f.bias"); },
          "tensor \"transformer.h.0.extra\" does not belong to a GPT-2 of 2 layers"},
-        {"mask past the layers", [](Folder& f) { f.tensors["transformer.h.2.attn.bias"] = f.tensors.at("transformer.ln_f.bias"); },
+        {"mask past the layers",
+         [](Folder& f) { f.tensors["transformer.h.2.attn.bias"] = f.tensors.at("transformer.ln_f.bias"); },
          "tensor \"transformer.h.2.attn.bias\" does not belong"},
-        {"line break", [](Folder& f) { f.tensors["a\nb"] = f.tensors.at("transformer.ln_f.bias"); }, "tensor \"a\\nb\" does not belong"},
+        {"line break", [](Folder& f) { f.tensors["a\nb"] = f.tensors.at("transformer.ln_f.bias"); },
+         "tensor \"a\\nb\" does not belong"},
         {"twice", [](Folder& f) { f.tensors["ln_f.bias"] = f.tensors.at("transformer.ln_f.bias"); },
          "tensor \"transformer.ln_f.bias\" is there twice: also as \"ln_f.bias\""},
         {"transposed",
@@ -257,8 +290,10 @@ TEST(HuggingFace, AnotherModelOrADamagedOneIsRefusedByName) {
                 [](Folder::Data& d) {
                     d.shape = {72, 24};
                 }),
-         "tensor \"transformer.h.0.attn.c_attn.weight\" has the shape (72, 24); expected (24, 72) by config.json"},
-        {"flat", tensor("transformer.h.0.attn.c_proj.weight", [](Folder::Data& d) { d.shape = {576}; }), "has the shape (576); expected (24, 24)"},
+         "tensor \"transformer.h.0.attn.c_attn.weight\" has the shape (72, 24); expected (24, 72) by "
+         "config.json"},
+        {"flat", tensor("transformer.h.0.attn.c_proj.weight", [](Folder::Data& d) { d.shape = {576}; }),
+         "has the shape (576); expected (24, 24)"},
         {"integers", tensor("transformer.ln_f.weight", [](Folder::Data& d) { d.dtype = "I32"; }),
          "tensor \"transformer.ln_f.weight\" is I32; expected F32, F16, BF16 or F64"},
         {"own head",
@@ -266,7 +301,8 @@ TEST(HuggingFace, AnotherModelOrADamagedOneIsRefusedByName) {
              f.tensors["lm_head.weight"] = f.tensors.at("transformer.wte.weight");
              f.tensors["lm_head.weight"].bytes[7] ^= 1;
          },
-         "tensor \"lm_head.weight\" differs from \"transformer.wte.weight\"; expected a GPT-2, whose head is its token embedding"},
+         "tensor \"lm_head.weight\" differs from \"transformer.wte.weight\"; expected a GPT-2, whose head is "
+         "its token embedding"},
         {"padded head",
          [](Folder& f) {
              f.tensors["lm_head.weight"] = {"F32", {132, 24}, std::string(132 * 24 * 4, '\0')};
@@ -286,7 +322,8 @@ TEST(HuggingFace, AnotherModelOrADamagedOneIsRefusedByName) {
 
 TEST(HuggingFace, ADamagedIndexIsRefusedByName) {
     const TemporaryFolder temporary;
-    const std::string path = temporary / "model", index = path + "/model.safetensors.index.json", second = "model-00002-of-00002.safetensors";
+    const std::string path = temporary / "model", index = path + "/model.safetensors.index.json",
+                      second = "model-00002-of-00002.safetensors";
     const auto refusal = [&](const std::function<void(json&)>& damage) {
         Folder().write(path, shard_of);
         json root = json::parse(read_file(index));
@@ -299,25 +336,37 @@ TEST(HuggingFace, ADamagedIndexIsRefusedByName) {
               path + "/" + second + ": tensor \"" + tensor + "\" is not in " + index);
     EXPECT_EQ(refusal([&](json& root) { root.at("weight_map")["new"] = second; }),
               path + "/" + second + ": has no tensor \"new\", which " + index + " says it has");
-    EXPECT_NE(refusal([&](json& root) { root.at("weight_map")[tensor] = "gone.safetensors"; }).find("gone.safetensors: cannot be opened"),
+    EXPECT_NE(refusal([&](json& root) {
+                  root.at("weight_map")[tensor] = "gone.safetensors";
+              }).find("gone.safetensors: cannot be opened"),
               std::string::npos);
-    for (const json& file :
-         {json("../model.safetensors"), json("/etc/passwd"), json(""), json(7), json("a\nb"), json(std::string("a\0.safetensors", 14))}) {
-        EXPECT_TRUE(refusal([&](json& root) { root.at("weight_map")[tensor] = file; }).starts_with(index + ": the file of tensor \"" + tensor + "\""))
+    for (const json& file : {json("../model.safetensors"), json("/etc/passwd"), json(""), json(7),
+                             json("a\nb"), json(std::string("a\0.safetensors", 14))}) {
+        EXPECT_TRUE(refusal([&](json& root) {
+                        root.at("weight_map")[tensor] = file;
+                    }).starts_with(index + ": the file of tensor \"" + tensor + "\""))
             << file;
     }
-    EXPECT_NE(refusal([&](json& root) { root.erase("weight_map"); }).find("has no weight_map"), std::string::npos);
-    EXPECT_NE(refusal([&](json& root) { root = json::array(); }).find("is not a JSON object"), std::string::npos);
-    EXPECT_NE(refusal([&](json& root) { root["weight_map"] = {1, 2}; }).find("has no weight_map"), std::string::npos);
+    EXPECT_NE(refusal([&](json& root) { root.erase("weight_map"); }).find("has no weight_map"),
+              std::string::npos);
+    EXPECT_NE(refusal([&](json& root) { root = json::array(); }).find("is not a JSON object"),
+              std::string::npos);
+    EXPECT_NE(refusal([&](json& root) {
+                  root["weight_map"] = {1, 2};
+              }).find("has no weight_map"),
+              std::string::npos);
 }
 
 TEST(HuggingFace, FoldersThatHoldNoModelSayWhatIsMissing) {
     const TemporaryFolder temporary;
-    const auto refusal = [&](const std::string& path) { return message_of<UsageError>([&] { open_model(path); }); };
+    const auto refusal = [&](const std::string& path) {
+        return message_of<UsageError>([&] { open_model(path); });
+    };
     EXPECT_NE(refusal(temporary / "nothing").find("is not there; expected a checkpoint"), std::string::npos);
     EXPECT_NE(refusal(temporary.path()).find("/config.json: cannot be opened"), std::string::npos);
     const std::string path = Folder().write(temporary / "model");
-    EXPECT_NE(refusal(path + "/model.safetensors").find("expected the folder of a Hugging Face GPT-2"), std::string::npos);
+    EXPECT_NE(refusal(path + "/model.safetensors").find("expected the folder of a Hugging Face GPT-2"),
+              std::string::npos);
     EXPECT_NE(refusal(path + "/config.json").find("too short for a model of llm.c"), std::string::npos);
     const std::string whole = read_file(path + "/model.safetensors");
     for (const size_t size : {size_t{0}, size_t{7}, size_t{100}, whole.size() / 2, whole.size() - 1}) {
@@ -325,18 +374,20 @@ TEST(HuggingFace, FoldersThatHoldNoModelSayWhatIsMissing) {
         EXPECT_TRUE(refusal(path).starts_with(path + "/model.safetensors: ")) << size;
     }
     fs::rename(path + "/model.safetensors", path + "/pytorch_model.bin");
-    EXPECT_NE(refusal(path).find("pytorch_model.bin is a Python pickle, which is not read"), std::string::npos);
+    EXPECT_NE(refusal(path).find("pytorch_model.bin is a Python pickle, which is not read"),
+              std::string::npos);
     for (const char* text : {"", "[]", "{", "\xff", "{\"n_layer\":"}) {
         std::ofstream(path + "/config.json") << text;
         EXPECT_EQ(refusal(path), path + "/config.json: is not a JSON object");
     }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // tokenizer files
 
-// Golden files: dev/check_interchange.py saw transformers 5.23.0 and tokenizers 0.23.3 open these, split all real texts into our tokens,
-// and compute our logits. Who changes a file on purpose runs it again, and writes down what the test prints.
+// Golden files: dev/check_interchange.py saw transformers 5.23.0 and tokenizers 0.23.3 open these, split all
+// real texts into our tokens, and compute our logits. Who changes a file on purpose runs it again, and writes
+// down what the test prints.
 TEST(TokenizerFiles, AndConfigurationAreThoseThatTransformersWasSeenToLoad) {
     const TemporaryFolder temporary;
     const struct {
@@ -366,7 +417,8 @@ TEST(TokenizerFiles, AndConfigurationAreThoseThatTransformersWasSeenToLoad) {
         }
         EXPECT_EQ(written.size(), hashes.size());
         for (const auto& [name, hash] : written)
-            EXPECT_TRUE(hashes.contains(name) && hashes.at(name) == hash) << fmt::format("{{\"{}\", 0x{:016x}}}", name, hash);
+            EXPECT_TRUE(hashes.contains(name) && hashes.at(name) == hash)
+                << fmt::format("{{\"{}\", 0x{:016x}}}", name, hash);
     }
 }
 
@@ -385,21 +437,27 @@ TEST(TokenizerFiles, AreRecognisedAndOthersRefused) {
     std::ofstream(temporary / "gpt2/vocab.json") << R"({"a": 0})";
     EXPECT_EQ(message_of<UsageError>([&] { tokenizer_name(*open_model(temporary / "gpt2")); }),
               temporary /
-                  "gpt2/vocab.json: is the vocabulary of another tokenizer than GPT-2's; expected a tokenizer.json beside it, which "
+                  "gpt2/vocab.json: is the vocabulary of another tokenizer than GPT-2's; expected a "
+                  "tokenizer.json beside it, which "
                   "transformers writes: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)");
     // Tokenizers of their own: another vocabulary, another splitting, other merges.
     const json byte = json::parse(read_file(temporary / "byte/tokenizer.json"));
-    for (const char* change : {R"([{"op": "add", "path": "/model/vocab/ab", "value": 256}])",
-                               R"([{"op": "replace", "path": "/pre_tokenizer/add_prefix_space", "value": true}])",
-                               R"([{"op": "add", "path": "/model/merges/-", "value": "a b"}])"}) {
+    for (const char* change :
+         {R"([{"op": "add", "path": "/model/vocab/ab", "value": 256}])",
+          R"([{"op": "replace", "path": "/pre_tokenizer/add_prefix_space", "value": true}])",
+          R"([{"op": "add", "path": "/model/merges/-", "value": "a b"}])"}) {
         std::ofstream(temporary / "byte/tokenizer.json") << byte.patch(json::parse(change));
         if (std::string(change).find("merges") == std::string::npos)
-            EXPECT_EQ(tokenizer_name(*open_model(temporary / "byte")), temporary / "byte/tokenizer.json") << change;
-        else EXPECT_THROW(tokenizer_name(*open_model(temporary / "byte")), UsageError);  // merges without words
+            EXPECT_EQ(tokenizer_name(*open_model(temporary / "byte")), temporary / "byte/tokenizer.json")
+                << change;
+        // merges without words
+        else EXPECT_THROW(tokenizer_name(*open_model(temporary / "byte")), UsageError);
     }
     for (const char* text : {"", "[]", "{}", "{\"model\":7}", "{\"model\":{\"vocab\":[1]}}"}) {
         std::ofstream(temporary / "byte/tokenizer.json") << text;
-        EXPECT_TRUE(message_of<UsageError>([&] { recognise_tokenizer(temporary / "byte"); }).starts_with(temporary / "byte/tokenizer.json: "))
+        EXPECT_TRUE(message_of<UsageError>([&] {
+                        recognise_tokenizer(temporary / "byte");
+                    }).starts_with(temporary / "byte/tokenizer.json: "))
             << text;
     }
     fs::remove(temporary / "byte/tokenizer.json");

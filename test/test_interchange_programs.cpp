@@ -24,7 +24,8 @@ std::string random_model(const std::string& folder, const GPT2Config& config) {
     for (const Tensor& t : table.tensors()) {
         for (size_t i = 0; i < t.unpadded_elements; i++) {
             state = state * 1664525 + 1013904223;
-            masters[t.offset + i] = (static_cast<float>(state >> 8) * 0x1p-24f - 0.5f) * 0.3f + (t.init == Init::ones ? 1.0f : 0.0f);
+            masters[t.offset + i] = (static_cast<float>(state >> 8) * 0x1p-24f - 0.5f) * 0.3f +
+                                    (t.init == Init::ones ? 1.0f : 0.0f);
         }
     }
     write_hugging_face_model(folder + "/model.safetensors", table, masters.data());
@@ -37,14 +38,18 @@ TEST(ConvertProgram, ToLlmcAndBackIsBitForBit) {
     const std::string model = random_model(folder / "model", small_config);
     const ProgramResult result = convert(model + " --format llmc-fp32 --out " + folder / "model.bin");
     ASSERT_EQ(result.exit_code, 0) << result.errors;
-    EXPECT_EQ(result.output, fmt::format("{}: {} parameters from {}\n", folder / "model.bin", TensorTable(small_config).parameters(), model));
+    EXPECT_EQ(result.output, fmt::format("{}: {} parameters from {}\n", folder / "model.bin",
+                                         TensorTable(small_config).parameters(), model));
     ASSERT_EQ(convert(folder / "model.bin" + " --format hf --out " + folder / "back").exit_code, 0);
-    for (const char* file : {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"})
+    for (const char* file : {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json",
+                             "tokenizer_config.json"})
         EXPECT_EQ(read_file(folder / "back/" + file), read_file(model + "/" + file)) << file;
     // From bf16 on nothing changes any more.
     ASSERT_EQ(convert(model + " --format llmc-bf16 --out " + folder / "bf16.bin").exit_code, 0);
     ASSERT_EQ(convert(folder / "bf16.bin" + " --out " + folder / "from-bf16").exit_code, 0);
-    ASSERT_EQ(convert(folder / "from-bf16" + " --format llmc-bf16 --out " + folder / "bf16-again.bin").exit_code, 0);
+    ASSERT_EQ(
+        convert(folder / "from-bf16" + " --format llmc-bf16 --out " + folder / "bf16-again.bin").exit_code,
+        0);
     EXPECT_EQ(read_file(folder / "bf16.bin"), read_file(folder / "bf16-again.bin"));
     EXPECT_EQ(fs::file_size(folder / "bf16.bin") - 1024, (fs::file_size(folder / "model.bin") - 1024) / 2);
 }
@@ -58,7 +63,8 @@ TEST(ConvertProgram, WeightsThatAreNotFiniteAreSaid) {
     std::memcpy(bytes.data() + 1024 + 4, &infinite, 4);  // of wte, which comes first
     const ProgramResult result = convert(folder.write("broken.bin", bytes) + " --out " + folder / "back");
     EXPECT_EQ(result.exit_code, 0);
-    EXPECT_EQ(result.errors, fmt::format("note: {}: tensor transformer.wte.weight holds inf; what a model with such weights computes means nothing\n",
+    EXPECT_EQ(result.errors, fmt::format("note: {}: tensor transformer.wte.weight holds inf; what a model "
+                                         "with such weights computes means nothing\n",
                                          folder / "broken.bin"));
 }
 
@@ -73,7 +79,8 @@ TEST(ConvertProgram, WrongUseIsOneLineAndWritesNothing) {
         {model + " --out " + model, "is not empty; choose another folder"},
         {model + " --out " + folder / "file", "file: the folder cannot be made"},
         {model + " --tokenizer words --out " + folder / "out", "words"},
-        {model + " --tokenizer gpt2 --out " + folder / "out", "has a vocabulary of 131, which the 50257 tokens of --tokenizer gpt2 do not fit"},
+        {model + " --tokenizer gpt2 --out " + folder / "out",
+         "has a vocabulary of 131, which the 50257 tokens of --tokenizer gpt2 do not fit"},
     };
     for (const auto& [arguments, expected] : cases) {
         const ProgramResult result = convert(arguments);
@@ -90,10 +97,12 @@ TEST(ConvertProgram, ATokenizerSmallerThanTheVocabularyIsRefused) {
     const std::string model = random_model(folder / "model", {300, 8, 1, 1, 8});
     const ProgramResult refused = convert(model + " --out " + folder / "out");
     EXPECT_EQ(refused.exit_code, 2);
-    EXPECT_EQ(refused.errors,
-              "convert: " + model + " has a vocabulary of 300, which the 256 tokens of --tokenizer byte do not fit; expected 1 to 256\n");
+    EXPECT_EQ(refused.errors, "convert: " + model +
+                                  " has a vocabulary of 300, which the 256 tokens of --tokenizer byte do not "
+                                  "fit; expected 1 to 256\n");
     EXPECT_FALSE(fs::exists(folder / "out"));
-    EXPECT_EQ(convert(model + " --format llmc-fp32 --out " + folder / "model.bin").exit_code, 0);  // which holds no tokenizer
+    // which holds no tokenizer
+    EXPECT_EQ(convert(model + " --format llmc-fp32 --out " + folder / "model.bin").exit_code, 0);
 }
 
 TEST(ConvertProgram, AFullDiskLeavesNothingAndTheNextAttemptSucceeds) {
@@ -105,20 +114,26 @@ TEST(ConvertProgram, AFullDiskLeavesNothingAndTheNextAttemptSucceeds) {
     fs::create_directory(folder / "empty");
     for (const char* out : {"new", "empty"}) {
         const std::string arguments = std::string(" --out ") + folder / out;
-        const ProgramResult result = convert_within("ulimit -f 64", arguments);  // 32 or 64 KiB a file, more than all but the weights
+        // 32 or 64 KiB a file, more than all but the weights
+        const ProgramResult result = convert_within("ulimit -f 64", arguments);
         EXPECT_EQ(result.exit_code, 1);
-        EXPECT_EQ(result.errors, fmt::format("convert: {}/model.safetensors: cannot be written: File too large\n", folder / out));
+        EXPECT_EQ(
+            result.errors,
+            fmt::format("convert: {}/model.safetensors: cannot be written: File too large\n", folder / out));
         EXPECT_EQ(fs::exists(folder / out), std::string(out) == "empty");
         EXPECT_TRUE(!fs::exists(folder / out) || fs::is_empty(folder / out));
         EXPECT_EQ(convert_within("true", arguments).exit_code, 0);
     }
-    const ProgramResult result = convert_within("ulimit -f 64", " --format llmc-fp32 --out " + folder / "model.bin");
-    EXPECT_EQ(result.errors, fmt::format("convert: {}: cannot be written: File too large\n", folder / "model.bin"));
+    const ProgramResult result =
+        convert_within("ulimit -f 64", " --format llmc-fp32 --out " + folder / "model.bin");
+    EXPECT_EQ(result.errors,
+              fmt::format("convert: {}: cannot be written: File too large\n", folder / "model.bin"));
     EXPECT_EQ(folder.files().size(), 3U);  // model, new, empty
 }
 
 ProgramResult train(const std::string& arguments) {
-    return run_program(TRAIN_PROGRAM, "--batch-size 2 --steps 1 --warmup 0 --val-every 0 --sample-every 0 " + arguments);
+    return run_program(TRAIN_PROGRAM,
+                       "--batch-size 2 --steps 1 --warmup 0 --val-every 0 --sample-every 0 " + arguments);
 }
 
 TEST(InitFrom, TrainingStartsFromTheFilesWeightsWhateverItsFormat) {
@@ -130,13 +145,18 @@ TEST(InitFrom, TrainingStartsFromTheFilesWeightsWhateverItsFormat) {
         const std::string run = folder / fmt::format("run{}", steps.size());
         const ProgramResult result = train("--init-from " + from + " --out " + run);
         ASSERT_EQ(result.exit_code, 0) << result.errors;
-        EXPECT_NE(result.output.find("2 layers, 3 heads, 24 channels, context 16, vocabulary 256"), std::string::npos) << result.output;
+        EXPECT_NE(result.output.find("2 layers, 3 heads, 24 channels, context 16, vocabulary 256"),
+                  std::string::npos)
+            << result.output;
         steps.push_back(metrics_of(run, "train").at(0));
     }
     EXPECT_EQ(steps[0].at("loss"), steps[1].at("loss"));
     EXPECT_EQ(steps[0].at("grad_norm"), steps[1].at("grad_norm"));
-    ASSERT_EQ(train("--layers 2 --heads 3 --channels 24 --context 16 --out " + folder / "drawn").exit_code, 0);
-    EXPECT_GT(std::abs(metrics_of(folder / "drawn", "train").at(0).at("loss").get<double>() - steps[0].at("loss").get<double>()), 0.05);
+    ASSERT_EQ(train("--layers 2 --heads 3 --channels 24 --context 16 --out " + folder / "drawn").exit_code,
+              0);
+    EXPECT_GT(std::abs(metrics_of(folder / "drawn", "train").at(0).at("loss").get<double>() -
+                       steps[0].at("loss").get<double>()),
+              0.05);
 }
 
 TEST(InitFrom, AShorterContextTakesTheFirstPositions) {
@@ -144,20 +164,26 @@ TEST(InitFrom, AShorterContextTakesTheFirstPositions) {
     const std::string model = random_model(folder / "model", {256, 16, 1, 1, 8});
     ASSERT_EQ(train("--init-from " + model + " --seq-len 8 --out " + folder / "sequence").exit_code, 0);
     ASSERT_EQ(train("--init-from " + model + " --context 8 --out " + folder / "context").exit_code, 0);
-    EXPECT_EQ(metrics_of(folder / "sequence", "train").at(0).at("loss"), metrics_of(folder / "context", "train").at(0).at("loss"));
+    EXPECT_EQ(metrics_of(folder / "sequence", "train").at(0).at("loss"),
+              metrics_of(folder / "context", "train").at(0).at("loss"));
     EXPECT_EQ(metrics_of(folder / "context", "run").at(0).at("model").at("context"), 8);
 }
 
 TEST(InitFrom, ATokenizerOfAnotherSizeThanTheVocabularyIsRefused) {
     const TemporaryFolder folder;
     const std::pair<std::string, std::string> cases[] = {
-        {"--init-from " + random_model(folder / "bytes", {256, 16, 1, 1, 8}) + " --tokenizer gpt2", "bytes has a vocabulary of 256, which the 50257"},
+        {"--init-from " + random_model(folder / "bytes", {256, 16, 1, 1, 8}) + " --tokenizer gpt2",
+         "bytes has a vocabulary of 256, which the 50257"},
         {"--init-from " + random_model(folder / "more", {300, 16, 1, 1, 8}),
          "more has a vocabulary of 300, which the 256 tokens of --tokenizer byte"},
         {"--vocab 1000 --tokenizer gpt2",
-         "the model has a vocabulary of 1000, which the 50257 tokens of --tokenizer gpt2 do not fit; expected 50257 to 50304"},
-        {"--vocab 1000", "tinyshakespeare.txt: is text, of which --tokenizer none makes no tokens; expected token shards, or another --tokenizer"},
-        {"--vocab 50257 --tokenizer byte", "the model has a vocabulary of 50257, which the 256 tokens of --tokenizer byte do not fit"},
+         "the model has a vocabulary of 1000, which the 50257 tokens of --tokenizer gpt2 do not fit; "
+         "expected 50257 to 50304"},
+        {"--vocab 1000",
+         "tinyshakespeare.txt: is text, of which --tokenizer none makes no tokens; expected token shards, or "
+         "another --tokenizer"},
+        {"--vocab 50257 --tokenizer byte",
+         "the model has a vocabulary of 50257, which the 256 tokens of --tokenizer byte do not fit"},
     };
     for (const auto& [arguments, expected] : cases) {
         const ProgramResult result = train(arguments + " --out " + folder / "run");
@@ -165,7 +191,9 @@ TEST(InitFrom, ATokenizerOfAnotherSizeThanTheVocabularyIsRefused) {
         EXPECT_NE(result.errors.find(expected), std::string::npos) << result.errors;
         EXPECT_FALSE(fs::exists(folder / "run"));
     }
-    EXPECT_EQ(train("--vocab 50304 --layers 1 --heads 1 --channels 8 --context 16 --out " + folder / "padded").exit_code, 0);
+    EXPECT_EQ(train("--vocab 50304 --layers 1 --heads 1 --channels 8 --context 16 --out " + folder / "padded")
+                  .exit_code,
+              0);
 }
 
 TEST(InitFrom, ItsShapeIsTheFilesAndNothingElse) {
@@ -179,7 +207,8 @@ TEST(InitFrom, ItsShapeIsTheFilesAndNothingElse) {
         {"--seq-len 17", "--seq-len 17 is longer than the context of 16"},
     };
     for (const auto& [arguments, expected] : cases) {
-        const ProgramResult result = train("--init-from " + model + " " + arguments + " --out " + folder / "run");
+        const ProgramResult result =
+            train("--init-from " + model + " " + arguments + " --out " + folder / "run");
         EXPECT_EQ(result.exit_code, 2) << arguments;
         EXPECT_NE(result.errors.find(expected), std::string::npos) << result.errors;
         EXPECT_FALSE(fs::exists(folder / "run"));
@@ -189,7 +218,9 @@ TEST(InitFrom, ItsShapeIsTheFilesAndNothingElse) {
 // A tokenizer of 600 tokens that Hugging Face's tokenizers trained; 0 ends a text.
 constexpr char own_tokenizer[] = PROJECT_ROOT "/test/reference/bpe/plain.json";
 
-std::string shakespeare(size_t bytes) { return read_file(data_directory() + "/tinyshakespeare.txt").substr(0, bytes); }
+std::string shakespeare(size_t bytes) {
+    return read_file(data_directory() + "/tinyshakespeare.txt").substr(0, bytes);
+}
 
 std::string checkpoint_of(const std::string& run) { return run + "/checkpoints/step_00000001"; }
 
@@ -203,42 +234,58 @@ TEST(OwnTokenizer, TravelsWithTheModel) {
     EXPECT_EQ(model.at("vocab"), 600);
     // transformers opens the checkpoint with the same tokenizer.
     EXPECT_EQ(read_file(checkpoint_of(run) + "/tokenizer.json"), read_file(given));
-    EXPECT_EQ(json::parse(read_file(checkpoint_of(run) + "/tokenizer_config.json")).at("eos_token"), "<|endoftext|>");
+    EXPECT_EQ(json::parse(read_file(checkpoint_of(run) + "/tokenizer_config.json")).at("eos_token"),
+              "<|endoftext|>");
     EXPECT_EQ(json::parse(read_file(checkpoint_of(run) + "/config.json")).at("eos_token_id"), 0);
     // The run goes on without the file that it began with.
     fs::remove(given);
     const ProgramResult more = run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 2");
     ASSERT_EQ(more.exit_code, 0) << more.errors;
     for (const char* other : {"gpt2 --vocab 50257", "byte --vocab 256"}) {
-        const ProgramResult refused = run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3 --tokenizer " + other);
+        const ProgramResult refused =
+            run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3 --tokenizer " + other);
         EXPECT_EQ(refused.exit_code, 2);
         EXPECT_NE(refused.errors.find("belongs to another run: "), std::string::npos) << refused.errors;
         EXPECT_NE(refused.errors.find("instead of bpe-"), std::string::npos) << refused.errors;
     }
-    ASSERT_EQ(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3 --tokenizer " + own_tokenizer).exit_code,
-              0);  // the same one, by another name
+    ASSERT_EQ(
+        run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3 --tokenizer " + own_tokenizer).exit_code,
+        0);  // the same one, by another name
     // Into another folder, and on from there.
     const std::string converted = folder / "converted";
     ASSERT_EQ(convert(run + " --out " + converted).exit_code, 0);
     EXPECT_EQ(read_file(converted + "/tokenizer.json"), read_file(own_tokenizer));
-    EXPECT_EQ(read_file(converted + "/tokenizer_config.json"), read_file(run + "/checkpoints/step_00000003/tokenizer_config.json"));
-    const ProgramResult tuned = train("--init-from " + converted + " --train-data " + text + " --out " + folder / "tuned");
+    EXPECT_EQ(read_file(converted + "/tokenizer_config.json"),
+              read_file(run + "/checkpoints/step_00000003/tokenizer_config.json"));
+    const ProgramResult tuned =
+        train("--init-from " + converted + " --train-data " + text + " --out " + folder / "tuned");
     EXPECT_EQ(tuned.exit_code, 0) << tuned.errors;
     EXPECT_EQ(read_file(checkpoint_of(folder / "tuned") + "/tokenizer.json"), read_file(own_tokenizer));
     // A checkpoint that has lost it.
-    for (const auto& entry : fs::directory_iterator(run + "/checkpoints")) fs::remove(entry.path() / "tokenizer.json");
-    EXPECT_NE(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 4").errors.find("please name it with --tokenizer"), std::string::npos);
+    for (const auto& entry : fs::directory_iterator(run + "/checkpoints"))
+        fs::remove(entry.path() / "tokenizer.json");
+    EXPECT_NE(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 4")
+                  .errors.find("please name it with --tokenizer"),
+              std::string::npos);
 }
 
 TEST(OwnTokenizer, NoneTrainsOnShardsAndWritesNoTokenizer) {
     const TemporaryFolder folder;
-    const std::string shards = folder / "shards", run = folder / "run", text = folder.write("a.txt", shakespeare(20'000));
-    ASSERT_EQ(run_program(TOKENIZE_PROGRAM, std::string("--tokenizer ") + own_tokenizer + " --out " + shards + " " + text).exit_code, 0);
+    const std::string shards = folder / "shards", run = folder / "run",
+                      text = folder.write("a.txt", shakespeare(20'000));
+    ASSERT_EQ(run_program(TOKENIZE_PROGRAM,
+                          std::string("--tokenizer ") + own_tokenizer + " --out " + shards + " " + text)
+                  .exit_code,
+              0);
     const std::string arguments =
-        "--layers 1 --heads 1 --channels 8 --context 32 --vocab 600 --sample-every 1 --sample-tokens 4 --train-data " + shards;
-    const ProgramResult result = run_program(TRAIN_PROGRAM, arguments + " --batch-size 2 --steps 1 --val-every 0 --out " + run);
+        "--layers 1 --heads 1 --channels 8 --context 32 --vocab 600 --sample-every 1 --sample-tokens 4 "
+        "--train-data " +
+        shards;
+    const ProgramResult result =
+        run_program(TRAIN_PROGRAM, arguments + " --batch-size 2 --steps 1 --val-every 0 --out " + run);
     ASSERT_EQ(result.exit_code, 0) << result.errors;
-    for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) EXPECT_FALSE(fs::exists(checkpoint_of(run) + "/" + name)) << name;
+    for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+        EXPECT_FALSE(fs::exists(checkpoint_of(run) + "/" + name)) << name;
     const std::string sample = metrics_of(run, "sample").at(0).at("text");
     EXPECT_EQ(std::count(sample.begin(), sample.end(), ' '), 4) << sample;
     EXPECT_EQ(sample.find_first_not_of("0123456789 "), std::string::npos) << sample;
@@ -250,16 +297,25 @@ TEST(OwnTokenizer, NoneTrainsOnShardsAndWritesNoTokenizer) {
 
 TEST(Masks, SayWhichTargetsCount) {
     const TemporaryFolder folder;
-    const std::string shards = folder / "shards", text = folder.write("a.txt", shakespeare(4'000)), run = folder / "run";
-    ASSERT_EQ(run_program(TOKENIZE_PROGRAM, "--tokenizer byte --val-fraction 0.25 --out " + shards + " " + text).exit_code, 0);
-    const std::string options = "--vocab 256 --layers 1 --heads 1 --channels 8 --context 32 --checkpoint-every 1 --train-data '" + shards +
-                                "/train_*' --val-data '" + shards + "/val_*' --val-every 1 --batch-size 2 --sample-every 0 --steps 2 ";
-    const auto loss_with = [&](const std::string& train_mask, const std::string& val_mask, const std::string& name) {
+    const std::string shards = folder / "shards", text = folder.write("a.txt", shakespeare(4'000)),
+                      run = folder / "run";
+    ASSERT_EQ(
+        run_program(TOKENIZE_PROGRAM, "--tokenizer byte --val-fraction 0.25 --out " + shards + " " + text)
+            .exit_code,
+        0);
+    const std::string options =
+        "--vocab 256 --layers 1 --heads 1 --channels 8 --context 32 --checkpoint-every 1 --train-data '" +
+        shards + "/train_*' --val-data '" + shards +
+        "/val_*' --val-every 1 --batch-size 2 --sample-every 0 --steps 2 ";
+    const auto loss_with = [&](const std::string& train_mask, const std::string& val_mask,
+                               const std::string& name) {
         folder.write("shards/train_000000.mask", train_mask);
         folder.write("shards/val_000000.mask", val_mask);
         const ProgramResult result = run_program(TRAIN_PROGRAM, options + "--out " + folder / name);
         EXPECT_EQ(result.exit_code, 0) << result.errors;
-        EXPECT_NE(result.output.find("data: 3000 tokens to train on (masks say which count as targets), 1000 to validate"), std::string::npos)
+        EXPECT_NE(result.output.find(
+                      "data: 3000 tokens to train on (masks say which count as targets), 1000 to validate"),
+                  std::string::npos)
             << result.output;
         return metrics_of(folder / name, "train").at(0).at("loss").get<double>();
     };
@@ -269,14 +325,18 @@ TEST(Masks, SayWhichTargetsCount) {
     for (size_t i = 0; i < half_val.size(); i += 2) half_val[i] = '\0';
     std::string other = all;
     for (size_t i = 1; i < other.size(); i += 2) other[i] = '\0';
-    // The two halves of the targets; they are equally many, so their means meet in the whole's. The losses differ as the targets do.
+    // The two halves of the targets; they are equally many, so their means meet in the whole's. The losses
+    // differ as the targets do.
     const double whole = loss_with(all, all_val, "whole");
     const double first = loss_with(half, half_val, "run");
     const double second = loss_with(other, all_val, "second");
     EXPECT_NEAR((first + second) / 2, whole, 1e-6);
     EXPECT_GT(std::abs(first - second), 1e-4);
     // One model, evaluated under two masks: 31 windows of 32 targets, or of 16.
-    const auto evaluated = [&] { return json::parse(run_program(EVALUATE_PROGRAM, run + " --json --val-data '" + shards + "/val_*'").output); };
+    const auto evaluated = [&] {
+        return json::parse(
+            run_program(EVALUATE_PROGRAM, run + " --json --val-data '" + shards + "/val_*'").output);
+    };
     const json under_all = evaluated();
     folder.write("shards/val_000000.mask", half_val);
     const json under_half = evaluated();
@@ -288,14 +348,17 @@ TEST(Masks, SayWhichTargetsCount) {
     // Another mask is other data.
     const ProgramResult refused = run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3");
     EXPECT_EQ(refused.exit_code, 2);
-    EXPECT_NE(refused.errors.find("belongs to another run: --train-data 3000 tokens in 1 file, checksum "), std::string::npos) << refused.errors;
+    EXPECT_NE(refused.errors.find("belongs to another run: --train-data 3000 tokens in 1 file, checksum "),
+              std::string::npos)
+        << refused.errors;
     folder.write("shards/train_000000.mask", half);
     EXPECT_EQ(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3").exit_code, 0);
     // Nothing to measure.
     folder.write("shards/val_000000.mask", std::string(1000, '\0'));
     const ProgramResult nothing = run_program(EVALUATE_PROGRAM, run + " --val-data '" + shards + "/val_*'");
     EXPECT_EQ(nothing.exit_code, 2);
-    EXPECT_NE(nothing.errors.find("the masks of the validation data hide every target"), std::string::npos) << nothing.errors;
+    EXPECT_NE(nothing.errors.find("the masks of the validation data hide every target"), std::string::npos)
+        << nothing.errors;
 }
 
 }  // namespace

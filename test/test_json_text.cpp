@@ -33,7 +33,9 @@ TEST(WholeNumber, IsNeverMadeOfSomethingElse) {
 TEST(ParseJson, ReadersRefuseDeepNestingInsteadOfOverflowingTheStack) {
     const TemporaryFolder folder;
     const auto byte = make_tokenizer("byte");
-    EXPECT_THROW(parse_hellaswag("{\"ctx\": \"x\", \"endings\": [\"a\", \"b\"], \"label\": " + deep + "}", "file", *byte), UsageError);
+    EXPECT_THROW(parse_hellaswag("{\"ctx\": \"x\", \"endings\": [\"a\", \"b\"], \"label\": " + deep + "}",
+                                 "file", *byte),
+                 UsageError);
     EXPECT_THROW(parse_document("{\"text\": " + deep + "}", "text"), UsageError);
     EXPECT_THROW(parse_state("state.json", deep), UsageError);
 
@@ -51,12 +53,18 @@ TEST(RestartableShards, AManifestThatIsRefusedLeavesTheFolderUnlocked) {
     options.folder = folder.path();
     options.tokenizer = "byte";
     const auto open = [&] { RestartableShards{options}; };
-    folder.write("shards.json", R"({"tokenizer": "byte", "shard_tokens": 1e300, "val_tokens": 0, "complete": false, "shards": []})");
-    for (int i = 0; i < 2; i++) EXPECT_NE(message_of<UsageError>(open).find("is no list of shards"), std::string::npos);
+    folder.write(
+        "shards.json",
+        R"({"tokenizer": "byte", "shard_tokens": 1e300, "val_tokens": 0, "complete": false, "shards": []})");
+    for (int i = 0; i < 2; i++)
+        EXPECT_NE(message_of<UsageError>(open).find("is no list of shards"), std::string::npos);
 }
 
 TEST(HellaSwag, AnEmptyFileHoldsNoExample) {
     const TemporaryFolder folder;
     const auto byte = make_tokenizer("byte");
-    EXPECT_NE(message_of<UsageError>([&] { read_hellaswag(folder.write("empty", ""), *byte); }).find("holds no example"), std::string::npos);
+    EXPECT_NE(message_of<UsageError>([&] {
+                  read_hellaswag(folder.write("empty", ""), *byte);
+              }).find("holds no example"),
+              std::string::npos);
 }

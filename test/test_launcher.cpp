@@ -19,7 +19,9 @@ Process process_in(const Environment& environment) {
 }
 
 // Launcher, rank/world_size, local_rank/local_size.
-std::string place_of(const Process& p) { return fmt::format("{} {}/{} {}/{}", p.launcher, p.rank, p.world_size, p.local_rank, p.local_size); }
+std::string place_of(const Process& p) {
+    return fmt::format("{} {}/{} {}/{}", p.launcher, p.rank, p.world_size, p.local_rank, p.local_size);
+}
 
 void expect_error(const Environment& environment, const std::string& part) {
     try {
@@ -43,8 +45,10 @@ const Environment open_mpi = {{"OMPI_COMM_WORLD_RANK", "2"},       {"OMPI_COMM_W
                               {"OMPI_COMM_WORLD_LOCAL_RANK", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
                               {"OMPI_COMM_WORLD_NODE_RANK", "2"},  {"OMPI_MCA_ess_base_jobid", "1380253697"},
                               {"PMIX_NAMESPACE", "1380253697"},    {"PMIX_RANK", "2"}};
-const Environment mpich = {{"PMI_RANK", "3"}, {"PMI_SIZE", "8"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
-const Environment torchrun = {{"RANK", "5"},          {"WORLD_SIZE", "16"},    {"LOCAL_RANK", "5"}, {"LOCAL_WORLD_SIZE", "8"},
+const Environment mpich = {
+    {"PMI_RANK", "3"}, {"PMI_SIZE", "8"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
+const Environment torchrun = {{"RANK", "5"},          {"WORLD_SIZE", "16"},
+                              {"LOCAL_RANK", "5"},    {"LOCAL_WORLD_SIZE", "8"},
                               {"MASTER_ADDR", "n01"}, {"MASTER_PORT", "29500"}};
 // A batch script of 9 tasks on 3 nodes, and its step.
 const Environment batch = {{"SLURM_JOB_ID", "4711"},
@@ -80,8 +84,10 @@ TEST(Launcher, OpenMpi) {
 }
 
 TEST(Launcher, AWorldOfOneUnderMpirunIsStillMpiruns) {
-    const Process process = process_in(
-        {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}});
+    const Process process = process_in({{"OMPI_COMM_WORLD_RANK", "0"},
+                                        {"OMPI_COMM_WORLD_SIZE", "1"},
+                                        {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}});
     EXPECT_EQ(process.launcher, "mpirun");
     EXPECT_EQ(process.world_size, 1);
 }
@@ -100,7 +106,9 @@ TEST(Launcher, Torchrun) {
 TEST(Launcher, Srun) {
     const Process process = process_in(srun);
     EXPECT_EQ(place_of(process), "srun 8/9 0/1");
-    EXPECT_EQ(process_in(with(srun, {{"SLURM_PROCID", "7"}, {"SLURM_NODEID", "1"}, {"SLURM_LOCALID", "3"}})).local_size, 4);
+    EXPECT_EQ(process_in(with(srun, {{"SLURM_PROCID", "7"}, {"SLURM_NODEID", "1"}, {"SLURM_LOCALID", "3"}}))
+                  .local_size,
+              4);
 }
 
 TEST(Launcher, ABatchScriptWithoutSrunIsNoProcessOfMany) {
@@ -126,18 +134,28 @@ TEST(Launcher, SrunWithPmi2IsNotTakenForMpirun) {
 TEST(Launcher, MpirunMeetsOnItsOwnMachineAtAPortOfItsOwn) {
     const std::string meeting = process_in(open_mpi).main_address;
     EXPECT_EQ(meeting.substr(0, 10), "127.0.0.1:");
-    EXPECT_EQ(process_in(with(open_mpi, {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"PMIX_RANK", "0"}})).main_address,
+    EXPECT_EQ(process_in(with(open_mpi, {{"OMPI_COMM_WORLD_RANK", "0"},
+                                         {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                         {"PMIX_RANK", "0"}}))
+                  .main_address,
               meeting);
     std::set<std::string> others;
-    for (int job = 0; job < 20; job++) others.insert(process_in(with(open_mpi, {{"OMPI_MCA_ess_base_jobid", std::to_string(job)}})).main_address);
+    for (int job = 0; job < 20; job++)
+        others.insert(
+            process_in(with(open_mpi, {{"OMPI_MCA_ess_base_jobid", std::to_string(job)}})).main_address);
     EXPECT_GE(others.size(), 19u);  // 12000 ports: two of 20 meet in one run of 60
     // Open MPI 5
-    EXPECT_EQ(process_in(with(open_mpi, {{"OMPI_MCA_ess_base_jobid", ""}, {"PMIX_NAMESPACE", "prterun-n01-1234@1"}})).main_address.substr(0, 10),
+    EXPECT_EQ(process_in(
+                  with(open_mpi, {{"OMPI_MCA_ess_base_jobid", ""}, {"PMIX_NAMESPACE", "prterun-n01-1234@1"}}))
+                  .main_address.substr(0, 10),
               "127.0.0.1:");
 }
 
 TEST(Launcher, MpirunOnSeveralMachinesNamesNoAddress) {
-    EXPECT_EQ(process_in(with(open_mpi, {{"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}})).main_address, "");
+    EXPECT_EQ(
+        process_in(with(open_mpi, {{"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}))
+            .main_address,
+        "");
     EXPECT_EQ(process_in(mpich).main_address, "");
 }
 
@@ -148,10 +166,13 @@ TEST(Launcher, SrunMeetsAtTheFirstNodeOfTheStep) {
     const int port = std::stoi(meeting.substr(8));
     EXPECT_GE(port, 1024);
     EXPECT_LT(port, 32768);  // Linux lends those from 32768 on to whoever asks
-    EXPECT_EQ(process_in(with(srun, {{"SLURM_PROCID", "1"}, {"SLURM_NODEID", "0"}, {"SLURM_LOCALID", "1"}})).main_address, meeting);
+    EXPECT_EQ(process_in(with(srun, {{"SLURM_PROCID", "1"}, {"SLURM_NODEID", "0"}, {"SLURM_LOCALID", "1"}}))
+                  .main_address,
+              meeting);
     EXPECT_NE(process_in(with(srun, {{"SLURM_STEP_ID", "1"}})).main_address, meeting);
     EXPECT_NE(process_in(with(srun, {{"SLURM_JOB_ID", "4712"}})).main_address, meeting);
-    EXPECT_EQ(process_in(with(srun, {{"MASTER_ADDR", "other"}, {"MASTER_PORT", "12345"}})).main_address, "other:12345");
+    EXPECT_EQ(process_in(with(srun, {{"MASTER_ADDR", "other"}, {"MASTER_PORT", "12345"}})).main_address,
+              "other:12345");
     const Environment one_node = {{"SLURM_STEP_TASKS_PER_NODE", "9"}, {"SLURM_STEP_NODELIST", "node007"}};
     EXPECT_EQ(process_in(with(srun, one_node)).main_address.substr(0, 10), "127.0.0.1:");
 }
@@ -172,7 +193,9 @@ TEST(Launcher, NodeLists) {
 
 TEST(Launcher, TasksPerNode) {
     const auto local_size = [](const std::string& tasks, int node) {
-        return process_in(with(srun, {{"SLURM_STEP_TASKS_PER_NODE", tasks}, {"SLURM_NODEID", std::to_string(node)}})).local_size;
+        return process_in(
+                   with(srun, {{"SLURM_STEP_TASKS_PER_NODE", tasks}, {"SLURM_NODEID", std::to_string(node)}}))
+            .local_size;
     };
     EXPECT_EQ(local_size("5,3,1", 0), 5);
     EXPECT_EQ(local_size("5,3,1", 2), 1);
@@ -190,12 +213,16 @@ TEST(Launcher, AnIpv6AddressIsBracketed) {
 
 TEST(Launcher, ContradictionsAreUsageErrors) {
     for (const char* junk : {"4", "-1", "2x", " 2", "2 ", "two", "99999999999999", "0x1"})
-        expect_error(with(open_mpi, {{"OMPI_COMM_WORLD_RANK", junk}}), fmt::format("OMPI_COMM_WORLD_RANK={} ", junk));
+        expect_error(with(open_mpi, {{"OMPI_COMM_WORLD_RANK", junk}}),
+                     fmt::format("OMPI_COMM_WORLD_RANK={} ", junk));
     for (const char* junk : {"0", "-4", "4.0", "1e9"})
-        expect_error(with(open_mpi, {{"OMPI_COMM_WORLD_SIZE", junk}}), fmt::format("OMPI_COMM_WORLD_SIZE={} ", junk));
+        expect_error(with(open_mpi, {{"OMPI_COMM_WORLD_SIZE", junk}}),
+                     fmt::format("OMPI_COMM_WORLD_SIZE={} ", junk));
     expect_error(with(open_mpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "5"}}), "5 of 4 processes");
-    expect_error(with(torchrun, {{"RANK", "16"}}), "RANK=16 in the environment; expected a number from 0 to 15");
-    expect_error(with(torchrun, {{"LOCAL_RANK", "8"}}), "LOCAL_RANK=8 in the environment; expected a number from 0 to 7");
+    expect_error(with(torchrun, {{"RANK", "16"}}),
+                 "RANK=16 in the environment; expected a number from 0 to 15");
+    expect_error(with(torchrun, {{"LOCAL_RANK", "8"}}),
+                 "LOCAL_RANK=8 in the environment; expected a number from 0 to 7");
     expect_error(with(torchrun, {{"MASTER_PORT", "65535"}}), "MASTER_PORT=65535");
     expect_error(with(srun, {{"SLURM_LOCALID", "1"}}), "SLURM_LOCALID=1");
     expect_error(with(srun, {{"MASTER_PORT", "http"}}), "MASTER_PORT=http");
@@ -203,13 +230,15 @@ TEST(Launcher, ContradictionsAreUsageErrors) {
 
 TEST(Launcher, APartOfALaunchersVariablesIsAUsageError) {
     const auto each = [](const Environment& environment, std::initializer_list<std::string> names) {
-        for (const std::string& name : names) expect_error(with(environment, {{name, ""}}), name + " is missing");
+        for (const std::string& name : names)
+            expect_error(with(environment, {{name, ""}}), name + " is missing");
     };
-    each(open_mpi, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
+    each(open_mpi, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                    "OMPI_COMM_WORLD_LOCAL_SIZE"});
     each(mpich, {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
     each(torchrun, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"});
-    each(srun, {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID", "SLURM_STEP_NODELIST",
-                "SLURM_JOB_ID"});
+    each(srun, {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE",
+                "SLURM_NODEID", "SLURM_STEP_NODELIST", "SLURM_JOB_ID"});
 }
 
 }  // namespace

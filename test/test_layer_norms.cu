@@ -6,7 +6,9 @@
 
 namespace {
 
-OwnedBatch batch_of(const SafetensorsFile& dump) { return OwnedBatch(reference_B, reference_T, dump.ints("x"), dump.ints("y")); }
+OwnedBatch batch_of(const SafetensorsFile& dump) {
+    return OwnedBatch(reference_B, reference_T, dump.ints("x"), dump.ints("y"));
+}
 
 double squares_of(const std::vector<float>& values) {
     double sum = 0;
@@ -24,11 +26,14 @@ void expect_norms_of_double_precision() {
     const StepResult result = model->update(reference_adamw);
     EXPECT_EQ(result.skipped, "");
     for (const Tensor& tensor : model->table().tensors()) {
-        const std::string name = tensor.name.substr(12),
-                          layer = tensor.layer < 0 ? name.substr(0, name.find('.')) : "h." + std::to_string(tensor.layer);
+        const std::string name = tensor.name.substr(12), layer = tensor.layer < 0
+                                                                     ? name.substr(0, name.find('.'))
+                                                                     : "h." + std::to_string(tensor.layer);
         const std::string kind = tensor.layer < 0 ? name : name.substr(4);
-        const double grad = squares_of(model->gradient(tensor)), weight = squares_of(model->parameter(tensor));
-        expected[0][layer] += grad, expected[1][layer] += weight, expected[2][kind] += grad, expected[3][kind] += weight;
+        const double grad = squares_of(model->gradient(tensor)),
+                     weight = squares_of(model->parameter(tensor));
+        expected[0][layer] += grad, expected[1][layer] += weight, expected[2][kind] += grad,
+            expected[3][kind] += weight;
     }
     const nlohmann::ordered_json norms = layer_norms(model->table(), model->squared_norms());
     const char* maps[] = {"grad", "weight", "grad_by_kind", "weight_by_kind"};
@@ -44,7 +49,8 @@ void expect_norms_of_double_precision() {
             total += norm * norm;
         }
         if (m % 2 == 1) continue;
-        EXPECT_NEAR(std::sqrt(total) / result.grad_norm, 1.0, 1e-6) << "together they are the norm that clipping sees";
+        EXPECT_NEAR(std::sqrt(total) / result.grad_norm, 1.0, 1e-6)
+            << "together they are the norm that clipping sees";
     }
     EXPECT_EQ(norms.at("grad").begin().key(), "wte");
     EXPECT_TRUE(norms.at("weight").contains("h.1"));
@@ -57,7 +63,8 @@ TEST(LayerNorms, AreThoseOfDoublePrecisionAndAddUpToTheGlobalNorm) {
 
 TEST(LayerNorms, WhatIsNotFiniteIsNull) {
     const TensorTable table(reference_config);
-    SquaredNorms norms{std::vector<float>(table.tensors().size(), 4.0f), std::vector<float>(table.tensors().size(), 1.0f)};
+    SquaredNorms norms{std::vector<float>(table.tensors().size(), 4.0f),
+                       std::vector<float>(table.tensors().size(), 1.0f)};
     norms.gradients[0] = NAN;
     norms.gradients.back() = INFINITY;
     const std::string text = layer_norms(table, norms).dump();
@@ -65,10 +72,12 @@ TEST(LayerNorms, WhatIsNotFiniteIsNull) {
     EXPECT_TRUE(read.at("grad").at("wte").is_null());
     EXPECT_TRUE(read.at("grad").at("ln_f").is_null());
     EXPECT_EQ(read.at("grad").at("wpe"), 2.0);
-    EXPECT_NEAR(read.at("weight").at("h.0").get<double>(), std::sqrt(12.0), 1e-12);  // a layer's twelve tensors
+    // a layer's twelve tensors
+    EXPECT_NEAR(read.at("weight").at("h.0").get<double>(), std::sqrt(12.0), 1e-12);
 }
 
-// A step under a veto is as if its batch had never been: parameters, optimizer state and count, and the steps after it.
+// A step under a veto is as if its batch had never been: parameters, optimizer state and count, and the steps
+// after it.
 template <class T>
 void expect_a_veto_to_leave_nothing_behind() {
     const SafetensorsFile dump = reference("model"), trajectory = reference("trajectory");
@@ -96,7 +105,8 @@ void expect_a_veto_to_leave_nothing_behind() {
     EXPECT_EQ(actual.grad_norm, expected.grad_norm);
     EXPECT_EQ(seen.loss, expected.loss);
     EXPECT_EQ(watched->optimizer_step(), 2);
-    for (const Tensor& tensor : plain->table().tensors()) EXPECT_EQ(watched->parameter(tensor), plain->parameter(tensor)) << tensor.name;
+    for (const Tensor& tensor : plain->table().tensors())
+        EXPECT_EQ(watched->parameter(tensor), plain->parameter(tensor)) << tensor.name;
 }
 TEST(StepWatch, AVetoedStepChangesNothing) {
     expect_a_veto_to_leave_nothing_behind<float>();

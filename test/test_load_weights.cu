@@ -1,4 +1,5 @@
-// What transformers saved computes here what it computes there (test/reference/hugging_face, written by dev/reference.py).
+// What transformers saved computes here what it computes there (test/reference/hugging_face, written by
+// dev/reference.py).
 #include "model.cuh"
 #include "temporary_folder.h"
 #include "trainer/checkpoint/open_model.h"
@@ -19,7 +20,8 @@ std::vector<float> logits_of(const ModelFile& file, const std::vector<int>& toke
     const std::vector<float> padded = model.activation("logits");
     const size_t V = static_cast<size_t>(file.config().V), Vp = static_cast<size_t>(file.config().Vp());
     std::vector<float> logits;
-    for (size_t t = 0; t < tokens.size(); t++) logits.insert(logits.end(), padded.begin() + t * Vp, padded.begin() + t * Vp + V);
+    for (size_t t = 0; t < tokens.size(); t++)
+        logits.insert(logits.end(), padded.begin() + t * Vp, padded.begin() + t * Vp + V);
     return logits;
 }
 
@@ -33,7 +35,9 @@ TEST(LoadWeights, AFolderOfTransformersGivesItsLogits) {
         EXPECT_LE(relative_error(logits_of<float>(*file, x), expected.floats(name)), 1e-6) << name;
     }
     // In bf16 each of the 20 or so operations on the way rounds to 2^-9.
-    EXPECT_LE(relative_error(logits_of<bfloat16>(*open_model(folders + "bare_bf16"), x), expected.floats("bare_bf16")), 0.03);
+    EXPECT_LE(relative_error(logits_of<bfloat16>(*open_model(folders + "bare_bf16"), x),
+                             expected.floats("bare_bf16")),
+              0.03);
 }
 
 TEST(LoadWeights, AShorterContextTakesTheFirstPositionsAndAnotherShapeIsRefused) {
@@ -43,7 +47,8 @@ TEST(LoadWeights, AShorterContextTakesTheFirstPositionsAndAnotherShapeIsRefused)
     GPT2<float> model(config, {.B = 1, .T = 9, .total_batch = 1, .training = false});
     model.allocate();
     load_weights(model, *file);
-    const std::vector<float> whole = file->values(file->table().at(Kind::wpe)), positions = model.parameter(model.table().at(Kind::wpe));
+    const std::vector<float> whole = file->values(file->table().at(Kind::wpe)),
+                             positions = model.parameter(model.table().at(Kind::wpe));
     EXPECT_EQ(positions, std::vector<float>(whole.begin(), whole.begin() + 9 * config.C));
 
     const auto refusal = [&](int GPT2Config::*field, int value) {
@@ -52,8 +57,12 @@ TEST(LoadWeights, AShorterContextTakesTheFirstPositionsAndAnotherShapeIsRefused)
         GPT2<float> model(other, {.B = 1, .T = 4, .total_batch = 1, .training = false});
         return message_of<UsageError>([&] { load_weights(model, *file); });
     };
-    EXPECT_EQ(refusal(&GPT2Config::context, 17), folders + "sharded: has a context of 16; expected at least 17");
-    EXPECT_EQ(refusal(&GPT2Config::V, 40), folders + "sharded: has 2 layers, 2 heads, 8 channels and a vocabulary of 41; expected 2, 2, 8 and 40");
+    EXPECT_EQ(refusal(&GPT2Config::context, 17),
+              folders + "sharded: has a context of 16; expected at least 17");
+    EXPECT_EQ(
+        refusal(&GPT2Config::V, 40),
+        folders +
+            "sharded: has 2 layers, 2 heads, 8 channels and a vocabulary of 41; expected 2, 2, 8 and 40");
     EXPECT_NE(refusal(&GPT2Config::NH, 4).find("expected 2, 4, 8 and 41"), std::string::npos);
     EXPECT_NE(refusal(&GPT2Config::L, 1).find("expected 1, 2, 8 and 41"), std::string::npos);
 }

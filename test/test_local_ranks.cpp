@@ -1,4 +1,5 @@
-// local_ranks() finds the other ranks of a launch on this machine and says which are idle. The ranks are stand-ins.
+// local_ranks() finds the other ranks of a launch on this machine and says which are idle. The ranks are
+// stand-ins.
 #include <algorithm>
 
 #include "rank_process.h"
@@ -19,9 +20,11 @@ Process process_of(int rank, int world_size, int local_size) {
 
 TEST(LocalRanks, AreThoseOfTheSameLaunch) {
     EXPECT_TRUE(local_ranks(process_of(0, 4, 4)).empty());
-    const RankProcess first(1, 4, address()), third(3, 4, address()), other_launch(2, 4, "another"), other_size(2, 3, address());
+    const RankProcess first(1, 4, address()), third(3, 4, address()), other_launch(2, 4, "another"),
+        other_size(2, 3, address());
     std::vector<LocalRank> found = local_ranks(process_of(0, 4, 4));
-    std::sort(found.begin(), found.end(), [](const LocalRank& a, const LocalRank& b) { return a.rank < b.rank; });
+    std::sort(found.begin(), found.end(),
+              [](const LocalRank& a, const LocalRank& b) { return a.rank < b.rank; });
     ASSERT_EQ(found.size(), 2u);
     EXPECT_EQ(std::pair(found[0].rank, found[0].pid), std::pair(1, first.pid()));
     EXPECT_EQ(std::pair(found[1].rank, found[1].pid), std::pair(3, third.pid()));
@@ -35,9 +38,11 @@ TEST(LocalRanks, ThatAreStoppedOrGoneAreNamed) {
     EXPECT_EQ(idle_ranks(process_of(0, 4, 4)), "rank 3 does not run here");
     first.stop();
     second.kill();
-    EXPECT_EQ(idle_ranks(process_of(0, 4, 4)), "rank 1 is stopped, rank 2 does not run here, rank 3 does not run here");
+    EXPECT_EQ(idle_ranks(process_of(0, 4, 4)),
+              "rank 1 is stopped, rank 2 does not run here, rank 3 does not run here");
     second.end();
-    EXPECT_EQ(idle_ranks(process_of(0, 4, 4)), "rank 1 is stopped, rank 2 does not run here, rank 3 does not run here");
+    EXPECT_EQ(idle_ranks(process_of(0, 4, 4)),
+              "rank 1 is stopped, rank 2 does not run here, rank 3 does not run here");
     // With several machines, a missing rank may run on another one.
     EXPECT_EQ(idle_ranks(process_of(0, 4, 3)), "rank 1 is stopped");
 }

@@ -1,4 +1,5 @@
-// Mapped files whose bytes cannot be read: an error that names the file and the offset, or one line and the end; never a bare SIGBUS.
+// Mapped files whose bytes cannot be read: an error that names the file and the offset, or one line and the
+// end; never a bare SIGBUS.
 #include <fcntl.h>
 #include <sys/mman.h>
 
@@ -16,7 +17,8 @@ const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 class CutFile : public testing::Test {
 protected:
     CutFile() {
-        std::filesystem::resize_file(path, page);  // what a mapping cannot reach any more is as if the disk could not give it
+        // what a mapping cannot reach any more is as if the disk could not give it
+        std::filesystem::resize_file(path, page);
     }
     char last_byte() const { return *static_cast<const volatile char*>(file.bytes().data() + 3 * page - 1); }
 
@@ -26,7 +28,8 @@ protected:
 };
 
 TEST_F(CutFile, ACopyThatCannotBeMadeIsAnError) {
-    const std::string expected = path + ": cannot be read at byte " + std::to_string(2 * page) + ": the file has become shorter";
+    const std::string expected =
+        path + ": cannot be read at byte " + std::to_string(2 * page) + ": the file has become shorter";
     std::string copy(page, ' ');
     for (int i = 0; i < 3; i++) {
         EXPECT_EQ(message_of<ReadError>([&] { file.copy(copy.data(), 2 * page, page); }), expected);
@@ -38,7 +41,8 @@ TEST_F(CutFile, ACopyThatCannotBeMadeIsAnError) {
 
 TEST_F(CutFile, BytesThatCannotBeReadEndTheProgramWithOneLine) {
     EXPECT_EXIT(last_byte(), testing::ExitedWithCode(1),
-                "^test_mapped_file: .*/file: cannot be read at byte " + std::to_string(3 * page - 1) + ": the file has become shorter\n$");
+                "^test_mapped_file: .*/file: cannot be read at byte " + std::to_string(3 * page - 1) +
+                    ": the file has become shorter\n$");
 }
 
 TEST_F(CutFile, ASignalThatIsNoReadErrorStaysWhatItWas) {
@@ -57,7 +61,10 @@ TEST(MappedFile, NamesWhyAFileCannotBeOpened) {
     const TemporaryFolder folder;
     std::filesystem::create_symlink("loop", folder / "loop");
     EXPECT_THROW(MappedFile(folder / "nothing"), UsageError);
-    EXPECT_NE(message_of<AccessError>([&] { MappedFile(folder / "loop"); }).find("loop: cannot be opened: Too many levels"), std::string::npos);
+    EXPECT_NE(message_of<AccessError>([&] {
+                  MappedFile(folder / "loop");
+              }).find("loop: cannot be opened: Too many levels"),
+              std::string::npos);
     EXPECT_THROW(is_there(folder / "loop"), AccessError);
     EXPECT_THROW(entries_of(folder / "loop"), AccessError);
     EXPECT_FALSE(is_there(folder / "nothing"));

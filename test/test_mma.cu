@@ -1,4 +1,5 @@
-// The instructions of simt/mma.cuh and simt/async_copy.cuh, on either machine, against the layouts that the PTX ISA gives for them.
+// The instructions of simt/mma.cuh and simt/async_copy.cuh, on either machine, against the layouts that the
+// PTX ISA gives for them.
 #include "common.cuh"
 
 namespace {
@@ -7,7 +8,8 @@ using simt::Vec;
 
 // ---- products ----
 
-// The layouts of mma.m16n8k16's fragments, in the words of the PTX ISA: groupID = laneid >> 2, threadID_in_group = laneid % 4.
+// The layouts of mma.m16n8k16's fragments, in the words of the PTX ISA: groupID = laneid >> 2,
+// threadID_in_group = laneid % 4.
 struct Place {
     int row, column;
 };
@@ -34,9 +36,11 @@ __global__ void mma_kernel(float* c, const bfloat16* a, const bfloat16* b) {
     b += warp * 128;
     c += warp * 128;
     Vec<uint32_t, 4> left;
-    for (int r = 0; r < 4; r++) left[r] = gather_pair(a, 16, place_in_a(lane, 2 * r), place_in_a(lane, 2 * r + 1));
+    for (int r = 0; r < 4; r++)
+        left[r] = gather_pair(a, 16, place_in_a(lane, 2 * r), place_in_a(lane, 2 * r + 1));
     uint32_t right[2];
-    for (int r = 0; r < 2; r++) right[r] = gather_pair(b, 8, place_in_b(lane, 2 * r), place_in_b(lane, 2 * r + 1));
+    for (int r = 0; r < 2; r++)
+        right[r] = gather_pair(b, 8, place_in_b(lane, 2 * r), place_in_b(lane, 2 * r + 1));
     Vec<float, 4> sums;
     for (int i = 0; i < 4; i++) sums[i] = c[place_in_c(lane, i).row * 8 + place_in_c(lane, i).column];
     for (int time = 0; time < 2; time++) simt::mma(sums, left, right[0], right[1]);
@@ -44,7 +48,8 @@ __global__ void mma_kernel(float* c, const bfloat16* a, const bfloat16* b) {
 }
 TEST(Mma, IsTheProductOfMatricesInTheDocumentedLayouts) {
     constexpr int warps = 3;
-    const std::vector<float> a = random_values<bfloat16>(warps * 256, 1), b = random_values<bfloat16>(warps * 128, 2);
+    const std::vector<float> a = random_values<bfloat16>(warps * 256, 1),
+                             b = random_values<bfloat16>(warps * 128, 2);
     const std::vector<float> before = random_values<float>(warps * 128, 3);
     const auto c = upload<float>(before);
     const auto device_a = upload<bfloat16>(a), device_b = upload<bfloat16>(b);
@@ -60,19 +65,22 @@ TEST(Mma, IsTheProductOfMatricesInTheDocumentedLayouts) {
                     expected += term;
                     magnitude += std::abs(term);
                 }
-                // The products are exact; 32 sums in fp32, which tensor cores may cut off instead of rounding.
-                EXPECT_NEAR(after[i], expected, 32 * 0x1p-23 * magnitude) << "warp " << w << ", row " << r << ", column " << n;
+                // The products are exact; 32 sums in fp32, which tensor cores may cut off instead of
+                // rounding.
+                EXPECT_NEAR(after[i], expected, 32 * 0x1p-23 * magnitude)
+                    << "warp " << w << ", row " << r << ", column " << n;
             }
         }
     }
 }
 
-// Sums are the left factor of the next product without any exchange between lanes: (a * b) * d, as attention has it, with a * b made of small
-// integers.
+// Sums are the left factor of the next product without any exchange between lanes: (a * b) * d, as attention
+// has it, with a * b made of small integers.
 __global__ void chained_kernel(float* out, const bfloat16* a, const bfloat16* b, const bfloat16* d) {
     const int lane = static_cast<int>(threadIdx.x);
     Vec<uint32_t, 4> left;
-    for (int r = 0; r < 4; r++) left[r] = gather_pair(a, 16, place_in_a(lane, 2 * r), place_in_a(lane, 2 * r + 1));
+    for (int r = 0; r < 4; r++)
+        left[r] = gather_pair(a, 16, place_in_a(lane, 2 * r), place_in_a(lane, 2 * r + 1));
     Vec<float, 4> sums[2];  // columns 0 to 7, 8 to 15 of a * b
     for (int n = 0; n < 2; n++) {
         sums[n] = simt::broadcast<4>(0.0f);
@@ -87,7 +95,8 @@ __global__ void chained_kernel(float* out, const bfloat16* a, const bfloat16* b,
     }
     for (int r = 0; r < 4; r++) left[r] = simt::bf16_pair(sums[r / 2][r % 2 * 2], sums[r / 2][r % 2 * 2 + 1]);
     uint32_t right[2];
-    for (int r = 0; r < 2; r++) right[r] = gather_pair(d, 8, place_in_b(lane, 2 * r), place_in_b(lane, 2 * r + 1));
+    for (int r = 0; r < 2; r++)
+        right[r] = gather_pair(d, 8, place_in_b(lane, 2 * r), place_in_b(lane, 2 * r + 1));
     Vec<float, 4> result = simt::broadcast<4>(0.0f);
     simt::mma(result, left, right[0], right[1]);
     for (int i = 0; i < 4; i++) out[place_in_c(lane, i).row * 8 + place_in_c(lane, i).column] = result[i];
@@ -99,7 +108,8 @@ TEST(Mma, SumsAreTheLeftFactorOfTheNextProduct) {
     for (size_t i = 0; i < 128; i++) d[i] = static_cast<float>(i * 13 % 9) - 4;
     const auto device_a = upload<bfloat16>(a), device_b = upload<bfloat16>(b), device_d = upload<bfloat16>(d);
     auto out = poisoned<float>(128);
-    simt::launch(chained_kernel, 1, 32, 0, nullptr, out.data(), device_a.data(), device_b.data(), device_d.data());
+    simt::launch(chained_kernel, 1, 32, 0, nullptr, out.data(), device_a.data(), device_b.data(),
+                 device_d.data());
     const std::vector<float> result = download(out);
     for (int r = 0; r < 16; r++) {
         for (int n = 0; n < 8; n++) {
@@ -135,13 +145,16 @@ __global__ void ldmatrix_kernel(unsigned* out) {
 template <bool Trans>
 void expect_ldmatrix() {
     const auto out = poisoned<unsigned>(128);
-    simt::launch(ldmatrix_kernel<Trans>, 1, 32, simt::shared_size<bfloat16>(32 * matrix_pitch), nullptr, out.data());
+    simt::launch(ldmatrix_kernel<Trans>, 1, 32, simt::shared_size<bfloat16>(32 * matrix_pitch), nullptr,
+                 out.data());
     std::vector<unsigned> result(128);
     simt::copy_to_host(result.data(), out.data(), out.bytes(), nullptr);
     simt::stream_synchronize(nullptr);
     for (int lane = 0; lane < 32; lane++) {
         for (int i = 0; i < 4; i++) {
-            const auto element = [&](int row, int column) { return static_cast<unsigned>(((i * 8 + row) ^ 13) * 8 + column); };
+            const auto element = [&](int row, int column) {
+                return static_cast<unsigned>(((i * 8 + row) ^ 13) * 8 + column);
+            };
             const int major = lane / 4, minor = lane % 4 * 2;
             const unsigned first = Trans ? element(minor, major) : element(major, minor);
             const unsigned second = Trans ? element(minor + 1, major) : element(major, minor + 1);
@@ -181,8 +194,9 @@ TEST(Pairs, RoundToNearestAndKeepTheirOrder) {
 
 // ---- asynchronous copies ----
 
-// Three groups of copies, of N elements a thread each, the second empty in the odd threads; the last elements come as zeros. What is to be read
-// after a wait was written by the neighbour's copy. out (blocks, 3, threads * N)
+// Three groups of copies, of N elements a thread each, the second empty in the odd threads; the last elements
+// come as zeros. What is to be read after a wait was written by the neighbour's copy. out (blocks, 3, threads
+// * N)
 template <int N, class T>
 __global__ void async_copy_kernel(T* out, const T* inp, int inside) {
     simt::SharedMemory shared;
@@ -192,7 +206,8 @@ __global__ void async_copy_kernel(T* out, const T* inp, int inside) {
     out += blockIdx.x * 3 * blockDim.x * N;
     for (int group = 0; group < 3; group++) {
         if (group != 1 || threadIdx.x % 2 == 0) {
-            simt::cp_async<N>(arrays + group * count + begin, inp + group * count + begin, group * count + begin < inside);
+            simt::cp_async<N>(arrays + group * count + begin, inp + group * count + begin,
+                              group * count + begin < inside);
         } else {
             for (int i = 0; i < N; i++) arrays[group * count + begin + i] = T(-1.0f);
         }
@@ -216,7 +231,8 @@ void expect_async_copies() {
     const auto inp = upload<T>(values);
     for (int blocks : {1, 3}) {  // what a block has left under way concerns no other
         const auto out = poisoned<T>(static_cast<size_t>(blocks) * 3 * count);
-        simt::launch(async_copy_kernel<N, T>, blocks, threads, simt::shared_size<T>(3 * count), nullptr, out.data(), inp.data(), inside);
+        simt::launch(async_copy_kernel<N, T>, blocks, threads, simt::shared_size<T>(3 * count), nullptr,
+                     out.data(), inp.data(), inside);
         const std::vector<float> result = download(out);
         for (int k = 0; k < blocks * 3 * count; k++) {
             const int i = k % (3 * count);

@@ -1,4 +1,5 @@
-// open_model finds the model in whatever it is given, and llm.c's files are read and written bit for bit or refused by name.
+// open_model finds the model in whatever it is given, and llm.c's files are read and written bit for bit or
+// refused by name.
 #include <bit>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -16,7 +17,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A model of llm.c's from first principles: the header, and every element its own index in the file, times 2^-20.
+// A model of llm.c's from first principles: the header, and every element its own index in the file, times
+// 2^-20.
 std::string llmc_bytes(int32_t version, const std::vector<int32_t>& sizes, size_t elements) {
     std::vector<int32_t> header(256);
     header[0] = 20240326;
@@ -34,12 +36,14 @@ std::string llmc_bytes(int32_t version, const std::vector<int32_t>& sizes, size_
 
 // context 5, V 7, L 2, NH 2, C 4, Vp 9
 const std::vector<int32_t> tiny_sizes = {5, 7, 2, 2, 4, 9};
-constexpr size_t tiny_elements = 9 * 4 + 5 * 4 + 2 * (4 + 4 + 48 + 12 + 16 + 4 + 4 + 4 + 64 + 16 + 64 + 4) + 4 + 4;
+constexpr size_t tiny_elements =
+    9 * 4 + 5 * 4 + 2 * (4 + 4 + 48 + 12 + 16 + 4 + 4 + 4 + 64 + 16 + 64 + 4) + 4 + 4;
 
 TEST(LlmcModel, TensorsLieByKindAndThenByLayer) {
     const TemporaryFolder folder;
     for (const int32_t version : {3, 5}) {
-        const auto model = open_model(folder.write("model.bin", llmc_bytes(version, tiny_sizes, tiny_elements)));
+        const auto model =
+            open_model(folder.write("model.bin", llmc_bytes(version, tiny_sizes, tiny_elements)));
         EXPECT_EQ(model->config().context, 5);
         EXPECT_EQ(model->config().V, 7);
         EXPECT_EQ(model->config().L, 2);
@@ -52,12 +56,14 @@ TEST(LlmcModel, TensorsLieByKindAndThenByLayer) {
             ASSERT_EQ(values.size(), tensor.elements);
             for (size_t i = 0; i < values.size(); i++) {
                 const float value = i < count ? static_cast<float>(first + i) * 0x1p-20f : 0;
-                ASSERT_EQ(values[i], version == 5 ? static_cast<float>(bfloat16(value)) : value) << tensor.name << " " << i;
+                ASSERT_EQ(values[i], version == 5 ? static_cast<float>(bfloat16(value)) : value)
+                    << tensor.name << " " << i;
             }
         };
         size_t at = 0;
         const auto next = [&](Kind kind, size_t elements, bool of_layers = true) {
-            for (int l = 0; l < (of_layers ? 2 : 1); l++, at += elements) expect(kind, of_layers ? l : -1, at, elements);
+            for (int l = 0; l < (of_layers ? 2 : 1); l++, at += elements)
+                expect(kind, of_layers ? l : -1, at, elements);
         };
         expect(Kind::wte, -1, 0, 7 * 4);  // its two padded rows have no meaning
         at = 9 * 4;
@@ -91,7 +97,8 @@ TEST(LlmcModel, WhatIsWrittenIsReadBackBitForBit) {
     write_llmc_model(folder / "bf16.bin", *original, LlmcVersion::bf16);
     for (float& value : masters) value = static_cast<float>(bfloat16(value));
     expect_same_weights(*open_model(folder / "bf16.bin"), table, masters);
-    for (const auto& [name, version] : {std::pair{"fp32.bin", LlmcVersion::fp32}, {"bf16.bin", LlmcVersion::bf16}}) {
+    for (const auto& [name, version] :
+         {std::pair{"fp32.bin", LlmcVersion::fp32}, {"bf16.bin", LlmcVersion::bf16}}) {
         write_llmc_model(folder / "again.bin", *open_model(folder / name), version);
         EXPECT_EQ(read_file(folder / "again.bin"), read_file(folder / name));
     }
@@ -121,7 +128,8 @@ TEST(LlmcModel, HostileHeadersAreRefusedByName) {
         {1, 4, "model of version 4; expected 3 (fp32) or 5 (bf16)"},
         {1, 5, "has 3232 bytes; expected 2128"},
         {2, 0, "its header says 0 tokens of context; expected 1 to 1048576"},
-        {2, 6, "has 3232 bytes; expected 3248 for the 2 layers, 4 channels, context 6 and padded vocabulary 9"},
+        {2, 6,
+         "has 3232 bytes; expected 3248 for the 2 layers, 4 channels, context 6 and padded vocabulary 9"},
         {3, -7, "its header says -7 tokens of vocabulary; expected 1 to 65536"},
         {3, 10, "its header says a vocabulary padded to 9; expected 10 to 1048576"},
         {3, 65537, "65537 tokens of vocabulary"},
@@ -136,13 +144,15 @@ TEST(LlmcModel, HostileHeadersAreRefusedByName) {
     };
     for (const Case& c : cases) {
         const std::string message = refusal(with(c.field, c.value));
-        EXPECT_NE(message.find(c.expected), std::string::npos) << c.field << " " << c.value << ": " << message;
+        EXPECT_NE(message.find(c.expected), std::string::npos)
+            << c.field << " " << c.value << ": " << message;
     }
     EXPECT_NE(refusal(whole + "x").find("has 3233 bytes; expected 3232"), std::string::npos);
-    for (const size_t size : {size_t{0}, size_t{1023}, size_t{1024}, whole.size() - 1}) refusal(whole.substr(0, size));
+    for (const size_t size : {size_t{0}, size_t{1023}, size_t{1024}, whole.size() - 1})
+        refusal(whole.substr(0, size));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 
 TEST(OpenModel, ARunsFolderIsItsNewestWholeCheckpoint) {
     const TemporaryFolder folder;
@@ -156,7 +166,8 @@ TEST(OpenModel, ARunsFolderIsItsNewestWholeCheckpoint) {
     };
     fs::create_directories(run);
     folder.write("run/metrics.jsonl", "");
-    EXPECT_EQ(message_of<UsageError>([&] { open_model(run); }), run + ": is the folder of a run that has no checkpoint yet");
+    EXPECT_EQ(message_of<UsageError>([&] { open_model(run); }),
+              run + ": is the folder of a run that has no checkpoint yet");
     checkpoint(5, {10, 4, 1, 1, 4});
     checkpoint(10, {11, 4, 1, 1, 4});
     EXPECT_EQ(open_model(run)->config().V, 11);
@@ -168,7 +179,9 @@ TEST(OpenModel, ARunsFolderIsItsNewestWholeCheckpoint) {
     bytes[bytes.size() - 9] ^= 1;
     std::ofstream(weights, std::ios::binary) << bytes;
     EXPECT_EQ(open_model(run)->config().V, 10);
-    EXPECT_NE(message_of<UsageError>([&] { open_model(checkpoint_folder(run, 10)); }).find("model.safetensors"), std::string::npos);
+    EXPECT_NE(
+        message_of<UsageError>([&] { open_model(checkpoint_folder(run, 10)); }).find("model.safetensors"),
+        std::string::npos);
 }
 
 }  // namespace

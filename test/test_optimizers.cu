@@ -1,5 +1,5 @@
-// Every optimizer beside torch.optim's (dev/reference.py): twenty steps of the kernels and of the whole model; the kernels against double
-// precision; a step that must not be taken.
+// Every optimizer beside torch.optim's (dev/reference.py): twenty steps of the kernels and of the whole
+// model; the kernels against double precision; a step that must not be taken.
 #include <limits>
 
 #include "kernels/adamw.cuh"
@@ -29,17 +29,22 @@ const Rule rules[] = {{"adamw", Optimizer::adamw},
                       {"rmsprop_momentum", Optimizer::rmsprop, 0.9}};
 
 template <class W, class T>
-void update(const Rule& rule, T* params, float* master, float* first, float* second, const float* grads, size_t n, double weight_decay,
-            const OptimizerState* state) {
+void update(const Rule& rule, T* params, float* master, float* first, float* second, const float* grads,
+            size_t n, double weight_decay, const OptimizerState* state) {
     switch (rule.optimizer) {
         case Optimizer::adamw:
         case Optimizer::adam:
-            adamw_update<W>(params, master, first, second, grads, n, {beta1, beta2, eps, weight_decay, rule.optimizer == Optimizer::adamw}, state,
+            adamw_update<W>(params, master, first, second, grads, n,
+                            {beta1, beta2, eps, weight_decay, rule.optimizer == Optimizer::adamw}, state,
                             nullptr);
             break;
-        case Optimizer::sgd: sgd_update<W>(params, master, first, grads, n, {rule.momentum, weight_decay, rule.nesterov}, state, nullptr); break;
+        case Optimizer::sgd:
+            sgd_update<W>(params, master, first, grads, n, {rule.momentum, weight_decay, rule.nesterov},
+                          state, nullptr);
+            break;
         case Optimizer::rmsprop:
-            rmsprop_update<W>(params, master, first, second, grads, n, {beta2, eps, rule.momentum, weight_decay}, state, nullptr);
+            rmsprop_update<W>(params, master, first, second, grads, n,
+                              {beta2, eps, rule.momentum, weight_decay}, state, nullptr);
             break;
     }
 }
@@ -48,7 +53,8 @@ void update(const Rule& rule, T* params, float* master, float* first, float* sec
 struct Exact {
     double p, buffers[2], p_magnitude, magnitudes[2];
 };
-Exact exact_step(const Rule& rule, double p, double first, double second, double grad, double scale, double weight_decay, int t) {
+Exact exact_step(const Rule& rule, double p, double first, double second, double grad, double scale,
+                 double weight_decay, int t) {
     Exact e{p, {first, second}, std::abs(p), {std::abs(first), std::abs(second)}};
     double &b0 = e.buffers[0], &b1 = e.buffers[1];
     double g = grad * scale, g_magnitude = std::abs(g), direction = 0, direction_magnitude = 0;
@@ -63,7 +69,8 @@ Exact exact_step(const Rule& rule, double p, double first, double second, double
         e.magnitudes[0] = std::abs(first) + g_magnitude;
         b1 = beta2 * second + (1 - beta2) * g * g;
         e.magnitudes[1] = beta2 * second + (1 - beta2) * g_magnitude * g_magnitude;
-        const double denominator = (1 - std::pow(beta1, t)) * (std::sqrt(b1 / (1 - std::pow(beta2, t))) + eps);
+        const double denominator =
+            (1 - std::pow(beta1, t)) * (std::sqrt(b1 / (1 - std::pow(beta2, t))) + eps);
         direction = b0 / denominator;
         direction_magnitude = e.magnitudes[0] / denominator * (1 + e.magnitudes[1] / b1);
     } else {
@@ -100,12 +107,14 @@ template <class W, class T>
 void test_against_pytorch(const Rule& rule) {
     SCOPED_TRACE(rule.name);
     const SafetensorsFile dump = reference("optimizers");
-    const size_t weights = dump.floats("weight").size(), biases = dump.floats("bias").size(), bias_at = 48, n = bias_at + biases;
+    const size_t weights = dump.floats("weight").size(), biases = dump.floats("bias").size(), bias_at = 48,
+                 n = bias_at + biases;
     const auto joined = [&](const std::string& prefix, const std::string& suffix, size_t step) {
         std::vector<float> values(n);
         const auto w = dump.floats(prefix + "weight" + suffix), b = dump.floats(prefix + "bias" + suffix);
         std::copy_n(w.begin() + static_cast<ptrdiff_t>(step * weights), weights, values.begin());
-        std::copy_n(b.begin() + static_cast<ptrdiff_t>(step * biases), biases, values.begin() + static_cast<ptrdiff_t>(bias_at));
+        std::copy_n(b.begin() + static_cast<ptrdiff_t>(step * biases), biases,
+                    values.begin() + static_cast<ptrdiff_t>(bias_at));
         return values;
     };
     const std::vector<std::string> names = optimizer_buffer_names(rule.optimizer, rule.momentum > 0);
@@ -117,13 +126,17 @@ void test_against_pytorch(const Rule& rule) {
     const auto grad_norm = dump.floats("grad_norm");
     for (size_t s = 0; s < grad_norm.size(); s++) {
         SCOPED_TRACE(testing::Message() << "step " << s + 1);
-        const auto grads = upload<float>(joined("grad.", "", s)), norm = upload<float>(std::vector<float>{grad_norm[s] * grad_norm[s]});
+        const auto grads = upload<float>(joined("grad.", "", s)),
+                   norm = upload<float>(std::vector<float>{grad_norm[s] * grad_norm[s]});
         optimizer_prepare<W>(state.data(), norm.data(), 1.0f, beta1, beta2, nullptr);
         const auto both = [&](auto* params) {
-            const auto at = [&](int i, size_t offset) { return buffers[i].size() ? buffers[i].data() + offset : nullptr; };
-            update<W>(rule, params, master.data(), at(0, 0), at(1, 0), grads.data(), weights, decay, state.data());
-            update<W>(rule, params + bias_at, master.data() + bias_at, at(0, bias_at), at(1, bias_at), grads.data() + bias_at, biases, 0.0,
+            const auto at = [&](int i, size_t offset) {
+                return buffers[i].size() ? buffers[i].data() + offset : nullptr;
+            };
+            update<W>(rule, params, master.data(), at(0, 0), at(1, 0), grads.data(), weights, decay,
                       state.data());
+            update<W>(rule, params + bias_at, master.data() + bias_at, at(0, bias_at), at(1, bias_at),
+                      grads.data() + bias_at, biases, 0.0, state.data());
         };
         if constexpr (std::is_same_v<T, float>) both(master.data());
         else both(copy.data());
@@ -131,7 +144,10 @@ void test_against_pytorch(const Rule& rule) {
         EXPECT_LE(relative_error(download(master), joined(std::string(rule.name) + ".", ".after", s)), 2e-6);
     }
     for (size_t i = 0; i < names.size(); i++) {
-        EXPECT_LE(relative_error(download(buffers[i]), joined(std::string(rule.name) + "." + names[i] + ".", "", 0)), 1e-5) << names[i];
+        EXPECT_LE(relative_error(download(buffers[i]),
+                                 joined(std::string(rule.name) + "." + names[i] + ".", "", 0)),
+                  1e-5)
+            << names[i];
     }
     if constexpr (!std::is_same_v<T, float>) {
         const auto copies = download(copy), masters = download(master);
@@ -151,27 +167,36 @@ TYPED_TEST(Optimizers, TwentyStepsMatchPyTorch) {
 // One step on random state: whole vectors and a rest, aligned or not.
 template <class W, class T>
 void test_against_oracle(const Rule& rule, size_t n, size_t offset, double clip) {
-    SCOPED_TRACE(testing::Message() << rule.name << ", n = " << n << ", offset = " << offset << ", clip = " << clip);
+    SCOPED_TRACE(testing::Message() << rule.name << ", n = " << n << ", offset = " << offset
+                                    << ", clip = " << clip);
     const size_t count = n + offset;
     auto p = random_values<float>(count, 1), g = random_values<float>(count, 2);
-    std::vector<float> state_before[2] = {random_values<float>(count, 3, 0.1f), random_values<float>(count, 4, 0.1f)};
-    for (float& value : state_before[rule.optimizer == Optimizer::rmsprop ? 0 : 1]) value *= value;          // what is a mean of squares
-    for (size_t i = 2; i < count; i += 5) p[i] = state_before[0][i] = state_before[1][i] = 0, g[i] = 1e-9f;  // where eps is the larger part
-    const auto master = upload<float>(p), grads = upload<float>(g), norm = upload<float>(std::vector<float>{9.0f});
-    const simt::DeviceBuffer<float> buffers[2] = {upload<float>(state_before[0]), upload<float>(state_before[1])};
+    std::vector<float> state_before[2] = {random_values<float>(count, 3, 0.1f),
+                                          random_values<float>(count, 4, 0.1f)};
+    // what is a mean of squares
+    for (float& value : state_before[rule.optimizer == Optimizer::rmsprop ? 0 : 1]) value *= value;
+    // where eps is the larger part
+    for (size_t i = 2; i < count; i += 5) p[i] = state_before[0][i] = state_before[1][i] = 0, g[i] = 1e-9f;
+    const auto master = upload<float>(p), grads = upload<float>(g),
+               norm = upload<float>(std::vector<float>{9.0f});
+    const simt::DeviceBuffer<float> buffers[2] = {upload<float>(state_before[0]),
+                                                  upload<float>(state_before[1])};
     auto params = poisoned<T>(count);
     const auto state = state_after(4, lr);
     optimizer_prepare<W>(state.data(), norm.data(), static_cast<float>(clip), beta1, beta2, nullptr);
     const auto at = [&](size_t i) { return i < rule.buffers() ? buffers[i].data() + offset : nullptr; };
-    update<W>(rule, params.data() + offset, master.data() + offset, at(0), at(1), grads.data() + offset, n, decay, state.data());
+    update<W>(rule, params.data() + offset, master.data() + offset, at(0), at(1), grads.data() + offset, n,
+              decay, state.data());
 
     std::vector<double> p_expected(p.begin(), p.end()), p_magnitude(count), expected[2], magnitude[2];
-    for (int b = 0; b < 2; b++) expected[b].assign(state_before[b].begin(), state_before[b].end()), magnitude[b].resize(count);
+    for (int b = 0; b < 2; b++)
+        expected[b].assign(state_before[b].begin(), state_before[b].end()), magnitude[b].resize(count);
     const double scale = clip > 0 ? std::min(1.0, clip / (3.0 + 1e-6)) : 1.0;
     for (size_t i = offset; i < count; i++) {
         const Exact e = exact_step(rule, p[i], state_before[0][i], state_before[1][i], g[i], scale, decay, 5);
         p_expected[i] = e.p, p_magnitude[i] = e.p_magnitude;
-        for (size_t b = 0; b < rule.buffers(); b++) expected[b][i] = e.buffers[b], magnitude[b][i] = e.magnitudes[b];
+        for (size_t b = 0; b < rule.buffers(); b++)
+            expected[b][i] = e.buffers[b], magnitude[b][i] = e.magnitudes[b];
     }
     expect_close<float>(download(master), p_expected, p_magnitude);
     for (int b = 0; b < 2; b++) expect_close<float>(download(buffers[b]), expected[b], magnitude[b]);
@@ -196,14 +221,18 @@ TYPED_TEST(Optimizers, ANormThatIsNotFiniteChangesNothing) {
     for (const Rule& rule : rules) {
         SCOPED_TRACE(rule.name);
         const auto state = state_after(7, lr);
-        const auto master = upload<float>(before), first = upload<float>(before), second = upload<float>(before);
+        const auto master = upload<float>(before), first = upload<float>(before),
+                   second = upload<float>(before);
         const auto copy = upload<bfloat16>(before);
         const auto copy_before = download(copy);
-        for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
-            const auto norm = upload<float>(std::vector<float>{bad}), grads = upload<float>(std::vector<float>(100, bad));
+        for (const float bad :
+             {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+            const auto norm = upload<float>(std::vector<float>{bad}),
+                       grads = upload<float>(std::vector<float>(100, bad));
             optimizer_prepare<TypeParam>(state.data(), norm.data(), 1.0f, beta1, beta2, nullptr);
             update<TypeParam>(rule, copy.data(), master.data(), rule.buffers() > 0 ? first.data() : nullptr,
-                              rule.buffers() > 1 ? second.data() : nullptr, grads.data(), 100, decay, state.data());
+                              rule.buffers() > 1 ? second.data() : nullptr, grads.data(), 100, decay,
+                              state.data());
             EXPECT_EQ(download(master), before);
             EXPECT_EQ(download(first), before);
             EXPECT_EQ(download(second), before);
@@ -212,13 +241,16 @@ TYPED_TEST(Optimizers, ANormThatIsNotFiniteChangesNothing) {
     }
 }
 
-// The whole model: what decays and what does not, the buffers of every stretch, clipping by the norm over all.
+// The whole model: what decays and what does not, the buffers of every stretch, clipping by the norm over
+// all.
 TEST(Optimizers, TheModelFollowsPyTorchForTwentySteps) {
-    const SafetensorsFile dump = reference("optimizers"), weights = reference("model"), batches = reference("trajectory");
+    const SafetensorsFile dump = reference("optimizers"), weights = reference("model"),
+                          batches = reference("trajectory");
     const auto x = batches.ints("x"), y = batches.ints("y");
     for (const Rule& rule : rules) {
         SCOPED_TRACE(rule.name);
-        const auto model = reference_model<float>(weights, {.optimizer = rule.optimizer, .momentum = rule.momentum > 0});
+        const auto model =
+            reference_model<float>(weights, {.optimizer = rule.optimizer, .momentum = rule.momentum > 0});
         const std::vector<float> losses = dump.floats(std::string("model.") + rule.name + ".loss"),
                                  norms = dump.floats(std::string("model.") + rule.name + ".grad_norm");
         ASSERT_EQ(losses.size(), 20u);
@@ -242,7 +274,9 @@ TEST(Optimizers, TheModelFollowsPyTorchForTwentySteps) {
 }
 
 TEST(Optimizers, OnlyTheBuffersInUseAreAllocated) {
-    const auto names = [](const Rule& rule) { return optimizer_buffer_names(rule.optimizer, rule.momentum > 0); };
+    const auto names = [](const Rule& rule) {
+        return optimizer_buffer_names(rule.optimizer, rule.momentum > 0);
+    };
     using Names = std::vector<std::string>;
     EXPECT_EQ(names(rules[0]), (Names{"exp_avg", "exp_avg_sq"}));
     EXPECT_EQ(names(rules[1]), (Names{"exp_avg", "exp_avg_sq"}));
@@ -251,7 +285,9 @@ TEST(Optimizers, OnlyTheBuffersInUseAreAllocated) {
     EXPECT_EQ(names(rules[5]), Names{"square_avg"});
     EXPECT_EQ(names(rules[6]), (Names{"square_avg", "momentum_buffer"}));
     for (const Rule& rule : rules) {
-        const GPT2<float> model(reference_config, {.B = 1, .T = 8, .total_batch = 8, .optimizer = rule.optimizer, .momentum = rule.momentum > 0});
+        const GPT2<float> model(
+            reference_config,
+            {.B = 1, .T = 8, .total_batch = 8, .optimizer = rule.optimizer, .momentum = rule.momentum > 0});
         const size_t one = model.table().elements() * sizeof(float);
         for (const auto& [name, bytes] : model.memory_plan()) {
             if (name != "optimizer state (fp32)") continue;

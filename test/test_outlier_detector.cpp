@@ -1,4 +1,5 @@
-// The outlier detector: z against the window before, what one infinity and one spike must not do, and that it goes on as it would have.
+// The outlier detector: z against the window before, what one infinity and one spike must not do, and that it
+// goes on as it would have.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,12 +11,14 @@
 
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double infinity = std::numeric_limits<double>::infinity(),
+                 nan = std::numeric_limits<double>::quiet_NaN();
 constexpr size_t window = OutlierDetector::window;
 
 // Alternating, so that the mean is 2 and the deviation exactly 0.5.
 void fill(OutlierDetector& detector) {
-    for (size_t i = 0; i < window; i++) ASSERT_EQ(detector.judge(i % 2 ? 2.5 : 1.5, i % 2 ? 2.5 : 1.5), "") << i;
+    for (size_t i = 0; i < window; i++)
+        ASSERT_EQ(detector.judge(i % 2 ? 2.5 : 1.5, i % 2 ? 2.5 : 1.5), "") << i;
 }
 
 TEST(OutlierDetector, JudgesByTheDeviationsAboveTheMeanOfTheWindow) {
@@ -42,7 +45,8 @@ TEST(OutlierDetector, MatchesTheFormulaOnRandomValues) {
         if (entered.size() >= window) {
             double mean = 0, variance = 0;
             for (size_t i = entered.size() - window; i < entered.size(); i++) mean += entered[i] / window;
-            for (size_t i = entered.size() - window; i < entered.size(); i++) variance += (entered[i] - mean) * (entered[i] - mean) / window;
+            for (size_t i = entered.size() - window; i < entered.size(); i++)
+                variance += (entered[i] - mean) * (entered[i] - mean) / window;
             expected = value > mean + 1.5 * std::sqrt(variance);
             enters = std::min(value, mean + 4.5 * std::sqrt(variance));
         }
@@ -87,7 +91,8 @@ TEST(OutlierDetector, ALevelThatRoseForGoodBecomesTheNewMean) {
         OutlierDetector detector(limit, 0);
         fill(detector);
         size_t skipped = 0;
-        for (size_t step = 0; step < 2 * window; step++) skipped += !detector.judge(20 + 0.5 * (step % 2), 0).empty();
+        for (size_t step = 0; step < 2 * window; step++)
+            skipped += !detector.judge(20 + 0.5 * (step % 2), 0).empty();
         EXPECT_GT(skipped, 0u);
         EXPECT_LT(skipped, window) << limit;
         EXPECT_EQ(detector.judge(20, 0), "");
@@ -119,7 +124,8 @@ TEST(OutlierDetector, GoesOnFromItsStateAsItWouldHave) {
         }
         OutlierDetector resumed(2, 2.5);
         resumed.restore(saved);
-        for (size_t i = 0; i < after.size(); i++) ASSERT_EQ(resumed.judge(after[i].first, after[i].second), verdicts[i]) << i;
+        for (size_t i = 0; i < after.size(); i++)
+            ASSERT_EQ(resumed.judge(after[i].first, after[i].second), verdicts[i]) << i;
         EXPECT_EQ(resumed.state(), whole.state());
     }
 }
@@ -128,8 +134,9 @@ TEST(OutlierDetector, RefusesWhatIsNoState) {
     OutlierDetector detector(3, 3);
     using nlohmann::json;
     detector.restore(json::object());
-    for (const json& bad : {json(), json(7), json{{"loss", 3}}, json{{"loss", {1, "x"}}}, json{{"grad_norm", {1, nullptr}}},
-                            json{{"loss", std::vector<double>(window + 1)}}}) {
+    for (const json& bad :
+         {json(), json(7), json{{"loss", 3}}, json{{"loss", {1, "x"}}}, json{{"grad_norm", {1, nullptr}}},
+          json{{"loss", std::vector<double>(window + 1)}}}) {
         EXPECT_THROW(detector.restore(bad), UsageError) << bad;
     }
 }

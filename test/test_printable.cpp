@@ -1,5 +1,5 @@
-// What reaches a terminal: text as it is, control characters as something that can be read; by itself and out of a program. And what is lost if none
-// is there.
+// What reaches a terminal: text as it is, control characters as something that can be read; by itself and out
+// of a program. And what is lost if none is there.
 #include "program.h"
 #include "system/print_line.h"
 #include "system/printable.h"
@@ -14,22 +14,29 @@ TEST(Printable, WritesControlCharactersOut) {
     EXPECT_EQ(printable("a\x1b[31mb\rc\x7f"), "a\\x1b[31mb\\x0dc\\x7f");
     EXPECT_EQ(printable(std::string("\0\n", 2)), "\\x00\\x0a");
     EXPECT_EQ(printable("a\nb\tc\r", "\n\t"), "a\nb\tc\\x0d");
-    EXPECT_EQ(printable("\u0080\u009b31m\u009f\u00a0"), "\\x80\\x9b31m\\x9f\u00a0");  // U+009B alone begins a sequence too
+    // U+009B alone begins a sequence too
+    EXPECT_EQ(printable("\u0080\u009b31m\u009f\u00a0"), "\\x80\\x9b31m\\x9f\u00a0");
     EXPECT_EQ(printable("a\x9b\xff"), "a\uFFFD\uFFFD");
 }
 
-// A hostile file's name or token would otherwise colour the terminal, move the cursor or set the window's title.
+// A hostile file's name or token would otherwise colour the terminal, move the cursor or set the window's
+// title.
 TEST(Printable, AMessageOfAProgramHoldsNoControlCharacter) {
     const TemporaryFolder folder;
     folder.write("a\x1b]0;title\x07.bin", "no shard");
-    for (const auto& [program, arguments] : {std::pair{TRAIN_PROGRAM, "--train-data"}, {TOKENIZE_PROGRAM, "--out x"}}) {
-        const ProgramResult result =
-            run_program(program, std::string(arguments) + " \"$(printf 'a\\033]0;title\\007.bin')\" --no-such\x1b[1m", "cd '" + folder.path() + "'");
+    for (const auto& [program, arguments] :
+         {std::pair{TRAIN_PROGRAM, "--train-data"}, {TOKENIZE_PROGRAM, "--out x"}}) {
+        const ProgramResult result = run_program(
+            program, std::string(arguments) + " \"$(printf 'a\\033]0;title\\007.bin')\" --no-such\x1b[1m",
+            "cd '" + folder.path() + "'");
         EXPECT_EQ(result.exit_code, 2);
         EXPECT_EQ(result.errors.find_first_of("\x1b\x07"), std::string::npos) << result.errors;
     }
-    const ProgramResult result = run_program(TRAIN_PROGRAM, "--train-data \"$(printf 'a\\033]0;title\\007.bin')\"", "cd '" + folder.path() + "'");
-    EXPECT_EQ(result.errors, "train_gpt2: a\\x1b]0;title\\x07.bin: 8 bytes are too short for a token shard, whose header alone has 1024\n");
+    const ProgramResult result = run_program(
+        TRAIN_PROGRAM, "--train-data \"$(printf 'a\\033]0;title\\007.bin')\"", "cd '" + folder.path() + "'");
+    EXPECT_EQ(result.errors,
+              "train_gpt2: a\\x1b]0;title\\x07.bin: 8 bytes are too short for a token shard, whose header "
+              "alone has 1024\n");
 }
 
 TEST(PrintLine, WritesTheWholeTextAndALineFeed) {

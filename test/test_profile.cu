@@ -17,7 +17,8 @@ struct Measured {
     std::map<std::string, nlohmann::ordered_json> rows;
 };
 
-// The report of `steps` steps, of two micro-steps each. What is not a step's, such as an evaluation between two of them, must not count.
+// The report of `steps` steps, of two micro-steps each. What is not a step's, such as an evaluation between
+// two of them, must not count.
 template <class Type>
 Measured measure(int steps, GPT2Options options = {}) {
     options.B = B, options.T = T, options.total_batch = micro_steps * N;
@@ -26,13 +27,16 @@ Measured measure(int steps, GPT2Options options = {}) {
     model.profile().measure(steps);
     std::mt19937 generator(5);
     std::vector<int> inputs(N), targets(N);
-    for (size_t i = 0; i < N; i++) inputs[i] = static_cast<int>(generator() % 131), targets[i] = static_cast<int>(generator() % 131);
+    for (size_t i = 0; i < N; i++)
+        inputs[i] = static_cast<int>(generator() % 131), targets[i] = static_cast<int>(generator() % 131);
     const OwnedBatch batch(B, T, inputs, targets);
     bool complete = false;
     for (int step = 1; step <= Profile::warm_up + steps + 1; step++) {
         const auto start = std::chrono::steady_clock::now();
         model.profile().begin_step();
-        EXPECT_EQ(model.profile().measuring(), steps > 0 && step >= Profile::warm_up && step <= Profile::warm_up + steps) << step;
+        EXPECT_EQ(model.profile().measuring(),
+                  steps > 0 && step >= Profile::warm_up && step <= Profile::warm_up + steps)
+            << step;
         for (size_t micro = 0; micro < micro_steps; micro++) {
             model.forward(batch);
             model.backward(micro + 1 == micro_steps);
@@ -47,7 +51,8 @@ Measured measure(int steps, GPT2Options options = {}) {
     EXPECT_EQ(complete, steps > 0);
     Measured measured{model.profile().report({1e9, 1e9}), {}};
     for (const auto& row : measured.report["operations"]) {
-        EXPECT_TRUE(measured.rows.emplace(row["name"].get<std::string>() + row["shape"].dump(), row).second) << row;
+        EXPECT_TRUE(measured.rows.emplace(row["name"].get<std::string>() + row["shape"].dump(), row).second)
+            << row;
     }
     return measured;
 }
@@ -60,16 +65,23 @@ struct Expected {
 std::map<std::string, Expected> count_by_hand(size_t e, bool rounded) {
     std::map<std::string, Expected> rows;
     const auto add = [&](const std::string& name, size_t calls, size_t bytes, size_t flops = 0) {
-        rows[name] = {static_cast<double>(calls), static_cast<double>(calls * bytes), static_cast<double>(calls * flops)};
+        rows[name] = {static_cast<double>(calls), static_cast<double>(calls * bytes),
+                      static_cast<double>(calls * flops)};
     };
-    const auto shape = [](size_t c, size_t oc) { return "[57," + std::to_string(c) + "," + std::to_string(oc) + "]"; };
+    const auto shape = [](size_t c, size_t oc) {
+        return "[57," + std::to_string(c) + "," + std::to_string(oc) + "]";
+    };
     const size_t layers = micro_steps * L;
-    add("tokens to the devicenull", micro_steps, 3 * N * 4);                           // inputs, targets, order
-    add("encodernull", micro_steps, (N * C + N * C) * e);                              // rows of wte, out
-    add("layernormnull", micro_steps, (N * C + N * C) * e);                            // only the first: the others follow a residual
+    // inputs, targets, order
+    add("tokens to the devicenull", micro_steps, 3 * N * 4);
+    add("encodernull", micro_steps, (N * C + N * C) * e);  // rows of wte, out
+    // only the first: the others follow a residual
+    add("layernormnull", micro_steps, (N * C + N * C) * e);
     add("residual + layernormnull", 2 * layers, (N * C + N * C + N * C + N * C) * e);  // two in, sum, out
-    add("attentionnull", layers, (3 * N * C + N * C) * e + B * NH * T * 4, 2 * 2 * B * NH * T * T * 16 / 2);  // q k^T, p v
-    add("attention backwardnull", layers, (3 * N * C + N * C + N * C + 3 * N * C) * e + B * NH * T * 4, 5 * 2 * B * NH * T * T * 16 / 2);
+    // q k^T, p v
+    add("attentionnull", layers, (3 * N * C + N * C) * e + B * NH * T * 4, 2 * 2 * B * NH * T * T * 16 / 2);
+    add("attention backwardnull", layers, (3 * N * C + N * C + N * C + 3 * N * C) * e + B * NH * T * 4,
+        5 * 2 * B * NH * T * T * 16 / 2);
     add("classifiernull", micro_steps, (N * Vp + N * Vp) * e);
     add("sum of lossesnull", micro_steps, N * 4);
     // Those of ln_f have no residual to add to.
@@ -89,8 +101,10 @@ std::map<std::string, Expected> count_by_hand(size_t e, bool rounded) {
         const std::string name = m.name, dims = shape(m.in, m.out);
         const size_t flops = 2 * N * m.in * m.out, three = (N * m.in + m.out * m.in + N * m.out) * e;
         const size_t pre_gelu = N * 4 * C * e;  // kept by fc, read again by fcproj's gradient
-        add(name == "fc" ? "fc + GELU" + dims : name + dims, m.calls, three + (name == "fc" ? pre_gelu : 0), flops);
-        add(name == "fcproj" ? "fcproj dX + dGELU" + dims : name + " dX" + dims, m.calls, three + (name == "fcproj" ? pre_gelu : 0), flops);
+        add(name == "fc" ? "fc + GELU" + dims : name + dims, m.calls, three + (name == "fc" ? pre_gelu : 0),
+            flops);
+        add(name == "fcproj" ? "fcproj dX + dGELU" + dims : name + " dX" + dims, m.calls,
+            three + (name == "fcproj" ? pre_gelu : 0), flops);
         // Of two micro-steps the first writes the gradient, and the second reads and writes it.
         add(name + " dW" + dims, m.calls, (N * m.in + N * m.out) * e, flops);
         rows[name + " dW" + dims].bytes += static_cast<double>(m.calls / 2 * (4 + 8) * m.in * m.out);
@@ -112,13 +126,15 @@ std::map<std::string, Expected> count_by_hand(size_t e, bool rounded) {
 template <class Type>
 void expect_counts() {
     const Measured measured = measure<Type>(2);
-    const std::map<std::string, Expected> expected = count_by_hand(sizeof(Type), !std::is_same_v<Type, float>);
+    const std::map<std::string, Expected> expected =
+        count_by_hand(sizeof(Type), !std::is_same_v<Type, float>);
     for (const auto& [name, row] : measured.rows) EXPECT_TRUE(expected.contains(name)) << name;
     for (const auto& [name, count] : expected) {
         ASSERT_TRUE(measured.rows.contains(name)) << name;
         const auto& row = measured.rows.at(name);
         // Calls over the flat buffer are as many as it has stretches.
-        const bool by_stretch = name == "zero gradientsnull" || name == "gradient normnull" || name == "optimizernull";
+        const bool by_stretch =
+            name == "zero gradientsnull" || name == "gradient normnull" || name == "optimizernull";
         EXPECT_TRUE(by_stretch || row["calls"] == count.calls) << name << ": " << row["calls"];
         EXPECT_EQ(row["bytes"], count.bytes) << name;
         EXPECT_EQ(row["flops"], count.flops) << name;
@@ -130,14 +146,16 @@ TEST(Profile, BytesAndOperationsInBf16) { expect_counts<bfloat16>(); }
 
 // What is computed again is an operation of its own, or more calls of one.
 TEST(Profile, RecomputedOperationsAreSeen) {
-    const Measured gelu = measure<float>(1, {.recompute = Recompute::gelu}), block = measure<float>(1, {.recompute = Recompute::block});
+    const Measured gelu = measure<float>(1, {.recompute = Recompute::gelu}),
+                   block = measure<float>(1, {.recompute = Recompute::block});
     EXPECT_EQ(gelu.rows.at("GELU againnull")["calls"], micro_steps * L);
     EXPECT_EQ(block.rows.at("layernorm againnull")["calls"], micro_steps * L);
     EXPECT_EQ(block.rows.at("attentionnull")["calls"], 2 * micro_steps * L);
     EXPECT_EQ(block.rows.at("fcproj[57,192,48]")["calls"], micro_steps * L);
 }
 
-// Nothing but a few function calls lies between the operations. What else the machine does may: the best of three counts.
+// Nothing but a few function calls lies between the operations. What else the machine does may: the best of
+// three counts.
 TEST(Profile, TheOperationsAddUpToTheStep) {
     double best = 0;
     for (int attempt = 0; attempt < 3 && best < 0.9; attempt++) {
@@ -168,7 +186,8 @@ TEST(Profile, TheRateIsTheOneNearerToItsPeak) {
         for (int call = 0; call < 2; call++) {
             profile.begin("moves", {.bytes = 4'000'000, .flops = 1'000'000}, nullptr);
             std::this_thread::sleep_for(std::chrono::milliseconds(3));
-            profile.begin("multiplies", {.bytes = 1'000'000, .flops = 6'000'000, .product = {10, 20, 30}}, nullptr);
+            profile.begin("multiplies", {.bytes = 1'000'000, .flops = 6'000'000, .product = {10, 20, 30}},
+                          nullptr);
             std::this_thread::sleep_for(std::chrono::milliseconds(2));
             profile.begin("neither", {}, nullptr);
             profile.end(nullptr);
@@ -176,11 +195,13 @@ TEST(Profile, TheRateIsTheOneNearerToItsPeak) {
         }
         EXPECT_EQ(profile.end_step(20), step == Profile::warm_up + 1);
     }
-    const nlohmann::ordered_json report = profile.report({.bytes_per_second = 8e9, .flops_per_second = 3e9}), &rows = report["operations"];
+    const nlohmann::ordered_json report = profile.report({.bytes_per_second = 8e9, .flops_per_second = 3e9}),
+                                 &rows = report["operations"];
     ASSERT_EQ(rows.size(), 3u);
     EXPECT_EQ(rows[0]["rate"], "bytes");
     EXPECT_EQ(rows[1]["rate"], "flops");
-    EXPECT_TRUE(rows[2]["rate"].is_null() && rows[2]["share_of_peak"].is_null() && rows[2]["shape"].is_null());
+    EXPECT_TRUE(rows[2]["rate"].is_null() && rows[2]["share_of_peak"].is_null() &&
+                rows[2]["shape"].is_null());
     EXPECT_EQ(rows[1]["shape"], nlohmann::ordered_json({10, 20, 30}));
     EXPECT_EQ(rows[0]["calls"], 2);
     if (!simt::is_gpu()) {  // where sleeping is no work
@@ -194,8 +215,8 @@ TEST(Profile, TheRateIsTheOneNearerToItsPeak) {
 
     const std::string table = profile_table(report);
     EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 2 + 3 + 2) << table;
-    for (const char* part :
-         {"mean of 1 steps", "copy 8.0 GB/s", "matrix product 3.0 GFLOP/s", "10 x 20 x 30", "all operations", "between them", "20.000"})
+    for (const char* part : {"mean of 1 steps", "copy 8.0 GB/s", "matrix product 3.0 GFLOP/s", "10 x 20 x 30",
+                             "all operations", "between them", "20.000"})
         EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
 }
 

@@ -21,16 +21,19 @@ std::vector<float> normals(size_t n, uint64_t seed, uint32_t purpose, float mean
 // Box and Muller's formula in double precision on the bits of Philox.
 double exact_normal(uint64_t i, uint64_t seed, uint32_t purpose) {
     const uint64_t counter = i / 4;
-    const Philox4 bits = philox4x32_10({{static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), purpose, 0}},
-                                       static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
+    const Philox4 bits =
+        philox4x32_10({{static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), purpose, 0}},
+                      static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
     const size_t pair = i % 4 / 2 * 2;
-    const double radius = std::sqrt(-2 * std::log((bits.x[pair] + 0.5) / 0x1p32)), angle = 2 * M_PI * (bits.x[pair + 1] >> 8) / 0x1p24;
+    const double radius = std::sqrt(-2 * std::log((bits.x[pair] + 0.5) / 0x1p32)),
+                 angle = 2 * M_PI * (bits.x[pair + 1] >> 8) / 0x1p24;
     return radius * (i % 2 == 0 ? std::cos(angle) : std::sin(angle));
 }
 
 TYPED_TEST(Random, NormalsAreBoxMullerOnPhilox) {
     const auto values = normals<TypeParam>(10001, 0x123456789abcdef0, 5);
-    for (size_t i = 0; i < values.size(); i++) ASSERT_NEAR(values[i], exact_normal(i, 0x123456789abcdef0, 5), 5e-6) << i;
+    for (size_t i = 0; i < values.size(); i++)
+        ASSERT_NEAR(values[i], exact_normal(i, 0x123456789abcdef0, 5), 5e-6) << i;
 }
 
 TYPED_TEST(Random, NormalsDependOnSeedPurposeAndIndexAlone) {
@@ -38,7 +41,9 @@ TYPED_TEST(Random, NormalsDependOnSeedPurposeAndIndexAlone) {
     EXPECT_EQ(normals<simt::GpuWidth<32>>(5000, 1, 2), values) << "another width";
     const auto fewer = normals<TypeParam>(1001, 1, 2);
     EXPECT_TRUE(std::equal(fewer.begin(), fewer.end(), values.begin())) << "another length";
-    for (const auto& others : {normals<TypeParam>(5000, 2, 2), normals<TypeParam>(5000, uint64_t{1} << 32 | 1, 2), normals<TypeParam>(5000, 1, 3)}) {
+    for (const auto& others :
+         {normals<TypeParam>(5000, 2, 2), normals<TypeParam>(5000, uint64_t{1} << 32 | 1, 2),
+          normals<TypeParam>(5000, 1, 3)}) {
         size_t equal = 0;
         for (size_t i = 0; i < values.size(); i++) equal += values[i] == others[i];
         EXPECT_LE(equal, 1u);

@@ -1,4 +1,5 @@
-// Runs that are stopped, killed, damaged or given something else to go on with, as people run them: what goes on ends as if nothing had happened.
+// Runs that are stopped, killed, damaged or given something else to go on with, as people run them: what goes
+// on ends as if nothing had happened.
 #include <fcntl.h>
 #include <sys/wait.h>
 
@@ -20,13 +21,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A model that takes no time, every kind of line, micro-steps, and few steps between checkpoints, so that one is being written most of the time.
-// What arguments say themselves is left to them.
+// A model that takes no time, every kind of line, micro-steps, and few steps between checkpoints, so that one
+// is being written most of the time. What arguments say themselves is left to them.
 std::string with_tiny_model(const std::string& arguments) {
     std::string all = arguments + " --deterministic";
-    for (const std::string option : {"--layers 1", "--heads 2", "--channels 16", simt::checked ? "--context 8" : "--context 16",
-                                     simt::checked ? "--batch-size 1" : "--batch-size 2", simt::checked ? "--total-batch 16" : "--total-batch 64",
-                                     "--warmup 2", "--sample-tokens 3", "--val-steps 2", "--val-every 7", "--sample-every 9"}) {
+    for (const std::string option :
+         {"--layers 1", "--heads 2", "--channels 16", simt::checked ? "--context 8" : "--context 16",
+          simt::checked ? "--batch-size 1" : "--batch-size 2",
+          simt::checked ? "--total-batch 16" : "--total-batch 64", "--warmup 2", "--sample-tokens 3",
+          "--val-steps 2", "--val-every 7", "--sample-every 9"}) {
         if (arguments.find(option.substr(0, option.find(' ') + 1)) == std::string::npos) all += " " + option;
     }
     return all;
@@ -34,17 +37,21 @@ std::string with_tiny_model(const std::string& arguments) {
 // Of the runs that are killed. In checked builds a step takes half a second of computing.
 constexpr int steps = simt::checked ? 16 : 200, kills = simt::checked ? 4 : 25;
 
-// In memory where there is such a file system: what is tested here does not depend on disks, and they are slow to sync.
+// In memory where there is such a file system: what is tested here does not depend on disks, and they are
+// slow to sync.
 class Resume : public testing::Test {
 protected:
     static void SetUpTestSuite() {
         if (access("/dev/shm", W_OK) == 0) setenv("TMPDIR", "/dev/shm", 1);
-        setenv("OMP_NUM_THREADS", "1", 1);  // threads that wait for each other cost a tiny model more than they compute
+        // threads that wait for each other cost a tiny model more than they compute
+        setenv("OMP_NUM_THREADS", "1", 1);
     }
     static ProgramResult train(const std::string& arguments, const std::string& before = "cd /") {
         return run_program(TRAIN_PROGRAM, with_tiny_model(arguments), before);
     }
-    static void expect_success(const ProgramResult& result) { EXPECT_EQ(result.exit_code, 0) << result.errors << result.output; }
+    static void expect_success(const ProgramResult& result) {
+        EXPECT_EQ(result.exit_code, 0) << result.errors << result.output;
+    }
     TemporaryFolder folder;
 };
 
@@ -58,7 +65,9 @@ std::vector<nlohmann::json> metrics(const std::string& run) {
     std::vector<nlohmann::json> lines = metrics_of(run);
     std::erase_if(lines, [](const nlohmann::json& line) { return line.at("kind") == "run"; });
     for (nlohmann::json& line : lines) {
-        for (const char* time : {"step_ms", "tokens_per_second", "mfu", "power_w", "temperature_c", "sm_clock_mhz", "throttle"}) line.erase(time);
+        for (const char* time :
+             {"step_ms", "tokens_per_second", "mfu", "power_w", "temperature_c", "sm_clock_mhz", "throttle"})
+            line.erase(time);
     }
     return lines;
 }
@@ -138,7 +147,8 @@ std::set<std::string> unfinished(const std::string& run) {
 }
 
 bool has_new(const std::set<std::string>& names, const std::set<std::string>& before) {
-    return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return !before.contains(name); });
+    return std::any_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return !before.contains(name); });
 }
 
 void sleep_ms(double ms) { std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms)); }
@@ -146,7 +156,8 @@ void sleep_ms(double ms) { std::this_thread::sleep_for(std::chrono::duration<dou
 class Killed : public Resume, public testing::WithParamInterface<const char*> {};
 
 TEST_P(Killed, AtRandomMomentsEndsAsIfNothingHadHappened) {
-    const std::string options = fmt::format("--dtype {} --steps {} --checkpoint-every 4 --keep 3 --out ", GetParam(), steps);
+    const std::string options =
+        fmt::format("--dtype {} --steps {} --checkpoint-every 4 --keep 3 --out ", GetParam(), steps);
     const std::string straight = folder / "straight", run = folder / "killed";
     ASSERT_EQ(Process(options + straight, folder / "out").wait(), 0) << read_file(folder / "out");
 
@@ -163,7 +174,8 @@ TEST_P(Killed, AtRandomMomentsEndsAsIfNothingHadHappened) {
         const int aim = i * (steps * 3 / 4) / (kills + 1);
         const auto before_step = [&](int step) { return process.running() && last_step(run) < step; };
         if (i % 5 == 0) {  // while it starts, or goes on from a checkpoint
-            const auto moment = std::chrono::steady_clock::now() + std::chrono::duration<double, std::milli>(up_to(100));
+            const auto moment =
+                std::chrono::steady_clock::now() + std::chrono::duration<double, std::milli>(up_to(100));
             while (before_step(aim + 5) && std::chrono::steady_clock::now() < moment) sleep_ms(0.3);
         } else if (i % 5 == 1) {  // while it writes a checkpoint
             while (before_step(aim + 5) && !has_new(unfinished(run), before)) sleep_ms(0.05);
@@ -177,32 +189,39 @@ TEST_P(Killed, AtRandomMomentsEndsAsIfNothingHadHappened) {
         const bool killed = WIFSIGNALED(status);
         ASSERT_TRUE(killed || status == 0) << "kill " << i << ": " << read_file(folder / "out");
         in_writing += has_new(unfinished(run), before);
-        // Where other work kept this test from its kills in time, or from the one that matters most, they begin once more.
+        // Where other work kept this test from its kills in time, or from the one that matters most, they
+        // begin once more.
         if (!killed || (i == kills && in_writing == 0)) {
-            ASSERT_LT(++repeated, 20) << (killed ? "no kill met the writing of a checkpoint" : "the run is always over before its kill");
+            ASSERT_LT(++repeated, 20) << (killed ? "no kill met the writing of a checkpoint"
+                                                 : "the run is always over before its kill");
             fs::remove_all(run);
             saved = false;
             i = 0;
             continue;
         }
-        // Every moment leaves a checkpoint that can be loaded, once there is one, and no folder that is called one but is none.
-        const std::optional<std::string> newest = newest_checkpoint(run, [](const std::string& damage) { ADD_FAILURE() << damage; });
+        // Every moment leaves a checkpoint that can be loaded, once there is one, and no folder that is
+        // called one but is none.
+        const std::optional<std::string> newest =
+            newest_checkpoint(run, [](const std::string& damage) { ADD_FAILURE() << damage; });
         EXPECT_TRUE(newest || !saved);
         saved = newest.has_value();
     }
-    ASSERT_EQ(Process(options + run + " --resume auto", folder / "out").wait(), 0) << read_file(folder / "out");
+    ASSERT_EQ(Process(options + run + " --resume auto", folder / "out").wait(), 0)
+        << read_file(folder / "out");
     expect_same_end(run, straight);
     for (const auto& entry : fs::recursive_directory_iterator(run)) {
         EXPECT_EQ(entry.path().string().find(".tmp-"), std::string::npos) << entry.path() << " is left";
     }
     EXPECT_LE(checkpoint_folders(run).size(), 5u);  // three newest, and the best validated one
 }
-INSTANTIATE_TEST_SUITE_P(Resume, Killed, testing::Values("fp32", "bf16"), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Resume, Killed, testing::Values("fp32", "bf16"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST_F(Resume, StoppedBySignalsEndsAsIfNothingHadHappened) {
     // Samples long enough for signals to meet them too.
     const std::string options =
-        fmt::format("--steps {} --sample-every 3 --sample-tokens {} --checkpoint-every 15 --out ", simt::checked ? 16 : 80, simt::checked ? 3 : 60);
+        fmt::format("--steps {} --sample-every 3 --sample-tokens {} --checkpoint-every 15 --out ",
+                    simt::checked ? 16 : 80, simt::checked ? 3 : 60);
     const std::string straight = folder / "straight", run = folder / "stopped";
     ASSERT_EQ(Process(options + straight, folder / "out").wait(), 0) << read_file(folder / "out");
     std::mt19937 random(7);
@@ -216,14 +235,17 @@ TEST_F(Resume, StoppedBySignalsEndsAsIfNothingHadHappened) {
         stopped++;
         process.send(i % 2 ? SIGTERM : SIGINT);
         ASSERT_EQ(process.wait(), 0) << read_file(folder / "out");
-        EXPECT_EQ(read_state(newest_of(run)).step, last_step(run)) << "the step that the signal met was not saved";
+        EXPECT_EQ(read_state(newest_of(run)).step, last_step(run))
+            << "the step that the signal met was not saved";
     }
     EXPECT_GE(stopped, 1);
-    ASSERT_EQ(Process(options + run + " --resume auto", folder / "out").wait(), 0) << read_file(folder / "out");
+    ASSERT_EQ(Process(options + run + " --resume auto", folder / "out").wait(), 0)
+        << read_file(folder / "out");
     expect_same_end(run, straight);
 }
 
-// It came twice, by SLURM and by mpirun, and the second one must not end the program in the middle of its checkpoint.
+// It came twice, by SLURM and by mpirun, and the second one must not end the program in the middle of its
+// checkpoint.
 TEST_F(Resume, SlurmsWarningEndsTheRunWithACheckpoint) {
     const std::string run = folder / "run";
     Process process("--steps 1000000 --checkpoint-every 1000000 --out " + run, folder / "out");
@@ -254,9 +276,11 @@ TEST_F(Resume, ADroppedTerminalEndsTheRunWithACheckpointUnlessItIsIgnored) {
     }
 }
 
-// Its checkpoint says that the evaluation is missing; the run that makes up for it must say that it did, or the run is never complete.
+// Its checkpoint says that the evaluation is missing; the run that makes up for it must say that it did, or
+// the run is never complete.
 TEST_F(Resume, ALastStepWhoseEvaluationWasBrokenOffIsCompleteOnceItIsDoneAgain) {
-    const std::string options = "--steps 4 --out ", run = folder / "run", straight = folder / "straight", last = checkpoint_folder(run, 4);
+    const std::string options = "--steps 4 --out ", run = folder / "run", straight = folder / "straight",
+                      last = checkpoint_folder(run, 4);
     for (const std::string& out : {run, straight}) expect_success(train(options + out));
     TrainingState state = read_state(last);
     state.evaluated = false;
@@ -291,19 +315,23 @@ TEST_P(Optimizers, GoOnWithTheSameBits) {
     EXPECT_EQ(checkpoint_folders(branch).size(), 1u);
 }
 INSTANTIATE_TEST_SUITE_P(Resume, Optimizers,
-                         testing::Values("--optimizer adamw", "--optimizer adam --weight-decay 0.1", "--optimizer sgd --lr 0.1",
-                                         "--optimizer sgd --lr 0.1 --momentum 0.9 --nesterov", "--optimizer rmsprop",
-                                         "--optimizer rmsprop --momentum 0.5", "--dtype bf16 --recompute block --head-chunks 3"));
+                         testing::Values("--optimizer adamw", "--optimizer adam --weight-decay 0.1",
+                                         "--optimizer sgd --lr 0.1",
+                                         "--optimizer sgd --lr 0.1 --momentum 0.9 --nesterov",
+                                         "--optimizer rmsprop", "--optimizer rmsprop --momentum 0.5",
+                                         "--dtype bf16 --recompute block --head-chunks 3"));
 
 TEST_F(Resume, DamagedCheckpointsArePassedOverAndSetAside) {
     const std::string options = "--schedule constant --checkpoint-every 3 --keep 9 --out ";
     expect_success(train(options + folder / "straight --steps 9"));
     expect_success(train(options + folder / "run --steps 6"));
-    const std::string damaged = checkpoint_folder(folder / "run", 6), optimizer = damaged + "/optimizer_0000.safetensors";
+    const std::string damaged = checkpoint_folder(folder / "run", 6),
+                      optimizer = damaged + "/optimizer_0000.safetensors";
     std::string bytes = read_file(optimizer);
     bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
     std::ofstream(optimizer, std::ios::binary) << bytes;
-    std::ofstream(metrics_file(folder / "run"), std::ios::app) << "{\"kind\":\"train\",\"step\":7,\"lo";  // torn
+    // torn
+    std::ofstream(metrics_file(folder / "run"), std::ios::app) << "{\"kind\":\"train\",\"step\":7,\"lo";
 
     const ProgramResult result = train(options + folder / "run --steps 9 --resume auto");
     expect_success(result);
@@ -313,7 +341,8 @@ TEST_F(Resume, DamagedCheckpointsArePassedOverAndSetAside) {
     EXPECT_TRUE(fs::exists(damaged + "/state.json"));  // written again on the way
     std::vector<nlohmann::json> lines = metrics(folder / "run");
     EXPECT_EQ(lines, metrics(folder / "straight"));
-    EXPECT_EQ(read_file(newest_of(folder / "run") + "/model.safetensors"), read_file(newest_of(folder / "straight") + "/model.safetensors"));
+    EXPECT_EQ(read_file(newest_of(folder / "run") + "/model.safetensors"),
+              read_file(newest_of(folder / "straight") + "/model.safetensors"));
 }
 
 TEST_F(Resume, ADamagedRunIsRefused) {
@@ -327,15 +356,18 @@ TEST_F(Resume, ADamagedRunIsRefused) {
 
 TEST_F(Resume, AnotherModelOrDataSetIsRefusedByName) {
     expect_success(train("--steps 4 --out " + folder / "run"));
-    const std::string text = folder.write("other.txt", std::string(5000, 'x')), before = read_file(metrics_file(folder / "run"));
+    const std::string text = folder.write("other.txt", std::string(5000, 'x')),
+                      before = read_file(metrics_file(folder / "run"));
     const auto refused = [&](const std::string& arguments, const std::vector<std::string>& said) {
         const ProgramResult result = train("--steps 8 --resume auto --out " + folder / "run " + arguments);
         EXPECT_EQ(result.exit_code, 2) << arguments << result.output;
         EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
-        for (const std::string& words : said) EXPECT_NE(result.errors.find(words), std::string::npos) << result.errors;
+        for (const std::string& words : said)
+            EXPECT_NE(result.errors.find(words), std::string::npos) << result.errors;
         EXPECT_EQ(read_file(metrics_file(folder / "run")), before);
     };
-    refused("--layers 2 --vocab 200 --tokenizer byte", {"--layers 2 instead of 1", "--vocab 200 instead of 256"});
+    refused("--layers 2 --vocab 200 --tokenizer byte",
+            {"--layers 2 instead of 1", "--vocab 200 instead of 256"});
     refused("--seq-len 4 --batch-size 2", {"--seq-len 4 instead of"});
     refused("--total-batch 128 --seed 5", {"--total-batch 128 instead of", "--seed 5 instead of 1337"});
     refused("--data-order file", {"--data-order file instead of shuffled"});
@@ -348,9 +380,12 @@ TEST_F(Resume, OtherOptionsMayChangeAndThoseThatMatterAreSaid) {
     const ProgramResult same = train("--steps 4 --resume auto --val-every 2 --out " + folder / "run");
     expect_success(same);
     EXPECT_NE(same.output.find("nothing is left to do"), std::string::npos) << same.output;
-    const ProgramResult longer = train("--steps 6 --lr 0.5 --head-chunks 2 --log-every 2 --resume auto --out " + folder / "run");
+    const ProgramResult longer =
+        train("--steps 6 --lr 0.5 --head-chunks 2 --log-every 2 --resume auto --out " + folder / "run");
     expect_success(longer);
-    EXPECT_NE(longer.output.find("--head-chunks 2 instead of 1, --lr 0.5 instead of 0.001, --steps 6 instead of 4"), std::string::npos)
+    EXPECT_NE(
+        longer.output.find("--head-chunks 2 instead of 1, --lr 0.5 instead of 0.001, --steps 6 instead of 4"),
+        std::string::npos)
         << longer.output;
     EXPECT_EQ(longer.output.find("--log-every"), std::string::npos) << longer.output;
     EXPECT_EQ(last_step(folder / "run"), 6);
@@ -360,19 +395,26 @@ TEST_F(Resume, OtherOptionsMayChangeAndThoseThatMatterAreSaid) {
 TEST_F(Resume, AnEarlierCheckpointTakesTheRunBackToIt) {
     expect_success(train("--steps 6 --checkpoint-every 2 --keep 9 --out " + folder / "run"));
     expect_success(train("--steps 6 --checkpoint-every 2 --keep 9 --out " + folder / "straight"));
-    const ProgramResult result = train("--steps 6 --checkpoint-every 2 --keep 9 --resume " + checkpoint_folder(folder / "run", 2));
+    const ProgramResult result =
+        train("--steps 6 --checkpoint-every 2 --keep 9 --resume " + checkpoint_folder(folder / "run", 2));
     expect_success(result);
     EXPECT_TRUE(fs::exists(checkpoint_folder(folder / "run", 4) + ".superseded")) << result.output;
     expect_same_end(folder / "run", folder / "straight");
 }
 
-ProgramResult resume_alone(const std::string& arguments) { return run_program(TRAIN_PROGRAM, "--resume " + arguments); }
+ProgramResult resume_alone(const std::string& arguments) {
+    return run_program(TRAIN_PROGRAM, "--resume " + arguments);
+}
 
 TEST_F(Resume, AloneGoesOnWithTheRunsOwnOptions) {
-    const std::string from_file = folder.write("some.txt", "lr = 0.003\nschedule = linear\nnesterov = true\n"), straight = folder / "straight";
+    const std::string from_file =
+                          folder.write("some.txt", "lr = 0.003\nschedule = linear\nnesterov = true\n"),
+                      straight = folder / "straight";
     expect_success(
-        train("--checkpoint-every 4 --keep 9 --tokens 512 --optimizer sgd --momentum 0.5 --seed 7 --data-order file --min-lr-fraction 0.5 "
-              "--batch-size auto --device-memory 1G --recompute block --head-chunks 2 --clip 0.5 --total-batch 64 --config " +
+        train("--checkpoint-every 4 --keep 9 --tokens 512 --optimizer sgd --momentum 0.5 --seed 7 "
+              "--data-order file --min-lr-fraction 0.5 "
+              "--batch-size auto --device-memory 1G --recompute block --head-chunks 2 --clip 0.5 "
+              "--total-batch 64 --config " +
               from_file + " --out " + straight));
     fs::remove(from_file);
     const ProgramResult result = resume_alone(checkpoint_folder(straight, 4) + " --out " + folder / "branch");
@@ -397,15 +439,18 @@ TEST_F(Resume, AnOptionThatIsGivenAgainCountsInsteadOfTheRuns) {
 
     const ProgramResult result = resume_alone(run + " --steps 6 --lr 0.5");
     expect_success(result);
-    EXPECT_NE(result.output.find("from here on: --lr 0.5 instead of 0.003, --steps 6"), std::string::npos) << result.output;
+    EXPECT_NE(result.output.find("from here on: --lr 0.5 instead of 0.003, --steps 6"), std::string::npos)
+        << result.output;
     EXPECT_EQ(last_step(run), 6);
 }
 
 TEST_F(Resume, AloneNeedsNoModelThatTheRunBeganWith) {
     expect_success(train("--steps 2 --out " + folder / "first"));
     const std::string run = folder / "run";
-    expect_success(run_program(TRAIN_PROGRAM, "--steps 2 --batch-size 2 --seq-len 8 --context 8 --val-steps 1 --sample-tokens 2 --init-from " +
-                                                  folder / "first --out " + run));
+    expect_success(run_program(
+        TRAIN_PROGRAM,
+        "--steps 2 --batch-size 2 --seq-len 8 --context 8 --val-steps 1 --sample-tokens 2 --init-from " +
+            folder / "first --out " + run));
     fs::remove_all(folder / "first");
     expect_success(resume_alone(run + " --steps 3"));
     EXPECT_EQ(last_step(run), 3);
@@ -414,7 +459,8 @@ TEST_F(Resume, AloneNeedsNoModelThatTheRunBeganWith) {
 TEST_F(Resume, ARunWithoutACheckpointStartsAgain) {
     expect_success(train("--steps 3 --checkpoint-every 0 --out " + folder / "run"));
     EXPECT_FALSE(fs::exists(checkpoints_folder(folder / "run")));
-    expect_success(train("--steps 3 --out " + folder / "straight --resume auto"));  // no run at all: a new one
+    // no run at all: a new one
+    expect_success(train("--steps 3 --out " + folder / "straight --resume auto"));
     const ProgramResult result = train("--steps 3 --resume auto --out " + folder / "run");
     expect_success(result);
     EXPECT_NE(result.output.find("it starts again from step 1"), std::string::npos) << result.output;
@@ -438,26 +484,35 @@ TEST_F(Resume, TwoProcessesDoNotWriteToOneRun) {
 
 TEST_F(Resume, AFullDiskCostsTheCheckpointNotTheRun) {
     // Files may not grow beyond 10 KiB: the metrics fit, the model of 32 KiB does not.
-    const ProgramResult result = train("--steps 6 --checkpoint-every 2 --out " + folder / "run", "cd /; ulimit -f 20");
+    const ProgramResult result =
+        train("--steps 6 --checkpoint-every 2 --out " + folder / "run", "cd /; ulimit -f 20");
     EXPECT_EQ(last_step(folder / "run"), 6);
     for (const int step : {2, 4, 6}) {
-        EXPECT_NE(result.output.find(fmt::format("step {}: the checkpoint could not be written", step)), std::string::npos) << result.output;
+        EXPECT_NE(result.output.find(fmt::format("step {}: the checkpoint could not be written", step)),
+                  std::string::npos)
+            << result.output;
     }
     EXPECT_TRUE(fs::is_empty(checkpoints_folder(folder / "run")));
     EXPECT_EQ(result.exit_code, 1);  // the last one is missing: whoever waits for the model must know
-    EXPECT_NE(result.errors.find("the last checkpoint could not be written"), std::string::npos) << result.errors;
+    EXPECT_NE(result.errors.find("the last checkpoint could not be written"), std::string::npos)
+        << result.errors;
 }
 
 TEST_F(Resume, TheNewestCheckpointIsNamedWhenTheMetricsCannotBeWritten) {
-    const std::string run = folder / "run", options = "--val-every 0 --sample-every 0 --checkpoint-every 2 --out " + run;
+    const std::string run = folder / "run",
+                      options = "--val-every 0 --sample-every 0 --checkpoint-every 2 --out " + run;
     expect_success(train("--steps 2 " + options));
-    // Files may not grow beyond 80 KiB, which a checkpoint's do not need. The metrics have room for another description of the run and a few steps.
+    // Files may not grow beyond 80 KiB, which a checkpoint's do not need. The metrics have room for another
+    // description of the run and a few steps.
     const size_t full = size_t{80} << 10, room = 2 * fs::file_size(metrics_file(run)) + 800;
-    std::ofstream(metrics_file(run), std::ios::app) << R"({"kind":"run","padding":")" + std::string(full - room, 'x') + "\"}\n";
+    std::ofstream(metrics_file(run), std::ios::app)
+        << R"({"kind":"run","padding":")" + std::string(full - room, 'x') + "\"}\n";
     const ProgramResult result = train("--steps 200 --resume auto " + options, "cd /; ulimit -f 160");
     EXPECT_EQ(result.exit_code, 1) << result.output;
     EXPECT_NE(
-        result.errors.find(metrics_file(run) + ": File too large; the run cannot be written down; the last good checkpoint is " + newest_of(run)),
+        result.errors.find(metrics_file(run) +
+                           ": File too large; the run cannot be written down; the last good checkpoint is " +
+                           newest_of(run)),
         std::string::npos)
         << result.errors;
     EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
@@ -467,25 +522,34 @@ TEST_F(Resume, TheNewestCheckpointIsNamedWhenTheMetricsCannotBeWritten) {
 TEST_F(Resume, NoCheckpointIsGoodWhenTheFirstUpdateBrokeTheWeights) {
     // A learning rate that makes every weight enormous: from the second step on no gradient is finite.
     const std::string run = folder / "run";
-    const ProgramResult result =
-        train("--steps 20 --lr 1e30 --warmup 0 --checkpoint-every 1 --keep 1 --val-every 0 --sample-every 0 --max-skipped 3 --out " + run);
+    const ProgramResult result = train(
+        "--steps 20 --lr 1e30 --warmup 0 --checkpoint-every 1 --keep 1 --val-every 0 --sample-every 0 "
+        "--max-skipped 3 --out " +
+        run);
     EXPECT_EQ(result.exit_code, 1) << result.output;
-    EXPECT_NE(result.errors.find("; no checkpoint is known to be good; the newest is " + run), std::string::npos) << result.errors;
+    EXPECT_NE(result.errors.find("; no checkpoint is known to be good; the newest is " + run),
+              std::string::npos)
+        << result.errors;
 }
 
-// The update with a huge learning rate is finite, and so is the checkpoint after it; the weights are of no use.
+// The update with a huge learning rate is finite, and so is the checkpoint after it; the weights are of no
+// use.
 TEST_F(Resume, ACheckpointWhoseUpdateBrokeTheWeightsIsNotTheLastGoodOne) {
-    for (const std::string arguments : {"--val-every 0", "--val-every 1", "--val-every 0 --dtype bf16", "--val-every 0 --optimizer sgd"}) {
+    for (const std::string arguments :
+         {"--val-every 0", "--val-every 1", "--val-every 0 --dtype bf16", "--val-every 0 --optimizer sgd"}) {
         const TemporaryFolder folder;
         const std::string run = folder / "run";
-        const std::string options = arguments +
-                                    " --checkpoint-every 1 --keep 1 --warmup 0 --sample-every 0 --max-skipped 3 --schedule constant "
-                                    "--resume auto --out " +
-                                    run;
+        const std::string options =
+            arguments +
+            " --checkpoint-every 1 --keep 1 --warmup 0 --sample-every 0 --max-skipped 3 --schedule constant "
+            "--resume auto --out " +
+            run;
         expect_success(train("--steps 4 " + options));
         const ProgramResult result = train("--steps 20 --lr 1e30 " + options);
         EXPECT_EQ(result.exit_code, 1) << arguments << result.output;
-        EXPECT_NE(result.errors.find("the last good checkpoint is " + checkpoint_folder(run, 4) + "\n"), std::string::npos) << result.errors;
+        EXPECT_NE(result.errors.find("the last good checkpoint is " + checkpoint_folder(run, 4) + "\n"),
+                  std::string::npos)
+            << result.errors;
         EXPECT_EQ(whole_checkpoint(checkpoint_folder(run, 4)).skipped, 0);
     }
 }

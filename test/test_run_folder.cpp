@@ -1,4 +1,5 @@
-// A run's folder: which checkpoint counts. One wrong bit, one byte less or one file less, and the one before is taken, with a line that says so.
+// A run's folder: which checkpoint counts. One wrong bit, one byte less or one file less, and the one before
+// is taken, with a line that says so.
 #include <cmath>
 
 #include "temporary_folder.h"
@@ -61,7 +62,8 @@ TEST_F(RunFolder, TheNewestWholeCheckpointCounts) {
 TEST_F(RunFolder, AValidationLossThatIsNotFiniteIsNotAMissingOne) {
     const std::string path = checkpoint_folder(run.path(), 12);
     TrainingState state = read_state(path);
-    for (const std::optional<double> loss : {std::optional<double>(), {2.5}, {NAN}, {INFINITY}, {-INFINITY}}) {
+    for (const std::optional<double> loss :
+         {std::optional<double>(), {2.5}, {NAN}, {INFINITY}, {-INFINITY}}) {
         state.val_loss = loss;
         fs::remove(path + "/state.json");
         write_state(path, state);
@@ -94,7 +96,9 @@ TEST_F(RunFolder, TruncatedLongerAndMissingFilesAreSeen) {
     for (const std::string name : {"state.json", "model.safetensors", "config.json"}) {
         const std::string path = checkpoint_folder(run.path(), 12) + "/" + name, whole = read_file(path);
         for (size_t bytes = 0; bytes < whole.size(); bytes++) {
-            if (name == "state.json") { EXPECT_THROW(parse_state(path, whole.substr(0, bytes)), UsageError) << bytes; }
+            if (name == "state.json") {
+                EXPECT_THROW(parse_state(path, whole.substr(0, bytes)), UsageError) << bytes;
+            }
             if (bytes % 7 != 0) continue;
             std::ofstream(path, std::ios::binary) << whole.substr(0, bytes);
             expect_passed_over(path);
@@ -109,7 +113,8 @@ TEST_F(RunFolder, TruncatedLongerAndMissingFilesAreSeen) {
 
 TEST_F(RunFolder, NoWholeCheckpointIsNotNoCheckpoint) {
     for (const int step : {7, 12}) fs::remove(checkpoint_folder(run.path(), step) + "/config.json");
-    EXPECT_NE(message_of<UsageError>([&] { newest(); }).find("none of its 2 checkpoints is whole"), std::string::npos);
+    EXPECT_NE(message_of<UsageError>([&] { newest(); }).find("none of its 2 checkpoints is whole"),
+              std::string::npos);
     EXPECT_EQ(lines.size(), 2u);
     const TemporaryFolder empty;
     EXPECT_EQ(newest_checkpoint(empty.path()), std::nullopt);

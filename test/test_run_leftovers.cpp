@@ -12,9 +12,10 @@ TEST(RunLeftovers, OnlyWhatARunLeftHalfWrittenIsRemoved) {
     const TemporaryFolder folder;
     fs::create_directories(folder / "checkpoints/step_00000010.tmp-0123abcd");
     fs::create_directories(folder / "photos.tmp-2024");
-    const std::vector<std::string> ours = {"metrics.jsonl.tmp-00ff00ff", "checkpoints/step_00000010.tmp-0123abcd"};
-    const std::vector<std::string> others = {"photos.tmp-2024", "letter.tmp-1", "letter.tmp-0123abcd", "metrics.jsonl.tmp-old",
-                                             "checkpoints/mine.tmp-0123abcd"};
+    const std::vector<std::string> ours = {"metrics.jsonl.tmp-00ff00ff",
+                                           "checkpoints/step_00000010.tmp-0123abcd"};
+    const std::vector<std::string> others = {"photos.tmp-2024", "letter.tmp-1", "letter.tmp-0123abcd",
+                                             "metrics.jsonl.tmp-old", "checkpoints/mine.tmp-0123abcd"};
     for (const auto& name : {ours[0], others[1], others[2], others[3], others[4]}) folder.write(name, "x");
     ResumePoint from;
     from.run_folder = folder.path();
@@ -25,8 +26,10 @@ TEST(RunLeftovers, OnlyWhatARunLeftHalfWrittenIsRemoved) {
 
 TEST(RunLeftovers, OnlyWhatTokenizeLeftHalfWrittenIsRemoved) {
     const TemporaryFolder folder;
-    const std::vector<std::string> ours = {"a_train_000003.bin.tmp-0123abcd", "a_val_000000.bin.tmp-00ff00ff", "a_shards.json.tmp-76543210"};
-    const std::vector<std::string> others = {"a_train_000003.bin.tmp-old", "a_train_notes.tmp-0123abcd", "b_train_000003.bin.tmp-0123abcd",
+    const std::vector<std::string> ours = {"a_train_000003.bin.tmp-0123abcd", "a_val_000000.bin.tmp-00ff00ff",
+                                           "a_shards.json.tmp-76543210"};
+    const std::vector<std::string> others = {"a_train_000003.bin.tmp-old", "a_train_notes.tmp-0123abcd",
+                                             "b_train_000003.bin.tmp-0123abcd",
                                              "a_train_000003.bin.tmp-0123abcd.txt"};
     for (const auto* names : {&ours, &others}) {
         for (const std::string& name : *names) folder.write(name, "x");
@@ -37,13 +40,17 @@ TEST(RunLeftovers, OnlyWhatTokenizeLeftHalfWrittenIsRemoved) {
     const RestartableShards shards(options);
     for (const std::string& name : ours) EXPECT_FALSE(fs::exists(folder / name)) << name;
     for (const std::string& name : others) EXPECT_TRUE(fs::exists(folder / name)) << name;
-    EXPECT_NE(message_of<UsageError>([&] { RestartableShards{options}; }).find("another process is writing shards there"), std::string::npos);
+    EXPECT_NE(message_of<UsageError>([&] {
+                  RestartableShards{options};
+              }).find("another process is writing shards there"),
+              std::string::npos);
 }
 
 TEST(RunLeftovers, AMetricsLineNestedAMillionDeepIsPassedOver) {
     const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
     const std::string line = "{\"kind\":\"train\",\"step\":1}\n";
-    EXPECT_EQ(metrics_up_to(line + "{\"kind\":\"train\",\"step\":" + deep + "}\n" + line, 1, true), line + line);
+    EXPECT_EQ(metrics_up_to(line + "{\"kind\":\"train\",\"step\":" + deep + "}\n" + line, 1, true),
+              line + line);
 }
 
 // Between the look at a folder and its lock, another process may have trained there and ended.
@@ -52,7 +59,8 @@ protected:
     void make(int step) {
         fs::create_directories(checkpoint_folder(run, step));
         write_state(checkpoint_folder(run, step), {.step = step, .batch_size = 1});
-        std::ofstream(metrics_file(run), std::ios::app) << fmt::format("{{\"kind\":\"train\",\"step\":{}}}\n", step);
+        std::ofstream(metrics_file(run), std::ios::app)
+            << fmt::format("{{\"kind\":\"train\",\"step\":{}}}\n", step);
     }
     ResumePoint find(const std::string& resume, const std::string& out) {
         Options options;
@@ -60,7 +68,9 @@ protected:
         options.resume = resume;
         return find_resume_point(options, [](const std::string&) {});
     }
-    void unname(int step, const std::string& random) { fs::rename(checkpoint_folder(run, step), checkpoint_folder(run, step) + ".tmp-" + random); }
+    void unname(int step, const std::string& random) {
+        fs::rename(checkpoint_folder(run, step), checkpoint_folder(run, step) + ".tmp-" + random);
+    }
     void prepare(const std::string& resume, const std::string& out) {
         ResumePoint from = find(resume, out);
         prepare_run_folder(from, [&](const std::string& line) { lines.push_back(line); });
@@ -68,8 +78,10 @@ protected:
     void expect_refused(ResumePoint from) {
         const std::string before = read_file(metrics_file(run));
         const std::vector<CheckpointFolder> folders = checkpoint_folders(run);
-        const std::string message = message_of<UsageError>([&] { prepare_run_folder(from, [](const std::string&) {}); });
-        EXPECT_NE(message.find(from.run_folder + ": another process has written there"), std::string::npos) << message;
+        const std::string message =
+            message_of<UsageError>([&] { prepare_run_folder(from, [](const std::string&) {}); });
+        EXPECT_NE(message.find(from.run_folder + ": another process has written there"), std::string::npos)
+            << message;
         EXPECT_EQ(read_file(metrics_file(run)), before);
         EXPECT_EQ(checkpoint_folders(run), folders);
     }
@@ -150,8 +162,8 @@ TEST_F(FoundFolder, AWholeCheckpointWithoutItsNameIsTakenBack) {
     EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints_folder(run)), {}), 2) << "something is left";
 }
 
-// On file systems that cannot exchange names, the older checkpoint gives up its name first, so a kill leaves two
-// without a name.
+// On file systems that cannot exchange names, the older checkpoint gives up its name first, so a kill leaves
+// two without a name.
 TEST_F(FoundFolder, OfTwoWithoutANameTheOneWithItsEvaluationIsTakenBack) {
     for (const std::string random : {"0000000a", "0000000b", "0000000c"}) {
         make(4);
@@ -200,7 +212,8 @@ TEST_F(FoundFolder, StepsWithoutALineInTheMetricsAreNamed) {
     EXPECT_NE(lines[lines.size() - 2].find(" has no lines of these steps: 1 to 7"), std::string::npos);
     lines.clear();
     for (int step = 1; step <= 7; step++) {
-        std::ofstream(metrics_file(run), std::ios::app) << fmt::format("{{\"kind\":\"train\",\"step\":{}}}\n", step);
+        std::ofstream(metrics_file(run), std::ios::app)
+            << fmt::format("{{\"kind\":\"train\",\"step\":{}}}\n", step);
     }
     prepare("auto", run);
     EXPECT_EQ(lines.size(), 1u) << lines.front();

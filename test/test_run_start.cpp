@@ -12,15 +12,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string tiny = "--layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --val-every 0 --sample-every 0 ";
+const std::string tiny =
+    "--layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --val-every 0 --sample-every 0 ";
 
 // A shard whose first token is none: training is refused once everything before it has been looked at.
 std::string shard_that_is_refused(const TemporaryFolder& folder) {
     const std::vector<uint16_t> tokens(401, 999);
     std::vector<int32_t> header(256);
     header[0] = 20240520, header[1] = 1, header[2] = static_cast<int>(tokens.size());
-    return folder.write("train.bin", std::string(reinterpret_cast<const char*>(header.data()), 1024) +
-                                         std::string(reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()));
+    return folder.write("train.bin",
+                        std::string(reinterpret_cast<const char*>(header.data()), 1024) +
+                            std::string(reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()));
 }
 
 TEST(RunStart, TwoRunsOfOneSecondHadOneFolder) {
@@ -32,16 +34,21 @@ TEST(RunStart, TwoRunsOfOneSecondHadOneFolder) {
         for (std::string& name : made) processes.emplace_back([&] { name = make_new_folder(path); });
     }
     EXPECT_EQ(std::set<std::string>(made.begin(), made.end()),
-              (std::set<std::string>{path, path + "-2", path + "-3", path + "-4", path + "-5", path + "-6", path + "-7", path + "-8"}));
+              (std::set<std::string>{path, path + "-2", path + "-3", path + "-4", path + "-5", path + "-6",
+                                     path + "-7", path + "-8"}));
     for (const std::string& name : made) EXPECT_TRUE(fs::is_directory(name)) << name;
     folder.write("file", "");
-    EXPECT_EQ(message_of<UsageError>([&] { make_new_folder(folder / "file/run"); }).find(folder / "file/run: cannot be made: "), 0u);
+    EXPECT_EQ(message_of<UsageError>([&] {
+                  make_new_folder(folder / "file/run");
+              }).find(folder / "file/run: cannot be made: "),
+              0u);
 }
 
 TEST(RunStart, TwoRunsStartedAtOnceBothTrain) {
     const TemporaryFolder folder;
-    const std::string command =
-        fmt::format("for i in 1 2 3; do '{}' {} --checkpoint-every 0 --warmup 1 --steps 2 >$i.txt & done; wait", TRAIN_PROGRAM, tiny);
+    const std::string command = fmt::format(
+        "for i in 1 2 3; do '{}' {} --checkpoint-every 0 --warmup 1 --steps 2 >$i.txt & done; wait",
+        TRAIN_PROGRAM, tiny);
     ASSERT_EQ(std::system(fmt::format("cd '{}'; {}", folder.path(), command).c_str()), 0);
     size_t runs = 0;
     for (const auto& run : fs::directory_iterator(folder / "runs")) {
@@ -50,7 +57,8 @@ TEST(RunStart, TwoRunsStartedAtOnceBothTrain) {
     }
     EXPECT_EQ(runs, 3u);
     for (const char* file : {"1.txt", "2.txt", "3.txt"})
-        EXPECT_NE(read_file(folder / file).find("done; the run is in runs/"), std::string::npos) << read_file(folder / file);
+        EXPECT_NE(read_file(folder / file).find("done; the run is in runs/"), std::string::npos)
+            << read_file(folder / file);
 }
 
 TEST(RunStart, ARunWasBegunAmongAnotherRunsCheckpoints) {
@@ -59,13 +67,19 @@ TEST(RunStart, ARunWasBegunAmongAnotherRunsCheckpoints) {
     fs::create_directories(checkpoint);
     folder.write("run/metrics.jsonl", "");
     std::ofstream(checkpoint + "/state.json") << "{}";
-    for (const std::string& out : {checkpoint, checkpoint + "/", run + "/checkpoints", run + "/checkpoints/"}) {
+    for (const std::string& out :
+         {checkpoint, checkpoint + "/", run + "/checkpoints", run + "/checkpoints/"}) {
         const ProgramResult result = run_program(TRAIN_PROGRAM, tiny + "--steps 1 --out " + out);
         EXPECT_EQ(result.exit_code, 2);
-        EXPECT_EQ(result.errors, "train_gpt2: --out " + out + " is where a run has its checkpoints; expected a folder for a run of its own\n");
+        EXPECT_EQ(result.errors,
+                  "train_gpt2: --out " + out +
+                      " is where a run has its checkpoints; expected a folder for a run of its own\n");
     }
     // A folder that only happens to have this name.
-    EXPECT_EQ(run_program(TRAIN_PROGRAM, tiny + "--steps 1 --checkpoint-every 0 --out " + folder / "checkpoints").exit_code, 0);
+    EXPECT_EQ(
+        run_program(TRAIN_PROGRAM, tiny + "--steps 1 --checkpoint-every 0 --out " + folder / "checkpoints")
+            .exit_code,
+        0);
 }
 
 // Sizes that took minutes or wrapped around 64 bits.
@@ -79,23 +93,31 @@ TEST(RunStart, PlansOfAbsurdSizesTookMinutes) {
         {large, 2, "are free; a smaller model is needed"},
         {large + "--context 1048576 --batch-size 2047", 2, "the run needs over 1 EiB"},
         {large + "--device-memory 1000000T", 0, " parameters"},
-        {large + "--context 1048576 --batch-size auto --total-batch 1099511627776", 2, "not even one sequence of 1048576 tokens fits"},
-        {large + "--batch-size auto --context 1024 --total-batch 752777625600 --device-memory 500000T", 0, "step: 752777625600 tokens = "},
-        {large + "--world-size 65536 --zero 1 --device-memory 900000T --batch-size 16 --context 1024", 0, "65536 processes"},
+        {large + "--context 1048576 --batch-size auto --total-batch 1099511627776", 2,
+         "not even one sequence of 1048576 tokens fits"},
+        {large + "--batch-size auto --context 1024 --total-batch 752777625600 --device-memory 500000T", 0,
+         "step: 752777625600 tokens = "},
+        {large + "--world-size 65536 --zero 1 --device-memory 900000T --batch-size 16 --context 1024", 0,
+         "65536 processes"},
         {"--plan --batch-size 1048576 --context 2048", 2, "expected at most 2147483647"},
-        {"--plan --model gpt3:c12288 --batch-size auto --total-batch 3145728 --world-size 1536 --zero 1 --device-memory 9000G", 0, "1536 processes"},
+        {"--plan --model gpt3:c12288 --batch-size auto --total-batch 3145728 --world-size 1536 --zero 1 "
+         "--device-memory 9000G",
+         0, "1536 processes"},
     };
     for (const auto& c : cases) {
         // About a second of work, whatever else the machine does; it was minutes.
-        const ProgramResult result = run_program(TRAIN_PROGRAM, c.arguments, simt::checked ? "cd /" : "cd /; ulimit -t 30");
+        const ProgramResult result =
+            run_program(TRAIN_PROGRAM, c.arguments, simt::checked ? "cd /" : "cd /; ulimit -t 30");
         EXPECT_EQ(result.exit_code, c.exit_code) << c.arguments << result.output << result.errors;
-        EXPECT_NE((result.output + result.errors).find(c.said), std::string::npos) << c.arguments << result.output << result.errors;
+        EXPECT_NE((result.output + result.errors).find(c.said), std::string::npos)
+            << c.arguments << result.output << result.errors;
     }
 }
 
 TEST(RunStart, APlanThatNobodyCouldReadWasNoError) {
     for (const char* to : {">/dev/full", ">&-"}) {
-        const ProgramResult result = run_program("/bin/sh", fmt::format("-c \"'{}' --plan {}\"", TRAIN_PROGRAM, to));
+        const ProgramResult result =
+            run_program("/bin/sh", fmt::format("-c \"'{}' --plan {}\"", TRAIN_PROGRAM, to));
         EXPECT_EQ(result.exit_code, 1) << to;
         EXPECT_EQ(result.errors, "train_gpt2: the plan cannot be written to standard output\n") << to;
     }
@@ -104,12 +126,15 @@ TEST(RunStart, APlanThatNobodyCouldReadWasNoError) {
 TEST(RunStart, AWarmupLongerThanTheRunWasNotSaid) {
     const TemporaryFolder folder;
     const auto said = [&](const std::string& more, const std::string& out) {
-        const ProgramResult result = run_program(TRAIN_PROGRAM, tiny + "--checkpoint-every 0 --warmup 8 " + more + " --out " + folder / out);
+        const ProgramResult result = run_program(
+            TRAIN_PROGRAM, tiny + "--checkpoint-every 0 --warmup 8 " + more + " --out " + folder / out);
         EXPECT_EQ(result.exit_code, 0) << result.errors;
         return result.output;
     };
     const std::string longer = said("--steps 4", "longer"), not_longer = said("--steps 8", "exact");
-    const size_t place = longer.find("note: the warmup of 8 steps is longer than the run of 4; the learning rate rises to 0.0005 instead of 0.001\n");
+    const size_t place = longer.find(
+        "note: the warmup of 8 steps is longer than the run of 4; the learning rate rises to 0.0005 instead "
+        "of 0.001\n");
     EXPECT_LT(place, longer.find("step 1/4")) << longer;
     EXPECT_EQ(not_longer.find("the warmup of"), std::string::npos) << not_longer;
     EXPECT_DOUBLE_EQ(metrics_of(folder / "longer", "train").back().at("lr").get<double>(), 0.0005);
@@ -119,15 +144,19 @@ TEST(RunStart, CheckpointsThatWillNotFitTheDiskWereNoticedWhenItWasFull) {
     constexpr size_t gib = size_t{1} << 30;
     EXPECT_EQ(check_disk("runs/a", 2 * gib, 4, 9 * gib), "");
     EXPECT_EQ(check_disk("runs/a", 2 * gib, 8, 15 * gib),
-              "note: up to 8 checkpoints of 2048.0 MiB take 16.0 GiB, but the disk of runs/a has 15.0 GiB free; when it is full, newer ones are not "
+              "note: up to 8 checkpoints of 2048.0 MiB take 16.0 GiB, but the disk of runs/a has 15.0 GiB "
+              "free; when it is full, newer ones are not "
               "written");
     EXPECT_EQ(message_of<UsageError>([] { check_disk("runs/a", 20 * gib, 1, 15 * gib); }),
-              "--out runs/a: a checkpoint takes 20.0 GiB, but the disk has 15.0 GiB free; expected room for one, or --checkpoint-every 0");
+              "--out runs/a: a checkpoint takes 20.0 GiB, but the disk has 15.0 GiB free; expected room for "
+              "one, or --checkpoint-every 0");
     EXPECT_EQ(check_disk("runs/a", size_t{1} << 60, 0, size_t{1} << 60), "");
     // The numbers of a disk that no program can fill.
     const TemporaryFolder folder;
-    const std::string options = tiny + "--tokenizer byte --vocab 256 --steps 1000000000 --train-data " + shard_that_is_refused(folder);
-    const ProgramResult much = run_program(TRAIN_PROGRAM, options + " --checkpoint-every 1 --keep 900000000 --out " + folder / "new/run");
+    const std::string options = tiny + "--tokenizer byte --vocab 256 --steps 1000000000 --train-data " +
+                                shard_that_is_refused(folder);
+    const ProgramResult much = run_program(
+        TRAIN_PROGRAM, options + " --checkpoint-every 1 --keep 900000000 --out " + folder / "new/run");
     EXPECT_EQ(much.exit_code, 2);
     EXPECT_NE(much.errors.find("token 999"), std::string::npos) << much.errors;
     EXPECT_NE(much.output.find("note: up to 900000001 checkpoints of "), std::string::npos) << much.output;

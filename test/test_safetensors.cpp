@@ -16,14 +16,16 @@ class Safetensors : public ::testing::Test {
 protected:
     Safetensors() {
         const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-        path_ = std::filesystem::temp_directory_path() / fmt::format("flatgpt_{}_{}.safetensors", test->name(), std::random_device{}());
+        path_ = std::filesystem::temp_directory_path() /
+                fmt::format("flatgpt_{}_{}.safetensors", test->name(), std::random_device{}());
     }
     ~Safetensors() override { std::filesystem::remove(path_); }
 
     // A file with that header text and so many bytes of data.
     void write_file(const std::string& header, size_t data_bytes) {
         const uint64_t length = header.size();
-        write_bytes(std::string(reinterpret_cast<const char*>(&length), sizeof length) + header + std::string(data_bytes, '\1'));
+        write_bytes(std::string(reinterpret_cast<const char*>(&length), sizeof length) + header +
+                    std::string(data_bytes, '\1'));
     }
     void write_bytes(const std::string& bytes) { std::ofstream(path_, std::ios::binary) << bytes; }
     std::string read_bytes() {
@@ -31,7 +33,8 @@ protected:
         return {std::istreambuf_iterator<char>(file), {}};
     }
 
-    // Reads the file and everything in it; the message if it was refused, which must be one line that names the file.
+    // Reads the file and everything in it; the message if it was refused, which must be one line that names
+    // the file.
     std::string refusal() {
         try {
             const SafetensorsFile file(path_);
@@ -85,7 +88,8 @@ TEST_F(Safetensors, WhatIsWrittenIsReadBack) {
     EXPECT_EQ(file.floats("scalar"), (std::vector<float>{1.5f}));
     for (const auto& [name, tensor] : file.tensors()) {
         if (tensor.bytes == 0) continue;
-        EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.data) % (tensor.bytes / tensor.elements()), 0u) << name << " is not aligned";
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.data) % (tensor.bytes / tensor.elements()), 0u)
+            << name << " is not aligned";
     }
 }
 
@@ -110,14 +114,19 @@ TEST_F(Safetensors, AskingForWhatIsNotThereNamesFileAndTensor) {
         return "";
     };
     EXPECT_EQ(message([&] { file.at("absent"); }), path_.string() + ": has no tensor \"absent\"");
-    EXPECT_EQ(message([&] { file.ints("real"); }), path_.string() + ": tensor \"real\" is F32, where integers were expected");
-    EXPECT_EQ(message([&] { file.floats("large"); }), path_.string() + ": tensor \"large\" is I64, where F32, BF16, F16 or F64 was expected");
-    EXPECT_EQ(message([&] { file.ints("large"); }), path_.string() + ": tensor \"large\" has the element 1099511627776, which is no 32-bit integer");
+    EXPECT_EQ(message([&] { file.ints("real"); }),
+              path_.string() + ": tensor \"real\" is F32, where integers were expected");
+    EXPECT_EQ(message([&] { file.floats("large"); }),
+              path_.string() + ": tensor \"large\" is I64, where F32, BF16, F16 or F64 was expected");
+    EXPECT_EQ(
+        message([&] { file.ints("large"); }),
+        path_.string() + ": tensor \"large\" has the element 1099511627776, which is no 32-bit integer");
 }
 
 TEST_F(Safetensors, WriterRefusesTwoTensorsOfOneNameAndUnknownTypes) {
     const float value = 1;
-    EXPECT_THROW(write_safetensors(path_, {{"a", "F32", {1}, &value}, {"a", "F32", {1}, &value}}), UsageError);
+    EXPECT_THROW(write_safetensors(path_, {{"a", "F32", {1}, &value}, {"a", "F32", {1}, &value}}),
+                 UsageError);
     EXPECT_THROW(write_safetensors(path_, {{"__metadata__", "F32", {1}, &value}}), UsageError);
     EXPECT_THROW(write_safetensors(path_, {{"a", "float", {1}, &value}}), UsageError);
     EXPECT_FALSE(std::filesystem::exists(path_));
@@ -131,26 +140,35 @@ TEST_F(Safetensors, HostileFilesAreRefusedInOneLine) {
     };
     const Case cases[] = {
         {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 7, "lies outside the file's 7 bytes"},
-        {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 9, "1 bytes of data belong to no tensor"},
-        {R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8, "has 8 bytes of data, but its dtype and shape need 12"},
+        {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 9,
+         "1 bytes of data belong to no tensor"},
+        {R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8,
+         "has 8 bytes of data, but its dtype and shape need 12"},
         {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", 8, "lies outside"},
         {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8,9]}})", 8, "lies outside"},
         {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,18446744073709551615]}})", 8, "lies outside"},
-        {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,99999999999999999999]}})", 8, "whole numbers as data_offsets"},
+        {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,99999999999999999999]}})", 8,
+         "whole numbers as data_offsets"},
         {R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", 8, "whole numbers as shape"},
         {R"({"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})", 8, "whole numbers as shape"},
         {R"({"a":{"dtype":"F32","shape":2,"data_offsets":[0,8]}})", 8, "whole numbers as shape"},
-        {R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", 0, "more than 2^64 bytes"},
-        {R"({"a":{"dtype":"F33","shape":[2],"data_offsets":[0,8]}})", 8, "dtype \"F33\", which safetensors does not have"},
+        {R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", 0,
+         "more than 2^64 bytes"},
+        {R"({"a":{"dtype":"F33","shape":[2],"data_offsets":[0,8]}})", 8,
+         "dtype \"F33\", which safetensors does not have"},
         {R"({"a":{"shape":[2],"data_offsets":[0,8]}})", 8, "no dtype"},
         {R"({"a":{"dtype":"F32","shape":[2]}})", 8, "whole numbers as data_offsets"},
         {R"({"a":7})", 8, "\"a\" in its header is not an object"},
         {R"({"__metadata__":{"a":7}})", 0, "\"a\" in its metadata is not a text"},
-        {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[3,7]}})", 7,
-         "\"b\" begins at byte 3 of the data, inside another tensor that ends at 4"},
-        {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[2],"data_offsets":[5,7]}})", 7,
-         "\"b\" begins at byte 5 of the data, after a gap that begins at 4"},
-        {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[2],"data_offsets":[4,6]}})", 6, "has \"a\" twice"},
+        {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],)"
+         R"("data_offsets":[3,7]}})",
+         7, "\"b\" begins at byte 3 of the data, inside another tensor that ends at 4"},
+        {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[2],)"
+         R"("data_offsets":[5,7]}})",
+         7, "\"b\" begins at byte 5 of the data, after a gap that begins at 4"},
+        {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[2],)"
+         R"("data_offsets":[4,6]}})",
+         6, "has \"a\" twice"},
         {R"({"a":{"dtype":"U8","dtype":"F32","shape":[4],"data_offsets":[0,4]}})", 4, "has \"dtype\" twice"},
         {"{\"a\\nb\":7}", 0, "\"a\\nb\" in its header"},  // a line break in a name must not break ours
         {"{\"a\":", 0, "not JSON"},
@@ -160,9 +178,11 @@ TEST_F(Safetensors, HostileFilesAreRefusedInOneLine) {
     };
     for (const Case& c : cases) {
         write_file(c.header, c.data_bytes);
-        EXPECT_NE(refusal().find(c.expected), std::string::npos) << c.header.substr(0, 120) << "\ngave: " << refusal();
+        EXPECT_NE(refusal().find(c.expected), std::string::npos)
+            << c.header.substr(0, 120) << "\ngave: " << refusal();
     }
-    for (const std::string& bytes : {std::string(), std::string("1234567"), std::string(8, '\xff'), std::string("\x10\0\0\0\0\0\0\0{}", 10)}) {
+    for (const std::string& bytes : {std::string(), std::string("1234567"), std::string(8, '\xff'),
+                                     std::string("\x10\0\0\0\0\0\0\0{}", 10)}) {
         write_bytes(bytes);
         EXPECT_NE(refusal(), "") << bytes.size() << " bytes";
     }
@@ -172,7 +192,8 @@ TEST_F(Safetensors, HostileFilesAreRefusedInOneLine) {
 
 TEST_F(Safetensors, EveryTruncationIsRefused) {
     const std::vector<float> data(6, 1);
-    write_safetensors(path_, {{"a", "F32", {2, 3}, data.data()}, {"b", "F32", {1}, data.data()}}, {{"k", "v"}});
+    write_safetensors(path_, {{"a", "F32", {2, 3}, data.data()}, {"b", "F32", {1}, data.data()}},
+                      {{"k", "v"}});
     const std::string whole = read_bytes();
     ASSERT_EQ(refusal(), "");
     for (size_t size = 0; size < whole.size(); size++) {
@@ -181,17 +202,23 @@ TEST_F(Safetensors, EveryTruncationIsRefused) {
     }
 }
 
-// The checked build runs this under AddressSanitizer: a mutant is read in full, or refused, and touches nothing outside the file.
+// The checked build runs this under AddressSanitizer: a mutant is read in full, or refused, and touches
+// nothing outside the file.
 TEST_F(Safetensors, MutatedFilesNeverCrash) {
     const std::vector<float> data(16, 1);
-    write_safetensors(
-        path_, {{"a", "F32", {2, 3}, data.data()}, {"bb", "BF16", {4}, data.data()}, {"c", "I64", {1, 1}, data.data()}, {"d", "U8", {0}, nullptr}},
-        {{"k", "v"}});
+    write_safetensors(path_,
+                      {{"a", "F32", {2, 3}, data.data()},
+                       {"bb", "BF16", {4}, data.data()},
+                       {"c", "I64", {1, 1}, data.data()},
+                       {"d", "U8", {0}, nullptr}},
+                      {{"k", "v"}});
     const std::string whole = read_bytes();
     const unsigned seed = 1;
     std::mt19937 random(seed);
     const auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };
-    const std::string pieces[] = {"0", "9", "-1", "18446744073709551616", "1e9", "null", "[", "]", "{", "}", "\"", ",", "\\u0000", "\"F32\"", "\xff"};
+    const std::string pieces[] = {
+        "0",       "9",       "-1",  "18446744073709551616", "1e9", "null", "[", "]", "{", "}", "\"", ",",
+        "\\u0000", "\"F32\"", "\xff"};
     int accepted = 0;
     for (int mutant = 0; mutant < 5000; mutant++) {
         std::string bytes = whole;
@@ -207,7 +234,8 @@ TEST_F(Safetensors, MutatedFilesNeverCrash) {
             if (bytes.empty()) bytes = "x";
             // Half of the mutants keep a right length, so that the header's insides are reached.
             if (bytes.size() > 8 && below(2) == 0) {
-                const uint64_t length = bytes.find("}}", 8) == std::string::npos ? 0 : bytes.find("}}", 8) + 2 - 8;
+                const uint64_t length =
+                    bytes.find("}}", 8) == std::string::npos ? 0 : bytes.find("}}", 8) + 2 - 8;
                 std::memcpy(bytes.data(), &length, sizeof length);
             }
         }

@@ -12,8 +12,8 @@
 
 namespace {
 
-// The probabilities that top-k and top-p leave, the plain way: everything sorted, long double. `tie` tells whether rounding may decide
-// whether one token more or less is kept.
+// The probabilities that top-k and top-p leave, the plain way: everything sorted, long double. `tie` tells
+// whether rounding may decide whether one token more or less is kept.
 struct Reference {
     std::vector<double> probability;
     bool tie = false;
@@ -26,7 +26,9 @@ Reference reference(const std::vector<float>& logits, const Sampling& sampling) 
     if (sampling.top_k > 0) ids.resize(std::min(ids.size(), static_cast<size_t>(sampling.top_k)));
     std::vector<long double> likelihood(logits.size());
     const auto total = [&] { return std::accumulate(likelihood.begin(), likelihood.end(), 0.0L); };
-    for (const size_t id : ids) likelihood[id] = std::exp((static_cast<long double>(logits[id]) - logits[ids[0]]) / sampling.temperature);
+    for (const size_t id : ids)
+        likelihood[id] =
+            std::exp((static_cast<long double>(logits[id]) - logits[ids[0]]) / sampling.temperature);
     Reference result;
     if (sampling.top_p < 1) {
         const long double all = total();
@@ -45,12 +47,14 @@ Reference reference(const std::vector<float>& logits, const Sampling& sampling) 
 
 std::vector<int> count_draws(const std::vector<float>& logits, const Sampling& sampling, int draws) {
     std::vector<int> seen(logits.size());
-    for (int i = 0; i < draws; i++) seen[static_cast<size_t>(sample_token(logits, sampling, {.seed = 7, .index = static_cast<uint64_t>(i)}))]++;
+    for (int i = 0; i < draws; i++)
+        seen[static_cast<size_t>(
+            sample_token(logits, sampling, {.seed = 7, .index = static_cast<uint64_t>(i)}))]++;
     return seen;
 }
 
-// Pearson's chi-squared over the tokens that are expected 5 times or more (the others together); its mean is the degrees of freedom n,
-// its variance 2 n. A token that must not be drawn fails at once.
+// Pearson's chi-squared over the tokens that are expected 5 times or more (the others together); its mean is
+// the degrees of freedom n, its variance 2 n. A token that must not be drawn fails at once.
 void expect_distribution(const std::vector<float>& logits, const Sampling& sampling) {
     const Reference expected = reference(logits, sampling);
     ASSERT_FALSE(expected.tie);
@@ -93,10 +97,13 @@ TEST(Sampler, DrawsFollowTheSoftmax) {
         const int draws = 100000;
         std::vector<int> seen(4);
         for (int i = 0; i < draws; i++)
-            seen[static_cast<size_t>(sample_token(logits, {.temperature = static_cast<double>(temperature)}, {1, 2, static_cast<uint64_t>(i)}))]++;
+            seen[static_cast<size_t>(sample_token(logits, {.temperature = static_cast<double>(temperature)},
+                                                  {1, 2, static_cast<uint64_t>(i)}))]++;
         for (size_t t = 0; t < 4; t++) {
             const double p = std::exp(static_cast<double>(logits[t] / temperature)) / total;
-            EXPECT_NEAR(seen[t] / static_cast<double>(draws), p, 5 * std::sqrt(p * (1 - p) / draws)) << "token " << t;  // five standard deviations
+            // five standard deviations
+            EXPECT_NEAR(seen[t] / static_cast<double>(draws), p, 5 * std::sqrt(p * (1 - p) / draws))
+                << "token " << t;
         }
     }
 }
@@ -105,17 +112,20 @@ TEST(Sampler, ADrawIsAFunctionOfSeedStepAndIndex) {
     const std::vector<float> flat(1000, 0.0f);
     const int token = sample_token(flat, Sampling{}, {1, 2, 3});
     EXPECT_EQ(sample_token(flat, Sampling{}, {1, 2, 3}), token);
-    EXPECT_FALSE(sample_token(flat, Sampling{}, {2, 2, 3}) == token && sample_token(flat, Sampling{}, {1, 3, 3}) == token &&
+    EXPECT_FALSE(sample_token(flat, Sampling{}, {2, 2, 3}) == token &&
+                 sample_token(flat, Sampling{}, {1, 3, 3}) == token &&
                  sample_token(flat, Sampling{}, {1, 2, 4}) == token);
 }
 
-// Numbers that the draws had before top-k and top-p were there: runs that were started then are repeated exactly.
+// Numbers that the draws had before top-k and top-p were there: runs that were started then are repeated
+// exactly.
 TEST(Sampler, DrawsWithTemperatureAloneStayAsTheyWere) {
     std::vector<float> logits(1000);
     for (size_t i = 0; i < logits.size(); i++) logits[i] = std::sin(static_cast<float>(i)) * 3;
     std::vector<int> drawn;
     for (uint64_t i = 0; i < 8; i++)
-        drawn.push_back(sample_token(logits, {.temperature = static_cast<double>(0.8f)}, {.seed = 1337, .step = 500, .index = i}));
+        drawn.push_back(sample_token(logits, {.temperature = static_cast<double>(0.8f)},
+                                     {.seed = 1337, .step = 500, .index = i}));
     EXPECT_EQ(drawn, (std::vector<int>{681, 655, 77, 875, 932, 33, 906, 397}));
 }
 
@@ -124,7 +134,8 @@ TEST(Sampler, SamplesOfOneStepDiffer) {
     std::vector<int> drawn;
     for (uint64_t sample = 0; sample < 20; sample++) {
         for (uint64_t index = 0; index < 20; index++) {
-            drawn.push_back(sample_token(flat, Sampling{}, {.seed = 1, .step = 0, .index = index, .sample = sample}));
+            drawn.push_back(
+                sample_token(flat, Sampling{}, {.seed = 1, .step = 0, .index = index, .sample = sample}));
         }
     }
     std::sort(drawn.begin(), drawn.end());
@@ -137,10 +148,12 @@ TEST(Sampler, TopKAndTopPFollowTheReference) {
     for (const size_t V : {5, 131, 400}) {
         for (const float spread : {0.01f, 1.0f, 5.0f}) {
             const std::vector<float> logits = random_logits(V, spread, seed++);
-            for (const Sampling& sampling : {Sampling{0.7, 3, 1.0}, Sampling{1.0, 40, 1.0}, Sampling{1.3, 0, 0.9}, Sampling{1.0, 0, 0.3},
-                                             Sampling{0.9, 50, 0.8}, Sampling{1.0, 4, 0.6}, Sampling{2.0, 350, 0.999}}) {
-                SCOPED_TRACE(testing::Message() << "V " << V << " spread " << spread << " temperature " << sampling.temperature << " top-k "
-                                                << sampling.top_k << " top-p " << sampling.top_p);
+            for (const Sampling& sampling :
+                 {Sampling{0.7, 3, 1.0}, Sampling{1.0, 40, 1.0}, Sampling{1.3, 0, 0.9}, Sampling{1.0, 0, 0.3},
+                  Sampling{0.9, 50, 0.8}, Sampling{1.0, 4, 0.6}, Sampling{2.0, 350, 0.999}}) {
+                SCOPED_TRACE(testing::Message()
+                             << "V " << V << " spread " << spread << " temperature " << sampling.temperature
+                             << " top-k " << sampling.top_k << " top-p " << sampling.top_p);
                 expect_distribution(logits, sampling);
             }
         }
@@ -153,7 +166,8 @@ TEST(Sampler, ANucleusOfAFlatDistributionIsItsFirstTokens) {
     for (const auto& [top_p, kept] : {std::pair{0.3175, 64}, {0.3225, 65}, {0.4975, 100}, {0.9975, 200}}) {
         const std::vector<int> seen = count_draws(flat, {.top_p = top_p}, 5000);
         // 5,000 draws of at most 200 tokens: that one is never drawn has a chance of 200 exp(-25).
-        EXPECT_EQ(std::count_if(seen.begin(), seen.begin() + kept, [](int n) { return n > 0; }), kept) << top_p;
+        EXPECT_EQ(std::count_if(seen.begin(), seen.begin() + kept, [](int n) { return n > 0; }), kept)
+            << top_p;
         EXPECT_EQ(std::count(seen.begin() + kept, seen.end(), 0), 200 - kept) << top_p;
     }
 }
@@ -167,7 +181,8 @@ TEST(Sampler, SettingsAtTheirEdges) {
         EXPECT_EQ(sample_token(logits, {.top_k = 500}, draw), plain);
         EXPECT_EQ(sample_token(logits, {.top_k = 1 << 30}, draw), plain);
         EXPECT_EQ(sample_token(logits, {.top_k = 1 << 30, .top_p = 1}, draw), plain);
-        EXPECT_EQ(sample_token(logits, {.top_p = 1 - 1e-16}, draw), plain);  // rounding keeps no more than there is
+        // rounding keeps no more than there is
+        EXPECT_EQ(sample_token(logits, {.top_p = 1 - 1e-16}, draw), plain);
         EXPECT_EQ(sample_token(logits, {.top_k = 1}, draw), likeliest);
         EXPECT_EQ(sample_token(logits, {.top_p = 1e-300}, draw), likeliest);
         EXPECT_EQ(sample_token(logits, {.temperature = 1e-6}, draw), likeliest);
@@ -180,8 +195,10 @@ TEST(Sampler, SettingsAtTheirEdges) {
 }
 
 TEST(Sampler, RefusesSettingsOutOfRange) {
-    EXPECT_EQ(message_of<UsageError>([] { check({.temperature = -1}); }), "a temperature of -1; expected a number from 0");
-    EXPECT_EQ(message_of<UsageError>([] { check({.top_k = -2}); }), "a top-k of -2; expected 0 (all tokens) or more");
+    EXPECT_EQ(message_of<UsageError>([] { check({.temperature = -1}); }),
+              "a temperature of -1; expected a number from 0");
+    EXPECT_EQ(message_of<UsageError>([] { check({.top_k = -2}); }),
+              "a top-k of -2; expected 0 (all tokens) or more");
     EXPECT_EQ(message_of<UsageError>([] { check({.top_p = 0}); }), "a top-p of 0; expected 0 < p <= 1");
     EXPECT_THROW(check({.top_p = 1.01}), UsageError);
     EXPECT_THROW(check({.top_p = NAN}), UsageError);
@@ -190,7 +207,9 @@ TEST(Sampler, RefusesSettingsOutOfRange) {
     check({.temperature = 0, .top_k = 0, .top_p = 1});
 }
 
-TEST(Sampler, TemperatureZeroTakesTheFirstOfTheLikeliest) { EXPECT_EQ(sample_token(std::vector<float>{1, 5, 5, 2}, {.temperature = 0}, {}), 1); }
+TEST(Sampler, TemperatureZeroTakesTheFirstOfTheLikeliest) {
+    EXPECT_EQ(sample_token(std::vector<float>{1, 5, 5, 2}, {.temperature = 0}, {}), 1);
+}
 
 TEST(Sampler, MinusInfinityIsNeverDrawn) {
     const std::vector<float> logits = {-INFINITY, 0.0f, -INFINITY};
@@ -209,7 +228,8 @@ TEST(Sampler, OneLogitThatIsNotFiniteIsAnError) {
             std::vector<float> logits = {1, 2, 3};
             logits[place] = wrong;
             for (const double temperature : {0.0, 1.0}) {
-                EXPECT_THROW(sample_token(logits, {.temperature = temperature, .top_k = 2, .top_p = 0.9}, {}), Error);
+                EXPECT_THROW(sample_token(logits, {.temperature = temperature, .top_k = 2, .top_p = 0.9}, {}),
+                             Error);
             }
         }
     }

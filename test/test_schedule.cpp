@@ -39,7 +39,8 @@ TEST(Schedule, WsdDecaysInTheLastFifthOnly) {
     EXPECT_NEAR(s.at(1000), 1 - std::sqrt(199.0 / 200), 1e-12);
     const Schedule with_floor{"wsd", 7, 2, 6e-4, 0.1};
     EXPECT_DOUBLE_EQ(with_floor.at(2), 6e-4);
-    EXPECT_DOUBLE_EQ(with_floor.at(6), 6e-4);                                         // t = 5 = floor(0.8 * 7): the decay begins with r = 0
+    // t = 5 = floor(0.8 * 7): the decay begins with r = 0
+    EXPECT_DOUBLE_EQ(with_floor.at(6), 6e-4);
     EXPECT_DOUBLE_EQ(with_floor.at(7), 6e-5 + (1 - std::sqrt(0.5)) * (6e-4 - 6e-5));  // r = 1/2
 }
 

@@ -1,4 +1,5 @@
-// The words of kernels/simt mean the same on both machines: collectives, shuffles, vectors, shared memory, launches, arithmetic.
+// The words of kernels/simt mean the same on both machines: collectives, shuffles, vectors, shared memory,
+// launches, arithmetic.
 #include <bit>
 #include <cfloat>
 #include <cmath>
@@ -15,7 +16,8 @@ enum class Reduction { sum, max };
 // The butterfly written down: lane 0's sums at distance W/2, ..., 2, 1.
 float butterfly(std::vector<float> v, Reduction reduction) {
     for (size_t distance = v.size() / 2; distance > 0; distance /= 2) {
-        for (size_t i = 0; i < distance; i++) v[i] = reduction == Reduction::sum ? v[i] + v[i + distance] : std::fmax(v[i], v[i + distance]);
+        for (size_t i = 0; i < distance; i++)
+            v[i] = reduction == Reduction::sum ? v[i] + v[i + distance] : std::fmax(v[i], v[i + distance]);
     }
     return v[0];
 }
@@ -23,7 +25,9 @@ float expected_row(const std::vector<float>& row, Reduction reduction) {
     if (row.size() <= 32) return butterfly(row, reduction);
     std::vector<float> of_warp(32, reduction == Reduction::sum ? 0.0f : -INFINITY);
     for (size_t warp = 0; warp < row.size() / 32; warp++) {
-        of_warp[warp] = butterfly({row.begin() + static_cast<ptrdiff_t>(warp * 32), row.begin() + static_cast<ptrdiff_t>(warp * 32 + 32)}, reduction);
+        of_warp[warp] = butterfly({row.begin() + static_cast<ptrdiff_t>(warp * 32),
+                                   row.begin() + static_cast<ptrdiff_t>(warp * 32 + 32)},
+                                  reduction);
     }
     return butterfly(of_warp, reduction);
 }
@@ -45,26 +49,33 @@ protected:
     static void expect_bits(const std::vector<float>& values) {
         const auto inp = upload<float>(values);
         auto sums = poisoned<float>(values.size()), maxima = poisoned<float>(values.size());
-        simt::launch(collectives_kernel<W>, static_cast<unsigned>(values.size() / block), block, 0, nullptr, sums.data(), maxima.data(), inp.data());
+        simt::launch(collectives_kernel<W>, static_cast<unsigned>(values.size() / block), block, 0, nullptr,
+                     sums.data(), maxima.data(), inp.data());
         const std::vector<float> sum = download(sums), max = download(maxima);
         for (size_t i = 0; i < values.size(); i++) {
             const auto begin = values.begin() + static_cast<ptrdiff_t>(i / W * W);
             const std::vector<float> row(begin, begin + W);
-            ASSERT_EQ(std::bit_cast<uint32_t>(sum[i]), std::bit_cast<uint32_t>(expected_row(row, Reduction::sum))) << "sum in thread " << i;
-            ASSERT_EQ(std::bit_cast<uint32_t>(max[i]), std::bit_cast<uint32_t>(expected_row(row, Reduction::max))) << "maximum in thread " << i;
+            ASSERT_EQ(std::bit_cast<uint32_t>(sum[i]),
+                      std::bit_cast<uint32_t>(expected_row(row, Reduction::sum)))
+                << "sum in thread " << i;
+            ASSERT_EQ(std::bit_cast<uint32_t>(max[i]),
+                      std::bit_cast<uint32_t>(expected_row(row, Reduction::max)))
+                << "maximum in thread " << i;
         }
     }
 };
-using CollectiveWidths =
-    testing::Types<std::integral_constant<int, 1>, std::integral_constant<int, 2>, std::integral_constant<int, 4>, std::integral_constant<int, 8>,
-                   std::integral_constant<int, 16>, std::integral_constant<int, 32>, std::integral_constant<int, 64>,
-                   std::integral_constant<int, 128>, std::integral_constant<int, 256>, std::integral_constant<int, 1024>>;
+using CollectiveWidths = testing::Types<std::integral_constant<int, 1>, std::integral_constant<int, 2>,
+                                        std::integral_constant<int, 4>, std::integral_constant<int, 8>,
+                                        std::integral_constant<int, 16>, std::integral_constant<int, 32>,
+                                        std::integral_constant<int, 64>, std::integral_constant<int, 128>,
+                                        std::integral_constant<int, 256>, std::integral_constant<int, 1024>>;
 TYPED_TEST_SUITE(Collectives, CollectiveWidths);
 
 // Magnitudes from 2^-30 to 2^30: another order of additions gives other bits.
 TYPED_TEST(Collectives, AddInTheOrderOfTheButterfly) {
     std::vector<float> values = random_values<float>(3 * TestFixture::block, 1);
-    for (size_t i = 0; i < values.size(); i++) values[i] = std::ldexp(values[i], static_cast<int>(i * 7 % 61) - 30);
+    for (size_t i = 0; i < values.size(); i++)
+        values[i] = std::ldexp(values[i], static_cast<int>(i * 7 % 61) - 30);
     this->expect_bits(values);
 }
 TYPED_TEST(Collectives, TakeNegativeRowsAndInfinities) {
@@ -105,7 +116,8 @@ TEST(Simt, WarpCollectiveBySomeWarpsOnly) {
     auto out = poisoned<float>(160);
     simt::launch(some_warps_kernel, 1, 160, 0, nullptr, out.data());
     const std::vector<float> values = download(out);
-    for (size_t i = 0; i < values.size(); i++) EXPECT_EQ(values[i], i / 32 % 2 == 1 ? 496.0f : -1.0f) << "thread " << i;
+    for (size_t i = 0; i < values.size(); i++)
+        EXPECT_EQ(values[i], i / 32 % 2 == 1 ? 496.0f : -1.0f) << "thread " << i;
 }
 
 // ---- shuffles ----
@@ -126,7 +138,8 @@ TYPED_TEST_SUITE(Shuffle, ShuffleTypes);
 TYPED_TEST(Shuffle, TakesTheNamedLanesValue) {
     constexpr unsigned block = 96;
     simt::DeviceBuffer<TypeParam> out(4 * block);
-    simt::launch(shuffle_kernel<TypeParam>, 1, block, 0, nullptr, out.data(), out.data() + block, out.data() + 2 * block, out.data() + 3 * block);
+    simt::launch(shuffle_kernel<TypeParam>, 1, block, 0, nullptr, out.data(), out.data() + block,
+                 out.data() + 2 * block, out.data() + 3 * block);
     std::vector<TypeParam> values(4 * block);
     simt::copy_to_host(values.data(), out.data(), out.bytes(), nullptr);
     simt::stream_synchronize(nullptr);
@@ -188,7 +201,8 @@ __global__ void shared_arrays_kernel(int* ok, int* aligned) {
     floats[threadIdx.x] = static_cast<float>(threadIdx.x);
     for (unsigned i = threadIdx.x; i < 37; i += blockDim.x) bytes[i] = static_cast<char>(i);
     for (unsigned i = threadIdx.x; i < 33; i += blockDim.x) halves[i] = bfloat16(static_cast<float>(i));
-    for (unsigned i = threadIdx.x; i < 3; i += blockDim.x) vectors[i] = simt::broadcast<4>(static_cast<float>(i));
+    for (unsigned i = threadIdx.x; i < 3; i += blockDim.x)
+        vectors[i] = simt::broadcast<4>(static_cast<float>(i));
     __syncthreads();
     const unsigned other = blockDim.x - 1 - threadIdx.x;
     bool right = floats[other] == static_cast<float>(other);
@@ -196,13 +210,15 @@ __global__ void shared_arrays_kernel(int* ok, int* aligned) {
     for (unsigned i = 0; i < 33; i++) right = right && static_cast<float>(halves[i]) == static_cast<float>(i);
     for (unsigned i = 0; i < 3; i++) right = right && vectors[i][3] == static_cast<float>(i);
     ok[threadIdx.x] = right;
-    const auto place = [](const void* array) { return reinterpret_cast<uintptr_t>(array) % simt::shared_alignment; };
+    const auto place = [](const void* array) {
+        return reinterpret_cast<uintptr_t>(array) % simt::shared_alignment;
+    };
     if (threadIdx.x == 0) *aligned = place(bytes) + place(floats) + place(halves) + place(vectors) == 0;
 }
 TEST(Simt, SharedArraysAreAlignedAndApart) {
     constexpr unsigned block = 64;
-    const size_t bytes =
-        simt::shared_size<char>(37) + simt::shared_size<float>(block) + simt::shared_size<bfloat16>(33) + simt::shared_size<simt::Vec<float, 4>>(3);
+    const size_t bytes = simt::shared_size<char>(37) + simt::shared_size<float>(block) +
+                         simt::shared_size<bfloat16>(33) + simt::shared_size<simt::Vec<float, 4>>(3);
     const auto ok = upload(std::vector<int>(block, 0));
     const auto aligned = upload(std::vector<int>(1, 0));
     simt::launch(shared_arrays_kernel, 1, block, bytes, nullptr, ok.data(), aligned.data());
@@ -227,12 +243,15 @@ TEST(Simt, LaunchRaisesTheLimitOfSharedMemory) {
     EXPECT_EQ(download(out)[0], static_cast<float>(count));
 }
 
-// A reduction in one launch: the block that finishes last adds up what all blocks have left, in the order of the blocks.
-__global__ void last_block_kernel(float* total, float* partials, unsigned* finished, const float* inp, unsigned count) {
+// A reduction in one launch: the block that finishes last adds up what all blocks have left, in the order of
+// the blocks.
+__global__ void last_block_kernel(float* total, float* partials, unsigned* finished, const float* inp,
+                                  unsigned count) {
     simt::SharedMemory shared;
     bool* last = shared.take<bool>(1);
     float sum = 0;
-    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) sum += inp[i];
+    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x)
+        sum += inp[i];
     sum = simt::block_sum(sum);
     if (threadIdx.x == 0) {
         partials[blockIdx.x] = sum;
@@ -260,8 +279,8 @@ TEST(Simt, LastBlockAddsUpInAFixedOrder) {
     float first = 0;
     for (int run = 0; run < 20; run++) {
         auto total = poisoned<float>(1);
-        simt::launch(last_block_kernel, grid, 128, simt::shared_size<bool>(1), nullptr, total.data(), partials.data(), finished.data(), inp.data(),
-                     count);
+        simt::launch(last_block_kernel, grid, 128, simt::shared_size<bool>(1), nullptr, total.data(),
+                     partials.data(), finished.data(), inp.data(), count);
         const float sum = download(total)[0];
         if (run == 0) first = sum;
         EXPECT_EQ(std::bit_cast<uint32_t>(sum), std::bit_cast<uint32_t>(first)) << "run " << run;
@@ -298,7 +317,8 @@ template <class T, int N, bool Streaming>
 __global__ void copy_kernel(T* out, const T* inp, float* sums, float* maxima, size_t vectors) {
     const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i >= vectors) return;
-    const simt::Vec<float, N> v = Streaming ? simt::load_streaming<N>(inp + i * N) : simt::load<N>(inp + i * N);
+    const simt::Vec<float, N> v =
+        Streaming ? simt::load_streaming<N>(inp + i * N) : simt::load<N>(inp + i * N);
     sums[i] = simt::sum(v);
     maxima[i] = simt::max(v);
     if (Streaming) simt::store_streaming(out + i * N, v);
@@ -311,7 +331,8 @@ void expect_copies() {
     const auto inp = upload<T>(values);
     auto out = poisoned<T>(count + 1);
     auto sums = poisoned<float>(vectors), maxima = poisoned<float>(vectors);
-    simt::launch(copy_kernel<T, N, Streaming>, 3, 32, 0, nullptr, out.data(), inp.data(), sums.data(), maxima.data(), vectors);
+    simt::launch(copy_kernel<T, N, Streaming>, 3, 32, 0, nullptr, out.data(), inp.data(), sums.data(),
+                 maxima.data(), vectors);
     const std::vector<float> copied = download(out), sum = download(sums), max = download(maxima);
     for (size_t i = 0; i < count; i++) ASSERT_EQ(copied[i], values[i]) << "N " << N << ", element " << i;
     EXPECT_TRUE(std::isnan(copied[count])) << "N " << N << ": one element too many was written";
@@ -360,7 +381,8 @@ TYPED_TEST(VecOfWidth, MultiplyAddAndTranspose) {
     for (size_t i = 0; i < values.size(); i++) values[i] = static_cast<float>(i);
     const auto inp = upload<float>(values);
     auto sums = poisoned<float>(N), columns = poisoned<float>(N * N);
-    simt::launch(multiply_add_and_transpose_kernel<N>, 1, 1, 0, nullptr, sums.data(), columns.data(), inp.data());
+    simt::launch(multiply_add_and_transpose_kernel<N>, 1, 1, 0, nullptr, sums.data(), columns.data(),
+                 inp.data());
     const std::vector<float> sum = download(sums), column = download(columns);
     for (size_t i = 0; i < N; i++) EXPECT_EQ(sum[i], values[i] + 3 * values[N + i]);
     for (size_t i = 0; i < N * N; i++) EXPECT_EQ(column[i], values[i % N * N + i / N]);
@@ -384,7 +406,8 @@ TEST(Vec, LengthIsTheWidestThatKeepsRowsAligned) {
 // ---- arithmetic ----
 
 __global__ void exp_kernel(float* out, const float* inp, size_t count) {
-    for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += static_cast<size_t>(gridDim.x) * blockDim.x)
+    for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+         i += static_cast<size_t>(gridDim.x) * blockDim.x)
         out[i] = simt::exp(inp[i]);
 }
 std::vector<float> exp_on_device(const std::vector<float>& values) {
@@ -401,7 +424,8 @@ double error_in_ulp(float actual, double exact) {
     const double ulp = std::ldexp(1.0, std::max(std::ilogb(std::max(exact, 0x1p-149)), -126) - 23);
     return std::abs(got - exact) / std::min(ulp, 0x1p104);
 }
-// CPU: what its polynomial is held to. GPU: 2 of ex2.approx, by the PTX ISA, and less than one of the steps before it.
+// CPU: what its polynomial is held to. GPU: 2 of ex2.approx, by the PTX ISA, and less than one of the steps
+// before it.
 double most_ulp_of_exp() { return simt::is_gpu() ? 3 : 2; }
 
 TEST(Math, ExpIsWithinItsUlpForEveryExponent) {
@@ -410,7 +434,8 @@ TEST(Math, ExpIsWithinItsUlpForEveryExponent) {
         values.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
         values.push_back(-values.back());
     }
-    for (float x = -104.5f; x < 89.5f; x += 0x1p-11f) values.push_back(x);  // densely where it is neither 0 nor infinity
+    // densely where it is neither 0 nor infinity
+    for (float x = -104.5f; x < 89.5f; x += 0x1p-11f) values.push_back(x);
     const std::vector<float> results = exp_on_device(values);
     double worst = 0;
     for (size_t i = 0; i < values.size(); i++) {
@@ -421,7 +446,8 @@ TEST(Math, ExpIsWithinItsUlpForEveryExponent) {
     RecordProperty("worst_ulp", std::to_string(worst));
 }
 __global__ void exp_nonpositive_kernel(float* out, const float* inp, size_t count) {
-    for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += static_cast<size_t>(gridDim.x) * blockDim.x)
+    for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+         i += static_cast<size_t>(gridDim.x) * blockDim.x)
         out[i] = simt::exp_nonpositive(inp[i]);
 }
 TEST(Math, ExpNonpositiveIsExpButForSubnormalResults) {
@@ -440,8 +466,10 @@ TEST(Math, ExpNonpositiveIsExpButForSubnormalResults) {
     simt::launch(exp_nonpositive_kernel, 1, 32, 0, nullptr, out.data(), nan.data(), size_t{1});
     EXPECT_TRUE(std::isnan(download(out)[0]));
 }
-__global__ void quick_kernel(float* exps, float* quotients, float* larger, const float* a, const float* b, size_t count) {
-    for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += static_cast<size_t>(gridDim.x) * blockDim.x) {
+__global__ void quick_kernel(float* exps, float* quotients, float* larger, const float* a, const float* b,
+                             size_t count) {
+    for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+         i += static_cast<size_t>(gridDim.x) * blockDim.x) {
         exps[i] = simt::quick_exp_nonpositive(a[i]);
         quotients[i] = simt::quick_divide(a[i], b[i]);
         larger[i] = simt::larger(a[i], b[i]);
@@ -450,10 +478,13 @@ __global__ void quick_kernel(float* exps, float* quotients, float* larger, const
 TEST(Math, QuickFormsAreWithinTheirBounds) {
     std::vector<float> a = {0.0f, -87.0f, -88.5f, -1000.0f, -FLT_MAX, -INFINITY, std::nanf("")}, b;
     for (float x = -90.0f; x <= 0.0f; x += 0x1p-9f) a.push_back(x);
-    for (size_t i = 0; i < a.size(); i++) b.push_back(std::ldexp(1.0f + static_cast<float>(i % 97) / 97, static_cast<int>(i % 250) - 125));
+    for (size_t i = 0; i < a.size(); i++)
+        b.push_back(std::ldexp(1.0f + static_cast<float>(i % 97) / 97, static_cast<int>(i % 250) - 125));
     const auto a_ = upload<float>(a), b_ = upload<float>(b);
-    auto exps = poisoned<float>(a.size()), quotients = poisoned<float>(a.size()), larger = poisoned<float>(a.size());
-    simt::launch(quick_kernel, 64, 128, 0, nullptr, exps.data(), quotients.data(), larger.data(), a_.data(), b_.data(), a.size());
+    auto exps = poisoned<float>(a.size()), quotients = poisoned<float>(a.size()),
+         larger = poisoned<float>(a.size());
+    simt::launch(quick_kernel, 64, 128, 0, nullptr, exps.data(), quotients.data(), larger.data(), a_.data(),
+                 b_.data(), a.size());
     const std::vector<float> e = download(exps), q = download(quotients), l = download(larger);
     for (size_t i = 0; i < a.size(); i++) {
         if (std::isnan(a[i])) {
@@ -462,7 +493,8 @@ TEST(Math, QuickFormsAreWithinTheirBounds) {
             continue;
         }
         const double x = a[i], exact = std::exp(x), quotient = x / static_cast<double>(b[i]);
-        if (exact >= 0x1p-126) EXPECT_LE(std::abs(e[i] - exact), exact * (0x1p-22 + 1.3 * std::abs(x) * 0x1p-24)) << x;
+        if (exact >= 0x1p-126)
+            EXPECT_LE(std::abs(e[i] - exact), exact * (0x1p-22 + 1.3 * std::abs(x) * 0x1p-24)) << x;
         else EXPECT_NEAR(e[i], exact, 0x1p-126) << x;
         const bool normal = std::abs(quotient) > 0x1p-126 && std::abs(quotient) < FLT_MAX;
         EXPECT_LE(normal ? error_in_ulp(std::abs(q[i]), std::abs(quotient)) : 0, 2) << x << " / " << b[i];
@@ -471,18 +503,21 @@ TEST(Math, QuickFormsAreWithinTheirBounds) {
 }
 TEST(Math, ExpOfSpecialValues) {
     const std::vector<float> results =
-        exp_on_device({0.0f, -0.0f, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, 0x1p-149f, -0x1p-149f, 1000.0f, -1000.0f, std::nanf(""), -std::nanf("")});
+        exp_on_device({0.0f, -0.0f, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, 0x1p-149f, -0x1p-149f, 1000.0f,
+                       -1000.0f, std::nanf(""), -std::nanf("")});
     const std::vector<float> expected = {1, 1, INFINITY, 0, INFINITY, 0, 1, 1, INFINITY, 0};
     for (size_t i = 0; i < expected.size(); i++) EXPECT_EQ(results[i], expected[i]) << "value " << i;
     EXPECT_TRUE(std::isnan(results[10]) && std::isnan(results[11]));
 }
 
 __global__ void exp2_kernel(float* out, const float* inp, size_t count) {
-    for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += static_cast<size_t>(gridDim.x) * blockDim.x)
+    for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+         i += static_cast<size_t>(gridDim.x) * blockDim.x)
         out[i] = simt::exp2(inp[i]);
 }
 TEST(Math, Exp2IsWithinTheErrorOfTheGpusInstruction) {
-    std::vector<float> values = {0.0f, -0.0f, 1.0f, -1.0f, 0x1p-149f, -126.5f, -1000.0f, -FLT_MAX, -INFINITY, 128.0f, INFINITY};
+    std::vector<float> values = {0.0f,     -0.0f,    1.0f,      -1.0f,  0x1p-149f, -126.5f,
+                                 -1000.0f, -FLT_MAX, -INFINITY, 128.0f, INFINITY};
     for (float x = -126.0f; x < 128.0f; x += 0x1.8p-9f) values.push_back(x);
     const auto inp = upload<float>(values);
     auto out = poisoned<float>(values.size());
@@ -512,24 +547,31 @@ TEST(Math, LogarithmRootsAndSigmoid) {
         simt::launch(elementary_kernel, 1, 1, 0, nullptr, out.data(), x);
         const std::vector<float> results = download(out);
         const double d = static_cast<double>(x);
-        const double expected[] = {std::log(d), std::sqrt(d), 1 / std::sqrt(d), 1 / (1 + std::exp(-d)), 1 / (1 + std::exp(d))};
-        for (size_t i = 0; i < 5; i++) EXPECT_NEAR(results[i], expected[i], 5 * 0x1p-24 * std::abs(expected[i])) << "function " << i << " of " << x;
+        const double expected[] = {std::log(d), std::sqrt(d), 1 / std::sqrt(d), 1 / (1 + std::exp(-d)),
+                                   1 / (1 + std::exp(d))};
+        for (size_t i = 0; i < 5; i++)
+            EXPECT_NEAR(results[i], expected[i], 5 * 0x1p-24 * std::abs(expected[i]))
+                << "function " << i << " of " << x;
     }
 }
 
-__global__ void convert_kernel(float* widened, bfloat16* narrowed, const uint16_t* bits, const float* floats, size_t count) {
-    for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += static_cast<size_t>(gridDim.x) * blockDim.x) {
+__global__ void convert_kernel(float* widened, bfloat16* narrowed, const uint16_t* bits, const float* floats,
+                               size_t count) {
+    for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+         i += static_cast<size_t>(gridDim.x) * blockDim.x) {
         bfloat16 value;
         value.bits = bits[i];
         widened[i] = static_cast<float>(value);
         narrowed[i] = bfloat16(floats[i]);
     }
 }
-// All 65536 values widened, and what lies between each and its successor rounded: on the device and on the host.
+// All 65536 values widened, and what lies between each and its successor rounded: on the device and on the
+// host.
 class Bfloat16 : public testing::Test {
 protected:
     static constexpr size_t count = 65536;
-    // Rounds the value of bits i with `fraction` in the lower half of the word, for every i; calls check(i, rounded bits).
+    // Rounds the value of bits i with `fraction` in the lower half of the word, for every i; calls check(i,
+    // rounded bits).
     template <class Check>
     static void round_all(uint32_t fraction, Check check) {
         std::vector<uint16_t> bits(count);
@@ -543,7 +585,8 @@ protected:
         const auto device_floats = upload<float>(floats);
         simt::DeviceBuffer<float> widened(count);
         simt::DeviceBuffer<bfloat16> narrowed(count);
-        simt::launch(convert_kernel, 16, 128, 0, nullptr, widened.data(), narrowed.data(), device_bits.data(), device_floats.data(), count);
+        simt::launch(convert_kernel, 16, 128, 0, nullptr, widened.data(), narrowed.data(), device_bits.data(),
+                     device_floats.data(), count);
         std::vector<bfloat16> rounded(count);
         simt::copy_to_host(rounded.data(), narrowed.data(), narrowed.bytes(), nullptr);
         const std::vector<float> wide = download(widened);
@@ -553,7 +596,9 @@ protected:
             ASSERT_EQ(std::bit_cast<uint32_t>(static_cast<float>(value)), i << 16);
             ASSERT_EQ(std::bit_cast<uint32_t>(wide[i]), i << 16);
             for (const bfloat16 got : {rounded[i], bfloat16(floats[i])}) {
-                if (std::isnan(floats[i])) ASSERT_TRUE(std::isnan(static_cast<float>(got))) << "of " << std::hex << (i << 16 | fraction);
+                if (std::isnan(floats[i]))
+                    ASSERT_TRUE(std::isnan(static_cast<float>(got)))
+                        << "of " << std::hex << (i << 16 | fraction);
                 else ASSERT_NO_FATAL_FAILURE(check(i, got.bits));
             }
         }
@@ -587,24 +632,34 @@ TEST(Launch, GridHasThreeDimensions) {
     std::vector<unsigned> numbers(out.size());
     simt::copy_to_host(numbers.data(), out.data(), out.bytes(), nullptr);
     simt::stream_synchronize(nullptr);
-    for (unsigned i = 0; i < numbers.size(); i++) EXPECT_EQ(numbers[i], i % 5 + 100 * (i / 5 % 4) + 10000 * (i / 20) + 64000000);
+    for (unsigned i = 0; i < numbers.size(); i++)
+        EXPECT_EQ(numbers[i], i % 5 + 100 * (i / 5 % 4) + 10000 * (i / 20) + 64000000);
 }
 
 std::string launch_error(dim3 grid, unsigned block, size_t shared_bytes = 0) {
     try {
-        simt::launch(number_blocks_kernel, grid, block, shared_bytes, nullptr, static_cast<unsigned*>(nullptr));
+        simt::launch(number_blocks_kernel, grid, block, shared_bytes, nullptr,
+                     static_cast<unsigned*>(nullptr));
     } catch (const Error& error) { return error.what(); }
     return "";
 }
 TEST(Launch, RefusesWhatAGpuWouldRefuse) {
     EXPECT_EQ(launch_error(1, 0), "launch: a block of 0 threads; expected 1 or a multiple of 32 up to 1024");
-    EXPECT_EQ(launch_error(1, 33), "launch: a block of 33 threads; expected 1 or a multiple of 32 up to 1024");
-    EXPECT_EQ(launch_error(1, 1056), "launch: a block of 1056 threads; expected 1 or a multiple of 32 up to 1024");
-    EXPECT_EQ(launch_error(0, 32), "launch: a grid of 0 x 1 x 1 blocks; expected 1 to 2147483647 x 65535 x 65535");
-    EXPECT_EQ(launch_error(dim3(1, 65536), 32), "launch: a grid of 1 x 65536 x 1 blocks; expected 1 to 2147483647 x 65535 x 65535");
-    EXPECT_EQ(launch_error(1, 32, 228 * 1024), "launch: 233472 bytes of shared memory; expected at most 232448");
-    EXPECT_THROW(simt::launch_rows<512>(visit_kernel<512>, size_t{1} << 32, 0, nullptr, static_cast<int*>(nullptr), size_t{1} << 32), Error);
-    EXPECT_THROW(simt::launch_rows<32>(visit_kernel<32>, 0, 0, nullptr, static_cast<int*>(nullptr), size_t{0}), Error);
+    EXPECT_EQ(launch_error(1, 33),
+              "launch: a block of 33 threads; expected 1 or a multiple of 32 up to 1024");
+    EXPECT_EQ(launch_error(1, 1056),
+              "launch: a block of 1056 threads; expected 1 or a multiple of 32 up to 1024");
+    EXPECT_EQ(launch_error(0, 32),
+              "launch: a grid of 0 x 1 x 1 blocks; expected 1 to 2147483647 x 65535 x 65535");
+    EXPECT_EQ(launch_error(dim3(1, 65536), 32),
+              "launch: a grid of 1 x 65536 x 1 blocks; expected 1 to 2147483647 x 65535 x 65535");
+    EXPECT_EQ(launch_error(1, 32, 228 * 1024),
+              "launch: 233472 bytes of shared memory; expected at most 232448");
+    EXPECT_THROW(simt::launch_rows<512>(visit_kernel<512>, size_t{1} << 32, 0, nullptr,
+                                        static_cast<int*>(nullptr), size_t{1} << 32),
+                 Error);
+    EXPECT_THROW(
+        simt::launch_rows<32>(visit_kernel<32>, 0, 0, nullptr, static_cast<int*>(nullptr), size_t{0}), Error);
 }
 
 TEST(DeviceBuffer, OwnsItsMemory) {

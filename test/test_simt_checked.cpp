@@ -9,7 +9,8 @@ namespace {
 
 class SimtChecked : public testing::Test {
 protected:
-    void SetUp() override { testing::FLAGS_gtest_death_test_style = "threadsafe"; }  // the OpenMP threads do not survive a fork
+    // the OpenMP threads do not survive a fork
+    void SetUp() override { testing::FLAGS_gtest_death_test_style = "threadsafe"; }
 };
 
 __global__ void write_kernel(float* out, size_t i) {
@@ -18,17 +19,21 @@ __global__ void write_kernel(float* out, size_t i) {
 TEST_F(SimtChecked, OneElementPastATensor) {
     simt::DeviceBuffer<float> tensor(101);
     simt::launch(write_kernel, 1, 32, 0, nullptr, tensor.data(), size_t{100});
-    EXPECT_DEATH(simt::launch(write_kernel, 1, 32, 0, nullptr, tensor.data(), size_t{101}), "heap-buffer-overflow.*");
+    EXPECT_DEATH(simt::launch(write_kernel, 1, 32, 0, nullptr, tensor.data(), size_t{101}),
+                 "heap-buffer-overflow.*");
 }
 
-// Two tensors in one allocation, as in the model's arena; the first one's length is no multiple of AddressSanitizer's 8 bytes.
+// Two tensors in one allocation, as in the model's arena; the first one's length is no multiple of
+// AddressSanitizer's 8 bytes.
 TEST_F(SimtChecked, OneElementPastATensorOfAnArena) {
     simt::DeviceBuffer<float> arena(1024);
     simt::poison_gap(arena.data() + 101, 155 * sizeof(float));
     simt::launch(write_kernel, 1, 32, 0, nullptr, arena.data(), size_t{100});
     simt::launch(write_kernel, 1, 32, 0, nullptr, arena.data(), size_t{256});
-    EXPECT_DEATH(simt::launch(write_kernel, 1, 32, 0, nullptr, arena.data(), size_t{101}), "use-after-poison.*");
-    EXPECT_DEATH(simt::launch(write_kernel, 1, 32, 0, nullptr, arena.data(), size_t{255}), "use-after-poison.*");
+    EXPECT_DEATH(simt::launch(write_kernel, 1, 32, 0, nullptr, arena.data(), size_t{101}),
+                 "use-after-poison.*");
+    EXPECT_DEATH(simt::launch(write_kernel, 1, 32, 0, nullptr, arena.data(), size_t{255}),
+                 "use-after-poison.*");
     simt::unpoison_gap(arena.data() + 101, 155 * sizeof(float));
     simt::launch(write_kernel, 1, 32, 0, nullptr, arena.data(), size_t{101});
 }
@@ -48,14 +53,16 @@ constexpr size_t two_arrays = 2 * simt::shared_size<float>(33);
 TEST_F(SimtChecked, OneElementPastASharedArray) {
     simt::DeviceBuffer<float> out(32);
     simt::launch(shared_kernel, 1, 32, two_arrays, nullptr, out.data(), size_t{32});
-    EXPECT_DEATH(simt::launch(shared_kernel, 1, 32, two_arrays, nullptr, out.data(), size_t{33}), "use-after-poison.*");
+    EXPECT_DEATH(simt::launch(shared_kernel, 1, 32, two_arrays, nullptr, out.data(), size_t{33}),
+                 "use-after-poison.*");
 }
 
 // What a block has left in shared memory is gone when the next one starts.
 TEST_F(SimtChecked, FreshSharedMemoryIsNaN) {
     simt::DeviceBuffer<float> out(32);
     for (int launch = 0; launch < 2; launch++) {
-        simt::launch(shared_kernel, 1, 32, two_arrays, nullptr, out.data(), size_t{32});  // first[32] was never written
+        // first[32] was never written
+        simt::launch(shared_kernel, 1, 32, two_arrays, nullptr, out.data(), size_t{32});
         EXPECT_TRUE(std::isnan(out.data()[0]));
         EXPECT_EQ(out.data()[1], 1.0f);
     }
@@ -64,7 +71,8 @@ TEST_F(SimtChecked, FreshSharedMemoryIsNaN) {
 TEST_F(SimtChecked, FreshDeviceMemoryIsNaN) {
     const simt::DeviceBuffer<float> tensor(1000);
     const simt::DeviceBuffer<bfloat16> half(1000);
-    for (size_t i = 0; i < 1000; i++) EXPECT_TRUE(std::isnan(tensor.data()[i]) && std::isnan(static_cast<float>(half.data()[i])));
+    for (size_t i = 0; i < 1000; i++)
+        EXPECT_TRUE(std::isnan(tensor.data()[i]) && std::isnan(static_cast<float>(half.data()[i])));
 }
 
 __global__ void load_kernel(float* out, const float* inp) {
@@ -107,7 +115,8 @@ TEST_F(SimtChecked, MisalignedRowsAreRefusedAsOnAGpu) {
     simt::launch(ldmatrix_kernel, 1, 32, bytes, nullptr, size_t{16}, size_t{8});
     EXPECT_THROW(simt::launch(ldmatrix_kernel, 1, 32, bytes, nullptr, size_t{12}, size_t{0}), Error);
     EXPECT_THROW(simt::launch(ldmatrix_kernel, 1, 32, bytes, nullptr, size_t{8}, size_t{4}), Error);
-    EXPECT_DEATH(simt::launch(ldmatrix_kernel, 1, 32, bytes, nullptr, size_t{16}, size_t{16}), "use-after-poison.*");
+    EXPECT_DEATH(simt::launch(ldmatrix_kernel, 1, 32, bytes, nullptr, size_t{16}, size_t{16}),
+                 "use-after-poison.*");
 }
 
 // A kernel that fails leaves its fibers' stacks as they are; the next kernels run on them.

@@ -1,4 +1,5 @@
-// The CPU's executor: orders of threads and blocks, divergence reports, failing kernels, and what a launch leaves behind.
+// The CPU's executor: orders of threads and blocks, divergence reports, failing kernels, and what a launch
+// leaves behind.
 #include <gtest/gtest.h>
 #include <omp.h>
 #include <pthread.h>
@@ -34,7 +35,11 @@ struct OrderCase {
     Order order;
     uint64_t seed;
 };
-const OrderCase every_order[] = {{Order::ascending, 0}, {Order::descending, 0}, {Order::shuffled, 1}, {Order::shuffled, 2}, {Order::shuffled, 12345}};
+const OrderCase every_order[] = {{Order::ascending, 0},
+                                 {Order::descending, 0},
+                                 {Order::shuffled, 1},
+                                 {Order::shuffled, 2},
+                                 {Order::shuffled, 12345}};
 
 // Leaves the order as it was for the next test.
 class SimtCpu : public testing::Test {
@@ -52,7 +57,8 @@ protected:
 
 // ---- orders ----
 
-// Every thread reads what its left neighbour wrote. Without the barrier that is a race, which ascending order hides.
+// Every thread reads what its left neighbour wrote. Without the barrier that is a race, which ascending order
+// hides.
 template <bool Barrier>
 __global__ void left_neighbour_kernel(int* out) {
     simt::SharedMemory shared;
@@ -63,7 +69,8 @@ __global__ void left_neighbour_kernel(int* out) {
     if (Barrier) __syncthreads();
     out[threadIdx.x] = threadIdx.x == 0 ? 0 : values[threadIdx.x - 1];
 }
-// Every thread reads what the thread a warp further wrote before both had the sum of their warp. That meeting is one of a warp, not of the
+// Every thread reads what the thread a warp further wrote before both had the sum of their warp. That meeting
+// is one of a warp, not of the
 // block: a warp may be far ahead of the next.
 template <bool Barrier>
 __global__ void next_warp_kernel(int* out) {
@@ -74,28 +81,34 @@ __global__ void next_warp_kernel(int* out) {
     values[threadIdx.x] = static_cast<int>(threadIdx.x);
     for (int i = 0; i < 3; i++) simt::warp_sum(1.0f);
     if (Barrier) __syncthreads();
-    out[threadIdx.x] = threadIdx.x + 32 < blockDim.x ? values[threadIdx.x + 32] : static_cast<int>(threadIdx.x);
+    out[threadIdx.x] =
+        threadIdx.x + 32 < blockDim.x ? values[threadIdx.x + 32] : static_cast<int>(threadIdx.x);
 }
 bool right(void (*kernel)(int*), OrderCase order, int offset) {
     constexpr int block = 128;
     simt::cpu::set_order(order.order, order.seed);
     std::vector<int> out(block), expected(block);
     simt::launch(kernel, 1, block, simt::shared_size<int>(block), nullptr, out.data());
-    for (int i = 0; i < block; i++) expected[static_cast<size_t>(i)] = offset < 0 ? std::max(i + offset, 0) : i + offset < block ? i + offset : i;
+    for (int i = 0; i < block; i++)
+        expected[static_cast<size_t>(i)] = offset < 0           ? std::max(i + offset, 0)
+                                           : i + offset < block ? i + offset
+                                                                : i;
     return out == expected;
 }
 
 TEST_F(SimtCpu, MissingBarrierIsHiddenByOneOrderAndExposedByTheOthers) {
     EXPECT_TRUE(right(left_neighbour_kernel<false>, {Order::ascending, 0}, -1));
     EXPECT_FALSE(right(left_neighbour_kernel<false>, {Order::descending, 0}, -1));
-    for (uint64_t seed = 0; seed < 10; seed++) EXPECT_FALSE(right(left_neighbour_kernel<false>, {Order::shuffled, seed}, -1)) << "seed " << seed;
+    for (uint64_t seed = 0; seed < 10; seed++)
+        EXPECT_FALSE(right(left_neighbour_kernel<false>, {Order::shuffled, seed}, -1)) << "seed " << seed;
     for (const OrderCase& order : every_order) EXPECT_TRUE(right(left_neighbour_kernel<true>, order, -1));
 }
 TEST_F(SimtCpu, MissingBarrierBetweenWarpsIsExposedThoughEveryWarpMeets) {
     EXPECT_FALSE(right(next_warp_kernel<false>, {Order::ascending, 0}, 32));
     EXPECT_TRUE(right(next_warp_kernel<false>, {Order::descending, 0}, 32));
     int exposed = 0;
-    for (uint64_t seed = 0; seed < 10; seed++) exposed += !right(next_warp_kernel<false>, {Order::shuffled, seed}, 32);
+    for (uint64_t seed = 0; seed < 10; seed++)
+        exposed += !right(next_warp_kernel<false>, {Order::shuffled, seed}, 32);
     EXPECT_GE(exposed, 3) << "of 10 seeds";
     for (const OrderCase& order : every_order) EXPECT_TRUE(right(next_warp_kernel<true>, order, 32));
 }
@@ -126,12 +139,14 @@ TEST_F(SimtCpu, OrdersAreWhatTheirNamesSay) {
         for (uint64_t seed = 0; seed < 20; seed++) {
             const std::vector<int> threads = trace({Order::shuffled, seed}, barrier);
             EXPECT_EQ(threads, trace({Order::shuffled, seed}, barrier)) << "a seed fixes the order";
-            EXPECT_TRUE(std::is_permutation(threads.begin(), threads.end(), ascending.begin(), ascending.end()));
+            EXPECT_TRUE(
+                std::is_permutation(threads.begin(), threads.end(), ascending.begin(), ascending.end()));
             for (size_t i = 1; i < threads.size(); i++) turns += threads[i] / 32 != threads[i - 1] / 32;
             shuffled.insert(threads);
         }
         EXPECT_EQ(shuffled.size(), 20u);
-        EXPECT_GT(turns, 20 * 6) << "four warps, one after the other, would take 3 turns; mixed they take more";
+        EXPECT_GT(turns, 20 * 6)
+            << "four warps, one after the other, would take 3 turns; mixed they take more";
     }
 }
 TEST_F(SimtCpu, BlocksAreReorderedToo) {
@@ -161,8 +176,9 @@ TEST_F(SimtCpu, OrderFromTheEnvironmentIsNeverGuessed) {
             std::fputs(error_of([] { simt::launch(nothing_kernel, 1, 32, 0, nullptr); }).c_str(), stderr);
             std::exit(3);
         };
-        EXPECT_EXIT(launch(), testing::ExitedWithCode(3),
-                    std::string("SIMT_ORDER is '") + value + "'; expected ascending, descending or shuffled:SEED");
+        EXPECT_EXIT(
+            launch(), testing::ExitedWithCode(3),
+            std::string("SIMT_ORDER is '") + value + "'; expected ascending, descending or shuffled:SEED");
     }
 }
 
@@ -238,38 +254,55 @@ class Divergence : public SimtCpu {
 protected:
     // In every order: the block, both threads, and the place of each that waits.
     template <class... Arguments>
-    static void expect(const std::string& waiting, const std::string& other, void (*kernel)(Arguments...), Arguments... arguments) {
+    static void expect(const std::string& waiting, const std::string& other, void (*kernel)(Arguments...),
+                       Arguments... arguments) {
         for (const OrderCase& order : every_order) {
             simt::cpu::set_order(order.order, order.seed);
-            const std::string error = error_of([&] { simt::launch(kernel, 1, 64, 0, nullptr, arguments...); });
+            const std::string error =
+                error_of([&] { simt::launch(kernel, 1, 64, 0, nullptr, arguments...); });
             const auto filled_in = [](std::string text) {
-                for (const auto& [name, line] : {std::pair{"{a}", line_a.load()}, std::pair{"{b}", line_b.load()}}) {
+                for (const auto& [name, line] :
+                     {std::pair{"{a}", line_a.load()}, std::pair{"{b}", line_b.load()}}) {
                     const size_t place = text.find(name);
-                    if (place != std::string::npos) text.replace(place, 3, std::string(__FILE__) + ":" + std::to_string(line));
+                    if (place != std::string::npos)
+                        text.replace(place, 3, std::string(__FILE__) + ":" + std::to_string(line));
                 }
                 return text;
             };
-            EXPECT_EQ(error, "simt: divergence in block (0, 0, 0): " + filled_in(waiting) + ", but " + filled_in(other));
+            EXPECT_EQ(error, "simt: divergence in block (0, 0, 0): " + filled_in(waiting) + ", but " +
+                                 filled_in(other));
         }
     }
     float out_ = 0;
 };
 
 TEST_F(Divergence, ThreadsAtTwoBarriers) {
-    expect("thread 0 waits at {a} (__syncthreads)", "thread 40 waits at {b} (__syncthreads)", two_barriers_kernel);
+    expect("thread 0 waits at {a} (__syncthreads)", "thread 40 waits at {b} (__syncthreads)",
+           two_barriers_kernel);
 }
-TEST_F(Divergence, ThreadZeroEndsWhileOthersWait) { expect("thread 1 waits at {a} (__syncthreads)", "thread 0 has ended", thread_0_ends_kernel); }
-TEST_F(Divergence, OthersEndWhileThreadZeroWaits) { expect("thread 0 waits at {a} (__syncthreads)", "thread 1 has ended", thread_0_waits_kernel); }
-TEST_F(Divergence, ReturnBeforeABarrier) { expect("thread 0 waits at {a} (__syncthreads)", "thread 63 has ended", late_return_kernel); }
+TEST_F(Divergence, ThreadZeroEndsWhileOthersWait) {
+    expect("thread 1 waits at {a} (__syncthreads)", "thread 0 has ended", thread_0_ends_kernel);
+}
+TEST_F(Divergence, OthersEndWhileThreadZeroWaits) {
+    expect("thread 0 waits at {a} (__syncthreads)", "thread 1 has ended", thread_0_waits_kernel);
+}
+TEST_F(Divergence, ReturnBeforeABarrier) {
+    expect("thread 0 waits at {a} (__syncthreads)", "thread 63 has ended", late_return_kernel);
+}
 TEST_F(Divergence, CollectiveByPartOfAWarp) {
-    expect("thread 0 waits at {a} (warp_sum)", "thread 16 waits at {b} (__syncthreads)", part_of_a_warp_kernel, &out_);
+    expect("thread 0 waits at {a} (warp_sum)", "thread 16 waits at {b} (__syncthreads)",
+           part_of_a_warp_kernel, &out_);
 }
-TEST_F(Divergence, MmaByPartOfAWarp) { expect("thread 0 waits at {a} (mma)", "thread 31 has ended", mma_by_part_of_a_warp_kernel); }
+TEST_F(Divergence, MmaByPartOfAWarp) {
+    expect("thread 0 waits at {a} (mma)", "thread 31 has ended", mma_by_part_of_a_warp_kernel);
+}
 TEST_F(Divergence, TwoCollectivesInOneWarp) {
-    expect("thread 32 waits at {a} (warp_max)", "thread 33 waits at {b} (__shfl_xor_sync)", sum_and_shuffle_kernel, &out_);
+    expect("thread 32 waits at {a} (warp_max)", "thread 33 waits at {b} (__shfl_xor_sync)",
+           sum_and_shuffle_kernel, &out_);
 }
 TEST_F(Divergence, WarpBarrierAgainstBlockCollective) {
-    expect("thread 0 waits at {a} (__syncwarp)", "thread 3 waits at {b} (block_sum)", warp_and_block_kernel, &out_);
+    expect("thread 0 waits at {a} (__syncwarp)", "thread 3 waits at {b} (block_sum)", warp_and_block_kernel,
+           &out_);
 }
 
 __global__ void second_block_diverges_kernel() {
@@ -277,7 +310,8 @@ __global__ void second_block_diverges_kernel() {
     __syncthreads();
 }
 TEST_F(Divergence, NamesTheBlock) {
-    const std::string error = error_of([] { simt::launch(second_block_diverges_kernel, dim3(3, 2), 32, 0, nullptr); });
+    const std::string error =
+        error_of([] { simt::launch(second_block_diverges_kernel, dim3(3, 2), 32, 0, nullptr); });
     EXPECT_NE(error.find("divergence in block (2, 1, 0): thread 0 waits at"), std::string::npos) << error;
 }
 
@@ -336,7 +370,8 @@ TEST_F(SimtCpu, BarriersAndSharedMemoryNeedAKernel) {
 __global__ void nested_kernel(unsigned grid) { simt::launch(nothing_kernel, grid, 32, 0, nullptr); }
 TEST_F(SimtCpu, KernelsLaunchNoKernels) {
     for (const unsigned grid : {1u, 4u}) {
-        EXPECT_EQ(error_of([&] { simt::launch(nested_kernel, grid, 32, 0, nullptr, grid); }), "simt: a kernel launches a kernel; only host code can");
+        EXPECT_EQ(error_of([&] { simt::launch(nested_kernel, grid, 32, 0, nullptr, grid); }),
+                  "simt: a kernel launches a kernel; only host code can");
         expect_next_launch_works();
     }
 }
@@ -347,7 +382,8 @@ __global__ void greedy_kernel(size_t count) {
     shared.take<float>(count);
 }
 TEST_F(SimtCpu, SharedMemoryIsNoMoreThanTheLaunchGave) {
-    simt::launch(greedy_kernel, 1, 32, simt::shared_size<float>(4) + simt::shared_size<float>(9), nullptr, size_t{9});
+    simt::launch(greedy_kernel, 1, 32, simt::shared_size<float>(4) + simt::shared_size<float>(9), nullptr,
+                 size_t{9});
     EXPECT_EQ(error_of([] { simt::launch(greedy_kernel, 1, 32, 48, nullptr, size_t{9}); }),
               "simt: a kernel takes 64 bytes of shared memory, but its launch gave 48");
 }
@@ -367,11 +403,13 @@ __global__ void row_sum_kernel() {
 TEST_F(SimtCpu, MeetingsThatCannotBeProvedAreRefused) {
     const auto at_line = [] { return std::string(" at ") + __FILE__ + ":" + std::to_string(line_a); };
     std::string error = error_of([] { simt::launch(partial_mask_kernel, 1, 32, 0, nullptr); });
-    EXPECT_EQ(error, "simt: __shfl_sync with mask 0xffff" + at_line() + "; expected 0xffffffff, all lanes of the warp");
+    EXPECT_EQ(error, "simt: __shfl_sync with mask 0xffff" + at_line() +
+                         "; expected 0xffffffff, all lanes of the warp");
     error = error_of([] { simt::launch(warp_sum_kernel, 1, 1, 0, nullptr); });
     EXPECT_EQ(error, "simt: warp_sum" + at_line() + " in a block of 1 thread; expected whole warps");
     error = error_of([] { simt::launch(row_sum_kernel, 1, 128, 0, nullptr); });
-    EXPECT_EQ(error, "simt: block_sum over a row of 64 threads" + at_line() + " in a block of 128; expected one row a block");
+    EXPECT_EQ(error, "simt: block_sum over a row of 64 threads" + at_line() +
+                         " in a block of 128; expected one row a block");
 }
 
 // ---- asynchronous copies ----
@@ -434,7 +472,8 @@ TEST_F(SimtCpu, SteadyStateAllocatesNothing) {
         simt::launch(nothing_kernel, 100, 256, 0, nullptr);
         simt::launch(count_kernel, 24, 1024, 0, nullptr, &count);
         simt::launch(left_neighbour_kernel<true>, 1, 128, simt::shared_size<int>(128), nullptr, out.data());
-        simt::launch(impatient_kernel, 24, 64, simt::shared_size<float>(128), nullptr, copied.data(), inp.data());
+        simt::launch(impatient_kernel, 24, 64, simt::shared_size<float>(128), nullptr, copied.data(),
+                     inp.data());
     };
     for (int i = 0; i < 20; i++) launches();  // so often that every OpenMP thread has run every kernel
     const size_t before = allocations;
@@ -494,7 +533,9 @@ TEST_F(Cores, ProcessesShareTheCores) {
             EXPECT_LE(static_cast<size_t>(omp_get_max_threads()), share.size());
             taken.insert(taken.end(), share.begin(), share.end());
         }
-        if (all.size() >= static_cast<size_t>(processes)) { EXPECT_EQ(taken, all) << "every core belongs to one process"; }
+        if (all.size() >= static_cast<size_t>(processes)) {
+            EXPECT_EQ(taken, all) << "every core belongs to one process";
+        }
     }
     EXPECT_THROW(simt::select_device(2, 2), UsageError);
 }

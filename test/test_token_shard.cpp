@@ -1,4 +1,5 @@
-// Token shards: what is written reads back, what is not a shard is refused by name, and a shard is there completely or not at all.
+// Token shards: what is written reads back, what is not a shard is refused by name, and a shard is there
+// completely or not at all.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -15,7 +16,9 @@ static std::vector<uint16_t> some_tokens(size_t count) {
     return tokens;
 }
 
-static std::vector<uint16_t> tokens_of(const TokenShard& shard) { return {shard.tokens().begin(), shard.tokens().end()}; }
+static std::vector<uint16_t> tokens_of(const TokenShard& shard) {
+    return {shard.tokens().begin(), shard.tokens().end()};
+}
 
 // The bytes of a shard, written from the format's description and not by the code under test.
 static std::string shard_bytes(int32_t magic, int32_t version, int32_t count, size_t body_bytes) {
@@ -27,7 +30,8 @@ static std::string shard_bytes(int32_t magic, int32_t version, int32_t count, si
 
 TEST(TokenShard, ReadsWhatWasWritten) {
     const TemporaryFolder folder;
-    for (const size_t count : {size_t{0}, size_t{1}, size_t{1'000'003}}) {  // the last is larger than the writer's buffer
+    // the last is larger than the writer's buffer
+    for (const size_t count : {size_t{0}, size_t{1}, size_t{1'000'003}}) {
         const std::vector<uint16_t> tokens = some_tokens(count);
         TokenShardWriter writer(folder / "a.bin", 0x0123456789ABCDEF);
         writer.append(std::span(tokens).first(count / 2));
@@ -59,25 +63,33 @@ TEST(TokenShard, RefusesWhatIsNotAShardByName) {
         return text.substr(path.size());
     };
     EXPECT_EQ(message(""), ": 0 bytes are too short for a token shard, whose header alone has 1024");
-    EXPECT_EQ(message(std::string(1023, 'x')), ": 1023 bytes are too short for a token shard, whose header alone has 1024");
+    EXPECT_EQ(message(std::string(1023, 'x')),
+              ": 1023 bytes are too short for a token shard, whose header alone has 1024");
     EXPECT_EQ(message(shard_bytes(20240326, 1, 2, 4)),
-              ": is not a token shard: magic number 20240326, expected 20240520; make shards with tokenize; a text has another name than *.bin");
+              ": is not a token shard: magic number 20240326, expected 20240520; make shards with tokenize; "
+              "a text has another name than *.bin");
     EXPECT_EQ(message(shard_bytes(20240520, 2, 2, 4)), ": token shard of version 2, expected 1");
-    EXPECT_EQ(message(shard_bytes(20240520, 1, 3, 4)), ": 1028 bytes, expected 1030 for the 3 tokens of its header; the file is damaged");
-    EXPECT_EQ(message(shard_bytes(20240520, 1, 1, 4)), ": 1028 bytes, expected 1026 for the 1 tokens of its header; the file is damaged");
-    EXPECT_EQ(message(shard_bytes(20240520, 1, 1, 3)), ": 1027 bytes, expected 1026 for the 1 tokens of its header; the file is damaged");
-    EXPECT_EQ(message(shard_bytes(20240520, 1, -1, 4)),
-              ": 1028 bytes, expected 8589935614 for the 4294967295 tokens of its header; the file is damaged");
+    EXPECT_EQ(message(shard_bytes(20240520, 1, 3, 4)),
+              ": 1028 bytes, expected 1030 for the 3 tokens of its header; the file is damaged");
+    EXPECT_EQ(message(shard_bytes(20240520, 1, 1, 4)),
+              ": 1028 bytes, expected 1026 for the 1 tokens of its header; the file is damaged");
+    EXPECT_EQ(message(shard_bytes(20240520, 1, 1, 3)),
+              ": 1027 bytes, expected 1026 for the 1 tokens of its header; the file is damaged");
+    EXPECT_EQ(
+        message(shard_bytes(20240520, 1, -1, 4)),
+        ": 1028 bytes, expected 8589935614 for the 4294967295 tokens of its header; the file is damaged");
 
     EXPECT_EQ(message_of<UsageError>([&] { TokenShard shard(folder / "none.bin"); }),
               folder / "none.bin" + ": cannot be opened: No such file or directory");
-    EXPECT_EQ(message_of<UsageError>([&] { TokenShard shard(folder.path()); }), folder.path() + ": is not a regular file");
+    EXPECT_EQ(message_of<UsageError>([&] { TokenShard shard(folder.path()); }),
+              folder.path() + ": is not a regular file");
 }
 
 TEST(TokenShard, LargerThanTwoGigabytesAndTwoBillionTokens) {  // a sparse file: it takes no room on the disk
     const TemporaryFolder folder;
     const size_t count = (size_t{1} << 31) + 1000;
-    const std::string path = folder.write("large.bin", shard_bytes(20240520, 1, static_cast<int32_t>(static_cast<uint32_t>(count)), 0));
+    const std::string path = folder.write(
+        "large.bin", shard_bytes(20240520, 1, static_cast<int32_t>(static_cast<uint32_t>(count)), 0));
     std::filesystem::resize_file(path, 1024 + 2 * count);
     const int file = open(path.c_str(), O_WRONLY);
     const uint16_t last = 4321;
@@ -130,13 +142,15 @@ TEST(TokenShardSeries, SplitsTheStreamAtTheGivenNumberOfTokens) {
     const std::vector<uint16_t> tokens = some_tokens(2500);
     {
         TokenShardSeries series(folder.path(), "train", 1000);
-        for (size_t i = 0; i < tokens.size(); i += 700) series.append(std::span(tokens).subspan(i, std::min<size_t>(700, tokens.size() - i)));
+        for (size_t i = 0; i < tokens.size(); i += 700)
+            series.append(std::span(tokens).subspan(i, std::min<size_t>(700, tokens.size() - i)));
         EXPECT_EQ(series.shards().size(), 3u);
         EXPECT_FALSE(std::filesystem::exists(folder / "train_000000.bin"));  // full, but not committed
         series.commit();
     }
     std::vector<uint16_t> read;
-    for (const auto& [name, size] : {std::pair("train_000000.bin", 1000), {"train_000001.bin", 1000}, {"train_000002.bin", 500}}) {
+    for (const auto& [name, size] :
+         {std::pair("train_000000.bin", 1000), {"train_000001.bin", 1000}, {"train_000002.bin", 500}}) {
         const TokenShard shard(folder / name);
         EXPECT_EQ(shard.size(), static_cast<size_t>(size));
         read.insert(read.end(), shard.tokens().begin(), shard.tokens().end());
@@ -151,7 +165,8 @@ TEST(TokenShardSeries, AShardThatCannotGetItsNameTakesTheOthersWithIt) {
     TokenShardSeries series(folder.path(), "a", 2);
     const std::vector<uint16_t> tokens = {1, 2, 3, 4, 5};
     series.append(tokens);
-    EXPECT_NE(message_of<Error>([&] { series.commit(); }).find("a_000002.bin: cannot be given its name"), std::string::npos);
+    EXPECT_NE(message_of<Error>([&] { series.commit(); }).find("a_000002.bin: cannot be given its name"),
+              std::string::npos);
     EXPECT_FALSE(std::filesystem::exists(folder / "a_000000.bin"));
     EXPECT_FALSE(std::filesystem::exists(folder / "a_000001.bin"));
 }

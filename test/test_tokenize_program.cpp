@@ -1,4 +1,5 @@
-// The tokenize program, run as people run it: the shards it writes, its exit codes, and that an error leaves nothing behind.
+// The tokenize program, run as people run it: the shards it writes, its exit codes, and that an error leaves
+// nothing behind.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,8 +31,8 @@ TEST(TokenizeProgram, TinyshakespeareIsTheKnownStream) {
 
 TEST(TokenizeProgram, EndOfTextStandsBetweenFiles) {
     const TemporaryFolder folder;
-    const std::string files =
-        folder.write("a", "one two") + " " + folder.write("empty", "") + " " + folder.write("b", "<|endoftext|>") + " " + folder.write("c", "three");
+    const std::string files = folder.write("a", "one two") + " " + folder.write("empty", "") + " " +
+                              folder.write("b", "<|endoftext|>") + " " + folder.write("c", "three");
     const auto gpt2 = make_tokenizer("gpt2");
     ASSERT_EQ(tokenize("--out " + folder / "gpt2" + " " + files).exit_code, 0);
     std::vector<uint16_t> expected = gpt2->encode("one two");
@@ -42,7 +43,8 @@ TEST(TokenizeProgram, EndOfTextStandsBetweenFiles) {
     EXPECT_EQ(tokens_in(folder / "gpt2/train_000000.bin"), expected);
 
     ASSERT_EQ(tokenize("--tokenizer byte --out " + folder / "byte" + " " + files).exit_code, 0);
-    EXPECT_EQ(make_tokenizer("byte")->decode(tokens_in(folder / "byte/train_000000.bin")), "one two<|endoftext|>three");
+    EXPECT_EQ(make_tokenizer("byte")->decode(tokens_in(folder / "byte/train_000000.bin")),
+              "one two<|endoftext|>three");
 }
 
 TEST(TokenizeProgram, AFolderIsTheTextsInIt) {
@@ -62,16 +64,19 @@ TEST(TokenizeProgram, HoldsOutTheLastFractionOfAllBytes) {
     const auto byte = make_tokenizer("byte");
     const auto split = [&](const std::string& fraction) {
         const std::string out = folder / fraction;
-        const ProgramResult result = tokenize("--tokenizer byte --val-fraction " + fraction + " --out " + out + " " + files);
+        const ProgramResult result =
+            tokenize("--tokenizer byte --val-fraction " + fraction + " --out " + out + " " + files);
         EXPECT_EQ(result.exit_code, 0) << result.errors;
-        return byte->decode(tokens_in(out + "/train_000000.bin")) + "|" + byte->decode(tokens_in(out + "/val_000000.bin"));
+        return byte->decode(tokens_in(out + "/train_000000.bin")) + "|" +
+               byte->decode(tokens_in(out + "/val_000000.bin"));
     };
     EXPECT_EQ(split("0.25"), "0123456789abcde|fghij");
     EXPECT_EQ(split("0.5"), "0123456789|abcdefghij");
     EXPECT_EQ(split("0.75"), "01234|56789abcdefghij");
 
     // The split of a lone text is the one that training on the text itself makes.
-    const std::string text = data_directory() + "/tinyshakespeare.txt", copy = folder.write("shakespeare.txt", read_file(text));
+    const std::string text = data_directory() + "/tinyshakespeare.txt",
+                      copy = folder.write("shakespeare.txt", read_file(text));
     ASSERT_EQ(tokenize("--val-fraction 0.1 --out " + folder / "s" + " " + text).exit_code, 0);
     const DataSplits lone = open_data(copy, "", *make_tokenizer("gpt2"));
     EXPECT_TRUE(std::ranges::equal(tokens_in(folder / "s/train_000000.bin"), lone.train[0].tokens()));
@@ -80,7 +85,8 @@ TEST(TokenizeProgram, HoldsOutTheLastFractionOfAllBytes) {
 
 TEST(TokenizeProgram, WrongUseIsOneLineAndExitCodeTwo) {
     const TemporaryFolder folder;
-    const std::string text = folder.write("a.txt", "some text"), empty = folder.write("empty.txt", ""), out = folder / "new/out";
+    const std::string text = folder.write("a.txt", "some text"), empty = folder.write("empty.txt", ""),
+                      out = folder / "new/out";
     const auto errors = [&](const std::string& arguments) {
         const ProgramResult result = tokenize(arguments);
         EXPECT_EQ(result.exit_code, 2) << arguments;
@@ -90,22 +96,29 @@ TEST(TokenizeProgram, WrongUseIsOneLineAndExitCodeTwo) {
         return result.errors;
     };
     const std::string to_out = "--out " + out + " ";
-    EXPECT_EQ(errors(to_out + folder / "none.txt"), "tokenize: " + folder / "none.txt" + ": cannot be opened: No such file or directory\n");
+    EXPECT_EQ(errors(to_out + folder / "none.txt"),
+              "tokenize: " + folder / "none.txt" + ": cannot be opened: No such file or directory\n");
     EXPECT_EQ(errors(to_out + text + " /dev/null"), "tokenize: /dev/null: is not a regular file\n");
     const std::string shard = folder.write("shard", "\x88\xD8\x34\x01, and no more");
     EXPECT_EQ(errors(to_out + shard), "tokenize: " + shard + ": is a token shard already; expected texts\n");
     EXPECT_EQ(errors(to_out + empty), "tokenize: " + empty + ": there is no text to tokenize\n");
-    EXPECT_EQ(errors(to_out + "--tokenizer bpe " + text), "tokenize: --tokenizer bpe; expected gpt2|byte|FILE\n");
-    EXPECT_EQ(errors(to_out + "--val-fraction 1 " + text), "tokenize: --val-fraction 1; expected a number from 0 to 0.9999999\n");
-    EXPECT_EQ(errors(to_out + "--val-fraction nan " + text), "tokenize: --val-fraction nan; expected a number from 0 to 0.9999999\n");
-    EXPECT_EQ(errors(to_out + "--val-fraction 0.99 " + text), "tokenize: --val-fraction 0.99: leaves nothing to train on\n");
+    EXPECT_EQ(errors(to_out + "--tokenizer bpe " + text),
+              "tokenize: --tokenizer bpe; expected gpt2|byte|FILE\n");
+    EXPECT_EQ(errors(to_out + "--val-fraction 1 " + text),
+              "tokenize: --val-fraction 1; expected a number from 0 to 0.9999999\n");
+    EXPECT_EQ(errors(to_out + "--val-fraction nan " + text),
+              "tokenize: --val-fraction nan; expected a number from 0 to 0.9999999\n");
+    EXPECT_EQ(errors(to_out + "--val-fraction 0.99 " + text),
+              "tokenize: --val-fraction 0.99: leaves nothing to train on\n");
     EXPECT_NE(errors(to_out + "--val-fraction 0.1x " + text).find("0.1x"), std::string::npos);
     EXPECT_NE(errors(to_out + "--shards 3 " + text).find("--shards"), std::string::npos);
     EXPECT_NE(errors(text).find("--out is required"), std::string::npos);
     EXPECT_NE(errors(to_out).find("FILE is required"), std::string::npos);
     EXPECT_NE(errors("--out '' " + text).find("--out has an empty value"), std::string::npos);
     EXPECT_NE(errors(to_out + "''").find("FILE has an empty value"), std::string::npos);
-    EXPECT_NE(errors(to_out + "--stream --val-tokens -1").find("--val-tokens -1; expected a whole number from 0"), std::string::npos);
+    EXPECT_NE(
+        errors(to_out + "--stream --val-tokens -1").find("--val-tokens -1; expected a whole number from 0"),
+        std::string::npos);
     EXPECT_NE(errors("--out " + text + " " + text).find("is not a folder"), std::string::npos);
     EXPECT_NE(errors("--out /proc/none " + text).find("the folder cannot be made"), std::string::npos);
 }
@@ -116,7 +129,9 @@ TEST(TokenizeProgram, RefusesAFolderThatHoldsShards) {
     ASSERT_EQ(tokenize("--out " + out + " " + text).exit_code, 0);
     const ProgramResult again = tokenize("--tokenizer byte --out " + out + " " + text);
     EXPECT_EQ(again.exit_code, 2);
-    EXPECT_EQ(again.errors, "tokenize: --out " + out + ": already holds train_000000.bin; choose another folder or remove its shards\n");
+    EXPECT_EQ(again.errors,
+              "tokenize: --out " + out +
+                  ": already holds train_000000.bin; choose another folder or remove its shards\n");
     EXPECT_EQ(tokens_in(out + "/train_000000.bin"), make_tokenizer("gpt2")->encode("some text"));
 }
 
@@ -132,14 +147,19 @@ TEST(TokenizeProgram, AFullDiskIsOneLineExitCodeOneAndNoOutput) {
 
 TEST(TokenizeProgram, Utf16IsRefusedBeforeAnythingIsTokenized) {
     const TemporaryFolder folder;
-    const std::string text = folder.write("a.txt", "some text"), wide = folder.write("b.txt", std::string("\xFF\xFEh\0i\0\n\0", 8));
+    const std::string text = folder.write("a.txt", "some text"),
+                      wide = folder.write("b.txt", std::string("\xFF\xFEh\0i\0\n\0", 8));
     const ProgramResult result = tokenize("--out " + folder / "new/out" + " " + text + " " + wide);
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_EQ(result.errors,
-              "tokenize: " + wide + ": is UTF-16 text; expected UTF-8, which this makes of it: iconv -f UTF-16 -t UTF-8 '" + wide + "' > utf8.txt\n");
+              "tokenize: " + wide +
+                  ": is UTF-16 text; expected UTF-8, which this makes of it: iconv -f UTF-16 -t UTF-8 '" +
+                  wide + "' > utf8.txt\n");
     EXPECT_FALSE(std::filesystem::exists(folder / "new"));
     // The command does what it says.
-    ASSERT_EQ(std::system(("cd '" + folder.path() + "'; iconv -f UTF-16 -t UTF-8 '" + wide + "' > utf8.txt").c_str()), 0);
+    ASSERT_EQ(std::system(
+                  ("cd '" + folder.path() + "'; iconv -f UTF-16 -t UTF-8 '" + wide + "' > utf8.txt").c_str()),
+              0);
     EXPECT_EQ(read_file(folder / "utf8.txt"), "hi\n");
 }
 
@@ -151,7 +171,8 @@ TEST(TokenizeProgram, TwoAtOnceDoNotMixTheirShards) {
         const FolderLock other(out, "writing shards");
         const ProgramResult result = tokenize("--out " + out + " " + text);
         EXPECT_EQ(result.exit_code, 2);
-        EXPECT_EQ(result.errors, "tokenize: " + out + ": another process is writing shards there; expected one at a time\n");
+        EXPECT_EQ(result.errors,
+                  "tokenize: " + out + ": another process is writing shards there; expected one at a time\n");
     }
     EXPECT_EQ(tokenize("--out " + out + " " + text).exit_code, 0);
 }
@@ -174,11 +195,13 @@ TEST(TokenizeProgram, AFileNameThatIsNotUtf8Works) {
     EXPECT_EQ(tokens_in(out + "/train_000000.bin"), make_tokenizer("gpt2")->encode("some text"));
     const ProgramResult again = tokenize("--out '" + out + "' '" + text + "'");
     EXPECT_EQ(again.errors,
-              "tokenize: --out " + folder / "\uFFFD\uFFFD" + ": already holds train_000000.bin; choose another folder or remove its shards\n");
+              "tokenize: --out " + folder / "\uFFFD\uFFFD" +
+                  ": already holds train_000000.bin; choose another folder or remove its shards\n");
 }
 
 TEST(TokenizeProgram, HelpSaysWhatItTakes) {
     const ProgramResult result = tokenize("--help");
     EXPECT_EQ(result.exit_code, 0);
-    for (const char* option : {"--tokenizer", "--val-fraction", "--out", "FILE"}) EXPECT_NE(result.output.find(option), std::string::npos) << option;
+    for (const char* option : {"--tokenizer", "--val-fraction", "--out", "FILE"})
+        EXPECT_NE(result.output.find(option), std::string::npos) << option;
 }

@@ -1,4 +1,5 @@
-// tokenize --stream, run as data sets' programs run it: documents on standard input become shards, however often it is broken off.
+// tokenize --stream, run as data sets' programs run it: documents on standard input become shards, however
+// often it is broken off.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +18,8 @@ static std::vector<uint16_t> tokens_in(const std::string& path) {
 // Document i of the test's stream: i words, in several writing systems; the first is empty.
 static std::string document(int i) {
     std::string text;
-    for (int word = 0; word < i; word++) text += (word % 3 ? " \"w\u00f6rd\"\n" : "\u6587\U0001F600 ") + std::to_string(word * i);
+    for (int word = 0; word < i; word++)
+        text += (word % 3 ? " \"w\u00f6rd\"\n" : "\u6587\U0001F600 ") + std::to_string(word * i);
     return text;
 }
 
@@ -45,9 +47,11 @@ static std::vector<uint16_t> all_tokens() {
 
 class TokenizeStream : public testing::Test {
 protected:
-    ProgramResult stream(const std::string& lines, const std::string& arguments = "", const std::string& before = "cd /") const {
+    ProgramResult stream(const std::string& lines, const std::string& arguments = "",
+                         const std::string& before = "cd /") const {
         const std::string input = folder_.write("input.jsonl", lines);
-        return run_program(TOKENIZE_PROGRAM, "--stream --out " + out_ + " " + arguments + " <" + input, before);
+        return run_program(TOKENIZE_PROGRAM, "--stream --out " + out_ + " " + arguments + " <" + input,
+                           before);
     }
     // The one line of a run that is refused.
     std::string errors(int exit_code, const std::string& lines, const std::string& arguments = "") const {
@@ -60,13 +64,15 @@ protected:
     std::map<std::string, std::string> contents() const {
         std::map<std::string, std::string> contents;
         if (!std::filesystem::exists(out_)) return contents;
-        for (const auto& entry : std::filesystem::directory_iterator(out_)) contents[entry.path().filename()] = read_file(entry.path());
+        for (const auto& entry : std::filesystem::directory_iterator(out_))
+            contents[entry.path().filename()] = read_file(entry.path());
         return contents;
     }
     std::vector<uint16_t> concatenated(const std::string& prefix = "") const {
         std::vector<std::pair<std::string, std::string>> shards;  // by number
         for (const auto& [name, bytes] : contents()) {
-            if (name.starts_with(prefix) && name.ends_with(".bin")) shards.emplace_back(name.substr(name.size() - 10), out_ + "/" + name);
+            if (name.starts_with(prefix) && name.ends_with(".bin"))
+                shards.emplace_back(name.substr(name.size() - 10), out_ + "/" + name);
         }
         std::ranges::sort(shards);
         std::vector<uint16_t> tokens;
@@ -80,7 +86,10 @@ protected:
     static std::string long_lines() {
         std::string lines;
         for (int i = 0; i < 200; i++)
-            lines += nlohmann::json{{"text", std::to_string(i) + std::string(8000, static_cast<char>('a' + i % 26))}}.dump() + "\n";
+            lines += nlohmann::json{{"text",
+                                     std::to_string(i) + std::string(8000, static_cast<char>('a' + i % 26))}}
+                         .dump() +
+                     "\n";
         return lines;
     }
 
@@ -92,7 +101,8 @@ protected:
 
 TEST_F(TokenizeStream, EqualsTheFilesTokenizedTogether) {
     std::string files;
-    for (int i = 0; i < document_count; i++) files += " " + folder_.write("document" + std::to_string(i), document(i));
+    for (int i = 0; i < document_count; i++)
+        files += " " + folder_.write("document" + std::to_string(i), document(i));
     ASSERT_EQ(run_program(TOKENIZE_PROGRAM, "--out " + folder_ / "files" + files).exit_code, 0);
     const ProgramResult result = stream(lines(), "--val-tokens 0 --threads 3");
     ASSERT_EQ(result.exit_code, 0) << result.errors;
@@ -104,7 +114,8 @@ TEST_F(TokenizeStream, EqualsTheFilesTokenizedTogether) {
 }
 
 TEST_F(TokenizeStream, BytesHaveNoEndOfTextAndTheFieldHasAnyName) {
-    const ProgramResult result = stream("{\"story\":\"one\"}\r\n\n  \n{\"story\":\"tw\\u00f6\"}", "--tokenizer byte --field story --val-tokens 2");
+    const ProgramResult result = stream("{\"story\":\"one\"}\r\n\n  \n{\"story\":\"tw\\u00f6\"}",
+                                        "--tokenizer byte --field story --val-tokens 2");
     ASSERT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_EQ(make_tokenizer("byte")->decode(tokens_in(out_ + "/val_000000.bin")), "on");
     EXPECT_EQ(make_tokenizer("byte")->decode(tokens_in(out_ + "/train_000001.bin")), "etw\u00f6");
@@ -113,7 +124,8 @@ TEST_F(TokenizeStream, BytesHaveNoEndOfTextAndTheFieldHasAnyName) {
 TEST_F(TokenizeStream, ValidationComesFirstAndShardsHaveTheirSize) {
     const std::vector<uint16_t> tokens = all_tokens();
     ASSERT_GT(tokens.size(), 5000);
-    const ProgramResult result = stream(lines(), "--threads 2 --shard-tokens 1000 --val-tokens 1500 --prefix fineweb_");
+    const ProgramResult result =
+        stream(lines(), "--threads 2 --shard-tokens 1000 --val-tokens 1500 --prefix fineweb_");
     ASSERT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_EQ(concatenated("fineweb_"), tokens);
     std::vector<std::string> names;
@@ -128,8 +140,12 @@ TEST_F(TokenizeStream, ValidationComesFirstAndShardsHaveTheirSize) {
 }
 
 TEST_F(TokenizeStream, SplitsOfTheirOwnShareAFolder) {
-    ASSERT_EQ(stream(lines(), "--threads 1 --tokenizer byte --shard-tokens 4000 --prefix s_ --split val").exit_code, 0);
-    ASSERT_EQ(stream(lines(30), "--threads 1 --tokenizer byte --shard-tokens 4000 --prefix s_ --split train").exit_code, 0);
+    ASSERT_EQ(
+        stream(lines(), "--threads 1 --tokenizer byte --shard-tokens 4000 --prefix s_ --split val").exit_code,
+        0);
+    ASSERT_EQ(stream(lines(30), "--threads 1 --tokenizer byte --shard-tokens 4000 --prefix s_ --split train")
+                  .exit_code,
+              0);
     std::string text;
     for (int i = 0; i < document_count; i++) text += document(i);
     EXPECT_EQ(make_tokenizer("byte")->decode(concatenated("s_val")), text);
@@ -138,7 +154,8 @@ TEST_F(TokenizeStream, SplitsOfTheirOwnShareAFolder) {
     EXPECT_TRUE(std::filesystem::exists(out_ + "/s_val_shards.json"));
 }
 
-// The input ends early at many places in turn: what comes out is what a run in one go writes, and what was finished is not written again.
+// The input ends early at many places in turn: what comes out is what a run in one go writes, and what was
+// finished is not written again.
 TEST_F(TokenizeStream, GoesOnAfterEveryBreakAndNeverMakesAShardAgain) {
     const std::string all = long_lines();
     ASSERT_EQ(stream(all, long_).exit_code, 0);
@@ -174,11 +191,17 @@ TEST_F(TokenizeStream, SigkillLosesOnlyTheShardBeingWritten) {
     const auto whole = contents();
     std::filesystem::remove_all(folder_ / "new");
 
-    // The input stays open after its first two thirds; the program is killed when it has come to the middle of a shard there.
-    const std::string part = folder_.write("part.jsonl", all.substr(0, all.rfind('\n', all.size() * 2 / 3) + 1)), fifo = folder_ / "fifo";
-    const std::string wait = "for i in $(seq 4000); do sleep 0.05; test -e " + out_ + "/train_000006.bin && break; done; ";
-    const std::string before = "mkfifo " + fifo + "; (cat " + part + "; " + wait + "sleep 0.1; kill -9 $$; sleep 0.1) >" + fifo + " & true";
-    const ProgramResult killed = run_program(TOKENIZE_PROGRAM, "--stream --out " + out_ + " " + long_ + "<" + fifo, before);
+    // The input stays open after its first two thirds; the program is killed when it has come to the middle
+    // of a shard there.
+    const std::string part =
+                          folder_.write("part.jsonl", all.substr(0, all.rfind('\n', all.size() * 2 / 3) + 1)),
+                      fifo = folder_ / "fifo";
+    const std::string wait =
+        "for i in $(seq 4000); do sleep 0.05; test -e " + out_ + "/train_000006.bin && break; done; ";
+    const std::string before = "mkfifo " + fifo + "; (cat " + part + "; " + wait +
+                               "sleep 0.1; kill -9 $$; sleep 0.1) >" + fifo + " & true";
+    const ProgramResult killed =
+        run_program(TOKENIZE_PROGRAM, "--stream --out " + out_ + " " + long_ + "<" + fifo, before);
     EXPECT_EQ(killed.exit_code, -1);
     size_t finished = 0, left_over = 0;
     for (const auto& [name, bytes] : contents()) {
@@ -192,7 +215,8 @@ TEST_F(TokenizeStream, SigkillLosesOnlyTheShardBeingWritten) {
     const ProgramResult result = stream(all, long_);
     ASSERT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_EQ(contents(), whole);
-    EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), static_cast<long>(whole.size() - 1 - finished));
+    EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'),
+              static_cast<long>(whole.size() - 1 - finished));
 }
 
 TEST_F(TokenizeStream, DamagedAndMissingShardsAreMadeAgain) {
@@ -214,7 +238,8 @@ TEST_F(TokenizeStream, PlacesLetTheInputBeginWhereTheShardsEnd) {
     const std::string place = manifest["shards"][2]["document"];
     ASSERT_TRUE(place.starts_with("file.parquet:"));
     for (const auto& [name, bytes] : whole) {
-        if (name >= "train_000003" && name.ends_with(".bin") && name.starts_with("train")) std::filesystem::remove(out_ + "/" + name);
+        if (name >= "train_000003" && name.ends_with(".bin") && name.starts_with("train"))
+            std::filesystem::remove(out_ + "/" + name);
     }
     const std::string rest = lines(std::stoi(place.substr(place.find(':') + 1)), true);
     ASSERT_EQ(stream(rest, small_).exit_code, 0);
@@ -225,30 +250,39 @@ TEST_F(TokenizeStream, BrokenInputIsOneLine) {
     const auto line = [&](const std::string& lines) { return errors(2, lines, "--tokenizer byte"); };
     const std::string good = "{\"text\":\"good\"}\n";
     EXPECT_EQ(line(good + "{\"text\":\"cut of"),
-              "tokenize: standard input, line 2: expected a JSON object such as {\"text\": \"...\"} in UTF-8, found '{\"text\":\"cut of'\n");
+              "tokenize: standard input, line 2: expected a JSON object such as {\"text\": \"...\"} in "
+              "UTF-8, found '{\"text\":\"cut of'\n");
     EXPECT_NE(line(good + "\n[1]\n").find("line 3: expected a JSON object"), std::string::npos);
     EXPECT_NE(line(good + "{\"text\":\"\xff\"}\n").find("line 2: expected a JSON object"), std::string::npos);
-    EXPECT_NE(line(good + "{\"text\":7}\n").find("line 2: expected the string \"text\" in '{\"text\":7}'"), std::string::npos);
+    EXPECT_NE(line(good + "{\"text\":7}\n").find("line 2: expected the string \"text\" in '{\"text\":7}'"),
+              std::string::npos);
     EXPECT_NE(line("{\"txt\":\"a\"}\n").find("line 1: expected the string \"text\""), std::string::npos);
     EXPECT_NE(line("{\"text\":\"a\",\"place\":3}\n").find("\"place\" is no string"), std::string::npos);
     EXPECT_NE(line("{\"end\":true}\n" + good).find("line 2: expected nothing after"), std::string::npos);
     EXPECT_NE(line("").find("the input holds no text"), std::string::npos);
-    EXPECT_NE(line("{\"text\":\"a\"}\n").find("all 1 tokens of the input are for validation"), std::string::npos);
+    EXPECT_NE(line("{\"text\":\"a\"}\n").find("all 1 tokens of the input are for validation"),
+              std::string::npos);
     EXPECT_NE(line(std::string(1 << 16, '[')).find("expected a JSON object"), std::string::npos);
     EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));  // not one of them left anything behind
 }
 
 TEST_F(TokenizeStream, AnotherStreamOrOtherOptionsAreRefused) {
     ASSERT_EQ(stream(lines(), small_).exit_code, 0);
-    EXPECT_NE(errors(2, lines(), "--tokenizer byte --shard-tokens 4001 --val-tokens 6000").find("was begun with --shard-tokens 4000"),
+    EXPECT_NE(errors(2, lines(), "--tokenizer byte --shard-tokens 4001 --val-tokens 6000")
+                  .find("was begun with --shard-tokens 4000"),
               std::string::npos);
-    EXPECT_NE(errors(2, lines(), "--tokenizer byte --shard-tokens 4000 --val-tokens 4000").find("was begun with --val-tokens 6000"),
+    EXPECT_NE(errors(2, lines(), "--tokenizer byte --shard-tokens 4000 --val-tokens 4000")
+                  .find("was begun with --val-tokens 6000"),
               std::string::npos);
-    EXPECT_EQ(stream(lines(), "--tokenizer byte --shard-tokens 4000").output, out_ + ": all shards are finished already\n");
-    EXPECT_NE(errors(2, lines(), "--tokenizer gpt2 --shard-tokens 4000 --val-tokens 6000").find("was begun with --tokenizer byte"),
+    EXPECT_EQ(stream(lines(), "--tokenizer byte --shard-tokens 4000").output,
+              out_ + ": all shards are finished already\n");
+    EXPECT_NE(errors(2, lines(), "--tokenizer gpt2 --shard-tokens 4000 --val-tokens 6000")
+                  .find("was begun with --tokenizer byte"),
               std::string::npos);
     std::filesystem::remove(out_ + "/train_000003.bin");
-    EXPECT_NE(errors(2, "{\"text\":\"a\"}\n", small_).find("where the finished shards end, is not in the input"), std::string::npos);
+    EXPECT_NE(
+        errors(2, "{\"text\":\"a\"}\n", small_).find("where the finished shards end, is not in the input"),
+        std::string::npos);
     std::string others;
     for (int i = 0; i < document_count; i++) others += "{\"text\":\"b\"}\n";
     EXPECT_NE(errors(2, others, small_).find("expected the same documents as before"), std::string::npos);
@@ -271,7 +305,8 @@ TEST_F(TokenizeStream, AnInputShorterThanAShardBecomesShards) {
         const size_t val = text.size() / 10;
         const std::string finished = out_ + "/val_000000.bin: " + std::to_string(val) + " tokens\n" + out_ +
                                      "/train_000001.bin: " + std::to_string(text.size() - val) + " tokens\n";
-        EXPECT_TRUE(result.output.ends_with(finished)) << result.output;  // after that of a shard that was full, and is no more
+        // after that of a shard that was full, and is no more
+        EXPECT_TRUE(result.output.ends_with(finished)) << result.output;
         EXPECT_EQ(byte->decode(tokens_in(out_ + "/val_000000.bin")), text.substr(0, val));
         EXPECT_EQ(byte->decode(tokens_in(out_ + "/train_000001.bin")), text.substr(val));
         // The same command finds them whole, and makes again what is lost.
@@ -286,13 +321,16 @@ TEST_F(TokenizeStream, AnInputShorterThanAShardBecomesShards) {
         std::filesystem::remove_all(folder_ / "new");
     }
     const ProgramResult least = stream("{\"text\":\"ab\"}", "--tokenizer byte");
-    EXPECT_EQ(least.output, out_ + "/val_000000.bin: 1 tokens\n" + out_ + "/train_000001.bin: 1 tokens\n") << least.errors;
+    EXPECT_EQ(least.output, out_ + "/val_000000.bin: 1 tokens\n" + out_ + "/train_000001.bin: 1 tokens\n")
+        << least.errors;
 }
 
 // Three shards of validation are finished when it shows that there is nothing else.
 TEST_F(TokenizeStream, TooLargeAValidationLeavesNothingThatBlocksAnotherTry) {
     const std::string wrong = "--tokenizer byte --shard-tokens 1000 --val-tokens 1000000";
-    EXPECT_NE(errors(2, lines(), wrong).find("tokens of the input are for validation; expected more text, or less than --val-tokens 1000000"),
+    EXPECT_NE(errors(2, lines(), wrong)
+                  .find("tokens of the input are for validation; expected more text, or less than "
+                        "--val-tokens 1000000"),
               std::string::npos);
     EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));
     const ProgramResult result = stream(lines(), "--tokenizer byte --shard-tokens 2000 --val-tokens 1000");
@@ -307,7 +345,8 @@ TEST_F(TokenizeStream, AListWithoutAnyOfItsShardsBlocksNothing) {
         if (name.ends_with(".bin")) std::filesystem::remove(out_ + "/" + name);
     }
     std::ofstream(out_ + "/train_000077.bin") << "not one of the list";
-    EXPECT_NE(errors(2, lines(), "--tokenizer gpt2 --val-tokens 100").find("already holds train_000077.bin, which no shards.json accounts for"),
+    EXPECT_NE(errors(2, lines(), "--tokenizer gpt2 --val-tokens 100")
+                  .find("already holds train_000077.bin, which no shards.json accounts for"),
               std::string::npos);
     std::filesystem::remove(out_ + "/train_000077.bin");
     const ProgramResult result = stream(lines(), "--tokenizer gpt2 --val-tokens 100");
@@ -317,14 +356,16 @@ TEST_F(TokenizeStream, AListWithoutAnyOfItsShardsBlocksNothing) {
 
 TEST_F(TokenizeStream, APrefixThatIsNoBeginningOfANameIsRefused) {
     for (const char* prefix : {"a/b_", "/", "'\xff_'"}) {
-        EXPECT_NE(errors(2, lines(), std::string("--prefix ") + prefix).find("expected the beginning of a file's name, in UTF-8 and without /"),
+        EXPECT_NE(errors(2, lines(), std::string("--prefix ") + prefix)
+                      .find("expected the beginning of a file's name, in UTF-8 and without /"),
                   std::string::npos);
         EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));
     }
 }
 
 TEST_F(TokenizeStream, OptionsOfFilesAndOfStreamsDoNotMix) {
-    EXPECT_NE(errors(2, "", "--val-fraction 0.1").find("--val-fraction excludes --stream"), std::string::npos);
+    EXPECT_NE(errors(2, "", "--val-fraction 0.1").find("--val-fraction excludes --stream"),
+              std::string::npos);
     EXPECT_NE(errors(2, "", "/etc/hostname").find("FILE excludes --stream"), std::string::npos);
     EXPECT_NE(errors(2, "", "--split test").find("--split"), std::string::npos);
     EXPECT_NE(errors(2, "", "--shard-tokens 0").find("--shard-tokens"), std::string::npos);
@@ -335,11 +376,17 @@ TEST_F(TokenizeStream, OptionsOfFilesAndOfStreamsDoNotMix) {
 
 TEST_F(TokenizeStream, ASignalWhileWaitingForInputIsOneLine) {
     const std::string fifo = folder_ / "fifo";
-    // Once the program, which the shell becomes, catches the signal (bit 14 of SigCgt); it finds no input then, for a while.
-    const std::string wait = "for i in $(seq 1200); do grep -q 'SigCgt:.*[4567cdef]...$' /proc/$$/status && break; sleep 0.05; done; ";
-    const std::string before = "mkfifo " + fifo + "; (" + wait + "sleep 0.2; kill -TERM $$; sleep 0.5) >" + fifo + " & true";
-    const ProgramResult result = run_program(TOKENIZE_PROGRAM, "--tokenizer byte --stream --out " + out_ + " <" + fifo, before);
+    // Once the program, which the shell becomes, catches the signal (bit 14 of SigCgt); it finds no input
+    // then, for a while.
+    const std::string wait =
+        "for i in $(seq 1200); do grep -q 'SigCgt:.*[4567cdef]...$' /proc/$$/status && break; sleep 0.05; "
+        "done; ";
+    const std::string before =
+        "mkfifo " + fifo + "; (" + wait + "sleep 0.2; kill -TERM $$; sleep 0.5) >" + fifo + " & true";
+    const ProgramResult result =
+        run_program(TOKENIZE_PROGRAM, "--tokenizer byte --stream --out " + out_ + " <" + fifo, before);
     EXPECT_EQ(result.exit_code, 1);
-    EXPECT_EQ(result.errors, "tokenize: interrupted; the same command goes on after the shards that are finished\n");
+    EXPECT_EQ(result.errors,
+              "tokenize: interrupted; the same command goes on after the shards that are finished\n");
     EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));
 }

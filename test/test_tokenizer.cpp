@@ -23,11 +23,15 @@ static Tokenizer& gpt2() {
 
 static std::vector<uint16_t> encode_in_pieces(std::string_view text, size_t piece_bytes) {
     std::vector<uint16_t> tokens;
-    gpt2().encode_in_pieces(text, piece_bytes, [&](std::span<const uint16_t> piece) { tokens.insert(tokens.end(), piece.begin(), piece.end()); });
+    gpt2().encode_in_pieces(text, piece_bytes, [&](std::span<const uint16_t> piece) {
+        tokens.insert(tokens.end(), piece.begin(), piece.end());
+    });
     return tokens;
 }
 
-static uint64_t hash(const std::vector<uint16_t>& tokens) { return XXH3_64bits(tokens.data(), tokens.size() * sizeof(uint16_t)); }
+static uint64_t hash(const std::vector<uint16_t>& tokens) {
+    return XXH3_64bits(tokens.data(), tokens.size() * sizeof(uint16_t));
+}
 
 struct KnownText {
     const char* file;
@@ -35,7 +39,8 @@ struct KnownText {
     uint64_t xxh3;  // of the tokens as uint16
 };
 
-// The xxHash of the very streams whose MD5 tiktoken's has: 00147b5d5a7c97c63978387b19acc227 and 7cd321f1839a018207bd1bb5b6db8362.
+// The xxHash of the very streams whose MD5 tiktoken's has: 00147b5d5a7c97c63978387b19acc227 and
+// 7cd321f1839a018207bd1bb5b6db8362.
 static constexpr KnownText known_texts[] = {{"tinyshakespeare.txt", 338'025, 0x182ca92e5023d0fa},
                                             {"wikitext2_valid.txt", 258'659, 0x35c1f07862252aa0}};
 
@@ -65,15 +70,19 @@ TEST(Gpt2Tokenizer, AgreesWithTiktokenOnRandomUnicode) {
 }
 
 TEST(Gpt2Tokenizer, EncodingInPiecesGivesTheTokensOfTheWhole) {
-    for_each_tiktoken_string([](const std::string& text, const std::vector<uint16_t>& tokens) { EXPECT_EQ(encode_in_pieces(text, 1), tokens); });
+    for_each_tiktoken_string([](const std::string& text, const std::vector<uint16_t>& tokens) {
+        EXPECT_EQ(encode_in_pieces(text, 1), tokens);
+    });
     for (const KnownText& known : known_texts) {
         const MappedFile file(data_directory() + "/" + known.file);
         for (const size_t piece : {0, 1, 1000, 1 << 20})
-            EXPECT_EQ(hash(encode_in_pieces(file.bytes(), piece)), known.xxh3) << known.file << " by " << piece;
+            EXPECT_EQ(hash(encode_in_pieces(file.bytes(), piece)), known.xxh3)
+                << known.file << " by " << piece;
     }
 }
 
-// The sums are those of tiktoken 0.14's classes (Unicode 16.0), by dev/unicode_classes.py, which compares every character.
+// The sums are those of tiktoken 0.14's classes (Unicode 16.0), by dev/unicode_classes.py, which compares
+// every character.
 TEST(WordSplitter, EveryCharacterHasTheClassThatTiktokenGivesIt) {
     struct Sums {
         uint64_t characters = 0, codes = 0, squares = 0;
@@ -87,20 +96,27 @@ TEST(WordSplitter, EveryCharacterHasTheClassThatTiktokenGivesIt) {
     }
     EXPECT_EQ(sums[CharacterClass::letter], (Sums{141'028, 15'240'929'258, 2'236'548'536'335'250}));
     EXPECT_EQ(sums[CharacterClass::number], (Sums{1'911, 110'651'895, 9'773'865'135'401}));
-    const char32_t spaces[] = {0x9,    0xA,    0xB,    0xC,    0xD,    0x20,   0x85,   0xA0,   0x1680, 0x2000, 0x2001, 0x2002, 0x2003,
-                               0x2004, 0x2005, 0x2006, 0x2007, 0x2008, 0x2009, 0x200A, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000};
+    const char32_t spaces[] = {0x9,    0xA,    0xB,    0xC,    0xD,    0x20,   0x85,   0xA0,   0x1680,
+                               0x2000, 0x2001, 0x2002, 0x2003, 0x2004, 0x2005, 0x2006, 0x2007, 0x2008,
+                               0x2009, 0x200A, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000};
     EXPECT_EQ(sums[CharacterClass::space].characters, std::size(spaces));
-    for (const char32_t space : spaces) EXPECT_EQ(class_of(space), CharacterClass::space) << std::hex << static_cast<uint32_t>(space);
-    // Letters of Unicode 15 and 16, and a number: PCRE2 10.42 took them for symbols, which go into words of their own.
-    for (const std::string_view word : {"a\xF0\x9E\x93\x90", "a\xEA\x9F\x9A", "a\xF0\x90\x97\x80"}) EXPECT_EQ(first_word(word), word.size()) << word;
+    for (const char32_t space : spaces)
+        EXPECT_EQ(class_of(space), CharacterClass::space) << std::hex << static_cast<uint32_t>(space);
+    // Letters of Unicode 15 and 16, and a number: PCRE2 10.42 took them for symbols, which go into words of
+    // their own.
+    for (const std::string_view word : {"a\xF0\x9E\x93\x90", "a\xEA\x9F\x9A", "a\xF0\x90\x97\x80"})
+        EXPECT_EQ(first_word(word), word.size()) << word;
     EXPECT_EQ(first_word("1\xF0\x91\xBD\x90z"), 5u);
 }
 
-// Random bytes, most of them not UTF-8: characters cut short, lone continuation bytes, overlong forms, surrogates, text between.
+// Random bytes, most of them not UTF-8: characters cut short, lone continuation bytes, overlong forms,
+// surrogates, text between.
 static std::string random_bytes(std::mt19937& random) {
-    static const std::vector<std::string> fragments = {
-        "\xE2\x82", "\xF0\x9F\x98", "\x80", "\xC0\xAF", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xFF\xFE",          "\xE2\x82\xAC",
-        " word",    "'s",           "  ",   "\n",       "123",          "\xC3\xA9",         std::string(1, '\0')};
+    static const std::vector<std::string> fragments = {"\xE2\x82", "\xF0\x9F\x98", "\x80",
+                                                       "\xC0\xAF", "\xED\xA0\x80", "\xF4\x90\x80\x80",
+                                                       "\xFF\xFE", "\xE2\x82\xAC", " word",
+                                                       "'s",       "  ",           "\n",
+                                                       "123",      "\xC3\xA9",     std::string(1, '\0')};
     std::string text;
     for (int pieces = random() % 20; pieces > 0; pieces--) {
         if (random() % 2) text += fragments[random() % fragments.size()];
@@ -143,7 +159,8 @@ TEST(Gpt2Tokenizer, EndOfTextNeverComesFromText) {
     EXPECT_EQ(gpt2().decode(tokens), "<|endoftext|>");
 }
 
-// A quadratic merge would take hours: 2^20 letters that are a single word. The limit leaves room for a sanitizer and a busy machine.
+// A quadratic merge would take hours: 2^20 letters that are a single word. The limit leaves room for a
+// sanitizer and a busy machine.
 TEST(Gpt2Tokenizer, OneLongWordIsNotQuadratic) {
     const std::clock_t start = std::clock();  // of this process: other work on the machine does not count
     for (const char letter : {'a', '=', ' ', '7', '\xFF'}) {
@@ -173,22 +190,32 @@ TEST(ByteTokenizer, ATokenIsAByte) {
 }
 
 TEST(MakeTokenizer, RefusesWhatItCannotRead) {
-    EXPECT_NE(message_of<UsageError>([] { make_tokenizer("bpe"); }).find("tokenizer bpe is neither gpt2, byte or none nor a file; expected one"),
+    EXPECT_NE(message_of<UsageError>([] {
+                  make_tokenizer("bpe");
+              }).find("tokenizer bpe is neither gpt2, byte or none nor a file; expected one"),
               std::string::npos);
 
     const TemporaryFolder folder;
     const std::string encoder = folder / "gpt2_encoder.json", merges = folder / "gpt2_vocab.bpe";
-    EXPECT_NE(message_of<UsageError>([&] { make_tokenizer("gpt2", folder.path()); }).find(encoder + ": cannot be opened"), std::string::npos);
+    EXPECT_NE(message_of<UsageError>([&] {
+                  make_tokenizer("gpt2", folder.path());
+              }).find(encoder + ": cannot be opened"),
+              std::string::npos);
 
     std::filesystem::copy_file(data_directory() + "/gpt2_encoder.json", encoder);
     std::filesystem::copy_file(data_directory() + "/gpt2_vocab.bpe", merges);
     std::filesystem::permissions(merges, std::filesystem::perms::owner_all);
     std::ofstream(merges, std::ios::app) << "zzzz qqqq\n";
-    EXPECT_NE(message_of<UsageError>([&] { make_tokenizer("gpt2", folder.path()); }).find(merges + ": 'zzzz' is not in the vocabulary"),
+    EXPECT_NE(message_of<UsageError>([&] {
+                  make_tokenizer("gpt2", folder.path());
+              }).find(merges + ": 'zzzz' is not in the vocabulary"),
               std::string::npos);
 
     std::filesystem::resize_file(encoder, 1000);
-    EXPECT_NE(message_of<UsageError>([&] { make_tokenizer("gpt2", folder.path()); }).find(encoder + ": is not a JSON object"), std::string::npos);
+    EXPECT_NE(message_of<UsageError>([&] {
+                  make_tokenizer("gpt2", folder.path());
+              }).find(encoder + ": is not a JSON object"),
+              std::string::npos);
 }
 
 TEST(MakeTokenizer, NumbersThatDoNotFitAnIntAreNotTakenForOthers) {
@@ -197,14 +224,19 @@ TEST(MakeTokenizer, NumbersThatDoNotFitAnIntAreNotTakenForOthers) {
         const TemporaryFolder folder;
         const std::string encoder = folder.write("gpt2_encoder.json", "{\"a\": 0, \"b\": " + number + "}");
         folder.write("gpt2_vocab.bpe", "a b\n");
-        EXPECT_NE(message_of<UsageError>([&] { make_tokenizer("gpt2", folder.path()); }).find(encoder + ": token 'b' has number "),
+        EXPECT_NE(message_of<UsageError>([&] {
+                      make_tokenizer("gpt2", folder.path());
+                  }).find(encoder + ": token 'b' has number "),
                   std::string::npos);
     }
 }
 
 TEST(MakeTokenizer, FindsItsDataThroughTheEnvironment) {
     setenv("FLATGPT_DATA", "/nonexistent", 1);
-    EXPECT_NE(message_of<UsageError>([] { make_tokenizer("gpt2"); }).find("/nonexistent/gpt2_encoder.json: cannot be opened"), std::string::npos);
+    EXPECT_NE(message_of<UsageError>([] {
+                  make_tokenizer("gpt2");
+              }).find("/nonexistent/gpt2_encoder.json: cannot be opened"),
+              std::string::npos);
     unsetenv("FLATGPT_DATA");
     EXPECT_EQ(make_tokenizer("gpt2")->vocab_size(), 50257);
 }

@@ -1,4 +1,5 @@
-// Byte-level BPEs from a tokenizer.json: the tokens are those that Hugging Face's tokenizers makes, and what is not understood is refused.
+// Byte-level BPEs from a tokenizer.json: the tokens are those that Hugging Face's tokenizers makes, and what
+// is not understood is refused.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -12,28 +13,34 @@
 
 using nlohmann::json;
 
-static std::string reference(const std::string& name) { return PROJECT_ROOT "/test/reference/bpe/" + name + ".json"; }
+static std::string reference(const std::string& name) {
+    return PROJECT_ROOT "/test/reference/bpe/" + name + ".json";
+}
 
 // By dev/reference_bpe.py, which compares whole texts too.
 TEST(TokenizerJson, AgreesWithHuggingFaceOnRandomUnicode) {
     for (const char* name : {"plain", "prefix_space", "digits", "number_runs", "merges_out_of_order"}) {
         SCOPED_TRACE(name);
         const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(reference(name));
-        const size_t strings = for_each_reference_string(std::string("bpe/") + name + ".bin", [&](const std::string& text, const auto& tokens) {
-            EXPECT_EQ(tokenizer->encode(text), tokens);
-            const bool prefixed = std::string(name) == "prefix_space" && !text.empty() && text.front() != ' ';
-            EXPECT_EQ(tokenizer->decode(tokens), (prefixed ? " " : "") + text);
-            std::vector<uint16_t> in_pieces;
-            tokenizer->encode_in_pieces(text, 1,
-                                        [&](std::span<const uint16_t> piece) { in_pieces.insert(in_pieces.end(), piece.begin(), piece.end()); });
-            EXPECT_EQ(in_pieces, tokens);
-        });
+        const size_t strings = for_each_reference_string(
+            std::string("bpe/") + name + ".bin", [&](const std::string& text, const auto& tokens) {
+                EXPECT_EQ(tokenizer->encode(text), tokens);
+                const bool prefixed =
+                    std::string(name) == "prefix_space" && !text.empty() && text.front() != ' ';
+                EXPECT_EQ(tokenizer->decode(tokens), (prefixed ? " " : "") + text);
+                std::vector<uint16_t> in_pieces;
+                tokenizer->encode_in_pieces(text, 1, [&](std::span<const uint16_t> piece) {
+                    in_pieces.insert(in_pieces.end(), piece.begin(), piece.end());
+                });
+                EXPECT_EQ(in_pieces, tokens);
+            });
         EXPECT_EQ(strings, 300u);
     }
 }
 
 TEST(TokenizerJson, HasTheNumbersOfItsFile) {
-    const std::unique_ptr<Tokenizer> plain = make_tokenizer(reference("plain")), gaps = make_tokenizer(reference("merges_out_of_order"));
+    const std::unique_ptr<Tokenizer> plain = make_tokenizer(reference("plain")),
+                                     gaps = make_tokenizer(reference("merges_out_of_order"));
     EXPECT_EQ(plain->vocab_size(), 600);
     EXPECT_EQ(plain->end_of_text(), 0);
     EXPECT_EQ(plain->token_bytes(0), "<|endoftext|>");
@@ -57,23 +64,27 @@ TEST(TokenizerJson, NamesTellTokenizersApartButNotTheirFiles) {
     EXPECT_EQ(make_tokenizer(reference("plain"))->name(), name);
     json list = plain;
     for (json& merge : list["model"]["merges"])
-        merge = merge[0].get<std::string>() + " " + merge[1].get<std::string>();  // as older versions wrote them
+        // as older versions wrote them
+        merge = merge[0].get<std::string>() + " " + merge[1].get<std::string>();
     EXPECT_EQ(name_of(list), name);
     for (const char* change :
-         {R"([{"op": "remove", "path": "/model/merges/0"}])", R"([{"op": "add", "path": "/added_tokens/-", "value": {"id": 600, "content": "<x>"}}])",
+         {R"([{"op": "remove", "path": "/model/merges/0"}])",
+          R"([{"op": "add", "path": "/added_tokens/-", "value": {"id": 600, "content": "<x>"}}])",
           R"([{"op": "replace", "path": "/pre_tokenizer/add_prefix_space", "value": true}])"})
         EXPECT_NE(name_of(plain.patch(json::parse(change))), name) << change;
     // Another end of text makes other shards.
     folder.write("tokenizer_config.json", R"({"eos_token": {"content": "Ġthe"}})");
     EXPECT_NE(name_of(plain), name);
-    EXPECT_EQ(make_tokenizer(folder.path())->token_bytes(*make_tokenizer(folder.path())->end_of_text()), " the");
+    EXPECT_EQ(make_tokenizer(folder.path())->token_bytes(*make_tokenizer(folder.path())->end_of_text()),
+              " the");
     folder.write("tokenizer_config.json", R"({"eos_token": null})");
     EXPECT_EQ(name_of(plain), name);
 }
 
 TEST(TokenizerJson, GivesAModelTheFilesItCameFrom) {
     const TemporaryFolder folder;
-    const std::string text = read_file(reference("plain")), config = R"({"eos_token": "Ġthe", "anything": 1})";
+    const std::string text = read_file(reference("plain")),
+                      config = R"({"eos_token": "Ġthe", "anything": 1})";
     folder.write("tokenizer.json", text);
     std::vector<TextFile> files = tokenizer_files(*make_tokenizer(folder.path()), 64);
     ASSERT_EQ(files.size(), 2u);
@@ -95,7 +106,9 @@ TEST(TokenizerJson, Gpt2sIsGpt2WithWhateverTokensWereAdded) {
     tokenizer["added_tokens"].push_back({{"id", 50257}, {"content", "[PAD]"}});
     EXPECT_EQ(make_tokenizer(folder.write("tokenizer.json", tokenizer.dump()))->name(), "gpt2");
     tokenizer["pre_tokenizer"]["add_prefix_space"] = true;
-    const std::unique_ptr<Tokenizer> spaced = make_tokenizer(folder.write("tokenizer.json", tokenizer.dump())), gpt2 = make_tokenizer("gpt2");
+    const std::unique_ptr<Tokenizer> spaced =
+                                         make_tokenizer(folder.write("tokenizer.json", tokenizer.dump())),
+                                     gpt2 = make_tokenizer("gpt2");
     EXPECT_TRUE(spaced->name().starts_with("bpe-"));
     EXPECT_EQ(spaced->encode("Hello"), gpt2->encode(" Hello"));
     EXPECT_EQ(spaced->end_of_text(), 50256);
@@ -109,31 +122,48 @@ TEST(TokenizerJson, WhatIsNotUnderstoodIsRefused) {
     const std::string file = folder / "tokenizer.json";
     const json plain = json::parse(read_file(reference("plain")));
     const std::pair<const char*, const char*> cases[] = {
-        {R"([{"op": "replace", "path": "/model/type", "value": "WordPiece"}])", "is a model of type \"WordPiece\"; expected a byte-level BPE"},
+        {R"([{"op": "replace", "path": "/model/type", "value": "WordPiece"}])",
+         "is a model of type \"WordPiece\"; expected a byte-level BPE"},
         {R"([{"op": "remove", "path": "/model/vocab"}])", "has no model with a vocabulary"},
-        {R"([{"op": "replace", "path": "/model/vocab/a", "value": 1.5}])", "token 'a' has number 1.5, expected a whole number below 65536"},
-        {R"([{"op": "replace", "path": "/model/vocab/a", "value": 65536}])", "token 'a' has number 65536, expected a whole number below 65536"},
-        {R"([{"op": "replace", "path": "/model/vocab/a", "value": 300}])", "with number 300 is not part of a byte-level vocabulary"},
-        {R"([{"op": "add", "path": "/model/vocab/語", "value": 700}])", "token '語' with number 700 is not part of a byte-level vocabulary"},
-        {R"([{"op": "remove", "path": "/model/vocab/!"}])", "has no token for byte 0x21; expected one for each of the 256"},
-        {R"([{"op": "add", "path": "/model/merges/0", "value": ["a", "zzz"]}])", "'zzz' is not in the vocabulary"},
-        {R"([{"op": "add", "path": "/model/merges/0", "value": ["a"]}])", "[\"a\"] is not a merge of two tokens"},
+        {R"([{"op": "replace", "path": "/model/vocab/a", "value": 1.5}])",
+         "token 'a' has number 1.5, expected a whole number below 65536"},
+        {R"([{"op": "replace", "path": "/model/vocab/a", "value": 65536}])",
+         "token 'a' has number 65536, expected a whole number below 65536"},
+        {R"([{"op": "replace", "path": "/model/vocab/a", "value": 300}])",
+         "with number 300 is not part of a byte-level vocabulary"},
+        {R"([{"op": "add", "path": "/model/vocab/語", "value": 700}])",
+         "token '語' with number 700 is not part of a byte-level vocabulary"},
+        {R"([{"op": "remove", "path": "/model/vocab/!"}])",
+         "has no token for byte 0x21; expected one for each of the 256"},
+        {R"([{"op": "add", "path": "/model/merges/0", "value": ["a", "zzz"]}])",
+         "'zzz' is not in the vocabulary"},
+        {R"([{"op": "add", "path": "/model/merges/0", "value": ["a"]}])",
+         "[\"a\"] is not a merge of two tokens"},
         {R"([{"op": "add", "path": "/model/merges/0", "value": "ab"}])", "'ab' is not a merge of two tokens"},
         {R"([{"op": "replace", "path": "/model/merges", "value": {}}])", "has no list of merges"},
-        {R"([{"op": "replace", "path": "/model/ignore_merges", "value": true}])", "has ignore_merges true; expected none"},
-        {R"([{"op": "replace", "path": "/model/byte_fallback", "value": true}])", "has byte_fallback true; expected none"},
+        {R"([{"op": "replace", "path": "/model/ignore_merges", "value": true}])",
+         "has ignore_merges true; expected none"},
+        {R"([{"op": "replace", "path": "/model/byte_fallback", "value": true}])",
+         "has byte_fallback true; expected none"},
         {R"([{"op": "replace", "path": "/model/dropout", "value": 0.1}])", "has dropout 0.1; expected none"},
-        {R"([{"op": "replace", "path": "/normalizer", "value": {"type": "NFC"}}])", "has a normalizer of type \"NFC\"; expected none"},
+        {R"([{"op": "replace", "path": "/normalizer", "value": {"type": "NFC"}}])",
+         "has a normalizer of type \"NFC\"; expected none"},
         {R"([{"op": "replace", "path": "/pre_tokenizer", "value": null}])",
          "its pre_tokenizer has a step null; expected ByteLevel, or Digits and ByteLevel"},
-        {R"([{"op": "replace", "path": "/pre_tokenizer/type", "value": "Metaspace"}])", "its pre_tokenizer has a step \"Metaspace\""},
-        {R"([{"op": "replace", "path": "/pre_tokenizer/use_regex", "value": false}])", "its pre_tokenizer does not split texts into words"},
-        {R"([{"op": "replace", "path": "/pre_tokenizer", "value": {"type": "Sequence", "pretokenizers": []}}])",
+        {R"([{"op": "replace", "path": "/pre_tokenizer/type", "value": "Metaspace"}])",
+         "its pre_tokenizer has a step \"Metaspace\""},
+        {R"([{"op": "replace", "path": "/pre_tokenizer/use_regex", "value": false}])",
+         "its pre_tokenizer does not split texts into words"},
+        {R"([{"op": "replace", "path": "/pre_tokenizer", "value": {"type": "Sequence",)"
+         R"( "pretokenizers": []}}])",
          "its pre_tokenizer is not ByteLevel"},
-        {R"([{"op": "replace", "path": "/pre_tokenizer", "value": {"type": "Sequence", "pretokenizers": [{"type": "Digits"}, {"type": "ByteLevel"}]}}])",
+        {R"([{"op": "replace", "path": "/pre_tokenizer", "value": {"type": "Sequence",)"
+         R"( "pretokenizers": [{"type": "Digits"}, {"type": "ByteLevel"}]}}])",
          "puts a space before every number"},
-        {R"([{"op": "replace", "path": "/added_tokens/0/id", "value": -1}])", "added token \"<|endoftext|>\" has number -1"},
-        {R"([{"op": "replace", "path": "/added_tokens/0/id", "value": 7}])", "token '<|endoftext|>' has the numbers 0 and 7"},
+        {R"([{"op": "replace", "path": "/added_tokens/0/id", "value": -1}])",
+         "added token \"<|endoftext|>\" has number -1"},
+        {R"([{"op": "replace", "path": "/added_tokens/0/id", "value": 7}])",
+         "token '<|endoftext|>' has the numbers 0 and 7"},
     };
     for (const auto& [change, expected] : cases) {
         folder.write("tokenizer.json", plain.patch(json::parse(change)).dump());
@@ -150,6 +180,8 @@ TEST(NoTokenizer, ShowsTokensAsNumbersAndTakesNoText) {
     const std::unique_ptr<Tokenizer> none = make_tokenizer("none");
     EXPECT_EQ(none->decode(std::vector<uint16_t>{0, 17, 65535}), "0 17 65535 ");
     EXPECT_TRUE(none->encode("").empty());
-    EXPECT_NE(message_of<UsageError>([&] { none->encode("a"); }).find("--tokenizer none makes no tokens"), std::string::npos);
-    for (const int V : {1, 257, 50'000, 65'536}) EXPECT_EQ(make_tokenizer_for("the model", V, "none")->name(), "none");
+    EXPECT_NE(message_of<UsageError>([&] { none->encode("a"); }).find("--tokenizer none makes no tokens"),
+              std::string::npos);
+    for (const int V : {1, 257, 50'000, 65'536})
+        EXPECT_EQ(make_tokenizer_for("the model", V, "none")->name(), "none");
 }

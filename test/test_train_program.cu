@@ -1,4 +1,5 @@
-// The training program, run as people run it: what it writes, how it ends, and one clear line for every wrong input.
+// The training program, run as people run it: what it writes, how it ends, and one clear line for every wrong
+// input.
 #include <sys/stat.h>
 
 #include "kernels/simt/target.h"
@@ -8,13 +9,18 @@
 namespace {
 
 // A model that takes no time.
-const std::string tiny = "--layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --warmup 2 --sample-tokens 5 --checkpoint-every 0 ";
+const std::string tiny =
+    "--layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --warmup 2 --sample-tokens 5 "
+    "--checkpoint-every 0 ";
 
-ProgramResult train(const std::string& arguments, const std::string& before = "cd /") { return run_program(TRAIN_PROGRAM, tiny + arguments, before); }
+ProgramResult train(const std::string& arguments, const std::string& before = "cd /") {
+    return run_program(TRAIN_PROGRAM, tiny + arguments, before);
+}
 
 TEST(TrainProgram, WritesOneTrainLineAStepAndWhatWasAskedFor) {
     const TemporaryFolder folder;
-    const ProgramResult result = train("--steps 6 --val-every 4 --val-steps 2 --sample-every 3 --total-batch 64 --out " + folder / "run");
+    const ProgramResult result = train(
+        "--steps 6 --val-every 4 --val-steps 2 --sample-every 3 --total-batch 64 --out " + folder / "run");
     ASSERT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_NE(result.output.find("64 tokens = 2 x 16 x 2 micro-steps"), std::string::npos) << result.output;
     const nlohmann::json first = metrics_of(folder / "run").at(0);
@@ -26,15 +32,20 @@ TEST(TrainProgram, WritesOneTrainLineAStepAndWhatWasAskedFor) {
     for (size_t i = 0; i < steps.size(); i++) {
         EXPECT_EQ(steps[i].at("step"), i + 1);
         EXPECT_EQ(steps[i].at("tokens"), (i + 1) * 64);
-        for (const char* key : {"loss", "grad_norm", "lr", "step_ms", "tokens_per_second"}) EXPECT_TRUE(steps[i].at(key).is_number()) << key;
+        for (const char* key : {"loss", "grad_norm", "lr", "step_ms", "tokens_per_second"})
+            EXPECT_TRUE(steps[i].at(key).is_number()) << key;
         // 6 N + 6 L C T operations a token, against the peak that the run's first line names.
         const double flops = 6 * first.at("model").at("parameters").get<double>() + 6 * 1 * 16 * 16;
-        EXPECT_NEAR(steps[i].at("mfu").get<double>() * first.at("mfu_peak").at("flops_per_second").get<double>(),
-                    flops * steps[i].at("tokens_per_second").get<double>(), 1e-6 * flops * steps[i].at("tokens_per_second").get<double>());
+        EXPECT_NEAR(
+            steps[i].at("mfu").get<double>() * first.at("mfu_peak").at("flops_per_second").get<double>(),
+            flops * steps[i].at("tokens_per_second").get<double>(),
+            1e-6 * flops * steps[i].at("tokens_per_second").get<double>());
     }
-    EXPECT_NEAR(steps[0].at("loss").get<double>(), std::log(256.0), 0.1);  // nothing is known yet: every byte is as likely
+    // nothing is known yet: every byte is as likely
+    EXPECT_NEAR(steps[0].at("loss").get<double>(), std::log(256.0), 0.1);
     EXPECT_DOUBLE_EQ(steps[0].at("lr").get<double>(), 1e-3 / 2);
-    const std::vector<nlohmann::json> validations = metrics_of(folder / "run", "val"), samples_drawn = metrics_of(folder / "run", "sample");
+    const std::vector<nlohmann::json> validations = metrics_of(folder / "run", "val"),
+                                      samples_drawn = metrics_of(folder / "run", "sample");
     ASSERT_EQ(validations.size(), 2u);  // at step 4 and at the last one
     EXPECT_EQ(validations[1].at("step"), 6);
     ASSERT_EQ(samples_drawn.size(), 2u);
@@ -44,8 +55,10 @@ TEST(TrainProgram, WritesOneTrainLineAStepAndWhatWasAskedFor) {
 TEST(TrainProgram, AProfileIsPrintedAndTheRunGoesOn) {
     const TemporaryFolder folder;
     // On a GPU two runs may else choose other algorithms for their products, and have other last bits.
-    const std::string options = "--deterministic --val-every 2 --val-steps 1 --sample-every 0 --steps 7 --total-batch 64 --out ";
-    const ProgramResult plain = train(options + folder / "plain"), profiled = train("--profile 2 " + options + folder / "profiled");
+    const std::string options =
+        "--deterministic --val-every 2 --val-steps 1 --sample-every 0 --steps 7 --total-batch 64 --out ";
+    const ProgramResult plain = train(options + folder / "plain"),
+                        profiled = train("--profile 2 " + options + folder / "profiled");
     ASSERT_EQ(plain.exit_code, 0) << plain.errors;
     ASSERT_EQ(profiled.exit_code, 0) << profiled.errors;
     EXPECT_EQ(plain.output.find("profile:"), std::string::npos);
@@ -55,14 +68,16 @@ TEST(TrainProgram, AProfileIsPrintedAndTheRunGoesOn) {
     EXPECT_GT(table, profiled.output.find("step 5/7"));
     EXPECT_LT(table, profiled.output.find("step 6/7"));
 
-    const std::vector<nlohmann::json> profiles = metrics_of(folder / "profiled", "profile"), steps = metrics_of(folder / "profiled", "train"),
+    const std::vector<nlohmann::json> profiles = metrics_of(folder / "profiled", "profile"),
+                                      steps = metrics_of(folder / "profiled", "train"),
                                       expected = metrics_of(folder / "plain", "train");
     ASSERT_EQ(profiles.size(), 1u);
     ASSERT_EQ(steps.size(), 7u);
     for (size_t i = 0; i < 7; i++) EXPECT_EQ(steps[i].at("loss"), expected[i].at("loss")) << i;
     const nlohmann::json& profile = profiles[0];
     EXPECT_EQ(profile.at("step"), 5);
-    EXPECT_NEAR(profile.at("step_ms").get<double>(), (steps[3].at("step_ms").get<double>() + steps[4].at("step_ms").get<double>()) / 2, 1e-6);
+    EXPECT_NEAR(profile.at("step_ms").get<double>(),
+                (steps[3].at("step_ms").get<double>() + steps[4].at("step_ms").get<double>()) / 2, 1e-6);
     EXPECT_LE(profile.at("operations_ms"), profile.at("step_ms"));
     double ms = 0;
     for (const nlohmann::json& row : profile.at("operations")) {
@@ -79,17 +94,20 @@ TEST(TrainProgram, AProfileIsPrintedAndTheRunGoesOn) {
     EXPECT_TRUE(metrics_of(folder / "plain", "profile").empty());
 }
 
-// Warming up and measuring begin again with the steps that are left; where they are too few, the run goes on without a table.
+// Warming up and measuring begin again with the steps that are left; where they are too few, the run goes on
+// without a table.
 TEST(TrainProgram, AResumedRunIsProfiledFromWhereItGoesOn) {
     const TemporaryFolder folder;
     const auto run = [](const std::string& options) {
         return run_program(TRAIN_PROGRAM,
-                           "--layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --warmup 2 --schedule constant --val-every 0 "
+                           "--layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --warmup 2 "
+                           "--schedule constant --val-every 0 "
                            "--sample-every 0 --checkpoint-every 2 --keep 9 " +
                                options);
     };
     const std::string out = folder / "run", other = folder / "other";
-    const ProgramResult first = run("--steps 4 --out " + out), profiled = run("--steps 9 --profile 2 --resume auto --out " + out);
+    const ProgramResult first = run("--steps 4 --out " + out),
+                        profiled = run("--steps 9 --profile 2 --resume auto --out " + out);
     ASSERT_EQ(first.exit_code, 0) << first.errors;
     ASSERT_EQ(profiled.exit_code, 0) << profiled.errors;
     ASSERT_EQ(metrics_of(out, "train").size(), 9u);
@@ -97,9 +115,12 @@ TEST(TrainProgram, AResumedRunIsProfiledFromWhereItGoesOn) {
     ASSERT_EQ(profiles.size(), 1u);
     EXPECT_EQ(profiles[0].at("step"), 4 + 3 + 2);
 
-    const ProgramResult short_of_steps = run("--steps 9 --profile 2 --resume " + out + "/checkpoints/step_00000006 --out " + other);
+    const ProgramResult short_of_steps =
+        run("--steps 9 --profile 2 --resume " + out + "/checkpoints/step_00000006 --out " + other);
     ASSERT_EQ(short_of_steps.exit_code, 0) << short_of_steps.errors;
-    EXPECT_NE(short_of_steps.output.find("--profile 2: too few steps are left for a table"), std::string::npos) << short_of_steps.output;
+    EXPECT_NE(short_of_steps.output.find("--profile 2: too few steps are left for a table"),
+              std::string::npos)
+        << short_of_steps.output;
     EXPECT_TRUE(metrics_of(other, "profile").empty());
     EXPECT_EQ(metrics_of(other, "train").back().at("step"), 9);
 }
@@ -111,7 +132,8 @@ TEST(TrainProgram, TheSameCommandTwiceGivesTheSameNumbers) {
         const std::string out = folder / ("run" + std::to_string(i));
         // Sampling and validation in between must not disturb training.
         ASSERT_EQ(train("--dtype bf16 --deterministic --steps 5 --val-steps 1 " +
-                        std::string(i ? "--sample-every 2 --val-every 2" : "--sample-every 0 --val-every 0") + " --out " + out)
+                        std::string(i ? "--sample-every 2 --val-every 2" : "--sample-every 0 --val-every 0") +
+                        " --out " + out)
                       .exit_code,
                   0);
         runs[i] = metrics_of(out, "train");
@@ -129,7 +151,8 @@ TEST(TrainProgram, AnInterruptEndsAfterTheStepWithEverythingWritten) {
         // The shell waits until steps are being written, and interrupts the program.
         const std::string command = fmt::format(
             "'{}' {} --steps 1000000 --val-every 0 --sample-every 0 --out '{}' >'{}' & pid=$!; "
-            "for i in $(seq 600); do [ $(wc -l < '{}/metrics.jsonl' 2>/dev/null || echo 0) -gt 5 ] && break; sleep 0.1; done; "
+            "for i in $(seq 600); do [ $(wc -l < '{}/metrics.jsonl' 2>/dev/null || echo 0) -gt 5 ] && break; "
+            "sleep 0.1; done; "
             "kill -{} $pid; wait $pid",
             TRAIN_PROGRAM, tiny, folder / "run", folder / "out", folder / "run", signal);
         const ProgramResult result = run_program(
@@ -143,19 +166,25 @@ TEST(TrainProgram, AnInterruptEndsAfterTheStepWithEverythingWritten) {
             }() + "\"");
         EXPECT_EQ(result.exit_code, 0) << result.errors;
         EXPECT_NE(read_file(folder / "out").find("stopped by a signal"), std::string::npos);
-        const std::vector<nlohmann::json> steps = metrics_of(folder / "run", "train");  // every line parses: none is torn
+        // every line parses: none is torn
+        const std::vector<nlohmann::json> steps = metrics_of(folder / "run", "train");
         ASSERT_GE(steps.size(), 4u);
         EXPECT_EQ(steps.back().at("step"), steps.size());
     }
 }
 
-// What a step gave is read while the next one is under way, and written as if it were not: in order, up to the step at which a run breaks off.
+// What a step gave is read while the next one is under way, and written as if it were not: in order, up to
+// the step at which a run breaks off.
 TEST(TrainProgram, LinesStandInTheOrderOfTheSteps) {
     const TemporaryFolder folder;
-    ASSERT_EQ(train("--steps 7 --val-every 3 --val-steps 1 --sample-every 2 --log-layer-norms 3 --out " + folder / "run").exit_code, 0);
+    ASSERT_EQ(train("--steps 7 --val-every 3 --val-steps 1 --sample-every 2 --log-layer-norms 3 --out " +
+                    folder / "run")
+                  .exit_code,
+              0);
     std::string order;
     for (const nlohmann::json& line : metrics_of(folder / "run")) {
-        if (line.at("kind") != "run") order += line.at("kind").get<std::string>()[0] + std::to_string(line.at("step").get<int>()) + " ";
+        if (line.at("kind") != "run")
+            order += line.at("kind").get<std::string>()[0] + std::to_string(line.at("step").get<int>()) + " ";
     }
     EXPECT_EQ(order, "t1 t2 s2 t3 l3 v3 t4 s4 t5 t6 l6 v6 s6 t7 v7 s7 ");
 }
@@ -167,9 +196,11 @@ TEST(TrainProgram, AnErrorFindsTheStepsBeforeItWrittenDown) {
     tokens[22 * 16 + 3] = 999;
     std::vector<int32_t> header(256);
     header[0] = 20240520, header[1] = 1, header[2] = static_cast<int>(tokens.size());
-    const std::string shard = folder.write("train.bin", std::string(reinterpret_cast<const char*>(header.data()), 1024) +
-                                                            std::string(reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()));
-    const ProgramResult result = train("--tokenizer byte --vocab 256 --train-data " + shard + " --data-order file --total-batch 64 --steps 9 " +
+    const std::string shard = folder.write(
+        "train.bin", std::string(reinterpret_cast<const char*>(header.data()), 1024) +
+                         std::string(reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()));
+    const ProgramResult result = train("--tokenizer byte --vocab 256 --train-data " + shard +
+                                       " --data-order file --total-batch 64 --steps 9 " +
                                        "--val-every 0 --sample-every 0 --out " + folder / "run");
     EXPECT_EQ(result.exit_code, 2) << result.errors;
     EXPECT_NE(result.errors.find("token 999"), std::string::npos) << result.errors;
@@ -179,9 +210,12 @@ TEST(TrainProgram, AnErrorFindsTheStepsBeforeItWrittenDown) {
 TEST(TrainProgram, ARunWithoutFiniteNormsEndsAtTheStepThatItNames) {
     const TemporaryFolder folder;
     // From the second step on no gradient is finite.
-    const ProgramResult result = train("--steps 20 --lr 1e30 --val-every 0 --sample-every 0 --max-skipped 3 --out " + folder / "run");
+    const ProgramResult result =
+        train("--steps 20 --lr 1e30 --val-every 0 --sample-every 0 --max-skipped 3 --out " + folder / "run");
     EXPECT_EQ(result.exit_code, 1) << result.output;
-    EXPECT_NE(result.errors.find("3 steps in a row had a gradient norm that is not finite; the run ends at step 4"), std::string::npos)
+    EXPECT_NE(
+        result.errors.find("3 steps in a row had a gradient norm that is not finite; the run ends at step 4"),
+        std::string::npos)
         << result.errors;
     EXPECT_EQ(metrics_of(folder / "run", "train").size(), 4u);
     EXPECT_EQ(metrics_of(folder / "run", "skipped").size(), 3u);
@@ -189,22 +223,26 @@ TEST(TrainProgram, ARunWithoutFiniteNormsEndsAtTheStepThatItNames) {
     EXPECT_EQ(result.output.find("-nan"), std::string::npos) << result.output;
 }
 
-// A model of which --zero 1 fits eight processes, and none fits one; a step of more sequences than a micro-step may have.
+// A model of which --zero 1 fits eight processes, and none fits one; a step of more sequences than a
+// micro-step may have.
 TEST(TrainProgram, PlansWithAnAutomaticBatchThatOneProcessCouldNotHave) {
     const ProgramResult eight = run_program(TRAIN_PROGRAM,
-                                            "--model gpt2 --seq-len 1024 --dtype bf16 --total-batch 524288 --batch-size auto --zero 1 --world-size 8 "
+                                            "--model gpt2 --seq-len 1024 --dtype bf16 --total-batch 524288 "
+                                            "--batch-size auto --zero 1 --world-size 8 "
                                             "--device-memory 2G --plan");
     EXPECT_EQ(eight.exit_code, 0) << eight.errors;
     EXPECT_NE(eight.output.find("8 processes"), std::string::npos) << eight.output;
-    const ProgramResult huge =
-        run_program(TRAIN_PROGRAM, "--model gpt2 --seq-len 1024 --batch-size auto --total-batch 4294967296 --device-memory 40G --plan");
+    const ProgramResult huge = run_program(
+        TRAIN_PROGRAM,
+        "--model gpt2 --seq-len 1024 --batch-size auto --total-batch 4294967296 --device-memory 40G --plan");
     EXPECT_EQ(huge.exit_code, 0) << huge.errors;
     EXPECT_NE(huge.output.find("step: 4294967296 tokens"), std::string::npos) << huge.output;
 }
 TEST(TrainProgram, PlanPrintsAndStops) {
     const TemporaryFolder folder;
-    const ProgramResult result =
-        run_program(TRAIN_PROGRAM, "--model gpt2-xl --batch-size 16 --dtype bf16 --device-memory 80G --plan --out " + folder / "run");
+    const ProgramResult result = run_program(
+        TRAIN_PROGRAM,
+        "--model gpt2-xl --batch-size 16 --dtype bf16 --device-memory 80G --plan --out " + folder / "run");
     EXPECT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_NE(result.output.find("optimizer state"), std::string::npos) << result.output;
     EXPECT_NE(result.output.find("1557611200 parameters"), std::string::npos) << result.output;
@@ -214,8 +252,10 @@ TEST(TrainProgram, PlanPrintsAndStops) {
 TEST(TrainProgram, AutomaticBatchIsTheLargestThatFits) {
     const TemporaryFolder folder;
     const std::string options = "--model d12 --batch-size auto --total-batch 65536 --plan --device-memory ";
-    const ProgramResult roomy = run_program(TRAIN_PROGRAM, options + "900G"), tight = run_program(TRAIN_PROGRAM, options + "12G");
-    EXPECT_NE(roomy.output.find("65536 tokens = 64 x 1024 x 1 micro-step"), std::string::npos) << roomy.output;
+    const ProgramResult roomy = run_program(TRAIN_PROGRAM, options + "900G"),
+                        tight = run_program(TRAIN_PROGRAM, options + "12G");
+    EXPECT_NE(roomy.output.find("65536 tokens = 64 x 1024 x 1 micro-step"), std::string::npos)
+        << roomy.output;
     EXPECT_EQ(tight.exit_code, 0) << tight.errors;
     EXPECT_EQ(tight.output.find("65536 tokens = 64 x 1024"), std::string::npos) << tight.output;
 }
@@ -227,15 +267,19 @@ TEST(TrainProgram, TheHeadInChunksTakesLessMemoryAndLeavesRoomForMoreSequences) 
         const ProgramResult result = run_program(TRAIN_PROGRAM, options + "900G --batch-size 64 " + more);
         double gibibytes = 0;
         const size_t line = result.output.find("  activations ");
-        if (line != std::string::npos) std::sscanf(result.output.c_str() + line, "  activations %lf GiB", &gibibytes);
+        if (line != std::string::npos)
+            std::sscanf(result.output.c_str() + line, "  activations %lf GiB", &gibibytes);
         return gibibytes;
     };
-    EXPECT_NEAR(activations("") - activations("--head-chunks 8"), 7.0 / 8 * 64 * 1024 * 50304 * 4 / 0x1p30, 0.11);  // printed with one decimal
+    // printed with one decimal
+    EXPECT_NEAR(activations("") - activations("--head-chunks 8"), 7.0 / 8 * 64 * 1024 * 50304 * 4 / 0x1p30,
+                0.11);
     const auto sequences = [&](const std::string& more) {
         const ProgramResult result = run_program(TRAIN_PROGRAM, options + "24G --batch-size auto " + more);
         int count = 0;
         const size_t place = result.output.find("65536 tokens = ");
-        if (place != std::string::npos) std::sscanf(result.output.c_str() + place, "65536 tokens = %d", &count);
+        if (place != std::string::npos)
+            std::sscanf(result.output.c_str() + place, "65536 tokens = %d", &count);
         return count;
     };
     EXPECT_GT(sequences("--head-chunks 16"), sequences(""));
@@ -255,7 +299,8 @@ TEST_P(WrongInputs, EndInOneClearLine) {
     folder.write("word.toml", "steps = 1\nfoo\n");
     ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
     folder.write("binary.toml", std::string("\177ELF\0\1\377\n", 8));
-    const ProgramResult result = run_program(TRAIN_PROGRAM, std::string(GetParam().arguments) + " --out run", "cd '" + folder.path() + "'");
+    const ProgramResult result = run_program(TRAIN_PROGRAM, std::string(GetParam().arguments) + " --out run",
+                                             "cd '" + folder.path() + "'");
     EXPECT_EQ(result.exit_code, 2) << result.errors;
     EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
     EXPECT_NE(result.errors.find(GetParam().said), std::string::npos) << result.errors;
@@ -267,47 +312,73 @@ INSTANTIATE_TEST_SUITE_P(
         WrongInput{"Heads", "--channels 768 --heads 7", "768 channels do not divide into 7 heads"},
         WrongInput{"HeadTooLong", "--channels 512 --heads 2", "expected at most 128"},
         WrongInput{"SequenceTooLong", "--context 64 --seq-len 65", "longer than the context of 64"},
-        WrongInput{"MissingData", "--train-data nothing-*.bin", "nothing-*.bin"}, WrongInput{"TruncatedShard", "--train-data short.bin", "short.bin"},
-        WrongInput{"ForeignFile", "--train-data foreign.bin", "foreign.bin"}, WrongInput{"ShortText", "--train-data short.txt", "short.txt"},
+        WrongInput{"MissingData", "--train-data nothing-*.bin", "nothing-*.bin"},
+        WrongInput{"TruncatedShard", "--train-data short.bin", "short.bin"},
+        WrongInput{"ForeignFile", "--train-data foreign.bin", "foreign.bin"},
+        WrongInput{"ShortText", "--train-data short.txt", "short.txt"},
         WrongInput{"TokenBeyondVocabulary", "--vocab 100", "100"},
         WrongInput{"TotalBatch", "--batch-size 4 --seq-len 64 --total-batch 1000", "not a multiple"},
-        WrongInput{"ZeroBatch", "--batch-size 0", "--batch-size"}, WrongInput{"NegativeBatch", "--batch-size=-4", "--batch-size"},
-        WrongInput{"BatchWithJunk", "--batch-size 4x", "--batch-size"}, WrongInput{"ZeroLayers", "--layers 0", "--layers"},
-        WrongInput{"NegativeChannels", "--channels=-128", "--channels"}, WrongInput{"NumberWithJunk", "--steps 100abc", "--steps"},
-        WrongInput{"ZeroOfTwo", "--zero 2", "--zero"}, WrongInput{"ReducedInTf32", "--reduce-dtype tf32", "expected bf16|fp32"},
-        WrongInput{"NoTimeToWait", "--comm-timeout 0", "--comm-timeout"}, WrongInput{"ReplicasNever", "--check-replicas -1", "--check-replicas"},
+        WrongInput{"ZeroBatch", "--batch-size 0", "--batch-size"},
+        WrongInput{"NegativeBatch", "--batch-size=-4", "--batch-size"},
+        WrongInput{"BatchWithJunk", "--batch-size 4x", "--batch-size"},
+        WrongInput{"ZeroLayers", "--layers 0", "--layers"},
+        WrongInput{"NegativeChannels", "--channels=-128", "--channels"},
+        WrongInput{"NumberWithJunk", "--steps 100abc", "--steps"},
+        WrongInput{"ZeroOfTwo", "--zero 2", "--zero"},
+        WrongInput{"ReducedInTf32", "--reduce-dtype tf32", "expected bf16|fp32"},
+        WrongInput{"NoTimeToWait", "--comm-timeout 0", "--comm-timeout"},
+        WrongInput{"ReplicasNever", "--check-replicas -1", "--check-replicas"},
         WrongInput{"RateWithJunk", "--lr 1e-3x", "--lr"}, WrongInput{"NotANumber", "--lr nan", "--lr"},
-        WrongInput{"UnknownOption", "--learning-rate 1", "--learning-rate"}, WrongInput{"UnknownModel", "--model gpt5", "gpt2-xl"},
-        WrongInput{"UnknownSchedule", "--schedule cosin", "cosin"}, WrongInput{"UnknownType", "--dtype fp16", "fp16"},
-        WrongInput{"ModelAndSizes", "--model d12 --layers 3", "--layers"}, WrongInput{"StepsAndEpochs", "--steps 3 --epochs 2", "--epochs"},
-        WrongInput{"AutoWithoutTotal", "--batch-size auto", "--total-batch"}, WrongInput{"NotEnoughMemory", "--device-memory 1M", "1.0 MiB"},
-        WrongInput{"ProfileLongerThanTheRun", "--steps 7 --profile 5", "--profile 5 measures as many steps after the first 3, but this run has 7"},
-        WrongInput{"ProfileOfNoStep", "--profile 0", "--profile"}, WrongInput{"NegativeProfile", "--profile -1", "--profile"},
-        WrongInput{"ProfileWithJunk", "--profile 5x", "--profile"}, WrongInput{"MemoryWithJunk", "--device-memory 1X", "1X"},
+        WrongInput{"UnknownOption", "--learning-rate 1", "--learning-rate"},
+        WrongInput{"UnknownModel", "--model gpt5", "gpt2-xl"},
+        WrongInput{"UnknownSchedule", "--schedule cosin", "cosin"},
+        WrongInput{"UnknownType", "--dtype fp16", "fp16"},
+        WrongInput{"ModelAndSizes", "--model d12 --layers 3", "--layers"},
+        WrongInput{"StepsAndEpochs", "--steps 3 --epochs 2", "--epochs"},
+        WrongInput{"AutoWithoutTotal", "--batch-size auto", "--total-batch"},
+        WrongInput{"NotEnoughMemory", "--device-memory 1M", "1.0 MiB"},
+        WrongInput{"ProfileLongerThanTheRun", "--steps 7 --profile 5",
+                   "--profile 5 measures as many steps after the first 3, but this run has 7"},
+        WrongInput{"ProfileOfNoStep", "--profile 0", "--profile"},
+        WrongInput{"NegativeProfile", "--profile -1", "--profile"},
+        WrongInput{"ProfileWithJunk", "--profile 5x", "--profile"},
+        WrongInput{"MemoryWithJunk", "--device-memory 1X", "1X"},
         WrongInput{"MissingConfig", "--config none.toml", "none.toml"}),
     [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(
     TrainProgramCommandLine, WrongInputs,
-    testing::Values(WrongInput{"EmptyData", "--train-data ''", "--train-data has an empty value"},
-                    WrongInput{"EmptyConfig", "--config ''", "--config has an empty value"},
-                    WrongInput{"EmptyAfterEquals", "--val-data= --deterministic", "--val-data has an empty value"},
-                    WrongInput{"EmptyValidation", "--val-data ''", "--val-data has an empty value"},
-                    WrongInput{"EmptyMemory", "--device-memory ''", "--device-memory has an empty value"},
-                    WrongInput{"NegativeSeed", "--seed -1", "--seed -1; expected a whole number from 0 to 18446744073709551615"},
-                    WrongInput{"SeedBeyond64Bits", "--seed 18446744073709551616", "--seed 18446744073709551616; expected a whole number"},
-                    WrongInput{"TotalBatchThatWraps", "--total-batch -18446744073709551488", "--total-batch -18446744073709551488; expected"},
-                    WrongInput{"GivenTwice", "--heads 2 --heads 4", "--heads is given 2 times; expected once"},
-                    WrongInput{"ChoiceGivenTwice", "--dtype fp32 --dtype bf16", "--dtype is given 2 times; expected once"},
-                    WrongInput{"WordInConfig", "--config word.toml",
-                               "--config word.toml, line 2: 'foo' is not an option's name; expected lines like lr = 0.0006"},
-                    WrongInput{"BinaryConfig", "--config binary.toml", "--config binary.toml, line 1: is not a line of text; expected lines like"},
-                    WrongInput{"FolderAsConfig", "--config .", "directory"},
-                    WrongInput{"DeviceAsConfig", "--config /dev/null", "--config /dev/null: is a device or a pipe; expected"},
-                    WrongInput{"PipeAsConfig", "--config pipe", "--config pipe: is a device or a pipe; expected a text file"},
-                    WrongInput{"MemoryWithoutUnit", "--device-memory 40", "--device-memory 40 is less than 1 MiB; expected a size such as 40G"},
-                    WrongInput{"TotalBatchOfHalfAMicroStep", "--batch-size 2 --seq-len 64 --total-batch 100", "128 tokens; 128 would be"},
-                    WrongInput{"NoHeadChunk", "--head-chunks 0", "--head-chunks"},
-                    WrongInput{"MoreHeadChunksThanTokens", "--batch-size 2 --head-chunks 129", "1 to the 2 x 64 = 128 tokens"}),
+    testing::Values(
+        WrongInput{"EmptyData", "--train-data ''", "--train-data has an empty value"},
+        WrongInput{"EmptyConfig", "--config ''", "--config has an empty value"},
+        WrongInput{"EmptyAfterEquals", "--val-data= --deterministic", "--val-data has an empty value"},
+        WrongInput{"EmptyValidation", "--val-data ''", "--val-data has an empty value"},
+        WrongInput{"EmptyMemory", "--device-memory ''", "--device-memory has an empty value"},
+        WrongInput{"NegativeSeed", "--seed -1",
+                   "--seed -1; expected a whole number from 0 to 18446744073709551615"},
+        WrongInput{"SeedBeyond64Bits", "--seed 18446744073709551616",
+                   "--seed 18446744073709551616; expected a whole number"},
+        WrongInput{"TotalBatchThatWraps", "--total-batch -18446744073709551488",
+                   "--total-batch -18446744073709551488; expected"},
+        WrongInput{"GivenTwice", "--heads 2 --heads 4", "--heads is given 2 times; expected once"},
+        WrongInput{"ChoiceGivenTwice", "--dtype fp32 --dtype bf16",
+                   "--dtype is given 2 times; expected once"},
+        WrongInput{
+            "WordInConfig", "--config word.toml",
+            "--config word.toml, line 2: 'foo' is not an option's name; expected lines like lr = 0.0006"},
+        WrongInput{"BinaryConfig", "--config binary.toml",
+                   "--config binary.toml, line 1: is not a line of text; expected lines like"},
+        WrongInput{"FolderAsConfig", "--config .", "directory"},
+        WrongInput{"DeviceAsConfig", "--config /dev/null",
+                   "--config /dev/null: is a device or a pipe; expected"},
+        WrongInput{"PipeAsConfig", "--config pipe",
+                   "--config pipe: is a device or a pipe; expected a text file"},
+        WrongInput{"MemoryWithoutUnit", "--device-memory 40",
+                   "--device-memory 40 is less than 1 MiB; expected a size such as 40G"},
+        WrongInput{"TotalBatchOfHalfAMicroStep", "--batch-size 2 --seq-len 64 --total-batch 100",
+                   "128 tokens; 128 would be"},
+        WrongInput{"NoHeadChunk", "--head-chunks 0", "--head-chunks"},
+        WrongInput{"MoreHeadChunksThanTokens", "--batch-size 2 --head-chunks 129",
+                   "1 to the 2 x 64 = 128 tokens"}),
     [](const auto& info) { return info.param.name; });
 
 TEST(TrainProgram, AnEmptyFolderForOutputIsRefused) {
@@ -321,7 +392,8 @@ TEST(TrainProgram, GoesOnWhenNobodyReadsItsLines) {
     const TemporaryFolder folder;
     const std::string run = folder / "run";
     const std::string command = fmt::format(
-        "{{ '{}' --layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --checkpoint-every 0 --steps 20 --val-every 0 --sample-every 5 "
+        "{{ '{}' --layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --checkpoint-every 0 --steps "
+        "20 --val-every 0 --sample-every 5 "
         "--sample-tokens {} --out '{}' 2>'{}'; echo $? >'{}'; }} | head -n 1 >/dev/null",
         TRAIN_PROGRAM, simt::checked ? 20 : 5000, run, folder / "err", folder / "exit code");
     ASSERT_EQ(std::system(command.c_str()), 0);
@@ -344,7 +416,8 @@ TEST(TrainProgram, AnotherRunIsNotOverwritten) {
 TEST(TrainProgram, AFullDiskIsAnError) {
     const TemporaryFolder folder;
     // Files may not grow beyond 2 KiB: the run's description fits, a few hundred steps do not.
-    const ProgramResult result = train("--steps 400 --val-every 0 --sample-every 0 --out " + folder / "run", "cd /; ulimit -f 4");
+    const ProgramResult result =
+        train("--steps 400 --val-every 0 --sample-every 0 --out " + folder / "run", "cd /; ulimit -f 4");
     EXPECT_EQ(result.exit_code, 1) << result.output;
     EXPECT_NE(result.errors.find("metrics.jsonl"), std::string::npos) << result.errors;
     EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
@@ -352,7 +425,8 @@ TEST(TrainProgram, AFullDiskIsAnError) {
 
 TEST(TrainProgram, FileNamesThatAreNotUtf8Work) {
     const TemporaryFolder folder;
-    const std::string name = "\xff\xfe", run = folder / name + "run", text = folder.write(name + ".txt", std::string(500, 'x')),
+    const std::string name = "\xff\xfe", run = folder / name + "run",
+                      text = folder.write(name + ".txt", std::string(500, 'x')),
                       config = folder.write(name + ".toml", "lr = 0.5\n");
     const std::string common = fmt::format(
         "--train-data '{0}' --val-data '{0}' --config '{1}' --val-every 0 --sample-every 0 "
@@ -371,26 +445,30 @@ TEST(TrainProgram, FileNamesThatAreNotUtf8Work) {
     succeed(common + "--steps 1 --init-from '" + run + "' --out '" + run + "-2'");
     const ProgramResult missing = train("--train-data '" + folder / name + "' --out " + folder / "run");
     EXPECT_EQ(missing.exit_code, 2);
-    EXPECT_EQ(missing.errors, "train_gpt2: no file matches '" + folder / "\uFFFD\uFFFD" + "'; expected token shards or texts\n");
+    EXPECT_EQ(missing.errors, "train_gpt2: no file matches '" + folder / "\uFFFD\uFFFD" +
+                                  "'; expected token shards or texts\n");
 }
 
 TEST(TrainProgram, APatternWithoutQuotesIsSeveralFiles) {
     const TemporaryFolder folder;
     for (const char* name : {"a.md", "b.md"}) folder.write(name, std::string(200, name[0]));
     const std::string run = folder / "run";
-    const std::string options = "--layers 1 --heads 2 --channels 16 --context 16 --batch-size 1 --steps 1 --sample-every 0";
-    const std::string command =
-        fmt::format("'{}' {} --val-data {}/a.md --out {} --train-data {}/*.md", TRAIN_PROGRAM, options, folder.path(), run, folder.path());
+    const std::string options =
+        "--layers 1 --heads 2 --channels 16 --context 16 --batch-size 1 --steps 1 --sample-every 0";
+    const std::string command = fmt::format("'{}' {} --val-data {}/a.md --out {} --train-data {}/*.md",
+                                            TRAIN_PROGRAM, options, folder.path(), run, folder.path());
     const ProgramResult result = run_program("/bin/sh", fmt::format("-c \"{}\"", command));
     ASSERT_EQ(result.exit_code, 0) << result.errors;
-    EXPECT_EQ(metrics_of(run, "run").at(0).at("options").at("train-data"), fmt::format("{{{0}/a.md,{0}/b.md}}", folder.path()));
+    EXPECT_EQ(metrics_of(run, "run").at(0).at("options").at("train-data"),
+              fmt::format("{{{0}/a.md,{0}/b.md}}", folder.path()));
     EXPECT_EQ(metrics_of(run, "run").at(0).at("options").at("val-data"), folder / "a.md");
     EXPECT_EQ(run_program(TRAIN_PROGRAM, fmt::format("--resume {} --steps 2", run)).exit_code, 0);
 }
 
 TEST(TrainProgram, OptionsFromAFile) {
     const TemporaryFolder folder;
-    const std::string config = folder.write("run.toml", "steps = 2\nlr = 0.5\nval-every = 0\nsample-every = 0\nplan = false\n");
+    const std::string config =
+        folder.write("run.toml", "steps = 2\nlr = 0.5\nval-every = 0\nsample-every = 0\nplan = false\n");
     ASSERT_EQ(train("--config " + config + " --lr 0.25 --out " + folder / "run").exit_code, 0);
     const nlohmann::json options = metrics_of(folder / "run").at(0).at("options");
     EXPECT_EQ(options.at("steps"), 2);

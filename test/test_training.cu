@@ -1,4 +1,5 @@
-// Training as a whole: what must not change when the work is split differently, and that a model learns what there is to learn.
+// Training as a whole: what must not change when the work is split differently, and that a model learns what
+// there is to learn.
 #include <algorithm>
 #include <map>
 
@@ -28,12 +29,17 @@ Samples draw_samples(int count, unsigned seed) {
     return s;
 }
 
-constexpr OptimizerOptions adamw{.lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};
+constexpr OptimizerOptions adamw{
+    .lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};
 
 template <class Type>
 std::vector<StepResult> train(int batch, int steps, bool deterministic = false, int head_chunks = 1) {
-    GPT2<Type> model(small_config,
-                     {.B = batch, .T = T, .total_batch = samples * T, .head_chunks = head_chunks, .deterministic = deterministic, .seed = 7});
+    GPT2<Type> model(small_config, {.B = batch,
+                                    .T = T,
+                                    .total_batch = samples * T,
+                                    .head_chunks = head_chunks,
+                                    .deterministic = deterministic,
+                                    .seed = 7});
     model.allocate();
     std::vector<StepResult> results;
     for (int step = 0; step < steps; step++) {
@@ -53,7 +59,8 @@ void expect_same_for_every_split(int steps, double loss_bound, double norm_bound
     const auto expect_same = [&](int batch, int head_chunks) {
         const std::vector<StepResult> split = train<Type>(batch, steps, false, head_chunks);
         for (size_t s = 0; s < whole.size(); s++) {
-            ASSERT_NEAR(split[s].loss / whole[s].loss, 1.0, loss_bound) << "step " << s << ", batch " << batch << ", chunks " << head_chunks;
+            ASSERT_NEAR(split[s].loss / whole[s].loss, 1.0, loss_bound)
+                << "step " << s << ", batch " << batch << ", chunks " << head_chunks;
             ASSERT_NEAR(split[s].grad_norm / whole[s].grad_norm, 1.0, norm_bound)
                 << "step " << s << ", batch " << batch << ", chunks " << head_chunks;
         }
@@ -62,10 +69,15 @@ void expect_same_for_every_split(int steps, double loss_bound, double norm_bound
     expect_same(8, 3);
 }
 
-// The sums are the same in another order: fp32 differs in its last bits; in bf16 the roundings of activations' gradients differ.
+// The sums are the same in another order: fp32 differs in its last bits; in bf16 the roundings of
+// activations' gradients differ.
 constexpr int split_steps = simt::checked ? 1 : 50;
-TEST(Training, Fp32DoesNotDependOnTheSplitOfTheBatchOrTheHead) { expect_same_for_every_split<float>(split_steps, 1e-5, 1e-3); }
-TEST(Training, Bf16DoesNotDependOnTheSplitOfTheBatchOrTheHead) { expect_same_for_every_split<bfloat16>(split_steps, 2e-3, 2e-2); }
+TEST(Training, Fp32DoesNotDependOnTheSplitOfTheBatchOrTheHead) {
+    expect_same_for_every_split<float>(split_steps, 1e-5, 1e-3);
+}
+TEST(Training, Bf16DoesNotDependOnTheSplitOfTheBatchOrTheHead) {
+    expect_same_for_every_split<bfloat16>(split_steps, 2e-3, 2e-2);
+}
 
 template <class Type>
 void expect_same_bits_twice() {
@@ -81,7 +93,8 @@ TEST(Training, TheSameRunTwiceGivesTheSameBits) {
     expect_same_bits_twice<bfloat16>();
 }
 
-// The lesson of gradient accumulation on four examples: the loss is a mean, so micro-steps must be scaled by 1 / their number.
+// The lesson of gradient accumulation on four examples: the loss is a mean, so micro-steps must be scaled by
+// 1 / their number.
 TEST(Training, AccumulationNeedsItsScale) {
     const Samples s = draw_samples(4, 5);
     const auto gradient = [&](int batch, size_t tokens_divided_by) {
@@ -126,7 +139,8 @@ TEST(Training, OneBatchIsLearntByHeart) {
     EXPECT_LT(result.loss, simt::checked ? 5.0 : 0.02);
 }
 
-// Tokens from a Markov chain of known entropy: a model that learns reaches it within 0.01 nats, and none can get below it.
+// Tokens from a Markov chain of known entropy: a model that learns reaches it within 0.01 nats, and none can
+// get below it.
 TEST(Training, MarkovChainIsLearntToItsEntropy) {
     if (simt::checked) GTEST_SKIP() << "too many steps for checked builds; the tests above take a few";
     // From state a the chain goes to a*3+1 .. a*3+4 (mod 16) with these probabilities.
@@ -171,7 +185,8 @@ TEST(Training, MarkovChainIsLearntToItsEntropy) {
     };
     const double learnt = loss();
     EXPECT_NEAR(learnt, entropy, 0.01);
-    // What was learnt survives int8: on the same tokens the loss moved by 0.00003. With 4 bits for a weight it moved by 0.004.
+    // What was learnt survives int8: on the same tokens the loss moved by 0.00003. With 4 bits for a weight
+    // it moved by 0.004.
     quantize_weights(model);
     EXPECT_NEAR(loss(), learnt, 0.001);
 }

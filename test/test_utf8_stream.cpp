@@ -1,4 +1,5 @@
-// Utf8Stream against a decoder written the other way round (a character's code point first, then what it must be), over every split.
+// Utf8Stream against a decoder written the other way round (a character's code point first, then what it must
+// be), over every split.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -11,9 +12,12 @@ namespace {
 size_t character_length(std::string_view bytes) {
     static constexpr uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
     for (size_t length = 1; length <= std::min<size_t>(4, bytes.size()); length++) {
-        const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(bytes[i])); };
+        const auto byte = [&](size_t i) {
+            return static_cast<uint32_t>(static_cast<unsigned char>(bytes[i]));
+        };
         // 0xxxxxxx, 110xxxxx, 1110xxxx, 11110xxx
-        const uint32_t mark = length == 1 ? 0x00 : 0xFF00u >> length & 0xFF, mask = length == 1 ? 0x80 : 0xFF80u >> length & 0xFF;
+        const uint32_t mark = length == 1 ? 0x00 : 0xFF00u >> length & 0xFF,
+                       mask = length == 1 ? 0x80 : 0xFF80u >> length & 0xFF;
         if ((byte(0) & mask) != mark) continue;
         uint32_t code = length == 1 ? byte(0) : byte(0) & (0x7Fu >> length);
         bool continued = true;
@@ -21,7 +25,8 @@ size_t character_length(std::string_view bytes) {
             continued &= (byte(i) & 0xC0) == 0x80;
             code = code << 6 | (byte(i) & 0x3F);
         }
-        if (continued && code >= smallest[length] && code <= 0x10FFFF && !(code >= 0xD800 && code <= 0xDFFF)) return length;
+        if (continued && code >= smallest[length] && code <= 0x10FFFF && !(code >= 0xD800 && code <= 0xDFFF))
+            return length;
     }
     return 0;
 }
@@ -54,7 +59,8 @@ std::string kept_back(const std::string& bytes) {
     return "";
 }
 
-// Whatever the pieces, what was handed out and what is kept back are the input, and exactly what must be is kept back.
+// Whatever the pieces, what was handed out and what is kept back are the input, and exactly what must be is
+// kept back.
 void expect_exact(const std::vector<std::string>& pieces) {
     Utf8Stream stream;
     std::string input, output, replaced;
@@ -81,7 +87,8 @@ void expect_exact_in_every_split(const std::string& text) {
 }
 
 TEST(Utf8Stream, EverySplitOfMixedText) {
-    for (const char* text : {"a\u00E9\u20AC\U0001F600z", "\U0001F600\U0001F468", "\u65E5\u672C\u8A9E!", "\U0010FFFF\u0800\u007F\u0080"}) {
+    for (const char* text : {"a\u00E9\u20AC\U0001F600z", "\U0001F600\U0001F468", "\u65E5\u672C\u8A9E!",
+                             "\U0010FFFF\u0800\u007F\u0080"}) {
         expect_exact_in_every_split(text);
     }
 }
@@ -101,7 +108,8 @@ TEST(Utf8Stream, EverySplitOfInvalidSequences) {
 
 TEST(Utf8Stream, RandomBytesThatFavourLeadsAndContinuations) {
     std::mt19937 random(5);
-    const std::string favoured = "\x41\x80\x8F\x90\x9F\xA0\xBF\xC1\xC2\xDF\xE0\xE2\xED\xEF\xF0\xF1\xF4\xF5\xFF";
+    const std::string favoured =
+        "\x41\x80\x8F\x90\x9F\xA0\xBF\xC1\xC2\xDF\xE0\xE2\xED\xEF\xF0\xF1\xF4\xF5\xFF";
     for (int trial = 0; trial < 20000; trial++) {
         std::vector<std::string> pieces(1 + random() % 6);
         for (std::string& piece : pieces) {
@@ -127,9 +135,12 @@ TEST(Utf8Stream, IsDecidedAsSoonAsItCanBe) {
 // The examples of Unicode 15, section 3.9, and what Python's errors="replace" gives.
 TEST(ReplaceInvalidUtf8, OncePerMaximalSubpart) {
     const std::string r = "\uFFFD";
-    EXPECT_EQ(replace_invalid_utf8("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41"), r + r + r + r + r + r + r + r + "A");
-    EXPECT_EQ(replace_invalid_utf8("\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41"), r + r + r + r + r + r + r + r + "A");
-    EXPECT_EQ(replace_invalid_utf8("\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42"), r + r + r + r + r + "A" + r + r + "B");
+    EXPECT_EQ(replace_invalid_utf8("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41"),
+              r + r + r + r + r + r + r + r + "A");
+    EXPECT_EQ(replace_invalid_utf8("\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41"),
+              r + r + r + r + r + r + r + r + "A");
+    EXPECT_EQ(replace_invalid_utf8("\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42"),
+              r + r + r + r + r + "A" + r + r + "B");
     EXPECT_EQ(replace_invalid_utf8("\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41"), r + r + r + r + "A");
     EXPECT_EQ(replace_invalid_utf8("a\u00E9\u20AC\U0001F600\xE2\x82"), "a\u00E9\u20AC\U0001F600" + r);
     EXPECT_EQ(replace_invalid_utf8(""), "");

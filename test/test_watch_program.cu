@@ -1,4 +1,5 @@
-// The training program with other optimizers, outliers left out and norms by layer: what it writes and what it refuses.
+// The training program with other optimizers, outliers left out and norms by layer: what it writes and what
+// it refuses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,14 +12,20 @@
 
 namespace {
 
-const std::string tiny = "--layers 2 --heads 1 --channels 8 --context 8 --warmup 2 --val-every 0 --sample-every 0 ";
+const std::string tiny =
+    "--layers 2 --heads 1 --channels 8 --context 8 --warmup 2 --val-every 0 --sample-every 0 ";
 
-ProgramResult train(const std::string& arguments) { return run_program(TRAIN_PROGRAM, tiny + arguments, "cd /; export OMP_NUM_THREADS=1"); }
+ProgramResult train(const std::string& arguments) {
+    return run_program(TRAIN_PROGRAM, tiny + arguments, "cd /; export OMP_NUM_THREADS=1");
+}
 
 TEST(WatchProgram, OutliersAreLeftOutAndWrittenDown) {
-    if (simt::checked) GTEST_SKIP() << "a window of 128 steps takes minutes in checked builds; its parts are tested there by themselves";
+    if (simt::checked)
+        GTEST_SKIP() << "a window of 128 steps takes minutes in checked builds; its parts are tested there "
+                        "by themselves";
     const TemporaryFolder folder;
-    const ProgramResult result = train("--steps 200 --batch-size 1 --lr 1e-6 --skip-loss-z 1 --skip-norm-z 1.5 --out " + folder / "run");
+    const ProgramResult result = train(
+        "--steps 200 --batch-size 1 --lr 1e-6 --skip-loss-z 1 --skip-norm-z 1.5 --out " + folder / "run");
     ASSERT_EQ(result.exit_code, 0) << result.errors;
     const auto steps = metrics_of(folder / "run", "train"), skipped = metrics_of(folder / "run", "skipped");
     ASSERT_EQ(steps.size(), 200u);
@@ -26,23 +33,32 @@ TEST(WatchProgram, OutliersAreLeftOutAndWrittenDown) {
     OutlierDetector detector(1, 1.5);
     std::vector<nlohmann::json> expected;
     for (const nlohmann::json& step : steps) {
-        const auto loss = static_cast<float>(step.at("loss").get<double>()), norm = static_cast<float>(step.at("grad_norm").get<double>());
+        const auto loss = static_cast<float>(step.at("loss").get<double>()),
+                   norm = static_cast<float>(step.at("grad_norm").get<double>());
         const std::string reason = detector.judge(loss, norm);
         if (!reason.empty())
-            expected.push_back(
-                {{"kind", "skipped"}, {"step", step.at("step")}, {"loss", step.at("loss")}, {"grad_norm", step.at("grad_norm")}, {"reason", reason}});
+            expected.push_back({{"kind", "skipped"},
+                                {"step", step.at("step")},
+                                {"loss", step.at("loss")},
+                                {"grad_norm", step.at("grad_norm")},
+                                {"reason", reason}});
     }
     EXPECT_GT(expected.size(), 3u);
     EXPECT_EQ(skipped, expected);
-    EXPECT_NE(result.output.find(skipped.at(0).at("reason").get<std::string>() + "; the step changed nothing"), std::string::npos);
+    EXPECT_NE(
+        result.output.find(skipped.at(0).at("reason").get<std::string>() + "; the step changed nothing"),
+        std::string::npos);
 }
 
 TEST(WatchProgram, WatchingDoesNotDisturbTraining) {
     const TemporaryFolder folder;
-    const std::string options = "--deterministic --batch-size 1 --steps 10 ";  // else two runs on a GPU may choose other algorithms
+    // else two runs on a GPU may choose other algorithms
+    const std::string options = "--deterministic --batch-size 1 --steps 10 ";
     ASSERT_EQ(train(options + "--out " + folder / "plain").exit_code, 0);
-    ASSERT_EQ(train(options + "--skip-loss-z 9 --log-layer-norms 3 --out " + folder / "watched").exit_code, 0);
-    const auto plain = metrics_of(folder / "plain", "train"), watched = metrics_of(folder / "watched", "train");
+    ASSERT_EQ(train(options + "--skip-loss-z 9 --log-layer-norms 3 --out " + folder / "watched").exit_code,
+              0);
+    const auto plain = metrics_of(folder / "plain", "train"),
+               watched = metrics_of(folder / "watched", "train");
     ASSERT_EQ(plain.size(), 10u);
     for (size_t i = 0; i < 10; i++) {
         EXPECT_EQ(watched[i].at("loss"), plain[i].at("loss"));
@@ -57,10 +73,12 @@ TEST(WatchProgram, WatchingDoesNotDisturbTraining) {
         for (const char* map : {"grad", "grad_by_kind"}) {
             double squares = 0;
             for (const auto& norm : norms[i].at(map)) squares += norm.get<double>() * norm.get<double>();
-            EXPECT_NEAR(std::sqrt(squares) / watched[step - 1].at("grad_norm").get<double>(), 1.0, 1e-6) << map;
+            EXPECT_NEAR(std::sqrt(squares) / watched[step - 1].at("grad_norm").get<double>(), 1.0, 1e-6)
+                << map;
         }
         for (const char* map : {"grad", "weight"}) {
-            for (const char* layer : {"wte", "wpe", "h.0", "h.1", "ln_f"}) EXPECT_TRUE(norms[i].at(map).at(layer).is_number()) << layer;
+            for (const char* layer : {"wte", "wpe", "h.0", "h.1", "ln_f"})
+                EXPECT_TRUE(norms[i].at(map).at(layer).is_number()) << layer;
             EXPECT_EQ(norms[i].at(map).size(), 5u);
         }
     }
@@ -68,17 +86,22 @@ TEST(WatchProgram, WatchingDoesNotDisturbTraining) {
 
 TEST(WatchProgram, EveryOptimizerTrainsAndIsWrittenDown) {
     const TemporaryFolder folder;
-    const std::pair<std::string, double> runs[] = {
-        {"adam", 1e-2}, {"sgd --momentum 0.9 --nesterov", 0.3}, {"rmsprop --beta2 0.95", 1e-2}, {"rmsprop --momentum 0.5", 3e-3}};
+    const std::pair<std::string, double> runs[] = {{"adam", 1e-2},
+                                                   {"sgd --momentum 0.9 --nesterov", 0.3},
+                                                   {"rmsprop --beta2 0.95", 1e-2},
+                                                   {"rmsprop --momentum 0.5", 3e-3}};
     int number = 0;
     for (const auto& [optimizer, lr] : runs) {
         const std::string out = folder / std::to_string(number++);
-        const ProgramResult result = train("--dtype bf16 --batch-size 8 --steps " + std::string(simt::checked ? "3" : "80") +
-                                           fmt::format(" --lr {} --out {} --optimizer {}", lr, out, optimizer));
+        const ProgramResult result =
+            train("--dtype bf16 --batch-size 8 --steps " + std::string(simt::checked ? "3" : "80") +
+                  fmt::format(" --lr {} --out {} --optimizer {}", lr, out, optimizer));
         ASSERT_EQ(result.exit_code, 0) << result.errors;
         const auto steps = metrics_of(out, "train");
-        const double fallen = simt::checked ? -INFINITY : 1;  // three steps prove nothing but that they are taken
-        EXPECT_LT(steps.back().at("loss").get<double>(), steps.front().at("loss").get<double>() - fallen) << optimizer;
+        // three steps prove nothing but that they are taken
+        const double fallen = simt::checked ? -INFINITY : 1;
+        EXPECT_LT(steps.back().at("loss").get<double>(), steps.front().at("loss").get<double>() - fallen)
+            << optimizer;
         const nlohmann::json options = metrics_of(out, "run").at(0).at("options");
         EXPECT_EQ(options.at("optimizer"), optimizer.substr(0, optimizer.find(' ')));
         EXPECT_EQ(options.at("nesterov"), optimizer.find("nesterov") != std::string::npos);
@@ -88,19 +111,24 @@ TEST(WatchProgram, EveryOptimizerTrainsAndIsWrittenDown) {
 
 // The optimizer's buffers, its count and the detector's window go through the checkpoint.
 TEST(WatchProgram, AResumedRunGoesOnAsItWouldHave) {
-    if (simt::checked) GTEST_SKIP() << "a window of 128 steps takes minutes in checked builds; its parts are tested there by themselves";
+    if (simt::checked)
+        GTEST_SKIP() << "a window of 128 steps takes minutes in checked builds; its parts are tested there "
+                        "by themselves";
     for (const std::string optimizer : {"sgd", "sgd --momentum 0.9", "rmsprop --momentum 0.5", "adam"}) {
         const TemporaryFolder folder;
         const std::string options =
-            "--steps 145 --checkpoint-every 135 --batch-size 1 --lr 1e-6 --skip-loss-z 1 --skip-norm-z 0.5 --log-layer-norms 5 "
+            "--steps 145 --checkpoint-every 135 --batch-size 1 --lr 1e-6 --skip-loss-z 1 --skip-norm-z 0.5 "
+            "--log-layer-norms 5 "
             "--optimizer " +
             optimizer + " --out ";
         ASSERT_EQ(train(options + folder / "whole").exit_code, 0);
-        const ProgramResult resumed = train(options + folder / "resumed" + " --resume " + folder / "whole/checkpoints/step_00000135");
+        const ProgramResult resumed =
+            train(options + folder / "resumed" + " --resume " + folder / "whole/checkpoints/step_00000135");
         ASSERT_EQ(resumed.exit_code, 0) << resumed.errors;
         for (const char* file : {"model.safetensors", "optimizer_0000.safetensors"}) {
             const std::string path = std::string("/checkpoints/step_00000145/") + file;
-            EXPECT_TRUE(read_file(folder / "whole" + path) == read_file(folder / "resumed" + path)) << optimizer << ": " << file;
+            EXPECT_TRUE(read_file(folder / "whole" + path) == read_file(folder / "resumed" + path))
+                << optimizer << ": " << file;
         }
         for (const char* kind : {"skipped", "layer_norms"}) {
             const auto lines = metrics_of(folder / "whole", kind);
@@ -114,9 +142,11 @@ TEST(WatchProgram, WhatTheOptimizerDoesNotKnowIsRefused) {
     for (const auto& [arguments, message] : std::vector<std::pair<std::string, std::string>>{
              {"--optimizer sgd --beta1 0.9", "--beta1 has no effect on --optimizer sgd; please leave it out"},
              {"--optimizer sgd --eps 1e-8", "--eps has no effect on --optimizer sgd; please leave it out"},
-             {"--optimizer rmsprop --beta1 0.9", "--beta1 has no effect on --optimizer rmsprop; please leave it out"},
+             {"--optimizer rmsprop --beta1 0.9",
+              "--beta1 has no effect on --optimizer rmsprop; please leave it out"},
              {"--momentum 0.9", "--momentum has no effect on --optimizer adamw; please leave it out"},
-             {"--optimizer rmsprop --momentum 0.9 --nesterov", "--nesterov has no effect on --optimizer rmsprop; please leave it out"},
+             {"--optimizer rmsprop --momentum 0.9 --nesterov",
+              "--nesterov has no effect on --optimizer rmsprop; please leave it out"},
              {"--optimizer sgd --nesterov", "--nesterov needs a --momentum above 0, such as 0.9"},
              {"--optimizer lion", "--optimizer lion; expected adam|adamw|rmsprop|sgd\n"},
              {"--skip-loss-z -1", "--skip-loss-z -1; expected a number from 0 to 1e+30\n"},

@@ -1,13 +1,15 @@
 // bench.h: the frame of the benchmarks, one binary an operation, over Google Benchmark.
-//   A benchmark says how many bytes it must move and how many operations it must do; the frame measures in the same run what the machine
-//   can do (a copy of a buffer larger than its caches, and its best large matrix product in that dtype) and reports GB/s, GFLOP/s and
-//   the share of these peaks. Small shapes stay in the caches between calls and can exceed 100 % of the bandwidth; --cold prevents that.
+//   A benchmark says how many bytes it must move and how many operations it must do; the frame measures in
+//   the same run what the machine can do (a copy of a buffer larger than its caches, and its best large
+//   matrix product in that dtype) and reports GB/s, GFLOP/s and the share of these peaks. Small shapes stay
+//   in the caches between calls and can exceed 100 % of the bandwidth; --cold prevents that.
 //
 //   template <class T>
 //   void bench_gelu(BenchRun& run) {
 //       const size_t count = run["N"] * run["C"];
 //       simt::DeviceBuffer<T> out(count), inp = random_buffer<T>(count);
-//       run.measure(cost::gelu<T>(count), [&](stream_t stream) { gelu_forward(out.data(), inp.data(), count, stream); });
+//       run.measure(cost::gelu<T>(count), [&](stream_t stream) { gelu_forward(out.data(), inp.data(), count,
+//       stream); });
 //   }
 //   int main(int argc, char** argv) {
 //       Bench bench("GELU, forward and backward", {{"N", {256}, "rows"}, {"C", {768, 3072}, "channels"}},
@@ -48,7 +50,8 @@ struct BenchDimension {
 using BenchShape = std::map<std::string, size_t>;
 using BenchShapes = std::vector<BenchShape>;
 
-// The model of --preset, and a micro-step of it: that of llm.c's recipes on a GPU, as many tokens as docs/performance.md has on a CPU.
+// The model of --preset, and a micro-step of it: that of llm.c's recipes on a GPU, as many tokens as
+// docs/performance.md has on a CPU.
 struct BenchModel {
     GPT2Config config;
     size_t B, T;
@@ -64,7 +67,8 @@ struct BenchModel {
 
 inline BenchModel bench_model(const std::string& preset) {
     const bool small = preset == "124M";
-    return {GPT2Config::named(small ? "gpt2" : "gpt2-xl"), simt::is_gpu() ? size_t{small ? 64u : 16u} : 4, simt::is_gpu() ? size_t{1024} : 64};
+    return {GPT2Config::named(small ? "gpt2" : "gpt2-xl"), simt::is_gpu() ? size_t{small ? 64u : 16u} : 4,
+            simt::is_gpu() ? size_t{1024} : 64};
 }
 
 // What the machine can do.
@@ -73,11 +77,13 @@ struct BenchPeaks {
     std::map<std::string, double> flops_per_second;  // by dtype
 };
 
-// Normally distributed numbers on the device, drawn and copied there: what a benchmark of the largest shapes needs has 3.3e9 elements.
+// Normally distributed numbers on the device, drawn and copied there: what a benchmark of the largest shapes
+// needs has 3.3e9 elements.
 template <class T>
 simt::DeviceBuffer<T> random_buffer(size_t count, float scale = 1.0f, unsigned seed = 1) {
     simt::DeviceBuffer<T> buffer(count);
-    const size_t period = std::min<size_t>(count, 1 << 16);  // on a CPU drawing 50 million numbers would take longer than the benchmark
+    // on a CPU drawing 50 million numbers would take longer than the benchmark
+    const size_t period = std::min<size_t>(count, 1 << 16);
     if (period == 0) return buffer;
     const simt::DeviceBuffer<float> drawn(period);
     normal_init(drawn.data(), period, 0.0f, scale, seed, 0, nullptr);
@@ -94,8 +100,14 @@ simt::DeviceBuffer<T> random_buffer(size_t count, float scale = 1.0f, unsigned s
 // One benchmark with its shape and dtype.
 class BenchRun {
 public:
-    BenchRun(benchmark::State& state, BenchShape shape, std::string dtype, const BenchPeaks& peaks, const GPT2Config& model, bool cold)
-        : state_(state), shape_(std::move(shape)), dtype_(std::move(dtype)), peaks_(peaks), model_(model), cold_(cold) {}
+    BenchRun(benchmark::State& state, BenchShape shape, std::string dtype, const BenchPeaks& peaks,
+             const GPT2Config& model, bool cold)
+        : state_(state),
+          shape_(std::move(shape)),
+          dtype_(std::move(dtype)),
+          peaks_(peaks),
+          model_(model),
+          cold_(cold) {}
 
     size_t operator[](const std::string& dimension) const { return shape_.at(dimension); }
     const std::string& dtype() const { return dtype_; }  // fp32, tf32 or bf16
@@ -108,7 +120,8 @@ public:
         body(stream_t{});  // warm up: primitives are built, pages are touched
         const double once_ms = simt::milliseconds(1, body);
         // Events cannot resolve a few microseconds: short calls are timed many at once.
-        const size_t repeats = cold_ || once_ms > 1 ? 1 : static_cast<size_t>(std::min(1000.0, 1 + 1 / (once_ms + 1e-6)));
+        const size_t repeats =
+            cold_ || once_ms > 1 ? 1 : static_cast<size_t>(std::min(1000.0, 1 + 1 / (once_ms + 1e-6)));
         simt::DeviceBuffer<char> flush(cold_ ? size_t{512} << 20 : 0);
         double seconds = 0;
         for (auto iteration : state_) {
@@ -139,7 +152,8 @@ private:
     bool cold_;
 };
 
-// The body of a benchmark for a dtype: a function template instantiated for float (fp32, tf32) and bfloat16. None: it is not computed in that type.
+// The body of a benchmark for a dtype: a function template instantiated for float (fp32, tf32) and bfloat16.
+// None: it is not computed in that type.
 struct BenchBodies {
     std::function<void(BenchRun&)> of_float, of_bfloat16;
 };
@@ -149,10 +163,15 @@ struct BenchBodies {
 class Bench {
 public:
     // preset: the shapes in which a model has these operations.
-    Bench(std::string description, std::vector<BenchDimension> dimensions, std::function<BenchShapes(const BenchModel&)> preset)
-        : description_(std::move(description)), dimensions_(std::move(dimensions)), preset_(std::move(preset)) {}
+    Bench(std::string description, std::vector<BenchDimension> dimensions,
+          std::function<BenchShapes(const BenchModel&)> preset)
+        : description_(std::move(description)),
+          dimensions_(std::move(dimensions)),
+          preset_(std::move(preset)) {}
 
-    void add(std::string name, BenchBodies bodies) { entries_.push_back({std::move(name), std::move(bodies)}); }
+    void add(std::string name, BenchBodies bodies) {
+        entries_.push_back({std::move(name), std::move(bodies)});
+    }
 
     // Returns the program's exit code.
     int main(int argc, char** argv) {
@@ -168,12 +187,16 @@ private:
     struct Entry {
         std::string name;
         BenchBodies bodies;
-        const std::function<void(BenchRun&)>& body(const std::string& dtype) const { return dtype == "bf16" ? bodies.of_bfloat16 : bodies.of_float; }
+        const std::function<void(BenchRun&)>& body(const std::string& dtype) const {
+            return dtype == "bf16" ? bodies.of_bfloat16 : bodies.of_float;
+        }
     };
 
     int run(int argc, char** argv) {
         CLI::App app(description_);
-        app.footer("Options of Google Benchmark (--benchmark_filter=REGEX, --benchmark_min_time=SECONDS, ...) are passed on to it.");
+        app.footer(
+            "Options of Google Benchmark (--benchmark_filter=REGEX, --benchmark_min_time=SECONDS, ...) are "
+            "passed on to it.");
         app.allow_extras();
         for (BenchDimension& dimension : dimensions_) {
             app.add_option("--" + dimension.name, dimension.values, dimension.help)
@@ -182,24 +205,28 @@ private:
                 ->capture_default_str();
         }
         std::string preset;
-        app.add_option("--preset", preset, "the shapes of GPT-2 124M or 1558M; a dimension given beside it replaces the model's")
+        app.add_option("--preset", preset,
+                       "the shapes of GPT-2 124M or 1558M; a dimension given beside it replaces the model's")
             ->check(CLI::IsMember({"124M", "1558M"}));
-        std::vector<std::string> dtypes =
-            simt::is_gpu() ? std::vector<std::string>{"fp32", "tf32", "bf16"} : std::vector<std::string>{"fp32", "bf16"};
+        std::vector<std::string> dtypes = simt::is_gpu() ? std::vector<std::string>{"fp32", "tf32", "bf16"}
+                                                         : std::vector<std::string>{"fp32", "bf16"};
         app.add_option("--dtype", dtypes, "fp32, tf32 or bf16")
             ->delimiter(',')
             ->check(CLI::IsMember({"fp32", "tf32", "bf16"}))
             ->capture_default_str();
         std::string json;
         app.add_option("--json", json, "write the results to this file");
-        app.add_flag("--cold", cold_, fmt::format("empty the caches before every call; {} calls", cold_calls));
+        app.add_flag("--cold", cold_,
+                     fmt::format("empty the caches before every call; {} calls", cold_calls));
         try {
             app.parse(argc, argv);
         } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? 0 : 2; }
 
         std::vector<std::string> arguments = app.remaining();
-        for (const std::string& argument : arguments) CHECK(argument.starts_with("--benchmark_"), "unknown argument {}; see --help", argument);
-        if (!json.empty()) arguments.insert(arguments.end(), {"--benchmark_out=" + json, "--benchmark_out_format=json"});
+        for (const std::string& argument : arguments)
+            CHECK(argument.starts_with("--benchmark_"), "unknown argument {}; see --help", argument);
+        if (!json.empty())
+            arguments.insert(arguments.end(), {"--benchmark_out=" + json, "--benchmark_out_format=json"});
         std::vector<char*> pointers{argv[0]};
         for (std::string& argument : arguments) pointers.push_back(argument.data());
         int count = static_cast<int>(pointers.size());
@@ -211,11 +238,14 @@ private:
         if (!preset.empty()) model_ = bench_model(preset);
         BenchShapes shapes = preset.empty() ? BenchShapes{{}} : preset_(model_);
         for (const BenchDimension& dimension : dimensions_) {
-            if (preset.empty() || app.count("--" + dimension.name) > 0) shapes = with_values(shapes, dimension);
+            if (preset.empty() || app.count("--" + dimension.name) > 0)
+                shapes = with_values(shapes, dimension);
         }
         for (const std::string& dtype : dtypes) {
             for (const Entry& entry : entries_) {
-                if (!entry.body(dtype)) std::fprintf(stderr, "%s is not computed in %s: left out\n", entry.name.c_str(), dtype.c_str());
+                if (!entry.body(dtype))
+                    std::fprintf(stderr, "%s is not computed in %s: left out\n", entry.name.c_str(),
+                                 dtype.c_str());
             }
             for (const BenchShape& shape : shapes) add_benchmarks(dtype, shape);
         }
@@ -251,15 +281,19 @@ private:
             const auto& body = entry.body(dtype);
             if (!body) continue;
             std::string name = entry.name + "/" + dtype;
-            for (const BenchDimension& d : dimensions_) name += "/" + d.name + ":" + std::to_string(shape.at(d.name));
+            for (const BenchDimension& d : dimensions_)
+                name += "/" + d.name + ":" + std::to_string(shape.at(d.name));
             const auto start = [this, body, shape, dtype](benchmark::State& state) {
                 BenchRun run(state, shape, dtype, peaks_, model_.config, cold_);
                 try {
                     body(run);
                 } catch (const Error& error) { state.SkipWithError(error.what()); }
             };
-            auto* registered = benchmark::RegisterBenchmark(name.c_str(), start)->UseManualTime()->Unit(benchmark::kMicrosecond);
-            // By its time alone a short call would be made a hundred thousand times, and the caches emptied as often.
+            auto* registered = benchmark::RegisterBenchmark(name.c_str(), start)
+                                   ->UseManualTime()
+                                   ->Unit(benchmark::kMicrosecond);
+            // By its time alone a short call would be made a hundred thousand times, and the caches emptied
+            // as often.
             if (cold_) registered->Iterations(cold_calls);
         }
     }

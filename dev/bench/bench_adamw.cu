@@ -9,17 +9,21 @@
 void bench_norm(BenchRun& run) {
     const size_t n = run["n"];
     simt::DeviceBuffer<float> grads = random_buffer<float>(n), out(1), scratch(global_norm_scratch(n));
-    run.measure(cost::pass<float>(1, n), [&](stream_t stream) { global_norm_squared(out.data(), scratch.data(), grads.data(), n, stream); });
+    run.measure(cost::pass<float>(1, n), [&](stream_t stream) {
+        global_norm_squared(out.data(), scratch.data(), grads.data(), n, stream);
+    });
 }
 
-// fp32: the parameters are the masters. bf16: a rounded copy is written besides. buffers: floats of state a parameter.
+// fp32: the parameters are the masters. bf16: a rounded copy is written besides. buffers: floats of state a
+// parameter.
 //   update(params, master, first, second, grads, n, state, stream)
 template <class T, class Update>
 void bench_update(BenchRun& run, size_t buffers, Update update) {
     const size_t n = run["n"];
     constexpr bool copies = !std::is_same_v<T, float>;
-    simt::DeviceBuffer<float> master = random_buffer<float>(n), first = random_buffer<float>(n, 0.01f), second(n), grads = random_buffer<float>(n),
-                              norm(1), scratch(global_norm_scratch(n));
+    simt::DeviceBuffer<float> master = random_buffer<float>(n), first = random_buffer<float>(n, 0.01f),
+                              second(n), grads = random_buffer<float>(n), norm(1),
+                              scratch(global_norm_scratch(n));
     simt::DeviceBuffer<T> params(copies ? n : 0);
     simt::DeviceBuffer<OptimizerState> state(1);
     simt::fill_zero(second.data(), second.bytes(), nullptr);
@@ -36,27 +40,39 @@ void bench_update(BenchRun& run, size_t buffers, Update update) {
 }
 template <class T>
 void bench_adamw(BenchRun& run) {
-    bench_update<T>(run, 2, [](T* params, float* master, float* m, float* v, const float* grads, size_t n, const OptimizerState* state, stream_t s) {
-        adamw_update(params, master, m, v, grads, n, {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1}, state, s);
-    });
+    bench_update<T>(run, 2,
+                    [](T* params, float* master, float* m, float* v, const float* grads, size_t n,
+                       const OptimizerState* state, stream_t s) {
+                        adamw_update(params, master, m, v, grads, n,
+                                     {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1}, state,
+                                     s);
+                    });
 }
 template <class T>
 void bench_sgd(BenchRun& run) {
-    bench_update<T>(run, 1, [](T* params, float* master, float* b, float*, const float* grads, size_t n, const OptimizerState* state, stream_t s) {
-        sgd_update(params, master, b, grads, n, {.momentum = 0.9, .weight_decay = 0.1, .nesterov = true}, state, s);
-    });
+    bench_update<T>(run, 1,
+                    [](T* params, float* master, float* b, float*, const float* grads, size_t n,
+                       const OptimizerState* state, stream_t s) {
+                        sgd_update(params, master, b, grads, n,
+                                   {.momentum = 0.9, .weight_decay = 0.1, .nesterov = true}, state, s);
+                    });
 }
 template <class T>
 void bench_rmsprop(BenchRun& run) {
-    bench_update<T>(run, 2, [](T* params, float* master, float* b, float* v, const float* grads, size_t n, const OptimizerState* state, stream_t s) {
-        rmsprop_update(params, master, v, b, grads, n, {.alpha = 0.99, .eps = 1e-8, .momentum = 0.9, .weight_decay = 0.1}, state, s);
-    });
+    bench_update<T>(run, 2,
+                    [](T* params, float* master, float* b, float* v, const float* grads, size_t n,
+                       const OptimizerState* state, stream_t s) {
+                        rmsprop_update(params, master, v, b, grads, n,
+                                       {.alpha = 0.99, .eps = 1e-8, .momentum = 0.9, .weight_decay = 0.1},
+                                       state, s);
+                    });
 }
 
 int main(int argc, char** argv) {
-    Bench bench("Gradient norm and optimizers", {{"n", {800000, 124475904}, "parameters"}}, [](const BenchModel& m) {
-        return BenchShapes{{{"n", m.parameters()}}};
-    });
+    Bench bench("Gradient norm and optimizers", {{"n", {800000, 124475904}, "parameters"}},
+                [](const BenchModel& m) {
+                    return BenchShapes{{{"n", m.parameters()}}};
+                });
     bench.add("global_norm", BenchBodies{bench_norm, bench_norm});
     bench.add("adamw", BENCH_TYPES(bench_adamw));
     bench.add("sgd_momentum", BENCH_TYPES(bench_sgd));

@@ -10,7 +10,8 @@ void bench_classifier(BenchRun& run) {
     simt::DeviceBuffer<int> targets(N);
     simt::fill_zero(targets.data(), targets.bytes(), nullptr);
     run.measure(cost::classifier<T>(N, Vp, write_dlogits), [&](stream_t stream) {
-        cross_entropy_forward_backward(logits.data(), losses.data(), targets.data(), 1.0f / static_cast<float>(N), N, static_cast<int>(V),
+        cross_entropy_forward_backward(logits.data(), losses.data(), targets.data(),
+                                       1.0f / static_cast<float>(N), N, static_cast<int>(V),
                                        static_cast<int>(Vp), write_dlogits, stream);
     });
 }
@@ -20,7 +21,9 @@ int main(int argc, char** argv) {
                 {{"N", {256, 768}, "rows"}, {"V", {256, 50257}, "vocabulary"}}, [](const BenchModel& m) {
                     return BenchShapes{{{"N", m.N()}, {"V", m.V()}}};
                 });
-    bench.add("cross_entropy_training", BenchBodies{bench_classifier<float, true>, bench_classifier<bfloat16, true>});
-    bench.add("cross_entropy_evaluation", BenchBodies{bench_classifier<float, false>, bench_classifier<bfloat16, false>});
+    bench.add("cross_entropy_training",
+              BenchBodies{bench_classifier<float, true>, bench_classifier<bfloat16, true>});
+    bench.add("cross_entropy_evaluation",
+              BenchBodies{bench_classifier<float, false>, bench_classifier<bfloat16, false>});
     return bench.main(argc, argv);
 }

@@ -1,5 +1,7 @@
-// bench_decode.cu: a token at a time: the products with few rows, attention over the cache, and whole steps of GPT-2 124M, or of the preset's model.
-//   The bytes are those of the weights and of the cache, each read once. A step with one sample is bound by them.
+// bench_decode.cu: a token at a time: the products with few rows, attention over the cache, and whole steps
+// of GPT-2 124M, or of the preset's model.
+//   The bytes are those of the weights and of the cache, each read once. A step with one sample is bound by
+//   them.
 #include <random>
 
 #include "bench.h"
@@ -8,7 +10,8 @@
 #include "kernels/quantize.cuh"
 #include "trainer/model/decoder.h"
 
-// A product that is not in the caches: the weights of 64 MiB or more, one matrix after the other, as a model reads its layers'.
+// A product that is not in the caches: the weights of 64 MiB or more, one matrix after the other, as a model
+// reads its layers'.
 template <class Weight>
 size_t matrices_of(size_t elements) {
     return ceil_div<size_t>(size_t{64} << 20, elements * sizeof(Weight));
@@ -17,11 +20,12 @@ size_t matrices_of(size_t elements) {
 template <class T>
 void bench_matmul(BenchRun& run) {
     const size_t K = run["K"], C = run["C"], OC = run["OC"], count = matrices_of<T>(C * OC);
-    simt::DeviceBuffer<T> out(K * OC), inp = random_buffer<T>(K * C), weight = random_buffer<T>(count * OC * C), bias = random_buffer<T>(OC);
+    simt::DeviceBuffer<T> out(K * OC), inp = random_buffer<T>(K * C),
+                                       weight = random_buffer<T>(count * OC * C), bias = random_buffer<T>(OC);
     size_t next = 0;
     run.measure({.bytes = C * OC * sizeof(T), .flops = 2 * K * C * OC}, [&](stream_t stream) {
-        decode_matmul(out.data(), inp.data(), weight.data() + next++ % count * C * OC, static_cast<const float*>(nullptr), bias.data(), {K, C, OC},
-                      false, stream);
+        decode_matmul(out.data(), inp.data(), weight.data() + next++ % count * C * OC,
+                      static_cast<const float*>(nullptr), bias.data(), {K, C, OC}, false, stream);
     });
 }
 
@@ -32,35 +36,43 @@ void bench_matmul_int8(BenchRun& run) {
     simt::DeviceBuffer<int8_t> weight(count * OC * C);
     simt::DeviceBuffer<float> scales(OC);
     for (size_t i = 0; i < count; i++)
-        quantize(weight.data() + i * C * OC, scales.data(), random_buffer<float>(C * OC).data(), OC, static_cast<int>(C), stream_t{});
+        quantize(weight.data() + i * C * OC, scales.data(), random_buffer<float>(C * OC).data(), OC,
+                 static_cast<int>(C), stream_t{});
     size_t next = 0;
     run.measure({.bytes = C * OC, .flops = 2 * K * C * OC}, [&](stream_t stream) {
-        decode_matmul(out.data(), inp.data(), weight.data() + next++ % count * C * OC, scales.data(), bias.data(), {K, C, OC}, false, stream);
+        decode_matmul(out.data(), inp.data(), weight.data() + next++ % count * C * OC, scales.data(),
+                      bias.data(), {K, C, OC}, false, stream);
     });
 }
 
 // Of one layer, in a cache of 64 MiB or more of layers.
 template <class T>
 void bench_attention(BenchRun& run) {
-    const int K = static_cast<int>(run["K"]), NH = static_cast<int>(run["NH"]), HS = static_cast<int>(run["HS"]), length = static_cast<int>(run["T"]);
+    const int K = static_cast<int>(run["K"]), NH = static_cast<int>(run["NH"]),
+              HS = static_cast<int>(run["HS"]), length = static_cast<int>(run["T"]);
     DecodeCache<T> cache{nullptr, nullptr, K, NH, HS, length};
-    const size_t elements = cache.elements(), layers = matrices_of<T>(2 * elements), width = static_cast<size_t>(K) * run["NH"] * run["HS"];
-    simt::DeviceBuffer<T> keys = random_buffer<T>(layers * elements), values = random_buffer<T>(layers * elements), out(width),
+    const size_t elements = cache.elements(), layers = matrices_of<T>(2 * elements),
+                 width = static_cast<size_t>(K) * run["NH"] * run["HS"];
+    simt::DeviceBuffer<T> keys = random_buffer<T>(layers * elements),
+                          values = random_buffer<T>(layers * elements), out(width),
                           qkv = random_buffer<T>(3 * width);
     simt::DeviceBuffer<float> scratch(decode_attention_scratch(K, NH, HS, length));
     size_t next = 0;
-    run.measure({.bytes = 2 * run["T"] * width * sizeof(T), .flops = 4 * run["T"] * width}, [&](stream_t stream) {
-        cache.keys = keys.data() + next % layers * elements;
-        cache.values = values.data() + next++ % layers * elements;
-        decode_attention(out.data(), qkv.data(), cache, length, scratch.data(), stream);
-    });
+    run.measure({.bytes = 2 * run["T"] * width * sizeof(T), .flops = 4 * run["T"] * width},
+                [&](stream_t stream) {
+                    cache.keys = keys.data() + next % layers * elements;
+                    cache.values = values.data() + next++ % layers * elements;
+                    decode_attention(out.data(), qkv.data(), cache, length, scratch.data(), stream);
+                });
 }
 
-// Steps from T tokens in the cache on; when it is full, it is filled anew outside the measurement's bytes but not outside its time.
+// Steps from T tokens in the cache on; when it is full, it is filled anew outside the measurement's bytes but
+// not outside its time.
 template <class T, bool Int8>
 void bench_step(BenchRun& run) {
     const GPT2Config& config = run.model();
-    Decoder<T> decoder(config, {.samples = static_cast<int>(run["K"]), .max_tokens = config.context, .int8 = Int8});
+    Decoder<T> decoder(config,
+                       {.samples = static_cast<int>(run["K"]), .max_tokens = config.context, .int8 = Int8});
     decoder.allocate();
     std::minstd_rand generator(1);
     std::normal_distribution<float> normal(0.0f, 0.02f);
@@ -70,16 +82,20 @@ void bench_step(BenchRun& run) {
     decoder.load([&](const Tensor& tensor) {
         std::vector<float> values(tensor.elements);
         for (size_t i = 0; i < values.size(); i++) values[i] = period[i % period.size()];
-        if (tensor.kind != Kind::wpe) weight_bytes += tensor.elements * (Int8 && tensor.shape.size() == 2 ? 1 : sizeof(T));
+        if (tensor.kind != Kind::wpe)
+            weight_bytes += tensor.elements * (Int8 && tensor.shape.size() == 2 ? 1 : sizeof(T));
         return values;
     });
     const std::vector<int> prompt(std::min<size_t>(run["T"], 1023), 1), tokens(run["K"], 2);
     decoder.prefill(prompt);
-    const size_t cache_bytes = 2 * run["K"] * prompt.size() * static_cast<size_t>(config.L * config.C) * sizeof(T);
-    run.measure({.bytes = weight_bytes + cache_bytes, .flops = 2 * run["K"] * weight_bytes / (Int8 ? 1 : sizeof(T))}, [&](stream_t) {
-        if (decoder.length() == decoder.max_tokens()) decoder.prefill(prompt);
-        decoder.step(tokens);
-    });
+    const size_t cache_bytes =
+        2 * run["K"] * prompt.size() * static_cast<size_t>(config.L * config.C) * sizeof(T);
+    run.measure(
+        {.bytes = weight_bytes + cache_bytes, .flops = 2 * run["K"] * weight_bytes / (Int8 ? 1 : sizeof(T))},
+        [&](stream_t) {
+            if (decoder.length() == decoder.max_tokens()) decoder.prefill(prompt);
+            decoder.step(tokens);
+        });
 }
 template <class T>
 void bench_step_plain(BenchRun& run) {
@@ -91,16 +107,18 @@ void bench_step_int8(BenchRun& run) {
 }
 
 int main(int argc, char** argv) {
-    Bench bench("Generation: products of few rows, attention over the cache, a step of GPT-2",
-                {{"K", {1, 4}, "samples"},
-                 {"C", {768}, "channels"},
-                 {"OC", {3072}, "output channels"},
-                 {"NH", {12}, "heads"},
-                 {"HS", {64}, "head size"},
-                 {"T", {256}, "tokens in the cache"}},
-                [](const BenchModel& m) {
-                    return BenchShapes{{{"K", 1}, {"C", m.C()}, {"OC", 4 * m.C()}, {"NH", m.NH()}, {"HS", m.HS()}, {"T", 256}}};
-                });
+    Bench bench(
+        "Generation: products of few rows, attention over the cache, a step of GPT-2",
+        {{"K", {1, 4}, "samples"},
+         {"C", {768}, "channels"},
+         {"OC", {3072}, "output channels"},
+         {"NH", {12}, "heads"},
+         {"HS", {64}, "head size"},
+         {"T", {256}, "tokens in the cache"}},
+        [](const BenchModel& m) {
+            return BenchShapes{
+                {{"K", 1}, {"C", m.C()}, {"OC", 4 * m.C()}, {"NH", m.NH()}, {"HS", m.HS()}, {"T", 256}}};
+        });
     bench.add("decode_matmul", BENCH_TYPES(bench_matmul));
     bench.add("decode_matmul_int8", BENCH_TYPES(bench_matmul_int8));
     bench.add("decode_attention", BENCH_TYPES(bench_attention));

@@ -6,18 +6,21 @@ template <class T>
 void bench_forward(BenchRun& run) {
     const size_t count = run["N"] * run["C"];
     simt::DeviceBuffer<T> out(count), inp = random_buffer<T>(count);
-    run.measure(cost::gelu<T>(count), [&](stream_t stream) { gelu_forward(out.data(), inp.data(), count, stream); });
+    run.measure(cost::gelu<T>(count),
+                [&](stream_t stream) { gelu_forward(out.data(), inp.data(), count, stream); });
 }
 
 template <class T>
 void bench_backward(BenchRun& run) {
     const size_t count = run["N"] * run["C"];
     simt::DeviceBuffer<T> dinp(count), dout = random_buffer<T>(count), inp = random_buffer<T>(count, 1.0f, 2);
-    run.measure(cost::gelu_backward<T>(count), [&](stream_t stream) { gelu_backward(dinp.data(), dout.data(), inp.data(), count, stream); });
+    run.measure(cost::gelu_backward<T>(count),
+                [&](stream_t stream) { gelu_backward(dinp.data(), dout.data(), inp.data(), count, stream); });
 }
 
 int main(int argc, char** argv) {
-    Bench bench("GELU, forward and backward", {{"N", {256, 768}, "rows"}, {"C", {512, 3072}, "channels of the hidden layer"}},
+    Bench bench("GELU, forward and backward",
+                {{"N", {256, 768}, "rows"}, {"C", {512, 3072}, "channels of the hidden layer"}},
                 [](const BenchModel& m) {
                     return BenchShapes{{{"N", m.N()}, {"C", 4 * m.C()}}};
                 });

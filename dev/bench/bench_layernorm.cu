@@ -1,4 +1,5 @@
-// bench_layernorm.cu: layernorm, alone and fused with the residual sum, forward and backward, beside the plain residual sum.
+// bench_layernorm.cu: layernorm, alone and fused with the residual sum, forward and backward, beside the
+// plain residual sum.
 #include "bench.h"
 #include "kernels/layernorm.cuh"
 #include "kernels/residual.cuh"
@@ -7,8 +8,9 @@ template <class T>
 struct Tensors {
     size_t N, C;
     // Backward reads the residual, which forward writes.
-    simt::DeviceBuffer<T> out{N * C}, residual = random_buffer<T>(N * C, 1.0f, 3), inp = random_buffer<T>(N * C),
-                                      branch = random_buffer<T>(N * C, 1.0f, 2), weight = random_buffer<T>(C), bias = random_buffer<T>(C);
+    simt::DeviceBuffer<T> out{N * C},
+        residual = random_buffer<T>(N * C, 1.0f, 3), inp = random_buffer<T>(N * C),
+        branch = random_buffer<T>(N * C, 1.0f, 2), weight = random_buffer<T>(C), bias = random_buffer<T>(C);
     simt::DeviceBuffer<float> mean = random_buffer<float>(N, 0.1f), rstd = random_buffer<float>(N, 0.1f);
     explicit Tensors(const BenchRun& run) : N(run["N"]), C(run["C"]) {}
 };
@@ -17,8 +19,8 @@ template <class T>
 void bench_forward(BenchRun& run) {
     Tensors<T> t(run);
     run.measure(cost::layernorm<T>(t.N, t.C), [&](stream_t stream) {
-        layernorm_forward(t.out.data(), t.mean.data(), t.rstd.data(), t.inp.data(), t.weight.data(), t.bias.data(), t.N, static_cast<int>(t.C),
-                          stream);
+        layernorm_forward(t.out.data(), t.mean.data(), t.rstd.data(), t.inp.data(), t.weight.data(),
+                          t.bias.data(), t.N, static_cast<int>(t.C), stream);
     });
 }
 
@@ -26,22 +28,25 @@ template <class T>
 void bench_residual_forward(BenchRun& run) {
     Tensors<T> t(run);
     run.measure(cost::residual_layernorm<T>(t.N, t.C), [&](stream_t stream) {
-        residual_layernorm_forward(t.out.data(), t.residual.data(), t.mean.data(), t.rstd.data(), t.inp.data(), t.branch.data(), t.weight.data(),
-                                   t.bias.data(), t.N, static_cast<int>(t.C), stream);
+        residual_layernorm_forward(t.out.data(), t.residual.data(), t.mean.data(), t.rstd.data(),
+                                   t.inp.data(), t.branch.data(), t.weight.data(), t.bias.data(), t.N,
+                                   static_cast<int>(t.C), stream);
     });
 }
 
-// With a gradient of the residual stream to add to, as in every layer but the last. With the sum of the result, training has the bias gradient of a
-// projection, which otherwise is an epilogue of its weight's product (bench_matmul: matmul_backward_weight and matmul_backward_weight_bias).
+// With a gradient of the residual stream to add to, as in every layer but the last. With the sum of the
+// result, training has the bias gradient of a projection, which otherwise is an epilogue of its weight's
+// product (bench_matmul: matmul_backward_weight and matmul_backward_weight_bias).
 template <class T, bool Sum = false>
 void bench_backward(BenchRun& run) {
     Tensors<T> t(run);
     const int C = static_cast<int>(t.C);
-    simt::DeviceBuffer<float> dweight = random_buffer<float>(t.C), dbias = random_buffer<float>(t.C), sum = random_buffer<float>(t.C),
-                              scratch(layernorm_backward_scratch(t.N, C));
+    simt::DeviceBuffer<float> dweight = random_buffer<float>(t.C), dbias = random_buffer<float>(t.C),
+                              sum = random_buffer<float>(t.C), scratch(layernorm_backward_scratch(t.N, C));
     run.measure(cost::layernorm_backward<T>(t.N, t.C, true), [&](stream_t stream) {
-        layernorm_backward(t.out.data(), dweight.data(), dbias.data(), Sum ? sum.data() : nullptr, scratch.data(), t.residual.data(), t.branch.data(),
-                           t.inp.data(), t.weight.data(), t.mean.data(), t.rstd.data(), t.N, C, stream);
+        layernorm_backward(t.out.data(), dweight.data(), dbias.data(), Sum ? sum.data() : nullptr,
+                           scratch.data(), t.residual.data(), t.branch.data(), t.inp.data(), t.weight.data(),
+                           t.mean.data(), t.rstd.data(), t.N, C, stream);
     });
 }
 
@@ -53,13 +58,14 @@ void bench_backward_sum(BenchRun& run) {
 template <class T>
 void bench_residual(BenchRun& run) {
     Tensors<T> t(run);
-    run.measure(cost::pass<T>(3, t.N * t.C),
-                [&](stream_t stream) { residual_forward(t.out.data(), t.inp.data(), t.branch.data(), t.N * t.C, stream); });
+    run.measure(cost::pass<T>(3, t.N * t.C), [&](stream_t stream) {
+        residual_forward(t.out.data(), t.inp.data(), t.branch.data(), t.N * t.C, stream);
+    });
 }
 
 int main(int argc, char** argv) {
-    Bench bench("Layernorm and residual sum, forward and backward", {{"N", {256, 768}, "rows"}, {"C", {128, 768}, "channels"}},
-                [](const BenchModel& m) {
+    Bench bench("Layernorm and residual sum, forward and backward",
+                {{"N", {256, 768}, "rows"}, {"C", {128, 768}, "channels"}}, [](const BenchModel& m) {
                     return BenchShapes{{{"N", m.N()}, {"C", m.C()}}};
                 });
     bench.add("layernorm_forward", BENCH_TYPES(bench_forward));

@@ -11,20 +11,24 @@ struct Layer {
     size_t N, C, OC;
     Gemm gemm;
     simt::DeviceBuffer<char> workspace{Gemm::workspace_bytes<T>(N, C, OC)};
-    simt::DeviceBuffer<T> inp = random_buffer<T>(N * C), weight = random_buffer<T>(OC * C, 0.02f), out = random_buffer<T>(N * OC),
-                          bias = random_buffer<T>(OC);
+    simt::DeviceBuffer<T> inp = random_buffer<T>(N * C), weight = random_buffer<T>(OC * C, 0.02f),
+                          out = random_buffer<T>(N * OC), bias = random_buffer<T>(OC);
 
-    explicit Layer(const BenchRun& run) : N(run["N"]), C(run["C"]), OC(run["OC"]), gemm({.tf32 = run.tf32()}) {
+    explicit Layer(const BenchRun& run)
+        : N(run["N"]), C(run["C"]), OC(run["OC"]), gemm({.tf32 = run.tf32()}) {
         gemm.use_workspace(workspace.data(), workspace.bytes());
     }
-    Cost cost(size_t tensors_of_C = 0, size_t tensors_of_OC = 0) const { return cost::matmul<T>(N, C, OC, tensors_of_C, tensors_of_OC); }
+    Cost cost(size_t tensors_of_C = 0, size_t tensors_of_OC = 0) const {
+        return cost::matmul<T>(N, C, OC, tensors_of_C, tensors_of_OC);
+    }
 };
 
 template <class T>
 void bench_forward(BenchRun& run) {
     Layer<T> l(run);
-    run.measure(l.cost(),
-                [&](stream_t stream) { l.gemm.forward(l.out.data(), l.inp.data(), l.weight.data(), l.bias.data(), l.N, l.C, l.OC, stream); });
+    run.measure(l.cost(), [&](stream_t stream) {
+        l.gemm.forward(l.out.data(), l.inp.data(), l.weight.data(), l.bias.data(), l.N, l.C, l.OC, stream);
+    });
 }
 
 template <class T>
@@ -32,14 +36,17 @@ void bench_forward_gelu(BenchRun& run) {
     Layer<T> l(run);
     simt::DeviceBuffer<T> pre_gelu(l.N * l.OC);
     run.measure(l.cost(0, 1), [&](stream_t stream) {
-        l.gemm.forward_gelu(l.out.data(), pre_gelu.data(), l.inp.data(), l.weight.data(), l.bias.data(), l.N, l.C, l.OC, stream);
+        l.gemm.forward_gelu(l.out.data(), pre_gelu.data(), l.inp.data(), l.weight.data(), l.bias.data(), l.N,
+                            l.C, l.OC, stream);
     });
 }
 
 template <class T>
 void bench_backward_input(BenchRun& run) {
     Layer<T> l(run);
-    run.measure(l.cost(), [&](stream_t stream) { l.gemm.backward_input(l.inp.data(), l.out.data(), l.weight.data(), l.N, l.C, l.OC, stream); });
+    run.measure(l.cost(), [&](stream_t stream) {
+        l.gemm.backward_input(l.inp.data(), l.out.data(), l.weight.data(), l.N, l.C, l.OC, stream);
+    });
 }
 
 template <class T>
@@ -47,7 +54,8 @@ void bench_backward_input_gelu(BenchRun& run) {
     Layer<T> l(run);
     const auto pre_gelu = random_buffer<T>(l.N * l.C);
     run.measure(l.cost(1), [&](stream_t stream) {
-        l.gemm.backward_input_gelu(l.inp.data(), l.out.data(), l.weight.data(), pre_gelu.data(), l.N, l.C, l.OC, stream);
+        l.gemm.backward_input_gelu(l.inp.data(), l.out.data(), l.weight.data(), pre_gelu.data(), l.N, l.C,
+                                   l.OC, stream);
     });
 }
 
@@ -59,7 +67,8 @@ void bench_backward_weight(BenchRun& run) {
     simt::fill_zero(dweight.data(), dweight.bytes(), nullptr);
     simt::fill_zero(dbias.data(), dbias.bytes(), nullptr);
     run.measure(cost::matmul_weight<T>(l.N, l.C, l.OC, true), [&](stream_t stream) {
-        l.gemm.backward_weight(dweight.data(), Bias ? dbias.data() : nullptr, l.out.data(), l.inp.data(), l.N, l.C, l.OC, true, stream);
+        l.gemm.backward_weight(dweight.data(), Bias ? dbias.data() : nullptr, l.out.data(), l.inp.data(), l.N,
+                               l.C, l.OC, true, stream);
     });
 }
 
@@ -73,9 +82,13 @@ void bench_backward_weight_bias(BenchRun& run) {
 int main(int argc, char** argv) {
     Bench bench(
         "Matrix products of a linear layer: out (N, OC) = inp (N, C) weight (OC, C)^T and its gradients",
-        {{"N", {256}, "tokens"}, {"C", {768}, "channels in"}, {"OC", {768, 2304, 3072, 50304}, "channels out"}}, [](const BenchModel& m) {
+        {{"N", {256}, "tokens"},
+         {"C", {768}, "channels in"},
+         {"OC", {768, 2304, 3072, 50304}, "channels out"}},
+        [](const BenchModel& m) {
             BenchShapes shapes;
-            const std::pair<size_t, size_t> layers[] = {{m.C(), 3 * m.C()}, {m.C(), m.C()}, {m.C(), 4 * m.C()}, {4 * m.C(), m.C()}, {m.C(), m.Vp()}};
+            const std::pair<size_t, size_t> layers[] = {
+                {m.C(), 3 * m.C()}, {m.C(), m.C()}, {m.C(), 4 * m.C()}, {4 * m.C(), m.C()}, {m.C(), m.Vp()}};
             for (const auto& [C, OC] : layers) shapes.push_back({{"N", m.N()}, {"C", C}, {"OC", OC}});
             return shapes;
         });

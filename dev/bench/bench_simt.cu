@@ -1,4 +1,5 @@
-// bench_simt.cu: what the executor itself costs: a launch, a block, a thread, and a meeting of threads. The table of docs/simt.md.
+// bench_simt.cu: what the executor itself costs: a launch, a block, a thread, and a meeting of threads. The
+// table of docs/simt.md.
 //   The time of one of these is the column "each". OMP_NUM_THREADS=1 gives the cost on one core.
 #include <benchmark/benchmark.h>
 
@@ -46,20 +47,23 @@ void measure(benchmark::State& state, double count, Body body) {
     }
     simt::event_destroy(start);
     simt::event_destroy(stop);
-    state.counters["each"] = benchmark::Counter(count, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+    state.counters["each"] = benchmark::Counter(
+        count, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
 
 // A thousand launches in a row, as a training step makes them.
 void launches(benchmark::State& state) {
     constexpr int count = 1000;
     measure(state, count, [&] {
-        for (int i = 0; i < count; i++) simt::launch(empty_kernel, static_cast<unsigned>(state.range(0)), 32, 0, nullptr);
+        for (int i = 0; i < count; i++)
+            simt::launch(empty_kernel, static_cast<unsigned>(state.range(0)), 32, 0, nullptr);
     });
 }
 
 void blocks(benchmark::State& state) {
     constexpr unsigned count = 1024;
-    measure(state, count, [&] { simt::launch(empty_kernel, count, static_cast<unsigned>(state.range(0)), 0, nullptr); });
+    measure(state, count,
+            [&] { simt::launch(empty_kernel, count, static_cast<unsigned>(state.range(0)), 0, nullptr); });
 }
 
 template <void (*Kernel)(float*)>
@@ -71,11 +75,38 @@ void meetings_of_block(benchmark::State& state) {
 
 BENCHMARK(launches)->ArgName("grid")->Arg(1)->Arg(2)->Arg(24)->Arg(1000)->UseManualTime();
 BENCHMARK(blocks)->ArgName("block")->Arg(32)->Arg(256)->Arg(1024)->UseManualTime();
-BENCHMARK(meetings_of_block<syncthreads_kernel>)->Name("syncthreads")->ArgName("block")->Arg(32)->Arg(128)->Arg(1024)->UseManualTime();
-BENCHMARK(meetings_of_block<syncwarp_kernel>)->Name("syncwarp")->ArgName("block")->Arg(32)->Arg(128)->UseManualTime();
-BENCHMARK(meetings_of_block<shuffle_kernel>)->Name("shuffle")->ArgName("block")->Arg(32)->Arg(128)->UseManualTime();
-BENCHMARK(meetings_of_block<warp_sum_kernel>)->Name("warp_sum")->ArgName("block")->Arg(32)->Arg(128)->UseManualTime();
-BENCHMARK(meetings_of_block<block_sum_kernel>)->Name("block_sum")->ArgName("block")->Arg(32)->Arg(128)->Arg(1024)->UseManualTime();
+BENCHMARK(meetings_of_block<syncthreads_kernel>)
+    ->Name("syncthreads")
+    ->ArgName("block")
+    ->Arg(32)
+    ->Arg(128)
+    ->Arg(1024)
+    ->UseManualTime();
+BENCHMARK(meetings_of_block<syncwarp_kernel>)
+    ->Name("syncwarp")
+    ->ArgName("block")
+    ->Arg(32)
+    ->Arg(128)
+    ->UseManualTime();
+BENCHMARK(meetings_of_block<shuffle_kernel>)
+    ->Name("shuffle")
+    ->ArgName("block")
+    ->Arg(32)
+    ->Arg(128)
+    ->UseManualTime();
+BENCHMARK(meetings_of_block<warp_sum_kernel>)
+    ->Name("warp_sum")
+    ->ArgName("block")
+    ->Arg(32)
+    ->Arg(128)
+    ->UseManualTime();
+BENCHMARK(meetings_of_block<block_sum_kernel>)
+    ->Name("block_sum")
+    ->ArgName("block")
+    ->Arg(32)
+    ->Arg(128)
+    ->Arg(1024)
+    ->UseManualTime();
 
 }  // namespace
 

@@ -1,15 +1,22 @@
 // attention.cuh: causal self-attention that never holds a (T, T) matrix, forward and backward
-//   forward:  S = Q K^T / sqrt(HS), key <= query;  P = softmax(S) over the keys;  O = P V;  lse = log of each row's sum of exp(S)
-//   backward: dV = P^T dO;  dP = dO V^T;  dS = P * (dP - delta), delta = rowsum(dO * O);  dQ = dS K / sqrt(HS);  dK = dS^T Q / sqrt(HS)
+//   forward:  S = Q K^T / sqrt(HS), key <= query;  P = softmax(S) over the keys;  O = P V;
+//             lse = log of each row's sum of exp(S)
+//   backward: dV = P^T dO;  dP = dO V^T;  dS = P * (dP - delta), delta = rowsum(dO * O);
+//             dQ = dS K / sqrt(HS);  dK = dS^T Q / sqrt(HS)
 //   qkv, dqkv (B, T, 3, NH, HS)   out, dout (B, T, NH, HS)   lse, delta (B, NH, T) fp32
-//   Dao 2023, arXiv:2307.08691 (flash attention 2); Milakov and Gimelshein 2018, arXiv:1805.02867 (the softmax while the keys pass by)
+//   Dao 2023, arXiv:2307.08691 (flash attention 2)
+//   Milakov and Gimelshein 2018, arXiv:1805.02867 (the softmax while the keys pass by)
 //
-// Every kernel has the same cut. Threads own rows (queries; in the kernel for dK and dV keys) and keep all they need of them to the end;
-// the other side passes by in tiles of shared memory. An owned row is an element n of a Vec, so what is owned is
-//   own[c][n] = column c of the n-th row,    a product with a tile    dots[r][n] = sum over c of tile[r][c] * own[c][n],
-//   and its counterpart    own[c][n] += sum over r of tile[r][c] * weights[r][n]:
-// a number from the tile times a Vec, with no shuffle and no transposed tile; a row's maximum and sum are taken element by element.
-//   GPU: D/16 lanes of a warp share `rows` rows, 16 columns each, in registers; one shuffle tree adds up a dot product.
+// Every kernel has the same cut. Threads own rows (queries; in the kernel for dK and dV keys) and keep all
+// they need of them to the end; the other side passes by in tiles of shared memory. An owned row is an
+// element n of a Vec:
+//   owned            own[c][n] = column c of the n-th row
+//   product          dots[r][n] = sum over c of tile[r][c] * own[c][n]
+//   its counterpart  own[c][n] += sum over r of tile[r][c] * weights[r][n]
+// Both multiply a number from the tile and a Vec, with no shuffle and no transposed tile; a row's maximum and
+// sum are taken element by element.
+//   GPU: D/16 lanes of a warp share `rows` rows, 16 columns each, in registers; one shuffle tree adds up a
+//   dot product.
 //   CPU: one thread owns strips of 16 rows (an AVX-512 register), all columns, in its first-level cache.
 // Columns past HS up to D, and rows past T, are zeros that nobody stores.
 #pragma once
@@ -18,23 +25,31 @@
 
 template <class W, int D_, int GpuRows, int GpuStep>
 struct AttentionCut {
-    static constexpr bool one_thread = W::threads == 1;  // does a block's work alone, so that no thread waits for another
-    static constexpr int D = D_;                         // HS, rounded up
+    // does a block's work alone, so that no thread waits for another
+    static constexpr bool one_thread = W::threads == 1;
+    static constexpr int D = D_;  // HS, rounded up
     static constexpr int lanes = one_thread ? 1 : D / 16;
     static constexpr int columns = D / lanes;                          // of a row in a lane
     static constexpr int rows = one_thread ? 16 : GpuRows;             // elements of a Vec
     static constexpr int strips = one_thread ? (D <= 64 ? 4 : 2) : 1;  // of `rows` rows, one below the other
     static constexpr int block = one_thread ? 32 : 128;
-    static constexpr int threads = one_thread ? 1 : block;                                // that work
-    static constexpr int group = one_thread ? 16 : 4;                                     // columns that are loaded at once
-    static constexpr int tile = one_thread ? 64 : 32;                                     // rows in shared memory
-    static constexpr int step = one_thread ? tile : GpuStep;                              // of them whose dots are kept at once
-    static constexpr int row_sums = one_thread ? simt::cpu_register_sums : GpuStep;       // of them whose dots are summed at once
-    static constexpr int column_sums = one_thread ? simt::cpu_register_sums : group;      // columns that are summed at once
-    static constexpr int warp_rows = one_thread ? rows : simt::warp_size / lanes * rows;  // rows of the threads that must stay together
+    static constexpr int threads = one_thread ? 1 : block;  // that work
+    // columns that are loaded at once
+    static constexpr int group = one_thread ? 16 : 4;
+    // rows in shared memory
+    static constexpr int tile = one_thread ? 64 : 32;
+    // of them whose dots are kept at once
+    static constexpr int step = one_thread ? tile : GpuStep;
+    // of them whose dots are summed at once
+    static constexpr int row_sums = one_thread ? simt::cpu_register_sums : GpuStep;
+    // columns that are summed at once
+    static constexpr int column_sums = one_thread ? simt::cpu_register_sums : group;
+    // rows of the threads that must stay together
+    static constexpr int warp_rows = one_thread ? rows : simt::warp_size / lanes * rows;
     static constexpr int block_rows = threads / lanes * rows * strips;
     using Rows = Vec<float, rows>;
-    static_assert(lanes * group <= D && columns % group == 0 && tile % step == 0 && block_rows % warp_rows == 0);
+    static_assert(lanes * group <= D && columns % group == 0 && tile % step == 0 &&
+                  block_rows % warp_rows == 0);
 };
 
 // A lane owns 2, 3 and 4 matrices of rows * 16 floats: as many rows as 255 registers hold without spills.
@@ -51,9 +66,11 @@ __device__ __forceinline__ void load_tile(float* tile, HeadRows<const T> x, int 
     constexpr int group = Cut::group;
     const bool aligned = x.columns % group == 0;
     UNROLL_ONCE
-    for (int i = (Cut::one_thread ? 0 : threadIdx.x) * group; i < Cut::tile * Cut::D; i += Cut::threads * group) {
+    for (int i = (Cut::one_thread ? 0 : threadIdx.x) * group; i < Cut::tile * Cut::D;
+         i += Cut::threads * group) {
         const int row = begin + i / Cut::D, column = i % Cut::D;
-        if (aligned && row < x.count && column < x.columns) simt::store_shared(tile + i, load<group>(x.at(row, column)));
+        if (aligned && row < x.count && column < x.columns)
+            simt::store_shared(tile + i, load<group>(x.at(row, column)));
         else {
             UNROLL
             for (int j = 0; j < group; j++) tile[i + j] = x.element(row, column + j);
@@ -61,7 +78,8 @@ __device__ __forceinline__ void load_tile(float* tile, HeadRows<const T> x, int 
     }
 }
 
-// A lane's columns come in groups, its neighbours' in between: what the lanes read of a tile's row lies side by side.
+// A lane's columns come in groups, its neighbours' in between: what the lanes read of a tile's row lies side
+// by side.
 template <class Cut>
 __device__ __forceinline__ int tile_column(int column, int lane) {
     return column * Cut::lanes + lane * Cut::group;
@@ -69,7 +87,8 @@ __device__ __forceinline__ int tile_column(int column, int lane) {
 
 // own = rows of x, times factor
 template <class Cut, class T>
-__device__ __forceinline__ void load_own(typename Cut::Rows* own, HeadRows<const T> x, float factor, int row, int lane) {
+__device__ __forceinline__ void load_own(typename Cut::Rows* own, HeadRows<const T> x, float factor, int row,
+                                         int lane) {
     constexpr int group = Cut::group;
     UNROLL
     for (int c = 0; c < Cut::columns; c += group) {
@@ -97,7 +116,8 @@ __device__ __forceinline__ void load_own(typename Cut::Rows* own, HeadRows<const
 
 // rows of x = own * factor, a factor a row
 template <class Cut, class T>
-__device__ __forceinline__ void store_own(HeadRows<T> x, const typename Cut::Rows* own, const typename Cut::Rows& factor, int row, int lane) {
+__device__ __forceinline__ void store_own(HeadRows<T> x, const typename Cut::Rows* own,
+                                          const typename Cut::Rows& factor, int row, int lane) {
     constexpr int group = Cut::group;
     UNROLL
     for (int c = 0; c < Cut::columns; c += group) {
@@ -118,14 +138,16 @@ __device__ __forceinline__ void store_own(HeadRows<T> x, const typename Cut::Row
             for (int n = 0; n < Cut::rows; n++) {
                 UNROLL
                 for (int i = 0; i < group; i++) {
-                    if (row + n < x.count && column + i < x.columns) *x.at(row + n, column + i) = T(in_memory[n][i]);
+                    if (row + n < x.count && column + i < x.columns)
+                        *x.at(row + n, column + i) = T(in_memory[n][i]);
                 }
             }
         }
     }
 }
 
-// The numbers of a tile that a group of multiply_adds needs: one 16-byte load; the CPU multiplies straight from memory.
+// The numbers of a tile that a group of multiply_adds needs: one 16-byte load; the CPU multiplies straight
+// from memory.
 template <class Cut>
 __device__ __forceinline__ auto load_factors(const float* tile) {
     if constexpr (Cut::one_thread) return tile;
@@ -134,7 +156,8 @@ __device__ __forceinline__ auto load_factors(const float* tile) {
 
 // dots[r][n] = sum over c of tile[r][c] * own[c][n], for r < count
 template <class Cut>
-__device__ __forceinline__ void dot_products(typename Cut::Rows* dots, const float* tile, const typename Cut::Rows* own, int count, int lane) {
+__device__ __forceinline__ void dot_products(typename Cut::Rows* dots, const float* tile,
+                                             const typename Cut::Rows* own, int count, int lane) {
     constexpr int group = Cut::row_sums, at_once = Cut::one_thread ? 1 : Cut::group;
     UNROLL
     for (int r0 = 0; r0 < count; r0 += group) {
@@ -164,7 +187,8 @@ __device__ __forceinline__ void dot_products(typename Cut::Rows* dots, const flo
 
 // own[c][n] += sum over r < count of tile[r][c] * weights[r][n]
 template <class Cut>
-__device__ __forceinline__ void accumulate(typename Cut::Rows* own, const float* tile, const typename Cut::Rows* weights, int count, int lane) {
+__device__ __forceinline__ void accumulate(typename Cut::Rows* own, const float* tile,
+                                           const typename Cut::Rows* weights, int count, int lane) {
     constexpr int group = Cut::column_sums;
     UNROLL
     for (int c = 0; c < Cut::columns; c += group) {
@@ -191,8 +215,11 @@ struct AttentionThread {
 
     __device__ explicit AttentionThread(int first) : first(first) {}
     __device__ int row(int strip) const { return first + (group + strip) * Cut::rows; }
-    // Of the threads that must stay together (collectives are for whole warps) and their strip: the first row, and the one behind the last.
-    __device__ int begin(int strip) const { return first + (row(strip) - first) / Cut::warp_rows * Cut::warp_rows; }
+    // Of the threads that must stay together (collectives are for whole warps) and their strip: the first
+    // row, and the one behind the last.
+    __device__ int begin(int strip) const {
+        return first + (row(strip) - first) / Cut::warp_rows * Cut::warp_rows;
+    }
     __device__ int end(int strip) const { return begin(strip) + Cut::warp_rows; }
 };
 
@@ -206,12 +233,14 @@ __device__ __forceinline__ int step_rows(int left) {
 template <class Rows, int Count>
 __device__ __forceinline__ void set_zero(Rows (&own)[Count]) {
     UNROLL
-    for (int c = 0; c < Count; c++) own[c] = simt::broadcast<static_cast<int>(sizeof(Rows) / sizeof(float))>(0.0f);
+    for (int c = 0; c < Count; c++)
+        own[c] = simt::broadcast<static_cast<int>(sizeof(Rows) / sizeof(float))>(0.0f);
 }
 
 // Own rows are queries; keys and values pass by.
 template <class W, int D, class T, class Cut = AttentionForwardCut<W, D>>
-__global__ void __launch_bounds__(Cut::block, 2) attention_forward_kernel(T* out, float* lse, const T* qkv, AttentionShape shape, float scale) {
+__global__ void __launch_bounds__(Cut::block, 2)
+    attention_forward_kernel(T* out, float* lse, const T* qkv, AttentionShape shape, float scale) {
     using Rows = typename Cut::Rows;
     if (Cut::one_thread && threadIdx.x > 0) return;  // then there is no barrier below
     simt::SharedMemory shared;
@@ -219,10 +248,12 @@ __global__ void __launch_bounds__(Cut::block, 2) attention_forward_kernel(T* out
     float* v_tile = shared.take<float>(Cut::tile * D);
 
     const AttentionBlock block(shape, Cut::block_rows, shape.B * shape.NH);
-    const AttentionThread<Cut> thread((block.tiles - 1 - block.tile) * Cut::block_rows);  // the last queries see most keys
+    // the last queries see most keys
+    const AttentionThread<Cut> thread((block.tiles - 1 - block.tile) * Cut::block_rows);
     const auto q = block.packed(qkv, 0), k = block.packed(qkv, 1), v = block.packed(qkv, 2);
 
-    Rows own_q[Cut::strips][Cut::columns], own_out[Cut::strips][Cut::columns], maximum[Cut::strips], sum[Cut::strips];
+    Rows own_q[Cut::strips][Cut::columns], own_out[Cut::strips][Cut::columns], maximum[Cut::strips],
+        sum[Cut::strips];
     UNROLL
     for (int s = 0; s < Cut::strips; s++) {
         load_own<Cut>(own_q[s], q, scale, thread.row(s), thread.lane);
@@ -239,7 +270,8 @@ __global__ void __launch_bounds__(Cut::block, 2) attention_forward_kernel(T* out
         simt::row_barrier<Cut::threads>();
         UNROLL
         for (int s = 0; s < Cut::strips; s++) {
-            const int row = thread.row(s), end = thread.begin(s) < shape.T ? min(min(thread.end(s), shape.T) - k0, Cut::tile) : 0;
+            const int row = thread.row(s),
+                      end = thread.begin(s) < shape.T ? min(min(thread.end(s), shape.T) - k0, Cut::tile) : 0;
             UNROLL_ONCE
             for (int r0 = 0; r0 < end; r0 += Cut::step) {
                 const int count = step_rows<Cut>(end - r0);
@@ -289,15 +321,17 @@ __global__ void __launch_bounds__(Cut::block, 2) attention_forward_kernel(T* out
         UNROLL
         for (int n = 0; n < Cut::rows; n++) {
             const int row = thread.row(s) + n;
-            if (thread.lane == 0 && row < shape.T) lse[block.statistics() + row] = maximum[s][n] + simt::log(sum[s][n]);
+            if (thread.lane == 0 && row < shape.T)
+                lse[block.statistics() + row] = maximum[s][n] + simt::log(sum[s][n]);
         }
     }
 }
 
 // Own rows are queries; keys and values pass by. Leaves delta for the kernel below.
 template <class W, int D, class T, class Cut = AttentionBackwardQCut<W, D>>
-__global__ void __launch_bounds__(Cut::block, 2) attention_backward_q_kernel(T* dqkv, float* delta, const T* dout, const T* qkv, const T* out,
-                                                                             const float* lse, AttentionShape shape, float scale) {
+__global__ void __launch_bounds__(Cut::block, 2)
+    attention_backward_q_kernel(T* dqkv, float* delta, const T* dout, const T* qkv, const T* out,
+                                const float* lse, AttentionShape shape, float scale) {
     using Rows = typename Cut::Rows;
     if (Cut::one_thread && threadIdx.x > 0) return;  // then there is no barrier below
     simt::SharedMemory shared;
@@ -305,11 +339,12 @@ __global__ void __launch_bounds__(Cut::block, 2) attention_backward_q_kernel(T* 
     float* v_tile = shared.take<float>(Cut::tile * D);
 
     const AttentionBlock block(shape, Cut::block_rows, shape.B * shape.NH);
-    const AttentionThread<Cut> thread((block.tiles - 1 - block.tile) * Cut::block_rows);  // the last queries see most keys
+    // the last queries see most keys
+    const AttentionThread<Cut> thread((block.tiles - 1 - block.tile) * Cut::block_rows);
     const auto q = block.packed(qkv, 0), k = block.packed(qkv, 1), v = block.packed(qkv, 2);
 
-    Rows own_q[Cut::strips][Cut::columns], own_dout[Cut::strips][Cut::columns], own_dq[Cut::strips][Cut::columns], own_lse[Cut::strips],
-        own_delta[Cut::strips];
+    Rows own_q[Cut::strips][Cut::columns], own_dout[Cut::strips][Cut::columns],
+        own_dq[Cut::strips][Cut::columns], own_lse[Cut::strips], own_delta[Cut::strips];
     UNROLL
     for (int s = 0; s < Cut::strips; s++) {
         // delta = rowsum(dout * out), out for a moment where q will stand
@@ -340,7 +375,8 @@ __global__ void __launch_bounds__(Cut::block, 2) attention_backward_q_kernel(T* 
         simt::row_barrier<Cut::threads>();
         UNROLL
         for (int s = 0; s < Cut::strips; s++) {
-            const int row = thread.row(s), end = thread.begin(s) < shape.T ? min(min(thread.end(s), shape.T) - k0, Cut::tile) : 0;
+            const int row = thread.row(s),
+                      end = thread.begin(s) < shape.T ? min(min(thread.end(s), shape.T) - k0, Cut::tile) : 0;
             UNROLL_ONCE
             for (int r0 = 0; r0 < end; r0 += Cut::step) {
                 const int count = step_rows<Cut>(end - r0);
@@ -361,14 +397,16 @@ __global__ void __launch_bounds__(Cut::block, 2) attention_backward_q_kernel(T* 
     }
     UNROLL
     for (int s = 0; s < Cut::strips; s++) {
-        store_own<Cut>(block.packed(dqkv, 0), own_dq[s], simt::broadcast<Cut::rows>(scale), thread.row(s), thread.lane);
+        store_own<Cut>(block.packed(dqkv, 0), own_dq[s], simt::broadcast<Cut::rows>(scale), thread.row(s),
+                       thread.lane);
     }
 }
 
 // Own rows are keys; queries and their gradients pass by, from the first own key on.
 template <class W, int D, class T, class Cut = AttentionBackwardKVCut<W, D>>
 __global__ void __launch_bounds__(Cut::block, 2)
-    attention_backward_kv_kernel(T* dqkv, const T* dout, const T* qkv, const float* lse, const float* delta, AttentionShape shape, float scale) {
+    attention_backward_kv_kernel(T* dqkv, const T* dout, const T* qkv, const float* lse, const float* delta,
+                                 AttentionShape shape, float scale) {
     using Rows = typename Cut::Rows;
     if (Cut::one_thread && threadIdx.x > 0) return;  // then there is no barrier below
     simt::SharedMemory shared;
@@ -378,10 +416,12 @@ __global__ void __launch_bounds__(Cut::block, 2)
     float* delta_tile = shared.take<float>(Cut::tile);
 
     const AttentionBlock block(shape, Cut::block_rows, shape.B * shape.NH);
-    const AttentionThread<Cut> thread(block.tile * Cut::block_rows);  // the first keys are seen by most queries
+    // the first keys are seen by most queries
+    const AttentionThread<Cut> thread(block.tile * Cut::block_rows);
     const auto q = block.packed(qkv, 0), k = block.packed(qkv, 1), v = block.packed(qkv, 2);
 
-    Rows own_k[Cut::strips][Cut::columns], own_v[Cut::strips][Cut::columns], own_dk[Cut::strips][Cut::columns], own_dv[Cut::strips][Cut::columns];
+    Rows own_k[Cut::strips][Cut::columns], own_v[Cut::strips][Cut::columns],
+        own_dk[Cut::strips][Cut::columns], own_dv[Cut::strips][Cut::columns];
     UNROLL
     for (int s = 0; s < Cut::strips; s++) {
         load_own<Cut>(own_k[s], k, scale, thread.row(s), thread.lane);
@@ -402,7 +442,8 @@ __global__ void __launch_bounds__(Cut::block, 2)
         simt::row_barrier<Cut::threads>();
         UNROLL
         for (int s = 0; s < Cut::strips; s++) {
-            const int row = thread.row(s), begin = max(thread.begin(s) - q0, 0), end = min(shape.T - q0, Cut::tile);
+            const int row = thread.row(s), begin = max(thread.begin(s) - q0, 0),
+                      end = min(shape.T - q0, Cut::tile);
             UNROLL_ONCE
             for (int r0 = begin; r0 < end; r0 += Cut::step) {
                 const int count = step_rows<Cut>(end - r0);
@@ -425,8 +466,10 @@ __global__ void __launch_bounds__(Cut::block, 2)
     }
     UNROLL
     for (int s = 0; s < Cut::strips; s++) {
-        store_own<Cut>(block.packed(dqkv, 1), own_dk[s], simt::broadcast<Cut::rows>(scale), thread.row(s), thread.lane);
-        store_own<Cut>(block.packed(dqkv, 2), own_dv[s], simt::broadcast<Cut::rows>(1.0f), thread.row(s), thread.lane);
+        store_own<Cut>(block.packed(dqkv, 1), own_dk[s], simt::broadcast<Cut::rows>(scale), thread.row(s),
+                       thread.lane);
+        store_own<Cut>(block.packed(dqkv, 2), own_dv[s], simt::broadcast<Cut::rows>(1.0f), thread.row(s),
+                       thread.lane);
     }
 }
 
@@ -439,31 +482,38 @@ void attention_forward(T* out, float* lse, const T* qkv, AttentionShape shape, s
     }
     for_head_size<32, 64, 128>(shape.HS, [&](auto D) {
         using Cut = AttentionForwardCut<W, D()>;
-        launch(attention_forward_kernel<W, D(), T>, attention_blocks<Cut>(shape), Cut::block, 2 * simt::shared_size<float>(Cut::tile * D()), stream,
-               out, lse, qkv, shape, attention_scale(shape));
+        launch(attention_forward_kernel<W, D(), T>, attention_blocks<Cut>(shape), Cut::block,
+               2 * simt::shared_size<float>(Cut::tile * D()), stream, out, lse, qkv, shape,
+               attention_scale(shape));
     });
 }
 
 // dqkv = the gradient of qkv. scratch: attention_scratch_bytes.
-// 7 products, half of each (S and dP are computed twice, so that no sum is shared between blocks): 7 * B * NH * T^2 * HS flops; bound by arithmetic.
+// 7 products, half of each (S and dP are computed twice, so that no sum is shared between blocks): 7 * B * NH
+// * T^2 * HS flops; bound by arithmetic.
 template <class W = simt::NativeWidth<32>, class T>
-void attention_backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, float* scratch, AttentionShape shape, stream_t stream) {
+void attention_backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, float* scratch,
+                        AttentionShape shape, stream_t stream) {
     check_attention(shape);
     if constexpr (attention_mma_multiplies<W, T>) {
-        if (attention_mma_takes(shape)) return attention_mma_backward(dqkv, dout, qkv, out, lse, scratch, shape, stream);
+        if (attention_mma_takes(shape))
+            return attention_mma_backward(dqkv, dout, qkv, out, lse, scratch, shape, stream);
     }
     for_head_size<32, 64, 128>(shape.HS, [&](auto D) {
         using Cut = AttentionBackwardKVCut<W, D()>;
         const size_t tiles_bytes = 2 * simt::shared_size<float>(Cut::tile * D());
-        launch(attention_backward_q_kernel<W, D(), T>, attention_blocks<Cut>(shape), Cut::block, tiles_bytes, stream, dqkv, scratch, dout, qkv, out,
-               lse, shape, attention_scale(shape));
+        launch(attention_backward_q_kernel<W, D(), T>, attention_blocks<Cut>(shape), Cut::block, tiles_bytes,
+               stream, dqkv, scratch, dout, qkv, out, lse, shape, attention_scale(shape));
         launch(attention_backward_kv_kernel<W, D(), T>, attention_blocks<Cut>(shape), Cut::block,
-               tiles_bytes + 2 * simt::shared_size<float>(Cut::tile), stream, dqkv, dout, qkv, lse, scratch, shape, attention_scale(shape));
+               tiles_bytes + 2 * simt::shared_size<float>(Cut::tile), stream, dqkv, dout, qkv, lse, scratch,
+               shape, attention_scale(shape));
     });
 }
 
 // Compiled once, in attention_kernel.cu.
 extern template void attention_forward(float*, float*, const float*, AttentionShape, stream_t);
 extern template void attention_forward(bfloat16*, float*, const bfloat16*, AttentionShape, stream_t);
-extern template void attention_backward(float*, const float*, const float*, const float*, const float*, float*, AttentionShape, stream_t);
-extern template void attention_backward(bfloat16*, const bfloat16*, const bfloat16*, const bfloat16*, const float*, float*, AttentionShape, stream_t);
+extern template void attention_backward(float*, const float*, const float*, const float*, const float*,
+                                        float*, AttentionShape, stream_t);
+extern template void attention_backward(bfloat16*, const bfloat16*, const bfloat16*, const bfloat16*,
+                                        const float*, float*, AttentionShape, stream_t);

@@ -13,18 +13,21 @@ struct Attention::State {
     bool fast_bf16 = onednn_multiplies_bf16_fast();
     OneDnnAttention onednn;
 
-    // Measured per core, forward and backward together, oneDNN's time over the kernel's at head size 64, fp32: T = 64 1.30, 128 1.05, 256 0.92,
-    // 512 0.90, 1024 0.78 (5 products instead of 7, but a call for each, and a softmax that goes through memory). bf16 where oneDNN multiplies
-    // it at half of fp32's speed: 1.9 at T = 64, 1.4 at 1024. oneDNN needs a head for every thread, the kernel 64 rows of one.
+    // Measured per core, forward and backward together, oneDNN's time over the kernel's at head size 64,
+    // fp32: T = 64 1.30, 128 1.05, 256 0.92, 512 0.90, 1024 0.78 (5 products instead of 7, but a call for
+    // each, and a softmax that goes through memory). bf16 where oneDNN multiplies it at half of fp32's speed:
+    // 1.9 at T = 64, 1.4 at 1024. oneDNN needs a head for every thread, the kernel 64 rows of one.
     template <class T>
     bool use_onednn(AttentionShape shape) const {
         if (backend != AttentionBackend::automatic) return backend == AttentionBackend::onednn;
-        return shape.T >= 256 && (std::is_same_v<T, float> || fast_bf16) && static_cast<long>(shape.B) * shape.NH >= omp_get_max_threads();
+        return shape.T >= 256 && (std::is_same_v<T, float> || fast_bf16) &&
+               static_cast<long>(shape.B) * shape.NH >= omp_get_max_threads();
     }
 };
 
 Attention::Attention(AttentionBackend backend, bool) : state_(std::make_unique<State>()) {
-    CHECK(backend != AttentionBackend::cudnn, "--attention cudnn is for the GPU; this build has kernel and onednn");
+    CHECK(backend != AttentionBackend::cudnn,
+          "--attention cudnn is for the GPU; this build has kernel and onednn");
     state_->backend = backend;
 }
 Attention::~Attention() = default;
@@ -37,18 +40,20 @@ std::vector<AttentionBackend> Attention::available() {
 
 template <class T>
 size_t Attention::workspace_bytes(AttentionShape shape, bool) const {
-    return state_->use_onednn<T>(shape) ? state_->onednn.workspace_bytes<T>(shape) : attention_kernel_workspace_bytes(shape);
+    return state_->use_onednn<T>(shape) ? state_->onednn.workspace_bytes<T>(shape)
+                                        : attention_kernel_workspace_bytes(shape);
 }
 
 template <class T>
-void Attention::forward(T* out, float* lse, const T* qkv, AttentionShape shape, void* workspace, stream_t stream) const {
+void Attention::forward(T* out, float* lse, const T* qkv, AttentionShape shape, void* workspace,
+                        stream_t stream) const {
     if (state_->use_onednn<T>(shape)) state_->onednn.forward(out, lse, qkv, shape, workspace);
     else attention_kernel_forward(out, lse, qkv, shape, stream);
 }
 
 template <class T>
-void Attention::backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape, void* workspace,
-                         stream_t stream) const {
+void Attention::backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse,
+                         AttentionShape shape, void* workspace, stream_t stream) const {
     if (state_->use_onednn<T>(shape)) state_->onednn.backward(dqkv, dout, qkv, out, lse, shape, workspace);
     else attention_kernel_backward(dqkv, dout, qkv, out, lse, shape, workspace, stream);
 }
@@ -57,6 +62,7 @@ void Attention::backward(T* dqkv, const T* dout, const T* qkv, const T* out, con
     template std::vector<AttentionBackend> Attention::available<T>(); \
     template size_t Attention::workspace_bytes<T>(AttentionShape, bool) const; \
     template void Attention::forward(T*, float*, const T*, AttentionShape, void*, stream_t) const; \
-    template void Attention::backward(T*, const T*, const T*, const T*, const float*, AttentionShape, void*, stream_t) const;
+    template void Attention::backward(T*, const T*, const T*, const T*, const float*, AttentionShape, void*, \
+                                      stream_t) const;
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)

@@ -1,5 +1,7 @@
-// attention_cudnn.cpp: scaled dot-product attention by cuDNN (https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/operations/Attention.html).
-//   A plan, which is a graph of one operation over strided tensors, is made once for every shape and pass. cuDNN's "stats" are our lse.
+// attention_cudnn.cpp: scaled dot-product attention by cuDNN
+// (https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/operations/Attention.html).
+//   A plan, which is a graph of one operation over strided tensors, is made once for every shape and pass.
+//   cuDNN's "stats" are our lse.
 //   Host code only: nvcc takes minutes over the frontend's headers.
 #include "kernels/attention/attention_cudnn.h"
 
@@ -54,7 +56,8 @@ struct Offset {
 // Describes one pass over a part of tensors of shape `whole`.
 class Description {
 public:
-    Description(Graph& graph, AttentionShape whole, AttentionShape part) : graph_(graph), whole_(whole), part_(part) {
+    Description(Graph& graph, AttentionShape whole, AttentionShape part)
+        : graph_(graph), whole_(whole), part_(part) {
         graph.set_io_data_type(fe::DataType_t::BFLOAT16)
             .set_intermediate_data_type(fe::DataType_t::FLOAT)
             .set_compute_data_type(fe::DataType_t::FLOAT);
@@ -62,18 +65,23 @@ public:
 
     void forward() {
         auto options = causal(fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(true));
-        const auto [out, lse] = graph_.sdpa(input(q_id, packed()), input(k_id, packed()), input(v_id, packed()), options);
+        const auto [out, lse] =
+            graph_.sdpa(input(q_id, packed()), input(k_id, packed()), input(v_id, packed()), options);
         output(out, out_id, plain());
         output(lse, lse_id, row()).set_data_type(fe::DataType_t::FLOAT);
     }
 
     void backward(bool deterministic) {
-        auto options = causal(fe::graph::SDPA_backward_attributes().set_name("attention_backward").set_deterministic_algorithm(deterministic));
+        auto options = causal(fe::graph::SDPA_backward_attributes()
+                                  .set_name("attention_backward")
+                                  .set_deterministic_algorithm(deterministic));
         const GraphTensor lse = input(lse_id, row());
         lse->set_data_type(fe::DataType_t::FLOAT);
-        const auto gradients = graph_.sdpa_backward(input(q_id, packed()), input(k_id, packed()), input(v_id, packed()), input(out_id, plain()),
-                                                    input(dout_id, plain()), lse, options);
-        for (size_t i = 0; i < gradients.size(); i++) output(gradients[i], std::array{dq_id, dk_id, dv_id}[i], packed());
+        const auto gradients =
+            graph_.sdpa_backward(input(q_id, packed()), input(k_id, packed()), input(v_id, packed()),
+                                 input(out_id, plain()), input(dout_id, plain()), lse, options);
+        for (size_t i = 0; i < gradients.size(); i++)
+            output(gradients[i], std::array{dq_id, dk_id, dv_id}[i], packed());
     }
 
 private:
@@ -82,14 +90,18 @@ private:
         std::vector<int64_t> dims, strides;
     };
     Layout layout(int token_stride) const {
-        return {{part_.B, part_.NH, part_.T, part_.HS}, {int64_t{whole_.T} * token_stride, whole_.HS, token_stride, 1}};
+        return {{part_.B, part_.NH, part_.T, part_.HS},
+                {int64_t{whole_.T} * token_stride, whole_.HS, token_stride, 1}};
     }
     Layout packed() const { return layout(3 * whole_.NH * whole_.HS); }  // one of the three of qkv
     Layout plain() const { return layout(whole_.NH * whole_.HS); }
-    Layout row() const { return {{part_.B, part_.NH, part_.T, 1}, {int64_t{part_.NH} * part_.T, part_.T, 1, 1}}; }
+    Layout row() const {
+        return {{part_.B, part_.NH, part_.T, 1}, {int64_t{part_.NH} * part_.T, part_.T, 1, 1}};
+    }
 
     GraphTensor input(Id id, const Layout& layout) {
-        return graph_.tensor(fe::graph::Tensor_attributes().set_uid(id).set_dim(layout.dims).set_stride(layout.strides));
+        return graph_.tensor(
+            fe::graph::Tensor_attributes().set_uid(id).set_dim(layout.dims).set_stride(layout.strides));
     }
     static fe::graph::Tensor_attributes& output(const GraphTensor& tensor, Id id, const Layout& layout) {
         return tensor->set_output(true).set_uid(id).set_dim(layout.dims).set_stride(layout.strides);
@@ -120,7 +132,8 @@ struct CudnnAttention::State {
     std::shared_ptr<fe::DeviceProperties> properties;  // of the described GPU
     std::map<std::tuple<AttentionPass, int, int, int, int>, Plan> plans;
 
-    State(bool deterministic, std::optional<DescribedGpu> gpu) : deterministic(deterministic), described(std::move(gpu)) {}
+    State(bool deterministic, std::optional<DescribedGpu> gpu)
+        : deterministic(deterministic), described(std::move(gpu)) {}
     State(const State&) = delete;
     ~State() {
         plans.clear();
@@ -129,32 +142,42 @@ struct CudnnAttention::State {
 
     // Empty, or why cuDNN cannot be used.
     std::string start() {
-        const int capability = described ? described->compute_capability : simt::device_info().compute_capability;
+        const int capability =
+            described ? described->compute_capability : simt::device_info().compute_capability;
         if (capability < 80)
-            return fmt::format("cuDNN's attention needs compute capability 8.0, and this GPU has {}.{}", capability / 10, capability % 10);
+            return fmt::format("cuDNN's attention needs compute capability 8.0, and this GPU has {}.{}",
+                               capability / 10, capability % 10);
         if (described) {
             properties = std::make_shared<fe::DeviceProperties>();
-            return one_line(properties->deserialize({described->properties.begin(), described->properties.end()}).get_message());
+            return one_line(
+                properties->deserialize({described->properties.begin(), described->properties.end()})
+                    .get_message());
         }
         const cudnnStatus_t status = cudnnCreate(&library);
-        return status == CUDNN_STATUS_SUCCESS ? "" : fmt::format("cuDNN does not start: {}", cudnnGetErrorString(status));
+        return status == CUDNN_STATUS_SUCCESS
+                   ? ""
+                   : fmt::format("cuDNN does not start: {}", cudnnGetErrorString(status));
     }
 
     // What is not left to cuDNN to refuse.
     static std::string refusal(AttentionShape shape, AttentionPass pass) {
-        if (shape.HS % 8 != 0) return fmt::format("cuDNN's attention needs a head size that is a multiple of 8, and {} is not", shape.HS);
+        if (shape.HS % 8 != 0)
+            return fmt::format("cuDNN's attention needs a head size that is a multiple of 8, and {} is not",
+                               shape.HS);
         // It takes them for a step of generation; its release notes say that backward does not know them.
         if (shape.T == 1) return "cuDNN's attention does not train on sequences of one token";
-        // Before, backward read behind the last row (https://github.com/NVIDIA/cudnn-frontend/releases/tag/v1.16.0) or gave NaN.
+        // Before, backward read behind the last row
+        // (https://github.com/NVIDIA/cudnn-frontend/releases/tag/v1.16.0) or gave NaN.
         const size_t version = cudnnGetVersion();
         if (pass == AttentionPass::backward && shape.T % 128 != 0 && version < 91501)
-            return fmt::format("cuDNN {}.{}.{} is older than 9.15.1 and {} tokens are no multiple of 128", version / 10000, version / 100 % 100,
-                               version % 100, shape.T);
+            return fmt::format("cuDNN {}.{}.{} is older than 9.15.1 and {} tokens are no multiple of 128",
+                               version / 10000, version / 100 % 100, version % 100, shape.T);
         return "";
     }
 
     // A graph for the part, as far as cuDNN supports it within so much workspace. Plans are compiled later.
-    fe::error_t describe(Graph& graph, AttentionShape shape, AttentionShape part, AttentionPass pass, size_t most_workspace) const {
+    fe::error_t describe(Graph& graph, AttentionShape shape, AttentionShape part, AttentionPass pass,
+                         size_t most_workspace) const {
         if (described) {
             graph.set_device_properties(properties);
             graph.set_sm_version(described->compute_capability).set_sm_count(described->multiprocessors);
@@ -163,10 +186,12 @@ struct CudnnAttention::State {
         if (pass == AttentionPass::forward) description.forward();
         else description.backward(deterministic);
         fe::error_t status = graph.validate();
-        if (status.is_good()) status = described ? graph.build_operation_graph() : graph.build_operation_graph(library);
+        if (status.is_good())
+            status = described ? graph.build_operation_graph() : graph.build_operation_graph(library);
         if (status.is_good()) status = graph.create_execution_plans({fe::HeurMode_t::A});
         if (status.is_bad()) return status;
-        // What this says before there are plans is the frontend's own part of the workspace; the limit is for cuDNN's.
+        // What this says before there are plans is the frontend's own part of the workspace; the limit is for
+        // cuDNN's.
         const auto own = static_cast<size_t>(graph.get_autotune_workspace_size());
         if (own > most_workspace) return {fe::error_code_t::GRAPH_NOT_SUPPORTED, "too little workspace"};
         graph.deselect_workspace_greater_than(static_cast<int64_t>(most_workspace - own));
@@ -200,10 +225,12 @@ struct CudnnAttention::State {
 
     // tensors(offset): the addresses of the part that begins there.
     template <class AddressesOf>
-    void run(AttentionShape shape, AttentionPass pass, void* workspace, stream_t stream, AddressesOf tensors) {
+    void run(AttentionShape shape, AttentionPass pass, void* workspace, stream_t stream,
+             AddressesOf tensors) {
         const Plan& made = plans.at({pass, shape.B, shape.T, shape.NH, shape.HS});
         const cudnnStatus_t status = cudnnSetStream(library, stream);
-        if (status != CUDNN_STATUS_SUCCESS) throw Error(fmt::format("attention: cuDNN says {}", cudnnGetErrorString(status)));
+        if (status != CUDNN_STATUS_SUCCESS)
+            throw Error(fmt::format("attention: cuDNN says {}", cudnnGetErrorString(status)));
         for (int b = 0; b < shape.B; b += made.offer.part.B) {
             for (int h = 0; h < shape.NH; h += made.offer.part.NH) {
                 Tensors part = tensors(Offset(shape, b, h));
@@ -214,8 +241,10 @@ struct CudnnAttention::State {
     }
 };
 
-CudnnAttention::CudnnAttention(bool deterministic) : state_(std::make_unique<State>(deterministic, std::nullopt)) {}
-CudnnAttention::CudnnAttention(bool deterministic, DescribedGpu gpu) : state_(std::make_unique<State>(deterministic, std::move(gpu))) {}
+CudnnAttention::CudnnAttention(bool deterministic)
+    : state_(std::make_unique<State>(deterministic, std::nullopt)) {}
+CudnnAttention::CudnnAttention(bool deterministic, DescribedGpu gpu)
+    : state_(std::make_unique<State>(deterministic, std::move(gpu))) {}
 CudnnAttention::~CudnnAttention() = default;
 
 const std::string& CudnnAttention::unavailable() {
@@ -239,16 +268,21 @@ const CudnnOffer* CudnnAttention::planned(AttentionShape shape, AttentionPass pa
     return place == state_->plans.end() ? nullptr : &place->second.offer;
 }
 
-void CudnnAttention::forward(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape, void* workspace, stream_t stream) {
+void CudnnAttention::forward(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape,
+                             void* workspace, stream_t stream) {
     const size_t C = static_cast<size_t>(shape.NH) * static_cast<size_t>(shape.HS);
     auto* const q = const_cast<bfloat16*>(qkv);
     state_->run(shape, AttentionPass::forward, workspace, stream, [&](Offset o) -> Tensors {
-        return {{q_id, q + o.qkv}, {k_id, q + o.qkv + C}, {v_id, q + o.qkv + 2 * C}, {out_id, out + o.out}, {lse_id, lse + o.lse}};
+        return {{q_id, q + o.qkv},
+                {k_id, q + o.qkv + C},
+                {v_id, q + o.qkv + 2 * C},
+                {out_id, out + o.out},
+                {lse_id, lse + o.lse}};
     });
 }
 
-void CudnnAttention::backward(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv, const bfloat16* out, const float* lse, AttentionShape shape,
-                              void* workspace, stream_t stream) {
+void CudnnAttention::backward(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv, const bfloat16* out,
+                              const float* lse, AttentionShape shape, void* workspace, stream_t stream) {
     const size_t C = static_cast<size_t>(shape.NH) * static_cast<size_t>(shape.HS);
     auto* const q = const_cast<bfloat16*>(qkv);
     state_->run(shape, AttentionPass::backward, workspace, stream, [&](Offset o) -> Tensors {

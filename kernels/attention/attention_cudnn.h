@@ -1,5 +1,6 @@
 // attention_cudnn.h: attention by cuDNN's fused kernels, in bf16 on the GPU. Arguments as in attention.h.
-//   attention_cudnn.cpp where the build has cuDNN and its frontend's headers, else attention_no_cudnn.cpp, which offers nothing.
+//   attention_cudnn.cpp where the build has cuDNN and its frontend's headers, else attention_no_cudnn.cpp,
+//   which offers nothing.
 #pragma once
 #include <memory>
 #include <string>
@@ -37,9 +38,10 @@ public:
     const CudnnOffer* planned(AttentionShape shape, AttentionPass pass) const;
 
     // A pass that was planned and not refused.
-    void forward(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape, void* workspace, stream_t stream);
-    void backward(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv, const bfloat16* out, const float* lse, AttentionShape shape,
-                  void* workspace, stream_t stream);
+    void forward(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape, void* workspace,
+                 stream_t stream);
+    void backward(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv, const bfloat16* out,
+                  const float* lse, AttentionShape shape, void* workspace, stream_t stream);
 
 private:
     struct State;

@@ -1,4 +1,5 @@
-// attention_gpu.cpp: attention on the GPU: in bf16 by cuDNN, else and wherever cuDNN does not by our own kernel.
+// attention_gpu.cpp: attention on the GPU: in bf16 by cuDNN, else and wherever cuDNN does not by our own
+// kernel.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -12,8 +13,8 @@
 
 namespace {
 
-// What attention takes whose memory grows with T: the gradient of q in fp32 and a few numbers a row. cuDNN may have twice that, and 256 MiB where
-// that is more; what wants memory for (T, T) then runs in parts.
+// What attention takes whose memory grows with T: the gradient of q in fp32 and a few numbers a row. cuDNN
+// may have twice that, and 256 MiB where that is more; what wants memory for (T, T) then runs in parts.
 size_t workspace_limit(AttentionShape s) {
     const auto size = [](int n) { return static_cast<size_t>(n); };
     return std::max(size_t{256} << 20, 2 * size(s.B) * size(s.T) * size(s.NH) * size(s.HS) * sizeof(float));
@@ -33,8 +34,8 @@ struct Attention::State {
         return std::is_same_v<T, bfloat16> && backend != AttentionBackend::kernel;
     }
 
-    // Whether cuDNN computes the pass; if not because it cannot, that is said once. Other shapes than those planned, such as of a sample in between,
-    // come too seldom to be worth a plan.
+    // Whether cuDNN computes the pass; if not because it cannot, that is said once. Other shapes than those
+    // planned, such as of a sample in between, come too seldom to be worth a plan.
     bool use_cudnn(AttentionShape shape, AttentionPass pass) {
         const CudnnOffer* const offer = considers_cudnn<bfloat16>() ? cudnn.planned(shape, pass) : nullptr;
         if (!offer) return false;
@@ -46,14 +47,16 @@ struct Attention::State {
     // Of one pass, if cuDNN computes it.
     size_t cudnn_workspace_bytes(AttentionShape shape, AttentionPass pass) {
         const CudnnOffer& offer = cudnn.plan(shape, pass, workspace_limit(shape));
-        CHECK(backend != AttentionBackend::cudnn || offer.refusal.empty(), "--attention cudnn: {}; expected --attention auto or kernel",
-              offer.refusal);
+        CHECK(backend != AttentionBackend::cudnn || offer.refusal.empty(),
+              "--attention cudnn: {}; expected --attention auto or kernel", offer.refusal);
         return offer.refusal.empty() ? offer.workspace_bytes : 0;
     }
 };
 
-Attention::Attention(AttentionBackend backend, bool deterministic) : state_(std::make_unique<State>(backend, deterministic)) {
-    CHECK(backend != AttentionBackend::onednn, "--attention onednn is for the CPU; expected auto, kernel or cudnn");
+Attention::Attention(AttentionBackend backend, bool deterministic)
+    : state_(std::make_unique<State>(backend, deterministic)) {
+    CHECK(backend != AttentionBackend::onednn,
+          "--attention onednn is for the CPU; expected auto, kernel or cudnn");
     if (backend == AttentionBackend::cudnn) {
         const std::string& reason = state_->cudnn.unavailable();
         CHECK(reason.empty(), "--attention cudnn: {}; expected --attention auto or kernel", reason);
@@ -63,7 +66,8 @@ Attention::~Attention() = default;
 
 template <class T>
 std::vector<AttentionBackend> Attention::available() {
-    if (!std::is_same_v<T, bfloat16> || !CudnnAttention(false).unavailable().empty()) return {AttentionBackend::kernel};
+    if (!std::is_same_v<T, bfloat16> || !CudnnAttention(false).unavailable().empty())
+        return {AttentionBackend::kernel};
     return {AttentionBackend::kernel, AttentionBackend::cudnn};
 }
 
@@ -80,18 +84,22 @@ size_t Attention::workspace_bytes(AttentionShape shape, bool training) const {
 }
 
 template <class T>
-void Attention::forward(T* out, float* lse, const T* qkv, AttentionShape shape, void* workspace, stream_t stream) const {
+void Attention::forward(T* out, float* lse, const T* qkv, AttentionShape shape, void* workspace,
+                        stream_t stream) const {
     if constexpr (std::is_same_v<T, bfloat16>) {
-        if (state_->use_cudnn(shape, AttentionPass::forward)) return state_->cudnn.forward(out, lse, qkv, shape, workspace, stream);
+        if (state_->use_cudnn(shape, AttentionPass::forward))
+            return state_->cudnn.forward(out, lse, qkv, shape, workspace, stream);
     }
     attention_kernel_forward(out, lse, qkv, shape, stream);
 }
 
 template <class T>
-void Attention::backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape, void* workspace,
-                         stream_t stream) const {
+void Attention::backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse,
+                         AttentionShape shape, void* workspace, stream_t stream) const {
     if constexpr (std::is_same_v<T, bfloat16>) {
-        if (state_->use_cudnn(shape, AttentionPass::backward)) { return state_->cudnn.backward(dqkv, dout, qkv, out, lse, shape, workspace, stream); }
+        if (state_->use_cudnn(shape, AttentionPass::backward)) {
+            return state_->cudnn.backward(dqkv, dout, qkv, out, lse, shape, workspace, stream);
+        }
     }
     attention_kernel_backward(dqkv, dout, qkv, out, lse, shape, workspace, stream);
 }
@@ -100,6 +108,7 @@ void Attention::backward(T* dqkv, const T* dout, const T* qkv, const T* out, con
     template std::vector<AttentionBackend> Attention::available<T>(); \
     template size_t Attention::workspace_bytes<T>(AttentionShape, bool) const; \
     template void Attention::forward(T*, float*, const T*, AttentionShape, void*, stream_t) const; \
-    template void Attention::backward(T*, const T*, const T*, const T*, const float*, AttentionShape, void*, stream_t) const;
+    template void Attention::backward(T*, const T*, const T*, const T*, const float*, AttentionShape, void*, \
+                                      stream_t) const;
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)

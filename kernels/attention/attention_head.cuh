@@ -1,4 +1,5 @@
-// attention_head.cuh: what the attention kernels share: where a head's matrices lie, and which block works on what.
+// attention_head.cuh: what the attention kernels share: where a head's matrices lie, and which block works on
+// what.
 #pragma once
 #include "kernels/attention/attention.h"
 #include "kernels/common.cuh"
@@ -11,60 +12,70 @@ struct HeadRows {
     int count, columns;
 
     __device__ T* at(int row, int column) const { return first + row * stride + column; }
-    __device__ float element(int row, int column) const { return row < count && column < columns ? static_cast<float>(*at(row, column)) : 0.0f; }
+    __device__ float element(int row, int column) const {
+        return row < count && column < columns ? static_cast<float>(*at(row, column)) : 0.0f;
+    }
 };
 
-// Which head, and which stretch of `rows` of its rows, a block works on. Consecutive blocks take the same stretch of `group` heads, so that those
-// with most work all come first; then follows the next group.
+// Which head, and which stretch of `rows` of its rows, a block works on. Consecutive blocks take the same
+// stretch of `group` heads, so that those with most work all come first; then follows the next group.
 struct AttentionBlock {
     AttentionShape shape;
     int tiles;      // stretches a head has
     unsigned head;  // of B * NH
     int tile;
 
-    __device__ AttentionBlock(AttentionShape shape, int rows, int group) : shape(shape), tiles(simt::ceil_div(shape.T, rows)) {
+    __device__ AttentionBlock(AttentionShape shape, int rows, int group)
+        : shape(shape), tiles(simt::ceil_div(shape.T, rows)) {
         const unsigned heads = static_cast<unsigned>(shape.B) * shape.NH;
         const unsigned begin = blockIdx.x / (static_cast<unsigned>(tiles) * group) * group;
-        const unsigned size = min(static_cast<unsigned>(group), heads - begin), index = blockIdx.x - begin * tiles;
+        const unsigned size = min(static_cast<unsigned>(group), heads - begin),
+                       index = blockIdx.x - begin * tiles;
         head = begin + index % size;
         tile = static_cast<int>(index / size);
     }
-    // The same, but what follows from it is computed where it stands, and not kept in registers through a loop.
+    // The same, but what follows from it is computed where it stands, and not kept in registers through a
+    // loop.
     __device__ AttentionBlock computed_again() const {
         AttentionBlock block = *this;
         block.head = static_cast<unsigned>(simt::forget(static_cast<int>(head)));
         return block;
     }
-    __device__ size_t statistics() const { return static_cast<size_t>(head) * shape.T; }  // where the head's lse and delta begin
+    // where the head's lse and delta begin
+    __device__ size_t statistics() const { return static_cast<size_t>(head) * shape.T; }
 
     // which: 0 for q, 1 for k, 2 for v
     template <class T>
     __device__ HeadRows<T> packed(T* qkv, int which) const {
-        const size_t width = static_cast<size_t>(shape.NH) * shape.HS, b = head / static_cast<unsigned>(shape.NH),
-                     h = head % static_cast<unsigned>(shape.NH);
+        const size_t width = static_cast<size_t>(shape.NH) * shape.HS,
+                     b = head / static_cast<unsigned>(shape.NH), h = head % static_cast<unsigned>(shape.NH);
         return {qkv + (b * shape.T * 3 + which) * width + h * shape.HS, 3 * width, shape.T, shape.HS};
     }
     template <class T>
     __device__ HeadRows<T> plain(T* out) const {
-        const size_t width = static_cast<size_t>(shape.NH) * shape.HS, b = head / static_cast<unsigned>(shape.NH),
-                     h = head % static_cast<unsigned>(shape.NH);
+        const size_t width = static_cast<size_t>(shape.NH) * shape.HS,
+                     b = head / static_cast<unsigned>(shape.NH), h = head % static_cast<unsigned>(shape.NH);
         return {out + b * shape.T * width + h * shape.HS, width, shape.T, shape.HS};
     }
 };
 
 inline void check_attention(AttentionShape shape) {
-    CHECK(shape.B > 0 && shape.T > 0 && shape.NH > 0, "attention: B = {}, T = {} and NH = {} must be positive", shape.B, shape.T, shape.NH);
-    CHECK(shape.HS > 0 && shape.HS <= 128, "attention: head size {} is not supported; expected 1 to 128", shape.HS);
+    CHECK(shape.B > 0 && shape.T > 0 && shape.NH > 0,
+          "attention: B = {}, T = {} and NH = {} must be positive", shape.B, shape.T, shape.NH);
+    CHECK(shape.HS > 0 && shape.HS <= 128, "attention: head size {} is not supported; expected 1 to 128",
+          shape.HS);
 }
 
 template <class Cut>
 unsigned attention_blocks(AttentionShape shape) {
     const size_t blocks = static_cast<size_t>(simt::ceil_div(shape.T, Cut::block_rows)) * shape.B * shape.NH;
-    CHECK(blocks <= 0x7fffffff, "attention: B = {} times NH = {} is too large; use a smaller batch", shape.B, shape.NH);
+    CHECK(blocks <= 0x7fffffff, "attention: B = {} times NH = {} is too large; use a smaller batch", shape.B,
+          shape.NH);
     return static_cast<unsigned>(blocks);
 }
 
-// Calls body(std::integral_constant<int, D>) for the first D of an ascending list that holds HS; the last one if none does.
+// Calls body(std::integral_constant<int, D>) for the first D of an ascending list that holds HS; the last one
+// if none does.
 template <int D, int... Larger, class Body>
 void for_head_size(int HS, Body body) {
     if constexpr (sizeof...(Larger) > 0) {
@@ -76,4 +87,6 @@ void for_head_size(int HS, Body body) {
 inline float attention_scale(AttentionShape shape) { return 1.0f / std::sqrt(static_cast<float>(shape.HS)); }
 
 // Bytes that attention_backward needs for delta.
-inline size_t attention_scratch_bytes(AttentionShape shape) { return sizeof(float) * shape.B * shape.NH * shape.T; }
+inline size_t attention_scratch_bytes(AttentionShape shape) {
+    return sizeof(float) * shape.B * shape.NH * shape.T;
+}

@@ -1,11 +1,15 @@
-// attention_mma.cuh: the attention of attention.cuh on tensor cores, for bf16 and head sizes that are multiples of 8 (rows aligned to 16 bytes)
-//   The formulas and tensors are those of attention.cuh; products of bf16 with sums in fp32, softmax in fp32, P and dS rounded to bf16.
+// attention_mma.cuh: the attention of attention.cuh on tensor cores, for bf16 and head sizes that are
+// multiples of 8 (rows aligned to 16 bytes)
+//   The formulas and tensors are those of attention.cuh; products of bf16 with sums in fp32, softmax in fp32,
+//   P and dS rounded to bf16.
 //   Powers of 2 instead of e: what ends in 2 (scale2, lse2) is multiplied by log2(e).
 //
-// A warp owns rows (queries; in the kernel for dK and dV keys) and keeps what it needs of them in registers to the end, laid out as mma wants its
-// left factor and leaves its sums. The other side passes by in tiles of shared memory; while one is worked on, the next is being copied. A step takes
-// `step` rows of a tile:  scores = own * tile^T,  and, with weights computed from the scores where they stand,  own sums += weights * tile.
-// Columns past HS and rows past T are zeros; a query of zeros adds nothing to dK and dV, a key of zeros comes after every query.
+// A warp owns rows (queries; in the kernel for dK and dV keys) and keeps what it needs of them in registers
+// to the end, laid out as mma wants its left factor and leaves its sums. The other side passes by in tiles of
+// shared memory; while one is worked on, the next is being copied. A step takes `step` rows of a tile:
+// scores = own * tile^T,  and, with weights computed from the scores where they stand,  own sums += weights *
+// tile. Columns past HS and rows past T are zeros; a query of zeros adds nothing to dK and dV, a key of zeros
+// comes after every query.
 #pragma once
 #include <algorithm>
 
@@ -22,14 +26,16 @@ struct MmaCut {
     static constexpr int warp_rows = 16 * row_tiles;
     static constexpr int block_rows = block / simt::warp_size * warp_rows;
     static constexpr int tile = 64;  // rows in shared memory
-    // Elements from row to row of a tile: an odd number of 16-byte pieces, so that the eight rows of a matrix lie in different banks.
+    // Elements from row to row of a tile: an odd number of 16-byte pieces, so that the eight rows of a matrix
+    // lie in different banks.
     static constexpr int pitch = D + 8;
     static constexpr int tile_elements = tile * pitch;
     static_assert(D % 16 == 0 && tile % step == 0 && step % 16 == 0);
 };
 
-// The most rows a warp, to load a tile's numbers into registers less often, and the longest step that fit into the registers without spills on all
-// architectures. For dK and dV two tiles of rows at D = 64 would spill.
+// The most rows a warp, to load a tile's numbers into registers less often, and the longest step that fit
+// into the registers without spills on all architectures. For dK and dV two tiles of rows at D = 64 would
+// spill.
 template <int D>
 using MmaForwardCut = MmaCut<D, (D <= 64 ? 2 : 1), (D == 96 ? 32 : 64), (D == 96 ? 3 : 2)>;
 template <int D>
@@ -48,12 +54,14 @@ __device__ __forceinline__ int mma_column() { return static_cast<int>(threadIdx.
 
 // factor = rows of x, straight from global memory
 template <int Rows, int Depth>
-__device__ __forceinline__ void load_factor(MmaFactor<Rows, Depth>& factor, HeadRows<const bfloat16> x, int row) {
+__device__ __forceinline__ void load_factor(MmaFactor<Rows, Depth>& factor, HeadRows<const bfloat16> x,
+                                            int row) {
     UNROLL
     for (int m = 0; m < Rows; m++) {
         UNROLL
         for (int h = 0; h < 2; h++) {
-            const int r = row + 16 * m + mma_row() + 8 * h, columns = r < x.count ? x.columns - mma_column() : 0;
+            const int r = row + 16 * m + mma_row() + 8 * h,
+                      columns = r < x.count ? x.columns - mma_column() : 0;
             const bfloat16* of_lane = x.at(r, mma_column());
             UNROLL
             for (int i = 0; i < 2 * Depth; i++) {
@@ -66,17 +74,20 @@ __device__ __forceinline__ void load_factor(MmaFactor<Rows, Depth>& factor, Head
 
 // rows of x = sums * scale, a scale for each of a lane's rows
 template <int Rows, int Columns>
-__device__ __forceinline__ void store_sums(HeadRows<bfloat16> x, const MmaSums<Rows, Columns>& sums, const float (&scale)[Rows][2], int row) {
+__device__ __forceinline__ void store_sums(HeadRows<bfloat16> x, const MmaSums<Rows, Columns>& sums,
+                                           const float (&scale)[Rows][2], int row) {
     row = simt::forget(row);
     UNROLL
     for (int m = 0; m < Rows; m++) {
         UNROLL
         for (int h = 0; h < 2; h++) {
-            const int r = row + 16 * m + mma_row() + 8 * h, columns = r < x.count ? x.columns - mma_column() : 0;
+            const int r = row + 16 * m + mma_row() + 8 * h,
+                      columns = r < x.count ? x.columns - mma_column() : 0;
             bfloat16* of_lane = x.at(r, mma_column());
             UNROLL
             for (int n = 0; n < Columns; n++) {
-                const Vec<float, 2> values{sums[m][n][2 * h] * scale[m][h], sums[m][n][2 * h + 1] * scale[m][h]};
+                const Vec<float, 2> values{sums[m][n][2 * h] * scale[m][h],
+                                           sums[m][n][2 * h + 1] * scale[m][h]};
                 if (8 * n < columns) store(of_lane + 8 * n, values);
             }
         }
@@ -92,24 +103,28 @@ __device__ __forceinline__ void set_zero(MmaSums<Rows, Columns>& sums) {
     }
 }
 
-// The two matrices that pass by, a tile after the other: two tiles of each in shared memory, one to work on and one that arrives. The first half of
-// the threads copies the one, the second half the other.
+// The two matrices that pass by, a tile after the other: two tiles of each in shared memory, one to work on
+// and one that arrives. The first half of the threads copies the one, the second half the other.
 template <class Cut>
 class PassingTiles {
 public:
     __device__ explicit PassingTiles(simt::SharedMemory& shared)
-        : a_tiles_(shared.take<bfloat16>(2 * Cut::tile_elements)), b_tiles_(shared.take<bfloat16>(2 * Cut::tile_elements)) {}
+        : a_tiles_(shared.take<bfloat16>(2 * Cut::tile_elements)),
+          b_tiles_(shared.take<bfloat16>(2 * Cut::tile_elements)) {}
     // Begins to copy the tiles whose first row is `row`.
     __device__ __forceinline__ void copy(HeadRows<const bfloat16> a, HeadRows<const bfloat16> b, int row) {
-        constexpr int threads_a_row = Cut::D <= 32 ? 4 : Cut::D <= 64 ? 8 : 16;  // 16 bytes each; a power of two
+        // 16 bytes each; a power of two
+        constexpr int threads_a_row = Cut::D <= 32 ? 4 : Cut::D <= 64 ? 8 : 16;
         constexpr int half = Cut::block / 2, rows_at_once = half / threads_a_row;
-        const int thread = simt::forget(static_cast<int>(threadIdx.x));  // the loop over tiles needs the registers
+        // the loop over tiles needs the registers
+        const int thread = simt::forget(static_cast<int>(threadIdx.x));
         const bool copies_a = thread < half;
         const int row_of_thread = row + thread % half / threads_a_row, column = thread % threads_a_row * 8;
         const size_t stride = copies_a ? a.stride : b.stride;
         const bfloat16* from = (copies_a ? a.first : b.first) + row_of_thread * stride + column;
         bfloat16* to = (copies_a ? a_tiles_ : b_tiles_) + row_in_tiles(row_of_thread) * Cut::pitch + column;
-        const int rows = column < a.columns ? a.count - row_of_thread : 0;  // left; none where the columns are past HS
+        // left; none where the columns are past HS
+        const int rows = column < a.columns ? a.count - row_of_thread : 0;
         UNROLL
         for (int r = 0; r < Cut::tile; r += rows_at_once) {
             if (column < Cut::D) simt::cp_async<8>(to + r * Cut::pitch, from, r < rows);
@@ -127,9 +142,11 @@ private:
 
 // sums += own * rows^T, for Columns * 8 rows of a tile
 template <class Cut, int Rows, int Columns>
-__device__ __forceinline__ void multiply_transposed(MmaSums<Rows, Columns>& sums, const MmaFactor<Rows, Cut::depth>& own, const bfloat16* rows) {
-    // Of (16, 16) elements the matrices are those above left and right, below left and right: as a right factor is transposed, two pairs of
-    // registers.
+__device__ __forceinline__ void multiply_transposed(MmaSums<Rows, Columns>& sums,
+                                                    const MmaFactor<Rows, Cut::depth>& own,
+                                                    const bfloat16* rows) {
+    // Of (16, 16) elements the matrices are those above left and right, below left and right: as a right
+    // factor is transposed, two pairs of registers.
     const int lane = static_cast<int>(threadIdx.x) % simt::warp_size;
     const bfloat16* of_lane = rows + (lane / 16 * 8 + lane % 8) * Cut::pitch + lane / 8 % 2 * 8;
     UNROLL
@@ -148,7 +165,8 @@ __device__ __forceinline__ void multiply_transposed(MmaSums<Rows, Columns>& sums
 
 // sums += weights * rows, for Depth * 16 rows of a tile
 template <class Cut, int Rows, int Depth>
-__device__ __forceinline__ void multiply(MmaSums<Rows, 2 * Cut::depth>& sums, const MmaFactor<Rows, Depth>& weights, const bfloat16* rows) {
+__device__ __forceinline__ void multiply(MmaSums<Rows, 2 * Cut::depth>& sums,
+                                         const MmaFactor<Rows, Depth>& weights, const bfloat16* rows) {
     // Above and below left, above and below right.
     const int lane = static_cast<int>(threadIdx.x) % simt::warp_size;
     const bfloat16* of_lane = rows + lane % 16 * Cut::pitch + lane / 16 * 8;
@@ -168,18 +186,22 @@ __device__ __forceinline__ void multiply(MmaSums<Rows, 2 * Cut::depth>& sums, co
 
 // Sums as a left factor: rounded to bf16, in the same lanes.
 template <int Rows, int Depth>
-__device__ __forceinline__ void round_sums(MmaFactor<Rows, Depth>& factor, const MmaSums<Rows, 2 * Depth>& sums) {
+__device__ __forceinline__ void round_sums(MmaFactor<Rows, Depth>& factor,
+                                           const MmaSums<Rows, 2 * Depth>& sums) {
     UNROLL
     for (int m = 0; m < Rows; m++) {
         UNROLL
         for (int k = 0; k < Depth; k++) {
             UNROLL
-            for (int i = 0; i < 4; i++) factor[m][k][i] = simt::bf16_pair(sums[m][2 * k + i / 2][i % 2 * 2], sums[m][2 * k + i / 2][i % 2 * 2 + 1]);
+            for (int i = 0; i < 4; i++)
+                factor[m][k][i] =
+                    simt::bf16_pair(sums[m][2 * k + i / 2][i % 2 * 2], sums[m][2 * k + i / 2][i % 2 * 2 + 1]);
         }
     }
 }
 
-// Where the key is later than the query: -infinity. The scores' rows and columns begin at the positions given.
+// Where the key is later than the query: -infinity. The scores' rows and columns begin at the positions
+// given.
 enum class MmaOwn { queries, keys };
 template <MmaOwn own, int Rows, int Columns>
 __device__ __forceinline__ void mask_scores(MmaSums<Rows, Columns>& scores, int row, int column) {
@@ -205,12 +227,14 @@ __device__ __forceinline__ int mma_first_row(int block_row) {
 // Own rows are queries; keys and values pass by.
 template <int D, class Cut = MmaForwardCut<D>>
 __global__ void __launch_bounds__(Cut::block, Cut::blocks)
-    attention_mma_forward_kernel(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape, int group, float scale, float scale2) {
+    attention_mma_forward_kernel(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape,
+                                 int group, float scale, float scale2) {
     constexpr int rows = Cut::row_tiles;
     simt::SharedMemory shared;
     const AttentionBlock block(shape, Cut::block_rows, group);
     const int block_row = (block.tiles - 1 - block.tile) * Cut::block_rows;  // the last queries see most keys
-    const int row = mma_first_row<Cut>(block_row), end = row < shape.T ? min(row + Cut::warp_rows, shape.T) : 0;
+    const int row = mma_first_row<Cut>(block_row),
+              end = row < shape.T ? min(row + Cut::warp_rows, shape.T) : 0;
     const int keys = min(block_row + Cut::block_rows, shape.T);
 
     PassingTiles<Cut> kv(shared);
@@ -252,7 +276,8 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
                 for (int h = 0; h < 2; h++) {
                     float next = maximum[m][h];
                     UNROLL
-                    for (int n = 0; n < Cut::step / 8; n++) next = fmaxf(next, fmaxf(p[m][n][2 * h], p[m][n][2 * h + 1]));
+                    for (int n = 0; n < Cut::step / 8; n++)
+                        next = fmaxf(next, fmaxf(p[m][n][2 * h], p[m][n][2 * h + 1]));
                     next = simt::row_max<4>(next);
                     const float next2 = next * scale2, shrink = simt::exp2(maximum[m][h] * scale2 - next2);
                     maximum[m][h] = next;
@@ -284,7 +309,8 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
         for (int h = 0; h < 2; h++) {
             const int r = row + 16 * m + mma_row() + 8 * h;
             sum[m][h] = simt::row_sum<4>(sum[m][h]);
-            if (mma_column() == 0 && r < shape.T) lse[block.statistics() + r] = maximum[m][h] * scale + simt::log(sum[m][h]);
+            if (mma_column() == 0 && r < shape.T)
+                lse[block.statistics() + r] = maximum[m][h] * scale + simt::log(sum[m][h]);
             sum[m][h] = 1.0f / sum[m][h];
         }
     }
@@ -294,13 +320,15 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
 // Own rows are queries; keys and values pass by. Leaves delta for the kernel below.
 template <int D, class Cut = MmaBackwardQCut<D>>
 __global__ void __launch_bounds__(Cut::block, Cut::blocks)
-    attention_mma_backward_q_kernel(bfloat16* dqkv, float* delta, const bfloat16* dout, const bfloat16* qkv, const bfloat16* out, const float* lse,
-                                    AttentionShape shape, int group, float scale, float scale2) {
+    attention_mma_backward_q_kernel(bfloat16* dqkv, float* delta, const bfloat16* dout, const bfloat16* qkv,
+                                    const bfloat16* out, const float* lse, AttentionShape shape, int group,
+                                    float scale, float scale2) {
     constexpr int rows = Cut::row_tiles;
     simt::SharedMemory shared;
     const AttentionBlock block(shape, Cut::block_rows, group);
     const int block_row = (block.tiles - 1 - block.tile) * Cut::block_rows;  // the last queries see most keys
-    const int row = mma_first_row<Cut>(block_row), end = row < shape.T ? min(row + Cut::warp_rows, shape.T) : 0;
+    const int row = mma_first_row<Cut>(block_row),
+              end = row < shape.T ? min(row + Cut::warp_rows, shape.T) : 0;
     const int keys = min(block_row + Cut::block_rows, shape.T);
 
     PassingTiles<Cut> kv(shared);
@@ -369,18 +397,21 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     store_sums(block.packed(dqkv, 0), own_dq, scales, row);
 }
 
-// Own rows are keys; queries and their gradients pass by, from the first own key on. The scores are those of attention.cuh, transposed.
+// Own rows are keys; queries and their gradients pass by, from the first own key on. The scores are those of
+// attention.cuh, transposed.
 template <int D, class Cut = MmaBackwardKVCut<D>>
 __global__ void __launch_bounds__(Cut::block, Cut::blocks)
-    attention_mma_backward_kv_kernel(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv, const float* lse, const float* delta,
-                                     AttentionShape shape, int group, float scale, float scale2) {
+    attention_mma_backward_kv_kernel(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv,
+                                     const float* lse, const float* delta, AttentionShape shape, int group,
+                                     float scale, float scale2) {
     constexpr int rows = Cut::row_tiles;
     simt::SharedMemory shared;
     float* lse_tiles = shared.take<float>(2 * Cut::tile);
     float* delta_tiles = shared.take<float>(2 * Cut::tile);
     const AttentionBlock block(shape, Cut::block_rows, group);
     const int block_row = block.tile * Cut::block_rows;  // the first keys are seen by most queries
-    const int row = mma_first_row<Cut>(block_row), begin = row < shape.T ? row / Cut::step * Cut::step : shape.T;
+    const int row = mma_first_row<Cut>(block_row),
+              begin = row < shape.T ? row / Cut::step * Cut::step : shape.T;
 
     static_assert(Cut::block == 2 * Cut::tile);  // half of the threads copy lse, the others delta
     PassingTiles<Cut> passing(shared);
@@ -389,8 +420,8 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
         passing.copy(again.packed(qkv, 0), again.plain(dout), tile);
         const int thread = simt::forget(static_cast<int>(threadIdx.x)), q = tile + thread % Cut::tile;
         const bool copies_lse = thread < Cut::tile;
-        simt::cp_async<1>((copies_lse ? lse_tiles : delta_tiles) + passing.row_in_tiles(q), (copies_lse ? lse : delta) + again.statistics() + q,
-                          q < shape.T);
+        simt::cp_async<1>((copies_lse ? lse_tiles : delta_tiles) + passing.row_in_tiles(q),
+                          (copies_lse ? lse : delta) + again.statistics() + q, q < shape.T);
     };
     copy(block_row);
     simt::cp_async_commit();
@@ -411,7 +442,8 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
         for (int q0 = max(tile, begin); q0 < min(tile + Cut::tile, shape.T); q0 += Cut::step) {
             const int column = passing.row_in_tiles(q0) + mma_column();
             MmaSums<rows, Cut::step / 8> scores, ds;
-            MmaFactor<rows, Cut::step / 16> p, weights;  // p rounded from here on, to need half of the registers
+            // p rounded from here on, to need half of the registers
+            MmaFactor<rows, Cut::step / 16> p, weights;
             set_zero(scores);
             multiply_transposed<Cut>(scores, own_k, passing.a(q0));
             if (q0 < row + Cut::warp_rows - 1) mask_scores<MmaOwn::keys>(scores, row, q0);
@@ -421,7 +453,8 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
                 UNROLL
                 for (int m = 0; m < rows; m++) {
                     UNROLL
-                    for (int i = 0; i < 4; i++) scores[m][n][i] = simt::exp2(scores[m][n][i] * scale2 - lse_n[i % 2] * simt::log2_e);
+                    for (int i = 0; i < 4; i++)
+                        scores[m][n][i] = simt::exp2(scores[m][n][i] * scale2 - lse_n[i % 2] * simt::log2_e);
                 }
             }
             round_sums(p, scores);
@@ -435,7 +468,8 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
                 for (int m = 0; m < rows; m++) {
                     UNROLL
                     for (int i = 0; i < 4; i++) {
-                        ds[m][n][i] = simt::floats_of_pair(p[m][n / 2][n % 2 * 2 + i / 2])[i % 2] * (ds[m][n][i] - delta_n[i % 2]);
+                        ds[m][n][i] = simt::floats_of_pair(p[m][n / 2][n % 2 * 2 + i / 2])[i % 2] *
+                                      (ds[m][n][i] - delta_n[i % 2]);
                     }
                 }
             }
@@ -456,40 +490,49 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     store_sums(block.packed(dqkv, 2), own_dv, ones, row);
 }
 
-// A warp and more works on a row at this width, and the type is the tensor cores'. At the CPU's own width never: what stands in for the instructions
-// there proves these kernels, and takes 50 to 70 times as long as those of attention.cuh (measured).
+// A warp and more works on a row at this width, and the type is the tensor cores'. At the CPU's own width
+// never: what stands in for the instructions there proves these kernels, and takes 50 to 70 times as long as
+// those of attention.cuh (measured).
 template <class W, class T>
 constexpr bool attention_mma_multiplies = W::threads > 1 && std::is_same_v<T, bfloat16>;
 
 inline bool attention_mma_takes(AttentionShape shape) { return shape.HS % 8 == 0; }
 
-// Heads whose blocks run side by side: as many as have the matrices that pass by in 16 MiB, so that these come from the second-level cache.
+// Heads whose blocks run side by side: as many as have the matrices that pass by in 16 MiB, so that these
+// come from the second-level cache.
 inline int attention_mma_group(AttentionShape shape) {
-    const size_t bytes = 2 * sizeof(bfloat16) * shape.T * shape.HS, heads = static_cast<size_t>(shape.B) * shape.NH;
+    const size_t bytes = 2 * sizeof(bfloat16) * shape.T * shape.HS,
+                 heads = static_cast<size_t>(shape.B) * shape.NH;
     return static_cast<int>(std::clamp<size_t>((size_t{16} << 20) / bytes, 1, heads));
 }
 
 // 2 products, half of each: 2 * B * NH * T^2 * HS flops; bound by arithmetic.
-inline void attention_mma_forward(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape, stream_t stream) {
+inline void attention_mma_forward(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape,
+                                  stream_t stream) {
     for_head_size<32, 64, 96, 128>(shape.HS, [&](auto D) {
         using Cut = MmaForwardCut<D()>;
-        launch(attention_mma_forward_kernel<D()>, attention_blocks<Cut>(shape), Cut::block, 2 * simt::shared_size<bfloat16>(2 * Cut::tile_elements),
-               stream, out, lse, qkv, shape, attention_mma_group(shape), attention_scale(shape), attention_scale(shape) * simt::log2_e);
+        launch(attention_mma_forward_kernel<D()>, attention_blocks<Cut>(shape), Cut::block,
+               2 * simt::shared_size<bfloat16>(2 * Cut::tile_elements), stream, out, lse, qkv, shape,
+               attention_mma_group(shape), attention_scale(shape), attention_scale(shape) * simt::log2_e);
     });
 }
 
 // dqkv = the gradient of qkv. scratch: attention_scratch_bytes.
-// 7 products, half of each (S and dP are computed twice, so that no sum is shared between blocks): 7 * B * NH * T^2 * HS flops; bound by arithmetic.
-inline void attention_mma_backward(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv, const bfloat16* out, const float* lse, float* scratch,
+// 7 products, half of each (S and dP are computed twice, so that no sum is shared between blocks): 7 * B * NH
+// * T^2 * HS flops; bound by arithmetic.
+inline void attention_mma_backward(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv,
+                                   const bfloat16* out, const float* lse, float* scratch,
                                    AttentionShape shape, stream_t stream) {
     for_head_size<32, 64, 96, 128>(shape.HS, [&](auto D) {
         using QCut = MmaBackwardQCut<D()>;
         using KVCut = MmaBackwardKVCut<D()>;
         const size_t tiles_bytes = 2 * simt::shared_size<bfloat16>(2 * KVCut::tile_elements);
-        launch(attention_mma_backward_q_kernel<D()>, attention_blocks<QCut>(shape), QCut::block, tiles_bytes, stream, dqkv, scratch, dout, qkv, out,
-               lse, shape, attention_mma_group(shape), attention_scale(shape), attention_scale(shape) * simt::log2_e);
-        launch(attention_mma_backward_kv_kernel<D()>, attention_blocks<KVCut>(shape), KVCut::block,
-               tiles_bytes + 2 * simt::shared_size<float>(2 * KVCut::tile), stream, dqkv, dout, qkv, lse, scratch, shape, attention_mma_group(shape),
+        launch(attention_mma_backward_q_kernel<D()>, attention_blocks<QCut>(shape), QCut::block, tiles_bytes,
+               stream, dqkv, scratch, dout, qkv, out, lse, shape, attention_mma_group(shape),
                attention_scale(shape), attention_scale(shape) * simt::log2_e);
+        launch(attention_mma_backward_kv_kernel<D()>, attention_blocks<KVCut>(shape), KVCut::block,
+               tiles_bytes + 2 * simt::shared_size<float>(2 * KVCut::tile), stream, dqkv, dout, qkv, lse,
+               scratch, shape, attention_mma_group(shape), attention_scale(shape),
+               attention_scale(shape) * simt::log2_e);
     });
 }

@@ -2,7 +2,8 @@
 #include "system/error.h"
 
 struct CudnnAttention::State {
-    const std::string reason = "this build has no cuDNN; where cuDNN and its frontend are installed, make gpu finds them";
+    const std::string reason =
+        "this build has no cuDNN; where cuDNN and its frontend are installed, make gpu finds them";
     const CudnnOffer nothing{.refusal = reason};
 };
 
@@ -14,7 +15,10 @@ CudnnAttention::~CudnnAttention() = default;
 const std::string& CudnnAttention::unavailable() { return state_->reason; }
 const CudnnOffer& CudnnAttention::plan(AttentionShape, AttentionPass, size_t) { return state_->nothing; }
 const CudnnOffer* CudnnAttention::planned(AttentionShape, AttentionPass) const { return &state_->nothing; }
-void CudnnAttention::forward(bfloat16*, float*, const bfloat16*, AttentionShape, void*, stream_t) { throw Error(state_->reason); }
-void CudnnAttention::backward(bfloat16*, const bfloat16*, const bfloat16*, const bfloat16*, const float*, AttentionShape, void*, stream_t) {
+void CudnnAttention::forward(bfloat16*, float*, const bfloat16*, AttentionShape, void*, stream_t) {
+    throw Error(state_->reason);
+}
+void CudnnAttention::backward(bfloat16*, const bfloat16*, const bfloat16*, const bfloat16*, const float*,
+                              AttentionShape, void*, stream_t) {
     throw Error(state_->reason);
 }

@@ -1,7 +1,10 @@
-// attention_onednn.cpp: causal attention by oneDNN's matrix products, for processors whose matrix instructions only a library reaches (AMX).
-//   A thread takes a head, copies its matrices out of the packed tensors, and goes through blocks of queries: a block's scores against all
-//   keys up to its last query are one product, so the softmax is an ordinary one, and memory is O(T).
-//   Formulas as in attention.cuh. In bfloat16 P and dS are rounded before they are multiplied, as the matrix instructions want them.
+// attention_onednn.cpp: causal attention by oneDNN's matrix products, for processors whose matrix
+// instructions only a library reaches (AMX).
+//   A thread takes a head, copies its matrices out of the packed tensors, and goes through blocks of queries:
+//   a block's scores against all keys up to its last query are one product, so the softmax is an ordinary
+//   one, and memory is O(T).
+//   Formulas as in attention.cuh. In bfloat16 P and dS are rounded before they are multiplied, as the matrix
+//   instructions want them.
 #include "kernels/attention/attention_onednn.h"
 
 #include <omp.h>
@@ -18,7 +21,8 @@
 
 namespace {
 
-constexpr size_t block_rows = 64;  // queries: their scores against 1024 keys are 256 KiB, a part of the second-level cache
+// queries: their scores against 1024 keys are 256 KiB, a part of the second-level cache
+constexpr size_t block_rows = 64;
 
 size_t heads(AttentionShape s) { return static_cast<size_t>(s.B) * s.NH; }
 size_t threads_for(AttentionShape s) { return std::min<size_t>(omp_get_max_threads(), heads(s)); }
@@ -66,7 +70,8 @@ float dot(const bfloat16* x, const bfloat16* y, size_t count) {
     return sum;
 }
 
-// p = softmax of scale * scores over the first `seen` of `count` keys, the others 0. Returns the logarithm of the sum.
+// p = softmax of scale * scores over the first `seen` of `count` keys, the others 0. Returns the logarithm of
+// the sum.
 template <class T>
 float softmax(T* p, float* scores, size_t seen, size_t count, float scale) {
     float maximum = scores[0];
@@ -85,9 +90,11 @@ float softmax(T* p, float* scores, size_t seen, size_t count, float scale) {
     return maximum + std::log(sum);
 }
 
-// p = exp(scale * scores - lse) and ds = p * (dp - d) * scale over the first `seen` of `count` keys, the others 0
+// p = exp(scale * scores - lse) and ds = p * (dp - d) * scale over the first `seen` of `count` keys, the
+// others 0
 template <class T>
-void softmax_gradient(T* p, T* ds, const float* scores, const float* dp, float lse, float d, size_t seen, size_t count, float scale) {
+void softmax_gradient(T* p, T* ds, const float* scores, const float* dp, float lse, float d, size_t seen,
+                      size_t count, float scale) {
     for (size_t k = 0; k < seen; k++) {
         const float e = simt::exp(scores[k] * scale - lse);
         const float gradient = e * (dp[k] - d) * scale;
@@ -106,7 +113,8 @@ struct Buffers {
 
     // Without memory it only counts the bytes.
     Buffers(std::byte* memory, AttentionShape s, size_t* bytes = nullptr) {
-        const size_t T_HS = static_cast<size_t>(s.T) * s.HS, rows = std::min<size_t>(block_rows, s.T), products = rows * s.T;
+        const size_t T_HS = static_cast<size_t>(s.T) * s.HS, rows = std::min<size_t>(block_rows, s.T),
+                     products = rows * s.T;
         size_t offset = 0;
         const auto take = [&]<class Element>(Element*& array, size_t count) {
             array = memory ? reinterpret_cast<Element*>(memory + offset) : nullptr;
@@ -167,7 +175,8 @@ void for_each_block(AttentionShape s, Body body) {
     }
 }
 
-// Runs body(thread) on every thread. The primitives that it makes are for that thread alone: oneDNN would divide them among several.
+// Runs body(thread) on every thread. The primitives that it makes are for that thread alone: oneDNN would
+// divide them among several.
 template <class Body>
 void on_threads(size_t threads, Body body) {
     std::exception_ptr error;  // must not leave the parallel region
@@ -207,7 +216,8 @@ public:
             const BlockProducts products(onednn_type<T>, rows, keys, HS);
             multiply(products.scores, buffers.scores, buffers.q + begin * HS, buffers.k, buffers.scratch);
             for (size_t i = 0; i < rows; i++) {
-                lse[head * T_ + begin + i] = softmax(buffers.p + i * keys, buffers.scores + i * keys, begin + i + 1, keys, scale);
+                lse[head * T_ + begin + i] =
+                    softmax(buffers.p + i * keys, buffers.scores + i * keys, begin + i + 1, keys, scale);
             }
             multiply(products.out, buffers.block, buffers.p, buffers.v, buffers.scratch);
             scatter(plain(out, s, head), begin, rows, buffers.block);
@@ -215,7 +225,8 @@ public:
     }
 
     template <class T>
-    void backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape s, size_t head, const Buffers<T>& buffers) {
+    void backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape s,
+                  size_t head, const Buffers<T>& buffers) {
         const size_t T_ = s.T, HS = s.HS;
         const float scale = 1 / std::sqrt(static_cast<float>(HS));
         gather(buffers.q, packed(qkv, s, head, 0));
@@ -231,8 +242,9 @@ public:
             multiply(products.scores, buffers.dp, dout_rows, buffers.v, buffers.scratch);
             for (size_t i = 0; i < rows; i++) {
                 const float d = dot(dout_rows + i * HS, plain(out, s, head).row(begin + i), HS);
-                softmax_gradient(buffers.p + i * keys, buffers.ds + i * keys, buffers.scores + i * keys, buffers.dp + i * keys,
-                                 lse[head * T_ + begin + i], d, begin + i + 1, keys, scale);
+                softmax_gradient(buffers.p + i * keys, buffers.ds + i * keys, buffers.scores + i * keys,
+                                 buffers.dp + i * keys, lse[head * T_ + begin + i], d, begin + i + 1, keys,
+                                 scale);
             }
             multiply(products.dkv, buffers.dv, buffers.p, dout_rows, buffers.scratch);
             multiply(products.dkv, buffers.dk, buffers.ds, q, buffers.scratch);
@@ -256,8 +268,8 @@ bool OneDnnAttention::supports() {
     return static_cast<bool>(describe(BlockProducts(onednn_type<T>, 16, 16, 16).scores));
 }
 
-// Asks oneDNN for the scratch of every product, once a shape: for a million tokens it takes half a second, and a plan
-// asks for many models of one shape.
+// Asks oneDNN for the scratch of every product, once a shape: for a million tokens it takes half a second,
+// and a plan asks for many models of one shape.
 template <class T>
 size_t OneDnnAttention::part_bytes(AttentionShape s) {
     static std::mutex mutex;
@@ -265,7 +277,9 @@ size_t OneDnnAttention::part_bytes(AttentionShape s) {
     const std::scoped_lock lock(mutex);
     size_t& bytes = known[{s.T, s.HS}];
     if (bytes > 0) return bytes;
-    CHECK(supports<T>(), "--attention onednn: oneDNN cannot multiply {} on this processor; use --attention kernel", sizeof(T) == 2 ? "bf16" : "fp32");
+    CHECK(supports<T>(),
+          "--attention onednn: oneDNN cannot multiply {} on this processor; use --attention kernel",
+          sizeof(T) == 2 ? "bf16" : "fp32");
     size_t arrays = 0, scratch = 0;
     Buffers<T>(nullptr, s, &arrays);
     on_threads(1, [&](size_t) {
@@ -296,12 +310,14 @@ void OneDnnAttention::for_each_head(AttentionShape shape, void* workspace, Body 
 
 template <class T>
 void OneDnnAttention::forward(T* out, float* lse, const T* qkv, AttentionShape shape, void* workspace) {
-    for_each_head<T>(shape, workspace,
-                     [&](Thread& thread, size_t head, const Buffers<T>& buffers) { thread.forward(out, lse, qkv, shape, head, buffers); });
+    for_each_head<T>(shape, workspace, [&](Thread& thread, size_t head, const Buffers<T>& buffers) {
+        thread.forward(out, lse, qkv, shape, head, buffers);
+    });
 }
 
 template <class T>
-void OneDnnAttention::backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape, void* workspace) {
+void OneDnnAttention::backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse,
+                               AttentionShape shape, void* workspace) {
     for_each_head<T>(shape, workspace, [&](Thread& thread, size_t head, const Buffers<T>& buffers) {
         thread.backward(dqkv, dout, qkv, out, lse, shape, head, buffers);
     });
@@ -311,6 +327,7 @@ void OneDnnAttention::backward(T* dqkv, const T* dout, const T* qkv, const T* ou
     template bool OneDnnAttention::supports<T>(); \
     template size_t OneDnnAttention::workspace_bytes<T>(AttentionShape); \
     template void OneDnnAttention::forward(T*, float*, const T*, AttentionShape, void*); \
-    template void OneDnnAttention::backward(T*, const T*, const T*, const T*, const float*, AttentionShape, void*);
+    template void OneDnnAttention::backward(T*, const T*, const T*, const T*, const float*, AttentionShape, \
+                                            void*);
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)

@@ -1,4 +1,5 @@
-// attention_onednn.h: attention by matrix products of oneDNN, a head a thread. Shapes and meanings as in attention.h.
+// attention_onednn.h: attention by matrix products of oneDNN, a head a thread. Shapes and meanings as in
+// attention.h.
 #pragma once
 #include <memory>
 #include <vector>
@@ -21,7 +22,8 @@ public:
     template <class T>
     void forward(T* out, float* lse, const T* qkv, AttentionShape shape, void* workspace);
     template <class T>
-    void backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape, void* workspace);
+    void backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape,
+                  void* workspace);
 
 private:
     class Thread;

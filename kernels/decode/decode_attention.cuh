@@ -1,13 +1,17 @@
-// decode_attention.cuh: attention of one query a sample over the keys and values of all tokens so far, and the cache that holds these
+// decode_attention.cuh: attention of one query a sample over the keys and values of all tokens so far, and
+// the cache that holds these
 //   scores[t] = q k[t] / sqrt(HS), t < length;  p = softmax(scores);  out = sum over t of p[t] v[t]
 //   qkv (rows, 3, NH, HS) of the newest tokens   out (samples, NH, HS)
-//   keys (samples, NH, tiles, D, tile) and values (samples, NH, tiles * tile, D), where D is HS rounded up to 32, 64, 96 or 128, and a tile is
-//   64 bytes of tokens: 32 in bfloat16, 16 in float. Both are read from front to back. Along a tile's row lie the same channel's keys of
-//   neighbouring tokens, so that q k[t] for all of a tile is a sum of Vecs, a number of q times a row, and needs no sum across a Vec.
+//   keys (samples, NH, tiles, D, tile) and values (samples, NH, tiles * tile, D), where D is HS rounded up to
+//   32, 64, 96 or 128, and a tile is 64 bytes of tokens: 32 in bfloat16, 16 in float. Both are read from
+//   front to back. Along a tile's row lie the same channel's keys of neighbouring tokens, so that q k[t] for
+//   all of a tile is a sum of Vecs, a number of q times a row, and needs no sum across a Vec.
 //
-// A long sequence is cut into chunks, so that few samples fill the machine too. A chunk leaves its largest score, its sum of exp(score - largest)
-// and its sum of exp(score - largest) v; the second kernel brings the chunks to one scale (Dao et al. 2023, "Flash-Decoding").
-//   GPU: a warp has a chunk of one head; 4 lanes (16 bytes each) cover a row of a tile of keys, 8 rows at once.
+// A long sequence is cut into chunks, so that few samples fill the machine too. A chunk leaves its largest
+// score, its sum of exp(score - largest) and its sum of exp(score - largest) v; the second kernel brings the
+// chunks to one scale (Dao et al. 2023, "Flash-Decoding").
+//   GPU: a warp has a chunk of one head; 4 lanes (16 bytes each) cover a row of a tile of keys, 8 rows at
+//   once.
 //   CPU: a thread has it.
 #pragma once
 #include <bit>
@@ -25,16 +29,19 @@ namespace decode_attention_detail {
 
 // W::threads copy one head of one token of one sample; columns beyond HS are zeros.
 template <class W, class T>
-__global__ void append_kernel(DecodeCache<T> cache, const T* qkv, int first, int count, bool shared, size_t items) {
+__global__ void append_kernel(DecodeCache<T> cache, const T* qkv, int first, int count, bool shared,
+                              size_t items) {
     const size_t item = simt::row_index<W::threads>();
     if (item >= items) return;
     const int lane = simt::row_lane<W::threads>(), D = cache.D(), head = static_cast<int>(item % cache.NH),
               t = static_cast<int>(item / cache.NH % count);
     const size_t sample = item / cache.NH / count, width = static_cast<size_t>(cache.NH) * cache.HS;
-    const T* k = qkv + (((shared ? 0 : sample) * count + t) * 3 + 1) * width + static_cast<size_t>(head) * cache.HS;
+    const T* k =
+        qkv + (((shared ? 0 : sample) * count + t) * 3 + 1) * width + static_cast<size_t>(head) * cache.HS;
     const int token = first + t;
     const size_t of_head = (sample * cache.NH + head) * cache.head_elements();
-    T* key = cache.keys + of_head + static_cast<size_t>(token / cache.tile) * D * cache.tile + token % cache.tile;
+    T* key =
+        cache.keys + of_head + static_cast<size_t>(token / cache.tile) * D * cache.tile + token % cache.tile;
     T* value = cache.values + of_head + static_cast<size_t>(token) * D;
     for (int d = lane; d < D; d += W::threads) {
         key[static_cast<size_t>(d) * cache.tile] = d < cache.HS ? k[d] : T(0.0f);
@@ -54,7 +61,8 @@ struct Cut {
     // Keys: lanes that cover a row of a tile, and rows that the threads read at once.
     static constexpr int lanes = DecodeCache<T>::tile / N, rows = W::threads / lanes;
     // Values: lanes that cover a token (some idle if D is 96), tokens at once, and Vecs of a lane.
-    static constexpr int value_lanes = one_thread ? 1 : static_cast<int>(std::bit_ceil(static_cast<unsigned>(D / N)));
+    static constexpr int value_lanes =
+        one_thread ? 1 : static_cast<int>(std::bit_ceil(static_cast<unsigned>(D / N)));
     static constexpr int tokens = W::threads / value_lanes;
     static constexpr int vectors = one_thread ? D / N : 1;
     static_assert(one_thread || (W::threads <= simt::warp_size && rows > 0 && tokens > 0 && D % rows == 0));
@@ -70,7 +78,8 @@ __device__ __forceinline__ void sum_over_groups(Vec<float, N>& v) {
     }
 }
 
-// scores[t - begin] = q k[t] for begin <= t < end, -infinity up to the end of the last tile; returns the largest. begin is a multiple of a tile.
+// scores[t - begin] = q k[t] for begin <= t < end, -infinity up to the end of the last tile; returns the
+// largest. begin is a multiple of a tile.
 template <class W, class Cut, class T>
 __device__ float score(float* scores, const T* q, const T* keys, int HS, int begin, int end, float scale) {
     constexpr int N = Cut::N, tile = DecodeCache<T>::tile;
@@ -87,7 +96,9 @@ __device__ float score(float* scores, const T* q, const T* keys, int HS, int beg
         Vec<float, N> sums = simt::broadcast<N>(0.0f);
         UNROLL
         for (int i = 0; i < Cut::D / Cut::rows; i++)
-            simt::multiply_add(sums, own[i], simt::load_factors<N>(keys_of_tile + static_cast<size_t>(i) * Cut::rows * tile));
+            simt::multiply_add(
+                sums, own[i],
+                simt::load_factors<N>(keys_of_tile + static_cast<size_t>(i) * Cut::rows * tile));
         if constexpr (Cut::rows > 1) sum_over_groups<W::threads, Cut::lanes>(sums);
         UNROLL
         for (int n = 0; n < N; n++) sums[n] = t + column + n < end ? sums[n] : -INFINITY;
@@ -116,16 +127,19 @@ __device__ float exponentiate(float* scores, int count, float largest) {
 }
 
 template <class W, int D, class T>
-__global__ void kernel(T* out, float* partial, const T* qkv, DecodeCache<T> cache, int length, int chunks, size_t items, float scale) {
+__global__ void kernel(T* out, float* partial, const T* qkv, DecodeCache<T> cache, int length, int chunks,
+                       size_t items, float scale) {
     using Cut = Cut<W, D, T>;
     constexpr int N = Cut::N;
     simt::SharedMemory shared;
-    float* scores = shared.take<float>(static_cast<size_t>(decode_chunk) * (blockDim.x / W::threads)) + threadIdx.x / W::threads * decode_chunk;
+    float* scores = shared.take<float>(static_cast<size_t>(decode_chunk) * (blockDim.x / W::threads)) +
+                    threadIdx.x / W::threads * decode_chunk;
 
     const size_t item = simt::row_index<W::threads>(), head = item / chunks;  // head of samples * NH
     const int begin = item < items ? static_cast<int>(item % chunks) * decode_chunk : 0;
     const int end = item < items ? min(begin + decode_chunk, length) : 0;
-    const size_t sample = head / cache.NH, of_head = head * cache.head_elements(), column_of_head = head % cache.NH * cache.HS;
+    const size_t sample = head / cache.NH, of_head = head * cache.head_elements(),
+                 column_of_head = head % cache.NH * cache.HS;
     const T* q = qkv + sample * 3 * cache.NH * cache.HS + column_of_head;
 
     const float largest = score<W, Cut>(scores, q, cache.keys + of_head, cache.HS, begin, end, scale);
@@ -142,7 +156,9 @@ __global__ void kernel(T* out, float* partial, const T* qkv, DecodeCache<T> cach
         for (int t = begin + lane / Cut::value_lanes; t < end; t += Cut::tokens) {
             const float p = scores[t - begin];
             UNROLL_REGISTERS
-            for (int v = 0; v < Cut::vectors; v++) simt::multiply_add(sums[v], p, simt::load_factors<N>(values + static_cast<size_t>(t) * D + v * N));
+            for (int v = 0; v < Cut::vectors; v++)
+                simt::multiply_add(sums[v], p,
+                                   simt::load_factors<N>(values + static_cast<size_t>(t) * D + v * N));
         }
     }
     if constexpr (Cut::tokens > 1) sum_over_groups<W::threads, Cut::value_lanes>(sums[0]);
@@ -164,7 +180,8 @@ __global__ void kernel(T* out, float* partial, const T* qkv, DecodeCache<T> cach
     }
 }
 
-// out[head] = the chunks' sums at the scale of the largest score, divided by the sum of their sums. W::threads share a head.
+// out[head] = the chunks' sums at the scale of the largest score, divided by the sum of their sums.
+// W::threads share a head.
 template <class W, int D, class T>
 __global__ void combine_kernel(T* out, const float* partial, int chunks, int HS, size_t heads) {
     const size_t head = simt::row_index<W::threads>();
@@ -172,11 +189,14 @@ __global__ void combine_kernel(T* out, const float* partial, int chunks, int HS,
     partial += head * chunks * partial_floats<D>;
     float largest = -INFINITY, sum = 0.0f;
     for (int c = 0; c < chunks; c++) largest = fmaxf(largest, partial[c * partial_floats<D>]);
-    for (int c = 0; c < chunks; c++) sum += partial[c * partial_floats<D> + 1] * simt::exp_nonpositive(partial[c * partial_floats<D>] - largest);
+    for (int c = 0; c < chunks; c++)
+        sum += partial[c * partial_floats<D> + 1] *
+               simt::exp_nonpositive(partial[c * partial_floats<D>] - largest);
     for (int column = simt::row_lane<W::threads>(); column < HS; column += W::threads) {
         float total = 0.0f;
         for (int c = 0; c < chunks; c++) {
-            total += partial[c * partial_floats<D> + 2 + column] * simt::exp_nonpositive(partial[c * partial_floats<D>] - largest);
+            total += partial[c * partial_floats<D> + 2 + column] *
+                     simt::exp_nonpositive(partial[c * partial_floats<D>] - largest);
         }
         out[head * HS + column] = T(total / sum);
     }
@@ -186,34 +206,46 @@ __global__ void combine_kernel(T* out, const float* partial, int chunks, int HS,
 
 // Floats of scratch for decode_attention over up to max_tokens tokens.
 inline size_t decode_attention_scratch(int samples, int NH, int HS, int max_tokens) {
-    return static_cast<size_t>(samples) * NH * ceil_div(max_tokens, decode_chunk) * (DecodeCache<float>::padded_head(HS) + 2);
+    return static_cast<size_t>(samples) * NH * ceil_div(max_tokens, decode_chunk) *
+           (DecodeCache<float>::padded_head(HS) + 2);
 }
 
-// Writes tokens first to first + count - 1 of every sample's cache. qkv (samples, count, 3, NH, HS), or (count, 3, NH, HS) if all samples share it.
-// Reads (count tokens) and writes 2 * NH * D elements a token and sample; bound by memory bandwidth.
+// Writes tokens first to first + count - 1 of every sample's cache. qkv (samples, count, 3, NH, HS), or
+// (count, 3, NH, HS) if all samples share it. Reads (count tokens) and writes 2 * NH * D elements a token and
+// sample; bound by memory bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
-void decode_append(const DecodeCache<T>& cache, const T* qkv, int first, int count, bool shared, stream_t stream) {
-    CHECK(first >= 0 && count > 0 && first + count <= cache.max_tokens, "decode_append: tokens {} to {} of a cache of {}", first, first + count,
-          cache.max_tokens);
+void decode_append(const DecodeCache<T>& cache, const T* qkv, int first, int count, bool shared,
+                   stream_t stream) {
+    CHECK(first >= 0 && count > 0 && first + count <= cache.max_tokens,
+          "decode_append: tokens {} to {} of a cache of {}", first, first + count, cache.max_tokens);
     const size_t items = static_cast<size_t>(cache.samples) * count * cache.NH;
-    launch_rows<W::threads>(decode_attention_detail::append_kernel<W, T>, items, 0, stream, cache, qkv, first, count, shared, items);
+    launch_rows<W::threads>(decode_attention_detail::append_kernel<W, T>, items, 0, stream, cache, qkv, first,
+                            count, shared, items);
 }
 
-// out (samples, NH, HS) = attention of q in qkv (samples, 3, NH, HS) over the cache's first `length` tokens, which include q's own.
-// scratch: decode_attention_scratch floats. Reads 2 * length * samples * NH * D elements; bound by memory bandwidth.
+// out (samples, NH, HS) = attention of q in qkv (samples, 3, NH, HS) over the cache's first `length` tokens,
+// which include q's own.
+// scratch: decode_attention_scratch floats. Reads 2 * length * samples * NH * D elements; bound by memory
+// bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
-void decode_attention(T* out, const T* qkv, const DecodeCache<T>& cache, int length, float* scratch, stream_t stream) {
+void decode_attention(T* out, const T* qkv, const DecodeCache<T>& cache, int length, float* scratch,
+                      stream_t stream) {
     using namespace decode_attention_detail;
-    CHECK(length > 0 && length <= cache.max_tokens, "decode_attention: {} tokens of a cache of {}", length, cache.max_tokens);
-    CHECK(cache.HS > 0 && cache.HS <= 128, "attention: head size {} is not supported; expected 1 to 128", cache.HS);
+    CHECK(length > 0 && length <= cache.max_tokens, "decode_attention: {} tokens of a cache of {}", length,
+          cache.max_tokens);
+    CHECK(cache.HS > 0 && cache.HS <= 128, "attention: head size {} is not supported; expected 1 to 128",
+          cache.HS);
     const int chunks = ceil_div(length, decode_chunk);
     const size_t heads = static_cast<size_t>(cache.samples) * cache.NH, items = heads * chunks;
     const float scale = 1.0f / std::sqrt(static_cast<float>(cache.HS));
     for_head_size<32, 64, 96, 128>(cache.HS, [&](auto D) {
         // On the CPU a head is worth a block: the launcher then balances the cores by it.
         constexpr unsigned block = W::threads == 1 ? 1 : 128, rows = block / W::threads;
-        launch(kernel<W, D(), T>, static_cast<unsigned>(ceil_div<size_t>(items, rows)), block, simt::shared_size<float>(decode_chunk * rows), stream,
-               out, scratch, qkv, cache, length, chunks, items, scale);
-        if (chunks > 1) launch_rows<W::threads>(combine_kernel<W, D(), T>, heads, 0, stream, out, scratch, chunks, cache.HS, heads);
+        launch(kernel<W, D(), T>, static_cast<unsigned>(ceil_div<size_t>(items, rows)), block,
+               simt::shared_size<float>(decode_chunk * rows), stream, out, scratch, qkv, cache, length,
+               chunks, items, scale);
+        if (chunks > 1)
+            launch_rows<W::threads>(combine_kernel<W, D(), T>, heads, 0, stream, out, scratch, chunks,
+                                    cache.HS, heads);
     });
 }

@@ -1,4 +1,5 @@
-// decode_cache.h: where the keys and values of the tokens so far lie in memory (decode_attention.cuh says why).
+// decode_cache.h: where the keys and values of the tokens so far lie in memory (decode_attention.cuh says
+// why).
 #pragma once
 #include <cstddef>
 
@@ -15,6 +16,8 @@ struct DecodeCache {
     static HOST_DEVICE int padded_head(int HS) { return (HS + 31) / 32 * 32; }
     HOST_DEVICE int D() const { return padded_head(HS); }
     // Elements of keys, and of values, of one head of one sample.
-    HOST_DEVICE size_t head_elements() const { return static_cast<size_t>((max_tokens + tile - 1) / tile) * tile * D(); }
+    HOST_DEVICE size_t head_elements() const {
+        return static_cast<size_t>((max_tokens + tile - 1) / tile) * tile * D();
+    }
     HOST_DEVICE size_t elements() const { return static_cast<size_t>(samples) * NH * head_elements(); }
 };

@@ -1,13 +1,17 @@
-// decode_matmul.cuh: out (K, OC) = scales * (inp (K, C) weight (OC, C)^T) + bias, for a few rows K, as when text is generated a token at a time
-//   weight: float, bfloat16, or int8 with scales (OC) fp32 (quantize.cuh), converted to float on its way into the product
-//   bias (OC). scales and bias may be nullptr: 1 and 0. With gelu, out = gelu(the product as T rounds it), which is what training stores (gemm.h).
-//   Sums in fp32.
+// decode_matmul.cuh: out (K, OC) = scales * (inp (K, C) weight (OC, C)^T) + bias, for a few rows K, as when
+// text is generated a token at a time
+//   weight: float, bfloat16, or int8 with scales (OC) fp32 (quantize.cuh), converted to float on its way into
+//   the product
+//   bias (OC). scales and bias may be nullptr: 1 and 0. With gelu, out = gelu(the product as T rounds it),
+//   which is what training stores (gemm.h). Sums in fp32.
 //
-// What it costs is reading the weights, so each is read from memory once, whatever K: W::threads share a few rows of the weight, whose products with
-// a few rows of inp (`samples`) are summed in registers; more samples than that go over the same rows again, in the first-level cache.
+// What it costs is reading the weights, so each is read from memory once, whatever K: W::threads share a few
+// rows of the weight, whose products with a few rows of inp (`samples`) are summed in registers; more samples
+// than that go over the same rows again, in the first-level cache.
 //   GPU: a warp has 4 rows, loads 16 bytes of each a lane, and adds up every product by a shuffle tree.
-//   CPU: a thread has 16 rows, 4 at a time (one, if a sum is all the registers hold). A sum is a Vec; those of 16 rows are transposed, and added up
-//   and finished as Vecs. The 4 rows of the next but one group are prefetched: four streams, each as short as a row, are too much for the hardware's
+//   CPU: a thread has 16 rows, 4 at a time (one, if a sum is all the registers hold). A sum is a Vec; those
+//   of 16 rows are transposed, and added up and finished as Vecs. The 4 rows of the next but one group are
+//   prefetched: four streams, each as short as a row, are too much for the hardware's
 //   prefetcher (bf16: 7 to 9 GB/s on a core that reads 11 in a plain loop; with it 11).
 #pragma once
 #include <algorithm>
@@ -25,10 +29,13 @@ struct Cut {
     static constexpr int samples = Samples;
     static constexpr int rows = one_thread ? 16 : 4;  // of the weight
     static constexpr int rows_at_once = one_thread ? std::clamp(simt::cpu_register_sums / Samples, 1, 4) : 4;
-    static constexpr int columns = !Vectors ? 1 : one_thread ? 16 : W::bytes / sizeof(Weight);  // loaded at once
-    static constexpr int lanes = one_thread ? columns : 1;                                      // elements of a sum
+    // loaded at once
+    static constexpr int columns = !Vectors ? 1 : one_thread ? 16 : W::bytes / sizeof(Weight);
+    // elements of a sum
+    static constexpr int lanes = one_thread ? columns : 1;
     static constexpr int prefetched_rows = one_thread && Vectors ? 2 * rows_at_once : 0;
-    static constexpr unsigned block = one_thread ? 1 : 128;  // on the CPU a thread has work for a block, by which the cores are balanced
+    // on the CPU a thread has work for a block, by which the cores are balanced
+    static constexpr unsigned block = one_thread ? 1 : 128;
     using Sum = Vec<float, lanes>;
 };
 
@@ -42,10 +49,12 @@ struct Operands {
     bool gelu;
 };
 
-// sums[r][s] = the products of rows row + r and samples sample + s over the columns of this lane. Past the last row or sample, the last one again.
+// sums[r][s] = the products of rows row + r and samples sample + s over the columns of this lane. Past the
+// last row or sample, the last one again.
 template <class W, class Cut, class T, class Weight>
-__device__ __forceinline__ void multiply(typename Cut::Sum (&sums)[Cut::rows_at_once][Cut::samples], const Operands<T>& operands,
-                                         const Weight* weight, size_t row, int sample) {
+__device__ __forceinline__ void multiply(typename Cut::Sum (&sums)[Cut::rows_at_once][Cut::samples],
+                                         const Operands<T>& operands, const Weight* weight, size_t row,
+                                         int sample) {
     constexpr int N = Cut::columns, rows = Cut::rows_at_once, samples = Cut::samples;
     const int C = operands.C;
     const Weight* of_row[rows];
@@ -53,7 +62,8 @@ __device__ __forceinline__ void multiply(typename Cut::Sum (&sums)[Cut::rows_at_
     UNROLL_REGISTERS
     for (int r = 0; r < rows; r++) of_row[r] = weight + min(row + r, operands.OC - 1) * C;
     UNROLL_REGISTERS
-    for (int s = 0; s < samples; s++) of_sample[s] = operands.inp + static_cast<size_t>(min(sample + s, operands.K - 1)) * C;
+    for (int s = 0; s < samples; s++)
+        of_sample[s] = operands.inp + static_cast<size_t>(min(sample + s, operands.K - 1)) * C;
     UNROLL_REGISTERS
     for (int r = 0; r < rows; r++) {
         UNROLL_REGISTERS
@@ -68,7 +78,8 @@ __device__ __forceinline__ void multiply(typename Cut::Sum (&sums)[Cut::rows_at_
             const Vec<float, N> w = simt::load_factors<N>(of_row[r] + c);
             if constexpr (Cut::prefetched_rows > 0) {
                 constexpr int line = 64 / sizeof(Weight);
-                if (c % line == 0) simt::prefetch(of_row[r] + c + static_cast<size_t>(Cut::prefetched_rows) * C);
+                if (c % line == 0)
+                    simt::prefetch(of_row[r] + c + static_cast<size_t>(Cut::prefetched_rows) * C);
             }
             UNROLL_REGISTERS
             for (int s = 0; s < samples; s++) simt::multiply_add(sums[r][s], w, x[s]);
@@ -78,17 +89,19 @@ __device__ __forceinline__ void multiply(typename Cut::Sum (&sums)[Cut::rows_at_
 
 // out[sample][row] from its product
 template <class T>
-__device__ __forceinline__ void finish(T* out, float product, const Operands<T>& operands, size_t row, int sample) {
+__device__ __forceinline__ void finish(T* out, float product, const Operands<T>& operands, size_t row,
+                                       int sample) {
     if (operands.scales) product *= operands.scales[row];
     if (operands.bias) product += static_cast<float>(operands.bias[row]);
     if (operands.gelu) product = gelu(static_cast<float>(T(product)));
     out[static_cast<size_t>(sample) * operands.OC + row] = T(product);
 }
 
-// The CPU's: of_row[r] holds what row + r has summed up with a sample; all of these rows at once, unless the last of them lie beyond OC.
+// The CPU's: of_row[r] holds what row + r has summed up with a sample; all of these rows at once, unless the
+// last of them lie beyond OC.
 template <class Cut, class T>
-__device__ __forceinline__ void finish_rows(T* out, const typename Cut::Sum (&of_row)[Cut::rows], const Operands<T>& operands, size_t row,
-                                            int sample) {
+__device__ __forceinline__ void finish_rows(T* out, const typename Cut::Sum (&of_row)[Cut::rows],
+                                            const Operands<T>& operands, size_t row, int sample) {
     constexpr int rows = Cut::rows;
     if constexpr (Cut::lanes == rows) {
         if (row + rows <= operands.OC) {
@@ -115,7 +128,8 @@ __device__ __forceinline__ void finish_rows(T* out, const typename Cut::Sum (&of
             return;
         }
     }
-    for (int r = 0; r < rows && row + r < operands.OC; r++) finish(out, simt::sum(of_row[r]), operands, row + r, sample);
+    for (int r = 0; r < rows && row + r < operands.OC; r++)
+        finish(out, simt::sum(of_row[r]), operands, row + r, sample);
 }
 
 template <class W, class Cut, class T, class Weight>
@@ -132,9 +146,11 @@ __global__ void kernel(T* out, Operands<T> operands, const Weight* weight) {
                     for (int s = 0; s < samples; s++) of_sample[s][first + r] = sums[r][s];
                 }
             }
-            for (int s = 0; s < samples && sample + s < operands.K; s++) finish_rows<Cut>(out, of_sample[s], operands, row, sample + s);
+            for (int s = 0; s < samples && sample + s < operands.K; s++)
+                finish_rows<Cut>(out, of_sample[s], operands, row, sample + s);
         } else {
-            const int lane = simt::row_lane<W::threads>(), r_of_lane = lane / samples, s_of_lane = lane % samples;
+            const int lane = simt::row_lane<W::threads>(), r_of_lane = lane / samples,
+                      s_of_lane = lane % samples;
             multiply<W, Cut>(sums, operands, weight, row, sample);
             float product = 0.0f;  // of the row and the sample that this lane finishes
             UNROLL
@@ -172,8 +188,8 @@ struct DecodeMatmulShape {
 
 // Reads OC * C weights; bound by memory bandwidth up to a K of 4 to 8, by arithmetic beyond.
 template <class W = simt::NativeWidth<32>, class T, class Weight>
-void decode_matmul(T* out, const T* inp, const Weight* weight, const float* scales, const T* bias, DecodeMatmulShape shape, bool gelu,
-                   stream_t stream) {
+void decode_matmul(T* out, const T* inp, const Weight* weight, const float* scales, const T* bias,
+                   DecodeMatmulShape shape, bool gelu, stream_t stream) {
     using namespace decode_matmul_detail;
     const auto [K, C, OC] = shape;
     CHECK(K > 0 && C > 0 && OC > 0, "decode_matmul: K = {}, C = {} and OC = {} must be positive", K, C, OC);
@@ -181,6 +197,7 @@ void decode_matmul(T* out, const T* inp, const Weight* weight, const float* scal
     for_cut<W, Weight>(K, C, [&](auto cut) {
         using Cut = decltype(cut);
         const size_t rows_of_block = Cut::block / W::threads * Cut::rows;
-        launch(kernel<W, Cut, T, Weight>, static_cast<unsigned>(ceil_div(operands.OC, rows_of_block)), Cut::block, 0, stream, out, operands, weight);
+        launch(kernel<W, Cut, T, Weight>, static_cast<unsigned>(ceil_div(operands.OC, rows_of_block)),
+               Cut::block, 0, stream, out, operands, weight);
     });
 }

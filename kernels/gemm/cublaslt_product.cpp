@@ -12,7 +12,9 @@ namespace {
 constexpr int most_heuristics = 16, most_split = 3, most_parts = 12;
 
 void check(cublasStatus_t status, const LtProblem& problem) {
-    if (status != CUBLAS_STATUS_SUCCESS) throw Error(fmt::format("gemm: cuBLASLt says {} to {}", cublasLtGetStatusName(status), problem.describe()));
+    if (status != CUBLAS_STATUS_SUCCESS)
+        throw Error(
+            fmt::format("gemm: cuBLASLt says {} to {}", cublasLtGetStatusName(status), problem.describe()));
 }
 
 // A matrix that op() makes (rows, columns).
@@ -41,9 +43,11 @@ Value capability(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoCapAtt
 // The algorithm with K in so many parts; none if it cannot.
 std::optional<GemmAlgorithm> with_parts(cublasLtMatmulAlgo_t algorithm, int32_t parts, uint32_t scheme) {
     const auto set = [&](cublasLtMatmulAlgoConfigAttributes_t attribute, auto value) {
-        return cublasLtMatmulAlgoConfigSetAttribute(&algorithm, attribute, &value, sizeof(value)) == CUBLAS_STATUS_SUCCESS;
+        return cublasLtMatmulAlgoConfigSetAttribute(&algorithm, attribute, &value, sizeof(value)) ==
+               CUBLAS_STATUS_SUCCESS;
     };
-    if (!set(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, parts) || !set(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, scheme)) return std::nullopt;
+    if (!set(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, parts) || !set(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, scheme))
+        return std::nullopt;
     return std::bit_cast<GemmAlgorithm>(algorithm);
 }
 
@@ -51,9 +55,10 @@ std::optional<GemmAlgorithm> with_parts(cublasLtMatmulAlgo_t algorithm, int32_t 
 
 std::string LtProblem::describe() const {
     const auto name = [](cudaDataType_t type) { return type == CUDA_R_32F ? "fp32" : "bf16"; };
-    return fmt::format("{}{} m = {}, n = {}, k = {}, {} to {}, compute type {}, epilogue {}{}{}", transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m,
-                       n, k, name(input_type), name(output_type), static_cast<int>(compute), static_cast<int>(epilogue), accumulate ? ", adding" : "",
-                       alignment.describe());
+    return fmt::format("{}{} m = {}, n = {}, k = {}, {} to {}, compute type {}, epilogue {}{}{}",
+                       transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, name(input_type),
+                       name(output_type), static_cast<int>(compute), static_cast<int>(epilogue),
+                       accumulate ? ", adding" : "", alignment.describe());
 }
 
 LtAlignment LtAlignment::of(const LtOperands& operands) {
@@ -62,7 +67,8 @@ LtAlignment LtAlignment::of(const LtOperands& operands) {
         const uintptr_t bits = reinterpret_cast<uintptr_t>(address) | most;  // 256 for nullptr too
         return static_cast<size_t>(bits & -bits);
     };
-    return {alignment(operands.a), alignment(operands.b), alignment(operands.d), alignment(operands.data.bias), alignment(operands.data.aux)};
+    return {alignment(operands.a), alignment(operands.b), alignment(operands.d),
+            alignment(operands.data.bias), alignment(operands.data.aux)};
 }
 
 std::string LtAlignment::describe() const {
@@ -75,11 +81,15 @@ std::string LtAlignment::describe() const {
 
 std::string describe(const GemmAlgorithm& algorithm) {
     const auto a = std::bit_cast<cublasLtMatmulAlgo_t>(algorithm);
-    std::string text = fmt::format("algorithm {}, tile {}, stages {}", configured<int32_t>(a, CUBLASLT_ALGO_CONFIG_ID),
-                                   configured<uint32_t>(a, CUBLASLT_ALGO_CONFIG_TILE_ID), configured<uint32_t>(a, CUBLASLT_ALGO_CONFIG_STAGES_ID));
-    if (const auto cluster = configured<uint16_t>(a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID)) text += fmt::format(", cluster {}", cluster);
+    std::string text =
+        fmt::format("algorithm {}, tile {}, stages {}", configured<int32_t>(a, CUBLASLT_ALGO_CONFIG_ID),
+                    configured<uint32_t>(a, CUBLASLT_ALGO_CONFIG_TILE_ID),
+                    configured<uint32_t>(a, CUBLASLT_ALGO_CONFIG_STAGES_ID));
+    if (const auto cluster = configured<uint16_t>(a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID))
+        text += fmt::format(", cluster {}", cluster);
     if (const auto parts = configured<int32_t>(a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM); parts > 1) {
-        const bool in_place = configured<uint32_t>(a, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) == CUBLASLT_REDUCTION_SCHEME_INPLACE;
+        const bool in_place = configured<uint32_t>(a, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) ==
+                              CUBLASLT_REDUCTION_SCHEME_INPLACE;
         text += fmt::format(", K in {} parts added {}", parts, in_place ? "in place" : "in fp32");
     }
     return text;
@@ -116,8 +126,8 @@ void LtProduct::set_epilogue_data(const EpilogueData& data) {
     if (data.aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, data.aux);
 }
 
-// cuBLASLt cannot solve the problem. An epilogue that this version does not know for these types can also be an invalid value; its twin
-// does not need it.
+// cuBLASLt cannot solve the problem. An epilogue that this version does not know for these types can also be
+// an invalid value; its twin does not need it.
 bool LtProduct::is_refusal(cublasStatus_t status) const {
     const bool has_twin = problem_.epilogue != CUBLASLT_EPILOGUE_DEFAULT;
     return status == CUBLAS_STATUS_NOT_SUPPORTED || (has_twin && status == CUBLAS_STATUS_INVALID_VALUE);
@@ -130,7 +140,8 @@ uint32_t LtProduct::reduction_schemes() const {
 }
 
 std::vector<GemmAlgorithm> LtProduct::heuristic(int most, size_t workspace_bytes) const {
-    LtDescriptor<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy> preference(problem_, cublasLtMatmulPreferenceCreate);
+    LtDescriptor<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy> preference(
+        problem_, cublasLtMatmulPreferenceCreate);
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
         check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)), problem_);
     };
@@ -144,13 +155,15 @@ std::vector<GemmAlgorithm> LtProduct::heuristic(int most, size_t workspace_bytes
 
     std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
     int count = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library_, operation_, a_, b_, d_, d_, preference, most, results.data(), &count);
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library_, operation_, a_, b_, d_, d_,
+                                                                 preference, most, results.data(), &count);
     if (is_refusal(status)) return {};
     check(status, problem_);
     std::vector<GemmAlgorithm> algorithms;
     for (int i = 0; i < count; i++) {
         const cublasLtMatmulHeuristicResult_t& result = results[static_cast<size_t>(i)];
-        if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(std::bit_cast<GemmAlgorithm>(result.algo));
+        if (result.state == CUBLAS_STATUS_SUCCESS)
+            algorithms.push_back(std::bit_cast<GemmAlgorithm>(result.algo));
     }
     return algorithms;
 }
@@ -158,32 +171,39 @@ std::vector<GemmAlgorithm> LtProduct::heuristic(int most, size_t workspace_bytes
 bool LtProduct::accepts(const GemmAlgorithm& algorithm, size_t workspace_bytes) const {
     const auto algo = std::bit_cast<cublasLtMatmulAlgo_t>(algorithm);
     cublasLtMatmulHeuristicResult_t result{};
-    return cublasLtMatmulAlgoCheck(library_, operation_, a_, b_, d_, d_, &algo, &result) == CUBLAS_STATUS_SUCCESS &&
+    return cublasLtMatmulAlgoCheck(library_, operation_, a_, b_, d_, d_, &algo, &result) ==
+               CUBLAS_STATUS_SUCCESS &&
            result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace_bytes;
 }
 
 std::vector<GemmAlgorithm> LtProduct::candidates(size_t workspace_bytes) const {
     std::vector<GemmAlgorithm> candidates = heuristic(most_heuristics, workspace_bytes);
     // What cannot be checked again later cannot be kept.
-    std::erase_if(candidates, [&](const GemmAlgorithm& candidate) { return !accepts(candidate, workspace_bytes); });
+    std::erase_if(candidates,
+                  [&](const GemmAlgorithm& candidate) { return !accepts(candidate, workspace_bytes); });
     if (!problem_.is_weight_gradient()) return candidates;
-    std::vector<GemmAlgorithm> whole;  // the same algorithm may come several times, with K in different numbers of parts
+    // the same algorithm may come several times, with K in different numbers of parts
+    std::vector<GemmAlgorithm> whole;
     for (const GemmAlgorithm& candidate : candidates) {
-        const auto one = with_parts(std::bit_cast<cublasLtMatmulAlgo_t>(candidate), 1, CUBLASLT_REDUCTION_SCHEME_NONE);
+        const auto one =
+            with_parts(std::bit_cast<cublasLtMatmulAlgo_t>(candidate), 1, CUBLASLT_REDUCTION_SCHEME_NONE);
         if (one && std::ranges::find(whole, *one) == whole.end()) whole.push_back(*one);
         if (whole.size() == most_split) break;
     }
     const auto add = [&](const std::optional<GemmAlgorithm>& algorithm) {
-        if (algorithm && std::ranges::find(candidates, *algorithm) == candidates.end() && accepts(*algorithm, workspace_bytes))
+        if (algorithm && std::ranges::find(candidates, *algorithm) == candidates.end() &&
+            accepts(*algorithm, workspace_bytes))
             candidates.push_back(*algorithm);
     };
     for (const GemmAlgorithm& one : whole) {
         add(one);
         const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(one);
         if (capability<int32_t>(algorithm, CUBLASLT_ALGO_CAP_SPLITK_SUPPORT) == 0) continue;
-        const uint32_t schemes = capability<uint32_t>(algorithm, CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK) & reduction_schemes();
+        const uint32_t schemes =
+            capability<uint32_t>(algorithm, CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK) & reduction_schemes();
         for (int32_t parts = 2; parts <= most_parts; parts++) {
-            for (const uint32_t scheme : {CUBLASLT_REDUCTION_SCHEME_INPLACE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}) {
+            for (const uint32_t scheme :
+                 {CUBLASLT_REDUCTION_SCHEME_INPLACE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}) {
                 if (schemes & scheme) add(with_parts(algorithm, parts, scheme));
             }
         }
@@ -203,12 +223,13 @@ bool LtProduct::use(const GemmAlgorithm& algorithm, size_t workspace_bytes) {
     return true;
 }
 
-cublasStatus_t LtProduct::launch(const GemmAlgorithm& algorithm, const LtOperands& operands, const LtWorkspace& workspace, stream_t stream) {
+cublasStatus_t LtProduct::launch(const GemmAlgorithm& algorithm, const LtOperands& operands,
+                                 const LtWorkspace& workspace, stream_t stream) {
     set_epilogue_data(operands.data);
     const float one = 1.0f, beta = problem_.accumulate ? 1.0f : 0.0f;
     const auto algo = std::bit_cast<cublasLtMatmulAlgo_t>(algorithm);
-    return cublasLtMatmul(library_, operation_, &one, operands.a, a_, operands.b, b_, &beta, operands.d, d_, operands.d, d_, &algo, workspace.memory,
-                          workspace.bytes, stream);
+    return cublasLtMatmul(library_, operation_, &one, operands.a, a_, operands.b, b_, &beta, operands.d, d_,
+                          operands.d, d_, &algo, workspace.memory, workspace.bytes, stream);
 }
 
 bool LtProduct::run(const LtOperands& operands, const LtWorkspace& workspace, stream_t stream) {
@@ -218,12 +239,15 @@ bool LtProduct::run(const LtOperands& operands, const LtWorkspace& workspace, st
         check(status, problem_);
         return true;
     }
-    // For good, where our own kernel can take the epilogue's place; else only this call, which may be one that is captured.
+    // For good, where our own kernel can take the epilogue's place; else only this call, which may be one
+    // that is captured.
     if (problem_.epilogue != CUBLASLT_EPILOGUE_DEFAULT) algorithm_.reset();
     return false;
 }
 
-bool LtProduct::try_algorithm(const GemmAlgorithm& algorithm, const LtOperands& operands, const LtWorkspace& workspace, stream_t stream) {
-    // Whatever the reason, such as too little memory for its code: there are others. A broken GPU shows at the next event.
+bool LtProduct::try_algorithm(const GemmAlgorithm& algorithm, const LtOperands& operands,
+                              const LtWorkspace& workspace, stream_t stream) {
+    // Whatever the reason, such as too little memory for its code: there are others. A broken GPU shows at
+    // the next event.
     return launch(algorithm, operands, workspace, stream) == CUBLAS_STATUS_SUCCESS;
 }

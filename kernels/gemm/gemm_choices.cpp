@@ -72,7 +72,10 @@ std::string GemmChoices::text(const GemmMachine& machine, bool timed_only) const
                    {"products", json::object()}};
     for (const auto& [product, choice] : choices_) {
         if (timed_only && choice.ms == 0) continue;
-        json entry = {{"description", choice.description}, {"ms", choice.ms}, {"first_ms", choice.first_ms}, {"tflops", choice.tflops}};
+        json entry = {{"description", choice.description},
+                      {"ms", choice.ms},
+                      {"first_ms", choice.first_ms},
+                      {"tflops", choice.tflops}};
         if (choice.algorithm) entry["algorithm"] = to_hexadecimal(*choice.algorithm);
         object["products"][product] = entry;
     }
@@ -84,27 +87,36 @@ GemmChoices GemmChoices::parse(const std::string& text, const GemmMachine& machi
     const json object = parse_json(text);
     CHECK(object.is_object(), "it is damaged: not JSON");
     try {
-        CHECK(object.at("format") == choices_format, "its format is {}, not {}", shown(object.at("format")), choices_format);
+        CHECK(object.at("format") == choices_format, "its format is {}, not {}", shown(object.at("format")),
+              choices_format);
         CHECK(object.at("checksum") == choices_checksum(object), "it is damaged: its checksum is wrong");
-        const GemmMachine its{object.at("gpu").get<std::string>(), whole_number<int>(object.at("multiprocessors")),
+        const GemmMachine its{object.at("gpu").get<std::string>(),
+                              whole_number<int>(object.at("multiprocessors")),
                               whole_number<size_t>(object.at("cublaslt"))};
         CHECK(its.gpu == machine.gpu && its.multiprocessors == machine.multiprocessors,
-              "it is of another GPU: {} with {} multiprocessors, not {} with {}", shown(object.at("gpu")), its.multiprocessors, machine.gpu,
-              machine.multiprocessors);
-        CHECK(its.library_version == machine.library_version, "it is of another cuBLASLt: {}, not {}", its.library_version, machine.library_version);
+              "it is of another GPU: {} with {} multiprocessors, not {} with {}", shown(object.at("gpu")),
+              its.multiprocessors, machine.gpu, machine.multiprocessors);
+        CHECK(its.library_version == machine.library_version, "it is of another cuBLASLt: {}, not {}",
+              its.library_version, machine.library_version);
         GemmChoices choices;
-        for (const auto& [product, entry] : object.at("products").items()) choices.set(product, choice_of(entry));
+        for (const auto& [product, entry] : object.at("products").items())
+            choices.set(product, choice_of(entry));
         return choices;
-    } catch (const json::exception&) { throw UsageError("it is damaged: a field is missing or of another type"); }
+    } catch (const json::exception&) {
+        throw UsageError("it is damaged: a field is missing or of another type");
+    }
 }
 
 std::vector<std::string> GemmChoices::lines() const {
     std::vector<std::pair<std::string, GemmChoice>> sorted(choices_.begin(), choices_.end());
-    std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
     std::vector<std::string> lines;
     for (const auto& [product, choice] : sorted) {
         std::string line = fmt::format("{}: {}", product, choice.description);
-        if (choice.ms > 0) line += fmt::format(", {:.3f} ms, {:.1f} TFLOP/s (first choice: {:.3f} ms)", choice.ms, choice.tflops, choice.first_ms);
+        if (choice.ms > 0)
+            line += fmt::format(", {:.3f} ms, {:.1f} TFLOP/s (first choice: {:.3f} ms)", choice.ms,
+                                choice.tflops, choice.first_ms);
         lines.push_back(line);
     }
     return lines;

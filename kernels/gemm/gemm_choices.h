@@ -1,5 +1,7 @@
-// gemm_choices.h: which algorithm computes which matrix product, as found by timing, and its text: a JSON object that a run keeps in its folder.
-//   An algorithm means something to one version of the library on one kind of GPU only, and both are named in the text.
+// gemm_choices.h: which algorithm computes which matrix product, as found by timing, and its text: a JSON
+// object that a run keeps in its folder.
+//   An algorithm means something to one version of the library on one kind of GPU only, and both are named in
+//   the text.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,10 +14,12 @@
 using GemmAlgorithm = std::array<uint64_t, 8>;
 
 struct GemmChoice {
-    std::optional<GemmAlgorithm> algorithm;  // none: the product with its epilogue is slower than without it and our kernels behind, or impossible
-    std::string description = {};            // of the algorithm, for people
-    double ms = 0, first_ms = 0;             // of this algorithm and of the library's first choice, with cold caches; 0: not timed
-    double tflops = 0;                       // 1e12 operations a second
+    // none: the product with its epilogue is slower than without it and our kernels behind, or impossible
+    std::optional<GemmAlgorithm> algorithm;
+    std::string description = {};  // of the algorithm, for people
+    // of this algorithm and of the library's first choice, with cold caches; 0: not timed
+    double ms = 0, first_ms = 0;
+    double tflops = 0;  // 1e12 operations a second
     bool operator==(const GemmChoice&) const = default;
 };
 

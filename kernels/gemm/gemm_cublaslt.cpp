@@ -1,8 +1,10 @@
 // gemm_cublaslt.cpp: gemm.h on the GPU, by cuBLASLt.
-//   cuBLASLt is column-major: our row-major (rows, columns) matrix is its (columns, rows) matrix, so every product is computed transposed.
-//   Bias, GELU and their gradients are epilogues of the product; where cuBLASLt has none (sizes or addresses that are not aligned), or they were
-//   found to be slower, our kernels follow a plain product. An algorithm is the heuristic's first choice until tune() has timed what else there is.
-//   GELU and its gradient are epilogues in bf16 only (fuses_gelu below).
+//   cuBLASLt is column-major: our row-major (rows, columns) matrix is its (columns, rows) matrix, so every
+//   product is computed transposed.
+//   Bias, GELU and their gradients are epilogues of the product; where cuBLASLt has none (sizes or addresses
+//   that are not aligned), or they were found to be slower, our kernels follow a plain product. An algorithm
+//   is the heuristic's first choice until tune() has timed what else there is. GELU and its gradient are
+//   epilogues in bf16 only (fuses_gelu below).
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -24,19 +26,23 @@ constexpr cudaDataType_t type_of = CUDA_R_32F;
 template <>
 constexpr cudaDataType_t type_of<bfloat16> = CUDA_R_16BF;
 
-// cuBLASLt does not say how exact the tanh of its epilogues is; that of the GPU itself (tanh.approx.f32) has a relative error of up to 2^-11, which
-// the rounding of results to bf16 (2^-9) hides. Results stored in fp32 are held to 1e-5 of double precision, so our own kernel follows the product.
-// TF32 rounds the inputs of products and nothing else: it keeps fp32's GELU.
+// cuBLASLt does not say how exact the tanh of its epilogues is; that of the GPU itself (tanh.approx.f32) has
+// a relative error of up to 2^-11, which the rounding of results to bf16 (2^-9) hides. Results stored in fp32
+// are held to 1e-5 of double precision, so our own kernel follows the product. TF32 rounds the inputs of
+// products and nothing else: it keeps fp32's GELU.
 template <class T>
 constexpr bool fuses_gelu = std::is_same_v<T, bfloat16>;
 
-// What cuBLASLt may use: more than the smallest products need, so that it can split K. NVIDIA's advice: 32 MiB, more on Hopper.
+// What cuBLASLt may use: more than the smallest products need, so that it can split K. NVIDIA's advice: 32
+// MiB, more on Hopper.
 size_t library_workspace_bytes() {
     constexpr size_t mebibyte = size_t{1} << 20;
     return (simt::device_info().compute_capability == 90 ? 128 : 32) * mebibyte;
 }
 
-constexpr size_t rounded_up(size_t bytes) { return (bytes + workspace_alignment - 1) / workspace_alignment * workspace_alignment; }
+constexpr size_t rounded_up(size_t bytes) {
+    return (bytes + workspace_alignment - 1) / workspace_alignment * workspace_alignment;
+}
 // A bias gradient as the product's epilogue leaves it, before it is added to the real one.
 size_t fused_bias_gradient_bytes(size_t OC) { return rounded_up(OC * sizeof(float)); }
 
@@ -66,7 +72,8 @@ struct Gemm::State {
           // Measured by others: GELU in the epilogue gains on Hopper and loses before it.
           prefers_fused_gelu(simt::device_info().compute_capability >= 90) {
         const cublasStatus_t status = cublasLtCreate(&library);
-        if (status != CUBLAS_STATUS_SUCCESS) throw Error(fmt::format("gemm: cuBLASLt does not start: {}", cublasLtGetStatusName(status)));
+        if (status != CUBLAS_STATUS_SUCCESS)
+            throw Error(fmt::format("gemm: cuBLASLt does not start: {}", cublasLtGetStatusName(status)));
         const simt::DeviceInfo info = simt::device_info();
         machine = {info.name, info.multiprocessors, cublasLtGetVersion()};
     }
@@ -77,16 +84,21 @@ struct Gemm::State {
     }
 
     template <class T, class Result>
-    LtProblem problem(size_t m, size_t n, size_t k, bool transpose_a, bool transpose_b, bool accumulate) const {
-        const auto compute = tf32 && type_of<T> == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    LtProblem problem(size_t m, size_t n, size_t k, bool transpose_a, bool transpose_b,
+                      bool accumulate) const {
+        const auto compute =
+            tf32 && type_of<T> == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
         return {m, n, k, transpose_a, transpose_b, type_of<T>, type_of<Result>, compute, accumulate};
     }
 
-    // Memory for `bytes` of our own at the front of the workspace; cuBLASLt may use what is behind it at the same time.
+    // Memory for `bytes` of our own at the front of the workspace; cuBLASLt may use what is behind it at the
+    // same time.
     void* scratch(size_t bytes, const LtProblem& problem) const {
         if (bytes > workspace_bytes) {
-            throw Error(fmt::format("gemm: {} wants {} bytes of workspace and has {}: call use_workspace with Gemm::workspace_bytes",
-                                    problem.describe(), bytes, workspace_bytes));
+            throw Error(
+                fmt::format("gemm: {} wants {} bytes of workspace and has {}: call use_workspace with "
+                            "Gemm::workspace_bytes",
+                            problem.describe(), bytes, workspace_bytes));
         }
         return workspace;
     }
@@ -99,25 +111,32 @@ struct Gemm::State {
             throw Error(fmt::format("gemm: cuBLASLt has no algorithm for {}", problem.describe()));
     }
 
-    // A product with an epilogue, and finish(); or, where there is no such product or it takes longer, apart(). own: bytes at the front of the
-    // workspace that the product must not touch.
+    // A product with an epilogue, and finish(); or, where there is no such product or it takes longer,
+    // apart(). own: bytes at the front of the workspace that the product must not touch.
     template <class Finish, class Apart>
-    void run(LtProblem problem, const LtOperands& operands, size_t own, stream_t stream, const Finish& finish, const Apart& apart) {
+    void run(LtProblem problem, const LtOperands& operands, size_t own, stream_t stream, const Finish& finish,
+             const Apart& apart) {
         problem.alignment = LtAlignment::of(operands);
         // The leading dimension of aux must be a multiple of 8.
-        const bool suits = problem.alignment.least() >= 16 && !((problem.reads_aux() || problem.writes_aux()) && problem.m % 8 != 0);
+        const bool suits = problem.alignment.least() >= 16 &&
+                           !((problem.reads_aux() || problem.writes_aux()) && problem.m % 8 != 0);
         if (!suits) return apart();
         LtProduct& product = product_for(problem, operands.data, own);
-        if (tuner && !choices.find(problem.describe())) choose(product, problem, operands, own, stream, finish, apart);
+        if (tuner && !choices.find(problem.describe()))
+            choose(product, problem, operands, own, stream, finish, apart);
         if (product.run(operands, rest_of_workspace(own), stream)) return finish();
         apart();
     }
 
 private:
-    LtWorkspace rest_of_workspace(size_t own) const { return {workspace + own, std::min(workspace_bytes - own, library_workspace_bytes_)}; }
+    LtWorkspace rest_of_workspace(size_t own) const {
+        return {workspace + own, std::min(workspace_bytes - own, library_workspace_bytes_)};
+    }
 
     // Without timing: whether a product's epilogue is expected to be faster than our kernel.
-    bool prefers_epilogue(const LtProblem& problem) const { return prefers_fused_gelu || !(problem.reads_aux() || problem.writes_aux()); }
+    bool prefers_epilogue(const LtProblem& problem) const {
+        return prefers_fused_gelu || !(problem.reads_aux() || problem.writes_aux());
+    }
 
     LtProduct& product_for(const LtProblem& problem, const EpilogueData& data, size_t own) {
         const auto found = products.find(problem);
@@ -128,7 +147,8 @@ private:
         const size_t bytes = rest_of_workspace(own).bytes;
         if (choice && (!choice->algorithm || product.use(*choice->algorithm, bytes))) return product;
         if (choice) {
-            print_line(stderr, fmt::format("gemm: cuBLASLt no longer takes the algorithm chosen for {}: {}", name, choice->description));
+            print_line(stderr, fmt::format("gemm: cuBLASLt no longer takes the algorithm chosen for {}: {}",
+                                           name, choice->description));
             choices.erase(name);
             refused++;
         }
@@ -139,13 +159,17 @@ private:
     static std::vector<GemmTuner::Output> outputs_of(const LtProblem& problem, const LtOperands& operands) {
         const bool bf16 = problem.output_type != CUDA_R_32F;
         std::vector<GemmTuner::Output> outputs = {{operands.d, problem.m * problem.n, bf16}};
-        if (problem.writes_aux()) outputs.push_back({const_cast<void*>(operands.data.aux), problem.m * problem.n, bf16});
-        if (problem.epilogue == CUBLASLT_EPILOGUE_BGRADB) outputs.push_back({const_cast<void*>(operands.data.bias), problem.n, bf16});
+        if (problem.writes_aux())
+            outputs.push_back({const_cast<void*>(operands.data.aux), problem.m * problem.n, bf16});
+        if (problem.epilogue == CUBLASLT_EPILOGUE_BGRADB)
+            outputs.push_back({const_cast<void*>(operands.data.bias), problem.n, bf16});
         return outputs;
     }
 
-    // The fastest algorithm for a product, which uses it from now on; none if there is none. When the time is over, what it uses already.
-    GemmChoice choose_algorithm(LtProduct& product, const LtProblem& problem, const LtOperands& operands, size_t own, stream_t stream) {
+    // The fastest algorithm for a product, which uses it from now on; none if there is none. When the time is
+    // over, what it uses already.
+    GemmChoice choose_algorithm(LtProduct& product, const LtProblem& problem, const LtOperands& operands,
+                                size_t own, stream_t stream) {
         GemmChoice choice;
         const LtWorkspace rest = rest_of_workspace(own);
         if (tuner->out_of_time()) {
@@ -154,8 +178,11 @@ private:
         } else {
             timed++;
             const std::vector<GemmAlgorithm> candidates = product.candidates(rest.bytes);
-            const auto launch = [&](size_t i) { return product.try_algorithm(candidates[i], operands, rest, stream); };
-            if (const auto fastest = tuner->fastest(candidates.size(), launch, outputs_of(problem, operands), stream)) {
+            const auto launch = [&](size_t i) {
+                return product.try_algorithm(candidates[i], operands, rest, stream);
+            };
+            if (const auto fastest =
+                    tuner->fastest(candidates.size(), launch, outputs_of(problem, operands), stream)) {
                 choice.algorithm = candidates[fastest->way];
                 choice.ms = fastest->ms;
                 choice.first_ms = fastest->first_ms;
@@ -167,14 +194,15 @@ private:
         return choice;
     }
 
-    void choose(LtProduct& product, const LtProblem& problem, const LtOperands& operands, size_t own, stream_t stream) {
+    void choose(LtProduct& product, const LtProblem& problem, const LtOperands& operands, size_t own,
+                stream_t stream) {
         const GemmChoice choice = choose_algorithm(product, problem, operands, own, stream);
         if (choice.algorithm) choices.set(problem.describe(), choice);
     }
 
     template <class Finish, class Apart>
-    void choose(LtProduct& product, const LtProblem& problem, const LtOperands& operands, size_t own, stream_t stream, const Finish& finish,
-                const Apart& apart) {
+    void choose(LtProduct& product, const LtProblem& problem, const LtOperands& operands, size_t own,
+                stream_t stream, const Finish& finish, const Apart& apart) {
         apart();  // chooses what it consists of
         GemmChoice choice = choose_algorithm(product, problem, operands, own, stream);
         if (choice.algorithm && choice.ms > 0) {
@@ -186,7 +214,8 @@ private:
             if (apart_ms < fused_ms) {
                 choice.algorithm.reset();
                 choice.description =
-                    fmt::format("apart from its epilogue in {:.3f} instead of {:.3f} ms ({})", apart_ms, fused_ms, choice.description);
+                    fmt::format("apart from its epilogue in {:.3f} instead of {:.3f} ms ({})", apart_ms,
+                                fused_ms, choice.description);
             }
         }
         if (!choice.algorithm) product.use_none();
@@ -205,8 +234,8 @@ size_t Gemm::workspace_bytes(size_t N, size_t, size_t OC) {
 }
 
 void Gemm::use_workspace(void* workspace, size_t bytes) {
-    CHECK(reinterpret_cast<uintptr_t>(workspace) % workspace_alignment == 0, "gemm: the workspace {} is not aligned to {} bytes", workspace,
-          workspace_alignment);
+    CHECK(reinterpret_cast<uintptr_t>(workspace) % workspace_alignment == 0,
+          "gemm: the workspace {} is not aligned to {} bytes", workspace, workspace_alignment);
     state_->workspace = static_cast<char*>(workspace);
     state_->workspace_bytes = bytes;
     state_->products.clear();  // their algorithms were chosen for the workspace before
@@ -222,10 +251,12 @@ std::string Gemm::tune(const std::function<void()>& products, double seconds) {
         state_->tuner.reset();
         throw;
     }
-    std::string line = fmt::format("matmuls: {} timed in {:.1f} s ({} runs)", state_->timed, state_->tuner->seconds(), state_->tuner->runs());
+    std::string line = fmt::format("matmuls: {} timed in {:.1f} s ({} runs)", state_->timed,
+                                   state_->tuner->seconds(), state_->tuner->runs());
     if (known > 0) line += fmt::format(", {} known before", known);
     if (state_->refused > 0) line += fmt::format(", {} of them no longer possible", state_->refused);
-    if (state_->given_up > 0) line += fmt::format("; {} left to cuBLASLt after {:g} s", state_->given_up, seconds);
+    if (state_->given_up > 0)
+        line += fmt::format("; {} left to cuBLASLt after {:g} s", state_->given_up, seconds);
     state_->tuner.reset();
     return line;
 }
@@ -243,7 +274,8 @@ std::string Gemm::adopt(const std::string& choices) {
 std::vector<std::string> Gemm::chosen_algorithms() const { return state_->choices.lines(); }
 
 template <class T>
-void Gemm::forward(T* out, const T* inp, const T* weight, const T* bias, size_t N, size_t C, size_t OC, stream_t stream) {
+void Gemm::forward(T* out, const T* inp, const T* weight, const T* bias, size_t N, size_t C, size_t OC,
+                   stream_t stream) {
     // out^T (OC, N) = weight (C, OC)^T inp^T (C, N)
     const LtProblem plain = state_->problem<T, T>(OC, N, C, true, false, false);
     const LtOperands operands = {out, weight, inp};
@@ -253,11 +285,13 @@ void Gemm::forward(T* out, const T* inp, const T* weight, const T* bias, size_t 
         state_->run(plain, operands, stream);
         gemm_add_bias(out, bias, N, OC, stream);
     };
-    state_->run(plain.with(CUBLASLT_EPILOGUE_BIAS), {out, weight, inp, {.bias = bias}}, 0, stream, finish, apart);
+    state_->run(plain.with(CUBLASLT_EPILOGUE_BIAS), {out, weight, inp, {.bias = bias}}, 0, stream, finish,
+                apart);
 }
 
 template <class T>
-void Gemm::forward_gelu(T* out, T* pre_gelu, const T* inp, const T* weight, const T* bias, size_t N, size_t C, size_t OC, stream_t stream) {
+void Gemm::forward_gelu(T* out, T* pre_gelu, const T* inp, const T* weight, const T* bias, size_t N, size_t C,
+                        size_t OC, stream_t stream) {
     const auto apart = [&] {
         forward(pre_gelu, inp, weight, bias, N, C, OC, stream);
         gemm_gelu_forward(out, pre_gelu, N * OC, stream);
@@ -266,17 +300,20 @@ void Gemm::forward_gelu(T* out, T* pre_gelu, const T* inp, const T* weight, cons
     const LtProblem plain = state_->problem<T, T>(OC, N, C, true, false, false);
     const auto epilogue = bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
     const auto finish = [] {};
-    state_->run(plain.with(epilogue), {out, weight, inp, {.bias = bias, .aux = pre_gelu}}, 0, stream, finish, apart);
+    state_->run(plain.with(epilogue), {out, weight, inp, {.bias = bias, .aux = pre_gelu}}, 0, stream, finish,
+                apart);
 }
 
 template <class T>
-void Gemm::backward_input(T* dinp, const T* dout, const T* weight, size_t N, size_t C, size_t OC, stream_t stream) {
+void Gemm::backward_input(T* dinp, const T* dout, const T* weight, size_t N, size_t C, size_t OC,
+                          stream_t stream) {
     // dinp^T (C, N) = weight^T (C, OC) dout^T (OC, N)
     state_->run(state_->problem<T, T>(C, N, OC, false, false, false), {dinp, weight, dout}, stream);
 }
 
 template <class T>
-void Gemm::backward_input_gelu(T* dpre_gelu, const T* dout, const T* weight, const T* pre_gelu, size_t N, size_t C, size_t OC, stream_t stream) {
+void Gemm::backward_input_gelu(T* dpre_gelu, const T* dout, const T* weight, const T* pre_gelu, size_t N,
+                               size_t C, size_t OC, stream_t stream) {
     const auto apart = [&] {
         backward_input(dpre_gelu, dout, weight, N, C, OC, stream);
         gemm_gelu_backward(dpre_gelu, dpre_gelu, pre_gelu, N * C, stream);
@@ -284,12 +321,13 @@ void Gemm::backward_input_gelu(T* dpre_gelu, const T* dout, const T* weight, con
     if (!fuses_gelu<T>) return apart();
     const LtProblem plain = state_->problem<T, T>(C, N, OC, false, false, false);
     const auto finish = [] {};
-    state_->run(plain.with(CUBLASLT_EPILOGUE_DGELU), {dpre_gelu, weight, dout, {.aux = pre_gelu}}, 0, stream, finish, apart);
+    state_->run(plain.with(CUBLASLT_EPILOGUE_DGELU), {dpre_gelu, weight, dout, {.aux = pre_gelu}}, 0, stream,
+                finish, apart);
 }
 
 template <class T>
-void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T* inp, size_t N, size_t C, size_t OC, bool accumulate,
-                           stream_t stream) {
+void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T* inp, size_t N, size_t C,
+                           size_t OC, bool accumulate, stream_t stream) {
     // dweight^T (C, OC) = inp^T (C, N) (dout^T (OC, N))^T
     const LtProblem plain = state_->problem<T, float>(C, OC, N, false, true, accumulate);
     const LtOperands operands = {dweight, inp, dout};
@@ -297,20 +335,26 @@ void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T*
     // The epilogue overwrites its bias gradient, so it writes into the workspace.
     char* const scratch = static_cast<char*>(state_->scratch(scratch_bytes<T>(N, OC), plain));
     const size_t own = fused_bias_gradient_bytes(OC);
-    const auto finish = [&] { gemm_add_bias_gradient(dbias, reinterpret_cast<const float*>(scratch), OC, stream); };
+    const auto finish = [&] {
+        gemm_add_bias_gradient(dbias, reinterpret_cast<const float*>(scratch), OC, stream);
+    };
     const auto apart = [&] {
         state_->run(plain, operands, stream);
         gemm_bias_gradient(dbias, dout, N, OC, scratch, stream);
     };
-    state_->run(plain.with(CUBLASLT_EPILOGUE_BGRADB), {dweight, inp, dout, {.bias = scratch}}, own, stream, finish, apart);
+    state_->run(plain.with(CUBLASLT_EPILOGUE_BGRADB), {dweight, inp, dout, {.bias = scratch}}, own, stream,
+                finish, apart);
 }
 
 #define INSTANTIATE(T) \
     template size_t Gemm::workspace_bytes<T>(size_t, size_t, size_t); \
     template void Gemm::forward(T*, const T*, const T*, const T*, size_t, size_t, size_t, stream_t); \
-    template void Gemm::forward_gelu(T*, T*, const T*, const T*, const T*, size_t, size_t, size_t, stream_t); \
+    template void Gemm::forward_gelu(T*, T*, const T*, const T*, const T*, size_t, size_t, size_t, \
+                                     stream_t); \
     template void Gemm::backward_input(T*, const T*, const T*, size_t, size_t, size_t, stream_t); \
-    template void Gemm::backward_input_gelu(T*, const T*, const T*, const T*, size_t, size_t, size_t, stream_t); \
-    template void Gemm::backward_weight(float*, float*, const T*, const T*, size_t, size_t, size_t, bool, stream_t);
+    template void Gemm::backward_input_gelu(T*, const T*, const T*, const T*, size_t, size_t, size_t, \
+                                            stream_t); \
+    template void Gemm::backward_weight(float*, float*, const T*, const T*, size_t, size_t, size_t, bool, \
+                                        stream_t);
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)

@@ -1,6 +1,8 @@
 // gemm_onednn.cpp: gemm.h on the CPU.
-//   By oneDNN's matmul primitive, one for every form and shape, with our scratch; by packed_product.h where oneDNN is slow:
-//   bfloat16 on processors that do not multiply it fast, which is widened to fp32 on the way, and rows of multiples of 4096 bytes in fp32.
+//   By oneDNN's matmul primitive, one for every form and shape, with our scratch; by packed_product.h where
+//   oneDNN is slow:
+//   bfloat16 on processors that do not multiply it fast, which is widened to fp32 on the way, and rows of
+//   multiples of 4096 bytes in fp32.
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -14,7 +16,8 @@
 namespace {
 
 enum class Form { forward, forward_bias, backward_input, backward_weight, backward_weight_add };
-constexpr Form all_forms[] = {Form::forward, Form::forward_bias, Form::backward_input, Form::backward_weight, Form::backward_weight_add};
+constexpr Form all_forms[] = {Form::forward, Form::forward_bias, Form::backward_input, Form::backward_weight,
+                              Form::backward_weight_add};
 
 struct Shape {
     size_t N, C, OC;
@@ -37,21 +40,31 @@ dnnl::matmul::primitive_desc describe(Form form, const Shape& s) {
         add.append_sum(1.0f);
         attributes.set_post_ops(add);
     }
-    const dnnl::memory::desc bias = form == Form::forward_bias ? onednn_matrix(1, s.OC, type) : dnnl::memory::desc();
+    const dnnl::memory::desc bias =
+        form == Form::forward_bias ? onednn_matrix(1, s.OC, type) : dnnl::memory::desc();
     const auto multiply = [&](const auto& src, const auto& weights, const auto& dst) {
         return onednn_matmul(onednn_cpu(), src, weights, bias, dst, attributes);
     };
     switch (form) {
         case Form::forward:
-        case Form::forward_bias: return multiply(onednn_matrix(s.N, s.C, type), onednn_matrix(s.C, s.OC, type, true), onednn_matrix(s.N, s.OC, type));
-        case Form::backward_input: return multiply(onednn_matrix(s.N, s.OC, type), onednn_matrix(s.OC, s.C, type), onednn_matrix(s.N, s.C, type));
-        default: return multiply(onednn_matrix(s.OC, s.N, type, true), onednn_matrix(s.N, s.C, type), onednn_matrix(s.OC, s.C, fp32));
+        case Form::forward_bias:
+            return multiply(onednn_matrix(s.N, s.C, type), onednn_matrix(s.C, s.OC, type, true),
+                            onednn_matrix(s.N, s.OC, type));
+        case Form::backward_input:
+            return multiply(onednn_matrix(s.N, s.OC, type), onednn_matrix(s.OC, s.C, type),
+                            onednn_matrix(s.N, s.C, type));
+        default:
+            return multiply(onednn_matrix(s.OC, s.N, type, true), onednn_matrix(s.N, s.C, type),
+                            onednn_matrix(s.OC, s.C, fp32));
     }
 }
 
-// Where the rows of weight and dweight are a multiple of 4096 bytes apart they fall into the same cache sets, and oneDNN 2.6 reads them as they lie.
+// Where the rows of weight and dweight are a multiple of 4096 bytes apart they fall into the same cache sets,
+// and oneDNN 2.6 reads them as they lie.
 // Measured per core at 256x3072x768: backward_input 90 GFLOP/s, packed 185; backward_weight 128, packed 174.
-bool rows_collide(Form form, const Shape& s) { return form != Form::forward && form != Form::forward_bias && s.C * sizeof(float) % 4096 == 0; }
+bool rows_collide(Form form, const Shape& s) {
+    return form != Form::forward && form != Form::forward_bias && s.C * sizeof(float) % 4096 == 0;
+}
 
 }  // namespace
 
@@ -65,7 +78,8 @@ struct Gemm::State {
     void* scratch(size_t wanted, const Shape& s) const {
         if (wanted > workspace_bytes) {
             throw Error(
-                fmt::format("gemm: N = {}, C = {}, OC = {} wants {} bytes of workspace and has {}: call use_workspace with Gemm::workspace_bytes",
+                fmt::format("gemm: N = {}, C = {}, OC = {} wants {} bytes of workspace and has {}: call "
+                            "use_workspace with Gemm::workspace_bytes",
                             s.N, s.C, s.OC, wanted, workspace_bytes));
         }
         return workspace;
@@ -74,29 +88,39 @@ struct Gemm::State {
     // dst = the form's product of a and b
     template <class T, class Result>
     void multiply(Form form, Result* dst, const T* a, const T* b, const T* bias, const Shape& s) {
-        if (std::is_same_v<T, bfloat16> ? widen_bf16 : rows_collide(form, s)) return multiply_packed(form, dst, a, b, bias, s);
+        if (std::is_same_v<T, bfloat16> ? widen_bf16 : rows_collide(form, s))
+            return multiply_packed(form, dst, a, b, bias, s);
         const std::tuple key(form, onednn_type<T>, s);
         auto found = products.find(key);
         if (found == products.end()) {
             const auto description = describe<T>(form, s);
             if (!description)
-                throw Error(fmt::format("gemm: oneDNN has no {} product of N = {}, C = {}, OC = {} for this machine", name_of<T>, s.N, s.C, s.OC));
+                throw Error(
+                    fmt::format("gemm: oneDNN has no {} product of N = {}, C = {}, OC = {} for this machine",
+                                name_of<T>, s.N, s.C, s.OC));
             found = products.emplace(key, description).first;
         }
         const OneDnnProduct& product = found->second;
-        // Few rows may want more of it than many (seen: bf16, C = 128, OC = 512: 944 rows, but not 1024, for which the workspace was made).
+        // Few rows may want more of it than many (seen: bf16, C = 128, OC = 512: 944 rows, but not 1024, for
+        // which the workspace was made).
         if (product.scratch_bytes() > workspace_bytes) return multiply_packed(form, dst, a, b, bias, s);
         product.run(stream, dst, a, b, bias, scratch(product.scratch_bytes(), s));
     }
 
     template <class T, class Result>
-    void multiply_packed(Form form, Result* dst, const T* a, const T* b, const T* bias, const Shape& s) const {
+    void multiply_packed(Form form, Result* dst, const T* a, const T* b, const T* bias,
+                         const Shape& s) const {
         void* const own = scratch(packed_product_scratch_bytes(), s);
         switch (form) {
             case Form::forward:
-            case Form::forward_bias: return packed_product(dst, {a, s.C, false}, {b, s.C, true}, bias, s.N, s.OC, s.C, false, own);
-            case Form::backward_input: return packed_product(dst, {a, s.OC, false}, {b, s.C, false}, bias, s.N, s.C, s.OC, false, own);
-            default: return packed_product(dst, {a, s.OC, true}, {b, s.C, false}, bias, s.OC, s.C, s.N, form == Form::backward_weight_add, own);
+            case Form::forward_bias:
+                return packed_product(dst, {a, s.C, false}, {b, s.C, true}, bias, s.N, s.OC, s.C, false, own);
+            case Form::backward_input:
+                return packed_product(dst, {a, s.OC, false}, {b, s.C, false}, bias, s.N, s.C, s.OC, false,
+                                      own);
+            default:
+                return packed_product(dst, {a, s.OC, true}, {b, s.C, false}, bias, s.OC, s.C, s.N,
+                                      form == Form::backward_weight_add, own);
         }
     }
 };
@@ -104,17 +128,20 @@ struct Gemm::State {
 Gemm::Gemm(Options options) : state_(std::make_unique<State>()) {
     CHECK(options.bf16 != Bf16::native || describe<bfloat16>(Form::forward, {16, 16, 16}),
           "gemm: oneDNN has no bf16 products for this processor; widen them");
-    state_->widen_bf16 = options.bf16 == Bf16::widened || (options.bf16 == Bf16::automatic && !onednn_multiplies_bf16_fast());
+    state_->widen_bf16 =
+        options.bf16 == Bf16::widened || (options.bf16 == Bf16::automatic && !onednn_multiplies_bf16_fast());
 }
 Gemm::~Gemm() = default;
 
 template <class T>
 size_t Gemm::workspace_bytes(size_t N, size_t C, size_t OC) {
     size_t bytes = std::max(gemm_bias_gradient_scratch_bytes<T>(N, OC), packed_product_scratch_bytes());
-    // Where bf16 is widened oneDNN does not multiply it, and would want whole matrices of scratch: 25 GB for 64 x 1024 tokens of GPT-2 124M.
+    // Where bf16 is widened oneDNN does not multiply it, and would want whole matrices of scratch: 25 GB for
+    // 64 x 1024 tokens of GPT-2 124M.
     if (std::is_same_v<T, bfloat16> && !onednn_multiplies_bf16_fast()) return bytes;
     for (const Form form : all_forms) {
-        if (const auto description = describe<T>(form, {N, C, OC})) bytes = std::max(bytes, description.scratchpad_desc().get_size());
+        if (const auto description = describe<T>(form, {N, C, OC}))
+            bytes = std::max(bytes, description.scratchpad_desc().get_size());
     }
     return bytes;
 }
@@ -125,12 +152,14 @@ void Gemm::use_workspace(void* workspace, size_t bytes) {
 }
 
 template <class T>
-void Gemm::forward(T* out, const T* inp, const T* weight, const T* bias, size_t N, size_t C, size_t OC, stream_t) {
+void Gemm::forward(T* out, const T* inp, const T* weight, const T* bias, size_t N, size_t C, size_t OC,
+                   stream_t) {
     state_->multiply(bias ? Form::forward_bias : Form::forward, out, inp, weight, bias, {N, C, OC});
 }
 
 template <class T>
-void Gemm::forward_gelu(T* out, T* pre_gelu, const T* inp, const T* weight, const T* bias, size_t N, size_t C, size_t OC, stream_t stream) {
+void Gemm::forward_gelu(T* out, T* pre_gelu, const T* inp, const T* weight, const T* bias, size_t N, size_t C,
+                        size_t OC, stream_t stream) {
     forward(pre_gelu, inp, weight, bias, N, C, OC, stream);
     gemm_gelu_forward(out, pre_gelu, N * OC, stream);
 }
@@ -141,17 +170,21 @@ void Gemm::backward_input(T* dinp, const T* dout, const T* weight, size_t N, siz
 }
 
 template <class T>
-void Gemm::backward_input_gelu(T* dpre_gelu, const T* dout, const T* weight, const T* pre_gelu, size_t N, size_t C, size_t OC, stream_t stream) {
+void Gemm::backward_input_gelu(T* dpre_gelu, const T* dout, const T* weight, const T* pre_gelu, size_t N,
+                               size_t C, size_t OC, stream_t stream) {
     backward_input(dpre_gelu, dout, weight, N, C, OC, stream);
     gemm_gelu_backward(dpre_gelu, dpre_gelu, pre_gelu, N * C, stream);
 }
 
 template <class T>
-void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T* inp, size_t N, size_t C, size_t OC, bool accumulate,
-                           stream_t stream) {
+void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T* inp, size_t N, size_t C,
+                           size_t OC, bool accumulate, stream_t stream) {
     const Shape shape{N, C, OC};
-    state_->multiply<T>(accumulate ? Form::backward_weight_add : Form::backward_weight, dweight, dout, inp, nullptr, shape);
-    if (dbias) gemm_bias_gradient(dbias, dout, N, OC, state_->scratch(gemm_bias_gradient_scratch_bytes<T>(N, OC), shape), stream);
+    state_->multiply<T>(accumulate ? Form::backward_weight_add : Form::backward_weight, dweight, dout, inp,
+                        nullptr, shape);
+    if (dbias)
+        gemm_bias_gradient(dbias, dout, N, OC,
+                           state_->scratch(gemm_bias_gradient_scratch_bytes<T>(N, OC), shape), stream);
 }
 
 std::string Gemm::tune(const std::function<void()>&, double) { return ""; }
@@ -162,9 +195,12 @@ std::vector<std::string> Gemm::chosen_algorithms() const { return {}; }
 #define INSTANTIATE(T) \
     template size_t Gemm::workspace_bytes<T>(size_t, size_t, size_t); \
     template void Gemm::forward(T*, const T*, const T*, const T*, size_t, size_t, size_t, stream_t); \
-    template void Gemm::forward_gelu(T*, T*, const T*, const T*, const T*, size_t, size_t, size_t, stream_t); \
+    template void Gemm::forward_gelu(T*, T*, const T*, const T*, const T*, size_t, size_t, size_t, \
+                                     stream_t); \
     template void Gemm::backward_input(T*, const T*, const T*, size_t, size_t, size_t, stream_t); \
-    template void Gemm::backward_input_gelu(T*, const T*, const T*, const T*, size_t, size_t, size_t, stream_t); \
-    template void Gemm::backward_weight(float*, float*, const T*, const T*, size_t, size_t, size_t, bool, stream_t);
+    template void Gemm::backward_input_gelu(T*, const T*, const T*, const T*, size_t, size_t, size_t, \
+                                            stream_t); \
+    template void Gemm::backward_weight(float*, float*, const T*, const T*, size_t, size_t, size_t, bool, \
+                                        stream_t);
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)

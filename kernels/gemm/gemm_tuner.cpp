@@ -10,8 +10,8 @@ namespace {
 constexpr int timed_runs = 4;
 constexpr double hopeless = 1.3;           // times the best: more runs would not help
 constexpr size_t pieces = 16, piece = 64;  // of an output that are looked at
-// Of the norm. Other orders of addition and roundings to bf16 or TF32 differ by less than 0.002; what is missing or is there twice, in one of the
-// pieces only, by 0.25.
+// Of the norm. Other orders of addition and roundings to bf16 or TF32 differ by less than 0.002; what is
+// missing or is there twice, in one of the pieces only, by 0.25.
 constexpr double tolerance = 0.01;
 
 bool agree(const std::vector<float>& values, const std::vector<float>& expected) {
@@ -32,18 +32,21 @@ std::vector<float> samples(const void* values, size_t count, stream_t stream) {
     } else {
         for (size_t i = 0; i < pieces; i++) {
             const size_t begin = (count - piece) / (pieces - 1) * i;
-            simt::copy_to_host(read.data() + i * piece, static_cast<const T*>(values) + begin, piece * sizeof(T), stream);
+            simt::copy_to_host(read.data() + i * piece, static_cast<const T*>(values) + begin,
+                               piece * sizeof(T), stream);
         }
     }
     simt::stream_synchronize(stream);
     std::vector<float> result(read.size());
-    std::transform(read.begin(), read.end(), result.begin(), [](T value) { return static_cast<float>(value); });
+    std::transform(read.begin(), read.end(), result.begin(),
+                   [](T value) { return static_cast<float>(value); });
     return result;
 }
 
 }  // namespace
 
-GemmTuner::GemmTuner(double seconds, void* spare, size_t spare_bytes) : limit_(seconds), filling_(spare), filling_bytes_(spare_bytes) {
+GemmTuner::GemmTuner(double seconds, void* spare, size_t spare_bytes)
+    : limit_(seconds), filling_(spare), filling_bytes_(spare_bytes) {
     const simt::DeviceInfo info = simt::device_info();
     const size_t wanted = 2 * info.cache_bytes;
     // What the library loads for its kernels needs room too.
@@ -64,7 +67,9 @@ GemmTuner::~GemmTuner() {
     simt::event_destroy(stop_);
 }
 
-double GemmTuner::seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
+double GemmTuner::seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+}
 
 double GemmTuner::cold_ms(const std::function<void()>& launch, stream_t stream, double best) {
     double least = std::numeric_limits<double>::infinity();
@@ -79,20 +84,25 @@ double GemmTuner::cold_ms(const std::function<void()>& launch, stream_t stream, 
     return least;
 }
 
-// Samples of what a way makes of zeros in two runs: a product that overwrites has the same after both, one that adds has it twice.
+// Samples of what a way makes of zeros in two runs: a product that overwrites has the same after both, one
+// that adds has it twice.
 // Empty: it does not run.
-GemmTuner::Samples GemmTuner::result(size_t way, const std::function<bool(size_t)>& run, const std::vector<Output>& outputs, stream_t stream) {
-    for (const Output& o : outputs) simt::fill_zero(o.values, o.count * (o.bf16 ? sizeof(bfloat16) : sizeof(float)), stream);
+GemmTuner::Samples GemmTuner::result(size_t way, const std::function<bool(size_t)>& run,
+                                     const std::vector<Output>& outputs, stream_t stream) {
+    for (const Output& o : outputs)
+        simt::fill_zero(o.values, o.count * (o.bf16 ? sizeof(bfloat16) : sizeof(float)), stream);
     for (int i = 0; i < 2; i++) {
         if (!run(way)) return {};
     }
     Samples all;
-    for (const Output& o : outputs) all.push_back(o.bf16 ? samples<bfloat16>(o.values, o.count, stream) : samples<float>(o.values, o.count, stream));
+    for (const Output& o : outputs)
+        all.push_back(o.bf16 ? samples<bfloat16>(o.values, o.count, stream)
+                             : samples<float>(o.values, o.count, stream));
     return all;
 }
 
-std::optional<GemmTuner::Fastest> GemmTuner::fastest(size_t count, const std::function<bool(size_t)>& run, const std::vector<Output>& outputs,
-                                                     stream_t stream) {
+std::optional<GemmTuner::Fastest> GemmTuner::fastest(size_t count, const std::function<bool(size_t)>& run,
+                                                     const std::vector<Output>& outputs, stream_t stream) {
     std::optional<Fastest> best;
     Samples expected;
     for (size_t way = 0; way < count && !(best && out_of_time()); way++) {

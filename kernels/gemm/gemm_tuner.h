@@ -1,6 +1,8 @@
-// gemm_tuner.h: finds by timing which of several ways to compute the same thing is the fastest, and still right.
-//   Caches are cold before every run that is timed, as they are in training, where all of a step's tensors have gone through them since: the second
-//   level is filled with something else first. The least of several times counts: what disturbs a run only makes it longer.
+// gemm_tuner.h: finds by timing which of several ways to compute the same thing is the fastest, and still
+// right.
+//   Caches are cold before every run that is timed, as they are in training, where all of a step's tensors
+//   have gone through them since: the second level is filled with something else first. The least of several
+//   times counts: what disturbs a run only makes it longer.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -23,18 +25,21 @@ public:
         double ms, first_ms;  // its own, and of the first way that runs
     };
 
-    // spare: memory to fill the cache from where the GPU has too little left to allocate some for the while. The products' workspace will do, though
-    // one that uses it finds a part of it in the cache.
+    // spare: memory to fill the cache from where the GPU has too little left to allocate some for the while.
+    // The products' workspace will do, though one that uses it finds a part of it in the cache.
     GemmTuner(double seconds, void* spare, size_t spare_bytes);
     ~GemmTuner();
     GemmTuner(const GemmTuner&) = delete;
 
-    // The fastest of `count` ways; none if none runs. run(i) launches the ith, which writes the outputs or adds to them; false: it cannot.
-    // The first that runs is right; others must agree with it, or do not count. The outputs are left with anything in them. When the time is over,
-    // the fastest until then.
-    std::optional<Fastest> fastest(size_t count, const std::function<bool(size_t)>& run, const std::vector<Output>& outputs, stream_t stream);
+    // The fastest of `count` ways; none if none runs. run(i) launches the ith, which writes the outputs or
+    // adds to them; false: it cannot.
+    // The first that runs is right; others must agree with it, or do not count. The outputs are left with
+    // anything in them. When the time is over, the fastest until then.
+    std::optional<Fastest> fastest(size_t count, const std::function<bool(size_t)>& run,
+                                   const std::vector<Output>& outputs, stream_t stream);
     // Of whatever `launch` launches. Not timed to the end if it takes much longer than `best`.
-    double cold_ms(const std::function<void()>& launch, stream_t stream, double best = std::numeric_limits<double>::infinity());
+    double cold_ms(const std::function<void()>& launch, stream_t stream,
+                   double best = std::numeric_limits<double>::infinity());
 
     double seconds() const;  // since the beginning
     bool out_of_time() const { return seconds() >= limit_; }
@@ -42,7 +47,8 @@ public:
 
 private:
     using Samples = std::vector<std::vector<float>>;  // of each output
-    Samples result(size_t way, const std::function<bool(size_t)>& run, const std::vector<Output>& outputs, stream_t stream);
+    Samples result(size_t way, const std::function<bool(size_t)>& run, const std::vector<Output>& outputs,
+                   stream_t stream);
 
     const double limit_;
     const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();

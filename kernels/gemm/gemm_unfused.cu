@@ -25,8 +25,9 @@ __global__ void add_bias_kernel(T* out, const T* bias, size_t rows, int OC) {
 template <class T>
 void gemm_add_bias(T* out, const T* bias, size_t N, size_t OC, stream_t stream) {
     using W = simt::NativeWidth<32>;
-    simt::for_vector_length<W, T>(
-        OC, [&](auto n) { launch_rows<W::threads>(add_bias_kernel<W, n(), T>, N, 0, stream, out, bias, N, static_cast<int>(OC)); });
+    simt::for_vector_length<W, T>(OC, [&](auto n) {
+        launch_rows<W::threads>(add_bias_kernel<W, n(), T>, N, 0, stream, out, bias, N, static_cast<int>(OC));
+    });
 }
 
 template <class T>
@@ -44,7 +45,9 @@ void gemm_bias_gradient(float* dbias, const T* dout, size_t N, size_t OC, void* 
     column_sum(dbias, dout, N, OC, static_cast<float*>(scratch), stream);
 }
 
-void gemm_add_bias_gradient(float* dbias, const float* fused, size_t OC, stream_t stream) { add_rows({dbias}, fused, 1, OC, stream); }
+void gemm_add_bias_gradient(float* dbias, const float* fused, size_t OC, stream_t stream) {
+    add_rows({dbias}, fused, 1, OC, stream);
+}
 
 template <class T>
 size_t gemm_bias_gradient_scratch_bytes(size_t N, size_t OC) {

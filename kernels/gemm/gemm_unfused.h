@@ -1,4 +1,5 @@
-// gemm_unfused.h: what the libraries do not fuse into a product, from our own kernels at this machine's width, for host code.
+// gemm_unfused.h: what the libraries do not fuse into a product, from our own kernels at this machine's
+// width, for host code.
 //   The arguments are those of gelu.cuh and column_sum.cuh.
 #pragma once
 #include <cstddef>

@@ -1,4 +1,5 @@
-// onednn_product.h: a oneDNN matrix product with all that a call needs, made once for a shape, so that calls allocate nothing of ours.
+// onednn_product.h: a oneDNN matrix product with all that a call needs, made once for a shape, so that calls
+// allocate nothing of ours.
 #pragma once
 #include <vector>
 
@@ -17,17 +18,23 @@ inline const dnnl::engine& onednn_cpu() {
 }
 
 // A (rows, columns) matrix that lies in memory row by row, or as its transpose does.
-inline dnnl::memory::desc onednn_matrix(size_t rows, size_t columns, dnnl::memory::data_type type, bool transposed = false) {
+inline dnnl::memory::desc onednn_matrix(size_t rows, size_t columns, dnnl::memory::data_type type,
+                                        bool transposed = false) {
     const auto r = static_cast<dnnl::memory::dim>(rows), c = static_cast<dnnl::memory::dim>(columns);
     return dnnl::memory::desc({r, c}, type, transposed ? dnnl::memory::dims{1, r} : dnnl::memory::dims{c, 1});
 }
 
-// Measured per core, 256x768x768: an Intel processor with AVX512_BF16 but no AMX multiplies bfloat16 at 105 GFLOP/s and fp32 at 200; an AMD one
-// bfloat16 at 450 and fp32 at 215. Without either, oneDNN emulates bfloat16 or refuses it.
+// Measured per core, 256x768x768: an Intel processor with AVX512_BF16 but no AMX multiplies bfloat16 at 105
+// GFLOP/s and fp32 at 200; an AMD one bfloat16 at 450 and fp32 at 215. Without either, oneDNN emulates
+// bfloat16 or refuses it.
 inline bool onednn_multiplies_bf16_fast() {
-    const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());  // a set of bits, which contains those of its subsets
-    const auto has = [&](dnnl::cpu_isa wanted) { return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted); };
-    return has(dnnl::cpu_isa::avx512_core_amx) || (has(dnnl::cpu_isa::avx512_core_bf16) && __builtin_cpu_is("amd"));
+    // a set of bits, which contains those of its subsets
+    const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+    const auto has = [&](dnnl::cpu_isa wanted) {
+        return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
+    };
+    return has(dnnl::cpu_isa::avx512_core_amx) ||
+           (has(dnnl::cpu_isa::avx512_core_bf16) && __builtin_cpu_is("amd"));
 }
 
 // dst = (or +=) src weights + bias, as described, on any matrices of these shapes.
@@ -40,8 +47,10 @@ public:
           weights_(description.weights_desc(), onednn_cpu(), nullptr),
           dst_(description.dst_desc(), onednn_cpu(), nullptr),
           scratch_(description.scratchpad_desc(), onednn_cpu(), nullptr) {
-        arguments_ = {
-            {DNNL_ARG_SRC, src_.get()}, {DNNL_ARG_WEIGHTS, weights_.get()}, {DNNL_ARG_DST, dst_.get()}, {DNNL_ARG_SCRATCHPAD, scratch_.get()}};
+        arguments_ = {{DNNL_ARG_SRC, src_.get()},
+                      {DNNL_ARG_WEIGHTS, weights_.get()},
+                      {DNNL_ARG_DST, dst_.get()},
+                      {DNNL_ARG_SCRATCHPAD, scratch_.get()}};
         const dnnl::memory::desc bias = description.bias_desc();
         if (bias.get_size() > 0) {
             bias_ = dnnl::memory(bias, onednn_cpu(), nullptr);
@@ -51,14 +60,18 @@ public:
     size_t scratch_bytes() const { return scratch_bytes_; }
 
     // The C interface, because the C++ one builds a table of the arguments on the heap in every call.
-    void run(const dnnl::stream& stream, void* dst, const void* src, const void* weights, const void* bias, void* scratch) const {
+    void run(const dnnl::stream& stream, void* dst, const void* src, const void* weights, const void* bias,
+             void* scratch) const {
         src_.set_data_handle(const_cast<void*>(src));
         weights_.set_data_handle(const_cast<void*>(weights));
         dst_.set_data_handle(dst);
         scratch_.set_data_handle(scratch);
         if (bias) bias_.set_data_handle(const_cast<void*>(bias));
-        const dnnl_status_t status = dnnl_primitive_execute(product_.get(), stream.get(), static_cast<int>(arguments_.size()), arguments_.data());
-        if (status != dnnl_success) throw Error(fmt::format("oneDNN's matrix product failed with status {}", static_cast<int>(status)));
+        const dnnl_status_t status = dnnl_primitive_execute(
+            product_.get(), stream.get(), static_cast<int>(arguments_.size()), arguments_.data());
+        if (status != dnnl_success)
+            throw Error(
+                fmt::format("oneDNN's matrix product failed with status {}", static_cast<int>(status)));
     }
 
 private:

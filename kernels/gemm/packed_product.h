@@ -1,8 +1,11 @@
-// packed_product.h: C (M, N) = op(A) (M, K) op(B) (K, N) in fp32 on the CPU, from fp32 or bfloat16 matrices as they lie
-//   Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication": blocks of A and B are copied into the order in which
-//   the innermost loop reads them. The copy also widens bfloat16 and transposes, so these cost almost nothing, and neither does an awkward
-//   leading dimension (a multiple of 4096 bytes, where every row falls into the same cache set).
-//   Blocks of C are independent tasks, so there is no barrier; and an element's terms are added in an order that depends on K alone:
+// packed_product.h: C (M, N) = op(A) (M, K) op(B) (K, N) in fp32 on the CPU, from fp32 or bfloat16 matrices
+// as they lie
+//   Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication": blocks of A and B are
+//   copied into the order in which the innermost loop reads them. The copy also widens bfloat16 and
+//   transposes, so these cost almost nothing, and neither does an awkward leading dimension (a multiple of
+//   4096 bytes, where every row falls into the same cache set).
+//   Blocks of C are independent tasks, so there is no barrier; and an element's terms are added in an order
+//   that depends on K alone:
 //   neither the number of threads nor M nor N changes a bit of it.
 //   Nothing is allocated: the caller gives packed_product_scratch_bytes().
 #pragma once
@@ -19,14 +22,17 @@ namespace packed_product_detail {
 
 // Registers: a tile of C of tile_rows x tile_vectors stays in them while the innermost loop runs along K.
 constexpr int lanes = simt::cpu_vector_bytes / sizeof(float);
-constexpr int tile_rows = lanes == 16 ? 8 : 6, tile_vectors = lanes == 16 ? 3 : 2;  // 24 of 32 registers, or 12 of 16
+// 24 of 32 registers, or 12 of 16
+constexpr int tile_rows = lanes == 16 ? 8 : 6, tile_vectors = lanes == 16 ? 3 : 2;
 constexpr int tile_columns = tile_vectors * lanes;
 // A stretch of K: a tile's strip of B (48 KiB) and of A (8 KiB) are read from the nearest caches.
 constexpr size_t depth = 256;
-// A task's block of C at most; its A (256 KiB), B (384 KiB) and sums (384 KiB) fit the second-level cache together.
+// A task's block of C at most; its A (256 KiB), B (384 KiB) and sums (384 KiB) fit the second-level cache
+// together.
 constexpr size_t block_rows = 32 * tile_rows, block_columns = 8 * tile_columns;
 
-typedef float Lanes __attribute__((vector_size(lanes * sizeof(float)), aligned(4), may_alias));  // g++'s vector type, at any address
+// g++'s vector type, at any address
+typedef float Lanes __attribute__((vector_size(lanes * sizeof(float)), aligned(4), may_alias));
 typedef uint32_t Bits __attribute__((vector_size(lanes * sizeof(float)), aligned(4), may_alias));
 typedef uint16_t HalfBits __attribute__((vector_size(lanes * sizeof(uint16_t)), aligned(2), may_alias));
 
@@ -52,7 +58,8 @@ Lanes widen(const T* from, size_t count) {
 }
 inline void put(float* to, Lanes values) { *reinterpret_cast<Lanes*>(to) = values; }
 
-// One exchange of a transposition: row i keeps its even groups of `distance` columns and takes those of row i + distance as its odd ones.
+// One exchange of a transposition: row i keeps its even groups of `distance` columns and takes those of row i
+// + distance as its odd ones.
 template <int distance>
 void exchange(Lanes& low, Lanes& high) {
     typedef int Indices __attribute__((vector_size(lanes * sizeof(int))));
@@ -74,7 +81,8 @@ void transpose(Lanes (&rows)[lanes]) {
     if constexpr (2 * distance < lanes) transpose<2 * distance>(rows);
 }
 
-// `width` columns of a (k, columns) matrix as a strip: to[k * Strip + column]; what lies beyond the matrix is zero.
+// `width` columns of a (k, columns) matrix as a strip: to[k * Strip + column]; what lies beyond the matrix is
+// zero.
 template <int Strip, class T>
 void pack_rows(float* to, const T* from, size_t stride, size_t width, size_t k_count) {
     if (width >= Strip) {
@@ -83,7 +91,8 @@ void pack_rows(float* to, const T* from, size_t stride, size_t width, size_t k_c
         }
     } else {
         for (size_t k = 0; k < k_count; k++) {
-            for (size_t i = 0; i < Strip; i++) to[k * Strip + i] = i < width ? static_cast<float>(from[k * stride + i]) : 0.0f;
+            for (size_t i = 0; i < Strip; i++)
+                to[k * Strip + i] = i < width ? static_cast<float>(from[k * stride + i]) : 0.0f;
         }
     }
 }
@@ -97,7 +106,8 @@ void pack_transposed(float* to, const T* from, size_t stride, size_t width, size
                 UNROLL_REGISTERS
                 for (int j = 0; j < lanes; j++) rows[j] = widen(from + (i + j) * stride + k);
             } else {
-                for (size_t j = 0; j < lanes; j++) rows[j] = i + j < width ? widen(from + (i + j) * stride + k, k_count - k) : Lanes{};
+                for (size_t j = 0; j < lanes; j++)
+                    rows[j] = i + j < width ? widen(from + (i + j) * stride + k, k_count - k) : Lanes{};
             }
             transpose(rows);
             // Rows of zeros behind the last k do no harm: the strip is `depth` long.
@@ -110,18 +120,21 @@ void pack_transposed(float* to, const T* from, size_t stride, size_t width, size
 template <class T>
 void pack_tile(float* to, const T* from, size_t stride, size_t rows, size_t k_count) {
     for (size_t row = 0; row < tile_rows; row++) {
-        for (size_t k = 0; k < k_count; k += lanes) put(to + row * depth + k, row < rows ? widen(from + row * stride + k, k_count - k) : Lanes{});
+        for (size_t k = 0; k < k_count; k += lanes)
+            put(to + row * depth + k, row < rows ? widen(from + row * stride + k, k_count - k) : Lanes{});
     }
 }
 
-// sums (tile_rows, V vectors) = (first) or += A strip x B strip. A lies as pack_rows (KMajor) or pack_tile left it.
+// sums (tile_rows, V vectors) = (first) or += A strip x B strip. A lies as pack_rows (KMajor) or pack_tile
+// left it.
 template <int V, bool KMajor>
 void tile_product(float* sums, const float* a, const float* b, size_t k_count, bool first) {
     Lanes c[tile_rows][V];
     UNROLL_REGISTERS
     for (int row = 0; row < tile_rows; row++) {
         UNROLL_REGISTERS
-        for (int v = 0; v < V; v++) c[row][v] = first ? Lanes{} : widen(sums + row * tile_columns + v * lanes);
+        for (int v = 0; v < V; v++)
+            c[row][v] = first ? Lanes{} : widen(sums + row * tile_columns + v * lanes);
     }
     for (size_t k = 0; k < k_count; k++) {
         Lanes column[V];
@@ -157,7 +170,9 @@ struct Operand {
     const T* data;
     size_t stride;
     bool transposed;
-    const T* at(size_t row, size_t column) const { return transposed ? data + column * stride + row : data + row * stride + column; }
+    const T* at(size_t row, size_t column) const {
+        return transposed ? data + column * stride + row : data + row * stride + column;
+    }
 };
 
 namespace packed_product_detail {
@@ -177,7 +192,8 @@ struct Block {
             if (accumulate) {
                 for (size_t i = 0; i < width; i++) to[i] = Result(static_cast<float>(to[i]) + sums[i]);
             } else if (bias) {
-                for (size_t i = 0; i < width; i++) to[i] = Result(sums[i] + static_cast<float>(bias[column0 + i]));
+                for (size_t i = 0; i < width; i++)
+                    to[i] = Result(sums[i] + static_cast<float>(bias[column0 + i]));
             } else {
                 for (size_t i = 0; i < width; i++) to[i] = Result(sums[i]);
             }
@@ -196,7 +212,8 @@ template <class T>
 void pack_b(float* to, const Operand<T>& b, size_t n, size_t columns, size_t k, size_t k_count) {
     for (size_t column = 0; column < columns; column += tile_columns, to += tile_columns * depth) {
         for_vectors(columns - column, [&](auto V) {
-            if (b.transposed) pack_transposed<V() * lanes>(to, b.at(k, n + column), b.stride, columns - column, k_count);
+            if (b.transposed)
+                pack_transposed<V() * lanes>(to, b.at(k, n + column), b.stride, columns - column, k_count);
             else pack_rows<V() * lanes>(to, b.at(k, n + column), b.stride, columns - column, k_count);
         });
     }
@@ -204,7 +221,8 @@ void pack_b(float* to, const Operand<T>& b, size_t n, size_t columns, size_t k, 
 
 // The block of C at (m, n).
 template <class T, class Result>
-void block_product(Scratch& own, const Block<T, Result>& block, const Operand<T>& a, const Operand<T>& b, size_t m, size_t n, size_t K) {
+void block_product(Scratch& own, const Block<T, Result>& block, const Operand<T>& a, const Operand<T>& b,
+                   size_t m, size_t n, size_t K) {
     for (size_t k = 0; k < K; k += depth) {
         const size_t k_count = std::min(depth, K - k);
         const bool last = k + k_count == K;
@@ -218,7 +236,8 @@ void block_product(Scratch& own, const Block<T, Result>& block, const Operand<T>
                     if (a.transposed) tile_product<V(), true>(sums, a_tile, b_strip, k_count, k == 0);
                     else tile_product<V(), false>(sums, a_tile, b_strip, k_count, k == 0);
                     if (last) block.write_tile(row, column, sums);
-                    if (K > depth) sums += tile_rows * tile_columns;  // else one tile serves all, and stays in the first-level cache
+                    // else one tile serves all, and stays in the first-level cache
+                    if (K > depth) sums += tile_rows * tile_columns;
                 }
             });
         }
@@ -243,19 +262,26 @@ inline BlockSize block_size(size_t M, size_t N) {
 
 }  // namespace packed_product_detail
 
-inline size_t packed_product_scratch_bytes() { return static_cast<size_t>(omp_get_max_threads()) * sizeof(packed_product_detail::Scratch); }
+inline size_t packed_product_scratch_bytes() {
+    return static_cast<size_t>(omp_get_max_threads()) * sizeof(packed_product_detail::Scratch);
+}
 
-// c (M, N) = op(a) op(b) + bias (N), or += op(a) op(b) with accumulate. bias may be nullptr. scratch: packed_product_scratch_bytes, aligned to 64
-// bytes.
+// c (M, N) = op(a) op(b) + bias (N), or += op(a) op(b) with accumulate. bias may be nullptr. scratch:
+// packed_product_scratch_bytes, aligned to 64 bytes.
 template <class T, class Result>
-void packed_product(Result* c, Operand<T> a, Operand<T> b, const T* bias, size_t M, size_t N, size_t K, bool accumulate, void* scratch) {
+void packed_product(Result* c, Operand<T> a, Operand<T> b, const T* bias, size_t M, size_t N, size_t K,
+                    bool accumulate, void* scratch) {
     using namespace packed_product_detail;
     const BlockSize size = block_size(M, N);
     const size_t across = simt::ceil_div(N, size.columns), tasks = simt::ceil_div(M, size.rows) * across;
 #pragma omp parallel for schedule(dynamic)
     for (size_t task = 0; task < tasks; task++) {
         const size_t m = task / across * size.rows, n = task % across * size.columns;
-        const Block<T, Result> block{c + m * N + n, N, std::min(size.rows, M - m), std::min(size.columns, N - n), bias ? bias + n : nullptr,
+        const Block<T, Result> block{c + m * N + n,
+                                     N,
+                                     std::min(size.rows, M - m),
+                                     std::min(size.columns, N - n),
+                                     bias ? bias + n : nullptr,
                                      accumulate};
         block_product(static_cast<Scratch*>(scratch)[omp_get_thread_num()], block, a, b, m, n, K);
     }

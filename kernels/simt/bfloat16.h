@@ -1,4 +1,5 @@
-// bfloat16.h: the upper half of a float. One type on both machines, so that host code and both compilers agree on it.
+// bfloat16.h: the upper half of a float. One type on both machines, so that host code and both compilers
+// agree on it.
 //   Rounds to nearest even; a NaN stays a NaN.
 #pragma once
 #include <bit>

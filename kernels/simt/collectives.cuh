@@ -1,8 +1,12 @@
-// collectives.cuh: sums and maxima over the threads that share a row. Every one of these threads gets the result.
+// collectives.cuh: sums and maxima over the threads that share a row. Every one of these threads gets the
+// result.
 //   A warp adds in a butterfly (distance 16, 8, 4, 2, 1); a block adds its warps' sums in the same butterfly.
-//   On the CPU the threads meet once, and the last to come adds up all values in the GPU's order: the same bits.
-//   A block's collectives are also barriers; a warp's are not: what its lanes write to shared memory needs __syncwarp().
-//   block_sums adds up K values of every thread, each in block_sum's order, with the barriers of one collective.
+//   On the CPU the threads meet once, and the last to come adds up all values in the GPU's order: the same
+//   bits.
+//   A block's collectives are also barriers; a warp's are not: what its lanes write to shared memory needs
+//   __syncwarp().
+//   block_sums adds up K values of every thread, each in block_sum's order, with the barriers of one
+//   collective.
 #pragma once
 #include "kernels/simt/target.h"
 
@@ -31,7 +35,8 @@ struct Max {
 template <int W = warp_size, class Op>
 __device__ float warp_reduce(float value, Op op, Here = Here::now()) {
     UNROLL
-    for (int distance = W / 2; distance > 0; distance /= 2) value = op(value, __shfl_xor_sync(0xffffffffu, value, distance));
+    for (int distance = W / 2; distance > 0; distance /= 2)
+        value = op(value, __shfl_xor_sync(0xffffffffu, value, distance));
     return value;
 }
 template <class Op>
@@ -41,7 +46,9 @@ __device__ float block_reduce(float value, Op op, Here = Here::now()) {
     __syncthreads();  // everyone has read what the collective before left there
     if (threadIdx.x % warp_size == 0) of_warp[threadIdx.x / warp_size] = value;
     __syncthreads();
-    return warp_reduce(threadIdx.x % warp_size < blockDim.x / warp_size ? of_warp[threadIdx.x % warp_size] : Op::identity, op);
+    return warp_reduce(
+        threadIdx.x % warp_size < blockDim.x / warp_size ? of_warp[threadIdx.x % warp_size] : Op::identity,
+        op);
 }
 template <int K>
 __device__ void block_sums(float (&values)[K], Here = Here::now()) {
@@ -56,7 +63,8 @@ __device__ void block_sums(float (&values)[K], Here = Here::now()) {
     }
     __syncthreads();
     UNROLL
-    for (int k = 0; k < K; k++) values[k] = warp_reduce(lane < blockDim.x / warp_size ? of_warp[k][lane] : 0.0f, Sum{});
+    for (int k = 0; k < K; k++)
+        values[k] = warp_reduce(lane < blockDim.x / warp_size ? of_warp[k][lane] : 0.0f, Sum{});
 }
 #else
 namespace detail {
@@ -96,15 +104,25 @@ void block_sums(float (&values)[K], Here here = Here::now()) {
 }
 #endif
 
-__device__ inline float warp_sum(float value, Here here = Here::now()) { return warp_reduce(value, Sum{}, here); }
-__device__ inline float warp_max(float value, Here here = Here::now()) { return warp_reduce(value, Max{}, here); }
-__device__ inline float block_sum(float value, Here here = Here::now()) { return block_reduce(value, Sum{}, here); }
-__device__ inline float block_max(float value, Here here = Here::now()) { return block_reduce(value, Max{}, here); }
+__device__ inline float warp_sum(float value, Here here = Here::now()) {
+    return warp_reduce(value, Sum{}, here);
+}
+__device__ inline float warp_max(float value, Here here = Here::now()) {
+    return warp_reduce(value, Max{}, here);
+}
+__device__ inline float block_sum(float value, Here here = Here::now()) {
+    return block_reduce(value, Sum{}, here);
+}
+__device__ inline float block_max(float value, Here here = Here::now()) {
+    return block_reduce(value, Max{}, here);
+}
 
-// Over the W threads that share a row: one thread, W neighbours in a warp (a power of two; the whole warp calls), or a block of W threads.
+// Over the W threads that share a row: one thread, W neighbours in a warp (a power of two; the whole warp
+// calls), or a block of W threads.
 template <int W, class Op>
 __device__ float row_reduce(float value, Op op, Here here = Here::now()) {
-    static_assert(W % warp_size == 0 || (W < warp_size && (W & (W - 1)) == 0), "a row is shared by a power of two of threads, a warp or a block");
+    static_assert(W % warp_size == 0 || (W < warp_size && (W & (W - 1)) == 0),
+                  "a row is shared by a power of two of threads, a warp or a block");
     if constexpr (W == 1) {
         return value;
     } else if constexpr (W <= warp_size) {

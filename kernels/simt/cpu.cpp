@@ -1,7 +1,8 @@
 // cpu.cpp: runs a grid of blocks on CPU cores.
-//   Blocks run in parallel (OpenMP). A block's threads run on fibers that never leave their OS thread. The first fiber runs one thread after
-//   the other, as a plain loop, as long as none meets a barrier: a kernel without barriers never switches. The thread that first meets one
-//   keeps that fiber, every thread still to run gets its own, and from then on each runs until it waits.
+//   Blocks run in parallel (OpenMP). A block's threads run on fibers that never leave their OS thread. The
+//   first fiber runs one thread after the other, as a plain loop, as long as none meets a barrier: a kernel
+//   without barriers never switches. The thread that first meets one keeps that fiber, every thread still to
+//   run gets its own, and from then on each runs until it waits.
 #include "kernels/simt/cpu.h"
 
 #include <fmt/core.h>
@@ -25,8 +26,11 @@
 #include "system/sanitizer.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-// Asked by AddressSanitizer at the start. A frame of a fiber must lie on the fiber's stack, and memory refused is an Error as in every build.
-extern "C" const char* __asan_default_options() { return "detect_stack_use_after_return=0:allocator_may_return_null=1"; }
+// Asked by AddressSanitizer at the start. A frame of a fiber must lie on the fiber's stack, and memory
+// refused is an Error as in every build.
+extern "C" const char* __asan_default_options() {
+    return "detect_stack_use_after_return=0:allocator_may_return_null=1";
+}
 #endif
 
 namespace simt::cpu {
@@ -56,7 +60,9 @@ OrderSetting order_from_environment() {
     if (value == "descending") return {Order::descending, 0};
     const std::string digits = value.starts_with("shuffled:") ? value.substr(9) : "";
     if (digits.empty() || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos) {
-        throw UsageError(fmt::format("SIMT_ORDER is '{}'; expected ascending, descending or shuffled:SEED with a seed below 10^18", value));
+        throw UsageError(fmt::format(
+            "SIMT_ORDER is '{}'; expected ascending, descending or shuffled:SEED with a seed below 10^18",
+            value));
     }
     return {Order::shuffled, std::stoull(digits)};
 }
@@ -65,13 +71,15 @@ OrderSetting& order_setting() {
     return setting;
 }
 
-// SplitMix64 (Steele, Lea and Flood 2014): one word of state, so that every block can have a generator of its own.
+// SplitMix64 (Steele, Lea and Flood 2014): one word of state, so that every block can have a generator of its
+// own.
 class Random {
 public:
     explicit Random(uint64_t seed) : state_(seed) {}
     uint64_t below(uint64_t n) { return next() % n; }
     int bit_of(uint32_t mask) {  // the position of one of its bits
-        for (uint64_t skip = below(static_cast<uint64_t>(std::popcount(mask))); skip > 0; skip--) mask &= mask - 1;
+        for (uint64_t skip = below(static_cast<uint64_t>(std::popcount(mask))); skip > 0; skip--)
+            mask &= mask - 1;
         return std::countr_zero(mask);
     }
 
@@ -101,10 +109,12 @@ public:
     void add(uint32_t first, uint32_t threads) {
         const uint32_t warps = ceil_div<uint32_t>(threads, warp_size);
         warps_ |= first_bits(warps) << (first / warp_size);
-        std::fill_n(lanes_.begin() + first / warp_size, warps, first_bits(std::min<uint32_t>(threads, warp_size)));
+        std::fill_n(lanes_.begin() + first / warp_size, warps,
+                    first_bits(std::min<uint32_t>(threads, warp_size)));
     }
-    // Ascending and descending let a warp run ahead of the others as far as barriers allow. Shuffled mixes the lanes of a warp, and lets a
-    // warp run for a stretch of random length, 1 to 64 threads: a race may need one warp far ahead, or two mixed thread by thread.
+    // Ascending and descending let a warp run ahead of the others as far as barriers allow. Shuffled mixes
+    // the lanes of a warp, and lets a warp run for a stretch of random length, 1 to 64 threads: a race may
+    // need one warp far ahead, or two mixed thread by thread.
     uint32_t take() {
         int lane;
         if (order_ == Order::ascending) {
@@ -148,10 +158,11 @@ public:
     }
     std::byte* bottom() {
         if (!mapped_) {
-            void* mapped =
-                mmap(nullptr, guard_bytes + stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+            void* mapped = mmap(nullptr, guard_bytes + stack_bytes, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
             if (mapped == MAP_FAILED) throw Error("simt: no memory for the stack of a kernel's thread");
-            mprotect(mapped, guard_bytes, PROT_NONE);  // if it fails, an overflow is not noticed, nothing else
+            // if it fails, an overflow is not noticed, nothing else
+            mprotect(mapped, guard_bytes, PROT_NONE);
             mapped_ = static_cast<std::byte*>(mapped);
         }
         return mapped_ + guard_bytes;
@@ -170,7 +181,8 @@ struct Launch {
     OrderSetting order;
 };
 
-// Runs blocks, one after the other, on one OS thread. Keeps its stacks and shared memory from launch to launch.
+// Runs blocks, one after the other, on one OS thread. Keeps its stacks and shared memory from launch to
+// launch.
 class BlockRunner {
 public:
     void run(const Launch& launch, dim3 block_index, uint64_t block_number);
@@ -183,7 +195,9 @@ public:
     void async_commit();
     void async_wait(unsigned groups_left);
     void* shared_take(size_t& offset, size_t& taken, size_t padded_bytes, size_t bytes);
-    bool is_shared(const void* address) const { return address >= shared_.get() && address < shared_.get() + shared_capacity_; }
+    bool is_shared(const void* address) const {
+        return address >= shared_.get() && address < shared_.get() + shared_capacity_;
+    }
 
 private:
     enum class State : uint8_t { ready, at_warp, at_block, ended };
@@ -254,7 +268,8 @@ private:
 thread_local BlockRunner* running_block = nullptr;  // of this OS thread
 
 BlockRunner& this_block() {
-    if (!running_block) throw Error("simt: a barrier, a collective or shared memory was used outside a kernel");
+    if (!running_block)
+        throw Error("simt: a barrier, a collective or shared memory was used outside a kernel");
     return *running_block;
 }
 
@@ -314,7 +329,8 @@ void BlockRunner::resume(uint32_t thread) {
     Thread& t = threads_[thread];
     if (!t.context) {
         t.stack = stacks_[thread].bottom();
-        // Stacks begin at different cache lines: all at the same place of a page, they would push each other out of the first-level cache.
+        // Stacks begin at different cache lines: all at the same place of a page, they would push each other
+        // out of the first-level cache.
         const size_t stagger = thread % 64 * cache_line;
         t.context = make_fcontext(t.stack + stack_bytes - stagger, stack_bytes - stagger, &fiber_main);
     }
@@ -327,8 +343,9 @@ void BlockRunner::resume(uint32_t thread) {
     if (threads_[running_].state == State::ended) forget_frames(t.stack, back.fctx);
 }
 
-// The frames of a fiber that nobody will resume never return, and so leave AddressSanitizer's marks on the stack: from where it stands to the top.
-// (To clear the whole stack for every fiber that starts took half of the time of checked builds.)
+// The frames of a fiber that nobody will resume never return, and so leave AddressSanitizer's marks on the
+// stack: from where it stands to the top. (To clear the whole stack for every fiber that starts took half of
+// the time of checked builds.)
 void BlockRunner::forget_frames(std::byte* stack, fcontext_t context) {
     const auto* begin = static_cast<const std::byte*>(context);
     asan_unpoison(begin, static_cast<size_t>(stack + stack_bytes - begin));
@@ -350,7 +367,8 @@ void BlockRunner::switch_to_scheduler(bool ended) {
     scheduler_ = from.fctx;
 }
 
-// The running thread is the first to meet a barrier. It keeps the fiber it runs on; those before it have ended.
+// The running thread is the first to meet a barrier. It keeps the fiber it runs on; those before it have
+// ended.
 void BlockRunner::begin_fibers() {
     fibers_ = true;
     at_warp_.fill(0);
@@ -365,8 +383,8 @@ void BlockRunner::begin_fibers() {
 // The running thread waits for the others of its warp or block.
 void BlockRunner::meet(bool of_block, Site site, Exchange exchange) {
     if (!of_block && launch_->block < warp_size) {
-        throw Error(fmt::format("simt: {} at {}:{} in a block of {} thread; expected whole warps", site.what, site.here.file, site.here.line,
-                                launch_->block));
+        throw Error(fmt::format("simt: {} at {}:{} in a block of {} thread; expected whole warps", site.what,
+                                site.here.file, site.here.line, launch_->block));
     }
     if (!fibers_) begin_fibers();
     Thread& t = threads_[running_];
@@ -402,7 +420,8 @@ void BlockRunner::shuffle_values(Thread* lanes, uint32_t) {
 
 void BlockRunner::combine_values(Thread* threads, uint32_t count) {
     std::array<float, max_block> values;
-    for (uint32_t i = 0; i < count; i++) values[i] = std::bit_cast<float>(static_cast<uint32_t>(threads[i].value));
+    for (uint32_t i = 0; i < count; i++)
+        values[i] = std::bit_cast<float>(static_cast<uint32_t>(threads[i].value));
     threads[0].combine(values.data(), count);
     for (uint32_t i = 0; i < count; i++) threads[i].value = std::bit_cast<uint32_t>(values[i]);
 }
@@ -461,7 +480,8 @@ void BlockRunner::async_wait(unsigned groups_left) {
 
 bool BlockRunner::same_meeting(const Thread& a, const Thread& b) {
     const auto same = [](const char* x, const char* y) { return x == y || std::strcmp(x, y) == 0; };
-    return a.state == b.state && a.site.here.line == b.site.here.line && same(a.site.here.file, b.site.here.file) && same(a.site.what, b.site.what);
+    return a.state == b.state && a.site.here.line == b.site.here.line &&
+           same(a.site.here.file, b.site.here.file) && same(a.site.what, b.site.what);
 }
 
 // Nobody can run, and somebody waits: for a thread that has ended or that waits elsewhere.
@@ -476,21 +496,24 @@ void BlockRunner::report_divergence() const {
     if (of_block) waiting = find(State::at_block);
     uint32_t other = of_block ? 0 : waiting / warp_size * warp_size;
     while (same_meeting(threads_[other], threads_[waiting])) other++;
-    throw Error(
-        fmt::format("simt: divergence in block ({}, {}, {}): {}, but {}", blockIdx.x, blockIdx.y, blockIdx.z, describe(waiting), describe(other)));
+    throw Error(fmt::format("simt: divergence in block ({}, {}, {}): {}, but {}", blockIdx.x, blockIdx.y,
+                            blockIdx.z, describe(waiting), describe(other)));
 }
 
 std::string BlockRunner::describe(uint32_t thread) const {
     const Thread& t = threads_[thread];
     if (t.state == State::ended) return fmt::format("thread {} has ended", thread);
-    return fmt::format("thread {} waits at {}:{} ({})", thread, t.site.here.file, t.site.here.line, t.site.what);
+    return fmt::format("thread {} waits at {}:{} ({})", thread, t.site.here.file, t.site.here.line,
+                       t.site.what);
 }
 
 void BlockRunner::prepare_shared_memory() {
-    const size_t wanted = launch_->shared_bytes + (checked ? max_shared_arrays * 2 * shared_gap : 0) + cache_line;
+    const size_t wanted =
+        launch_->shared_bytes + (checked ? max_shared_arrays * 2 * shared_gap : 0) + cache_line;
     if (wanted > shared_capacity_) {
         shared_capacity_ = 0;
-        shared_.reset(static_cast<std::byte*>(std::aligned_alloc(cache_line, ceil_div(wanted, cache_line) * cache_line)));
+        shared_.reset(static_cast<std::byte*>(
+            std::aligned_alloc(cache_line, ceil_div(wanted, cache_line) * cache_line)));
         if (!shared_) throw Error(fmt::format("simt: no memory for {} bytes of shared memory", wanted));
         shared_capacity_ = wanted;
     }
@@ -504,13 +527,15 @@ void BlockRunner::prepare_shared_memory() {
 void* BlockRunner::shared_take(size_t& offset, size_t& taken, size_t padded_bytes, size_t bytes) {
     taken += padded_bytes;
     if (taken > launch_->shared_bytes) {
-        throw Error(fmt::format("simt: a kernel takes {} bytes of shared memory, but its launch gave {}", taken, launch_->shared_bytes));
+        throw Error(fmt::format("simt: a kernel takes {} bytes of shared memory, but its launch gave {}",
+                                taken, launch_->shared_bytes));
     }
     std::byte* array = shared_.get() + offset;
     offset += padded_bytes;
     if (checked) {
         offset = ceil_div(offset + shared_gap, cache_line) * cache_line;
-        if (offset > shared_capacity_) throw Error(fmt::format("simt: a kernel takes more than {} shared arrays", max_shared_arrays));
+        if (offset > shared_capacity_)
+            throw Error(fmt::format("simt: a kernel takes more than {} shared arrays", max_shared_arrays));
         asan_unpoison(array, bytes);
     }
     return array;
@@ -522,11 +547,21 @@ void set_order(Order order, uint64_t seed) { order_setting() = {order, seed}; }
 
 void warp_barrier(Site site) { this_block().barrier(false, site); }
 void block_barrier(Site site) { this_block().barrier(true, site); }
-uint64_t warp_shuffle(uint64_t value, unsigned source, Site site) { return this_block().shuffle(value, source, site); }
-float warp_combine(float value, Combine combine, Site site) { return this_block().combine(false, value, combine, site); }
-float block_combine(float value, Combine combine, Site site) { return this_block().combine(true, value, combine, site); }
-void warp_together(void* operands, Together together, Site site) { this_block().together(operands, together, site); }
-void async_copy(void* shared, const void* global, size_t bytes, bool inside) { this_block().async_copy(shared, global, bytes, inside); }
+uint64_t warp_shuffle(uint64_t value, unsigned source, Site site) {
+    return this_block().shuffle(value, source, site);
+}
+float warp_combine(float value, Combine combine, Site site) {
+    return this_block().combine(false, value, combine, site);
+}
+float block_combine(float value, Combine combine, Site site) {
+    return this_block().combine(true, value, combine, site);
+}
+void warp_together(void* operands, Together together, Site site) {
+    this_block().together(operands, together, site);
+}
+void async_copy(void* shared, const void* global, size_t bytes, bool inside) {
+    this_block().async_copy(shared, global, bytes, inside);
+}
 void async_commit() { this_block().async_commit(); }
 void async_wait(unsigned groups_left) { this_block().async_wait(groups_left); }
 void* shared_take(size_t& offset, size_t& taken, size_t padded_bytes, size_t bytes) {
@@ -535,27 +570,34 @@ void* shared_take(size_t& offset, size_t& taken, size_t padded_bytes, size_t byt
 
 void check_store(const void* address, bool to_shared) {
     if (!running_block || running_block->is_shared(address) == to_shared) return;
-    throw Error(fmt::format("simt: block ({}, {}, {}), thread {}: {}", blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x,
-                            to_shared ? "store_shared to global memory; expected store" : "store to shared memory; expected store_shared"));
+    throw Error(fmt::format("simt: block ({}, {}, {}), thread {}: {}", blockIdx.x, blockIdx.y, blockIdx.z,
+                            threadIdx.x,
+                            to_shared ? "store_shared to global memory; expected store"
+                                      : "store to shared memory; expected store_shared"));
 }
 void refuse_partial_mask(unsigned mask, Site site) {
-    throw Error(fmt::format("simt: {} with mask {:#x} at {}:{}; expected 0xffffffff, all lanes of the warp", site.what, mask, site.here.file,
-                            site.here.line));
+    throw Error(fmt::format("simt: {} with mask {:#x} at {}:{}; expected 0xffffffff, all lanes of the warp",
+                            site.what, mask, site.here.file, site.here.line));
 }
 void refuse_block(unsigned expected_threads, Site site) {
-    throw Error(fmt::format("simt: {} over a row of {} threads at {}:{} in a block of {}; expected one row a block", site.what, expected_threads,
-                            site.here.file, site.here.line, blockDim.x));
+    throw Error(
+        fmt::format("simt: {} over a row of {} threads at {}:{} in a block of {}; expected one row a block",
+                    site.what, expected_threads, site.here.file, site.here.line, blockDim.x));
 }
 void refuse_misaligned(const void* address, size_t alignment) {
-    throw Error(fmt::format("simt: block ({}, {}, {}), thread {}: address {} is not a multiple of {}, which a GPU demands of this load or store",
-                            blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, address, alignment));
+    throw Error(
+        fmt::format("simt: block ({}, {}, {}), thread {}: address {} is not a multiple of {}, which a GPU "
+                    "demands of this load or store",
+                    blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, address, alignment));
 }
 
 namespace {
 
-// Calls run(i) for every i below count, on all threads. A thread begins with a stretch of its own, the same one in every launch: what it wrote in the
-// launch before, for the same rows, is still in its cache (a step of a small model takes 5 to 10 % less than with one queue for all).
-// Then it helps the others: blocks can differ in cost (causal attention), and a core can be taken by another program.
+// Calls run(i) for every i below count, on all threads. A thread begins with a stretch of its own, the same
+// one in every launch: what it wrote in the launch before, for the same rows, is still in its cache (a step
+// of a small model takes 5 to 10 % less than with one queue for all).
+// Then it helps the others: blocks can differ in cost (causal attention), and a core can be taken by another
+// program.
 template <class Run>
 void share_out(size_t count, const Run& run) {
     struct alignas(64) Stretch {
@@ -595,13 +637,17 @@ void run_grid(dim3 grid, unsigned block, size_t shared_bytes, ThreadFunction thr
     Random random(launch.order.seed);
     for (size_t i = 1; i < shuffled.size(); i++) std::swap(shuffled[i], shuffled[random.below(i + 1)]);
 
-    std::exception_ptr error;  // of the first block that failed: an exception must not leave the parallel region
+    // of the first block that failed: an exception must not leave the parallel region
+    std::exception_ptr error;
     std::atomic<bool> failed = false;
     const auto run_block = [&](size_t i) {
         if (failed.load(std::memory_order_relaxed)) return;
         static thread_local BlockRunner runner;
-        const size_t number = launch.order.order == Order::ascending ? i : launch.order.order == Order::descending ? blocks - 1 - i : shuffled[i];
-        const dim3 index(static_cast<unsigned>(number % grid.x), static_cast<unsigned>(number / grid.x % grid.y),
+        const size_t number = launch.order.order == Order::ascending    ? i
+                              : launch.order.order == Order::descending ? blocks - 1 - i
+                                                                        : shuffled[i];
+        const dim3 index(static_cast<unsigned>(number % grid.x),
+                         static_cast<unsigned>(number / grid.x % grid.y),
                          static_cast<unsigned>(number / grid.x / grid.y));
         try {
             runner.run(launch, index, number);

@@ -1,6 +1,6 @@
 // cpu.h: what CUDA's words mean to g++. Included by target.h only.
-//   A block's threads are fibers of one OS thread (cpu.cpp). Every barrier and collective takes the place it was called from
-//   as default arguments, so that a divergence is reported with file and line.
+//   A block's threads are fibers of one OS thread (cpu.cpp). Every barrier and collective takes the place it
+//   was called from as default arguments, so that a divergence is reported with file and line.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -43,7 +43,9 @@ namespace simt {
 struct Here {
     const char* file;
     int line;
-    static constexpr Here now(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
+    static constexpr Here now(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+        return {file, line};
+    }
 };
 
 }  // namespace simt
@@ -61,13 +63,14 @@ void block_barrier(Site site);
 // The value that the lane `source` of the warp gives. All lanes meet here.
 uint64_t warp_shuffle(uint64_t value, unsigned source, Site site);
 
-// All threads of the warp (block) meet here. The last to come calls combine(values, threads), which replaces the value of each thread by what
-// that thread gets.
+// All threads of the warp (block) meet here. The last to come calls combine(values, threads), which replaces
+// the value of each thread by what that thread gets.
 using Combine = void (*)(float* values, unsigned threads);
 float warp_combine(float value, Combine combine, Site site);
 float block_combine(float value, Combine combine, Site site);
 
-// All lanes of the warp meet here. The last to come calls together(operands), where operands[i] is what lane i gave.
+// All lanes of the warp meet here. The last to come calls together(operands), where operands[i] is what lane
+// i gave.
 using Together = void (*)(void* const* operands);
 void warp_together(void* operands, Together together, Site site);
 
@@ -104,17 +107,20 @@ T shuffle(unsigned mask, T value, unsigned source, Site site) {
     return value;
 }
 
-// The order of threads and of blocks: what a kernel computes must not depend on it. For the launches that follow, by any host thread.
+// The order of threads and of blocks: what a kernel computes must not depend on it. For the launches that
+// follow, by any host thread.
 enum class Order { ascending, descending, shuffled };
 void set_order(Order order, uint64_t seed = 0);
 
 // Shared memory of the running block, see shared.cuh.
 void* shared_take(size_t& offset, size_t& taken, size_t padded_bytes, size_t bytes);
 
-// On a GPU a store to global memory cannot reach shared memory, nor one to shared memory global memory; checked builds refuse both.
+// On a GPU a store to global memory cannot reach shared memory, nor one to shared memory global memory;
+// checked builds refuse both.
 void check_store(const void* address, bool to_shared);
 
-// A GPU refuses a load of up to 16 bytes from an address that is not a multiple of its length; checked builds do so too.
+// A GPU refuses a load of up to 16 bytes from an address that is not a multiple of its length; checked builds
+// do so too.
 [[noreturn]] void refuse_misaligned(const void* address, size_t alignment);
 
 using ThreadFunction = void (*)(const void* closure);
@@ -122,7 +128,9 @@ void run_grid(dim3 grid, unsigned block, size_t shared_bytes, ThreadFunction thr
 
 }  // namespace simt::cpu
 
-inline void __syncthreads(simt::Here here = simt::Here::now()) { simt::cpu::block_barrier({"__syncthreads", here}); }
+inline void __syncthreads(simt::Here here = simt::Here::now()) {
+    simt::cpu::block_barrier({"__syncthreads", here});
+}
 // Full warps only: a partial mask cannot be proved here.
 inline void __syncwarp(simt::Here here = simt::Here::now()) { simt::cpu::warp_barrier({"__syncwarp", here}); }
 inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
@@ -144,11 +152,14 @@ T __shfl_up_sync(unsigned mask, T value, unsigned delta, simt::Here here = simt:
 template <class T>
 T __shfl_down_sync(unsigned mask, T value, unsigned delta, simt::Here here = simt::Here::now()) {
     const unsigned lane = threadIdx.x % 32;
-    return simt::cpu::shuffle(mask, value, delta < 32 - lane ? lane + delta : lane, {"__shfl_down_sync", here});
+    return simt::cpu::shuffle(mask, value, delta < 32 - lane ? lane + delta : lane,
+                              {"__shfl_down_sync", here});
 }
 
 // Integers only: a sum of floats in the order of arrival is another one every time.
-inline unsigned atomicAdd(unsigned* address, unsigned value) { return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST); }
+inline unsigned atomicAdd(unsigned* address, unsigned value) {
+    return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
+}
 inline int atomicAdd(int* address, int value) { return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST); }
 inline unsigned long long atomicAdd(unsigned long long* address, unsigned long long value) {
     return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
@@ -156,7 +167,8 @@ inline unsigned long long atomicAdd(unsigned long long* address, unsigned long l
 // Counts up to `last` and then starts again at 0; gives the count before.
 inline unsigned atomicInc(unsigned* address, unsigned last) {
     unsigned old = __atomic_load_n(address, __ATOMIC_SEQ_CST);
-    while (!__atomic_compare_exchange_n(address, &old, old >= last ? 0 : old + 1, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {}
+    while (!__atomic_compare_exchange_n(address, &old, old >= last ? 0 : old + 1, true, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST)) {}
     return old;
 }
 

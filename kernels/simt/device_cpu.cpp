@@ -1,4 +1,5 @@
-// device_cpu.cpp: the CPU's side of device.h. A stream runs everything at once, so the stream functions have nothing to wait for.
+// device_cpu.cpp: the CPU's side of device.h. A stream runs everything at once, so the stream functions have
+// nothing to wait for.
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
@@ -28,7 +29,8 @@ namespace {
 
 constexpr size_t huge_page = size_t{2} << 20;
 
-// The number behind `key` in a file like /proc/meminfo, without a key the first number. No file or no number (such as "max"): the largest.
+// The number behind `key` in a file like /proc/meminfo, without a key the first number. No file or no number
+// (such as "max"): the largest.
 size_t number_in(const std::string& file, const std::string& key = "") {
     std::ifstream in(file);
     for (std::string line; std::getline(in, line);) {
@@ -50,14 +52,16 @@ std::string processor_name() {
 // The folders of this process's control group and of the groups around it, in both versions of the interface.
 std::vector<std::string> control_groups(const std::string& controller) {
     std::vector<std::string> folders;
-    std::ifstream in("/proc/self/cgroup");  // lines "number:controllers:/path"; version 2 names no controllers
+    // lines "number:controllers:/path"; version 2 names no controllers
+    std::ifstream in("/proc/self/cgroup");
     for (std::string line; std::getline(in, line);) {
         const size_t first = line.find(':'), second = line.find(':', first + 1);
         if (second == std::string::npos) continue;
         const std::string controllers = line.substr(first, second - first) + ",";
         const bool version2 = controllers == ":,";
         if (!version2 && controllers.find(controller + ",") == std::string::npos) continue;
-        for (std::string path = line.substr(second + 1);; path.resize(path.rfind('/'))) {  // a container may see its group as the root
+        // a container may see its group as the root
+        for (std::string path = line.substr(second + 1);; path.resize(path.rfind('/'))) {
             folders.push_back(fmt::format("/sys/fs/cgroup{}{}", version2 ? "" : "/" + controller, path));
             if (path.rfind('/') == std::string::npos) break;
         }
@@ -90,7 +94,8 @@ std::vector<int> allowed_cores() {
     cpu_set_t set;
     CPU_ZERO(&set);
     sched_getaffinity(0, sizeof(set), &set);
-    // With OMP_PROC_BIND the OpenMP library has pinned this thread before main began; its places are what it was allowed then.
+    // With OMP_PROC_BIND the OpenMP library has pinned this thread before main began; its places are what it
+    // was allowed then.
     for (int place = 0; place < omp_get_num_places(); place++) {
         std::vector<int> cores(static_cast<size_t>(omp_get_place_num_procs(place)));
         omp_get_place_proc_ids(place, cores.data());
@@ -117,19 +122,23 @@ void pin_this_thread(const int* cores, size_t count) {
 
 bool is_gpu() { return false; }
 
-// Each process takes its share of the allowed cores and pins a thread to each: left to themselves, threads of several processes meet on one core.
+// Each process takes its share of the allowed cores and pins a thread to each: left to themselves, threads of
+// several processes meet on one core.
 void select_device(int local_rank, int local_size) {
-    CHECK(local_rank >= 0 && local_rank < local_size, "process {} of {} on this machine; expected 0 to {}", local_rank, local_size, local_size - 1);
+    CHECK(local_rank >= 0 && local_rank < local_size, "process {} of {} on this machine; expected 0 to {}",
+          local_rank, local_size, local_size - 1);
     static const std::vector<int> allowed = process_cores();  // before anything is pinned
     if (allowed.empty()) return;
     const size_t ranks = static_cast<size_t>(local_size), rank = static_cast<size_t>(local_rank);
     size_t begin = allowed.size() * rank / ranks, end = allowed.size() * (rank + 1) / ranks;
     if (allowed.size() < ranks) begin = rank % allowed.size(), end = begin + 1;
-    process_cores().assign(allowed.begin() + static_cast<ptrdiff_t>(begin), allowed.begin() + static_cast<ptrdiff_t>(end));
+    process_cores().assign(allowed.begin() + static_cast<ptrdiff_t>(begin),
+                           allowed.begin() + static_cast<ptrdiff_t>(end));
     const std::vector<int>& cores = process_cores();
 
     size_t threads = std::min(cores.size(), ceil_div(granted_cores(), ranks));
-    if (std::getenv("OMP_NUM_THREADS")) threads = std::min(threads, static_cast<size_t>(omp_get_max_threads()));
+    if (std::getenv("OMP_NUM_THREADS"))
+        threads = std::min(threads, static_cast<size_t>(omp_get_max_threads()));
     omp_set_dynamic(0);
     omp_set_num_threads(static_cast<int>(threads));
 #pragma omp parallel
@@ -145,14 +154,17 @@ void unpin_this_thread() { pin_this_thread(process_cores().data(), process_cores
 DeviceInfo device_info() {
     DeviceInfo info;
     info.multiprocessors = omp_get_max_threads();
-    info.name = fmt::format("{}, {} thread{}", processor_name(), info.multiprocessors, info.multiprocessors == 1 ? "" : "s");
+    info.name = fmt::format("{}, {} thread{}", processor_name(), info.multiprocessors,
+                            info.multiprocessors == 1 ? "" : "s");
     constexpr size_t unlimited = std::numeric_limits<size_t>::max();
     const auto kib = [](size_t n) { return n == unlimited ? n : n * 1024; };
     info.total_memory = kib(number_in("/proc/meminfo", "MemTotal:"));
     info.free_memory = kib(number_in("/proc/meminfo", "MemAvailable:"));
     for (const std::string& folder : control_groups("memory")) {
-        const size_t group_limit = std::min(number_in(folder + "/memory.max"), number_in(folder + "/memory.limit_in_bytes"));
-        const size_t used = std::min(number_in(folder + "/memory.current"), number_in(folder + "/memory.usage_in_bytes"));
+        const size_t group_limit =
+            std::min(number_in(folder + "/memory.max"), number_in(folder + "/memory.limit_in_bytes"));
+        const size_t used =
+            std::min(number_in(folder + "/memory.current"), number_in(folder + "/memory.usage_in_bytes"));
         if (group_limit == unlimited || used == unlimited) continue;
         // What the group has read from files counts as used, and is given up when memory is wanted.
         const size_t files = number_in(folder + "/memory.stat", "inactive_file ");
@@ -163,7 +175,8 @@ DeviceInfo device_info() {
     rlimit limit{};
     if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
         const size_t used = kib(number_in("/proc/self/status", "VmSize:"));
-        info.free_memory = std::min<size_t>(info.free_memory, limit.rlim_cur - std::min<size_t>(limit.rlim_cur, used));
+        info.free_memory =
+            std::min<size_t>(info.free_memory, limit.rlim_cur - std::min<size_t>(limit.rlim_cur, used));
     }
     return info;
 }
@@ -173,7 +186,8 @@ void* device_malloc(size_t bytes) {
     // Large tensors on huge pages: AdamW over 124M parameters streams through 3.7 GB a step.
     const size_t alignment = bytes >= huge_page ? huge_page : 256;
     void* memory = nullptr;
-    if (posix_memalign(&memory, alignment, bytes) != 0) throw Error(fmt::format("out of memory: {} bytes were wanted", bytes));
+    if (posix_memalign(&memory, alignment, bytes) != 0)
+        throw Error(fmt::format("out of memory: {} bytes were wanted", bytes));
     if (bytes >= huge_page) madvise(memory, bytes, MADV_HUGEPAGE);
     if (checked) std::memset(memory, 0xff, bytes);
     return memory;
@@ -197,7 +211,9 @@ event_t event_create() { return new CUevent_st{}; }
 void event_destroy(event_t event) noexcept { delete event; }
 void event_record(event_t event, stream_t) { event->time = std::chrono::steady_clock::now(); }
 void event_synchronize(event_t) {}
-float event_elapsed_ms(event_t start, event_t stop) { return std::chrono::duration<float, std::milli>(stop->time - start->time).count(); }
+float event_elapsed_ms(event_t start, event_t stop) {
+    return std::chrono::duration<float, std::milli>(stop->time - start->time).count();
+}
 
 void range_push(const char*) {}
 void range_pop() {}
@@ -205,16 +221,23 @@ void range_pop() {}
 void copy_on_device(void* to, const void* from, size_t bytes, stream_t) {
     if (bytes > 0) std::memcpy(to, from, bytes);  // an empty array may be null, which memcpy forbids
 }
-void copy_to_device(void* device, const void* host, size_t bytes, stream_t stream) { copy_on_device(device, host, bytes, stream); }
-void copy_to_host(void* host, const void* device, size_t bytes, stream_t stream) { copy_on_device(host, device, bytes, stream); }
+void copy_to_device(void* device, const void* host, size_t bytes, stream_t stream) {
+    copy_on_device(device, host, bytes, stream);
+}
+void copy_to_host(void* host, const void* device, size_t bytes, stream_t stream) {
+    copy_on_device(host, device, bytes, stream);
+}
 
 void fill_zero(void* device, size_t bytes, stream_t) {
     constexpr size_t piece = size_t{1} << 20;
 #pragma omp parallel for if (bytes > piece)
-    for (size_t begin = 0; begin < bytes; begin += piece) std::memset(static_cast<char*>(device) + begin, 0, std::min(piece, bytes - begin));
+    for (size_t begin = 0; begin < bytes; begin += piece)
+        std::memset(static_cast<char*>(device) + begin, 0, std::min(piece, bytes - begin));
 }
 
-graph_t capture(stream_t, void (*)(const void*), const void*) { throw Error("a stream of the CPU runs at once and cannot be captured"); }
+graph_t capture(stream_t, void (*)(const void*), const void*) {
+    throw Error("a stream of the CPU runs at once and cannot be captured");
+}
 void graph_launch(graph_t, stream_t) {}
 void graph_destroy(graph_t) noexcept {}
 

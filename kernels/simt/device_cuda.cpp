@@ -10,8 +10,8 @@
 namespace simt {
 namespace {
 
-// The runtime keeps an error until somebody asks for the last one, and libraries ask after their launches: what is reported here is also taken from
-// there. (An error that has broken the GPU's context stays.)
+// The runtime keeps an error until somebody asks for the last one, and libraries ask after their launches:
+// what is reported here is also taken from there. (An error that has broken the GPU's context stays.)
 [[noreturn]] void fail(cudaError_t status, const std::string& what) {
     cudaGetLastError();
     throw Error(fmt::format("CUDA: {}: {}", what, cudaGetErrorString(status)));
@@ -25,7 +25,8 @@ void check(cudaError_t status, const char* what) {
 bool is_gpu() { return true; }
 
 void select_device(int local_rank, int local_size) {
-    CHECK(local_rank >= 0 && local_rank < local_size, "process {} of {} on this machine; expected 0 to {}", local_rank, local_size, local_size - 1);
+    CHECK(local_rank >= 0 && local_rank < local_size, "process {} of {} on this machine; expected 0 to {}",
+          local_rank, local_size, local_size - 1);
     int count = 0;
     check(cudaGetDeviceCount(&count), "no GPU can be used");
     // A launcher that shows each process its own GPU only.
@@ -33,8 +34,8 @@ void select_device(int local_rank, int local_size) {
         local_rank = 0;
         local_size = 1;
     }
-    CHECK(local_size <= count, "{} processes on a machine with {} GPU{}; expected at most one process a GPU", local_size, count,
-          count == 1 ? "" : "s");
+    CHECK(local_size <= count, "{} processes on a machine with {} GPU{}; expected at most one process a GPU",
+          local_size, count, count == 1 ? "" : "s");
     check(cudaSetDevice(local_rank), "selecting the GPU");
 }
 
@@ -89,7 +90,9 @@ event_t event_create() {
     return event;
 }
 void event_destroy(event_t event) noexcept { cudaEventDestroy(event); }
-void event_record(event_t event, stream_t stream) { check(cudaEventRecord(event, stream), "recording an event"); }
+void event_record(event_t event, stream_t stream) {
+    check(cudaEventRecord(event, stream), "recording an event");
+}
 void event_synchronize(event_t event) { check(cudaEventSynchronize(event), "waiting for an event"); }
 float event_elapsed_ms(event_t start, event_t stop) {
     float ms = 0;
@@ -110,13 +113,16 @@ void copy_to_host(void* host, const void* device, size_t bytes, stream_t stream)
 void copy_on_device(void* to, const void* from, size_t bytes, stream_t stream) {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream), "copying on the GPU");
 }
-void fill_zero(void* device, size_t bytes, stream_t stream) { check(cudaMemsetAsync(device, 0, bytes, stream), "zeroing"); }
+void fill_zero(void* device, size_t bytes, stream_t stream) {
+    check(cudaMemsetAsync(device, 0, bytes, stream), "zeroing");
+}
 
 graph_t capture(stream_t stream, void (*work)(const void*), const void* closure) {
     cudaGraph_t recorded = nullptr;
     cudaGraphExec_t graph = nullptr;
     try {
-        check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning to capture a graph");
+        check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+              "beginning to capture a graph");
         work(closure);
         check(cudaStreamEndCapture(stream, &recorded), "capturing a graph");
         check(cudaGraphInstantiate(&graph, recorded, 0), "making a graph of what was captured");
@@ -131,7 +137,9 @@ graph_t capture(stream_t stream, void (*work)(const void*), const void* closure)
     cudaGraphDestroy(recorded);
     return graph;
 }
-void graph_launch(graph_t graph, stream_t stream) { check(cudaGraphLaunch(graph, stream), "launching a graph"); }
+void graph_launch(graph_t graph, stream_t stream) {
+    check(cudaGraphLaunch(graph, stream), "launching a graph");
+}
 void graph_destroy(graph_t graph) noexcept { cudaGraphExecDestroy(graph); }
 
 }  // namespace simt

@@ -1,6 +1,7 @@
 // launch.cuh: starts a kernel on either machine.
 //   launch(kernel<float>, grid, block, shared_bytes, stream, args...);
-//   Throws Error if the launch is refused; on the CPU also whatever a thread of the kernel threw, and every divergence (docs/simt.md).
+//   Throws Error if the launch is refused; on the CPU also whatever a thread of the kernel threw, and every
+//   divergence (docs/simt.md).
 //   A launch on the CPU returns when the kernel has ended.
 #pragma once
 #include <type_traits>
@@ -18,55 +19,68 @@ namespace detail {
 inline void check_launch(dim3 grid, unsigned block, size_t shared_bytes) {
     // A single thread meets nobody: the CPU's width gives a block to a row that is worth one.
     if (block == 0 || block > max_block || (block != 1 && block % warp_size != 0)) {
-        throw Error(fmt::format("launch: a block of {} threads; expected 1 or a multiple of {} up to {}", block, warp_size, max_block));
+        throw Error(fmt::format("launch: a block of {} threads; expected 1 or a multiple of {} up to {}",
+                                block, warp_size, max_block));
     }
-    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffff || grid.y > 0xffff || grid.z > 0xffff) {
-        throw Error(fmt::format("launch: a grid of {} x {} x {} blocks; expected 1 to 2147483647 x 65535 x 65535", grid.x, grid.y, grid.z));
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffff || grid.y > 0xffff ||
+        grid.z > 0xffff) {
+        throw Error(
+            fmt::format("launch: a grid of {} x {} x {} blocks; expected 1 to 2147483647 x 65535 x 65535",
+                        grid.x, grid.y, grid.z));
     }
     if (shared_bytes > max_shared_bytes) {
-        throw Error(fmt::format("launch: {} bytes of shared memory; expected at most {}", shared_bytes, max_shared_bytes));
+        throw Error(fmt::format("launch: {} bytes of shared memory; expected at most {}", shared_bytes,
+                                max_shared_bytes));
     }
 }
 }  // namespace detail
 
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), dim3 grid, unsigned block, size_t shared_bytes, stream_t stream, Arguments... arguments) {
-    static_assert(sizeof...(Parameters) == sizeof...(Arguments), "the kernel takes another number of arguments");
+void launch(void (*kernel)(Parameters...), dim3 grid, unsigned block, size_t shared_bytes, stream_t stream,
+            Arguments... arguments) {
+    static_assert(sizeof...(Parameters) == sizeof...(Arguments),
+                  "the kernel takes another number of arguments");
     detail::check_launch(grid, block, shared_bytes);
 #ifdef __CUDACC__
     cudaError_t status = cudaSuccess;
-    if (shared_bytes > 40 * 1024) {  // every GPU gives 48 KiB unasked, of which the kernel's static arrays take a part
+    // every GPU gives 48 KiB unasked, of which the kernel's static arrays take a part
+    if (shared_bytes > 40 * 1024) {
         status =
-            cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+            cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                 cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
     }
     if (status == cudaSuccess) {
-        // Not by <<<>>>, which leaves its status in cudaGetLastError: an earlier error there, such as one that a
-        // library met and overcame, would be taken for this launch's.
+        // Not by <<<>>>, which leaves its status in cudaGetLastError: an earlier error there, such as one
+        // that a library met and overcame, would be taken for this launch's.
         status = [&](Parameters... values) {
             void* addresses[] = {const_cast<void*>(static_cast<const void*>(&values))..., nullptr};
-            return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, dim3(block), addresses, shared_bytes, stream);
+            return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, dim3(block), addresses,
+                                    shared_bytes, stream);
         }(static_cast<Parameters>(arguments)...);
     }
     if (status != cudaSuccess) {
         cudaGetLastError();  // reported here, and not to libraries, which ask for it
-        throw Error(fmt::format("launch: {} (grid {} x {} x {}, block {}, {} bytes of shared memory)", cudaGetErrorString(status), grid.x, grid.y,
-                                grid.z, block, shared_bytes));
+        throw Error(fmt::format("launch: {} (grid {} x {} x {}, block {}, {} bytes of shared memory)",
+                                cudaGetErrorString(status), grid.x, grid.y, grid.z, block, shared_bytes));
     }
 #else
     (void)stream;
     const auto thread = [=] { kernel(static_cast<Parameters>(arguments)...); };
     cpu::run_grid(
-        grid, block, shared_bytes, [](const void* closure) { (*static_cast<decltype(&thread)>(closure))(); }, &thread);
+        grid, block, shared_bytes, [](const void* closure) { (*static_cast<decltype(&thread)>(closure))(); },
+        &thread);
 #endif
 }
 
-// Bytes of shared memory that launch can give a block of the GPU in use, beside what the collectives have. CPU: as many as on sm_90.
+// Bytes of shared memory that launch can give a block of the GPU in use, beside what the collectives have.
+// CPU: as many as on sm_90.
 inline size_t available_shared_bytes() {
     constexpr size_t of_collectives = 512;
 #ifdef __CUDACC__
     int device = 0, bytes = 0;
     const bool known =
-        cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess;
+        cudaGetDevice(&device) == cudaSuccess &&
+        cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess;
     return (known ? static_cast<size_t>(bytes) : 48 * 1024) - of_collectives;
 #else
     return max_shared_bytes - of_collectives;
@@ -78,7 +92,8 @@ inline unsigned multiprocessors() {
 #ifdef __CUDACC__
     int device = 0, count = 0;
     cudaError_t status = cudaGetDevice(&device);
-    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+    if (status == cudaSuccess)
+        status = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
     if (status != cudaSuccess) throw Error(fmt::format("multiprocessors: {}", cudaGetErrorString(status)));
     return static_cast<unsigned>(count);
 #else
@@ -88,10 +103,12 @@ inline unsigned multiprocessors() {
 
 // One row to every W threads: blocks of whole rows, the last one possibly with threads beyond the last row.
 template <int W, class... Parameters, class... Arguments>
-void launch_rows(void (*kernel)(Parameters...), size_t rows, size_t shared_bytes, stream_t stream, Arguments... arguments) {
+void launch_rows(void (*kernel)(Parameters...), size_t rows, size_t shared_bytes, stream_t stream,
+                 Arguments... arguments) {
     constexpr unsigned block = W == 1 ? 32 : W <= warp_size ? 128 : W;
     const size_t blocks = ceil_div<size_t>(rows, block / W);
-    if (blocks > 0x7fffffff) throw Error(fmt::format("launch: {} rows need {} blocks; expected at most 2147483647", rows, blocks));
+    if (blocks > 0x7fffffff)
+        throw Error(fmt::format("launch: {} rows need {} blocks; expected at most 2147483647", rows, blocks));
     launch(kernel, static_cast<unsigned>(blocks), block, shared_bytes, stream, arguments...);
 }
 

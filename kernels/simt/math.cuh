@@ -11,7 +11,8 @@ __device__ __forceinline__ float exp(float x) {
 #ifdef __CUDACC__
     return expf(x);
 #else
-    // x = n ln2 + r with |r| <= ln2/2; ln2 in two parts (Cody and Waite), e^r as a polynomial (minimax, Cephes expf).
+    // x = n ln2 + r with |r| <= ln2/2; ln2 in two parts (Cody and Waite), e^r as a polynomial (minimax,
+    // Cephes expf).
     constexpr float lowest = -104.0f, highest = 89.0f;
     x = x < lowest ? lowest : x;
     x = x > highest ? highest : x;
@@ -35,13 +36,15 @@ __device__ __forceinline__ float exp(float x) {
 #endif
 }
 
-// exp(x) for x <= 0, as in a softmax whose maximum was subtracted, within 1 unit in the last place; results below the normal range (x < -87.68) are
-// 0. On the CPU it takes two thirds of exp's instructions: GELU and softmax run 1.4 to 1.7 times as fast.
+// exp(x) for x <= 0, as in a softmax whose maximum was subtracted, within 1 unit in the last place; results
+// below the normal range (x < -87.68) are 0. On the CPU it takes two thirds of exp's instructions: GELU and
+// softmax run 1.4 to 1.7 times as fast.
 __device__ __forceinline__ float exp_nonpositive(float x) {
 #ifdef __CUDACC__
     return expf(x);
 #else
-    constexpr float lowest = -88.02f;            // here the exponent field becomes 0, and with it the factor 2^n
+    // here the exponent field becomes 0, and with it the factor 2^n
+    constexpr float lowest = -88.02f;
     constexpr float shift = 0x1.8p23f + 127.0f;  // as in exp, with the exponent's bias
     x = x < lowest ? lowest : x;
     const float shifted = x * log2_e + shift;
@@ -59,7 +62,8 @@ __device__ __forceinline__ float exp_nonpositive(float x) {
 #endif
 }
 
-// 2^x within a factor of 1 +- 2^-22, an instruction of the GPU (PTX: ex2.approx.ftz); results below the normal range are 0.
+// 2^x within a factor of 1 +- 2^-22, an instruction of the GPU (PTX: ex2.approx.ftz); results below the
+// normal range are 0.
 __device__ __forceinline__ float exp2(float x) {
 #ifdef __CUDACC__
     float result;
@@ -71,8 +75,9 @@ __device__ __forceinline__ float exp2(float x) {
 #endif
 }
 
-// exp_nonpositive for kernels that memory is to bound: on the GPU two instructions instead of eight (PTX: ex2.approx.ftz), within a factor of
-// 1 +- (2^-22 + 1.3 |x| 2^-24): little more than x loses where a maximum is subtracted from it.
+// exp_nonpositive for kernels that memory is to bound: on the GPU two instructions instead of eight (PTX:
+// ex2.approx.ftz), within a factor of 1 +- (2^-22 + 1.3 |x| 2^-24): little more than x loses where a maximum
+// is subtracted from it.
 __device__ __forceinline__ float quick_exp_nonpositive(float x) {
 #ifdef __CUDACC__
     return exp2(x * log2_e);
@@ -81,7 +86,8 @@ __device__ __forceinline__ float quick_exp_nonpositive(float x) {
 #endif
 }
 
-// a / b for b from 2^-126 to 2^126: on the GPU two instructions instead of ten, within 2 units in the last place.
+// a / b for b from 2^-126 to 2^126: on the GPU two instructions instead of ten, within 2 units in the last
+// place.
 __device__ __forceinline__ float quick_divide(float a, float b) {
 #ifdef __CUDACC__
     return __fdividef(a, b);

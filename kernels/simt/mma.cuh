@@ -1,8 +1,13 @@
-// mma.cuh: products of small matrices by all lanes of a warp, on tensor cores; an instruction a function (PTX: mma.sync.m16n8k16, ldmatrix.x4).
-//   The matrices lie in registers across the lanes. With row = lane / 4 and column = lane % 4 * 2, a lane holds of the
-//     left factor, (16, 16) bf16:  4 pairs, those that begin at (row, column) (row + 8, column) (row, column + 8) (row + 8, column + 8)
-//     right factor, (16, 8) bf16:  2 pairs, in its column lane / 4 the rows column, column + 1 and column + 8, column + 9
-//     sums, (16, 8) fp32:          4, at (row, column) (row, column + 1) (row + 8, column) (row + 8, column + 1)
+// mma.cuh: products of small matrices by all lanes of a warp, on tensor cores; an instruction a function
+// (PTX: mma.sync.m16n8k16, ldmatrix.x4).
+//   The matrices lie in registers across the lanes. With row = lane / 4 and column = lane % 4 * 2, a lane
+//   holds of the
+//     left factor, (16, 16) bf16:  4 pairs, which begin at (row, column) (row + 8, column)
+//                                  (row, column + 8) (row + 8, column + 8)
+//     right factor, (16, 8) bf16:  2 pairs, in column lane / 4: rows column and column + 1,
+//                                  rows column + 8 and column + 9
+//     sums, (16, 8) fp32:          4, at (row, column) (row, column + 1)
+//                                  (row + 8, column) (row + 8, column + 1)
 //   So two sums, side by side and rounded to bf16, are a left factor in the same lanes.
 #pragma once
 #include "kernels/simt/target.h"
@@ -32,21 +37,25 @@ __device__ __forceinline__ uint32_t load_pair(const bfloat16* address) {
 }
 
 // sums += left * right; right is the pairs b0 and b1
-__device__ __forceinline__ void mma(Vec<float, 4>& sums, const Vec<uint32_t, 4>& left, uint32_t b0, uint32_t b1,
-                                    [[maybe_unused]] Here here = Here::now()) {
+__device__ __forceinline__ void mma(Vec<float, 4>& sums, const Vec<uint32_t, 4>& left, uint32_t b0,
+                                    uint32_t b1, [[maybe_unused]] Here here = Here::now()) {
 #ifdef __CUDACC__
-    FROM_SM80(asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                  : "+f"(sums.x[0]), "+f"(sums.x[1]), "+f"(sums.x[2]), "+f"(sums.x[3])
-                  : "r"(left.x[0]), "r"(left.x[1]), "r"(left.x[2]), "r"(left.x[3]), "r"(b0), "r"(b1)));
+    FROM_SM80(
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, "
+            "%9}, {%0, %1, %2, %3};"
+            : "+f"(sums.x[0]), "+f"(sums.x[1]), "+f"(sums.x[2]), "+f"(sums.x[3])
+            : "r"(left.x[0]), "r"(left.x[1]), "r"(left.x[2]), "r"(left.x[3]), "r"(b0), "r"(b1)));
 #else
     cpu::MmaOperands operands{sums.x, left.x, b0, b1};
     cpu::warp_together(&operands, &cpu::mma_together, {"mma", here});
 #endif
 }
 
-// Four (8, 8) matrices from shared memory. Lane 8 i + r gives the address of row r of matrix i, 16 bytes aligned to 16; every lane gets of matrix i
+// Four (8, 8) matrices from shared memory. Lane 8 i + r gives the address of row r of matrix i, 16 bytes
+// aligned to 16; every lane gets of matrix i
 // the pair i: row lane / 4, columns lane % 4 * 2 and the next.
-__device__ __forceinline__ Vec<uint32_t, 4> ldmatrix(const bfloat16* row, [[maybe_unused]] Here here = Here::now()) {
+__device__ __forceinline__ Vec<uint32_t, 4> ldmatrix(const bfloat16* row,
+                                                     [[maybe_unused]] Here here = Here::now()) {
     Vec<uint32_t, 4> result{};
 #ifdef __CUDACC__
     [[maybe_unused]] const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(row));
@@ -63,7 +72,8 @@ __device__ __forceinline__ Vec<uint32_t, 4> ldmatrix(const bfloat16* row, [[mayb
 }
 
 // The same of each matrix's transpose: rows lane % 4 * 2 and the next of column lane / 4.
-__device__ __forceinline__ Vec<uint32_t, 4> ldmatrix_trans(const bfloat16* row, [[maybe_unused]] Here here = Here::now()) {
+__device__ __forceinline__ Vec<uint32_t, 4> ldmatrix_trans(const bfloat16* row,
+                                                           [[maybe_unused]] Here here = Here::now()) {
     Vec<uint32_t, 4> result{};
 #ifdef __CUDACC__
     [[maybe_unused]] const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(row));

@@ -13,7 +13,8 @@ template <bool Trans>
 void load_matrices(void* const* operands) {
     uint16_t matrices[4][8][8];
     for (int lane = 0; lane < warp_size; lane++) {
-        std::memcpy(matrices[lane / 8][lane % 8], static_cast<const LdmatrixOperands*>(operands[lane])->row, 16);
+        std::memcpy(matrices[lane / 8][lane % 8], static_cast<const LdmatrixOperands*>(operands[lane])->row,
+                    16);
     }
     for (int lane = 0; lane < warp_size; lane++) {
         const int major = lane / 4, minor = lane % 4 * 2;

@@ -1,6 +1,7 @@
 // products.cuh: loads for multiply_add (vec.cuh).
-//   load_factors<N>(address) gives what load<N> gives. On the CPU it is an explicit vector instruction or two: what multiply_add works on must come
-//   in a vector register, or g++ copies it to memory by halves and waits for them (6 GB/s a core instead of 35), and it converts int8 one by one.
+//   load_factors<N>(address) gives what load<N> gives. On the CPU it is an explicit vector instruction or
+//   two: what multiply_add works on must come in a vector register, or g++ copies it to memory by halves and
+//   waits for them (6 GB/s a core instead of 35), and it converts int8 one by one.
 #pragma once
 #include "kernels/simt/vec.cuh"
 #ifndef __CUDACC__
@@ -19,7 +20,8 @@ typedef float NativeFloats __attribute__((vector_size(cpu_vector_bytes), may_ali
 typedef int32_t NativeWords __attribute__((vector_size(cpu_vector_bytes), may_alias));
 
 #if defined(__AVX512F__)
-constexpr __mmask16 every_lane = 0xffff;  // g++ 12 warns of the unmasked forms (bug 105593), and makes the same of both
+// g++ 12 warns of the unmasked forms (bug 105593), and makes the same of both
+constexpr __mmask16 every_lane = 0xffff;
 #endif
 
 inline NativeFloats load_native(const float* address) {
@@ -30,7 +32,8 @@ inline NativeFloats load_native(const float* address) {
 // g++ 12 has __builtin_convertvector, but takes its lanes apart.
 inline NativeFloats load_native(const bfloat16* address) {
 #if defined(__AVX512F__)
-    const __m512i words = _mm512_maskz_cvtepu16_epi32(every_lane, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(address)));
+    const __m512i words = _mm512_maskz_cvtepu16_epi32(
+        every_lane, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(address)));
 #elif defined(__AVX2__)
     const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(address)));
 #else
@@ -41,9 +44,12 @@ inline NativeFloats load_native(const bfloat16* address) {
 }
 inline NativeFloats load_native(const int8_t* address) {
 #if defined(__AVX512F__)
-    return _mm512_maskz_cvtepi32_ps(every_lane, _mm512_maskz_cvtepi8_epi32(every_lane, _mm_loadu_si128(reinterpret_cast<const __m128i*>(address))));
+    return _mm512_maskz_cvtepi32_ps(
+        every_lane,
+        _mm512_maskz_cvtepi8_epi32(every_lane, _mm_loadu_si128(reinterpret_cast<const __m128i*>(address))));
 #elif defined(__AVX2__)
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(address))));
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(address))));
 #else
     NativeFloats v;
     for (int i = 0; i < cpu_lanes; i++) v[i] = static_cast<float>(address[i]);
@@ -61,14 +67,16 @@ __device__ __forceinline__ Vec<float, N> load_factors(const T* address) {
         detail::check_alignment(address, sizeof(T) * N);
         Vec<float, N> v;
         UNROLL_REGISTERS
-        for (int i = 0; i < N; i += detail::cpu_lanes) *reinterpret_cast<detail::NativeFloats*>(v.x + i) = detail::load_native(address + i);
+        for (int i = 0; i < N; i += detail::cpu_lanes)
+            *reinterpret_cast<detail::NativeFloats*>(v.x + i) = detail::load_native(address + i);
         return v;
     }
 #endif
     return load<N>(address);
 }
 
-// Asks for the cache line of an address that will be read soon, and that need not exist. The CPU only: a GPU hides waiting behind other warps.
+// Asks for the cache line of an address that will be read soon, and that need not exist. The CPU only: a GPU
+// hides waiting behind other warps.
 template <class T>
 __device__ __forceinline__ void prefetch([[maybe_unused]] const T* address) {
 #ifndef __CUDACC__

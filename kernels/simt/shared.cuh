@@ -1,8 +1,10 @@
 // shared.cuh: arrays in a block's dynamic shared memory, one after the other.
 //   SharedMemory shared;
-//   float* tile = shared.take<float>(64 * 64);   // every thread of the block takes the same arrays in the same order
-//   The launch gives shared_bytes = the sum of shared_size<T>(count). On the CPU taking more than that is an error, and in checked builds
-//   a gap that AddressSanitizer sees lies behind every array and fresh memory is NaN. On the GPU this costs nothing.
+//   float* tile = shared.take<float>(64 * 64);
+//   Every thread of the block takes the same arrays in the same order.
+//   The launch gives shared_bytes = the sum of shared_size<T>(count). On the CPU taking more than that is an
+//   error, and in checked builds a gap that AddressSanitizer sees lies behind every array and fresh memory is
+//   NaN. On the GPU this costs nothing.
 #pragma once
 #include "kernels/simt/target.h"
 

@@ -65,7 +65,9 @@ __device__ __forceinline__ void store_word(uint2* address, const uint2& word) {
     asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(address), "r"(word.x), "r"(word.y) : "memory");
 }
 __device__ __forceinline__ void store_word(uint4* address, const uint4& word) {
-    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(word.x), "r"(word.y), "r"(word.z), "r"(word.w) : "memory");
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(word.x), "r"(word.y),
+                 "r"(word.z), "r"(word.w)
+                 : "memory");
 }
 
 template <bool Streaming, class T, int N>
@@ -96,7 +98,8 @@ __device__ void store_shared_raw(T* address, const Vec<T, N>& v) {
     constexpr size_t bytes = sizeof(T) * N;
     using W = typename Word<(bytes < 16 ? bytes : 16)>::type;
     UNROLL
-    for (size_t i = 0; i < bytes / sizeof(W); i++) reinterpret_cast<W*>(address)[i] = reinterpret_cast<const W*>(&v)[i];
+    for (size_t i = 0; i < bytes / sizeof(W); i++)
+        reinterpret_cast<W*>(address)[i] = reinterpret_cast<const W*>(&v)[i];
 }
 #else
 inline void check_alignment([[maybe_unused]] const void* address, [[maybe_unused]] size_t bytes) {
@@ -129,7 +132,8 @@ void store_shared_raw(T* address, const Vec<T, N>& v) {
 template <class T, int N>
 __device__ __forceinline__ float widened(const Vec<T, N>& v, int i) {
 #ifdef __CUDA_ARCH__
-    if constexpr (std::is_same_v<T, bfloat16> && N % 2 == 0) {  // one instruction: nvcc takes two for the upper half of a register
+    // one instruction: nvcc takes two for the upper half of a register
+    if constexpr (std::is_same_v<T, bfloat16> && N % 2 == 0) {
         const unsigned pair = reinterpret_cast<const unsigned*>(&v)[i / 2];
         return __uint_as_float(i % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
     } else {
@@ -161,7 +165,8 @@ template <int N>
 __device__ Vec<bfloat16, N> round(const Vec<float, N>& v) {
     Vec<bfloat16, N> rounded;
     UNROLL
-    for (int i = 0; i < N / rounded_at_once * rounded_at_once; i += rounded_at_once) round_group(rounded.x + i, v.x + i);
+    for (int i = 0; i < N / rounded_at_once * rounded_at_once; i += rounded_at_once)
+        round_group(rounded.x + i, v.x + i);
     UNROLL
     for (int i = N / rounded_at_once * rounded_at_once; i < N; i++) rounded[i] = bfloat16(v[i]);
     return rounded;
@@ -206,7 +211,8 @@ template <int N, class T>
 __device__ void store_streaming(T* address, const Vec<float, N>& v) {
     detail::store_raw<true, T, N>(address, narrow<T>(v));
 }
-// Without the conversion, for kernels that ask for many vectors before they compute with the first: what waits in registers is as short as in memory.
+// Without the conversion, for kernels that ask for many vectors before they compute with the first: what
+// waits in registers is as short as in memory.
 template <int N, class T>
 __device__ Vec<T, N> load_raw(const T* address) {
     return detail::load_raw<false, T, N>(address);
@@ -216,14 +222,16 @@ __device__ void store_raw(T* address, const Vec<T, N>& v) {
     detail::store_raw<false, T, N>(address, v);
 }
 
-// In a loop that fills an array of vectors under a condition: keeps g++'s loop vectoriser away, which (12.2, -O3) loses some of them.
+// In a loop that fills an array of vectors under a condition: keeps g++'s loop vectoriser away, which (12.2,
+// -O3) loses some of them.
 __device__ __forceinline__ void one_at_a_time() {
 #ifndef __CUDACC__
     asm volatile("");
 #endif
 }
 
-// Keeps vectors that wait in registers as short as they are: nvcc would widen each once for all its uses, and hold twice as many registers meanwhile.
+// Keeps vectors that wait in registers as short as they are: nvcc would widen each once for all its uses, and
+// hold twice as many registers meanwhile.
 template <class T, int N>
 __device__ __forceinline__ void stay_narrow([[maybe_unused]] Vec<T, N>& v) {
 #ifdef __CUDACC__
@@ -234,8 +242,9 @@ __device__ __forceinline__ void stay_narrow([[maybe_unused]] Vec<T, N>& v) {
 #endif
 }
 
-// sum += factor * v. The innermost line of a matrix product: on the CPU an explicit vector instruction, so that an array of sums stays in
-// registers (180 GFLOP/s a core; left to the vectoriser, 8 to 190 by the shape of the loops around it).
+// sum += factor * v. The innermost line of a matrix product: on the CPU an explicit vector instruction, so
+// that an array of sums stays in registers (180 GFLOP/s a core; left to the vectoriser, 8 to 190 by the shape
+// of the loops around it).
 template <int N>
 __device__ __forceinline__ void multiply_add(Vec<float, N>& sum, float factor, const Vec<float, N>& v) {
 #ifndef __CUDACC__
@@ -243,7 +252,8 @@ __device__ __forceinline__ void multiply_add(Vec<float, N>& sum, float factor, c
     if constexpr (N % lanes == 0) {
         typedef float Native __attribute__((vector_size(cpu_vector_bytes), may_alias));
         UNROLL_REGISTERS
-        for (int i = 0; i < N; i += lanes) *reinterpret_cast<Native*>(sum.x + i) += factor * *reinterpret_cast<const Native*>(v.x + i);
+        for (int i = 0; i < N; i += lanes)
+            *reinterpret_cast<Native*>(sum.x + i) += factor * *reinterpret_cast<const Native*>(v.x + i);
         return;
     }
 #endif
@@ -251,16 +261,19 @@ __device__ __forceinline__ void multiply_add(Vec<float, N>& sum, float factor, c
     for (int i = 0; i < N; i++) sum[i] += factor * v[i];
 }
 
-// sum += a * b, element by element. Where the sum is shorter, every element of it takes what lies its length apart.
+// sum += a * b, element by element. Where the sum is shorter, every element of it takes what lies its length
+// apart.
 template <int S, int N>
-__device__ __forceinline__ void multiply_add(Vec<float, S>& sum, const Vec<float, N>& a, const Vec<float, N>& b) {
+__device__ __forceinline__ void multiply_add(Vec<float, S>& sum, const Vec<float, N>& a,
+                                             const Vec<float, N>& b) {
 #ifndef __CUDACC__
     constexpr int lanes = cpu_vector_bytes / sizeof(float);
     if constexpr (S % lanes == 0) {
         typedef float Native __attribute__((vector_size(cpu_vector_bytes), may_alias));
         UNROLL_REGISTERS
         for (int i = 0; i < N; i += lanes) {
-            *reinterpret_cast<Native*>(sum.x + i % S) += *reinterpret_cast<const Native*>(a.x + i) * *reinterpret_cast<const Native*>(b.x + i);
+            *reinterpret_cast<Native*>(sum.x + i % S) +=
+                *reinterpret_cast<const Native*>(a.x + i) * *reinterpret_cast<const Native*>(b.x + i);
         }
         return;
     }
@@ -284,12 +297,17 @@ __device__ __forceinline__ void transpose(Vec<float, R> (&columns)[C], const Vec
             UNROLL_REGISTERS
             for (int i = 0; i < 8; i++) {
 #if __has_builtin(__builtin_shufflevector)
-                shuffled[2 * i] = __builtin_shufflevector(deck[i], deck[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-                shuffled[2 * i + 1] = __builtin_shufflevector(deck[i], deck[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+                shuffled[2 * i] = __builtin_shufflevector(deck[i], deck[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4,
+                                                          20, 5, 21, 6, 22, 7, 23);
+                shuffled[2 * i + 1] = __builtin_shufflevector(deck[i], deck[i + 8], 8, 24, 9, 25, 10, 26, 11,
+                                                              27, 12, 28, 13, 29, 14, 30, 15, 31);
 #else  // g++ 11
                 typedef int Places __attribute__((vector_size(64)));
-                shuffled[2 * i] = __builtin_shuffle(deck[i], deck[i + 8], Places{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
-                shuffled[2 * i + 1] = __builtin_shuffle(deck[i], deck[i + 8], Places{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
+                shuffled[2 * i] = __builtin_shuffle(
+                    deck[i], deck[i + 8], Places{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
+                shuffled[2 * i + 1] =
+                    __builtin_shuffle(deck[i], deck[i + 8],
+                                      Places{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
 #endif
             }
             UNROLL_REGISTERS
@@ -330,7 +348,8 @@ __device__ float max(const Vec<float, N>& v) {
     return m[0];
 }
 
-// Calls body(std::integral_constant<int, N>) with the widest vector of T that W allows if rows of C elements keep its alignment, else with 1.
+// Calls body(std::integral_constant<int, N>) with the widest vector of T that W allows if rows of C elements
+// keep its alignment, else with 1.
 template <class W, class T, class Body>
 void for_vector_length(size_t C, Body body) {
     constexpr int N = W::bytes / sizeof(T);

@@ -1,6 +1,6 @@
-// A Hugging Face folder: config.json, model.safetensors, model.safetensors.index.json, a second shard and tokenizer.json as the parts of an
-// input; a part without bytes is a file that is not there. The project's vocabulary is a small one here: reading the real one takes longer
-// than everything else.
+// A Hugging Face folder: config.json, model.safetensors, model.safetensors.index.json, a second shard and
+// tokenizer.json as the parts of an input; a part without bytes is a file that is not there. The project's
+// vocabulary is a small one here: reading the real one takes longer than everything else.
 #include "fuzz.h"
 #include "trainer/checkpoint/open_model.h"
 #include "trainer/formats/model_file.h"
@@ -8,7 +8,8 @@
 static void open(const FuzzFolder& folder) {
     read_or_refuse([&] {
         const std::unique_ptr<ModelFile> file = open_model(folder.path());
-        for (const Tensor& tensor : file->table().tensors()) require(file->values(tensor).size() == tensor.elements);
+        for (const Tensor& tensor : file->table().tensors())
+            require(file->values(tensor).size() == tensor.elements);
         tokenizer_name(*file);
     });
 }
@@ -24,7 +25,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     static const FuzzFolder folder("model");
     folder.clear();
     const std::vector<std::string_view> parts = parts_of(as_text(data, size), 5);
-    const char* const names[] = {"config.json", "model.safetensors", "model.safetensors.index.json", "model-2.safetensors", "tokenizer.json"};
+    const char* const names[] = {"config.json", "model.safetensors", "model.safetensors.index.json",
+                                 "model-2.safetensors", "tokenizer.json"};
     for (size_t i = 0; i < parts.size(); i++) {
         if (!parts[i].empty()) folder.write(names[i], parts[i]);
     }

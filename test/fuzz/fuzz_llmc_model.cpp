@@ -9,13 +9,15 @@ static void read(std::string_view bytes) {
     const MemoryFile memory(bytes);
     read_or_refuse([&] {
         const std::unique_ptr<ModelFile> file = open_llmc_model(memory.path());
-        for (const Tensor& tensor : file->table().tensors()) require(file->values(tensor).size() == tensor.elements);
+        for (const Tensor& tensor : file->table().tensors())
+            require(file->values(tensor).size() == tensor.elements);
     });
 }
 
 // The input with sizes that make a small model, and with the length that such a model has.
 static std::string small_model(std::string_view input) {
-    static constexpr std::array<uint32_t, 6> most = {16, 300, 3, 4, 16, 400};  // header [2] context, V, L, NH, C, Vp
+    // header [2] context, V, L, NH, C, Vp
+    static constexpr std::array<uint32_t, 6> most = {16, 300, 3, 4, 16, 400};
     std::string bytes(input);
     bytes.resize(std::max(bytes.size(), size_t{1024}));
     std::array<uint32_t, 8> header;

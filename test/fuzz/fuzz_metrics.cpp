@@ -1,4 +1,5 @@
-// A run's metrics.jsonl, cut back to a step: the first byte says to which. What is kept is whole lines of the file, and is kept again.
+// A run's metrics.jsonl, cut back to a step: the first byte says to which. What is kept is whole lines of the
+// file, and is kept again.
 #include "fuzz.h"
 #include "trainer/run/resume.h"
 

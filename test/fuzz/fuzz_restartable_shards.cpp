@@ -9,7 +9,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     folder.write("shards.json", parts[0]);
     folder.write("train_000000.bin", parts[1]);
     read_or_refuse([&] {
-        RestartableShards shards({.folder = folder.path(), .tokenizer = "byte", .shard_tokens = 4, .val_tokens = 0});
+        RestartableShards shards(
+            {.folder = folder.path(), .tokenizer = "byte", .shard_tokens = 4, .val_tokens = 0});
         if (shards.complete()) return;
         const std::vector<uint16_t> tokens = {1, 2, 3, 4, 5, 6};
         const size_t done = shards.place() ? 2 : 0;

@@ -14,7 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         const int T = 1 + static_cast<int>(shards[0].source_hash() % 64);
         const TokenWindows windows(shards, T, 50'257);
         std::vector<int32_t> inputs(T), targets(T);
-        for (uint64_t window = 0; window < windows.count(); window++) windows.read(inputs.data(), targets.data(), window);
+        for (uint64_t window = 0; window < windows.count(); window++)
+            windows.read(inputs.data(), targets.data(), window);
     });
     return 0;
 }

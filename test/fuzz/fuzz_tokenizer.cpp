@@ -1,4 +1,5 @@
-// Text for the tokenizers: any bytes decode back to themselves, whole or in pieces, and text never encodes to the end of a text.
+// Text for the tokenizers: any bytes decode back to themselves, whole or in pieces, and text never encodes to
+// the end of a text.
 #include <algorithm>
 
 #include "fuzz.h"
@@ -7,10 +8,12 @@
 static void round_trip(Tokenizer& tokenizer, std::string_view text, size_t piece_bytes) {
     const std::vector<uint16_t> tokens = tokenizer.encode(text);
     require(tokenizer.decode(tokens) == text);
-    require(!tokenizer.end_of_text() || std::find(tokens.begin(), tokens.end(), *tokenizer.end_of_text()) == tokens.end());
+    require(!tokenizer.end_of_text() ||
+            std::find(tokens.begin(), tokens.end(), *tokenizer.end_of_text()) == tokens.end());
     std::vector<uint16_t> in_pieces;
-    tokenizer.encode_in_pieces(text, piece_bytes,
-                               [&](std::span<const uint16_t> piece) { in_pieces.insert(in_pieces.end(), piece.begin(), piece.end()); });
+    tokenizer.encode_in_pieces(text, piece_bytes, [&](std::span<const uint16_t> piece) {
+        in_pieces.insert(in_pieces.end(), piece.begin(), piece.end());
+    });
     require(in_pieces == tokens);
 }
 

@@ -1,11 +1,13 @@
-// Tokenizers' files: GPT-2's encoder.json and vocab.bpe, and a tokenizer.json, as the parts of an input: whatever is taken decodes what
-// it encodes.
+// Tokenizers' files: GPT-2's encoder.json and vocab.bpe, and a tokenizer.json, as the parts of an input:
+// whatever is taken decodes what it encodes.
 #include "fuzz.h"
 #include "trainer/tokenizer/tokenizer_files.h"
 
 static void check(Tokenizer& tokenizer, std::string_view text) {
-    for (int token = 0; token < tokenizer.vocab_size(); token++) require(tokenizer.token_bytes(token).size() < (1 << 20));
-    for (const std::string_view some : {std::string_view("the theatre, other 12 345 \xff\n"), text.substr(0, 1000)}) {
+    for (int token = 0; token < tokenizer.vocab_size(); token++)
+        require(tokenizer.token_bytes(token).size() < (1 << 20));
+    for (const std::string_view some :
+         {std::string_view("the theatre, other 12 345 \xff\n"), text.substr(0, 1000)}) {
         const std::vector<uint16_t> tokens = tokenizer.encode(some);
         for (const uint16_t token : tokens) require(token < tokenizer.vocab_size());
         const std::string decoded = tokenizer.decode(tokens);

@@ -1,4 +1,5 @@
-// A checkpoint's state.json, as it is and with its checksum put right, and one file beside it: the two parts of an input.
+// A checkpoint's state.json, as it is and with its checksum put right, and one file beside it: the two parts
+// of an input.
 #include <xxhash.h>
 
 #include "fuzz.h"

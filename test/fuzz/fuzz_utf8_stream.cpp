@@ -1,10 +1,12 @@
-// Bytes in pieces on their way to a terminal: all of them arrive in order, and what is shown is valid, the same as in one piece.
+// Bytes in pieces on their way to a terminal: all of them arrive in order, and what is shown is valid, the
+// same as in one piece.
 #include <nlohmann/json.hpp>
 
 #include "fuzz.h"
 #include "system/utf8_stream.h"
 
-static void require_valid(const std::string& text) { nlohmann::json(text).dump(); }  // throws for what is not UTF-8
+// throws for what is not UTF-8
+static void require_valid(const std::string& text) { nlohmann::json(text).dump(); }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (size == 0) return 0;
@@ -17,7 +19,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         handed_out += piece;
         shown += replace_invalid_utf8(piece);
         require_valid(shown);
-        require(stream.pending().size() <= 3 && handed_out + stream.pending() == text.substr(0, at + piece_bytes));
+        require(stream.pending().size() <= 3 &&
+                handed_out + stream.pending() == text.substr(0, at + piece_bytes));
     }
     shown += replace_invalid_utf8(stream.pending());
     require_valid(shown);

@@ -15,7 +15,7 @@ struct CUevent_st {
     double ms;
 };
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // the GPU
 
 namespace simt {
@@ -46,7 +46,9 @@ void event_record(event_t event, stream_t) {
 }
 float event_elapsed_ms(event_t start, event_t stop) { return static_cast<float>(stop->ms - start->ms); }
 void stream_synchronize(stream_t) {}
-void copy_to_host(void* host, const void* device, size_t bytes, stream_t) { std::memcpy(host, device, bytes); }
+void copy_to_host(void* host, const void* device, size_t bytes, stream_t) {
+    std::memcpy(host, device, bytes);
+}
 void fill_zero(void* device, size_t bytes, stream_t) {
     std::memset(device, 0, bytes);
     imitation->now_ms += 1;
@@ -64,8 +66,9 @@ double gelu_derivative(double x) {
 }
 
 double at(const void* values, cudaDataType_t type, size_t i) {
-    return type == CUDA_R_32F ? static_cast<double>(static_cast<const float*>(values)[i])
-                              : static_cast<double>(static_cast<float>(static_cast<const bfloat16*>(values)[i]));
+    return type == CUDA_R_32F
+               ? static_cast<double>(static_cast<const float*>(values)[i])
+               : static_cast<double>(static_cast<float>(static_cast<const bfloat16*>(values)[i]));
 }
 void put(void* values, cudaDataType_t type, size_t i, double value) {
     if (type == CUDA_R_32F) static_cast<float*>(values)[i] = static_cast<float>(value);
@@ -76,18 +79,20 @@ void our_kernel() { imitation->now_ms += imitation->kernel_ms; }
 
 }  // namespace
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // our kernels
 
 template <class T>
 void gemm_add_bias(T* out, const T* bias, size_t N, size_t OC, stream_t) {
     our_kernel();
-    for (size_t i = 0; i < N * OC; i++) out[i] = T(static_cast<float>(out[i]) + static_cast<float>(bias[i % OC]));
+    for (size_t i = 0; i < N * OC; i++)
+        out[i] = T(static_cast<float>(out[i]) + static_cast<float>(bias[i % OC]));
 }
 template <class T>
 void gemm_gelu_forward(T* out, const T* pre_gelu, size_t count, stream_t) {
     our_kernel();
-    for (size_t i = 0; i < count; i++) out[i] = T(static_cast<float>(gelu(static_cast<double>(static_cast<float>(pre_gelu[i])))));
+    for (size_t i = 0; i < count; i++)
+        out[i] = T(static_cast<float>(gelu(static_cast<double>(static_cast<float>(pre_gelu[i])))));
 }
 template <class T>
 void gemm_gelu_backward(T* dpre_gelu, const T* dgelu, const T* pre_gelu, size_t count, stream_t) {
@@ -119,7 +124,7 @@ size_t gemm_bias_gradient_scratch_bytes(size_t, size_t OC) {
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // cuBLASLt
 
 namespace {
@@ -176,7 +181,9 @@ const PlannedAlgorithm* planned(int id) {
 
 // Bytes of workspace; parts that are added up at the end lie there.
 size_t workspace_of(const Algorithm& a, const Layout& d) {
-    const size_t parts = a.scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE ? static_cast<size_t>(a.parts) * d.rows * d.columns * sizeof(float) : 0;
+    const size_t parts = a.scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                             ? static_cast<size_t>(a.parts) * d.rows * d.columns * sizeof(float)
+                             : 0;
     return planned(a.id)->workspace + parts + (a.scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE ? 64 : 0);
 }
 
@@ -185,52 +192,85 @@ bool aligned(const void* address, size_t bytes) { return reinterpret_cast<uintpt
 bool check_algorithm(const Algorithm& a) {
     const PlannedAlgorithm* const plan = planned(a.id);
     if (!plan || !plan->passes_check) return false;
-    return a.parts == 1 ? a.scheme == CUBLASLT_REDUCTION_SCHEME_NONE : plan->best_parts > 0 && a.scheme != CUBLASLT_REDUCTION_SCHEME_NONE;
+    return a.parts == 1 ? a.scheme == CUBLASLT_REDUCTION_SCHEME_NONE
+                        : plan->best_parts > 0 && a.scheme != CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 
 }  // namespace
 
 extern "C" {
-cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) { return *handle = reinterpret_cast<cublasLtHandle_t>(imitation), CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+    return *handle = reinterpret_cast<cublasLtHandle_t>(imitation), CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
 size_t cublasLtGetVersion() { return imitation->version; }
 const char* cublasLtGetStatusName(cublasStatus_t) { return "a status"; }
 
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t, cudaDataType_t) { return make(made, Operation{}); }
-cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) { return delete desc, CUBLAS_STATUS_SUCCESS; }
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, const void* value, size_t) {
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t, cudaDataType_t) {
+    return make(made, Operation{});
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
+    return delete desc, CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute, const void* value,
+                                              size_t) {
     return change<Operation>(desc, [&](Operation& o) {
         switch (attribute) {
-            case CUBLASLT_MATMUL_DESC_TRANSA: o.transpose_a = *static_cast<const int32_t*>(value) == CUBLAS_OP_T; return true;
-            case CUBLASLT_MATMUL_DESC_TRANSB: o.transpose_b = *static_cast<const int32_t*>(value) == CUBLAS_OP_T; return true;
-            case CUBLASLT_MATMUL_DESC_EPILOGUE: o.epilogue = static_cast<cublasLtEpilogue_t>(*static_cast<const uint32_t*>(value)); return true;
+            case CUBLASLT_MATMUL_DESC_TRANSA:
+                o.transpose_a = *static_cast<const int32_t*>(value) == CUBLAS_OP_T;
+                return true;
+            case CUBLASLT_MATMUL_DESC_TRANSB:
+                o.transpose_b = *static_cast<const int32_t*>(value) == CUBLAS_OP_T;
+                return true;
+            case CUBLASLT_MATMUL_DESC_EPILOGUE:
+                o.epilogue = static_cast<cublasLtEpilogue_t>(*static_cast<const uint32_t*>(value));
+                return true;
             case CUBLASLT_MATMUL_DESC_BIAS_POINTER: o.bias = *static_cast<void* const*>(value); return true;
-            case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: o.aux = *static_cast<void* const*>(value); return true;
-            case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: o.aux_ld = *static_cast<const int64_t*>(value); return true;
+            case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+                o.aux = *static_cast<void* const*>(value);
+                return true;
+            case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+                o.aux_ld = *static_cast<const int64_t*>(value);
+                return true;
             case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return true;
             default: return false;
         }
     });
 }
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType type, uint64_t rows, uint64_t columns, int64_t ld) {
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType type, uint64_t rows,
+                                          uint64_t columns, int64_t ld) {
     return make(made, Layout{type, rows, columns, ld});
 }
-cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) { return delete layout, CUBLAS_STATUS_SUCCESS; }
-cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* made) { return make(made, Preference{}); }
-cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) { return delete preference, CUBLAS_STATUS_SUCCESS; }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+    return delete layout, CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* made) {
+    return make(made, Preference{});
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+    return delete preference, CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void* value, size_t) {
     return change<Preference>(preference, [&](Preference& p) {
-        if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) p.workspace = *static_cast<const uint64_t*>(value);
-        if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) p.schemes = *static_cast<const uint32_t*>(value);
-        if (attribute >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES && attribute <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES)
-            p.alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES] = *static_cast<const uint32_t*>(value);
+        if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
+            p.workspace = *static_cast<const uint64_t*>(value);
+        if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
+            p.schemes = *static_cast<const uint32_t*>(value);
+        if (attribute >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES &&
+            attribute <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES)
+            p.alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES] =
+                *static_cast<const uint32_t*>(value);
         return true;
     });
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference, int most,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int most,
                                               cublasLtMatmulHeuristicResult_t results[], int* count) {
     *count = 0;
     const auto wanted = read<Preference>(preference);
@@ -239,16 +279,21 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
         if (*count == most) break;
         if (*std::min_element(wanted.alignment, wanted.alignment + 4) < plan.alignment) continue;
         if (!aligned(o.bias, plan.alignment) || !aligned(o.aux, plan.alignment)) continue;
-        const Algorithm algorithm{plan.id, plan.parts, plan.parts > 1 ? CUBLASLT_REDUCTION_SCHEME_INPLACE : CUBLASLT_REDUCTION_SCHEME_NONE};
+        const Algorithm algorithm{
+            plan.id, plan.parts,
+            plan.parts > 1 ? CUBLASLT_REDUCTION_SCHEME_INPLACE : CUBLASLT_REDUCTION_SCHEME_NONE};
         cublasLtMatmulHeuristicResult_t& result = results[(*count)++];
         std::memcpy(&result.algo, &algorithm, sizeof(algorithm));
         result.workspaceSize = workspace_of(algorithm, read<Layout>(d));
-        result.state = result.workspaceSize <= wanted.workspace ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+        result.state =
+            result.workspaceSize <= wanted.workspace ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
     }
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                       cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algo, cublasLtMatmulHeuristicResult_t* result) {
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algo,
+                                       cublasLtMatmulHeuristicResult_t* result) {
     imitation->checks++;
     const auto algorithm = read<Algorithm>(algo);
     if (!check_algorithm(algorithm)) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -256,26 +301,31 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, c
     result->state = CUBLAS_STATUS_SUCCESS;
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t* algo, cublasLtMatmulAlgoCapAttributes_t attribute, void* value, size_t,
-                                                 size_t* written) {
+cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t* algo,
+                                                 cublasLtMatmulAlgoCapAttributes_t attribute, void* value,
+                                                 size_t, size_t* written) {
     *written = 4;
     const PlannedAlgorithm* const plan = planned(read<Algorithm>(algo).id);
     if (attribute == CUBLASLT_ALGO_CAP_SPLITK_SUPPORT) *static_cast<int32_t*>(value) = plan->best_parts > 0;
-    else if (attribute == CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK) *static_cast<uint32_t*>(value) = CUBLASLT_REDUCTION_SCHEME_MASK;
+    else if (attribute == CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK)
+        *static_cast<uint32_t*>(value) = CUBLASLT_REDUCTION_SCHEME_MASK;
     else return CUBLAS_STATUS_INVALID_VALUE;
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t* algo, cublasLtMatmulAlgoConfigAttributes_t attribute, const void* value,
-                                                    size_t) {
+cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t* algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                                    const void* value, size_t) {
     return change<Algorithm>(algo, [&](Algorithm& a) {
         if (attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM) a.parts = *static_cast<const int32_t*>(value);
-        else if (attribute == CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) a.scheme = *static_cast<const uint32_t*>(value);
+        else if (attribute == CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME)
+            a.scheme = *static_cast<const uint32_t*>(value);
         else return false;
         return true;
     });
 }
-cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algo, cublasLtMatmulAlgoConfigAttributes_t attribute, void* value,
-                                                    size_t, size_t* written) {
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                                    void* value, size_t, size_t* written) {
     *written = 4;
     const auto algorithm = read<Algorithm>(algo);
     switch (attribute) {
@@ -287,32 +337,38 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha, const void* a, cublasLtMatrixLayout_t a_desc,
-                              const void* b, cublasLtMatrixLayout_t b_desc, const void* beta, const void* c, cublasLtMatrixLayout_t, void* d,
-                              cublasLtMatrixLayout_t d_desc, const cublasLtMatmulAlgo_t* algo, void* workspace, size_t workspace_bytes,
-                              cudaStream_t) {
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
+                              cublasLtMatrixLayout_t a_desc, const void* b, cublasLtMatrixLayout_t b_desc,
+                              const void* beta, const void* c, cublasLtMatrixLayout_t, void* d,
+                              cublasLtMatrixLayout_t d_desc, const cublasLtMatmulAlgo_t* algo,
+                              void* workspace, size_t workspace_bytes, cudaStream_t) {
     const auto o = read<Operation>(desc);
     const auto la = read<Layout>(a_desc), lb = read<Layout>(b_desc), ld = read<Layout>(d_desc);
     const auto algorithm = read<Algorithm>(algo);
     const size_t m = ld.rows, n = ld.columns, k = o.transpose_a ? la.rows : la.columns;
     const float add = *static_cast<const float*>(beta);
-    if (*static_cast<const float*>(alpha) != 1 || c != d || !check_algorithm(algorithm)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (*static_cast<const float*>(alpha) != 1 || c != d || !check_algorithm(algorithm))
+        return CUBLAS_STATUS_INVALID_VALUE;
     const PlannedAlgorithm& plan = *planned(algorithm.id);
     if (plan.status != CUBLAS_STATUS_SUCCESS) return imitation->refused.insert(plan.id), plan.status;
     for (const void* address : {a, b, c, static_cast<const void*>(o.bias), static_cast<const void*>(o.aux)}) {
         if (!aligned(address, plan.alignment)) return imitation->misaligned++, CUBLAS_STATUS_INVALID_VALUE;
     }
-    if (workspace_of(algorithm, ld) > workspace_bytes) return imitation->without_room++, CUBLAS_STATUS_INVALID_VALUE;
+    if (workspace_of(algorithm, ld) > workspace_bytes)
+        return imitation->without_room++, CUBLAS_STATUS_INVALID_VALUE;
 
-    imitation->launches.push_back({o.transpose_a, o.transpose_b, m, n, k, o.epilogue, add != 0, imitation->timing, imitation->cold, plan.id,
-                                   algorithm.parts, algorithm.scheme, workspace_bytes});
+    imitation->launches.push_back({o.transpose_a, o.transpose_b, m, n, k, o.epilogue, add != 0,
+                                   imitation->timing, imitation->cold, plan.id, algorithm.parts,
+                                   algorithm.scheme, workspace_bytes});
     const double slower = plan.best_parts > 0 ? 1 + 0.1 * std::abs(algorithm.parts - plan.best_parts) : 1;
-    imitation->now_ms += (imitation->cold ? plan.cold_ms : plan.warm_ms) * slower + imitation->epilogue_ms[o.epilogue];
+    imitation->now_ms +=
+        (imitation->cold ? plan.cold_ms : plan.warm_ms) * slower + imitation->epilogue_ms[o.epilogue];
     imitation->cold = false;
     std::memset(workspace, 0xff, std::min<size_t>(workspace_bytes, 4096));  // it is the library's
     if (plan.writes_nothing) return CUBLAS_STATUS_SUCCESS;
 
-    const auto element = [](const void* values, const Layout& layout, bool transpose, size_t row, size_t column) {
+    const auto element = [](const void* values, const Layout& layout, bool transpose, size_t row,
+                            size_t column) {
         if (transpose) std::swap(row, column);
         return at(values, layout.type, row + column * static_cast<size_t>(layout.ld));
     };
@@ -320,7 +376,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     for (size_t j = 0; j < n; j++) {
         for (size_t i = 0; i < m; i++) {
             double sum = 0;
-            for (size_t l = 0; l < terms; l++) sum += element(a, la, o.transpose_a, i, l) * element(b, lb, o.transpose_b, l, j);
+            for (size_t l = 0; l < terms; l++)
+                sum += element(a, la, o.transpose_a, i, l) * element(b, lb, o.transpose_b, l, j);
             const size_t place = i + j * m, aux = i + j * static_cast<size_t>(o.aux_ld);
             switch (o.epilogue) {
                 case CUBLASLT_EPILOGUE_BIAS: sum += at(o.bias, ld.type, i); break;

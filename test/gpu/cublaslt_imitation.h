@@ -1,6 +1,7 @@
-// cublaslt_imitation.h: a GPU that is not there, for tests of gemm_cublaslt.cpp: cuBLASLt, simt/device.h and our kernels behind the products.
-//   It computes what it is asked to, in ordinary memory and in double precision, with the defects that a test plants; and it has a clock, which goes
-//   on by what a test says that things take.
+// cublaslt_imitation.h: a GPU that is not there, for tests of gemm_cublaslt.cpp: cuBLASLt, simt/device.h and
+// our kernels behind the products.
+//   It computes what it is asked to, in ordinary memory and in double precision, with the defects that a test
+//   plants; and it has a clock, which goes on by what a test says that things take.
 #pragma once
 #include <cublasLt.h>
 
@@ -14,7 +15,8 @@
 // An algorithm that the heuristic offers.
 struct PlannedAlgorithm {
     int id;
-    double cold_ms, warm_ms;         // after the caches were filled with something else, and right after another product
+    // after the caches were filled with something else, and right after another product
+    double cold_ms, warm_ms;
     int parts = 1;                   // into which the heuristic divides K
     int best_parts = 0;              // with which it is fastest; 0: it cannot divide K
     size_t workspace = 0;            // besides that for the parts
@@ -23,8 +25,9 @@ struct PlannedAlgorithm {
     bool forgets_last_term = false;  // of every sum
     bool overwrites = false;         // also where it should add
     bool writes_nothing = false;
-    double bias_gradient_error = 0;                 // relative; the product beside it is right
-    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;  // of cublasLtMatmul, which launches nothing if it is another
+    double bias_gradient_error = 0;  // relative; the product beside it is right
+    // of cublasLtMatmul, which launches nothing if it is another
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 };
 
 struct Launch {

@@ -41,7 +41,8 @@ int graphs = 0;
 
 void trace(const std::string& call) {
     const std::lock_guard lock(mutex);
-    static std::FILE* const file = variable("CUDA_TRACE").empty() ? nullptr : std::fopen(variable("CUDA_TRACE").c_str(), "a");
+    static std::FILE* const file =
+        variable("CUDA_TRACE").empty() ? nullptr : std::fopen(variable("CUDA_TRACE").c_str(), "a");
     calls.push_back((captured ? "| " : "") + call);
     if (file) {
         fmt::print(file, "{}\n", calls.back());
@@ -85,7 +86,8 @@ std::map<const void*, Kernel>& kernels() {
     return all;
 }
 
-// "void name<T>(float*, int)": the name without its return type, and the sizes of its parameters; of a struct only the first 8 bytes.
+// "void name<T>(float*, int)": the name without its return type, and the sizes of its parameters; of a struct
+// only the first 8 bytes.
 Kernel described(const char* mangled) {
     int status = 0;
     char* const demangled = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
@@ -123,7 +125,8 @@ struct Configuration {
 };
 thread_local Configuration configuration;
 
-cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared_bytes, cudaStream_t stream) {
+cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
+                   cudaStream_t stream) {
     if (refuses("launch")) return fail(cudaErrorInvalidConfiguration);
     if (captured && refuses("captured launch")) return fail(cudaErrorStreamCaptureUnsupported);
     const Kernel& kernel = kernels()[function];
@@ -133,8 +136,8 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments
         std::memcpy(&value, arguments[i], kernel.argument_bytes[i]);
         values.push_back(value);
     }
-    command(stream,
-            fmt::format("launch {} <<<{} {} {}, {}, {}>>> {:x}", kernel.name, grid.x, grid.y, grid.z, block.x, shared_bytes, fmt::join(values, " ")));
+    command(stream, fmt::format("launch {} <<<{} {} {}, {}, {}>>> {:x}", kernel.name, grid.x, grid.y, grid.z,
+                                block.x, shared_bytes, fmt::join(values, " ")));
     return cudaSuccess;
 }
 
@@ -156,7 +159,8 @@ void** __cudaRegisterFatBinary(void*) {
 void __cudaRegisterFatBinaryEnd(void**) {}
 void __cudaUnregisterFatBinary(void**) {}
 char __cudaInitModule(void**) { return 0; }
-void __cudaRegisterFunction(void**, const char* function, char*, const char* name, int, uint3*, uint3*, dim3*, dim3*, int*) {
+void __cudaRegisterFunction(void**, const char* function, char*, const char* name, int, uint3*, uint3*, dim3*,
+                            dim3*, int*) {
     kernels()[function] = described(name);
 }
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream) {
@@ -169,11 +173,13 @@ cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared_b
 cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
     return *kernel = static_cast<cudaKernel_t>(const_cast<void*>(function)), cudaSuccess;
 }
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, size_t shared_bytes, cudaStream_t stream) {
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
+                               size_t shared_bytes, cudaStream_t stream) {
     return launch(kernel, grid, block, arguments, shared_bytes, stream);
 }
 // nvcc 12 makes launches of this one.
-cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared_bytes, cudaStream_t stream) {
+cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments,
+                             size_t shared_bytes, cudaStream_t stream) {
     return launch(function, grid, block, arguments, shared_bytes, stream);
 }
 
@@ -189,13 +195,21 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
     return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-    *value = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? 227 * 1024 : attribute == cudaDevAttrMultiProcessorCount ? 132 : 0;
+    *value = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? 227 * 1024
+             : attribute == cudaDevAttrMultiProcessorCount        ? 132
+                                                                  : 0;
     return cudaSuccess;
 }
-cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) { return std::snprintf(id, static_cast<size_t>(length), "0000:00:00.0"), cudaSuccess; }
-cudaError_t cudaMemGetInfo(size_t* free, size_t* total) { return *free = *total = size_t{8} << 30, cudaSuccess; }
+cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) {
+    return std::snprintf(id, static_cast<size_t>(length), "0000:00:00.0"), cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+    return *free = *total = size_t{8} << 30, cudaSuccess;
+}
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
-const char* cudaGetErrorString(cudaError_t error) { return error == cudaErrorStreamCaptureUnsupported ? "not while capturing" : "refused"; }
+const char* cudaGetErrorString(cudaError_t error) {
+    return error == cudaErrorStreamCaptureUnsupported ? "not while capturing" : "refused";
+}
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) {
     return refuses("cudaFuncSetAttribute") ? fail(cudaErrorInvalidValue) : cudaSuccess;
 }
@@ -222,7 +236,8 @@ cudaError_t cudaFreeHost(void* memory) {
     if (memory) trace("cudaFreeHost");
     return std::free(memory), cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
     return copy(to, from, bytes, stream,
                 kind == cudaMemcpyHostToDevice   ? "to the device"
                 : kind == cudaMemcpyDeviceToHost ? "to the host"
@@ -234,10 +249,14 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
 }
 
 // ---- streams and events
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return *stream = new CUstream_st, cudaSuccess; }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+    return *stream = new CUstream_st, cudaSuccess;
+}
 cudaError_t cudaStreamDestroy(cudaStream_t stream) { return delete stream, cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return outside_of_capture("cudaStreamSynchronize"); }
-cudaError_t cudaEventCreate(cudaEvent_t* event) { return trace("cudaEventCreate"), *event = new CUevent_st, cudaSuccess; }
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+    return trace("cudaEventCreate"), *event = new CUevent_st, cudaSuccess;
+}
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     const CUstream_st* const s = stream ? stream : &default_stream;
@@ -261,7 +280,9 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
     return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-    *status = !stream->capturing ? cudaStreamCaptureStatusNone : stream->broken ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive;
+    *status = !stream->capturing ? cudaStreamCaptureStatusNone
+              : stream->broken   ? cudaStreamCaptureStatusInvalidated
+                                 : cudaStreamCaptureStatusActive;
     return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
@@ -285,47 +306,64 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
 // ---- cuBLASLt
 const char* cublasLtGetStatusName(cublasStatus_t) { return "refused"; }
 size_t cublasLtGetVersion() { return 130100; }
-cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) { return *handle = reinterpret_cast<cublasLtHandle_t>(&graphs), CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+    return *handle = reinterpret_cast<cublasLtHandle_t>(&graphs), CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t, cudaDataType_t) {
     return *desc = nullptr, CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t) { return CUBLAS_STATUS_SUCCESS; }
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, const void*, size_t) {
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t,
+                                              const void*, size_t) {
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType, uint64_t, uint64_t, int64_t) {
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType, uint64_t, uint64_t,
+                                          int64_t) {
     return *layout = nullptr, CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t) { return CUBLAS_STATUS_SUCCESS; }
-cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) { return *preference = nullptr, CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+    return *preference = nullptr, CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t) { return CUBLAS_STATUS_SUCCESS; }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, const void*, size_t) {
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
+                                                    cublasLtMatmulPreferenceAttributes_t, const void*,
+                                                    size_t) {
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
                                               cublasLtMatmulHeuristicResult_t* results, int* count) {
     results[0] = {};
     return *count = 1, trace("ask cuBLASLt for an algorithm"), CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                       cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t*, cublasLtMatmulHeuristicResult_t* result) {
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       const cublasLtMatmulAlgo_t*, cublasLtMatmulHeuristicResult_t* result) {
     return *result = {}, CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t*, cublasLtMatmulAlgoCapAttributes_t, void*, size_t, size_t*) {
+cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t*,
+                                                 cublasLtMatmulAlgoCapAttributes_t, void*, size_t, size_t*) {
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t*, cublasLtMatmulAlgoConfigAttributes_t, void*, size_t, size_t*) {
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t*,
+                                                    cublasLtMatmulAlgoConfigAttributes_t, void*, size_t,
+                                                    size_t*) {
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t*, cublasLtMatmulAlgoConfigAttributes_t, const void*, size_t) {
+cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t*,
+                                                    cublasLtMatmulAlgoConfigAttributes_t, const void*,
+                                                    size_t) {
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void* alpha, const void* a, cublasLtMatrixLayout_t, const void* b,
-                              cublasLtMatrixLayout_t, const void* beta, const void*, cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t,
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void* alpha, const void* a,
+                              cublasLtMatrixLayout_t, const void* b, cublasLtMatrixLayout_t, const void* beta,
+                              const void*, cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t,
                               const cublasLtMatmulAlgo_t*, void*, size_t, cudaStream_t stream) {
-    command(stream, fmt::format("product {} = {} x {} by {} + {}", d, a, b, *static_cast<const float*>(alpha), *static_cast<const float*>(beta)));
+    command(stream, fmt::format("product {} = {} x {} by {} + {}", d, a, b, *static_cast<const float*>(alpha),
+                                *static_cast<const float*>(beta)));
     return CUBLAS_STATUS_SUCCESS;
 }
 }

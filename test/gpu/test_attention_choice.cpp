@@ -1,4 +1,5 @@
-// attention_gpu.cpp over imitations of cuDNN and of our own kernel, defined below: which of them computes, with what workspace, and what is said.
+// attention_gpu.cpp over imitations of cuDNN and of our own kernel, defined below: which of them computes,
+// with what workspace, and what is said.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +29,9 @@ Imitation* imitation = nullptr;
 struct CudnnAttention::State {
     std::map<std::pair<int, AttentionPass>, CudnnOffer> offers;
 };
-CudnnAttention::CudnnAttention(bool deterministic) : state_(std::make_unique<State>()) { imitation->deterministic = deterministic; }
+CudnnAttention::CudnnAttention(bool deterministic) : state_(std::make_unique<State>()) {
+    imitation->deterministic = deterministic;
+}
 CudnnAttention::~CudnnAttention() = default;
 const std::string& CudnnAttention::unavailable() { return imitation->unavailable; }
 const CudnnOffer& CudnnAttention::plan(AttentionShape shape, AttentionPass pass, size_t most_workspace) {
@@ -43,25 +46,33 @@ const CudnnOffer* CudnnAttention::planned(AttentionShape shape, AttentionPass pa
     const auto place = state_->offers.find({shape.T, pass});
     return place == state_->offers.end() ? nullptr : &place->second;
 }
-void CudnnAttention::forward(bfloat16*, float*, const bfloat16*, AttentionShape, void*, stream_t) { imitation->calls.push_back("cudnn forward"); }
-void CudnnAttention::backward(bfloat16*, const bfloat16*, const bfloat16*, const bfloat16*, const float*, AttentionShape, void*, stream_t) {
+void CudnnAttention::forward(bfloat16*, float*, const bfloat16*, AttentionShape, void*, stream_t) {
+    imitation->calls.push_back("cudnn forward");
+}
+void CudnnAttention::backward(bfloat16*, const bfloat16*, const bfloat16*, const bfloat16*, const float*,
+                              AttentionShape, void*, stream_t) {
     imitation->calls.push_back("cudnn backward");
 }
 
 constexpr size_t kernel_bytes_a_token = 500;
-size_t attention_kernel_workspace_bytes(AttentionShape shape) { return kernel_bytes_a_token * static_cast<size_t>(shape.T); }
+size_t attention_kernel_workspace_bytes(AttentionShape shape) {
+    return kernel_bytes_a_token * static_cast<size_t>(shape.T);
+}
 template <class T>
 void attention_kernel_forward(T*, float*, const T*, AttentionShape, stream_t) {
     imitation->calls.push_back("kernel forward");
 }
 template <class T>
-void attention_kernel_backward(T*, const T*, const T*, const T*, const float*, AttentionShape, void*, stream_t) {
+void attention_kernel_backward(T*, const T*, const T*, const T*, const float*, AttentionShape, void*,
+                               stream_t) {
     imitation->calls.push_back("kernel backward");
 }
 template void attention_kernel_forward(float*, float*, const float*, AttentionShape, stream_t);
 template void attention_kernel_forward(bfloat16*, float*, const bfloat16*, AttentionShape, stream_t);
-template void attention_kernel_backward(float*, const float*, const float*, const float*, const float*, AttentionShape, void*, stream_t);
-template void attention_kernel_backward(bfloat16*, const bfloat16*, const bfloat16*, const bfloat16*, const float*, AttentionShape, void*, stream_t);
+template void attention_kernel_backward(float*, const float*, const float*, const float*, const float*,
+                                        AttentionShape, void*, stream_t);
+template void attention_kernel_backward(bfloat16*, const bfloat16*, const bfloat16*, const bfloat16*,
+                                        const float*, AttentionShape, void*, stream_t);
 
 namespace {
 
@@ -103,7 +114,8 @@ TEST_F(AttentionChoice, WhatCudnnRefusesOurKernelComputesAndTheReasonIsSaidOnce)
     const Attention attention;
     testing::internal::CaptureStderr();
     for (const int T : {1025, 2000}) {
-        EXPECT_EQ(attention.workspace_bytes<bfloat16>(length(T)), static_cast<size_t>(T) * kernel_bytes_a_token);
+        EXPECT_EQ(attention.workspace_bytes<bfloat16>(length(T)),
+                  static_cast<size_t>(T) * kernel_bytes_a_token);
         for (int i = 0; i < 3; i++) EXPECT_EQ(train<bfloat16>(attention, length(T)), by_kernel);
     }
     EXPECT_EQ(testing::internal::GetCapturedStderr(), "attention: our own kernel, not cuDNN's: too long\n");
@@ -131,8 +143,9 @@ TEST_F(AttentionChoice, CudnnAskedForByNameComputesOrIsAClearError) {
     EXPECT_EQ(attention.workspace_bytes<bfloat16>(length(64)), 64 * 1000u);
     EXPECT_EQ(message_of<UsageError>([&] { attention.workspace_bytes<bfloat16>(length(1025)); }),
               "--attention cudnn: too long; expected --attention auto or kernel");
-    EXPECT_EQ(message_of<UsageError>([&] { attention.workspace_bytes<float>(length(64)); }),
-              "--attention cudnn computes in bf16 only; expected --dtype bf16, or --attention auto or kernel");
+    EXPECT_EQ(
+        message_of<UsageError>([&] { attention.workspace_bytes<float>(length(64)); }),
+        "--attention cudnn computes in bf16 only; expected --dtype bf16, or --attention auto or kernel");
     imitation_.unavailable = "there is none";
     EXPECT_EQ(message_of<UsageError>([] { Attention(AttentionBackend::cudnn); }),
               "--attention cudnn: there is none; expected --attention auto or kernel");
@@ -141,7 +154,8 @@ TEST_F(AttentionChoice, CudnnAskedForByNameComputesOrIsAClearError) {
 }
 
 TEST_F(AttentionChoice, WithoutCudnnOurKernelComputesAndSaysWhy) {
-    EXPECT_EQ(Attention::available<bfloat16>(), (std::vector{AttentionBackend::kernel, AttentionBackend::cudnn}));
+    EXPECT_EQ(Attention::available<bfloat16>(),
+              (std::vector{AttentionBackend::kernel, AttentionBackend::cudnn}));
     EXPECT_EQ(Attention::available<float>(), std::vector{AttentionBackend::kernel});
     imitation_.unavailable = "there is none";
     EXPECT_EQ(Attention::available<bfloat16>(), std::vector{AttentionBackend::kernel});
@@ -149,7 +163,8 @@ TEST_F(AttentionChoice, WithoutCudnnOurKernelComputesAndSaysWhy) {
     EXPECT_EQ(attention.workspace_bytes<bfloat16>(length(64)), 64 * kernel_bytes_a_token);
     testing::internal::CaptureStderr();
     EXPECT_EQ(train<bfloat16>(attention, length(64)), by_kernel);
-    EXPECT_EQ(testing::internal::GetCapturedStderr(), "attention: our own kernel, not cuDNN's: there is none\n");
+    EXPECT_EQ(testing::internal::GetCapturedStderr(),
+              "attention: our own kernel, not cuDNN's: there is none\n");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// bootstrap.cpp with the real NCCL, as far as it goes without a GPU: the id, without MPI, of processes that know an address.
+// bootstrap.cpp with the real NCCL, as far as it goes without a GPU: the id, without MPI, of processes that
+// know an address.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -69,20 +70,27 @@ TEST_F(Bootstrap, AnAddressThatTheUserGaveStays) {
 }
 
 TEST_F(Bootstrap, AProcessAloneMeetsNobody) {
-    const std::string id =
-        id_in({.rank = 0, .world_size = 1, .local_rank = 0, .local_size = 1, .launcher = "mpirun", .launch = "", .main_address = ""});
+    const std::string id = id_in({.rank = 0,
+                                  .world_size = 1,
+                                  .local_rank = 0,
+                                  .local_size = 1,
+                                  .launcher = "mpirun",
+                                  .launch = "",
+                                  .main_address = ""});
     EXPECT_EQ(id.size(), size_t{NCCL_UNIQUE_ID_BYTES}) << id;
 }
 
 TEST_F(Bootstrap, MpirunOnSeveralMachinesNeedsMpi) {
     EXPECT_EQ(id_in(rank(1, 1, "mpirun", "")),
-              "mpirun started 2 processes on several machines and names no address to meet at; expected a build with MPI (libopenmpi-dev), or "
+              "mpirun started 2 processes on several machines and names no address to meet at; expected a "
+              "build with MPI (libopenmpi-dev), or "
               "torchrun or srun as the launcher");
 }
 
 TEST_F(Bootstrap, AnAddressThatOnlyItsOwnMachineReachesIsRefusedForSeveral) {
     EXPECT_EQ(id_in(rank(0, 1, "torchrun", "localhost:29501")),
-              "localhost is 127.0.0.1 on its own machine (see /etc/hosts), where no other machine reaches it; expected MASTER_ADDR to be its address "
+              "localhost is 127.0.0.1 on its own machine (see /etc/hosts), where no other machine reaches "
+              "it; expected MASTER_ADDR to be its address "
               "in the network");
 }
 

@@ -1,5 +1,6 @@
-// communicator_nccl.cpp over an imitation of NCCL and of the CUDA runtime, defined below: what it asks of them, and how it ends a run that
-// hangs, on a machine without a GPU. A stream is a number of commands given and a number of them done; the tests say when they are done.
+// communicator_nccl.cpp over an imitation of NCCL and of the CUDA runtime, defined below: what it asks of
+// them, and how it ends a run that hangs, on a machine without a GPU. A stream is a number of commands given
+// and a number of them done; the tests say when they are done.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
@@ -55,10 +56,12 @@ float memory[64];  // device memory: never touched
 
 std::string place(const void* pointer) { return std::to_string(static_cast<const float*>(pointer) - memory); }
 
-ncclResult_t collective(const std::string& name, const void* from, const void* to, size_t count, ncclDataType_t type, cudaStream_t stream) {
+ncclResult_t collective(const std::string& name, const void* from, const void* to, size_t count,
+                        ncclDataType_t type, cudaStream_t stream) {
     stream->given++;
     const char* const type_name = type == ncclFloat32 ? "fp32" : type == ncclBfloat16 ? "bf16" : "byte";
-    imitation->call(fmt::format("{} {} {} from {} to {} on {}", name, count, type_name, place(from), place(to), stream->name));
+    imitation->call(fmt::format("{} {} {} from {} to {} on {}", name, count, type_name, place(from),
+                                place(to), stream->name));
     return ncclSuccess;
 }
 
@@ -68,15 +71,22 @@ extern "C" {
 cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) { return *least = 0, *greatest = -5, cudaSuccess; }
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+    return *least = 0, *greatest = -5, cudaSuccess;
+}
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
-    imitation->call(fmt::format("stream {} {}", flags == cudaStreamNonBlocking ? "non-blocking" : "blocking", priority));
+    imitation->call(
+        fmt::format("stream {} {}", flags == cudaStreamNonBlocking ? "non-blocking" : "blocking", priority));
     return *stream = &imitation->own, cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return imitation->events++, *event = new CUevent_st, cudaSuccess; }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+    return imitation->events++, *event = new CUevent_st, cudaSuccess;
+}
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return imitation->events--, delete event, cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { return *event = {stream, stream->given}, cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    return *event = {stream, stream->given}, cudaSuccess;
+}
 cudaError_t cudaEventQuery(cudaEvent_t event) { return event->over() ? cudaSuccess : cudaErrorNotReady; }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     imitation->call("synchronize");
@@ -100,7 +110,9 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId, int rank
     *comm = reinterpret_cast<ncclComm_t>(imitation);
     return imitation->meeting;
 }
-ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* state) { return *state = imitation->asynchronous, ncclSuccess; }
+ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* state) {
+    return *state = imitation->asynchronous, ncclSuccess;
+}
 ncclResult_t ncclCommAbort(ncclComm_t) {
     imitation->call("abort");
     while (imitation->abort_hangs) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -109,24 +121,33 @@ ncclResult_t ncclCommAbort(ncclComm_t) {
 }
 ncclResult_t ncclCommFinalize(ncclComm_t) { return imitation->call("finalize"), ncclSuccess; }
 ncclResult_t ncclCommDestroy(ncclComm_t) { return imitation->call("destroy"), ncclSuccess; }
-ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t, cudaStream_t stream) {
+ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t, cudaStream_t stream) {
     return collective(op == ncclSum ? "all_reduce sum" : "all_reduce", from, to, count, type, stream);
 }
-ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t, cudaStream_t stream) {
+ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t, cudaStream_t stream) {
     return collective(op == ncclSum ? "reduce_scatter sum" : "reduce_scatter", from, to, count, type, stream);
 }
-ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type, ncclComm_t, cudaStream_t stream) {
+ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type, ncclComm_t,
+                           cudaStream_t stream) {
     return collective("all_gather", from, to, count, type, stream);
 }
-ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root, ncclComm_t, cudaStream_t stream) {
+ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t, cudaStream_t stream) {
     return collective(fmt::format("broadcast of {}", root), from, to, count, type, stream);
 }
 }
 
 namespace {
 
-const Process third = {
-    .rank = 3, .world_size = 4, .local_rank = 3, .local_size = 4, .launcher = "torchrun", .launch = "", .main_address = "127.0.0.1:29501"};
+const Process third = {.rank = 3,
+                       .world_size = 4,
+                       .local_rank = 3,
+                       .local_size = 4,
+                       .launcher = "torchrun",
+                       .launch = "",
+                       .main_address = "127.0.0.1:29501"};
 constexpr double short_time = 0.2, long_time = 60;
 
 void pass(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
@@ -144,8 +165,10 @@ TEST_F(Nccl, ACollectiveRunsAfterTheStreamsWorkAndBesideWhatFollows) {
     EXPECT_EQ(fake.calls, (std::vector<std::string>{"stream non-blocking -5", "join 3 of 4"}));
     fake.calls.clear();
     stream.given = 7;
-    const Communicator::Ticket ticket = communicator->begin({Collective::all_reduce, memory, 10, Collective::fp32}, &stream);
-    EXPECT_EQ(fake.calls, (std::vector<std::string>{"own waits for main 7", "all_reduce sum 10 fp32 from 0 to 0 on own"}));
+    const Communicator::Ticket ticket =
+        communicator->begin({Collective::all_reduce, memory, 10, Collective::fp32}, &stream);
+    EXPECT_EQ(fake.calls, (std::vector<std::string>{"own waits for main 7",
+                                                    "all_reduce sum 10 fp32 from 0 to 0 on own"}));
     stream.given = 9;
     communicator->begin({Collective::broadcast, memory, 10, Collective::byte, 2}, &stream);
     fake.calls.clear();
@@ -160,19 +183,27 @@ TEST_F(Nccl, PartsAreInPlace) {
         communicator->begin(collective, &stream);
         return fake.calls.back();
     };
-    EXPECT_EQ(last({Collective::reduce_scatter, memory, 32, Collective::fp32}), "reduce_scatter sum 8 fp32 from 0 to 24 on own");
-    EXPECT_EQ(last({Collective::reduce_scatter, memory, 32, Collective::bf16}), "reduce_scatter sum 8 bf16 from 0 to 12 on own");
-    EXPECT_EQ(last({Collective::all_gather, memory, 32, Collective::byte}), "all_gather 8 byte from 6 to 0 on own");
-    EXPECT_EQ(last({Collective::broadcast, memory, 32, Collective::byte, 2}), "broadcast of 2 32 byte from 0 to 0 on own");
-    EXPECT_EQ(last({Collective::all_reduce, memory, 31, Collective::bf16}), "all_reduce sum 31 bf16 from 0 to 0 on own");
-    EXPECT_THROW(communicator->begin({Collective::all_gather, memory, 31, Collective::byte}, &stream), UsageError);
-    EXPECT_THROW(communicator->begin({Collective::reduce_scatter, memory, 31, Collective::fp32}, &stream), UsageError);
+    EXPECT_EQ(last({Collective::reduce_scatter, memory, 32, Collective::fp32}),
+              "reduce_scatter sum 8 fp32 from 0 to 24 on own");
+    EXPECT_EQ(last({Collective::reduce_scatter, memory, 32, Collective::bf16}),
+              "reduce_scatter sum 8 bf16 from 0 to 12 on own");
+    EXPECT_EQ(last({Collective::all_gather, memory, 32, Collective::byte}),
+              "all_gather 8 byte from 6 to 0 on own");
+    EXPECT_EQ(last({Collective::broadcast, memory, 32, Collective::byte, 2}),
+              "broadcast of 2 32 byte from 0 to 0 on own");
+    EXPECT_EQ(last({Collective::all_reduce, memory, 31, Collective::bf16}),
+              "all_reduce sum 31 bf16 from 0 to 0 on own");
+    EXPECT_THROW(communicator->begin({Collective::all_gather, memory, 31, Collective::byte}, &stream),
+                 UsageError);
+    EXPECT_THROW(communicator->begin({Collective::reduce_scatter, memory, 31, Collective::fp32}, &stream),
+                 UsageError);
 }
 
 TEST_F(Nccl, NothingToSendIsNothingToDo) {
     const auto communicator = make_communicator(third, long_time);
     fake.calls.clear();
-    communicator->wait(communicator->begin({Collective::all_reduce, nullptr, 0, Collective::fp32}, &stream), &stream);
+    communicator->wait(communicator->begin({Collective::all_reduce, nullptr, 0, Collective::fp32}, &stream),
+                       &stream);
     EXPECT_TRUE(fake.calls.empty());
 }
 
@@ -189,7 +220,8 @@ TEST_F(Nccl, AnyNumberOfOperationsMayBeUnderWay) {
     });
     std::vector<Communicator::Ticket> tickets;
     for (int i = 0; i < 2000; i++) {
-        tickets.push_back(communicator->begin({Collective::all_reduce, memory, 10, Collective::fp32}, &stream));
+        tickets.push_back(
+            communicator->begin({Collective::all_reduce, memory, 10, Collective::fp32}, &stream));
         EXPECT_LE(fake.own.given - fake.own.done, 257);
     }
     EXPECT_EQ(std::set(tickets.begin(), tickets.end()).size(), 2000u);
@@ -206,7 +238,8 @@ TEST_F(Nccl, AnyNumberOfOperationsMayBeUnderWay) {
 
 TEST_F(Nccl, LeavingWaitsForTheOthersButNotAfterAnError) {
     make_communicator(third, long_time).reset();
-    EXPECT_EQ(fake.calls, (std::vector<std::string>{"stream non-blocking -5", "join 3 of 4", "finalize", "destroy"}));
+    EXPECT_EQ(fake.calls,
+              (std::vector<std::string>{"stream non-blocking -5", "join 3 of 4", "finalize", "destroy"}));
     EXPECT_EQ(fake.events, 0);
     fake.calls.clear();
     try {
@@ -232,7 +265,8 @@ TEST_F(Nccl, AnErrorBreaksOffWhatOtherProcessesNeverJoin) {
     fake.own.finishes = false;
     const auto fail = [&] {
         const Model model{*communicator, &done};
-        const auto ticket = communicator->begin({Collective::all_reduce, memory, 10, Collective::fp32}, &stream);
+        const auto ticket =
+            communicator->begin({Collective::all_reduce, memory, 10, Collective::fp32}, &stream);
         communicator->wait(ticket, &stream);
         cudaEventRecord(&done, &fake.own);
         throw Error("an error of this process");
@@ -254,7 +288,8 @@ TEST_F(Nccl, AnAbortThatHangsEndsTheProcess) {
             fake.abort_hangs = true;
             communicator->break_off();
         },
-        testing::ExitedWithCode(1), "^[a-z_]+: rank 3: no end of ncclCommAbort for 0.2 s, after an error of this process\n$");
+        testing::ExitedWithCode(1),
+        "^[a-z_]+: rank 3: no end of ncclCommAbort for 0.2 s, after an error of this process\n$");
 }
 
 TEST_F(Nccl, AProcessOfItsOwnNeedsNoNccl) {
@@ -278,20 +313,24 @@ TEST_F(Nccl, ErrorsOfTheMeetingSayWhatToDo) {
         }
         return "no error";
     };
-    EXPECT_EQ(message(ncclInvalidUsage, "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000"),
-              "two processes use one GPU; expected no more processes than GPUs on each machine, and another GPU for each in CUDA_VISIBLE_DEVICES "
-              "where that is set (NCCL: Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000)");
-    EXPECT_EQ(message(ncclInvalidUsage, "Mismatched NCCL version detected : rank 1 version 22703 rank 0 version 22809").substr(0, 52),
+    EXPECT_EQ(
+        message(ncclInvalidUsage, "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000"),
+        "two processes use one GPU; expected no more processes than GPUs on each machine, and another GPU "
+        "for each in CUDA_VISIBLE_DEVICES "
+        "where that is set (NCCL: Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000)");
+    EXPECT_EQ(message(ncclInvalidUsage,
+                      "Mismatched NCCL version detected : rank 1 version 22703 rank 0 version 22809")
+                  .substr(0, 52),
               "the processes have different versions of NCCL; expec");
     EXPECT_EQ(message(ncclSystemError, ""), "NCCL: what NCCL says of the code");
 }
 
 TEST_F(Nccl, AMeetingThatTakesTooLongEndsTheProcess) {
     fake.meeting_hangs = true;
-    EXPECT_EXIT(
-        make_communicator(third, short_time), testing::ExitedWithCode(1),
-        "^[a-z_]+: rank 3: no end of meeting the other 3 processes for 0.2 s \\(--comm-timeout\\); another process has ended, hangs or is that "
-        "slow\n$");
+    EXPECT_EXIT(make_communicator(third, short_time), testing::ExitedWithCode(1),
+                "^[a-z_]+: rank 3: no end of meeting the other 3 processes for 0.2 s \\(--comm-timeout\\); "
+                "another process has ended, hangs or is that "
+                "slow\n$");
 }
 
 TEST_F(Nccl, AMeetingThatTakesTooLongNamesAProcessThatIsStopped) {
@@ -306,7 +345,8 @@ TEST_F(Nccl, AMeetingThatTakesTooLongNamesAProcessThatIsStopped) {
                              .launcher = "torchrun",
                              .launch = address + ":1234",
                              .main_address = "127.0.0.1:1235"};
-    EXPECT_EXIT(make_communicator(process, short_time), testing::ExitedWithCode(1), "rank 0: no end of meeting .* slow; rank 2 is stopped\n$");
+    EXPECT_EXIT(make_communicator(process, short_time), testing::ExitedWithCode(1),
+                "rank 0: no end of meeting .* slow; rank 2 is stopped\n$");
 }
 
 TEST_F(Nccl, AnOperationThatTakesTooLongEndsTheProcessWhereverItHangs) {
@@ -319,7 +359,9 @@ TEST_F(Nccl, AnOperationThatTakesTooLongEndsTheProcessWhereverItHangs) {
             communicator->begin({Collective::reduce_scatter, memory, 32, Collective::fp32}, &stream);
             pass(long_time);  // as if in cudaStreamSynchronize
         },
-        testing::ExitedWithCode(1), "^[a-z_]+: rank 3: no end of operation 2, reduce_scatter of 128 bytes, for 0.2 s \\(--comm-timeout\\); .*\n$");
+        testing::ExitedWithCode(1),
+        "^[a-z_]+: rank 3: no end of operation 2, reduce_scatter of 128 bytes, for 0.2 s "
+        "\\(--comm-timeout\\); .*\n$");
 }
 
 TEST_F(Nccl, TheTimeOfAnOperationCountsFromWhenThisProcessIsReady) {
@@ -338,7 +380,8 @@ TEST_F(Nccl, TheTimeOfAnOperationCountsFromWhenThisProcessIsReady) {
 TEST_F(Nccl, ManyOperationsTogetherMayTakeLonger) {
     const auto communicator = make_communicator(third, 1);
     fake.own.finishes = false;
-    for (int i = 0; i < 6; i++) communicator->begin({Collective::all_reduce, memory, 10, Collective::fp32}, &stream);
+    for (int i = 0; i < 6; i++)
+        communicator->begin({Collective::all_reduce, memory, 10, Collective::fp32}, &stream);
     for (int i = 0; i < 6; i++) {
         pass(0.25);
         fake.own.done++;
@@ -353,10 +396,14 @@ TEST_F(Nccl, AnAsynchronousErrorEndsTheProcess) {
             fake.asynchronous = ncclRemoteError;
             pass(long_time);
         },
-        testing::ExitedWithCode(1), "^[a-z_]+: rank 3: NCCL: what NCCL says of the code: NET/IB: Got completion from peer with status=12\n$");
+        testing::ExitedWithCode(1),
+        "^[a-z_]+: rank 3: NCCL: what NCCL says of the code: NET/IB: Got completion from peer with "
+        "status=12\n$");
 }
 
-TEST_F(Nccl, AbortEndsTheProcessWithItsCode) { EXPECT_EXIT(make_communicator(third, long_time)->abort(5), testing::ExitedWithCode(5), "^$"); }
+TEST_F(Nccl, AbortEndsTheProcessWithItsCode) {
+    EXPECT_EXIT(make_communicator(third, long_time)->abort(5), testing::ExitedWithCode(5), "^$");
+}
 
 TEST(NcclVersion, IsReadable) { EXPECT_EQ(communicator_library(), "NCCL 2.28.9"); }
 

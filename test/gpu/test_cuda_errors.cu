@@ -1,5 +1,5 @@
-// An error of the CUDA runtime is reported where it happens and nowhere else: what comes after it works. Over the
-// imitation of the runtime, which keeps the last error until somebody asks for it, as the real one does.
+// An error of the CUDA runtime is reported where it happens and nowhere else: what comes after it works. Over
+// the imitation of the runtime, which keeps the last error until somebody asks for it, as the real one does.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -41,11 +41,13 @@ protected:
 TEST_F(CudaErrors, ALaunchPassesItsArguments) {
     launch(256);
     EXPECT_EQ(cuda_imitation::take_calls(),
-              std::vector<std::string>{"launch (anonymous namespace)::add_kernel <<<2 1 1, 64, 256>>> 1000 3fc00000 64"});
+              std::vector<std::string>{
+                  "launch (anonymous namespace)::add_kernel <<<2 1 1, 64, 256>>> 1000 3fc00000 64"});
 }
 
 TEST_F(CudaErrors, RefusedMemoryFailsNoLaterLaunch) {
-    EXPECT_EQ(message_of_refused("cudaMalloc", [] { simt::DeviceBuffer<float> buffer(100); }), "CUDA: 400 bytes of GPU memory were wanted: refused");
+    EXPECT_EQ(message_of_refused("cudaMalloc", [] { simt::DeviceBuffer<float> buffer(100); }),
+              "CUDA: 400 bytes of GPU memory were wanted: refused");
 }
 
 TEST_F(CudaErrors, RefusedSharedMemoryFailsNoLaterLaunch) {
@@ -54,7 +56,8 @@ TEST_F(CudaErrors, RefusedSharedMemoryFailsNoLaterLaunch) {
 }
 
 TEST_F(CudaErrors, ARefusedLaunchFailsNoLaterLaunch) {
-    EXPECT_EQ(message_of_refused("launch", [&] { launch(); }), "launch: refused (grid 2 x 1 x 1, block 64, 0 bytes of shared memory)");
+    EXPECT_EQ(message_of_refused("launch", [&] { launch(); }),
+              "launch: refused (grid 2 x 1 x 1, block 64, 0 bytes of shared memory)");
 }
 
 // cuBLASLt and cuDNN try what the GPU may refuse.

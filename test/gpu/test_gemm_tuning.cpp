@@ -1,5 +1,5 @@
-// gemm_cublaslt.cpp and matmul_tuning.cpp over an imitation of cuBLASLt and the GPU: which algorithm is chosen, that it computes the same, and that a
-// choice is kept, sent and taken up again only where it holds.
+// gemm_cublaslt.cpp and matmul_tuning.cpp over an imitation of cuBLASLt and the GPU: which algorithm is
+// chosen, that it computes the same, and that a choice is kept, sent and taken up again only where it holds.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -56,26 +56,34 @@ struct Tensor {
     }
     T* data() { return values.data(); }
     bool untouched_behind() const {
-        return std::all_of(values.end() - guard, values.end(), [](T value) { return static_cast<float>(value) == 7.0f; });
+        return std::all_of(values.end() - guard, values.end(),
+                           [](T value) { return static_cast<float>(value) == 7.0f; });
     }
 };
 
-// Every form of gemm.h: two layers with a GELU between them, as in a block's MLP, and a layer without bias, as the head.
+// Every form of gemm.h: two layers with a GELU between them, as in a block's MLP, and a layer without bias,
+// as the head.
 template <class T>
 struct Layers {
     Tensor<T> inp{N * C, 1}, weight{OC * C, 2}, bias{OC, 3}, weight2{C * OC, 4}, dout{N * C, 5};
-    Tensor<T> pre_gelu{N * OC, 0}, hidden{N * OC, 0}, out{N * C, 0}, plain{N * OC, 0}, dpre_gelu{N * OC, 0}, dinp{N * C, 0};
+    Tensor<T> pre_gelu{N * OC, 0}, hidden{N * OC, 0}, out{N * C, 0}, plain{N * OC, 0}, dpre_gelu{N * OC, 0},
+        dinp{N * C, 0};
     Tensor<float> dweight{OC * C, 0}, dweight2{C * OC, 0}, dbias{OC, 0}, dhead{OC * C, 0};
 
     void run(Gemm& gemm, int micro_steps = 2) {
         for (int micro = 0; micro < micro_steps; micro++) {
-            gemm.forward_gelu(hidden.data(), pre_gelu.data(), inp.data(), weight.data(), bias.data(), N, C, OC, nullptr);
+            gemm.forward_gelu(hidden.data(), pre_gelu.data(), inp.data(), weight.data(), bias.data(), N, C,
+                              OC, nullptr);
             gemm.forward<T>(out.data(), hidden.data(), weight2.data(), bias.data(), N, OC, C, nullptr);
             gemm.forward<T>(plain.data(), inp.data(), weight.data(), nullptr, N, C, OC, nullptr);
-            gemm.backward_weight(dhead.data(), nullptr, hidden.data(), inp.data(), N, C, OC, micro > 0, nullptr);
-            gemm.backward_weight(dweight2.data(), nullptr, dout.data(), hidden.data(), N, OC, C, micro > 0, nullptr);
-            gemm.backward_input_gelu(dpre_gelu.data(), dout.data(), weight2.data(), pre_gelu.data(), N, OC, C, nullptr);
-            gemm.backward_weight(dweight.data(), dbias.data(), dpre_gelu.data(), inp.data(), N, C, OC, micro > 0, nullptr);
+            gemm.backward_weight(dhead.data(), nullptr, hidden.data(), inp.data(), N, C, OC, micro > 0,
+                                 nullptr);
+            gemm.backward_weight(dweight2.data(), nullptr, dout.data(), hidden.data(), N, OC, C, micro > 0,
+                                 nullptr);
+            gemm.backward_input_gelu(dpre_gelu.data(), dout.data(), weight2.data(), pre_gelu.data(), N, OC, C,
+                                     nullptr);
+            gemm.backward_weight(dweight.data(), dbias.data(), dpre_gelu.data(), inp.data(), N, C, OC,
+                                 micro > 0, nullptr);
             gemm.backward_input(dinp.data(), dpre_gelu.data(), weight.data(), N, C, OC, nullptr);
         }
     }
@@ -84,7 +92,8 @@ struct Layers {
     // Of what must be the same whichever algorithm computes it. Operands too: none may change.
     std::vector<float> all() const {
         std::vector<float> all;
-        for (const Tensor<T>* tensor : {&inp, &weight, &bias, &weight2, &dout, &pre_gelu, &hidden, &out, &plain, &dpre_gelu, &dinp}) {
+        for (const Tensor<T>* tensor :
+             {&inp, &weight, &bias, &weight2, &dout, &pre_gelu, &hidden, &out, &plain, &dpre_gelu, &dinp}) {
             EXPECT_TRUE(tensor->untouched_behind());
             for (const T value : tensor->values) all.push_back(static_cast<float>(value));
         }
@@ -100,14 +109,17 @@ template <class T>
 class Machine {
 public:
     explicit Machine(size_t workspace_bytes = 0) {
-        if (workspace_bytes == 0) workspace_bytes = std::max(Gemm::workspace_bytes<T>(N, C, OC), Gemm::workspace_bytes<T>(N, OC, C));
+        if (workspace_bytes == 0)
+            workspace_bytes =
+                std::max(Gemm::workspace_bytes<T>(N, C, OC), Gemm::workspace_bytes<T>(N, OC, C));
         workspace = simt::DeviceBuffer<char>(workspace_bytes);
         gemm.use_workspace(workspace.data(), workspace_bytes);
     }
     std::string tune(double seconds = unlimited) {
         return gemm.tune([&] { layers.run(gemm); }, seconds);
     }
-    // What a step launches once everything is chosen, and that it computes what the first algorithm, which is right, does without any choice.
+    // What a step launches once everything is chosen, and that it computes what the first algorithm, which is
+    // right, does without any choice.
     std::vector<Launch> step() {
         Machine reference;
         reference.layers.begin_step();
@@ -116,9 +128,11 @@ public:
         layers.begin_step();
         layers.run(gemm);
         const std::vector<Launch> launches = imitation->launches;
-        // bf16 is rounded once more where our kernels compute what an epilogue does; fp32 too, at its 24th bit.
+        // bf16 is rounded once more where our kernels compute what an epilogue does; fp32 too, at its 24th
+        // bit.
         const std::vector<float> expected = reference.layers.all(), values = layers.all();
-        for (size_t i = 0; i < expected.size(); i++) EXPECT_NEAR(values[i], expected[i], (std::is_same_v<T, float> ? 1e-4 : 0.1)) << i;
+        for (size_t i = 0; i < expected.size(); i++)
+            EXPECT_NEAR(values[i], expected[i], (std::is_same_v<T, float> ? 1e-4 : 0.1)) << i;
         return launches;
     }
 
@@ -150,7 +164,9 @@ TYPED_TEST(GemmTuning, WithoutTimingTheFirstChoiceComputes) {
 
 // Timed as they follow each other, the third would win.
 TYPED_TEST(GemmTuning, TheFastestWithColdCachesIsChosen) {
-    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 1}, {.id = 2, .cold_ms = 3, .warm_ms = 4}, {.id = 3, .cold_ms = 4, .warm_ms = 0.1}};
+    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 1},
+                             {.id = 2, .cold_ms = 3, .warm_ms = 4},
+                             {.id = 3, .cold_ms = 4, .warm_ms = 0.1}};
     Machine<TypeParam> machine;
     const size_t held = this->fake.allocated;
     const std::string said = machine.tune();
@@ -205,7 +221,8 @@ TYPED_TEST(GemmTuning, AFasterOneThatIsWrongOrImpossibleIsNotChosen) {
 
 // Beside the weight's gradient the bias's is small: its error must not drown in that norm.
 TYPED_TEST(GemmTuning, AnOutputThatIsWrongIsSeenBesideALargerOne) {
-    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5}, {.id = 2, .cold_ms = 1, .warm_ms = 1, .bias_gradient_error = 0.015}};
+    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5},
+                             {.id = 2, .cold_ms = 1, .warm_ms = 1, .bias_gradient_error = 0.015}};
     Machine<TypeParam> machine;
     machine.tune();
     size_t tried = 0, timed = 0;
@@ -220,7 +237,8 @@ TYPED_TEST(GemmTuning, AnOutputThatIsWrongIsSeenBesideALargerOne) {
 
 // One that overwrites is right where nothing is added, and only there.
 TYPED_TEST(GemmTuning, WhatAddsIsChosenApart) {
-    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5}, {.id = 2, .cold_ms = 2, .warm_ms = 2, .overwrites = true}};
+    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5},
+                             {.id = 2, .cold_ms = 2, .warm_ms = 2, .overwrites = true}};
     Machine<TypeParam> machine;
     machine.tune();
     size_t adding = 0;
@@ -241,7 +259,8 @@ TYPED_TEST(GemmTuning, WeightGradientsAreTimedWithKIn1To12Parts) {
     for (const Launch& launch : this->fake.launches) {
         if (launch.is_weight_gradient()) parts[launch.id][launch.scheme].insert(launch.parts);
         else fixed.insert({launch.id, launch.parts});
-        EXPECT_EQ(launch.workspace_bytes / (size_t{128} << 20), 1u);  // all that the library may have on sm_90
+        // all that the library may have on sm_90
+        EXPECT_EQ(launch.workspace_bytes / (size_t{128} << 20), 1u);
     }
     EXPECT_EQ(fixed, (std::set<std::pair<int, int>>{{1, 3}, {2, 1}}));
     const std::set<int> several{2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
@@ -285,29 +304,33 @@ TYPED_TEST(GemmTuning, EpiloguesAndOurKernelsAreTimedAgainstEachOther) {
         return used;
     };
     using Set = std::set<cublasLtEpilogue_t>;
-    const auto none = CUBLASLT_EPILOGUE_DEFAULT, bias = CUBLASLT_EPILOGUE_BIAS, gelu = CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
-               dgelu = CUBLASLT_EPILOGUE_DGELU, bgrad = CUBLASLT_EPILOGUE_BGRADB;
+    const auto none = CUBLASLT_EPILOGUE_DEFAULT, bias = CUBLASLT_EPILOGUE_BIAS,
+               gelu = CUBLASLT_EPILOGUE_GELU_AUX_BIAS, dgelu = CUBLASLT_EPILOGUE_DGELU,
+               bgrad = CUBLASLT_EPILOGUE_BGRADB;
     const auto in_this_type = [&](Set expected) {
         if (std::is_same_v<TypeParam, float>) expected.erase(gelu), expected.erase(dgelu);
         return expected;
     };
     // A kernel of ours takes 0.5 ms. One follows BGRADB too, which is why it must not take longer at all.
     EXPECT_EQ(epilogues({}), in_this_type({none, bias, gelu, dgelu, bgrad}));
-    EXPECT_EQ(epilogues({{gelu, 0.4}, {dgelu, 0.4}, {bias, 0.4}, {bgrad, 0.4}}), in_this_type({none, bias, gelu, dgelu}));
+    EXPECT_EQ(epilogues({{gelu, 0.4}, {dgelu, 0.4}, {bias, 0.4}, {bgrad, 0.4}}),
+              in_this_type({none, bias, gelu, dgelu}));
     EXPECT_EQ(epilogues({{gelu, 0.6}}), in_this_type({none, bias, dgelu, bgrad}));
     EXPECT_EQ(epilogues({{gelu, 1.1}, {dgelu, 0.6}, {bias, 0.6}, {bgrad, 0.1}}), (Set{none}));
     this->fake.info.compute_capability = 80;  // where GELU apart is what happens without timing
     EXPECT_EQ(epilogues({{gelu, 0.3}}), in_this_type({none, bias, gelu, dgelu, bgrad}));
 }
 
-// Their tanh is not exact enough for what is stored in fp32: such an epilogue is neither used nor timed, however fast.
+// Their tanh is not exact enough for what is stored in fp32: such an epilogue is neither used nor timed,
+// however fast.
 TEST(GemmGelu, IsComputedByOurKernelInFp32AndTf32) {
     for (const bool tf32 : {false, true}) {
         Imitation fake;
         fake.algorithms = {{.id = 1, .cold_ms = 2, .warm_ms = 2}};
         Layers<float> layers;
         Gemm gemm({.tf32 = tf32});
-        const size_t bytes = std::max(Gemm::workspace_bytes<float>(N, C, OC), Gemm::workspace_bytes<float>(N, OC, C));
+        const size_t bytes =
+            std::max(Gemm::workspace_bytes<float>(N, C, OC), Gemm::workspace_bytes<float>(N, OC, C));
         const simt::DeviceBuffer<char> workspace(bytes);
         gemm.use_workspace(workspace.data(), bytes);
         layers.run(gemm);
@@ -315,14 +338,16 @@ TEST(GemmGelu, IsComputedByOurKernelInFp32AndTf32) {
         layers.run(gemm);
         EXPECT_GT(fake.launches.size(), 30u);
         for (const Launch& launch : fake.launches) {
-            EXPECT_TRUE(launch.epilogue == CUBLASLT_EPILOGUE_DEFAULT || launch.epilogue == CUBLASLT_EPILOGUE_BIAS ||
+            EXPECT_TRUE(launch.epilogue == CUBLASLT_EPILOGUE_DEFAULT ||
+                        launch.epilogue == CUBLASLT_EPILOGUE_BIAS ||
                         launch.epilogue == CUBLASLT_EPILOGUE_BGRADB)
                 << launch.epilogue;
         }
     }
 }
 
-// The library is told of each operand's alignment: an algorithm that needs more is not offered, and one that needs as much is.
+// The library is told of each operand's alignment: an algorithm that needs more is not offered, and one that
+// needs as much is.
 TYPED_TEST(GemmTuning, EveryAlignmentHasAnAlgorithmOfItsOwn) {
     constexpr size_t size = sizeof(TypeParam);
     this->fake.algorithms = {{.id = 256, .cold_ms = 1, .warm_ms = 1, .alignment = 256},
@@ -336,19 +361,28 @@ TYPED_TEST(GemmTuning, EveryAlignmentHasAnAlgorithmOfItsOwn) {
         size_t out, inp, weight, bias;  // bytes from an address that is a multiple of 256
     };
     const auto product = [&](Offsets o) {
-        machine.gemm.template forward<TypeParam>(out.data() + o.out / size, inp.data() + o.inp / size, weight.data() + o.weight / size,
-                                                 bias.data() + o.bias / size, N, C, OC, nullptr);
+        machine.gemm.template forward<TypeParam>(out.data() + o.out / size, inp.data() + o.inp / size,
+                                                 weight.data() + o.weight / size, bias.data() + o.bias / size,
+                                                 N, C, OC, nullptr);
     };
-    const std::pair<Offsets, int> cases[] = {{{0, 0, 0, 0}, 256},   {{256, 512, 256, 1024}, 256}, {{0, 64, 0, 0}, 64}, {{128, 0, 0, 0}, 64},
-                                             {{0, 0, 192, 0}, 64},  {{0, 0, 0, 16}, 16},          {{0, 0, 0, 48}, 16}, {{64, 0, 16, 0}, 16},
-                                             {{0, 0, 0, size}, 256}};  // the bias apart, and the product by itself
+    const std::pair<Offsets, int> cases[] = {{{0, 0, 0, 0}, 256},
+                                             {{256, 512, 256, 1024}, 256},
+                                             {{0, 64, 0, 0}, 64},
+                                             {{128, 0, 0, 0}, 64},
+                                             {{0, 0, 192, 0}, 64},
+                                             {{0, 0, 0, 16}, 16},
+                                             {{0, 0, 0, 48}, 16},
+                                             {{64, 0, 16, 0}, 16},
+                                             // the bias apart, and the product by itself
+                                             {{0, 0, 0, size}, 256}};
     const auto expect_each = [&] {
         for (const auto& [offsets, id] : cases) {
             this->fake.launches.clear();
             product(offsets);
             ASSERT_EQ(this->fake.launches.size(), 1u);
             EXPECT_EQ(this->fake.launches[0].id, id);
-            EXPECT_EQ(this->fake.launches[0].epilogue, offsets.bias == size ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS);
+            EXPECT_EQ(this->fake.launches[0].epilogue,
+                      offsets.bias == size ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS);
         }
     };
     expect_each();
@@ -360,8 +394,10 @@ TYPED_TEST(GemmTuning, EveryAlignmentHasAnAlgorithmOfItsOwn) {
     expect_each();
     EXPECT_EQ(this->fake.misaligned, 0);
     const std::string choices = machine.gemm.choices();
-    for (const char* named : {"epilogue 4\"", "epilogue 4, B aligned to 64\"", "epilogue 4, D aligned to 128\"", "epilogue 4, A aligned to 64\"",
-                              "epilogue 4, bias aligned to 16\"", "epilogue 4, A aligned to 16, D aligned to 64\""})
+    for (const char* named :
+         {"epilogue 4\"", "epilogue 4, B aligned to 64\"", "epilogue 4, D aligned to 128\"",
+          "epilogue 4, A aligned to 64\"", "epilogue 4, bias aligned to 16\"",
+          "epilogue 4, A aligned to 16, D aligned to 64\""})
         EXPECT_NE(choices.find(named), std::string::npos) << named;
 }
 
@@ -371,8 +407,9 @@ TYPED_TEST(GemmTuning, UnalignedOperandsAreChosenForApart) {
     Tensor<TypeParam> memory(N * C + 1, 1);
     auto* const address = memory.data() + 1;
     const auto products = [&] {
-        machine.gemm.template forward<TypeParam>(machine.layers.plain.data(), address, machine.layers.weight.data(), machine.layers.bias.data(), N, C,
-                                                 OC, nullptr);
+        machine.gemm.template forward<TypeParam>(machine.layers.plain.data(), address,
+                                                 machine.layers.weight.data(), machine.layers.bias.data(), N,
+                                                 C, OC, nullptr);
     };
     machine.gemm.tune(products, unlimited);
     this->fake.launches.clear();
@@ -380,11 +417,13 @@ TYPED_TEST(GemmTuning, UnalignedOperandsAreChosenForApart) {
     ASSERT_EQ(this->fake.launches.size(), 1u);
     EXPECT_EQ(this->fake.launches[0].id, 2);
     EXPECT_EQ(this->fake.launches[0].epilogue, CUBLASLT_EPILOGUE_DEFAULT);
-    EXPECT_NE(machine.gemm.choices().find(fmt::format(", B aligned to {}", sizeof(TypeParam))), std::string::npos);
+    EXPECT_NE(machine.gemm.choices().find(fmt::format(", B aligned to {}", sizeof(TypeParam))),
+              std::string::npos);
 }
 
 TYPED_TEST(GemmTuning, ChoicesAreTakenOverWithoutTiming) {
-    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5, .best_parts = 2}, {.id = 2, .cold_ms = 2, .warm_ms = 2, .best_parts = 7}};
+    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5, .best_parts = 2},
+                             {.id = 2, .cold_ms = 2, .warm_ms = 2, .best_parts = 7}};
     this->fake.epilogue_ms[CUBLASLT_EPILOGUE_GELU_AUX_BIAS] = 3;
     Machine<TypeParam> chooser, taker;
     const std::string empty = chooser.gemm.choices();
@@ -403,7 +442,9 @@ TYPED_TEST(GemmTuning, ChoicesAreTakenOverWithoutTiming) {
 
     this->fake.launches.clear();
     const std::string said = taker.tune();
-    EXPECT_TRUE(said.starts_with("matmuls: 0 timed in ") && said.find(" (0 runs), ") != said.npos && said.ends_with(" known before")) << said;
+    EXPECT_TRUE(said.starts_with("matmuls: 0 timed in ") && said.find(" (0 runs), ") != said.npos &&
+                said.ends_with(" known before"))
+        << said;
     EXPECT_TRUE(same(this->fake.launches, chosen));
     EXPECT_EQ(taker.gemm.choices(), choices);
 }
@@ -428,15 +469,20 @@ TYPED_TEST(GemmTuning, ChoicesOfAnotherMachineOrDamagedOnesAreNot) {
     this->fake.version = 130200;
     EXPECT_EQ(refusal(choices), "it is of another cuBLASLt: 130100, not 130200");
     this->fake.info.name = "Imitation 9500";
-    EXPECT_EQ(refusal(choices), "it is of another GPU: \"Imitation 9000\" with 132 multiprocessors, not Imitation 9500 with 132");
+    EXPECT_EQ(
+        refusal(choices),
+        "it is of another GPU: \"Imitation 9000\" with 132 multiprocessors, not Imitation 9500 with 132");
 }
 
 TYPED_TEST(GemmTuning, AnAlgorithmThatCuBlasLtNoLongerTakesIsNotUsed) {
-    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5}, {.id = 2, .cold_ms = 2, .warm_ms = 2}, {.id = 3, .cold_ms = 3, .warm_ms = 3}};
+    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5},
+                             {.id = 2, .cold_ms = 2, .warm_ms = 2},
+                             {.id = 3, .cold_ms = 3, .warm_ms = 3}};
     Machine<TypeParam> chooser, taker, tuner;
     chooser.tune();
     this->fake.algorithms[1].passes_check = false;
-    for (Machine<TypeParam>* machine : {&taker, &tuner}) ASSERT_EQ(machine->gemm.adopt(chooser.gemm.choices()), "");
+    for (Machine<TypeParam>* machine : {&taker, &tuner})
+        ASSERT_EQ(machine->gemm.adopt(chooser.gemm.choices()), "");
     testing::internal::CaptureStderr();
     EXPECT_EQ(ids(taker.step()), std::set{1});
     EXPECT_EQ(ids(taker.step()), std::set{1});
@@ -452,16 +498,20 @@ TYPED_TEST(GemmTuning, AnAlgorithmThatCuBlasLtNoLongerTakesIsNotUsed) {
 
 // What the time did not suffice for stays as it is, also for those who go by these choices.
 TYPED_TEST(GemmTuning, WhenTheTimeIsOverTheFirstChoiceStays) {
-    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5, .best_parts = 4}, {.id = 2, .cold_ms = 2, .warm_ms = 2, .best_parts = 4}};
+    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5, .best_parts = 4},
+                             {.id = 2, .cold_ms = 2, .warm_ms = 2, .best_parts = 4}};
     Machine<TypeParam> machine, taker;
-    constexpr size_t products = std::is_same_v<TypeParam, float> ? 12 : 14;  // without and with GELU and its gradient
+    // without and with GELU and its gradient
+    constexpr size_t products = std::is_same_v<TypeParam, float> ? 12 : 14;
     const std::string said = machine.tune(0);
-    EXPECT_TRUE(said.starts_with("matmuls: 0 timed in ") && said.ends_with(fmt::format(" s (0 runs); {} left to cuBLASLt after 0 s", products)))
+    EXPECT_TRUE(said.starts_with("matmuls: 0 timed in ") &&
+                said.ends_with(fmt::format(" s (0 runs); {} left to cuBLASLt after 0 s", products)))
         << said;
     EXPECT_TRUE(std::ranges::none_of(this->fake.launches, &Launch::timed));
     const std::vector<std::string> lines = machine.gemm.chosen_algorithms();
     EXPECT_EQ(lines.size(), products);
-    for (const std::string& line : lines) EXPECT_TRUE(line.ends_with(": algorithm 1, tile 0, stages 0")) << line;
+    for (const std::string& line : lines)
+        EXPECT_TRUE(line.ends_with(": algorithm 1, tile 0, stages 0")) << line;
     EXPECT_EQ(ids(machine.step()), std::set{1});
     ASSERT_EQ(taker.gemm.adopt(machine.gemm.choices()), "");
     EXPECT_TRUE(taker.tune().starts_with("matmuls: 0 timed"));
@@ -469,14 +519,17 @@ TYPED_TEST(GemmTuning, WhenTheTimeIsOverTheFirstChoiceStays) {
 }
 
 TYPED_TEST(GemmTuning, TheChoiceAndItsSpeedAreShown) {
-    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5}, {.id = 2, .cold_ms = 2, .warm_ms = 2, .best_parts = 7}};
+    this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5},
+                             {.id = 2, .cold_ms = 2, .warm_ms = 2, .best_parts = 7}};
     Machine<TypeParam> machine;
     machine.tune();
     const std::vector<std::string> lines = machine.gemm.chosen_algorithms();
-    const auto line = std::ranges::find_if(
-        lines, [](const std::string& text) { return text.starts_with("NT m = 16, n = 40, k = 24") && text.find("epilogue 1,") != text.npos; });
+    const auto line = std::ranges::find_if(lines, [](const std::string& text) {
+        return text.starts_with("NT m = 16, n = 40, k = 24") && text.find("epilogue 1,") != text.npos;
+    });
     ASSERT_NE(line, lines.end());
-    EXPECT_NE(line->find("algorithm 2, tile 0, stages 0, K in 7 parts added in place, 2.000 ms, 0.0 TFLOP/s (first choice: 5.000 ms)"),
+    EXPECT_NE(line->find("algorithm 2, tile 0, stages 0, K in 7 parts added in place, 2.000 ms, 0.0 TFLOP/s "
+                         "(first choice: 5.000 ms)"),
               std::string::npos)
         << *line;
     // The file has its digits: 2 * 16 * 40 * 24 operations in 2 ms.
@@ -484,7 +537,7 @@ TYPED_TEST(GemmTuning, TheChoiceAndItsSpeedAreShown) {
     EXPECT_EQ(products.at(line->substr(0, line->find(": "))).at("tflops"), 1.536e-5);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // a run's processes and its folder
 
 class MatmulTuning : public testing::Test {
@@ -506,12 +559,16 @@ protected:
                 rehearsals++;
                 layers.run(gemm);
                 if (has_shorter_product)
-                    gemm.forward<bfloat16>(layers.plain.data(), layers.inp.data(), layers.weight.data(), nullptr, N / 2, C, OC, nullptr);
+                    gemm.forward<bfloat16>(layers.plain.data(), layers.inp.data(), layers.weight.data(),
+                                           nullptr, N / 2, C, OC, nullptr);
             };
-            tune_matmuls(gemm, rehearse, from, most_seconds, communicator, [&](const std::string& line) { notes.push_back(line); });
+            tune_matmuls(gemm, rehearse, from, most_seconds, communicator,
+                         [&](const std::string& line) { notes.push_back(line); });
         }
     };
-    MatmulTuning() { fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5}, {.id = 2, .cold_ms = 2, .warm_ms = 2}}; }
+    MatmulTuning() {
+        fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5}, {.id = 2, .cold_ms = 2, .warm_ms = 2}};
+    }
     ~MatmulTuning() override {
         unsetenv("FLATGPT_MATMUL_SECONDS");
         unsetenv("FLATGPT_MATMULS");
@@ -580,15 +637,19 @@ TEST_F(MatmulTuning, AFileThatDoesNotHoldIsWrittenAnew) {
     Rank after_damage(0);
     after_damage.tune(from);
     ASSERT_EQ(after_damage.notes.size(), 2u);
-    EXPECT_EQ(after_damage.notes[0], matmul_file(from.run_folder) + " is not used, and written anew: it is damaged: not JSON");
-    EXPECT_EQ(GemmChoices::parse(read_file(matmul_file(from.run_folder)), {"Imitation 9000", 132, 130100}).size(), 14u);
+    EXPECT_EQ(after_damage.notes[0],
+              matmul_file(from.run_folder) + " is not used, and written anew: it is damaged: not JSON");
+    EXPECT_EQ(
+        GemmChoices::parse(read_file(matmul_file(from.run_folder)), {"Imitation 9000", 132, 130100}).size(),
+        14u);
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(from.run_folder), {}), 1);
 
     fake.version = 130200;
     Rank updated(0);
     updated.tune(from);
     ASSERT_EQ(updated.notes.size(), 2u);
-    EXPECT_NE(updated.notes[0].find("another cuBLASLt: 130100, not 130200"), std::string::npos) << updated.notes[0];
+    EXPECT_NE(updated.notes[0].find("another cuBLASLt: 130100, not 130200"), std::string::npos)
+        << updated.notes[0];
     Rank again(0);
     again.tune(from);
     EXPECT_EQ(again.notes.size(), 1u);
@@ -597,7 +658,9 @@ TEST_F(MatmulTuning, AFileThatDoesNotHoldIsWrittenAnew) {
 class SharedMatmuls : public MatmulTuning {
 protected:
     SharedMatmuls() { setenv("FLATGPT_MATMULS", shared.c_str(), 1); }
-    size_t products_in_shared() const { return GemmChoices::parse(read_file(shared), {"Imitation 9000", 132, fake.version}).size(); }
+    size_t products_in_shared() const {
+        return GemmChoices::parse(read_file(shared), {"Imitation 9000", 132, fake.version}).size();
+    }
     const std::string shared = folder / "shared.json";
 };
 
@@ -629,7 +692,8 @@ TEST_F(SharedMatmuls, TheRunsOwnFileComesFirst) {
     EXPECT_EQ(ids(other.step()), std::set{1});
     again.tune(run("run"));
     EXPECT_EQ(again.notes.size(), 1u);
-    EXPECT_TRUE(again.notes[0].starts_with("matmuls: 0 timed")) << again.notes[0];  // the other has timed what was new
+    // the other has timed what was new
+    EXPECT_TRUE(again.notes[0].starts_with("matmuls: 0 timed")) << again.notes[0];
     EXPECT_EQ(ids(again.step()), std::set{2});
     EXPECT_EQ(read_file(matmul_file(folder / "run")), again.gemm.choices());
     EXPECT_EQ(read_file(shared), again.gemm.choices());
@@ -661,7 +725,8 @@ TEST_F(SharedMatmuls, AFileOfAnotherMachineIsPassedOverWithOneLine) {
     Rank updated(0);
     updated.tune(run("updated"));
     ASSERT_EQ(updated.notes.size(), 2u);
-    EXPECT_EQ(updated.notes[0], shared + " is not used, and written anew: it is of another cuBLASLt: 130100, not 130200");
+    EXPECT_EQ(updated.notes[0],
+              shared + " is not used, and written anew: it is of another cuBLASLt: 130100, not 130200");
     EXPECT_FALSE(updated.notes[1].starts_with("matmuls: 0 timed")) << updated.notes[1];
     EXPECT_EQ(products_in_shared(), 14u);
 }
@@ -671,7 +736,9 @@ TEST_F(SharedMatmuls, AFileThatCannotBeWrittenEndsNoRun) {
     Rank first(0);
     first.tune(run("run"));
     ASSERT_EQ(first.notes.size(), 2u);
-    EXPECT_TRUE(first.notes[1].starts_with("FLATGPT_MATMULS=" + (folder / "none/shared.json") + " is left as it was: ")) << first.notes[1];
+    EXPECT_TRUE(first.notes[1].starts_with("FLATGPT_MATMULS=" + (folder / "none/shared.json") +
+                                           " is left as it was: "))
+        << first.notes[1];
     EXPECT_EQ(ids(first.step()), std::set{2});
 }
 
@@ -682,7 +749,8 @@ TEST_F(MatmulTuning, TheTimeIsLimitedByTheEnvironmentAndByThoseWhoWait) {
     EXPECT_TRUE(untimed.notes.at(0).ends_with(" left to cuBLASLt after 0 s")) << untimed.notes[0];
     EXPECT_EQ(ids(untimed.step()), std::set{1});
     setenv("FLATGPT_MATMUL_SECONDS", "10s", 1);
-    EXPECT_EQ(message_of<UsageError>([&] { Rank(0).tune(run("junk")); }), "FLATGPT_MATMUL_SECONDS=10s; expected seconds, 0 for no timing");
+    EXPECT_EQ(message_of<UsageError>([&] { Rank(0).tune(run("junk")); }),
+              "FLATGPT_MATMUL_SECONDS=10s; expected seconds, 0 for no timing");
     unsetenv("FLATGPT_MATMUL_SECONDS");
     Rank impatient(0);
     impatient.tune(run("impatient"), 1e-9);

@@ -1,5 +1,5 @@
-// The training step as the GPU gets it, over an imitation of the CUDA runtime: what is captured, what is replayed, and what is never done in the
-// loop.
+// The training step as the GPU gets it, over an imitation of the CUDA runtime: what is captured, what is
+// replayed, and what is never done in the loop.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,16 +18,20 @@ using Calls = std::vector<std::string>;
 
 constexpr GPT2Config config{64, 8, 2, 2, 16};
 constexpr int rows = 2, length = 8;
-constexpr OptimizerOptions adamw{.lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};
+constexpr OptimizerOptions adamw{
+    .lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};
 const std::string tokens = "copy 192 bytes to the device";  // inputs, targets and order of a batch
 
-bool is_work(const std::string& call) { return call.starts_with("launch ") || call.starts_with("product ") || call.starts_with("set "); }
+bool is_work(const std::string& call) {
+    return call.starts_with("launch ") || call.starts_with("product ") || call.starts_with("set ");
+}
 
 // Graphs are numbered as they are met.
 Calls renumbered(Calls calls) {
     std::map<std::string, size_t> numbers;
     for (std::string& call : calls) {
-        if (call.starts_with("launch graph ")) call = fmt::format("launch graph {}", numbers.emplace(call, numbers.size()).first->second);
+        if (call.starts_with("launch graph "))
+            call = fmt::format("launch graph {}", numbers.emplace(call, numbers.size()).first->second);
     }
     return calls;
 }
@@ -43,7 +47,9 @@ Calls captured_in(const Calls& calls) {
     }
     return captured;
 }
-long count(const Calls& calls, const std::string& call) { return std::count(calls.begin(), calls.end(), call); }
+long count(const Calls& calls, const std::string& call) {
+    return std::count(calls.begin(), calls.end(), call);
+}
 long captures_in(const Calls& calls) { return count(calls, "begin a capture of this thread"); }
 
 // The tokens of a micro-step, all 0.
@@ -66,7 +72,8 @@ struct Trainer {
         cuda_imitation::take_calls();
     }
     static GPT2Options with_shape(GPT2Options options) {
-        options.B = rows, options.T = length, options.total_batch = static_cast<size_t>(2 * rows * length * options.world_size);
+        options.B = rows, options.T = length,
+        options.total_batch = static_cast<size_t>(2 * rows * length * options.world_size);
         options.attention = AttentionBackend::kernel;
         return options;
     }
@@ -95,23 +102,26 @@ Calls replayed_step() {
     Calls calls = micro_step;
     calls.insert(calls.end(), {"launch graph 0", "launch graph 1"});
     calls.insert(calls.end(), micro_step.begin(), micro_step.end());
-    calls.insert(calls.end(), {"launch graph 2", "launch graph 3", "launch graph 4", "copy 8 bytes to the device", "copy 16 bytes to the host",
+    calls.insert(calls.end(), {"launch graph 2", "launch graph 3", "launch graph 4",
+                               "copy 8 bytes to the device", "copy 16 bytes to the host",
                                "copy 16 bytes to the device", "launch graph 5", "record an event"});
     return calls;
 }
 
 template <class Type>
 void expect_replays(Recompute recompute, Optimizer optimizer) {
-    Trainer<Type> trainer({.recompute = recompute, .optimizer = optimizer, .momentum = optimizer != Optimizer::adamw});
+    Trainer<Type> trainer(
+        {.recompute = recompute, .optimizer = optimizer, .momentum = optimizer != Optimizer::adamw});
     const Calls first = trainer.step(), second = trainer.step();
     EXPECT_EQ(captures_in(first), 0);
     EXPECT_EQ(captures_in(second), 6);
-    // What is captured is what the first step launched, with the same arguments though its learning rate was another; nothing is copied from the
-    // host.
+    // What is captured is what the first step launched, with the same arguments though its learning rate was
+    // another; nothing is copied from the host.
     EXPECT_GT(captured_in(second).size(), 50u);
     EXPECT_EQ(captured_in(second), work_in(first));
     EXPECT_EQ(count(second, "ask cuBLASLt for an algorithm"), 0);
-    // From then on the host gives the device the next step before it looks at the one before, and waits for nothing else.
+    // From then on the host gives the device the next step before it looks at the one before, and waits for
+    // nothing else.
     trainer.begin();
     for (int step = 4; step < 8; step++) {
         cuda_imitation::take_calls();
@@ -137,7 +147,8 @@ TEST(StepGraphs, OneMicroStepHasFourParts) {
     };
     step();
     EXPECT_EQ(captures_in(step()), 4);
-    EXPECT_EQ(work_in(renumbered(step())), (Calls{"launch graph 0", "launch graph 1", "launch graph 2", "launch graph 3"}));
+    EXPECT_EQ(work_in(renumbered(step())),
+              (Calls{"launch graph 0", "launch graph 1", "launch graph 2", "launch graph 3"}));
 }
 
 TEST(StepGraphs, WithoutThemEveryStepLaunchesTheSame) {
@@ -166,7 +177,8 @@ TEST_P(Refused, ACaptureIsGivenUpWithOneLine) {
     EXPECT_EQ(work_in(third), first);
 }
 INSTANTIATE_TEST_SUITE_P(StepGraphs, Refused,
-                         testing::Values("cudaStreamBeginCapture", "captured launch", "cudaStreamEndCapture", "cudaGraphInstantiate"));
+                         testing::Values("cudaStreamBeginCapture", "captured launch", "cudaStreamEndCapture",
+                                         "cudaGraphInstantiate"));
 
 TEST(StepGraphs, OtherNumbersOfTheOptimizerAreCapturedAnew) {
     Trainer<float> trainer;
@@ -190,7 +202,9 @@ TEST(StepGraphs, ABatchOfAnotherShapeRunsByItself) {
     trainer.model.backward(true);
     const Calls calls = cuda_imitation::take_calls();
     EXPECT_EQ(captures_in(calls), 0);
-    EXPECT_EQ(std::count_if(calls.begin(), calls.end(), [](const std::string& c) { return c.starts_with("launch graph"); }), 0);
+    EXPECT_EQ(std::count_if(calls.begin(), calls.end(),
+                            [](const std::string& c) { return c.starts_with("launch graph"); }),
+              0);
     trainer.model.update(adamw);
     cuda_imitation::take_calls();
     EXPECT_EQ(captures_in(trainer.step()), 0);
@@ -207,7 +221,8 @@ TEST(StepGraphs, EvaluationInBetweenCapturesNothingAnew) {
     EXPECT_EQ(work_in(renumbered(trainer.step())).size(), 6u);
 }
 
-// Gradients are sent by backward of the last micro-step; with ZeRO-1 parameters come while the first one goes forward.
+// Gradients are sent by backward of the last micro-step; with ZeRO-1 parameters come while the first one goes
+// forward.
 TEST(StepGraphs, WhatSendsOrReceivesRunsByItself) {
     for (const bool zero : {false, true}) {
         Trainer<float> trainer({.world_size = 2, .zero = zero});
@@ -218,8 +233,10 @@ TEST(StepGraphs, WhatSendsOrReceivesRunsByItself) {
             const std::string what = call.starts_with("launch graph") ? call : "kernels";
             if (outline.empty() || outline.back() != what || what != "kernels") outline.push_back(what);
         }
-        const Calls expected = zero ? Calls{"kernels", "launch graph 0", "launch graph 1", "kernels", "launch graph 2", "launch graph 3"}
-                                    : Calls{"launch graph 0", "launch graph 1", "launch graph 2", "kernels", "launch graph 3", "launch graph 4"};
+        const Calls expected = zero ? Calls{"kernels", "launch graph 0", "launch graph 1",
+                                            "kernels", "launch graph 2", "launch graph 3"}
+                                    : Calls{"launch graph 0", "launch graph 1", "launch graph 2",
+                                            "kernels",        "launch graph 3", "launch graph 4"};
         EXPECT_EQ(outline, expected) << "ZeRO " << zero;
         EXPECT_EQ(count(calls, "cudaStreamSynchronize"), 0);
     }
@@ -241,21 +258,25 @@ protected:
     Calls train(const std::string& options, const std::string& environment = "") {
         const TemporaryFolder folder;
         result = run_program(TRAIN_PROGRAM_IMITATION,
-                             "--layers 2 --heads 2 --channels 16 --context 8 --batch-size 2 --total-batch 32 --steps 12 --sample-every 0 "
+                             "--layers 2 --heads 2 --channels 16 --context 8 --batch-size 2 --total-batch 32 "
+                             "--steps 12 --sample-every 0 "
                              "--val-every 6 --val-steps 1 --checkpoint-every 0 --vocab 256 --out " +
                                  folder / "run " + options,
-                             fmt::format("cd /; export FLATGPT_MATMUL_SECONDS=0 CUDA_TRACE='{}' {}", folder / "trace", environment));
+                             fmt::format("cd /; export FLATGPT_MATMUL_SECONDS=0 CUDA_TRACE='{}' {}",
+                                         folder / "trace", environment));
         EXPECT_EQ(result.exit_code, 0) << result.errors;
         Calls calls;
         std::istringstream in(read_file(folder / "trace"));
         for (std::string line; std::getline(in, line);) calls.push_back(line);
         return calls;
     }
-    // Of step `first` to step `last`: two micro-steps each, and a batch of the validation behind step 6. Two came before, to choose the matmuls by.
+    // Of step `first` to step `last`: two micro-steps each, and a batch of the validation behind step 6. Two
+    // came before, to choose the matmuls by.
     static Calls of_steps(const Calls& calls, int first, int last) {
         const auto begin_of = [&](int step) {
             int batch = 2 + 2 * (step - 1) + (step > 6) + 1;
-            return std::find_if(calls.begin(), calls.end(), [&](const std::string& call) { return call == tokens && --batch == 0; });
+            return std::find_if(calls.begin(), calls.end(),
+                                [&](const std::string& call) { return call == tokens && --batch == 0; });
         };
         return {begin_of(first), begin_of(last + 1)};
     }
@@ -269,10 +290,13 @@ TEST_F(Program, NeitherAllocatesNorWaitsInItsLoop) {
     Calls step = replayed_step();
     step.push_back("wait for an event that work follows");  // for the step before
     // The validation behind step 6 waits for it, and the next step begins its time anew.
-    for (const int i : {3, 4, 5, 8, 9, 10, 11}) EXPECT_EQ(renumbered(of_steps(calls, i, i)), step) << "step " << i;
+    for (const int i : {3, 4, 5, 8, 9, 10, 11})
+        EXPECT_EQ(renumbered(of_steps(calls, i, i)), step) << "step " << i;
     const Calls loop = of_steps(calls, 1, 12);
     for (const std::string never : {"cudaMalloc", "cudaMallocHost", "cudaFree", "cudaEventCreate"}) {
-        EXPECT_TRUE(std::none_of(loop.begin(), loop.end(), [&](const std::string& call) { return call.starts_with(never); })) << never;
+        EXPECT_TRUE(std::none_of(loop.begin(), loop.end(), [&](const std::string& call) {
+            return call.starts_with(never);
+        })) << never;
     }
     for (const std::string& call : captured_in(calls)) EXPECT_TRUE(is_work(call)) << call;
     EXPECT_EQ(count(of_steps(calls, 1, 5), "wait for all work"), 0);

@@ -1,5 +1,6 @@
-// Two processes: one has an error while the sums of its gradients are under way, which the other never joins. It must
-// end at once, with its own line, and not wait for the time limit. CTest looks at the line and at the time.
+// Two processes: one has an error while the sums of its gradients are under way, which the other never joins.
+// It must end at once, with its own line, and not wait for the time limit. CTest looks at the line and at the
+// time.
 #include <chrono>
 #include <thread>
 
@@ -7,11 +8,14 @@
 #include "trainer/distributed/run_together.h"
 
 int main() {
-    return run_together("error_of_one_process", [](const Process& process, std::unique_ptr<Communicator>& all) {
+    return run_together("error_of_one_process", [](const Process& process,
+                                                   std::unique_ptr<Communicator>& all) {
         constexpr int T = 8;
         simt::select_device(process.local_rank, process.local_size);
         all = make_communicator(process, 600);
-        GPT2<float> model({64, T, 2, 2, 16}, {.B = 1, .T = T, .total_batch = 2 * T, .rank = process.rank, .world_size = process.world_size});
+        GPT2<float> model(
+            {64, T, 2, 2, 16},
+            {.B = 1, .T = T, .total_batch = 2 * T, .rank = process.rank, .world_size = process.world_size});
         model.allocate(all.get());
         sum_over_processes(*all, {1.0});  // both are here
         if (process.rank == 0) std::this_thread::sleep_for(std::chrono::seconds(120));

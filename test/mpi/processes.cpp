@@ -10,12 +10,14 @@ int main(int argc, char** argv) {
     simt::select_device(process.local_rank, process.local_size);
     all = make_communicator(process, 60);
     if (process.rank > 0)
-        delete testing::UnitTest::GetInstance()->listeners().Release(testing::UnitTest::GetInstance()->listeners().default_result_printer());
+        delete testing::UnitTest::GetInstance()->listeners().Release(
+            testing::UnitTest::GetInstance()->listeners().default_result_printer());
     // The others say what fails, but not what passes.
     struct Failures : testing::EmptyTestEventListener {
         void OnTestPartResult(const testing::TestPartResult& result) override {
             if (result.failed())
-                fmt::print(stderr, "rank {}: {}:{}: {}\n", communicator().rank(), result.file_name() ? result.file_name() : "", result.line_number(),
+                fmt::print(stderr, "rank {}: {}:{}: {}\n", communicator().rank(),
+                           result.file_name() ? result.file_name() : "", result.line_number(),
                            result.message());
         }
     };

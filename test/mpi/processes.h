@@ -1,4 +1,5 @@
-// processes.h: tests that mpirun starts as several processes: all run the same tests, and the test fails if one of them does.
+// processes.h: tests that mpirun starts as several processes: all run the same tests, and the test fails if
+// one of them does.
 //   Checks are EXPECT_*: an ASSERT that ends the test in one process would leave the others waiting for it.
 #pragma once
 #include "../common.cuh"

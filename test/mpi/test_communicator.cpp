@@ -24,7 +24,8 @@ template <class T>
 std::vector<T> run(Collective::Kind kind, const std::vector<T>& values, int root = 0) {
     simt::DeviceBuffer<T> device(values.size());
     simt::copy_to_device(device.data(), values.data(), device.bytes(), nullptr);
-    communicator().wait(communicator().begin({kind, device.data(), values.size(), element<T>, root}, nullptr), nullptr);
+    communicator().wait(communicator().begin({kind, device.data(), values.size(), element<T>, root}, nullptr),
+                        nullptr);
     std::vector<T> result(values.size());
     simt::copy_to_host(result.data(), device.data(), device.bytes(), nullptr);
     simt::stream_synchronize(nullptr);
@@ -36,8 +37,8 @@ class Collectives : public testing::Test {};
 using Types = testing::Types<float, bfloat16>;
 TYPED_TEST_SUITE(Collectives, Types);
 
-// In fp32 the sum of N terms is off by at most N half units in the last place of the largest partial sum. On the CPU bf16 rounds that once more;
-// NCCL adds two bf16 values at a time and rounds each partial sum.
+// In fp32 the sum of N terms is off by at most N half units in the last place of the largest partial sum. On
+// the CPU bf16 rounds that once more; NCCL adds two bf16 values at a time and rounds each partial sum.
 template <class T>
 void expect_sums(const std::vector<T>& sums, size_t begin, size_t end, unsigned seed) {
     std::vector<std::vector<T>> parts;
@@ -50,7 +51,8 @@ void expect_sums(const std::vector<T>& sums, size_t begin, size_t end, unsigned 
             magnitude += std::abs(static_cast<double>(static_cast<float>(part[i])));
         }
         const double rounded = simt::is_gpu() ? magnitude * (communicator().size() - 1) : std::abs(sum);
-        const double bound = magnitude * communicator().size() * 0x1p-24 + (sizeof(T) == 2 ? rounded * 0x1p-8 : 0);
+        const double bound =
+            magnitude * communicator().size() * 0x1p-24 + (sizeof(T) == 2 ? rounded * 0x1p-8 : 0);
         wrong += !(std::abs(static_cast<double>(static_cast<float>(sums[i])) - sum) <= bound);
     }
     EXPECT_EQ(wrong, 0u) << "of " << end - begin << ", seed " << seed;
@@ -65,7 +67,8 @@ std::vector<size_t> counts() {
 TYPED_TEST(Collectives, AllReduceAddsUpWithTheSameBitsEverywhere) {
     unsigned seed = 0;
     for (const size_t count : counts()) {
-        const std::vector<TypeParam> sums = run(Collective::all_reduce, contribution<TypeParam>(count, communicator().rank(), ++seed));
+        const std::vector<TypeParam> sums =
+            run(Collective::all_reduce, contribution<TypeParam>(count, communicator().rank(), ++seed));
         expect_sums(sums, 0, count, seed);
         const std::string own(reinterpret_cast<const char*>(sums.data()), count * sizeof(TypeParam));
         for (const std::string& other : gather_texts(communicator(), own)) EXPECT_TRUE(other == own) << count;
@@ -74,33 +77,46 @@ TYPED_TEST(Collectives, AllReduceAddsUpWithTheSameBitsEverywhere) {
 
 TYPED_TEST(Collectives, ReduceScatterLeavesEachItsPartOfTheSameSums) {
     unsigned seed = 100;
-    const size_t N = static_cast<size_t>(communicator().size()), rank = static_cast<size_t>(communicator().rank());
+    const size_t N = static_cast<size_t>(communicator().size()),
+                 rank = static_cast<size_t>(communicator().rank());
     for (const size_t part : {1u, 7u, 5000u, 300001u}) {
         const size_t count = part * N;
         const std::vector<TypeParam> mine = contribution<TypeParam>(count, communicator().rank(), ++seed);
-        const std::vector<TypeParam> sums = run(Collective::reduce_scatter, mine), all = run(Collective::all_reduce, mine);
+        const std::vector<TypeParam> sums = run(Collective::reduce_scatter, mine),
+                                     all = run(Collective::all_reduce, mine);
         expect_sums(sums, rank * part, (rank + 1) * part, seed);
-        EXPECT_EQ(std::memcmp(sums.data() + rank * part, all.data() + rank * part, part * sizeof(TypeParam)), 0) << part;
+        EXPECT_EQ(std::memcmp(sums.data() + rank * part, all.data() + rank * part, part * sizeof(TypeParam)),
+                  0)
+            << part;
     }
 }
 
 TYPED_TEST(Collectives, AllGatherCopiesEveryPart) {
-    const size_t N = static_cast<size_t>(communicator().size()), rank = static_cast<size_t>(communicator().rank());
+    const size_t N = static_cast<size_t>(communicator().size()),
+                 rank = static_cast<size_t>(communicator().rank());
     for (const size_t part : {1u, 13u, 70000u, 1000003u}) {
         std::vector<TypeParam> expected, mine(part * N, static_cast<TypeParam>(std::nanf("")));
         for (int r = 0; r < communicator().size(); r++) {
             const std::vector<TypeParam> theirs = contribution<TypeParam>(part, r, 200);
             expected.insert(expected.end(), theirs.begin(), theirs.end());
         }
-        std::copy_n(expected.begin() + static_cast<ptrdiff_t>(rank * part), part, mine.begin() + static_cast<ptrdiff_t>(rank * part));
-        EXPECT_EQ(std::memcmp(run(Collective::all_gather, mine).data(), expected.data(), expected.size() * sizeof(TypeParam)), 0) << part;
+        std::copy_n(expected.begin() + static_cast<ptrdiff_t>(rank * part), part,
+                    mine.begin() + static_cast<ptrdiff_t>(rank * part));
+        EXPECT_EQ(std::memcmp(run(Collective::all_gather, mine).data(), expected.data(),
+                              expected.size() * sizeof(TypeParam)),
+                  0)
+            << part;
     }
 }
 
 TYPED_TEST(Collectives, BroadcastCopiesTheRoots) {
     for (int root = 0; root < communicator().size(); root++) {
-        const std::vector<TypeParam> result = run(Collective::broadcast, contribution<TypeParam>(30001, communicator().rank(), 300), root);
-        EXPECT_EQ(std::memcmp(result.data(), contribution<TypeParam>(30001, root, 300).data(), result.size() * sizeof(TypeParam)), 0) << root;
+        const std::vector<TypeParam> result =
+            run(Collective::broadcast, contribution<TypeParam>(30001, communicator().rank(), 300), root);
+        EXPECT_EQ(std::memcmp(result.data(), contribution<TypeParam>(30001, root, 300).data(),
+                              result.size() * sizeof(TypeParam)),
+                  0)
+            << root;
     }
 }
 
@@ -113,26 +129,30 @@ TEST(Communicator, ManyOperationsMayBeOnTheirWay) {
     Communicator::Ticket last = 0;
     for (size_t k = 0; k < operations; k++) {
         for (size_t again = 0; again <= k % 3; again++)
-            last = communicator().begin({Collective::all_reduce, device.data() + k * count, count, Collective::fp32}, nullptr);
+            last = communicator().begin(
+                {Collective::all_reduce, device.data() + k * count, count, Collective::fp32}, nullptr);
     }
     communicator().wait(last, nullptr);
     simt::copy_to_host(values.data(), device.data(), device.bytes(), nullptr);
     simt::stream_synchronize(nullptr);
     size_t wrong = 0;
-    for (size_t i = 0; i < values.size(); i++) wrong += values[i] != std::pow(static_cast<float>(N), static_cast<float>(i / count % 3 + 1));
+    for (size_t i = 0; i < values.size(); i++)
+        wrong += values[i] != std::pow(static_cast<float>(N), static_cast<float>(i / count % 3 + 1));
     EXPECT_EQ(wrong, 0u);
 }
 
 TEST(Communicator, TextsOfAnyLengthAreExchanged) {
-    const auto text_of = [](int rank) { return std::string(static_cast<size_t>(rank) * 1000, static_cast<char>('a' + rank)); };
+    const auto text_of = [](int rank) {
+        return std::string(static_cast<size_t>(rank) * 1000, static_cast<char>('a' + rank));
+    };
     const std::vector<std::string> texts = gather_texts(communicator(), text_of(communicator().rank()));
     for (int r = 0; r < communicator().size(); r++) EXPECT_EQ(texts[static_cast<size_t>(r)], text_of(r));
     for (const std::string& text : gather_texts(communicator(), "")) EXPECT_EQ(text, "");
 }
 
 TEST(Communicator, NumbersAreAddedUpInDoublePrecision) {
-    const std::vector<double> sums =
-        sum_over_processes(communicator(), {1.0, 0x1p-40 * communicator().rank(), communicator().rank() == 0 ? 1.0 : 0x1p-50});
+    const std::vector<double> sums = sum_over_processes(
+        communicator(), {1.0, 0x1p-40 * communicator().rank(), communicator().rank() == 0 ? 1.0 : 0x1p-50});
     const double N = communicator().size();
     EXPECT_EQ(sums, (std::vector<double>{N, 0x1p-40 * N * (N - 1) / 2, 1.0 + 0x1p-50 * (N - 1)}));
 }
@@ -149,7 +169,8 @@ TEST(Replicas, OneProcessWithAnotherChecksumIsNamed) {
 }
 
 TEST(Replicas, OneProcessThatDoesSomethingElseIsNamed) {
-    const nlohmann::json description = {{"data", {{"tokens", 1000}, {"checksum", "a1"}}}, {"version", "0.1.0"}, {"options", {{"lr", 1e-3}}}};
+    const nlohmann::json description = {
+        {"data", {{"tokens", 1000}, {"checksum", "a1"}}}, {"version", "0.1.0"}, {"options", {{"lr", 1e-3}}}};
     check_same_start(communicator(), description);
     const struct {
         nlohmann::json::json_pointer place;
@@ -164,7 +185,9 @@ TEST(Replicas, OneProcessThatDoesSomethingElseIsNamed) {
         nlohmann::json own = description;
         if (communicator().rank() == rank) own[place] = value;
         EXPECT_EQ(message_of<UsageError>([&] { check_same_start(communicator(), own); }),
-                  fmt::format("rank {} does not do the same as rank 0: {}; expected the same program, options and data everywhere", rank, expected));
+                  fmt::format("rank {} does not do the same as rank 0: {}; expected the same program, "
+                              "options and data everywhere",
+                              rank, expected));
     }
 }
 

@@ -11,11 +11,13 @@
 namespace {
 
 constexpr int T = 16, samples = 12;
-constexpr OptimizerOptions adamw{.lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};
+constexpr OptimizerOptions adamw{
+    .lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};
 
 int world() { return communicator().size(); }
 
-// Widths, vocabulary and number of parameters that nothing divides; the padding that makes parts of equal size is in every bucket.
+// Widths, vocabulary and number of parameters that nothing divides; the padding that makes parts of equal
+// size is in every bucket.
 constexpr GPT2Config odd{203, 24, 3, 3, 51};
 
 // Sequences of a step that repeat themselves imperfectly: something to learn.
@@ -39,7 +41,8 @@ struct Trained {
 };
 
 template <class Type>
-Trained train(GPT2Options options, int steps, Communicator& all, const std::function<void(GPT2<Type>&)>& after_step = {}) {
+Trained train(GPT2Options options, int steps, Communicator& all,
+              const std::function<void(GPT2<Type>&)>& after_step = {}) {
     options.T = T;
     options.total_batch = samples * T;
     options.seed = 7;
@@ -69,14 +72,16 @@ TYPED_TEST_SUITE(DataParallel, Types);
 
 constexpr int steps = simt::checked ? 3 : 50;
 
-// The sums are the same in another order: fp32 differs in its last bits; in bf16 the roundings of activations' gradients differ.
+// The sums are the same in another order: fp32 differs in its last bits; in bf16 the roundings of
+// activations' gradients differ.
 template <class Type>
 void expect_near(const std::vector<StepResult>& a, const std::vector<StepResult>& b) {
     const bool fp32 = std::is_same_v<Type, float>;
     double loss = 0, norm = 0;
     for (size_t s = 0; s < a.size(); s++) {
         loss = std::max(loss, std::abs(static_cast<double>(a[s].loss) / static_cast<double>(b[s].loss) - 1));
-        norm = std::max(norm, std::abs(static_cast<double>(a[s].grad_norm) / static_cast<double>(b[s].grad_norm) - 1));
+        norm = std::max(
+            norm, std::abs(static_cast<double>(a[s].grad_norm) / static_cast<double>(b[s].grad_norm) - 1));
     }
     EXPECT_LE(loss, fp32 ? 1e-5 : 2e-3);
     EXPECT_LE(norm, fp32 ? 1e-3 : 2e-2);
@@ -89,7 +94,10 @@ TYPED_TEST(DataParallel, LossAndNormAreThoseOfOneProcess) {
         if (samples % (micro_steps * world()) != 0) continue;
         for (const bool zero : {false, true}) {
             SCOPED_TRACE(fmt::format("{} micro-steps, ZeRO {}", micro_steps, zero));
-            expect_near<TypeParam>(train<TypeParam>({.B = samples / (micro_steps * world()), .zero = zero}, steps, communicator()).results, whole);
+            expect_near<TypeParam>(train<TypeParam>({.B = samples / (micro_steps * world()), .zero = zero},
+                                                    steps, communicator())
+                                       .results,
+                                   whole);
         }
     }
 }
@@ -98,10 +106,14 @@ TYPED_TEST(DataParallel, Bf16OnTheWayIsNearToo) {
     SingleProcess alone;
     const std::vector<StepResult> whole = train<TypeParam>({.B = samples}, steps, alone).results;
     for (const bool zero : {false, true})
-        expect_near<bfloat16>(train<TypeParam>({.B = samples / world(), .zero = zero, .reduce_bf16 = true}, steps, communicator()).results, whole);
+        expect_near<bfloat16>(train<TypeParam>({.B = samples / world(), .zero = zero, .reduce_bf16 = true},
+                                               steps, communicator())
+                                  .results,
+                              whole);
 }
 
-// all_reduce adds up as reduce_scatter does, each process takes the norm of its part, and AdamW knows no neighbours.
+// all_reduce adds up as reduce_scatter does, each process takes the norm of its part, and AdamW knows no
+// neighbours.
 TYPED_TEST(DataParallel, ShardedOptimizerGivesTheSameBits) {
     const Trained whole = train<TypeParam>({.B = samples / world()}, 5, communicator());
     const Trained sharded = train<TypeParam>({.B = samples / world(), .zero = true}, 5, communicator());
@@ -111,21 +123,26 @@ TYPED_TEST(DataParallel, ShardedOptimizerGivesTheSameBits) {
     }
     const TensorTable table(odd, world());
     for (const Tensor& t : table.tensors())
-        EXPECT_EQ(std::memcmp(&whole.masters[t.offset], &sharded.masters[t.offset], t.elements * sizeof(float)), 0) << t.name;
+        EXPECT_EQ(
+            std::memcmp(&whole.masters[t.offset], &sharded.masters[t.offset], t.elements * sizeof(float)), 0)
+            << t.name;
 }
 
 TYPED_TEST(DataParallel, ParametersAreTheSameBitsInAllProcessesAtEveryStep) {
     for (const bool zero : {false, true}) {
-        train<TypeParam>({.B = samples / world(), .zero = zero}, 4, communicator(), [](GPT2<TypeParam>& model) {
-            const std::string own = std::to_string(model.checksum());
-            for (const std::string& other : gather_texts(communicator(), own)) EXPECT_EQ(other, own);
-        });
+        train<TypeParam>({.B = samples / world(), .zero = zero}, 4, communicator(),
+                         [](GPT2<TypeParam>& model) {
+                             const std::string own = std::to_string(model.checksum());
+                             for (const std::string& other : gather_texts(communicator(), own))
+                                 EXPECT_EQ(other, own);
+                         });
     }
 }
 
 // A checksum that no difference changes would prove nothing.
 TYPED_TEST(DataParallel, ChecksumSeesOneBit) {
-    GPT2<TypeParam> model(odd, {.B = 1, .T = T, .total_batch = T, .rank = communicator().rank(), .world_size = world()});
+    GPT2<TypeParam> model(
+        odd, {.B = 1, .T = T, .total_batch = T, .rank = communicator().rank(), .world_size = world()});
     model.allocate(&communicator());
     const uint64_t before = model.checksum();
     const Tensor& bias = model.table().at(Kind::fcb, 1);
@@ -175,7 +192,8 @@ TYPED_TEST(DataParallel, EachBucketIsReducedOnceInTheLastMicroStep) {
         EXPECT_EQ(elements, model.table().elements());
         model.update(adamw);
         // Beside the sums of loss, norm and flags: what the plan says is sent a step.
-        const size_t sums = Collective{Collective::all_reduce, nullptr, 4, Collective::fp32}.bytes_sent(world());
+        const size_t sums =
+            Collective{Collective::all_reduce, nullptr, 4, Collective::fp32}.bytes_sent(world());
         EXPECT_EQ(counting.bytes_sent() - sums, model.bytes_sent());
         model.read_masters(nullptr);
     }
@@ -183,7 +201,12 @@ TYPED_TEST(DataParallel, EachBucketIsReducedOnceInTheLastMicroStep) {
 
 TYPED_TEST(DataParallel, ShardedOptimizerStateIsAnNthOfTheWhole) {
     const auto plan = [](bool zero) {
-        return GPT2<TypeParam>(odd, {.B = 1, .T = T, .total_batch = T, .rank = communicator().rank(), .world_size = world(), .zero = zero})
+        return GPT2<TypeParam>(odd, {.B = 1,
+                                     .T = T,
+                                     .total_batch = T,
+                                     .rank = communicator().rank(),
+                                     .world_size = world(),
+                                     .zero = zero})
             .memory_plan();
     };
     const auto bytes_of = [](const MemoryPlan& all, const std::string& name) {
@@ -214,12 +237,16 @@ size_t resident_bytes() {
 
 TYPED_TEST(DataParallel, ShardedOptimizerStateTakesAnNthOfTheMemory) {
     if (simt::checked) GTEST_SKIP() << "AddressSanitizer keeps what was freed";
-    constexpr GPT2Config config{1000, 16, 6, 4, 512};  // large beside the pages of 2 MiB that each allocation is rounded up to
+    // large beside the pages of 2 MiB that each allocation is rounded up to
+    constexpr GPT2Config config{1000, 16, 6, 4, 512};
     const auto held = [&](bool zero) {
         const size_t before = resident_bytes();
-        GPT2<TypeParam> model(
-            config,
-            {.B = 1, .T = T, .total_batch = static_cast<size_t>(world()) * T, .rank = communicator().rank(), .world_size = world(), .zero = zero});
+        GPT2<TypeParam> model(config, {.B = 1,
+                                       .T = T,
+                                       .total_batch = static_cast<size_t>(world()) * T,
+                                       .rank = communicator().rank(),
+                                       .world_size = world(),
+                                       .zero = zero});
         model.allocate(&communicator());
         model.forward(batch_of(0, communicator().rank(), 1, config));
         model.backward();
@@ -228,19 +255,25 @@ TYPED_TEST(DataParallel, ShardedOptimizerStateTakesAnNthOfTheMemory) {
     };
     held(true);  // libraries take what they keep
     const double whole = held(false), sharded = held(true);
-    const size_t state = std::is_same_v<TypeParam, float> ? 2 : 3;  // the moments, and the masters beside bf16
+    // the moments, and the masters beside bf16
+    const size_t state = std::is_same_v<TypeParam, float> ? 2 : 3;
     const double bytes = static_cast<double>(state * TensorTable(config, world()).elements() * sizeof(float));
     EXPECT_NEAR((whole - sharded) / bytes, 1 - 1.0 / world(), 0.15) << whole << " bytes, sharded " << sharded;
 }
 
-// Takes its time, as a slow network would, and counts it. Like a stream of its own, it sleeps while the others compute.
+// Takes its time, as a slow network would, and counts it. Like a stream of its own, it sleeps while the
+// others compute.
 class SlowCommunicator : public Communicator {
 public:
     SlowCommunicator(Communicator& inner, double seconds_a_byte)
-        : Communicator(inner.process()), inner_(inner), seconds_a_byte_(seconds_a_byte), ready_(Clock::now()) {}
+        : Communicator(inner.process()),
+          inner_(inner),
+          seconds_a_byte_(seconds_a_byte),
+          ready_(Clock::now()) {}
     Ticket begin(const Collective& collective, stream_t stream) override {
-        ready_ = std::max(ready_, Clock::now()) + std::chrono::duration_cast<Clock::duration>(
-                                                      std::chrono::duration<double>(seconds_a_byte_ * static_cast<double>(collective.bytes())));
+        ready_ = std::max(ready_, Clock::now()) +
+                 std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
+                     seconds_a_byte_ * static_cast<double>(collective.bytes())));
         const Ticket ticket = inner_.begin(collective, stream);
         ready_at_.push_back({ticket, ready_});
         return ticket;
@@ -264,25 +297,35 @@ private:
     std::vector<std::pair<Ticket, Clock::time_point>> ready_at_;
 };
 
-// A network that needs half the time of the backward pass for a step's gradients is hidden behind it, but for the embeddings, which are
-// complete only at its end.
+// A network that needs half the time of the backward pass for a step's gradients is hidden behind it, but for
+// the embeddings, which are complete only at its end.
 TEST(DataParallelSpeed, ReductionOverlapsBackward) {
     if (simt::checked) GTEST_SKIP() << "times are not measured in checked builds";
-    if (static_cast<unsigned>(world()) > std::thread::hardware_concurrency()) GTEST_SKIP() << "fewer cores than processes: these wait for each other";
+    if (static_cast<unsigned>(world()) > std::thread::hardware_concurrency())
+        GTEST_SKIP() << "fewer cores than processes: these wait for each other";
     constexpr GPT2Config config{1024, 64, 12, 4, 256};
     const int B = 8, sequence = 64;
     std::vector<int> tokens(static_cast<size_t>(B * sequence));
     for (size_t i = 0; i < tokens.size(); i++) tokens[i] = static_cast<int>(i * 7 % 1000);
     const OwnedBatch batch(B, sequence, tokens, tokens);
     using Clock = std::chrono::steady_clock;
-    const auto milliseconds = [](Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); };
-    struct Timed {
-        explicit Timed(Communicator& all, const GPT2Config& config, GPT2Options options) : model(config, options) { model.allocate(&all); }
-        GPT2<float> model;
-        double backward = 1e9, whole = 1e9;  // milliseconds; the best of some steps, which other programs only ever make longer
+    const auto milliseconds = [](Clock::duration d) {
+        return std::chrono::duration<double, std::milli>(d).count();
     };
-    const GPT2Options options{
-        .B = B, .T = sequence, .total_batch = static_cast<size_t>(B * sequence * world()), .rank = communicator().rank(), .world_size = world()};
+    struct Timed {
+        explicit Timed(Communicator& all, const GPT2Config& config, GPT2Options options)
+            : model(config, options) {
+            model.allocate(&all);
+        }
+        GPT2<float> model;
+        // milliseconds; the best of some steps, which other programs only ever make longer
+        double backward = 1e9, whole = 1e9;
+    };
+    const GPT2Options options{.B = B,
+                              .T = sequence,
+                              .total_batch = static_cast<size_t>(B * sequence * world()),
+                              .rank = communicator().rank(),
+                              .world_size = world()};
     const auto take_step = [&](Timed& timed) {
         const Clock::time_point start = Clock::now();
         timed.model.forward(batch);
@@ -299,7 +342,8 @@ TEST(DataParallelSpeed, ReductionOverlapsBackward) {
     const double bytes = static_cast<double>(TensorTable(config, world()).elements() * sizeof(float));
     SlowCommunicator slow(none, alone.backward / 2 / 1e3 / bytes);
     Timed slowed(slow, config, options);
-    // Other programs may be in the way for a while: with more steps the best ones of both come nearer to what they are.
+    // Other programs may be in the way for a while: with more steps the best ones of both come nearer to what
+    // they are.
     for (int step = 0; step < 15 || (step < 60 && slowed.whole > 1.15 * alone.whole); step++) {
         take_step(alone);
         take_step(slowed);

@@ -1,7 +1,7 @@
 // test_speed.cu: the CPU's kernels against a copy of the same bytes, and the small model's step against its
 //   own matrix products. A compiler that keeps vectors in memory makes kernels many times slower, and every
-//   other test still passes. Only ratios are judged, of times taken in turns by one thread's own clock: a slower
-//   machine, or one that does other work meanwhile, has the same ratios.
+//   other test still passes. Only ratios are judged, of times taken in turns by one thread's own clock: a
+//   slower machine, or one that does other work meanwhile, has the same ratios.
 #include <gtest/gtest.h>
 #include <omp.h>
 
@@ -59,8 +59,8 @@ protected:
 };
 
 // A call takes 2^15 elements: always the first ones, which stay in the second-level cache, or, if cold, the
-// next of 64 MiB of each tensor, which come from memory. No tensor is smaller than a huge page: small pages fall
-// on the cache's sets by chance, and a copy's time with them.
+// next of 64 MiB of each tensor, which come from memory. No tensor is smaller than a huge page: small pages
+// fall on the cache's sets by chance, and a copy's time with them.
 template <class T>
 struct Tensors {
     static constexpr size_t chunk = size_t{1} << 15, huge_page = size_t{2} << 20, rounds = 512;
@@ -68,7 +68,8 @@ struct Tensors {
     simt::DeviceBuffer<T> out{elements}, inp{elements}, copied{elements}, original{elements};
 
     explicit Tensors(bool cold)
-        : chunks(cold ? (size_t{64} << 20) / (chunk * sizeof(T)) : 1), elements(std::max(chunks * chunk, huge_page / sizeof(T))) {
+        : chunks(cold ? (size_t{64} << 20) / (chunk * sizeof(T)) : 1),
+          elements(std::max(chunks * chunk, huge_page / sizeof(T))) {
         std::mt19937 generator(1);
         std::normal_distribution<float> normal;
         for (size_t i = 0; i < chunk; i++) inp.data()[i] = T(normal(generator));
@@ -94,7 +95,9 @@ double layernorm_ratio(int C, bool cold) {
     const size_t N = Tensors<T>::chunk / static_cast<size_t>(C);
     std::vector<float> mean(N), rstd(N);
     const std::vector<T> w(static_cast<size_t>(C), T(1.0f));
-    return tensors.over_copy([&](T* out, const T* inp) { layernorm_forward(out, mean.data(), rstd.data(), inp, w.data(), w.data(), N, C, nullptr); });
+    return tensors.over_copy([&](T* out, const T* inp) {
+        layernorm_forward(out, mean.data(), rstd.data(), inp, w.data(), w.data(), N, C, nullptr);
+    });
 }
 
 template <class T>
@@ -116,8 +119,10 @@ TEST_F(Speed, LayernormAgainstCopy) {
     expect_at_most(13, "layernorm fp32, C 128, in cache", [] { return layernorm_ratio<float>(128, false); });
     expect_at_most(8, "layernorm fp32, C 1024, in cache", [] { return layernorm_ratio<float>(1024, false); });
     expect_at_most(2.6, "layernorm fp32, C 1024, memory", [] { return layernorm_ratio<float>(1024, true); });
-    expect_at_most(28, "layernorm bf16, C 128, in cache", [] { return layernorm_ratio<bfloat16>(128, false); });
-    expect_at_most(16, "layernorm bf16, C 1024, in cache", [] { return layernorm_ratio<bfloat16>(1024, false); });
+    expect_at_most(28, "layernorm bf16, C 128, in cache",
+                   [] { return layernorm_ratio<bfloat16>(128, false); });
+    expect_at_most(16, "layernorm bf16, C 1024, in cache",
+                   [] { return layernorm_ratio<bfloat16>(1024, false); });
 }
 
 // In bf16 the exponential takes longer than memory does on some machines, so only the cache is a yardstick.
@@ -145,7 +150,8 @@ public:
 
     void step() {
         for (const auto& l : layers_) {
-            float *inp = l->inp.data(), *dinp = l->dinp.data(), *weight = l->weight.data(), *out = l->out.data();
+            float *inp = l->inp.data(), *dinp = l->dinp.data(), *weight = l->weight.data(),
+                  *out = l->out.data();
             for (size_t i = 0; i < l->calls; i++) {
                 gemm_.forward<float>(out, inp, weight, nullptr, N_, l->C, l->OC, nullptr);
                 gemm_.backward_weight(l->dweight.data(), nullptr, out, inp, N_, l->C, l->OC, false, nullptr);
@@ -165,7 +171,14 @@ private:
         size_t C, OC, calls;
         simt::DeviceBuffer<float> inp, dinp, weight, out, dweight;
         Layer(size_t N, size_t C, size_t OC, size_t calls)
-            : C(C), OC(OC), calls(calls), inp(N * C), dinp(N * C), weight(OC * C), out(N * OC), dweight(OC * C) {
+            : C(C),
+              OC(OC),
+              calls(calls),
+              inp(N * C),
+              dinp(N * C),
+              weight(OC * C),
+              out(N * OC),
+              dweight(OC * C) {
             simt::fill_zero(inp.data(), inp.bytes(), nullptr);
             simt::fill_zero(weight.data(), weight.bytes(), nullptr);
         }
@@ -198,7 +211,8 @@ double step_over_products() {
 }
 
 // In fp32: how fast bf16 is multiplied differs between processors by a factor of eight.
-// The yardsticks of --profile and MFU, against the same work timed here: bytes or operations that are counted by half, or twice, would show.
+// The yardsticks of --profile and MFU, against the same work timed here: bytes or operations that are counted
+// by half, or twice, would show.
 TEST_F(Speed, PeaksAreWhatTheMachineDoes) {
     const auto expect_near = [](const char* what, const auto& peak, const auto& measured) {
         double ratios[3];
@@ -212,14 +226,18 @@ TEST_F(Speed, PeaksAreWhatTheMachineDoes) {
     std::vector<float> from(count, 1), to(count);
     expect_near("copy bandwidth", measure_copy_bandwidth, [&] {
         const double ms = simt::fastest_milliseconds(5, [&](stream_t) {
-            for (size_t i = 0; i < count; i++) to[i] = from[i] + 1;  // a plain copy would be made a call of memcpy, which passes by the cache
+            // a plain copy would be made a call of memcpy, which passes by the cache
+            for (size_t i = 0; i < count; i++) to[i] = from[i] + 1;
         });
         return 8e3 * static_cast<double>(count) / ms;  // 4 bytes read and 4 written
     });
     Products product(1024, {{1024, 1024, 1}});
     expect_near(
         "matrix product", [] { return measure_matmul_rate(DType::fp32, true); },
-        [&] { return 2 * 1024.0 * 1024.0 * 1024.0 / (1e-3 * simt::fastest_milliseconds(5, [&](stream_t) { product.forward(); })); });
+        [&] {
+            return 2 * 1024.0 * 1024.0 * 1024.0 /
+                   (1e-3 * simt::fastest_milliseconds(5, [&](stream_t) { product.forward(); }));
+        });
 }
 
 TEST_F(Speed, SmallModelsStepAgainstItsProducts) { expect_at_most(1.8, "step fp32", step_over_products); }

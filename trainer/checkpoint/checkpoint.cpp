@@ -24,10 +24,13 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t reserve_bytes = size_t{16} << 20;  // left on the disk for what else the run writes
-constexpr size_t metadata_bytes = size_t{8} << 20;  // more than the configuration and the tokenizer's files take
+// more than the configuration and the tokenizer's files take
+constexpr size_t metadata_bytes = size_t{8} << 20;
 
 std::string optimizer_file(int rank) { return fmt::format("optimizer_{:04}.safetensors", rank); }
-std::string optimizer_tensor(const std::string& buffer, const Tensor& tensor) { return buffer + "." + tensor.name; }
+std::string optimizer_tensor(const std::string& buffer, const Tensor& tensor) {
+    return buffer + "." + tensor.name;
+}
 
 std::vector<size_t> unpadded_shape(const Tensor& tensor) {
     std::vector<size_t> shape = tensor.shape;
@@ -40,7 +43,8 @@ struct Range {
     size_t begin, end;
 };
 
-// Of each tensor what the process keeps, in the order in which it lies in its state, without a gap; state_offset: where that begins.
+// Of each tensor what the process keeps, in the order in which it lies in its state, without a gap;
+// state_offset: where that begins.
 struct KeptTensor {
     const Tensor* tensor;
     size_t state_offset;
@@ -57,18 +61,21 @@ std::vector<KeptTensor> kept_tensors(const TensorTable& table, int rank) {
     for (const ShardPiece& piece : table.shard_of_tensors(rank)) {
         const Tensor* const tensor = &table.tensors()[piece.source];
         if (kept.empty() || kept.back().tensor != tensor) kept.push_back({tensor, piece.state_offset, {}});
-        kept.back().ranges.push_back({piece.offset - tensor->offset, piece.offset - tensor->offset + piece.elements});
+        kept.back().ranges.push_back(
+            {piece.offset - tensor->offset, piece.offset - tensor->offset + piece.elements});
     }
     return kept;
 }
 
 std::string text_of(const std::vector<Range>& ranges) {
     std::string text;
-    for (const Range& range : ranges) text += fmt::format("{}{}-{}", text.empty() ? "" : ",", range.begin, range.end);
+    for (const Range& range : ranges)
+        text += fmt::format("{}{}-{}", text.empty() ? "" : ",", range.begin, range.end);
     return text;
 }
 
-std::vector<Range> ranges_of(const std::string& path, const std::string& name, const std::string& text, size_t elements) {
+std::vector<Range> ranges_of(const std::string& path, const std::string& name, const std::string& text,
+                             size_t elements) {
     std::vector<Range> ranges;
     const char *at = text.data(), *const end = at + text.size();
     while (at < end) {
@@ -76,8 +83,10 @@ std::vector<Range> ranges_of(const std::string& path, const std::string& name, c
         const auto first = std::from_chars(at, end, range.begin);
         const bool dash = first.ec == std::errc() && first.ptr < end && *first.ptr == '-';
         const auto second = dash ? std::from_chars(first.ptr + 1, end, range.end) : first;
-        CHECK(dash && second.ec == std::errc() && (second.ptr == end || *second.ptr == ',') && range.begin < range.end && range.end <= elements,
-              "{}: {} has the elements '{}'; expected ranges of its {} such as 0-128,512-640", path, name, printable(text), elements);
+        CHECK(dash && second.ec == std::errc() && (second.ptr == end || *second.ptr == ',') &&
+                  range.begin < range.end && range.end <= elements,
+              "{}: {} has the elements '{}'; expected ranges of its {} such as 0-128,512-640", path, name,
+              printable(text), elements);
         ranges.push_back(range);
         at = second.ptr + 1;
     }
@@ -87,8 +96,9 @@ std::vector<Range> ranges_of(const std::string& path, const std::string& name, c
 void write_optimizer_state(const std::string& folder, const Snapshot& snapshot) {
     const SnapshotShape& shape = snapshot.shape();
     std::vector<NamedTensor> tensors;
-    std::map<std::string, std::string> metadata = {{"rank", std::to_string(shape.sharded ? shape.rank : 0)},
-                                                   {"world_size", std::to_string(shape.sharded ? shape.world_size : 1)}};
+    std::map<std::string, std::string> metadata = {
+        {"rank", std::to_string(shape.sharded ? shape.rank : 0)},
+        {"world_size", std::to_string(shape.sharded ? shape.world_size : 1)}};
     if (!shape.sharded) {
         metadata["begin"] = "0";
         metadata["end"] = std::to_string(snapshot.table().parameters());
@@ -100,7 +110,10 @@ void write_optimizer_state(const std::string& folder, const Snapshot& snapshot) 
             continue;
         }
         for (const KeptTensor& kept : kept_tensors(snapshot.table(), shape.rank)) {
-            tensors.push_back({optimizer_tensor(buffer, *kept.tensor), "F32", {kept.elements()}, values + kept.state_offset});
+            tensors.push_back({optimizer_tensor(buffer, *kept.tensor),
+                               "F32",
+                               {kept.elements()},
+                               values + kept.state_offset});
             metadata[kept.tensor->name] = text_of(kept.ranges);
         }
     }
@@ -116,7 +129,8 @@ UnfinishedCheckpoint::UnfinishedCheckpoint(const std::string& run_folder, int st
     fs::create_directory(parent, failure);
     if (failure) throw Error(fmt::format("{}: cannot be made: {}", parent, failure.message()));
     check_free_space(parent, bytes + metadata_bytes);
-    // The lines of the steps up to here are durable before the checkpoint is: a run that goes on from it has them.
+    // The lines of the steps up to here are durable before the checkpoint is: a run that goes on from it has
+    // them.
     if (fs::exists(metrics_file(run_folder), failure)) sync_file(metrics_file(run_folder));
     sync_folder(run_folder);
     fs::create_directory(folder_, failure);
@@ -149,7 +163,8 @@ void UnfinishedCheckpoint::complete(const TrainingState& state) {
     try {
         sync_folder(fs::path(path_).parent_path());
     } catch (const Error&) {
-        // The name might not outlast a power cut: an older checkpoint takes it back. If that fails too, both stay.
+        // The name might not outlast a power cut: an older checkpoint takes it back. If that fails too, both
+        // stay.
         const std::string old = std::exchange(folder_, "");
         std::error_code failure;
         if (old.empty()) fs::rename(path_, made, failure);
@@ -158,17 +173,19 @@ void UnfinishedCheckpoint::complete(const TrainingState& state) {
     }
 }
 
-Snapshot::Snapshot(const SnapshotShape& shape, const TensorTable& table, const std::vector<std::string>& optimizer_buffers,
-                   const HostAllocator& allocator)
+Snapshot::Snapshot(const SnapshotShape& shape, const TensorTable& table,
+                   const std::vector<std::string>& optimizer_buffers, const HostAllocator& allocator)
     : shape_(shape), table_(table), buffers_(optimizer_buffers.size()) {
     const auto memory = [&](size_t elements) {
         Memory values(static_cast<float*>(allocator.allocate(elements * sizeof(float))), allocator.free);
-        std::fill_n(values.get(), elements, 0.0f);  // the system gives the pages now, not in the middle of the run
+        // the system gives the pages now, not in the middle of the run
+        std::fill_n(values.get(), elements, 0.0f);
         return values;
     };
     if (shape.has_masters()) masters_ = memory(table.elements());
     if (!shape.has_optimizer()) return;
-    for (const std::string& name : optimizer_buffers) optimizer_.emplace_back(name, memory(shape.state_elements));
+    for (const std::string& name : optimizer_buffers)
+        optimizer_.emplace_back(name, memory(shape.state_elements));
 }
 
 std::vector<std::pair<std::string, const float*>> Snapshot::optimizer() const {
@@ -179,16 +196,20 @@ std::vector<std::pair<std::string, const float*>> Snapshot::optimizer() const {
 
 void check_free_space(const std::string& folder, size_t bytes) {
     struct statvfs status;
-    if (statvfs(folder.c_str(), &status) != 0) throw Error(fmt::format("{}: {}", folder, std::strerror(errno)));
+    if (statvfs(folder.c_str(), &status) != 0)
+        throw Error(fmt::format("{}: {}", folder, std::strerror(errno)));
     const size_t free = size_t{status.f_bavail} * size_t{status.f_frsize};
     if (free < reserve_bytes || free - reserve_bytes < bytes) {
-        throw Error(fmt::format("{}: {:.1f} MiB are free, but a checkpoint of {:.1f} MiB and {:.1f} MiB for the rest of the run are needed", folder,
-                                static_cast<double>(free) / 0x1p20, static_cast<double>(bytes) / 0x1p20,
-                                static_cast<double>(reserve_bytes) / 0x1p20));
+        throw Error(
+            fmt::format("{}: {:.1f} MiB are free, but a checkpoint of {:.1f} MiB and {:.1f} MiB for the rest "
+                        "of the run are needed",
+                        folder, static_cast<double>(free) / 0x1p20, static_cast<double>(bytes) / 0x1p20,
+                        static_cast<double>(reserve_bytes) / 0x1p20));
     }
 }
 
-void write_checkpoint_files(const std::string& folder, const GPT2Config& config, const Tokenizer& tokenizer, const Snapshot& snapshot) {
+void write_checkpoint_files(const std::string& folder, const GPT2Config& config, const Tokenizer& tokenizer,
+                            const Snapshot& snapshot) {
     if (snapshot.shape().has_masters()) {
         write_hugging_face_model(folder + "/model.safetensors", snapshot.table(), snapshot.masters());
         write_hugging_face_metadata(folder, config, tokenizer);
@@ -209,8 +230,10 @@ public:
         const std::string text = metadata("world_size");
         int world_size = 0;
         const auto end = std::from_chars(text.data(), text.data() + text.size(), world_size);
-        CHECK(end.ec == std::errc() && end.ptr == text.data() + text.size() && world_size > 0 && world_size <= 1 << 16,
-              "{}: is of '{}' processes; expected a number in its metadata's world_size", path(), printable(text));
+        CHECK(end.ec == std::errc() && end.ptr == text.data() + text.size() && world_size > 0 &&
+                  world_size <= 1 << 16,
+              "{}: is of '{}' processes; expected a number in its metadata's world_size", path(),
+              printable(text));
         return world_size;
     }
     // What it holds of a tensor; nothing, perhaps. UsageError if that is no float array of as many elements.
@@ -226,7 +249,8 @@ public:
             for (const Range& range : ranges) shape[0] += range.end - range.begin;
         }
         CHECK(entry.dtype == "F32" && entry.shape == shape,
-              "{}: its {} is not of this model's shape; expected the state of the same optimizer and model", path(), name);
+              "{}: its {} is not of this model's shape; expected the state of the same optimizer and model",
+              path(), name);
         return ranges;
     }
 
@@ -240,7 +264,8 @@ private:
 
 }  // namespace
 
-void read_optimizer_state(const std::string& folder, const TensorTable& table, const std::vector<std::string>& buffers,
+void read_optimizer_state(const std::string& folder, const TensorTable& table,
+                          const std::vector<std::string>& buffers,
                           const std::function<void(const std::string& buffer, const float* values)>& take) {
     std::vector<OptimizerFile> files;
     files.emplace_back(folder, 0);
@@ -253,19 +278,22 @@ void read_optimizer_state(const std::string& folder, const TensorTable& table, c
                 for (const Range& range : file.ranges(buffer, t)) elements += range.end - range.begin;
                 expected += file.file().contains(optimizer_tensor(buffer, t));
             }
-            CHECK(elements == t.unpadded_elements, "{}: has {} of the {} elements of {}; expected the state of the same optimizer and model",
+            CHECK(elements == t.unpadded_elements,
+                  "{}: has {} of the {} elements of {}; expected the state of the same optimizer and model",
                   files[0].path(), elements, t.unpadded_elements, optimizer_tensor(buffer, t));
         }
     }
     for (const OptimizerFile& file : files) held += file.file().tensors().size();
-    CHECK(held == expected, "{}: holds {} tensors, but the optimizer of this run has {}", files[0].path(), held, expected);
+    CHECK(held == expected, "{}: holds {} tensors, but the optimizer of this run has {}", files[0].path(),
+          held, expected);
     std::vector<float> values(table.elements(), 0.0f);
     for (const std::string& buffer : buffers) {
         for (const Tensor& t : table.tensors()) {
             for (const OptimizerFile& file : files) {
                 const std::vector<Range> ranges = file.ranges(buffer, t);
                 if (ranges.empty()) continue;
-                const std::byte* from = reinterpret_cast<const std::byte*>(file.file().at(optimizer_tensor(buffer, t)).data);
+                const std::byte* from =
+                    reinterpret_cast<const std::byte*>(file.file().at(optimizer_tensor(buffer, t)).data);
                 for (const Range& range : ranges) {
                     const size_t bytes = (range.end - range.begin) * sizeof(float);
                     std::memcpy(values.data() + t.offset + range.begin, from, bytes);

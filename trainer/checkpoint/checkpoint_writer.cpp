@@ -13,14 +13,18 @@
 
 namespace fs = std::filesystem;
 
-bool is_good(const SavedCheckpoint& saved, int sound_step) { return saved.step < sound_step && (!saved.val_loss || is_sound(*saved.val_loss)); }
+bool is_good(const SavedCheckpoint& saved, int sound_step) {
+    return saved.step < sound_step && (!saved.val_loss || is_sound(*saved.val_loss));
+}
 
 static const SavedCheckpoint* newest_good_of(const std::vector<SavedCheckpoint>& saved, int sound_step) {
-    const auto good = std::find_if(saved.rbegin(), saved.rend(), [&](const SavedCheckpoint& s) { return is_good(s, sound_step); });
+    const auto good = std::find_if(saved.rbegin(), saved.rend(),
+                                   [&](const SavedCheckpoint& s) { return is_good(s, sound_step); });
     return good == saved.rend() ? nullptr : &*good;
 }
 
-std::vector<int> superseded(const std::vector<SavedCheckpoint>& saved, const KeepPolicy& policy, int sound_step) {
+std::vector<int> superseded(const std::vector<SavedCheckpoint>& saved, const KeepPolicy& policy,
+                            int sound_step) {
     const SavedCheckpoint *best = nullptr, *good = newest_good_of(saved, sound_step);
     for (const SavedCheckpoint& s : saved) {
         if (s.val_loss && std::isfinite(*s.val_loss) && (!best || *s.val_loss <= *best->val_loss)) best = &s;
@@ -28,7 +32,8 @@ std::vector<int> superseded(const std::vector<SavedCheckpoint>& saved, const Kee
     std::vector<int> steps;
     for (size_t i = 0; i < saved.size(); i++) {
         const SavedCheckpoint& s = saved[i];
-        const bool newest = i + static_cast<size_t>(policy.newest) >= saved.size(), for_good = policy.every > 0 && s.step % policy.every == 0;
+        const bool newest = i + static_cast<size_t>(policy.newest) >= saved.size(),
+                   for_good = policy.every > 0 && s.step % policy.every == 0;
         if (!newest && !for_good && &s != best && &s != good) steps.push_back(s.step);
     }
     return steps;
@@ -52,7 +57,9 @@ std::future<bool> CheckpointWriter::in_background(const std::function<void()>& a
             action();
             return true;
         } catch (const std::exception& error) {
-            note_(fmt::format("step {}: the checkpoint could not be written, and the run goes on without it: {}", state_.step, error.what()));
+            note_(fmt::format(
+                "step {}: the checkpoint could not be written, and the run goes on without it: {}",
+                state_.step, error.what()));
             return false;
         }
     });
@@ -68,7 +75,9 @@ void CheckpointWriter::start(TrainingState state) {
             unfinished_.emplace(options_.run_folder, state_.step, snapshot_.checkpoint_bytes());
             folder = unfinished_->folder();
         } catch (const std::exception& error) {
-            note_(fmt::format("step {}: the checkpoint could not be written, and the run goes on without it: {}", state_.step, error.what()));
+            note_(fmt::format(
+                "step {}: the checkpoint could not be written, and the run goes on without it: {}",
+                state_.step, error.what()));
         }
     }
     folder = gather_texts(communicator_, folder)[0];
@@ -81,7 +90,9 @@ void CheckpointWriter::start(TrainingState state) {
     });
 }
 
-bool CheckpointWriter::is_writing() const { return phase_ == writing && thread_.wait_for(std::chrono::seconds(0)) != std::future_status::ready; }
+bool CheckpointWriter::is_writing() const {
+    return phase_ == writing && thread_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+}
 
 void CheckpointWriter::poll(bool anyone_writing) {
     if (alone() || phase_ != writing || anyone_writing) return;

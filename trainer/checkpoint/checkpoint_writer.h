@@ -1,7 +1,7 @@
 // checkpoint_writer.h: saves checkpoints while training goes on, and removes those that need not be kept.
-//   save() copies the model into a snapshot, and a thread writes that; the next save() waits until it is done. Of several processes each writes
-//   its share, and rank 0 completes the checkpoint when all have. One that cannot be written (a full disk) costs that checkpoint only: a line says
-//   why, and the run goes on.
+//   save() copies the model into a snapshot, and a thread writes that; the next save() waits until it is
+//   done. Of several processes each writes its share, and rank 0 completes the checkpoint when all have. One
+//   that cannot be written (a full disk) costs that checkpoint only: a line says why, and the run goes on.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -25,12 +25,15 @@ struct SavedCheckpoint {
     std::optional<double> val_loss;  // of this step, if it was measured
 };
 
-// Its validation loss, if it was measured, is sound, and so was the loss of a later step, which its weights or what became of them gave.
+// Its validation loss, if it was measured, is sound, and so was the loss of a later step, which its weights
+// or what became of them gave.
 bool is_good(const SavedCheckpoint& saved, int sound_step);
 
-// The steps, of `saved` (oldest first), whose checkpoints need not be kept. Beside those that the policy names, two are: the one with the lowest
-// validation loss, and the newest good one, to which a run that breaks its weights can go back.
-std::vector<int> superseded(const std::vector<SavedCheckpoint>& saved, const KeepPolicy& policy, int sound_step);
+// The steps, of `saved` (oldest first), whose checkpoints need not be kept. Beside those that the policy
+// names, two are: the one with the lowest validation loss, and the newest good one, to which a run that
+// breaks its weights can go back.
+std::vector<int> superseded(const std::vector<SavedCheckpoint>& saved, const KeepPolicy& policy,
+                            int sound_step);
 
 class CheckpointWriter {
 public:
@@ -39,9 +42,11 @@ public:
         const Tokenizer& tokenizer;  // whose files every checkpoint gets
         KeepPolicy keep;
     };
-    // Allocates the snapshot. Knows the run's checkpoints from before. note is called by the writing thread too.
+    // Allocates the snapshot. Knows the run's checkpoints from before. note is called by the writing thread
+    // too.
     template <class T>
-    CheckpointWriter(const GPT2<T>& model, Communicator& communicator, const Options& options, const HostAllocator& allocator, Note note)
+    CheckpointWriter(const GPT2<T>& model, Communicator& communicator, const Options& options,
+                     const HostAllocator& allocator, Note note)
         : options_(options),
           config_(model.config()),
           communicator_(communicator),
@@ -59,8 +64,8 @@ public:
         state.optimizer_step = model.optimizer_step();
         start(std::move(state));
     }
-    // Once a step: completes what all processes have written, so that a checkpoint does not wait for the next one. anyone_writing: whether any
-    // process still was, some time after the last save.
+    // Once a step: completes what all processes have written, so that a checkpoint does not wait for the next
+    // one. anyone_writing: whether any process still was, some time after the last save.
     void poll(bool anyone_writing);
     // Waits until what was saved is complete. False if the latest could not be written.
     bool finish();

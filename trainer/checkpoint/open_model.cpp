@@ -22,18 +22,25 @@ static std::unique_ptr<ModelFile> open_folder(const std::string& path) {
 }
 
 static std::unique_ptr<ModelFile> open_best(const std::string& run) {
-    CHECK(is_run_folder(run), "--best: {} is no run's folder; expected one, whose checkpoints have validation losses", run);
+    CHECK(is_run_folder(run),
+          "--best: {} is no run's folder; expected one, whose checkpoints have validation losses", run);
     const std::optional<std::string> checkpoint = best_checkpoint(run);
-    CHECK(checkpoint, "--best: no checkpoint of {} has a validation loss; expected a run whose --val-every divides its --checkpoint-every", run);
+    CHECK(checkpoint,
+          "--best: no checkpoint of {} has a validation loss; expected a run whose --val-every divides its "
+          "--checkpoint-every",
+          run);
     whole_checkpoint(*checkpoint);
     return open_hugging_face_model(*checkpoint);
 }
 
 std::unique_ptr<ModelFile> open_model(const std::string& path, WhichCheckpoint which) {
     const std::string place = is_there(path) ? path : cached_model(path);
-    CHECK(!place.empty(), "{}: is not there; expected a checkpoint, a run's folder, a Hugging Face GPT-2 or a .bin of llm.c", path);
+    CHECK(!place.empty(),
+          "{}: is not there; expected a checkpoint, a run's folder, a Hugging Face GPT-2 or a .bin of llm.c",
+          path);
     if (which == WhichCheckpoint::best) return open_best(place);
     if (is_folder(place)) return open_folder(place);
-    CHECK(!place.ends_with(".safetensors"), "{}: has no config.json in it; expected the folder of a Hugging Face GPT-2", place);
+    CHECK(!place.ends_with(".safetensors"),
+          "{}: has no config.json in it; expected the folder of a Hugging Face GPT-2", place);
     return open_llmc_model(place);
 }

@@ -27,7 +27,8 @@ static std::optional<int> step_of(const std::string& name) {
     int step = 0;
     const char *first = name.data() + prefix.size(), *last = name.data() + name.size();
     const auto [end, error] = std::from_chars(first, last, step);
-    if (error != std::errc() || end != last || name != fmt::format("{}{:08}", prefix, step)) return std::nullopt;
+    if (error != std::errc() || end != last || name != fmt::format("{}{:08}", prefix, step))
+        return std::nullopt;
     return step;
 }
 
@@ -37,7 +38,9 @@ std::string make_new_folder(const std::string& path) {
     std::string name = path;
     // mkdir is the claim: of several processes one has made it.
     for (int i = 2; mkdir(name.c_str(), 0777) != 0; i++) {
-        CHECK(errno == EEXIST, "{}: cannot be made: {}; expected a working directory that can be written, or --out DIR", name, std::strerror(errno));
+        CHECK(errno == EEXIST,
+              "{}: cannot be made: {}; expected a working directory that can be written, or --out DIR", name,
+              std::strerror(errno));
         name = fmt::format("{}-{}", path, i);
     }
     return name;
@@ -49,7 +52,9 @@ std::string checkpoint_folder(const std::string& run_folder, int step) {
     return fmt::format("{}/{}{:08}", checkpoints_folder(run_folder), prefix, step);
 }
 
-bool is_run_folder(const std::string& path) { return is_there(metrics_file(path)) || is_folder(checkpoints_folder(path)); }
+bool is_run_folder(const std::string& path) {
+    return is_there(metrics_file(path)) || is_folder(checkpoints_folder(path));
+}
 
 bool holds_checkpoints(const std::string& path) {
     std::error_code unknown;
@@ -60,7 +65,8 @@ bool holds_checkpoints(const std::string& path) {
 bool is_checkpoint_folder(const std::string& path) {
     const fs::path folder = fs::path(path + "/").lexically_normal().parent_path();
     return is_there(folder / state_file_name) ||
-           (is_folder(folder) && folder.parent_path().filename() == "checkpoints" && step_of(folder.filename()));
+           (is_folder(folder) && folder.parent_path().filename() == "checkpoints" &&
+            step_of(folder.filename()));
 }
 
 std::vector<CheckpointFolder> checkpoint_folders(const std::string& run_folder) {
@@ -69,7 +75,8 @@ std::vector<CheckpointFolder> checkpoint_folders(const std::string& run_folder) 
         const std::optional<int> step = step_of(path.filename());
         if (step && is_folder(path)) found.push_back({*step, path});
     }
-    std::sort(found.begin(), found.end(), [](const CheckpointFolder& a, const CheckpointFolder& b) { return a.step < b.step; });
+    std::sort(found.begin(), found.end(),
+              [](const CheckpointFolder& a, const CheckpointFolder& b) { return a.step < b.step; });
     return found;
 }
 

@@ -1,7 +1,8 @@
 // run_folder.h: where things lie in a run's folder.
 //   RUN/metrics.jsonl
 //   RUN/checkpoints/step_00001000/          a whole checkpoint, or one that was damaged later
-//   RUN/checkpoints/step_00001000.<word>    not a checkpoint: .tmp-XXXXXXXX is being written or removed; .damaged, .unreadable and .superseded,
+//   RUN/checkpoints/step_00001000.<word>    not a checkpoint: .tmp-XXXXXXXX is being written or removed;
+//                                           .damaged, .unreadable and .superseded,
 //                                           perhaps with a number behind, were set aside
 #pragma once
 #include <optional>
@@ -17,12 +18,15 @@ struct CheckpointFolder {
     bool operator==(const CheckpointFolder&) const = default;
 };
 
-// These throw AccessError if the system does not say what is there: a run that cannot be seen is not "no run".
-bool is_run_folder(const std::string& path);         // holds metrics.jsonl or a checkpoints folder
-bool holds_checkpoints(const std::string& path);     // it is the checkpoints folder of a run
-bool is_checkpoint_folder(const std::string& path);  // its name and place are a checkpoint's, or it has a state.json
+// These throw AccessError if the system does not say what is there: a run that cannot be seen is not "no
+// run".
+bool is_run_folder(const std::string& path);      // holds metrics.jsonl or a checkpoints folder
+bool holds_checkpoints(const std::string& path);  // it is the checkpoints folder of a run
+// its name and place are a checkpoint's, or it has a state.json
+bool is_checkpoint_folder(const std::string& path);
 
-// Makes a folder that nobody else has: at path or, if there is something, at path-2, path-3, ... Returns its path.
+// Makes a folder that nobody else has: at path or, if there is something, at path-2, path-3, ... Returns its
+// path.
 std::string make_new_folder(const std::string& path);
 
 std::string metrics_file(const std::string& run_folder);
@@ -43,14 +47,16 @@ struct NewestCheckpoint {
     std::vector<CheckpointFolder> damaged;     // a file is missing, or is not as it was written
     std::vector<CheckpointFolder> unreadable;  // a file was opened, but its bytes cannot be read
 };
-// Reads all checksums (seconds for billions of parameters). Each checkpoint that is passed over is noted with what is wrong with it. UsageError if
-// there are checkpoints but none is whole. AccessError if the system refuses to show one (EACCES, EMFILE, ...): it may be as good as any.
+// Reads all checksums (seconds for billions of parameters). Each checkpoint that is passed over is noted with
+// what is wrong with it. UsageError if there are checkpoints but none is whole. AccessError if the system
+// refuses to show one (EACCES, EMFILE, ...): it may be as good as any.
 NewestCheckpoint find_newest_checkpoint(const std::string& run_folder, const Note& note = note_on_stderr);
 // Its path, if the run has one.
-std::optional<std::string> newest_checkpoint(const std::string& run_folder, const Note& note = note_on_stderr);
+std::optional<std::string> newest_checkpoint(const std::string& run_folder,
+                                             const Note& note = note_on_stderr);
 
-// The one whose validation loss is lowest, the newest of several; none where no finite one was measured. Only what state.json says is
-// read; one whose state.json cannot be read does not count.
+// The one whose validation loss is lowest, the newest of several; none where no finite one was measured. Only
+// what state.json says is read; one whose state.json cannot be read does not count.
 std::optional<std::string> best_checkpoint(const std::string& run_folder);
 
 // PATH.WORD, or PATH.WORD-2, PATH.WORD-3, ... where that is taken.

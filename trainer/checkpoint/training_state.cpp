@@ -23,11 +23,14 @@ namespace {
 constexpr int format = 1;
 constexpr const char checksum_key[] = "xxh3_64";
 
-std::string checksum(std::string_view bytes) { return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size())); }
+std::string checksum(std::string_view bytes) {
+    return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
+}
 // The same of a whole file. ReadError if it cannot be read.
 std::string checksum(const MappedFile& file) {
     constexpr size_t piece_bytes = size_t{1} << 20;
-    const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(), XXH3_freeState);
+    const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
+                                                                                XXH3_freeState);
     XXH3_64bits_reset(state.get());
     std::vector<char> piece(std::min(piece_bytes, file.bytes().size()));
     for (size_t begin = 0; begin < file.bytes().size(); begin += piece_bytes) {
@@ -51,18 +54,22 @@ std::optional<double> loss_of(const std::string& path, const json& object) {
     return object.get<double>();
 }
 // What is not UTF-8 in an option, such as a path, is replaced: JSON cannot hold it.
-std::string text_of(const json& object) { return object.dump(2, ' ', true, json::error_handler_t::replace) + "\n"; }
+std::string text_of(const json& object) {
+    return object.dump(2, ' ', true, json::error_handler_t::replace) + "\n";
+}
 
 // state.json as an object: exactly the bytes that were written.
 json checked_object(const std::string& path, std::string_view bytes) {
     const json whole = parse_json(bytes);
-    CHECK(whole.is_object() && whole.contains(checksum_key) && whole[checksum_key].is_string(), "{}: is damaged: no JSON object with a checksum",
-          path);
+    CHECK(whole.is_object() && whole.contains(checksum_key) && whole[checksum_key].is_string(),
+          "{}: is damaged: no JSON object with a checksum", path);
     json object = whole;
     object.erase(checksum_key);
-    CHECK(text_of(whole) == bytes && checksum(text_of(object)) == whole[checksum_key].get_ref<const std::string&>(),
+    CHECK(text_of(whole) == bytes &&
+              checksum(text_of(object)) == whole[checksum_key].get_ref<const std::string&>(),
           "{}: is damaged: its checksum is another one", path);
-    CHECK(object.value("format", json()) == format, "{}: is of format {}; expected {}", path, shown(object.value("format", json())), format);
+    CHECK(object.value("format", json()) == format, "{}: is of format {}; expected {}", path,
+          shown(object.value("format", json())), format);
     return object;
 }
 
@@ -77,15 +84,18 @@ TrainingState state_of(const std::string& path, const json& object) {
     state.optimizer_step = whole_number<int>(object.at("optimizer_step"));
     state.skipped = whole_number<int>(object.at("skipped"));
     // Versions that did not measure it wrote none.
-    state.sound_step = object.contains("sound_step") ? whole_number<int>(object["sound_step"]) : state.step - state.skipped;
+    state.sound_step =
+        object.contains("sound_step") ? whole_number<int>(object["sound_step"]) : state.step - state.skipped;
     state.batch_size = whole_number<int>(object.at("batch_size"));
     object.at("evaluated").get_to(state.evaluated);
     state.val_loss = loss_of(path, object.at("val_loss"));
     state.options = object.at("options");
     state.identity = object.at("identity");
     state.outlier_detector = object.at("outlier_detector");
-    CHECK(state.step > 0 && state.optimizer_step >= 0 && state.optimizer_step <= state.step && state.skipped >= 0 && state.batch_size > 0,
-          "{}: is damaged: step {}, {} updates, {} skipped, batch size {}", path, state.step, state.optimizer_step, state.skipped, state.batch_size);
+    CHECK(state.step > 0 && state.optimizer_step >= 0 && state.optimizer_step <= state.step &&
+              state.skipped >= 0 && state.batch_size > 0,
+          "{}: is damaged: step {}, {} updates, {} skipped, batch size {}", path, state.step,
+          state.optimizer_step, state.skipped, state.batch_size);
     return state;
 }
 
@@ -94,17 +104,22 @@ template <class Action>
 auto reading(const std::string& path, Action action) {
     try {
         return action();
-    } catch (const json::exception& error) { throw UsageError(fmt::format("{}: is damaged: {}", path, printable(error.what()))); }
+    } catch (const json::exception& error) {
+        throw UsageError(fmt::format("{}: is damaged: {}", path, printable(error.what())));
+    }
 }
 
-void check_file(const std::string& folder, const std::string& name, size_t bytes, const std::string& expected) {
-    CHECK(!name.empty() && fs::path(name).filename() == name && name != "." && name != "..", "{}/{}: names the file '{}', outside its folder", folder,
-          state_file_name, printable(name));
+void check_file(const std::string& folder, const std::string& name, size_t bytes,
+                const std::string& expected) {
+    CHECK(!name.empty() && fs::path(name).filename() == name && name != "." && name != "..",
+          "{}/{}: names the file '{}', outside its folder", folder, state_file_name, printable(name));
     const std::string path = folder + "/" + name;
     CHECK(is_there(path), "{}: is missing", path);
     const MappedFile file(path);
-    CHECK(file.bytes().size() == bytes, "{}: has {} bytes, but {} were written", path, file.bytes().size(), bytes);
-    CHECK(checksum(file) == expected, "{}: is damaged: its checksum is another one than when it was written", path);
+    CHECK(file.bytes().size() == bytes, "{}: has {} bytes, but {} were written", path, file.bytes().size(),
+          bytes);
+    CHECK(checksum(file) == expected, "{}: is damaged: its checksum is another one than when it was written",
+          path);
 }
 
 }  // namespace
@@ -124,7 +139,8 @@ TrainingState whole_checkpoint(const std::string& folder) {
         const json object = state_object(path);
         TrainingState state = state_of(path, object);
         for (const auto& [name, file] : object.at("files").items())
-            check_file(folder, name, whole_number<size_t>(file.at("bytes")), file.at(checksum_key).get<std::string>());
+            check_file(folder, name, whole_number<size_t>(file.at("bytes")),
+                       file.at(checksum_key).get<std::string>());
         return state;
     });
 }

@@ -31,17 +31,20 @@ void check_flags(const CLI::App& app) {
     for (const CLI::Option* option : options_of(app)) {
         if (option->get_items_expected_max() > 0) continue;
         for (const std::string& value : option->results())
-            CHECK(value == "true" || value == "false", "{}={}; expected {} alone, or true or false", option->get_name(), value, option->get_name());
+            CHECK(value == "true" || value == "false", "{}={}; expected {} alone, or true or false",
+                  option->get_name(), value, option->get_name());
     }
 }
 
 std::string message_of_mismatch(const CLI::App& app, const std::string& message) {
     for (const CLI::Option* option : options_of(app)) {
         const size_t given = option->count();
-        if (option->get_items_expected_max() == 1 && given > 1) return fmt::format("{} is given {} times; expected once", option->get_name(), given);
+        if (option->get_items_expected_max() == 1 && given > 1)
+            return fmt::format("{} is given {} times; expected once", option->get_name(), given);
     }
     for (const CLI::Option* option : options_of(app)) {
-        if (message.starts_with(option->get_name() + ":")) return fmt::format("{} has no value; expected one behind it", option->get_name());
+        if (message.starts_with(option->get_name() + ":"))
+            return fmt::format("{} has no value; expected one behind it", option->get_name());
     }
     return message;
 }
@@ -50,7 +53,8 @@ std::string message_of_exclusion(const CLI::App& app, const std::string& message
     for (const CLI::Option* option : options_of(app)) {
         for (const CLI::Option* other : option->get_excludes()) {
             if (option->count() > 0 && other->count() > 0)
-                return fmt::format("{} and {} exclude each other; expected one of them", option->get_name(), other->get_name());
+                return fmt::format("{} and {} exclude each other; expected one of them", option->get_name(),
+                                   other->get_name());
         }
     }
     return message;
@@ -59,11 +63,14 @@ std::string message_of_exclusion(const CLI::App& app, const std::string& message
 std::string message_of_extra(const CLI::App& app) {
     const std::string word = app.remaining(true).at(0);
     if (word.starts_with('-'))
-        return fmt::format("{} is not an option{}", word.substr(0, std::min(word.find('='), size_t{80})), did_you_mean(app, word));
+        return fmt::format("{} is not an option{}", word.substr(0, std::min(word.find('='), size_t{80})),
+                           did_you_mean(app, word));
     const std::vector<const CLI::Option*> options = options_of(app);
-    const bool globs =
-        std::any_of(options.begin(), options.end(), [](const CLI::Option* o) { return o->count() > 0 && o->get_type_name() == "GLOB"; });
-    return fmt::format("'{}' belongs to no option{}", word.substr(0, 80), globs ? "; a glob needs quotes, such as 'data/*.bin'" : "");
+    const bool globs = std::any_of(options.begin(), options.end(), [](const CLI::Option* o) {
+        return o->count() > 0 && o->get_type_name() == "GLOB";
+    });
+    return fmt::format("'{}' belongs to no option{}", word.substr(0, 80),
+                       globs ? "; a glob needs quotes, such as 'data/*.bin'" : "");
 }
 
 // Puts an error that CLI11 found into one line of our own words.
@@ -76,17 +83,21 @@ std::string message_of(const CLI::ParseError& error, const CLI::App& app) {
     return message;
 }
 
-void parse_words(CLI::App& app, int argc, const char* const* argv, const std::set<std::string>& may_be_empty) {
+void parse_words(CLI::App& app, int argc, const char* const* argv,
+                 const std::set<std::string>& may_be_empty) {
     const auto file = std::make_shared<ConfigFile>(app);
     app.config_formatter(file);
     try {
         app.parse(argc, argv);
-    } catch (const WrongValue& wrong) { throw UsageError(file->place_of(wrong.option) + wrong.what()); } catch (const CLI::ParseError& error) {
+    } catch (const WrongValue& wrong) {
+        throw UsageError(file->place_of(wrong.option) + wrong.what());
+    } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == 0) throw;
         check_not_empty(app, may_be_empty);
         check_flags(app);
         const std::string message = message_of(error, app);
-        throw UsageError(message.ends_with('?') ? message : fmt::format("{}; see {} --help", message, app.get_name()));
+        throw UsageError(message.ends_with('?') ? message
+                                                : fmt::format("{}; see {} --help", message, app.get_name()));
     }
     // Newer versions of CLI11 read several files.
     const CLI::Option* const config = app.get_config_ptr();
@@ -127,7 +138,8 @@ std::vector<const CLI::Option*> options_of(const CLI::App& app) {
 bool parse(CLI::App& app, int argc, const char* const* argv, const std::set<std::string>& may_be_empty) {
     for (const std::string_view word : std::span(argv, static_cast<size_t>(argc))) {
         // CLI11 would take the next word for the value of "--out=".
-        const bool empty = word.starts_with("--") && word.ends_with('=') && word.find_first_of("= ") == word.size() - 1;
+        const bool empty =
+            word.starts_with("--") && word.ends_with('=') && word.find_first_of("= ") == word.size() - 1;
         CHECK(!empty, empty_value, word.substr(0, word.size() - 1));
     }
     app.set_help_flag("-h,--help", "print this text and stop");
@@ -144,45 +156,55 @@ bool parse(CLI::App& app, int argc, const char* const* argv, const std::set<std:
 
 std::string refusal_of(const std::string& option, const std::string& value, const std::string& expected) {
     const bool plain = !value.empty() && value.size() <= 60 && value.find_first_of(" \t\n'\"") == value.npos;
-    const std::string shown = plain ? value : value.size() <= 60 ? "'" + value + "'" : "'" + value.substr(0, 50) + "...'";
+    const std::string shown = plain                ? value
+                              : value.size() <= 60 ? "'" + value + "'"
+                                                   : "'" + value.substr(0, 50) + "...'";
     return fmt::format("{} {}; expected {}", option, shown, expected);
 }
 
-CLI::Option* add_parsed(CLI::App& app, const std::string& names, const std::string& kind, const std::string& default_value,
-                        std::function<void(const std::string&)> set, const std::string& help) {
+CLI::Option* add_parsed(CLI::App& app, const std::string& names, const std::string& kind,
+                        const std::string& default_value, std::function<void(const std::string&)> set,
+                        const std::string& help) {
     const auto take = [set = std::move(set), option = name_in_errors(names)](const std::string& text) {
         try {
             CHECK(!text.empty(), empty_value, option);
             set(text);
         } catch (const Error& wrong) { throw WrongValue(option, wrong.what()); }
     };
-    return app.add_option_function<std::string>(names, take, help)->type_name(kind)->default_str(default_value);
+    return app.add_option_function<std::string>(names, take, help)
+        ->type_name(kind)
+        ->default_str(default_value);
 }
 
-CLI::Option* add_text(CLI::App& app, const std::string& names, std::string& target, const std::string& kind, const std::string& help) {
+CLI::Option* add_text(CLI::App& app, const std::string& names, std::string& target, const std::string& kind,
+                      const std::string& help) {
     return app.add_option(names, target, help)->type_name(kind)->default_str(target);
 }
 
-CLI::Option* add_texts(CLI::App& app, const std::string& names, std::vector<std::string>& target, const std::string& kind, const std::string& help) {
+CLI::Option* add_texts(CLI::App& app, const std::string& names, std::vector<std::string>& target,
+                       const std::string& kind, const std::string& help) {
     return app.add_option(names, target, help)->type_name(kind)->default_str("");
 }
 
-CLI::Option* add_word(CLI::App& app, const std::string& names, std::string& target, const std::vector<std::string>& words, const std::string& help) {
+CLI::Option* add_word(CLI::App& app, const std::string& names, std::string& target,
+                      const std::vector<std::string>& words, const std::string& help) {
     const std::string choices = joined(words, "|");
     const auto set = [&target, words, choices, option = name_in_errors(names)](const std::string& text) {
-        if (std::find(words.begin(), words.end(), text) == words.end()) throw UsageError(refusal_of(option, text, choices));
+        if (std::find(words.begin(), words.end(), text) == words.end())
+            throw UsageError(refusal_of(option, text, choices));
         target = text;
     };
     return add_parsed(app, names, choices, target, set, help);
 }
 
-CLI::Option* add_word_or_file(CLI::App& app, const std::string& names, std::string& target, const std::vector<std::string>& words,
-                              const std::string& help) {
+CLI::Option* add_word_or_file(CLI::App& app, const std::string& names, std::string& target,
+                              const std::vector<std::string>& words, const std::string& help) {
     const std::string choices = joined(words, "|") + "|FILE";
     const auto set = [&target, words, choices, option = name_in_errors(names)](const std::string& text) {
         const bool known = std::find(words.begin(), words.end(), text) != words.end();
         std::error_code absent;
-        if (!known && !std::filesystem::exists(text, absent)) throw UsageError(refusal_of(option, text, choices));
+        if (!known && !std::filesystem::exists(text, absent))
+            throw UsageError(refusal_of(option, text, choices));
         target = text;
     };
     return add_parsed(app, names, choices, target, set, help);
@@ -192,7 +214,8 @@ size_t parse_bytes(const std::string& option, const std::string& text) {
     static const std::map<char, double> units = {{'K', 0x1p10}, {'M', 0x1p20}, {'G', 0x1p30}, {'T', 0x1p40}};
     const auto unit = text.empty() ? units.end() : units.find(text.back());
     const bool plain = unit == units.end();
-    const double value = parse_number<double>(plain ? text : text.substr(0, text.size() - 1)).value_or(-1) * (plain ? 1 : unit->second);
+    const double value = parse_number<double>(plain ? text : text.substr(0, text.size() - 1)).value_or(-1) *
+                         (plain ? 1 : unit->second);
     if (!(value > 0 && value < 0x1p60)) throw UsageError(refusal_of(option, text, "a size like 40G or 512M"));
     return static_cast<size_t>(value);
 }

@@ -29,9 +29,11 @@ inline const std::map<std::string, AttentionBackend> attentions = {{"auto", Atte
 
 // Help for an argument that open_model opens.
 inline constexpr char model_path_help[] =
-    "a checkpoint, a run's folder (its newest checkpoint), any Hugging Face GPT-2 folder, llm.c's .bin, or the name of a model in Hugging Face's "
+    "a checkpoint, a run's folder (its newest checkpoint), any Hugging Face GPT-2 folder, llm.c's .bin, or "
+    "the name of a model in Hugging Face's "
     "cache, such as gpt2";
-inline constexpr char best_help[] = "take a run's checkpoint with the lowest validation loss instead of its newest";
+inline constexpr char best_help[] =
+    "take a run's checkpoint with the lowest validation loss instead of its newest";
 
 // The largest count that an option takes; --help shows no upper end so far away.
 constexpr int most = 1 << 30;
@@ -44,7 +46,8 @@ bool parse(CLI::App& app, int argc, const char* const* argv, const std::set<std:
 // An option's value was wrong. parse() adds the place of one that stands in a --config file.
 class WrongValue : public UsageError {
 public:
-    WrongValue(std::string option, const std::string& message) : UsageError(message), option(std::move(option)) {}
+    WrongValue(std::string option, const std::string& message)
+        : UsageError(message), option(std::move(option)) {}
     std::string option;
 };
 
@@ -58,12 +61,15 @@ std::string joined(const std::vector<std::string>& words, const std::string& bet
 std::vector<const CLI::Option*> options_of(const CLI::App& app);
 
 // An option whose value `set` reads; it throws an Error for a wrong one. kind stands for the value in --help.
-CLI::Option* add_parsed(CLI::App& app, const std::string& names, const std::string& kind, const std::string& default_value,
-                        std::function<void(const std::string&)> set, const std::string& help);
+CLI::Option* add_parsed(CLI::App& app, const std::string& names, const std::string& kind,
+                        const std::string& default_value, std::function<void(const std::string&)> set,
+                        const std::string& help);
 // An option whose value is any text. kind: "FILE", "GLOB", whatever the text is.
-CLI::Option* add_text(CLI::App& app, const std::string& names, std::string& target, const std::string& kind, const std::string& help);
+CLI::Option* add_text(CLI::App& app, const std::string& names, std::string& target, const std::string& kind,
+                      const std::string& help);
 // An option with one value or several.
-CLI::Option* add_texts(CLI::App& app, const std::string& names, std::vector<std::string>& target, const std::string& kind, const std::string& help);
+CLI::Option* add_texts(CLI::App& app, const std::string& names, std::vector<std::string>& target,
+                       const std::string& kind, const std::string& help);
 
 // "40G", "512M", "1.5G" or bytes, powers of 1024; option is named in the UsageError for anything else.
 size_t parse_bytes(const std::string& option, const std::string& text);
@@ -82,7 +88,9 @@ template <class Value>
 Value number_between(const std::string& option, const std::string& text, Value low, Value high) {
     const std::optional<Value> value = parse_number<Value>(text);
     if (value && *value >= low && *value <= high) return *value;
-    throw UsageError(refusal_of(option, text, fmt::format("a {}number from {} to {}", std::integral<Value> ? "whole " : "", low, high)));
+    throw UsageError(
+        refusal_of(option, text,
+                   fmt::format("a {}number from {} to {}", std::integral<Value> ? "whole " : "", low, high)));
 }
 
 // The option's name as errors have it: "--steps" for "-x,--steps".
@@ -90,13 +98,15 @@ inline std::string name_in_errors(const std::string& names) { return names.subst
 
 // An option whose value is a number from low to high.
 template <class Value>
-CLI::Option* add_number(CLI::App& app, const std::string& names, Value& target, std::type_identity_t<Value> low, std::type_identity_t<Value> high,
+CLI::Option* add_number(CLI::App& app, const std::string& names, Value& target,
+                        std::type_identity_t<Value> low, std::type_identity_t<Value> high,
                         const std::string& help) {
     const auto set = [&target, low, high, option = name_in_errors(names)](const std::string& text) {
         target = number_between(option, text, low, high);
     };
     const std::string range = static_cast<double>(high) < most ? fmt::format(" ({} to {})", low, high) : "";
-    return add_parsed(app, names, std::integral<Value> ? "N" : "X", fmt::format("{}", target), set, help + range);
+    return add_parsed(app, names, std::integral<Value> ? "N" : "X", fmt::format("{}", target), set,
+                      help + range);
 }
 
 template <class Value>
@@ -110,7 +120,8 @@ std::string name_of(const std::map<std::string, Value>& names, Value value) {
 // An option whose values are the keys of a map, which must outlive app: shown by --help as a|b|c, and
 // refused when unknown.
 template <class Value>
-CLI::Option* add_choice(CLI::App& app, const std::string& names, Value& target, const std::map<std::string, Value>& values, const std::string& help) {
+CLI::Option* add_choice(CLI::App& app, const std::string& names, Value& target,
+                        const std::map<std::string, Value>& values, const std::string& help) {
     std::string choices;
     for (const auto& [name, value] : values) choices += (choices.empty() ? "" : "|") + name;
     const auto set = [&target, &values, option = name_in_errors(names), choices](const std::string& text) {
@@ -122,7 +133,8 @@ CLI::Option* add_choice(CLI::App& app, const std::string& names, Value& target, 
 }
 
 // The same for words that stand for themselves, in this order.
-CLI::Option* add_word(CLI::App& app, const std::string& names, std::string& target, const std::vector<std::string>& words, const std::string& help);
+CLI::Option* add_word(CLI::App& app, const std::string& names, std::string& target,
+                      const std::vector<std::string>& words, const std::string& help);
 // The same, where the value may also be the path of a file or folder that is there.
-CLI::Option* add_word_or_file(CLI::App& app, const std::string& names, std::string& target, const std::vector<std::string>& words,
-                              const std::string& help);
+CLI::Option* add_word_or_file(CLI::App& app, const std::string& names, std::string& target,
+                              const std::vector<std::string>& words, const std::string& help);

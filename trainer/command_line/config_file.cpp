@@ -46,14 +46,18 @@ std::string value_in(const std::string& text, const std::string& place) {
 
 // std::nullopt for a line without an option.
 std::optional<ConfigLine> read_config_line(const std::string& line, const std::string& place) {
-    const bool text = std::all_of(line.begin(), line.end(), [](unsigned char c) { return c >= 0x20 ? c != 0x7F : c == '\t' || c == '\r'; });
+    const bool text = std::all_of(line.begin(), line.end(), [](unsigned char c) {
+        return c >= 0x20 ? c != 0x7F : c == '\t' || c == '\r';
+    });
     CHECK(text && line.size() < 65536, "{}is not a line of text; {}", place, example);
     const std::string content = trimmed(line);
     if (content.empty() || content.front() == '#' || content.front() == ';') return std::nullopt;
-    CHECK(content.front() != '[', "{}{} begins a section, but options have none; {}", place, content, example);
+    CHECK(content.front() != '[', "{}{} begins a section, but options have none; {}", place, content,
+          example);
     const size_t equals = content.find('=');
     if (equals == content.npos) return ConfigLine{without_comment(content), std::nullopt};
-    return ConfigLine{trimmed(content.substr(0, equals)), value_in(trimmed(content.substr(equals + 1)), place)};
+    return ConfigLine{trimmed(content.substr(0, equals)),
+                      value_in(trimmed(content.substr(equals + 1)), place)};
 }
 
 const CLI::Option* option_called(const CLI::App& app, const std::string& name) {
@@ -70,7 +74,9 @@ bool is_flag(const CLI::Option& option) { return option.get_items_expected_max()
 
 }  // namespace
 
-std::string ConfigFile::place(int line) const { return fmt::format("--config {}, line {}: ", app_.get_config_ptr()->results().front(), line); }
+std::string ConfigFile::place(int line) const {
+    return fmt::format("--config {}, line {}: ", app_.get_config_ptr()->results().front(), line);
+}
 
 std::string ConfigFile::place_of(const std::string& option) const {
     const auto found = lines_.find(option);
@@ -92,20 +98,23 @@ std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const 
                                          meant.empty() ? fmt::format("; {}", example) : meant));
         }
         const std::string name = option->get_name();
-        CHECK(option->get_configurable(), "{}{} is for the command line only; please leave it out", where, name);
+        CHECK(option->get_configurable(), "{}{} is for the command line only; please leave it out", where,
+              name);
         const auto [before, is_new] = seen.emplace(name, number);
         CHECK(is_new, "{}{} is given twice, in line {} too; expected once", where, name, before->second);
         CHECK(line->value || is_flag(*option), "{}{} has no value; {}", where, name, example);
         const std::string value = line->value.value_or("true");
         CHECK(!value.empty(), "{}{} has an empty value; expected one, or to leave the line out", where, name);
-        CHECK(!is_flag(*option) || value == "true" || value == "false", "{}{} is '{}'; expected true or false", where, name, value);
+        CHECK(!is_flag(*option) || value == "true" || value == "false",
+              "{}{} is '{}'; expected true or false", where, name, value);
         if (option->count() > 0) continue;  // the command line wins
         lines_[name] = number;
         items.emplace_back();
         items.back().name = name.substr(name.find_first_not_of('-'));
         items.back().inputs = {value};
     }
-    if (input.bad()) throw Error(fmt::format("--config {}: cannot be read", app_.get_config_ptr()->results().front()));
+    if (input.bad())
+        throw Error(fmt::format("--config {}: cannot be read", app_.get_config_ptr()->results().front()));
     return items;
 }
 
@@ -113,9 +122,11 @@ void check_config_path(const std::string& path) {
     CHECK(!path.empty(), "--config has an empty value; expected a text file of options, or to leave it out");
     std::error_code failure;
     const auto type = std::filesystem::status(path, failure).type();
-    CHECK(type != std::filesystem::file_type::not_found, "--config {}: there is no such file; expected a text file of options, one a line", path);
+    CHECK(type != std::filesystem::file_type::not_found,
+          "--config {}: there is no such file; expected a text file of options, one a line", path);
     CHECK(!failure, "--config {}: {}", path, failure.message());
-    CHECK(type == std::filesystem::file_type::regular, "--config {}: is a {}; expected a text file of options, one a line", path,
+    CHECK(type == std::filesystem::file_type::regular,
+          "--config {}: is a {}; expected a text file of options, one a line", path,
           type == std::filesystem::file_type::directory ? "directory" : "device or a pipe");
     errno = 0;
     CHECK(std::ifstream(path).good(), "--config {}: cannot be opened: {}", path, std::strerror(errno));

@@ -16,7 +16,8 @@ public:
 
     // UsageError with file and line for what is no option, has no value, or is given twice.
     std::vector<CLI::ConfigItem> from_config(std::istream& input) const override;
-    std::string to_config(const CLI::App*, bool, bool, std::string) const override { return ""; }  // nothing here writes one
+    // nothing here writes one
+    std::string to_config(const CLI::App*, bool, bool, std::string) const override { return ""; }
 
     // "--config FILE, line 3: " if the option has its value from the file, else "".
     std::string place_of(const std::string& option) const;

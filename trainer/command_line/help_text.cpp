@@ -30,13 +30,15 @@ std::string two_columns(const std::string& first, std::string_view text) {
 std::string option_lines(const CLI::Option& option, bool positional) {
     const std::string kind = positional ? "" : kind_of(option);
     const std::string many = positional && option.get_items_expected_max() > 1 ? "..." : "";
-    return two_columns(option.get_name(positional, !positional) + many + (kind.empty() ? "" : " " + kind), description_of(option));
+    return two_columns(option.get_name(positional, !positional) + many + (kind.empty() ? "" : " " + kind),
+                       description_of(option));
 }
 
 // Its lines under a heading; empty if there is none to show.
 std::string group_lines(const CLI::App& group, const std::string& heading, bool positional) {
     std::string lines;
-    for (const CLI::Option* option : options_in(group, positional)) lines += option_lines(*option, positional);
+    for (const CLI::Option* option : options_in(group, positional))
+        lines += option_lines(*option, positional);
     return lines.empty() ? "" : "\n" + heading + ":\n" + lines;
 }
 
@@ -45,8 +47,10 @@ std::string group_lines(const CLI::App& group, const std::string& heading, bool 
 std::string help_text(const CLI::App& app) {
     std::string text = app.get_description() + "\nusage: " + app.get_name() + " [OPTION...]";
     text += usage_of_arguments(app, [](const std::string& name) { return name; });
-    text += "\nDefaults stand in [brackets].\n" + group_lines(app, "arguments", true) + group_lines(app, "options", false);
-    for (const CLI::App* group : app.get_subcommands(nullptr)) text += group_lines(*group, group->get_group(), false);
+    text += "\nDefaults stand in [brackets].\n" + group_lines(app, "arguments", true) +
+            group_lines(app, "options", false);
+    for (const CLI::App* group : app.get_subcommands(nullptr))
+        text += group_lines(*group, group->get_group(), false);
     const std::vector<Example> examples = examples_of(app);
     if (!examples.empty()) text += "\nexamples:\n";
     for (const Example& example : examples) text += "  " + example.what + ":\n    " + example.command + "\n";
@@ -62,10 +66,12 @@ std::vector<const CLI::Option*> options_in(const CLI::App& group, bool positiona
     return options;
 }
 
-std::string usage_of_arguments(const CLI::App& app, const std::function<std::string(const std::string&)>& shown) {
+std::string usage_of_arguments(const CLI::App& app,
+                               const std::function<std::string(const std::string&)>& shown) {
     std::string text;
     for (const CLI::Option* option : options_in(app, true)) {
-        const std::string word = shown(option->get_name(true)) + (option->get_items_expected_max() > 1 ? "..." : "");
+        const std::string word =
+            shown(option->get_name(true)) + (option->get_items_expected_max() > 1 ? "..." : "");
         text += option->get_required() ? " " + word : " [" + word + "]";
     }
     return text;
@@ -81,11 +87,14 @@ void set_examples(CLI::App& app, const std::vector<Example>& examples) {
 std::vector<Example> examples_of(const CLI::App& app) {
     std::vector<Example> examples;
     std::istringstream lines(app.get_footer());
-    for (Example example; std::getline(lines, example.what) && std::getline(lines, example.command);) examples.push_back(example);
+    for (Example example; std::getline(lines, example.what) && std::getline(lines, example.command);)
+        examples.push_back(example);
     return examples;
 }
 
-std::string kind_of(const CLI::Option& option) { return option.get_items_expected_max() == 0 ? "" : option.get_type_name(); }
+std::string kind_of(const CLI::Option& option) {
+    return option.get_items_expected_max() == 0 ? "" : option.get_type_name();
+}
 
 std::string description_of(const CLI::Option& option) {
     std::string text = option.get_description();

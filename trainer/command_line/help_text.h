@@ -14,11 +14,12 @@ struct Example {
 void set_examples(CLI::App& app, const std::vector<Example>& examples);
 std::vector<Example> examples_of(const CLI::App& app);
 
-// The options of a program or of one of its groups that a list shows: those with a name, or the positional ones. A group's inherited --help
-// is left out.
+// The options of a program or of one of its groups that a list shows: those with a name, or the positional
+// ones. A group's inherited --help is left out.
 std::vector<const CLI::Option*> options_in(const CLI::App& group, bool positional);
 // " FILE... [OTHER]": the positional arguments after a program's name, each written as shown() gives it.
-std::string usage_of_arguments(const CLI::App& app, const std::function<std::string(const std::string&)>& shown);
+std::string usage_of_arguments(const CLI::App& app,
+                               const std::function<std::string(const std::string&)>& shown);
 
 // What an option's value is called: "N", "bf16|fp32|tf32"; "" for a flag.
 std::string kind_of(const CLI::Option& option);

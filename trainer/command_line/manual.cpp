@@ -13,7 +13,8 @@
 
 namespace {
 
-// For troff: a backslash begins a command, so does a dot or an apostrophe at the start of a line, and a bare dash is a hyphen.
+// For troff: a backslash begins a command, so does a dot or an apostrophe at the start of a line, and a bare
+// dash is a hyphen.
 std::string troff(const std::string& text) {
     std::string escaped = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
     for (const char c : text) {
@@ -35,8 +36,10 @@ std::string man_entry(const CLI::Option& option) {
     std::vector<std::string> names = names_of(option);
     for (std::string& name : names) name = "\\fB" + troff(name) + "\\fR";
     const bool positional = names.empty();
-    std::string head = positional ? fmt::format("\\fI{}\\fR", troff(option.get_name(true))) : joined(names, ", ");
-    if (const std::string kind = kind_of(option); !positional && !kind.empty()) head += fmt::format(" \\fI{}\\fR", troff(kind));
+    std::string head =
+        positional ? fmt::format("\\fI{}\\fR", troff(option.get_name(true))) : joined(names, ", ");
+    if (const std::string kind = kind_of(option); !positional && !kind.empty())
+        head += fmt::format(" \\fI{}\\fR", troff(kind));
     return fmt::format(".TP\n{}\n{}\n", head, troff(description_of(option)));
 }
 
@@ -56,13 +59,15 @@ std::vector<std::string> words_of(const std::string& choices) {
 // The words that a value may be; none if it is no choice.
 std::vector<std::string> choices_of(const CLI::Option& option) {
     const std::string kind = kind_of(option);
-    const bool lowercase = std::none_of(kind.begin(), kind.end(), [](unsigned char c) { return std::isupper(c); });
+    const bool lowercase =
+        std::none_of(kind.begin(), kind.end(), [](unsigned char c) { return std::isupper(c); });
     return kind.find('|') != kind.npos && lowercase ? words_of(kind) : std::vector<std::string>();
 }
 
 bool names_a_file(const CLI::Option& option) {
     const std::string kind = kind_of(option);
-    return kind.starts_with("FILE") || kind.ends_with("|FILE") || kind == "PATH" || kind == "DIR" || kind == "GLOB";
+    return kind.starts_with("FILE") || kind.ends_with("|FILE") || kind == "PATH" || kind == "DIR" ||
+           kind == "GLOB";
 }
 
 }  // namespace
@@ -70,20 +75,25 @@ bool names_a_file(const CLI::Option& option) {
 std::string man_page(const CLI::App& app, const std::string& program) {
     std::string upper = program;
     for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    const std::string description = app.get_description(), sentence = description.substr(0, description.find('.'));
-    std::string text =
-        fmt::format(".TH {} 1 \"\" \"flatgpt {}\" flatgpt\n.SH NAME\n{} \\- {}\n", troff(upper), version, troff(program), troff(sentence));
+    const std::string description = app.get_description(),
+                      sentence = description.substr(0, description.find('.'));
+    std::string text = fmt::format(".TH {} 1 \"\" \"flatgpt {}\" flatgpt\n.SH NAME\n{} \\- {}\n",
+                                   troff(upper), version, troff(program), troff(sentence));
     text += fmt::format(".SH SYNOPSIS\n.B {}\n[\\fIOPTION\\fR...]", troff(program));
     text += usage_of_arguments(app, [](const std::string& name) { return "\\fI" + troff(name) + "\\fR"; });
     text += fmt::format("\n.SH DESCRIPTION\n{}\nDefaults stand in [brackets].\n", troff(description));
-    if (const std::string arguments = man_entries(app, true); !arguments.empty()) text += ".SH ARGUMENTS\n" + arguments;
+    if (const std::string arguments = man_entries(app, true); !arguments.empty())
+        text += ".SH ARGUMENTS\n" + arguments;
     text += ".SH OPTIONS\n" + man_entries(app, false);
     for (const CLI::App* group : app.get_subcommands(nullptr))
         text += fmt::format(".SS {}\n{}", troff(group->get_group()), man_entries(*group, false));
     text += ".SH EXAMPLES\n";
     for (const Example& example : examples_of(app))
-        text += fmt::format(".PP\n{}:\n.PP\n.RS 4\n.nf\n{}\n.fi\n.RE\n", troff(example.what), troff(example.command));
-    return text + ".SH EXIT STATUS\n0, 2 for a command line or an input that was refused, 1 for any other failure.\n";
+        text += fmt::format(".PP\n{}:\n.PP\n.RS 4\n.nf\n{}\n.fi\n.RE\n", troff(example.what),
+                            troff(example.command));
+    return text +
+           ".SH EXIT STATUS\n0, 2 for a command line or an input that was refused, 1 for any other "
+           "failure.\n";
 }
 
 std::string bash_completion(const CLI::App& app, const std::string& program) {
@@ -98,7 +108,8 @@ std::string bash_completion(const CLI::App& app, const std::string& program) {
         const std::string pattern = joined(names, " | ");
         const std::vector<std::string> choices = choices_of(*option);
         if (!choices.empty())
-            cases += fmt::format("        {}) mapfile -t COMPREPLY < <(compgen -W '{}' -- \"$word\") ;;\n", pattern, joined(choices, " "));
+            cases += fmt::format("        {}) mapfile -t COMPREPLY < <(compgen -W '{}' -- \"$word\") ;;\n",
+                                 pattern, joined(choices, " "));
         else if (names_a_file(*option)) files += (files.empty() ? "" : " | ") + pattern;
         else if (!kind_of(*option).empty()) free.push_back(pattern);
     }
@@ -124,5 +135,6 @@ _flatgpt_{0}() {{
 }}
 complete -o filenames -F _flatgpt_{0} {0}
 )",
-                       program, version, cases, files.empty() ? "-" : files, free.empty() ? "-" : joined(free, " | "), joined(all, " "));
+                       program, version, cases, files.empty() ? "-" : files,
+                       free.empty() ? "-" : joined(free, " | "), joined(all, " "));
 }

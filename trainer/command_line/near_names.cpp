@@ -65,7 +65,8 @@ int edits(std::string_view a, std::string_view b) {
         row[0] = static_cast<int>(i);
         for (size_t j = 1; j <= b.size(); j++) {
             row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[j] = std::min(row[j], before[j - 2] + 1);
         }
         before = std::exchange(last, row);
     }
@@ -90,11 +91,15 @@ std::vector<std::string> meant(const CLI::App& app, const std::string& name) {
     for (const CLI::Option* option : options_of(app)) {
         for (const std::string& long_name : option->get_lnames()) names.push_back(long_name);
     }
-    const auto is_one = [&](std::string_view other) { return std::find(names.begin(), names.end(), other) != names.end(); };
+    const auto is_one = [&](std::string_view other) {
+        return std::find(names.begin(), names.end(), other) != names.end();
+    };
     if (is_one(name)) return {name};
-    if (const auto same = elsewhere.find(name); same != elsewhere.end() && is_one(same->second)) return {std::string(same->second)};
+    if (const auto same = elsewhere.find(name); same != elsewhere.end() && is_one(same->second))
+        return {std::string(same->second)};
     if (std::vector<std::string> near = nearest(names, name); !near.empty()) return near;
-    if (name.size() >= shortest_beginning) std::erase_if(names, [&](const std::string& other) { return !other.starts_with(name); });
+    if (name.size() >= shortest_beginning)
+        std::erase_if(names, [&](const std::string& other) { return !other.starts_with(name); });
     else names.clear();
     return names;
 }

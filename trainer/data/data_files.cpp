@@ -18,15 +18,18 @@ namespace fs = std::filesystem;
 static constexpr double holdout_fraction = 0.1;
 static constexpr size_t piece_bytes = size_t{4} << 20;  // of text, tokenized at a time
 
-static constexpr auto abandoned_after = std::chrono::hours(1);  // a cache that is being written changes all the time
+// a cache that is being written changes all the time
+static constexpr auto abandoned_after = std::chrono::hours(1);
 
-static std::string cache_name(const std::string& text_path, std::string_view tokenizer, std::string_view part) {
+static std::string cache_name(const std::string& text_path, std::string_view tokenizer,
+                              std::string_view part) {
     return fmt::format("{}.{}{}{}{}", text_path, tokenizer, part.empty() ? "" : ".", part, cache_suffix);
 }
 
 // The folder for caches of texts that can have none beside them; a text is known there by its absolute path,
 // and its name, if that is long, is cut, since a file's has at most 255 bytes.
-static std::string fallback_cache_name(const std::string& text_path, std::string_view tokenizer, std::string_view part) {
+static std::string fallback_cache_name(const std::string& text_path, std::string_view tokenizer,
+                                       std::string_view part) {
     const char* cache = std::getenv("XDG_CACHE_HOME");
     const char* home = std::getenv("HOME");
     const fs::path folder = (cache != nullptr && *cache != '\0' ? fs::path(cache)
@@ -34,12 +37,13 @@ static std::string fallback_cache_name(const std::string& text_path, std::string
                                                                 : fs::temp_directory_path()) /
                             "flatgpt";
     const std::string absolute = fs::absolute(text_path).lexically_normal();
-    const std::string file =
-        fmt::format("{:016x}-{}", XXH3_64bits(absolute.data(), absolute.size()), fs::path(text_path).filename().string().substr(0, 100));
+    const std::string file = fmt::format("{:016x}-{}", XXH3_64bits(absolute.data(), absolute.size()),
+                                         fs::path(text_path).filename().string().substr(0, 100));
     return cache_name(folder / file, tokenizer, part);
 }
 
-static std::optional<TokenShard> valid_cache(const std::string& path, const std::string& name, uint64_t source_hash) {
+static std::optional<TokenShard> valid_cache(const std::string& path, const std::string& name,
+                                             uint64_t source_hash) {
     std::error_code unknown;
     if (!fs::exists(path, unknown)) return std::nullopt;
     try {
@@ -53,8 +57,8 @@ static std::optional<TokenShard> valid_cache(const std::string& path, const std:
 
 static bool is_stopped(const DataOptions& options) { return options.stop && options.stop(); }
 
-// What the tokens of a text are made from, a part of it or the whole. part ("", "train" or "val") and name say which, in the cache's name
-// and in messages.
+// What the tokens of a text are made from, a part of it or the whole. part ("", "train" or "val") and name
+// say which, in the cache's name and in messages.
 struct Text {
     std::string path;
     std::string_view bytes, part;
@@ -69,7 +73,8 @@ struct TextReader {
 
     void say_uncached(const std::string& text, const Error& why) {
         if (options.note && !said)
-            options.note(fmt::format("{}; the tokens of {} are kept in memory, and made again by the next run", why.what(), text));
+            options.note(fmt::format(
+                "{}; the tokens of {} are kept in memory, and made again by the next run", why.what(), text));
         said = true;
     }
 };
@@ -86,7 +91,8 @@ public:
     TokenShard open(TextReader& reader) &&;
 
 private:
-    void write_cache(const std::string& cache, uint64_t source_hash, const Text& text, const TextReader& reader);
+    void write_cache(const std::string& cache, uint64_t source_hash, const Text& text,
+                     const TextReader& reader);
     void keep_in_memory(const Text& text, const TextReader& reader);
 
     std::string name_;
@@ -96,28 +102,38 @@ private:
 
 // Hands over the tokens of a text, and says now and then how far that is.
 template <class Consume>
-static void tokenize(const Text& text, const TextReader& reader, const std::string& kept_in, const Consume& consume) {
+static void tokenize(const Text& text, const TextReader& reader, const std::string& kept_in,
+                     const Consume& consume) {
     using Clock = std::chrono::steady_clock;
     const DataOptions& options = reader.options;
-    const auto seconds = [](double s) { return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s)); };
+    const auto seconds = [](double s) {
+        return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s));
+    };
     auto due = Clock::now() + seconds(options.note_seconds);
     size_t done = 0;
     reader.tokenizer.encode_in_pieces(text.bytes, piece_bytes, [&](std::span<const uint16_t> tokens) {
-        if (is_stopped(options)) throw Error(fmt::format("interrupted while {} was being tokenized; nothing was written", text.name));
+        if (is_stopped(options))
+            throw Error(
+                fmt::format("interrupted while {} was being tokenized; nothing was written", text.name));
         consume(tokens);
         done = std::min(done + piece_bytes, text.bytes.size());  // within a word or so
         if (!options.note || Clock::now() < due) return;
         due = Clock::now() + seconds(5 * options.note_seconds);
-        options.note(fmt::format("tokenizing {}: {} of {} MiB; {}", text.name, done >> 20, text.bytes.size() >> 20, kept_in));
+        options.note(fmt::format("tokenizing {}: {} of {} MiB; {}", text.name, done >> 20,
+                                 text.bytes.size() >> 20, kept_in));
     });
 }
 
 TokenFile::TokenFile(const Text& text, TextReader& reader) : name_(text.name) {
     const std::string_view tokenizer = reader.tokenizer.name();
-    CHECK(tokenizer != "none", "{}: is text, of which --tokenizer none makes no tokens; expected token shards, or another --tokenizer", text.path);
+    CHECK(tokenizer != "none",
+          "{}: is text, of which --tokenizer none makes no tokens; expected token shards, or another "
+          "--tokenizer",
+          text.path);
     const uint64_t seed = XXH3_64bits(tokenizer.data(), tokenizer.size());
     const uint64_t source_hash = XXH3_64bits_withSeed(text.bytes.data(), text.bytes.size(), seed);
-    const std::string caches[] = {cache_name(text.path, tokenizer, text.part), fallback_cache_name(text.path, tokenizer, text.part)};
+    const std::string caches[] = {cache_name(text.path, tokenizer, text.part),
+                                  fallback_cache_name(text.path, tokenizer, text.part)};
     for (const std::string& cache : caches)
         if ((shard_ = valid_cache(cache, name_, source_hash))) return;
 
@@ -138,7 +154,8 @@ TokenFile::TokenFile(const Text& text, TextReader& reader) : name_(text.name) {
     keep_in_memory(text, reader);
 }
 
-void TokenFile::write_cache(const std::string& cache, uint64_t source_hash, const Text& text, const TextReader& reader) {
+void TokenFile::write_cache(const std::string& cache, uint64_t source_hash, const Text& text,
+                            const TextReader& reader) {
     const fs::path folder = fs::path(cache).parent_path();
     std::error_code failed;  // the writer says why, if there is no folder then
     if (!folder.empty()) fs::create_directories(folder, failed);
@@ -151,7 +168,8 @@ void TokenFile::write_cache(const std::string& cache, uint64_t source_hash, cons
 
 void TokenFile::keep_in_memory(const Text& text, const TextReader& reader) {
     std::vector<uint16_t> all;
-    tokenize(text, reader, "they are kept in memory", [&](std::span<const uint16_t> tokens) { all.insert(all.end(), tokens.begin(), tokens.end()); });
+    tokenize(text, reader, "they are kept in memory",
+             [&](std::span<const uint16_t> tokens) { all.insert(all.end(), tokens.begin(), tokens.end()); });
     shard_.emplace(std::move(all), name_);
 }
 
@@ -169,12 +187,17 @@ TokenShard TokenFile::open(TextReader& reader) && {
 
 UsageError too_few_tokens(const std::string& name, size_t tokens, int T) {
     return UsageError(
-        fmt::format("{}: {} tokens are too few for a sequence of {} and its next token; use a longer text or a shorter sequence", name, tokens, T));
+        fmt::format("{}: {} tokens are too few for a sequence of {} and its next token; use a longer text or "
+                    "a shorter sequence",
+                    name, tokens, T));
 }
 
-// The files of one split. One that has no window of T tokens and the next is refused before any cache of it has a name.
+// The files of one split. One that has no window of T tokens and the next is refused before any cache of it
+// has a name.
 static std::vector<TokenFile> check(std::vector<TokenFile> files, int T) {
-    const bool enough = std::any_of(files.begin(), files.end(), [&](const TokenFile& file) { return file.size() > static_cast<size_t>(T); });
+    const bool enough = std::any_of(files.begin(), files.end(), [&](const TokenFile& file) {
+        return file.size() > static_cast<size_t>(T);
+    });
     if (T > 0 && !enough) throw too_few_tokens(files[0].name(), files[0].size(), T);
     return files;
 }
@@ -199,16 +222,19 @@ static std::vector<TokenFile> token_files(const std::vector<InputFile>& inputs, 
     return check(std::move(files), T);
 }
 
-std::vector<TokenShard> open_split(const std::string& pattern, Tokenizer& tokenizer, const DataOptions& options) {
+std::vector<TokenShard> open_split(const std::string& pattern, Tokenizer& tokenizer,
+                                   const DataOptions& options) {
     TextReader reader{tokenizer, options};
     return open(token_files(input_files(pattern, options.note), options.val_T, reader), reader);
 }
 
 // Texts keep their last tenth for validation, counted over all of them: one text may go to both sides.
-static DataSplits hold_out(const std::vector<InputFile>& inputs, const DataOptions& options, TextReader& reader) {
+static DataSplits hold_out(const std::vector<InputFile>& inputs, const DataOptions& options,
+                           TextReader& reader) {
     size_t total = 0;
     for (const InputFile& input : inputs) total += MappedFile(input.path).bytes().size();
-    size_t rest = static_cast<size_t>(static_cast<double>(total) * (1 - holdout_fraction));  // for training, from the file that comes on
+    // for training, from the file that comes on
+    size_t rest = static_cast<size_t>(static_cast<double>(total) * (1 - holdout_fraction));
     const bool alone = inputs.size() == 1;
     std::vector<TokenFile> train, val;
     for (const auto& [path, is_text] : inputs) {
@@ -220,23 +246,31 @@ static DataSplits hold_out(const std::vector<InputFile>& inputs, const DataOptio
         } else if (cut == 0 && !alone) {
             val.emplace_back(Text{path, text, "", path}, reader);
         } else {
-            train.emplace_back(Text{path, text.substr(0, cut), "train", path + (alone ? " (without its last tenth)" : " (its beginning)")}, reader);
-            val.emplace_back(Text{path, text.substr(cut), "val", path + (alone ? " (its last tenth)" : " (its end)")}, reader);
+            train.emplace_back(Text{path, text.substr(0, cut), "train",
+                                    path + (alone ? " (without its last tenth)" : " (its beginning)")},
+                               reader);
+            val.emplace_back(
+                Text{path, text.substr(cut), "val", path + (alone ? " (its last tenth)" : " (its end)")},
+                reader);
         }
         rest = cut < text.size() ? 0 : rest - cut;  // all that follows a text that is divided is held out
     }
-    CHECK(!train.empty() && !val.empty(), "{}: {} bytes of text are too few to hold out a tenth of them", inputs[0].path, total);
+    CHECK(!train.empty() && !val.empty(), "{}: {} bytes of text are too few to hold out a tenth of them",
+          inputs[0].path, total);
     train = check(std::move(train), options.train_T);
     val = check(std::move(val), options.val_T);
     return {open(std::move(train), reader), open(std::move(val), reader)};
 }
 
-DataSplits open_data(const std::string& train_pattern, const std::string& val_pattern, Tokenizer& tokenizer, const DataOptions& options) {
+DataSplits open_data(const std::string& train_pattern, const std::string& val_pattern, Tokenizer& tokenizer,
+                     const DataOptions& options) {
     TextReader reader{tokenizer, options};
     const std::vector<InputFile> inputs = input_files(train_pattern, options.note);
-    const bool texts = std::all_of(inputs.begin(), inputs.end(), [](const InputFile& input) { return input.text; });
+    const bool texts =
+        std::all_of(inputs.begin(), inputs.end(), [](const InputFile& input) { return input.text; });
     if (val_pattern.empty() && texts) return hold_out(inputs, options, reader);
-    const std::vector<InputFile> val_inputs = val_pattern.empty() ? std::vector<InputFile>() : input_files(val_pattern, options.note);
+    const std::vector<InputFile> val_inputs =
+        val_pattern.empty() ? std::vector<InputFile>() : input_files(val_pattern, options.note);
     std::vector<TokenFile> train = token_files(inputs, options.train_T, reader), val;
     if (!val_pattern.empty()) val = token_files(val_inputs, options.val_T, reader);
     return {open(std::move(train), reader), open(std::move(val), reader)};
@@ -244,7 +278,8 @@ DataSplits open_data(const std::string& train_pattern, const std::string& val_pa
 
 size_t start_of_character(std::string_view text, size_t at) {
     size_t start = at;
-    // A character has at most three continuation bytes; where there are more, the text is not UTF-8 and may be cut anywhere.
+    // A character has at most three continuation bytes; where there are more, the text is not UTF-8 and may
+    // be cut anywhere.
     for (int i = 0; i < 3 && start > 0 && start < text.size() && (text[start] & 0xC0) == 0x80; i++) start--;
     return start;
 }

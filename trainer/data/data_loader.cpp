@@ -10,10 +10,13 @@
 #include "trainer/data/data_files.h"
 #include "trainer/data/permutation.h"
 
-TokenWindows::TokenWindows(std::span<const TokenShard> shards, int T, int V) : shards_(shards), first_{0}, T_(T), V_(V) {
+TokenWindows::TokenWindows(std::span<const TokenShard> shards, int T, int V)
+    : shards_(shards), first_{0}, T_(T), V_(V) {
     CHECK(T > 0 && V > 0, "sequence length {} and vocabulary {} must be positive", T, V);
     CHECK(!shards.empty(), "there are no tokens to read: the list of shards is empty");
-    for (const TokenShard& shard : shards) first_.push_back(first_.back() + (shard.size() > 0 ? (shard.size() - 1) / static_cast<size_t>(T) : 0));
+    for (const TokenShard& shard : shards)
+        first_.push_back(first_.back() +
+                         (shard.size() > 0 ? (shard.size() - 1) / static_cast<size_t>(T) : 0));
     if (count() == 0) throw too_few_tokens(shards[0].name(), shards[0].size(), T);
 }
 
@@ -24,7 +27,8 @@ TokenWindows::Place TokenWindows::place_of(uint64_t window) const {
 }
 
 bool TokenWindows::has_masks() const {
-    return std::any_of(shards_.begin(), shards_.end(), [](const TokenShard& shard) { return shard.has_mask(); });
+    return std::any_of(shards_.begin(), shards_.end(),
+                       [](const TokenShard& shard) { return shard.has_mask(); });
 }
 
 std::vector<uint8_t> TokenWindows::mask_at(const Place& place) const {
@@ -51,8 +55,10 @@ int TokenWindows::read(int32_t* inputs, int32_t* targets, uint64_t window) const
         const auto largest = std::max_element(tokens.begin(), tokens.end());
         if (*largest >= V_) {
             const size_t position = start + t + static_cast<size_t>(largest - tokens.begin());
-            throw UsageError(fmt::format("{}: token {} at position {} is outside the vocabulary of {}; was the file made with another tokenizer?",
-                                         shard.name(), *largest, position, V_));
+            throw UsageError(
+                fmt::format("{}: token {} at position {} is outside the vocabulary of {}; was the file made "
+                            "with another tokenizer?",
+                            shard.name(), *largest, position, V_));
         }
         std::copy(tokens.begin(), tokens.end() - 1, inputs + t);
         std::copy(tokens.begin() + 1, tokens.end(), targets + t);
@@ -65,8 +71,10 @@ int TokenWindows::read(int32_t* inputs, int32_t* targets, uint64_t window) const
     return static_cast<int>(std::count(mask.begin(), mask.end(), 1));
 }
 
-BatchRing::BatchRing(int B, int T, int V, const HostAllocator& allocator) : counts_(static_cast<size_t>(V) + 1) {
-    CHECK(B > 0 && B <= INT32_MAX / T, "batch size {} must be positive, and {} x {} tokens fewer than 2^31", B, B, T);
+BatchRing::BatchRing(int B, int T, int V, const HostAllocator& allocator)
+    : counts_(static_cast<size_t>(V) + 1) {
+    CHECK(B > 0 && B <= INT32_MAX / T, "batch size {} must be positive, and {} x {} tokens fewer than 2^31",
+          B, B, T);
     for (Batch& batch : batches_) {
         batch.B = B;
         batch.T = T;
@@ -83,14 +91,16 @@ Batch& BatchRing::fill(size_t slot, const TokenWindows& windows, int rows, Windo
     Batch& batch = batches_[slot];
     const size_t T = batch.T;
     batch.target_count = 0;
-    for (int b = 0; b < rows; b++) batch.target_count += windows.read(batch.inputs + b * T, batch.targets + b * T, window_of_row(b));
+    for (int b = 0; b < rows; b++)
+        batch.target_count += windows.read(batch.inputs + b * T, batch.targets + b * T, window_of_row(b));
     std::fill(batch.inputs + rows * T, batch.inputs + batch.B * T, 0);
     std::fill(batch.targets + rows * T, batch.targets + batch.B * T, Batch::ignored);
     sort_by_token(batch);
     return batch;
 }
 
-// Counting sort, which is stable: counts_[v] becomes the first place of token v, then moves on with each one placed.
+// Counting sort, which is stable: counts_[v] becomes the first place of token v, then moves on with each one
+// placed.
 void BatchRing::sort_by_token(const Batch& batch) {
     const int32_t N = batch.B * batch.T;
     std::fill(counts_.begin(), counts_.end(), 0);
@@ -99,13 +109,18 @@ void BatchRing::sort_by_token(const Batch& batch) {
     for (int32_t i = 0; i < N; i++) batch.order[counts_[batch.inputs[i]]++] = i;
 }
 
-DataLoader::DataLoader(std::span<const TokenShard> shards, const DataLoaderOptions& options, const HostAllocator& allocator)
-    : options_(options), windows_(shards, options.T, options.V), ring_(options.B, options.T, options.V, allocator) {
+DataLoader::DataLoader(std::span<const TokenShard> shards, const DataLoaderOptions& options,
+                       const HostAllocator& allocator)
+    : options_(options),
+      windows_(shards, options.T, options.V),
+      ring_(options.B, options.T, options.V, allocator) {
     const int ranks = options.world_size;
-    CHECK(ranks > 0 && options.rank >= 0 && options.rank < ranks, "rank {} of {} processes does not exist", options.rank, ranks);
+    CHECK(ranks > 0 && options.rank >= 0 && options.rank < ranks, "rank {} of {} processes does not exist",
+          options.rank, ranks);
     const size_t micro_step = static_cast<size_t>(options.B) * options.T * ranks;
-    CHECK(options.total_batch > 0 && options.total_batch % micro_step == 0, "total batch of {} tokens is not a multiple of {} = {} x {} x {} ranks",
-          options.total_batch, micro_step, options.B, options.T, ranks);
+    CHECK(options.total_batch > 0 && options.total_batch % micro_step == 0,
+          "total batch of {} tokens is not a multiple of {} = {} x {} x {} ranks", options.total_batch,
+          micro_step, options.B, options.T, ranks);
     CHECK(options.first_step > 0, "step {} does not exist; steps count from 1", options.first_step);
     micro_steps_ = options.total_batch / micro_step;
     samples_per_step_ = options.total_batch / static_cast<size_t>(options.T);
@@ -128,7 +143,8 @@ const Batch& DataLoader::next() {
 }
 
 const Batch& DataLoader::at(int step, int micro) {
-    CHECK(step > 0 && micro >= 0 && micro < micro_steps(), "micro-step {} of step {} does not exist; a step has {}", micro, step, micro_steps());
+    CHECK(step > 0 && micro >= 0 && micro < micro_steps(),
+          "micro-step {} of step {} does not exist; a step has {}", micro, step, micro_steps());
     const uint64_t position = static_cast<uint64_t>(step - 1) * micro_steps_ + static_cast<uint64_t>(micro);
     std::unique_lock lock(mutex_);
     if (position != next_position_) {
@@ -177,9 +193,11 @@ void DataLoader::prepare_batches() {
 void DataLoader::fill(size_t slot, uint64_t position) {
     const uint64_t step = position / micro_steps_, micro = position % micro_steps_;
     const uint64_t first_sample =
-        (micro * static_cast<uint64_t>(options_.world_size) + static_cast<uint64_t>(options_.rank)) * static_cast<uint64_t>(options_.B);
-    Batch& batch =
-        ring_.fill(slot, windows_, options_.B, [&](int b) { return window_of(step * samples_per_step_ + first_sample + static_cast<uint64_t>(b)); });
+        (micro * static_cast<uint64_t>(options_.world_size) + static_cast<uint64_t>(options_.rank)) *
+        static_cast<uint64_t>(options_.B);
+    Batch& batch = ring_.fill(slot, windows_, options_.B, [&](int b) {
+        return window_of(step * samples_per_step_ + first_sample + static_cast<uint64_t>(b));
+    });
     if (!windows_.has_masks()) return;
     if (step != counted_step_) {
         counted_targets_ = targets_of(step);
@@ -188,10 +206,12 @@ void DataLoader::fill(size_t slot, uint64_t position) {
     batch.step_targets = counted_targets_;
 }
 
-// Every process counts those of all: the masks are read by all of them, which costs less than asking each other.
+// Every process counts those of all: the masks are read by all of them, which costs less than asking each
+// other.
 int64_t DataLoader::targets_of(uint64_t step) const {
     int64_t targets = 0;
-    for (uint64_t sample = 0; sample < samples_per_step_; sample++) targets += windows_.targets_in(window_of(step * samples_per_step_ + sample));
+    for (uint64_t sample = 0; sample < samples_per_step_; sample++)
+        targets += windows_.targets_in(window_of(step * samples_per_step_ + sample));
     return targets;
 }
 
@@ -200,14 +220,19 @@ uint64_t DataLoader::window_of(uint64_t item) const {
     return options_.shuffle ? Permutation(windows_.count(), options_.seed, epoch)(index) : index;
 }
 
-ValidationLoader::ValidationLoader(std::span<const TokenShard> shards, int B, int T, int V, size_t max_batches, const HostAllocator& allocator)
-    : windows_(shards, T, V), ring_(B, T, V, allocator), batches_((windows_.count() + static_cast<size_t>(B) - 1) / static_cast<size_t>(B)) {
+ValidationLoader::ValidationLoader(std::span<const TokenShard> shards, int B, int T, int V,
+                                   size_t max_batches, const HostAllocator& allocator)
+    : windows_(shards, T, V),
+      ring_(B, T, V, allocator),
+      batches_((windows_.count() + static_cast<size_t>(B) - 1) / static_cast<size_t>(B)) {
     if (max_batches > 0) batches_ = std::min(batches_, max_batches);
 }
 
 const Batch& ValidationLoader::at(size_t index) {
     CHECK(index < batches_, "validation batch {} does not exist; there are {}", index, batches_);
     const uint64_t first = static_cast<uint64_t>(index) * static_cast<uint64_t>(ring_.rows());
-    const int rows = static_cast<int>(std::min<uint64_t>(static_cast<uint64_t>(ring_.rows()), windows_.count() - first));
-    return ring_.fill(calls_++ % BatchRing::slots, windows_, rows, [&](int b) { return first + static_cast<uint64_t>(b); });
+    const int rows =
+        static_cast<int>(std::min<uint64_t>(static_cast<uint64_t>(ring_.rows()), windows_.count() - first));
+    return ring_.fill(calls_++ % BatchRing::slots, windows_, rows,
+                      [&](int b) { return first + static_cast<uint64_t>(b); });
 }

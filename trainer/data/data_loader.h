@@ -1,8 +1,12 @@
-// data_loader.h: batches of windows of T tokens; which ones, is a function of (seed, step, micro-step, rank) alone.
-//   Window w of a shard is its tokens w*T .. w*T+T: the first T are inputs, the last T targets. W windows in all; none crosses a shard.
-//   A step takes S = total_batch / T samples; sample k of step s (from 1) is item i = (s-1)*S + k of an endless sequence:
+// data_loader.h: batches of windows of T tokens; which ones, is a function of (seed, step, micro-step, rank)
+// alone.
+//   Window w of a shard is its tokens w*T .. w*T+T: the first T are inputs, the last T targets. W windows in
+//   all; none crosses a shard.
+//   A step takes S = total_batch / T samples; sample k of step s (from 1) is item i = (s-1)*S + k of an
+//   endless sequence:
 //   epoch i div W, and in it window permutation(i mod W), or window i mod W in file order.
-//   Row b of micro-step m on rank r is sample k = (m*world_size + r)*B + b: ranks and micro-steps only divide the samples of a step.
+//   Row b of micro-step m on rank r is sample k = (m*world_size + r)*B + b: ranks and micro-steps only divide
+//   the samples of a step.
 #pragma once
 #include <condition_variable>
 #include <cstddef>
@@ -22,12 +26,14 @@
 // The windows of a list of shards, which must outlive it.
 class TokenWindows {
 public:
-    // UsageError, naming the file, if no shard has T+1 tokens. Shorter shards among longer ones have no window.
+    // UsageError, naming the file, if no shard has T+1 tokens. Shorter shards among longer ones have no
+    // window.
     TokenWindows(std::span<const TokenShard> shards, int T, int V);
 
     uint64_t count() const { return first_.back(); }
-    // inputs (T), targets (T). Returns how many targets count; the others, which a mask hides, are Batch::ignored. UsageError, naming file and
-    // position, for a token that is not below V, and for a damaged mask.
+    // inputs (T), targets (T). Returns how many targets count; the others, which a mask hides, are
+    // Batch::ignored. UsageError, naming file and position, for a token that is not below V, and for a
+    // damaged mask.
     int read(int32_t* inputs, int32_t* targets, uint64_t window) const;
     bool has_masks() const;
     // How many targets of a window count.
@@ -54,7 +60,8 @@ public:
     BatchRing(int B, int T, int V, const HostAllocator& allocator);
 
     int rows() const { return batches_[0].B; }
-    // Fills a slot with the windows that window_of_row(b) names; rows from `rows` on are padding: token 0, every target ignored.
+    // Fills a slot with the windows that window_of_row(b) names; rows from `rows` on are padding: token 0,
+    // every target ignored.
     template <class WindowOfRow>
     Batch& fill(size_t slot, const TokenWindows& windows, int rows, WindowOfRow window_of_row);
     const Batch& operator[](size_t slot) const { return batches_[slot]; }
@@ -77,17 +84,20 @@ struct DataLoaderOptions {
     int first_step = 1;   // where next() starts
 };
 
-// Training batches. A thread prepares the next one while the model works on this one; nothing is allocated after construction, but for masks.
+// Training batches. A thread prepares the next one while the model works on this one; nothing is allocated
+// after construction, but for masks.
 class DataLoader {
 public:
     // The shards must outlive the loader. UsageError for sizes that do not divide, or too few tokens.
-    DataLoader(std::span<const TokenShard> shards, const DataLoaderOptions& options, const HostAllocator& allocator = HostAllocator::standard());
+    DataLoader(std::span<const TokenShard> shards, const DataLoaderOptions& options,
+               const HostAllocator& allocator = HostAllocator::standard());
     ~DataLoader();
     DataLoader(const DataLoader&) = delete;
     DataLoader& operator=(const DataLoader&) = delete;
 
     // The batch of the following micro-step: those of a step in order, then the next step's.
-    // Valid until the second call after this one, so that a copy to the GPU may still run while the following batch is asked for.
+    // Valid until the second call after this one, so that a copy to the GPU may still run while the following
+    // batch is asked for.
     // Throws what went wrong while the batch was read (UsageError for a token >= V).
     const Batch& next();
     // The batch of a micro-step; next() goes on from there. Asking in order costs nothing extra.
@@ -113,7 +123,8 @@ private:
 
     std::mutex mutex_;
     std::condition_variable changed_;
-    // Guarded by mutex_. The position of a micro-step is its number, counted from step 1 on; batch n lies in slot n mod 3.
+    // Guarded by mutex_. The position of a micro-step is its number, counted from step 1 on; batch n lies in
+    // slot n mod 3.
     uint64_t delivered_ = 0;      // batches handed out
     uint64_t filled_ = 0;         // batches filled: delivered_ or one more
     uint64_t next_position_ = 0;  // of batch delivered_
@@ -122,7 +133,8 @@ private:
     std::thread thread_;  // last: it uses all of the above
 };
 
-// Every window of a split once, in file order: batches 0 .. batches()-1, the last one padded. Usable again and again.
+// Every window of a split once, in file order: batches 0 .. batches()-1, the last one padded. Usable again
+// and again.
 class ValidationLoader {
 public:
     // max_batches 0: the whole split. The shards must outlive the loader; errors as DataLoader's.

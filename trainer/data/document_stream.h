@@ -1,7 +1,10 @@
-// document_stream.h: documents as JSON lines from a file descriptor, as data sets' programs and `zcat some.jsonl.gz` write them.
-//   {"text": "the document", "place": "file:row"}     one object a line; blank lines are passed over, other keys too
+// document_stream.h: documents as JSON lines from a file descriptor, as data sets' programs and `zcat
+// some.jsonl.gz` write them.
+//   {"text": "the document", "place": "file:row"}     one object a line; blank lines are passed over, other
+//                                                     keys too
 //   {"end": true}                                     optional last line: nothing was broken off
-// "place" names the document for whoever goes on later; without it, the document's number in the input (from 0) does.
+// "place" names the document for whoever goes on later; without it, the document's number in the input (from
+// 0) does.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -14,16 +17,20 @@ struct Document {
     bool end = false;  // the last line, and no document
 };
 
-// One line. UsageError (without a line's number) if it is not a document; place is empty where the line has none.
+// One line. UsageError (without a line's number) if it is not a document; place is empty where the line has
+// none.
 Document parse_document(std::string_view line, const std::string& field);
 
 class DocumentStream {
 public:
-    // field: the key that holds the text. until_end: input without its last line {"end": true} is an Error: it was broken off.
+    // field: the key that holds the text. until_end: input without its last line {"end": true} is an Error:
+    // it was broken off.
     // interrupted() is asked while waiting; it throws to give up. name: what messages call the input.
-    DocumentStream(int file, const std::string& name, const std::string& field, bool until_end, std::function<void()> interrupted);
+    DocumentStream(int file, const std::string& name, const std::string& field, bool until_end,
+                   std::function<void()> interrupted);
 
-    // The next document, or nothing at the end. UsageError, with the line's number, for what is not a document.
+    // The next document, or nothing at the end. UsageError, with the line's number, for what is not a
+    // document.
     std::optional<Document> next();
     size_t count() const { return documents_; }  // of those that next() has given
 

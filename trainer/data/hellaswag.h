@@ -1,7 +1,10 @@
-// hellaswag.h: HellaSwag (Zellers et al. 2019, arXiv:1905.07830): which of four endings does a model find likeliest behind a context?
+// hellaswag.h: HellaSwag (Zellers et al. 2019, arXiv:1905.07830): which of four endings does a model find
+// likeliest behind a context?
 //   Two kinds of files are read, told apart by their first bytes; docs/formats.md has both.
-//   JSONL, as published: an object a line with "ctx" (or "ctx_a" and "ctx_b"), "endings" and "label", the number of the right ending.
-//     A context becomes tokens as it stands, an ending with a space before it, as in llm.c's and build-nanogpt's evaluation.
+//   JSONL, as published: an object a line with "ctx" (or "ctx_a" and "ctx_b"), "endings" and "label", the
+//   number of the right ending.
+//     A context becomes tokens as it stands, an ending with a space before it, as in llm.c's and
+//     build-nanogpt's evaluation.
 //   llm.c's eval file: the same, as tokens.
 #pragma once
 #include <cstddef>
@@ -23,15 +26,18 @@ struct HellaSwagExample {
     std::vector<std::vector<uint16_t>> endings;  // two or more, of one token or more
 };
 
-// UsageError, naming file and line or example, for anything that is not such a file. The tokenizer is for JSONL only.
+// UsageError, naming file and line or example, for anything that is not such a file. The tokenizer is for
+// JSONL only.
 std::vector<HellaSwagExample> read_hellaswag(const std::string& path, Tokenizer& tokenizer);
 // The same from bytes in memory; messages call them `name`.
-std::vector<HellaSwagExample> parse_hellaswag(std::string_view bytes, const std::string& name, Tokenizer& tokenizer);
+std::vector<HellaSwagExample> parse_hellaswag(std::string_view bytes, const std::string& name,
+                                              Tokenizer& tokenizer);
 
 // Positions of the longest context with an ending: what a model needs to see all of every example.
 int longest_row(std::span<const HellaSwagExample> examples);
 
-// Natural logarithms of the probability of each ending's tokens behind the context: their sum, and their mean.
+// Natural logarithms of the probability of each ending's tokens behind the context: their sum, and their
+// mean.
 struct EndingScores {
     std::vector<double> sum, mean;
 };
@@ -42,12 +48,14 @@ struct HellaSwagResult {
     size_t examples = 0;
 };
 
-// The greatest of some log-likelihoods, the first of equals; none, which is nobody's label, if none is finite.
+// The greatest of some log-likelihoods, the first of equals; none, which is nobody's label, if none is
+// finite.
 size_t likeliest(std::span<const double> log_likelihoods);
 HellaSwagResult count_right(std::span<const HellaSwagExample> examples, std::span<const EndingScores> scores);
 
-// The examples as batches, a context with one of its endings a row, longest rows first so that a batch's rows are about as long. The rows of
-// an example may lie in different batches. Only an ending's tokens are targets.
+// The examples as batches, a context with one of its endings a row, longest rows first so that a batch's rows
+// are about as long. The rows of an example may lie in different batches. Only an ending's tokens are
+// targets.
 class HellaSwag {
 public:
     struct Row {
@@ -56,9 +64,11 @@ public:
         int first, target_count;  // targets: positions first .. first + target_count - 1
     };
 
-    // For a model with room for B x T tokens and a vocabulary of V. A context that is too long loses its beginning, as in
-    // lm-evaluation-harness. UsageError, naming the example, for an ending longer than T and for a token outside the vocabulary.
-    HellaSwag(std::vector<HellaSwagExample> examples, int B, int T, int V, const HostAllocator& allocator = HostAllocator::standard());
+    // For a model with room for B x T tokens and a vocabulary of V. A context that is too long loses its
+    // beginning, as in lm-evaluation-harness. UsageError, naming the example, for an ending longer than T and
+    // for a token outside the vocabulary.
+    HellaSwag(std::vector<HellaSwagExample> examples, int B, int T, int V,
+              const HostAllocator& allocator = HostAllocator::standard());
 
     const std::vector<HellaSwagExample>& examples() const { return examples_; }
     size_t shortened() const { return shortened_; }  // rows whose context lost tokens

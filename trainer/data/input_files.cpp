@@ -40,7 +40,8 @@ std::vector<std::string> matches_of(const std::string& pattern) {
     return paths;
 }
 
-// A cache beside its text would be the same tokens twice, and what another process is writing, or was killed over, is not whole.
+// A cache beside its text would be the same tokens twice, and what another process is writing, or was killed
+// over, is not whole.
 // A mask belongs to the shard beside it (token_shard.h).
 bool is_passed_over(const fs::path& path) {
     const std::string name = path.filename();
@@ -75,7 +76,8 @@ std::vector<std::string> files_in(const std::string& folder) {
     return files;
 }
 
-std::vector<InputFile> inputs_in(const std::string& folder, const std::function<void(const std::string&)>& note) {
+std::vector<InputFile> inputs_in(const std::string& folder,
+                                 const std::function<void(const std::string&)>& note) {
     std::vector<InputFile> inputs;
     std::vector<std::string> others;
     for (const std::string& path : files_in(folder)) {
@@ -86,15 +88,17 @@ std::vector<InputFile> inputs_in(const std::string& folder, const std::function<
     std::sort(others.begin(), others.end());
     CHECK(!inputs.empty(), "{}: the folder holds no token shards or texts", folder);
     if (note && !others.empty()) {
-        note(fmt::format("{}: {} of its files {} neither text nor token shard, and left out: {}{}", folder, others.size(),
-                         others.size() == 1 ? "is" : "are", others[0], others.size() == 1 ? "" : " and others"));
+        note(fmt::format("{}: {} of its files {} neither text nor token shard, and left out: {}{}", folder,
+                         others.size(), others.size() == 1 ? "is" : "are", others[0],
+                         others.size() == 1 ? "" : " and others"));
     }
     return inputs;
 }
 
 }  // namespace
 
-std::vector<InputFile> input_files(const std::string& pattern, const std::function<void(const std::string&)>& note) {
+std::vector<InputFile> input_files(const std::string& pattern,
+                                   const std::function<void(const std::string&)>& note) {
     std::vector<InputFile> inputs;
     for (const std::string& path : matches_of(pattern)) {
         if (is_directory(path)) {
@@ -102,13 +106,18 @@ std::vector<InputFile> input_files(const std::string& pattern, const std::functi
             inputs.insert(inputs.end(), more.begin(), more.end());
         } else if (path == pattern || !is_passed_over(path)) {
             // What is called .bin is meant to be a shard, and opening it says what it lacks.
-            const std::optional<InputFile> input = path.ends_with(".bin") ? InputFile{path, false} : input_file(path);
-            CHECK(input, "{}: is neither text nor a token shard; expected a file of UTF-8 text, or what tokenize wrote", path);
+            const std::optional<InputFile> input =
+                path.ends_with(".bin") ? InputFile{path, false} : input_file(path);
+            CHECK(input,
+                  "{}: is neither text nor a token shard; expected a file of UTF-8 text, or what tokenize "
+                  "wrote",
+                  path);
             inputs.push_back(*input);
         }
     }
     CHECK(!inputs.empty(), "no file matches '{}'; expected token shards or texts", pattern);
-    std::sort(inputs.begin(), inputs.end(), [](const InputFile& a, const InputFile& b) { return a.path < b.path; });
+    std::sort(inputs.begin(), inputs.end(),
+              [](const InputFile& a, const InputFile& b) { return a.path < b.path; });
     // Overlapping patterns, or a folder and a file in it, name some files twice.
     const auto same = [](const InputFile& a, const InputFile& b) { return a.path == b.path; };
     inputs.erase(std::unique(inputs.begin(), inputs.end(), same), inputs.end());
@@ -120,11 +129,12 @@ std::string one_pattern(const std::string& option, const std::vector<std::string
     std::string pattern;
     for (const std::string& value : values) {
         const bool exists = is_regular(value) || is_directory(value);
-        CHECK(exists || value.find_first_of("*?[{~") != value.npos, "{}: {} is not there; expected files, folders, or patterns in quotes", option,
-              value);
+        CHECK(exists || value.find_first_of("*?[{~") != value.npos,
+              "{}: {} is not there; expected files, folders, or patterns in quotes", option, value);
         pattern += pattern.empty() ? '{' : ',';
         for (const char character : value) {
-            if (exists && std::string_view(special_characters).find(character) != std::string_view::npos) pattern += '\\';
+            if (exists && std::string_view(special_characters).find(character) != std::string_view::npos)
+                pattern += '\\';
             pattern += character;
         }
     }

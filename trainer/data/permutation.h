@@ -1,6 +1,8 @@
-// permutation.h: a random bijection of 0 .. size-1 in constant memory: a pure function of (size, seed, epoch).
-//   A Feistel network over Philox permutes the smallest power of four that holds them; walking on while the result is outside
-//   (a cycle of a permutation always comes back) restricts it to the range: Black and Rogaway 2002, "Ciphers with Arbitrary Finite Domains".
+// permutation.h: a random bijection of 0 .. size-1 in constant memory: a pure function of (size, seed,
+// epoch).
+//   A Feistel network over Philox permutes the smallest power of four that holds them; walking on while the
+//   result is outside (a cycle of a permutation always comes back) restricts it to the range: Black and
+//   Rogaway 2002, "Ciphers with Arbitrary Finite Domains".
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -11,7 +13,10 @@
 class Permutation {
 public:
     Permutation(uint64_t size, uint64_t seed, uint64_t epoch)
-        : size_(size), seed_(seed), epoch_(epoch), half_bits_(std::max(4, (static_cast<int>(std::bit_width(size - 1)) + 1) / 2)) {}
+        : size_(size),
+          seed_(seed),
+          epoch_(epoch),
+          half_bits_(std::max(4, (static_cast<int>(std::bit_width(size - 1)) + 1) / 2)) {}
 
     // Where index (< size) goes.
     uint64_t operator()(uint64_t index) const {
@@ -26,9 +31,10 @@ private:
         const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
         uint64_t left = value >> half_bits_, right = value & mask;
         for (uint32_t round = 0; round < 8; round++) {
-            const Philox4 counter = {
-                {static_cast<uint32_t>(right), round | purpose, static_cast<uint32_t>(epoch_), static_cast<uint32_t>(epoch_ >> 32)}};
-            const Philox4 random = philox4x32_10(counter, static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32));
+            const Philox4 counter = {{static_cast<uint32_t>(right), round | purpose,
+                                      static_cast<uint32_t>(epoch_), static_cast<uint32_t>(epoch_ >> 32)}};
+            const Philox4 random =
+                philox4x32_10(counter, static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32));
             const uint64_t next = left ^ (random.x[0] & mask);
             left = right;
             right = next;

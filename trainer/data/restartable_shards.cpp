@@ -14,18 +14,21 @@ namespace fs = std::filesystem;
 
 static size_t val_tokens_of(const RestartableShardsOptions& options) {
     if (options.split == "train") return 0;
-    return options.split == "val" ? std::numeric_limits<size_t>::max() : options.val_tokens.value_or(options.shard_tokens);
+    return options.split == "val" ? std::numeric_limits<size_t>::max()
+                                  : options.val_tokens.value_or(options.shard_tokens);
 }
 
 RestartableShards::RestartableShards(const RestartableShardsOptions& options)
     : options_(options),
       val_tokens_(val_tokens_of(options)),
-      manifest_(fmt::format("{}/{}{}shards.json", options.folder, options.prefix, options.split == "first" ? "" : options.split + "_")),
+      manifest_(fmt::format("{}/{}{}shards.json", options.folder, options.prefix,
+                            options.split == "first" ? "" : options.split + "_")),
       lock_(options.folder, "writing shards") {
     if (fs::exists(manifest_)) read_manifest();
     else refuse_foreign_shards();
     // A program that was killed leaves the shard that it was writing under a temporary name.
-    for (const char* split : {"train_", "val_"}) remove_leftovers(options.folder, options.prefix + split, ".bin");
+    for (const char* split : {"train_", "val_"})
+        remove_leftovers(options.folder, options.prefix + split, ".bin");
     remove_leftovers(options.folder, fs::path(manifest_).filename());
 }
 
@@ -34,13 +37,16 @@ std::optional<StreamPlace> RestartableShards::place() const {
     return shards_.back().end;
 }
 
-std::vector<std::string> RestartableShards::append(const std::string& document, std::span<const uint16_t> tokens, size_t from_token) {
+std::vector<std::string> RestartableShards::append(const std::string& document,
+                                                   std::span<const uint16_t> tokens, size_t from_token) {
     const size_t before = shards_.size();
     end_ = {document, from_token};
     const bool may_be_all = options_.split == "first" && !options_.val_tokens && tokens_ < val_tokens_;
     if (may_be_all) first_documents_.push_back({document, tokens.size()});
     while (!tokens.empty()) {
-        if (!writer_) writer_.emplace(fmt::format("{}/{}{}_{:06}.bin", options_.folder, options_.prefix, is_val() ? "val" : "train", shards_.size()));
+        if (!writer_)
+            writer_.emplace(fmt::format("{}/{}{}_{:06}.bin", options_.folder, options_.prefix,
+                                        is_val() ? "val" : "train", shards_.size()));
         const size_t part = std::min(tokens.size(), room() - writer_->size());
         writer_->append(tokens.first(part));
         tokens = tokens.subspan(part);
@@ -48,7 +54,8 @@ std::vector<std::string> RestartableShards::append(const std::string& document, 
         if (writer_->size() == room()) finish_shard();
     }
     std::vector<std::string> finished;
-    for (size_t i = before; i < shards_.size(); i++) finished.push_back(fmt::format("{}/{}", options_.folder, shards_[i].file));
+    for (size_t i = before; i < shards_.size(); i++)
+        finished.push_back(fmt::format("{}/{}", options_.folder, shards_[i].file));
     return finished;
 }
 
@@ -63,7 +70,9 @@ std::vector<std::string> RestartableShards::finish() {
             const size_t val_tokens = val_tokens_;
             remove_shards();
             throw UsageError(
-                fmt::format("all {} tokens of the input are for validation; expected more text, or less than --val-tokens {}", tokens, val_tokens));
+                fmt::format("all {} tokens of the input are for validation; expected more text, or less than "
+                            "--val-tokens {}",
+                            tokens, val_tokens));
         }
         split_short_input();
         before = 0;
@@ -72,14 +81,16 @@ std::vector<std::string> RestartableShards::finish() {
     complete_ = true;
     write_manifest();
     std::vector<std::string> finished;
-    for (size_t i = before; i < shards_.size(); i++) finished.push_back(fmt::format("{}/{}", options_.folder, shards_[i].file));
+    for (size_t i = before; i < shards_.size(); i++)
+        finished.push_back(fmt::format("{}/{}", options_.folder, shards_[i].file));
     return finished;
 }
 
 // All tokens are in one shard of validation, and none is left to train on: it is divided into two.
 void RestartableShards::split_short_input() {
     if (writer_) writer_->close();
-    const TokenShard whole(writer_ ? writer_->temporary_path() : fmt::format("{}/{}", options_.folder, shards_.back().file));
+    const TokenShard whole(writer_ ? writer_->temporary_path()
+                                   : fmt::format("{}/{}", options_.folder, shards_.back().file));
     std::span<const uint16_t> rest = whole.tokens();
     const std::vector<StreamPlace> documents = std::move(first_documents_);
     writer_.reset();
@@ -101,7 +112,9 @@ void RestartableShards::remove_shards() {
     shards_.clear();
 }
 
-size_t RestartableShards::room() const { return is_val() ? std::min(options_.shard_tokens, val_tokens_ - tokens_) : options_.shard_tokens; }
+size_t RestartableShards::room() const {
+    return is_val() ? std::min(options_.shard_tokens, val_tokens_ - tokens_) : options_.shard_tokens;
+}
 
 void RestartableShards::finish_shard() {
     writer_->close();
@@ -123,14 +136,18 @@ bool RestartableShards::is_finished(const Shard& shard) const {
 void RestartableShards::write_manifest() const {
     nlohmann::ordered_json shards = nlohmann::ordered_json::array();
     for (const Shard& shard : shards_) {
-        shards.push_back({{"file", shard.file}, {"tokens", shard.tokens}, {"document", shard.end.document}, {"document_tokens", shard.end.tokens}});
+        shards.push_back({{"file", shard.file},
+                          {"tokens", shard.tokens},
+                          {"document", shard.end.document},
+                          {"document_tokens", shard.end.tokens}});
     }
     const nlohmann::ordered_json manifest = {{"tokenizer", options_.tokenizer},
                                              {"shard_tokens", options_.shard_tokens},
                                              {"val_tokens", options_.split == "first" ? val_tokens_ : 0},
                                              {"complete", complete_},
                                              {"shards", shards}};
-    write_atomically(manifest_, manifest.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    write_atomically(manifest_,
+                     manifest.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
 void RestartableShards::read_manifest() {
@@ -148,19 +165,25 @@ void RestartableShards::read_manifest() {
         for (const nlohmann::json& shard : manifest.at("shards")) {
             shards.push_back({shard.at("file").get<std::string>(),
                               whole_number<size_t>(shard.at("tokens")),
-                              {shard.at("document").get<std::string>(), whole_number<size_t>(shard.at("document_tokens"))}});
+                              {shard.at("document").get<std::string>(),
+                               whole_number<size_t>(shard.at("document_tokens"))}});
         }
     } catch (const nlohmann::json::exception&) {
-        throw UsageError(fmt::format("{}: is no list of shards; remove it and its shards to begin again", manifest_));
+        throw UsageError(
+            fmt::format("{}: is no list of shards; remove it and its shards to begin again", manifest_));
     }
-    const auto is_there = [&](const Shard& shard) { return fs::exists(fmt::format("{}/{}", options_.folder, shard.file)); };
+    const auto is_there = [&](const Shard& shard) {
+        return fs::exists(fmt::format("{}/{}", options_.folder, shard.file));
+    };
     if (std::none_of(shards.begin(), shards.end(), is_there)) {  // whatever was begun came to nothing
         complete_ = false;
         return refuse_foreign_shards();
     }
     const auto begun_with = [&](bool same, const char* option, const auto& value) {
-        CHECK(same, "{}: was begun with {} {}; expected the same; choose another folder, or remove the list and its shards", manifest_, option,
-              value);
+        CHECK(same,
+              "{}: was begun with {} {}; expected the same; choose another folder, or remove the list and "
+              "its shards",
+              manifest_, option, value);
     };
     begun_with(tokenizer == options_.tokenizer, "--tokenizer", tokenizer);
     begun_with(shard_tokens == options_.shard_tokens, "--shard-tokens", shard_tokens);
@@ -183,9 +206,10 @@ void RestartableShards::refuse_foreign_shards() const {
         const std::string name = path.filename();
         for (const std::string split : {"train", "val"}) {
             if (options_.split != "first" && options_.split != split) continue;
-            CHECK(!(name.starts_with(options_.prefix + split + "_") && name.ends_with(".bin")),
-                  "{}: already holds {}, which no {} accounts for; choose another folder or remove its shards", options_.folder, name,
-                  fs::path(manifest_).filename().string());
+            CHECK(
+                !(name.starts_with(options_.prefix + split + "_") && name.ends_with(".bin")),
+                "{}: already holds {}, which no {} accounts for; choose another folder or remove its shards",
+                options_.folder, name, fs::path(manifest_).filename().string());
         }
     }
 }

@@ -62,7 +62,8 @@ private:
         TokenizedBatch result;
         for (const Document& document : batch) {
             std::vector<uint16_t> tokens;
-            if (const std::optional<int> end = tokenizer.end_of_text()) tokens.push_back(static_cast<uint16_t>(*end));
+            if (const std::optional<int> end = tokenizer.end_of_text())
+                tokens.push_back(static_cast<uint16_t>(*end));
             const std::vector<uint16_t> text = tokenizer.encode(document.text);
             tokens.insert(tokens.end(), text.begin(), text.end());
             result.push_back({document.place, std::move(tokens)});
@@ -104,12 +105,15 @@ public:
     size_t finished_tokens(const TokenizedDocument& document) const {
         if (!place_ || document.place != place_->document) return 0;
         CHECK(document.tokens.size() >= place_->tokens,
-              "document '{}' has {} tokens, of which {} are in the finished shards; expected the same documents as before", place_->document,
-              document.tokens.size(), place_->tokens);
+              "document '{}' has {} tokens, of which {} are in the finished shards; expected the same "
+              "documents as before",
+              place_->document, document.tokens.size(), place_->tokens);
         return place_->tokens;
     }
     void check_reached() const {
-        CHECK(!place_ || reached_, "document '{}', where the finished shards end, is not in the input; expected the same documents as before",
+        CHECK(!place_ || reached_,
+              "document '{}', where the finished shards end, is not in the input; expected the same "
+              "documents as before",
               place_->document);
     }
 
@@ -120,8 +124,8 @@ private:
 
 }  // namespace
 
-void tokenize_stream(DocumentStream& documents, RestartableShards& shards, const std::string& tokenizer, int threads,
-                     const std::function<void(const std::string& path)>& finished) {
+void tokenize_stream(DocumentStream& documents, RestartableShards& shards, const std::string& tokenizer,
+                     int threads, const std::function<void(const std::string& path)>& finished) {
     Resumption resumption(shards.place());
     TokenizerPool pool(tokenizer, threads);
     std::deque<std::future<TokenizedBatch>> running;  // in the order of the documents
@@ -144,7 +148,9 @@ void tokenize_stream(DocumentStream& documents, RestartableShards& shards, const
         for (const TokenizedDocument& document : batch) {
             const size_t done = first ? resumption.finished_tokens(document) : 0;
             first = false;
-            for (const std::string& path : shards.append(document.place, std::span(document.tokens).subspan(done), done)) finished(path);
+            for (const std::string& path :
+                 shards.append(document.place, std::span(document.tokens).subspan(done), done))
+                finished(path);
         }
     };
     for (DocumentBatch batch = next_batch(); !batch.empty(); batch = next_batch()) {

@@ -11,13 +11,16 @@
 #include "system/error.h"
 #include "system/file_access.h"
 
-static_assert(std::endian::native == std::endian::little, "the format is little-endian, and so is every machine that this is built for");
+static_assert(std::endian::native == std::endian::little,
+              "the format is little-endian, and so is every machine that this is built for");
 
 static constexpr uint32_t shard_magic = 20240520;
 static constexpr uint32_t shard_version = 1;
 using Header = std::array<uint32_t, 256>;
 
-std::string mask_of(const std::string& shard) { return shard.ends_with(".bin") ? shard.substr(0, shard.size() - std::strlen(".bin")) + ".mask" : ""; }
+std::string mask_of(const std::string& shard) {
+    return shard.ends_with(".bin") ? shard.substr(0, shard.size() - std::strlen(".bin")) + ".mask" : "";
+}
 
 bool begins_as_shard(std::string_view first_bytes) {
     uint32_t magic = 0;
@@ -26,25 +29,31 @@ bool begins_as_shard(std::string_view first_bytes) {
     return magic == shard_magic;
 }
 
-TokenShard::TokenShard(const std::string& path, const std::string& name) : file_(std::in_place, path), name_(name) {
+TokenShard::TokenShard(const std::string& path, const std::string& name)
+    : file_(std::in_place, path), name_(name) {
     const std::string_view bytes = file_->bytes();
-    CHECK(bytes.size() >= sizeof(Header), "{}: {} bytes are too short for a token shard, whose header alone has {}", path, bytes.size(),
+    CHECK(bytes.size() >= sizeof(Header),
+          "{}: {} bytes are too short for a token shard, whose header alone has {}", path, bytes.size(),
           sizeof(Header));
     Header header;
     file_->copy(header.data(), 0, sizeof(header));
     CHECK(header[0] == shard_magic,
-          "{}: is not a token shard: magic number {}, expected {}; make shards with tokenize; a text has another name than *.bin", path, header[0],
-          shard_magic);
-    CHECK(header[1] == shard_version, "{}: token shard of version {}, expected {}", path, header[1], shard_version);
+          "{}: is not a token shard: magic number {}, expected {}; make shards with tokenize; a text has "
+          "another name than *.bin",
+          path, header[0], shard_magic);
+    CHECK(header[1] == shard_version, "{}: token shard of version {}, expected {}", path, header[1],
+          shard_version);
     const size_t count = header[2], expected = sizeof(Header) + count * sizeof(uint16_t);
-    CHECK(bytes.size() == expected, "{}: {} bytes, expected {} for the {} tokens of its header; the file is damaged", path, bytes.size(), expected,
-          count);
+    CHECK(bytes.size() == expected,
+          "{}: {} bytes, expected {} for the {} tokens of its header; the file is damaged", path,
+          bytes.size(), expected, count);
     tokens_ = {reinterpret_cast<const uint16_t*>(bytes.data() + sizeof(Header)), count};
     source_hash_ = header[4] | uint64_t{header[5]} << 32;
     const std::string mask = mask_of(path);
     if (mask.empty() || !is_there(mask)) return;
     mask_.emplace(mask);
-    CHECK(mask_->bytes().size() == count, "{}: {} bytes, expected one for each of the {} tokens of {}", mask, mask_->bytes().size(), count, path);
+    CHECK(mask_->bytes().size() == count, "{}: {} bytes, expected one for each of the {} tokens of {}", mask,
+          mask_->bytes().size(), count, path);
 }
 
 void TokenShard::read(std::span<uint16_t> tokens, size_t begin) const {
@@ -55,18 +64,21 @@ void TokenShard::read(std::span<uint16_t> tokens, size_t begin) const {
 void TokenShard::read_mask(std::span<uint8_t> mask, size_t begin) const {
     mask_->copy(mask.data(), begin, mask.size());
     const auto wrong = std::find_if(mask.begin(), mask.end(), [](uint8_t value) { return value > 1; });
-    CHECK(wrong == mask.end(), "{}: byte {} is {}; expected 1 for a token that counts as a target, 0 for one that does not", mask_->path(),
-          begin + static_cast<size_t>(wrong - mask.begin()), *wrong);
+    CHECK(wrong == mask.end(),
+          "{}: byte {} is {}; expected 1 for a token that counts as a target, 0 for one that does not",
+          mask_->path(), begin + static_cast<size_t>(wrong - mask.begin()), *wrong);
 }
 
-TokenShardWriter::TokenShardWriter(const std::string& path, uint64_t source_hash) : file_(path), source_hash_(source_hash) {
+TokenShardWriter::TokenShardWriter(const std::string& path, uint64_t source_hash)
+    : file_(path), source_hash_(source_hash) {
     const Header empty = {};
     file_.write(empty.data(), sizeof(empty));
 }
 
 void TokenShardWriter::append(std::span<const uint16_t> tokens) {
     constexpr size_t most = std::numeric_limits<uint32_t>::max();
-    CHECK(tokens.size() <= most - size_, "{}: a token shard holds at most {} tokens; make several with tokenize", path(), most);
+    CHECK(tokens.size() <= most - size_,
+          "{}: a token shard holds at most {} tokens; make several with tokenize", path(), most);
     file_.write(tokens.data(), tokens.size_bytes());
     size_ += tokens.size();
 }
@@ -89,7 +101,8 @@ void TokenShardWriter::commit() {
     file_.commit();
 }
 
-TokenShardSeries::TokenShardSeries(const std::string& folder, const std::string& prefix, size_t tokens_per_shard)
+TokenShardSeries::TokenShardSeries(const std::string& folder, const std::string& prefix,
+                                   size_t tokens_per_shard)
     : folder_(folder), prefix_(prefix), tokens_per_shard_(tokens_per_shard) {}
 
 void TokenShardSeries::append(std::span<const uint16_t> tokens) {

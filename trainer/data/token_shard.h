@@ -1,8 +1,12 @@
-// token_shard.h: token files in llm.c's format: 256 int32 of header, then the tokens as uint16, little-endian.
-//   header [0] = 20240520, [1] = 1, [2] = number of tokens; the file's size must be exactly 1024 + 2 * tokens.
-//   The number is read as uint32: counts from 2^31 on, which other programs would see as negative, are right here.
+// token_shard.h: token files in llm.c's format: 256 int32 of header, then the tokens as uint16,
+// little-endian.
+//   header [0] = 20240520, [1] = 1, [2] = number of tokens; the file's size must be exactly 1024 + 2 *
+//   tokens.
+//   The number is read as uint32: counts from 2^31 on, which other programs would see as negative, are right
+//   here.
 //   [4] and [5], zero elsewhere, hold the low and high half of source_hash.
-// NAME.mask beside NAME.bin has a byte for each token: 1 if the token counts as a target, 0 if it is only read.
+// NAME.mask beside NAME.bin has a byte for each token: 1 if the token counts as a target, 0 if it is only
+// read.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,12 +29,14 @@ bool begins_as_shard(std::string_view first_bytes);
 // A shard of any size, mapped read-only, or tokens in memory.
 class TokenShard {
 public:
-    // UsageError, naming the file, if it cannot be read or is not a token shard, or if its mask has another size.
+    // UsageError, naming the file, if it cannot be read or is not a token shard, or if its mask has another
+    // size.
     explicit TokenShard(const std::string& path) : TokenShard(path, path) {}
     // Messages call the shard `name`: the text that a cached shard was made from.
     TokenShard(const std::string& path, const std::string& name);
     // Tokens that are in no file.
-    TokenShard(std::vector<uint16_t> tokens, const std::string& name) : name_(name), memory_(std::move(tokens)), tokens_(memory_) {}
+    TokenShard(std::vector<uint16_t> tokens, const std::string& name)
+        : name_(name), memory_(std::move(tokens)), tokens_(memory_) {}
 
     const std::string& name() const { return name_; }
     std::span<const uint16_t> tokens() const { return tokens_; }
@@ -74,7 +80,8 @@ private:
 // name before commit(), and none keeps it if commit() fails.
 class TokenShardSeries {
 public:
-    TokenShardSeries(const std::string& folder, const std::string& prefix, size_t tokens_per_shard = 100'000'000);
+    TokenShardSeries(const std::string& folder, const std::string& prefix,
+                     size_t tokens_per_shard = 100'000'000);
 
     void append(std::span<const uint16_t> tokens);
     const std::vector<TokenShardWriter>& shards() const { return shards_; }

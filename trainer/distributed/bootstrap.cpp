@@ -12,11 +12,13 @@ namespace {
 ncclUniqueId new_id(const std::string& address) {
     ncclUniqueId id;
     if (ncclGetUniqueId(&id) != ncclSuccess)
-        throw Error(fmt::format("NCCL finds no way to meet{}{}: {}", address.empty() ? "" : " at ", address, ncclGetLastError(nullptr)));
+        throw Error(fmt::format("NCCL finds no way to meet{}{}: {}", address.empty() ? "" : " at ", address,
+                                ncclGetLastError(nullptr)));
     return id;
 }
 
-// Rank 0's NCCL listens at what the address means on its own machine. Debian's installer gives a machine's own name 127.0.1.1.
+// Rank 0's NCCL listens at what the address means on its own machine. Debian's installer gives a machine's
+// own name 127.0.1.1.
 void check_reachable(const std::string& address) {
     const std::string host = address.substr(0, address.rfind(':'));
     addrinfo hints{}, *found = nullptr;
@@ -26,7 +28,8 @@ void check_reachable(const std::string& address) {
     freeaddrinfo(found);
     if (ip >> 24 == 127)
         throw UsageError(
-            fmt::format("{} is 127.{}.{}.{} on its own machine (see /etc/hosts), where no other machine reaches it; expected "
+            fmt::format("{} is 127.{}.{}.{} on its own machine (see /etc/hosts), where no other machine "
+                        "reaches it; expected "
                         "MASTER_ADDR to be its address in the network",
                         host, ip >> 16 & 255, ip >> 8 & 255, ip & 255));
 }
@@ -39,7 +42,9 @@ int own_version() {
 
 }  // namespace
 
-std::string nccl_version(int version) { return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100); }
+std::string nccl_version(int version) {
+    return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
 
 ncclUniqueId unique_id(const Process& process) {
     if (process.world_size == 1) return new_id("");
@@ -52,8 +57,9 @@ ncclUniqueId unique_id(const Process& process) {
         if (broadcast_by_mpi(process, &main, sizeof(main))) {
             // With other versions than rank 0's, NCCL may wait for ever instead of saying so.
             if (main.version != own_version())
-                throw Error(fmt::format("rank {} has NCCL {}, but rank 0 has {}; expected the same on all machines", process.rank,
-                                        nccl_version(own_version()), nccl_version(main.version)));
+                throw Error(
+                    fmt::format("rank {} has NCCL {}, but rank 0 has {}; expected the same on all machines",
+                                process.rank, nccl_version(own_version()), nccl_version(main.version)));
             return main.id;
         }
     }
@@ -61,7 +67,8 @@ ncclUniqueId unique_id(const Process& process) {
     const std::string address = given == nullptr ? process.main_address : given;
     if (address.empty())
         throw UsageError(
-            fmt::format("{} started {} processes on several machines and names no address to meet at; expected a build with MPI "
+            fmt::format("{} started {} processes on several machines and names no address to meet at; "
+                        "expected a build with MPI "
                         "(libopenmpi-dev), or torchrun or srun as the launcher",
                         process.launcher, process.world_size));
     if (process.rank == 0 && process.local_size < process.world_size) check_reachable(address);

@@ -1,6 +1,8 @@
-// bootstrap.h: how the processes of the GPU build find each other: they agree on NCCL's id of their communicator, and NCCL does the rest.
-//   The id travels through MPI where mpirun is the launcher and the build has MPI. Elsewhere each process makes it from the address that the
-//   launcher says (Process::main_address): NCCL_COMM_ID, at which the NCCL of rank 0 listens.
+// bootstrap.h: how the processes of the GPU build find each other: they agree on NCCL's id of their
+// communicator, and NCCL does the rest.
+//   The id travels through MPI where mpirun is the launcher and the build has MPI. Elsewhere each process
+//   makes it from the address that the launcher says (Process::main_address): NCCL_COMM_ID, at which the NCCL
+//   of rank 0 listens.
 #pragma once
 #include <nccl.h>
 
@@ -8,7 +10,8 @@
 
 #include "trainer/distributed/launcher.h"
 
-// The same in every process. Error in one line if there is no way to meet, or the processes' versions of NCCL differ.
+// The same in every process. Error in one line if there is no way to meet, or the processes' versions of NCCL
+// differ.
 ncclUniqueId unique_id(const Process& process);
 
 // "2.28.9"

@@ -8,10 +8,12 @@ bool broadcast_by_mpi(const Process& process, void* bytes, size_t size) {
     int processes = 0, rank = 0;
     MPI_Comm_size(MPI_COMM_WORLD, &processes);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (processes == process.world_size && rank == process.rank) MPI_Bcast(bytes, static_cast<int>(size), MPI_BYTE, 0, MPI_COMM_WORLD);
+    if (processes == process.world_size && rank == process.rank)
+        MPI_Bcast(bytes, static_cast<int>(size), MPI_BYTE, 0, MPI_COMM_WORLD);
     MPI_Finalize();
     if (processes != process.world_size || rank != process.rank)
-        throw Error(fmt::format("MPI says process {} of {}, but {} says {} of {}; is it another MPI's mpirun?", rank, processes, process.launcher,
-                                process.rank, process.world_size));
+        throw Error(
+            fmt::format("MPI says process {} of {}, but {} says {} of {}; is it another MPI's mpirun?", rank,
+                        processes, process.launcher, process.rank, process.world_size));
     return true;
 }

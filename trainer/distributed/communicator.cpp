@@ -8,10 +8,13 @@ namespace {
 // Of `bytes` from every process, all; this one's begin with `mine`, and what follows is zero.
 std::vector<std::byte> gather(Communicator& communicator, const void* mine, size_t mine_bytes, size_t bytes) {
     std::vector<std::byte> all(static_cast<size_t>(communicator.size()) * bytes);
-    if (mine_bytes > 0) std::memcpy(all.data() + static_cast<size_t>(communicator.rank()) * bytes, mine, mine_bytes);
+    if (mine_bytes > 0)
+        std::memcpy(all.data() + static_cast<size_t>(communicator.rank()) * bytes, mine, mine_bytes);
     const simt::DeviceBuffer<std::byte> device(all.size());
     simt::copy_to_device(device.data(), all.data(), all.size(), nullptr);
-    communicator.wait(communicator.begin({Collective::all_gather, device.data(), all.size(), Collective::byte}, nullptr), nullptr);
+    communicator.wait(
+        communicator.begin({Collective::all_gather, device.data(), all.size(), Collective::byte}, nullptr),
+        nullptr);
     simt::copy_to_host(all.data(), device.data(), all.size(), nullptr);
     simt::stream_synchronize(nullptr);
     return all;
@@ -23,14 +26,16 @@ std::vector<std::string> gather_texts(Communicator& communicator, const std::str
     if (communicator.size() == 1) return {mine};
     const size_t size = static_cast<size_t>(communicator.size());
     const uint64_t own_length = mine.size();
-    const std::vector<std::byte> length_bytes = gather(communicator, &own_length, sizeof(own_length), sizeof(own_length));
+    const std::vector<std::byte> length_bytes =
+        gather(communicator, &own_length, sizeof(own_length), sizeof(own_length));
     std::vector<uint64_t> lengths(size);
     std::memcpy(lengths.data(), length_bytes.data(), length_bytes.size());
     const size_t longest = *std::max_element(lengths.begin(), lengths.end());
     std::vector<std::string> texts(size);
     if (longest == 0) return texts;
     const std::vector<std::byte> all = gather(communicator, mine.data(), mine.size(), longest);
-    for (size_t r = 0; r < size; r++) texts[r].assign(reinterpret_cast<const char*>(all.data()) + r * longest, lengths[r]);
+    for (size_t r = 0; r < size; r++)
+        texts[r].assign(reinterpret_cast<const char*>(all.data()) + r * longest, lengths[r]);
     return texts;
 }
 

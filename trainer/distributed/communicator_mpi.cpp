@@ -1,8 +1,11 @@
 // communicator_mpi.cpp: processes on CPUs, over MPI.
-//   A thread of its own makes every MPI call, so that operations run beside the computation (MPI_THREAD_FUNNELED suffices). It sleeps between
-//   looks at what has arrived: MPI's own waiting spins, and would take the core that another process computes on.
-//   Everybody sends to everybody: each process adds up its part of the values, in the order of the ranks, and hands the sum to the others. So a
-//   sum has the same bits in every process, and all_reduce the same as reduce_scatter and all_gather.
+//   A thread of its own makes every MPI call, so that operations run beside the computation
+//   (MPI_THREAD_FUNNELED suffices). It sleeps between
+//   looks at what has arrived: MPI's own waiting spins, and would take the core that another process computes
+//   on.
+//   Everybody sends to everybody: each process adds up its part of the values, in the order of the ranks, and
+//   hands the sum to the others. So a sum has the same bits in every process, and all_reduce the same as
+//   reduce_scatter and all_gather.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -26,10 +29,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t piece_bytes = size_t{1} << 20;      // of a sum: what has come from the others is added while the cache holds it
+// of a sum: what has come from the others is added while the cache holds it
+constexpr size_t piece_bytes = size_t{1} << 20;
 constexpr size_t message_bytes = size_t{256} << 20;  // MPI counts with int
 
-// out (count) = source(0) + source(1) + ... , of `sources` arrays, added from left to right in fp32. out may be one of them.
+// out (count) = source(0) + source(1) + ... , of `sources` arrays, added from left to right in fp32. out may
+// be one of them.
 template <class T, class Source>
 void add_up(T* out, const Source& source, size_t sources, size_t count) {
     constexpr size_t block = 1024;
@@ -47,13 +52,16 @@ void add_up(T* out, const Source& source, size_t sources, size_t count) {
 
 class Mpi : public Communicator {
 public:
-    Mpi(const Process& process, double time_limit) : Communicator(process), time_limit_(time_limit), thread_([this] { run(); }) {}
+    Mpi(const Process& process, double time_limit)
+        : Communicator(process), time_limit_(time_limit), thread_([this] { run(); }) {}
     ~Mpi() override {
         std::unique_lock lock(mutex_);
         ending_ = true;
         changed_.notify_all();
-        changed_.wait(lock, [&] { return leaving_ || over_; });  // operations that are queued have the time limit
-        if (!changed_.wait_for(lock, limit_of_meeting(), [&] { return over_; })) give_up(process(), no_word("MPI_Finalize"));
+        // operations that are queued have the time limit
+        changed_.wait(lock, [&] { return leaving_ || over_; });
+        if (!changed_.wait_for(lock, limit_of_meeting(), [&] { return over_; }))
+            give_up(process(), no_word("MPI_Finalize"));
         lock.unlock();
         thread_.join();
         if (leaving_) leave_together(process(), limit_of_meeting().count());
@@ -62,7 +70,8 @@ public:
     // Waits for MPI_Init.
     void meet() {
         std::unique_lock lock(mutex_);
-        if (!changed_.wait_for(lock, limit_of_meeting(), [&] { return ready_ || failure_; })) give_up(process(), no_word("MPI_Init"));
+        if (!changed_.wait_for(lock, limit_of_meeting(), [&] { return ready_ || failure_; }))
+            give_up(process(), no_word("MPI_Init"));
         if (failure_) std::rethrow_exception(failure_);
     }
 
@@ -91,8 +100,8 @@ public:
     }
 
 protected:
-    // The thread may be anywhere in MPI: it is asked to, and does it between two looks. If MPI hangs, the launcher ends the others when it
-    // sees this process's exit code.
+    // The thread may be anywhere in MPI: it is asked to, and does it between two looks. If MPI hangs, the
+    // launcher ends the others when it sees this process's exit code.
     void end_others(int exit_code) override {
         std::unique_lock lock(mutex_);
         abort_code_ = exit_code;
@@ -120,13 +129,15 @@ private:
             MPI_Comm_size(MPI_COMM_WORLD, &size);
             MPI_Comm_rank(MPI_COMM_WORLD, &rank);
             if (size != this->size() || rank != this->rank())
-                throw Error(fmt::format("MPI says process {} of {}, but {} says {} of {}; is it another MPI's mpirun?", rank, size,
-                                        process().launcher, this->rank(), this->size()));
+                throw Error(fmt::format(
+                    "MPI says process {} of {}, but {} says {} of {}; is it another MPI's mpirun?", rank,
+                    size, process().launcher, this->rank(), this->size()));
             std::unique_lock lock(mutex_);
             ready_ = true;
             changed_.notify_all();
             while (true) {
-                changed_.wait(lock, [&] { return abort_code_ >= 0 || breaks_off_ || ending_ || !queue_.empty(); });
+                changed_.wait(lock,
+                              [&] { return abort_code_ >= 0 || breaks_off_ || ending_ || !queue_.empty(); });
                 if (abort_code_ >= 0) break;
                 if (breaks_off_) throw Error(broken_off);
                 if (queue_.empty()) {
@@ -149,7 +160,8 @@ private:
             failure_ = std::current_exception();
             changed_.notify_all();
             changed_.wait(lock, [&] { return abort_code_ >= 0 || ending_; });
-            if (abort_code_ < 0) return;  // the processes never met: there are no others to end; or nobody has asked for that
+            // the processes never met: there are no others to end; or nobody has asked for that
+            if (abort_code_ < 0) return;
         }
         MPI_Abort(MPI_COMM_WORLD, std::max(1, abort_code_.load()));
     }
@@ -171,7 +183,8 @@ private:
     }
 
     void reduce_scatter(const Collective& c) {
-        if (c.element == Collective::bf16) reduce_scatter(static_cast<bfloat16*>(c.values), c.count / parts(), "reduce_scatter");
+        if (c.element == Collective::bf16)
+            reduce_scatter(static_cast<bfloat16*>(c.values), c.count / parts(), "reduce_scatter");
         else reduce_scatter(static_cast<float*>(c.values), c.count / parts(), "reduce_scatter");
     }
 
@@ -180,7 +193,8 @@ private:
     void reduce_scatter(T* values, size_t part, const char* what) {
         const size_t piece = std::min(part, piece_bytes / sizeof(T));
         if (part == 0) return;
-        for (Transfer& transfer : transfers_) transfer.memory.resize(std::max(transfer.memory.size(), (parts() - 1) * piece * sizeof(T)));
+        for (Transfer& transfer : transfers_)
+            transfer.memory.resize(std::max(transfer.memory.size(), (parts() - 1) * piece * sizeof(T)));
         const auto post = [&](size_t index) {
             Transfer& transfer = transfers_[index % 2];
             const size_t begin = index * piece, bytes = std::min(piece, part - begin) * sizeof(T);
@@ -230,7 +244,8 @@ private:
         small_.resize(std::max(small_.size(), parts() * count * sizeof(T)));
         T* const all = reinterpret_cast<T*>(small_.data());
         std::copy_n(values, count, all + own() * count);
-        all_gather({Collective::all_gather, all, parts() * count, sizeof(T) == 2 ? Collective::bf16 : Collective::fp32});
+        all_gather({Collective::all_gather, all, parts() * count,
+                    sizeof(T) == 2 ? Collective::bf16 : Collective::fp32});
         add_up(
             values, [&](size_t r) { return static_cast<const T*>(all + r * count); }, parts(), count);
     }
@@ -259,7 +274,8 @@ private:
         for (size_t begin = 0; begin < bytes; begin += message_bytes) {
             transfer.requests.emplace_back();
             transfer.ranks.push_back(from);
-            MPI_Irecv(static_cast<std::byte*>(memory) + begin, static_cast<int>(std::min(message_bytes, bytes - begin)), MPI_BYTE,
+            MPI_Irecv(static_cast<std::byte*>(memory) + begin,
+                      static_cast<int>(std::min(message_bytes, bytes - begin)), MPI_BYTE,
                       static_cast<int>(from), 0, MPI_COMM_WORLD, &transfer.requests.back());
         }
     }
@@ -267,7 +283,8 @@ private:
         for (size_t begin = 0; begin < bytes; begin += message_bytes) {
             transfer.requests.emplace_back();
             transfer.ranks.push_back(to);
-            MPI_Isend(static_cast<const std::byte*>(memory) + begin, static_cast<int>(std::min(message_bytes, bytes - begin)), MPI_BYTE,
+            MPI_Isend(static_cast<const std::byte*>(memory) + begin,
+                      static_cast<int>(std::min(message_bytes, bytes - begin)), MPI_BYTE,
                       static_cast<int>(to), 0, MPI_COMM_WORLD, &transfer.requests.back());
         }
     }
@@ -279,7 +296,8 @@ private:
             // What is over becomes MPI_REQUEST_NULL; with nothing else left the count is undefined.
             int over = 0;
             transfer.indices.resize(transfer.requests.size());
-            MPI_Testsome(static_cast<int>(transfer.requests.size()), transfer.requests.data(), &over, transfer.indices.data(), MPI_STATUSES_IGNORE);
+            MPI_Testsome(static_cast<int>(transfer.requests.size()), transfer.requests.data(), &over,
+                         transfer.indices.data(), MPI_STATUSES_IGNORE);
             if (over == MPI_UNDEFINED) break;
             if (abort_code_ >= 0 || breaks_off_) throw Error(broken_off);
             if (Clock::now() - begin > time_limit_) throw Error(missing(transfer, what));
@@ -298,13 +316,17 @@ private:
         std::string names;
         for (const size_t rank : ranks) names += (names.empty() ? "rank " : ", ") + std::to_string(rank);
         const std::string idle = idle_ranks(process());
-        return fmt::format("no word from {} for {} s (--comm-timeout), in {}{}{}", names, time_limit_.count(), what, idle.empty() ? "" : "; ", idle);
+        return fmt::format("no word from {} for {} s (--comm-timeout), in {}{}{}", names, time_limit_.count(),
+                           what, idle.empty() ? "" : "; ", idle);
     }
 
     // MPI takes a second to start, or more on a busy machine.
-    std::chrono::duration<double> limit_of_meeting() const { return std::max(time_limit_, std::chrono::duration<double>(5)); }
+    std::chrono::duration<double> limit_of_meeting() const {
+        return std::max(time_limit_, std::chrono::duration<double>(5));
+    }
     std::string no_word(const char* what) const {
-        return fmt::format("no word from the other processes for {} s (--comm-timeout), in {}", limit_of_meeting().count(), what);
+        return fmt::format("no word from the other processes for {} s (--comm-timeout), in {}",
+                           limit_of_meeting().count(), what);
     }
 
     static constexpr const char* broken_off = "another error ends this process";
@@ -326,7 +348,8 @@ private:
 
 }  // namespace
 
-// AddressSanitizer asks at the end of a process. What Open MPI leaves behind is not ours; processes without MPI are still looked at.
+// AddressSanitizer asks at the end of a process. What Open MPI leaves behind is not ours; processes without
+// MPI are still looked at.
 extern "C" int __lsan_is_turned_off() {  // NOLINT(bugprone-reserved-identifier)
     int initialized = 0;
     MPI_Initialized(&initialized);
@@ -344,12 +367,15 @@ std::string communicator_library() {
 std::unique_ptr<Communicator> make_communicator(const Process& process, double time_limit) {
     if (process.world_size == 1) return std::make_unique<SingleProcess>(process);
     if (process.launcher == "torchrun")
-        throw UsageError(fmt::format("torchrun started {} processes, which on CPUs speak over MPI; expected mpirun -np {}", process.world_size,
-                                     process.world_size));
+        throw UsageError(
+            fmt::format("torchrun started {} processes, which on CPUs speak over MPI; expected mpirun -np {}",
+                        process.world_size, process.world_size));
     // MPI_Init would end the process with a page of text.
-    if (process.launcher == "srun" && std::getenv("PMIX_RANK") == nullptr && std::getenv("PMI_RANK") == nullptr)
-        throw UsageError(fmt::format("srun started {} processes that MPI cannot connect; expected srun --mpi=pmix, or mpirun -np {}",
-                                     process.world_size, process.world_size));
+    if (process.launcher == "srun" && std::getenv("PMIX_RANK") == nullptr &&
+        std::getenv("PMI_RANK") == nullptr)
+        throw UsageError(fmt::format(
+            "srun started {} processes that MPI cannot connect; expected srun --mpi=pmix, or mpirun -np {}",
+            process.world_size, process.world_size));
     auto communicator = std::make_unique<Mpi>(process, time_limit);
     communicator->meet();
     return communicator;

@@ -1,8 +1,10 @@
 // communicator_nccl.cpp: one process a GPU, over NCCL.
-//   NCCL's calls may block for ever when another process is missing, and so may whoever waits for the GPU. So the communicator blocks as it
-//   likes, and a watchdog, a thread of its own, ends the process with one line when NCCL reports an error or something takes too long.
-//   Not through ncclCommAbort: operations that it breaks off look finished, and the main thread would go on with what they left. Only break_off()
-//   calls it, when the main thread itself has an error that ends the process.
+//   NCCL's calls may block for ever when another process is missing, and so may whoever waits for the GPU. So
+//   the communicator blocks as it likes, and a watchdog, a thread of its own, ends the process with one line
+//   when NCCL reports an error or something takes too long.
+//   Not through ncclCommAbort: operations that it breaks off look finished, and the main thread would go on
+//   with what they left. Only break_off() calls it, when the main thread itself has an error that ends the
+//   process.
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
@@ -37,11 +39,14 @@ std::string describe(ncclResult_t result) {
     const std::string detail = ncclGetLastError(nullptr);
     if (detail.find("Duplicate GPU") != std::string::npos)
         return fmt::format(
-            "two processes use one GPU; expected no more processes than GPUs on each machine, and another GPU for each in "
+            "two processes use one GPU; expected no more processes than GPUs on each machine, and another "
+            "GPU for each in "
             "CUDA_VISIBLE_DEVICES where that is set (NCCL: {})",
             detail);
     if (detail.find("Mismatched NCCL version") != std::string::npos)
-        return fmt::format("the processes have different versions of NCCL; expected the same on all machines (NCCL: {})", detail);
+        return fmt::format(
+            "the processes have different versions of NCCL; expected the same on all machines (NCCL: {})",
+            detail);
     return fmt::format("NCCL: {}{}{}", ncclGetErrorString(result), detail.empty() ? "" : ": ", detail);
 }
 
@@ -62,7 +67,8 @@ const char* name_of(Collective::Kind kind) {
     }
 }
 
-// Asks again and again what is being waited for; "" is nothing. The same answer for longer than the time limit, or an Error, ends the process.
+// Asks again and again what is being waited for; "" is nothing. The same answer for longer than the time
+// limit, or an Error, ends the process.
 class Watchdog {
 public:
     Watchdog(const Process& process, double time_limit, std::function<std::string()> waiting_for)
@@ -89,7 +95,8 @@ public:
 private:
     void run() {
         cudaSetDevice(device_);  // a thread starts with the first GPU
-        // While another thread captures a graph, a query of an event is refused to threads that have not said this.
+        // While another thread captures a graph, a query of an event is refused to threads that have not said
+        // this.
         cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
         cudaThreadExchangeStreamCaptureMode(&mode);
         std::string before;
@@ -124,12 +131,15 @@ private:
 class Nccl : public Communicator {
 public:
     Nccl(const Process& process, double time_limit)
-        : Communicator(process), time_limit_(time_limit), watchdog_(process, time_limit, [this] { return waiting_for(); }) {
+        : Communicator(process),
+          time_limit_(time_limit),
+          watchdog_(process, time_limit, [this] { return waiting_for(); }) {
         const Call call(*this, fmt::format("meeting the other {} processes", size() - 1));
         const ncclUniqueId id = unique_id(process);
         int least = 0, greatest = 0;
         check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities of streams");
-        // Its blocks go first, or a collective would wait for the backward pass that it is meant to run beside.
+        // Its blocks go first, or a collective would wait for the backward pass that it is meant to run
+        // beside.
         check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest), "creating a stream");
         for (Operation& operation : operations_) {
             check(cudaEventCreateWithFlags(&operation.ready, cudaEventDisableTiming), "creating an event");
@@ -182,7 +192,8 @@ public:
 
     void wait(Ticket ticket, stream_t stream) override {
         check_in_use();
-        if (ticket == 0 || ticket + operations_.size() <= begun_) return;  // the operation that has its place now waited for its end
+        // the operation that has its place now waited for its end
+        if (ticket == 0 || ticket + operations_.size() <= begun_) return;
         check(cudaStreamWaitEvent(stream, operation_of(ticket).done), "waiting for an event");
     }
 
@@ -251,10 +262,13 @@ private:
     ncclResult_t enqueue(const Collective& c) {
         const ncclDataType_t type = type_of(c.element);
         const size_t part = c.count / static_cast<size_t>(size());
-        std::byte* const own_part = static_cast<std::byte*>(c.values) + static_cast<size_t>(rank()) * part * c.element_bytes();
+        std::byte* const own_part =
+            static_cast<std::byte*>(c.values) + static_cast<size_t>(rank()) * part * c.element_bytes();
         switch (c.kind) {
-            case Collective::all_reduce: return ncclAllReduce(c.values, c.values, c.count, type, ncclSum, comm_, stream_);
-            case Collective::reduce_scatter: return ncclReduceScatter(c.values, own_part, part, type, ncclSum, comm_, stream_);
+            case Collective::all_reduce:
+                return ncclAllReduce(c.values, c.values, c.count, type, ncclSum, comm_, stream_);
+            case Collective::reduce_scatter:
+                return ncclReduceScatter(c.values, own_part, part, type, ncclSum, comm_, stream_);
             case Collective::all_gather: return ncclAllGather(own_part, c.values, part, type, comm_, stream_);
             default: return ncclBroadcast(c.values, c.values, c.count, type, c.root, comm_, stream_);
         }
@@ -268,7 +282,8 @@ private:
     std::string waiting_for() {
         const std::lock_guard lock(mutex_);
         ncclResult_t state = ncclSuccess;
-        if (comm_ != nullptr && ncclCommGetAsyncError(comm_, &state) == ncclSuccess && state != ncclSuccess && state != ncclInProgress)
+        if (comm_ != nullptr && ncclCommGetAsyncError(comm_, &state) == ncclSuccess && state != ncclSuccess &&
+            state != ncclInProgress)
             throw Error(describe(state));
         if (!call_.empty()) return call_;
         while (finished_ < begun_ && is_over(operation_of(finished_ + 1).done)) finished_++;

@@ -17,12 +17,15 @@ using Lookup = std::function<std::string(const std::string&)>;
 struct Launcher {
     std::string name, rank, world_size, local_rank, local_size;
 };
-const Launcher open_mpi = {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+const Launcher open_mpi = {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                           "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 const Launcher mpich = {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
 const Launcher torchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
-const Launcher srun = {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"};
+const Launcher srun = {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+                       "SLURM_STEP_TASKS_PER_NODE"};
 
-// The innermost launcher: mpirun and torchrun may run inside a SLURM step, srun inside neither. nullptr: none.
+// The innermost launcher: mpirun and torchrun may run inside a SLURM step, srun inside neither. nullptr:
+// none.
 const Launcher* find_launcher(const Lookup& variable) {
     const auto any = [&](std::initializer_list<std::string> names) {
         for (const std::string& name : names) {
@@ -34,14 +37,17 @@ const Launcher* find_launcher(const Lookup& variable) {
     const bool step = any({"SLURM_STEP_ID", srun.world_size});
     if (any({open_mpi.rank, open_mpi.world_size, open_mpi.local_rank, open_mpi.local_size})) return &open_mpi;
     // srun --mpi=pmi2 sets PMI_RANK and PMI_SIZE as well.
-    if (any({mpich.local_rank, mpich.local_size}) || (!step && any({mpich.rank, mpich.world_size}))) return &mpich;
+    if (any({mpich.local_rank, mpich.local_size}) || (!step && any({mpich.rank, mpich.world_size})))
+        return &mpich;
     if (any({torchrun.rank, torchrun.world_size, torchrun.local_rank, torchrun.local_size})) return &torchrun;
     return step ? &srun : nullptr;
 }
 
 std::string needed(const Lookup& variable, const Launcher& launcher, const std::string& name) {
     const std::string text = variable(name);
-    CHECK(!text.empty(), "the environment is that of {} in part: {} is missing; expected all its variables, or none of them (start it through {})",
+    CHECK(!text.empty(),
+          "the environment is that of {} in part: {} is missing; expected all its variables, or none of them "
+          "(start it through {})",
           launcher.name, name, launcher.name);
     return text;
 }
@@ -62,7 +68,8 @@ std::vector<int> tasks_per_node(const std::string& text) {
         std::string count = text.substr(begin, end - begin);
         int nodes = 1;
         if (const size_t repeated = count.find("(x"); repeated != std::string::npos && count.ends_with(')')) {
-            nodes = number(srun.local_size, count.substr(repeated + 2, count.size() - repeated - 3), 1, 1 << 20);
+            nodes =
+                number(srun.local_size, count.substr(repeated + 2, count.size() - repeated - 3), 1, 1 << 20);
             count.resize(repeated);
         }
         tasks.insert(tasks.end(), static_cast<size_t>(nodes), number(srun.local_size, count, 1, 1 << 20));
@@ -71,7 +78,8 @@ std::vector<int> tasks_per_node(const std::string& text) {
     return tasks;
 }
 
-// The first name of a SLURM node list: "node[07-09,12],login" is node07, "rack[0-1]node[00-15]" is rack0node00.
+// The first name of a SLURM node list: "node[07-09,12],login" is node07, "rack[0-1]node[00-15]" is
+// rack0node00.
 std::string first_node(const std::string& list) {
     std::string name;
     for (size_t i = 0; i < list.size() && list[i] != ','; i++) {
@@ -80,15 +88,19 @@ std::string first_node(const std::string& list) {
             continue;
         }
         const size_t end = list.find(']', i);
-        CHECK(end != std::string::npos && end > i + 1, "SLURM_STEP_NODELIST={} in the environment; expected names such as node[01-04,07]", list);
+        CHECK(end != std::string::npos && end > i + 1,
+              "SLURM_STEP_NODELIST={} in the environment; expected names such as node[01-04,07]", list);
         name += list.substr(i + 1, std::min(list.find_first_of("-,]", i), end) - i - 1);
         i = end;
     }
     return name;
 }
 
-// A port that all processes of a launch find by themselves, and that launches side by side hardly ever share; below those that systems lend out.
-int port_of(const std::string& launch) { return 20000 + static_cast<int>(XXH3_64bits(launch.data(), launch.size()) % 12000); }
+// A port that all processes of a launch find by themselves, and that launches side by side hardly ever share;
+// below those that systems lend out.
+int port_of(const std::string& launch) {
+    return 20000 + static_cast<int>(XXH3_64bits(launch.data(), launch.size()) % 12000);
+}
 
 std::string address(const std::string& host, int port) {
     const bool ipv6 = host.find(':') != std::string::npos && !host.starts_with('[');
@@ -106,7 +118,8 @@ std::string launch_name(const Lookup& variable, const Launcher& launcher) {
     return "";
 }
 
-std::string main_address(const Lookup& variable, const Launcher& launcher, const std::string& launch, bool one_machine) {
+std::string main_address(const Lookup& variable, const Launcher& launcher, const std::string& launch,
+                         bool one_machine) {
     constexpr const char* loopback = "127.0.0.1";
     if (&launcher == &torchrun) {
         const std::string host = needed(variable, launcher, "MASTER_ADDR");
@@ -115,7 +128,8 @@ std::string main_address(const Lookup& variable, const Launcher& launcher, const
     }
     if (&launcher == &srun) {
         std::string host = variable("MASTER_ADDR");
-        if (host.empty()) host = one_machine ? loopback : first_node(needed(variable, launcher, "SLURM_STEP_NODELIST"));
+        if (host.empty())
+            host = one_machine ? loopback : first_node(needed(variable, launcher, "SLURM_STEP_NODELIST"));
         const std::string port = variable("MASTER_PORT");
         if (!port.empty()) return address(host, number("MASTER_PORT", port, 1, 65535));
         needed(variable, launcher, "SLURM_JOB_ID");
@@ -136,17 +150,21 @@ Process process_from(const Lookup& variable) {
     process.rank = number(launcher->rank, text(launcher->rank), 0, process.world_size - 1);
     if (launcher == &srun) {
         const std::vector<int> tasks = tasks_per_node(text(srun.local_size));
-        const int node = tasks.size() == 1 ? 0 : number("SLURM_NODEID", text("SLURM_NODEID"), 0, static_cast<int>(tasks.size()) - 1);
+        const int node = tasks.size() == 1 ? 0
+                                           : number("SLURM_NODEID", text("SLURM_NODEID"), 0,
+                                                    static_cast<int>(tasks.size()) - 1);
         process.local_size = tasks[static_cast<size_t>(node)];
     } else {
         process.local_size = number(launcher->local_size, text(launcher->local_size), 1, 1 << 20);
     }
-    CHECK(process.local_size <= process.world_size, "the environment says that {} of {} processes run on this machine ({} and {})",
-          process.local_size, process.world_size, launcher->local_size, launcher->world_size);
+    CHECK(process.local_size <= process.world_size,
+          "the environment says that {} of {} processes run on this machine ({} and {})", process.local_size,
+          process.world_size, launcher->local_size, launcher->world_size);
     process.local_rank = number(launcher->local_rank, text(launcher->local_rank), 0, process.local_size - 1);
     if (process.world_size == 1) return process;
     process.launch = launch_name(variable, *launcher);
-    process.main_address = main_address(variable, *launcher, process.launch, process.local_size == process.world_size);
+    process.main_address =
+        main_address(variable, *launcher, process.launch, process.local_size == process.world_size);
     return process;
 }
 

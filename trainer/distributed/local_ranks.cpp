@@ -40,7 +40,8 @@ std::map<std::string, std::string> environment_of(const std::string& folder) {
     std::map<std::string, std::string> variables;
     std::istringstream entries(content(folder + "/environ"));
     for (std::string entry; std::getline(entries, entry, '\0');) {
-        if (const size_t equals = entry.find('='); equals != std::string::npos) variables.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+        if (const size_t equals = entry.find('='); equals != std::string::npos)
+            variables.emplace(entry.substr(0, equals), entry.substr(equals + 1));
     }
     return variables;
 }
@@ -64,7 +65,9 @@ void look_again(LocalRank& other) {
     other.leaving = stat.substr(begin + 1, end - begin - 1) == name_of_leaving;
 }
 
-bool same_launch(const Process& a, const Process& b) { return a.launcher == b.launcher && a.launch == b.launch && a.world_size == b.world_size; }
+bool same_launch(const Process& a, const Process& b) {
+    return a.launcher == b.launcher && a.launch == b.launch && a.world_size == b.world_size;
+}
 
 }  // namespace
 
@@ -76,7 +79,8 @@ std::vector<LocalRank> local_ranks(const Process& process) {
     for (fs::directory_iterator i("/proc", error), end; i != end; i.increment(error)) {
         const std::string folder = i->path().string(), name = i->path().filename().string();
         int pid = 0;
-        if (std::from_chars(name.data(), name.data() + name.size(), pid).ptr != name.data() + name.size()) continue;
+        if (std::from_chars(name.data(), name.data() + name.size(), pid).ptr != name.data() + name.size())
+            continue;
         const std::optional<Process> other = process_with(environment_of(folder));
         if (!other || !same_launch(*other, process) || other->rank == process.rank) continue;
         std::error_code hidden;
@@ -109,7 +113,8 @@ std::string idle_ranks(const Process& process) {
 }
 
 void end_process(const Process& process, const std::string& message) {
-    print_line(stderr, printable(fmt::format("{}: rank {}: {}", program_invocation_short_name, process.rank, message)));
+    print_line(stderr, printable(fmt::format("{}: rank {}: {}", program_invocation_short_name, process.rank,
+                                             message)));
     std::_Exit(1);
 }
 
@@ -119,7 +124,8 @@ void give_up(const Process& process, const std::string& message) {
     // others.
     const bool others_know = idle.empty() && process.local_size < process.world_size;
     std::signal(SIGTERM, SIG_DFL);
-    std::this_thread::sleep_for(std::chrono::seconds((others_know ? 3 : 0) + (process.local_rank > 0 ? 3 : 0)));
+    std::this_thread::sleep_for(
+        std::chrono::seconds((others_know ? 3 : 0) + (process.local_rank > 0 ? 3 : 0)));
     end_process(process, message + (idle.empty() ? "" : "; ") + idle);
 }
 
@@ -129,12 +135,14 @@ void check_same_arguments(const Process& process) {
     if (parent && same_launch(*parent, process)) return;
     const std::string own = content("/proc/self/cmdline");
     std::set<int> same;
-    const auto end = Clock::now() + std::chrono::seconds(2);  // some may not have started yet, others have ended already
+    // some may not have started yet, others have ended already
+    const auto end = Clock::now() + std::chrono::seconds(2);
     while (static_cast<int>(same.size()) < process.local_size - 1 && Clock::now() < end) {
         for (const LocalRank& other : local_ranks(process)) {
             if (!other.same_program) continue;
             CHECK(other.arguments == own,
-                  "this process only shows a text and ends, but rank {} has other options and would wait for it; expected the same options "
+                  "this process only shows a text and ends, but rank {} has other options and would wait for "
+                  "it; expected the same options "
                   "for all processes",
                   other.rank);
             same.insert(other.rank);
@@ -156,7 +164,9 @@ void leave_together(const Process& process, double time_limit) {
     };
     const auto end = Clock::now() + std::chrono::duration<double>(time_limit);
     while (std::any_of(others.begin(), others.end(), needs_watching)) {
-        if (Clock::now() > end) give_up(process, fmt::format("no end of the other processes for {:g} s (--comm-timeout)", time_limit));
+        if (Clock::now() > end)
+            give_up(process,
+                    fmt::format("no end of the other processes for {:g} s (--comm-timeout)", time_limit));
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
 }

@@ -9,8 +9,9 @@
 #include "trainer/distributed/communicator.h"
 #include "trainer/distributed/local_ranks.h"
 
-// Runs body(process, communicator), which makes the communicator when it knows with which time limit. An exception is reported as run_main does,
-// with the rank, and ends all other processes: they may be waiting for this one. Returns main's exit code.
+// Runs body(process, communicator), which makes the communicator when it knows with which time limit. An
+// exception is reported as run_main does, with the rank, and ends all other processes: they may be waiting
+// for this one. Returns main's exit code.
 template <class Body>
 int run_together(const std::string& program, const Body& body) {
     ignore_limits_of_files();
@@ -24,7 +25,8 @@ int run_together(const std::string& program, const Body& body) {
     } catch (const std::exception& error) {
         if (process.world_size == 1) return report(program, error);
         if (process.rank > 0) {
-            // What all processes meet, such as a missing file, rank 0 says, and it ends the others before they say it too.
+            // What all processes meet, such as a missing file, rank 0 says, and it ends the others before
+            // they say it too.
             std::signal(SIGTERM, SIG_DFL);
             std::this_thread::sleep_for(std::chrono::seconds(3));
         }

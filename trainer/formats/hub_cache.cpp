@@ -30,20 +30,26 @@ std::string environment(const char* name) {
 std::string cache_folder() {
     if (const std::string cache = environment("HF_HUB_CACHE"); !cache.empty()) return cache;
     if (const std::string home = environment("HF_HOME"); !home.empty()) return home + "/hub";
-    if (const std::string caches = environment("XDG_CACHE_HOME"); !caches.empty()) return caches + "/huggingface/hub";
+    if (const std::string caches = environment("XDG_CACHE_HOME"); !caches.empty())
+        return caches + "/huggingface/hub";
     return environment("HOME") + "/.cache/huggingface/hub";
 }
 
-// "gpt2" or "openai-community/gpt2", and no path: letters, digits, '-', '_' and '.', with at most one '/' between them.
+// "gpt2" or "openai-community/gpt2", and no path: letters, digits, '-', '_' and '.', with at most one '/'
+// between them.
 bool is_name(const std::string& text) {
-    const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.' || c == '/'; };
-    return !text.empty() && text.size() <= 200 && text.front() != '.' && std::all_of(text.begin(), text.end(), plain) &&
-           std::count(text.begin(), text.end(), '/') <= 1 && text.front() != '/' && text.back() != '/' && text.find("..") == text.npos;
+    const auto plain = [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.' || c == '/';
+    };
+    return !text.empty() && text.size() <= 200 && text.front() != '.' &&
+           std::all_of(text.begin(), text.end(), plain) && std::count(text.begin(), text.end(), '/') <= 1 &&
+           text.front() != '/' && text.back() != '/' && text.find("..") == text.npos;
 }
 
 std::string folder_of(const std::string& name) {
     const size_t slash = name.find('/');
-    return cache_folder() + "/models--" + (slash == name.npos ? name : name.substr(0, slash) + "--" + name.substr(slash + 1));
+    return cache_folder() + "/models--" +
+           (slash == name.npos ? name : name.substr(0, slash) + "--" + name.substr(slash + 1));
 }
 
 // Of revision main.
@@ -51,11 +57,15 @@ std::optional<std::string> snapshot_of(const std::string& name) {
     const std::string folder = folder_of(name), main = folder + "/refs/main";
     if (!is_there(main)) return std::nullopt;
     std::string snapshot(MappedFile(main).text());
-    snapshot.erase(std::find_if(snapshot.begin(), snapshot.end(), [](unsigned char c) { return !std::isalnum(c); }), snapshot.end());
+    snapshot.erase(
+        std::find_if(snapshot.begin(), snapshot.end(), [](unsigned char c) { return !std::isalnum(c); }),
+        snapshot.end());
     return folder + "/snapshots/" + snapshot;
 }
 
-std::string fetch_command(const std::string& repository) { return fmt::format("hf download {} config.json model.safetensors", repository); }
+std::string fetch_command(const std::string& repository) {
+    return fmt::format("hf download {} config.json model.safetensors", repository);
+}
 
 }  // namespace
 
@@ -69,12 +79,14 @@ std::string cached_model(const std::string& name) {
     for (const std::string& each : names) {
         const std::optional<std::string> snapshot = snapshot_of(each);
         if (!snapshot) continue;
-        const bool whole = is_there(*snapshot + "/config.json") &&
-                           (is_there(*snapshot + "/model.safetensors") || is_there(*snapshot + "/model.safetensors.index.json"));
-        CHECK(whole, "{}: {} has no config.json or no model.safetensors; expected a whole download: {}", name, *snapshot, fetch_command(repository));
+        const bool whole =
+            is_there(*snapshot + "/config.json") && (is_there(*snapshot + "/model.safetensors") ||
+                                                     is_there(*snapshot + "/model.safetensors.index.json"));
+        CHECK(whole, "{}: {} has no config.json or no model.safetensors; expected a whole download: {}", name,
+              *snapshot, fetch_command(repository));
         return *snapshot;
     }
-    CHECK(known == short_names.end(), "{}: is not there, nor in Hugging Face's cache {}; fetch it with: {}", name, cache_folder(),
-          fetch_command(repository));
+    CHECK(known == short_names.end(), "{}: is not there, nor in Hugging Face's cache {}; fetch it with: {}",
+          name, cache_folder(), fetch_command(repository));
     return "";
 }

@@ -9,7 +9,9 @@
 
 using nlohmann::json;
 
-bool is_transposed(Kind kind) { return kind == Kind::qkvw || kind == Kind::attprojw || kind == Kind::fcw || kind == Kind::fcprojw; }
+bool is_transposed(Kind kind) {
+    return kind == Kind::qkvw || kind == Kind::attprojw || kind == Kind::fcw || kind == Kind::fcprojw;
+}
 
 // In tiles that stay in cache: a row of the one is a column of the other.
 void transpose(float* out, const float* inp, size_t rows, size_t columns) {
@@ -43,9 +45,12 @@ void write_hugging_face_model(const std::string& path, const TensorTable& table,
     write_safetensors(path, tensors, {{"format", "pt"}}, data_of);
 }
 
-static void write_json(const std::string& path, const json& value) { write_atomically(path, value.dump(2) + "\n"); }
+static void write_json(const std::string& path, const json& value) {
+    write_atomically(path, value.dump(2) + "\n");
+}
 
-std::vector<std::string> write_hugging_face_metadata(const std::string& folder, const GPT2Config& config, const Tokenizer& tokenizer) {
+std::vector<std::string> write_hugging_face_metadata(const std::string& folder, const GPT2Config& config,
+                                                     const Tokenizer& tokenizer) {
     // transformers takes 50256 for what is not said; a byte-level model has no token that ends a text.
     const std::optional<int> end = tokenizer.end_of_text();
     const json end_of_text = end && *end < config.V ? json(*end) : json();
@@ -73,7 +78,9 @@ std::vector<std::string> write_hugging_face_metadata(const std::string& folder, 
                                          {"bos_token_id", end_of_text},
                                          {"eos_token_id", end_of_text}});
     json generation = json::object();
-    if (!end_of_text.is_null()) generation = {{"bos_token_id", end_of_text}, {"eos_token_id", end_of_text}, {"pad_token_id", end_of_text}};
+    if (!end_of_text.is_null())
+        generation = {
+            {"bos_token_id", end_of_text}, {"eos_token_id", end_of_text}, {"pad_token_id", end_of_text}};
     write_json(folder + "/generation_config.json", generation);
     std::vector<std::string> files = {"config.json", "generation_config.json"};
     for (const auto& [name, text] : tokenizer_files(tokenizer, config.context)) {

@@ -18,26 +18,31 @@ namespace {
 
 constexpr char prefix[] = "transformer.";
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // config.json: https://huggingface.co/docs/transformers/model_doc/gpt2#transformers.GPT2Config
 
-// alias: the name that transformers' other models have for it, which its GPT2Config takes too (attribute_map).
+// alias: the name that transformers' other models have for it, which its GPT2Config takes too
+// (attribute_map).
 int size_field(const json& config, const std::string& path, const char* name, const char* alias, int most) {
     auto field = config.find(name);
     if (const auto other = config.find(alias); other != config.end()) {
-        CHECK(field == config.end() || *field == *other, "{}: {} is {}, but {} is {}; expected the same number, or one of them", path, name,
+        CHECK(field == config.end() || *field == *other,
+              "{}: {} is {}, but {} is {}; expected the same number, or one of them", path, name,
               shown(*field), alias, shown(*other));
         field = other;
         name = alias;
     }
     CHECK(field != config.end(), "{}: has no {}; expected the config.json of a GPT-2", path, name);
-    CHECK(field->is_number_unsigned() && field->get<uint64_t>() >= 1 && field->get<uint64_t>() <= static_cast<uint64_t>(most),
+    CHECK(field->is_number_unsigned() && field->get<uint64_t>() >= 1 &&
+              field->get<uint64_t>() <= static_cast<uint64_t>(most),
           "{}: {} is {}; expected a whole number from 1 to {}", path, name, shown(*field), most);
     return field->get<int>();
 }
 
-// A field that changes what the model computes must have one of the values that our GPT-2 computes, or be left out where that means the same.
-void check_field(const json& config, const std::string& path, const char* name, const std::vector<json>& accepted) {
+// A field that changes what the model computes must have one of the values that our GPT-2 computes, or be
+// left out where that means the same.
+void check_field(const json& config, const std::string& path, const char* name,
+                 const std::vector<json>& accepted) {
     const auto field = config.find(name);
     if (field == config.end()) return;
     std::string expected;
@@ -45,16 +50,18 @@ void check_field(const json& config, const std::string& path, const char* name, 
         if (*field == value) return;
         expected += (expected.empty() ? "" : " or ") + shown(value);
     }
-    throw UsageError(fmt::format("{}: {} is {}, another model than GPT-2 here; expected {}", path, name, shown(*field), expected));
+    throw UsageError(fmt::format("{}: {} is {}, another model than GPT-2 here; expected {}", path, name,
+                                 shown(*field), expected));
 }
 
 GPT2Config read_config(const std::string& path) {
     const json config = read_json_object(path);
     check_field(config, path, "model_type", {"gpt2"});
-    const GPT2Config shape{
-        size_field(config, path, "vocab_size", "vocab_size", 65536), size_field(config, path, "n_positions", "max_position_embeddings", 1 << 20),
-        size_field(config, path, "n_layer", "num_hidden_layers", 4096), size_field(config, path, "n_head", "num_attention_heads", 4096),
-        size_field(config, path, "n_embd", "hidden_size", 1 << 17)};
+    const GPT2Config shape{size_field(config, path, "vocab_size", "vocab_size", 65536),
+                           size_field(config, path, "n_positions", "max_position_embeddings", 1 << 20),
+                           size_field(config, path, "n_layer", "num_hidden_layers", 4096),
+                           size_field(config, path, "n_head", "num_attention_heads", 4096),
+                           size_field(config, path, "n_embd", "hidden_size", 1 << 17)};
     check_field(config, path, "n_inner", {nullptr, 4 * shape.C});
     check_field(config, path, "activation_function", {"gelu_new", "gelu_pytorch_tanh"});
     check_field(config, path, "scale_attn_weights", {true});
@@ -66,7 +73,8 @@ GPT2Config read_config(const std::string& path) {
     check_field(config, path, "tie_word_embeddings", {true, false});   // check_tied compares what is untied
     if (const auto epsilon = config.find("layer_norm_epsilon"); epsilon != config.end()) {
         CHECK(epsilon->is_number() && std::abs(epsilon->get<double>() - 1e-5) < 1e-9,
-              "{}: layer_norm_epsilon is {}, another model than GPT-2 here; expected 1e-05", path, shown(*epsilon));
+              "{}: layer_norm_epsilon is {}, another model than GPT-2 here; expected 1e-05", path,
+              shown(*epsilon));
     }
     try {
         shape.check();
@@ -74,7 +82,7 @@ GPT2Config read_config(const std::string& path) {
     return shape;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // model.safetensors, whole or in shards
 
 // Every tensor of the folder's weight files, by its name there.
@@ -85,10 +93,11 @@ public:
         if (is_there(single)) open(single);
         else if (is_there(index)) open_shards(folder, index);
         else
-            throw UsageError(fmt::format("{}: has no model.safetensors and no model.safetensors.index.json{}", folder,
-                                         is_there(folder + "/pytorch_model.bin")
-                                             ? "; pytorch_model.bin is a Python pickle, which is not read: save it again with safetensors"
-                                             : ""));
+            throw UsageError(fmt::format(
+                "{}: has no model.safetensors and no model.safetensors.index.json{}", folder,
+                is_there(folder + "/pytorch_model.bin") ? "; pytorch_model.bin is a Python pickle, which is "
+                                                          "not read: save it again with safetensors"
+                                                        : ""));
     }
 
     struct Place {
@@ -105,7 +114,8 @@ private:
         for (const auto& [name, tensor] : file.tensors()) {
             const std::string bare = name.starts_with(prefix) ? name.substr(std::strlen(prefix)) : name;
             const auto [place, is_new] = places_.emplace(bare, Place{&file, name});
-            CHECK(is_new, "{}: tensor {} is there twice: also as {} in {}", path, shown(name), shown(place->second.name), place->second.file->path());
+            CHECK(is_new, "{}: tensor {} is there twice: also as {} in {}", path, shown(name),
+                  shown(place->second.name), place->second.file->path());
         }
         return file;
     }
@@ -113,20 +123,25 @@ private:
     void open_shards(const std::string& folder, const std::string& index) {
         const json root = read_json_object(index);
         const auto map = root.find("weight_map");
-        CHECK(map != root.end() && map->is_object() && !map->empty(), "{}: has no weight_map; expected {{tensor: file}}", index);
+        CHECK(map != root.end() && map->is_object() && !map->empty(),
+              "{}: has no weight_map; expected {{tensor: file}}", index);
         std::map<std::string, std::set<std::string>> names;  // of each file's tensors
         for (const auto& [name, file] : map->items()) {
-            CHECK(file.is_string(), "{}: the file of tensor {} is {}; expected a name", index, shown(name), shown(file));
+            CHECK(file.is_string(), "{}: the file of tensor {} is {}; expected a name", index, shown(name),
+                  shown(file));
             const std::string text = file.get<std::string>();
             // A file of another folder is none of the model's.
-            CHECK(text.ends_with(".safetensors") && text.find('/') == text.npos && text.find('\0') == text.npos,
-                  "{}: the file of tensor {} is {}; expected a .safetensors file beside the index", index, shown(name), shown(file));
+            CHECK(
+                text.ends_with(".safetensors") && text.find('/') == text.npos && text.find('\0') == text.npos,
+                "{}: the file of tensor {} is {}; expected a .safetensors file beside the index", index,
+                shown(name), shown(file));
             names[text].insert(name);
         }
         for (const auto& [file_name, expected] : names) {
             const SafetensorsFile& file = open(folder + "/" + file_name);
             for (const std::string& name : expected)
-                CHECK(file.contains(name), "{}: has no tensor {}, which {} says it has", file.path(), shown(name), index);
+                CHECK(file.contains(name), "{}: has no tensor {}, which {} says it has", file.path(),
+                      shown(name), index);
             for (const auto& [name, tensor] : file.tensors())
                 CHECK(expected.contains(name), "{}: tensor {} is not in {}", file.path(), shown(name), index);
         }
@@ -142,7 +157,8 @@ std::string shape_text(const std::vector<size_t>& shape) {
     return "(" + text + ")";
 }
 
-// "h.3.attn.bias" and "h.3.attn.masked_bias": constants that old versions of transformers kept in their files.
+// "h.3.attn.bias" and "h.3.attn.masked_bias": constants that old versions of transformers kept in their
+// files.
 bool is_causal_mask(const std::string& name, int layers) {
     for (int l = 0; l < layers; l++) {
         const std::string attention = fmt::format("h.{}.attn.", l);
@@ -153,7 +169,8 @@ bool is_causal_mask(const std::string& name, int layers) {
 
 class HuggingFaceModel : public ModelFile {
 public:
-    explicit HuggingFaceModel(const std::string& folder) : ModelFile(folder, read_config(folder + "/config.json")), weights_(folder) {
+    explicit HuggingFaceModel(const std::string& folder)
+        : ModelFile(folder, read_config(folder + "/config.json")), weights_(folder) {
         std::set<std::string> known;
         for (const Tensor& tensor : table().tensors()) {
             check_tensor(place(tensor), tensor);
@@ -162,7 +179,8 @@ public:
         for (const auto& [name, place] : weights_.places()) {
             if (known.contains(name)) continue;
             if (name != "lm_head.weight")
-                CHECK(is_causal_mask(name, config().L), "{}: tensor {} does not belong to a GPT-2 of {} layers", place.file->path(),
+                CHECK(is_causal_mask(name, config().L),
+                      "{}: tensor {} does not belong to a GPT-2 of {} layers", place.file->path(),
                       shown(place.name), config().L);
         }
         check_tied();
@@ -185,7 +203,8 @@ private:
 
     const Weights::Place& place(const Tensor& tensor) const {
         const auto found = weights_.places().find(bare_name(tensor));
-        CHECK(found != weights_.places().end(), "{}: has no tensor {}, which a GPT-2 of {} layers has", path(), tensor.name, config().L);
+        CHECK(found != weights_.places().end(), "{}: has no tensor {}, which a GPT-2 of {} layers has",
+              path(), tensor.name, config().L);
         return found->second;
     }
 
@@ -194,19 +213,24 @@ private:
         if (is_transposed(tensor.kind)) std::swap(expected[0], expected[1]);
         if (tensor.kind == Kind::wte) expected[0] = static_cast<size_t>(config().V);
         const SafetensorsFile::Tensor& found = place.tensor();
-        CHECK(found.shape == expected, "{}: tensor {} has the shape {}; expected {} by config.json", place.file->path(), shown(place.name),
-              shape_text(found.shape), shape_text(expected));
-        const bool is_number = found.dtype == "F32" || found.dtype == "F16" || found.dtype == "BF16" || found.dtype == "F64";
-        CHECK(is_number, "{}: tensor {} is {}; expected F32, F16, BF16 or F64", place.file->path(), shown(place.name), found.dtype);
+        CHECK(found.shape == expected, "{}: tensor {} has the shape {}; expected {} by config.json",
+              place.file->path(), shown(place.name), shape_text(found.shape), shape_text(expected));
+        const bool is_number =
+            found.dtype == "F32" || found.dtype == "F16" || found.dtype == "BF16" || found.dtype == "F64";
+        CHECK(is_number, "{}: tensor {} is {}; expected F32, F16, BF16 or F64", place.file->path(),
+              shown(place.name), found.dtype);
     }
 
-    // A head of its own would be another model. Where config.json says that it has one, and the file has none (as transformers saves
-    // the trunk of such a model), what the head was is not known.
+    // A head of its own would be another model. Where config.json says that it has one, and the file has none
+    // (as transformers saves the trunk of such a model), what the head was is not known.
     void check_tied() const {
-        if (const auto head = weights_.places().find("lm_head.weight"); head != weights_.places().end()) return check_head(head->second);
+        if (const auto head = weights_.places().find("lm_head.weight"); head != weights_.places().end())
+            return check_head(head->second);
         const std::string file = path() + "/config.json";
         CHECK(read_json_object(file).value("tie_word_embeddings", true),
-              "{}: tie_word_embeddings is false, but there is no lm_head.weight; expected the head's weights, or true", file);
+              "{}: tie_word_embeddings is false, but there is no lm_head.weight; expected the head's "
+              "weights, or true",
+              file);
     }
 
     void check_head(const Weights::Place& head) const {
@@ -214,10 +238,11 @@ private:
         check_tensor(head, wte);
         const Weights::Place& embedding = place(wte);
         const SafetensorsFile::Tensor &a = head.tensor(), &b = embedding.tensor();
-        const bool equal =
-            a.dtype == b.dtype ? std::memcmp(a.data, b.data, a.bytes) == 0 : head.file->floats(head.name) == embedding.file->floats(embedding.name);
-        CHECK(equal, "{}: tensor {} differs from {}; expected a GPT-2, whose head is its token embedding", head.file->path(), shown(head.name),
-              shown(embedding.name));
+        const bool equal = a.dtype == b.dtype
+                               ? std::memcmp(a.data, b.data, a.bytes) == 0
+                               : head.file->floats(head.name) == embedding.file->floats(embedding.name);
+        CHECK(equal, "{}: tensor {} differs from {}; expected a GPT-2, whose head is its token embedding",
+              head.file->path(), shown(head.name), shown(embedding.name));
     }
 
     Weights weights_;
@@ -225,4 +250,6 @@ private:
 
 }  // namespace
 
-std::unique_ptr<ModelFile> open_hugging_face_model(const std::string& folder) { return std::make_unique<HuggingFaceModel>(folder); }
+std::unique_ptr<ModelFile> open_hugging_face_model(const std::string& folder) {
+    return std::make_unique<HuggingFaceModel>(folder);
+}

@@ -17,8 +17,9 @@ namespace {
 constexpr int32_t magic = 20240326;
 using Header = std::array<int32_t, 256>;
 
-constexpr Kind order[] = {Kind::wte,  Kind::wpe,  Kind::ln1w, Kind::ln1b, Kind::qkvw,    Kind::qkvb,    Kind::attprojw, Kind::attprojb,
-                          Kind::ln2w, Kind::ln2b, Kind::fcw,  Kind::fcb,  Kind::fcprojw, Kind::fcprojb, Kind::lnfw,     Kind::lnfb};
+constexpr Kind order[] = {Kind::wte,      Kind::wpe,      Kind::ln1w, Kind::ln1b, Kind::qkvw, Kind::qkvb,
+                          Kind::attprojw, Kind::attprojb, Kind::ln2w, Kind::ln2b, Kind::fcw,  Kind::fcb,
+                          Kind::fcprojw,  Kind::fcprojb,  Kind::lnfw, Kind::lnfb};
 
 template <class Visit>
 void for_each_in_order(const TensorTable& table, Visit visit) {
@@ -31,24 +32,29 @@ void for_each_in_order(const TensorTable& table, Visit visit) {
 
 Header read_header(const MappedFile& file) {
     const std::string_view bytes = file.bytes();
-    CHECK(bytes.size() >= sizeof(Header), "{}: {} bytes are too short for a model of llm.c, whose header alone has {}", file.path(), bytes.size(),
-          sizeof(Header));
+    CHECK(bytes.size() >= sizeof(Header),
+          "{}: {} bytes are too short for a model of llm.c, whose header alone has {}", file.path(),
+          bytes.size(), sizeof(Header));
     Header header;
     std::memcpy(header.data(), bytes.data(), sizeof(header));
-    CHECK(header[0] == magic, "{}: is not a model of llm.c: magic number {}, expected {}", file.path(), header[0], magic);
-    CHECK(header[1] == 3 || header[1] == 5, "{}: model of version {}; expected 3 (fp32) or 5 (bf16)", file.path(), header[1]);
+    CHECK(header[0] == magic, "{}: is not a model of llm.c: magic number {}, expected {}", file.path(),
+          header[0], magic);
+    CHECK(header[1] == 3 || header[1] == 5, "{}: model of version {}; expected 3 (fp32) or 5 (bf16)",
+          file.path(), header[1]);
     return header;
 }
 
 GPT2Config shape_of(const Header& header, const std::string& path) {
     const auto size = [&](size_t at, const char* name, int32_t most) {
-        CHECK(header[at] >= 1 && header[at] <= most, "{}: its header says {} {}; expected 1 to {}", path, header[at], name, most);
+        CHECK(header[at] >= 1 && header[at] <= most, "{}: its header says {} {}; expected 1 to {}", path,
+              header[at], name, most);
         return header[at];
     };
-    const GPT2Config config{size(3, "tokens of vocabulary", 65536), size(2, "tokens of context", 1 << 20), size(4, "layers", 4096),
-                            size(5, "heads", 4096), size(6, "channels", 1 << 17)};
-    CHECK(header[7] >= config.V && header[7] <= 1 << 20, "{}: its header says a vocabulary padded to {}; expected {} to {}", path, header[7],
-          config.V, 1 << 20);
+    const GPT2Config config{size(3, "tokens of vocabulary", 65536), size(2, "tokens of context", 1 << 20),
+                            size(4, "layers", 4096), size(5, "heads", 4096), size(6, "channels", 1 << 17)};
+    CHECK(header[7] >= config.V && header[7] <= 1 << 20,
+          "{}: its header says a vocabulary padded to {}; expected {} to {}", path, header[7], config.V,
+          1 << 20);
     try {
         config.check();
     } catch (const UsageError& error) { throw UsageError(fmt::format("{}: {}", path, error.what())); }
@@ -78,16 +84,20 @@ private:
     LlmcModel(const Header& header, MappedFile&& file)
         : ModelFile(file.path(), shape_of(header, file.path())),
           file_(std::move(file)),
-          element_bytes_(header[1] == static_cast<int32_t>(LlmcVersion::fp32) ? sizeof(float) : sizeof(bfloat16)) {
+          element_bytes_(header[1] == static_cast<int32_t>(LlmcVersion::fp32) ? sizeof(float)
+                                                                              : sizeof(bfloat16)) {
         // The header's limits keep every product far below 2^64.
         size_t end = sizeof(Header);
         for_each_in_order(table(), [&](const Tensor& tensor) {
             places_[{tensor.kind, tensor.layer}] = end;
             const bool padded = tensor.kind == Kind::wte;
-            end += (padded ? static_cast<size_t>(header[7]) * static_cast<size_t>(config().C) : tensor.elements) * element_bytes_;
+            end += (padded ? static_cast<size_t>(header[7]) * static_cast<size_t>(config().C)
+                           : tensor.elements) *
+                   element_bytes_;
         });
         CHECK(file_.bytes().size() == end,
-              "{}: has {} bytes; expected {} for the {} layers, {} channels, context {} and padded vocabulary {} of its "
+              "{}: has {} bytes; expected {} for the {} layers, {} channels, context {} and padded "
+              "vocabulary {} of its "
               "header: it is damaged or cut short",
               path(), file_.bytes().size(), end, config().L, config().C, config().context, header[7]);
     }
@@ -99,11 +109,15 @@ private:
 
 }  // namespace
 
-std::unique_ptr<ModelFile> open_llmc_model(const std::string& path) { return std::make_unique<LlmcModel>(MappedFile(path)); }
+std::unique_ptr<ModelFile> open_llmc_model(const std::string& path) {
+    return std::make_unique<LlmcModel>(MappedFile(path));
+}
 
 void write_llmc_model(const std::string& path, const ModelFile& model, LlmcVersion version) {
     const GPT2Config& config = model.config();
-    const Header header = {magic, static_cast<int32_t>(version), config.context, config.V, config.L, config.NH, config.C, config.Vp()};
+    const Header header = {
+        magic,      static_cast<int32_t>(version), config.context, config.V, config.L, config.NH, config.C,
+        config.Vp()};
     AtomicFile file(path);
     file.write(header.data(), sizeof(header));
     for_each_in_order(model.table(), [&](const Tensor& tensor) {

@@ -1,4 +1,5 @@
-// model_file.h: a trained GPT-2 in a file or a folder, opened and checked, whose weights are read one tensor at a time.
+// model_file.h: a trained GPT-2 in a file or a folder, opened and checked, whose weights are read one tensor
+// at a time.
 //   checkpoint/open_model.h opens one by its path.
 #pragma once
 #include <algorithm>
@@ -15,7 +16,8 @@ class GPT2;
 
 class ModelFile {
 public:
-    ModelFile(std::string path, const GPT2Config& config) : path_(std::move(path)), table_(config), config_(config) {}
+    ModelFile(std::string path, const GPT2Config& config)
+        : path_(std::move(path)), table_(config), config_(config) {}
     virtual ~ModelFile() = default;
     ModelFile(const ModelFile&) = delete;
 
@@ -23,7 +25,8 @@ public:
     const GPT2Config& config() const { return config_; }
     const TensorTable& table() const { return table_; }
 
-    // The tensor in fp32 and in our layout: (out, in) weights; wte with Vp rows, zero where padded. tensor is one of table()'s.
+    // The tensor in fp32 and in our layout: (out, in) weights; wte with Vp rows, zero where padded. tensor is
+    // one of table()'s.
     // The first one with a value that is not finite is noted on stderr.
     std::vector<float> values(const Tensor& tensor) const;
 
@@ -36,8 +39,8 @@ private:
     GPT2Config config_;
 };
 
-// The tokenizer the model was trained with, as make_tokenizer takes it: by the tokenizer files beside it, else by the size of its vocabulary.
-// UsageError for files that recognise_tokenizer refuses.
+// The tokenizer the model was trained with, as make_tokenizer takes it: by the tokenizer files beside it,
+// else by the size of its vocabulary. UsageError for files that recognise_tokenizer refuses.
 std::string tokenizer_name(const ModelFile& file);
 
 // Gives a model the file's weights. Its shape must be the file's, but its context may be shorter.
@@ -45,9 +48,10 @@ template <class T>
 void load_weights(GPT2<T>& model, const ModelFile& file) {
     const GPT2Config &ours = model.config(), &theirs = file.config();
     CHECK(ours.V == theirs.V && ours.L == theirs.L && ours.NH == theirs.NH && ours.C == theirs.C,
-          "{}: has {} layers, {} heads, {} channels and a vocabulary of {}; expected {}, {}, {} and {}", file.path(), theirs.L, theirs.NH, theirs.C,
-          theirs.V, ours.L, ours.NH, ours.C, ours.V);
-    CHECK(ours.context <= theirs.context, "{}: has a context of {}; expected at least {}", file.path(), theirs.context, ours.context);
+          "{}: has {} layers, {} heads, {} channels and a vocabulary of {}; expected {}, {}, {} and {}",
+          file.path(), theirs.L, theirs.NH, theirs.C, theirs.V, ours.L, ours.NH, ours.C, ours.V);
+    CHECK(ours.context <= theirs.context, "{}: has a context of {}; expected at least {}", file.path(),
+          theirs.context, ours.context);
     for (const Tensor& tensor : model.table().tensors()) {
         std::vector<float> values = file.values(file.table().at(tensor.kind, tensor.layer));
         values.resize(tensor.elements);  // of wpe, the positions that the model has

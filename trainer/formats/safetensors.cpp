@@ -25,20 +25,25 @@ static const char metadata_key[] = "__metadata__";
 
 // Bytes of an element, 0 for a dtype that the format does not have.
 static size_t element_bytes(const std::string& dtype) {
-    static const std::map<std::string, size_t> sizes = {{"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1},
-                                                        {"U16", 2},  {"I16", 2}, {"F16", 2}, {"BF16", 2},    {"U32", 4},
-                                                        {"I32", 4},  {"F32", 4}, {"U64", 8}, {"I64", 8},     {"F64", 8}};
+    static const std::map<std::string, size_t> sizes = {
+        {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1},
+        {"U16", 2},  {"I16", 2}, {"F16", 2}, {"BF16", 2},    {"U32", 4},
+        {"I32", 4},  {"F32", 4}, {"U64", 8}, {"I64", 8},     {"F64", 8}};
     const auto found = sizes.find(dtype);
     return found == sizes.end() ? 0 : found->second;
 }
 
 // Multiplies into `product`; false if it overflows.
-static bool multiply(size_t& product, size_t factor) { return !__builtin_mul_overflow(product, factor, &product); }
+static bool multiply(size_t& product, size_t factor) {
+    return !__builtin_mul_overflow(product, factor, &product);
+}
 
 // Shape times element size, or UsageError.
-static size_t tensor_bytes(const std::string& path, const std::string& name, const std::string& dtype, const std::vector<size_t>& shape) {
+static size_t tensor_bytes(const std::string& path, const std::string& name, const std::string& dtype,
+                           const std::vector<size_t>& shape) {
     size_t bytes = element_bytes(dtype);
-    CHECK(bytes > 0, "{}: tensor {} has dtype {}, which safetensors does not have", path, shown(name), shown(dtype));
+    CHECK(bytes > 0, "{}: tensor {} has dtype {}, which safetensors does not have", path, shown(name),
+          shown(dtype));
     bool fits = true;
     for (const size_t size : shape) fits = multiply(bytes, size) && fits;
     CHECK(fits, "{}: tensor {} has a shape of more than 2^64 bytes", path, shown(name));
@@ -50,18 +55,22 @@ size_t SafetensorsFile::Tensor::elements() const { return bytes / element_bytes(
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
     const std::string_view bytes = file_.bytes();
-    CHECK(bytes.size() >= length_bytes, "{}: has {} bytes, too few for a safetensors file", path, bytes.size());
+    CHECK(bytes.size() >= length_bytes, "{}: has {} bytes, too few for a safetensors file", path,
+          bytes.size());
     uint64_t header_bytes;
     std::memcpy(&header_bytes, bytes.data(), length_bytes);
     CHECK(header_bytes <= max_header_bytes && header_bytes <= bytes.size() - length_bytes,
-          "{}: is not a safetensors file, or cut short: its header would take {} of its {} bytes", path, header_bytes, bytes.size());
+          "{}: is not a safetensors file, or cut short: its header would take {} of its {} bytes", path,
+          header_bytes, bytes.size());
     const size_t data_offset = length_bytes + header_bytes;
-    read_header(bytes.substr(length_bytes, header_bytes), bytes.data() + data_offset, bytes.size() - data_offset);
+    read_header(bytes.substr(length_bytes, header_bytes), bytes.data() + data_offset,
+                bytes.size() - data_offset);
 }
 
 // JSON in which no object has a key twice, and nothing is nested deeper than the format needs.
 static json parse_header(const std::string& path, std::string_view header) {
-    CHECK(header.starts_with('{'), "{}: is not a safetensors file: its header does not begin with '{{'", path);
+    CHECK(header.starts_with('{'), "{}: is not a safetensors file: its header does not begin with '{{'",
+          path);
     std::vector<std::set<std::string>> keys;  // of the objects that are open, outermost first
     const auto refuse = [&](int depth, json::parse_event_t event, json& value) {
         CHECK(depth < 4, "{}: its header is nested too deeply for a safetensors file", path);
@@ -75,11 +84,14 @@ static json parse_header(const std::string& path, std::string_view header) {
     };
     try {
         return json::parse(header, refuse);
-    } catch (const json::exception& error) { throw UsageError(fmt::format("{}: its header is not JSON: {}", path, shown(error.what()))); }
+    } catch (const json::exception& error) {
+        throw UsageError(fmt::format("{}: its header is not JSON: {}", path, shown(error.what())));
+    }
 }
 
 // The list of sizes under `key`, all of them unsigned integers.
-static std::vector<size_t> sizes(const std::string& path, const std::string& name, const json& entry, const char* key) {
+static std::vector<size_t> sizes(const std::string& path, const std::string& name, const json& entry,
+                                 const char* key) {
     const auto list = entry.find(key);
     const auto is_size = [](const json& value) { return value.is_number_unsigned(); };
     CHECK(list != entry.end() && list->is_array() && std::all_of(list->begin(), list->end(), is_size),
@@ -109,17 +121,24 @@ void SafetensorsFile::read_header(std::string_view header, const char* data, siz
         tensor.bytes = tensor_bytes(path(), name, tensor.dtype, tensor.shape);
         const std::vector<size_t> offsets = sizes(path(), name, entry, "data_offsets");
         CHECK(offsets.size() == 2 && offsets[0] <= offsets[1] && offsets[1] <= data_bytes,
-              "{}: tensor {} lies outside the file's {} bytes of data: cut short, or its data_offsets are wrong", path(), shown(name), data_bytes);
-        CHECK(offsets[1] - offsets[0] == tensor.bytes, "{}: tensor {} has {} bytes of data, but its dtype and shape need {}", path(), shown(name),
+              "{}: tensor {} lies outside the file's {} bytes of data: cut short, or its data_offsets are "
+              "wrong",
+              path(), shown(name), data_bytes);
+        CHECK(offsets[1] - offsets[0] == tensor.bytes,
+              "{}: tensor {} has {} bytes of data, but its dtype and shape need {}", path(), shown(name),
               offsets[1] - offsets[0], tensor.bytes);
         tensor.data = data + offsets[0];
         ranges.push_back({offsets[0], offsets[1], &tensors_.emplace(name, std::move(tensor)).first->first});
     }
-    std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+    std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
+        return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+    });
     size_t covered = 0;
     for (const Range& range : ranges) {
-        CHECK(range.begin == covered, "{}: tensor {} begins at byte {} of the data, {} {}", path(), shown(*range.name), range.begin,
-              range.begin < covered ? "inside another tensor that ends at" : "after a gap that begins at", covered);
+        CHECK(range.begin == covered, "{}: tensor {} begins at byte {} of the data, {} {}", path(),
+              shown(*range.name), range.begin,
+              range.begin < covered ? "inside another tensor that ends at" : "after a gap that begins at",
+              covered);
         covered = range.end;
     }
     CHECK(covered == data_bytes, "{}: {} bytes of data belong to no tensor", path(), data_bytes - covered);
@@ -132,7 +151,8 @@ const SafetensorsFile::Tensor& SafetensorsFile::at(const std::string& name) cons
 }
 
 static float half_to_float(uint16_t half) {
-    const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16, exponent = (half >> 10) & 0x1fu, mantissa = half & 0x3ffu;
+    const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16, exponent = (half >> 10) & 0x1fu,
+                   mantissa = half & 0x3ffu;
     if (exponent == 0) {  // zero or subnormal: mantissa * 2^-24
         const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
         return sign ? -magnitude : magnitude;
@@ -160,13 +180,15 @@ std::vector<float> SafetensorsFile::floats(const std::string& name) const {
     if (tensor.dtype == "F32") return convert_elements<float, float>(tensor, cast);
     if (tensor.dtype == "BF16") return convert_elements<bfloat16, float>(tensor, cast);
     if (tensor.dtype == "F16") return convert_elements<uint16_t, float>(tensor, half_to_float);
-    throw UsageError(fmt::format("{}: tensor {} is {}, where F32, BF16, F16 or F64 was expected", path(), shown(name), tensor.dtype));
+    throw UsageError(fmt::format("{}: tensor {} is {}, where F32, BF16, F16 or F64 was expected", path(),
+                                 shown(name), tensor.dtype));
 }
 
 std::vector<int> SafetensorsFile::ints(const std::string& name) const {
     const Tensor& tensor = at(name);
     const auto cast = [&](auto value) {
-        CHECK(std::in_range<int>(value), "{}: tensor {} has the element {}, which is no 32-bit integer", path(), shown(name), value);
+        CHECK(std::in_range<int>(value), "{}: tensor {} has the element {}, which is no 32-bit integer",
+              path(), shown(name), value);
         return static_cast<int>(value);
     };
     if (tensor.dtype == "I64") return convert_elements<int64_t, int>(tensor, cast);
@@ -177,27 +199,33 @@ std::vector<int> SafetensorsFile::ints(const std::string& name) const {
     if (tensor.dtype == "U16") return convert_elements<uint16_t, int>(tensor, cast);
     if (tensor.dtype == "I8") return convert_elements<int8_t, int>(tensor, cast);
     if (tensor.dtype == "U8") return convert_elements<uint8_t, int>(tensor, cast);
-    throw UsageError(fmt::format("{}: tensor {} is {}, where integers were expected", path(), shown(name), tensor.dtype));
+    throw UsageError(
+        fmt::format("{}: tensor {} is {}, where integers were expected", path(), shown(name), tensor.dtype));
 }
 
-void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata) {
+void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
+                       const std::map<std::string, std::string>& metadata) {
     write_safetensors(path, tensors, metadata, [&](size_t i) { return tensors[i].data; });
 }
 
-void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata,
+void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
+                       const std::map<std::string, std::string>& metadata,
                        const std::function<const void*(size_t)>& data_of) {
     std::vector<size_t> order(tensors.size());
     std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return element_bytes(tensors[a].dtype) > element_bytes(tensors[b].dtype); });
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+        return element_bytes(tensors[a].dtype) > element_bytes(tensors[b].dtype);
+    });
     json root = json::object();
     if (!metadata.empty()) root[metadata_key] = metadata;
     size_t offset = 0;
     for (const size_t i : order) {
         const NamedTensor& tensor = tensors[i];
         const size_t bytes = tensor_bytes(path, tensor.name, tensor.dtype, tensor.shape);
-        CHECK(tensor.name != metadata_key && !root.contains(tensor.name), "{}: a second tensor is called {}", path, shown(tensor.name));
-        root[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + bytes}}};
+        CHECK(tensor.name != metadata_key && !root.contains(tensor.name), "{}: a second tensor is called {}",
+              path, shown(tensor.name));
+        root[tensor.name] = {
+            {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + bytes}}};
         offset += bytes;
     }
     std::string header = root.dump();

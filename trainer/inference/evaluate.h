@@ -1,6 +1,7 @@
-// evaluate.h: how good is a model? The loss over a validation split, and HellaSwag. Neither changes anything that training uses.
-//   Both take any batch size, and its value does not matter: rows are independent, and padding has no targets. Several processes take the
-//   batches in turn, and all of them get the result.
+// evaluate.h: how good is a model? The loss over a validation split, and HellaSwag. Neither changes anything
+// that training uses.
+//   Both take any batch size, and its value does not matter: rows are independent, and padding has no
+//   targets. Several processes take the batches in turn, and all of them get the result.
 #pragma once
 #include <cmath>
 #include <functional>
@@ -24,8 +25,10 @@ using StopRequested = std::function<bool()>;
 
 // Calls body(i) for this process's share of `batches`. False if it was to stop.
 template <class Body>
-bool for_own_batches(const Communicator& communicator, size_t batches, const StopRequested& stop, const Body& body) {
-    for (size_t i = static_cast<size_t>(communicator.rank()); i < batches; i += static_cast<size_t>(communicator.size())) {
+bool for_own_batches(const Communicator& communicator, size_t batches, const StopRequested& stop,
+                     const Body& body) {
+    for (size_t i = static_cast<size_t>(communicator.rank()); i < batches;
+         i += static_cast<size_t>(communicator.size())) {
         if (stop()) return false;
         body(i);
     }
@@ -34,7 +37,8 @@ bool for_own_batches(const Communicator& communicator, size_t batches, const Sto
 
 // The loader's batches once. Every target counts alike, also where the last batch has fewer.
 template <class T>
-std::optional<Evaluation> evaluate(GPT2<T>& model, ValidationLoader& loader, Communicator& communicator, const StopRequested& stop) {
+std::optional<Evaluation> evaluate(GPT2<T>& model, ValidationLoader& loader, Communicator& communicator,
+                                   const StopRequested& stop) {
     double sum = 0, tokens = 0;  // exact: fewer than 2^53
     const bool whole = for_own_batches(communicator, loader.batches(), stop, [&](size_t i) {
         const Batch& batch = loader.at(i);
@@ -50,7 +54,9 @@ std::optional<Evaluation> evaluate(GPT2<T>& model, ValidationLoader& loader, Com
 
 // Log-likelihoods of every example's endings.
 template <class T>
-std::optional<std::vector<EndingScores>> score_endings(GPT2<T>& model, HellaSwag& hellaswag, Communicator& communicator, const StopRequested& stop) {
+std::optional<std::vector<EndingScores>> score_endings(GPT2<T>& model, HellaSwag& hellaswag,
+                                                       Communicator& communicator,
+                                                       const StopRequested& stop) {
     std::vector<size_t> first;  // of each example's endings among all; each has two numbers
     size_t endings = 0;
     for (const HellaSwagExample& example : hellaswag.examples()) {
@@ -65,7 +71,8 @@ std::optional<std::vector<EndingScores>> score_endings(GPT2<T>& model, HellaSwag
         size_t begin = 0;  // of the row
         for (const HellaSwag::Row& row : hellaswag.rows(i)) {
             double sum = 0;
-            for (int t = row.first; t < row.first + row.target_count; t++) sum -= static_cast<double>(losses[begin + static_cast<size_t>(t)]);
+            for (int t = row.first; t < row.first + row.target_count; t++)
+                sum -= static_cast<double>(losses[begin + static_cast<size_t>(t)]);
             double* const number = &numbers[2 * (first[row.example] + row.ending)];
             number[0] = sum, number[1] = sum / row.target_count;
             begin += static_cast<size_t>(batch.T);
@@ -86,7 +93,8 @@ std::optional<std::vector<EndingScores>> score_endings(GPT2<T>& model, HellaSwag
 }
 
 template <class T>
-std::optional<HellaSwagResult> evaluate(GPT2<T>& model, HellaSwag& hellaswag, Communicator& communicator, const StopRequested& stop) {
+std::optional<HellaSwagResult> evaluate(GPT2<T>& model, HellaSwag& hellaswag, Communicator& communicator,
+                                        const StopRequested& stop) {
     const auto scores = score_endings(model, hellaswag, communicator, stop);
     if (!scores) return std::nullopt;
     return count_right(hellaswag.examples(), *scores);

@@ -11,13 +11,16 @@
 
 namespace {
 
-constexpr uint32_t sampling_purpose = 1;  // in the counter's last word, which is 0 for weights (random.cuh) and the data's order (permutation.h)
+// in the counter's last word, which is 0 for weights (random.cuh) and the data's order (permutation.h)
+constexpr uint32_t sampling_purpose = 1;
 
 // Uniform in [0, 1).
 double uniform(const Draw& draw) {
-    const Philox4 counter{{static_cast<uint32_t>(draw.index), static_cast<uint32_t>(draw.step), static_cast<uint32_t>(draw.step >> 32),
+    const Philox4 counter{{static_cast<uint32_t>(draw.index), static_cast<uint32_t>(draw.step),
+                           static_cast<uint32_t>(draw.step >> 32),
                            sampling_purpose | static_cast<uint32_t>(draw.sample) << 16}};
-    const Philox4 bits = philox4x32_10(counter, static_cast<uint32_t>(draw.seed), static_cast<uint32_t>(draw.seed >> 32));
+    const Philox4 bits =
+        philox4x32_10(counter, static_cast<uint32_t>(draw.seed), static_cast<uint32_t>(draw.seed >> 32));
     return static_cast<double>((static_cast<uint64_t>(bits.x[0]) << 21) ^ (bits.x[1] >> 11)) * 0x1p-53;
 }
 
@@ -37,9 +40,13 @@ void keep_likeliest(std::vector<double>& weights, const Sampling& sampling) {
     const size_t V = weights.size();
     std::vector<uint32_t> ids(V);
     std::iota(ids.begin(), ids.end(), 0u);
-    const auto likelier = [&](uint32_t a, uint32_t b) { return weights[a] != weights[b] ? weights[a] > weights[b] : a < b; };
+    const auto likelier = [&](uint32_t a, uint32_t b) {
+        return weights[a] != weights[b] ? weights[a] > weights[b] : a < b;
+    };
     const auto at = [&](size_t n) { return ids.begin() + static_cast<std::ptrdiff_t>(n); };
-    const auto leave_out = [&](size_t from) { std::for_each(at(from), ids.end(), [&](uint32_t id) { weights[id] = 0; }); };
+    const auto leave_out = [&](size_t from) {
+        std::for_each(at(from), ids.end(), [&](uint32_t id) { weights[id] = 0; });
+    };
 
     size_t kept = V;
     if (sampling.top_k > 0 && static_cast<size_t>(sampling.top_k) < V) {
@@ -65,7 +72,8 @@ void keep_likeliest(std::vector<double>& weights, const Sampling& sampling) {
 }  // namespace
 
 void check(const Sampling& sampling) {
-    CHECK(sampling.temperature >= 0 && std::isfinite(sampling.temperature), "a temperature of {}; expected a number from 0", sampling.temperature);
+    CHECK(sampling.temperature >= 0 && std::isfinite(sampling.temperature),
+          "a temperature of {}; expected a number from 0", sampling.temperature);
     CHECK(sampling.top_k >= 0, "a top-k of {}; expected 0 (all tokens) or more", sampling.top_k);
     CHECK(sampling.top_p > 0 && sampling.top_p <= 1, "a top-p of {}; expected 0 < p <= 1", sampling.top_p);
 }
@@ -75,11 +83,14 @@ int sample_token(std::span<const float> logits, const Sampling& sampling, const 
     if (sampling.temperature <= 0) return static_cast<int>(likeliest);
     std::vector<double> weights(logits.size());
     for (size_t i = 0; i < logits.size(); i++) {
-        weights[i] = std::exp((static_cast<double>(logits[i]) - static_cast<double>(logits[likeliest])) / sampling.temperature);
+        weights[i] = std::exp((static_cast<double>(logits[i]) - static_cast<double>(logits[likeliest])) /
+                              sampling.temperature);
     }
     if (sampling.top_k > 0 || sampling.top_p < 1) keep_likeliest(weights, sampling);
     std::vector<double>& cumulative = weights;
     std::partial_sum(weights.begin(), weights.end(), cumulative.begin());
-    const auto chosen = std::upper_bound(cumulative.begin(), cumulative.end(), uniform(draw) * cumulative.back());
-    return static_cast<int>(chosen == cumulative.end() ? likeliest : static_cast<size_t>(chosen - cumulative.begin()));
+    const auto chosen =
+        std::upper_bound(cumulative.begin(), cumulative.end(), uniform(draw) * cumulative.back());
+    return static_cast<int>(chosen == cumulative.end() ? likeliest
+                                                       : static_cast<size_t>(chosen - cumulative.begin()));
 }

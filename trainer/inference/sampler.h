@@ -1,9 +1,12 @@
 // sampler.h: draws a token from logits.
-//   The likeliest token (temperature 0), or one drawn from softmax(logits / temperature), of which first the top_k likeliest are kept and
-//   then, of their softmax, the fewest likeliest whose probability is at least top_p, but always one (nucleus sampling: Holtzman et al.
-//   2020, arXiv:1904.09751). The order is that of the warpers in Hugging Face's transformers. Of equally likely tokens the first is kept:
+//   The likeliest token (temperature 0), or one drawn from softmax(logits / temperature), of which first the
+//   top_k likeliest are kept and then, of their softmax, the fewest likeliest whose probability is at least
+//   top_p, but always one (nucleus sampling: Holtzman et al.
+//   2020, arXiv:1904.09751). The order is that of the warpers in Hugging Face's transformers. Of equally
+//   likely tokens the first is kept:
 //   at most top_k tokens remain, always the same ones.
-// A draw is a function of (seed, step, sample, index) alone: sampling never disturbs training, nor one text another.
+// A draw is a function of (seed, step, sample, index) alone: sampling never disturbs training, nor one text
+// another.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -24,5 +27,6 @@ struct Draw {
 // UsageError if a setting is out of range: temperature, top_k >= 0, 0 < top_p <= 1.
 void check(const Sampling& sampling);
 
-// The id of the token drawn. A logit of minus infinity is never drawn; Error if another is not finite, or all are minus infinity.
+// The id of the token drawn. A logit of minus infinity is never drawn; Error if another is not finite, or all
+// are minus infinity.
 int sample_token(std::span<const float> logits, const Sampling& sampling, const Draw& draw);

@@ -1,6 +1,9 @@
-// sliding_decoder.h: texts longer than the context, from a decoder with a cache (decoder.h). While they fit into its window a step is the
-//   decoder's own. After that every token is predicted from the last `window` ones by a pass over all of them, as
-//   window_decoder.h does: positions are learnt as numbers, so that a window which moved has other keys and values everywhere.
+// sliding_decoder.h: texts longer than the context, from a decoder with a cache (decoder.h). While they fit
+// into its window a step is the
+//   decoder's own. After that every token is predicted from the last `window` ones by a pass over all of
+//   them, as
+//   window_decoder.h does: positions are learnt as numbers, so that a window which moved has other keys and
+//   values everywhere.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -10,7 +13,9 @@ class SlidingDecoder {
 public:
     // padded_vocabulary: logits of a text.
     SlidingDecoder(Decoder& decoder, int window, int padded_vocabulary)
-        : decoder_(decoder), window_(static_cast<size_t>(window)), row_(static_cast<size_t>(padded_vocabulary)) {}
+        : decoder_(decoder),
+          window_(static_cast<size_t>(window)),
+          row_(static_cast<size_t>(padded_vocabulary)) {}
 
     // Of a prompt longer than the window its end counts.
     const float* prefill(const std::vector<int>& prompt) {

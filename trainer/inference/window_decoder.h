@@ -1,6 +1,7 @@
-// window_decoder.h: predicts from the last tokens by the whole forward pass, a token at a time and without a cache.
-//   Slow, but it needs no memory beyond the model's and the text may be longer than the context: samples in training, and what the
-//   decoder with a cache (decoder.h) is tested against.
+// window_decoder.h: predicts from the last tokens by the whole forward pass, a token at a time and without a
+// cache.
+//   Slow, but it needs no memory beyond the model's and the text may be longer than the context: samples in
+//   training, and what the decoder with a cache (decoder.h) is tested against.
 #pragma once
 #include <vector>
 
@@ -24,7 +25,8 @@ public:
 
 private:
     const float* predict() {
-        if (tokens_.size() > window_) tokens_.erase(tokens_.begin(), tokens_.end() - static_cast<std::ptrdiff_t>(window_));
+        if (tokens_.size() > window_)
+            tokens_.erase(tokens_.begin(), tokens_.end() - static_cast<std::ptrdiff_t>(window_));
         logits_ = model_.next_token_logits(tokens_);
         return logits_.data();
     }

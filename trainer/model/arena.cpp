@@ -8,7 +8,8 @@
 namespace {
 
 constexpr size_t alignment = 256;
-constexpr size_t most_bytes = size_t{1} << 60;  // no machine has as much: a plan for more stays here, and does not wrap
+// no machine has as much: a plan for more stays here, and does not wrap
+constexpr size_t most_bytes = size_t{1} << 60;
 constexpr size_t gap_bytes = simt::checked ? 256 : 0;
 
 }  // namespace

@@ -22,7 +22,8 @@ public:
     template <class T>
     void reserve(T*& pointer, size_t count) {
         const size_t offset = reserve_bytes(count * sizeof(T));
-        assign_.push_back([&pointer, offset](std::byte* memory) { pointer = reinterpret_cast<T*>(memory + offset); });
+        assign_.push_back(
+            [&pointer, offset](std::byte* memory) { pointer = reinterpret_cast<T*>(memory + offset); });
     }
     // Once. Throws Error if the machine has not that much.
     void allocate();

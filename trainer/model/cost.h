@@ -1,4 +1,5 @@
-// cost.h: what each operation of a step must move and compute at the least: its tensors read and written once, not what an implementation happens
+// cost.h: what each operation of a step must move and compute at the least: its tensors read and written
+// once, not what an implementation happens
 //   to do. Vectors of C elements beside tensors of N*C are left out.
 #pragma once
 #include <array>
@@ -54,35 +55,43 @@ constexpr Cost classifier(size_t N, size_t Vp, bool write_gradient) {
     return pass<T>(write_gradient ? 2 : 1, N * Vp);
 }
 
-// forward and backward_input. tensors_of_C, tensors_of_OC: further (N, C) and (N, OC) that an epilogue reads or writes.
+// forward and backward_input. tensors_of_C, tensors_of_OC: further (N, C) and (N, OC) that an epilogue reads
+// or writes.
 template <class T>
 constexpr Cost matmul(size_t N, size_t C, size_t OC, size_t tensors_of_C = 0, size_t tensors_of_OC = 0) {
-    return {
-        .bytes = ((1 + tensors_of_C) * N * C + OC * C + (1 + tensors_of_OC) * N * OC) * sizeof(T), .flops = 2 * N * C * OC, .product = {N, C, OC}};
+    return {.bytes = ((1 + tensors_of_C) * N * C + OC * C + (1 + tensors_of_OC) * N * OC) * sizeof(T),
+            .flops = 2 * N * C * OC,
+            .product = {N, C, OC}};
 }
 
 // backward_weight; the fp32 gradient is written, or read and written.
 template <class T>
 constexpr Cost matmul_weight(size_t N, size_t C, size_t OC, bool accumulate) {
-    return {.bytes = (N * C + N * OC) * sizeof(T) + (accumulate ? 2 : 1) * OC * C * sizeof(float), .flops = 2 * N * C * OC, .product = {N, C, OC}};
+    return {.bytes = (N * C + N * OC) * sizeof(T) + (accumulate ? 2 : 1) * OC * C * sizeof(float),
+            .flops = 2 * N * C * OC,
+            .product = {N, C, OC}};
 }
 
 // Causal: half of `products` products of (T, HS) with (T, HS) a head, over `tensors` of (B, T, NH, HS).
 template <class T>
 constexpr Cost attention(AttentionShape s, size_t products, size_t tensors) {
-    const size_t rows = static_cast<size_t>(s.B) * static_cast<size_t>(s.NH) * static_cast<size_t>(s.T), count = rows * static_cast<size_t>(s.HS);
-    return {.bytes = tensors * count * sizeof(T) + rows * sizeof(float), .flops = products * count * static_cast<size_t>(s.T)};
+    const size_t rows = static_cast<size_t>(s.B) * static_cast<size_t>(s.NH) * static_cast<size_t>(s.T),
+                 count = rows * static_cast<size_t>(s.HS);
+    return {.bytes = tensors * count * sizeof(T) + rows * sizeof(float),
+            .flops = products * count * static_cast<size_t>(s.T)};
 }
 template <class T>  // scores, and their mean of the values; reads q, k, v
 constexpr Cost attention_forward(AttentionShape s) {
     return attention<T>(s, 2, 4);
 }
-template <class T>  // scores again, and the gradients of probabilities, q, k and v; reads q, k, v, out and dout
+// scores again, and the gradients of probabilities, q, k and v; reads q, k, v, out and dout
+template <class T>
 constexpr Cost attention_backward(AttentionShape s) {
     return attention<T>(s, 5, 8);
 }
 
-// Gradient read, master and `buffers` of the optimizer read and written, in fp32; and the rounded parameter, where there is one.
+// Gradient read, master and `buffers` of the optimizer read and written, in fp32; and the rounded parameter,
+// where there is one.
 constexpr Cost update(size_t elements, size_t buffers, size_t rounded_bytes) {
     return {.bytes = elements * ((3 + 2 * buffers) * sizeof(float) + rounded_bytes)};
 }

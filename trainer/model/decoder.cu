@@ -20,8 +20,8 @@ constexpr size_t staging_floats = size_t{1} << 20;  // or one row of a matrix
 
 size_t size(int n) { return static_cast<size_t>(n); }
 
-// A prompt is padded to one of a few lengths, so that libraries plan few shapes and their scratch is known beforehand. What stands behind the last
-// token does not reach it.
+// A prompt is padded to one of a few lengths, so that libraries plan few shapes and their scratch is known
+// beforehand. What stands behind the last token does not reach it.
 int padded_length(int tokens, int max_tokens) {
     return static_cast<int>(std::min(std::bit_ceil(std::max(size(tokens), size_t{16})), size(max_tokens)));
 }
@@ -34,10 +34,12 @@ std::vector<int> padded_lengths(int max_tokens) {
 }  // namespace
 
 template <class T>
-Decoder<T>::Decoder(const GPT2Config& config, const DecoderOptions& options) : config_(config), options_(options), table_(config) {
+Decoder<T>::Decoder(const GPT2Config& config, const DecoderOptions& options)
+    : config_(config), options_(options), table_(config) {
     CHECK(options.samples > 0, "{} samples; expected 1 or more", options.samples);
-    CHECK(options.max_tokens > 0 && options.max_tokens <= config.context, "a cache of {} tokens; expected 1 to the model's context of {}",
-          options.max_tokens, config.context);
+    CHECK(options.max_tokens > 0 && options.max_tokens <= config.context,
+          "a cache of {} tokens; expected 1 to the model's context of {}", options.max_tokens,
+          config.context);
     layers_.resize(size(config.L));
     reserve_weights();
     reserve_activations();
@@ -49,7 +51,7 @@ Decoder<T>::~Decoder() {
     if (stream_) simt::stream_destroy(stream_);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // memory
 
 template <class T>
@@ -66,7 +68,8 @@ void Decoder<T>::reserve_matrix(Matrix& matrix, size_t out, size_t in) {
 template <class T>
 void Decoder<T>::reserve_weights() {
     for (const Tensor& tensor : table_.tensors()) {
-        if (is_quantized(tensor)) reserve_matrix(matrix(tensor.kind, tensor.layer), tensor.shape[0], tensor.shape[1]);
+        if (is_quantized(tensor))
+            reserve_matrix(matrix(tensor.kind, tensor.layer), tensor.shape[0], tensor.shape[1]);
         else weights_.reserve(vector(tensor.kind, tensor.layer), tensor.elements);
     }
     for (Layer& layer : layers_) {
@@ -86,11 +89,13 @@ void Decoder<T>::reserve_activations() {
     activations_.reserve(lse_, size(options_.max_tokens) * size(config_.NH));
     size_t attention_bytes = 0;
     for (const int length : padded_lengths(options_.max_tokens))
-        attention_bytes = std::max(attention_bytes, attention_.workspace_bytes<T>({1, length, config_.NH, config_.HS()}, false));
+        attention_bytes = std::max(
+            attention_bytes, attention_.workspace_bytes<T>({1, length, config_.NH, config_.HS()}, false));
 
     workspace_.reserve(staging_, std::max(staging_floats, 4 * C));
     if (options_.int8) workspace_.reserve(dequantized_, 4 * C * C);
-    workspace_.reserve(attention_partial_, decode_attention_scratch(options_.samples, config_.NH, config_.HS(), options_.max_tokens));
+    workspace_.reserve(attention_partial_, decode_attention_scratch(options_.samples, config_.NH,
+                                                                    config_.HS(), options_.max_tokens));
     workspace_.reserve(attention_work_, attention_bytes);
     workspace_.reserve(gemm_work_, gemm_workspace_bytes());
 }
@@ -100,9 +105,12 @@ template <class T>
 size_t Decoder<T>::gemm_workspace_bytes() const {
     const size_t C = size(config_.C);
     size_t bytes = 0;
-    const auto add = [&](int rows, size_t in, size_t out) { bytes = std::max(bytes, Gemm::workspace_bytes<T>(size(rows), in, out)); };
+    const auto add = [&](int rows, size_t in, size_t out) {
+        bytes = std::max(bytes, Gemm::workspace_bytes<T>(size(rows), in, out));
+    };
     for (const int rows : padded_lengths(options_.max_tokens)) {
-        for (const auto& [in, out] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}}) add(rows, in, out);
+        for (const auto& [in, out] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}})
+            add(rows, in, out);
     }
     return bytes;
 }
@@ -110,7 +118,8 @@ size_t Decoder<T>::gemm_workspace_bytes() const {
 template <class T>
 MemoryPlan Decoder<T>::memory_plan() const {
     MemoryPlan plan;
-    for (const Arena* arena : {&weights_, &cache_, &activations_, &workspace_}) plan.emplace_back(arena->name(), arena->bytes());
+    for (const Arena* arena : {&weights_, &cache_, &activations_, &workspace_})
+        plan.emplace_back(arena->name(), arena->bytes());
     return plan;
 }
 
@@ -131,7 +140,7 @@ void Decoder<T>::allocate() {
     host_tokens_.resize(size(std::max(options_.samples, options_.max_tokens)));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // weights
 
 template <class T>
@@ -170,26 +179,31 @@ template <class T>
 void Decoder<T>::load(const Values& values) {
     for (const Tensor& tensor : table_.tensors()) {
         std::vector<float> of_tensor = values(tensor);
-        CHECK(of_tensor.size() == tensor.elements || of_tensor.size() == tensor.unpadded_elements, "{}: {} values; expected {}", tensor.name,
-              of_tensor.size(), tensor.unpadded_elements);
+        CHECK(of_tensor.size() == tensor.elements || of_tensor.size() == tensor.unpadded_elements,
+              "{}: {} values; expected {}", tensor.name, of_tensor.size(), tensor.unpadded_elements);
         of_tensor.resize(tensor.elements, 0.0f);
         const bool is_matrix = is_quantized(tensor);
         const Matrix to = is_matrix ? matrix(tensor.kind, tensor.layer) : Matrix{};
         T* const plain = is_matrix ? to.weight : vector(tensor.kind, tensor.layer);
         // Through fp32 on the device, some rows at a time.
-        const size_t columns = tensor.shape.back(), rows = tensor.elements / columns, rows_at_once = std::max<size_t>(1, staging_floats / columns);
+        const size_t columns = tensor.shape.back(), rows = tensor.elements / columns,
+                     rows_at_once = std::max<size_t>(1, staging_floats / columns);
         for (size_t row = 0; row < rows; row += rows_at_once) {
             const size_t count = std::min(rows_at_once, rows - row), first = row * columns;
-            simt::copy_to_device(staging_, of_tensor.data() + first, count * columns * sizeof(float), stream_);
-            if (is_matrix && options_.int8) quantize(to.quantized + first, to.scales + row, staging_, count, static_cast<int>(columns), stream_);
-            else if constexpr (std::is_same_v<T, float>) simt::copy_on_device(plain + first, staging_, count * columns * sizeof(float), stream_);
+            simt::copy_to_device(staging_, of_tensor.data() + first, count * columns * sizeof(float),
+                                 stream_);
+            if (is_matrix && options_.int8)
+                quantize(to.quantized + first, to.scales + row, staging_, count, static_cast<int>(columns),
+                         stream_);
+            else if constexpr (std::is_same_v<T, float>)
+                simt::copy_on_device(plain + first, staging_, count * columns * sizeof(float), stream_);
             else convert(plain + first, staging_, count * columns, stream_);
         }
         simt::stream_synchronize(stream_);
     }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // a pass over the layers
 
 // residual_ = the embeddings of host_tokens_.
@@ -198,24 +212,36 @@ void Decoder<T>::embed(Pass pass) {
     simt::copy_to_device(tokens_, host_tokens_.data(), pass.rows * sizeof(int32_t), stream_);
     const int rows = static_cast<int>(pass.rows), C = config_.C;
     const T* place = wpe_ + size(length_) * size(C);
-    if (options_.int8) decode_encoder(residual_, tokens_, wte_.quantized, wte_.scales, place, pass.rows, C, pass.prompt ? size(C) : 0, stream_);
-    else encoder_forward(residual_, tokens_, wte_.weight, place, pass.prompt ? 1 : rows, pass.prompt ? rows : 1, C, stream_);
+    if (options_.int8)
+        decode_encoder(residual_, tokens_, wte_.quantized, wte_.scales, place, pass.rows, C,
+                       pass.prompt ? size(C) : 0, stream_);
+    else
+        encoder_forward(residual_, tokens_, wte_.weight, place, pass.prompt ? 1 : rows,
+                        pass.prompt ? rows : 1, C, stream_);
 }
 
-// out (rows, matrix.out) = inp (rows, matrix.in) times the matrix: for a prompt by the library, in a step by kernels made for few rows, whose sums
-// do not depend on the number of rows: a sample is the same alone and among others. (On a core with AMX the library is faster from 8 rows on
-// in bf16, 152 against 186 us for 768 x 768, and from 24 on in fp32, 432 against 499; its roundings follow the number of rows.)
+// out (rows, matrix.out) = inp (rows, matrix.in) times the matrix: for a prompt by the library, in a step by
+// kernels made for few rows, whose sums
+// do not depend on the number of rows: a sample is the same alone and among others. (On a core with AMX the
+// library is faster from 8 rows on in bf16, 152 against 186 us for 768 x 768, and from 24 on in fp32, 432
+// against 499; its roundings follow the number of rows.)
 template <class T>
 void Decoder<T>::product(T* out, const T* inp, const Matrix& matrix, Pass pass, bool gelu) {
     if (!pass.prompt) {
         const DecodeMatmulShape shape{pass.rows, matrix.in, matrix.out};
-        if (options_.int8) decode_matmul(out, inp, matrix.quantized, matrix.scales, matrix.bias, shape, gelu, stream_);
-        else decode_matmul(out, inp, matrix.weight, static_cast<const float*>(nullptr), matrix.bias, shape, gelu, stream_);
+        if (options_.int8)
+            decode_matmul(out, inp, matrix.quantized, matrix.scales, matrix.bias, shape, gelu, stream_);
+        else
+            decode_matmul(out, inp, matrix.weight, static_cast<const float*>(nullptr), matrix.bias, shape,
+                          gelu, stream_);
         return;
     }
-    if (options_.int8) dequantize(dequantized_, matrix.quantized, matrix.scales, matrix.out, static_cast<int>(matrix.in), stream_);
+    if (options_.int8)
+        dequantize(dequantized_, matrix.quantized, matrix.scales, matrix.out, static_cast<int>(matrix.in),
+                   stream_);
     const T* const weight = options_.int8 ? dequantized_ : matrix.weight;
-    if (gelu) gemm_->forward_gelu(out, fch_, inp, weight, matrix.bias, pass.rows, matrix.in, matrix.out, stream_);
+    if (gelu)
+        gemm_->forward_gelu(out, fch_, inp, weight, matrix.bias, pass.rows, matrix.in, matrix.out, stream_);
     else gemm_->forward(out, inp, weight, matrix.bias, pass.rows, matrix.in, matrix.out, stream_);
 }
 
@@ -223,7 +249,9 @@ template <class T>
 void Decoder<T>::attend(const Layer& layer, Pass pass) {
     const DecodeCache<T> cache = cache_of(layer);
     decode_append(cache, qkv_, length_, pass.tokens, pass.prompt, stream_);
-    if (pass.prompt) attention_.forward(att_, lse_, qkv_, {1, static_cast<int>(pass.rows), config_.NH, config_.HS()}, attention_work_, stream_);
+    if (pass.prompt)
+        attention_.forward(att_, lse_, qkv_, {1, static_cast<int>(pass.rows), config_.NH, config_.HS()},
+                           attention_work_, stream_);
     else decode_attention(att_, qkv_, cache, length_ + 1, attention_partial_, stream_);
 }
 
@@ -231,18 +259,21 @@ void Decoder<T>::attend(const Layer& layer, Pass pass) {
 template <class T>
 void Decoder<T>::forward_layers(Pass pass) {
     const int C = config_.C;
-    layernorm_forward(norm_, mean_, rstd_, residual_, layers_[0].ln1w, layers_[0].ln1b, pass.rows, C, stream_);
+    layernorm_forward(norm_, mean_, rstd_, residual_, layers_[0].ln1w, layers_[0].ln1b, pass.rows, C,
+                      stream_);
     for (size_t l = 0; l < layers_.size(); l++) {
         const Layer& layer = layers_[l];
         product(qkv_, norm_, layer.qkv, pass, false);
         attend(layer, pass);
         product(branch_, att_, layer.attproj, pass, false);
-        residual_layernorm_forward(norm_, residual_, mean_, rstd_, residual_, branch_, layer.ln2w, layer.ln2b, pass.rows, C, stream_);
+        residual_layernorm_forward(norm_, residual_, mean_, rstd_, residual_, branch_, layer.ln2w, layer.ln2b,
+                                   pass.rows, C, stream_);
         product(fch_gelu_, norm_, layer.fc, pass, true);
         product(branch_, fch_gelu_, layer.fcproj, pass, false);
         const bool last = l + 1 == layers_.size();
-        residual_layernorm_forward(norm_, residual_, mean_, rstd_, residual_, branch_, last ? lnfw_ : layers_[l + 1].ln1w,
-                                   last ? lnfb_ : layers_[l + 1].ln1b, pass.rows, C, stream_);
+        residual_layernorm_forward(norm_, residual_, mean_, rstd_, residual_, branch_,
+                                   last ? lnfw_ : layers_[l + 1].ln1w, last ? lnfb_ : layers_[l + 1].ln1b,
+                                   pass.rows, C, stream_);
     }
     length_ += pass.tokens;
 }
@@ -260,16 +291,19 @@ const float* Decoder<T>::logits_of(const T* hidden, size_t rows) {
 
 template <class T>
 void Decoder<T>::take_tokens(const std::vector<int>& tokens, size_t rows) {
-    for (const int token : tokens) CHECK(token >= 0 && token < config_.V, "token {}; expected 0 to {}", token, config_.V - 1);
-    std::fill(std::copy(tokens.begin(), tokens.end(), host_tokens_.begin()), host_tokens_.begin() + static_cast<std::ptrdiff_t>(rows), 0);
+    for (const int token : tokens)
+        CHECK(token >= 0 && token < config_.V, "token {}; expected 0 to {}", token, config_.V - 1);
+    std::fill(std::copy(tokens.begin(), tokens.end(), host_tokens_.begin()),
+              host_tokens_.begin() + static_cast<std::ptrdiff_t>(rows), 0);
 }
 
 template <class T>
 const float* Decoder<T>::prefill(const std::vector<int>& prompt) {
-    CHECK(!prompt.empty() && prompt.size() <= size(options_.max_tokens), "a prompt of {} tokens; expected 1 to {}", prompt.size(),
-          options_.max_tokens);
+    CHECK(!prompt.empty() && prompt.size() <= size(options_.max_tokens),
+          "a prompt of {} tokens; expected 1 to {}", prompt.size(), options_.max_tokens);
     const int tokens = static_cast<int>(prompt.size());
-    const Pass pass{.rows = size(padded_length(tokens, options_.max_tokens)), .tokens = tokens, .prompt = true};
+    const Pass pass{
+        .rows = size(padded_length(tokens, options_.max_tokens)), .tokens = tokens, .prompt = true};
     take_tokens(prompt, pass.rows);
     length_ = 0;
     embed(pass);
@@ -279,7 +313,8 @@ const float* Decoder<T>::prefill(const std::vector<int>& prompt) {
 
 template <class T>
 const float* Decoder<T>::step(const std::vector<int>& tokens) {
-    CHECK(tokens.size() == size(options_.samples), "{} tokens for {} samples; expected one each", tokens.size(), options_.samples);
+    CHECK(tokens.size() == size(options_.samples), "{} tokens for {} samples; expected one each",
+          tokens.size(), options_.samples);
     CHECK(length_ > 0, "a step before the prompt; expected prefill first");
     CHECK(length_ < options_.max_tokens, "the cache is full: it holds {} tokens", options_.max_tokens);
     const Pass pass{.rows = tokens.size(), .tokens = 1, .prompt = false};

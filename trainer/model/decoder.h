@@ -1,12 +1,14 @@
-// decoder.h: GPT-2 a token at a time, several samples side by side, with the keys and values of all tokens so far kept in a cache.
+// decoder.h: GPT-2 a token at a time, several samples side by side, with the keys and values of all tokens so
+// far kept in a cache.
 //   Decoder<bfloat16> decoder(config, {.samples = 4, .max_tokens = 256});
 //   decoder.allocate();
 //   decoder.load([&](const Tensor& tensor) { return file.values(tensor); });
-//   const float* logits = decoder.prefill(prompt);                              // one row, for all samples
-//   for (...) logits = decoder.step(tokens);                                    // a token a sample in, a row of logits a sample out
-//   A step reads every weight once for all samples, and each sample's cache. T, the type of weights and activations, is float or bfloat16 as in
-//   training (gpt2.h), with the roundings of its forward pass. With int8 the matrices (wte too) are int8 with a scale per output channel
-//   (quantize.cuh), a quarter or half of the bytes; everything else stays T.
+//   const float* logits = decoder.prefill(prompt);  // one row, for all samples
+//   for (...) logits = decoder.step(tokens);        // a token a sample in, a row of logits a sample out
+//   A step reads every weight once for all samples, and each sample's cache. T, the type of weights and
+//   activations, is float or bfloat16 as in training (gpt2.h), with the roundings of its forward pass. With
+//   int8 the matrices (wte too) are int8 with a scale per output channel (quantize.cuh), a quarter or half of
+//   the bytes; everything else stays T.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,7 +25,8 @@
 
 struct DecoderOptions {
     int samples = 1;
-    int max_tokens = 0;  // a sample's prompt and what follows it: the length of the cache, up to the model's context
+    // a sample's prompt and what follows it: the length of the cache, up to the model's context
+    int max_tokens = 0;
     bool int8 = false;
 };
 
@@ -44,10 +47,12 @@ public:
     void allocate();
     void load(const Values& values);
 
-    // Starts over with a prompt that all samples share, 1 to max_tokens tokens in one pass. Returns the logits (Vp) of the token that follows it,
-    // on the host, valid until the next call; those from V on belong to no token.
+    // Starts over with a prompt that all samples share, 1 to max_tokens tokens in one pass. Returns the
+    // logits (Vp) of the token that follows it, on the host, valid until the next call; those from V on
+    // belong to no token.
     const float* prefill(const std::vector<int>& prompt);
-    // Appends tokens[k] to sample k. Returns the logits (samples, Vp) of the tokens that follow. UsageError if the cache is full.
+    // Appends tokens[k] to sample k. Returns the logits (samples, Vp) of the tokens that follow. UsageError
+    // if the cache is full.
     const float* step(const std::vector<int>& tokens);
 
     int length() const { return length_; }  // tokens in the cache
@@ -79,7 +84,8 @@ private:
     void reserve_activations();
     size_t gemm_workspace_bytes() const;
 
-    // A pass over the layers: of a prompt (one sequence, padded to `rows`), or of one token of every sample (rows = samples).
+    // A pass over the layers: of a prompt (one sequence, padded to `rows`), or of one token of every sample
+    // (rows = samples).
     struct Pass {
         size_t rows;
         int tokens;  // of a sample that enter the cache
@@ -98,14 +104,15 @@ private:
     stream_t stream_ = nullptr;
     int length_ = 0;
 
-    Arena weights_{"weights"}, cache_{"keys and values"}, activations_{"activations"}, workspace_{"workspace"};
+    Arena weights_{"weights"}, cache_{"keys and values"}, activations_{"activations"},
+        workspace_{"workspace"};
     Matrix wte_;
     T *wpe_ = nullptr, *lnfw_ = nullptr, *lnfb_ = nullptr;
     std::vector<Layer> layers_;
 
     int32_t* tokens_ = nullptr;
-    T *residual_ = nullptr, *norm_ = nullptr, *branch_ = nullptr, *qkv_ = nullptr, *att_ = nullptr, *fch_ = nullptr, *fch_gelu_ = nullptr,
-      *logits_ = nullptr;
+    T *residual_ = nullptr, *norm_ = nullptr, *branch_ = nullptr, *qkv_ = nullptr, *att_ = nullptr,
+      *fch_ = nullptr, *fch_gelu_ = nullptr, *logits_ = nullptr;
     float *mean_ = nullptr, *rstd_ = nullptr, *lse_ = nullptr;
     float* staging_ = nullptr;            // fp32 weights on their way in
     T* dequantized_ = nullptr;            // the matrix that a prompt is multiplied by

@@ -1,5 +1,7 @@
-// gpt2_forward_backward.cuh: a micro-step. A block's forward and its backward stand one above the other, one line an operation.
-//   The helpers at the end of the file give each operation its parameters, its sizes, and its name and cost for --profile.
+// gpt2_forward_backward.cuh: a micro-step. A block's forward and its backward stand one above the other, one
+// line an operation.
+//   The helpers at the end of the file give each operation its parameters, its sizes, and its name and cost
+//   for --profile.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -15,7 +17,8 @@
 template <class T>
 void GPT2<T>::block_forward(int l, bool again) {
     Block& a = block(l);
-    if (again) layernorm(a.ln1, block_input(l), ln1, l, "layernorm again");  // forward has it from the residual sum of the block before
+    // forward has it from the residual sum of the block before
+    if (again) layernorm(a.ln1, block_input(l), ln1, l, "layernorm again");
     matmul(qkv, a.qkv, a.ln1.out, l);
     attention(a);
     matmul(attproj, work_.branch, a.att, l);
@@ -27,7 +30,8 @@ void GPT2<T>::block_forward(int l, bool again) {
     // The sum that ends this block is normalised for the next one, or for the head, in the same kernel.
     const bool is_last = l + 1 == config_.L;
     const Normalised& next = is_last ? lnf_ : block(l + 1).ln1;
-    residual_layernorm(next, a.residual3, a.residual2, work_.branch, is_last ? lnf : ln1, is_last ? -1 : l + 1);
+    residual_layernorm(next, a.residual3, a.residual2, work_.branch, is_last ? lnf : ln1,
+                       is_last ? -1 : l + 1);
 }
 
 // work_.dresidual is the gradient of the block's output, and becomes that of its input.
@@ -47,7 +51,8 @@ void GPT2<T>::block_backward(int l) {
     attention_backward(dwide, dnarrow, a);
     matmul_dweight(qkv, dwide, a.ln1.out, l);
     matmul_dinput(qkv, dnarrow, dwide, l);
-    layernorm_backward(dresidual, dnarrow, block_input(l), a.ln1, ln1, l, l > 0 ? grad(Kind::fcprojb, l - 1) : nullptr);
+    layernorm_backward(dresidual, dnarrow, block_input(l), a.ln1, ln1, l,
+                       l > 0 ? grad(Kind::fcprojb, l - 1) : nullptr);
 }
 
 // From the tokens to the head's input, lnf_.
@@ -56,7 +61,8 @@ void GPT2<T>::forward_to_head() {
     await_group(0);
     await_group(1);
     operation("encoder", cost::encoder<T>(rows(), channels()));
-    encoder_forward(encoded_, tokens_, param(Kind::wte), param(Kind::wpe), shape_.B, shape_.T, config_.C, stream_);
+    encoder_forward(encoded_, tokens_, param(Kind::wte), param(Kind::wpe), shape_.B, shape_.T, config_.C,
+                    stream_);
     layernorm(block(0).ln1, encoded_, ln1, 0, "layernorm");
     for (int l = 0; l < config_.L; l++) block_forward(l, false);
 }
@@ -66,10 +72,12 @@ template <class T>
 void GPT2<T>::head_forward(size_t begin, size_t count, bool training) {
     const size_t Vp = size(config_.Vp());
     operation("head", cost::matmul<T>(count, channels(), Vp));
-    gemm_->forward(logits_, lnf_.out + begin * channels(), param(Kind::wte), static_cast<const T*>(nullptr), count, channels(), Vp, stream_);
+    gemm_->forward(logits_, lnf_.out + begin * channels(), param(Kind::wte), static_cast<const T*>(nullptr),
+                   count, channels(), Vp, stream_);
     operation("classifier", cost::classifier<T>(count, Vp, training));
     const float dloss = training ? 1.0f / static_cast<float>(options_.total_batch) : 0.0f;
-    cross_entropy_forward_backward(logits_, losses_ + begin, tokens_ + rows() + begin, dloss, count, config_.V, config_.Vp(), training, stream_);
+    cross_entropy_forward_backward(logits_, losses_ + begin, tokens_ + rows() + begin, dloss, count,
+                                   config_.V, config_.Vp(), training, stream_);
 }
 
 // dwte (= for the step's first rows, else +=), and the rows' part of the gradient of lnf, in dnarrow.
@@ -78,12 +86,15 @@ void GPT2<T>::head_backward(size_t begin, size_t count) {
     const size_t Vp = size(config_.Vp());
     const bool accumulate = micro_step_ > 0 || begin > 0;
     operation("head dW", cost::matmul_weight<T>(count, channels(), Vp, accumulate));
-    gemm_->backward_weight(grad(Kind::wte), nullptr, logits_, lnf_.out + begin * channels(), count, channels(), Vp, accumulate, stream_);
+    gemm_->backward_weight(grad(Kind::wte), nullptr, logits_, lnf_.out + begin * channels(), count,
+                           channels(), Vp, accumulate, stream_);
     operation("head dX", cost::matmul<T>(count, channels(), Vp));
-    gemm_->backward_input(work_.dnarrow + begin * channels(), logits_, param(Kind::wte), count, channels(), Vp, stream_);
+    gemm_->backward_input(work_.dnarrow + begin * channels(), logits_, param(Kind::wte), count, channels(),
+                          Vp, stream_);
 }
 
-// The head, one chunk of rows after the other. The next chunk's logits take the place of this one's gradients, so with
+// The head, one chunk of rows after the other. The next chunk's logits take the place of this one's
+// gradients, so with
 // --head-chunks each chunk's backward follows its forward, and backward_pass leaves the head out.
 template <class T>
 void GPT2<T>::head_chunks(bool training) {
@@ -106,14 +117,16 @@ template <class T>
 void GPT2<T>::backward_pass(bool last_micro_step) {
     if (micro_step_ == 0) zero_gradients();
     if (!head_in_chunks()) head_backward(0, rows());
-    layernorm_backward(work_.dresidual, work_.dnarrow, block(config_.L - 1).residual3, lnf_, lnf, -1, grad(Kind::fcprojb, config_.L - 1));
+    layernorm_backward(work_.dresidual, work_.dnarrow, block(config_.L - 1).residual3, lnf_, lnf, -1,
+                       grad(Kind::fcprojb, config_.L - 1));
     if (last_micro_step) reduce(1 + config_.L);
     for (int l = config_.L - 1; l >= 0; l--) {
         block_backward(l);
         if (last_micro_step) reduce(1 + l);
     }
     operation("encoder backward", cost::encoder<T>(rows(), channels()));
-    encoder_backward(grad(Kind::wte), grad(Kind::wpe), work_.dresidual, tokens_, tokens_ + 2 * rows(), shape_.B, shape_.T, config_.C, stream_);
+    encoder_backward(grad(Kind::wte), grad(Kind::wpe), work_.dresidual, tokens_, tokens_ + 2 * rows(),
+                     shape_.B, shape_.T, config_.C, stream_);
     if (last_micro_step) reduce(0);
 }
 
@@ -129,12 +142,13 @@ void GPT2<T>::zero_gradients() {
 
 template <class T>
 void GPT2<T>::upload(const Batch& batch) {
-    CHECK(batch.B > 0 && batch.B <= options_.B && batch.T > 0 && batch.T <= options_.T, "a batch of {} x {} tokens in a model allocated for {} x {}",
-          batch.B, batch.T, options_.B, options_.T);
+    CHECK(batch.B > 0 && batch.B <= options_.B && batch.T > 0 && batch.T <= options_.T,
+          "a batch of {} x {} tokens in a model allocated for {} x {}", batch.B, batch.T, options_.B,
+          options_.T);
     operation("tokens to the device", {.bytes = batch.bytes()});
     simt::copy_to_device(tokens_, batch.inputs, batch.bytes(), stream_);
-    // From the second call after this one on the loader fills this batch's memory again. Waiting here for the copy before
-    // this one makes that safe, and keeps the host at most one micro-step ahead of the GPU.
+    // From the second call after this one on the loader fills this batch's memory again. Waiting here for the
+    // copy before this one makes that safe, and keeps the host at most one micro-step ahead of the GPU.
     simt::event_record(copied_[uploads_ % 2], stream_);
     if (uploads_ > 0) simt::event_synchronize(copied_[(uploads_ - 1) % 2]);
     uploads_++;
@@ -148,7 +162,8 @@ void GPT2<T>::forward(const Batch& batch) {
     step_targets_ = batch.step_targets;
     const auto pass = [&] { forward_pass(); };
     // Parameters still in flight are waited for by events of this step, which a graph would not have.
-    const bool same_every_time = whole_batch() && std::all_of(gathered_.begin(), gathered_.end(), [](Communicator::Ticket t) { return t == 0; });
+    const bool same_every_time = whole_batch() && std::all_of(gathered_.begin(), gathered_.end(),
+                                                              [](Communicator::Ticket t) { return t == 0; });
     if (same_every_time) part(micro_step_ > 0 ? StepGraphs::forward_other : StepGraphs::forward_first, pass);
     else pass();
     profile_.end(stream_);
@@ -157,9 +172,11 @@ void GPT2<T>::forward(const Batch& batch) {
 template <class T>
 void GPT2<T>::backward(bool last_micro_step) {
     const auto pass = [&] { backward_pass(last_micro_step); };
-    // With one process, the last micro-step is like the others. With several it sends gradients and is not captured: the
-    // communicator times every operation by events of its own (--comm-timeout), which a replay would not record.
-    if (whole_batch() && (alone() || !last_micro_step)) part(micro_step_ > 0 ? StepGraphs::backward_other : StepGraphs::backward_first, pass);
+    // With one process, the last micro-step is like the others. With several it sends gradients and is not
+    // captured: the communicator times every operation by events of its own (--comm-timeout), which a replay
+    // would not record.
+    if (whole_batch() && (alone() || !last_micro_step))
+        part(micro_step_ > 0 ? StepGraphs::backward_other : StepGraphs::backward_first, pass);
     else pass();
     profile_.end(stream_);
     micro_step_++;
@@ -181,10 +198,14 @@ double GPT2<T>::evaluate(const Batch& batch) {
 
 template <class T>
 std::vector<float> GPT2<T>::next_token_logits(const std::vector<int>& tokens) {
-    CHECK(!tokens.empty() && tokens.size() <= size(options_.T), "{} tokens; expected 1 to {}", tokens.size(), options_.T);
-    for (const int token : tokens) CHECK(token >= 0 && token < config_.V, "token {}; expected 0 to {}", token, config_.V - 1);
-    // Padded to a power of two, so that libraries plan a few shapes only; padding does not reach the tokens before it.
-    const int length = static_cast<int>(std::min(std::bit_ceil(std::max<size_t>(tokens.size(), 16)), size(options_.T)));
+    CHECK(!tokens.empty() && tokens.size() <= size(options_.T), "{} tokens; expected 1 to {}", tokens.size(),
+          options_.T);
+    for (const int token : tokens)
+        CHECK(token >= 0 && token < config_.V, "token {}; expected 0 to {}", token, config_.V - 1);
+    // Padded to a power of two, so that libraries plan a few shapes only; padding does not reach the tokens
+    // before it.
+    const int length =
+        static_cast<int>(std::min(std::bit_ceil(std::max<size_t>(tokens.size(), 16)), size(options_.T)));
     std::vector<int32_t> padded(tokens.begin(), tokens.end());
     padded.resize(size(length), 0);
     simt::copy_to_device(tokens_, padded.data(), padded.size() * sizeof(int32_t), stream_);
@@ -192,7 +213,8 @@ std::vector<float> GPT2<T>::next_token_logits(const std::vector<int>& tokens) {
     forward_to_head();
     profile_.end(stream_);
     const T* const last = lnf_.out + (tokens.size() - 1) * channels();
-    gemm_->forward(logits_, last, param(Kind::wte), static_cast<const T*>(nullptr), 1, channels(), size(config_.Vp()), stream_);
+    gemm_->forward(logits_, last, param(Kind::wte), static_cast<const T*>(nullptr), 1, channels(),
+                   size(config_.Vp()), stream_);
     return to_host(logits_, size(config_.V));
 }
 
@@ -208,7 +230,7 @@ void GPT2<T>::rehearse(const Batch& batch) {
     simt::stream_synchronize(stream_);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // operations
 
 template <class T>
@@ -223,7 +245,8 @@ template <class T>
 void GPT2<T>::matmul_gelu(const Linear& linear, T* gelu, T* out, const T* inp, int l) {
     const auto [OC, C] = sizes(linear, l);
     operation(linear.forward, cost::matmul<T>(rows(), C, OC, 0, 1));
-    gemm_->forward_gelu(gelu, out, inp, param(linear.weight, l), param(linear.bias, l), rows(), C, OC, stream_);
+    gemm_->forward_gelu(gelu, out, inp, param(linear.weight, l), param(linear.bias, l), rows(), C, OC,
+                        stream_);
 }
 
 // Weight and bias += (= in the step's first micro-step).
@@ -272,23 +295,27 @@ void GPT2<T>::gelu_again(const Block& a) {
 template <class T>
 void GPT2<T>::layernorm(const Normalised& to, const T* inp, const Norm& norm, int l, const char* name) {
     operation(name, cost::layernorm<T>(rows(), channels()));
-    layernorm_forward(to.out, to.mean, to.rstd, inp, param(norm.weight, l), param(norm.bias, l), rows(), config_.C, stream_);
+    layernorm_forward(to.out, to.mean, to.rstd, inp, param(norm.weight, l), param(norm.bias, l), rows(),
+                      config_.C, stream_);
 }
 
 // sum = inp + branch; to = its normalisation.
 template <class T>
-void GPT2<T>::residual_layernorm(const Normalised& to, T* sum, const T* inp, const T* branch, const Norm& norm, int l) {
+void GPT2<T>::residual_layernorm(const Normalised& to, T* sum, const T* inp, const T* branch,
+                                 const Norm& norm, int l) {
     operation("residual + layernorm", cost::residual_layernorm<T>(rows(), channels()));
-    residual_layernorm_forward(to.out, sum, to.mean, to.rstd, inp, branch, param(norm.weight, l), param(norm.bias, l), rows(), config_.C, stream_);
+    residual_layernorm_forward(to.out, sum, to.mean, to.rstd, inp, branch, param(norm.weight, l),
+                               param(norm.bias, l), rows(), config_.C, stream_);
 }
 
-// dresidual += the gradient of inp; = under the final layernorm, where the residual stream ends. dsum += its column sums: the bias
-// gradient of the projection that was added to the stream before.
+// dresidual += the gradient of inp; = under the final layernorm, where the residual stream ends. dsum += its
+// column sums: the bias gradient of the projection that was added to the stream before.
 template <class T>
-void GPT2<T>::layernorm_backward(T* dresidual, const T* dout, const T* inp, const Normalised& kept, const Norm& norm, int l, float* dsum) {
+void GPT2<T>::layernorm_backward(T* dresidual, const T* dout, const T* inp, const Normalised& kept,
+                                 const Norm& norm, int l, float* dsum) {
     const bool residual = l >= 0;
     operation("layernorm backward", cost::layernorm_backward<T>(rows(), channels(), residual));
     ::layernorm_backward(dresidual, grad(norm.weight, l), grad(norm.bias, l), dsum, work_.layernorm,
-                         residual ? dresidual : static_cast<const T*>(nullptr), dout, inp, param(norm.weight, l), kept.mean, kept.rstd, rows(),
-                         config_.C, stream_);
+                         residual ? dresidual : static_cast<const T*>(nullptr), dout, inp,
+                         param(norm.weight, l), kept.mean, kept.rstd, rows(), config_.C, stream_);
 }

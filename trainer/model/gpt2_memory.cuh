@@ -1,4 +1,5 @@
-// gpt2_memory.cuh: the model's buffers: planned in the constructor, allocated once, filled with the initial weights.
+// gpt2_memory.cuh: the model's buffers: planned in the constructor, allocated once, filled with the initial
+// weights.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -11,8 +12,8 @@
 #include "system/error.h"
 #include "trainer/model/gpt2.h"
 
-// Philox's word for the first tensor; the others' follow. Other uses of the same seed have other words (sampler.cpp,
-// permutation.h).
+// Philox's word for the first tensor; the others' follow. Other uses of the same seed have other words
+// (sampler.cpp, permutation.h).
 inline constexpr uint32_t weights_purpose = 1u << 16;
 
 template <class T>
@@ -23,11 +24,13 @@ GPT2<T>::GPT2(const GPT2Config& config, const GPT2Options& options)
       attention_(options.attention, options.deterministic),
       graphs_(options.graphs) {
     CHECK(options.B > 0, "a batch of {} sequences; expected 1 or more", options.B);
-    CHECK(options.T > 0 && options.T <= config.context, "sequences of {} tokens; expected 1 to the model's context of {}", options.T, config.context);
+    CHECK(options.T > 0 && options.T <= config.context,
+          "sequences of {} tokens; expected 1 to the model's context of {}", options.T, config.context);
     CHECK(options.head_chunks > 0 && options.head_chunks <= static_cast<int64_t>(options.B) * options.T,
-          "--head-chunks {}; expected 1 to the {} x {} = {} tokens of a micro-step", options.head_chunks, options.B, options.T,
-          static_cast<int64_t>(options.B) * options.T);
-    CHECK(options.rank >= 0 && options.rank < options.world_size, "process {} of {}", options.rank, options.world_size);
+          "--head-chunks {}; expected 1 to the {} x {} = {} tokens of a micro-step", options.head_chunks,
+          options.B, options.T, static_cast<int64_t>(options.B) * options.T);
+    CHECK(options.rank >= 0 && options.rank < options.world_size, "process {} of {}", options.rank,
+          options.world_size);
     blocks_.resize(size(config.L));
     gathered_.assign(size(config.L) + 2, 0);
     const std::vector<Stretch>& stretches = table_.stretches();
@@ -46,9 +49,11 @@ GPT2<T>::GPT2(const GPT2Config& config, const GPT2Options& options)
 template <class T>
 GPT2<T>::~GPT2() {
     try {
-        // Other processes may still be reading this memory: parameters on their way after the last update, gradients after an error of theirs.
-        // After one of ours they may never come, and what waits for them, such as this stream, would not end.
-        const Communicator::Ticket last = std::max(reduced_, *std::max_element(gathered_.begin(), gathered_.end()));
+        // Other processes may still be reading this memory: parameters on their way after the last update,
+        // gradients after an error of theirs. After one of ours they may never come, and what waits for them,
+        // such as this stream, would not end.
+        const Communicator::Ticket last =
+            std::max(reduced_, *std::max_element(gathered_.begin(), gathered_.end()));
         if (last > 0 && std::uncaught_exceptions() > 0) communicator_->break_off();
         else if (last > 0) communicator_->wait(last, stream_);
         if (stream_) simt::stream_synchronize(stream_);
@@ -70,7 +75,8 @@ void GPT2<T>::reserve_parameters() {
     if (!options_.training) return;
     gradients_.reserve(grads_, n);
     if (options_.reduce_bf16 && !alone()) gradients_.reserve(rounded_grads_, n);
-    for (size_t i = 0; i < optimizer_buffers().size(); i++) optimizer_.reserve(optimizer_buffers_[i], state_elements());
+    for (size_t i = 0; i < optimizer_buffers().size(); i++)
+        optimizer_.reserve(optimizer_buffers_[i], state_elements());
     optimizer_.reserve(optimizer_state_, 1);
 }
 
@@ -85,12 +91,15 @@ void GPT2<T>::reserve_activations() {
     activations_.reserve(encoded_, N * C);
     for (int l = 0; l < config_.L; l++) {
         Block& a = block(l);
-        // Activations that are not kept for backward exist once, in block 0; share_activations() points the others to them.
+        // Activations that are not kept for backward exist once, in block 0; share_activations() points the
+        // others to them.
         if (keep_block || l == 0) {
-            for (T** tensor : {&a.ln1.out, &a.att, &a.residual2, &a.ln2.out}) activations_.reserve(*tensor, N * C);
+            for (T** tensor : {&a.ln1.out, &a.att, &a.residual2, &a.ln2.out})
+                activations_.reserve(*tensor, N * C);
             activations_.reserve(a.qkv, N * 3 * C);
             activations_.reserve(a.fch, N * 4 * C);
-            for (float** statistic : {&a.ln1.mean, &a.ln1.rstd, &a.ln2.mean, &a.ln2.rstd}) activations_.reserve(*statistic, N);
+            for (float** statistic : {&a.ln1.mean, &a.ln1.rstd, &a.ln2.mean, &a.ln2.rstd})
+                activations_.reserve(*statistic, N);
             activations_.reserve(a.lse, heads);
         }
         if (keep_gelu || l == 0) activations_.reserve(a.fch_gelu, N * 4 * C);
@@ -114,7 +123,8 @@ void GPT2<T>::reserve_activations() {
     workspace_.reserve(work_.layernorm, layernorm_backward_scratch(N, config_.C));
     workspace_.reserve(work_.norm, global_norm_scratch(table_.elements()));
     // Of the ranges that make up the gradients' norm, or of tensors' gradients and weights.
-    const size_t tensors = options_.sharded() ? table_.shard_of_tensors(options_.rank).size() : table_.tensors().size();
+    const size_t tensors =
+        options_.sharded() ? table_.shard_of_tensors(options_.rank).size() : table_.tensors().size();
     workspace_.reserve(work_.part_norms, std::max(normed_.size(), 2 * tensors));
 }
 
@@ -123,7 +133,8 @@ template <class T>
 size_t GPT2<T>::gemm_workspace_bytes() const {
     const size_t N = size(options_.B) * size(options_.T), C = size(config_.C), Vp = size(config_.Vp());
     size_t bytes = Gemm::workspace_bytes<T>(1, C, Vp);
-    for (const auto& [in, out] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}}) bytes = std::max(bytes, Gemm::workspace_bytes<T>(N, in, out));
+    for (const auto& [in, out] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}})
+        bytes = std::max(bytes, Gemm::workspace_bytes<T>(N, in, out));
     return std::max(bytes, Gemm::workspace_bytes<T>(head_rows(), C, Vp));
 }
 
@@ -135,7 +146,8 @@ size_t GPT2<T>::head_rows() const {
 template <class T>
 MemoryPlan GPT2<T>::memory_plan() const {
     MemoryPlan plan;
-    for (const Arena* arena : {&parameters_, &master_, &gradients_, &optimizer_, &activations_, &workspace_}) {
+    for (const Arena* arena :
+         {&parameters_, &master_, &gradients_, &optimizer_, &activations_, &workspace_}) {
         if (arena->bytes() > 0) plan.emplace_back(arena->name(), arena->bytes());
     }
     return plan;
@@ -143,8 +155,10 @@ MemoryPlan GPT2<T>::memory_plan() const {
 
 template <class T>
 void GPT2<T>::allocate(Communicator* communicator) {
-    if (!alone() && !(communicator && communicator->size() == options_.world_size && communicator->rank() == options_.rank))
-        throw Error(fmt::format("a model for process {} of {} needs their communicator", options_.rank, options_.world_size));
+    if (!alone() && !(communicator && communicator->size() == options_.world_size &&
+                      communicator->rank() == options_.rank))
+        throw Error(fmt::format("a model for process {} of {} needs their communicator", options_.rank,
+                                options_.world_size));
     communicator_ = alone() ? nullptr : communicator;
     stream_ = simt::stream_create();
     for (event_t& event : copied_) event = simt::event_create();
@@ -173,7 +187,8 @@ void GPT2<T>::share_activations() {
             T* const residual3 = a.residual3;
             T* const fch_gelu = a.fch_gelu;
             a = first;
-            a.residual3 = residual3 ? residual3 : block(l % 2).residual3;  // evaluation needs the last block's output only
+            // evaluation needs the last block's output only
+            a.residual3 = residual3 ? residual3 : block(l % 2).residual3;
             a.fch_gelu = fch_gelu;
         }
         if (!a.fch_gelu) a.fch_gelu = first.fch_gelu;
@@ -189,8 +204,10 @@ void GPT2<T>::initialise_weights() {
     for (const Tensor& t : table_.tensors()) {
         float* values = whole_masters() + t.offset;
         if (t.init == Init::ones) fill(values, 1.0f, t.elements, stream_);
-        if (t.init == Init::normal) normal_init(values, t.unpadded_elements, 0.0f, 0.02f, options_.seed, purpose, stream_);
-        if (t.init == Init::residual_normal) normal_init(values, t.unpadded_elements, 0.0f, residual_std, options_.seed, purpose, stream_);
+        if (t.init == Init::normal)
+            normal_init(values, t.unpadded_elements, 0.0f, 0.02f, options_.seed, purpose, stream_);
+        if (t.init == Init::residual_normal)
+            normal_init(values, t.unpadded_elements, 0.0f, residual_std, options_.seed, purpose, stream_);
         purpose++;
     }
     adopt_masters(0, table_.elements());
@@ -199,7 +216,8 @@ void GPT2<T>::initialise_weights() {
     }
     if (options_.training) {
         simt::fill_zero(optimizer_state_, sizeof(OptimizerState), stream_);
-        simt::fill_zero(grads_, table_.elements() * sizeof(float), stream_);  // their padding goes along when processes add them up
+        // their padding goes along when processes add them up
+        simt::fill_zero(grads_, table_.elements() * sizeof(float), stream_);
     }
     simt::stream_synchronize(stream_);
 }

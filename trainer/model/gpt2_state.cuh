@@ -25,8 +25,8 @@ std::vector<float> GPT2<T>::parameter(const Tensor& tensor) {
 
 template <class T>
 void GPT2<T>::set_parameter(const Tensor& tensor, const std::vector<float>& values) {
-    CHECK(values.size() == tensor.elements || values.size() == tensor.unpadded_elements, "{}: {} values; expected {}", tensor.name, values.size(),
-          tensor.unpadded_elements);
+    CHECK(values.size() == tensor.elements || values.size() == tensor.unpadded_elements,
+          "{}: {} values; expected {}", tensor.name, values.size(), tensor.unpadded_elements);
     await_parameters();
     float* master = whole_masters() + tensor.offset;
     simt::fill_zero(master, tensor.elements * sizeof(float), stream_);
@@ -47,7 +47,8 @@ SquaredNorms GPT2<T>::squared_norms() {
     std::vector<ShardPiece> pieces;
     if (options_.sharded()) pieces = table_.shard_of_tensors(options_.rank);
     else
-        for (size_t i = 0; i < tensors.size(); i++) pieces.push_back({i, tensors[i].offset, tensors[i].elements, tensors[i].offset});
+        for (size_t i = 0; i < tensors.size(); i++)
+            pieces.push_back({i, tensors[i].offset, tensors[i].elements, tensors[i].offset});
     for (size_t i = 0; i < pieces.size(); i++) {
         const ShardPiece& p = pieces[i];
         const float* master = masters_ + (keeps_master_shard() ? p.state_offset : p.offset);
@@ -72,11 +73,15 @@ SquaredNorms GPT2<T>::squared_norms() {
 
 template <class T>
 void GPT2<T>::adopt_masters(size_t offset, size_t elements) {
-    if constexpr (!std::is_same_v<T, float>) convert(params_ + offset, whole_masters() + offset, elements, stream_);
+    if constexpr (!std::is_same_v<T, float>)
+        convert(params_ + offset, whole_masters() + offset, elements, stream_);
     if (!keeps_master_shard()) return;
     for (const Segment& s : updates_) {
-        const size_t begin = std::max(s.offset, offset), end = std::min(s.offset + s.elements, offset + elements);
-        if (begin < end) simt::copy_on_device(masters_ + s.state_offset + (begin - s.offset), grads_ + begin, (end - begin) * sizeof(float), stream_);
+        const size_t begin = std::max(s.offset, offset),
+                     end = std::min(s.offset + s.elements, offset + elements);
+        if (begin < end)
+            simt::copy_on_device(masters_ + s.state_offset + (begin - s.offset), grads_ + begin,
+                                 (end - begin) * sizeof(float), stream_);
     }
 }
 
@@ -84,10 +89,13 @@ template <class T>
 void GPT2<T>::read_masters(float* host) {
     await_parameters();
     if (keeps_master_shard()) {
-        for (const Segment& s : updates_) simt::copy_on_device(grads_ + s.offset, masters_ + s.state_offset, s.elements * sizeof(float), stream_);
+        for (const Segment& s : updates_)
+            simt::copy_on_device(grads_ + s.offset, masters_ + s.state_offset, s.elements * sizeof(float),
+                                 stream_);
         Communicator::Ticket gathered = 0;
         for (const Bucket& b : table_.buckets())
-            gathered = communicator_->begin({Collective::all_gather, grads_ + b.offset, b.elements, Collective::fp32}, stream_);
+            gathered = communicator_->begin(
+                {Collective::all_gather, grads_ + b.offset, b.elements, Collective::fp32}, stream_);
         communicator_->wait(gathered, stream_);
     }
     if (host) simt::copy_to_host(host, whole_masters(), table_.elements() * sizeof(float), stream_);
@@ -126,7 +134,8 @@ std::vector<std::string> GPT2<T>::optimizer_buffers() const {
 
 template <class T>
 float* GPT2<T>::optimizer_buffer(const std::string& name) const {
-    if (!options_.training) throw Error("this model was allocated for evaluation only: it has no optimizer state");
+    if (!options_.training)
+        throw Error("this model was allocated for evaluation only: it has no optimizer state");
     const std::vector<std::string> names = optimizer_buffers();
     for (size_t i = 0; i < names.size(); i++) {
         if (names[i] == name) return optimizer_buffers_[i];
@@ -144,7 +153,8 @@ template <class T>
 void GPT2<T>::write_optimizer(const std::string& buffer, const float* host) {
     float* const own = optimizer_buffer(buffer);
     if (options_.sharded()) {
-        for (const Segment& s : updates_) simt::copy_to_device(own + s.state_offset, host + s.offset, s.elements * sizeof(float), stream_);
+        for (const Segment& s : updates_)
+            simt::copy_to_device(own + s.state_offset, host + s.offset, s.elements * sizeof(float), stream_);
     } else {
         simt::copy_to_device(own, host, table_.elements() * sizeof(float), stream_);
     }
@@ -172,7 +182,9 @@ std::vector<float> GPT2<T>::activation(const std::string& name, int l) const {
     const size_t N = rows(), C = channels();
     if (name == "encoded") return to_host(encoded_, N * C);
     if (name == "lnf") return to_host(lnf_.out, N * C);
-    if (name == "logits" && head_in_chunks()) throw Error(fmt::format("logits of {} chunks are not kept; expected one chunk", options_.head_chunks));
+    if (name == "logits" && head_in_chunks())
+        throw Error(
+            fmt::format("logits of {} chunks are not kept; expected one chunk", options_.head_chunks));
     if (name == "logits") return to_host(logits_, N * size(config_.Vp()));
     const Block& a = blocks_.at(size(l));
     if (name == "ln1") return to_host(a.ln1.out, N * C);

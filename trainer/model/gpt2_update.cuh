@@ -15,7 +15,8 @@
 #include "system/error.h"
 #include "trainer/model/gpt2.h"
 
-// Begins to add up a group's gradients, which are complete. With ZeRO-1 each process needs the sums of its own part only.
+// Begins to add up a group's gradients, which are complete. With ZeRO-1 each process needs the sums of its
+// own part only.
 template <class T>
 void GPT2<T>::reduce(int group) {
     if (alone()) return;
@@ -25,7 +26,8 @@ void GPT2<T>::reduce(int group) {
         operation("send gradients");
         if (options_.reduce_bf16) {
             convert(rounded_grads_ + b.offset, grads_ + b.offset, b.elements, stream_);
-            reduced_ = communicator_->begin({kind, rounded_grads_ + b.offset, b.elements, Collective::bf16}, stream_);
+            reduced_ = communicator_->begin({kind, rounded_grads_ + b.offset, b.elements, Collective::bf16},
+                                            stream_);
         } else {
             reduced_ = communicator_->begin({kind, grads_ + b.offset, b.elements, Collective::fp32}, stream_);
         }
@@ -40,16 +42,19 @@ void GPT2<T>::wait_for_gradients() {
     communicator_->wait(reduced_, stream_);
     reduced_ = 0;
     if (!options_.reduce_bf16) return;
-    for (const Segment& s : updates_) convert(grads_ + s.offset, rounded_grads_ + s.offset, s.elements, stream_);
+    for (const Segment& s : updates_)
+        convert(grads_ + s.offset, rounded_grads_ + s.offset, s.elements, stream_);
 }
 
-// Begins to hand everybody the parts of the parameters that the others have updated: in the order in which forward will want them.
+// Begins to hand everybody the parts of the parameters that the others have updated: in the order in which
+// forward will want them.
 template <class T>
 void GPT2<T>::gather_parameters() {
     const Collective::Element element = std::is_same_v<T, float> ? Collective::fp32 : Collective::bf16;
     operation("send parameters");
     for (const Bucket& b : table_.buckets())
-        gathered_[size(b.group)] = communicator_->begin({Collective::all_gather, params_ + b.offset, b.elements, element}, stream_);
+        gathered_[size(b.group)] =
+            communicator_->begin({Collective::all_gather, params_ + b.offset, b.elements, element}, stream_);
 }
 
 template <class T>
@@ -72,7 +77,8 @@ size_t GPT2<T>::bytes_sent() const {
     };
     const Collective::Element gradients = options_.reduce_bf16 ? Collective::bf16 : Collective::fp32;
     if (!options_.sharded()) return sent(Collective::all_reduce, gradients);
-    return sent(Collective::reduce_scatter, gradients) + sent(Collective::all_gather, std::is_same_v<T, float> ? Collective::fp32 : Collective::bf16);
+    return sent(Collective::reduce_scatter, gradients) +
+           sent(Collective::all_gather, std::is_same_v<T, float> ? Collective::fp32 : Collective::bf16);
 }
 
 template <class T>
@@ -83,7 +89,8 @@ void GPT2<T>::begin_step() {
 
 template <class T>
 void GPT2<T>::begin_update(const OptimizerOptions& options, const StepFlags& flags, const Veto& veto) {
-    if (begun_ == finished_ + 2) throw Error("begin_update: two steps are under way; expected finish_update before a third");
+    if (begun_ == finished_ + 2)
+        throw Error("begin_update: two steps are under way; expected finish_update before a third");
     const size_t step = begun_ % kept_steps;
     wait_for_gradients();
     part(StepGraphs::gradient_norm, [&] { sum_squared_gradients(); });
@@ -104,7 +111,8 @@ template <class T>
 void GPT2<T>::sum_squared_gradients() {
     for (size_t i = 0; i < normed_.size(); i++) {
         operation("gradient norm", cost::pass<float>(1, normed_[i].elements));
-        global_norm_squared(work_.part_norms + i, work_.norm, grads_ + normed_[i].offset, normed_[i].elements, stream_);
+        global_norm_squared(work_.part_norms + i, work_.norm, grads_ + normed_[i].offset, normed_[i].elements,
+                            stream_);
     }
     operation("sum of norms");
     if (normed_.empty()) simt::fill_zero(norm_squared_, sizeof(float), stream_);
@@ -117,13 +125,16 @@ void GPT2<T>::sum_over_ranks(size_t step, const StepFlags& flags) {
     HostNumbers& numbers = numbers_[step];
     numbers.sums[2] = flags.stop, numbers.sums[3] = flags.writing;
     // Without targets there is no gradient, whatever its weight.
-    numbers.targets = step_targets_ < 0 ? static_cast<double>(options_.total_batch) : std::max(1.0, static_cast<double>(step_targets_));
+    numbers.targets = step_targets_ < 0 ? static_cast<double>(options_.total_batch)
+                                        : std::max(1.0, static_cast<double>(step_targets_));
     numbers.gradient_weight = static_cast<double>(options_.total_batch) / numbers.targets;
     operation("flags to the device");
     simt::copy_to_device(step_sums_ + 2, numbers.sums + 2, 2 * sizeof(float), stream_);
     if (!alone()) {
         operation("loss, norm and flags of all processes");
-        communicator_->wait(communicator_->begin({Collective::all_reduce, step_sums_, 4, Collective::fp32}, stream_), stream_);
+        communicator_->wait(
+            communicator_->begin({Collective::all_reduce, step_sums_, 4, Collective::fp32}, stream_),
+            stream_);
     }
     operation("loss, norm and flags to the host");
     simt::copy_to_host(numbers.sums, step_sums_, sizeof(numbers.sums), stream_);
@@ -135,7 +146,8 @@ void GPT2<T>::update_parameters(size_t step, const OptimizerOptions& options) {
     HostNumbers& numbers = numbers_[step];
     numbers.lr = options.lr;
     operation("learning rate to the device");
-    static_assert(offsetof(OptimizerState, gradient_weight) == offsetof(OptimizerState, lr) + sizeof(double) &&
+    static_assert(offsetof(OptimizerState, gradient_weight) ==
+                      offsetof(OptimizerState, lr) + sizeof(double) &&
                   offsetof(HostNumbers, gradient_weight) == offsetof(HostNumbers, lr) + sizeof(double));
     simt::copy_to_device(&optimizer_state_->lr, &numbers.lr, 2 * sizeof(double), stream_);
     OptimizerOptions constants = options;
@@ -144,7 +156,8 @@ void GPT2<T>::update_parameters(size_t step, const OptimizerOptions& options) {
     captured_ = constants;
     part(StepGraphs::parameter_update, [&] {
         operation("clip and count");
-        optimizer_prepare(optimizer_state_, norm_squared_, static_cast<float>(options.clip), options.beta1, options.beta2, stream_);
+        optimizer_prepare(optimizer_state_, norm_squared_, static_cast<float>(options.clip), options.beta1,
+                          options.beta2, stream_);
         for (const Segment& s : updates_) update_segment(s, options);
     });
     if (options_.sharded()) gather_parameters();
@@ -153,26 +166,34 @@ void GPT2<T>::update_parameters(size_t step, const OptimizerOptions& options) {
 template <class T>
 void GPT2<T>::update_segment(const Segment& s, const OptimizerOptions& o) {
     T* const params = params_ + s.offset;
-    float *const masters = masters_ + (keeps_master_shard() ? s.state_offset : s.offset), *const grads = grads_ + s.offset;
+    float *const masters = masters_ + (keeps_master_shard() ? s.state_offset : s.offset), *const grads =
+                                                                                              grads_ +
+                                                                                              s.offset;
     float* const first = optimizer_buffers_[0] ? optimizer_buffers_[0] + s.state_offset : nullptr;
     float* const second = optimizer_buffers_[1] ? optimizer_buffers_[1] + s.state_offset : nullptr;
     const double decay = s.weight_decay ? o.weight_decay : 0.0;
-    operation("optimizer", cost::update(s.elements, size(first != nullptr) + size(second != nullptr), std::is_same_v<T, float> ? 0 : sizeof(T)));
+    operation("optimizer", cost::update(s.elements, size(first != nullptr) + size(second != nullptr),
+                                        std::is_same_v<T, float> ? 0 : sizeof(T)));
     switch (options_.optimizer) {
         case Optimizer::adamw:
         case Optimizer::adam:
-            adamw_update(
-                params, masters, first, second, grads, s.elements,
-                {.beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = decay, .decoupled = options_.optimizer == Optimizer::adamw},
-                optimizer_state_, stream_);
+            adamw_update(params, masters, first, second, grads, s.elements,
+                         {.beta1 = o.beta1,
+                          .beta2 = o.beta2,
+                          .eps = o.eps,
+                          .weight_decay = decay,
+                          .decoupled = options_.optimizer == Optimizer::adamw},
+                         optimizer_state_, stream_);
             break;
         case Optimizer::sgd:
-            sgd_update(params, masters, first, grads, s.elements, {.momentum = o.momentum, .weight_decay = decay, .nesterov = o.nesterov},
+            sgd_update(params, masters, first, grads, s.elements,
+                       {.momentum = o.momentum, .weight_decay = decay, .nesterov = o.nesterov},
                        optimizer_state_, stream_);
             break;
         case Optimizer::rmsprop:
             rmsprop_update(params, masters, first, second, grads, s.elements,
-                           {.alpha = o.beta2, .eps = o.eps, .momentum = o.momentum, .weight_decay = decay}, optimizer_state_, stream_);
+                           {.alpha = o.beta2, .eps = o.eps, .momentum = o.momentum, .weight_decay = decay},
+                           optimizer_state_, stream_);
             break;
     }
 }
@@ -185,7 +206,8 @@ StepResult GPT2<T>::finish_update() {
     StepResult result = step_result(step);
     result.ms = ms;
     result.skipped = vetoed_[step];
-    if (result.skipped.empty() && !std::isfinite(result.grad_norm)) result.skipped = "grad_norm is not finite";
+    if (result.skipped.empty() && !std::isfinite(result.grad_norm))
+        result.skipped = "grad_norm is not finite";
     finished_++;
     return result;
 }

@@ -7,7 +7,8 @@
 
 namespace {
 
-// "transformer.h.3.attn.c_attn.weight": {"h.3", "attn.c_attn.weight"}; "transformer.wte.weight": {"wte", "wte.weight"}
+// "transformer.h.3.attn.c_attn.weight": {"h.3", "attn.c_attn.weight"}; "transformer.wte.weight": {"wte",
+// "wte.weight"}
 std::pair<std::string, std::string> layer_and_kind(const Tensor& tensor) {
     const std::string name = tensor.name.substr(std::string("transformer.").size());
     if (tensor.layer < 0) return {name.substr(0, name.find('.')), name};
@@ -27,12 +28,15 @@ void take_roots(nlohmann::ordered_json& map) {
 
 nlohmann::ordered_json layer_norms(const TensorTable& table, const SquaredNorms& norms) {
     const std::vector<Tensor>& tensors = table.tensors();
-    if (norms.gradients.size() != tensors.size() || norms.weights.size() != tensors.size()) throw Error("layer norms: not a norm for every tensor");
+    if (norms.gradients.size() != tensors.size() || norms.weights.size() != tensors.size())
+        throw Error("layer norms: not a norm for every tensor");
     nlohmann::ordered_json result = {{"grad", nlohmann::ordered_json::object()},
                                      {"weight", nlohmann::ordered_json::object()},
                                      {"grad_by_kind", nlohmann::ordered_json::object()},
                                      {"weight_by_kind", nlohmann::ordered_json::object()}};
-    const auto add = [](nlohmann::ordered_json& map, const std::string& key, double squares) { map[key] = map.value(key, 0.0) + squares; };
+    const auto add = [](nlohmann::ordered_json& map, const std::string& key, double squares) {
+        map[key] = map.value(key, 0.0) + squares;
+    };
     for (size_t i = 0; i < tensors.size(); i++) {
         const auto [layer, kind] = layer_and_kind(tensors[i]);
         add(result["grad"], layer, norms.gradients[i]);

@@ -10,7 +10,8 @@ struct SquaredNorms {
     std::vector<float> gradients, weights;
 };
 
-// {"grad": {"wte":.., "wpe":.., "h.0":.., .., "ln_f":..}, "weight": {..}, "grad_by_kind": {"wte.weight":.., "wpe.weight":.., "attn.c_attn.weight":..,
-// ..}, "weight_by_kind": {..}}: Euclidean norms, a kind over all layers. The squares of one map add up to the square of the norm over all
-// parameters. What is not finite is null.
+// {"grad": {"wte":.., "wpe":.., "h.0":.., .., "ln_f":..}, "weight": {..}, "grad_by_kind": {"wte.weight":..,
+// "wpe.weight":.., "attn.c_attn.weight":.., ..}, "weight_by_kind": {..}}: Euclidean norms, a kind over all
+// layers. The squares of one map add up to the square of the norm over all parameters. What is not finite is
+// null.
 nlohmann::ordered_json layer_norms(const TensorTable& table, const SquaredNorms& norms);

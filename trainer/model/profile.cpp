@@ -18,8 +18,9 @@ void Profile::end(stream_t stream) {
 }
 
 size_t Profile::operation(const char* name, const Cost& cost) {
-    auto found = std::find_if(operations_.begin(), operations_.end(),
-                              [&](const Operation& o) { return std::strcmp(o.name, name) == 0 && o.cost.product == cost.product; });
+    auto found = std::find_if(operations_.begin(), operations_.end(), [&](const Operation& o) {
+        return std::strcmp(o.name, name) == 0 && o.cost.product == cost.product;
+    });
     if (found == operations_.end()) found = operations_.insert(found, {name, {.product = cost.product}});
     found->calls++;
     found->cost.bytes += cost.bytes;
@@ -48,7 +49,9 @@ bool Profile::end_step(double ms) {
     }
     step_ms_ += ms;
     for (size_t i = 0; i + 1 < marks_.size(); i++) {
-        if (marks_[i] != none) operations_[marks_[i]].ms += static_cast<double>(simt::event_elapsed_ms(*events_[i], *events_[i + 1]));
+        if (marks_[i] != none)
+            operations_[marks_[i]].ms +=
+                static_cast<double>(simt::event_elapsed_ms(*events_[i], *events_[i + 1]));
     }
     marks_.clear();
     return steps_ == warm_up + wanted_;
@@ -59,14 +62,16 @@ nlohmann::ordered_json Profile::report(const Peaks& peaks) const {
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
     double sum = 0;
     for (const Operation& o : operations_) {
-        const double ms = o.ms / steps, seconds = ms * 1e-3, bytes = static_cast<double>(o.cost.bytes) / steps,
+        const double ms = o.ms / steps, seconds = ms * 1e-3,
+                     bytes = static_cast<double>(o.cost.bytes) / steps,
                      flops = static_cast<double>(o.cost.flops) / steps;
         nlohmann::ordered_json row = {{"name", o.name}, {"shape", nullptr},      {"calls", o.calls / steps},
                                       {"ms", ms},       {"share", ms / step_ms}, {"bytes", bytes},
                                       {"flops", flops}, {"rate", nullptr},       {"share_of_peak", nullptr}};
         if (o.cost.product[0] > 0) row["shape"] = o.cost.product;
         if (bytes + flops > 0 && seconds > 0) {
-            const double of_bandwidth = bytes / seconds / peaks.bytes_per_second, of_arithmetic = flops / seconds / peaks.flops_per_second;
+            const double of_bandwidth = bytes / seconds / peaks.bytes_per_second,
+                         of_arithmetic = flops / seconds / peaks.flops_per_second;
             row["rate"] = of_bandwidth > of_arithmetic ? "bytes" : "flops";
             row["share_of_peak"] = std::max(of_bandwidth, of_arithmetic);
         }

@@ -8,7 +8,8 @@
 void Schedule::check() const {
     CHECK(shape == "cosine" || shape == "linear" || shape == "constant" || shape == "wsd",
           "unknown schedule '{}'; expected cosine, linear, constant or wsd", shape);
-    CHECK(steps >= 0 && warmup >= 0, "a schedule of {} steps with {} of warmup; expected neither below 0", steps, warmup);
+    CHECK(steps >= 0 && warmup >= 0, "a schedule of {} steps with {} of warmup; expected neither below 0",
+          steps, warmup);
 }
 
 double Schedule::at(int step) const {

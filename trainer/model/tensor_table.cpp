@@ -9,15 +9,18 @@
 
 namespace {
 
-// Every tensor starts on a multiple of this many elements: 256 bytes of bf16, more than any vector load needs.
+// Every tensor starts on a multiple of this many elements: 256 bytes of bf16, more than any vector load
+// needs.
 constexpr size_t alignment = 128;
 // In checked builds a gap behind each tensor: what runs over its end reads NaN, and spoils no other tensor.
 constexpr size_t gap = simt::checked ? alignment : 0;
-// A group of more elements than this is communicated in pieces, so that the update of the first need not wait for the last. Larger ones for many
-// processes, since a ring's latency grows with their number (Megatron-LM has max(40M, 1M * N)).
+// A group of more elements than this is communicated in pieces, so that the update of the first need not wait
+// for the last. Larger ones for many processes, since a ring's latency grows with their number (Megatron-LM
+// has max(40M, 1M * N)).
 // A group beyond any model that was ever trained has 256 pieces, so that a plan for it takes no time.
 size_t largest_bucket(int world_size, size_t group) {
-    return std::max(std::max<size_t>(8, static_cast<size_t>(world_size)) << 20, simt::ceil_div(group, size_t{256}));
+    return std::max(std::max<size_t>(8, static_cast<size_t>(world_size)) << 20,
+                    simt::ceil_div(group, size_t{256}));
 }
 
 struct Row {
@@ -33,10 +36,20 @@ struct Row {
 TensorTable::TensorTable(const GPT2Config& config, int world_size) : world_size_(world_size) {
     config.check();
     CHECK(world_size > 0, "{} processes; expected 1 or more", world_size);
-    const size_t C = static_cast<size_t>(config.C), Vp = static_cast<size_t>(config.Vp()), context = static_cast<size_t>(config.context);
+    const size_t C = static_cast<size_t>(config.C), Vp = static_cast<size_t>(config.Vp()),
+                 context = static_cast<size_t>(config.context);
     const auto add = [&](const Row& row, int layer, int group) {
-        Tensor t{row.kind, layer,    fmt::format(fmt::runtime(row.name), layer), row.shape, 1, 0, row.shape.size() >= 2, row.from_matmul, row.init,
-                 group,    elements_};
+        Tensor t{row.kind,
+                 layer,
+                 fmt::format(fmt::runtime(row.name), layer),
+                 row.shape,
+                 1,
+                 0,
+                 row.shape.size() >= 2,
+                 row.from_matmul,
+                 row.init,
+                 group,
+                 elements_};
         for (const size_t n : row.shape) t.elements *= n;
         t.unpadded_elements = row.kind == Kind::wte ? static_cast<size_t>(config.V) * C : t.elements;
         parameters_ += t.unpadded_elements;
@@ -49,9 +62,11 @@ TensorTable::TensorTable(const GPT2Config& config, int world_size) : world_size_
     const auto end_group = [&](int group) {
         size_t begin = buckets_.empty() ? 0 : buckets_.back().offset + buckets_.back().elements;
         elements_ = simt::ceil_div(elements_, unit) * unit;
-        const size_t group_size = elements_ - begin, pieces = simt::ceil_div(group_size, largest_bucket(world_size, group_size));
+        const size_t group_size = elements_ - begin,
+                     pieces = simt::ceil_div(group_size, largest_bucket(world_size, group_size));
         const size_t piece = simt::ceil_div(group_size, pieces * unit) * unit;
-        for (; begin < elements_; begin += piece) buckets_.push_back({begin, std::min(piece, elements_ - begin), group});
+        for (; begin < elements_; begin += piece)
+            buckets_.push_back({begin, std::min(piece, elements_ - begin), group});
     };
 
     add({Kind::wte, "transformer.wte.weight", {Vp, C}, true, Init::normal}, -1, 0);
@@ -81,7 +96,8 @@ TensorTable::TensorTable(const GPT2Config& config, int world_size) : world_size_
 
     for (const Tensor& t : tensors_) {
         Stretch* last = stretches_.empty() ? nullptr : &stretches_.back();
-        if (last && last->offset + last->elements == t.offset && last->weight_decay == t.weight_decay && last->from_matmul == t.from_matmul) {
+        if (last && last->offset + last->elements == t.offset && last->weight_decay == t.weight_decay &&
+            last->from_matmul == t.from_matmul) {
             last->elements += t.elements;
         } else {
             stretches_.push_back({t.offset, t.elements, t.weight_decay, t.from_matmul});
@@ -90,8 +106,10 @@ TensorTable::TensorTable(const GPT2Config& config, int world_size) : world_size_
 }
 
 const Tensor& TensorTable::at(Kind kind, int layer) const {
-    const auto found = std::find_if(tensors_.begin(), tensors_.end(), [&](const Tensor& t) { return t.kind == kind && t.layer == layer; });
-    if (found == tensors_.end()) throw Error(fmt::format("no parameter of kind {} in layer {}", static_cast<int>(kind), layer));
+    const auto found = std::find_if(tensors_.begin(), tensors_.end(),
+                                    [&](const Tensor& t) { return t.kind == kind && t.layer == layer; });
+    if (found == tensors_.end())
+        throw Error(fmt::format("no parameter of kind {} in layer {}", static_cast<int>(kind), layer));
     return *found;
 }
 
@@ -101,12 +119,16 @@ std::vector<ShardPiece> TensorTable::shard_of(std::span<const Range> ranges, int
     size_t first = 0;  // of the buckets that reach into a range: both stand in the order of their offsets
     for (size_t i = 0; i < ranges.size(); i++) {
         const size_t end_of_range = ranges[i].offset + ranges[i].elements;
-        while (first < buckets_.size() && buckets_[first].offset + buckets_[first].elements <= ranges[i].offset) first++;
+        while (first < buckets_.size() &&
+               buckets_[first].offset + buckets_[first].elements <= ranges[i].offset)
+            first++;
         for (size_t j = first; j < buckets_.size() && buckets_[j].offset < end_of_range; j++) {
             const Bucket& bucket = buckets_[j];
             const size_t part = bucket.elements / world_size, part_begin = bucket.offset + r * part;
-            const size_t begin = std::max(ranges[i].offset, part_begin), end = std::min(end_of_range, part_begin + part);
-            if (begin < end) pieces.push_back({i, begin, end - begin, bucket.offset / world_size + begin - part_begin});
+            const size_t begin = std::max(ranges[i].offset, part_begin),
+                         end = std::min(end_of_range, part_begin + part);
+            if (begin < end)
+                pieces.push_back({i, begin, end - begin, bucket.offset / world_size + begin - part_begin});
         }
     }
     return pieces;

@@ -1,5 +1,6 @@
 // tensor_table.h: the one list of the model's parameters.
-//   Allocation, initialisation, weight decay, buckets of communication, optimizer state, checkpoints and the memory plan all read this list.
+//   Allocation, initialisation, weight decay, buckets of communication, optimizer state, checkpoints and the
+//   memory plan all read this list.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +11,26 @@
 #include "trainer/model/gpt2_config.h"
 
 // The parameters in the order in which they lie in memory: embeddings, layer by layer, final layernorm.
-// In a layer the matrices come first, so that everything with weight decay is one stretch and everything without another.
-enum class Kind { wte, wpe, qkvw, attprojw, fcw, fcprojw, ln1w, ln1b, qkvb, attprojb, ln2w, ln2b, fcb, fcprojb, lnfw, lnfb };
+// In a layer the matrices come first, so that everything with weight decay is one stretch and everything
+// without another.
+enum class Kind {
+    wte,
+    wpe,
+    qkvw,
+    attprojw,
+    fcw,
+    fcprojw,
+    ln1w,
+    ln1b,
+    qkvb,
+    attprojb,
+    ln2w,
+    ln2b,
+    fcb,
+    fcprojb,
+    lnfw,
+    lnfb
+};
 
 enum class Init {
     normal,           // N(0, 0.02)
@@ -28,14 +47,16 @@ struct Tensor {
     size_t elements;
     size_t unpadded_elements;  // wte: V * C; the rest is zero and stays so
     bool weight_decay;         // two or more dimensions
-    bool from_matmul;          // its gradient is first written, not added, by a matmul; the others start from zero
+    // its gradient is first written, not added, by a matmul; the others start from zero
+    bool from_matmul;
     Init init;
-    int group;      // whose gradients are complete at the same time. 0: embeddings, 1 + l: layer l, 1 + L: final layernorm
+    // whose gradients are complete at the same time. 0: embeddings, 1 + l: layer l, 1 + L: final layernorm
+    int group;
     size_t offset;  // in elements, from the start of the flat buffer
 };
 
-// What several processes communicate at once: a group, or, since the embeddings are large, a piece of it. As many elements as divide into an
-// aligned part for each process, gaps included.
+// What several processes communicate at once: a group, or, since the embeddings are large, a piece of it. As
+// many elements as divide into an aligned part for each process, gaps included.
 struct Bucket {
     size_t offset, elements;
     int group;
@@ -47,7 +68,8 @@ struct Stretch {
     bool weight_decay, from_matmul;
 };
 
-// The part of a tensor or stretch that one process keeps the optimizer's state of under ZeRO-1: part `rank` of each bucket is its own.
+// The part of a tensor or stretch that one process keeps the optimizer's state of under ZeRO-1: part `rank`
+// of each bucket is its own.
 struct ShardPiece {
     size_t source;            // index into tensors() or stretches()
     size_t offset, elements;  // in the flat buffer
@@ -72,7 +94,8 @@ private:
     struct Range {
         size_t offset, elements;  // in the flat buffer
     };
-    // Every part of the ranges, which are in the order of their offsets, that lies in the process's part of a bucket.
+    // Every part of the ranges, which are in the order of their offsets, that lies in the process's part of a
+    // bucket.
     std::vector<ShardPiece> shard_of(std::span<const Range> ranges, int rank) const;
 
     std::vector<Tensor> tensors_;

@@ -11,7 +11,8 @@
 namespace fs = std::filesystem;
 
 static std::string shown_bytes(double bytes) {
-    return bytes >= 10 * 0x1p30 ? fmt::format("{:.1f} GiB", bytes / 0x1p30) : fmt::format("{:.1f} MiB", bytes / 0x1p20);
+    return bytes >= 10 * 0x1p30 ? fmt::format("{:.1f} GiB", bytes / 0x1p30)
+                                : fmt::format("{:.1f} MiB", bytes / 0x1p20);
 }
 
 std::optional<size_t> free_bytes(const std::string& path) {
@@ -25,16 +26,23 @@ std::optional<size_t> free_bytes(const std::string& path) {
 
 size_t most_checkpoints(const Options& o, int from, int steps) {
     const int64_t every = o.checkpoint_every, saved = (steps - from + every - 1) / every;
-    const int64_t for_good = o.keep_every > 0 ? steps / std::lcm(every, int64_t{o.keep_every}) - from / std::lcm(every, int64_t{o.keep_every}) : 0;
+    const int64_t for_good = o.keep_every > 0 ? steps / std::lcm(every, int64_t{o.keep_every}) -
+                                                    from / std::lcm(every, int64_t{o.keep_every})
+                                              : 0;
     const int64_t best = o.val_every > 0 ? 1 : 0, written = 1;
     return static_cast<size_t>(std::min(saved, o.keep + for_good + best + written));
 }
 
 std::string check_disk(const std::string& folder, size_t checkpoint_bytes, size_t count, size_t free) {
-    const double one = static_cast<double>(checkpoint_bytes), all = one * static_cast<double>(count), there = static_cast<double>(free);
-    CHECK(one <= there, "--out {}: a checkpoint takes {}, but the disk has {} free; expected room for one, or --checkpoint-every 0", folder,
-          shown_bytes(one), shown_bytes(there));
+    const double one = static_cast<double>(checkpoint_bytes), all = one * static_cast<double>(count),
+                 there = static_cast<double>(free);
+    CHECK(one <= there,
+          "--out {}: a checkpoint takes {}, but the disk has {} free; expected room for one, or "
+          "--checkpoint-every 0",
+          folder, shown_bytes(one), shown_bytes(there));
     if (all <= there) return "";
-    return fmt::format("note: up to {} checkpoints of {} take {}, but the disk of {} has {} free; when it is full, newer ones are not written", count,
-                       shown_bytes(one), shown_bytes(all), folder, shown_bytes(there));
+    return fmt::format(
+        "note: up to {} checkpoints of {} take {}, but the disk of {} has {} free; when it is full, newer "
+        "ones are not written",
+        count, shown_bytes(one), shown_bytes(all), folder, shown_bytes(there));
 }

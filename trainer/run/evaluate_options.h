@@ -22,5 +22,6 @@ struct EvaluateOptions {
     AttentionBackend attention = AttentionBackend::automatic;
 };
 
-// UsageError in one line for anything wrong. std::nullopt: --help or --version was printed and there is nothing to run.
+// UsageError in one line for anything wrong. std::nullopt: --help or --version was printed and there is
+// nothing to run.
 std::optional<EvaluateOptions> parse_evaluate_options(int argc, const char* const* argv);

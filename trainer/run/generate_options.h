@@ -23,5 +23,6 @@ struct GenerateCommand {
     DType dtype = DType::fp32;
 };
 
-// UsageError in one line for anything wrong. std::nullopt: --help or --version was printed and there is nothing to run.
+// UsageError in one line for anything wrong. std::nullopt: --help or --version was printed and there is
+// nothing to run.
 std::optional<GenerateCommand> parse_generate_command(int argc, const char* const* argv);

@@ -7,10 +7,12 @@
 
 namespace {
 
-// Bits of the clocks' event reasons ("throttle reasons" before driver 535). Reasons that are none, such as an idle GPU, are left out.
+// Bits of the clocks' event reasons ("throttle reasons" before driver 535). Reasons that are none, such as an
+// idle GPU, are left out.
 constexpr std::pair<unsigned long long, const char*> throttle_reasons[] = {
-    {0x2, "application clocks"}, {0x4, "power cap"},         {0x8, "hardware slowdown"}, {0x10, "sync boost"},
-    {0x20, "thermal"},           {0x40, "hardware thermal"}, {0x80, "power brake"},      {0x100, "display clocks"},
+    {0x2, "application clocks"}, {0x4, "power cap"},        {0x8, "hardware slowdown"},
+    {0x10, "sync boost"},        {0x20, "thermal"},         {0x40, "hardware thermal"},
+    {0x80, "power brake"},       {0x100, "display clocks"},
 };
 
 std::string throttle_text(unsigned long long bits) {
@@ -61,7 +63,8 @@ struct GpuMonitor::Nvml {
         library.find(temperature, "nvmlDeviceGetTemperature");
         library.find(clock, "nvmlDeviceGetClockInfo");
         library.find(clock_reasons, "nvmlDeviceGetCurrentClocksEventReasons");
-        if (!clock_reasons) library.find(clock_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");  // its name before driver 535
+        // its name before driver 535
+        if (!clock_reasons) library.find(clock_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
         started = init && shutdown && handle_by_address && init() == success;
         if (started && handle_by_address(pci_bus_id.c_str(), &device) != success) device = nullptr;
     }
@@ -75,7 +78,8 @@ struct GpuMonitor::Nvml {
         unsigned value = 0;
         unsigned long long bits = 0;
         if (power && power(device, &value) == success) reading.power_w = value / 1000.0;
-        if (temperature && temperature(device, sensor_of_gpu, &value) == success) reading.temperature_c = value;
+        if (temperature && temperature(device, sensor_of_gpu, &value) == success)
+            reading.temperature_c = value;
         if (clock && clock(device, clock_of_sm, &value) == success) reading.sm_clock_mhz = value;
         if (clock_reasons && clock_reasons(device, &bits) == success) reading.throttle = throttle_text(bits);
         return reading;

@@ -18,19 +18,32 @@
 
 namespace {
 
-nlohmann::json number(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr); }
+nlohmann::json number(double value) {
+    return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
+}
 // A float as the shortest decimal that reads back as the same float.
-nlohmann::json number(float value) { return std::isfinite(value) ? nlohmann::json(std::stod(fmt::format("{}", value))) : nlohmann::json(nullptr); }
+nlohmann::json number(float value) {
+    return std::isfinite(value) ? nlohmann::json(std::stod(fmt::format("{}", value)))
+                                : nlohmann::json(nullptr);
+}
 
 // For a person: a NaN has no sign.
 double shown(double value) { return std::isnan(value) ? std::abs(value) : value; }
 
 }  // namespace
 
-std::string new_run_folder() { return fmt::format("runs/{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr))); }
+std::string new_run_folder() {
+    return fmt::format("runs/{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
+}
 
-Logger::Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every, bool active, double peak_ms)
-    : folder_(out), steps_(steps), tokens_per_step_(tokens_per_step), log_every_(log_every), active_(active), peak_ms_(peak_ms) {
+Logger::Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every, bool active,
+               double peak_ms)
+    : folder_(out),
+      steps_(steps),
+      tokens_per_step_(tokens_per_step),
+      log_every_(log_every),
+      active_(active),
+      peak_ms_(peak_ms) {
     if (!active) return;
     metrics_.open(metrics_file(out), std::ios::app);
     CHECK(metrics_.good(), "--out {}: {}; expected a folder that can be written", out, std::strerror(errno));
@@ -38,10 +51,13 @@ Logger::Logger(const std::string& out, int steps, size_t tokens_per_step, int lo
 
 void Logger::write(const nlohmann::ordered_json& line) {
     if (!active_) return;
-    // Text may hold bytes that are not UTF-8 (a sample cut in a character): replaced, since JSON cannot hold them.
+    // Text may hold bytes that are not UTF-8 (a sample cut in a character): replaced, since JSON cannot hold
+    // them.
     metrics_ << line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
     metrics_.flush();
-    if (!metrics_) throw Error(fmt::format("{}: {}; the run cannot be written down", metrics_file(folder_), std::strerror(errno)));
+    if (!metrics_)
+        throw Error(fmt::format("{}: {}; the run cannot be written down", metrics_file(folder_),
+                                std::strerror(errno)));
 }
 
 void Logger::run(const nlohmann::json& description) {
@@ -50,7 +66,8 @@ void Logger::run(const nlohmann::json& description) {
     write(line);
 }
 
-void Logger::train(int step, const StepResult& result, double lr, double ms, const std::optional<GpuReading>& gpu) {
+void Logger::train(int step, const StepResult& result, double lr, double ms,
+                   const std::optional<GpuReading>& gpu) {
     if (!active_) return;
     const double tokens_per_second = static_cast<double>(tokens_per_step_) / ms * 1000.0, mfu = peak_ms_ / ms;
     nlohmann::ordered_json record = {{"kind", "train"},
@@ -76,17 +93,23 @@ void Logger::train(int step, const StepResult& result, double lr, double ms, con
     if (++timed_steps_ > 2) mean_ms_ = mean_ms_ == 0 ? ms : 0.95 * mean_ms_ + 0.05 * ms;
     if (step % log_every_ != 0 && step != steps_ && step != 1) return;
     const std::string at = fmt::format("step {:>{}}/{}", step, std::to_string(steps_).size(), steps_);
-    const std::string loss = fmt::format("loss {:.4f}", shown(result.loss)), norm = fmt::format("norm {:6.3f}", shown(result.grad_norm));
-    const std::string rate = fmt::format("lr {:.2e}", lr), speed = fmt::format("{:7.0f} tok/s", tokens_per_second);
+    const std::string loss = fmt::format("loss {:.4f}", shown(result.loss)),
+                      norm = fmt::format("norm {:6.3f}", shown(result.grad_norm));
+    const std::string rate = fmt::format("lr {:.2e}", lr),
+                      speed = fmt::format("{:7.0f} tok/s", tokens_per_second);
     const std::string share = mfu > 0 ? fmt::format("{:4.1f} % MFU", mfu * 100) : "";
-    const std::string left = (mean_ms_ > 0 ? duration_text(mean_ms_ * (steps_ - step) / 1000.0) : "?") + " left";
+    const std::string left =
+        (mean_ms_ > 0 ? duration_text(mean_ms_ * (steps_ - step) / 1000.0) : "?") + " left";
     if (status_.is_painted()) {
-        const std::string best = best_validation_loss_ ? fmt::format("best val {:.4f}", *best_validation_loss_) : "";
+        const std::string best =
+            best_validation_loss_ ? fmt::format("best val {:.4f}", *best_validation_loss_) : "";
         const std::string bar = progress_bar(static_cast<double>(step) / steps_, 10);
-        status_.paint({{at}, {bar, 3}, {loss, 1}, {best, 4}, {norm, 6}, {rate, 7}, {speed, 5}, {share, 8}, {left, 2}}, true);
+        status_.paint(
+            {{at}, {bar, 3}, {loss, 1}, {best, 4}, {norm, 6}, {rate, 7}, {speed, 5}, {share, 8}, {left, 2}},
+            true);
     } else {
-        status_.print(fmt::format("{} | {} | {} | {} | {:8.2f} ms | {} |{} {}", at, loss, norm, rate, ms, speed,
-                                  share.empty() ? "" : " " + share + " |", left));
+        status_.print(fmt::format("{} | {} | {} | {} | {:8.2f} ms | {} |{} {}", at, loss, norm, rate, ms,
+                                  speed, share.empty() ? "" : " " + share + " |", left));
     }
 }
 
@@ -115,8 +138,8 @@ void Logger::hellaswag(int step, const HellaSwagResult& result) {
            {"accuracy", result.accuracy},
            {"accuracy_norm", result.accuracy_norm},
            {"examples", result.examples}});
-    note(fmt::format("step {}: HellaSwag accuracy {:.4f}, by the mean {:.4f}, of {} examples", step, result.accuracy, result.accuracy_norm,
-                     result.examples));
+    note(fmt::format("step {}: HellaSwag accuracy {:.4f}, by the mean {:.4f}, of {} examples", step,
+                     result.accuracy, result.accuracy_norm, result.examples));
 }
 
 void Logger::sample(int step, const std::string& text) {

@@ -1,5 +1,7 @@
-// logger.h: what a run writes down: OUT/metrics.jsonl, one object a line, and one line a step on the terminal.
-//   Every line is flushed; a disk that is full is an Error, not a silent gap. A number that is not finite is null.
+// logger.h: what a run writes down: OUT/metrics.jsonl, one object a line, and one line a step on the
+// terminal.
+//   Every line is flushed; a disk that is full is an Error, not a silent gap. A number that is not finite is
+//   null.
 //   On a terminal the step's line is repainted in place (status_line.h); in a log file every line is plain.
 #pragma once
 #include <fstream>
@@ -14,12 +16,16 @@
 
 class Logger {
 public:
-    // Goes on with OUT/metrics.jsonl, or begins it. UsageError if it cannot be written; OUT must be there. Of several processes only the first is
-    // active: the others write and print nothing. peak_ms: what a step would take at the machine's peak rate, for the MFU; 0: unknown.
-    Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every, bool active = true, double peak_ms = 0);
+    // Goes on with OUT/metrics.jsonl, or begins it. UsageError if it cannot be written; OUT must be there. Of
+    // several processes only the first is
+    // active: the others write and print nothing. peak_ms: what a step would take at the machine's peak rate,
+    // for the MFU; 0: unknown.
+    Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every, bool active = true,
+           double peak_ms = 0);
 
     void run(const nlohmann::json& description);
-    void train(int step, const StepResult& result, double lr, double ms, const std::optional<GpuReading>& gpu = std::nullopt);
+    void train(int step, const StepResult& result, double lr, double ms,
+               const std::optional<GpuReading>& gpu = std::nullopt);
     void profile(int step, const nlohmann::ordered_json& report);     // of profile.h
     void layer_norms(int step, const nlohmann::ordered_json& norms);  // of layer_norms.h
     void validation(int step, double loss);

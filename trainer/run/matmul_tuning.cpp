@@ -23,7 +23,8 @@ static double seconds_for_tuning(double most) {
     if (!text) return std::min(60.0, most);
     char* end = nullptr;
     const double seconds = std::strtod(text, &end);
-    CHECK(end != text && *end == '\0' && seconds >= 0 && seconds < 1e6, "FLATGPT_MATMUL_SECONDS={}; expected seconds, 0 for no timing", text);
+    CHECK(end != text && *end == '\0' && seconds >= 0 && seconds < 1e6,
+          "FLATGPT_MATMUL_SECONDS={}; expected seconds, 0 for no timing", text);
     return std::min(seconds, most);
 }
 
@@ -41,15 +42,16 @@ static std::string shared_file() {
     return path ? path : "";
 }
 
-// The file's text, if its choices hold; else "", and a line says why. AccessError or ReadError if the run's own file cannot be read; a shared one
-// is a convenience.
+// The file's text, if its choices hold; else "", and a line says why. AccessError or ReadError if the run's
+// own file cannot be read; a shared one is a convenience.
 static std::string adopt_file(Gemm& gemm, const std::string& path, bool shared, const Note& note) {
     std::string text, reason;
     try {
         text = MappedFile(path).text();
         reason = gemm.adopt(text);
     } catch (const Error& error) {
-        const bool unreadable = dynamic_cast<const AccessError*>(&error) != nullptr || dynamic_cast<const ReadError*>(&error) != nullptr;
+        const bool unreadable = dynamic_cast<const AccessError*>(&error) != nullptr ||
+                                dynamic_cast<const ReadError*>(&error) != nullptr;
         if (unreadable && !shared) throw;
         reason = error.what();
     }
@@ -61,22 +63,29 @@ static std::string adopt_file(Gemm& gemm, const std::string& path, bool shared, 
 static void write_shared_file(const std::string& path, const std::string& text, const Note& note) {
     try {
         write_atomically(path, text);
-    } catch (const Error& error) { note(fmt::format("FLATGPT_MATMULS={} is left as it was: {}", path, error.what())); }
+    } catch (const Error& error) {
+        note(fmt::format("FLATGPT_MATMULS={} is left as it was: {}", path, error.what()));
+    }
 }
 
-static void tune_as_first(Gemm& gemm, const std::function<void()>& rehearse, const ResumePoint& from, double most_seconds, const Note& note) {
-    const std::string path = matmul_file(from.run_folder), known = known_file(from), shared = most_seconds > 0 ? shared_file() : "";
+static void tune_as_first(Gemm& gemm, const std::function<void()>& rehearse, const ResumePoint& from,
+                          double most_seconds, const Note& note) {
+    const std::string path = matmul_file(from.run_folder), known = known_file(from),
+                      shared = most_seconds > 0 ? shared_file() : "";
     std::string before, shared_before = gemm.choices(true);
-    if (std::error_code unknown; !shared.empty() && fs::exists(shared, unknown)) shared_before = adopt_file(gemm, shared, true, note);
-    if (!known.empty()) before = adopt_file(gemm, known, false, note);  // and goes by these before those of the shared file
+    if (std::error_code unknown; !shared.empty() && fs::exists(shared, unknown))
+        shared_before = adopt_file(gemm, shared, true, note);
+    // and goes by these before those of the shared file
+    if (!known.empty()) before = adopt_file(gemm, known, false, note);
     note(gemm.tune(rehearse, seconds_for_tuning(most_seconds)));
     remove_leftovers(from.run_folder, file_name);
     if (const std::string now = gemm.choices(); now != before || known != path) write_atomically(path, now);
-    if (const std::string now = gemm.choices(true); !shared.empty() && now != shared_before) write_shared_file(shared, now, note);
+    if (const std::string now = gemm.choices(true); !shared.empty() && now != shared_before)
+        write_shared_file(shared, now, note);
 }
 
-void tune_matmuls(Gemm& gemm, const std::function<void()>& rehearse, const ResumePoint& from, double most_seconds, Communicator& all,
-                  const Note& note) {
+void tune_matmuls(Gemm& gemm, const std::function<void()>& rehearse, const ResumePoint& from,
+                  double most_seconds, Communicator& all, const Note& note) {
     if (gemm.choices().empty()) return;
     const bool first = all.rank() == 0;
     if (first) tune_as_first(gemm, rehearse, from, most_seconds, note);
@@ -84,5 +93,7 @@ void tune_matmuls(Gemm& gemm, const std::function<void()>& rehearse, const Resum
     if (first) return;
     const std::string reason = gemm.adopt(chosen);
     if (!reason.empty())
-        print_line(stderr, fmt::format("train_gpt2: rank {}: rank 0's choice of matmul algorithms is not used: {}", all.rank(), reason));
+        print_line(stderr,
+                   fmt::format("train_gpt2: rank {}: rank 0's choice of matmul algorithms is not used: {}",
+                               all.rank(), reason));
 }

@@ -1,4 +1,5 @@
-// memory_fit.h: whether what a program will allocate fits into memory, and with which micro-batch a run would.
+// memory_fit.h: whether what a program will allocate fits into memory, and with which micro-batch a run
+// would.
 #pragma once
 #include <fmt/format.h>
 
@@ -28,15 +29,18 @@ inline std::string readable(size_t bytes) {
 // UsageError, with what is expected instead, if the plan is more than what is free on the device.
 inline void check_fits(const MemoryPlan& plan, const std::string& what, const std::string& expected) {
     const size_t needed = total_bytes(plan), free = simt::device_info().free_memory;
-    CHECK(needed <= free, "{} needs {}, but {} are free; expected {}", what, readable(needed), readable(free), expected);
+    CHECK(needed <= free, "{} needs {}, but {} are free; expected {}", what, readable(needed), readable(free),
+          expected);
 }
 
 // What this process may allocate, and every other one too.
 inline size_t memory_of_a_process(const Options& o, Communicator& all) {
     if (o.device_memory) return *o.device_memory;
     const size_t free = simt::device_info().free_memory;
-    // On a GPU, kernels' code and libraries take some of what is free now; processes on CPUs share the machine's memory.
-    const size_t mine = simt::is_gpu() ? free - std::min(free, size_t{300} << 20) : free / static_cast<size_t>(all.process().local_size);
+    // On a GPU, kernels' code and libraries take some of what is free now; processes on CPUs share the
+    // machine's memory.
+    const size_t mine = simt::is_gpu() ? free - std::min(free, size_t{300} << 20)
+                                       : free / static_cast<size_t>(all.process().local_size);
     return smallest_over_processes(all, mine);
 }
 
@@ -59,12 +63,14 @@ inline GPT2Options model_options(const Options& o) {
             .reduce_bf16 = o.reduce_dtype == DType::bf16};
 }
 
-// What the run allocates on the device its kernels run on. Beside a GPU, here or planned for, the snapshot lies in the host's memory.
+// What the run allocates on the device its kernels run on. Beside a GPU, here or planned for, the snapshot
+// lies in the host's memory.
 template <class T>
 MemoryPlan run_memory_plan(const Options& o, const GPT2<T>& model) {
     MemoryPlan plan = model.memory_plan();
     if (o.checkpoint_every > 0 && !simt::is_gpu() && !o.device_memory) {
-        plan.emplace_back("checkpoint snapshot (fp32)", SnapshotShape::of(model).bytes(model.table(), model.optimizer_buffers().size()));
+        plan.emplace_back("checkpoint snapshot (fp32)",
+                          SnapshotShape::of(model).bytes(model.table(), model.optimizer_buffers().size()));
     }
     return plan;
 }
@@ -79,10 +85,12 @@ size_t bytes_with_batch(const Options& o, int batch_size) {
     return total_bytes(run_memory_plan(o, GPT2<T>(o.config, model_options(changed))));
 }
 
-// The largest micro-batch that divides the step and fits; 0 if not even one sequence does. More sequences take more memory.
+// The largest micro-batch that divides the step and fits; 0 if not even one sequence does. More sequences
+// take more memory.
 template <class T>
 int largest_batch(const Options& o, size_t memory) {
-    const int samples = static_cast<int>(o.total_batch / static_cast<size_t>(o.seq_len)) / o.world_size;  // of a process
+    // of a process
+    const int samples = static_cast<int>(o.total_batch / static_cast<size_t>(o.seq_len)) / o.world_size;
     std::vector<int> candidates;
     for (int b = 1; b <= std::min({samples, max_batch_size, INT_MAX / o.seq_len}); b++) {
         if (samples % b == 0) candidates.push_back(b);
@@ -99,7 +107,8 @@ void check_memory(const Options& o, const GPT2<T>& model, size_t memory, const N
     say(fmt::format("memory plan{}", o.world_size == 1 ? "" : " of a process"));
     for (const auto& [name, bytes] : plan) say(fmt::format("  {:<26} {:>11}", name, readable(bytes)));
     const size_t total = total_bytes(plan);
-    say(fmt::format("  {:<26} {:>11} of {} {}", "total", readable(total), readable(memory), o.device_memory ? "planned for" : "free"));
+    say(fmt::format("  {:<26} {:>11} of {} {}", "total", readable(total), readable(memory),
+                    o.device_memory ? "planned for" : "free"));
     if (total <= memory) return;
     std::string advice = "a smaller model is needed";
     Options block = o;
@@ -111,18 +120,20 @@ void check_memory(const Options& o, const GPT2<T>& model, size_t memory, const N
     } else if (o.dtype != DType::bf16 && bytes_with_batch<bfloat16>(block, 1) <= memory) {
         advice = "--batch-size 1 --recompute block --dtype bf16 would fit";
     }
-    throw UsageError(
-        fmt::format("the run needs {}, but {} are {}; {}", readable(total), readable(memory), o.device_memory ? "planned for" : "free", advice));
+    throw UsageError(fmt::format("the run needs {}, but {} are {}; {}", readable(total), readable(memory),
+                                 o.device_memory ? "planned for" : "free", advice));
 }
 
-// What --plan says of the processes it is for. With --batch-size auto fewer of them take larger micro-batches.
+// What --plan says of the processes it is for. With --batch-size auto fewer of them take larger
+// micro-batches.
 template <class T>
 std::string scaling_plan(const Options& o, size_t memory) {
     StepShape step = o.step_shape();
     if (o.values.at("batch-size") == "auto") {
         Options alone = o;
         alone.world_size = 1;
-        step.most_sequences = std::max(o.batch_size, largest_batch<T>(alone, memory));  // with --zero 1 nothing may fit one process
+        // with --zero 1 nothing may fit one process
+        step.most_sequences = std::max(o.batch_size, largest_batch<T>(alone, memory));
     }
     return scaling_table(step, o.world_size, o.machines);
 }

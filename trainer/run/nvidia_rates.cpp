@@ -8,18 +8,22 @@
 
 namespace {
 
-// TFLOP/s without sparsity (data sheets like to print the double) and with fp32 accumulation (of which GeForce cards have half the rate of fp16
-// accumulation), at the boost clock. 0: not on this GPU; Turing has neither bf16 nor tf32. Each group names its source; where that has a card's fp32
-// rate only, the others are the multiples of it that its architecture's white paper has: GeForce bf16 2 and tf32 1, workstations 4 and 2. The fp32
-// rate itself is two operations for every core and clock: test_nvidia_rates.cpp computes it so for every card whose boost clock NVIDIA prints.
-// Where one name stands for several cards, the first of them: later ones differ by up to 11 % (GTX 1650 GDDR6, RTX 2060 and RTX 3080 12 GB).
+// TFLOP/s without sparsity (data sheets like to print the double) and with fp32 accumulation (of which
+// GeForce cards have half the rate of fp16
+// accumulation), at the boost clock. 0: not on this GPU; Turing has neither bf16 nor tf32. Each group names
+// its source; where that has a card's fp32 rate only, the others are the multiples of it that its
+// architecture's white paper has: GeForce bf16 2 and tf32 1, workstations 4 and 2. The fp32 rate itself is
+// two operations for every core and clock: test_nvidia_rates.cpp computes it so for every card whose boost
+// clock NVIDIA prints. Where one name stands for several cards, the first of them: later ones differ by up to
+// 11 % (GTX 1650 GDDR6, RTX 2060 and RTX 3080 12 GB).
 struct Rates {
     const char* name;  // its words in capitals, without those that are passed over
     double bf16, tf32, fp32;
 };
 
 constexpr Rates data_sheets[] = {
-    // data centre, Turing, Ampere and Ada: the data sheets of each (T4, A2, A10, .., L40S); A10G: NVIDIA's for AWS
+    // data centre, Turing, Ampere and Ada: the data sheets of each (T4, A2, A10, .., L40S); A10G: NVIDIA's
+    // for AWS
     {"T4", 0, 0, 8.1},
     {"A2", 18, 9, 4.5},
     {"A10", 125, 62.5, 31.2},
@@ -35,7 +39,8 @@ constexpr Rates data_sheets[] = {
     {"L20", 119.5, 59.8, 59.8},
     {"L40", 181, 90.5, 90.5},
     {"L40S", 362, 183, 91.6},
-    // data centre, Hopper: white paper "NVIDIA H100 Tensor Core GPU Architecture", data sheets of NVL, H200, GH200 and H20; SXM modules carry no word
+    // data centre, Hopper: white paper "NVIDIA H100 Tensor Core GPU Architecture", data sheets of NVL, H200,
+    // GH200 and H20; SXM modules carry no word
     {"H20", 148, 74, 44},
     {"H100", 989.4, 494.7, 66.9},
     {"H100 PCIE", 756, 378, 51.2},
@@ -45,13 +50,15 @@ constexpr Rates data_sheets[] = {
     {"H200", 989.4, 494.7, 66.9},
     {"H200 NVL", 835.5, 417.5, 60},
     {"GH200", 989.4, 494.7, 66.9},
-    // data centre, Blackwell: data sheets of HGX B100, B200 and B300 (an eighth of their sums), GB200 NVL72 and GB300 NVL72 (a 72nd)
+    // data centre, Blackwell: data sheets of HGX B100, B200 and B300 (an eighth of their sums), GB200 NVL72
+    // and GB300 NVL72 (a 72nd)
     {"B100", 1750, 875, 60},
     {"B200", 2250, 1125, 75},
     {"B300", 2250, 1125, 75},
     {"GB200", 2500, 1250, 80},
     {"GB300", 2500, 1250, 80},
-    // workstations: the data sheets of each; "tensor performance" there is with sparsity, of fp16 on Ampere and of fp8 on Ada
+    // workstations: the data sheets of each; "tensor performance" there is with sparsity, of fp16 on Ampere
+    // and of fp8 on Ada
     {"QUADRO RTX 4000", 0, 0, 7.1},
     {"QUADRO RTX 5000", 0, 0, 11.2},
     {"QUADRO RTX 6000", 0, 0, 16.3},
@@ -73,7 +80,8 @@ constexpr Rates data_sheets[] = {
     {"RTX PRO 6000 BLACKWELL WORKSTATION EDITION", 503.8, 251.9, 126},
     {"RTX PRO 6000 BLACKWELL SERVER EDITION", 480, 240, 120},
     {"RTX PRO 6000 BLACKWELL MAX Q WORKSTATION EDITION", 440, 220, 110},
-    // GeForce, Turing: white paper "NVIDIA Turing GPU Architecture", and cores and boost clock on the pages of those not in it
+    // GeForce, Turing: white paper "NVIDIA Turing GPU Architecture", and cores and boost clock on the pages
+    // of those not in it
     {"GTX 1650", 0, 0, 3},
     {"GTX 1650 SUPER", 0, 0, 4.4},
     {"GTX 1660", 0, 0, 5},
@@ -117,15 +125,18 @@ constexpr Rates data_sheets[] = {
     {"RTX 5090", 209.5, 104.8, 104.8},
 };
 
-// Words that say nothing about the rate: makers, sockets of modules ("SXM4"), cooling, and memory, of those sizes which a chip has beside others.
+// Words that say nothing about the rate: makers, sockets of modules ("SXM4"), cooling, and memory, of those
+// sizes which a chip has beside others.
 // Any other size may be another chip: a GeForce RTX 3050 with 6 GB has fewer cores, the A100 with 64 GB more.
 bool is_passed_over(const std::string& word) {
-    static const std::set<std::string> words = {"NVIDIA", "TESLA", "GEFORCE", "AC", "LC", "40GB", "80GB", "120GB", "480GB", "144G"};
+    static const std::set<std::string> words = {"NVIDIA", "TESLA", "GEFORCE", "AC",    "LC",
+                                                "40GB",   "80GB",  "120GB",   "480GB", "144G"};
     return words.contains(word) || word.starts_with("HBM") || word.starts_with("SXM");
 }
 
 std::vector<std::string> words_of(std::string name) {
-    for (char& c : name) c = c == '-' || c == '/' ? ' ' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    for (char& c : name)
+        c = c == '-' || c == '/' ? ' ' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     std::istringstream in(name);
     std::vector<std::string> words;
     for (std::string word; in >> word;) {
@@ -136,11 +147,12 @@ std::vector<std::string> words_of(std::string name) {
 
 }  // namespace
 
-// All words must agree: "RTX 4090 Laptop GPU" is another chip than "RTX 4090", and a slice of a GPU (MIG) is not the whole.
+// All words must agree: "RTX 4090 Laptop GPU" is another chip than "RTX 4090", and a slice of a GPU (MIG) is
+// not the whole.
 std::optional<double> nvidia_matmul_rate(const std::string& device, DType dtype) {
     const std::vector<std::string> words = words_of(device);
-    const auto found =
-        std::find_if(std::begin(data_sheets), std::end(data_sheets), [&](const Rates& rates) { return words_of(rates.name) == words; });
+    const auto found = std::find_if(std::begin(data_sheets), std::end(data_sheets),
+                                    [&](const Rates& rates) { return words_of(rates.name) == words; });
     if (found == std::end(data_sheets)) return std::nullopt;
     const double tera = dtype == DType::bf16 ? found->bf16 : dtype == DType::tf32 ? found->tf32 : found->fp32;
     return tera > 0 ? std::optional(tera * 1e12) : std::nullopt;

@@ -5,5 +5,6 @@
 
 #include "trainer/model/dtype.h"
 
-// Operations a second of dense products that accumulate in fp32. std::nullopt: a GPU that is not in the table, or a type that it does not have.
+// Operations a second of dense products that accumulate in fp32. std::nullopt: a GPU that is not in the
+// table, or a type that it does not have.
 std::optional<double> nvidia_matmul_rate(const std::string& device, DType dtype);

@@ -1,5 +1,7 @@
-// options.h: the command line of train_gpt2. The default values below are the whole recipe that runs without any option:
-//   nanoGPT's CPU recipe, a byte-level model on the Shakespeare text that ships with the project. With --init-from they
+// options.h: the command line of train_gpt2. The default values below are the whole recipe that runs without
+// any option:
+//   nanoGPT's CPU recipe, a byte-level model on the Shakespeare text that ships with the project. With
+//   --init-from they
 //   are those of its finetuning: a trained model forgets at the rates that a fresh one needs.
 #pragma once
 #include <cstddef>
@@ -28,12 +30,14 @@ constexpr int max_batch_size = 1 << 20;  // sequences
 struct Options {
     // data
     std::string train_data, val_data;  // empty: the text that ships with the project
-    std::string tokenizer;             // as make_tokenizer takes it; empty: default_tokenizer of the vocabulary
+    // as make_tokenizer takes it; empty: default_tokenizer of the vocabulary
+    std::string tokenizer;
     std::string data_order = "shuffled";
     // model
     std::string model;  // empty: the sizes below
     std::string init_from;
-    std::shared_ptr<const ModelFile> initial;  // what init_from names: config is its shape; nullptr: weights are drawn
+    // what init_from names: config is its shape; nullptr: weights are drawn
+    std::shared_ptr<const ModelFile> initial;
     GPT2Config config;
     // batch
     int batch_size = 12;     // 0: auto
@@ -41,7 +45,8 @@ struct Options {
     size_t total_batch = 0;  // 0: one micro-step
     // optimizer
     Optimizer optimizer = Optimizer::adamw;
-    double lr = 1e-3, min_lr_fraction = 0.1, weight_decay = 0.1, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, momentum = 0, clip = 1.0;
+    double lr = 1e-3, min_lr_fraction = 0.1, weight_decay = 0.1, beta1 = 0.9, beta2 = 0.99, eps = 1e-8,
+           momentum = 0, clip = 1.0;
     bool nesterov = false;
     double skip_loss_z = 0, skip_norm_z = 0;  // 0: no step is an outlier
     int warmup = 100, max_skipped = 10;
@@ -80,13 +85,20 @@ struct Options {
     nlohmann::json values;  // of every option, by name
 
     // Of all processes together.
-    size_t micro_batch_tokens() const { return static_cast<size_t>(batch_size) * static_cast<size_t>(seq_len) * static_cast<size_t>(world_size); }
+    size_t micro_batch_tokens() const {
+        return static_cast<size_t>(batch_size) * static_cast<size_t>(seq_len) *
+               static_cast<size_t>(world_size);
+    }
     int accumulation() const { return static_cast<int>(total_batch / micro_batch_tokens()); }
     int step_count(uint64_t windows) const;  // from --steps, --tokens, or --epochs of so many windows
     StepShape step_shape() const;            // how --plan describes it to the scaling model
-    OptimizerOptions optimizer_at(double learning_rate) const { return {learning_rate, beta1, beta2, eps, weight_decay, clip, momentum, nesterov}; }
+    OptimizerOptions optimizer_at(double learning_rate) const {
+        return {learning_rate, beta1, beta2, eps, weight_decay, clip, momentum, nesterov};
+    }
 };
 
-// Parses and checks; fills what depends on other options (sequence length, total batch unless the batch size is auto, tokenizer).
-// UsageError in one line for anything wrong. std::nullopt: --help or --version was printed and there is nothing to run.
+// Parses and checks; fills what depends on other options (sequence length, total batch unless the batch size
+// is auto, tokenizer).
+// UsageError in one line for anything wrong. std::nullopt: --help or --version was printed and there is
+// nothing to run.
 std::optional<Options> parse_options(int argc, const char* const* argv, const Process& process = {});

@@ -8,13 +8,15 @@
 #include "system/error.h"
 #include "system/json_text.h"
 
-OutlierDetector::OutlierDetector(double loss_limit, double norm_limit) : loss_{"loss", loss_limit, {}}, norm_{"grad_norm", norm_limit, {}} {
+OutlierDetector::OutlierDetector(double loss_limit, double norm_limit)
+    : loss_{"loss", loss_limit, {}}, norm_{"grad_norm", norm_limit, {}} {
     for (Series* series : {&loss_, &norm_}) series->values.reserve(window);
 }
 
 std::string OutlierDetector::judge(double loss, double grad_norm) {
     // Both see every step, whatever the other says.
-    const std::string by_loss = loss_.judge(loss), by_norm = std::isfinite(grad_norm) ? norm_.judge(grad_norm) : "";
+    const std::string by_loss = loss_.judge(loss),
+                      by_norm = std::isfinite(grad_norm) ? norm_.judge(grad_norm) : "";
     return by_loss.empty() || by_norm.empty() ? by_loss + by_norm : by_loss + ", " + by_norm;
 }
 
@@ -27,7 +29,8 @@ std::string OutlierDetector::Series::judge(double value) {
     const double mean = sum / window;
     for (const double v : values) squares += (v - mean) * (v - mean);
     const double deviation = std::sqrt(squares / window);
-    const double z = deviation > 0 ? (value - mean) / deviation : 0.0;  // where nothing ever varied, nothing can be said
+    // where nothing ever varied, nothing can be said
+    const double z = deviation > 0 ? (value - mean) / deviation : 0.0;
     add(deviation > 0 ? std::min(value, mean + (limit + 3) * deviation) : value);
     return z > limit ? fmt::format("{} z {:.2f} > {:g}", name, z, limit) : "";
 }
@@ -37,7 +40,9 @@ void OutlierDetector::Series::add(double value) {
     values.push_back(value);
 }
 
-nlohmann::json OutlierDetector::state() const { return {{loss_.name, loss_.state()}, {norm_.name, norm_.state()}}; }
+nlohmann::json OutlierDetector::state() const {
+    return {{loss_.name, loss_.state()}, {norm_.name, norm_.state()}};
+}
 
 void OutlierDetector::restore(const nlohmann::json& state) {
     CHECK(state.is_object(), "the outlier detector's state is {}; expected an object", state.type_name());
@@ -46,11 +51,12 @@ void OutlierDetector::restore(const nlohmann::json& state) {
 }
 
 void OutlierDetector::Series::restore(const nlohmann::json& state) {
-    CHECK(state.is_array() && state.size() <= window, "the outlier detector's state: {} is no list of at most {} numbers", name, window);
+    CHECK(state.is_array() && state.size() <= window,
+          "the outlier detector's state: {} is no list of at most {} numbers", name, window);
     values.clear();
     for (const nlohmann::json& value : state) {
-        CHECK(value.is_number() && std::isfinite(value.get<double>()), "the outlier detector's state: {} has {} where a number is expected", name,
-              shown(value));
+        CHECK(value.is_number() && std::isfinite(value.get<double>()),
+              "the outlier detector's state: {} has {} where a number is expected", name, shown(value));
         values.push_back(value.get<double>());
     }
     if (limit <= 0) values.clear();

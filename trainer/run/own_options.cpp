@@ -16,16 +16,18 @@ namespace {
 using nlohmann::json;
 
 // Options of one start of the program, not of the run; and the two whose meaning the identity holds.
-const std::set<std::string> not_taken_over = {"config",   "out",        "resume",           "profile", "plan",    "device-memory",     "help",
-                                              "version",  "world-size", "gpus-per-machine", "link",    "network", "tokens-per-second", "model",
-                                              "init-from"};
+const std::set<std::string> not_taken_over = {
+    "config",   "out",        "resume",           "profile", "plan",    "device-memory",     "help",
+    "version",  "world-size", "gpus-per-machine", "link",    "network", "tokens-per-second", "model",
+    "init-from"};
 
 // A given option excludes these of the run.
-const std::map<std::string, std::set<std::string>> instead_of = {{"model", {"layers", "heads", "channels"}},
-                                                                 {"init-from", {"layers", "heads", "channels", "vocab"}},
-                                                                 {"steps", {"epochs", "tokens"}},
-                                                                 {"epochs", {"steps", "tokens"}},
-                                                                 {"tokens", {"steps", "epochs"}}};
+const std::map<std::string, std::set<std::string>> instead_of = {
+    {"model", {"layers", "heads", "channels"}},
+    {"init-from", {"layers", "heads", "channels", "vocab"}},
+    {"steps", {"epochs", "tokens"}},
+    {"epochs", {"steps", "tokens"}},
+    {"tokens", {"steps", "epochs"}}};
 
 std::optional<TrainingState> state_of(const std::string& checkpoint) {
     try {
@@ -37,7 +39,8 @@ std::optional<TrainingState> state_of(const std::string& checkpoint) {
 std::vector<std::string> checkpoints_of(const std::string& path) {
     if (!is_run_folder(path)) return {path};
     std::vector<CheckpointFolder> folders = checkpoint_folders(path);
-    const std::vector<CheckpointFolder> unnamed = unnamed_checkpoints(path, folders.empty() ? 0 : folders.back().step);
+    const std::vector<CheckpointFolder> unnamed =
+        unnamed_checkpoints(path, folders.empty() ? 0 : folders.back().step);
     folders.insert(folders.end(), unnamed.rbegin(), unnamed.rend());
     std::vector<std::string> paths;
     for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder) paths.push_back(folder->path);
@@ -60,8 +63,9 @@ std::string place_of_tokenizer(const std::string& name, const std::vector<std::s
             if (is_there(file) && make_tokenizer(file)->name() == name) return file;
         } catch (const Error&) {}  // damaged: an older one will do
     }
-    throw UsageError(fmt::format("{}: no checkpoint has the tokenizer.json of the run's tokenizer {}; please name it with --tokenizer",
-                                 checkpoints.front(), name));
+    throw UsageError(fmt::format(
+        "{}: no checkpoint has the tokenizer.json of the run's tokenizer {}; please name it with --tokenizer",
+        checkpoints.front(), name));
 }
 
 std::string text_of(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
@@ -80,7 +84,8 @@ std::vector<std::string> own_options(const CLI::App& app, const std::string& pat
         known[name] = option;
         if (option->count() == 0) continue;
         decided.insert(name);
-        if (const auto others = instead_of.find(name); others != instead_of.end()) decided.insert(others->second.begin(), others->second.end());
+        if (const auto others = instead_of.find(name); others != instead_of.end())
+            decided.insert(others->second.begin(), others->second.end());
     }
     json values = state->options;
     for (const auto& [name, value] : state->identity.items()) {
@@ -90,9 +95,11 @@ std::vector<std::string> own_options(const CLI::App& app, const std::string& pat
     for (const auto& [name, value] : values.items()) {
         const auto option = known.find(name);
         if (option == known.end() || decided.contains(name)) continue;
-        const std::string text = name == "tokenizer" ? place_of_tokenizer(text_of(value), checkpoints) : text_of(value);
-        const bool is_default =
-            text.empty() || (option->second->get_items_expected_max() > 0 ? text == option->second->get_default_str() : text == "false");
+        const std::string text =
+            name == "tokenizer" ? place_of_tokenizer(text_of(value), checkpoints) : text_of(value);
+        const bool is_default = text.empty() || (option->second->get_items_expected_max() > 0
+                                                     ? text == option->second->get_default_str()
+                                                     : text == "false");
         if (!is_default) words.push_back(fmt::format("--{}={}", name, text));
     }
     return words;

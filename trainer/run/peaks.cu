@@ -10,8 +10,8 @@
 
 namespace {
 
-// Normally distributed numbers, because a GPU's clock depends on the bits that change. They repeat: drawing them all would take longer than the
-// product.
+// Normally distributed numbers, because a GPU's clock depends on the bits that change. They repeat: drawing
+// them all would take longer than the product.
 template <class T>
 simt::DeviceBuffer<T> random_matrix(size_t count) {
     std::minstd_rand generator(1);
@@ -21,7 +21,8 @@ simt::DeviceBuffer<T> random_matrix(size_t count) {
     simt::DeviceBuffer<T> matrix(count);
     simt::copy_to_device(matrix.data(), period.data(), period.size() * sizeof(T), nullptr);
     for (size_t done = period.size(); done < count; done *= 2)
-        simt::copy_on_device(matrix.data() + done, matrix.data(), std::min(done, count - done) * sizeof(T), nullptr);
+        simt::copy_on_device(matrix.data() + done, matrix.data(), std::min(done, count - done) * sizeof(T),
+                             nullptr);
     simt::stream_synchronize(nullptr);
     return matrix;
 }
@@ -33,7 +34,8 @@ struct Product {
 std::vector<Product> large_products(bool quick) {
     if (simt::checked) return {{128, 128, 128}};  // a number, not a measurement
     if (simt::is_gpu())
-        return quick ? std::vector<Product>{{8192, 8192, 8192}} : std::vector<Product>{{8192, 8192, 8192}, {16384, 4096, 8192}, {8192, 4096, 16384}};
+        return quick ? std::vector<Product>{{8192, 8192, 8192}}
+                     : std::vector<Product>{{8192, 8192, 8192}, {16384, 4096, 8192}, {8192, 4096, 16384}};
     if (quick) return {{1024, 1024, 1024}};
     return {{1024, 1024, 1024}, {1056, 1056, 2112}, {2016, 1504, 2016}};
 }
@@ -45,9 +47,11 @@ double matmul_rate(bool tf32, bool quick) {
     for (const auto& [N, C, OC] : large_products(quick)) {
         const simt::DeviceBuffer<char> workspace(Gemm::workspace_bytes<T>(N, C, OC));
         gemm.use_workspace(workspace.data(), workspace.bytes());
-        const simt::DeviceBuffer<T> out(N * OC), inp = random_matrix<T>(N * C), weight = random_matrix<T>(OC * C);
-        const double ms = simt::fastest_milliseconds(
-            quick ? 3 : 5, [&](stream_t stream) { gemm.forward<T>(out.data(), inp.data(), weight.data(), nullptr, N, C, OC, stream); });
+        const simt::DeviceBuffer<T> out(N * OC), inp = random_matrix<T>(N * C),
+                                                 weight = random_matrix<T>(OC * C);
+        const double ms = simt::fastest_milliseconds(quick ? 3 : 5, [&](stream_t stream) {
+            gemm.forward<T>(out.data(), inp.data(), weight.data(), nullptr, N, C, OC, stream);
+        });
         best = std::max(best, 2.0 * static_cast<double>(N * C * OC) / (ms * 1e-3));
     }
     return best;
@@ -59,12 +63,14 @@ double measure_copy_bandwidth() {
     const size_t count = size_t{64} << (simt::checked ? 10 : 20);
     const simt::DeviceBuffer<float> to(count), from(count);
     simt::fill_zero(from.data(), from.bytes(), nullptr);
-    const double ms = simt::fastest_milliseconds(5, [&](stream_t stream) { copy(to.data(), from.data(), count, stream); });
+    const double ms =
+        simt::fastest_milliseconds(5, [&](stream_t stream) { copy(to.data(), from.data(), count, stream); });
     return 2.0 * static_cast<double>(to.bytes()) / (ms * 1e-3);
 }
 
 double measure_matmul_rate(DType dtype, bool quick) {
-    return dtype == DType::bf16 ? matmul_rate<bfloat16>(false, quick) : matmul_rate<float>(dtype == DType::tf32, quick);
+    return dtype == DType::bf16 ? matmul_rate<bfloat16>(false, quick)
+                                : matmul_rate<float>(dtype == DType::tf32, quick);
 }
 
 MatmulPeak matmul_peak(const std::string& device, DType dtype, double measured) {

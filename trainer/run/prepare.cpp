@@ -26,33 +26,46 @@ namespace {
 
 // Short trials of a long run's options are common, so the run is not refused; but its rate stays below --lr.
 std::string note_of_warmup(const Schedule& schedule) {
-    return fmt::format("note: the warmup of {} steps is longer than the run of {}; the learning rate rises to {:.3g} instead of {:.3g}",
-                       schedule.warmup, schedule.steps, schedule.at(schedule.steps), schedule.lr);
+    return fmt::format(
+        "note: the warmup of {} steps is longer than the run of {}; the learning rate rises to {:.3g} "
+        "instead of {:.3g}",
+        schedule.warmup, schedule.steps, schedule.at(schedule.steps), schedule.lr);
 }
 
 size_t tokens_of(const std::vector<TokenShard>& shards) {
-    return std::accumulate(shards.begin(), shards.end(), size_t{0}, [](size_t sum, const TokenShard& shard) { return sum + shard.size(); });
+    return std::accumulate(shards.begin(), shards.end(), size_t{0},
+                           [](size_t sum, const TokenShard& shard) { return sum + shard.size(); });
 }
 
-// The data and the schedule in two lines, so that a mistake in the options is seen before the run takes hours.
+// The data and the schedule in two lines, so that a mistake in the options is seen before the run takes
+// hours.
 std::string training_plan(const Options& o, const Schedule& schedule, const DataSplits& data) {
     const size_t tokens = tokens_of(data.train);
-    const double epochs = static_cast<double>(schedule.steps) * static_cast<double>(o.total_batch) / static_cast<double>(tokens);
-    const std::string end =
-        schedule.shape == "constant" ? "constant" : fmt::format("{} to {:.3g}", schedule.shape, schedule.lr * schedule.min_fraction);
-    const bool masked = std::any_of(data.train.begin(), data.train.end(), [](const TokenShard& shard) { return shard.has_mask(); });
-    return fmt::format("data: {} tokens to train on{}, {} to validate\nschedule: {} steps ({:.3g} epochs), lr {:.3g}, warmup {}, {}", tokens,
-                       masked ? " (masks say which count as targets)" : "", data.val.empty() ? "none" : std::to_string(tokens_of(data.val)),
-                       schedule.steps, epochs, schedule.lr, schedule.warmup, end);
+    const double epochs = static_cast<double>(schedule.steps) * static_cast<double>(o.total_batch) /
+                          static_cast<double>(tokens);
+    const std::string end = schedule.shape == "constant" ? "constant"
+                                                         : fmt::format("{} to {:.3g}", schedule.shape,
+                                                                       schedule.lr * schedule.min_fraction);
+    const bool masked = std::any_of(data.train.begin(), data.train.end(),
+                                    [](const TokenShard& shard) { return shard.has_mask(); });
+    return fmt::format(
+        "data: {} tokens to train on{}, {} to validate\nschedule: {} steps ({:.3g} epochs), lr {:.3g}, "
+        "warmup {}, {}",
+        tokens, masked ? " (masks say which count as targets)" : "",
+        data.val.empty() ? "none" : std::to_string(tokens_of(data.val)), schedule.steps, epochs, schedule.lr,
+        schedule.warmup, end);
 }
 
-// Notes if the run's checkpoints may not fit on the disk. Those in the folder already make room for newer ones.
+// Notes if the run's checkpoints may not fit on the disk. Those in the folder already make room for newer
+// ones.
 template <class T>
-void check_disk_space(const Options& o, const GPT2<T>& model, const ResumePoint& from, int steps, const Note& say) {
+void check_disk_space(const Options& o, const GPT2<T>& model, const ResumePoint& from, int steps,
+                      const Note& say) {
     const std::optional<size_t> free = free_bytes(from.run_folder);
     if (!free) return;
     const size_t bytes = (1 + model.optimizer_buffers().size()) * model.table().elements() * sizeof(float);
-    const size_t count = most_checkpoints(o, from.step(), steps), there = checkpoint_folders(from.run_folder).size();
+    const size_t count = most_checkpoints(o, from.step(), steps),
+                 there = checkpoint_folders(from.run_folder).size();
     const std::string note = check_disk(from.run_folder, bytes, count - std::min(count, there), *free);
     if (!note.empty()) say(note);
 }
@@ -60,8 +73,12 @@ void check_disk_space(const Options& o, const GPT2<T>& model, const ResumePoint&
 // Every process reads the data; a text is tokenized once, by rank 0, and the others find its cache.
 DataSplits open_data_together(const Options& o, Tokenizer& tokenizer, Communicator& all, const Note& say) {
     const auto open = [&] {
-        return open_data(o.train_data.empty() ? data_directory() + "/tinyshakespeare.txt" : o.train_data, o.val_data, tokenizer,
-                         {.train_T = o.seq_len, .val_T = o.val_every > 0 ? o.seq_len : 0, .note = say, .stop = stop_requested});
+        return open_data(o.train_data.empty() ? data_directory() + "/tinyshakespeare.txt" : o.train_data,
+                         o.val_data, tokenizer,
+                         {.train_T = o.seq_len,
+                          .val_T = o.val_every > 0 ? o.seq_len : 0,
+                          .note = say,
+                          .stop = stop_requested});
     };
     std::optional<DataSplits> data;
     if (all.rank() == 0) data = open();
@@ -75,18 +92,23 @@ void choose_batch_size(Options& o, const ResumePoint& from, size_t memory) {
     if (o.batch_size == 0) o.batch_size = from.batch_size(o);
     if (o.batch_size > 0) return;
     o.batch_size = largest_batch<T>(o, memory);
-    CHECK(o.batch_size > 0, "not even one sequence of {} tokens fits into {}; expected a smaller model or --recompute block", o.seq_len,
-          readable(memory));
+    CHECK(o.batch_size > 0,
+          "not even one sequence of {} tokens fits into {}; expected a smaller model or --recompute block",
+          o.seq_len, readable(memory));
 }
 
 template <class T>
 void print_model(const Options& o, const GPT2<T>& model, const Communicator& all, const Note& say) {
-    say(fmt::format("{} on {}{}", to_string(o.dtype), simt::device_info().name,
-                    all.size() == 1 ? "" : fmt::format(", {} processes over {}", all.size(), communicator_library())));
-    say(fmt::format("model: {} layers, {} heads, {} channels, context {}, vocabulary {} (padded to {}): {} parameters", o.config.L, o.config.NH,
-                    o.config.C, o.config.context, o.config.V, o.config.Vp(), model.table().parameters()));
+    say(fmt::format(
+        "{} on {}{}", to_string(o.dtype), simt::device_info().name,
+        all.size() == 1 ? "" : fmt::format(", {} processes over {}", all.size(), communicator_library())));
+    say(fmt::format(
+        "model: {} layers, {} heads, {} channels, context {}, vocabulary {} (padded to {}): {} parameters",
+        o.config.L, o.config.NH, o.config.C, o.config.context, o.config.V, o.config.Vp(),
+        model.table().parameters()));
     say(fmt::format("step: {} tokens = {} x {}{} x {} micro-step{}", o.total_batch, o.batch_size, o.seq_len,
-                    o.world_size == 1 ? "" : fmt::format(" x {} processes", o.world_size), o.accumulation(), o.accumulation() == 1 ? "" : "s"));
+                    o.world_size == 1 ? "" : fmt::format(" x {} processes", o.world_size), o.accumulation(),
+                    o.accumulation() == 1 ? "" : "s"));
 }
 
 template <class T>
@@ -95,7 +117,9 @@ void open_loaders(PreparedRun<T>& run, Communicator& all, const Note& say) {
     const HostAllocator pinned = simt::pinned_memory();
     run.tokenizer = make_tokenizer_for(o.initial ? o.initial->path() : "the model", o.config.V, o.tokenizer);
     run.data = open_data_together(o, *run.tokenizer, all, say);
-    run.state = {.batch_size = o.batch_size, .options = o.values, .identity = run_identity(o, *run.tokenizer, run.data.train)};
+    run.state = {.batch_size = o.batch_size,
+                 .options = o.values,
+                 .identity = run_identity(o, *run.tokenizer, run.data.train)};
     check_same_start(all, process_description(o, run.state.identity, run.data));
     check_same_run(run.from, run.state.identity, o, say);
     const DataLoaderOptions loading{.B = o.batch_size,
@@ -108,11 +132,12 @@ void open_loaders(PreparedRun<T>& run, Communicator& all, const Note& say) {
                                     .shuffle = o.data_order == "shuffled"};
     run.loader = std::make_unique<DataLoader>(run.data.train, loading, pinned);
     if (!run.data.val.empty() && o.val_every > 0) {
-        run.val_loader =
-            std::make_unique<ValidationLoader>(run.data.val, o.batch_size, o.seq_len, o.config.V, static_cast<size_t>(o.val_steps), pinned);
+        run.val_loader = std::make_unique<ValidationLoader>(run.data.val, o.batch_size, o.seq_len, o.config.V,
+                                                            static_cast<size_t>(o.val_steps), pinned);
     }
     if (!o.hellaswag.empty() && o.hellaswag_every > 0) {
-        run.hellaswag = std::make_unique<HellaSwag>(read_hellaswag(o.hellaswag, *run.tokenizer), o.batch_size, o.seq_len, o.config.V, pinned);
+        run.hellaswag = std::make_unique<HellaSwag>(read_hellaswag(o.hellaswag, *run.tokenizer), o.batch_size,
+                                                    o.seq_len, o.config.V, pinned);
     }
 }
 
@@ -122,8 +147,9 @@ void check_profile(PreparedRun<T>& run, const Note& say) {
     Options& o = run.options;
     const int measurable = run.schedule.steps - run.from.step() - Profile::warm_up;
     CHECK(o.profile == 0 || o.profile <= measurable || run.from.step() > 0,
-          "--profile {} measures as many steps after the first {}, but this run has {}; expected more --steps, or fewer to measure", o.profile,
-          Profile::warm_up, run.schedule.steps);
+          "--profile {} measures as many steps after the first {}, but this run has {}; expected more "
+          "--steps, or fewer to measure",
+          o.profile, Profile::warm_up, run.schedule.steps);
     if (o.profile <= std::max(0, measurable)) return;
     say(fmt::format("--profile {}: too few steps are left for a table", o.profile));
     o.profile = 0;
@@ -134,7 +160,8 @@ void measure_peaks(PreparedRun<T>& run, const Note& say) {
     const Options& o = run.options;
     if (o.profile > 0) run.peaks = {measure_copy_bandwidth(), measure_matmul_rate(o.dtype)};
     run.peak = matmul_peak(simt::device_info().name, o.dtype, run.peaks.flops_per_second);
-    say(fmt::format("peak for MFU: {}{}", o.world_size == 1 ? "" : fmt::format("{} x ", o.world_size), to_string(run.peak)));
+    say(fmt::format("peak for MFU: {}{}", o.world_size == 1 ? "" : fmt::format("{} x ", o.world_size),
+                    to_string(run.peak)));
 }
 
 template <class T>
@@ -170,7 +197,8 @@ std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& all)
     check_memory(o, *run.model, memory, say);
     if (o.plan) {
         if (o.world_size > 1) say(scaling_plan<T>(o, memory));
-        if (all.rank() == 0) write_output("", "the plan");  // a full disk is an error here: the plan is all the output there is
+        // a full disk is an error here: the plan is all the output there is
+        if (all.rank() == 0) write_output("", "the plan");
         return std::nullopt;
     }
 
@@ -180,11 +208,13 @@ std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& all)
     say(training_plan(o, run.schedule, run.data));
     if (run.schedule.warmup > run.schedule.steps) say(note_of_warmup(run.schedule));
     if (run.from.is_complete(run.schedule.steps)) {
-        say(fmt::format("{} holds the whole run of {} steps; nothing is left to do", run.from.run_folder, run.schedule.steps));
+        say(fmt::format("{} holds the whole run of {} steps; nothing is left to do", run.from.run_folder,
+                        run.schedule.steps));
         return std::nullopt;
     }
     check_profile(run, say);
-    if (all.rank() == 0 && o.checkpoint_every > 0) check_disk_space(o, *run.model, run.from, run.schedule.steps, say);
+    if (all.rank() == 0 && o.checkpoint_every > 0)
+        check_disk_space(o, *run.model, run.from, run.schedule.steps, say);
     // Data that cannot be trained on ends the run before it has a folder.
     run.loader->at(run.from.step() + 1, 0);
     if (run.val_loader) run.val_loader->at(0);

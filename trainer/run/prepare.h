@@ -1,4 +1,5 @@
-// prepare.h: everything a run needs before it writes anything: the model with its weights, the data, the schedule.
+// prepare.h: everything a run needs before it writes anything: the model with its weights, the data, the
+// schedule.
 //   Whatever can refuse the run (options, memory, data, another run in its folder) refuses it here.
 #pragma once
 #include <memory>
@@ -31,8 +32,8 @@ struct PreparedRun {
     MatmulPeak peak{};      // rank 0's, for the MFU
 };
 
-// Called by all processes together; rank 0 prints what the run will do. std::nullopt: there is nothing to train,
-// because of --plan or because the run is complete. UsageError or Error as the parts throw them.
+// Called by all processes together; rank 0 prints what the run will do. std::nullopt: there is nothing to
+// train, because of --plan or because the run is complete. UsageError or Error as the parts throw them.
 template <class T>
 std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& all);
 

@@ -1,4 +1,5 @@
-// replicas.h: several processes train one model only if they agree on what they do; here they see that they do.
+// replicas.h: several processes train one model only if they agree on what they do; here they see that they
+// do.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -9,7 +10,8 @@
 
 // Called by all processes together; all get the same answer.
 
-// find_resume_point for several processes: rank 0 looks, before any of them changes a folder, and tells the others.
+// find_resume_point for several processes: rank 0 looks, before any of them changes a folder, and tells the
+// others.
 ResumePoint find_resume_point(const Options& options, Communicator& communicator, const Note& note);
 
 // UsageError that names the first process whose description differs from rank 0's, and where.

@@ -24,7 +24,8 @@ namespace {
 
 // The folder of the run that a checkpoint lies in; "" if it lies elsewhere.
 std::string run_of(const std::string& checkpoint) {
-    const fs::path checkpoints = fs::absolute(checkpoint + "/").lexically_normal().parent_path().parent_path();
+    const fs::path checkpoints =
+        fs::absolute(checkpoint + "/").lexically_normal().parent_path().parent_path();
     return checkpoints.filename() == "checkpoints" ? checkpoints.parent_path().string() : "";
 }
 
@@ -40,17 +41,52 @@ std::vector<CheckpointFolder> newer_than(const std::string& run, int step) {
     return folders;
 }
 
-// Options that do not change what training computes, and those that the identity holds. Every other one that changed is said.
-const std::set<std::string> free_options = {
-    "out",           "log-every",   "checkpoint-every", "keep",  "keep-every",      "resume",       "val-every",      "val-steps", "sample-every",
-    "sample-tokens", "hellaswag",   "hellaswag-every",  "plan",  "device-memory",   "max-skipped",  "config",         "init-from", "train-data",
-    "val-data",      "tokenizer",   "data-order",       "model", "layers",          "heads",        "channels",       "context",   "vocab",
-    "seq-len",       "total-batch", "optimizer",        "seed",  "log-layer-norms", "comm-timeout", "check-replicas", "zero",      "profile",
-    "no-graph"};
+// Options that do not change what training computes, and those that the identity holds. Every other one that
+// changed is said.
+const std::set<std::string> free_options = {"out",
+                                            "log-every",
+                                            "checkpoint-every",
+                                            "keep",
+                                            "keep-every",
+                                            "resume",
+                                            "val-every",
+                                            "val-steps",
+                                            "sample-every",
+                                            "sample-tokens",
+                                            "hellaswag",
+                                            "hellaswag-every",
+                                            "plan",
+                                            "device-memory",
+                                            "max-skipped",
+                                            "config",
+                                            "init-from",
+                                            "train-data",
+                                            "val-data",
+                                            "tokenizer",
+                                            "data-order",
+                                            "model",
+                                            "layers",
+                                            "heads",
+                                            "channels",
+                                            "context",
+                                            "vocab",
+                                            "seq-len",
+                                            "total-batch",
+                                            "optimizer",
+                                            "seed",
+                                            "log-layer-norms",
+                                            "comm-timeout",
+                                            "check-replicas",
+                                            "zero",
+                                            "profile",
+                                            "no-graph"};
 
-std::string value_text(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string value_text(const json& value) {
+    return value.is_string() ? value.get<std::string>() : value.dump();
+}
 
-// What the tokens are, whatever their files are called: their number, and a checksum of 64 places in each shard.
+// What the tokens are, whatever their files are called: their number, and a checksum of 64 places in each
+// shard.
 std::string identity_of(std::span<const TokenShard> shards) {
     constexpr size_t places = 64, tokens_a_place = 256;
     XXH3_state_t* hash = XXH3_createState();
@@ -62,7 +98,8 @@ std::string identity_of(std::span<const TokenShard> shards) {
         XXH3_64bits_update(hash, &size, sizeof(size));
         for (size_t place = 0; place < places; place++) {
             const size_t begin = size < tokens_a_place ? 0 : (size - tokens_a_place) / (places - 1) * place;
-            const std::span<uint16_t> read = std::span(place_tokens).first(std::min(size - begin, tokens_a_place));
+            const std::span<uint16_t> read =
+                std::span(place_tokens).first(std::min(size - begin, tokens_a_place));
             shard.read(read, begin);
             XXH3_64bits_update(hash, read.data(), read.size_bytes());
             if (!shard.has_mask()) continue;
@@ -75,7 +112,8 @@ std::string identity_of(std::span<const TokenShard> shards) {
     }
     const uint64_t digest = XXH3_64bits_digest(hash);
     XXH3_freeState(hash);
-    return fmt::format("{} tokens in {} file{}, checksum {:016x}", tokens, shards.size(), shards.size() == 1 ? "" : "s", digest);
+    return fmt::format("{} tokens in {} file{}, checksum {:016x}", tokens, shards.size(),
+                       shards.size() == 1 ? "" : "s", digest);
 }
 
 // Its new name.
@@ -89,23 +127,29 @@ std::string set_aside(const std::string& path, const std::string& word) {
 
 void set_aside(const std::vector<CheckpointFolder>& folders, const std::string& word, const Note& note) {
     for (const CheckpointFolder& folder : folders)
-        note(fmt::format("the {} checkpoint of step {} is now called {}", word, folder.step, set_aside(folder.path, word)));
+        note(fmt::format("the {} checkpoint of step {} is now called {}", word, folder.step,
+                         set_aside(folder.path, word)));
 }
 
-// Is the folder as find_resume_point found it? Until this process had its lock, another one may have trained there.
+// Is the folder as find_resume_point found it? Until this process had its lock, another one may have trained
+// there.
 bool is_as_found(const ResumePoint& from) {
     if (from.is_new) return !is_run_folder(from.run_folder);
     std::vector<CheckpointFolder> known;
-    for (const auto* folders : {&from.damaged, &from.unreadable, &from.later}) known.insert(known.end(), folders->begin(), folders->end());
-    std::sort(known.begin(), known.end(), [](const CheckpointFolder& a, const CheckpointFolder& b) { return a.step < b.step; });
-    return newer_than(from.run_folder, from.step()) == known && (from.checkpoint.empty() || is_there(from.checkpoint));
+    for (const auto* folders : {&from.damaged, &from.unreadable, &from.later})
+        known.insert(known.end(), folders->begin(), folders->end());
+    std::sort(known.begin(), known.end(),
+              [](const CheckpointFolder& a, const CheckpointFolder& b) { return a.step < b.step; });
+    return newer_than(from.run_folder, from.step()) == known &&
+           (from.checkpoint.empty() || is_there(from.checkpoint));
 }
 
 bool belongs(const json& line, int step, bool evaluated) {
     if (!line.is_object() || !line.contains("kind")) return false;
     const json at = line.value(line["kind"] == "run" ? "resumed_from" : "step", json(0));
     if (!at.is_number_integer() || at > step) return false;
-    return at < step || evaluated || (line["kind"] != "val" && line["kind"] != "hellaswag" && line["kind"] != "sample");
+    return at < step || evaluated ||
+           (line["kind"] != "val" && line["kind"] != "hellaswag" && line["kind"] != "sample");
 }
 
 }  // namespace
@@ -113,13 +157,16 @@ bool belongs(const json& line, int step, bool evaluated) {
 int ResumePoint::batch_size(const Options& options) const {
     Options same = options;
     same.batch_size = state.batch_size;
-    return state.batch_size > 0 && options.total_batch % same.micro_batch_tokens() == 0 ? state.batch_size : 0;
+    return state.batch_size > 0 && options.total_batch % same.micro_batch_tokens() == 0 ? state.batch_size
+                                                                                        : 0;
 }
 
 bool ResumePoint::is_unnamed() const { return is_temporary(fs::path(checkpoint).filename()); }
 
 bool ResumePoint::is_complete(int steps) const {
-    CHECK(step() <= steps, "{} is at step {} already, but the run has {} steps; expected more, or an earlier checkpoint", checkpoint, step(), steps);
+    CHECK(step() <= steps,
+          "{} is at step {} already, but the run has {} steps; expected more, or an earlier checkpoint",
+          checkpoint, step(), steps);
     return !checkpoint.empty() && step() == steps && state.evaluated && !is_unnamed();
 }
 
@@ -128,10 +175,13 @@ static ResumePoint new_run(const Options& options) {
     point.is_proposed = options.out.empty();
     point.run_folder = point.is_proposed ? new_run_folder() : options.out;
     point.is_new = true;
-    if (point.is_proposed) return point;  // where another run has it by now, make_new_folder finds another name
+    // where another run has it by now, make_new_folder finds another name
+    if (point.is_proposed) return point;
     CHECK(!is_checkpoint_folder(point.run_folder) && !holds_checkpoints(point.run_folder),
           "--out {} is where a run has its checkpoints; expected a folder for a run of its own", options.out);
-    CHECK(!is_run_folder(point.run_folder), "--out {} holds another run; expected a new or an empty folder, or --resume auto to go on with that run",
+    CHECK(!is_run_folder(point.run_folder),
+          "--out {} holds another run; expected a new or an empty folder, or --resume auto to go on with "
+          "that run",
           options.out);
     return point;
 }
@@ -140,7 +190,8 @@ static ResumePoint newest_of_run(const std::string& run, const Note& note) {
     ResumePoint point;
     point.run_folder = run;
     NewestCheckpoint newest = find_newest_checkpoint(run, note);
-    const std::vector<CheckpointFolder> unnamed = unnamed_checkpoints(run, newest.path.empty() ? 0 : newest.state.step);
+    const std::vector<CheckpointFolder> unnamed =
+        unnamed_checkpoints(run, newest.path.empty() ? 0 : newest.state.step);
     if (!unnamed.empty()) {
         newest.path = unnamed.front().path;
         newest.state = read_state(newest.path);
@@ -178,9 +229,11 @@ ResumePoint find_resume_point(const Options& options, const Note& note) {
         return point;
     }
     const std::string& path = options.resume;
-    CHECK(is_run_folder(path) || is_checkpoint_folder(path), "--resume {}: is not a checkpoint or a run's folder; expected one, none or auto", path);
+    CHECK(is_run_folder(path) || is_checkpoint_folder(path),
+          "--resume {}: is not a checkpoint or a run's folder; expected one, none or auto", path);
     ResumePoint point = is_run_folder(path) ? newest_of_run(path, note) : given_checkpoint(path);
-    CHECK(!point.checkpoint.empty(), "--resume {}: the run has no checkpoint yet; --resume auto --out {} starts it again", path, path);
+    CHECK(!point.checkpoint.empty(),
+          "--resume {}: the run has no checkpoint yet; --resume auto --out {} starts it again", path, path);
     if (point.run_folder.empty() || (!options.out.empty() && !same_folder(options.out, point.run_folder))) {
         // A branch: what lies beside the checkpoint stays as it is.
         const ResumePoint branch = new_run(options);
@@ -215,14 +268,18 @@ void check_same_run(const ResumePoint& from, const json& identity, const Options
     for (const auto& [name, value] : identity.items()) {
         const json before = from.state.identity.value(name, json());
         if (before != value)
-            different += fmt::format("{}--{} {} instead of {}", different.empty() ? "" : ", ", name, value_text(value), value_text(before));
+            different += fmt::format("{}--{} {} instead of {}", different.empty() ? "" : ", ", name,
+                                     value_text(value), value_text(before));
     }
-    CHECK(different.empty(), "{} belongs to another run: {}; expected the same model, data and order of samples", from.checkpoint, different);
+    CHECK(different.empty(),
+          "{} belongs to another run: {}; expected the same model, data and order of samples",
+          from.checkpoint, different);
     std::string changed;
     for (const auto& [name, value] : options.values.items()) {
         const json before = from.state.options.value(name, json());
         if (before != value && !before.is_null() && !free_options.contains(name))
-            changed += fmt::format("{}--{} {} instead of {}", changed.empty() ? "" : ", ", name, value_text(value), value_text(before));
+            changed += fmt::format("{}--{} {} instead of {}", changed.empty() ? "" : ", ", name,
+                                   value_text(value), value_text(before));
     }
     if (!changed.empty()) note(fmt::format("options that change what is computed from here on: {}", changed));
 }
@@ -267,7 +324,8 @@ static std::string steps_without_line(const std::string& metrics, int step) {
 }
 
 // metrics: what the run wrote before, up to the checkpoint and further; std::nullopt if the file is gone.
-static void cut_metrics(const ResumePoint& from, const std::optional<std::string>& metrics, const Note& note) {
+static void cut_metrics(const ResumePoint& from, const std::optional<std::string>& metrics,
+                        const Note& note) {
     if (from.metrics.empty()) return;
     const std::string kept = metrics_up_to(metrics.value_or(""), from.step(), from.state.evaluated);
     if (metrics) write_atomically(metrics_file(from.run_folder), kept);
@@ -278,9 +336,12 @@ static void cut_metrics(const ResumePoint& from, const std::optional<std::string
 FolderLock prepare_run_folder(ResumePoint& from, const Note& note) {
     std::error_code failure;
     make_folders(from.run_folder, failure);
-    CHECK(!failure, "--out {}: {}; expected a folder that can be written", from.run_folder, failure.message());
+    CHECK(!failure, "--out {}: {}; expected a folder that can be written", from.run_folder,
+          failure.message());
     FolderLock lock(from.run_folder, "training", note);
-    CHECK(is_as_found(from), "{}: another process has written there while this one was starting; nothing was changed, please start again",
+    CHECK(is_as_found(from),
+          "{}: another process has written there while this one was starting; nothing was changed, please "
+          "start again",
           from.run_folder);
     remove_leftovers(from.run_folder, "metrics.jsonl");
     const std::string path = metrics_file(from.run_folder), checkpoints = checkpoints_folder(from.run_folder);
@@ -295,7 +356,8 @@ FolderLock prepare_run_folder(ResumePoint& from, const Note& note) {
     // The metrics are cut after that: checkpoints of later steps would lack their lines.
     if (is_there(checkpoints)) sync_folder(checkpoints);
     if (from.over_again) {
-        note(fmt::format("{} holds a run without a checkpoint; it starts again from step 1", from.run_folder));
+        note(
+            fmt::format("{} holds a run without a checkpoint; it starts again from step 1", from.run_folder));
         if (is_there(path)) note(fmt::format("its metrics are now called {}", set_aside(path, "superseded")));
     } else if (!from.checkpoint.empty()) {
         cut_metrics(from, metrics, note);

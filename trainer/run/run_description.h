@@ -1,4 +1,5 @@
-// run_description.h: what the first line of metrics.jsonl says about a run, and what all processes of it must agree on.
+// run_description.h: what the first line of metrics.jsonl says about a run, and what all processes of it must
+// agree on.
 #pragma once
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -12,36 +13,43 @@
 #include "trainer/run/resume.h"
 
 template <class T>
-nlohmann::json run_description(const Options& o, const GPT2<T>& model, const std::string& device, const MatmulPeak& peak, int steps,
-                               const ResumePoint& from) {
-    nlohmann::json description = {{"options", o.values},
-                                  {"model",
-                                   {{"layers", o.config.L},
-                                    {"heads", o.config.NH},
-                                    {"channels", o.config.C},
-                                    {"context", o.config.context},
-                                    {"vocab", o.config.V},
-                                    {"parameters", model.table().parameters()}}},
-                                  {"batch",
-                                   {{"batch_size", o.batch_size},
-                                    {"seq_len", o.seq_len},
-                                    {"micro_steps", o.accumulation()},
-                                    {"total_batch", o.total_batch},
-                                    {"processes", o.world_size}}},
-                                  {"steps", steps},
-                                  {"machine", device},
-                                  {"mfu_peak", {{"flops_per_second", peak.flops_per_second}, {"measured", peak.measured}}},
-                                  {"versions", {{"flatgpt", version}, {"compiler", __VERSION__}}}};
+nlohmann::json run_description(const Options& o, const GPT2<T>& model, const std::string& device,
+                               const MatmulPeak& peak, int steps, const ResumePoint& from) {
+    nlohmann::json description = {
+        {"options", o.values},
+        {"model",
+         {{"layers", o.config.L},
+          {"heads", o.config.NH},
+          {"channels", o.config.C},
+          {"context", o.config.context},
+          {"vocab", o.config.V},
+          {"parameters", model.table().parameters()}}},
+        {"batch",
+         {{"batch_size", o.batch_size},
+          {"seq_len", o.seq_len},
+          {"micro_steps", o.accumulation()},
+          {"total_batch", o.total_batch},
+          {"processes", o.world_size}}},
+        {"steps", steps},
+        {"machine", device},
+        {"mfu_peak", {{"flops_per_second", peak.flops_per_second}, {"measured", peak.measured}}},
+        {"versions", {{"flatgpt", version}, {"compiler", __VERSION__}}}};
     if (!from.checkpoint.empty()) description["resumed_from"] = from.step();
     return description;
 }
 
 // What the processes of a run must agree on, or they would train different models: program, options and data.
-inline nlohmann::json process_description(const Options& o, const nlohmann::json& identity, const DataSplits& data) {
+inline nlohmann::json process_description(const Options& o, const nlohmann::json& identity,
+                                          const DataSplits& data) {
     nlohmann::json files = nlohmann::json::array();
     for (const auto* split : {&data.train, &data.val}) {
         for (const TokenShard& shard : *split)
-            files.push_back({{"name", std::filesystem::path(shard.name()).filename().string()}, {"tokens", shard.size()}});
+            files.push_back({{"name", std::filesystem::path(shard.name()).filename().string()},
+                             {"tokens", shard.size()}});
     }
-    return {{"version", version}, {"options", o.values}, {"batch_size", o.batch_size}, {"data", identity}, {"files", files}};
+    return {{"version", version},
+            {"options", o.values},
+            {"batch_size", o.batch_size},
+            {"data", identity},
+            {"files", files}};
 }

@@ -21,7 +21,8 @@ std::string sample_text(GPT2<T>& model, const Tokenizer& tokenizer, const Option
     };
     generate(decoder, {start < o.config.V ? start : 0},
              {.max_tokens = o.sample_tokens,
-              .vocabulary = std::min(tokenizer.vocab_size(), o.config.V),  // a model may have more tokens than its tokenizer
+              // a model may have more tokens than its tokenizer
+              .vocabulary = std::min(tokenizer.vocab_size(), o.config.V),
               .end_of_text = tokenizer.end_of_text(),
               .seed = o.seed,
               .step = static_cast<uint64_t>(step)},

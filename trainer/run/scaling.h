@@ -1,7 +1,10 @@
-// scaling.h: how the time of a step divides into computing and communicating, on machines one does not have: the alpha-beta model of rings and trees.
-//   A ring passes every part of the data on from process to process: its time is the latency (alpha) of all steps and the bytes each process
-//   sends over the bandwidth (beta) of the slowest link. For all_reduce the faster of ring and tree counts, as NCCL chooses.
-//   It knows no stragglers, no congestion and no cost of computing and communicating at once: docs/distributed.md says where it holds.
+// scaling.h: how the time of a step divides into computing and communicating, on machines one does not have:
+// the alpha-beta model of rings and trees.
+//   A ring passes every part of the data on from process to process: its time is the latency (alpha) of all
+//   steps and the bytes each process sends over the bandwidth (beta) of the slowest link. For all_reduce the
+//   faster of ring and tree counts, as NCCL chooses.
+//   It knows no stragglers, no congestion and no cost of computing and communicating at once:
+//   docs/distributed.md says where it holds.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -17,13 +20,15 @@ struct Link {
     double bytes_per_second, latency;
 };
 
-// "nvlink3", "hdr8", ..., or GB/s and microseconds: "235,3.4". UsageError, naming the option, for anything else.
+// "nvlink3", "hdr8", ..., or GB/s and microseconds: "235,3.4". UsageError, naming the option, for anything
+// else.
 Link parse_link(const std::string& option, const std::string& text);
 std::string known_links();
 
 struct Machines {
-    int per_machine = 8;       // processes
-    Link within{}, between{};  // from one process to the next; from one machine to the next, over all its network cards
+    int per_machine = 8;  // processes
+    // from one process to the next; from one machine to the next, over all its network cards
+    Link within{}, between{};
 };
 
 // Seconds for an operation on `bytes` (in all parts together).
@@ -36,7 +41,8 @@ struct CommunicationSample {
     double seconds;
 };
 
-// The link by which rings explain the samples of so many processes best: the least sum of squared relative errors.
+// The link by which rings explain the samples of so many processes best: the least sum of squared relative
+// errors.
 Link fit_link(const std::vector<CommunicationSample>& samples, int processes);
 
 // A training step as its total batch defines it, however many processes share it.
@@ -46,8 +52,10 @@ struct StepShape {
     size_t total_batch = 0;               // tokens
     bool recompute_block = false;
     int zero = 0;
-    Collective::Element gradients = Collective::fp32, parameters = Collective::fp32;  // as they are communicated
-    double tokens_per_second = 0;                                                     // of a process that does not communicate
+    // as they are communicated
+    Collective::Element gradients = Collective::fp32, parameters = Collective::fp32;
+    // of a process that does not communicate
+    double tokens_per_second = 0;
 };
 
 struct StepEstimate {

@@ -39,10 +39,12 @@ Session<T>::Session(PreparedRun<T>& run, Communicator& all)
     const auto rehearse = [&] { model_.rehearse(run_.loader->at(step_ + 1, 0)); };
     // Two runs may time differently, and algorithms differ in the order of their additions.
     const double most_seconds = options_.deterministic ? 0 : options_.comm_timeout / 2;
-    tune_matmuls(model_.gemm(), rehearse, run_.from, most_seconds, all_, [&](const std::string& line) { log_->note(line); });
+    tune_matmuls(model_.gemm(), rehearse, run_.from, most_seconds, all_,
+                 [&](const std::string& line) { log_->note(line); });
     if (options_.checkpoint_every > 0) open_checkpoints();
     outliers_.restore(run_.from.state.outlier_detector);
-    if (outliers_.active()) veto_ = [&](const StepResult& step) { return outliers_.judge(step.loss, step.grad_norm); };
+    if (outliers_.active())
+        veto_ = [&](const StepResult& step) { return outliers_.judge(step.loss, step.grad_norm); };
     if (is_first()) model_.profile().measure(options_.profile);
     gpu_.emplace(is_first() ? simt::device_info().pci_bus_id : "");
 }
@@ -55,10 +57,14 @@ void Session<T>::open_folder() {
         lock_.emplace(prepare_run_folder(from, note_on_stdout(all_)));
     }
     from.run_folder = gather_texts(all_, from.run_folder).front();
-    const double step_flops = flops_per_token(options_.config, options_.seq_len) * static_cast<double>(options_.total_batch);
-    const double peak_ms = is_first() ? step_flops / (run_.peak.flops_per_second * options_.world_size) * 1e3 : 0;
-    log_.emplace(from.run_folder, run_.schedule.steps, options_.total_batch, options_.log_every, is_first(), peak_ms);
-    log_->run(run_description(options_, model_, simt::device_info().name, run_.peak, run_.schedule.steps, from));
+    const double step_flops =
+        flops_per_token(options_.config, options_.seq_len) * static_cast<double>(options_.total_batch);
+    const double peak_ms =
+        is_first() ? step_flops / (run_.peak.flops_per_second * options_.world_size) * 1e3 : 0;
+    log_.emplace(from.run_folder, run_.schedule.steps, options_.total_batch, options_.log_every, is_first(),
+                 peak_ms);
+    log_->run(
+        run_description(options_, model_, simt::device_info().name, run_.peak, run_.schedule.steps, from));
     log_->note(fmt::format("writing to {}", log_->folder()));
 }
 
@@ -68,7 +74,8 @@ void Session<T>::open_checkpoints() {
         if (is_first()) log_->note(line);
         else print_line(stderr, fmt::format("train_gpt2: rank {}: {}", all_.rank(), printable(line)));
     };
-    const CheckpointWriter::Options writing{run_.from.run_folder, *run_.tokenizer, {.newest = options_.keep, .every = options_.keep_every}};
+    const CheckpointWriter::Options writing{
+        run_.from.run_folder, *run_.tokenizer, {.newest = options_.keep, .every = options_.keep_every}};
     checkpoints_.emplace(model_, all_, writing, simt::pinned_memory(), note);
 }
 
@@ -111,22 +118,28 @@ void Session<T>::finish_step() {
         log_->profile(step, model_.profile().report(run_.peaks));
         for (const std::string& line : model_.gemm().chosen_algorithms()) log_->note(line);
     }
-    if (due(options_.log_layer_norms, step)) log_->layer_norms(step, layer_norms(model_.table(), model_.squared_norms()));
+    if (due(options_.log_layer_norms, step))
+        log_->layer_norms(step, layer_norms(model_.table(), model_.squared_norms()));
     if (due(options_.check_replicas, step)) check_replicas(all_, model_.checksum(), step);
     reduced_ = result.any;
     state_.skipped = std::isfinite(result.grad_norm) ? 0 : state_.skipped + 1;
     if (state_.skipped == 0 && is_sound(result.loss)) state_.sound_step = step;
     if (state_.skipped < options_.max_skipped) return;
     if (checkpoints_) checkpoints_->finish();
-    throw Error(fmt::format("{} steps in a row had a gradient norm that is not finite; the run ends at step {}", state_.skipped, step));
+    throw Error(
+        fmt::format("{} steps in a row had a gradient norm that is not finite; the run ends at step {}",
+                    state_.skipped, step));
 }
 
 template <class T>
 bool Session<T>::must_pause(int step) const {
     const Options& o = options_;
-    const int intervals[] = {o.val_every, o.hellaswag_every, o.sample_every, o.checkpoint_every, o.log_layer_norms, o.check_replicas};
-    const bool is_due = std::any_of(std::begin(intervals), std::end(intervals), [&](int every) { return due(every, step); });
-    const bool stop = all_.size() == 1 ? stop_requested() : reduced_.stop;  // several processes must decide alike
+    const int intervals[] = {o.val_every,        o.hellaswag_every, o.sample_every,
+                             o.checkpoint_every, o.log_layer_norms, o.check_replicas};
+    const bool is_due =
+        std::any_of(std::begin(intervals), std::end(intervals), [&](int every) { return due(every, step); });
+    // several processes must decide alike
+    const bool stop = all_.size() == 1 ? stop_requested() : reduced_.stop;
     return is_due || stop || step <= last_profiled_ || step == run_.schedule.steps;
 }
 
@@ -148,14 +161,18 @@ template <class T>
 void Session<T>::evaluate(int step) {
     const bool last = step == run_.schedule.steps;
     state_.val_loss.reset();
-    if (ValidationLoader* const loader = run_.val_loader.get(); loader && (due(options_.val_every, step) || last)) {
-        const auto result =
-            show_progress("validating", loader->batches(), [&](const StopRequested& stop) { return ::evaluate(model_, *loader, all_, stop); });
+    if (ValidationLoader* const loader = run_.val_loader.get();
+        loader && (due(options_.val_every, step) || last)) {
+        const auto result = show_progress("validating", loader->batches(), [&](const StopRequested& stop) {
+            return ::evaluate(model_, *loader, all_, stop);
+        });
         if (result) log_->validation(step, state_.val_loss.emplace(result->loss));
     }
-    if (HellaSwag* const hellaswag = run_.hellaswag.get(); hellaswag && (due(options_.hellaswag_every, step) || last)) {
-        const auto result =
-            show_progress("HellaSwag", hellaswag->batches(), [&](const StopRequested& stop) { return ::evaluate(model_, *hellaswag, all_, stop); });
+    if (HellaSwag* const hellaswag = run_.hellaswag.get();
+        hellaswag && (due(options_.hellaswag_every, step) || last)) {
+        const auto result = show_progress("HellaSwag", hellaswag->batches(), [&](const StopRequested& stop) {
+            return ::evaluate(model_, *hellaswag, all_, stop);
+        });
         if (result) log_->hellaswag(step, *result);
     }
     if (is_first() && options_.sample_every > 0 && (due(options_.sample_every, step) || last)) {
@@ -168,7 +185,8 @@ void Session<T>::evaluate(int step) {
 
 template <class T>
 void Session<T>::save_if_due(int step) {
-    if (checkpoints_ && (due(options_.checkpoint_every, step) || step == run_.schedule.steps || stopped_)) save();
+    if (checkpoints_ && (due(options_.checkpoint_every, step) || step == run_.schedule.steps || stopped_))
+        save();
 }
 
 template <class T>
@@ -200,14 +218,19 @@ void Session<T>::fail(const Error& error) {
 template <class T>
 std::string Session<T>::where_to_go_on() const {
     const ResumePoint& from = run_.from;
-    const bool good_begin = !from.checkpoint.empty() && is_good({from.step(), from.state.val_loss}, state_.sound_step);
+    const bool good_begin =
+        !from.checkpoint.empty() && is_good({from.step(), from.state.val_loss}, state_.sound_step);
     std::string good = good_begin ? from.checkpoint : "", newest = from.checkpoint;
     try {
-        if (const std::string own = checkpoints_ ? checkpoints_->newest_good(state_.sound_step) : ""; !own.empty()) good = own;
+        if (const std::string own = checkpoints_ ? checkpoints_->newest_good(state_.sound_step) : "";
+            !own.empty())
+            good = own;
         if (const std::string own = checkpoints_ ? checkpoints_->newest() : ""; !own.empty()) newest = own;
-    } catch (const std::exception&) {}  // a folder that cannot be read; the error that ended the run is printed
+        // a folder that cannot be read; the error that ended the run is printed
+    } catch (const std::exception&) {}
     if (!good.empty()) return "the last good checkpoint is " + good;
-    return newest.empty() ? "there is no checkpoint to go on from" : fmt::format("no checkpoint is known to be good; the newest is {}", newest);
+    return newest.empty() ? "there is no checkpoint to go on from"
+                          : fmt::format("no checkpoint is known to be good; the newest is {}", newest);
 }
 
 template class Session<float>;

@@ -1,4 +1,5 @@
-// session.h: everything a training loop does besides training: metrics, validation, samples, checkpoints, signals.
+// session.h: everything a training loop does besides training: metrics, validation, samples, checkpoints,
+// signals.
 #pragma once
 #include <functional>
 #include <optional>
@@ -18,23 +19,28 @@
 template <class T>
 class Session {
 public:
-    // Claims the run's folder, or goes on in it, and chooses the matmuls' algorithms. `run` must outlive the session.
+    // Claims the run's folder, or goes on in it, and chooses the matmuls' algorithms. `run` must outlive the
+    // session.
     Session(PreparedRun<T>& run, Communicator& all);
 
     // The next step to train, counting from 1; 0 when the run is over or a signal has stopped it.
     int next_step();
-    OptimizerOptions optimizer_at(int step) const { return run_.options.optimizer_at(run_.schedule.at(step)); }
+    OptimizerOptions optimizer_at(int step) const {
+        return run_.options.optimizer_at(run_.schedule.at(step));
+    }
     // What this process tells the others with the step's sums.
     StepFlags flags() const;
     // Refuses the update of an outlier (--skip-loss-z, --skip-norm-z); empty without these options.
     const Veto& veto() const { return veto_; }
 
-    // Writes the lines of the steps up to this one, whose updates must have begun; waits for those that are not over.
+    // Writes the lines of the steps up to this one, whose updates must have begun; waits for those that are
+    // not over.
     // Error if too many steps in a row were skipped.
     void record(int last);
     // True if validation, sampling or saving follows this step, so the next one must wait.
     bool must_pause(int step) const;
-    // Validates, scores HellaSwag and samples if that is due. A signal breaks it off, and the resumed run does it again.
+    // Validates, scores HellaSwag and samples if that is due. A signal breaks it off, and the resumed run
+    // does it again.
     void evaluate(int step);
     void save_if_due(int step);
     // Waits for the last checkpoint and says where the run is. Error if it could not be written.

@@ -7,7 +7,8 @@
 
 namespace {
 
-// The vocabulary files write a byte as a printable character: itself where it is one, else U+0100 and on, in the order of the bytes.
+// The vocabulary files write a byte as a printable character: itself where it is one, else U+0100 and on, in
+// the order of the bytes.
 std::array<int, 256> character_of_bytes() {
     std::array<int, 256> characters;
     int next = 0x100;
@@ -59,14 +60,16 @@ BytePairEncoding encoding_of(const ByteLevelVocabulary& vocabulary) {
     }
     const auto token = [&](const std::string& text) {
         const auto found = vocabulary.tokens.find(text);
-        CHECK(found != vocabulary.tokens.end(), "{}: '{}' is not in the vocabulary; the merges and the vocabulary must belong together",
+        CHECK(found != vocabulary.tokens.end(),
+              "{}: '{}' is not in the vocabulary; the merges and the vocabulary must belong together",
               vocabulary.merges_file, text);
         return static_cast<uint16_t>(found->second);
     };
-    CHECK(vocabulary.merges.size() <= BytePairEncoding::max_merges, "{}: has {} merges; expected at most {}", vocabulary.merges_file,
-          vocabulary.merges.size(), BytePairEncoding::max_merges);
+    CHECK(vocabulary.merges.size() <= BytePairEncoding::max_merges, "{}: has {} merges; expected at most {}",
+          vocabulary.merges_file, vocabulary.merges.size(), BytePairEncoding::max_merges);
     std::vector<BytePairEncoding::Merge> merges;
-    for (const auto& [left, right] : vocabulary.merges) merges.push_back({token(left), token(right), token(left + right)});
+    for (const auto& [left, right] : vocabulary.merges)
+        merges.push_back({token(left), token(right), token(left + right)});
     return BytePairEncoding(byte_tokens, merges);
 }
 
@@ -92,7 +95,8 @@ void cut_at_digits(std::string_view text, Digits digits, const Consume& consume)
 
 std::string character_of_byte(int byte) { return utf8(character_of_bytes().at(static_cast<size_t>(byte))); }
 
-ByteLevelTokenizer::ByteLevelTokenizer(std::string name, const ByteLevelVocabulary& vocabulary, std::vector<TextFile> files)
+ByteLevelTokenizer::ByteLevelTokenizer(std::string name, const ByteLevelVocabulary& vocabulary,
+                                       std::vector<TextFile> files)
     : name_(std::move(name)),
       digits_(vocabulary.digits),
       prefix_space_(vocabulary.prefix_space),
@@ -102,28 +106,34 @@ ByteLevelTokenizer::ByteLevelTokenizer(std::string name, const ByteLevelVocabula
     const ByteDecoder decoder;
     for (const auto& [token, id] : vocabulary.tokens) {
         const auto special = vocabulary.special_tokens.find(token);
-        CHECK(special == vocabulary.special_tokens.end() || special->second == id, "{}: token '{}' has the numbers {} and {}", file, token, id,
-              special->second);
-        if (special == vocabulary.special_tokens.end()) set_bytes(file, token, id, decoder.decode(token).value_or(""));
+        CHECK(special == vocabulary.special_tokens.end() || special->second == id,
+              "{}: token '{}' has the numbers {} and {}", file, token, id, special->second);
+        if (special == vocabulary.special_tokens.end())
+            set_bytes(file, token, id, decoder.decode(token).value_or(""));
     }
     for (const auto& [token, id] : vocabulary.special_tokens) set_bytes(file, token, id, token);
     if (vocabulary.end_of_text.empty()) return;
     for (const auto* tokens : {&vocabulary.tokens, &vocabulary.special_tokens}) {
-        if (const auto found = tokens->find(vocabulary.end_of_text); found != tokens->end()) end_of_text_ = found->second;
+        if (const auto found = tokens->find(vocabulary.end_of_text); found != tokens->end())
+            end_of_text_ = found->second;
     }
     CHECK(end_of_text_, "{}: has no token {}", file, vocabulary.end_of_text);
 }
 
-void ByteLevelTokenizer::set_bytes(const std::string& file, const std::string& token, int id, const std::string& bytes) {
-    CHECK(id >= 0 && id < max_vocab_size, "{}: token '{}' has number {}, expected a whole number below {}", file, token, id, max_vocab_size);
+void ByteLevelTokenizer::set_bytes(const std::string& file, const std::string& token, int id,
+                                   const std::string& bytes) {
+    CHECK(id >= 0 && id < max_vocab_size, "{}: token '{}' has number {}, expected a whole number below {}",
+          file, token, id, max_vocab_size);
     if (token_bytes_.size() <= static_cast<size_t>(id)) token_bytes_.resize(static_cast<size_t>(id) + 1);
     std::string& place = token_bytes_[static_cast<size_t>(id)];
-    CHECK(!bytes.empty() && place.empty(), "{}: token '{}' with number {} is not part of a byte-level vocabulary", file, token, id);
+    CHECK(!bytes.empty() && place.empty(),
+          "{}: token '{}' with number {} is not part of a byte-level vocabulary", file, token, id);
     place = bytes;
 }
 
 std::string_view ByteLevelTokenizer::token_bytes(int id) const {
-    CHECK(id >= 0 && id < vocab_size(), "token {} is outside the tokenizer's vocabulary of {}", id, vocab_size());
+    CHECK(id >= 0 && id < vocab_size(), "token {} is outside the tokenizer's vocabulary of {}", id,
+          vocab_size());
     return token_bytes_[static_cast<size_t>(id)];
 }
 
@@ -131,14 +141,16 @@ void ByteLevelTokenizer::append_tokens(std::vector<uint16_t>& tokens, std::strin
     if (text.empty()) return;
     std::string with_space;
     if (prefix_space_ && text.front() != ' ') text = with_space.append(" ").append(text);
-    const auto encode = [&](std::string_view piece) { split_words(piece, [&](std::string_view word) { encoding_.encode(tokens, word); }); };
+    const auto encode = [&](std::string_view piece) {
+        split_words(piece, [&](std::string_view word) { encoding_.encode(tokens, word); });
+    };
     if (digits_ == Digits::nothing) encode(text);
     else cut_at_digits(text, digits_, encode);
 }
 
-// Between a visible ASCII character and a space or newline a word always ends: no alternative of the pattern goes from the one to
-// the other, and the only lookahead, (?!\S), looks past white space, which a visible character ended before. A newline would get
-// a space before it where texts do.
+// Between a visible ASCII character and a space or newline a word always ends: no alternative of the pattern
+// goes from the one to the other, and the only lookahead, (?!\S), looks past white space, which a visible
+// character ended before. A newline would get a space before it where texts do.
 size_t ByteLevelTokenizer::safe_cut(std::string_view text, size_t from) const {
     for (size_t cut = from; cut < text.size(); cut++) {
         const char before = text[cut - 1], after = text[cut];

@@ -1,4 +1,5 @@
-// byte_level_tokenizer.h: byte-level byte-pair encoding: GPT-2's tokenizer, and others that were trained in its manner.
+// byte_level_tokenizer.h: byte-level byte-pair encoding: GPT-2's tokenizer, and others that were trained in
+// its manner.
 #pragma once
 #include <array>
 #include <string>
@@ -18,21 +19,25 @@ enum class Digits { nothing, each_other, other_characters };
 
 // A tokenizer as its files describe it.
 struct ByteLevelVocabulary {
-    std::string file;                                         // named in messages
-    std::unordered_map<std::string, int> tokens;              // and their numbers; a byte is written as its printable character
+    std::string file;  // named in messages
+    // and their numbers; a byte is written as its printable character
+    std::unordered_map<std::string, int> tokens;
     std::vector<std::pair<std::string, std::string>> merges;  // in the order in which they are tried
     std::string merges_file;                                  // named in messages about merges
-    std::unordered_map<std::string, int> special_tokens{};    // written as they are; text never encodes to them
-    std::string end_of_text{};                                // one of either kind; empty: none
+    // written as they are; text never encodes to them
+    std::unordered_map<std::string, int> special_tokens{};
+    std::string end_of_text{};  // one of either kind; empty: none
     Digits digits = Digits::nothing;
     bool prefix_space = false;  // a text that does not begin with a space gets one
 };
 
 class ByteLevelTokenizer : public Tokenizer {
 public:
-    // UsageError, naming the file, if the vocabulary lacks a byte, a merge's tokens or the end of text, or has two tokens of one number.
+    // UsageError, naming the file, if the vocabulary lacks a byte, a merge's tokens or the end of text, or
+    // has two tokens of one number.
     // files: what files() returns.
-    ByteLevelTokenizer(std::string name, const ByteLevelVocabulary& vocabulary, std::vector<TextFile> files = {});
+    ByteLevelTokenizer(std::string name, const ByteLevelVocabulary& vocabulary,
+                       std::vector<TextFile> files = {});
 
     std::string_view name() const override { return name_; }
     int vocab_size() const override { return static_cast<int>(token_bytes_.size()); }

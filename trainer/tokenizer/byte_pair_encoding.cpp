@@ -15,7 +15,8 @@ static constexpr int position_bits = 48;
 
 static uint32_t pair_of(uint16_t left, uint16_t right) { return uint32_t{left} << 16 | right; }
 
-BytePairEncoding::BytePairEncoding(const std::array<uint16_t, 256>& byte_tokens, const std::vector<Merge>& merges)
+BytePairEncoding::BytePairEncoding(const std::array<uint16_t, 256>& byte_tokens,
+                                   const std::vector<Merge>& merges)
     : byte_tokens_(byte_tokens), ranks_(merge_slots), cache_(cache_slots) {
     CHECK(merges.size() <= max_merges, "{} merges are more than {}", merges.size(), max_merges);
     for (const Merge& merge : merges) {
@@ -53,7 +54,8 @@ size_t BytePairEncoding::slot_of(uint32_t pair) const {
 void BytePairEncoding::merge_word(std::vector<uint16_t>& tokens, std::string_view word) {
     symbols_.resize(word.size());
     for (size_t i = 0; i < word.size(); i++) {
-        symbols_[i] = {i == 0 ? nowhere : i - 1, i + 1 == word.size() ? nowhere : i + 1, byte_tokens_[static_cast<unsigned char>(word[i])], none};
+        symbols_[i] = {i == 0 ? nowhere : i - 1, i + 1 == word.size() ? nowhere : i + 1,
+                       byte_tokens_[static_cast<unsigned char>(word[i])], none};
     }
     candidates_.clear();
     for (size_t i = 0; i < word.size(); i++) offer(i);
@@ -73,13 +75,16 @@ void BytePairEncoding::merge_word(std::vector<uint16_t>& tokens, std::string_vie
         offer(position);
         if (left.previous != nowhere) offer(left.previous);
     }
-    for (size_t i = 0; i != nowhere && !word.empty(); i = symbols_[i].next) tokens.push_back(symbols_[i].token);
+    for (size_t i = 0; i != nowhere && !word.empty(); i = symbols_[i].next)
+        tokens.push_back(symbols_[i].token);
 }
 
 // Enters the merge of the symbol at position with its right neighbour, if there is one.
 void BytePairEncoding::offer(size_t position) {
     Symbol& symbol = symbols_[position];
-    symbol.rank_with_next = symbol.next == nowhere ? none : ranks_[slot_of(pair_of(symbol.token, symbols_[symbol.next].token))].rank;
+    symbol.rank_with_next = symbol.next == nowhere
+                                ? none
+                                : ranks_[slot_of(pair_of(symbol.token, symbols_[symbol.next].token))].rank;
     if (symbol.rank_with_next == none) return;
     candidates_.push_back(uint64_t{symbol.rank_with_next} << position_bits | position);
     std::push_heap(candidates_.begin(), candidates_.end(), std::greater<>());

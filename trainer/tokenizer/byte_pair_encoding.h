@@ -1,4 +1,5 @@
-// byte_pair_encoding.h: splits a word into tokens by merging, again and again, the leftmost of the neighbours whose merge comes first.
+// byte_pair_encoding.h: splits a word into tokens by merging, again and again, the leftmost of the neighbours
+// whose merge comes first.
 //   Sennrich, Haddow and Birch 2016, arXiv:1508.07909, on bytes as in GPT-2.
 //   O(n log n) for a word of n bytes; words of up to 30 bytes are mostly found in a cache.
 #pragma once
@@ -14,7 +15,8 @@ public:
         uint16_t left, right, merged;
     };
     static constexpr size_t max_merges = 65535;
-    // byte_tokens[b] is the token of byte b; merges[rank] comes before merges[rank + 1]. Of two merges of one pair the later one counts.
+    // byte_tokens[b] is the token of byte b; merges[rank] comes before merges[rank + 1]. Of two merges of one
+    // pair the later one counts.
     BytePairEncoding(const std::array<uint16_t, 256>& byte_tokens, const std::vector<Merge>& merges);
 
     // Appends the tokens of a word.
@@ -27,7 +29,8 @@ private:
         uint32_t pair = 0;
         uint16_t rank = none;  // none: a free slot
     };
-    // A word and its tokens in one cache line: text repeats few words, so most of them are looked up and not merged.
+    // A word and its tokens in one cache line: text repeats few words, so most of them are looked up and not
+    // merged.
     // The newest word takes the slot: memory is bounded and nothing is ever rehashed.
     static constexpr size_t cached_bytes = 30;
     struct alignas(64) CachedWord {
@@ -40,7 +43,8 @@ private:
     struct Symbol {
         size_t previous, next;
         uint16_t token;
-        uint16_t rank_with_next;  // of its merge with its right neighbour; none: there is none, or it is no longer in the list
+        // of its merge with its right neighbour; none: there is none, or it is no longer in the list
+        uint16_t rank_with_next;
     };
 
     size_t home_slot(uint32_t pair) const { return (pair * uint64_t{0x9E3779B97F4A7C15}) >> 47; }  // 17 bits
@@ -54,5 +58,6 @@ private:
     std::vector<CachedWord> cache_;
     // Scratch of merge_word, kept so that nothing is allocated once they have grown.
     std::vector<Symbol> symbols_;
-    std::vector<uint64_t> candidates_;  // min-heap of rank (16 bits) and position (48 bits); may hold outdated ones
+    // min-heap of rank (16 bits) and position (48 bits); may hold outdated ones
+    std::vector<uint64_t> candidates_;
 };

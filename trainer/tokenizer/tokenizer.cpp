@@ -20,10 +20,12 @@ std::string Tokenizer::decode(std::span<const uint16_t> tokens) const {
     return text;
 }
 
-void Tokenizer::encode_in_pieces(std::string_view text, size_t piece_bytes, const std::function<void(std::span<const uint16_t>)>& consume) {
+void Tokenizer::encode_in_pieces(std::string_view text, size_t piece_bytes,
+                                 const std::function<void(std::span<const uint16_t>)>& consume) {
     std::vector<uint16_t> tokens;
     while (!text.empty()) {
-        const size_t cut = text.size() > piece_bytes ? safe_cut(text, std::max<size_t>(piece_bytes, 1)) : text.size();
+        const size_t cut =
+            text.size() > piece_bytes ? safe_cut(text, std::max<size_t>(piece_bytes, 1)) : text.size();
         tokens.clear();
         append_tokens(tokens, text.substr(0, cut));
         consume(tokens);
@@ -72,7 +74,8 @@ public:
 protected:
     void append_tokens(std::vector<uint16_t>&, std::string_view text) override {
         CHECK(text.empty(),
-              "there is text, of which --tokenizer none makes no tokens; expected token shards, or --tokenizer gpt2, byte or a tokenizer.json");
+              "there is text, of which --tokenizer none makes no tokens; expected token shards, or "
+              "--tokenizer gpt2, byte or a tokenizer.json");
     }
     size_t safe_cut(std::string_view text, size_t) const override { return text.size(); }
 
@@ -82,7 +85,9 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) { return make_tokenizer(name, data_directory()); }
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
+    return make_tokenizer(name, data_directory());
+}
 
 std::unique_ptr<Tokenizer> make_tokenizer_for(const std::string& model, int V, const std::string& name) {
     std::unique_ptr<Tokenizer> tokenizer;
@@ -93,22 +98,30 @@ std::unique_ptr<Tokenizer> make_tokenizer_for(const std::string& model, int V, c
         throw UsageError(fmt::format("{}; another one can be named by --tokenizer", error.what()));
     }
     if (name == "none") return tokenizer;
-    const int tokens = tokenizer->vocab_size(), padded = (tokens + 127) / 128 * 128, least = tokenizer->name() == "byte" ? 1 : tokens;
-    CHECK(V >= least && V <= padded, "{} has a vocabulary of {}, which the {} tokens of --tokenizer {} do not fit; expected {} to {}", model, V,
-          tokens, name, least, padded);
+    const int tokens = tokenizer->vocab_size(), padded = (tokens + 127) / 128 * 128,
+              least = tokenizer->name() == "byte" ? 1 : tokens;
+    CHECK(V >= least && V <= padded,
+          "{} has a vocabulary of {}, which the {} tokens of --tokenizer {} do not fit; expected {} to {}",
+          model, V, tokens, name, least, padded);
     return tokenizer;
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, const std::string& directory) {
     if (name == "byte") return std::make_unique<ByteTokenizer>();
-    if (name == "gpt2") return read_gpt2_tokenizer(directory + "/gpt2_encoder.json", directory + "/gpt2_vocab.bpe");
+    if (name == "gpt2")
+        return read_gpt2_tokenizer(directory + "/gpt2_encoder.json", directory + "/gpt2_vocab.bpe");
     if (name == "none") return std::make_unique<NoTokenizer>();
-    CHECK(is_there(name), "tokenizer {} is neither gpt2, byte or none nor a file; expected one of them, or a tokenizer.json", name);
-    const std::string file = is_folder(name) ? name + "/tokenizer.json" : name, known = recognise_tokenizer_json(file);
+    CHECK(is_there(name),
+          "tokenizer {} is neither gpt2, byte or none nor a file; expected one of them, or a tokenizer.json",
+          name);
+    const std::string file = is_folder(name) ? name + "/tokenizer.json" : name,
+                      known = recognise_tokenizer_json(file);
     return known.empty() ? read_tokenizer_json(file) : make_tokenizer(known, directory);
 }
 
-bool is_tokenizer_word(const std::string& name) { return std::find(tokenizer_words.begin(), tokenizer_words.end(), name) != tokenizer_words.end(); }
+bool is_tokenizer_word(const std::string& name) {
+    return std::find(tokenizer_words.begin(), tokenizer_words.end(), name) != tokenizer_words.end();
+}
 
 std::string default_tokenizer(int V) {
     if (V <= 256) return "byte";

@@ -67,25 +67,28 @@ json tokenizer_json(bool gpt2) {
                          {"special", true}});
     }
     // Without merges the words a text is split into do not matter.
-    const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", gpt2}};
-    return {{"version", "1.0"},
-            {"truncation", nullptr},
-            {"padding", nullptr},
-            {"added_tokens", added},
-            {"normalizer", nullptr},
-            {"pre_tokenizer", byte_level},
-            {"post_processor", nullptr},
-            {"decoder", {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}}},
-            {"model",
-             {{"type", "BPE"},
-              {"dropout", nullptr},
-              {"unk_token", nullptr},
-              {"continuing_subword_prefix", ""},
-              {"end_of_word_suffix", ""},
-              {"fuse_unk", false},
-              {"byte_fallback", false},
-              {"vocab", gpt2 ? gpt2_vocabulary() : byte_vocabulary()},
-              {"merges", gpt2 ? json_of(gpt2_merges()) : json::array()}}}};
+    const json byte_level = {
+        {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", gpt2}};
+    return {
+        {"version", "1.0"},
+        {"truncation", nullptr},
+        {"padding", nullptr},
+        {"added_tokens", added},
+        {"normalizer", nullptr},
+        {"pre_tokenizer", byte_level},
+        {"post_processor", nullptr},
+        {"decoder",
+         {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}}},
+        {"model",
+         {{"type", "BPE"},
+          {"dropout", nullptr},
+          {"unk_token", nullptr},
+          {"continuing_subword_prefix", ""},
+          {"end_of_word_suffix", ""},
+          {"fuse_unk", false},
+          {"byte_fallback", false},
+          {"vocab", gpt2 ? gpt2_vocabulary() : byte_vocabulary()},
+          {"merges", gpt2 ? json_of(gpt2_merges()) : json::array()}}}};
 }
 
 // transformers gives its GPT-2 class an unknown token, which would be a 257th of the bytes.
@@ -107,13 +110,15 @@ const json& field(const json& object, const char* name) {
     return found == object.end() ? null : *found;
 }
 
-std::unordered_map<std::string, int> read_vocabulary(const json& object, size_t end, const std::string& path) {
+std::unordered_map<std::string, int> read_vocabulary(const json& object, size_t end,
+                                                     const std::string& path) {
     CHECK(object.is_object(), "{}: is not a JSON object of tokens and their numbers", path);
     std::unordered_map<std::string, int> vocabulary;
     for (const auto& [token, id] : object.items()) {
         // Not get<int>(): it would take 1.5 for 1 and 2^32 for 0.
         const bool is_number = id.is_number_unsigned() && id.get<uint64_t>() < end;
-        CHECK(is_number, "{}: token '{}' has number {}, expected a whole number below {}", path, token, shown(id), end);
+        CHECK(is_number, "{}: token '{}' has number {}, expected a whole number below {}", path, token,
+              shown(id), end);
         vocabulary.emplace(token, id.get<int>());
     }
     return vocabulary;
@@ -124,7 +129,8 @@ Merges read_merges(const json& list, const std::string& path) {
     CHECK(list.is_array(), "{}: has no list of merges", path);
     Merges merges;
     for (const json& merge : list) {
-        const bool is_pair = merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string();
+        const bool is_pair =
+            merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string();
         CHECK(is_pair || merge.is_string(), "{}: {} is not a merge of two tokens", path, shown(merge));
         merges.push_back(is_pair ? std::pair(merge[0].get<std::string>(), merge[1].get<std::string>())
                                  : merge_of(merge.get_ref<const std::string&>(), path));
@@ -137,7 +143,8 @@ std::unordered_map<std::string, int> read_special_tokens(const json& list, const
     for (const json& token : list) {
         const json &content = field(token, "content"), &id = field(token, "id");
         CHECK(content.is_string() && id.is_number_unsigned() && id.get<uint64_t>() < max_vocab_size,
-              "{}: added token {} has number {}, expected a whole number below {}", path, shown(content), shown(id), max_vocab_size);
+              "{}: added token {} has number {}, expected a whole number below {}", path, shown(content),
+              shown(id), max_vocab_size);
         tokens[content.get<std::string>()] = id.get<int>();
     }
     return tokens;
@@ -156,12 +163,15 @@ void read_pre_tokenizer(const json& step, const std::string& path, Splitting& sp
         return;
     }
     CHECK(!splitting.bytes && (type == "Digits" || type == "ByteLevel"),
-          "{}: its pre_tokenizer has a step {}; expected ByteLevel, or Digits and ByteLevel", path, shown(type));
+          "{}: its pre_tokenizer has a step {}; expected ByteLevel, or Digits and ByteLevel", path,
+          shown(type));
     if (type == "Digits") {
-        splitting.digits = field(step, "individual_digits") == true ? Digits::each_other : Digits::other_characters;
+        splitting.digits =
+            field(step, "individual_digits") == true ? Digits::each_other : Digits::other_characters;
     } else {
         splitting.bytes = true;
-        splitting.prefix_space = field(step, "add_prefix_space") != false;  // the tokenizers library's defaults, true both
+        // the tokenizers library's defaults, true both
+        splitting.prefix_space = field(step, "add_prefix_space") != false;
         splitting.words = field(step, "use_regex") != false;
     }
 }
@@ -171,20 +181,27 @@ Splitting read_splitting(const json& root, const std::string& path) {
     read_pre_tokenizer(field(root, "pre_tokenizer"), path, splitting);
     CHECK(splitting.bytes, "{}: its pre_tokenizer is not ByteLevel; expected a byte-level BPE", path);
     const bool has_merges = !field(field(root, "model"), "merges").empty();
-    CHECK(splitting.words || !has_merges, "{}: its pre_tokenizer does not split texts into words (use_regex); expected that", path);
-    CHECK(splitting.digits == Digits::nothing || !splitting.prefix_space, "{}: puts a space before every number (Digits and add_prefix_space)", path);
+    CHECK(splitting.words || !has_merges,
+          "{}: its pre_tokenizer does not split texts into words (use_regex); expected that", path);
+    CHECK(splitting.digits == Digits::nothing || !splitting.prefix_space,
+          "{}: puts a space before every number (Digits and add_prefix_space)", path);
     return splitting;
 }
 
 // Refuses settings under which Hugging Face would encode a text in another way than this program.
 void refuse_other_models(const json& root, const std::string& path) {
     const json &model = field(root, "model"), &normalizer = field(root, "normalizer");
-    CHECK(field(model, "type") == "BPE", "{}: is a model of type {}; expected a byte-level BPE", path, shown(field(model, "type")));
-    CHECK(normalizer.is_null() || (field(normalizer, "type") == "Sequence" && field(normalizer, "normalizers").empty()),
-          "{}: has a normalizer of type {}; expected none, with the texts normalized before", path, shown(field(normalizer, "type")));
-    for (const char* name : {"dropout", "ignore_merges", "byte_fallback", "continuing_subword_prefix", "end_of_word_suffix"}) {
+    CHECK(field(model, "type") == "BPE", "{}: is a model of type {}; expected a byte-level BPE", path,
+          shown(field(model, "type")));
+    CHECK(normalizer.is_null() ||
+              (field(normalizer, "type") == "Sequence" && field(normalizer, "normalizers").empty()),
+          "{}: has a normalizer of type {}; expected none, with the texts normalized before", path,
+          shown(field(normalizer, "type")));
+    for (const char* name :
+         {"dropout", "ignore_merges", "byte_fallback", "continuing_subword_prefix", "end_of_word_suffix"}) {
         const json& value = field(model, name);
-        CHECK(value.is_null() || value == false || value == "" || value == 0, "{}: has {} {}; expected none", path, name, shown(value));
+        CHECK(value.is_null() || value == false || value == "" || value == 0, "{}: has {} {}; expected none",
+              path, name, shown(value));
     }
 }
 
@@ -218,7 +235,8 @@ std::string checksum_of(const ByteLevelVocabulary& vocabulary) {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> read_gpt2_tokenizer(const std::string& encoder_path, const std::string& merges_path) {
+std::unique_ptr<Tokenizer> read_gpt2_tokenizer(const std::string& encoder_path,
+                                               const std::string& merges_path) {
     const json tokens = read_json_object(encoder_path);
     const ByteLevelVocabulary vocabulary{.file = encoder_path,
                                          .tokens = read_vocabulary(tokens, tokens.size(), encoder_path),
@@ -245,17 +263,22 @@ std::unique_ptr<Tokenizer> read_tokenizer_json(const std::string& path) {
     const std::string config = text_beside(path, "tokenizer_config.json");
     if (!config.empty()) files.push_back({"tokenizer_config.json", config});
     vocabulary.end_of_text = end_of_text_of(vocabulary, config);
-    return std::make_unique<ByteLevelTokenizer>("bpe-" + checksum_of(vocabulary), vocabulary, std::move(files));
+    return std::make_unique<ByteLevelTokenizer>("bpe-" + checksum_of(vocabulary), vocabulary,
+                                                std::move(files));
 }
 
 std::vector<TextFile> tokenizer_files(const Tokenizer& tokenizer, int context) {
     const bool gpt2 = tokenizer.name() == "gpt2";
     if (gpt2 || tokenizer.name() == "byte")
-        return {{"tokenizer.json", tokenizer_json(gpt2).dump() + "\n"}, {"tokenizer_config.json", tokenizer_config(gpt2, context).dump(2) + "\n"}};
+        return {{"tokenizer.json", tokenizer_json(gpt2).dump() + "\n"},
+                {"tokenizer_config.json", tokenizer_config(gpt2, context).dump(2) + "\n"}};
     std::vector<TextFile> files(tokenizer.files().begin(), tokenizer.files().end());
     if (files.size() == 1) {
-        json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"model_max_length", context}, {"clean_up_tokenization_spaces", false}};
-        if (const std::optional<int> end = tokenizer.end_of_text()) config["eos_token"] = tokenizer.token_bytes(*end);
+        json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                       {"model_max_length", context},
+                       {"clean_up_tokenization_spaces", false}};
+        if (const std::optional<int> end = tokenizer.end_of_text())
+            config["eos_token"] = tokenizer.token_bytes(*end);
         files.push_back({"tokenizer_config.json", config.dump(2) + "\n"});
     }
     return files;
@@ -274,7 +297,8 @@ std::string recognise_tokenizer_json(const std::string& path) {
     const std::string name = name_of(vocabulary);
     if (name.empty()) return "";
     const Merges merges = read_merges(field(model, "merges"), path);
-    const bool prefix_space = field(root, "pre_tokenizer").is_object() && read_splitting(root, path).prefix_space;
+    const bool prefix_space =
+        field(root, "pre_tokenizer").is_object() && read_splitting(root, path).prefix_space;
     return !prefix_space && merges == (name == "gpt2" ? gpt2_merges() : Merges()) ? name : "";
 }
 
@@ -287,7 +311,8 @@ std::string recognise_tokenizer(const std::string& folder) {
     if (!is_there(path)) return "";
     const std::string name = name_of(read_json_object(path));
     CHECK(!name.empty(),
-          "{}: is the vocabulary of another tokenizer than GPT-2's; expected a tokenizer.json beside it, which transformers "
+          "{}: is the vocabulary of another tokenizer than GPT-2's; expected a tokenizer.json beside it, "
+          "which transformers "
           "writes: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
           path);
     return name;

@@ -22,7 +22,8 @@ std::unique_ptr<const Classes> read_classes() {
     // Unicode's White_Space: 25 characters, the same since version 6.3.
     fill(U'\t', U'\r', CharacterClass::space);
     fill(0x2000, 0x200A, CharacterClass::space);
-    for (const char32_t space : {0x20, 0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000}) fill(space, space, CharacterClass::space);
+    for (const char32_t space : {0x20, 0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000})
+        fill(space, space, CharacterClass::space);
     return classes;
 }
 
@@ -38,7 +39,9 @@ struct Character {
 
 // The table 3-7 of the Unicode Standard: no overlong forms, no surrogates, nothing past U+10FFFF.
 Character character_at(const Classes& classes, std::string_view text, size_t at) {
-    const auto byte = [&](size_t i) { return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u; };
+    const auto byte = [&](size_t i) {
+        return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;
+    };
     const auto continues = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
     if (at >= text.size()) return {};
     const unsigned first = byte(0), second = byte(1);
@@ -61,7 +64,9 @@ size_t contraction(std::string_view text) {
 
 }  // namespace
 
-CharacterClass class_of(char32_t character) { return character < code_points ? all_classes()[character] : CharacterClass::other; }
+CharacterClass class_of(char32_t character) {
+    return character < code_points ? all_classes()[character] : CharacterClass::other;
+}
 
 FirstCharacter first_character(std::string_view text) {
     const Character first = character_at(all_classes(), text, 0);
@@ -92,7 +97,8 @@ size_t first_word(std::string_view text) {
         const Character next = at(1);
         if (next.bytes > 0 && next.kind != CharacterClass::space) return end_of_run(1, next.kind);
     }
-    // White space: all of it at the end of the text; else the last of several characters belongs to what follows.
+    // White space: all of it at the end of the text; else the last of several characters belongs to what
+    // follows.
     const size_t end = end_of_run(0, CharacterClass::space);
     return at(end).bytes == 0 || last == 0 ? end : last;
 }

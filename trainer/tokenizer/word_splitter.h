@@ -1,8 +1,10 @@
-// word_splitter.h: GPT-2's pre-tokenizer: cuts text into the words that byte-pair encoding never merges across.
+// word_splitter.h: GPT-2's pre-tokenizer: cuts text into the words that byte-pair encoding never merges
+// across.
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-//   Radford et al. 2019, encoder.py. Letters and numbers are those of unicode_ranges.h on every machine: a library's tables, and with them the
-//   tokens, would depend on its version.
-// Bytes that are not UTF-8: a maximal run of them is a word, and the text before and after it is split as if it stood alone.
+//   Radford et al. 2019, encoder.py. Letters and numbers are those of unicode_ranges.h on every machine: a
+//   library's tables, and with them the tokens, would depend on its version.
+// Bytes that are not UTF-8: a maximal run of them is a word, and the text before and after it is split as if
+// it stood alone.
 #pragma once
 #include <cstddef>
 #include <string_view>

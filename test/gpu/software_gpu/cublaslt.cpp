@@ -33,7 +33,7 @@ constexpr size_t multiprocessors = 132;  // of the H200, for the heuristic
 
 [[noreturn]] void stop(const std::string& message) { software_gpu::stop(Fault("cuBLASLt: " + message)); }
 
-// ----------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // descriptors
 
 struct Operation : cublasLtMatmulDescOpaque_t {
@@ -104,7 +104,7 @@ const char* epilogue_name(uint32_t epilogue) {
     }
 }
 
-// ----------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // problems and algorithms
 
 struct Problem {
@@ -283,7 +283,7 @@ cublasLtMatmulHeuristicResult_t result_of(const Problem& p, const Algorithm& alg
     return result;
 }
 
-// ----------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // arithmetic
 
 // Its error in cuBLASLt's epilogues is not documented. That of the GPU's own, tanh.approx.f32, is at most
@@ -325,7 +325,7 @@ void round_to(cudaDataType_t type, std::vector<float>& values) {
     for (float& value : values) value = static_cast<float>(bfloat16(value));
 }
 
-// ----------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // products
 
 // One call of cublasLtMatmul: everything that its work in the stream needs, however often a graph repeats it.
@@ -596,7 +596,7 @@ bool operands_suit(const Product& product, uint32_t alignment) {
 
 }  // namespace
 
-// ----------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // the library's functions
 
 extern "C" {

@@ -24,7 +24,7 @@ namespace {
 struct Predicate {};
 using half = uint16_t;  // the bits of 16-bit registers
 
-// ----------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // opcodes that compute each lane from the same lane of other registers
 
 template <auto f, class D, class... S, size_t... k>
@@ -169,7 +169,7 @@ float flushed(float value) {
     return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
 }
 
-// ----------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // approximate instructions: the exact value, moved by the largest error that the PTX ISA documents where the
 // settings say so
 
@@ -230,7 +230,7 @@ void rcp_approx_f64(Warp& warp, const Instruction& i) {
     });
 }
 
-// ----------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // conversions
 
 enum class Rounding { exact, nearest, to_zero, saturate };
@@ -311,7 +311,7 @@ Handler converter_from(std::string_view source, Rounding rounding) {
     return nullptr;
 }
 
-// ----------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // opcodes of a whole warp
 
 // shfl.sync: the PTX ISA's formulas for the lane to read from. The operands: result, whether it is in range,
@@ -450,7 +450,7 @@ void pack(Warp& warp, const Instruction& i) {
     });
 }
 
-// ----------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // the table of opcodes
 
 template <class T>
@@ -659,7 +659,7 @@ Handler convert_handler(std::string_view types) {
 Handler pack_handler() { return pack; }
 Handler unpack_handler() { return unpack; }
 
-// ----------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // the order of execution
 
 namespace {

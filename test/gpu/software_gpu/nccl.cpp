@@ -73,7 +73,7 @@ std::chrono::duration<double> patience() {
     return std::chrono::duration<double>(seconds ? std::atof(seconds) : 120);
 }
 
-// ----------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // meeting
 
 class File {
@@ -233,7 +233,7 @@ File join(const ncclUniqueId& id, const Hello& own) {
     return receive_memory(socket);
 }
 
-// ----------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // collectives
 
 enum class Kind { all_reduce, reduce_scatter, all_gather, broadcast };

@@ -459,7 +459,7 @@ TEST_F(CublasLt, ApproximationsMoveTheTanh) {
     EXPECT_NEAR(std::abs(gelu(Approximation::seeded) - nearest), move, 1e-6);
 }
 
-// ----------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // what it does with memory
 
 TEST_F(CublasLt, AProductRunsInItsTurnAndAsOftenAsAGraphWants) {
@@ -573,7 +573,7 @@ TEST_F(CublasLt, AWorkspaceThatIsTooSmallIsFound) {
     EXPECT_PRED2(begins_with, call.fault(), "operand workspace of cublasLtMatmul");
 }
 
-// ----------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // what it refuses
 
 TEST_F(CublasLt, TypesThatTheTableLacksAreNotSupported) {
@@ -716,7 +716,7 @@ TEST_F(CublasLt, AnEpilogueThatIsNotKnownEndsTheProcess) {
                 testing::ExitedWithCode(86), "software GPU: cuBLASLt: epilogue 2 is not known here");
 }
 
-// ----------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // as the trainer uses it
 
 TEST_F(CublasLt, EveryCandidateOfAWeightGradientComputesTheSame) {

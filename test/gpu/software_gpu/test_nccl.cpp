@@ -106,7 +106,7 @@ void expect_well(int size, const std::function<std::string(Rank&)>& body) {
     EXPECT_EQ(in_processes(size, body), std::vector<std::string>(static_cast<size_t>(size)));
 }
 
-// ----------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // values
 
 template <class T>
@@ -272,7 +272,7 @@ TEST(Nccl, LeavingRunsWhatIsLeftAndWaitsForTheOthers) {
     });
 }
 
-// ----------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // findings
 
 TEST(Nccl, RanksThatCallDifferentCollectivesAreFound) {
@@ -338,7 +338,7 @@ TEST(Nccl, MemoryThatIsNotThereIsFound) {
               "ncclAllReduce of 10 fp32: its input and output overlap, but not as in place");
 }
 
-// ----------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // ranks that are missing
 
 // The first error that NCCL tells, after which the communicator is aborted: as a watchdog would.
@@ -403,7 +403,7 @@ TEST(Nccl, WhatIsBrokenOffLooksFinished) {
     });
 }
 
-// ----------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // meeting
 
 TEST(Nccl, RanksThatDoNotAllComeAreAnError) {
