@@ -14,7 +14,8 @@ import unicodedata2
 
 FILE = pathlib.Path(__file__).resolve().parent.parent / "trainer/tokenizer/unicode_ranges.h"
 CHARACTERS = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
-HEAD = """// unicode_ranges.h: the letters (categories L*) and numbers (N*) of Unicode {version}, as code points from .. to. Made by dev/unicode_classes.py.
+HEAD = """// unicode_ranges.h: the letters (categories L*) and numbers (N*) of Unicode {version}, as code points.
+//   Made by dev/unicode_classes.py.
 #pragma once
 #include <cstdint>
 
@@ -45,7 +46,7 @@ def table(name, characters):
     lines, line = [f"constexpr UnicodeRange {name}[] = {{"], "   "
     for first, last in ranges(characters):
         entry = f" {{0x{first:X}, 0x{last:X}}},"
-        if len(line + entry) > 148:
+        if len(line + entry) > 110:
             lines.append(line)
             line = "   "
         line += entry

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The folders are the map of docs/ARCHITECTURE.md: a source includes only from its own folder and from those below it."""
+"""The folders are the map: a source includes only from its own folder and from those below it, and lines are short."""
 import pathlib
 import re
 import unittest
@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ["system", "kernels/simt", "kernels", "kernels/gemm", "kernels/attention", "kernels/decode",
            "trainer/distributed", "trainer/tokenizer", "trainer/data", "trainer/model", "trainer/formats",
            "trainer/checkpoint", "trainer/inference", "trainer/command_line", "trainer/run"]
-MOST_SOURCES = 40
+MOST_SOURCES, MOST_COLUMNS = 40, 110
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
@@ -37,6 +37,14 @@ class Layout(unittest.TestCase):
         for folder in FOLDERS:
             with self.subTest(folder):
                 self.assertLessEqual(len(sources(folder)), MOST_SOURCES)
+
+    def test_no_line_is_too_long(self):
+        for path in sorted(ROOT.rglob("*")):
+            if path.suffix not in (".cpp", ".cu", ".cuh", ".h") or path.relative_to(ROOT).parts[0] in ("build", "runs"):
+                continue
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if len(line) > MOST_COLUMNS:
+                    self.fail(f"{path.relative_to(ROOT)}:{number} has {len(line)} columns; expected at most {MOST_COLUMNS}")
 
 
 if __name__ == "__main__":
