@@ -62,9 +62,10 @@ int main(int argc, char** argv) {
                             if (!options) return;  // --help or --version
                             handle_signals(process);
                             simt::select_device(process.local_rank, process.local_size);
-                            if (!options->plan) check_dtype(options->dtype, simt::device_info());
-                            communicator = make_communicator(process, options->comm_timeout);
-                            if (options->dtype == DType::bf16) train<bfloat16>(*options, *communicator);
+                            if (!options->plan.only) check_dtype(options->system.dtype, simt::device_info());
+                            communicator = make_communicator(process, options->system.comm_timeout);
+                            if (options->system.dtype == DType::bf16)
+                                train<bfloat16>(*options, *communicator);
                             else train<float>(*options, *communicator);
                         });
 }

@@ -95,7 +95,7 @@ TEST(CommandLine, WordsThatAreNoOptionsAreNamed) {
 TEST(CommandLine, AConstantRateWarmsUpOnlyIfThatIsAsked) {
     const auto warmup = [](std::vector<const char*> words) {
         words.insert(words.begin(), "train_gpt2");
-        return parse_options(static_cast<int>(words.size()), words.data())->warmup;
+        return parse_options(static_cast<int>(words.size()), words.data())->optimizer.warmup;
     };
     EXPECT_EQ(warmup({}), 100);
     EXPECT_EQ(warmup({"-k", "constant"}), 0);
@@ -106,7 +106,7 @@ TEST(CommandLine, AConstantRateWarmsUpOnlyIfThatIsAsked) {
 // strtoll read it as octal: 010 steps were 8.
 TEST(CommandLine, ALeadingZeroMadeANumberOctal) {
     const char* const words[] = {"train_gpt2", "--steps", "010"};
-    EXPECT_EQ(parse_options(3, words)->steps, 10);
+    EXPECT_EQ(parse_options(3, words)->length.steps, 10);
 }
 
 // A run that went on with --lr 0.5 was told of a change, and a folder called 5 was a number.
@@ -301,14 +301,14 @@ TEST_F(Config, LinesAreReadAsTheyAreMeant) {
     const std::string path = folder_.write("run.toml", text);
     const char* const words[] = {"train_gpt2", "--lr", "0.25", "--config", path.c_str()};
     const std::optional<Options> options = parse_options(5, words);
-    EXPECT_EQ(options->steps, 7);
-    EXPECT_EQ(options->train_data, "data/#1 of 2/*.bin");
-    EXPECT_EQ(options->val_data, "data/c#/val.bin");
-    EXPECT_EQ(options->lr, 0.25);  // the command line wins
-    EXPECT_TRUE(options->deterministic);
-    EXPECT_FALSE(options->no_graph);
-    EXPECT_EQ(options->sample_tokens, 9);
-    EXPECT_EQ(options->seed, 5u);
+    EXPECT_EQ(options->length.steps, 7);
+    EXPECT_EQ(options->data.train, "data/#1 of 2/*.bin");
+    EXPECT_EQ(options->data.val, "data/c#/val.bin");
+    EXPECT_EQ(options->optimizer.lr, 0.25);  // the command line wins
+    EXPECT_TRUE(options->system.deterministic);
+    EXPECT_FALSE(options->system.no_graph);
+    EXPECT_EQ(options->evaluation.sample_tokens, 9);
+    EXPECT_EQ(options->system.seed, 5u);
 }
 
 TEST_F(Config, APipeOrADeviceWasReadForEver) {

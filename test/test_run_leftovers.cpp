@@ -64,8 +64,8 @@ protected:
     }
     ResumePoint find(const std::string& resume, const std::string& out) {
         Options options;
-        options.out = out;
-        options.resume = resume;
+        options.output.folder = out;
+        options.output.resume = resume;
         return find_resume_point(options, [](const std::string&) {});
     }
     void unname(int step, const std::string& random) {

@@ -167,18 +167,18 @@ TEST(RunStart, CheckpointsThatWillNotFitTheDiskWereNoticedWhenItWasFull) {
 
 TEST(RunStart, CheckpointsOnTheDiskAtOnce) {
     Options o;
-    o.checkpoint_every = 100, o.keep = 2, o.keep_every = 0, o.val_every = 0;
+    o.output.checkpoint_every = 100, o.output.keep = 2, o.output.keep_every = 0, o.evaluation.val_every = 0;
     EXPECT_EQ(most_checkpoints(o, 0, 1000), 3u);  // two, and the one that is being written
     EXPECT_EQ(most_checkpoints(o, 0, 150), 2u);   // of steps 100 and 150
     EXPECT_EQ(most_checkpoints(o, 90, 100), 1u);
-    o.val_every = 100;  // the best validated one too
+    o.evaluation.val_every = 100;  // the best validated one too
     EXPECT_EQ(most_checkpoints(o, 0, 1000), 4u);
-    o.keep_every = 500;
+    o.output.keep_every = 500;
     EXPECT_EQ(most_checkpoints(o, 0, 2000), 8u);
     EXPECT_EQ(most_checkpoints(o, 1000, 2000), 6u);
-    o.keep_every = 150;  // only every third of these steps has a checkpoint
+    o.output.keep_every = 150;  // only every third of these steps has a checkpoint
     EXPECT_EQ(most_checkpoints(o, 0, 1000), 7u);
-    o.keep = 1000;
+    o.output.keep = 1000;
     EXPECT_EQ(most_checkpoints(o, 0, 1000), 10u);
     const std::optional<size_t> free = free_bytes("/none/of/these"), of_root = free_bytes("/");
     ASSERT_TRUE(free && of_root);

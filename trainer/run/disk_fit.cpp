@@ -25,12 +25,13 @@ std::optional<size_t> free_bytes(const std::string& path) {
 }
 
 size_t most_checkpoints(const Options& o, int from, int steps) {
-    const int64_t every = o.checkpoint_every, saved = (steps - from + every - 1) / every;
-    const int64_t for_good = o.keep_every > 0 ? steps / std::lcm(every, int64_t{o.keep_every}) -
-                                                    from / std::lcm(every, int64_t{o.keep_every})
-                                              : 0;
-    const int64_t best = o.val_every > 0 ? 1 : 0, written = 1;
-    return static_cast<size_t>(std::min(saved, o.keep + for_good + best + written));
+    const int64_t every = o.output.checkpoint_every, saved = (steps - from + every - 1) / every;
+    const int64_t for_good = o.output.keep_every > 0
+                                 ? steps / std::lcm(every, int64_t{o.output.keep_every}) -
+                                       from / std::lcm(every, int64_t{o.output.keep_every})
+                                 : 0;
+    const int64_t best = o.evaluation.val_every > 0 ? 1 : 0, written = 1;
+    return static_cast<size_t>(std::min(saved, o.output.keep + for_good + best + written));
 }
 
 std::string check_disk(const std::string& folder, size_t checkpoint_bytes, size_t count, size_t free) {

@@ -35,7 +35,7 @@ inline void check_fits(const MemoryPlan& plan, const std::string& what, const st
 
 // What this process may allocate, and every other one too.
 inline size_t memory_of_a_process(const Options& o, Communicator& all) {
-    if (o.device_memory) return *o.device_memory;
+    if (o.plan.device_memory) return *o.plan.device_memory;
     const size_t free = simt::device_info().free_memory;
     // On a GPU, kernels' code and libraries take some of what is free now; processes on CPUs share the
     // machine's memory.
@@ -45,22 +45,22 @@ inline size_t memory_of_a_process(const Options& o, Communicator& all) {
 }
 
 inline GPT2Options model_options(const Options& o) {
-    return {.B = o.batch_size,
-            .T = o.seq_len,
-            .total_batch = o.total_batch,
-            .tf32 = o.dtype == DType::tf32,
-            .recompute = o.recompute,
-            .head_chunks = o.head_chunks,
-            .attention = o.attention,
-            .deterministic = o.deterministic,
-            .graphs = !o.no_graph,
-            .seed = o.seed,
-            .optimizer = o.optimizer,
-            .momentum = o.momentum > 0,
+    return {.B = o.batch.size,
+            .T = o.batch.seq_len,
+            .total_batch = o.batch.total,
+            .tf32 = o.system.dtype == DType::tf32,
+            .recompute = o.system.recompute,
+            .head_chunks = o.system.head_chunks,
+            .attention = o.system.attention,
+            .deterministic = o.system.deterministic,
+            .graphs = !o.system.no_graph,
+            .seed = o.system.seed,
+            .optimizer = o.optimizer.kind,
+            .momentum = o.optimizer.momentum > 0,
             .rank = o.rank,
             .world_size = o.world_size,
-            .zero = o.zero == 1,
-            .reduce_bf16 = o.reduce_dtype == DType::bf16};
+            .zero = o.system.zero == 1,
+            .reduce_bf16 = o.system.reduce_dtype == DType::bf16};
 }
 
 // What the run allocates on the device its kernels run on. Beside a GPU, here or planned for, the snapshot
@@ -68,7 +68,7 @@ inline GPT2Options model_options(const Options& o) {
 template <class T>
 MemoryPlan run_memory_plan(const Options& o, const GPT2<T>& model) {
     MemoryPlan plan = model.memory_plan();
-    if (o.checkpoint_every > 0 && !simt::is_gpu() && !o.device_memory) {
+    if (o.output.checkpoint_every > 0 && !simt::is_gpu() && !o.plan.device_memory) {
         plan.emplace_back("checkpoint snapshot (fp32)",
                           SnapshotShape::of(model).bytes(model.table(), model.optimizer_buffers().size()));
     }
@@ -78,11 +78,12 @@ MemoryPlan run_memory_plan(const Options& o, const GPT2<T>& model) {
 template <class T>
 size_t bytes_with_batch(const Options& o, int batch_size) {
     Options changed = o;
-    changed.batch_size = batch_size;
+    changed.batch.size = batch_size;
     changed.rank = 0;  // which needs the most
     // A batch that is only looked at may have fewer tokens than there are chunks.
-    changed.head_chunks = static_cast<int>(std::min(int64_t{o.head_chunks}, int64_t{batch_size} * o.seq_len));
-    return total_bytes(run_memory_plan(o, GPT2<T>(o.config, model_options(changed))));
+    changed.system.head_chunks =
+        static_cast<int>(std::min(int64_t{o.system.head_chunks}, int64_t{batch_size} * o.batch.seq_len));
+    return total_bytes(run_memory_plan(o, GPT2<T>(o.model.config, model_options(changed))));
 }
 
 // The largest micro-batch that divides the step and fits; 0 if not even one sequence does. More sequences
@@ -90,9 +91,9 @@ size_t bytes_with_batch(const Options& o, int batch_size) {
 template <class T>
 int largest_batch(const Options& o, size_t memory) {
     // of a process
-    const int samples = static_cast<int>(o.total_batch / static_cast<size_t>(o.seq_len)) / o.world_size;
+    const int samples = static_cast<int>(o.batch.total / static_cast<size_t>(o.batch.seq_len)) / o.world_size;
     std::vector<int> candidates;
-    for (int b = 1; b <= std::min({samples, max_batch_size, INT_MAX / o.seq_len}); b++) {
+    for (int b = 1; b <= std::min({samples, max_batch_size, INT_MAX / o.batch.seq_len}); b++) {
         if (samples % b == 0) candidates.push_back(b);
     }
     const auto fits = [&](int b) { return bytes_with_batch<T>(o, b) <= memory; };
@@ -108,20 +109,20 @@ void check_memory(const Options& o, const GPT2<T>& model, size_t memory, const N
     for (const auto& [name, bytes] : plan) say(fmt::format("  {:<26} {:>11}", name, readable(bytes)));
     const size_t total = total_bytes(plan);
     say(fmt::format("  {:<26} {:>11} of {} {}", "total", readable(total), readable(memory),
-                    o.device_memory ? "planned for" : "free"));
+                    o.plan.device_memory ? "planned for" : "free"));
     if (total <= memory) return;
     std::string advice = "a smaller model is needed";
     Options block = o;
-    block.recompute = Recompute::block;
+    block.system.recompute = Recompute::block;
     if (const int b = largest_batch<T>(o, memory)) {
         advice = fmt::format("--batch-size {} would fit", b);
     } else if (const int with_recompute = largest_batch<T>(block, memory)) {
         advice = fmt::format("--batch-size {} --recompute block would fit", with_recompute);
-    } else if (o.dtype != DType::bf16 && bytes_with_batch<bfloat16>(block, 1) <= memory) {
+    } else if (o.system.dtype != DType::bf16 && bytes_with_batch<bfloat16>(block, 1) <= memory) {
         advice = "--batch-size 1 --recompute block --dtype bf16 would fit";
     }
     throw UsageError(fmt::format("the run needs {}, but {} are {}; {}", readable(total), readable(memory),
-                                 o.device_memory ? "planned for" : "free", advice));
+                                 o.plan.device_memory ? "planned for" : "free", advice));
 }
 
 // What --plan says of the processes it is for. With --batch-size auto fewer of them take larger
@@ -133,7 +134,7 @@ std::string scaling_plan(const Options& o, size_t memory) {
         Options alone = o;
         alone.world_size = 1;
         // with --zero 1 nothing may fit one process
-        step.most_sequences = std::max(o.batch_size, largest_batch<T>(alone, memory));
+        step.most_sequences = std::max(o.batch.size, largest_batch<T>(alone, memory));
     }
-    return scaling_table(step, o.world_size, o.machines);
+    return scaling_table(step, o.world_size, o.plan.machines);
 }

@@ -1,15 +1,17 @@
-// options.h: the command line of train_gpt2. The default values below are the whole recipe that runs without
-// any option:
-//   nanoGPT's CPU recipe, a byte-level model on the Shakespeare text that ships with the project. With
-//   --init-from they
-//   are those of its finetuning: a trained model forgets at the rates that a fresh one needs.
+// options.h: what train_gpt2 is told on its command line, in groups as --help shows them.
+//   The default values are the whole recipe that runs without any option: nanoGPT's CPU recipe, a byte-level
+//   model on the Shakespeare text that ships with the project. With --init-from some are those of nanoGPT's
+//   finetuning, because a trained model forgets at the rates that a fresh one needs.
+//   add_options.cpp has a line for each option: name, help, range, and what it belongs to.
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trainer/distributed/launcher.h"
 #include "trainer/formats/model_file.h"
@@ -17,6 +19,15 @@
 #include "trainer/model/gpt2.h"
 #include "trainer/model/schedule.h"
 #include "trainer/run/scaling.h"
+
+// What an option belongs to, which decides what a resumed run does with it.
+enum class Scope {
+    identity,  // the model and its data: a resumed run must have the same (run_identity)
+    training,  // what training computes: it may change, and a note says so
+    run,       // anything else about a run: it may change
+    start,     // one start of the program: a resumed run does not take it over
+    plan,      // the same, and only --plan uses it
+};
 
 // Defaults with --init-from: nanoGPT's config/finetune_shakespeare.py, whose 20 steps are about two epochs.
 struct Finetuning {
@@ -27,78 +38,101 @@ struct Finetuning {
 
 constexpr int max_batch_size = 1 << 20;  // sequences
 
-struct Options {
-    // data
-    std::string train_data, val_data;  // empty: the text that ships with the project
-    // as make_tokenizer takes it; empty: default_tokenizer of the vocabulary
-    std::string tokenizer;
-    std::string data_order = "shuffled";
-    // model
-    std::string model;  // empty: the sizes below
+struct DataChoice {
+    std::vector<std::string> train_words, val_words;  // as they were given
+    std::string train, val;                           // one pattern each; empty: the text that ships with us
+    std::string tokenizer;  // as make_tokenizer takes it; empty: default_tokenizer of the vocabulary
+    std::string order = "shuffled";
+};
+
+struct ModelChoice {
+    std::string name;  // empty: the sizes in config
     std::string init_from;
-    // what init_from names: config is its shape; nullptr: weights are drawn
-    std::shared_ptr<const ModelFile> initial;
+    std::shared_ptr<const ModelFile> initial;  // the model of init_from; null: random weights
     GPT2Config config;
-    // batch
-    int batch_size = 12;     // 0: auto
-    int seq_len = 0;         // 0: the context
-    size_t total_batch = 0;  // 0: one micro-step
-    // optimizer
-    Optimizer optimizer = Optimizer::adamw;
-    double lr = 1e-3, min_lr_fraction = 0.1, weight_decay = 0.1, beta1 = 0.9, beta2 = 0.99, eps = 1e-8,
-           momentum = 0, clip = 1.0;
+};
+
+struct BatchChoice {
+    int size = 12;     // sequences in a micro-step of a process; 0: auto
+    int seq_len = 0;   // 0: the context
+    size_t total = 0;  // tokens in a step; 0: one micro-step
+};
+
+struct OptimizerChoice {
+    Optimizer kind = Optimizer::adamw;
+    double lr = 1e-3, min_lr_fraction = 0.1, weight_decay = 0.1;
+    double beta1 = 0.9, beta2 = 0.99, eps = 1e-8, momentum = 0, clip = 1.0;
     bool nesterov = false;
     double skip_loss_z = 0, skip_norm_z = 0;  // 0: no step is an outlier
     int warmup = 100, max_skipped = 10;
     std::string schedule = "cosine";
-    // length
+};
+
+// Only one is positive, but for steps: epochs and tokens go before it.
+struct RunLength {
     int steps = 2000;
-    double epochs = 0;  // 0: by steps
-    size_t tokens = 0;  // 0: by steps
-    // evaluation
+    double epochs = 0;
+    size_t tokens = 0;
+};
+
+struct EvaluationChoice {
     int val_every = 250, val_steps = 0, sample_every = 500, sample_tokens = 800;
     std::string hellaswag;  // empty: none
     int hellaswag_every = 250;
-    // output
-    std::string out;  // empty: a new folder under runs/
+};
+
+struct OutputChoice {
+    std::string folder;  // empty: a new one under runs/
     int log_every = 1, log_layer_norms = 0, checkpoint_every = 500, keep = 2, keep_every = 0;
     std::string resume = "none";
-    // system
+};
+
+struct SystemChoice {
     DType dtype = DType::fp32;
     bool deterministic = false;
     uint64_t seed = 1337;
     Recompute recompute = Recompute::none;
     int head_chunks = 1;
     AttentionBackend attention = AttentionBackend::automatic;
-    int zero = 0;                      // 1: ZeRO-1, a part of the optimizer state in each process
+    int zero = 0;                      // 1: ZeRO-1, each process keeps a part of the optimizer state
     DType reduce_dtype = DType::fp32;  // in which gradients are sent
     double comm_timeout = 600;         // seconds
     int check_replicas = 0;            // steps; 0: never
     int profile = 0;                   // steps to measure; 0: none
     bool no_graph = false;
-    bool plan = false;
+};
+
+struct PlanChoice {
+    bool only = false;                    // print the plan and stop
     std::optional<size_t> device_memory;  // bytes
-    int world_size = 1, rank = 0;         // processes that share a step, and which of them this one is
-    Machines machines;                    // planned for
-    double tokens_per_second = 0;         // of one process, for the plan; 0: assumed
+    Machines machines;
+    double tokens_per_second = 0;  // of one process; 0: assumed
+};
 
-    nlohmann::json values;  // of every option, by name
+struct Options {
+    DataChoice data;
+    ModelChoice model;
+    BatchChoice batch;
+    OptimizerChoice optimizer;
+    RunLength length;
+    EvaluationChoice evaluation;
+    OutputChoice output;
+    SystemChoice system;
+    PlanChoice plan;
+    int world_size = 1, rank = 0;  // processes that share a step, and which of them this one is
 
-    // Of all processes together.
-    size_t micro_batch_tokens() const {
-        return static_cast<size_t>(batch_size) * static_cast<size_t>(seq_len) *
-               static_cast<size_t>(world_size);
-    }
-    int accumulation() const { return static_cast<int>(total_batch / micro_batch_tokens()); }
+    nlohmann::json values;                // every option's value, by name
+    std::map<std::string, Scope> scopes;  // by name
+
+    // Tokens of a micro-step of all processes together, and micro-steps in a step.
+    size_t micro_batch_tokens() const;
+    int accumulation() const { return static_cast<int>(batch.total / micro_batch_tokens()); }
     int step_count(uint64_t windows) const;  // from --steps, --tokens, or --epochs of so many windows
     StepShape step_shape() const;            // how --plan describes it to the scaling model
-    OptimizerOptions optimizer_at(double learning_rate) const {
-        return {learning_rate, beta1, beta2, eps, weight_decay, clip, momentum, nesterov};
-    }
+    OptimizerOptions optimizer_at(double learning_rate) const;
 };
 
 // Parses and checks; fills what depends on other options (sequence length, total batch unless the batch size
-// is auto, tokenizer).
-// UsageError in one line for anything wrong. std::nullopt: --help or --version was printed and there is
-// nothing to run.
+// is auto, tokenizer). UsageError in one line for anything wrong. std::nullopt: --help or --version was
+// printed and there is nothing to run.
 std::optional<Options> parse_options(int argc, const char* const* argv, const Process& process = {});

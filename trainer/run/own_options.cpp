@@ -15,12 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-// Options of one start of the program, not of the run; and the two whose meaning the identity holds.
-const std::set<std::string> not_taken_over = {
-    "config",   "out",        "resume",           "profile", "plan",    "device-memory",     "help",
-    "version",  "world-size", "gpus-per-machine", "link",    "network", "tokens-per-second", "model",
-    "init-from"};
-
 // A given option excludes these of the run.
 const std::map<std::string, std::set<std::string>> instead_of = {
     {"model", {"layers", "heads", "channels"}},
@@ -72,12 +66,13 @@ std::string text_of(const json& value) { return value.is_string() ? value.get<st
 
 }  // namespace
 
-std::vector<std::string> own_options(const CLI::App& app, const std::string& path) {
+std::vector<std::string> own_options(const CLI::App& app, const std::map<std::string, Scope>& scopes,
+                                     const std::string& path) {
     const std::vector<std::string> checkpoints = checkpoints_of(path);
     const std::optional<TrainingState> state = newest_state(checkpoints);
     if (!state) return {};
     std::map<std::string, const CLI::Option*> known;
-    std::set<std::string> decided = not_taken_over;
+    std::set<std::string> decided;
     for (const CLI::Option* option : options_of(app)) {
         if (option->get_lnames().empty()) continue;
         const std::string& name = option->get_lnames().front();
@@ -94,7 +89,9 @@ std::vector<std::string> own_options(const CLI::App& app, const std::string& pat
     std::vector<std::string> words;
     for (const auto& [name, value] : values.items()) {
         const auto option = known.find(name);
-        if (option == known.end() || decided.contains(name)) continue;
+        const auto scope = scopes.find(name);
+        if (option == known.end() || scope == scopes.end() || decided.contains(name)) continue;
+        if (scope->second == Scope::start || scope->second == Scope::plan) continue;
         const std::string text =
             name == "tokenizer" ? place_of_tokenizer(text_of(value), checkpoints) : text_of(value);
         const bool is_default = text.empty() || (option->second->get_items_expected_max() > 0

@@ -41,7 +41,7 @@ size_t tokens_of(const std::vector<TokenShard>& shards) {
 // hours.
 std::string training_plan(const Options& o, const Schedule& schedule, const DataSplits& data) {
     const size_t tokens = tokens_of(data.train);
-    const double epochs = static_cast<double>(schedule.steps) * static_cast<double>(o.total_batch) /
+    const double epochs = static_cast<double>(schedule.steps) * static_cast<double>(o.batch.total) /
                           static_cast<double>(tokens);
     const std::string end = schedule.shape == "constant" ? "constant"
                                                          : fmt::format("{} to {:.3g}", schedule.shape,
@@ -73,10 +73,10 @@ void check_disk_space(const Options& o, const GPT2<T>& model, const ResumePoint&
 // Every process reads the data; a text is tokenized once, by rank 0, and the others find its cache.
 DataSplits open_data_together(const Options& o, Tokenizer& tokenizer, Communicator& all, const Note& say) {
     const auto open = [&] {
-        return open_data(o.train_data.empty() ? data_directory() + "/tinyshakespeare.txt" : o.train_data,
-                         o.val_data, tokenizer,
-                         {.train_T = o.seq_len,
-                          .val_T = o.val_every > 0 ? o.seq_len : 0,
+        return open_data(o.data.train.empty() ? data_directory() + "/tinyshakespeare.txt" : o.data.train,
+                         o.data.val, tokenizer,
+                         {.train_T = o.batch.seq_len,
+                          .val_T = o.evaluation.val_every > 0 ? o.batch.seq_len : 0,
                           .note = say,
                           .stop = stop_requested});
     };
@@ -89,55 +89,57 @@ DataSplits open_data_together(const Options& o, Tokenizer& tokenizer, Communicat
 // --batch-size auto: the checkpoint's micro-batch if it still divides the step, else the largest that fits.
 template <class T>
 void choose_batch_size(Options& o, const ResumePoint& from, size_t memory) {
-    if (o.batch_size == 0) o.batch_size = from.batch_size(o);
-    if (o.batch_size > 0) return;
-    o.batch_size = largest_batch<T>(o, memory);
-    CHECK(o.batch_size > 0,
+    if (o.batch.size == 0) o.batch.size = from.batch_size(o);
+    if (o.batch.size > 0) return;
+    o.batch.size = largest_batch<T>(o, memory);
+    CHECK(o.batch.size > 0,
           "not even one sequence of {} tokens fits into {}; expected a smaller model or --recompute block",
-          o.seq_len, readable(memory));
+          o.batch.seq_len, readable(memory));
 }
 
 template <class T>
 void print_model(const Options& o, const GPT2<T>& model, const Communicator& all, const Note& say) {
     say(fmt::format(
-        "{} on {}{}", to_string(o.dtype), simt::device_info().name,
+        "{} on {}{}", to_string(o.system.dtype), simt::device_info().name,
         all.size() == 1 ? "" : fmt::format(", {} processes over {}", all.size(), communicator_library())));
     say(fmt::format(
         "model: {} layers, {} heads, {} channels, context {}, vocabulary {} (padded to {}): {} parameters",
-        o.config.L, o.config.NH, o.config.C, o.config.context, o.config.V, o.config.Vp(),
-        model.table().parameters()));
-    say(fmt::format("step: {} tokens = {} x {}{} x {} micro-step{}", o.total_batch, o.batch_size, o.seq_len,
-                    o.world_size == 1 ? "" : fmt::format(" x {} processes", o.world_size), o.accumulation(),
-                    o.accumulation() == 1 ? "" : "s"));
+        o.model.config.L, o.model.config.NH, o.model.config.C, o.model.config.context, o.model.config.V,
+        o.model.config.Vp(), model.table().parameters()));
+    say(fmt::format("step: {} tokens = {} x {}{} x {} micro-step{}", o.batch.total, o.batch.size,
+                    o.batch.seq_len, o.world_size == 1 ? "" : fmt::format(" x {} processes", o.world_size),
+                    o.accumulation(), o.accumulation() == 1 ? "" : "s"));
 }
 
 template <class T>
 void open_loaders(PreparedRun<T>& run, Communicator& all, const Note& say) {
     const Options& o = run.options;
     const HostAllocator pinned = simt::pinned_memory();
-    run.tokenizer = make_tokenizer_for(o.initial ? o.initial->path() : "the model", o.config.V, o.tokenizer);
+    run.tokenizer = make_tokenizer_for(o.model.initial ? o.model.initial->path() : "the model",
+                                       o.model.config.V, o.data.tokenizer);
     run.data = open_data_together(o, *run.tokenizer, all, say);
-    run.state = {.batch_size = o.batch_size,
+    run.state = {.batch_size = o.batch.size,
                  .options = o.values,
                  .identity = run_identity(o, *run.tokenizer, run.data.train)};
     check_same_start(all, process_description(o, run.state.identity, run.data));
     check_same_run(run.from, run.state.identity, o, say);
-    const DataLoaderOptions loading{.B = o.batch_size,
-                                    .T = o.seq_len,
-                                    .V = o.config.V,
-                                    .total_batch = o.total_batch,
+    const DataLoaderOptions loading{.B = o.batch.size,
+                                    .T = o.batch.seq_len,
+                                    .V = o.model.config.V,
+                                    .total_batch = o.batch.total,
                                     .rank = all.rank(),
                                     .world_size = all.size(),
-                                    .seed = o.seed,
-                                    .shuffle = o.data_order == "shuffled"};
+                                    .seed = o.system.seed,
+                                    .shuffle = o.data.order == "shuffled"};
     run.loader = std::make_unique<DataLoader>(run.data.train, loading, pinned);
-    if (!run.data.val.empty() && o.val_every > 0) {
-        run.val_loader = std::make_unique<ValidationLoader>(run.data.val, o.batch_size, o.seq_len, o.config.V,
-                                                            static_cast<size_t>(o.val_steps), pinned);
+    if (!run.data.val.empty() && o.evaluation.val_every > 0) {
+        run.val_loader =
+            std::make_unique<ValidationLoader>(run.data.val, o.batch.size, o.batch.seq_len, o.model.config.V,
+                                               static_cast<size_t>(o.evaluation.val_steps), pinned);
     }
-    if (!o.hellaswag.empty() && o.hellaswag_every > 0) {
-        run.hellaswag = std::make_unique<HellaSwag>(read_hellaswag(o.hellaswag, *run.tokenizer), o.batch_size,
-                                                    o.seq_len, o.config.V, pinned);
+    if (!o.evaluation.hellaswag.empty() && o.evaluation.hellaswag_every > 0) {
+        run.hellaswag = std::make_unique<HellaSwag>(read_hellaswag(o.evaluation.hellaswag, *run.tokenizer),
+                                                    o.batch.size, o.batch.seq_len, o.model.config.V, pinned);
     }
 }
 
@@ -146,20 +148,20 @@ template <class T>
 void check_profile(PreparedRun<T>& run, const Note& say) {
     Options& o = run.options;
     const int measurable = run.schedule.steps - run.from.step() - Profile::warm_up;
-    CHECK(o.profile == 0 || o.profile <= measurable || run.from.step() > 0,
+    CHECK(o.system.profile == 0 || o.system.profile <= measurable || run.from.step() > 0,
           "--profile {} measures as many steps after the first {}, but this run has {}; expected more "
           "--steps, or fewer to measure",
-          o.profile, Profile::warm_up, run.schedule.steps);
-    if (o.profile <= std::max(0, measurable)) return;
-    say(fmt::format("--profile {}: too few steps are left for a table", o.profile));
-    o.profile = 0;
+          o.system.profile, Profile::warm_up, run.schedule.steps);
+    if (o.system.profile <= std::max(0, measurable)) return;
+    say(fmt::format("--profile {}: too few steps are left for a table", o.system.profile));
+    o.system.profile = 0;
 }
 
 template <class T>
 void measure_peaks(PreparedRun<T>& run, const Note& say) {
     const Options& o = run.options;
-    if (o.profile > 0) run.peaks = {measure_copy_bandwidth(), measure_matmul_rate(o.dtype)};
-    run.peak = matmul_peak(simt::device_info().name, o.dtype, run.peaks.flops_per_second);
+    if (o.system.profile > 0) run.peaks = {measure_copy_bandwidth(), measure_matmul_rate(o.system.dtype)};
+    run.peak = matmul_peak(simt::device_info().name, o.system.dtype, run.peaks.flops_per_second);
     say(fmt::format("peak for MFU: {}{}", o.world_size == 1 ? "" : fmt::format("{} x ", o.world_size),
                     to_string(run.peak)));
 }
@@ -169,7 +171,7 @@ void load_start(PreparedRun<T>& run) {
     TrainingState& state = run.state;
     const ResumePoint& from = run.from;
     if (!from.checkpoint.empty()) load_checkpoint(*run.model, from.checkpoint, from.state);
-    else if (run.options.initial) load_weights(*run.model, *run.options.initial);
+    else if (run.options.model.initial) load_weights(*run.model, *run.options.model.initial);
     state.step = from.step();
     state.skipped = from.state.skipped;
     state.sound_step = from.state.sound_step;
@@ -192,10 +194,10 @@ std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& all)
     Options& o = run.options;
     const size_t memory = memory_of_a_process(o, all);
     choose_batch_size<T>(o, run.from, memory);
-    run.model = std::make_unique<GPT2<T>>(o.config, model_options(o));
+    run.model = std::make_unique<GPT2<T>>(o.model.config, model_options(o));
     print_model(o, *run.model, all, say);
     check_memory(o, *run.model, memory, say);
-    if (o.plan) {
+    if (o.plan.only) {
         if (o.world_size > 1) say(scaling_plan<T>(o, memory));
         // a full disk is an error here: the plan is all the output there is
         if (all.rank() == 0) write_output("", "the plan");
@@ -203,7 +205,8 @@ std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& all)
     }
 
     open_loaders(run, all, say);
-    run.schedule = {o.schedule, o.step_count(run.loader->windows()), o.warmup, o.lr, o.min_lr_fraction};
+    run.schedule = {o.optimizer.schedule, o.step_count(run.loader->windows()), o.optimizer.warmup,
+                    o.optimizer.lr, o.optimizer.min_lr_fraction};
     run.schedule.check();
     say(training_plan(o, run.schedule, run.data));
     if (run.schedule.warmup > run.schedule.steps) say(note_of_warmup(run.schedule));
@@ -213,7 +216,7 @@ std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& all)
         return std::nullopt;
     }
     check_profile(run, say);
-    if (all.rank() == 0 && o.checkpoint_every > 0)
+    if (all.rank() == 0 && o.output.checkpoint_every > 0)
         check_disk_space(o, *run.model, run.from, run.schedule.steps, say);
     // Data that cannot be trained on ends the run before it has a folder.
     run.loader->at(run.from.step() + 1, 0);

@@ -41,46 +41,6 @@ std::vector<CheckpointFolder> newer_than(const std::string& run, int step) {
     return folders;
 }
 
-// Options that do not change what training computes, and those that the identity holds. Every other one that
-// changed is said.
-const std::set<std::string> free_options = {"out",
-                                            "log-every",
-                                            "checkpoint-every",
-                                            "keep",
-                                            "keep-every",
-                                            "resume",
-                                            "val-every",
-                                            "val-steps",
-                                            "sample-every",
-                                            "sample-tokens",
-                                            "hellaswag",
-                                            "hellaswag-every",
-                                            "plan",
-                                            "device-memory",
-                                            "max-skipped",
-                                            "config",
-                                            "init-from",
-                                            "train-data",
-                                            "val-data",
-                                            "tokenizer",
-                                            "data-order",
-                                            "model",
-                                            "layers",
-                                            "heads",
-                                            "channels",
-                                            "context",
-                                            "vocab",
-                                            "seq-len",
-                                            "total-batch",
-                                            "optimizer",
-                                            "seed",
-                                            "log-layer-norms",
-                                            "comm-timeout",
-                                            "check-replicas",
-                                            "zero",
-                                            "profile",
-                                            "no-graph"};
-
 std::string value_text(const json& value) {
     return value.is_string() ? value.get<std::string>() : value.dump();
 }
@@ -156,8 +116,8 @@ bool belongs(const json& line, int step, bool evaluated) {
 
 int ResumePoint::batch_size(const Options& options) const {
     Options same = options;
-    same.batch_size = state.batch_size;
-    return state.batch_size > 0 && options.total_batch % same.micro_batch_tokens() == 0 ? state.batch_size
+    same.batch.size = state.batch_size;
+    return state.batch_size > 0 && options.batch.total % same.micro_batch_tokens() == 0 ? state.batch_size
                                                                                         : 0;
 }
 
@@ -172,17 +132,18 @@ bool ResumePoint::is_complete(int steps) const {
 
 static ResumePoint new_run(const Options& options) {
     ResumePoint point;
-    point.is_proposed = options.out.empty();
-    point.run_folder = point.is_proposed ? new_run_folder() : options.out;
+    point.is_proposed = options.output.folder.empty();
+    point.run_folder = point.is_proposed ? new_run_folder() : options.output.folder;
     point.is_new = true;
     // where another run has it by now, make_new_folder finds another name
     if (point.is_proposed) return point;
     CHECK(!is_checkpoint_folder(point.run_folder) && !holds_checkpoints(point.run_folder),
-          "--out {} is where a run has its checkpoints; expected a folder for a run of its own", options.out);
+          "--out {} is where a run has its checkpoints; expected a folder for a run of its own",
+          options.output.folder);
     CHECK(!is_run_folder(point.run_folder),
           "--out {} holds another run; expected a new or an empty folder, or --resume auto to go on with "
           "that run",
-          options.out);
+          options.output.folder);
     return point;
 }
 
@@ -220,21 +181,23 @@ static ResumePoint given_checkpoint(const std::string& path) {
 }
 
 ResumePoint find_resume_point(const Options& options, const Note& note) {
-    if (options.resume == "none") return new_run(options);
-    if (options.resume == "auto") {
-        CHECK(!options.out.empty(), "--resume auto needs --out: the folder of the run to go on with");
-        if (!is_run_folder(options.out)) return new_run(options);
-        ResumePoint point = newest_of_run(options.out, note);
+    if (options.output.resume == "none") return new_run(options);
+    if (options.output.resume == "auto") {
+        CHECK(!options.output.folder.empty(),
+              "--resume auto needs --out: the folder of the run to go on with");
+        if (!is_run_folder(options.output.folder)) return new_run(options);
+        ResumePoint point = newest_of_run(options.output.folder, note);
         point.over_again = point.checkpoint.empty();
         return point;
     }
-    const std::string& path = options.resume;
+    const std::string& path = options.output.resume;
     CHECK(is_run_folder(path) || is_checkpoint_folder(path),
           "--resume {}: is not a checkpoint or a run's folder; expected one, none or auto", path);
     ResumePoint point = is_run_folder(path) ? newest_of_run(path, note) : given_checkpoint(path);
     CHECK(!point.checkpoint.empty(),
           "--resume {}: the run has no checkpoint yet; --resume auto --out {} starts it again", path, path);
-    if (point.run_folder.empty() || (!options.out.empty() && !same_folder(options.out, point.run_folder))) {
+    if (point.run_folder.empty() ||
+        (!options.output.folder.empty() && !same_folder(options.output.folder, point.run_folder))) {
         // A branch: what lies beside the checkpoint stays as it is.
         const ResumePoint branch = new_run(options);
         point.run_folder = branch.run_folder;
@@ -248,18 +211,12 @@ ResumePoint find_resume_point(const Options& options, const Note& note) {
 }
 
 json run_identity(const Options& o, const Tokenizer& tokenizer, std::span<const TokenShard> train) {
-    return {{"layers", o.config.L},
-            {"heads", o.config.NH},
-            {"channels", o.config.C},
-            {"context", o.config.context},
-            {"vocab", o.config.V},
-            {"tokenizer", tokenizer.name()},
-            {"seq-len", o.seq_len},
-            {"total-batch", o.total_batch},
-            {"data-order", o.data_order},
-            {"optimizer", o.values.at("optimizer")},
-            {"seed", o.seed},
-            {"train-data", identity_of(train)}};
+    return {{"layers", o.model.config.L},   {"heads", o.model.config.NH},
+            {"channels", o.model.config.C}, {"context", o.model.config.context},
+            {"vocab", o.model.config.V},    {"tokenizer", tokenizer.name()},
+            {"seq-len", o.batch.seq_len},   {"total-batch", o.batch.total},
+            {"data-order", o.data.order},   {"optimizer", o.values.at("optimizer")},
+            {"seed", o.system.seed},        {"train-data", identity_of(train)}};
 }
 
 void check_same_run(const ResumePoint& from, const json& identity, const Options& options, const Note& note) {
@@ -277,7 +234,9 @@ void check_same_run(const ResumePoint& from, const json& identity, const Options
     std::string changed;
     for (const auto& [name, value] : options.values.items()) {
         const json before = from.state.options.value(name, json());
-        if (before != value && !before.is_null() && !free_options.contains(name))
+        const auto scope = options.scopes.find(name);
+        const bool is_training = scope != options.scopes.end() && scope->second == Scope::training;
+        if (before != value && !before.is_null() && is_training)
             changed += fmt::format("{}--{} {} instead of {}", changed.empty() ? "" : ", ", name,
                                    value_text(value), value_text(before));
     }

@@ -14,17 +14,17 @@
 template <class T>
 std::string sample_text(GPT2<T>& model, const Tokenizer& tokenizer, const Options& o, int step) {
     const int start = tokenizer.end_of_text().value_or('\n');
-    WindowDecoder<T> decoder(model, o.seq_len);
+    WindowDecoder<T> decoder(model, o.batch.seq_len);
     std::string text;
     const auto append = [&](int, int token) {
         if (token != tokenizer.end_of_text()) text += tokenizer.token_bytes(token);
     };
-    generate(decoder, {start < o.config.V ? start : 0},
-             {.max_tokens = o.sample_tokens,
+    generate(decoder, {start < o.model.config.V ? start : 0},
+             {.max_tokens = o.evaluation.sample_tokens,
               // a model may have more tokens than its tokenizer
-              .vocabulary = std::min(tokenizer.vocab_size(), o.config.V),
+              .vocabulary = std::min(tokenizer.vocab_size(), o.model.config.V),
               .end_of_text = tokenizer.end_of_text(),
-              .seed = o.seed,
+              .seed = o.system.seed,
               .step = static_cast<uint64_t>(step)},
              append, stop_requested);
     return text;

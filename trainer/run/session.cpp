@@ -31,21 +31,21 @@ Session<T>::Session(PreparedRun<T>& run, Communicator& all)
       all_(all),
       options_(run.options),
       model_(*run.model),
-      outliers_(options_.skip_loss_z, options_.skip_norm_z),
+      outliers_(options_.optimizer.skip_loss_z, options_.optimizer.skip_norm_z),
       state_(run.state),
       step_(run.from.step()),
-      last_profiled_(options_.profile > 0 ? step_ + Profile::warm_up + options_.profile : 0) {
+      last_profiled_(options_.system.profile > 0 ? step_ + Profile::warm_up + options_.system.profile : 0) {
     open_folder();
     const auto rehearse = [&] { model_.rehearse(run_.loader->at(step_ + 1, 0)); };
     // Two runs may time differently, and algorithms differ in the order of their additions.
-    const double most_seconds = options_.deterministic ? 0 : options_.comm_timeout / 2;
+    const double most_seconds = options_.system.deterministic ? 0 : options_.system.comm_timeout / 2;
     tune_matmuls(model_.gemm(), rehearse, run_.from, most_seconds, all_,
                  [&](const std::string& line) { log_->note(line); });
-    if (options_.checkpoint_every > 0) open_checkpoints();
+    if (options_.output.checkpoint_every > 0) open_checkpoints();
     outliers_.restore(run_.from.state.outlier_detector);
     if (outliers_.active())
         veto_ = [&](const StepResult& step) { return outliers_.judge(step.loss, step.grad_norm); };
-    if (is_first()) model_.profile().measure(options_.profile);
+    if (is_first()) model_.profile().measure(options_.system.profile);
     gpu_.emplace(is_first() ? simt::device_info().pci_bus_id : "");
 }
 
@@ -57,12 +57,12 @@ void Session<T>::open_folder() {
         lock_.emplace(prepare_run_folder(from, note_on_stdout(all_)));
     }
     from.run_folder = gather_texts(all_, from.run_folder).front();
-    const double step_flops =
-        flops_per_token(options_.config, options_.seq_len) * static_cast<double>(options_.total_batch);
+    const double step_flops = flops_per_token(options_.model.config, options_.batch.seq_len) *
+                              static_cast<double>(options_.batch.total);
     const double peak_ms =
         is_first() ? step_flops / (run_.peak.flops_per_second * options_.world_size) * 1e3 : 0;
-    log_.emplace(from.run_folder, run_.schedule.steps, options_.total_batch, options_.log_every, is_first(),
-                 peak_ms);
+    log_.emplace(from.run_folder, run_.schedule.steps, options_.batch.total, options_.output.log_every,
+                 is_first(), peak_ms);
     log_->run(
         run_description(options_, model_, simt::device_info().name, run_.peak, run_.schedule.steps, from));
     log_->note(fmt::format("writing to {}", log_->folder()));
@@ -75,7 +75,9 @@ void Session<T>::open_checkpoints() {
         else print_line(stderr, fmt::format("train_gpt2: rank {}: {}", all_.rank(), printable(line)));
     };
     const CheckpointWriter::Options writing{
-        run_.from.run_folder, *run_.tokenizer, {.newest = options_.keep, .every = options_.keep_every}};
+        run_.from.run_folder,
+        *run_.tokenizer,
+        {.newest = options_.output.keep, .every = options_.output.keep_every}};
     checkpoints_.emplace(model_, all_, writing, simt::pinned_memory(), note);
 }
 
@@ -118,13 +120,13 @@ void Session<T>::finish_step() {
         log_->profile(step, model_.profile().report(run_.peaks));
         for (const std::string& line : model_.gemm().chosen_algorithms()) log_->note(line);
     }
-    if (due(options_.log_layer_norms, step))
+    if (due(options_.output.log_layer_norms, step))
         log_->layer_norms(step, layer_norms(model_.table(), model_.squared_norms()));
-    if (due(options_.check_replicas, step)) check_replicas(all_, model_.checksum(), step);
+    if (due(options_.system.check_replicas, step)) check_replicas(all_, model_.checksum(), step);
     reduced_ = result.any;
     state_.skipped = std::isfinite(result.grad_norm) ? 0 : state_.skipped + 1;
     if (state_.skipped == 0 && is_sound(result.loss)) state_.sound_step = step;
-    if (state_.skipped < options_.max_skipped) return;
+    if (state_.skipped < options_.optimizer.max_skipped) return;
     if (checkpoints_) checkpoints_->finish();
     throw Error(
         fmt::format("{} steps in a row had a gradient norm that is not finite; the run ends at step {}",
@@ -134,8 +136,9 @@ void Session<T>::finish_step() {
 template <class T>
 bool Session<T>::must_pause(int step) const {
     const Options& o = options_;
-    const int intervals[] = {o.val_every,        o.hellaswag_every, o.sample_every,
-                             o.checkpoint_every, o.log_layer_norms, o.check_replicas};
+    const int intervals[] = {o.evaluation.val_every,    o.evaluation.hellaswag_every,
+                             o.evaluation.sample_every, o.output.checkpoint_every,
+                             o.output.log_layer_norms,  o.system.check_replicas};
     const bool is_due =
         std::any_of(std::begin(intervals), std::end(intervals), [&](int every) { return due(every, step); });
     // several processes must decide alike
@@ -162,20 +165,21 @@ void Session<T>::evaluate(int step) {
     const bool last = step == run_.schedule.steps;
     state_.val_loss.reset();
     if (ValidationLoader* const loader = run_.val_loader.get();
-        loader && (due(options_.val_every, step) || last)) {
+        loader && (due(options_.evaluation.val_every, step) || last)) {
         const auto result = show_progress("validating", loader->batches(), [&](const StopRequested& stop) {
             return ::evaluate(model_, *loader, all_, stop);
         });
         if (result) log_->validation(step, state_.val_loss.emplace(result->loss));
     }
     if (HellaSwag* const hellaswag = run_.hellaswag.get();
-        hellaswag && (due(options_.hellaswag_every, step) || last)) {
+        hellaswag && (due(options_.evaluation.hellaswag_every, step) || last)) {
         const auto result = show_progress("HellaSwag", hellaswag->batches(), [&](const StopRequested& stop) {
             return ::evaluate(model_, *hellaswag, all_, stop);
         });
         if (result) log_->hellaswag(step, *result);
     }
-    if (is_first() && options_.sample_every > 0 && (due(options_.sample_every, step) || last)) {
+    if (is_first() && options_.evaluation.sample_every > 0 &&
+        (due(options_.evaluation.sample_every, step) || last)) {
         const std::string text = sample_text(model_, *run_.tokenizer, options_, step);
         if (!stop_requested()) log_->sample(step, text);
     }
@@ -185,7 +189,8 @@ void Session<T>::evaluate(int step) {
 
 template <class T>
 void Session<T>::save_if_due(int step) {
-    if (checkpoints_ && (due(options_.checkpoint_every, step) || step == run_.schedule.steps || stopped_))
+    if (checkpoints_ &&
+        (due(options_.output.checkpoint_every, step) || step == run_.schedule.steps || stopped_))
         save();
 }
 
@@ -208,7 +213,8 @@ void Session<T>::finish() {
 template <class T>
 void Session<T>::fail(const Error& error) {
     try {
-        while (state_.skipped < options_.max_skipped && model_.updates_in_flight() > 0) finish_step();
+        while (state_.skipped < options_.optimizer.max_skipped && model_.updates_in_flight() > 0)
+            finish_step();
     } catch (const std::exception&) {}  // this error came first
     if (checkpoints_) checkpoints_->wait();
     throw Error(fmt::format("{}; {}", error.what(), where_to_go_on()), error.exit_code);

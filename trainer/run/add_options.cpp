@@ -1,0 +1,312 @@
+#include "trainer/run/add_options.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "trainer/command_line/config_file.h"
+#include "trainer/run/scaling.h"
+#include "trainer/tokenizer/tokenizer.h"
+
+namespace {
+
+const std::map<std::string, Optimizer> optimizers = {{"adamw", Optimizer::adamw},
+                                                     {"adam", Optimizer::adam},
+                                                     {"sgd", Optimizer::sgd},
+                                                     {"rmsprop", Optimizer::rmsprop}};
+const std::map<std::string, Recompute> recomputes = {
+    {"none", Recompute::none}, {"gelu", Recompute::gelu}, {"block", Recompute::block}};
+const std::map<std::string, DType> reduce_dtypes = {{"fp32", DType::fp32}, {"bf16", DType::bf16}};
+
+const Finetuning finetuning;
+constexpr double below_1 = 0.9999999;
+constexpr size_t most_letters = 60;  // longer names are unknown, and an error shows only so much of them
+
+// The options of one group of --help. A line names an option, its scope, where its value goes, and its help.
+class Group {
+public:
+    Group(CLI::App& app, const std::string& name, Options& options)
+        : group_(*app.add_option_group(name)), scopes_(options.scopes) {}
+
+    template <class Value>
+    CLI::Option* number(Scope scope, const std::string& names, Value& target, std::type_identity_t<Value> low,
+                        std::type_identity_t<Value> high, const std::string& help) {
+        return scoped(scope, add_number(group_, names, target, low, high, help));
+    }
+    // A number whose default depends on other options, which the help names in [brackets].
+    template <class Value>
+    CLI::Option* dependent(Scope scope, const std::string& names, Value& target,
+                           std::type_identity_t<Value> low, std::type_identity_t<Value> high,
+                           const std::string& help) {
+        return number(scope, names, target, low, high, help)->default_str("");
+    }
+    template <class Value>
+    void choice(Scope scope, const std::string& names, Value& target,
+                const std::map<std::string, Value>& values, const std::string& help) {
+        scoped(scope, add_choice(group_, names, target, values, help));
+    }
+    void word(Scope scope, const std::string& names, std::string& target,
+              const std::vector<std::string>& words, const std::string& help) {
+        scoped(scope, add_word(group_, names, target, words, help));
+    }
+    void word_or_file(Scope scope, const std::string& names, std::string& target,
+                      const std::vector<std::string>& words, const std::string& help) {
+        scoped(scope, add_word_or_file(group_, names, target, words, help));
+    }
+    void text(Scope scope, const std::string& names, std::string& target, const std::string& kind,
+              const std::string& help) {
+        scoped(scope, add_text(group_, names, target, kind, help));
+    }
+    void texts(Scope scope, const std::string& names, std::vector<std::string>& target,
+               const std::string& kind, const std::string& help) {
+        scoped(scope, add_texts(group_, names, target, kind, help));
+    }
+    void parsed(Scope scope, const std::string& names, const std::string& kind,
+                const std::string& default_value, const std::function<void(const std::string&)>& set,
+                const std::string& help) {
+        scoped(scope, add_parsed(group_, names, kind, default_value, set, help));
+    }
+    void flag(Scope scope, const std::string& name, bool& target, const std::string& help) {
+        scoped(scope, group_.add_flag(name, target, help));
+    }
+
+private:
+    CLI::Option* scoped(Scope scope, CLI::Option* option) {
+        scopes_[option->get_lnames().front()] = scope;
+        return option;
+    }
+
+    CLI::App& group_;
+    std::map<std::string, Scope>& scopes_;
+};
+
+using enum Scope;
+
+void add_data(CLI::App& app, Options& o) {
+    Group data(app, "data", o);
+    data.texts(identity, "-i,--train-data", o.data.train_words, "FILE...",
+               "what to train on: token shards, texts, folders of them, or patterns [the Shakespeare text]");
+    data.texts(run, "-j,--val-data", o.data.val_words, "FILE...",
+               "what to validate on, in the same forms [the last tenth of the texts]");
+    data.word_or_file(identity, "--tokenizer", o.data.tokenizer, tokenizer_words,
+                      "how texts become tokens: FILE is a tokenizer.json; none: token shards only "
+                      "[byte, gpt2 or none, by the vocabulary]");
+    data.word(identity, "--data-order", o.data.order, {"shuffled", "file"},
+              "order in which an epoch takes its samples");
+}
+
+void add_model(CLI::App& app, Options& o) {
+    const auto set_name = [&o](const std::string& text) {
+        try {
+            GPT2Config::named(text.substr(0, most_letters));
+        } catch (const UsageError& unknown) { throw UsageError(fmt::format("--model: {}", unknown.what())); }
+        o.model.name = text;
+    };
+    Group model(app, "model", o);
+    GPT2Config& config = o.model.config;
+    model.parsed(start, "-e,--model", "NAME", "", set_name,
+                 "a named size instead of the sizes below: d12, gpt2, gpt2-medium, gpt2-large, gpt2-xl, "
+                 "gpt3:c768, ...");
+    model.number(identity, "--layers", config.L, 1, 4096, "number of transformer blocks");
+    model.number(identity, "--heads", config.NH, 1, 4096, "number of attention heads");
+    model.number(identity, "--channels", config.C, 1, 1 << 17, "width of the model, a multiple of the heads");
+    model.number(identity, "--context", config.context, 1, 1 << 20,
+                 "longest sequence that the model can see");
+    model.number(identity, "--vocab", config.V, 1, 65536, "number of tokens in the vocabulary");
+    model.text(start, "--init-from", o.model.init_from, "PATH",
+               fmt::format("start from these weights, with their model's shape: {} [random weights]",
+                           model_path_help));
+}
+
+void add_batch(CLI::App& app, Options& o) {
+    const auto set_size = [&o](const std::string& text) {
+        const std::optional<int> number = text == "auto" ? 0 : parse_number<int>(text);
+        if (text != "auto" && !(number && *number >= 1 && *number <= max_batch_size))
+            throw UsageError(refusal_of("--batch-size", text,
+                                        fmt::format("a whole number from 1 to {}, or auto", max_batch_size)));
+        o.batch.size = *number;
+    };
+    Group batch(app, "batch", o);
+    batch.parsed(training, "-b,--batch-size", "N|auto", std::to_string(o.batch.size), set_size,
+                 "sequences in a micro-step; auto: as many as fit and divide the step");
+    batch.dependent(identity, "-t,--seq-len", o.batch.seq_len, 1, most, "tokens in a sequence [the context]");
+    batch.dependent(identity, "-d,--total-batch", o.batch.total, 1, size_t{1} << 40,
+                    "tokens in a step, over all its micro-steps and processes [one micro-step]");
+}
+
+void add_optimizer(CLI::App& app, Options& o) {
+    OptimizerChoice& to = o.optimizer;
+    Group optimizer(app, "optimizer", o);
+    optimizer.choice(identity, "--optimizer", to.kind, optimizers,
+                     "update rule, as the class of that name in torch.optim has it");
+    optimizer.number(training, "-l,--lr", to.lr, 0, 1e30,
+                     fmt::format("peak learning rate; {} with --init-from", finetuning.lr));
+    optimizer.number(training, "-q,--min-lr-fraction", to.min_lr_fraction, 0, 1,
+                     "learning rate at the end, as a fraction of the peak");
+    optimizer.number(training, "-u,--warmup", to.warmup, 0, most,
+                     fmt::format("steps in which the learning rate rises to its peak; {} with --init-from "
+                                 "or --schedule constant",
+                                 finetuning.warmup));
+    optimizer.word(training, "-k,--schedule", to.schedule, {"cosine", "linear", "constant", "wsd"},
+                   fmt::format("how the learning rate falls after warmup; wsd stays constant, then falls as "
+                               "1 - sqrt over the last fifth; {} with --init-from",
+                               finetuning.schedule));
+    optimizer.dependent(training, "-c,--weight-decay", to.weight_decay, 0, 1e30,
+                        "for tensors of two or more dimensions: decoupled with adamw, added to the gradient "
+                        "otherwise [0.1 with adamw, otherwise 0]");
+    optimizer.number(training, "--beta1", to.beta1, 0, below_1,
+                     "decay of the mean of gradients; adamw and adam only");
+    optimizer.number(training, "--beta2", to.beta2, 0, below_1,
+                     fmt::format("decay of the mean of squared gradients, which rmsprop calls alpha; not for "
+                                 "sgd; {} with --init-from",
+                                 finetuning.beta2));
+    // 0 would divide 0 by 0 in the padded rows of wte.
+    optimizer.number(training, "--eps", to.eps, 1e-30, 1,
+                     "added to the denominator of the update; not for sgd");
+    optimizer.number(training, "--momentum", to.momentum, 0, below_1,
+                     "momentum of the update; sgd and rmsprop only");
+    optimizer.flag(training, "--nesterov", to.nesterov, "use Nesterov's momentum; sgd only");
+    optimizer.number(training, "--clip", to.clip, 0, 1e30, "scale the gradient down to this norm; 0: never");
+    optimizer.number(run, "--max-skipped", to.max_skipped, 1, most,
+                     "end the run after this many steps in a row whose gradient norm is not finite");
+    optimizer.number(training, "--skip-loss-z", to.skip_loss_z, 0, 1e30,
+                     "skip the update of a step whose loss is this many standard deviations above the mean "
+                     "of the last 128; 0: never");
+    optimizer.number(training, "--skip-norm-z", to.skip_norm_z, 0, 1e30,
+                     "the same for the gradient norm; steps skipped by either do not count for "
+                     "--max-skipped");
+}
+
+void add_length(CLI::App& app, Options& o) {
+    Group length(app, "length", o);
+    auto* steps =
+        length.number(training, "-x,--steps", o.length.steps, 1, most,
+                      fmt::format("steps to train; {:g} epochs with --init-from", finetuning.epochs));
+    auto* epochs = length.dependent(training, "--epochs", o.length.epochs, 1e-9, 1e9,
+                                    "passes over the training data, instead of --steps");
+    auto* tokens = length.dependent(training, "--tokens", o.length.tokens, 1, size_t{1} << 60,
+                                    "tokens to train on, instead of --steps");
+    steps->excludes(epochs)->excludes(tokens);
+    epochs->excludes(tokens);
+}
+
+void add_evaluation(CLI::App& app, Options& o) {
+    EvaluationChoice& to = o.evaluation;
+    Group evaluation(app, "evaluation", o);
+    evaluation.number(run, "-v,--val-every", to.val_every, 0, most, "steps between validations; 0: never");
+    evaluation.number(run, "-m,--val-steps", to.val_steps, 0, most,
+                      "batches in a validation; 0: all of the validation data");
+    evaluation.text(
+        run, "--hellaswag", to.hellaswag, "FILE",
+        "file of HellaSwag to score the model with: the published .jsonl, or llm.c's .bin [none]");
+    evaluation.number(run, "--hellaswag-every", to.hellaswag_every, 0, most,
+                      "steps between HellaSwag scores; 0: never");
+    evaluation.number(run, "-s,--sample-every", to.sample_every, 0, most, "steps between samples; 0: never");
+    evaluation.number(run, "-g,--sample-tokens", to.sample_tokens, 1, most, "tokens in a sample");
+}
+
+void add_output(CLI::App& app, Options& o) {
+    OutputChoice& to = o.output;
+    Group output(app, "output", o);
+    output.text(start, "-o,--out", to.folder, "DIR",
+                "folder for everything that the run writes [a new one in runs/]");
+    output.number(run, "--log-every", to.log_every, 1, most, "steps between lines on the terminal");
+    output.number(run, "--log-layer-norms", to.log_layer_norms, 0, most,
+                  "steps between records of each layer's gradient and weight norms in metrics.jsonl; "
+                  "0: never");
+    output.number(run, "-n,--checkpoint-every", to.checkpoint_every, 0, most,
+                  "steps between checkpoints; the last step is saved too; 0: no checkpoints at all");
+    output.number(run, "--keep", to.keep, 1, most,
+                  "how many of the newest checkpoints to keep, besides the best validated one");
+    output.number(run, "--keep-every", to.keep_every, 0, most,
+                  "also keep the checkpoint of every Nth step; 0: none");
+    output.text(start, "--resume", to.resume, "PATH",
+                "none; auto: go on from the newest checkpoint in --out, or begin if there is none; or the "
+                "folder of a run or of a checkpoint, which goes on with the run's own options where none are "
+                "given");
+}
+
+void add_system(Options& o, Group& system) {
+    SystemChoice& to = o.system;
+    system.choice(training, "--dtype", to.dtype, dtypes, "type of parameters and activations");
+    system.flag(training, "--deterministic", to.deterministic,
+                "give the same bits when a run is repeated; slower on a GPU, always so on a CPU");
+    system.number(identity, "--seed", to.seed, 0, UINT64_MAX,
+                  "seed of the weights, the order of the data, and the samples");
+    system.choice(training, "--recompute", to.recompute, recomputes,
+                  "what the backward pass computes again instead of keeping it in memory");
+    system.choice(training, "--attention", to.attention, attentions, "implementation of attention");
+    system.number(training, "--head-chunks", to.head_chunks, 1, most,
+                  "compute the logits of a micro-step in this many parts, one after another, to save memory");
+    system.number(run, "--zero", to.zero, 0, 1,
+                  "1: each process keeps and updates only its part of the optimizer state; the results stay "
+                  "the same");
+    system.choice(training, "--reduce-dtype", to.reduce_dtype, reduce_dtypes,
+                  "type in which processes send each other gradients");
+    system.number(run, "--comm-timeout", to.comm_timeout, 0.1, 1e6,
+                  "seconds that processes wait for another one before they give up, also at the start and at "
+                  "the end");
+    system.number(run, "--check-replicas", to.check_replicas, 0, most,
+                  "steps between checks that all processes have the same parameters; 0: never");
+    system.dependent(start, "--profile", to.profile, 1, most,
+                     fmt::format("measure every operation in this many steps, after the first {}; print a "
+                                 "table and go on [none]",
+                                 Profile::warm_up));
+    system.flag(run, "--no-graph", to.no_graph,
+                "launch kernels one by one instead of as CUDA graphs; GPUs only");
+}
+
+void add_plan(Options& o, Group& system) {
+    PlanChoice& to = o.plan;
+    const auto set_memory = [&to](const std::string& text) {
+        to.device_memory = parse_bytes("--device-memory", text);
+        CHECK(to.device_memory >= 1 << 20,
+              "--device-memory {} is less than 1 MiB; expected a size such as 40G", text);
+    };
+    const auto link = [](const std::string& option, Link& target) {
+        return [&target, option](const std::string& text) {
+            target = parse_link(option, text.substr(0, most_letters));
+        };
+    };
+    to.machines.within = parse_link("--link", "nvlink3");
+    to.machines.between = parse_link("--network", "hdr8");
+    system.flag(start, "--plan", to.only,
+                "print the memory plan, with --world-size also how the run would scale, and stop");
+    system.parsed(start, "--device-memory", "SIZE", "", set_memory,
+                  "plan for this much memory, such as 40G, instead of what is free");
+    system.number(plan, "--world-size", o.world_size, 1, 1 << 16,
+                  "with --plan: plan for this many processes, one for each GPU");
+    system.number(plan, "--gpus-per-machine", to.machines.per_machine, 1, 1 << 16,
+                  "with --plan: how many GPUs a machine has");
+    system.parsed(plan, "--link", "LINK", "nvlink3", link("--link", to.machines.within),
+                  fmt::format("with --plan: the link between GPUs of a machine: {}, or GB/s and microseconds "
+                              "such as 235,3.4",
+                              known_links()));
+    system.parsed(plan, "--network", "LINK", "hdr8", link("--network", to.machines.between),
+                  "with --plan: the link between machines, all cards of a machine together; the same names, "
+                  "or GB/s and microseconds");
+    system.dependent(plan, "--tokens-per-second", to.tokens_per_second, 1e-3, 1e12,
+                     "with --plan: the measured speed of one process alone [that of 156 TFLOP/s, half an "
+                     "A100]");
+}
+
+}  // namespace
+
+void add_options(CLI::App& app, Options& o) {
+    app.set_config("--config", "", "read options from a file, one a line, such as: lr = 0.0006")
+        ->type_name("FILE")
+        ->each(check_config_path);
+    add_data(app, o);
+    add_model(app, o);
+    add_batch(app, o);
+    add_optimizer(app, o);
+    add_length(app, o);
+    add_evaluation(app, o);
+    add_output(app, o);
+    Group system(app, "system", o);
+    add_system(o, system);
+    add_plan(o, system);
+}
+
+std::string name_of(Optimizer optimizer) { return name_of(optimizers, optimizer); }
