@@ -11,31 +11,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <new>
 #include <numeric>
 #include <set>
 
+#include "counted_allocations.h"
 #include "system/host_allocator.h"
 #include "temporary_folder.h"
 #include "trainer/data/data_files.h"
 #include "trainer/data/data_loader.h"
 #include "trainer/data/input_files.h"
 #include "trainer/data/permutation.h"
-
-// Counts what anyone in this process takes from the heap. Not inlined: g++ would see malloc's memory go to
-// delete, and complain.
-static std::atomic<int> allocations = 0;
-[[gnu::noinline]] void* operator new(size_t bytes) {
-    allocations++;
-    if (void* memory = std::malloc(bytes)) return memory;
-    throw std::bad_alloc();
-}
-[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-    allocations++;
-    return std::malloc(bytes);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 // Token i of shard s is s*10000 + i: a batch shows where it came from.
 static constexpr int shard_stride = 10'000;
@@ -290,7 +275,7 @@ TEST(DataLoader, AllocatesNothingAfterConstruction) {
     DataLoader loader(shards, {.B = 2, .T = 8, .V = vocabulary, .total_batch = 64});
     ValidationLoader validation(shards, 4, 8, vocabulary);
     loader.next();  // the thread has started
-    const int before = allocations;
+    const size_t before = allocations;
     for (int i = 0; i < 1000; i++) loader.next();
     loader.at(1, 0);
     for (size_t i = 0; i < validation.batches(); i++) validation.at(i);

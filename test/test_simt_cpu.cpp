@@ -13,21 +13,10 @@
 #include <thread>
 #include <vector>
 
+#include "counted_allocations.h"
 #include "kernels/simt/simt.cuh"
 
 using simt::cpu::Order;
-
-namespace {
-std::atomic<size_t> allocations = 0;
-}
-// Counted for SteadyStateAllocatesNothing. Not inlined, or g++ takes malloc and delete for a mismatch.
-[[gnu::noinline]] void* operator new(size_t bytes) {
-    allocations++;
-    if (void* memory = std::malloc(bytes ? bytes : 1)) return memory;
-    throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace {
 

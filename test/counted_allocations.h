@@ -1,0 +1,23 @@
+// counted_allocations.h: counts what anyone in this process takes from the heap by operator new. For one
+// source file of a test.
+//   All forms are replaced: AddressSanitizer refuses memory of its own operator new that goes to our delete.
+//   None is inlined, or g++ takes malloc and delete for a mismatch.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+static std::atomic<size_t> allocations = 0;
+
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+    allocations++;
+    return std::malloc(bytes ? bytes : 1);
+}
+[[gnu::noinline]] void* operator new(size_t bytes) {
+    if (void* memory = operator new(bytes, std::nothrow)) return memory;
+    throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
