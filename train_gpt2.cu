@@ -19,12 +19,12 @@
 namespace {
 
 template <class T>
-void train(const Options& options, Communicator& all) {
-    std::optional<PreparedRun<T>> prepared = prepare<T>(options, all);
+void train(const Options& options, Communicator& communicator) {
+    std::optional<PreparedRun<T>> prepared = prepare<T>(options, communicator);
     if (!prepared) return;  // --plan, or the run is complete
     GPT2<T>& model = *prepared->model;
     DataLoader& loader = *prepared->loader;
-    Session<T> run(*prepared, all);
+    Session<T> run(*prepared, communicator);
     try {
         while (const int step = run.next_step()) {
             model.begin_step();

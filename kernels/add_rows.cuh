@@ -1,6 +1,6 @@
 // add_rows.cuh: out (columns) += the sum over the rows of inp (rows, columns), all fp32: the second stage of
-// sums over rows, which adds up
-//   what blocks have left. One to three outputs: inp is then (rows, outputs, columns).
+//   sums over rows, which adds up what blocks have left. One to three outputs: inp is then (rows, outputs,
+//   columns).
 //   Deterministic: which thread adds what depends on the shape alone.
 #pragma once
 #include "kernels/common.cuh"

@@ -75,8 +75,7 @@ __device__ __forceinline__ void map_vectors(To* out, const From* inp, size_t n, 
 
 // Launches kernel<N> over n elements, where N = the widest vector of T that W allows if all the arrays are
 // aligned to it, else 1.
-//   launch_elementwise<W, T>(n, stream, [](auto N) { return residual_forward_kernel<W, N(), T>; }, out, inp1,
-//   inp2, n);
+//   launch_elementwise<W, T>(n, stream, [](auto N) { return gelu_forward_kernel<W, N(), T>; }, out, inp, n);
 //   vectors: mapped_vectors<W> for a kernel that is a map_vectors.
 template <class W, class T, int vectors = vectors_per_thread<W>, class Kernel, class... Arguments>
 void launch_elementwise(size_t n, stream_t stream, Kernel kernel, Arguments... arguments) {

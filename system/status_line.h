@@ -1,8 +1,7 @@
 // status_line.h: the line of a terminal that shows how far a program is, painted again and again in place. It
-// fits the window, whose
-//   width is looked up each time. Where nobody watches nothing is painted: in a pipe or a file, with
-//   TERM=dumb, and under mpirun, which gives its processes a terminal of its own even if a file is all that
-//   gets their output.
+//   fits the window, whose width is looked up each time. Where nobody watches nothing is painted: in a pipe
+//   or a file, with TERM=dumb, and under mpirun, which gives its processes a terminal of its own even if a
+//   file is all that gets their output.
 #pragma once
 #include <chrono>
 #include <cstdio>

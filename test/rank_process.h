@@ -1,6 +1,5 @@
 // rank_process.h: a process that looks like a rank of a launch: "cat" with the variables of torchrun. It ends
-// with
-//   this object.
+//   with this object.
 #pragma once
 #include <fcntl.h>
 #include <gtest/gtest.h>

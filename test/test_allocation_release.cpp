@@ -11,7 +11,7 @@
 #include "system/data_directory.h"
 #include "trainer/data/data_files.h"
 #include "trainer/data/data_loader.h"
-#include "trainer/model/layer_norms.h"
+#include "trainer/model/norms_by_layer.h"
 #include "trainer/run/outlier_detector.h"
 
 namespace {
@@ -95,7 +95,7 @@ void expect_no_allocation(Recompute recompute, Optimizer optimizer = Optimizer::
         }
         model.begin_update(reference_adamw, {}, veto);
         if (step > 1) model.finish_update();
-        if (outliers.active()) layer_norms(model.table(), model.squared_norms());
+        if (outliers.active()) norms_by_layer(model.table(), model.squared_norms());
     }
     counting = false;
     EXPECT_EQ(large, 0u) << "the largest had " << largest << " bytes";

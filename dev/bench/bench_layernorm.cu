@@ -2,7 +2,6 @@
 // plain residual sum.
 #include "bench.h"
 #include "kernels/layernorm.cuh"
-#include "kernels/residual.cuh"
 
 template <class T>
 struct Tensors {
@@ -55,14 +54,6 @@ void bench_backward_sum(BenchRun& run) {
     bench_backward<T, true>(run);
 }
 
-template <class T>
-void bench_residual(BenchRun& run) {
-    Tensors<T> t(run);
-    run.measure(cost::pass<T>(3, t.N * t.C), [&](stream_t stream) {
-        residual_forward(t.out.data(), t.inp.data(), t.branch.data(), t.N * t.C, stream);
-    });
-}
-
 int main(int argc, char** argv) {
     Bench bench("Layernorm and residual sum, forward and backward",
                 {{"N", {256, 768}, "rows"}, {"C", {128, 768}, "channels"}}, [](const BenchModel& m) {
@@ -72,6 +63,5 @@ int main(int argc, char** argv) {
     bench.add("residual_layernorm_forward", BENCH_TYPES(bench_residual_forward));
     bench.add("layernorm_backward", BENCH_TYPES(bench_backward));
     bench.add("layernorm_backward_sum", BENCH_TYPES(bench_backward_sum));
-    bench.add("residual_forward", BENCH_TYPES(bench_residual));
     return bench.main(argc, argv);
 }

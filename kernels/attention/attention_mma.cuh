@@ -76,7 +76,7 @@ __device__ __forceinline__ void load_factor(MmaFactor<Rows, Depth>& factor, Head
 template <int Rows, int Columns>
 __device__ __forceinline__ void store_sums(HeadRows<bfloat16> x, const MmaSums<Rows, Columns>& sums,
                                            const float (&scale)[Rows][2], int row) {
-    row = simt::forget(row);
+    row = simt::opaque(row);
     UNROLL
     for (int m = 0; m < Rows; m++) {
         UNROLL
@@ -117,7 +117,7 @@ public:
         constexpr int threads_a_row = Cut::D <= 32 ? 4 : Cut::D <= 64 ? 8 : 16;
         constexpr int half = Cut::block / 2, rows_at_once = half / threads_a_row;
         // the loop over tiles needs the registers
-        const int thread = simt::forget(static_cast<int>(threadIdx.x));
+        const int thread = simt::opaque(static_cast<int>(threadIdx.x));
         const bool copies_a = thread < half;
         const int row_of_thread = row + thread % half / threads_a_row, column = thread % threads_a_row * 8;
         const size_t stride = copies_a ? a.stride : b.stride;
@@ -418,7 +418,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     const auto copy = [&](int tile) {
         const AttentionBlock again = block.computed_again();
         passing.copy(again.packed(qkv, 0), again.plain(dout), tile);
-        const int thread = simt::forget(static_cast<int>(threadIdx.x)), q = tile + thread % Cut::tile;
+        const int thread = simt::opaque(static_cast<int>(threadIdx.x)), q = tile + thread % Cut::tile;
         const bool copies_lse = thread < Cut::tile;
         simt::cp_async<1>((copies_lse ? lse_tiles : delta_tiles) + passing.row_in_tiles(q),
                           (copies_lse ? lse : delta) + again.statistics() + q, q < shape.T);

@@ -1,6 +1,6 @@
 // cublaslt_product.h: one matrix product of cuBLASLt
-// (https://docs.nvidia.com/cuda/cublas/#using-the-cublaslt-api): what is asked of it, and the
-//   algorithms that can compute it.
+// (https://docs.nvidia.com/cuda/cublas/#using-the-cublaslt-api): what is asked of it, and the algorithms that
+//   can compute it.
 #pragma once
 #include <cublasLt.h>
 

@@ -98,9 +98,9 @@ using TestWidths = List<CpuWidth, GpuWidth<GpuThreads>...>;
 template <class W>
 constexpr int block_of = W::threads < warp_size ? warp_size : W::threads;
 
-// The value, of which the compiler is to know nothing: what depends on it is computed where it stands, and
-// not far ahead, to lie in registers that a loop needs.
-__device__ __forceinline__ int forget(int value) {
+// Optimisation barrier: the compiler knows nothing about the result, so it cannot hoist what depends on it
+// out of a loop, which would cost registers there.
+__device__ __forceinline__ int opaque(int value) {
     asm volatile("" : "+r"(value));
     return value;
 }

@@ -1,8 +1,7 @@
 // fuzz.h: what the fuzz targets share. A target feeds bytes that somebody else chose to one reader; the
-// reader may take them or refuse them
-//   with Error (UsageError), and nothing else: another exception, a report of a sanitizer, more than 2 GiB of
-//   memory or more than 5 seconds is a finding. scripts/fuzz.sh runs the targets, dev/fuzz_corpus.py writes
-//   what they start from.
+//   reader may take them or refuse them with Error (UsageError), and nothing else: another exception, a
+//   report of a sanitizer, more than 2 GiB of memory or more than 5 seconds is a finding. scripts/fuzz.sh
+//   runs the targets, dev/fuzz_corpus.py writes what they start from.
 #pragma once
 #include <sys/mman.h>
 #include <unistd.h>

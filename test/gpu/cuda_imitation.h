@@ -1,7 +1,7 @@
 // cuda_imitation.h: the CUDA runtime and cuBLASLt as far as our programs call them, for a machine without a
-// GPU: a program linked with it makes the
-//   calls that it would make on one, and they are written down. Device memory is the host's and begins as
-//   zeros, copies are made at once, kernels and products compute nothing.
+//   GPU: a program linked with it makes the calls that it would make on one, and they are written down.
+//   Device memory is the host's and begins as zeros, copies are made at once, kernels and products compute
+//   nothing.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,7 +1,6 @@
 // sliding_decoder.h: texts longer than the context, from a decoder with a cache (decoder.h). While they fit
-// into its window a step is the
-//   decoder's own. After that every token is predicted from the last `window` ones by a pass over all of
-//   them, as
+//   into its window a step is the decoder's own. After that every token is predicted from the last `window`
+//   ones by a pass over all of them, as
 //   window_decoder.h does: positions are learnt as numbers, so that a window which moved has other keys and
 //   values everywhere.
 #pragma once

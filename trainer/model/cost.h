@@ -1,6 +1,5 @@
 // cost.h: what each operation of a step must move and compute at the least: its tensors read and written
-// once, not what an implementation happens
-//   to do. Vectors of C elements beside tensors of N*C are left out.
+//   once, not what an implementation happens to do. Vectors of C elements beside tensors of N*C are left out.
 #pragma once
 #include <array>
 #include <cstddef>

@@ -19,7 +19,7 @@
 #include "trainer/data/batch.h"
 #include "trainer/distributed/communicator.h"
 #include "trainer/model/arena.h"
-#include "trainer/model/layer_norms.h"
+#include "trainer/model/norms_by_layer.h"
 #include "trainer/model/optimizer.h"
 #include "trainer/model/profile.h"
 #include "trainer/model/step_graphs.h"

@@ -58,7 +58,7 @@ GPT2<T>::~GPT2() {
         else if (last > 0) communicator_->wait(last, stream_);
         if (stream_) simt::stream_synchronize(stream_);
     } catch (const std::exception&) {}  // the communicator has failed: whoever waited for it has said so
-    graphs_.forget();
+    graphs_.discard();
     gemm_.reset();
     for (const event_t event : {copied_[0], copied_[1], ended_[0], ended_[1], ended_[2]}) {
         if (event) simt::event_destroy(event);

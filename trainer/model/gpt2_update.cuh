@@ -152,7 +152,7 @@ void GPT2<T>::update_parameters(size_t step, const OptimizerOptions& options) {
     simt::copy_to_device(&optimizer_state_->lr, &numbers.lr, 2 * sizeof(double), stream_);
     OptimizerOptions constants = options;
     constants.lr = 0;
-    if (!(constants == captured_)) graphs_.forget(StepGraphs::parameter_update);
+    if (!(constants == captured_)) graphs_.discard(StepGraphs::parameter_update);
     captured_ = constants;
     part(StepGraphs::parameter_update, [&] {
         operation("clip and count");

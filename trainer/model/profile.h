@@ -1,6 +1,5 @@
 // profile.h: what each operation of a training step takes: a table for --profile, and named ranges on a
-// timeline (NVTX), wherever it
-//   is not a graph that is replayed.
+//   timeline (NVTX), wherever it is not a graph that is replayed.
 //   The model says where an operation begins. Within a measured step an event is recorded there: the device's
 //   clock between two events is the operation's time, nothing is waited for before the step is over, and on
 //   the CPU the clock is the host's. In all other steps only the range is named, which costs a few

@@ -1,7 +1,6 @@
 // step_graphs.h: the parts of a training step as CUDA graphs. A part gives the GPU the same kernels with the
-// same arguments every time: what changes
-//   from step to step (tokens, learning rate, count of steps) is copied to its place in device memory before,
-//   outside of the graph.
+//   same arguments every time: what changes from step to step (tokens, learning rate, count of steps) is
+//   copied to its place in device memory before, outside of the graph.
 //   By itself a step launches a kernel every few microseconds, and a GPU that is faster than that waits for
 //   the host; a graph is one launch.
 #pragma once
@@ -26,7 +25,7 @@ public:
 
     // wanted: false, and on the CPU, everything runs by itself.
     explicit StepGraphs(bool wanted) : active_(wanted && simt::is_gpu()) {}
-    ~StepGraphs() { forget(); }
+    ~StepGraphs() { discard(); }
     StepGraphs(const StepGraphs&) = delete;
 
     // Runs a part, which is what work() gives to the stream: by itself the first time, while libraries choose
@@ -41,13 +40,13 @@ public:
     }
 
     // The arguments of a part have changed: its graph is made again.
-    void forget(Part part) {
+    void discard(Part part) {
         if (graphs_[part]) simt::graph_destroy(graphs_[part]);
         graphs_[part] = nullptr;
     }
     // All of them, before what they compute with is freed.
-    void forget() {
-        for (int part = 0; part < parts; part++) forget(static_cast<Part>(part));
+    void discard() {
+        for (int part = 0; part < parts; part++) discard(static_cast<Part>(part));
     }
 
 private:

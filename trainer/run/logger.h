@@ -27,7 +27,7 @@ public:
     void train(int step, const StepResult& result, double lr, double ms,
                const std::optional<GpuReading>& gpu = std::nullopt);
     void profile(int step, const nlohmann::ordered_json& report);     // of profile.h
-    void layer_norms(int step, const nlohmann::ordered_json& norms);  // of layer_norms.h
+    void layer_norms(int step, const nlohmann::ordered_json& norms);  // of norms_by_layer.h
     void validation(int step, double loss);
     void hellaswag(int step, const HellaSwagResult& result);
     void sample(int step, const std::string& text);

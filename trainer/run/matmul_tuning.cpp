@@ -85,15 +85,15 @@ static void tune_as_first(Gemm& gemm, const std::function<void()>& rehearse, con
 }
 
 void tune_matmuls(Gemm& gemm, const std::function<void()>& rehearse, const ResumePoint& from,
-                  double most_seconds, Communicator& all, const Note& note) {
+                  double most_seconds, Communicator& communicator, const Note& note) {
     if (gemm.choices().empty()) return;
-    const bool first = all.rank() == 0;
+    const bool first = communicator.rank() == 0;
     if (first) tune_as_first(gemm, rehearse, from, most_seconds, note);
-    const std::string chosen = gather_texts(all, first ? gemm.choices() : "")[0];
+    const std::string chosen = gather_texts(communicator, first ? gemm.choices() : "")[0];
     if (first) return;
     const std::string reason = gemm.adopt(chosen);
     if (!reason.empty())
         print_line(stderr,
                    fmt::format("train_gpt2: rank {}: rank 0's choice of matmul algorithms is not used: {}",
-                               all.rank(), reason));
+                               communicator.rank(), reason));
 }

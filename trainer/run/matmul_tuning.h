@@ -1,8 +1,8 @@
 // matmul_tuning.h: the algorithms that a run multiplies with on a GPU. Rank 0 finds the fastest by timing
-// before the first step and tells the other
-//   processes; the run's folder keeps them, so that a resumed run computes the same bits. On CPUs there is
-//   nothing to choose and nothing is written. FLATGPT_MATMULS=FILE shares what was found among runs: they go
-//   by the choices of FILE, except for those that their own folder names, and add to FILE what they time.
+//   before the first step and tells the other processes; the run's folder keeps them, so that a resumed run
+//   computes the same bits. On CPUs there is nothing to choose and nothing is written. FLATGPT_MATMULS=FILE
+//   shares what was found among runs: they go by the choices of FILE, except for those that their own folder
+//   names, and add to FILE what they time.
 #pragma once
 #include <functional>
 #include <string>
@@ -22,4 +22,4 @@ std::string matmul_file(const std::string& run_folder);
 // most_seconds, while the others wait; what is not timed by then is left to the library's own choice. With
 // most_seconds = 0 nothing is timed, and FLATGPT_MATMULS is not looked at.
 void tune_matmuls(Gemm& gemm, const std::function<void()>& rehearse, const ResumePoint& from,
-                  double most_seconds, Communicator& all, const Note& note);
+                  double most_seconds, Communicator& communicator, const Note& note);

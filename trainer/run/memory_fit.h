@@ -34,14 +34,14 @@ inline void check_fits(const MemoryPlan& plan, const std::string& what, const st
 }
 
 // What this process may allocate, and every other one too.
-inline size_t memory_of_a_process(const Options& o, Communicator& all) {
+inline size_t memory_of_a_process(const Options& o, Communicator& communicator) {
     if (o.plan.device_memory) return *o.plan.device_memory;
     const size_t free = simt::device_info().free_memory;
     // On a GPU, kernels' code and libraries take some of what is free now; processes on CPUs share the
     // machine's memory.
     const size_t mine = simt::is_gpu() ? free - std::min(free, size_t{300} << 20)
-                                       : free / static_cast<size_t>(all.process().local_size);
-    return smallest_over_processes(all, mine);
+                                       : free / static_cast<size_t>(communicator.process().local_size);
+    return smallest_over_processes(communicator, mine);
 }
 
 inline GPT2Options model_options(const Options& o) {

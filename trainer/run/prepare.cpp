@@ -71,7 +71,8 @@ void check_disk_space(const Options& o, const GPT2<T>& model, const ResumePoint&
 }
 
 // Every process reads the data; a text is tokenized once, by rank 0, and the others find its cache.
-DataSplits open_data_together(const Options& o, Tokenizer& tokenizer, Communicator& all, const Note& say) {
+DataSplits open_data_together(const Options& o, Tokenizer& tokenizer, Communicator& communicator,
+                              const Note& say) {
     const auto open = [&] {
         return open_data(o.data.train.empty() ? data_directory() + "/tinyshakespeare.txt" : o.data.train,
                          o.data.val, tokenizer,
@@ -81,8 +82,8 @@ DataSplits open_data_together(const Options& o, Tokenizer& tokenizer, Communicat
                           .stop = stop_requested});
     };
     std::optional<DataSplits> data;
-    if (all.rank() == 0) data = open();
-    gather_texts(all, "rank 0 is ready");
+    if (communicator.rank() == 0) data = open();
+    gather_texts(communicator, "rank 0 is ready");
     return data ? std::move(*data) : open();
 }
 
@@ -98,10 +99,11 @@ void choose_batch_size(Options& o, const ResumePoint& from, size_t memory) {
 }
 
 template <class T>
-void print_model(const Options& o, const GPT2<T>& model, const Communicator& all, const Note& say) {
-    say(fmt::format(
-        "{} on {}{}", to_string(o.system.dtype), simt::device_info().name,
-        all.size() == 1 ? "" : fmt::format(", {} processes over {}", all.size(), communicator_library())));
+void print_model(const Options& o, const GPT2<T>& model, const Communicator& communicator, const Note& say) {
+    say(fmt::format("{} on {}{}", to_string(o.system.dtype), simt::device_info().name,
+                    communicator.size() == 1 ? ""
+                                             : fmt::format(", {} processes over {}", communicator.size(),
+                                                           communicator_library())));
     say(fmt::format(
         "model: {} layers, {} heads, {} channels, context {}, vocabulary {} (padded to {}): {} parameters",
         o.model.config.L, o.model.config.NH, o.model.config.C, o.model.config.context, o.model.config.V,
@@ -112,23 +114,23 @@ void print_model(const Options& o, const GPT2<T>& model, const Communicator& all
 }
 
 template <class T>
-void open_loaders(PreparedRun<T>& run, Communicator& all, const Note& say) {
+void open_loaders(PreparedRun<T>& run, Communicator& communicator, const Note& say) {
     const Options& o = run.options;
     const HostAllocator pinned = simt::pinned_memory();
     run.tokenizer = make_tokenizer_for(o.model.initial ? o.model.initial->path() : "the model",
                                        o.model.config.V, o.data.tokenizer);
-    run.data = open_data_together(o, *run.tokenizer, all, say);
+    run.data = open_data_together(o, *run.tokenizer, communicator, say);
     run.state = {.batch_size = o.batch.size,
                  .options = o.values,
                  .identity = run_identity(o, *run.tokenizer, run.data.train)};
-    check_same_start(all, process_description(o, run.state.identity, run.data));
+    check_same_start(communicator, process_description(o, run.state.identity, run.data));
     check_same_run(run.from, run.state.identity, o, say);
     const DataLoaderOptions loading{.B = o.batch.size,
                                     .T = o.batch.seq_len,
                                     .V = o.model.config.V,
                                     .total_batch = o.batch.total,
-                                    .rank = all.rank(),
-                                    .world_size = all.size(),
+                                    .rank = communicator.rank(),
+                                    .world_size = communicator.size(),
                                     .seed = o.system.seed,
                                     .shuffle = o.data.order == "shuffled"};
     run.loader = std::make_unique<DataLoader>(run.data.train, loading, pinned);
@@ -179,8 +181,8 @@ void load_start(PreparedRun<T>& run) {
 
 }  // namespace
 
-Note note_on_stdout(const Communicator& all) {
-    if (all.rank() > 0) return [](const std::string&) {};
+Note note_on_stdout(const Communicator& communicator) {
+    if (communicator.rank() > 0) return [](const std::string&) {};
     return [](const std::string& line) {
         print_line(stdout, printable(line, "\n"));
         std::fflush(stdout);
@@ -188,23 +190,23 @@ Note note_on_stdout(const Communicator& all) {
 }
 
 template <class T>
-std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& all) {
-    const Note say = note_on_stdout(all);
-    PreparedRun<T> run{.options = options, .from = find_resume_point(options, all, say)};
+std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& communicator) {
+    const Note say = note_on_stdout(communicator);
+    PreparedRun<T> run{.options = options, .from = find_resume_point(options, communicator, say)};
     Options& o = run.options;
-    const size_t memory = memory_of_a_process(o, all);
+    const size_t memory = memory_of_a_process(o, communicator);
     choose_batch_size<T>(o, run.from, memory);
     run.model = std::make_unique<GPT2<T>>(o.model.config, model_options(o));
-    print_model(o, *run.model, all, say);
+    print_model(o, *run.model, communicator, say);
     check_memory(o, *run.model, memory, say);
     if (o.plan.only) {
         if (o.world_size > 1) say(scaling_plan<T>(o, memory));
         // a full disk is an error here: the plan is all the output there is
-        if (all.rank() == 0) write_output("", "the plan");
+        if (communicator.rank() == 0) write_output("", "the plan");
         return std::nullopt;
     }
 
-    open_loaders(run, all, say);
+    open_loaders(run, communicator, say);
     run.schedule = {o.optimizer.schedule, o.step_count(run.loader->windows()), o.optimizer.warmup,
                     o.optimizer.lr, o.optimizer.min_lr_fraction};
     run.schedule.check();
@@ -216,16 +218,16 @@ std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& all)
         return std::nullopt;
     }
     check_profile(run, say);
-    if (all.rank() == 0 && o.output.checkpoint_every > 0)
+    if (communicator.rank() == 0 && o.output.checkpoint_every > 0)
         check_disk_space(o, *run.model, run.from, run.schedule.steps, say);
     // Data that cannot be trained on ends the run before it has a folder.
     run.loader->at(run.from.step() + 1, 0);
     if (run.val_loader) run.val_loader->at(0);
 
-    if (all.rank() == 0) measure_peaks(run, say);  // before the model takes the memory
-    run.model->allocate(&all);
+    if (communicator.rank() == 0) measure_peaks(run, say);  // before the model takes the memory
+    run.model->allocate(&communicator);
     load_start(run);
-    check_replicas(all, run.model->checksum(), run.from.step());
+    check_replicas(communicator, run.model->checksum(), run.from.step());
     return run;
 }
 

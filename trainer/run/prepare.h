@@ -35,7 +35,7 @@ struct PreparedRun {
 // Called by all processes together; rank 0 prints what the run will do. std::nullopt: there is nothing to
 // train, because of --plan or because the run is complete. UsageError or Error as the parts throw them.
 template <class T>
-std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& all);
+std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& communicator);
 
 // Prints a line, on rank 0 only.
-Note note_on_stdout(const Communicator& all);
+Note note_on_stdout(const Communicator& communicator);

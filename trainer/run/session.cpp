@@ -13,7 +13,7 @@
 #include "system/printable.h"
 #include "system/stop_signal.h"
 #include "trainer/inference/evaluate.h"
-#include "trainer/model/layer_norms.h"
+#include "trainer/model/norms_by_layer.h"
 #include "trainer/run/matmul_tuning.h"
 #include "trainer/run/replicas.h"
 #include "trainer/run/run_description.h"
@@ -26,9 +26,9 @@ bool due(int every, int step) { return every > 0 && step % every == 0; }
 }  // namespace
 
 template <class T>
-Session<T>::Session(PreparedRun<T>& run, Communicator& all)
+Session<T>::Session(PreparedRun<T>& run, Communicator& communicator)
     : run_(run),
-      all_(all),
+      communicator_(communicator),
       options_(run.options),
       model_(*run.model),
       outliers_(options_.optimizer.skip_loss_z, options_.optimizer.skip_norm_z),
@@ -39,7 +39,7 @@ Session<T>::Session(PreparedRun<T>& run, Communicator& all)
     const auto rehearse = [&] { model_.rehearse(run_.loader->at(step_ + 1, 0)); };
     // Two runs may time differently, and algorithms differ in the order of their additions.
     const double most_seconds = options_.system.deterministic ? 0 : options_.system.comm_timeout / 2;
-    tune_matmuls(model_.gemm(), rehearse, run_.from, most_seconds, all_,
+    tune_matmuls(model_.gemm(), rehearse, run_.from, most_seconds, communicator_,
                  [&](const std::string& line) { log_->note(line); });
     if (options_.output.checkpoint_every > 0) open_checkpoints();
     outliers_.restore(run_.from.state.outlier_detector);
@@ -54,9 +54,9 @@ void Session<T>::open_folder() {
     ResumePoint& from = run_.from;
     if (is_first()) {
         if (from.is_proposed) from.run_folder = make_new_folder(from.run_folder);
-        lock_.emplace(prepare_run_folder(from, note_on_stdout(all_)));
+        lock_.emplace(prepare_run_folder(from, note_on_stdout(communicator_)));
     }
-    from.run_folder = gather_texts(all_, from.run_folder).front();
+    from.run_folder = gather_texts(communicator_, from.run_folder).front();
     const double step_flops = flops_per_token(options_.model.config, options_.batch.seq_len) *
                               static_cast<double>(options_.batch.total);
     const double peak_ms =
@@ -72,13 +72,14 @@ template <class T>
 void Session<T>::open_checkpoints() {
     const Note note = [&](const std::string& line) {
         if (is_first()) log_->note(line);
-        else print_line(stderr, fmt::format("train_gpt2: rank {}: {}", all_.rank(), printable(line)));
+        else
+            print_line(stderr, fmt::format("train_gpt2: rank {}: {}", communicator_.rank(), printable(line)));
     };
     const CheckpointWriter::Options writing{
         run_.from.run_folder,
         *run_.tokenizer,
         {.newest = options_.output.keep, .every = options_.output.keep_every}};
-    checkpoints_.emplace(model_, all_, writing, simt::pinned_memory(), note);
+    checkpoints_.emplace(model_, communicator_, writing, simt::pinned_memory(), note);
 }
 
 // A checkpoint whose evaluation a signal broke off is evaluated before the first step.
@@ -86,7 +87,7 @@ template <class T>
 void Session<T>::start() {
     started_ = true;
     if (run_.from.state.evaluated) {
-        stopped_ = in_any_process(all_, stop_requested());
+        stopped_ = in_any_process(communicator_, stop_requested());
         return;
     }
     evaluate(step_);
@@ -121,8 +122,8 @@ void Session<T>::finish_step() {
         for (const std::string& line : model_.gemm().chosen_algorithms()) log_->note(line);
     }
     if (due(options_.output.log_layer_norms, step))
-        log_->layer_norms(step, layer_norms(model_.table(), model_.squared_norms()));
-    if (due(options_.system.check_replicas, step)) check_replicas(all_, model_.checksum(), step);
+        log_->layer_norms(step, norms_by_layer(model_.table(), model_.squared_norms()));
+    if (due(options_.system.check_replicas, step)) check_replicas(communicator_, model_.checksum(), step);
     reduced_ = result.any;
     state_.skipped = std::isfinite(result.grad_norm) ? 0 : state_.skipped + 1;
     if (state_.skipped == 0 && is_sound(result.loss)) state_.sound_step = step;
@@ -142,7 +143,7 @@ bool Session<T>::must_pause(int step) const {
     const bool is_due =
         std::any_of(std::begin(intervals), std::end(intervals), [&](int every) { return due(every, step); });
     // several processes must decide alike
-    const bool stop = all_.size() == 1 ? stop_requested() : reduced_.stop;
+    const bool stop = communicator_.size() == 1 ? stop_requested() : reduced_.stop;
     return is_due || stop || step <= last_profiled_ || step == run_.schedule.steps;
 }
 
@@ -155,7 +156,7 @@ auto Session<T>::show_progress(const char* what, size_t batches, const Evaluatio
     size_t done = 0;
     return evaluation([&] {
         if (progress) progress->at(done);
-        done = std::min(batches, done + static_cast<size_t>(all_.size()));
+        done = std::min(batches, done + static_cast<size_t>(communicator_.size()));
         return stop_requested();
     });
 }
@@ -167,14 +168,14 @@ void Session<T>::evaluate(int step) {
     if (ValidationLoader* const loader = run_.val_loader.get();
         loader && (due(options_.evaluation.val_every, step) || last)) {
         const auto result = show_progress("validating", loader->batches(), [&](const StopRequested& stop) {
-            return ::evaluate(model_, *loader, all_, stop);
+            return ::evaluate(model_, *loader, communicator_, stop);
         });
         if (result) log_->validation(step, state_.val_loss.emplace(result->loss));
     }
     if (HellaSwag* const hellaswag = run_.hellaswag.get();
         hellaswag && (due(options_.evaluation.hellaswag_every, step) || last)) {
         const auto result = show_progress("HellaSwag", hellaswag->batches(), [&](const StopRequested& stop) {
-            return ::evaluate(model_, *hellaswag, all_, stop);
+            return ::evaluate(model_, *hellaswag, communicator_, stop);
         });
         if (result) log_->hellaswag(step, *result);
     }
@@ -183,7 +184,7 @@ void Session<T>::evaluate(int step) {
         const std::string text = sample_text(model_, *run_.tokenizer, options_, step);
         if (!stop_requested()) log_->sample(step, text);
     }
-    stopped_ = in_any_process(all_, stop_requested());
+    stopped_ = in_any_process(communicator_, stop_requested());
     state_.evaluated = !stopped_;
 }
 

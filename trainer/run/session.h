@@ -21,7 +21,7 @@ class Session {
 public:
     // Claims the run's folder, or goes on in it, and chooses the matmuls' algorithms. `run` must outlive the
     // session.
-    Session(PreparedRun<T>& run, Communicator& all);
+    Session(PreparedRun<T>& run, Communicator& communicator);
 
     // The next step to train, counting from 1; 0 when the run is over or a signal has stopped it.
     int next_step();
@@ -49,7 +49,7 @@ public:
     [[noreturn]] void fail(const Error& error);
 
 private:
-    bool is_first() const { return all_.rank() == 0; }
+    bool is_first() const { return communicator_.rank() == 0; }
     void open_folder();
     void open_checkpoints();
     void start();
@@ -60,7 +60,7 @@ private:
     std::string where_to_go_on() const;
 
     PreparedRun<T>& run_;
-    Communicator& all_;
+    Communicator& communicator_;
     const Options& options_;
     GPT2<T>& model_;
     std::optional<FolderLock> lock_;  // rank 0's

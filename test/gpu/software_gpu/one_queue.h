@@ -1,7 +1,6 @@
 // one_queue.h: the software GPU for the tests of one library's stand-in: a single queue of work, which runs
-// when a
-//   test says so. It defines what stream.h declares in place of queues.cpp and cuda_runtime.cpp, so it is
-//   included by one file of a program.
+//   when a test says so. It defines what stream.h declares in place of queues.cpp and cuda_runtime.cpp, so it
+//   is included by one file of a program.
 #pragma once
 #include <fmt/format.h>
 #include <unistd.h>

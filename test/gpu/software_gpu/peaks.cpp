@@ -1,6 +1,5 @@
 // peaks.cpp: round figures in place of trainer/run/peaks.cu's measurements, whose large products would take
-// the software GPU hours. The linker
-//   sends the trainer's calls here (--wrap).
+//   the software GPU hours. The linker sends the trainer's calls here (--wrap).
 #include "trainer/run/peaks.h"
 
 extern "C" {

@@ -2,7 +2,7 @@
 #include <map>
 
 #include "model.cuh"
-#include "trainer/model/layer_norms.h"
+#include "trainer/model/norms_by_layer.h"
 
 namespace {
 
@@ -35,7 +35,7 @@ void expect_norms_of_double_precision() {
         expected[0][layer] += grad, expected[1][layer] += weight, expected[2][kind] += grad,
             expected[3][kind] += weight;
     }
-    const nlohmann::ordered_json norms = layer_norms(model->table(), model->squared_norms());
+    const nlohmann::ordered_json norms = norms_by_layer(model->table(), model->squared_norms());
     const char* maps[] = {"grad", "weight", "grad_by_kind", "weight_by_kind"};
     ASSERT_EQ(norms.size(), 4u);
     for (int m = 0; m < 4; m++) {
@@ -56,18 +56,18 @@ void expect_norms_of_double_precision() {
     EXPECT_TRUE(norms.at("weight").contains("h.1"));
     EXPECT_TRUE(norms.at("weight_by_kind").contains("attn.c_attn.weight"));
 }
-TEST(LayerNorms, AreThoseOfDoublePrecisionAndAddUpToTheGlobalNorm) {
+TEST(NormsByLayer, AreThoseOfDoublePrecisionAndAddUpToTheGlobalNorm) {
     expect_norms_of_double_precision<float>();
     expect_norms_of_double_precision<bfloat16>();
 }
 
-TEST(LayerNorms, WhatIsNotFiniteIsNull) {
+TEST(NormsByLayer, WhatIsNotFiniteIsNull) {
     const TensorTable table(reference_config);
     SquaredNorms norms{std::vector<float>(table.tensors().size(), 4.0f),
                        std::vector<float>(table.tensors().size(), 1.0f)};
     norms.gradients[0] = NAN;
     norms.gradients.back() = INFINITY;
-    const std::string text = layer_norms(table, norms).dump();
+    const std::string text = norms_by_layer(table, norms).dump();
     const auto read = nlohmann::json::parse(text);
     EXPECT_TRUE(read.at("grad").at("wte").is_null());
     EXPECT_TRUE(read.at("grad").at("ln_f").is_null());

@@ -1,4 +1,4 @@
-#include "trainer/model/layer_norms.h"
+#include "trainer/model/norms_by_layer.h"
 
 #include <cmath>
 #include <string>
@@ -26,7 +26,7 @@ void take_roots(nlohmann::ordered_json& map) {
 
 }  // namespace
 
-nlohmann::ordered_json layer_norms(const TensorTable& table, const SquaredNorms& norms) {
+nlohmann::ordered_json norms_by_layer(const TensorTable& table, const SquaredNorms& norms) {
     const std::vector<Tensor>& tensors = table.tensors();
     if (norms.gradients.size() != tensors.size() || norms.weights.size() != tensors.size())
         throw Error("layer norms: not a norm for every tensor");

@@ -1,4 +1,4 @@
-// layer_norms.h: how large gradients and weights are, layer by layer and kind by kind.
+// norms_by_layer.h: how large gradients and weights are, layer by layer and kind by kind.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -14,4 +14,4 @@ struct SquaredNorms {
 // "wpe.weight":.., "attn.c_attn.weight":.., ..}, "weight_by_kind": {..}}: Euclidean norms, a kind over all
 // layers. The squares of one map add up to the square of the norm over all parameters. What is not finite is
 // null.
-nlohmann::ordered_json layer_norms(const TensorTable& table, const SquaredNorms& norms);
+nlohmann::ordered_json norms_by_layer(const TensorTable& table, const SquaredNorms& norms);
