@@ -114,17 +114,21 @@ function(fetch_boost_context)
     target_include_directories(boost_context SYSTEM INTERFACE ${boost_context_SOURCE_DIR}/include ${boost_config_SOURCE_DIR}/include)
 endfunction()
 
-# Only what our products need of oneDNN, whose whole would be built for half an hour.
+# oneDNN takes half an hour of processor time. It is built once for every compiler, in build/fetched, and all of our builds link it.
 function(fetch_onednn)
-    set(DNNL_BUILD_TESTS OFF)
-    set(DNNL_BUILD_EXAMPLES OFF)
-    set(ONEDNN_BUILD_TESTS OFF)
-    set(ONEDNN_BUILD_EXAMPLES OFF)
-    set(ONEDNN_BUILD_DOC OFF)
-    set(ONEDNN_BUILD_GRAPH OFF)
-    set(ONEDNN_LIBRARY_TYPE STATIC)
-    set(ONEDNN_ENABLE_PRIMITIVE "MATMUL;REORDER")
-    add_library_of(onednn dnnl)
+    unpack(onednn)
+    set(prefix ${PROJECT_SOURCE_DIR}/build/fetched/onednn-${CMAKE_CXX_COMPILER_ID}-${CMAKE_CXX_COMPILER_VERSION})
+    add_custom_command(OUTPUT ${prefix}/lib/libdnnl.a
+        COMMAND ${CMAKE_COMMAND} -DSOURCE=${onednn_SOURCE_DIR} -DPREFIX=${prefix} -DC_COMPILER=${CMAKE_C_COMPILER}
+            -DCXX_COMPILER=${CMAKE_CXX_COMPILER} -DNINJA=${CMAKE_MAKE_PROGRAM} -P ${PROJECT_SOURCE_DIR}/cmake/build_onednn.cmake
+        COMMENT "Building oneDNN" USES_TERMINAL VERBATIM)
+    add_custom_target(build_onednn DEPENDS ${prefix}/lib/libdnnl.a)
+    file(MAKE_DIRECTORY ${prefix}/include)
+    add_library(dnnl STATIC IMPORTED GLOBAL)
+    find_package(OpenMP REQUIRED)
+    set_target_properties(dnnl PROPERTIES IMPORTED_LOCATION ${prefix}/lib/libdnnl.a INTERFACE_INCLUDE_DIRECTORIES ${prefix}/include
+        INTERFACE_SYSTEM_INCLUDE_DIRECTORIES ${prefix}/include INTERFACE_LINK_LIBRARIES "OpenMP::OpenMP_CXX;${CMAKE_DL_LIBS}")
+    add_dependencies(dnnl build_onednn)
 endfunction()
 
 function(fetch_googletest)

@@ -215,23 +215,34 @@ TEST(HuggingFace, SizesMayHaveTheNamesOfOtherModels) {
     EXPECT_EQ((std::array{config.L, config.C, config.V, config.context}), (std::array{2, 24, 131, 12}));
 }
 
-TEST(HuggingFace, AnotherModelOrADamagedOneIsRefusedByName) {
+// A folder with one defect, and what is said of it; {} at the start stands for the folder.
+struct Damaged {
+    const char* name;
+    std::function<void(Folder&)> damage;
+    std::string expected;
+};
+
+static auto field(const char* name, const json& value) {
+    return [=](Folder& f) { f.config[name] = value; };
+}
+
+static void expect_refused(const std::vector<Damaged>& cases) {
     const TemporaryFolder temporary;
     const std::string path = temporary / "model";
-    struct Case {
-        const char* name;
-        std::function<void(Folder&)> damage;
-        std::string expected;  // {} stands for the folder
-    };
-    const auto field = [](const char* name, const json& value) {
-        return [=](Folder& f) { f.config[name] = value; };
-    };
-    const auto tensor = [](const char* name, const auto& change) {
-        return [=](Folder& f) { change(f.tensors.at(name)); };
-    };
+    for (const Damaged& c : cases) {
+        Folder folder;
+        c.damage(folder);
+        folder.write(path);
+        const std::string message = message_of<UsageError>([&] { open_model(path); });
+        const std::string expected = c.expected.starts_with("{}") ? path + c.expected.substr(2) : c.expected;
+        EXPECT_NE(message.find(expected), std::string::npos) << c.name << ": " << message;
+        EXPECT_TRUE(message.starts_with(path)) << message;
+    }
+}
+
+TEST(HuggingFace, AnotherModelIsRefusedByName) {
     const std::string other = "another model than GPT-2 here; expected ";
-    const std::vector<Case> cases = {
-        // config.json: mathematics
+    expect_refused({
         {"type", field("model_type", "llama"),
          "{}/config.json: model_type is \"llama\", " + other + "\"gpt2\""},
         {"gelu", field("activation_function", "gelu"),
@@ -251,7 +262,11 @@ TEST(HuggingFace, AnotherModelOrADamagedOneIsRefusedByName) {
         {"untied without a head", field("tie_word_embeddings", false),
          "{}/config.json: tie_word_embeddings is false, but there is no lm_head.weight; expected the head's "
          "weights, or true"},
-        // config.json: sizes
+    });
+}
+
+TEST(HuggingFace, SizesThatDoNotFitAreRefusedByName) {
+    expect_refused({
         {"two depths", field("num_hidden_layers", 3),
          "n_layer is 2, but num_hidden_layers is 3; expected the same number"},
         {"alias 0", [](Folder& f) { f.config.erase("n_layer"), f.config["num_hidden_layers"] = 0; },
@@ -272,7 +287,14 @@ TEST(HuggingFace, AnotherModelOrADamagedOneIsRefusedByName) {
          "tensor \"transformer.wte.weight\" has the shape (131, 24); expected (130, 24) by config.json"},
         {"context", field("n_positions", 13),
          "tensor \"transformer.wpe.weight\" has the shape (12, 24); expected (13, 24)"},
-        // tensors
+    });
+}
+
+TEST(HuggingFace, TensorsThatDoNotFitAreRefusedByName) {
+    const auto tensor = [](const char* name, const auto& change) {
+        return [=](Folder& f) { change(f.tensors.at(name)); };
+    };
+    expect_refused({
         {"missing", [](Folder& f) { f.tensors.erase("transformer.h.1.mlp.c_fc.bias"); },
          "{}: has no tensor transformer.h.1.mlp.c_fc.bias"},
         {"surplus",
@@ -308,16 +330,7 @@ TEST(HuggingFace, AnotherModelOrADamagedOneIsRefusedByName) {
              f.tensors["lm_head.weight"] = {"F32", {132, 24}, std::string(132 * 24 * 4, '\0')};
          },
          "tensor \"lm_head.weight\" has the shape (132, 24)"},
-    };
-    for (const Case& c : cases) {
-        Folder folder;
-        c.damage(folder);
-        folder.write(path);
-        const std::string message = message_of<UsageError>([&] { open_model(path); });
-        const std::string expected = c.expected.starts_with("{}") ? path + c.expected.substr(2) : c.expected;
-        EXPECT_NE(message.find(expected), std::string::npos) << c.name << ": " << message;
-        EXPECT_TRUE(message.starts_with(path)) << message;
-    }
+    });
 }
 
 TEST(HuggingFace, ADamagedIndexIsRefusedByName) {

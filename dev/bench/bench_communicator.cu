@@ -54,6 +54,25 @@ double time_collective(Communicator& communicator, const Collective& collective,
     return run(static_cast<size_t>(std::min(1e5, 1 + least / once)));
 }
 
+// The link that explains the samples best, as an option of train_gpt2 --plan.
+Link print_fit(const std::vector<CommunicationSample>& samples, const Process& process) {
+    const Link link = fit_link(samples, process.world_size);
+    double worst = 1;
+    for (const CommunicationSample& s : samples) {
+        const double ratio =
+            collective_seconds(s.kind, s.bytes, process.world_size, {process.world_size, link, link}) /
+            s.seconds;
+        worst = std::max({worst, ratio, 1 / ratio});
+    }
+    fmt::print(
+        "fit: alpha {:.1f} us a step of a ring, beta {:.2f} GB/s; at worst a factor of {:.2f} from what was "
+        "measured\n",
+        link.latency * 1e6, link.bytes_per_second * 1e-9, worst);
+    fmt::print("--{} {:.3g},{:.3g}\n", process.local_size == process.world_size ? "link" : "network",
+               link.bytes_per_second * 1e-9, link.latency * 1e6);
+    return link;
+}
+
 void bench(int argc, char** argv) {
     std::vector<std::string> sizes = {"4K", "16K", "64K", "256K", "1M", "4M", "16M", "64M", "256M", "512M"},
                              operations = {"all_reduce", "reduce_scatter", "all_gather"};
@@ -112,20 +131,7 @@ void bench(int argc, char** argv) {
         }
     }
     if (!speaks) return;
-    const Link link = fit_link(samples, process.world_size);
-    double worst = 1;
-    for (const CommunicationSample& s : samples) {
-        const double ratio =
-            collective_seconds(s.kind, s.bytes, process.world_size, {process.world_size, link, link}) /
-            s.seconds;
-        worst = std::max({worst, ratio, 1 / ratio});
-    }
-    fmt::print(
-        "fit: alpha {:.1f} us a step of a ring, beta {:.2f} GB/s; at worst a factor of {:.2f} from what was "
-        "measured\n",
-        link.latency * 1e6, link.bytes_per_second * 1e-9, worst);
-    fmt::print("--{} {:.3g},{:.3g}\n", process.local_size == process.world_size ? "link" : "network",
-               link.bytes_per_second * 1e-9, link.latency * 1e6);
+    const Link link = print_fit(samples, process);
     if (json.empty()) return;
     std::ofstream file(json);
     file << nlohmann::json{{"processes", process.world_size},

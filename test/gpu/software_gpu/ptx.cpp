@@ -594,6 +594,31 @@ private:
         emit(made);
     }
 
+    // Operands one by one: the elements of {a, b}, both sides of a|b, and the base of [base+offset], whose offset
+    // goes to `made`.
+    std::vector<std::string_view> flat_operands(Instruction& made, std::string_view opcode,
+                                                const std::vector<std::string_view>& parts,
+                                                std::string_view text) {
+        std::vector<std::string_view> flat;
+        for (const std::string_view part : parts) {
+            const size_t bar = part.find('|');
+            if (part.starts_with('{')) {
+                for (const std::string_view element : elements(part)) flat.push_back(element);
+            } else if (bar != std::string_view::npos) {
+                flat.push_back(part.substr(0, bar));
+                flat.push_back(part.substr(bar + 1));
+            } else if (part.starts_with('[')) {
+                const auto [base, offset] = address(part);
+                if (offset != 0 && opcode.starts_with("cp.async")) fail("an offset in a copy", text);
+                made.offset += offset;
+                flat.push_back(base);
+            } else {
+                flat.push_back(part);
+            }
+        }
+        return flat;
+    }
+
     void instruction(std::string_view text) {
         Instruction made;
         if (text.starts_with('@')) {
@@ -641,23 +666,7 @@ private:
         if (opcode.starts_with("mma.") || opcode.starts_with("ldmatrix."))
             made.control = Control::warp_sync, made.member_mask = all_lanes;
         if (opcode == "bar.sync") made.control = Control::block_sync;
-        std::vector<std::string_view> flat;
-        for (const std::string_view part : parts) {
-            const size_t bar = part.find('|');
-            if (part.starts_with('{')) {
-                for (const std::string_view element : elements(part)) flat.push_back(element);
-            } else if (bar != std::string_view::npos) {
-                flat.push_back(part.substr(0, bar));
-                flat.push_back(part.substr(bar + 1));
-            } else if (part.starts_with('[')) {
-                const auto [base, offset] = address(part);
-                if (offset != 0 && opcode.starts_with("cp.async")) fail("an offset in a copy", text);
-                made.offset += offset;
-                flat.push_back(base);
-            } else {
-                flat.push_back(part);
-            }
-        }
+        std::vector<std::string_view> flat = flat_operands(made, opcode, parts, text);
         if (opcode.starts_with("shfl.") && flat.size() == 5)
             flat.insert(flat.begin() + 1, "");  // without the predicate
         if (flat.size() != known.kinds.size()) fail("another number of operands", text);
