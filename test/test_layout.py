@@ -9,13 +9,59 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ["system", "kernels/simt", "kernels", "kernels/gemm", "kernels/attention", "kernels/decode",
            "trainer/distributed", "trainer/tokenizer", "trainer/data", "trainer/model", "trainer/formats",
            "trainer/checkpoint", "trainer/inference", "trainer/command_line", "trainer/run"]
-MOST_SOURCES, MOST_COLUMNS = 40, 110
+MOST_SOURCES, MOST_COLUMNS, MOST_LINES = 40, 110, 80
+# A flash attention kernel is one pass over tiles whose registers and shared memory live to its end: a function cut out of it
+# would take a dozen references, and nvcc would have to see through them.
+LONGER = {"kernels/attention/attention.cuh": 90, "kernels/attention/attention_mma.cuh": 95}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
 def sources(*folders):
     return [path for folder in folders for path in sorted((ROOT / folder).iterdir())
             if path.suffix in (".cpp", ".cu", ".cuh", ".h")]
+
+
+def all_sources():
+    for path in sorted(ROOT.rglob("*")):
+        if path.suffix in (".cpp", ".cu", ".cuh", ".h") and path.relative_to(ROOT).parts[0] not in ("build", "runs"):
+            yield path
+
+
+BLANKED = re.compile(r"""//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<!\w)'(?:\\.|[^'\\\n])+'""", re.DOTALL)
+
+
+def blank(match):
+    return re.sub(r"[^\n]", " ", match.group(0))
+
+
+def functions(text):
+    """(first line, number of lines, what stands before the brace) of every function, nested ones not counted."""
+    text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", blank, BLANKED.sub(blank, text), flags=re.MULTILINE)
+    found, outside, start, depth, parentheses = [], True, 0, 0, 0
+    body_depth = first = 0
+    for match in re.finditer(r"[{}();]", text):
+        token = match.group(0)
+        parentheses += (token == "(") - (token == ")")
+        if token == "{":
+            head = text[start:match.start()].strip()
+            plain = re.sub(r"template\s*<[^{}]*?>\s*(?=[\w_])", "", head)
+            scope = re.match(r"(?:inline\s+|extern\s+|typedef\s+)*(?:namespace|struct|class|union|enum)\b|extern\b", plain)
+            if outside and "(" in head and not scope and parentheses == 0:
+                outside, body_depth = False, depth
+                first = text.count("\n", 0, match.start() - len(text[start:match.start()].lstrip())) + 1
+            depth += 1
+            if outside and parentheses == 0:
+                start = match.end()
+        elif token == "}":
+            depth -= 1
+            if not outside and depth == body_depth and not re.match(r"\s*[,{]", text[match.end():]):
+                found.append((first, text.count("\n", 0, match.start()) + 2 - first, head))
+                outside = True
+            if outside and parentheses == 0:
+                start = match.end()
+        elif token == ";" and outside and parentheses == 0:
+            start = match.end()
+    return found
 
 
 class Layout(unittest.TestCase):
@@ -39,12 +85,24 @@ class Layout(unittest.TestCase):
                 self.assertLessEqual(len(sources(folder)), MOST_SOURCES)
 
     def test_no_line_is_too_long(self):
-        for path in sorted(ROOT.rglob("*")):
-            if path.suffix not in (".cpp", ".cu", ".cuh", ".h") or path.relative_to(ROOT).parts[0] in ("build", "runs"):
-                continue
+        for path in all_sources():
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 if len(line) > MOST_COLUMNS:
                     self.fail(f"{path.relative_to(ROOT)}:{number} has {len(line)} columns; expected at most {MOST_COLUMNS}")
+
+    def test_no_function_is_too_long(self):
+        count = 0
+        for path in all_sources():
+            for first, lines, _ in functions(path.read_text()):
+                count += 1
+                with self.subTest(f"{path.relative_to(ROOT)}:{first}"):
+                    self.assertLessEqual(lines, LONGER.get(str(path.relative_to(ROOT)), MOST_LINES))
+        self.assertGreater(count, 3000, "functions were overlooked")
+
+    def test_functions_are_measured(self):
+        text = "namespace n {\nstruct S {\n    int x = f(\n        1);\n    void g(int a = {}) {\n        if (a) {\n        }\n    }\n};\n}\n" \
+               "S::S()\n    : x_{1} {\n    // {\n    h(\"{\");\n}\n"
+        self.assertEqual([(first, lines) for first, lines, _ in functions(text)], [(5, 4), (11, 5)])
 
 
 if __name__ == "__main__":

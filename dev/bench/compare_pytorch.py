@@ -568,7 +568,7 @@ def our_program(device):
     target = "make gpu" if device == "cuda" else "make"
     if not program.exists():
         fail(f"{program.name} is not built; please run: {target} (or pass --pytorch-only)")
-    sources = [path for folder in ("kernels", "trainer") for path in (ROOT / folder).rglob("*.*")] + [ROOT / "train_gpt2.cu"]
+    sources = [path for folder in ("kernels", "system", "trainer") for path in (ROOT / folder).rglob("*.*")] + [ROOT / "train_gpt2.cu"]
     newest = max((path for path in sources if path.exists()), key=lambda path: path.stat().st_mtime, default=None)
     if newest and newest.stat().st_mtime > program.stat().st_mtime:
         print(f"compare_pytorch: {newest.relative_to(ROOT)} is newer than {program.name}; if that matters, run: {target}", file=sys.stderr)

@@ -34,8 +34,8 @@ struct AttentionBlock {
         head = begin + index % size;
         tile = static_cast<int>(index / size);
     }
-    // The same block, but addresses that follow from it are computed where they stand instead of being kept in
-    // registers through a loop.
+    // The same block, but addresses that follow from it are computed where they stand instead of being kept
+    // in registers through a loop.
     __device__ AttentionBlock computed_again() const {
         AttentionBlock block = *this;
         block.head = static_cast<unsigned>(simt::opaque(static_cast<int>(head)));

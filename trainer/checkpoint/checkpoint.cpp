@@ -58,8 +58,8 @@ struct KeptTensor {
 };
 std::vector<KeptTensor> kept_tensors(const TensorTable& table, int rank) {
     std::vector<KeptTensor> kept;
-    for (const ShardPiece& piece : table.shard_of_tensors(rank)) {
-        const Tensor* const tensor = &table.tensors()[piece.source];
+    for (const Stretch& piece : table.shard_of_tensors(rank)) {
+        const Tensor* const tensor = &table.tensors()[piece.tensor];
         if (kept.empty() || kept.back().tensor != tensor) kept.push_back({tensor, piece.state_offset, {}});
         kept.back().ranges.push_back(
             {piece.offset - tensor->offset, piece.offset - tensor->offset + piece.elements});

@@ -67,7 +67,7 @@ public:
     const TensorTable& table() const { return table_; }
     const float* masters() const { return masters_.get(); }
     // The optimizer's buffers by name, each of shape().state_elements floats: in the table's offsets, or
-    // ShardPiece's.
+    // Stretch's.
     std::vector<std::pair<std::string, const float*>> optimizer() const;
     // The bytes of a whole checkpoint's tensors, of all processes.
     size_t checkpoint_bytes() const { return (1 + buffers_) * table_.elements() * sizeof(float); }

@@ -139,7 +139,7 @@ public:
     // The state that training goes on from, as flat host buffers of table().elements() floats in the table's
     // offsets (gaps included). Only
     // read_optimizer gives state_elements(): all of them too, or with ZeRO-1 this process's parts
-    // (ShardPiece::state_offset).
+    // (Stretch::state_offset).
     // together, before the next forward: the gradients' memory may be used; host may be null
     void read_masters(float* host);
     // the parameters follow: they are the masters, rounded
@@ -262,12 +262,6 @@ private:
         profile_.end(stream_);
     }
 
-    // A range of the flat buffer that one kernel updates, and where its optimizer state (and master, if only
-    // a shard is kept) lies.
-    struct Segment {
-        size_t offset, elements, state_offset;
-        bool weight_decay;
-    };
     // gpt2_update.cuh: sums over the processes, and the optimizer
     bool alone() const { return options_.world_size == 1; }
     void reduce(int group);
@@ -275,7 +269,7 @@ private:
     void sum_squared_gradients();
     void sum_over_ranks(size_t step, const StepFlags& flags);
     void update_parameters(size_t step, const OptimizerOptions& options);
-    void update_segment(const Segment& segment, const OptimizerOptions& options);
+    void update_stretch(const Stretch& stretch, const OptimizerOptions& options);
     void gather_parameters();
     void await_group(int group);
     void await_parameters();
@@ -330,7 +324,7 @@ private:
     OptimizerOptions captured_{};           // what the update's graph was captured with, but for lr
     Communicator* communicator_ = nullptr;  // nullptr: one process
     // what this process updates; what its part of the gradients' norm is of
-    std::vector<Segment> updates_, normed_;
+    std::vector<Stretch> updates_, normed_;
     Communicator::Ticket reduced_ = 0;            // of the last bucket of gradients; 0: none is on its way
     std::vector<Communicator::Ticket> gathered_;  // by group, of its parameters; 0: they are here
     int micro_step_ = 0;                          // backward passes since the last update

@@ -33,15 +33,9 @@ GPT2<T>::GPT2(const GPT2Config& config, const GPT2Options& options)
           options.world_size);
     blocks_.resize(size(config.L));
     gathered_.assign(size(config.L) + 2, 0);
-    const std::vector<Stretch>& stretches = table_.stretches();
-    for (const Stretch& s : stretches) updates_.push_back({s.offset, s.elements, s.offset, s.weight_decay});
-    if (alone()) {
-        normed_ = updates_;
-    } else {
-        for (const ShardPiece& p : table_.shard_of_stretches(options.rank))
-            normed_.push_back({p.offset, p.elements, p.state_offset, stretches[p.source].weight_decay});
-        if (options.sharded()) updates_ = normed_;
-    }
+    updates_ = normed_ = table_.stretches();
+    if (!alone()) normed_ = table_.shard_of_stretches(options.rank);
+    if (options.sharded()) updates_ = normed_;
     reserve_parameters();
     reserve_activations();
 }

@@ -44,13 +44,13 @@ template <class T>
 SquaredNorms GPT2<T>::squared_norms() {
     await_parameters();
     const std::vector<Tensor>& tensors = table_.tensors();
-    std::vector<ShardPiece> pieces;
+    std::vector<Stretch> pieces;
     if (options_.sharded()) pieces = table_.shard_of_tensors(options_.rank);
     else
         for (size_t i = 0; i < tensors.size(); i++)
-            pieces.push_back({i, tensors[i].offset, tensors[i].elements, tensors[i].offset});
+            pieces.push_back({tensors[i].offset, tensors[i].elements, tensors[i].offset, i, false, false});
     for (size_t i = 0; i < pieces.size(); i++) {
-        const ShardPiece& p = pieces[i];
+        const Stretch& p = pieces[i];
         const float* master = masters_ + (keeps_master_shard() ? p.state_offset : p.offset);
         global_norm_squared(work_.part_norms + 2 * i, work_.norm, grads_ + p.offset, p.elements, stream_);
         global_norm_squared(work_.part_norms + 2 * i + 1, work_.norm, master, p.elements, stream_);
@@ -58,8 +58,8 @@ SquaredNorms GPT2<T>::squared_norms() {
     const std::vector<float> squares = to_host(work_.part_norms, 2 * pieces.size());
     std::vector<double> sums(2 * tensors.size(), 0.0);  // of gradients, then of weights
     for (size_t i = 0; i < pieces.size(); i++) {
-        sums[pieces[i].source] += static_cast<double>(squares[2 * i]);
-        sums[tensors.size() + pieces[i].source] += static_cast<double>(squares[2 * i + 1]);
+        sums[pieces[i].tensor] += static_cast<double>(squares[2 * i]);
+        sums[tensors.size() + pieces[i].tensor] += static_cast<double>(squares[2 * i + 1]);
     }
     if (options_.sharded()) sums = sum_over_processes(*communicator_, sums);
     SquaredNorms norms;
@@ -76,7 +76,7 @@ void GPT2<T>::adopt_masters(size_t offset, size_t elements) {
     if constexpr (!std::is_same_v<T, float>)
         convert(params_ + offset, whole_masters() + offset, elements, stream_);
     if (!keeps_master_shard()) return;
-    for (const Segment& s : updates_) {
+    for (const Stretch& s : updates_) {
         const size_t begin = std::max(s.offset, offset),
                      end = std::min(s.offset + s.elements, offset + elements);
         if (begin < end)
@@ -89,7 +89,7 @@ template <class T>
 void GPT2<T>::read_masters(float* host) {
     await_parameters();
     if (keeps_master_shard()) {
-        for (const Segment& s : updates_)
+        for (const Stretch& s : updates_)
             simt::copy_on_device(grads_ + s.offset, masters_ + s.state_offset, s.elements * sizeof(float),
                                  stream_);
         Communicator::Ticket gathered = 0;
@@ -153,7 +153,7 @@ template <class T>
 void GPT2<T>::write_optimizer(const std::string& buffer, const float* host) {
     float* const own = optimizer_buffer(buffer);
     if (options_.sharded()) {
-        for (const Segment& s : updates_)
+        for (const Stretch& s : updates_)
             simt::copy_to_device(own + s.state_offset, host + s.offset, s.elements * sizeof(float), stream_);
     } else {
         simt::copy_to_device(own, host, table_.elements() * sizeof(float), stream_);

@@ -42,7 +42,7 @@ void GPT2<T>::wait_for_gradients() {
     communicator_->wait(reduced_, stream_);
     reduced_ = 0;
     if (!options_.reduce_bf16) return;
-    for (const Segment& s : updates_)
+    for (const Stretch& s : updates_)
         convert(grads_ + s.offset, rounded_grads_ + s.offset, s.elements, stream_);
 }
 
@@ -158,13 +158,13 @@ void GPT2<T>::update_parameters(size_t step, const OptimizerOptions& options) {
         operation("clip and count");
         optimizer_prepare(optimizer_state_, norm_squared_, static_cast<float>(options.clip), options.beta1,
                           options.beta2, stream_);
-        for (const Segment& s : updates_) update_segment(s, options);
+        for (const Stretch& s : updates_) update_stretch(s, options);
     });
     if (options_.sharded()) gather_parameters();
 }
 
 template <class T>
-void GPT2<T>::update_segment(const Segment& s, const OptimizerOptions& o) {
+void GPT2<T>::update_stretch(const Stretch& s, const OptimizerOptions& o) {
     T* const params = params_ + s.offset;
     float *const masters = masters_ + (keeps_master_shard() ? s.state_offset : s.offset), *const grads =
                                                                                               grads_ +

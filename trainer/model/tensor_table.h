@@ -4,7 +4,6 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -62,18 +61,14 @@ struct Bucket {
     int group;
 };
 
-// A stretch of the flat buffer without gaps, whose tensors agree in weight_decay and from_matmul.
+// A stretch of the flat buffer without gaps, whose tensors agree in weight_decay and from_matmul; or the part
+// of one, or of a tensor, whose optimizer state one process keeps under ZeRO-1: part `rank` of each bucket is
+// its own.
 struct Stretch {
     size_t offset, elements;
+    size_t state_offset;  // of its optimizer state: the same, or under ZeRO-1 among the process's parts
+    size_t tensor;        // the tensor it begins in, an index into tensors()
     bool weight_decay, from_matmul;
-};
-
-// The part of a tensor or stretch that one process keeps the optimizer's state of under ZeRO-1: part `rank`
-// of each bucket is its own.
-struct ShardPiece {
-    size_t source;            // index into tensors() or stretches()
-    size_t offset, elements;  // in the flat buffer
-    size_t state_offset;      // among the process's parts, one after the other
 };
 
 class TensorTable {
@@ -84,19 +79,23 @@ public:
     const std::vector<Tensor>& tensors() const { return tensors_; }
     const std::vector<Stretch>& stretches() const { return stretches_; }
     const std::vector<Bucket>& buckets() const { return buckets_; }
-    std::vector<ShardPiece> shard_of_tensors(int rank) const;  // what pads the vocabulary is left out
-    std::vector<ShardPiece> shard_of_stretches(int rank) const;
+    // The parts of each tensor, or of each stretch, that process `rank` keeps under ZeRO-1. The padding of
+    // the vocabulary is left out of the tensors.
+    std::vector<Stretch> shard_of_tensors(int rank) const;
+    std::vector<Stretch> shard_of_stretches(int rank) const;
     const Tensor& at(Kind kind, int layer = -1) const;
     size_t elements() const { return elements_; }      // of the flat buffer, gaps included
     size_t parameters() const { return parameters_; }  // of the model, padding not counted
 
 private:
-    struct Range {
-        size_t offset, elements;  // in the flat buffer
-    };
-    // Every part of the ranges, which are in the order of their offsets, that lies in the process's part of a
+    struct Row;  // what differs from tensor to tensor
+    void add(const Row& row, int layer, int group, size_t unpadded_rows = 0);
+    void add_block(size_t C, int layer);
+    void end_group(int group);
+    void find_stretches();
+    // The parts of the stretches, which are in the order of their offsets, in the process's part of each
     // bucket.
-    std::vector<ShardPiece> shard_of(std::span<const Range> ranges, int rank) const;
+    std::vector<Stretch> shard_of(const std::vector<Stretch>& stretches, int rank) const;
 
     std::vector<Tensor> tensors_;
     std::vector<Stretch> stretches_;

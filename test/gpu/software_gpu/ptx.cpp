@@ -594,8 +594,8 @@ private:
         emit(made);
     }
 
-    // Operands one by one: the elements of {a, b}, both sides of a|b, and the base of [base+offset], whose offset
-    // goes to `made`.
+    // Operands one by one: the elements of {a, b}, both sides of a|b, and the base of [base+offset], whose
+    // offset goes to `made`.
     std::vector<std::string_view> flat_operands(Instruction& made, std::string_view opcode,
                                                 const std::vector<std::string_view>& parts,
                                                 std::string_view text) {
