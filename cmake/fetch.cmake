@@ -114,13 +114,17 @@ function(fetch_boost_context)
     target_include_directories(boost_context SYSTEM INTERFACE ${boost_context_SOURCE_DIR}/include ${boost_config_SOURCE_DIR}/include)
 endfunction()
 
-# oneDNN takes half an hour of processor time. It is built once for every compiler, in build/fetched, and all of our builds link it.
+# oneDNN takes half an hour of processor time. It is built once for a compiler and a way of building it, in build/fetched, and all of our
+# builds link it.
 function(fetch_onednn)
     unpack(onednn)
-    set(prefix ${PROJECT_SOURCE_DIR}/build/fetched/onednn-${CMAKE_CXX_COMPILER_ID}-${CMAKE_CXX_COMPILER_VERSION})
+    file(SHA256 ${PROJECT_SOURCE_DIR}/cmake/build_onednn.cmake how)
+    string(SUBSTRING ${how} 0 8 how)
+    string(REPLACE .tar.gz "" version ${onednn_FILE})
+    set(prefix ${PROJECT_SOURCE_DIR}/build/fetched/${version}-${CMAKE_CXX_COMPILER_ID}-${CMAKE_CXX_COMPILER_VERSION}-${how})
     add_custom_command(OUTPUT ${prefix}/lib/libdnnl.a
         COMMAND ${CMAKE_COMMAND} -DSOURCE=${onednn_SOURCE_DIR} -DPREFIX=${prefix} -DC_COMPILER=${CMAKE_C_COMPILER}
-            -DCXX_COMPILER=${CMAKE_CXX_COMPILER} -DNINJA=${CMAKE_MAKE_PROGRAM} -P ${PROJECT_SOURCE_DIR}/cmake/build_onednn.cmake
+            -DCXX_COMPILER=${CMAKE_CXX_COMPILER} -DMAKE_PROGRAM=${CMAKE_MAKE_PROGRAM} "-DGENERATOR=${CMAKE_GENERATOR}" -P ${PROJECT_SOURCE_DIR}/cmake/build_onednn.cmake
         COMMENT "Building oneDNN" USES_TERMINAL VERBATIM)
     add_custom_target(build_onednn DEPENDS ${prefix}/lib/libdnnl.a)
     file(MAKE_DIRECTORY ${prefix}/include)

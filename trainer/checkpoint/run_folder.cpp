@@ -19,15 +19,15 @@
 
 namespace fs = std::filesystem;
 
-static constexpr std::string_view prefix = "step_";
+static constexpr std::string_view step_prefix = "step_";
 
 // The step in a checkpoint's name; std::nullopt for any other name.
 static std::optional<int> step_of(const std::string& name) {
-    if (!name.starts_with(prefix)) return std::nullopt;
+    if (!name.starts_with(step_prefix)) return std::nullopt;
     int step = 0;
-    const char *first = name.data() + prefix.size(), *last = name.data() + name.size();
+    const char *first = name.data() + step_prefix.size(), *last = name.data() + name.size();
     const auto [end, error] = std::from_chars(first, last, step);
-    if (error != std::errc() || end != last || name != fmt::format("{}{:08}", prefix, step))
+    if (error != std::errc() || end != last || name != fmt::format("{}{:08}", step_prefix, step))
         return std::nullopt;
     return step;
 }
@@ -49,7 +49,7 @@ std::string make_new_folder(const std::string& path) {
 std::string metrics_file(const std::string& run_folder) { return run_folder + "/metrics.jsonl"; }
 std::string checkpoints_folder(const std::string& run_folder) { return run_folder + "/checkpoints"; }
 std::string checkpoint_folder(const std::string& run_folder, int step) {
-    return fmt::format("{}/{}{:08}", checkpoints_folder(run_folder), prefix, step);
+    return fmt::format("{}/{}{:08}", checkpoints_folder(run_folder), step_prefix, step);
 }
 
 bool is_run_folder(const std::string& path) {
@@ -82,7 +82,7 @@ std::vector<CheckpointFolder> checkpoint_folders(const std::string& run_folder) 
 
 std::vector<CheckpointFolder> unnamed_checkpoints(const std::string& run_folder, int step) {
     std::vector<std::pair<TrainingState, std::string>> whole;
-    for (const std::string& path : leftovers(checkpoints_folder(run_folder), std::string(prefix))) {
+    for (const std::string& path : leftovers(checkpoints_folder(run_folder), std::string(step_prefix))) {
         const std::string name = path.substr(0, path.rfind(".tmp-"));
         const std::optional<int> its_step = step_of(fs::path(name).filename());
         if (!its_step || *its_step <= step || is_there(name)) continue;

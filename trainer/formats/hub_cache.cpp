@@ -22,17 +22,17 @@ const std::map<std::string, std::string> short_names = {{"gpt2", "openai-communi
                                                         {"gpt2-xl", "openai-community/gpt2-xl"},
                                                         {"distilgpt2", "distilbert/distilgpt2"}};
 
-std::string environment(const char* name) {
+std::string variable(const char* name) {
     const char* value = std::getenv(name);
     return value ? value : "";
 }
 
 std::string cache_folder() {
-    if (const std::string cache = environment("HF_HUB_CACHE"); !cache.empty()) return cache;
-    if (const std::string home = environment("HF_HOME"); !home.empty()) return home + "/hub";
-    if (const std::string caches = environment("XDG_CACHE_HOME"); !caches.empty())
+    if (const std::string cache = variable("HF_HUB_CACHE"); !cache.empty()) return cache;
+    if (const std::string home = variable("HF_HOME"); !home.empty()) return home + "/hub";
+    if (const std::string caches = variable("XDG_CACHE_HOME"); !caches.empty())
         return caches + "/huggingface/hub";
-    return environment("HOME") + "/.cache/huggingface/hub";
+    return variable("HOME") + "/.cache/huggingface/hub";
 }
 
 // "gpt2" or "openai-community/gpt2", and no path: letters, digits, '-', '_' and '.', with at most one '/'

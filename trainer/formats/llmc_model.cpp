@@ -15,7 +15,7 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 namespace {
 
 constexpr int32_t magic = 20240326;
-using Header = std::array<int32_t, 256>;
+using LlmcHeader = std::array<int32_t, 256>;
 
 constexpr Kind order[] = {Kind::wte,      Kind::wpe,      Kind::ln1w, Kind::ln1b, Kind::qkvw, Kind::qkvb,
                           Kind::attprojw, Kind::attprojb, Kind::ln2w, Kind::ln2b, Kind::fcw,  Kind::fcb,
@@ -30,12 +30,12 @@ void for_each_in_order(const TensorTable& table, Visit visit) {
     }
 }
 
-Header read_header(const MappedFile& file) {
+LlmcHeader read_header(const MappedFile& file) {
     const std::string_view bytes = file.bytes();
-    CHECK(bytes.size() >= sizeof(Header),
+    CHECK(bytes.size() >= sizeof(LlmcHeader),
           "{}: {} bytes are too short for a model of llm.c, whose header alone has {}", file.path(),
-          bytes.size(), sizeof(Header));
-    Header header;
+          bytes.size(), sizeof(LlmcHeader));
+    LlmcHeader header;
     std::memcpy(header.data(), bytes.data(), sizeof(header));
     CHECK(header[0] == magic, "{}: is not a model of llm.c: magic number {}, expected {}", file.path(),
           header[0], magic);
@@ -44,7 +44,7 @@ Header read_header(const MappedFile& file) {
     return header;
 }
 
-GPT2Config shape_of(const Header& header, const std::string& path) {
+GPT2Config shape_of(const LlmcHeader& header, const std::string& path) {
     const auto size = [&](size_t at, const char* name, int32_t most) {
         CHECK(header[at] >= 1 && header[at] <= most, "{}: its header says {} {}; expected 1 to {}", path,
               header[at], name, most);
@@ -81,13 +81,13 @@ public:
     }
 
 private:
-    LlmcModel(const Header& header, MappedFile&& file)
+    LlmcModel(const LlmcHeader& header, MappedFile&& file)
         : ModelFile(file.path(), shape_of(header, file.path())),
           file_(std::move(file)),
           element_bytes_(header[1] == static_cast<int32_t>(LlmcVersion::fp32) ? sizeof(float)
                                                                               : sizeof(bfloat16)) {
         // The header's limits keep every product far below 2^64.
-        size_t end = sizeof(Header);
+        size_t end = sizeof(LlmcHeader);
         for_each_in_order(table(), [&](const Tensor& tensor) {
             places_[{tensor.kind, tensor.layer}] = end;
             const bool padded = tensor.kind == Kind::wte;
@@ -115,7 +115,7 @@ std::unique_ptr<ModelFile> open_llmc_model(const std::string& path) {
 
 void write_llmc_model(const std::string& path, const ModelFile& model, LlmcVersion version) {
     const GPT2Config& config = model.config();
-    const Header header = {
+    const LlmcHeader header = {
         magic,      static_cast<int32_t>(version), config.context, config.V, config.L, config.NH, config.C,
         config.Vp()};
     AtomicFile file(path);

@@ -134,7 +134,7 @@ bool is_passed_over(const std::string& word) {
     return words.contains(word) || word.starts_with("HBM") || word.starts_with("SXM");
 }
 
-std::vector<std::string> words_of(std::string name) {
+std::vector<std::string> words_of_name(std::string name) {
     for (char& c : name)
         c = c == '-' || c == '/' ? ' ' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     std::istringstream in(name);
@@ -150,9 +150,9 @@ std::vector<std::string> words_of(std::string name) {
 // All words must agree: "RTX 4090 Laptop GPU" is another chip than "RTX 4090", and a slice of a GPU (MIG) is
 // not the whole.
 std::optional<double> nvidia_matmul_rate(const std::string& device, DType dtype) {
-    const std::vector<std::string> words = words_of(device);
+    const std::vector<std::string> words = words_of_name(device);
     const auto found = std::find_if(std::begin(data_sheets), std::end(data_sheets),
-                                    [&](const Rates& rates) { return words_of(rates.name) == words; });
+                                    [&](const Rates& rates) { return words_of_name(rates.name) == words; });
     if (found == std::end(data_sheets)) return std::nullopt;
     const double tera = dtype == DType::bf16 ? found->bf16 : dtype == DType::tf32 ? found->tf32 : found->fp32;
     return tera > 0 ? std::optional(tera * 1e12) : std::nullopt;

@@ -62,7 +62,9 @@ std::string place_of_tokenizer(const std::string& name, const std::vector<std::s
         checkpoints.front(), name));
 }
 
-std::string text_of(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string option_text(const json& value) {
+    return value.is_string() ? value.get<std::string>() : value.dump();
+}
 
 }  // namespace
 
@@ -93,7 +95,7 @@ std::vector<std::string> own_options(const CLI::App& app, const std::map<std::st
         if (option == known.end() || scope == scopes.end() || decided.contains(name)) continue;
         if (scope->second == Scope::start || scope->second == Scope::plan) continue;
         const std::string text =
-            name == "tokenizer" ? place_of_tokenizer(text_of(value), checkpoints) : text_of(value);
+            name == "tokenizer" ? place_of_tokenizer(option_text(value), checkpoints) : option_text(value);
         const bool is_default = text.empty() || (option->second->get_items_expected_max() > 0
                                                      ? text == option->second->get_default_str()
                                                      : text == "false");

@@ -235,7 +235,9 @@ void check_same_run(const ResumePoint& from, const json& identity, const Options
     for (const auto& [name, value] : options.values.items()) {
         const json before = from.state.options.value(name, json());
         const auto scope = options.scopes.find(name);
-        const bool is_training = scope != options.scopes.end() && scope->second == Scope::training;
+        // --world-size shows how many processes the launcher has started: they sum in another order.
+        const bool is_training =
+            name == "world-size" || (scope != options.scopes.end() && scope->second == Scope::training);
         if (before != value && !before.is_null() && is_training)
             changed += fmt::format("{}--{} {} instead of {}", changed.empty() ? "" : ", ", name,
                                    value_text(value), value_text(before));
