@@ -15,11 +15,6 @@
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/tokenizer/tokenizer_files.h"
 
-size_t Options::micro_batch_tokens() const {
-    return static_cast<size_t>(batch.size) * static_cast<size_t>(batch.seq_len) *
-           static_cast<size_t>(world_size);
-}
-
 OptimizerOptions Options::optimizer_at(double learning_rate) const {
     const OptimizerChoice& c = optimizer;
     return {learning_rate, c.beta1, c.beta2, c.eps, c.weight_decay, c.clip, c.momentum, c.nesterov};

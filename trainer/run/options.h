@@ -125,7 +125,10 @@ struct Options {
     std::map<std::string, Scope> scopes;  // by name
 
     // Tokens of a micro-step of all processes together, and micro-steps in a step.
-    size_t micro_batch_tokens() const;
+    size_t micro_batch_tokens() const {
+        return static_cast<size_t>(batch.size) * static_cast<size_t>(batch.seq_len) *
+               static_cast<size_t>(world_size);
+    }
     int accumulation() const { return static_cast<int>(batch.total / micro_batch_tokens()); }
     int step_count(uint64_t windows) const;  // from --steps, --tokens, or --epochs of so many windows
     StepShape step_shape() const;            // how --plan describes it to the scaling model
