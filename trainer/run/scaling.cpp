@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "system/error.h"
+#include "trainer/model/tensor_table.h"
 
 namespace {
 
