@@ -3,24 +3,21 @@
 //   losses (N) fp32, natural log
 //   loss = log(sum exp(logits)) - logits[target]
 //   dlogits = (softmax - onehot(target)) * dloss, 0 in the padded columns and in ignored rows
-//   Where a row is read from memory, maximum and sum are found in one reading (Milakov and Gimelshein 2018,
-//   arXiv:1805.02867).
+//   One reading of a row gives its maximum and its sum (Milakov and Gimelshein 2018, arXiv:1805.02867).
 #pragma once
 #include <algorithm>
 #include <cfloat>
 
 #include "kernels/common.cuh"
 
-// Vectors that a thread looks at together: it finds their maximum, then adds up their exponentials, so that
-// the running sum is
-// rescaled seldom. GPU: four, in registers. CPU: as many as fit the first-level cache, so that the row comes
-// from memory once.
+// Vectors that a thread handles together: it finds their maximum, then adds up their exponentials, so that
+// the running sum is rescaled seldom. GPU: four, in registers. CPU: as many as fit the first-level cache, so
+// that the row comes from memory once.
 template <class W, int N>
 constexpr int cross_entropy_batch = W::threads == 1 ? 1024 / N : 4;
 
 // A thread's share of a softmax: the maximum of the logits it has seen, and the sums of exp(logit - maximum)
-// in N lanes.
-// The maximum starts finite: logits of -inf count as 0, not as NaN.
+// in N lanes. The maximum starts finite: logits of -inf count as 0, not as NaN.
 template <int N>
 struct OnlineSoftmax {
     float maximum = -FLT_MAX;

@@ -215,8 +215,8 @@ struct AttentionThread {
 
     __device__ explicit AttentionThread(int first) : first(first) {}
     __device__ int row(int strip) const { return first + (group + strip) * Cut::rows; }
-    // Of the threads that must stay together (collectives are for whole warps) and their strip: the first
-    // row, and the one behind the last.
+    // The first row, and below the row behind the last, of all threads of a warp together: collectives
+    // need the whole warp.
     __device__ int begin(int strip) const {
         return first + (row(strip) - first) / Cut::warp_rows * Cut::warp_rows;
     }

@@ -190,8 +190,8 @@ struct CudnnAttention::State {
             status = described ? graph.build_operation_graph() : graph.build_operation_graph(library);
         if (status.is_good()) status = graph.create_execution_plans({fe::HeurMode_t::A});
         if (status.is_bad()) return status;
-        // What this says before there are plans is the frontend's own part of the workspace; the limit is for
-        // cuDNN's.
+        // Before there are plans this size is the frontend's own part of the workspace; the limit is for
+        // cuDNN's part.
         const auto own = static_cast<size_t>(graph.get_autotune_workspace_size());
         if (own > most_workspace) return {fe::error_code_t::GRAPH_NOT_SUPPORTED, "too little workspace"};
         graph.deselect_workspace_greater_than(static_cast<int64_t>(most_workspace - own));

@@ -13,8 +13,8 @@
 
 namespace {
 
-// What attention takes whose memory grows with T: the gradient of q in fp32 and a few numbers a row. cuDNN
-// may have twice that, and 256 MiB where that is more; what wants memory for (T, T) then runs in parts.
+// Attention whose memory grows with T needs the gradient of q in fp32 and a few numbers a row. The limit for
+// cuDNN is twice that, at least 256 MiB, so plans that store all of (T, T) are left out where it is large.
 size_t workspace_limit(AttentionShape s) {
     const auto size = [](int n) { return static_cast<size_t>(n); };
     return std::max(size_t{256} << 20, 2 * size(s.B) * size(s.T) * size(s.NH) * size(s.HS) * sizeof(float));
@@ -34,8 +34,8 @@ struct Attention::State {
         return std::is_same_v<T, bfloat16> && backend != AttentionBackend::kernel;
     }
 
-    // Whether cuDNN computes the pass; if not because it cannot, that is said once. Other shapes than those
-    // planned, such as of a sample in between, come too seldom to be worth a plan.
+    // True if cuDNN computes the pass. A refusal by cuDNN is printed once. Shapes that were not planned, such
+    // as a sample's, come too seldom to be worth a plan.
     bool use_cudnn(AttentionShape shape, AttentionPass pass) {
         const CudnnOffer* const offer = considers_cudnn<bfloat16>() ? cudnn.planned(shape, pass) : nullptr;
         if (!offer) return false;

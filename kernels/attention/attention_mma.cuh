@@ -200,8 +200,8 @@ __device__ __forceinline__ void round_sums(MmaFactor<Rows, Depth>& factor,
     }
 }
 
-// Where the key is later than the query: -infinity. The scores' rows and columns begin at the positions
-// given.
+// Scores become -infinity where the key is later than the query. Their rows and columns begin at the given
+// positions.
 enum class MmaOwn { queries, keys };
 template <MmaOwn own, int Rows, int Columns>
 __device__ __forceinline__ void mask_scores(MmaSums<Rows, Columns>& scores, int row, int column) {

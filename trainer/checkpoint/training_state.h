@@ -1,8 +1,8 @@
 // training_state.h: state.json, the last file of a checkpoint: where training stands, and by which every
 // other file is known to be whole.
 //   {"format": 1, "step": .., .., "files": {"model.safetensors": {"bytes": .., "xxh3_64": "16 hex digits"},
-//   ..}, "xxh3_64": ".."} "val_loss" is null where nothing was measured, and "nan", "inf" or "-inf" where
-//   what was measured is not finite.
+//   ..}, "xxh3_64": ".."}
+//   "val_loss" is null before a first validation, and "nan", "inf" or "-inf" if the loss is not finite.
 //   The last entry is the checksum of the object without it, as it is written (keys sorted, two spaces a
 //   level). XXH3: https://xxhash.com
 #pragma once

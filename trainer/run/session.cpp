@@ -233,8 +233,9 @@ std::string Session<T>::where_to_go_on() const {
             !own.empty())
             good = own;
         if (const std::string own = checkpoints_ ? checkpoints_->newest() : ""; !own.empty()) newest = own;
-        // a folder that cannot be read; the error that ended the run is printed
-    } catch (const std::exception&) {}
+    } catch (const std::exception&) {
+        // The folder cannot be read; the error that ended the run is printed all the same.
+    }
     if (!good.empty()) return "the last good checkpoint is " + good;
     return newest.empty() ? "there is no checkpoint to go on from"
                           : fmt::format("no checkpoint is known to be good; the newest is {}", newest);

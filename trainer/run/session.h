@@ -28,14 +28,13 @@ public:
     OptimizerOptions optimizer_at(int step) const {
         return run_.options.optimizer_at(run_.schedule.at(step));
     }
-    // What this process tells the others with the step's sums.
+    // The flags that this rank adds to the step's all-reduce.
     StepFlags flags() const;
     // Refuses the update of an outlier (--skip-loss-z, --skip-norm-z); empty without these options.
     const Veto& veto() const { return veto_; }
 
-    // Writes the lines of the steps up to this one, whose updates must have begun; waits for those that are
-    // not over.
-    // Error if too many steps in a row were skipped.
+    // Waits for the steps up to this one, whose updates must have begun, and writes their lines. Error if too
+    // many steps in a row were skipped.
     void record(int last);
     // True if validation, sampling or saving follows this step, so the next one must wait.
     bool must_pause(int step) const;
