@@ -3,12 +3,13 @@
 //   losses (N) fp32, natural log
 //   loss = log(sum exp(logits)) - logits[target]
 //   dlogits = (softmax - onehot(target)) * dloss, 0 in the padded columns and in ignored rows
-//   One reading of a row gives its maximum and its sum (Milakov and Gimelshein 2018, arXiv:1805.02867).
+//   Where a row fits into a GPU's shared memory, the kernel of cross_entropy_gradient.cuh computes the same.
 #pragma once
 #include <algorithm>
-#include <cfloat>
 
 #include "kernels/common.cuh"
+#include "kernels/cross_entropy_gradient.cuh"
+#include "kernels/online_softmax.cuh"
 
 // Vectors that a thread handles together: it finds their maximum, then adds up their exponentials, so that
 // the running sum is rescaled seldom. GPU: four, in registers. CPU: as many as fit the first-level cache, so
@@ -16,52 +17,11 @@
 template <class W, int N>
 constexpr int cross_entropy_batch = W::threads == 1 ? 1024 / N : 4;
 
-// A thread's share of a softmax: the maximum of the logits it has seen, and the sums of exp(logit - maximum)
-// in N lanes. The maximum starts finite: logits of -inf count as 0, not as NaN.
-template <int N>
-struct OnlineSoftmax {
-    float maximum = -FLT_MAX;
-    Vec<float, N> sums = simt::broadcast<N>(0.0f);
-
-    __device__ __forceinline__ void raise_maximum(float candidate) {
-        if (!(candidate > maximum)) return;
-        const float factor = simt::quick_exp_nonpositive(maximum - candidate);
-        UNROLL
-        for (int k = 0; k < N; k++) sums[k] *= factor;
-        maximum = candidate;
-    }
-    __device__ __forceinline__ void add(float logit) {
-        raise_maximum(logit);
-        sums[0] += simt::quick_exp_nonpositive(logit - maximum);
-    }
-    // The thread's share becomes the row's: maximum, and the sum, in every thread.
-    template <int Threads>
-    __device__ __forceinline__ float row_sum() {
-        const float of_thread = maximum;
-        maximum = simt::row_max<Threads>(maximum);
-        return simt::row_sum<Threads>(simt::sum(sums) * simt::quick_exp_nonpositive(of_thread - maximum));
-    }
-};
-
-// W::threads share a row, which comes from memory once for the sums and once more for the gradient: on the
-// CPU from its cache, on a GPU from L2 if it is still there. The CPU uses this kernel, and a GPU for losses
-// without gradients and for rows that do not fit into shared memory.
+// This thread's share of the softmax of a row of V logits.
 template <class W, int N, class T>
-__global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 2 : 1)
-    cross_entropy_kernel(T* logits, float* losses, const int* targets, float dloss, int V, int Vp,
-                         bool write_dlogits) {
+__device__ __forceinline__ OnlineSoftmax<N> softmax_of_row(const T* x, int V, int lane) {
     constexpr int threads = W::threads, step = threads * N, batch = cross_entropy_batch<W, N>;
-    const size_t row = blockIdx.x;
-    const int lane = static_cast<int>(threadIdx.x), target = targets[row];
-    T* x = logits + row * Vp;
-    if (target < 0) {
-        if (lane == 0) losses[row] = 0.0f;
-        for (int i = lane * N; write_dlogits && i < Vp; i += step) store(x + i, simt::broadcast<N>(0.0f));
-        return;  // the whole block agrees
-    }
-    const float at_target = static_cast<float>(x[target]);
     const int V_whole = V / N * N;  // the end of the last whole vector
-
     OnlineSoftmax<N> softmax;
     for (int begin = lane * N; begin < V_whole; begin += batch * step) {
         const int vectors = threads > 1 ? batch : min(batch, (V_whole - begin) / N);
@@ -96,6 +56,27 @@ __global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 
         }
     }
     for (int i = V_whole + lane; i < V; i += threads) softmax.add(static_cast<float>(x[i]));
+    return softmax;
+}
+
+// W::threads share a row, which comes from memory once for the sums and once more for the gradient: on the
+// CPU from its cache, on a GPU from L2 if it is still there. The CPU uses this kernel, and a GPU uses it for
+// losses without gradients and for rows that do not fit into shared memory.
+template <class W, int N, class T>
+__global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 2 : 1)
+    cross_entropy_kernel(T* logits, float* losses, const int* targets, float dloss, int V, int Vp,
+                         bool write_dlogits) {
+    constexpr int threads = W::threads, step = threads * N;
+    const size_t row = blockIdx.x;
+    const int lane = static_cast<int>(threadIdx.x), target = targets[row], V_whole = V / N * N;
+    T* x = logits + row * Vp;
+    if (target < 0) {
+        if (lane == 0) losses[row] = 0.0f;
+        for (int i = lane * N; write_dlogits && i < Vp; i += step) store(x + i, simt::broadcast<N>(0.0f));
+        return;  // the whole block agrees
+    }
+    const float at_target = static_cast<float>(x[target]);
+    OnlineSoftmax<N> softmax = softmax_of_row<W, N>(x, V, lane);
     const float row_sum = softmax.template row_sum<threads>();
     if (lane == 0) losses[row] = simt::log(row_sum) + (softmax.maximum - at_target);
 
@@ -112,88 +93,6 @@ __global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 
         for (int i = V_whole + lane; i < Vp; i += threads)
             x[i] = T(i < V ? gradient(static_cast<float>(x[i])) : 0.0f);
         simt::row_barrier<threads>();  // another thread has written the target's column
-        if (lane == 0) x[target] = T(gradient(at_target) - dloss);
-    }
-}
-
-// GPU, with gradient. A block works through rows gridDim.x apart, each of which waits in shared memory from
-// its copy to its gradient, so that global memory is read once. As soon as a thread has read a vector for the
-// last time it begins the copy of the next row's vector to its
-// place: a row's copies are in flight while the gradient of the row before is computed and written, without a
-// register for them.
-//   At V = 50257 in bf16 two blocks fit on an SM of sm_90 or sm_100, and have up to 196 KiB in flight, where
-//   17 KiB must be in flight at any time (elementwise.cuh). Where one fits (fp32, and other GPUs), nothing is
-//   in flight while it adds up the row. A thread reads only what it
-//   copied itself: no barrier, no conflict between banks.
-template <class W, int N, class T>
-__global__ void __launch_bounds__(W::threads, W::threads <= 512 ? 2 : 1)
-    cross_entropy_gradient_kernel(T* logits, float* losses, const int* targets, float dloss, size_t rows,
-                                  int V, int Vp) {
-    constexpr int threads = W::threads, step = threads * N;
-    const int lane = static_cast<int>(threadIdx.x), V_whole = V / N * N;
-    simt::SharedMemory shared;
-    T* const kept = shared.take<T>(V_whole);
-    for (int i = lane * N; i < V_whole; i += step)
-        simt::cp_async<N>(kept + i, logits + static_cast<size_t>(blockIdx.x) * Vp + i, true);
-    simt::cp_async_commit();
-
-    int next_target = targets[blockIdx.x];
-    for (size_t row = blockIdx.x; row < rows; row += gridDim.x) {
-        const size_t next = row + gridDim.x;
-        const int target = next_target;
-        const bool counts = target >= 0;  // the whole block agrees
-        T* const x = logits + row * Vp;
-        // These loads are needed late: they overlap the passes over shared memory.
-        if (next < rows) next_target = targets[next];
-        const float at_target = counts ? static_cast<float>(x[target]) : 0.0f;
-        const bool has_tail = V_whole + lane < V;  // columns behind the last whole vector: fewer than N
-        const float tail = has_tail ? static_cast<float>(x[V_whole + lane]) : 0.0f;
-        simt::cp_async_wait<0>();
-
-        OnlineSoftmax<N> softmax;
-        float scale = 0.0f;
-        if (counts) {
-            Vec<float, N> highest = simt::broadcast<N>(-INFINITY);
-            for (int i = lane * N; i < V_whole; i += step) {
-                const Vec<float, N> v = load<N>(kept + i);
-                UNROLL
-                for (int k = 0; k < N; k++) highest[k] = simt::larger(v[k], highest[k]);
-            }
-            softmax.maximum = max(softmax.maximum, simt::max(highest));
-            for (int i = lane * N; i < V_whole; i += step) {
-                const Vec<float, N> v = load<N>(kept + i);
-                UNROLL
-                for (int k = 0; k < N; k++)
-                    softmax.sums[k] += simt::quick_exp_nonpositive(v[k] - softmax.maximum);
-            }
-            if (has_tail) softmax.add(tail);
-            const float row_sum = softmax.template row_sum<threads>();
-            scale = dloss / row_sum;
-            if (lane == 0) losses[row] = simt::log(row_sum) + (softmax.maximum - at_target);
-        } else if (lane == 0) {
-            losses[row] = 0.0f;
-        }
-
-        // The row becomes gradient(logits), and the copy of the next row begins.
-        const auto replace = [&](auto gradient) INLINE {
-            for (int i = lane * N; i < V_whole; i += step) {
-                Vec<float, N> v = load<N>(kept + i);
-                simt::cp_async<N>(kept + i, logits + next * Vp + i, next < rows);
-                UNROLL
-                for (int k = 0; k < N; k++) v[k] = gradient(v[k]);
-                store(x + i, v);
-            }
-            simt::cp_async_commit();
-            for (int i = V_whole + lane; i < Vp; i += threads) x[i] = T(i < V ? gradient(tail) : 0.0f);
-        };
-        if (!counts) {
-            replace([](float) INLINE { return 0.0f; });
-            continue;
-        }
-        const auto gradient = [&](float v)
-                                  INLINE { return simt::quick_exp_nonpositive(v - softmax.maximum) * scale; };
-        replace(gradient);
-        __syncthreads();  // another thread has written the target's column
         if (lane == 0) x[target] = T(gradient(at_target) - dloss);
     }
 }

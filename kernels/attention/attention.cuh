@@ -78,6 +78,14 @@ __device__ __forceinline__ void load_tile(float* tile, HeadRows<const T> x, int 
     }
 }
 
+// tile (Cut::tile) = the numbers of rows begin and following; past the last of `count` rows `outside`
+template <class Cut>
+__device__ __forceinline__ void load_numbers(float* tile, const float* of_rows, int begin, int count,
+                                             float outside) {
+    for (int i = Cut::one_thread ? 0 : threadIdx.x; i < Cut::tile; i += Cut::threads)
+        tile[i] = begin + i < count ? of_rows[begin + i] : outside;
+}
+
 // A lane's columns come in groups, its neighbours' in between: what the lanes read of a tile's row lies side
 // by side.
 template <class Cut>
@@ -206,6 +214,10 @@ __device__ __forceinline__ void accumulate(typename Cut::Rows* own, const float*
     }
 }
 
+struct RowRange {
+    int begin, end;
+};
+
 // A thread's place in its block.
 template <class Cut>
 struct AttentionThread {
@@ -221,6 +233,14 @@ struct AttentionThread {
         return first + (row(strip) - first) / Cut::warp_rows * Cut::warp_rows;
     }
     __device__ int end(int strip) const { return begin(strip) + Cut::warp_rows; }
+    // The strip's queries see these keys of the tile that begins with key k0.
+    __device__ RowRange keys_seen(int strip, int k0, int T) const {
+        return {0, begin(strip) < T ? min(min(end(strip), T) - k0, Cut::tile) : 0};
+    }
+    // The strip's keys are seen by these queries of the tile that begins with query q0.
+    __device__ RowRange queries_seeing(int strip, int q0, int T) const {
+        return {max(begin(strip) - q0, 0), min(T - q0, Cut::tile)};
+    }
 };
 
 // How many rows of the tile the next step takes. A constant on the GPU, where the step lives in registers.
@@ -230,12 +250,82 @@ __device__ __forceinline__ int step_rows(int left) {
     else return left < Cut::step ? simt::ceil_div(left, Cut::row_sums) * Cut::row_sums : Cut::step;
 }
 
+// The tiles from row begin to row end pass by: load(first row) fills the shared memory with one, then
+// body(strip, first row, r0, count) computes with `count` of its rows from r0 on, for the rows that
+// range(strip, first row) names.
+template <class Cut, class Load, class Range, class Body>
+__device__ __forceinline__ void for_each_step(int begin, int end, Load load, Range range, Body body) {
+    for (int first = begin; first < end; first += Cut::tile) {
+        simt::row_barrier<Cut::threads>();  // the last tile's readers are done
+        load(first);
+        simt::row_barrier<Cut::threads>();
+        UNROLL
+        for (int s = 0; s < Cut::strips; s++) {
+            const RowRange rows = range(s, first);
+            UNROLL_ONCE
+            for (int r0 = rows.begin; r0 < rows.end; r0 += Cut::step)
+                body(s, first, r0, step_rows<Cut>(rows.end - r0));
+        }
+    }
+}
+
 template <class Rows, int Count>
 __device__ __forceinline__ void set_zero(Rows (&own)[Count]) {
     UNROLL
     for (int c = 0; c < Count; c++)
         own[c] = simt::broadcast<static_cast<int>(sizeof(Rows) / sizeof(float))>(0.0f);
 }
+
+// The softmax of a strip's rows, while the keys pass by.
+template <class Cut>
+struct RowsSoftmax {
+    using Rows = typename Cut::Rows;
+    Rows maximum = simt::broadcast<Cut::rows>(-INFINITY), sum = simt::broadcast<Cut::rows>(0.0f);
+
+    // p holds the scores of `count` keys, and becomes exp(score - maximum); out, the sum of weighted values so
+    // far, is rescaled to the new maximum. distance: from the first row to the first of the keys. Row n sees
+    // keys up to its own place.
+    __device__ __forceinline__ void add(Rows (&p)[Cut::step], Rows (&out)[Cut::columns], int count,
+                                        int distance) {
+        Rows next = maximum;
+        UNROLL
+        for (int r = 0; r < count; r++) {
+            UNROLL
+            for (int n = 0; n < Cut::rows; n++) {
+                p[r][n] = distance + r <= n ? p[r][n] : -INFINITY;
+                next[n] = p[r][n] > next[n] ? p[r][n] : next[n];
+            }
+        }
+        Rows shrink, sums;
+        UNROLL
+        for (int n = 0; n < Cut::rows; n++) {
+            shrink[n] = simt::exp(maximum[n] - next[n]);
+            sums[n] = sum[n] * shrink[n];
+        }
+        UNROLL
+        for (int r = 0; r < count; r++) {
+            UNROLL
+            for (int n = 0; n < Cut::rows; n++) {
+                p[r][n] = simt::exp(p[r][n] - next[n]);
+                sums[n] += p[r][n];
+            }
+        }
+        UNROLL
+        for (int c = 0; c < Cut::columns; c++) {
+            UNROLL
+            for (int n = 0; n < Cut::rows; n++) out[c][n] *= shrink[n];
+        }
+        maximum = next;
+        sum = sums;
+    }
+    __device__ __forceinline__ Rows reciprocal() const {
+        Rows r;
+        UNROLL
+        for (int n = 0; n < Cut::rows; n++) r[n] = 1.0f / sum[n];
+        return r;
+    }
+    __device__ __forceinline__ float lse(int n) const { return maximum[n] + simt::log(sum[n]); }
+};
 
 // Own rows are queries; keys and values pass by.
 template <class W, int D, class T, class Cut = AttentionForwardCut<W, D>>
@@ -252,77 +342,65 @@ __global__ void __launch_bounds__(Cut::block, 2)
     const AttentionThread<Cut> thread((block.tiles - 1 - block.tile) * Cut::block_rows);
     const auto q = block.packed(qkv, 0), k = block.packed(qkv, 1), v = block.packed(qkv, 2);
 
-    Rows own_q[Cut::strips][Cut::columns], own_out[Cut::strips][Cut::columns], maximum[Cut::strips],
-        sum[Cut::strips];
+    Rows own_q[Cut::strips][Cut::columns], own_out[Cut::strips][Cut::columns];
+    RowsSoftmax<Cut> softmax[Cut::strips];
     UNROLL
     for (int s = 0; s < Cut::strips; s++) {
         load_own<Cut>(own_q[s], q, scale, thread.row(s), thread.lane);
         set_zero(own_out[s]);
-        maximum[s] = simt::broadcast<Cut::rows>(-INFINITY);
-        sum[s] = simt::broadcast<Cut::rows>(0.0f);
     }
 
-    const int keys = min(thread.first + Cut::block_rows, shape.T);
-    for (int k0 = 0; k0 < keys; k0 += Cut::tile) {
-        simt::row_barrier<Cut::threads>();  // the last tile's readers are done
-        load_tile<Cut>(k_tile, k, k0);
-        load_tile<Cut>(v_tile, v, k0);
-        simt::row_barrier<Cut::threads>();
-        UNROLL
-        for (int s = 0; s < Cut::strips; s++) {
-            const int row = thread.row(s),
-                      end = thread.begin(s) < shape.T ? min(min(thread.end(s), shape.T) - k0, Cut::tile) : 0;
-            UNROLL_ONCE
-            for (int r0 = 0; r0 < end; r0 += Cut::step) {
-                const int count = step_rows<Cut>(end - r0);
-                Rows p[Cut::step];
-                dot_products<Cut>(p, k_tile + r0 * D, own_q[s], count, thread.lane);
-                Rows next = maximum[s];
-                UNROLL
-                for (int r = 0; r < count; r++) {
-                    UNROLL
-                    for (int n = 0; n < Cut::rows; n++) {
-                        p[r][n] = k0 + r0 + r <= row + n ? p[r][n] : -INFINITY;
-                        next[n] = p[r][n] > next[n] ? p[r][n] : next[n];
-                    }
-                }
-                Rows shrink, sums;
-                UNROLL
-                for (int n = 0; n < Cut::rows; n++) {
-                    shrink[n] = simt::exp(maximum[s][n] - next[n]);
-                    sums[n] = sum[s][n] * shrink[n];
-                }
-                UNROLL
-                for (int r = 0; r < count; r++) {
-                    UNROLL
-                    for (int n = 0; n < Cut::rows; n++) {
-                        p[r][n] = simt::exp(p[r][n] - next[n]);
-                        sums[n] += p[r][n];
-                    }
-                }
-                UNROLL
-                for (int c = 0; c < Cut::columns; c++) {
-                    UNROLL
-                    for (int n = 0; n < Cut::rows; n++) own_out[s][c][n] *= shrink[n];
-                }
-                maximum[s] = next;
-                sum[s] = sums;
-                accumulate<Cut>(own_out[s], v_tile + r0 * D, p, count, thread.lane);
-            }
-        }
-    }
+    const auto load = [&](int k0) INLINE { load_tile<Cut>(k_tile, k, k0), load_tile<Cut>(v_tile, v, k0); };
+    const auto range = [&](int s, int k0) INLINE { return thread.keys_seen(s, k0, shape.T); };
+    const auto step = [&](int s, int k0, int r0, int count) INLINE {
+        Rows p[Cut::step];
+        dot_products<Cut>(p, k_tile + r0 * D, own_q[s], count, thread.lane);
+        softmax[s].add(p, own_out[s], count, k0 + r0 - thread.row(s));
+        accumulate<Cut>(own_out[s], v_tile + r0 * D, p, count, thread.lane);
+    };
+    for_each_step<Cut>(0, min(thread.first + Cut::block_rows, shape.T), load, range, step);
 
     UNROLL
     for (int s = 0; s < Cut::strips; s++) {
-        Rows reciprocal;
-        UNROLL
-        for (int n = 0; n < Cut::rows; n++) reciprocal[n] = 1.0f / sum[s][n];
-        store_own<Cut>(block.plain(out), own_out[s], reciprocal, thread.row(s), thread.lane);
+        store_own<Cut>(block.plain(out), own_out[s], softmax[s].reciprocal(), thread.row(s), thread.lane);
         UNROLL
         for (int n = 0; n < Cut::rows; n++) {
             const int row = thread.row(s) + n;
-            if (thread.lane == 0 && row < shape.T)
-                lse[block.statistics() + row] = maximum[s][n] + simt::log(sum[s][n]);
+            if (thread.lane == 0 && row < shape.T) lse[block.statistics() + row] = softmax[s].lse(n);
+        }
+    }
+}
+
+// dots[n] = sum over c of a[c][n] * b[c][n]
+template <class Cut>
+__device__ __forceinline__ typename Cut::Rows row_dots(const typename Cut::Rows (&a)[Cut::columns],
+                                                       const typename Cut::Rows (&b)[Cut::columns]) {
+    typename Cut::Rows dots = simt::broadcast<Cut::rows>(0.0f);
+    UNROLL
+    for (int c = 0; c < Cut::columns; c++) {
+        UNROLL
+        for (int n = 0; n < Cut::rows; n++) dots[n] += a[c][n] * b[c][n];
+    }
+    if constexpr (Cut::lanes > 1) {
+        UNROLL
+        for (int n = 0; n < Cut::rows; n++) dots[n] = simt::row_sum<Cut::lanes>(dots[n]);
+    }
+    return dots;
+}
+
+// ds holds dP of `count` keys, and becomes dS = P * (dP - delta) with P = exp(scores - lse). distance: from the
+// first row to the first of the keys.
+template <class Cut>
+__device__ __forceinline__ void score_gradients(typename Cut::Rows (&ds)[Cut::step],
+                                                const typename Cut::Rows (&scores)[Cut::step],
+                                                const typename Cut::Rows& lse,
+                                                const typename Cut::Rows& delta, int count, int distance) {
+    UNROLL
+    for (int r = 0; r < count; r++) {
+        UNROLL
+        for (int n = 0; n < Cut::rows; n++) {
+            const float p = simt::exp(scores[r][n] - lse[n]);
+            ds[r][n] = distance + r <= n ? p * (ds[r][n] - delta[n]) : 0.0f;
         }
     }
 }
@@ -347,19 +425,13 @@ __global__ void __launch_bounds__(Cut::block, 2)
         own_dq[Cut::strips][Cut::columns], own_lse[Cut::strips], own_delta[Cut::strips];
     UNROLL
     for (int s = 0; s < Cut::strips; s++) {
-        // delta = rowsum(dout * out), out for a moment where q will stand
+        // out stands for a moment where q will stand
         load_own<Cut>(own_q[s], block.plain(out), 1.0f, thread.row(s), thread.lane);
         load_own<Cut>(own_dout[s], block.plain(dout), 1.0f, thread.row(s), thread.lane);
-        own_delta[s] = simt::broadcast<Cut::rows>(0.0f);
-        UNROLL
-        for (int c = 0; c < Cut::columns; c++) {
-            UNROLL
-            for (int n = 0; n < Cut::rows; n++) own_delta[s][n] += own_q[s][c][n] * own_dout[s][c][n];
-        }
+        own_delta[s] = row_dots<Cut>(own_q[s], own_dout[s]);
         UNROLL
         for (int n = 0; n < Cut::rows; n++) {
             const int row = thread.row(s) + n;
-            if constexpr (Cut::lanes > 1) own_delta[s][n] = simt::row_sum<Cut::lanes>(own_delta[s][n]);
             if (thread.lane == 0 && row < shape.T) delta[block.statistics() + row] = own_delta[s][n];
             own_lse[s][n] = row < shape.T ? lse[block.statistics() + row] : INFINITY;
         }
@@ -367,38 +439,37 @@ __global__ void __launch_bounds__(Cut::block, 2)
         set_zero(own_dq[s]);
     }
 
-    const int keys = min(thread.first + Cut::block_rows, shape.T);
-    for (int k0 = 0; k0 < keys; k0 += Cut::tile) {
-        simt::row_barrier<Cut::threads>();  // the last tile's readers are done
-        load_tile<Cut>(k_tile, k, k0);
-        load_tile<Cut>(v_tile, v, k0);
-        simt::row_barrier<Cut::threads>();
-        UNROLL
-        for (int s = 0; s < Cut::strips; s++) {
-            const int row = thread.row(s),
-                      end = thread.begin(s) < shape.T ? min(min(thread.end(s), shape.T) - k0, Cut::tile) : 0;
-            UNROLL_ONCE
-            for (int r0 = 0; r0 < end; r0 += Cut::step) {
-                const int count = step_rows<Cut>(end - r0);
-                Rows scores[Cut::step], ds[Cut::step];
-                dot_products<Cut>(scores, k_tile + r0 * D, own_q[s], count, thread.lane);
-                dot_products<Cut>(ds, v_tile + r0 * D, own_dout[s], count, thread.lane);
-                UNROLL
-                for (int r = 0; r < count; r++) {
-                    UNROLL
-                    for (int n = 0; n < Cut::rows; n++) {
-                        const float p = simt::exp(scores[r][n] - own_lse[s][n]);
-                        ds[r][n] = k0 + r0 + r <= row + n ? p * (ds[r][n] - own_delta[s][n]) : 0.0f;
-                    }
-                }
-                accumulate<Cut>(own_dq[s], k_tile + r0 * D, ds, count, thread.lane);
-            }
-        }
-    }
+    const auto load = [&](int k0) INLINE { load_tile<Cut>(k_tile, k, k0), load_tile<Cut>(v_tile, v, k0); };
+    const auto range = [&](int s, int k0) INLINE { return thread.keys_seen(s, k0, shape.T); };
+    const auto step = [&](int s, int k0, int r0, int count) INLINE {
+        Rows scores[Cut::step], ds[Cut::step];
+        dot_products<Cut>(scores, k_tile + r0 * D, own_q[s], count, thread.lane);
+        dot_products<Cut>(ds, v_tile + r0 * D, own_dout[s], count, thread.lane);
+        score_gradients<Cut>(ds, scores, own_lse[s], own_delta[s], count, k0 + r0 - thread.row(s));
+        accumulate<Cut>(own_dq[s], k_tile + r0 * D, ds, count, thread.lane);
+    };
+    for_each_step<Cut>(0, min(thread.first + Cut::block_rows, shape.T), load, range, step);
     UNROLL
     for (int s = 0; s < Cut::strips; s++) {
         store_own<Cut>(block.packed(dqkv, 0), own_dq[s], simt::broadcast<Cut::rows>(scale), thread.row(s),
                        thread.lane);
+    }
+}
+
+// p holds the scores of `count` queries, and becomes P; ds holds their dP, and becomes dS. distance: from the
+// first own key to the first of the queries.
+template <class Cut>
+__device__ __forceinline__ void weights_and_gradients(typename Cut::Rows (&p)[Cut::step],
+                                                      typename Cut::Rows (&ds)[Cut::step], const float* lse,
+                                                      const float* delta, int count, int distance) {
+    UNROLL
+    for (int r = 0; r < count; r++) {
+        UNROLL
+        for (int n = 0; n < Cut::rows; n++) {
+            const float e = simt::exp(p[r][n] - lse[r]);
+            p[r][n] = n <= distance + r ? e : 0.0f;
+            ds[r][n] = p[r][n] * (ds[r][n] - delta[r]);
+        }
     }
 }
 
@@ -430,40 +501,21 @@ __global__ void __launch_bounds__(Cut::block, 2)
         set_zero(own_dv[s]);
     }
 
-    for (int q0 = thread.first; q0 < shape.T; q0 += Cut::tile) {
-        simt::row_barrier<Cut::threads>();  // the last tile's readers are done
-        load_tile<Cut>(q_tile, q, q0);
-        load_tile<Cut>(dout_tile, block.plain(dout), q0);
-        for (int i = Cut::one_thread ? 0 : threadIdx.x; i < Cut::tile; i += Cut::threads) {
-            const bool inside = q0 + i < shape.T;
-            lse_tile[i] = inside ? lse[block.statistics() + q0 + i] : INFINITY;  // p = 0
-            delta_tile[i] = inside ? delta[block.statistics() + q0 + i] : 0.0f;
-        }
-        simt::row_barrier<Cut::threads>();
-        UNROLL
-        for (int s = 0; s < Cut::strips; s++) {
-            const int row = thread.row(s), begin = max(thread.begin(s) - q0, 0),
-                      end = min(shape.T - q0, Cut::tile);
-            UNROLL_ONCE
-            for (int r0 = begin; r0 < end; r0 += Cut::step) {
-                const int count = step_rows<Cut>(end - r0);
-                Rows p[Cut::step], ds[Cut::step];
-                dot_products<Cut>(p, q_tile + r0 * D, own_k[s], count, thread.lane);
-                dot_products<Cut>(ds, dout_tile + r0 * D, own_v[s], count, thread.lane);
-                UNROLL
-                for (int r = 0; r < count; r++) {
-                    UNROLL
-                    for (int n = 0; n < Cut::rows; n++) {
-                        const float e = simt::exp(p[r][n] - lse_tile[r0 + r]);
-                        p[r][n] = row + n <= q0 + r0 + r ? e : 0.0f;
-                        ds[r][n] = p[r][n] * (ds[r][n] - delta_tile[r0 + r]);
-                    }
-                }
-                accumulate<Cut>(own_dv[s], dout_tile + r0 * D, p, count, thread.lane);
-                accumulate<Cut>(own_dk[s], q_tile + r0 * D, ds, count, thread.lane);
-            }
-        }
-    }
+    const auto load = [&](int q0) INLINE {
+        load_tile<Cut>(q_tile, q, q0), load_tile<Cut>(dout_tile, block.plain(dout), q0);
+        load_numbers<Cut>(lse_tile, lse + block.statistics(), q0, shape.T, INFINITY);  // p = 0
+        load_numbers<Cut>(delta_tile, delta + block.statistics(), q0, shape.T, 0.0f);
+    };
+    const auto range = [&](int s, int q0) INLINE { return thread.queries_seeing(s, q0, shape.T); };
+    const auto step = [&](int s, int q0, int r0, int count) INLINE {
+        Rows p[Cut::step], ds[Cut::step];
+        dot_products<Cut>(p, q_tile + r0 * D, own_k[s], count, thread.lane);
+        dot_products<Cut>(ds, dout_tile + r0 * D, own_v[s], count, thread.lane);
+        weights_and_gradients<Cut>(p, ds, lse_tile + r0, delta_tile + r0, count, q0 + r0 - thread.row(s));
+        accumulate<Cut>(own_dv[s], dout_tile + r0 * D, p, count, thread.lane);
+        accumulate<Cut>(own_dk[s], q_tile + r0 * D, ds, count, thread.lane);
+    };
+    for_each_step<Cut>(thread.first, shape.T, load, range, step);
     UNROLL
     for (int s = 0; s < Cut::strips; s++) {
         store_own<Cut>(block.packed(dqkv, 1), own_dk[s], simt::broadcast<Cut::rows>(scale), thread.row(s),

@@ -1,0 +1,26 @@
+// layernorm_gradient.cuh: one vector of layernorm's backward, shared by its two kernels (layernorm.cuh has the
+//   mathematics).
+#pragma once
+#include "kernels/common.cuh"
+
+// All that a row's gradient needs beside the channels: the statistics that forward kept, and the averages
+// over the row of dnorm and of dnorm * norm.
+struct LayerNormRow {
+    float mean, rstd, average, average_norm;
+};
+
+// dx = dx (the gradient that comes from elsewhere) + the gradient of x, for N channels of a row.
+// sums += the row's part of dweight, of dbias and, if Sums is 3, of the sum of dx.
+template <int N, int Sums>
+__device__ __forceinline__ void layernorm_gradient(Vec<float, N>& dx, Vec<float, N> (&sums)[Sums],
+                                                   const Vec<float, N>& dout, const Vec<float, N>& x,
+                                                   const Vec<float, N>& weight, const LayerNormRow& row) {
+    UNROLL
+    for (int k = 0; k < N; k++) {
+        const float norm = (x[k] - row.mean) * row.rstd;
+        sums[0][k] += dout[k] * norm;
+        sums[1][k] += dout[k];
+        dx[k] += (dout[k] * weight[k] - row.average - norm * row.average_norm) * row.rstd;
+        if constexpr (Sums > 2) sums[2][k] += dx[k];
+    }
+}
