@@ -42,7 +42,7 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
     bytes_ = {static_cast<const char*>(memory), size};
     if (size > 0) know_mapping(path, bytes_);
     const auto [tail, tail_bytes] = behind(bytes_);
-    simt::asan_poison(tail, tail_bytes);
+    asan_poison(tail, tail_bytes);
 }
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
@@ -55,7 +55,7 @@ MappedFile::~MappedFile() {
     if (bytes_.empty()) return;
     forget_mapping(bytes_);
     const auto [tail, tail_bytes] = behind(bytes_);
-    simt::asan_unpoison(tail, tail_bytes);
+    asan_unpoison(tail, tail_bytes);
     munmap(const_cast<char*>(bytes_.data()), bytes_.size());
 }
 

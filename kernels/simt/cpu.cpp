@@ -7,7 +7,6 @@
 
 #include <fmt/core.h>
 #include <omp.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
@@ -16,11 +15,12 @@
 #include <cstring>
 #include <exception>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/simt/fiber_stack.h"
+#include "kernels/simt/ready_threads.h"
 #include "kernels/simt/target.h"
 #include "system/error.h"
 #include "system/sanitizer.h"
@@ -41,136 +41,9 @@ using boost::context::detail::jump_fcontext;
 using boost::context::detail::make_fcontext;
 using boost::context::detail::transfer_t;
 
-constexpr size_t stack_bytes = 256 * 1024;
-constexpr size_t guard_bytes = 4096;
 constexpr size_t cache_line = 64;
 constexpr size_t shared_gap = cache_line;  // behind every shared array in checked builds, at the least
 constexpr int max_shared_arrays = 32;
-
-struct OrderSetting {
-    Order order = Order::ascending;
-    uint64_t seed = 0;
-};
-
-// SIMT_ORDER=descending or shuffled:SEED in the environment lets a whole program run in another order.
-OrderSetting order_from_environment() {
-    const char* text = std::getenv("SIMT_ORDER");
-    const std::string value = text ? text : "ascending";
-    if (value == "ascending") return {};
-    if (value == "descending") return {Order::descending, 0};
-    const std::string digits = value.starts_with("shuffled:") ? value.substr(9) : "";
-    if (digits.empty() || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos) {
-        throw UsageError(fmt::format(
-            "SIMT_ORDER is '{}'; expected ascending, descending or shuffled:SEED with a seed below 10^18",
-            value));
-    }
-    return {Order::shuffled, std::stoull(digits)};
-}
-OrderSetting& order_setting() {
-    static OrderSetting setting = order_from_environment();
-    return setting;
-}
-
-// SplitMix64 (Steele, Lea and Flood 2014): one word of state, so that every block can have a generator of its
-// own.
-class Random {
-public:
-    explicit Random(uint64_t seed) : state_(seed) {}
-    uint64_t below(uint64_t n) { return next() % n; }
-    int bit_of(uint32_t mask) {  // the position of one of its bits
-        for (uint64_t skip = below(static_cast<uint64_t>(std::popcount(mask))); skip > 0; skip--)
-            mask &= mask - 1;
-        return std::countr_zero(mask);
-    }
-
-private:
-    uint64_t next() {
-        uint64_t z = state_ += 0x9e3779b97f4a7c15;
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-        return z ^ (z >> 31);
-    }
-    uint64_t state_;
-};
-
-// The threads of a block that can run, and which of them runs next.
-class ReadyThreads {
-public:
-    // All threads of a block, whole warps or a single thread.
-    void start(uint32_t threads, OrderSetting setting, uint64_t block) {
-        order_ = setting.order;
-        if (order_ == Order::shuffled) random_ = Random(setting.seed ^ (block << 32));
-        turn_ = 0;
-        warps_ = 0;
-        add(0, threads);
-    }
-    bool empty() const { return warps_ == 0; }
-    bool contains(uint32_t thread) const { return lanes_[thread / warp_size] >> (thread % warp_size) & 1; }
-    void add(uint32_t first, uint32_t threads) {
-        const uint32_t warps = ceil_div<uint32_t>(threads, warp_size);
-        warps_ |= first_bits(warps) << (first / warp_size);
-        std::fill_n(lanes_.begin() + first / warp_size, warps,
-                    first_bits(std::min<uint32_t>(threads, warp_size)));
-    }
-    // Ascending and descending let a warp run ahead of the others as far as barriers allow. Shuffled mixes
-    // the lanes of a warp, and lets a warp run for a stretch of random length, 1 to 64 threads: a race may
-    // need one warp far ahead, or two mixed thread by thread.
-    uint32_t take() {
-        int lane;
-        if (order_ == Order::ascending) {
-            warp_ = std::countr_zero(warps_);
-            lane = std::countr_zero(lanes_[warp_]);
-        } else if (order_ == Order::descending) {
-            warp_ = 31 - std::countl_zero(warps_);
-            lane = 31 - std::countl_zero(lanes_[warp_]);
-        } else {
-            if (turn_ == 0 || !(warps_ >> warp_ & 1)) {
-                warp_ = random_.bit_of(warps_);
-                turn_ = uint64_t{1} << random_.below(7);
-            }
-            turn_--;
-            lane = random_.bit_of(lanes_[warp_]);
-        }
-        lanes_[warp_] &= ~(1u << lane);
-        if (lanes_[warp_] == 0) warps_ &= ~(1u << warp_);
-        return static_cast<uint32_t>(warp_ * warp_size + lane);
-    }
-
-private:
-    static uint32_t first_bits(uint32_t count) { return static_cast<uint32_t>((uint64_t{1} << count) - 1); }
-
-    uint32_t warps_ = 0;  // those with a thread that can run
-    std::array<uint32_t, max_block / warp_size> lanes_{};
-    Order order_ = Order::ascending;
-    Random random_{0};
-    int warp_ = 0;       // whose turn it is
-    uint64_t turn_ = 0;  // for how many more threads
-};
-
-class Stack {  // mapped when first needed: a block that meets no barrier needs one
-public:
-    Stack() = default;
-    Stack(const Stack&) = delete;
-    ~Stack() {
-        if (!mapped_) return;
-        asan_unpoison(mapped_, guard_bytes + stack_bytes);
-        munmap(mapped_, guard_bytes + stack_bytes);
-    }
-    std::byte* bottom() {
-        if (!mapped_) {
-            void* mapped = mmap(nullptr, guard_bytes + stack_bytes, PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-            if (mapped == MAP_FAILED) throw Error("simt: no memory for the stack of a kernel's thread");
-            // if it fails, an overflow is not noticed, nothing else
-            mprotect(mapped, guard_bytes, PROT_NONE);
-            mapped_ = static_cast<std::byte*>(mapped);
-        }
-        return mapped_ + guard_bytes;
-    }
-
-private:
-    std::byte* mapped_ = nullptr;
-};
 
 struct Launch {
     dim3 grid;
@@ -543,8 +416,6 @@ void* BlockRunner::shared_take(size_t& offset, size_t& taken, size_t padded_byte
 
 }  // namespace
 
-void set_order(Order order, uint64_t seed) { order_setting() = {order, seed}; }
-
 void warp_barrier(Site site) { this_block().barrier(false, site); }
 void block_barrier(Site site) { this_block().barrier(true, site); }
 uint64_t warp_shuffle(uint64_t value, unsigned source, Site site) {
@@ -575,22 +446,6 @@ void check_store(const void* address, bool to_shared) {
                             to_shared ? "store_shared to global memory; expected store"
                                       : "store to shared memory; expected store_shared"));
 }
-void refuse_partial_mask(unsigned mask, Site site) {
-    throw Error(fmt::format("simt: {} with mask {:#x} at {}:{}; expected 0xffffffff, all lanes of the warp",
-                            site.what, mask, site.here.file, site.here.line));
-}
-void refuse_block(unsigned expected_threads, Site site) {
-    throw Error(
-        fmt::format("simt: {} over a row of {} threads at {}:{} in a block of {}; expected one row a block",
-                    site.what, expected_threads, site.here.file, site.here.line, blockDim.x));
-}
-void refuse_misaligned(const void* address, size_t alignment) {
-    throw Error(
-        fmt::format("simt: block ({}, {}, {}), thread {}: address {} is not a multiple of {}, which a GPU "
-                    "demands of this load or store",
-                    blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, address, alignment));
-}
-
 namespace {
 
 // Calls run(i) for every i below count, on all threads. A thread begins with a stretch of its own, the same
@@ -632,20 +487,14 @@ void run_grid(dim3 grid, unsigned block, size_t shared_bytes, ThreadFunction thr
     if (running_block) throw Error("simt: a kernel launches a kernel; only host code can");
     const Launch launch{grid, block, shared_bytes, thread, closure, order_setting()};
     const size_t blocks = static_cast<size_t>(grid.x) * grid.y * grid.z;
-    std::vector<uint32_t> shuffled(launch.order.order == Order::shuffled ? blocks : 0);
-    std::iota(shuffled.begin(), shuffled.end(), 0u);
-    Random random(launch.order.seed);
-    for (size_t i = 1; i < shuffled.size(); i++) std::swap(shuffled[i], shuffled[random.below(i + 1)]);
-
+    const BlockOrder order(launch.order, blocks);
     // of the first block that failed: an exception must not leave the parallel region
     std::exception_ptr error;
     std::atomic<bool> failed = false;
     const auto run_block = [&](size_t i) {
         if (failed.load(std::memory_order_relaxed)) return;
         static thread_local BlockRunner runner;
-        const size_t number = launch.order.order == Order::ascending    ? i
-                              : launch.order.order == Order::descending ? blocks - 1 - i
-                                                                        : shuffled[i];
+        const size_t number = order[i];
         const dim3 index(static_cast<unsigned>(number % grid.x),
                          static_cast<unsigned>(number / grid.x % grid.y),
                          static_cast<unsigned>(number / grid.x / grid.y));
