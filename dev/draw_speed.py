@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Draws docs/speed.png from dev/bench/results/: a step's time beside llm.c's and PyTorch's, and how many times as fast as PyTorch on each machine.
+"""Draws docs/speed.png from dev/bench/results/: the time of a training step of two models on each machine, ours beside PyTorch's.
 
     dev/draw_speed.py [--out FILE]
 
-Above: the newest result of dev/bench/compare_llmc.py, one run in turns, GPT-2 124M on a CPU.
-Below: the newest result of dev/bench/compare_pytorch.py for each model and machine, PyTorch's best time divided by ours.
+Each panel is the newest result of dev/bench/compare_pytorch.py for a model and a machine. Where dev/bench/compare_llmc.py has a newer one for
+GPT-2 124M, the panel shows that one, with a bar for llm.c.
 """
 import argparse
 import json
@@ -22,61 +22,66 @@ sys.path.insert(0, str(ROOT / "dev" / "bench"))
 import tables  # noqa: E402
 
 COLORS = {"ours": "#c8553d", "pytorch": "#1f5fa8", "llmc": "#6e7781"}
+NAMES = {"ours": "flatgpt", "pytorch": "PyTorch", "llmc": "llm.c"}
 MODELS = {"training-shakespeare": "4 layers, C 128", "training-d12": "GPT-2 124M"}
 
 
-def newest_with_llmc():
-    files = [json.loads(path.read_text()) for path in RESULTS.glob("llmc-d12-*.json")]
-    return max(files, key=lambda result: result["date"])
+def panels(results):
+    """For each model the newest result of each machine, the machines in the same order."""
+    with_llmc = [json.loads(path.read_text()) for path in RESULTS.glob("llmc-d12-*.json")]
+    found = {}
+    for what in MODELS:
+        by_machine = {result["machine"]["name"]: result for result in results.of(what)}
+        for result in with_llmc if what == "training-d12" else []:
+            name = result["machine"]["name"]
+            if name not in by_machine or by_machine[name]["date"] < result["date"]:
+                by_machine[name] = result
+        found[what] = by_machine
+    machines = list(dict.fromkeys(name for by_machine in found.values() for name in by_machine))
+    return found, machines
 
 
-def shown(name):
-    return name.split(", B ")[0].replace("ours", "flatgpt")
+def bars(result):
+    """(label, side, ms) of each side and dtype, PyTorch's better one of plain and compiled; the slowest last."""
+    best = {}
+    for contender in result["results"].values():
+        key = contender["side"], contender["dtype"]
+        best[key] = min(best.get(key, contender["median_ms"]), contender["median_ms"])
+    return sorted(((f"{NAMES[side]} {dtype}", side, ms) for (side, dtype), ms in best.items()), key=lambda bar: bar[2])
 
 
-def draw_times(axis, result):
-    """A bar a contender, the slowest first."""
-    contenders = sorted(result["results"].items(), key=lambda item: item[1]["median_ms"])
-    for place, (_, contender) in enumerate(contenders):
-        ms = contender["median_ms"]
-        axis.barh(place, ms, color=COLORS[contender["side"]], height=0.72)
-        axis.annotate(f"{ms / 1000:.2f} s", (ms, place), (5, 0), textcoords="offset points", va="center")
-    axis.set_yticks(range(len(contenders)), [shown(name) for name, _ in contenders])
-    for label, (_, contender) in zip(axis.get_yticklabels(), contenders):
-        label.set_color(COLORS[contender["side"]])
-        label.set_fontweight("bold" if contender["side"] == "ours" else "normal")
-    axis.set_xlim(0, contenders[-1][1]["median_ms"] * 1.15)
-    axis.xaxis.set_major_formatter(lambda ms, _: f"{ms / 1000:g} s")
-    axis.set_title(f"One training step of GPT-2 124M, 4 x 64 tokens\n{tables.machine(result)}, all in turns; commit {result['commit']}", loc="left", fontsize=11)
-
-
-def draw_ratios(axis, results):
-    rows = []
-    for what, model in MODELS.items():
-        for result in results.of(what):
-            ratio = 1 / tables.ours_over_pytorch(result)
-            rows.append((f"{model}, {result['machine']['name']}", ratio, result["commit"], results.older(result)))
-    for place, (_, ratio, commit, older) in enumerate(reversed(rows)):
-        axis.barh(place, ratio - 1, left=1, color=COLORS["ours"], alpha=0.55 if older else 1, height=0.72)  # a log axis has no zero to begin at
-        axis.annotate(f"{ratio:.1f}x  ({commit}{', older' if older else ''})", (ratio, place), (5, 0), textcoords="offset points", va="center")
-    axis.set_yticks(range(len(rows)), [label for label, *_ in reversed(rows)])
-    axis.axvline(1, color=COLORS["pytorch"], linewidth=2)
-    axis.set_xscale("log")
-    axis.set_xlim(1, max(ratio for _, ratio, *_ in rows) * 1.9)
-    axis.set_xticks([], minor=True)
-    axis.set_xticks([1, 1.5, 2, 3], ["PyTorch", "1.5x", "2x", "3x"])
-    axis.get_xticklabels()[0].set_color(COLORS["pytorch"])
-    axis.set_title("flatgpt: times as fast as PyTorch, each at its best (fp32 or bf16, plain or compiled)\n2 cores; all of a row in turns in one run; commit in parentheses", loc="left", fontsize=11)
+def draw(axis, result):
+    drawn = bars(result)
+    for place, (_, side, ms) in enumerate(drawn):
+        axis.barh(place, ms, color=COLORS[side], height=0.7)
+        axis.annotate(f"{ms:.0f} ms" if ms >= 100 else f"{ms:.1f} ms", (ms, place), (4, 0), textcoords="offset points", va="center")
+    axis.set_yticks(range(len(drawn)), [label for label, _, _ in drawn])
+    for label, (_, side, _) in zip(axis.get_yticklabels(), drawn):
+        label.set_color(COLORS[side])
+        label.set_fontweight("bold" if side == "ours" else "normal")
+    axis.set_xlim(0, drawn[-1][2] * 1.35)
+    axis.set_xticks([])
+    axis.tick_params(left=False)
+    axis.spines["bottom"].set_visible(False)
+    faster = 1 / tables.ours_over_pytorch(result)
+    axis.text(0.98, 0.06, f"{faster:.1f}x", transform=axis.transAxes, ha="right", va="bottom", fontsize=19, fontweight="bold", color=COLORS["ours"])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs" / "speed.png")
     arguments = parser.parse_args()
+    found, machines = panels(tables.Results(RESULTS))
     plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False})
-    figure, (above, below) = plt.subplots(2, 1, figsize=(9, 5.8), constrained_layout=True, height_ratios=[7, 6])
-    draw_times(above, newest_with_llmc())
-    draw_ratios(below, tables.Results(RESULTS))
+    figure, grid = plt.subplots(len(MODELS), len(machines), figsize=(10, 4.3), squeeze=False, constrained_layout=True)
+    for row, (what, model) in zip(grid, MODELS.items()):
+        for axis, machine in zip(row, machines):
+            if machine in found[what]:
+                result = found[what][machine]
+                draw(axis, result)
+                axis.set_title(f"{machine}\n{model}, commit {result['commit']}", loc="left", fontsize=9.5)
+            else:
+                axis.set_axis_off()
     figure.savefig(arguments.out, dpi=110)
 
 
