@@ -1,21 +1,22 @@
 // adamw.cuh: AdamW and Adam with gradient clipping and fp32 master weights
 //   m = beta1 m + (1 - beta1) g,   v = beta2 v + (1 - beta2) g^2,   t = steps so far, this one included
 //   u = lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)
-//   AdamW: g = the gradient times scale;               p = p (1 - lr decay) - u
-//   Adam:  g = the gradient times scale + decay * p;   p = p - u
-//   Loshchilov and Hutter 2019, arXiv:1711.05101; Kingma and Ba 2015, arXiv:1412.6980; as torch.optim.AdamW
-//   and torch.optim.Adam compute them. lr, the scale and t are in OptimizerState (optimizer_state.cuh).
+//   AdamW: g = scale * gradient;               p = p (1 - lr decay) - u
+//   Adam:  g = scale * gradient + decay * p;   p = p - u
+//   lr, scale and t are in OptimizerState (optimizer_state.cuh).
+//   Loshchilov and Hutter 2019, arXiv:1711.05101; Kingma and Ba 2015, arXiv:1412.6980; as
+//   torch.optim.AdamW and torch.optim.Adam compute them
 #pragma once
 #include "kernels/elementwise.cuh"
 #include "kernels/optimizer_state.cuh"
 
 struct AdamWStep {
     double beta1, beta2, eps, weight_decay;
-    bool decoupled = true;  // AdamW; false: Adam, whose decay is a part of the gradient
+    bool decoupled = true;  // true: AdamW; false: Adam, whose weight decay is added to the gradient
 };
 
-// The step's numbers as the kernel uses them. 1 - beta is taken in double precision: in fp32 1 - 0.999 has
-// lost four digits.
+// The constants of a step as the kernel uses them. 1 - beta is computed in double precision, because
+// fp32 would lose four digits of 1 - 0.999.
 struct AdamWCoefficients {
     double decay;
     float one_minus_beta1, beta2, one_minus_beta2, eps, l2;
@@ -48,8 +49,8 @@ __global__ void adamw_kernel(T* params, float* master, float* m, float* v, const
     });
 }
 
-// params (n) = round(master);  master, m, v (n) fp32 are updated from grads (n) fp32. For T = float, params
-// may be master.
+// params (n) = round(master);  master, m, v (n) fp32 are updated from grads (n) fp32. With T = float,
+// params may be master.
 // Reads 16 and writes 12 + sizeof(T) bytes an element; bound by memory bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
 void adamw_update(T* params, float* master, float* m, float* v, const float* grads, size_t n,

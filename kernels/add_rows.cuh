@@ -1,7 +1,7 @@
-// add_rows.cuh: out (columns) += the sum over the rows of inp (rows, columns), all fp32: the second stage of
-//   sums over rows, which adds up what blocks have left. One to three outputs: inp is then (rows, outputs,
-//   columns).
-//   Deterministic: which thread adds what depends on the shape alone.
+// add_rows.cuh: out (columns) += the sum over the rows of inp (rows, columns), all fp32
+//   The second stage of sums over rows: it adds up the partial sums of the blocks of the first stage.
+//   There are one to three outputs; inp is then (rows, outputs, columns).
+//   Deterministic: the order of the additions depends on the shape alone.
 #pragma once
 #include "kernels/common.cuh"
 
@@ -10,9 +10,9 @@ struct AddRowsOutputs {
     int count() const { return third ? 3 : second ? 2 : 1; }
 };
 
-// blockIdx.y chooses the output.
-// GPU: a block adds 32 columns, each of its warps every 16th row, then the warps' sums in order. CPU: a
-// thread adds N columns, row by row.
+// blockIdx.y selects the output.
+// GPU: a block adds 32 columns; each of its warps adds every 16th row, then the warps' sums are added in
+// order. CPU: a thread adds N columns, row by row.
 template <class W>
 constexpr int add_rows_warps = W::threads == 1 ? 1 : 16;
 
@@ -52,7 +52,7 @@ __global__ void add_rows_kernel(AddRowsOutputs outputs, const float* inp, size_t
     }
 }
 
-// Reads rows * outputs * columns floats, mostly from L2: bound by its latency.
+// Reads rows * outputs * columns floats, mostly from the L2 cache; bound by its latency.
 template <class W = simt::NativeWidth<32>>
 void add_rows(AddRowsOutputs outputs, const float* inp, size_t rows, size_t columns, stream_t stream) {
     // GPU: neighbouring threads add neighbouring floats; CPU: a thread adds a vector.

@@ -1,8 +1,8 @@
-// column_sum.cuh: out (columns) fp32 += sum over the rows of inp (rows, columns): the gradient of a bias,
-// whose inp is dout (N, OC)
-//   Two stages, so that tall matrices fill the machine: stretches of rows into partial sums, then these in
-//   the order of the rows.
-//   Deterministic: which thread adds what depends on the shape alone.
+// column_sum.cuh: out (columns) fp32 += the sum over the rows of inp (rows, columns)
+//   This is the gradient of a bias, with inp = dout (N, OC).
+//   Two stages, so that tall matrices fill the machine: each stretch of rows is summed separately, then
+//   these partial sums are added in the order of the rows (add_rows.cuh).
+//   Deterministic: the order of the additions depends on the shape alone.
 #pragma once
 #include <algorithm>
 
@@ -12,10 +12,9 @@
 
 namespace column_sum_detail {
 
-// A thread adds `vectors` neighbouring vectors of N elements. On the GPU 32 lanes cover a strip of columns
-// and 8 warps share its rows;
-// on the CPU every thread has a strip of its own: as many cache lines a row as the prefetcher likes, and
-// their sums still in registers.
+// A thread adds `vectors` neighbouring vectors of N elements. On the GPU 32 lanes cover a strip of
+// columns, and 8 warps share its rows. On the CPU every thread has a strip of its own, 128 columns wide:
+// it reads as many cache lines a row as the prefetcher handles well, and its sums still fit in registers.
 template <class W, int N>
 struct Cut {
     static constexpr int vectors = W::threads == 1 ? std::max(1, 128 / N) : 1;
@@ -24,8 +23,8 @@ struct Cut {
     static constexpr size_t columns = static_cast<size_t>(simt::warp_size) * vectors * N;  // of a block
 };
 
-// Stretches of rows that are added up separately: enough to fill the machine with blocks, but 16 rows or more
-// each.
+// The number of stretches of rows that are summed separately: enough to fill the machine with blocks,
+// with at least 16 rows for each warp.
 template <class W, int N>
 size_t row_stretches(size_t rows, size_t columns) {
     constexpr size_t blocks_wanted = W::threads == 1 ? 32 : 1024;
@@ -34,7 +33,7 @@ size_t row_stretches(size_t rows, size_t columns) {
                               ceil_div<size_t>(rows, 16 * Cut<W, N>::warps));
 }
 
-// partial (stretches, columns): row blockIdx.y holds the sums over its stretch
+// partial (stretches, columns): row blockIdx.y = the sums over its stretch
 template <class W, int N, class T>
 __global__ void partial_kernel(float* partial, const T* inp, size_t rows, size_t columns,
                                size_t rows_per_stretch) {
@@ -47,7 +46,7 @@ __global__ void partial_kernel(float* partial, const T* inp, size_t rows, size_t
     Vec<float, N> sums[Cut::vectors];
     UNROLL
     for (int v = 0; v < Cut::vectors; v++) sums[v] = simt::broadcast<N>(0.0f);
-    // what lies beyond the last column is read from column 0 and not stored: no branch in the loop
+    // vectors beyond the last column read column 0 and are not stored, so the loop has no branch
     size_t from[Cut::vectors];
     UNROLL
     for (int v = 0; v < Cut::vectors; v++) from[v] = column + v * N < columns ? column + v * N : 0;
@@ -78,7 +77,7 @@ __global__ void partial_kernel(float* partial, const T* inp, size_t rows, size_t
 
 }  // namespace column_sum_detail
 
-// Bytes of scratch for column_sum of such a matrix.
+// Bytes of scratch for column_sum of a matrix of this shape.
 template <class W = simt::NativeWidth<32>, class T>
 size_t column_sum_scratch_bytes(size_t rows, size_t columns) {
     size_t stretches = 0;
@@ -87,8 +86,8 @@ size_t column_sum_scratch_bytes(size_t rows, size_t columns) {
     return stretches * columns * sizeof(float);
 }
 
-// Reads rows*columns elements; bound by memory bandwidth. scratch: column_sum_scratch_bytes, aligned to 64
-// bytes.
+// out (columns) += column sums of inp. Reads rows*columns elements; bound by memory bandwidth. scratch:
+// column_sum_scratch_bytes, aligned to 64 bytes.
 template <class W = simt::NativeWidth<32>, class T>
 void column_sum(float* out, const T* inp, size_t rows, size_t columns, float* scratch, stream_t stream) {
     using namespace column_sum_detail;

@@ -1,23 +1,24 @@
-// elementwise.cuh: the frame of kernels whose element i depends on element i of their inputs alone.
+// elementwise.cuh: out[i] = f(inp[i], ...): the frame of kernels whose element i depends only on element
+//   i of their inputs
 #pragma once
 #include <algorithm>
 
 #include "kernels/common.cuh"
 
-// Vectors of one thread, one after the other. GPU: one, so that neighbouring threads read neighbouring
-// memory. CPU: enough that calling the thread costs nothing.
-//   One vector of each input is enough for a GPU where there are two inputs or more. A byte takes about 800
-//   cycles from memory to an SM that asks for its share of the bandwidth, 15 bytes a cycle (H100) to 21
-//   (H200), so 12 to 17 KB must be on their way at any time; threads also compute, write and start, so twice
-//   to three times that should be asked for. 1536 threads, two vectors of 16 bytes each: 48 KB.
+// Vectors that one thread processes, one after the other. GPU: one, so that neighbouring threads read
+// neighbouring memory. CPU: enough that calling the thread costs nothing.
+//   On a GPU one vector of each input is enough where there are two inputs or more. A load takes about
+//   800 cycles, and an SM's share of the memory bandwidth is 15 bytes a cycle (H100) to 21 (H200), so 12
+//   to 17 KB of loads must be in flight per SM. Threads also compute, store and start, so two to three
+//   times that should be requested: 1536 threads with two vectors of 16 bytes each request 48 KB.
 template <class W>
 constexpr int vectors_per_thread = W::threads == 1 ? 32 : 1;
 
 template <int M>
 using Length = std::integral_constant<int, M>;
 
-// Calls body(i, Length<M>) for this thread's share of n elements: i to i + M - 1 are its to compute. M = N,
-// and 1 at the end of the array.
+// Calls body(i, Length<M>) for this thread's share of n elements; body computes elements i to i + M - 1.
+// M = N, and 1 at the end of the array.
 //   for_each_vector<W, N>(n, [&]<int M>(size_t i, Length<M>) INLINE { ... load<M>(inp + i) ... });
 template <class W, int N, class Body>
 __device__ __forceinline__ void for_each_vector(size_t n, Body body) {
@@ -30,12 +31,13 @@ __device__ __forceinline__ void for_each_vector(size_t n, Body body) {
     }
 }
 
-// With one input one vector a thread would be too little: out[i] = function(inp[i]) by threads that ask for
-// four before they compute. function
-// changes its vector in place: given and returned by value, g++ keeps it in memory.
+// Vectors that one thread of map_vectors processes. On a GPU one vector would be too little with a
+// single input, so a thread loads four before it computes.
 template <class W>
 constexpr int mapped_vectors = W::threads == 1 ? vectors_per_thread<W> : 4;
 
+// out[i] = function(inp[i]). The function changes its vector in place; passed and returned by value, g++
+// would keep it in memory.
 //   map_vectors<W, N>(out, inp, n, []<int M>(Vec<float, M>& x) INLINE { ... });
 template <class W, int N, class To, class From, class Function>
 __device__ __forceinline__ void map_vectors(To* out, const From* inp, size_t n, Function function) {
@@ -46,7 +48,8 @@ __device__ __forceinline__ void map_vectors(To* out, const From* inp, size_t n, 
             store(out + i, x);
         });
     } else {
-        // Neighbouring threads take neighbouring vectors, `step` elements further on each time.
+        // Neighbouring threads take neighbouring vectors, and a thread's own vectors are `step` elements
+        // apart.
         const size_t step = static_cast<size_t>(blockDim.x) * N,
                      begin = blockIdx.x * step * mapped_vectors<W> + threadIdx.x * N;
         Vec<From, N> raw[mapped_vectors<W>];
@@ -73,15 +76,16 @@ __device__ __forceinline__ void map_vectors(To* out, const From* inp, size_t n, 
     }
 }
 
-// Launches kernel<N> over n elements, where N = the widest vector of T that W allows if all the arrays are
-// aligned to it, else 1.
-//   launch_elementwise<W, T>(n, stream, [](auto N) { return gelu_forward_kernel<W, N(), T>; }, out, inp, n);
-//   vectors: mapped_vectors<W> for a kernel that is a map_vectors.
+// Launches kernel(N) over n elements. N is the length of the widest vector of T that W allows if all
+// arrays are aligned to it, else 1.
+//   launch_elementwise<W, T>(n, stream, [](auto N) { return gelu_forward_kernel<W, N(), T>; }, out, inp,
+//   n);
+//   vectors: vectors a thread; mapped_vectors<W> for a kernel that calls map_vectors.
 template <class W, class T, int vectors = vectors_per_thread<W>, class Kernel, class... Arguments>
 void launch_elementwise(size_t n, stream_t stream, Kernel kernel, Arguments... arguments) {
     if (n == 0) return;
-    // The bytes that a load or store moves at once: an address must be a multiple of them on the GPU, and the
-    // CPU is faster if it is.
+    // A load or store moves up to 16 bytes at once: on the GPU its address must be a multiple of that,
+    // and the CPU is faster if it is.
     const auto misalignment = [](auto argument) -> size_t {
         if constexpr (std::is_pointer_v<decltype(argument)>)
             return reinterpret_cast<uintptr_t>(argument) % 16;
@@ -98,10 +102,10 @@ void launch_elementwise(size_t n, stream_t stream, Kernel kernel, Arguments... a
     else start(Length<1>{});
 }
 
-// The T of launch_elementwise where some arrays are of T and others of float. GPU: float, so that the lanes
-// of a warp touch the bytes of a float array one after the other. Eight floats a thread would be two stores
-// with gaps of 16 bytes between the lanes, each for half of every 32-byte
-// sector: twice the work for L2, which at the speed of an H200's memory has none to spare. CPU: T, whole
-// registers of it.
+// The T of launch_elementwise where some arrays hold T and others float. GPU: float, so that the lanes
+// of a warp touch consecutive bytes of a float array. Eight floats a thread would be two stores with
+// gaps of 16 bytes between the lanes, each filling half of every 32-byte sector. That doubles the work
+// of the L2 cache, which at the speed of an H200's memory has none to spare. CPU: T, so that its vectors
+// fill whole registers.
 template <class W, class T>
 using BesideFloats = std::conditional_t<W::threads == 1, T, float>;

@@ -1,12 +1,13 @@
-// encoder.cuh: out[b, t] = wte[tokens[b, t]] + wpe[t]
+// encoder.cuh: out[b, t] = wte[tokens[b, t]] + wpe[t], the token and position embeddings of GPT-2
 //   tokens (B, T)   wte (V, C)   wpe (maxT, C)   out (B, T, C)
-//   Backward: dwte[v] += the sum of dout over all positions that hold token v, dwpe[t] += the sum of dout[b,
-//   t] over b; both fp32.
+//   Backward: dwte[v] += the sum of dout over all positions that hold token v
+//             dwpe[t] += the sum of dout[b, t] over b;   both fp32
+//   Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"
 #pragma once
 #include "kernels/common.cuh"
 #include "kernels/warp_sums.cuh"
 
-// W::threads share a position.
+// W::threads threads share a position.
 template <class W, int N, class T>
 __global__ void encoder_forward_kernel(T* out, const int* tokens, const T* wte, const T* wpe,
                                        size_t positions, int T_, int C) {
@@ -23,18 +24,18 @@ __global__ void encoder_forward_kernel(T* out, const int* tokens, const T* wte, 
     }
 }
 
-// Channels that W::threads add up together. A token that fills the batch is one long sum: then only the
-// channels are left to work on in parallel.
+// Channels that W::threads threads add up together. If one token fills the batch, its gradient is a
+// single long sum, and only the channels are left to parallelise over.
 template <class W, int N>
 constexpr int encoder_chunk = W::threads == 1 ? 128 : W::threads* N;
 
-// order = all positions, sorted by token and then by place in the batch: equal tokens lie in one run. Whoever
-// meets the first of a run adds up all of it, in order, for one chunk of channels. So every sum has one
-// writer and a fixed order, without atomics.
-//   GPU: a block has 32 places of that order, its warps look for runs that begin there. A run of more than 32
-//   would keep a warp busy for milliseconds (every 25th token of English text is "the"), so all warps of a
-//   block add it up together: of the block whose first place is the first in the run.
-//   CPU: the block is one thread, and a run of any length is its to add up.
+// `order` lists all positions, sorted by token and then by position, so that equal tokens form one run.
+// The warp (CPU: thread) that finds the first place of a run adds up the whole run, in order, for one chunk
+// of channels. Every sum therefore has one writer and a fixed order, without atomics.
+//   GPU: a block covers 32 places of `order`, and each of its warps looks for runs that begin there. A
+//   run of more than 32 would occupy a warp for milliseconds (every 25th token of English text is
+//   "the"), so all warps of one block add it up together: the first block that begins inside the run.
+//   CPU: a block is one thread, which adds up runs of any length.
 constexpr int encoder_places = 32;
 template <class W>
 constexpr int encoder_teams = W::threads == 1 ? 1 : 8;
@@ -46,8 +47,8 @@ struct SortedTokens {
     size_t count;
 
     __device__ int operator[](size_t place) const { return tokens[order[place]]; }
-    // The end of the run that `first` lies in, or a place more than `most` further on. All `threads` of a row
-    // call this together, and each looks at one place.
+    // The end of the run that contains place `first`; the search may stop once it is more than `most`
+    // places further on. All `threads` threads of a row call this together, and each examines one place.
     template <int threads>
     __device__ size_t end_of_run(size_t first, int lane, size_t most = no_limit) const {
         const int token = (*this)[first];
@@ -82,7 +83,7 @@ __device__ __forceinline__ void encoder_add(float* out, Vec<float, N> sum) {
     store(out, sum);
 }
 
-// blockIdx.x: which places, blockIdx.y: which channels
+// blockIdx.x selects the places, blockIdx.y the channels.
 template <class W, int N, class T>
 __global__ void encoder_backward_token_kernel(float* dwte, const T* dout, const int* tokens, const int* order,
                                               size_t positions, int C) {
@@ -93,7 +94,7 @@ __global__ void encoder_backward_token_kernel(float* dwte, const T* dout, const 
     const int team = static_cast<int>(threadIdx.x) / threads, lane = simt::row_lane<threads>();
     const int chunk_begin = static_cast<int>(blockIdx.y) * chunk, chunk_end = min(C, chunk_begin + chunk);
 
-    // where there are teams, a longer run is for all of them together
+    // with several warps a block, a longer run is left to the whole block below
     constexpr size_t most = teams > 1 ? encoder_places : SortedTokens::no_limit;
     for (size_t first = begin + team; first < end; first += teams) {
         const int token = sorted[first];
@@ -108,7 +109,7 @@ __global__ void encoder_backward_token_kernel(float* dwte, const T* dout, const 
         static_assert(encoder_places == threads && chunk == threads * N,
                       "a warp looks back at all places of a block, and has its chunk in registers");
         const int token = sorted[begin];
-        // the whole block agrees
+        // the same for all threads of the block
         if (begin >= encoder_places && sorted[begin - encoder_places] == token) return;
         const bool before = static_cast<size_t>(lane) < begin && sorted[begin - 1 - lane] == token;
         const size_t first = begin - static_cast<size_t>(simt::row_sum<threads>(before ? 1.0f : 0.0f));
@@ -125,7 +126,7 @@ __global__ void encoder_backward_token_kernel(float* dwte, const T* dout, const 
     }
 }
 
-// W::threads share a place in the sequence and a chunk of channels.
+// W::threads threads share a place in the sequence and a chunk of channels.
 template <class W, int N, class T>
 __global__ void encoder_backward_place_kernel(float* dwpe, const T* dout, int B, int T_, int C) {
     constexpr int chunk = encoder_chunk<W, N>;
@@ -143,8 +144,8 @@ __global__ void encoder_backward_place_kernel(float* dwpe, const T* dout, int B,
     }
 }
 
-// Reads and writes B*T*C elements (and reads the B*T rows of wte it needs); bound by memory bandwidth. 0 <=
-// token < V.
+// Reads and writes B*T*C elements, and reads the B*T rows of wte that occur; bound by memory bandwidth.
+// 0 <= token < V.
 template <class W = simt::NativeWidth<32>, class T>
 void encoder_forward(T* out, const int* tokens, const T* wte, const T* wpe, int B, int T_, int C,
                      stream_t stream) {
@@ -157,8 +158,8 @@ void encoder_forward(T* out, const int* tokens, const T* wte, const T* wpe, int 
 }
 
 // dwte (V, C) += and dwpe (maxT, C) +=;  order (B*T): the positions, stably sorted by token
-// Reads 2 B*T*C elements and the gradients of the tokens met; bound by memory bandwidth unless one token
-// fills most of the batch.
+// Reads 2*B*T*C elements and the gradients of the tokens that occur; bound by memory bandwidth, unless
+// one token fills most of the batch.
 template <class W = simt::NativeWidth<32>, class T>
 void encoder_backward(float* dwte, float* dwpe, const T* dout, const int* tokens, const int* order, int B,
                       int T_, int C, stream_t stream) {

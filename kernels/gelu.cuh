@@ -1,13 +1,14 @@
-// gelu.cuh: the tanh approximation of GELU (Hendrycks and Gimpel 2016, arXiv:1606.08415), as GPT-2 uses it
+// gelu.cuh: the tanh approximation of GELU, as GPT-2 uses it, element by element
 //   gelu(x) = x/2 (1 + tanh u) = x sigmoid(2u),   u = sqrt(2/pi) (x + 0.044715 x^3)
-//   The second form has no cancellation for negative x, and one exponential instead of tanh.
+//   The second form has no cancellation for negative x, and needs one exponential instead of tanh.
+//   Hendrycks and Gimpel 2016, arXiv:1606.08415
 #pragma once
 #include "kernels/elementwise.cuh"
 
 constexpr float gelu_scale = 0.7978845608028654f;  // sqrt(2/pi)
 constexpr float gelu_cubic = 0.044715f;
 
-// With e = exp(-|2u|) neither s = sigmoid(2u) nor 1 - s loses digits, and nothing overflows.
+// Both s = sigmoid(2u) and 1 - s follow from e = exp(-|2u|) without cancellation, and nothing overflows.
 __device__ __forceinline__ float gelu(float x) {
     const float u = gelu_scale * (x + gelu_cubic * x * x * x);
     const float e = simt::quick_exp_nonpositive(-2.0f * fabsf(u));
@@ -42,14 +43,15 @@ __global__ void gelu_backward_kernel(T* dinp, const T* dout, const T* inp, size_
     });
 }
 
-// Reads n and writes n elements; bound by memory bandwidth (on the CPU in bf16 by the exponential).
+// out (n) = gelu(inp (n)). Reads n and writes n elements; bound by memory bandwidth (on the CPU in bf16
+// by the exponential).
 template <class W = simt::NativeWidth<32>, class T>
 void gelu_forward(T* out, const T* inp, size_t n, stream_t stream) {
     launch_elementwise<W, T, mapped_vectors<W>>(
         n, stream, [](auto N) { return gelu_forward_kernel<W, N(), T>; }, out, inp, n);
 }
 
-// dinp (n) = dout * gelu'(inp); dinp may be dout. Reads 2n and writes n elements; bound as forward is.
+// dinp (n) = dout * gelu'(inp); dinp may be dout. Reads 2n and writes n elements; bound like gelu_forward.
 template <class W = simt::NativeWidth<32>, class T>
 void gelu_backward(T* dinp, const T* dout, const T* inp, size_t n, stream_t stream) {
     launch_elementwise<W, T>(

@@ -1,14 +1,15 @@
-// global_norm.cuh: the squared Euclidean norm of the gradients, sum of grads^2 over n fp32 values
-//   A gradient that is inf or NaN makes the result inf or NaN.
+// global_norm.cuh: out = sum of grads[i]^2, the squared Euclidean norm of the gradients
+//   grads (n) fp32   out (1) fp32. A gradient that is inf or NaN makes the result inf or NaN.
+//   The norm clips the gradients (optimizer_state.cuh).
 #pragma once
 #include "kernels/common.cuh"
 
-// One block adds up one piece of this many values: the pieces depend on n alone, so the order of the
-// additions is always the same.
+// Values that one block adds up. The pieces depend on n alone, so the order of the additions is always
+// the same.
 constexpr size_t global_norm_piece = 32768;
 
 inline size_t global_norm_pieces(size_t n) { return ceil_div(n, global_norm_piece); }
-// Floats of scratch that global_norm_squared needs.
+// Floats of scratch for global_norm_squared.
 inline size_t global_norm_scratch(size_t n) { return global_norm_pieces(n); }
 
 // partial (pieces) = each piece's sum of squares
@@ -42,7 +43,7 @@ __global__ void __launch_bounds__(simt::block_of<W>)
 template <class W = simt::NativeWidth<512>>
 void global_norm_squared(float* out, float* scratch, const float* grads, size_t n, stream_t stream) {
     CHECK(n > 0, "global norm: n = {} must be positive", n);
-    // CPU: four registers of sums, because one addition does not wait for the last
+    // CPU: four registers of sums, so that an addition need not wait for the one before
     constexpr int N = W::threads == 1 ? 64 : 4;
     const size_t pieces = global_norm_pieces(n);
     launch(global_norm_kernel<W, N>, static_cast<unsigned>(pieces), W::threads, 0, stream, scratch, grads, n);

@@ -1,29 +1,29 @@
-// optimizer_state.cuh: what every optimizer's kernels share: the step's count, its gradient norm and what its
-// gradients are scaled by
-//   scale = gradient_weight * min(1, clip / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ computes it; 0
-//   for a step that must change nothing. norm is that of the gradients times gradient_weight.
-//   A step whose gradient norm is not finite changes nothing, and the count of steps does not see it.
+// optimizer_state.cuh: what the kernels of all optimizers share: the count of steps, the gradient norm,
+//   and the factor for the gradients
+//   norm = gradient_weight * the Euclidean norm of the gradients (global_norm.cuh)
+//   scale = gradient_weight * min(1, clip / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ computes it
+//   A step whose norm is not finite has scale = 0: it changes nothing and is not counted.
+//   Pascanu et al. 2013, arXiv:1211.5063
 #pragma once
 #include <cfloat>
 #include <cmath>
 
 #include "kernels/common.cuh"
 
-// Lives in device memory, so that no step waits for the host to look at the norm, and every step launches the
-// same kernels with the same arguments.
+// Lives in device memory: the host need not wait for the norm, and every step launches the same kernels
+// with the same arguments.
 struct OptimizerState {
-    double lr;  // the step's learning rate; the host writes these two
-    // tokens of a step over its targets that count: gradients come divided by the former
+    double lr;  // learning rate of the step; the host writes this and gradient_weight
+    // (tokens of the step) / (targets that count): the gradients have been divided by the number of tokens
     double gradient_weight = 1;
-    int step;                     // t: steps that changed the parameters
+    int step;                     // t: number of steps that changed the parameters
     float grad_norm;              // of the latest step, before clipping
-    float scale;                  // of its gradients; 0 if it was skipped
+    float scale;                  // factor for the step's gradients; 0 if the step was skipped
     float bias_correction1;       // 1 - beta1^t
     float sqrt_bias_correction2;  // sqrt(1 - beta2^t)
 };
 
-// One thread's work: the whole step depends on a handful of numbers. Double precision, because 1 - beta2^t
-// would lose digits in fp32.
+// One thread computes these few numbers. Double precision, because 1 - beta2^t would lose digits in fp32.
 template <class W>
 __global__ void optimizer_prepare_kernel(OptimizerState* state, const float* norm_squared, float clip,
                                          double beta1, double beta2) {
@@ -40,9 +40,8 @@ __global__ void optimizer_prepare_kernel(OptimizerState* state, const float* nor
     state->sqrt_bias_correction2 = static_cast<float>(sqrt(1.0 - pow(beta2, t)));
 }
 
-// state = what the updates need to know about this step. clip <= 0: no clipping. beta1, beta2: Adam's, for
-// its bias corrections.
-// Once a step, before the updates.
+// Fills in the state for this step; runs once a step, before the updates. clip <= 0: no clipping. beta1
+// and beta2 are Adam's, for its bias corrections.
 template <class W = simt::NativeWidth<32>>
 void optimizer_prepare(OptimizerState* state, const float* norm_squared, float clip, double beta1,
                        double beta2, stream_t stream) {

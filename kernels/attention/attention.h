@@ -1,11 +1,15 @@
-// attention.h: causal self-attention over packed qkv, whichever implementation serves it.
-//   qkv, dqkv (B, T, 3, NH, HS)   out, dout (B, T, NH, HS)
-//   lse (B, NH, T) fp32: natural log of each row's sum of exp(score)
-//   score = q k^T / sqrt(HS); HS up to 128, memory O(T). T is float or bfloat16; sums and softmax in fp32.
-//   attention.cuh: our own flash kernels, both machines; attention_mma.cuh: those for tensor cores, bf16.
-//   attention_onednn.cpp: matrix products of oneDNN, on the CPU.  attention_cudnn.cpp: cuDNN's fused kernels,
-//   on the GPU, in bf16. attention_cpu.cpp and attention_gpu.cpp choose between them; the build links one of
-//   the two.
+// attention.h: causal self-attention over packed qkv, the interface of every implementation
+//   out = softmax(q k^T / sqrt(HS)) v for each head, over the keys up to the query's own position
+//   qkv, dqkv (B, T, 3, NH, HS)   out, dout (B, T, NH, HS)   HS up to 128
+//   lse (B, NH, T) fp32: natural logarithm of each row's sum of exp(score), kept for backward
+//   T is float or bfloat16; sums and softmax are fp32. Memory is O(T).
+//   Vaswani et al. 2017, arXiv:1706.03762; Dao et al. 2022, arXiv:2205.14135 (FlashAttention)
+//
+//   attention.cuh            our own flash kernels, for both machines
+//   attention_mma.cuh        our own flash kernels for tensor cores, in bf16
+//   attention_onednn.cpp     matrix products of oneDNN, on the CPU
+//   attention_cudnn.cpp      cuDNN's fused kernels, on the GPU in bf16
+//   attention_cpu.cpp and attention_gpu.cpp choose among them; the build links one of these two.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -14,10 +18,10 @@
 #include "kernels/simt/bfloat16.h"
 #include "kernels/simt/device.h"
 
-// automatic: the fastest this build has, by shape and type
+// automatic: the fastest backend of this build for the shape and the type
 enum class AttentionBackend { automatic, kernel, onednn, cudnn };
 
-// As --attention spells it.
+// The backend as --attention spells it.
 constexpr const char* attention_backend_name(AttentionBackend backend) {
     constexpr const char* names[] = {"auto", "kernel", "onednn", "cudnn"};
     return names[static_cast<int>(backend)];
@@ -29,19 +33,20 @@ struct AttentionShape {
 
 class Attention {
 public:
-    // Throws UsageError if this build or machine lacks the backend, naming those it has. deterministic: the
-    // same input gives the same bits in every call; without it cuDNN's backward may not.
+    // Throws UsageError, which names the available backends, if this build or machine lacks this one. With
+    // deterministic, the same input gives the same bits in every call; without it cuDNN's backward may not.
     explicit Attention(AttentionBackend backend = AttentionBackend::automatic, bool deterministic = false);
     ~Attention();
     Attention(const Attention&) = delete;
 
-    // What can be asked for in this build, on this machine, for this type; automatic left out.
+    // The backends of this build that work on this machine for this type, without automatic.
     template <class T>
     static std::vector<AttentionBackend> available();
 
-    // Scratch that forward, and in training backward too, need for this shape, and for shapes never asked
-    // about, of fewer sequences or shorter ones, which cuDNN leaves to our own kernel. UsageError if the one
-    // backend that was asked for does not compute the shape.
+    // Bytes of scratch for forward, and with training also for backward, of this shape. They also
+    // suffice for shapes of fewer or shorter sequences that were never passed here (on the GPU our own
+    // kernel computes those instead of cuDNN). Throws UsageError if the backend that was asked for
+    // cannot compute the shape.
     template <class T>
     size_t workspace_bytes(AttentionShape shape, bool training = true) const;
 
@@ -49,7 +54,7 @@ public:
     void forward(T* out, float* lse, const T* qkv, AttentionShape shape, void* workspace,
                  stream_t stream) const;
 
-    // dqkv = the gradient of qkv, from dout, and out and lse as forward left them
+    // dqkv = the gradient of qkv; out and lse are those of the forward pass
     template <class T>
     void backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape shape,
                   void* workspace, stream_t stream) const;

@@ -1,9 +1,12 @@
-// gemm.h: the matrix products of training, exactly the forms the model uses, over a vendor library.
-//   gemm_cublaslt.cpp (GPU) and gemm_onednn.cpp (CPU) implement it; the build links one of them.
-//   All matrices are row-major and contiguous. T is float or bfloat16; weights are (OC, C) = (out, in).
-//   Products accumulate in fp32. tf32 lets the GPU round fp32 inputs to 10-bit mantissas; the CPU computes
-//   fp32.
+// gemm.h: the matrix products of training, in exactly the forms that the model uses, by a vendor library
+//   forward:  out (N, OC) = inp (N, C) weight^T + bias
+//   backward: dinp (N, C) = dout (N, OC) weight,   dweight (OC, C) = or += dout^T inp
+//   All matrices are row-major and contiguous; weight is (OC, C) = (out, in). T is float or bfloat16.
+//   Products accumulate in fp32. With tf32 the GPU rounds fp32 inputs to 10-bit mantissas; the CPU
+//   ignores it.
 //   2*N*C*OC operations each; bound by arithmetic, except where N is small.
+//   gemm_cublaslt.cpp (GPU) and gemm_onednn.cpp (CPU) implement this interface; the build links one of
+//   them.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -16,8 +19,8 @@
 
 class Gemm {
 public:
-    // How the CPU multiplies bfloat16: by its own instructions, or as floats.
-    enum class Bf16 { automatic, native, widened };  // automatic: whichever this processor does faster
+    // How the CPU multiplies bfloat16: by its own instructions, or widened to fp32.
+    enum class Bf16 { automatic, native, widened };  // automatic: whichever is faster on this processor
     struct Options {
         bool tf32 = false;
         Bf16 bf16 = Bf16::automatic;  // for tests; the GPU ignores it
@@ -26,12 +29,12 @@ public:
     ~Gemm();
     Gemm(const Gemm&) = delete;
 
-    // Bytes of scratch that any product of this shape wants. On the CPU it depends on the number of threads:
-    // ask after simt::select_device.
+    // Bytes of scratch that any product of this shape needs. On the CPU they depend on the number of
+    // threads, so call this after simt::select_device.
     template <class T>
     static size_t workspace_bytes(size_t N, size_t C, size_t OC);
-    // Scratch for bias gradients and for the library, at least the largest workspace_bytes of the shapes to
-    // come. The caller owns it; it outlives the Gemm.
+    // Scratch for bias gradients and for the library: at least the largest workspace_bytes of all shapes
+    // to come. The caller owns the memory, which must outlive the Gemm.
     void use_workspace(void* workspace, size_t bytes);
 
     // out (N, OC) = inp (N, C) weight^T + bias (OC); bias may be nullptr
@@ -39,8 +42,8 @@ public:
     void forward(T* out, const T* inp, const T* weight, const T* bias, size_t N, size_t C, size_t OC,
                  stream_t stream);
 
-    // pre_gelu (N, OC) = inp weight^T + bias;  out (N, OC) = gelu(pre_gelu). In fp32 (and TF32) the GELU,
-    // here and in backward, is always the one of gelu.cuh, since that of a library may be less exact.
+    // pre_gelu (N, OC) = inp weight^T + bias;  out (N, OC) = gelu(pre_gelu). In fp32 (and TF32), here
+    // and in backward, the GELU is always that of gelu.cuh, since a library's may be less exact.
     template <class T>
     void forward_gelu(T* out, T* pre_gelu, const T* inp, const T* weight, const T* bias, size_t N, size_t C,
                       size_t OC, stream_t stream);
@@ -61,25 +64,24 @@ public:
     void backward_weight(float* dweight, float* dbias, const T* dout, const T* inp, size_t N, size_t C,
                          size_t OC, bool accumulate, stream_t stream);
 
-    // Which algorithms of the library the GPU multiplies with. The CPU's library chooses by itself: there
-    // these do nothing and give nothing.
+    // The functions below choose the library's algorithm for each product on the GPU. On the CPU the
+    // library chooses by itself: they do nothing and return nothing.
     //
-    // Calls products(), which calls the functions above as training will, with its own tensors and shapes.
-    // Every product that comes for the first time and was not chosen for yet is timed there and then, with
-    // each algorithm that the library offers and that computes the same, and with its epilogue apart; all
-    // that a call writes is written and added to many times over, and at last once as it should. No timing
-    // begins when
-    // the seconds are over: what comes then is done with the library's first choice, now and ever after.
-    // Returns a line that says what was done. Host and GPU work in turns, and twice the GPU's second-level
-    // cache is allocated for the while, where so much is free.
+    // Times the products. products() must call the functions above as training will, with the same tensors
+    // and shapes. When a product without a choice comes up, each algorithm that the library offers and
+    // that gives the same result is timed at once, and so is the product apart from its epilogue. This
+    // overwrites and adds to the outputs many times; at the end the call itself runs once. After `seconds`
+    // no further timing begins, and the products still without a choice keep the library's first choice
+    // from then on. Meanwhile host and GPU take turns, and twice the size of the second-level cache is
+    // allocated, if so much memory is free. Returns one line that says what was done.
     std::string tune(const std::function<void()>& products, double seconds);
-    // Everything that was chosen, as text (JSON) for another Gemm or another time; timed_only: without what
-    // was left to the library.
+    // All choices as text (JSON), for another Gemm or a later run. timed_only leaves out the products
+    // whose algorithm was the library's choice.
     std::string choices(bool timed_only = false) const;
-    // Goes by what another chose, before what was chosen here for the same products. The reason if it cannot,
-    // because the text is of another GPU or library or is damaged; then nothing has changed.
+    // Takes over choices(), which replace those made here for the same products. Returns the reason if
+    // that fails, because the text is damaged or of another GPU or library; then nothing has changed.
     std::string adopt(const std::string& choices);
-    // What was chosen, with its TFLOP/s, a product a line.
+    // One line a product: the algorithm and its TFLOP/s.
     std::vector<std::string> chosen_algorithms() const;
 
 private:

@@ -1,8 +1,9 @@
-// gemm_onednn.cpp: gemm.h on the CPU.
-//   By oneDNN's matmul primitive, one for every form and shape, with our scratch; by packed_product.h where
-//   oneDNN is slow:
-//   bfloat16 on processors that do not multiply it fast, which is widened to fp32 on the way, and rows of
-//   multiples of 4096 bytes in fp32.
+// gemm_onednn.cpp: gemm.h on the CPU
+//   oneDNN's matmul computes the products: one primitive for each form and shape, with scratch from the
+//   workspace.
+//   packed_product.h computes those that are slow in oneDNN: bfloat16 on processors without fast
+//   bfloat16 products (elements are widened to fp32 while they are copied), and fp32 with rows of a
+//   multiple of 4096 bytes.
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -29,7 +30,7 @@ constexpr const char* name_of = "fp32";
 template <>
 constexpr const char* name_of<bfloat16> = "bf16";
 
-// Empty if oneDNN cannot do it on this machine.
+// The result is empty if oneDNN cannot compute it on this machine.
 template <class T>
 dnnl::matmul::primitive_desc describe(Form form, const Shape& s) {
     const auto type = onednn_type<T>, fp32 = dnnl::memory::data_type::f32;
@@ -59,9 +60,9 @@ dnnl::matmul::primitive_desc describe(Form form, const Shape& s) {
     }
 }
 
-// Where the rows of weight and dweight are a multiple of 4096 bytes apart they fall into the same cache sets,
-// and oneDNN 2.6 reads them as they lie.
-// Measured per core at 256x3072x768: backward_input 90 GFLOP/s, packed 185; backward_weight 128, packed 174.
+// Rows of weight and dweight that are a multiple of 4096 bytes apart fall into the same cache sets, and
+// oneDNN 2.6 reads them in place. Measured per core at 256x3072x768: backward_input 90 GFLOP/s, packed
+// 185; backward_weight 128, packed 174.
 bool rows_collide(Form form, const Shape& s) {
     return form != Form::forward && form != Form::forward_bias && s.C * sizeof(float) % 4096 == 0;
 }
@@ -101,8 +102,8 @@ struct Gemm::State {
             found = products.emplace(key, description).first;
         }
         const OneDnnProduct& product = found->second;
-        // Few rows may want more of it than many (seen: bf16, C = 128, OC = 512: 944 rows, but not 1024, for
-        // which the workspace was made).
+        // A product of fewer rows may need more scratch than the workspace has (seen in bf16 with
+        // C = 128, OC = 512: 944 rows need more than 1024 rows, for which the workspace was made).
         if (product.scratch_bytes() > workspace_bytes) return multiply_packed(form, dst, a, b, bias, s);
         product.run(stream, dst, a, b, bias, scratch(product.scratch_bytes(), s));
     }
@@ -136,8 +137,8 @@ Gemm::~Gemm() = default;
 template <class T>
 size_t Gemm::workspace_bytes(size_t N, size_t C, size_t OC) {
     size_t bytes = std::max(gemm_bias_gradient_scratch_bytes<T>(N, OC), packed_product_scratch_bytes());
-    // Where bf16 is widened oneDNN does not multiply it, and would want whole matrices of scratch: 25 GB for
-    // 64 x 1024 tokens of GPT-2 124M.
+    // Where bf16 is widened, oneDNN does not multiply it, so its scratch is not needed. It would be
+    // whole matrices: 25 GB for 64 x 1024 tokens of GPT-2 124M.
     if (std::is_same_v<T, bfloat16> && !onednn_multiplies_bf16_fast()) return bytes;
     for (const Form form : all_forms) {
         if (const auto description = describe<T>(form, {N, C, OC}))

@@ -1,11 +1,11 @@
-// collectives.cuh: sums and maxima over the threads that share a row. Every one of these threads gets the
-// result.
-//   A warp adds in a butterfly (distance 16, 8, 4, 2, 1); a block adds its warps' sums in the same butterfly.
-//   On the CPU the threads meet once, and the last to come adds up all values in the GPU's order: the same
-//   bits.
-//   A block's collectives are also barriers; a warp's are not: what its lanes write to shared memory needs
-//   __syncwarp().
-//   block_sums adds up K values of every thread, each in block_sum's order, with the barriers of one
+// collectives.cuh: sums and maxima over the threads that share a row; each of these threads gets the result
+//   A warp adds in a butterfly (distance 16, 8, 4, 2, 1); a block adds its warps' sums in the same
+//   butterfly.
+//   On the CPU the threads meet once, and the last to arrive adds all values in the GPU's order, so the
+//   bits are the same.
+//   A block's collectives are also barriers. A warp's are not: before other lanes read what a lane wrote
+//   to shared memory, __syncwarp() is needed.
+//   block_sums adds K values of every thread, each in block_sum's order, with the barriers of one
 //   collective.
 #pragma once
 #include "kernels/simt/target.h"
@@ -17,7 +17,7 @@ struct Sum {
     static constexpr const char *name_of_warp = "warp_sum", *name_of_block = "block_sum";
     __device__ float operator()(float a, float b) const { return a + b; }
 };
-// A NaN loses and +0 beats -0, so that the order of a and b does not matter.
+// A NaN is ignored and +0 counts as larger than -0, so that the order of a and b does not matter.
 struct Max {
     static constexpr float identity = -INFINITY;
     static constexpr const char *name_of_warp = "warp_max", *name_of_block = "block_max";
@@ -43,7 +43,7 @@ template <class Op>
 __device__ float block_reduce(float value, Op op, Here = Here::now()) {
     __shared__ float of_warp[warp_size];
     value = warp_reduce(value, op);
-    __syncthreads();  // everyone has read what the collective before left there
+    __syncthreads();  // every thread has read the results of the collective before
     if (threadIdx.x % warp_size == 0) of_warp[threadIdx.x / warp_size] = value;
     __syncthreads();
     return warp_reduce(
@@ -68,7 +68,7 @@ __device__ void block_sums(float (&values)[K], Here = Here::now()) {
 }
 #else
 namespace detail {
-// In place, over the 32 values of a warp: every group of W lanes gets its own result.
+// Works in place on the 32 values of a warp; every group of W lanes gets its own result.
 template <int W, class Op>
 void butterfly(float* values, unsigned) {
     float next[warp_size];
@@ -117,8 +117,8 @@ __device__ inline float block_max(float value, Here here = Here::now()) {
     return block_reduce(value, Max{}, here);
 }
 
-// Over the W threads that share a row: one thread, W neighbours in a warp (a power of two; the whole warp
-// calls), or a block of W threads.
+// Reduces over the W threads that share a row: one thread, W neighbours in a warp (W is a power of two,
+// and the whole warp calls this), or a block of W threads.
 template <int W, class Op>
 __device__ float row_reduce(float value, Op op, Here here = Here::now()) {
     static_assert(W % warp_size == 0 || (W < warp_size && (W & (W - 1)) == 0),
@@ -143,7 +143,8 @@ __device__ float row_max(float value, Here here = Here::now()) {
     return row_reduce<W>(value, Max{}, here);
 }
 
-// The row this thread works on, and its place among the W threads that share it. For launch_rows.
+// The row of this thread, and its index among the W threads that share the row. For kernels started by
+// launch_rows.
 template <int W>
 __device__ size_t row_index() {
     return (static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x) / W;
@@ -153,7 +154,7 @@ __device__ int row_lane() {
     return threadIdx.x % W;
 }
 
-// Waits for the threads that share a row, and lets them see each other's writes to shared memory.
+// A barrier for the threads that share a row; afterwards they see each other's writes to shared memory.
 template <int W>
 __device__ void row_barrier([[maybe_unused]] Here here = Here::now()) {
 #ifdef __CUDACC__

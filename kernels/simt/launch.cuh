@@ -1,8 +1,8 @@
-// launch.cuh: starts a kernel on either machine.
+// launch.cuh: starts a kernel on either machine
 //   launch(kernel<float>, grid, block, shared_bytes, stream, args...);
-//   Throws Error if the launch is refused; on the CPU also whatever a thread of the kernel threw, and every
-//   divergence (docs/simt.md).
-//   A launch on the CPU returns when the kernel has ended.
+//   Throws Error if the launch is refused. On the CPU it also throws what a thread of the kernel threw,
+//   and an Error for every divergence (docs/simt.md).
+//   On the CPU the kernel has ended when launch returns.
 #pragma once
 #include <type_traits>
 
@@ -15,9 +15,9 @@
 namespace simt {
 
 namespace detail {
-// The limits of a GPU, on the CPU too.
+// The limits of a GPU hold on the CPU too.
 inline void check_launch(dim3 grid, unsigned block, size_t shared_bytes) {
-    // A single thread meets nobody: the CPU's width gives a block to a row that is worth one.
+    // A block of one thread has no barriers: the CPU's width uses it where a GPU gives a row a whole block.
     if (block == 0 || block > max_block || (block != 1 && block % warp_size != 0)) {
         throw Error(fmt::format("launch: a block of {} threads; expected 1 or a multiple of {} up to {}",
                                 block, warp_size, max_block));
@@ -43,15 +43,15 @@ void launch(void (*kernel)(Parameters...), dim3 grid, unsigned block, size_t sha
     detail::check_launch(grid, block, shared_bytes);
 #ifdef __CUDACC__
     cudaError_t status = cudaSuccess;
-    // every GPU gives 48 KiB unasked, of which the kernel's static arrays take a part
+    // 48 KiB are available without this attribute, and the kernel's static arrays take a part of them
     if (shared_bytes > 40 * 1024) {
         status =
             cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                  cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
     }
     if (status == cudaSuccess) {
-        // Not by <<<>>>, which leaves its status in cudaGetLastError: an earlier error there, such as one
-        // that a library met and overcame, would be taken for this launch's.
+        // <<<>>> would leave its status in cudaGetLastError, where an earlier error, such as one that a
+        // library met and handled, would be taken for this launch's.
         status = [&](Parameters... values) {
             void* addresses[] = {const_cast<void*>(static_cast<const void*>(&values))..., nullptr};
             return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, dim3(block), addresses,
@@ -59,7 +59,7 @@ void launch(void (*kernel)(Parameters...), dim3 grid, unsigned block, size_t sha
         }(static_cast<Parameters>(arguments)...);
     }
     if (status != cudaSuccess) {
-        cudaGetLastError();  // reported here, and not to libraries, which ask for it
+        cudaGetLastError();  // clears the error, which is reported here, before a library asks for it
         throw Error(fmt::format("launch: {} (grid {} x {} x {}, block {}, {} bytes of shared memory)",
                                 cudaGetErrorString(status), grid.x, grid.y, grid.z, block, shared_bytes));
     }
@@ -72,8 +72,8 @@ void launch(void (*kernel)(Parameters...), dim3 grid, unsigned block, size_t sha
 #endif
 }
 
-// Bytes of shared memory that launch can give a block of the GPU in use, beside what the collectives have.
-// CPU: as many as on sm_90.
+// Bytes of shared memory that launch can give a block on the GPU in use, without the static arrays of
+// the collectives. CPU: as many as on sm_90.
 inline size_t available_shared_bytes() {
     constexpr size_t of_collectives = 512;
 #ifdef __CUDACC__
@@ -87,7 +87,7 @@ inline size_t available_shared_bytes() {
 #endif
 }
 
-// SMs of the GPU in use, for kernels whose blocks work through several rows. CPU: as many as an H200 has.
+// SMs of the GPU in use, for kernels whose blocks process several rows. CPU: as many as an H200 has.
 inline unsigned multiprocessors() {
 #ifdef __CUDACC__
     int device = 0, count = 0;
@@ -101,7 +101,8 @@ inline unsigned multiprocessors() {
 #endif
 }
 
-// One row to every W threads: blocks of whole rows, the last one possibly with threads beyond the last row.
+// Launches W threads for every row. A block holds whole rows; the last one may have threads beyond the
+// last row.
 template <int W, class... Parameters, class... Arguments>
 void launch_rows(void (*kernel)(Parameters...), size_t rows, size_t shared_bytes, stream_t stream,
                  Arguments... arguments) {

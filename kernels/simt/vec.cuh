@@ -1,7 +1,8 @@
-// vec.cuh: N neighbouring elements, loaded or stored at once and computed on as floats.
-//   Memory holds T (float or bfloat16), registers hold Vec<float, N>. Addresses are aligned to N elements.
-//   Loads are from global or shared memory, stores to global memory; store_shared stores to shared memory.
-//   The streaming forms tell the GPU's caches that nobody will read these bytes again soon.
+// vec.cuh: N neighbouring elements, loaded or stored at once and computed on as floats
+//   Memory holds T (float or bfloat16), registers hold Vec<float, N>. Addresses are aligned to N
+//   elements (on a GPU to at most 16 bytes).
+//   Loads read global or shared memory. store writes global memory, store_shared writes shared memory.
+//   The streaming forms are a hint to the GPU's caches that these bytes will not be read again soon.
 #pragma once
 #include <type_traits>
 
@@ -56,7 +57,7 @@ struct Word<16> {
     using type = uint4;
 };
 
-// One store to global memory, by name: left to itself, nvcc 13 splits some 16-byte stores in loops into four.
+// One store to global memory as PTX: from plain C++, nvcc 13 splits some 16-byte stores in loops into four.
 template <class W>
 __device__ __forceinline__ void store_word(W* address, const W& word) {
     *address = word;
@@ -132,7 +133,7 @@ void store_shared_raw(T* address, const Vec<T, N>& v) {
 template <class T, int N>
 __device__ __forceinline__ float widened(const Vec<T, N>& v, int i) {
 #ifdef __CUDA_ARCH__
-    // one instruction: nvcc takes two for the upper half of a register
+    // one instruction; nvcc's own conversion takes two for the upper half of a register
     if constexpr (std::is_same_v<T, bfloat16> && N % 2 == 0) {
         const unsigned pair = reinterpret_cast<const unsigned*>(&v)[i / 2];
         return __uint_as_float(i % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
@@ -143,7 +144,7 @@ __device__ __forceinline__ float widened(const Vec<T, N>& v, int i) {
     return static_cast<float>(v[i]);
 #endif
 }
-// Rounds to nearest even, as many elements as one instruction can.
+// Rounds to nearest even, as many elements at once as one instruction can.
 #ifdef __CUDA_ARCH__
 constexpr int rounded_at_once = 2;
 __device__ __forceinline__ void round_group(bfloat16* to, const float* from) {
@@ -152,7 +153,7 @@ __device__ __forceinline__ void round_group(bfloat16* to, const float* from) {
     to[1].bits = __bfloat16_as_ushort(__high2bfloat16(pair));
 }
 #elif defined(__AVX512BF16__) && !defined(__CUDACC__)
-constexpr int rounded_at_once = 32;  // subnormal ones to 0; the scalar form takes two dozen instructions
+constexpr int rounded_at_once = 32;  // flushes subnormals to 0; the scalar form takes two dozen instructions
 inline void round_group(bfloat16* to, const float* from) {
     const __m512bh group = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + 16), _mm512_loadu_ps(from));
     std::memcpy(to, &group, sizeof(group));
@@ -211,8 +212,8 @@ template <int N, class T>
 __device__ void store_streaming(T* address, const Vec<float, N>& v) {
     detail::store_raw<true, T, N>(address, narrow<T>(v));
 }
-// Without the conversion, for kernels that ask for many vectors before they compute with the first: what
-// waits in registers is as short as in memory.
+// Loads and stores without the conversion, for kernels that load many vectors before they compute with
+// the first: elements that wait in registers are then as short as in memory.
 template <int N, class T>
 __device__ Vec<T, N> load_raw(const T* address) {
     return detail::load_raw<false, T, N>(address);
@@ -222,16 +223,16 @@ __device__ void store_raw(T* address, const Vec<T, N>& v) {
     detail::store_raw<false, T, N>(address, v);
 }
 
-// In a loop that fills an array of vectors under a condition: keeps g++'s loop vectoriser away, which (12.2,
-// -O3) loses some of them.
+// For a loop that fills an array of vectors under a condition. It keeps g++'s loop vectoriser away,
+// which loses some of the vectors (12.2, -O3).
 __device__ __forceinline__ void one_at_a_time() {
 #ifndef __CUDACC__
     asm volatile("");
 #endif
 }
 
-// Keeps vectors that wait in registers as short as they are: nvcc would widen each once for all its uses, and
-// hold twice as many registers meanwhile.
+// Keeps vectors that wait in registers in their short type. nvcc would widen each one once for all its
+// uses, and so occupy twice as many registers in between.
 template <class T, int N>
 __device__ __forceinline__ void stay_narrow([[maybe_unused]] Vec<T, N>& v) {
 #ifdef __CUDACC__
@@ -242,9 +243,9 @@ __device__ __forceinline__ void stay_narrow([[maybe_unused]] Vec<T, N>& v) {
 #endif
 }
 
-// sum += factor * v. The innermost line of a matrix product: on the CPU an explicit vector instruction, so
-// that an array of sums stays in registers (180 GFLOP/s a core; left to the vectoriser, 8 to 190 by the shape
-// of the loops around it).
+// sum += factor * v, the innermost line of a matrix product. On the CPU it is an explicit vector
+// instruction, so that an array of sums stays in registers: 180 GFLOP/s a core. The vectoriser reaches 8
+// to 190, depending on the shape of the surrounding loops.
 template <int N>
 __device__ __forceinline__ void multiply_add(Vec<float, N>& sum, float factor, const Vec<float, N>& v) {
 #ifndef __CUDACC__
@@ -261,8 +262,8 @@ __device__ __forceinline__ void multiply_add(Vec<float, N>& sum, float factor, c
     for (int i = 0; i < N; i++) sum[i] += factor * v[i];
 }
 
-// sum += a * b, element by element. Where the sum is shorter, every element of it takes what lies its length
-// apart.
+// sum += a * b, element by element. If the sum is shorter than a and b (S < N), its element i adds up
+// the products i, i + S, i + 2 S, ...
 template <int S, int N>
 __device__ __forceinline__ void multiply_add(Vec<float, S>& sum, const Vec<float, N>& a,
                                              const Vec<float, N>& b) {
@@ -287,7 +288,8 @@ template <int R, int C>
 __device__ __forceinline__ void transpose(Vec<float, R> (&columns)[C], const Vec<float, C> (&rows)[R]) {
 #ifndef __CUDACC__
     if constexpr (R == 16 && C == 16 && cpu_vector_bytes == 64) {
-        // Four times: shuffle the lower and upper half of the rows into each other like cards.
+        // Four rounds, each of which interleaves the lower and the upper half of the rows, as one
+        // riffles cards.
         typedef float Native __attribute__((vector_size(64), may_alias));
         Native deck[16], shuffled[16];
         UNROLL_REGISTERS
@@ -335,7 +337,7 @@ __device__ float sum(const Vec<float, N>& v) {  // pairwise, so that the error g
     }
     return s[0];
 }
-template <int N>  // a NaN loses, as in warp_max
+template <int N>  // a NaN is ignored, as in warp_max
 __device__ float max(const Vec<float, N>& v) {
     Vec<float, N> m;
     UNROLL
@@ -348,8 +350,8 @@ __device__ float max(const Vec<float, N>& v) {
     return m[0];
 }
 
-// Calls body(std::integral_constant<int, N>) with the widest vector of T that W allows if rows of C elements
-// keep its alignment, else with 1.
+// Calls body(std::integral_constant<int, N>) with the longest vector of T that W allows, if rows of C
+// elements keep its alignment, else with N = 1.
 template <class W, class T, class Body>
 void for_vector_length(size_t C, Body body) {
     constexpr int N = W::bytes / sizeof(T);
