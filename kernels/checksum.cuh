@@ -1,7 +1,8 @@
-// checksum.cuh: a number that depends on every bit of an array and on its place: the sum over i of mix(bits
-// of x[i] + (i + 1) * golden), mod 2^64
-//   golden = 2^64 / phi, mix = SplitMix64's finaliser (Steele, Lea, Flood 2014, doi:10.1145/2660193.2660195).
-//   The order of the additions does not matter, so it is the same on every machine.
+// checksum.cuh: a number that depends on every bit of an array and on its position
+//   checksum = sum over i of mix(bits of x[i] + (i + 1) * golden), mod 2^64
+//   golden = 2^64 / phi, mix = SplitMix64's finaliser (Steele, Lea, Flood 2014,
+//   doi:10.1145/2660193.2660195)
+//   The order of the additions does not matter, so the result is the same on every machine.
 #pragma once
 #include "kernels/common.cuh"
 

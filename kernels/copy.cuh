@@ -1,10 +1,10 @@
-// copy.cuh: a plain copy, the fastest that memory can do: what every kernel that is bound by memory bandwidth
-// is compared with.
+// copy.cuh: to (count) = from (count), the fastest that memory allows; kernels that are bound by memory
+//   bandwidth are compared with it
 #pragma once
 #include "kernels/common.cuh"
 
-// Copies `vectors` vectors a thread; neighbouring threads take neighbouring vectors on the GPU, a stretch of
-// their own on the CPU.
+// A thread copies `vectors` vectors. On the GPU neighbouring threads take neighbouring vectors; on the
+// CPU a thread takes a contiguous stretch.
 template <class W>
 __global__ void copy_kernel(float* to, const float* from, size_t count) {
     constexpr int N = W::bytes / sizeof(float), vectors = W::threads == 1 ? 64 : 1;
@@ -15,7 +15,7 @@ __global__ void copy_kernel(float* to, const float* from, size_t count) {
     }
 }
 
-// Reads and writes count elements, a multiple of a vector's.
+// Reads and writes count elements; count must be a multiple of a vector's length.
 inline void copy(float* to, const float* from, size_t count, stream_t stream) {
     using W = simt::NativeWidth<32>;
     constexpr size_t block = 256, per_thread = W::bytes / sizeof(float) * (W::threads == 1 ? 64 : 1);

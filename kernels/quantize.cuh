@@ -1,20 +1,20 @@
-// quantize.cuh: a matrix as int8 with a scale a row (an output channel):  quantized = round(weight / scale),
-// scale = max |weight| of the row / 127
+// quantize.cuh: a matrix as int8 with one scale for each row (output channel)
+//   quantized = round(weight / scale),   scale = max |weight| of the row / 127
 //   weight (OC, C) fp32   quantized (OC, C) int8, -127 to 127, rounded to nearest even
-//   scales (OC) fp32; a row of zeros has scale 0, one with a weight that is not finite has scale NaN
-//   Symmetric, so that a product needs no correction for a zero point, and the scale can be taken out of the
-//   sum.
+//   scales (OC) fp32: 0 for a row of zeros, NaN for a row with a weight that is not finite
+//   Quantization is symmetric: a product needs no correction for a zero point, and the scale can be
+//   taken out of the sum.
 //   Dettmers et al. 2022, arXiv:2208.07339 (vector-wise quantization)
 #pragma once
 #include "kernels/common.cuh"
 
-// W::threads share a row.
+// W::threads threads share a row.
 template <class W, int N>
 __global__ void quantize_kernel(int8_t* quantized, float* scales, const float* weight, size_t rows, int C) {
     const size_t row = simt::row_index<W::threads>();
     const int lane = simt::row_lane<W::threads>(), end = row < rows ? C : 0;
     float largest = 0.0f;
-    // sums of 0 * weight: a NaN if one is not finite, which the maximum would not notice
+    // sums of 0 * weight: NaN if a weight is not finite, which the maximum would not show
     Vec<float, N> nothing = simt::broadcast<N>(0.0f);
     for (int i = lane * N; i < end; i += W::threads * N) {
         Vec<float, N> v = load<N>(weight + row * C + i);
@@ -50,8 +50,8 @@ __global__ void dequantize_kernel(T* out, const int8_t* quantized, const float* 
     }
 }
 
-// Reads OC * C floats and writes as many bytes; bound by memory bandwidth. A weight that is not finite makes
-// all its row a NaN.
+// Reads OC * C floats and writes as many bytes; bound by memory bandwidth. A weight that is not finite
+// makes the whole row NaN.
 template <class W = simt::NativeWidth<32>>
 void quantize(int8_t* quantized, float* scales, const float* weight, size_t OC, int C, stream_t stream) {
     CHECK(OC > 0 && C > 0, "quantize: OC = {} and C = {} must be positive", OC, C);

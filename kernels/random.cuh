@@ -1,10 +1,10 @@
-// random.cuh: values for fresh tensors: normal numbers, constants, conversions.
+// random.cuh: fills tensors with normal random numbers or a constant, and converts between types
 #pragma once
 #include "kernels/elementwise.cuh"
 #include "kernels/simt/philox.h"
 
-// Four independent standard normal numbers from one counter (Box and Muller 1958): sqrt(-2 ln u) times the
-// cosine and the sine of 2 pi w, u in (0, 1].
+// Four independent standard normal numbers from one counter of Philox (simt/philox.h). Box and Muller
+// 1958: sqrt(-2 ln u) times the cosine and the sine of 2 pi w, with u in (0, 1] and w in [0, 1).
 __device__ inline Vec<float, 4> philox_normal(uint64_t counter, uint32_t purpose, uint64_t seed) {
     const Philox4 bits =
         philox4x32_10({{static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), purpose, 0}},
@@ -21,7 +21,7 @@ __device__ inline Vec<float, 4> philox_normal(uint64_t counter, uint32_t purpose
     return normal;
 }
 
-// A thread makes the numbers of `quads` counters.
+// A thread generates the numbers of `quads` counters, four each.
 template <int quads>
 __global__ void normal_init_kernel(float* out, size_t n, float mean, float std, uint64_t seed,
                                    uint32_t purpose) {
@@ -33,8 +33,8 @@ __global__ void normal_init_kernel(float* out, size_t n, float mean, float std, 
     }
 }
 
-// out (n) = mean + std * standard normal numbers. Element i is a function of (seed, purpose, i) alone: give
-// every tensor a purpose of its own.
+// out (n) = mean + std * standard normal numbers. Element i depends on (seed, purpose, i) alone, so
+// every tensor needs a purpose of its own.
 template <class W = simt::NativeWidth<32>>
 void normal_init(float* out, size_t n, float mean, float std, uint64_t seed, uint32_t purpose,
                  stream_t stream) {

@@ -1,9 +1,10 @@
-// rmsprop.cuh: RMSprop with momentum, clipping and fp32 master weights, as torch.optim.RMSprop (not centered)
-// computes it
-//   g = the gradient times scale + decay * p,   v = alpha v + (1 - alpha) g^2,   u = g / (sqrt(v) + eps)
-//   with momentum: b = momentum b + u, and u = b;   p = p - lr u
-//   Tieleman and Hinton 2012, lecture 6.5 of Neural Networks for Machine Learning. lr and the scale are in
-//   OptimizerState (optimizer_state.cuh).
+// rmsprop.cuh: RMSprop with momentum, gradient clipping and fp32 master weights, as torch.optim.RMSprop
+//   (not centered) computes it
+//   g = scale * gradient + decay * p,   v = alpha v + (1 - alpha) g^2,   u = g / (sqrt(v) + eps)
+//   with momentum: b = momentum b + u, and then u = b
+//   p = p - lr u
+//   lr and scale are in OptimizerState (optimizer_state.cuh).
+//   Tieleman and Hinton 2012, lecture 6.5 of Neural Networks for Machine Learning
 #pragma once
 #include "kernels/elementwise.cuh"
 #include "kernels/optimizer_state.cuh"
@@ -16,7 +17,7 @@ struct RmspropCoefficients {
     float alpha, one_minus_alpha, eps, momentum, weight_decay;
 };
 
-// Momentum: whether there is a buffer b to keep.
+// Momentum: true if there is a buffer b.
 template <class W, int N, class T, bool Momentum>
 __global__ void rmsprop_kernel(T* params, float* master, float* v, float* b, const float* grads, size_t n,
                                RmspropCoefficients c, const OptimizerState* state) {
@@ -47,8 +48,8 @@ __global__ void rmsprop_kernel(T* params, float* master, float* v, float* b, con
 }
 
 // params (n) = round(master);  master, v, b (n) fp32 are updated from grads (n) fp32. b = nullptr: no
-// momentum. For T = float, params may be master. Reads 12 and writes 8 + sizeof(T) bytes an element, with
-// momentum 4 more of each; bound by memory bandwidth.
+// momentum. With T = float, params may be master. Reads 12 and writes 8 + sizeof(T) bytes an element,
+// and 4 more of each with momentum; bound by memory bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
 void rmsprop_update(T* params, float* master, float* v, float* b, const float* grads, size_t n,
                     const RmspropStep& step, const OptimizerState* state, stream_t stream) {

@@ -1,10 +1,12 @@
-// sgd.cuh: stochastic gradient descent with momentum, clipping and fp32 master weights, as torch.optim.SGD
-// (dampening 0) computes it
-//   g = the gradient times scale + decay * p
-//   with momentum: b = momentum b + g, and g = b (Nesterov: g + momentum b);   p = p - lr g
-//   b starts from zero, so that the first step leaves b = g as PyTorch does. Sutskever et al. 2013 for
-//   Nesterov's form.
-//   lr and the scale are in OptimizerState (optimizer_state.cuh).
+// sgd.cuh: SGD with momentum, gradient clipping and fp32 master weights, as torch.optim.SGD (dampening
+//   0) computes it
+//   g = scale * gradient + decay * p
+//   with momentum: b = momentum b + g, and then g = b (Nesterov: g + momentum b)
+//   p = p - lr g
+//   b starts from zero, so that the first step leaves b = g, as PyTorch does.
+//   lr and scale are in OptimizerState (optimizer_state.cuh).
+//   Sutskever et al. 2013, "On the importance of initialization and momentum in deep learning"
+//   (Nesterov's form)
 #pragma once
 #include "kernels/elementwise.cuh"
 #include "kernels/optimizer_state.cuh"
@@ -19,7 +21,7 @@ struct SgdCoefficients {
     bool nesterov;
 };
 
-// Momentum: whether there is a buffer b to keep.
+// Momentum: true if there is a buffer b.
 template <class W, int N, class T, bool Momentum>
 __global__ void sgd_kernel(T* params, float* master, float* b, const float* grads, size_t n,
                            SgdCoefficients c, const OptimizerState* state) {
@@ -47,9 +49,9 @@ __global__ void sgd_kernel(T* params, float* master, float* b, const float* grad
     });
 }
 
-// params (n) = round(master);  master, b (n) fp32 are updated from grads (n) fp32. b = nullptr: no momentum.
-// For T = float, params may be master. Reads 8 and writes 4 + sizeof(T) bytes an element, with momentum 4
-// more of each; bound by memory bandwidth.
+// params (n) = round(master);  master, b (n) fp32 are updated from grads (n) fp32. b = nullptr: no
+// momentum. With T = float, params may be master. Reads 8 and writes 4 + sizeof(T) bytes an element, and
+// 4 more of each with momentum; bound by memory bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
 void sgd_update(T* params, float* master, float* b, const float* grads, size_t n, const SgdStep& step,
                 const OptimizerState* state, stream_t stream) {

@@ -1,18 +1,19 @@
-// decode_attention.cuh: attention of one query a sample over the keys and values of all tokens so far, and
-// the cache that holds these
-//   scores[t] = q k[t] / sqrt(HS), t < length;  p = softmax(scores);  out = sum over t of p[t] v[t]
-//   qkv (rows, 3, NH, HS) of the newest tokens   out (samples, NH, HS)
-//   keys (samples, NH, tiles, D, tile) and values (samples, NH, tiles * tile, D), where D is HS rounded up to
-//   32, 64, 96 or 128, and a tile is 64 bytes of tokens: 32 in bfloat16, 16 in float. Both are read from
-//   front to back. Along a tile's row lie the same channel's keys of neighbouring tokens, so that q k[t] for
-//   all of a tile is a sum of Vecs, a number of q times a row, and needs no sum across a Vec.
+// decode_attention.cuh: attention of the newest token of each sample over the keys and values of all
+//   tokens so far, and the cache that holds these
+//   scores[t] = q k[t] / sqrt(HS), t < length;   p = softmax(scores);   out = sum over t of p[t] v[t]
+//   qkv (samples, 3, NH, HS) of the newest tokens   out (samples, NH, HS)
+//   keys (samples, NH, tiles, D, tile)   values (samples, NH, tiles * tile, D)
+//   D is HS rounded up to 32, 64, 96 or 128. A tile is 64 bytes of tokens: 32 in bfloat16, 16 in float.
+//   Both arrays are read from front to back. A row of a tile of keys holds one channel of neighbouring
+//   tokens, so the q k[t] of a whole tile are one sum of Vecs: each row times one number of q. No sum
+//   across a Vec is needed.
 //
-// A long sequence is cut into chunks, so that few samples fill the machine too. A chunk leaves its largest
-// score, its sum of exp(score - largest) and its sum of exp(score - largest) v; the second kernel brings the
-// chunks to one scale (Dao et al. 2023, "Flash-Decoding").
-//   GPU: a warp has a chunk of one head; 4 lanes (16 bytes each) cover a row of a tile of keys, 8 rows at
-//   once.
-//   CPU: a thread has it.
+// A long sequence is cut into chunks, so that few samples fill the machine too. A chunk stores its
+// largest score, its sum of exp(score - largest) and its sum of exp(score - largest) v; the second
+// kernel brings the chunks to a common scale (Dao et al. 2023, "Flash-Decoding").
+//   GPU: a warp processes a chunk of one head; 4 lanes (16 bytes each) cover a row of a tile of keys, 8
+//   rows at once.
+//   CPU: a thread processes a chunk of one head.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -22,12 +23,12 @@
 #include "kernels/decode/decode_cache.h"
 #include "kernels/simt/products.cuh"
 
-// A launch of decode_attention reads `length` tokens, chunk by chunk.
+// Tokens of a chunk.
 constexpr int decode_chunk = 256;
 
 namespace decode_attention_detail {
 
-// W::threads copy one head of one token of one sample; columns beyond HS are zeros.
+// W::threads threads copy one head of one token of one sample; columns beyond HS are zeros.
 template <class W, class T>
 __global__ void append_kernel(DecodeCache<T> cache, const T* qkv, int first, int count, bool shared,
                               size_t items) {
@@ -49,7 +50,7 @@ __global__ void append_kernel(DecodeCache<T> cache, const T* qkv, int first, int
     }
 }
 
-// What a chunk leaves in memory: its largest score, its sum, D sums of values.
+// Floats that a chunk stores: its largest score, its sum, and D sums of values.
 template <int D>
 constexpr int partial_floats = D + 2;
 
@@ -60,7 +61,7 @@ struct Cut {
     static constexpr int N = one_thread ? 64 / sizeof(T) : W::bytes / sizeof(T);
     // Keys: lanes that cover a row of a tile, and rows that the threads read at once.
     static constexpr int lanes = DecodeCache<T>::tile / N, rows = W::threads / lanes;
-    // Values: lanes that cover a token (some idle if D is 96), tokens at once, and Vecs of a lane.
+    // Values: lanes that cover a token (some are idle if D is 96), tokens at once, and Vecs of a lane.
     static constexpr int value_lanes =
         one_thread ? 1 : static_cast<int>(std::bit_ceil(static_cast<unsigned>(D / N)));
     static constexpr int tokens = W::threads / value_lanes;
@@ -68,7 +69,7 @@ struct Cut {
     static_assert(one_thread || (W::threads <= simt::warp_size && rows > 0 && tokens > 0 && D % rows == 0));
 };
 
-// Adds up over the threads of a row that agree in their place modulo `stride`.
+// Sums v over those threads of a row whose index is the same modulo Stride.
 template <int Threads, int Stride, int N>
 __device__ __forceinline__ void sum_over_groups(Vec<float, N>& v) {
     UNROLL
@@ -78,13 +79,13 @@ __device__ __forceinline__ void sum_over_groups(Vec<float, N>& v) {
     }
 }
 
-// scores[t - begin] = q k[t] for begin <= t < end, -infinity up to the end of the last tile; returns the
-// largest. begin is a multiple of a tile.
+// scores[t - begin] = q k[t] for begin <= t < end, and -infinity up to the end of the last tile. Returns
+// the largest. begin is a multiple of a tile.
 template <class W, class Cut, class T>
 __device__ float score(float* scores, const T* q, const T* keys, int HS, int begin, int end, float scale) {
     constexpr int N = Cut::N, tile = DecodeCache<T>::tile;
     const int lane = simt::row_lane<W::threads>(), row = lane / Cut::lanes, column = lane % Cut::lanes * N;
-    float own[Cut::D / Cut::rows];  // the numbers of q that this thread's rows of a tile are multiplied by
+    float own[Cut::D / Cut::rows];  // the numbers of q for this thread's rows of a tile
     UNROLL
     for (int i = 0; i < Cut::D / Cut::rows; i++) {
         const int d = i * Cut::rows + row;
@@ -108,7 +109,7 @@ __device__ float score(float* scores, const T* q, const T* keys, int HS, int beg
     return simt::row_max<W::threads>(largest);
 }
 
-// scores = exp(scores - largest); returns their sum.
+// scores = exp(scores - largest); returns their sum
 template <class W, class Cut, class T>
 __device__ float exponentiate(float* scores, int count, float largest) {
     constexpr int N = W::threads == 1 ? 16 : 1, tile = DecodeCache<T>::tile;
@@ -180,8 +181,8 @@ __global__ void kernel(T* out, float* partial, const T* qkv, DecodeCache<T> cach
     }
 }
 
-// out[head] = the chunks' sums at the scale of the largest score, divided by the sum of their sums.
-// W::threads share a head.
+// out[head] = the chunks' sums of values, at the scale of the largest score, divided by the total of the
+// chunks' sums. W::threads threads share a head.
 template <class W, int D, class T>
 __global__ void combine_kernel(T* out, const float* partial, int chunks, int HS, size_t heads) {
     const size_t head = simt::row_index<W::threads>();
@@ -210,9 +211,9 @@ inline size_t decode_attention_scratch(int samples, int NH, int HS, int max_toke
            (DecodeCache<float>::padded_head(HS) + 2);
 }
 
-// Writes tokens first to first + count - 1 of every sample's cache. qkv (samples, count, 3, NH, HS), or
-// (count, 3, NH, HS) if all samples share it. Reads (count tokens) and writes 2 * NH * D elements a token and
-// sample; bound by memory bandwidth.
+// Writes tokens first to first + count - 1 into every sample's cache. qkv is (samples, count, 3, NH,
+// HS), or with `shared` (count, 3, NH, HS) for all samples. Reads 2 * NH * HS elements a token (and
+// sample, unless shared) and writes 2 * NH * D a token and sample; bound by memory bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
 void decode_append(const DecodeCache<T>& cache, const T* qkv, int first, int count, bool shared,
                    stream_t stream) {
@@ -223,10 +224,9 @@ void decode_append(const DecodeCache<T>& cache, const T* qkv, int first, int cou
                             count, shared, items);
 }
 
-// out (samples, NH, HS) = attention of q in qkv (samples, 3, NH, HS) over the cache's first `length` tokens,
-// which include q's own.
-// scratch: decode_attention_scratch floats. Reads 2 * length * samples * NH * D elements; bound by memory
-// bandwidth.
+// out (samples, NH, HS) = attention of q in qkv (samples, 3, NH, HS) over the cache's first `length`
+// tokens, which include q's own. scratch: decode_attention_scratch floats. Reads
+// 2 * length * samples * NH * D elements; bound by memory bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
 void decode_attention(T* out, const T* qkv, const DecodeCache<T>& cache, int length, float* scratch,
                       stream_t stream) {
@@ -239,7 +239,7 @@ void decode_attention(T* out, const T* qkv, const DecodeCache<T>& cache, int len
     const size_t heads = static_cast<size_t>(cache.samples) * cache.NH, items = heads * chunks;
     const float scale = 1.0f / std::sqrt(static_cast<float>(cache.HS));
     for_head_size<32, 64, 96, 128>(cache.HS, [&](auto D) {
-        // On the CPU a head is worth a block: the launcher then balances the cores by it.
+        // On the CPU a block has one thread and one chunk of a head, so that the blocks balance the cores.
         constexpr unsigned block = W::threads == 1 ? 1 : 128, rows = block / W::threads;
         launch(kernel<W, D(), T>, static_cast<unsigned>(ceil_div<size_t>(items, rows)), block,
                simt::shared_size<float>(decode_chunk * rows), stream, out, scratch, qkv, cache, length,

@@ -1,5 +1,5 @@
-// decode_cache.h: where the keys and values of the tokens so far lie in memory (decode_attention.cuh says
-// why).
+// decode_cache.h: the memory layout of the keys and values of all tokens so far (decode_attention.cuh
+//   gives the reasons)
 #pragma once
 #include <cstddef>
 

@@ -1,12 +1,12 @@
-// decode_encoder.cuh: out[r] = scales[tokens[r]] * wte[tokens[r]] + wpe[r]: embeddings from an int8 wte
-// (quantize.cuh)
-//   tokens (rows)   wte (V, C) int8   scales (V) fp32   wpe: row r at wpe + r * wpe_stride   out (rows, C)
-//   wpe_stride C for the tokens of one sequence, 0 for one token of every sample. encoder.cuh does the same
-//   with a wte of T.
+// decode_encoder.cuh: out[r] = scales[tokens[r]] * wte[tokens[r]] + wpe[r], embeddings from an int8 wte
+//   tokens (rows)   wte (V, C) int8   scales (V) fp32 (quantize.cuh)   out (rows, C)
+//   Row r of wpe begins at wpe + r * wpe_stride. wpe_stride is C for the tokens of one sequence, and 0
+//   for one token of every sample.
+//   encoder.cuh does the same with a wte of type T.
 #pragma once
 #include "kernels/common.cuh"
 
-// W::threads share a row.
+// W::threads threads share a row.
 template <class W, int N, class T>
 __global__ void decode_encoder_kernel(T* out, const int* tokens, const int8_t* wte, const float* scales,
                                       const T* wpe, size_t rows, int C, size_t wpe_stride) {

@@ -1,18 +1,19 @@
-// decode_matmul.cuh: out (K, OC) = scales * (inp (K, C) weight (OC, C)^T) + bias, for a few rows K, as when
-// text is generated a token at a time
-//   weight: float, bfloat16, or int8 with scales (OC) fp32 (quantize.cuh), converted to float on its way into
-//   the product
-//   bias (OC). scales and bias may be nullptr: 1 and 0. With gelu, out = gelu(the product as T rounds it),
-//   which is what training stores (gemm.h). Sums in fp32.
+// decode_matmul.cuh: out (K, OC) = scales * (inp (K, C) weight (OC, C)^T) + bias, for few rows K, as
+//   when text is generated one token at a time
+//   weight: float, bfloat16, or int8 with scales (OC) fp32 (quantize.cuh); converted to float within the
+//   product
+//   bias (OC). scales = nullptr means 1, bias = nullptr means 0. With gelu, out = gelu(the product
+//   rounded to T), because training stores the rounded product (gemm.h). Sums are fp32.
 //
-// What it costs is reading the weights, so each is read from memory once, whatever K: W::threads share a few
-// rows of the weight, whose products with a few rows of inp (`samples`) are summed in registers; more samples
-// than that go over the same rows again, in the first-level cache.
-//   GPU: a warp has 4 rows, loads 16 bytes of each a lane, and adds up every product by a shuffle tree.
-//   CPU: a thread has 16 rows, 4 at a time (one, if a sum is all the registers hold). A sum is a Vec; those
-//   of 16 rows are transposed, and added up and finished as Vecs. The 4 rows of the next but one group are
-//   prefetched: four streams, each as short as a row, are too much for the hardware's
-//   prefetcher (bf16: 7 to 9 GB/s on a core that reads 11 in a plain loop; with it 11).
+// The cost is reading the weights, so each weight is read from memory once, whatever K is. W::threads
+// threads share a few rows of the weight, and sum their products with a few rows of inp (`samples`) in
+// registers. For more samples than that, the same rows are read again, from the first-level cache.
+//   GPU: a warp has 4 rows, each lane loads 16 bytes of each, and every product is summed by a shuffle
+//   tree.
+//   CPU: a thread has 16 rows and processes 4 at a time (1 if a sum fills the registers). A sum is a
+//   Vec; the Vecs of 16 rows are transposed, and then summed and finished as Vecs. The rows two groups
+//   ahead are prefetched: with four streams, each as short as a row, the hardware's prefetcher does not
+//   keep up (bf16: 7 to 9 GB/s on a core that reads 11 in a plain loop; with the prefetch it reads 11).
 #pragma once
 #include <algorithm>
 
@@ -29,12 +30,12 @@ struct Cut {
     static constexpr int samples = Samples;
     static constexpr int rows = one_thread ? 16 : 4;  // of the weight
     static constexpr int rows_at_once = one_thread ? std::clamp(simt::cpu_register_sums / Samples, 1, 4) : 4;
-    // loaded at once
+    // columns loaded at once
     static constexpr int columns = !Vectors ? 1 : one_thread ? 16 : W::bytes / sizeof(Weight);
-    // elements of a sum
+    // floats of a sum
     static constexpr int lanes = one_thread ? columns : 1;
     static constexpr int prefetched_rows = one_thread && Vectors ? 2 * rows_at_once : 0;
-    // on the CPU a thread has work for a block, by which the cores are balanced
+    // on the CPU a block is one thread, so that the blocks balance the cores
     static constexpr unsigned block = one_thread ? 1 : 128;
     using Sum = Vec<float, lanes>;
 };
@@ -49,8 +50,8 @@ struct Operands {
     bool gelu;
 };
 
-// sums[r][s] = the products of rows row + r and samples sample + s over the columns of this lane. Past the
-// last row or sample, the last one again.
+// sums[r][s] = the products of rows row + r and samples sample + s over the columns of this lane. Beyond
+// the last row or sample, the last one is used again.
 template <class W, class Cut, class T, class Weight>
 __device__ __forceinline__ void multiply(typename Cut::Sum (&sums)[Cut::rows_at_once][Cut::samples],
                                          const Operands<T>& operands, const Weight* weight, size_t row,
@@ -87,7 +88,7 @@ __device__ __forceinline__ void multiply(typename Cut::Sum (&sums)[Cut::rows_at_
     }
 }
 
-// out[sample][row] from its product
+// out[sample][row] = the finished product
 template <class T>
 __device__ __forceinline__ void finish(T* out, float product, const Operands<T>& operands, size_t row,
                                        int sample) {
@@ -97,8 +98,8 @@ __device__ __forceinline__ void finish(T* out, float product, const Operands<T>&
     out[static_cast<size_t>(sample) * operands.OC + row] = T(product);
 }
 
-// The CPU's: of_row[r] holds what row + r has summed up with a sample; all of these rows at once, unless the
-// last of them lie beyond OC.
+// For the CPU: of_row[r] holds the sums of row row + r with one sample. Finishes all these rows at once,
+// unless some of them lie beyond OC.
 template <class Cut, class T>
 __device__ __forceinline__ void finish_rows(T* out, const typename Cut::Sum (&of_row)[Cut::rows],
                                             const Operands<T>& operands, size_t row, int sample) {
@@ -167,7 +168,7 @@ __global__ void kernel(T* out, Operands<T> operands, const Weight* weight) {
     }
 }
 
-// Calls body(Cut) with the cut for that many samples and columns.
+// Calls body(Cut) with the Cut for K samples and C columns.
 template <class W, class Weight, class Body>
 void for_cut(size_t K, size_t C, Body body) {
     const auto with_samples = [&](auto samples) {
@@ -186,7 +187,7 @@ struct DecodeMatmulShape {
     size_t K, C, OC;
 };
 
-// Reads OC * C weights; bound by memory bandwidth up to a K of 4 to 8, by arithmetic beyond.
+// Reads OC * C weights; bound by memory bandwidth for K up to 4 to 8, by arithmetic beyond.
 template <class W = simt::NativeWidth<32>, class T, class Weight>
 void decode_matmul(T* out, const T* inp, const Weight* weight, const float* scales, const T* bias,
                    DecodeMatmulShape shape, bool gelu, stream_t stream) {
