@@ -1,4 +1,4 @@
-// attention_cpu.cpp: attention on the CPU, by our own kernel or by oneDNN.
+// attention_cpu.cpp: attention.h on the CPU, by our own kernel or by oneDNN
 #include <omp.h>
 
 #include <type_traits>
@@ -13,10 +13,11 @@ struct Attention::State {
     bool fast_bf16 = onednn_multiplies_bf16_fast();
     OneDnnAttention onednn;
 
-    // Measured per core, forward and backward together, oneDNN's time over the kernel's at head size 64,
-    // fp32: T = 64 1.30, 128 1.05, 256 0.92, 512 0.90, 1024 0.78 (5 products instead of 7, but a call for
-    // each, and a softmax that goes through memory). bf16 where oneDNN multiplies it at half of fp32's speed:
-    // 1.9 at T = 64, 1.4 at 1024. oneDNN needs a head for every thread, the kernel 64 rows of one.
+    // Measured per core, forward and backward together, head size 64: oneDNN's time over our kernel's.
+    //   fp32: 1.30 at T = 64, 1.05 at 128, 0.92 at 256, 0.90 at 512, 0.78 at 1024. oneDNN computes 5
+    //   products instead of 7, but each is a call, and its softmax goes through memory.
+    //   bf16, where oneDNN multiplies it at half of fp32's speed: 1.9 at T = 64, 1.4 at 1024.
+    // oneDNN needs one head for every thread, our kernel only 64 rows of a head.
     template <class T>
     bool use_onednn(AttentionShape shape) const {
         if (backend != AttentionBackend::automatic) return backend == AttentionBackend::onednn;

@@ -1,8 +1,8 @@
-// attention_cudnn.cpp: scaled dot-product attention by cuDNN
-// (https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/operations/Attention.html).
-//   A plan, which is a graph of one operation over strided tensors, is made once for every shape and pass.
+// attention_cudnn.cpp: attention.h by cuDNN's scaled dot-product attention
+//   https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/operations/Attention.html
+//   A plan is a graph of one operation over strided tensors; it is made once for every shape and pass.
 //   cuDNN's "stats" are our lse.
-//   Host code only: nvcc takes minutes over the frontend's headers.
+//   This is host code only, because nvcc takes minutes over the frontend's headers.
 #include "kernels/attention/attention_cudnn.h"
 
 #include <cudnn.h>
@@ -27,13 +27,13 @@ using Tensors = std::unordered_map<int64_t, void*>;
 
 enum Id : int64_t { q_id = 1, k_id, v_id, out_id, lse_id, dout_id, dq_id, dk_id, dv_id };
 
-// One line of what may be several.
+// Joins the lines of a message.
 std::string one_line(std::string text) {
     std::replace(text.begin(), text.end(), '\n', ' ');
     return text;
 }
 
-// At most half of a part: fewer of its sequences, or of one sequence fewer heads.
+// At most half of a part: fewer of its sequences or, if it is one sequence, fewer heads.
 AttentionShape smaller(AttentionShape part) {
     int& count = part.B > 1 ? part.B : part.NH;
     int divisor = count / 2;
@@ -42,7 +42,7 @@ AttentionShape smaller(AttentionShape part) {
     return part;
 }
 
-// Elements from the beginning of a tensor to the first of a part that begins at sequence b and head h.
+// Elements from the start of a tensor to the first element of the part at sequence b and head h.
 struct Offset {
     size_t qkv, out, lse;
     Offset(AttentionShape s, int b, int h) {
@@ -53,7 +53,7 @@ struct Offset {
     }
 };
 
-// Describes one pass over a part of tensors of shape `whole`.
+// Describes one pass over a part of tensors whose full shape is `whole`.
 class Description {
 public:
     Description(Graph& graph, AttentionShape whole, AttentionShape part)
@@ -85,7 +85,7 @@ public:
     }
 
 private:
-    // cuDNN's order of dimensions, whatever the strides: sequence, head, token, column.
+    // cuDNN orders the dimensions (sequence, head, token, column), whatever the strides are.
     struct Layout {
         std::vector<int64_t> dims, strides;
     };
@@ -93,7 +93,7 @@ private:
         return {{part_.B, part_.NH, part_.T, part_.HS},
                 {int64_t{whole_.T} * token_stride, whole_.HS, token_stride, 1}};
     }
-    Layout packed() const { return layout(3 * whole_.NH * whole_.HS); }  // one of the three of qkv
+    Layout packed() const { return layout(3 * whole_.NH * whole_.HS); }  // q, k or v within qkv
     Layout plain() const { return layout(whole_.NH * whole_.HS); }
     Layout row() const {
         return {{part_.B, part_.NH, part_.T, 1}, {int64_t{part_.NH} * part_.T, part_.T, 1, 1}};
@@ -127,7 +127,7 @@ struct Plan {
 struct CudnnAttention::State {
     const bool deterministic;
     const std::optional<DescribedGpu> described;
-    std::optional<std::string> unavailable;  // unknown at first
+    std::optional<std::string> unavailable;  // no value before the first question
     cudnnHandle_t library = nullptr;
     std::shared_ptr<fe::DeviceProperties> properties;  // of the described GPU
     std::map<std::tuple<AttentionPass, int, int, int, int>, Plan> plans;
@@ -140,7 +140,7 @@ struct CudnnAttention::State {
         if (library) cudnnDestroy(library);
     }
 
-    // Empty, or why cuDNN cannot be used.
+    // Returns "" or the reason why cuDNN cannot be used.
     std::string start() {
         const int capability =
             described ? described->compute_capability : simt::device_info().compute_capability;
@@ -159,14 +159,14 @@ struct CudnnAttention::State {
                    : fmt::format("cuDNN does not start: {}", cudnnGetErrorString(status));
     }
 
-    // What is not left to cuDNN to refuse.
+    // Cases that are refused here, without asking cuDNN. Returns the reason, or "".
     static std::string refusal(AttentionShape shape, AttentionPass pass) {
         if (shape.HS % 8 != 0)
             return fmt::format("cuDNN's attention needs a head size that is a multiple of 8, and {} is not",
                                shape.HS);
-        // It takes them for a step of generation; its release notes say that backward does not know them.
+        // cuDNN takes such a shape for a step of generation, which its release notes exclude from backward.
         if (shape.T == 1) return "cuDNN's attention does not train on sequences of one token";
-        // Before, backward read behind the last row
+        // Before 9.15.1, backward read behind the last row
         // (https://github.com/NVIDIA/cudnn-frontend/releases/tag/v1.16.0) or gave NaN.
         const size_t version = cudnnGetVersion();
         if (pass == AttentionPass::backward && shape.T % 128 != 0 && version < 91501)
@@ -175,7 +175,7 @@ struct CudnnAttention::State {
         return "";
     }
 
-    // A graph for the part, as far as cuDNN supports it within so much workspace. Plans are compiled later.
+    // A graph for the part, checked for support within so much workspace. Plans are compiled later.
     fe::error_t describe(Graph& graph, AttentionShape shape, AttentionShape part, AttentionPass pass,
                          size_t most_workspace) const {
         if (described) {
@@ -190,8 +190,8 @@ struct CudnnAttention::State {
             status = described ? graph.build_operation_graph() : graph.build_operation_graph(library);
         if (status.is_good()) status = graph.create_execution_plans({fe::HeurMode_t::A});
         if (status.is_bad()) return status;
-        // Before there are plans this size is the frontend's own part of the workspace; the limit is for
-        // cuDNN's part.
+        // Before there are plans, this size is the frontend's own part of the workspace. The limit below
+        // applies to cuDNN's part.
         const auto own = static_cast<size_t>(graph.get_autotune_workspace_size());
         if (own > most_workspace) return {fe::error_code_t::GRAPH_NOT_SUPPORTED, "too little workspace"};
         graph.deselect_workspace_greater_than(static_cast<int64_t>(most_workspace - own));
@@ -208,7 +208,7 @@ struct CudnnAttention::State {
         auto graph = std::make_unique<Graph>();
         fe::error_t status = describe(*graph, shape, shape, pass, most_workspace);
         for (AttentionShape& part = plan.offer.part; status.is_bad() && (part.B > 1 || part.NH > 1);) {
-            // Is it the workspace?
+            // Smaller parts help only if the workspace is the reason.
             if (Graph unlimited; describe(unlimited, shape, part, pass, size_t{1} << 62).is_bad()) break;
             part = smaller(part);
             graph = std::make_unique<Graph>();
@@ -223,7 +223,7 @@ struct CudnnAttention::State {
         return plan;
     }
 
-    // tensors(offset): the addresses of the part that begins there.
+    // Runs the pass part by part. tensors(offset) gives the addresses of the part at that offset.
     template <class AddressesOf>
     void run(AttentionShape shape, AttentionPass pass, void* workspace, stream_t stream,
              AddressesOf tensors) {

@@ -1,6 +1,7 @@
-// attention_cudnn.h: attention by cuDNN's fused kernels, in bf16 on the GPU. Arguments as in attention.h.
-//   attention_cudnn.cpp where the build has cuDNN and its frontend's headers, else attention_no_cudnn.cpp,
-//   which offers nothing.
+// attention_cudnn.h: attention by cuDNN's fused kernels, in bf16 on the GPU. The arguments are those of
+//   attention.h.
+//   attention_cudnn.cpp implements it if the build has cuDNN and its frontend's headers, else
+//   attention_no_cudnn.cpp, which refuses everything.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,17 +10,17 @@
 
 enum class AttentionPass { forward, backward };
 
-// A GPU that is described instead of present: cuDNN says what it would do there, and nothing runs.
+// A GPU that is described instead of present: cuDNN answers for it, and nothing runs.
 struct DescribedGpu {
     int compute_capability, multiprocessors;
     std::string properties;  // in cuDNN's JSON
 };
 
-// What cuDNN makes of one pass over a shape.
+// cuDNN's answer for one pass over a shape.
 struct CudnnOffer {
-    std::string refusal;         // why it does not compute it; empty: it does
-    size_t workspace_bytes = 0;  // that it needs; unknown of a described GPU
-    AttentionShape part{};       // what one execution computes; the shape is computed part by part
+    std::string refusal;         // the reason why cuDNN does not compute it; empty if it does
+    size_t workspace_bytes = 0;  // needed by the plan; unknown for a described GPU
+    AttentionShape part{};       // shape of one execution; the whole shape is computed part by part
 };
 
 class CudnnAttention {
@@ -29,15 +30,15 @@ public:
     ~CudnnAttention();
     CudnnAttention(const CudnnAttention&) = delete;
 
-    // Why nothing can be computed here: no cuDNN, or a GPU that it is not for. Empty: it can.
+    // The reason why nothing can be computed here (no cuDNN, or an unsuitable GPU); empty if it can.
     const std::string& unavailable();
 
-    // Plans a pass over a shape within so much workspace, once; takes about a second.
+    // Plans a pass over a shape within so much workspace. The first call for a shape takes about a second.
     const CudnnOffer& plan(AttentionShape shape, AttentionPass pass, size_t most_workspace);
-    // What plan answered; nullptr if it was not asked.
+    // The offer that plan returned for this shape and pass; nullptr if it was not called.
     const CudnnOffer* planned(AttentionShape shape, AttentionPass pass) const;
 
-    // A pass that was planned and not refused.
+    // For a shape and pass that plan() did not refuse.
     void forward(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape, void* workspace,
                  stream_t stream);
     void backward(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv, const bfloat16* out,

@@ -1,5 +1,5 @@
-// attention_gpu.cpp: attention on the GPU: in bf16 by cuDNN, else and wherever cuDNN does not by our own
-// kernel.
+// attention_gpu.cpp: attention.h on the GPU: cuDNN in bf16, our own kernel otherwise and wherever cuDNN
+//   refuses
 #include <algorithm>
 #include <set>
 #include <string>
@@ -13,8 +13,8 @@
 
 namespace {
 
-// Attention whose memory grows with T needs the gradient of q in fp32 and a few numbers a row. The limit for
-// cuDNN is twice that, at least 256 MiB, so plans that store all of (T, T) are left out where it is large.
+// Attention whose memory grows with T needs the gradient of q in fp32 and a few numbers for each row. cuDNN
+// may use twice that, and at least 256 MiB. This excludes plans that store (T, T) matrices of large size.
 size_t workspace_limit(AttentionShape s) {
     const auto size = [](int n) { return static_cast<size_t>(n); };
     return std::max(size_t{256} << 20, 2 * size(s.B) * size(s.T) * size(s.NH) * size(s.HS) * sizeof(float));
@@ -34,8 +34,8 @@ struct Attention::State {
         return std::is_same_v<T, bfloat16> && backend != AttentionBackend::kernel;
     }
 
-    // True if cuDNN computes the pass. A refusal by cuDNN is printed once. Shapes that were not planned, such
-    // as a sample's, come too seldom to be worth a plan.
+    // True if cuDNN computes the pass. A refusal by cuDNN is printed once. Shapes that were not planned,
+    // such as a sample's, are too rare to be worth a plan.
     bool use_cudnn(AttentionShape shape, AttentionPass pass) {
         const CudnnOffer* const offer = considers_cudnn<bfloat16>() ? cudnn.planned(shape, pass) : nullptr;
         if (!offer) return false;
@@ -44,7 +44,7 @@ struct Attention::State {
         return offer->refusal.empty();
     }
 
-    // Of one pass, if cuDNN computes it.
+    // cuDNN's workspace for one pass; 0 if our own kernel computes it.
     size_t cudnn_workspace_bytes(AttentionShape shape, AttentionPass pass) {
         const CudnnOffer& offer = cudnn.plan(shape, pass, workspace_limit(shape));
         CHECK(backend != AttentionBackend::cudnn || offer.refusal.empty(),

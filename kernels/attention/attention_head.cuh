@@ -1,5 +1,5 @@
-// attention_head.cuh: what the attention kernels share: where a head's matrices lie, and which block works on
-// what.
+// attention_head.cuh: what the attention kernels share: where the matrices of a head lie, and which part
+//   of the work a block has
 #pragma once
 #include "kernels/attention/attention.h"
 #include "kernels/common.cuh"
@@ -17,11 +17,12 @@ struct HeadRows {
     }
 };
 
-// Which head, and which stretch of `rows` of its rows, a block works on. Consecutive blocks take the same
-// stretch of `group` heads, so that those with most work all come first; then follows the next group.
+// The head of a block, and its stretch of `rows` rows of that head. Consecutive blocks take the same
+// stretch of `group` heads, so that the stretches with the most work all come first; then follows the
+// next group.
 struct AttentionBlock {
     AttentionShape shape;
-    int tiles;      // stretches a head has
+    int tiles;      // stretches of a head
     unsigned head;  // of B * NH
     int tile;
 
@@ -34,14 +35,14 @@ struct AttentionBlock {
         head = begin + index % size;
         tile = static_cast<int>(index / size);
     }
-    // The same block, but addresses that follow from it are computed where they stand instead of being kept
+    // The same block. Addresses that follow from it are computed where they are used, instead of staying
     // in registers through a loop.
     __device__ AttentionBlock computed_again() const {
         AttentionBlock block = *this;
         block.head = static_cast<unsigned>(simt::opaque(static_cast<int>(head)));
         return block;
     }
-    // where the head's lse and delta begin
+    // offset of the head's lse and delta
     __device__ size_t statistics() const { return static_cast<size_t>(head) * shape.T; }
 
     // which: 0 for q, 1 for k, 2 for v
@@ -74,8 +75,8 @@ unsigned attention_blocks(AttentionShape shape) {
     return static_cast<unsigned>(blocks);
 }
 
-// Calls body(std::integral_constant<int, D>) for the first D of an ascending list that holds HS; the last one
-// if none does.
+// Calls body(std::integral_constant<int, D>) with the first D of an ascending list that is at least HS,
+// or with the last D if none is.
 template <int D, int... Larger, class Body>
 void for_head_size(int HS, Body body) {
     if constexpr (sizeof...(Larger) > 0) {
@@ -86,7 +87,7 @@ void for_head_size(int HS, Body body) {
 
 inline float attention_scale(AttentionShape shape) { return 1.0f / std::sqrt(static_cast<float>(shape.HS)); }
 
-// Bytes that attention_backward needs for delta.
+// Bytes of scratch for attention_backward, which keeps delta there.
 inline size_t attention_scratch_bytes(AttentionShape shape) {
     return sizeof(float) * shape.B * shape.NH * shape.T;
 }

@@ -1,4 +1,4 @@
-// attention_kernel.cu: attention.cuh for the two types.
+// attention_kernel.cu: attention.cuh compiled for the two types
 #include "kernels/attention/attention.cuh"
 #include "kernels/attention/attention_kernel.h"
 

@@ -1,5 +1,5 @@
-// attention_kernel.h: our own flash attention (attention.cuh) at this machine's width, for host code.
-// Arguments as in attention.h.
+// attention_kernel.h: our own flash attention (attention.cuh) at this machine's width, for host code
+//   The arguments are those of attention.h.
 #pragma once
 #include "kernels/attention/attention.h"
 

@@ -1,15 +1,19 @@
 // attention_mma.cuh: the attention of attention.cuh on tensor cores, for bf16 and head sizes that are
-// multiples of 8 (rows aligned to 16 bytes)
-//   The formulas and tensors are those of attention.cuh; products of bf16 with sums in fp32, softmax in fp32,
-//   P and dS rounded to bf16.
-//   Powers of 2 instead of e: what ends in 2 (scale2, lse2) is multiplied by log2(e).
+//   multiples of 8 (rows aligned to 16 bytes)
+//   Formulas and tensors are those of attention.cuh. Products are of bf16 with fp32 sums, the softmax is
+//   fp32, and P and dS are rounded to bf16.
+//   Exponentials are powers of 2 instead of e: variables that end in 2 (scale2, lse2) include the factor
+//   log2(e).
+//   Dao 2023, arXiv:2307.08691 (FlashAttention-2)
 //
-// A warp owns rows (queries; in the kernel for dK and dV keys) and keeps what it needs of them in registers
-// to the end, laid out as mma wants its left factor and leaves its sums. The other side passes by in tiles of
-// shared memory; while one is worked on, the next is being copied. A step takes `step` rows of a tile:
-// scores = own * tile^T,  and, with weights computed from the scores where they stand,  own sums += weights *
-// tile. Columns past HS and rows past T are zeros; a query of zeros adds nothing to dK and dV, a key of zeros
-// comes after every query.
+// A warp owns rows (queries; in the kernel for dK and dV keys). It keeps what it needs of them in
+// registers to the end, laid out as mma takes its left factor and leaves its sums. The other side passes
+// by in tiles in shared memory; while one tile is worked on, the next is being copied. A step processes
+// `step` rows of a tile:
+//   scores = own * tile^T,   weights = a function of the scores, computed in the same registers,
+//   own sums += weights * tile
+// Columns past HS and rows past T are zeros: a query of zeros adds nothing to dK and dV, and a key of
+// zeros comes after every query, so it is masked.
 #pragma once
 #include <algorithm>
 
@@ -19,23 +23,23 @@ template <int D_, int RowTiles, int Step, int Blocks>
 struct MmaCut {
     static constexpr int D = D_;                // HS, rounded up
     static constexpr int depth = D / 16;        // products of (16, 16) along a row
-    static constexpr int row_tiles = RowTiles;  // of 16 rows, that a warp owns
+    static constexpr int row_tiles = RowTiles;  // tiles of 16 rows that a warp owns
     static constexpr int step = Step;
-    static constexpr int blocks = Blocks;  // a multiprocessor's: this limits a thread's registers
+    static constexpr int blocks = Blocks;  // for each multiprocessor; this limits a thread's registers
     static constexpr int block = 128;
     static constexpr int warp_rows = 16 * row_tiles;
     static constexpr int block_rows = block / simt::warp_size * warp_rows;
     static constexpr int tile = 64;  // rows in shared memory
-    // Elements from row to row of a tile: an odd number of 16-byte pieces, so that the eight rows of a matrix
-    // lie in different banks.
+    // Elements from row to row of a tile: an odd number of 16-byte pieces, so that the eight rows of a
+    // matrix lie in different banks.
     static constexpr int pitch = D + 8;
     static constexpr int tile_elements = tile * pitch;
     static_assert(D % 16 == 0 && tile % step == 0 && step % 16 == 0);
 };
 
-// The most rows a warp, to load a tile's numbers into registers less often, and the longest step that fit
-// into the registers without spills on all architectures. For dK and dV two tiles of rows at D = 64 would
-// spill.
+// Each cut has the most rows for a warp (a tile's numbers are then loaded into registers less often) and
+// the longest step that fit into the registers without spills on all architectures. For dK and dV, two
+// tiles of rows at D = 64 would spill.
 template <int D>
 using MmaForwardCut = MmaCut<D, (D <= 64 ? 2 : 1), (D == 96 ? 32 : 64), (D == 96 ? 3 : 2)>;
 template <int D>
@@ -48,11 +52,12 @@ using MmaFactor = Vec<uint32_t, 4>[Rows][Columns];
 template <int Rows, int Columns>  // (16 * Rows, 8 * Columns)
 using MmaSums = Vec<float, 4>[Rows][Columns];
 
-// The row of a lane's first two sums, and of their first the column. Its other two are 8 rows below.
+// The row of a lane's first two sums, and the column of the first of them. Its other two sums are 8 rows
+// below.
 __device__ __forceinline__ int mma_row() { return static_cast<int>(threadIdx.x) % simt::warp_size / 4; }
 __device__ __forceinline__ int mma_column() { return static_cast<int>(threadIdx.x) % 4 * 2; }
 
-// factor = rows of x, straight from global memory
+// factor = rows of x, directly from global memory
 template <int Rows, int Depth>
 __device__ __forceinline__ void load_factor(MmaFactor<Rows, Depth>& factor, HeadRows<const bfloat16> x,
                                             int row) {
@@ -72,7 +77,7 @@ __device__ __forceinline__ void load_factor(MmaFactor<Rows, Depth>& factor, Head
     }
 }
 
-// rows of x = sums * scale, a scale for each of a lane's rows
+// rows of x = sums * scale, with one scale for each of a lane's rows
 template <int Rows, int Columns>
 __device__ __forceinline__ void store_sums(HeadRows<bfloat16> x, const MmaSums<Rows, Columns>& sums,
                                            const float (&scale)[Rows][2], int row) {
@@ -103,27 +108,27 @@ __device__ __forceinline__ void set_zero(MmaSums<Rows, Columns>& sums) {
     }
 }
 
-// The two matrices that pass by, a tile after the other: two tiles of each in shared memory, one to work on
-// and one that arrives. The first half of the threads copies the one, the second half the other.
+// The two matrices a and b that pass by, tile after tile. Shared memory holds two tiles of each: one to
+// work on, and one that is being copied. The first half of the threads copies a, the second half b.
 template <class Cut>
 class PassingTiles {
 public:
     __device__ explicit PassingTiles(simt::SharedMemory& shared)
         : a_tiles_(shared.take<bfloat16>(2 * Cut::tile_elements)),
           b_tiles_(shared.take<bfloat16>(2 * Cut::tile_elements)) {}
-    // Begins to copy the tiles whose first row is `row`.
+    // Starts copying the tiles whose first row is `row`.
     __device__ __forceinline__ void copy(HeadRows<const bfloat16> a, HeadRows<const bfloat16> b, int row) {
-        // 16 bytes each; a power of two
+        // 16 bytes a thread; a power of two
         constexpr int threads_a_row = Cut::D <= 32 ? 4 : Cut::D <= 64 ? 8 : 16;
         constexpr int half = Cut::block / 2, rows_at_once = half / threads_a_row;
-        // the loop over tiles needs the registers
+        // opaque: nothing computed from it stays in registers through the loop over tiles
         const int thread = simt::opaque(static_cast<int>(threadIdx.x));
         const bool copies_a = thread < half;
         const int row_of_thread = row + thread % half / threads_a_row, column = thread % threads_a_row * 8;
         const size_t stride = copies_a ? a.stride : b.stride;
         const bfloat16* from = (copies_a ? a.first : b.first) + row_of_thread * stride + column;
         bfloat16* to = (copies_a ? a_tiles_ : b_tiles_) + row_in_tiles(row_of_thread) * Cut::pitch + column;
-        // left; none where the columns are past HS
+        // rows left to copy; none if the columns are past HS
         const int rows = column < a.columns ? a.count - row_of_thread : 0;
         UNROLL
         for (int r = 0; r < Cut::tile; r += rows_at_once) {
@@ -131,7 +136,7 @@ public:
             from += rows_at_once * stride;
         }
     }
-    // Where in the tiles a row lies.
+    // The index of a row within the two tiles.
     static __device__ int row_in_tiles(int row) { return row & (2 * Cut::tile - 1); }
     __device__ const bfloat16* a(int row) const { return a_tiles_ + row_in_tiles(row) * Cut::pitch; }
     __device__ const bfloat16* b(int row) const { return b_tiles_ + row_in_tiles(row) * Cut::pitch; }
@@ -145,8 +150,8 @@ template <class Cut, int Rows, int Columns>
 __device__ __forceinline__ void multiply_transposed(MmaSums<Rows, Columns>& sums,
                                                     const MmaFactor<Rows, Cut::depth>& own,
                                                     const bfloat16* rows) {
-    // Of (16, 16) elements the matrices are those above left and right, below left and right: as a right
-    // factor is transposed, two pairs of registers.
+    // A (16, 16) piece is four (8, 8) matrices in the order above left, above right, below left, below
+    // right. Transposed for the right factor, they are two pairs of registers.
     const int lane = static_cast<int>(threadIdx.x) % simt::warp_size;
     const bfloat16* of_lane = rows + (lane / 16 * 8 + lane % 8) * Cut::pitch + lane / 8 % 2 * 8;
     UNROLL
@@ -167,7 +172,7 @@ __device__ __forceinline__ void multiply_transposed(MmaSums<Rows, Columns>& sums
 template <class Cut, int Rows, int Depth>
 __device__ __forceinline__ void multiply(MmaSums<Rows, 2 * Cut::depth>& sums,
                                          const MmaFactor<Rows, Depth>& weights, const bfloat16* rows) {
-    // Above and below left, above and below right.
+    // The four (8, 8) matrices in the order above left, below left, above right, below right.
     const int lane = static_cast<int>(threadIdx.x) % simt::warp_size;
     const bfloat16* of_lane = rows + lane % 16 * Cut::pitch + lane / 16 * 8;
     UNROLL
@@ -184,7 +189,7 @@ __device__ __forceinline__ void multiply(MmaSums<Rows, 2 * Cut::depth>& sums,
     }
 }
 
-// Sums as a left factor: rounded to bf16, in the same lanes.
+// factor = sums, rounded to bf16; each value stays in its lane.
 template <int Rows, int Depth>
 __device__ __forceinline__ void round_sums(MmaFactor<Rows, Depth>& factor,
                                            const MmaSums<Rows, 2 * Depth>& sums) {
@@ -200,8 +205,8 @@ __device__ __forceinline__ void round_sums(MmaFactor<Rows, Depth>& factor,
     }
 }
 
-// Scores become -infinity where the key is later than the query. Their rows and columns begin at the given
-// positions.
+// Sets scores to -infinity where the key is later than the query. row and column are the positions of
+// the first score.
 enum class MmaOwn { queries, keys };
 template <MmaOwn own, int Rows, int Columns>
 __device__ __forceinline__ void mask_scores(MmaSums<Rows, Columns>& scores, int row, int column) {
@@ -224,7 +229,7 @@ __device__ __forceinline__ int mma_first_row(int block_row) {
     return block_row + static_cast<int>(threadIdx.x) / simt::warp_size * Cut::warp_rows;
 }
 
-// Own rows are queries; keys and values pass by.
+// The warp's own rows are queries; keys and values pass by.
 template <int D, class Cut = MmaForwardCut<D>>
 __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     attention_mma_forward_kernel(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape,
@@ -246,7 +251,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     simt::cp_async_commit();
     MmaFactor<rows, Cut::depth> own_q;
     MmaSums<rows, 2 * Cut::depth> own_out;
-    float maximum[rows][2], sum[rows][2];  // of a lane's rows; the sum over its columns only
+    float maximum[rows][2], sum[rows][2];  // for the lane's rows; each sum covers only its columns
     load_factor(own_q, block.packed(qkv, 0), row);
     set_zero(own_out);
     UNROLL
@@ -261,7 +266,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     UNROLL_ONCE
     for (int tile = 0; tile < keys; tile += Cut::tile) {
         simt::cp_async_wait<0>();
-        __syncthreads();  // the tile has arrived, and the readers of the one before are done
+        __syncthreads();  // the tile has arrived, and all reads of the previous tile are done
         if (tile + Cut::tile < keys) copy(tile + Cut::tile);
         simt::cp_async_commit();
         UNROLL_ONCE
@@ -317,7 +322,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     store_sums(block.plain(out), own_out, sum, row);
 }
 
-// Own rows are queries; keys and values pass by. Leaves delta for the kernel below.
+// The warp's own rows are queries; keys and values pass by. Writes delta for the kernel below.
 template <int D, class Cut = MmaBackwardQCut<D>>
 __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     attention_mma_backward_q_kernel(bfloat16* dqkv, float* delta, const bfloat16* dout, const bfloat16* qkv,
@@ -341,7 +346,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     MmaFactor<rows, Cut::depth> own_q, own_dout;
     MmaSums<rows, 2 * Cut::depth> own_dq;
     float own_lse2[rows][2], own_delta[rows][2], scales[rows][2];
-    load_factor(own_q, block.plain(out), row);  // out for a moment where q will stand
+    load_factor(own_q, block.plain(out), row);  // out is needed only for delta; q replaces it below
     load_factor(own_dout, block.plain(dout), row);
     UNROLL
     for (int m = 0; m < rows; m++) {
@@ -367,7 +372,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     UNROLL_ONCE
     for (int tile = 0; tile < keys; tile += Cut::tile) {
         simt::cp_async_wait<0>();
-        __syncthreads();  // the tile has arrived, and the readers of the one before are done
+        __syncthreads();  // the tile has arrived, and all reads of the previous tile are done
         if (tile + Cut::tile < keys) copy(tile + Cut::tile);
         simt::cp_async_commit();
         UNROLL_ONCE
@@ -397,8 +402,8 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     store_sums(block.packed(dqkv, 0), own_dq, scales, row);
 }
 
-// Own rows are keys; queries and their gradients pass by, from the first own key on. The scores are those of
-// attention.cuh, transposed.
+// The warp's own rows are keys; queries and their gradients pass by, from the first own key on. The
+// scores are those of attention.cuh, transposed.
 template <int D, class Cut = MmaBackwardKVCut<D>>
 __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     attention_mma_backward_kv_kernel(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv,
@@ -409,7 +414,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     float* lse_tiles = shared.take<float>(2 * Cut::tile);
     float* delta_tiles = shared.take<float>(2 * Cut::tile);
     const AttentionBlock block(shape, Cut::block_rows, group);
-    const int block_row = block.tile * Cut::block_rows;  // the first keys are seen by most queries
+    const int block_row = block.tile * Cut::block_rows;  // the first keys have the most queries
     const int row = mma_first_row<Cut>(block_row),
               begin = row < shape.T ? row / Cut::step * Cut::step : shape.T;
 
@@ -435,14 +440,14 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     UNROLL_ONCE
     for (int tile = block_row; tile < shape.T; tile += Cut::tile) {
         simt::cp_async_wait<0>();
-        __syncthreads();  // the tile has arrived, and the readers of the one before are done
+        __syncthreads();  // the tile has arrived, and all reads of the previous tile are done
         if (tile + Cut::tile < shape.T) copy(tile + Cut::tile);
         simt::cp_async_commit();
         UNROLL_ONCE
         for (int q0 = max(tile, begin); q0 < min(tile + Cut::tile, shape.T); q0 += Cut::step) {
             const int column = passing.row_in_tiles(q0) + mma_column();
             MmaSums<rows, Cut::step / 8> scores, ds;
-            // p rounded from here on, to need half of the registers
+            // p is rounded at once, because it then needs half of the registers
             MmaFactor<rows, Cut::step / 16> p, weights;
             set_zero(scores);
             multiply_transposed<Cut>(scores, own_k, passing.a(q0));
@@ -490,23 +495,23 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     store_sums(block.packed(dqkv, 2), own_dv, ones, row);
 }
 
-// A warp and more works on a row at this width, and the type is the tensor cores'. At the CPU's own width
-// never: what stands in for the instructions there proves these kernels, and takes 50 to 70 times as long as
-// those of attention.cuh (measured).
+// True if these kernels compute with this width and type: a row must have at least a warp of threads,
+// and the type must be bf16. At the CPU's own width they never run: there the instructions are emulated,
+// which proves these kernels but takes 50 to 70 times as long as attention.cuh (measured).
 template <class W, class T>
 constexpr bool attention_mma_multiplies = W::threads > 1 && std::is_same_v<T, bfloat16>;
 
 inline bool attention_mma_takes(AttentionShape shape) { return shape.HS % 8 == 0; }
 
-// Heads whose blocks run side by side: as many as have the matrices that pass by in 16 MiB, so that these
-// come from the second-level cache.
+// Heads whose blocks run side by side: as many as have their passing matrices within 16 MiB together, so
+// that these are read from the second-level cache.
 inline int attention_mma_group(AttentionShape shape) {
     const size_t bytes = 2 * sizeof(bfloat16) * shape.T * shape.HS,
                  heads = static_cast<size_t>(shape.B) * shape.NH;
     return static_cast<int>(std::clamp<size_t>((size_t{16} << 20) / bytes, 1, heads));
 }
 
-// 2 products, half of each: 2 * B * NH * T^2 * HS flops; bound by arithmetic.
+// Two products, half of each because attention is causal: 2 * B * NH * T^2 * HS flops; bound by arithmetic.
 inline void attention_mma_forward(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape,
                                   stream_t stream) {
     for_head_size<32, 64, 96, 128>(shape.HS, [&](auto D) {
@@ -518,8 +523,8 @@ inline void attention_mma_forward(bfloat16* out, float* lse, const bfloat16* qkv
 }
 
 // dqkv = the gradient of qkv. scratch: attention_scratch_bytes.
-// 7 products, half of each (S and dP are computed twice, so that no sum is shared between blocks): 7 * B * NH
-// * T^2 * HS flops; bound by arithmetic.
+// Seven products, half of each: 7 * B * NH * T^2 * HS flops; bound by arithmetic. S and dP are computed
+// twice, so that no sum is shared between blocks.
 inline void attention_mma_backward(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv,
                                    const bfloat16* out, const float* lse, float* scratch,
                                    AttentionShape shape, stream_t stream) {

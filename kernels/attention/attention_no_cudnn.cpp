@@ -8,7 +8,7 @@ struct CudnnAttention::State {
 };
 
 CudnnAttention::CudnnAttention(bool) : state_(std::make_unique<State>()) {}
-// NOLINTNEXTLINE(performance-unnecessary-value-param): the twin keeps it
+// NOLINTNEXTLINE(performance-unnecessary-value-param): attention_cudnn.cpp keeps it
 CudnnAttention::CudnnAttention(bool, DescribedGpu) : state_(std::make_unique<State>()) {}
 CudnnAttention::~CudnnAttention() = default;
 

@@ -1,10 +1,10 @@
-// attention_onednn.cpp: causal attention by oneDNN's matrix products, for processors whose matrix
-// instructions only a library reaches (AMX).
-//   A thread takes a head, copies its matrices out of the packed tensors, and goes through blocks of queries:
-//   a block's scores against all keys up to its last query are one product, so the softmax is an ordinary
-//   one, and memory is O(T).
-//   Formulas as in attention.cuh. In bfloat16 P and dS are rounded before they are multiplied, as the matrix
-//   instructions want them.
+// attention_onednn.cpp: causal attention by oneDNN's matrix products, for processors with matrix
+//   instructions (AMX), which our own kernels do not use
+//   A thread takes a head, copies its matrices out of the packed tensors, and processes blocks of
+//   queries. The scores of a block against all keys up to its last query are one product, so the softmax
+//   is an ordinary one, and memory is O(T).
+//   The formulas are those of attention.cuh. In bfloat16 P and dS are rounded before they are
+//   multiplied, because the matrix instructions take bfloat16.
 #include "kernels/attention/attention_onednn.h"
 
 #include <omp.h>
@@ -21,7 +21,8 @@
 
 namespace {
 
-// queries: their scores against 1024 keys are 256 KiB, a part of the second-level cache
+// Queries of a block: their scores against 1024 keys are 256 KiB, which fit in a part of the
+// second-level cache.
 constexpr size_t block_rows = 64;
 
 size_t heads(AttentionShape s) { return static_cast<size_t>(s.B) * s.NH; }
@@ -70,8 +71,8 @@ float dot(const bfloat16* x, const bfloat16* y, size_t count) {
     return sum;
 }
 
-// p = softmax of scale * scores over the first `seen` of `count` keys, the others 0. Returns the logarithm of
-// the sum.
+// p = softmax of scale * scores over the first `seen` of `count` keys, and 0 for the others. Returns the
+// logarithm of the sum of exp(scale * scores).
 template <class T>
 float softmax(T* p, float* scores, size_t seen, size_t count, float scale) {
     float maximum = scores[0];
@@ -90,8 +91,8 @@ float softmax(T* p, float* scores, size_t seen, size_t count, float scale) {
     return maximum + std::log(sum);
 }
 
-// p = exp(scale * scores - lse) and ds = p * (dp - d) * scale over the first `seen` of `count` keys, the
-// others 0
+// p = exp(scale * scores - lse) and ds = p * (dp - d) * scale over the first `seen` of `count` keys, and
+// 0 for the others
 template <class T>
 void softmax_gradient(T* p, T* ds, const float* scores, const float* dp, float lse, float d, size_t seen,
                       size_t count, float scale) {
@@ -109,9 +110,9 @@ template <class T>
 struct Buffers {
     T *q, *k, *v, *dout, *p, *ds;
     float *scores, *dp, *dk, *dv, *block;
-    std::byte* scratch;  // oneDNN's, the rest of the part
+    std::byte* scratch;  // oneDNN's: the rest of the thread's part
 
-    // Without memory it only counts the bytes.
+    // With memory = nullptr it only counts the bytes.
     Buffers(std::byte* memory, AttentionShape s, size_t* bytes = nullptr) {
         const size_t T_HS = static_cast<size_t>(s.T) * s.HS, rows = std::min<size_t>(block_rows, s.T),
                      products = rows * s.T;
@@ -141,7 +142,7 @@ struct ProductShape {
     auto operator<=>(const ProductShape&) const = default;
 };
 
-// Empty if oneDNN cannot do it on this machine.
+// The result is empty if oneDNN cannot compute it on this machine.
 dnnl::matmul::primitive_desc describe(const ProductShape& p) {
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -155,7 +156,7 @@ dnnl::matmul::primitive_desc describe(const ProductShape& p) {
                          onednn_matrix(p.M, p.N, dnnl::memory::data_type::f32), attributes);
 }
 
-// What a block of `rows` queries against `keys` keys multiplies.
+// The products of a block of `rows` queries and `keys` keys.
 struct BlockProducts {
     ProductShape scores, out, dkv;  // S and dP; O and dQ; dK and dV
 
@@ -175,14 +176,14 @@ void for_each_block(AttentionShape s, Body body) {
     }
 }
 
-// Runs body(thread) on every thread. The primitives that it makes are for that thread alone: oneDNN would
-// divide them among several.
+// Runs body(thread) on every thread. Primitives that body makes are for its own thread alone; without
+// this, oneDNN would divide each product among several threads.
 template <class Body>
 void on_threads(size_t threads, Body body) {
-    std::exception_ptr error;  // must not leave the parallel region
+    std::exception_ptr error;  // an exception must not leave the parallel region
 #pragma omp parallel num_threads(threads)
     {
-        omp_set_num_threads(1);  // until the region ends
+        omp_set_num_threads(1);  // holds until the region ends
         try {
             body(static_cast<size_t>(omp_get_thread_num()));
         } catch (...) {
@@ -195,7 +196,7 @@ void on_threads(size_t threads, Body body) {
 
 }  // namespace
 
-// What one thread multiplies with.
+// The products of one thread.
 class OneDnnAttention::Thread {
 public:
     template <class T>
@@ -268,8 +269,8 @@ bool OneDnnAttention::supports() {
     return static_cast<bool>(describe(BlockProducts(onednn_type<T>, 16, 16, 16).scores));
 }
 
-// Asks oneDNN for the scratch of every product, once a shape: for a million tokens it takes half a second,
-// and a plan asks for many models of one shape.
+// Asks oneDNN for the scratch of every product, once for each T and HS: for a million tokens this takes
+// half a second, and a memory plan asks for many models of one shape.
 template <class T>
 size_t OneDnnAttention::part_bytes(AttentionShape s) {
     static std::mutex mutex;

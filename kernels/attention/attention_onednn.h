@@ -1,5 +1,5 @@
-// attention_onednn.h: attention by matrix products of oneDNN, a head a thread. Shapes and meanings as in
-// attention.h.
+// attention_onednn.h: attention by matrix products of oneDNN, one head for each thread. Shapes and
+//   meanings are those of attention.h.
 #pragma once
 #include <memory>
 #include <vector>
@@ -12,11 +12,11 @@ public:
     ~OneDnnAttention();
     OneDnnAttention(const OneDnnAttention&) = delete;
 
-    // Whether oneDNN multiplies T on this processor.
+    // True if oneDNN multiplies T on this processor.
     template <class T>
     static bool supports();
 
-    // O(T) a thread
+    // O(T) for each thread.
     template <class T>
     size_t workspace_bytes(AttentionShape shape);
     template <class T>

@@ -17,7 +17,7 @@ void check(cublasStatus_t status, const LtProblem& problem) {
             fmt::format("gemm: cuBLASLt says {} to {}", cublasLtGetStatusName(status), problem.describe()));
 }
 
-// A matrix that op() makes (rows, columns).
+// The layout of a matrix for which op() yields (rows, columns).
 template <class Layout>
 Layout layout(const LtProblem& problem, cudaDataType_t type, bool transpose, size_t rows, size_t columns) {
     if (transpose) std::swap(rows, columns);
@@ -29,7 +29,7 @@ Value configured(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfig
     Value value{};
     size_t written = 0;
     cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof(value), &written);
-    return value;  // 0 where this version does not know the attribute
+    return value;  // 0 if this version does not have the attribute
 }
 
 template <class Value>
@@ -40,7 +40,7 @@ Value capability(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoCapAtt
     return value;
 }
 
-// The algorithm with K in so many parts; none if it cannot.
+// The algorithm with K in so many parts, or nothing if it cannot split K so.
 std::optional<GemmAlgorithm> with_parts(cublasLtMatmulAlgo_t algorithm, int32_t parts, uint32_t scheme) {
     const auto set = [&](cublasLtMatmulAlgoConfigAttributes_t attribute, auto value) {
         return cublasLtMatmulAlgoConfigSetAttribute(&algorithm, attribute, &value, sizeof(value)) ==
@@ -113,7 +113,7 @@ LtProduct::LtProduct(cublasLtHandle_t library, const LtProblem& problem, const E
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(problem.epilogue));
     if (data.bias) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(problem.output_type));
     if (data.aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, static_cast<int64_t>(problem.m));
-    set_epilogue_data(data);  // the choice of an algorithm looks at the alignment of these addresses
+    set_epilogue_data(data);  // the choice of an algorithm depends on the alignment of these addresses
 }
 
 template <class Value>
@@ -126,14 +126,14 @@ void LtProduct::set_epilogue_data(const EpilogueData& data) {
     if (data.aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, data.aux);
 }
 
-// cuBLASLt cannot solve the problem. An epilogue that this version does not know for these types can also be
-// an invalid value; its twin does not need it.
+// True if cuBLASLt cannot solve the problem. An epilogue that this version lacks for these types may
+// also be reported as an invalid value; its unfused twin does not need it.
 bool LtProduct::is_refusal(cublasStatus_t status) const {
     const bool has_twin = problem_.epilogue != CUBLASLT_EPILOGUE_DEFAULT;
     return status == CUBLAS_STATUS_NOT_SUPPORTED || (has_twin && status == CUBLAS_STATUS_INVALID_VALUE);
 }
 
-// What several parts of K give is added in fp32 also where D is bfloat16.
+// The results of several parts of K are added in fp32 even if D is bfloat16.
 uint32_t LtProduct::reduction_schemes() const {
     const uint32_t in_place = problem_.output_type == CUDA_R_32F ? CUBLASLT_REDUCTION_SCHEME_INPLACE : 0;
     return CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | in_place;
@@ -147,7 +147,7 @@ std::vector<GemmAlgorithm> LtProduct::heuristic(int most, size_t workspace_bytes
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_bytes));
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction_schemes());
-    // That of the bias and of aux the heuristic reads off their addresses in the descriptor.
+    // The heuristic reads the alignment of bias and aux off their addresses in the descriptor.
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(problem_.alignment.a));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(problem_.alignment.b));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(problem_.alignment.d));
@@ -178,11 +178,11 @@ bool LtProduct::accepts(const GemmAlgorithm& algorithm, size_t workspace_bytes) 
 
 std::vector<GemmAlgorithm> LtProduct::candidates(size_t workspace_bytes) const {
     std::vector<GemmAlgorithm> candidates = heuristic(most_heuristics, workspace_bytes);
-    // What cannot be checked again later cannot be kept.
+    // An algorithm that cannot be checked again later cannot be kept.
     std::erase_if(candidates,
                   [&](const GemmAlgorithm& candidate) { return !accepts(candidate, workspace_bytes); });
     if (!problem_.is_weight_gradient()) return candidates;
-    // the same algorithm may come several times, with K in different numbers of parts
+    // the same algorithm may occur several times, with K in different numbers of parts
     std::vector<GemmAlgorithm> whole;
     for (const GemmAlgorithm& candidate : candidates) {
         const auto one =
@@ -239,15 +239,15 @@ bool LtProduct::run(const LtOperands& operands, const LtWorkspace& workspace, st
         check(status, problem_);
         return true;
     }
-    // For good, where our own kernel can take the epilogue's place; else only this call, which may be one
-    // that is captured.
+    // If our own kernel can take the epilogue's place, the algorithm is dropped for good. Otherwise only
+    // this call fails, which may be one within a graph capture.
     if (problem_.epilogue != CUBLASLT_EPILOGUE_DEFAULT) algorithm_.reset();
     return false;
 }
 
 bool LtProduct::try_algorithm(const GemmAlgorithm& algorithm, const LtOperands& operands,
                               const LtWorkspace& workspace, stream_t stream) {
-    // Whatever the reason, such as too little memory for its code: there are others. A broken GPU shows at
-    // the next event.
+    // Any failure, such as too little memory for the algorithm's code, is accepted, since there are
+    // other algorithms. A broken GPU shows at the next event.
     return launch(algorithm, operands, workspace, stream) == CUBLAS_STATUS_SUCCESS;
 }

@@ -1,6 +1,5 @@
-// cublaslt_product.h: one matrix product of cuBLASLt
-// (https://docs.nvidia.com/cuda/cublas/#using-the-cublaslt-api): what is asked of it, and the algorithms that
-//   can compute it.
+// cublaslt_product.h: one matrix product of cuBLASLt, and the algorithms that can compute it
+//   https://docs.nvidia.com/cuda/cublas/#using-the-cublaslt-api
 #pragma once
 #include <cublasLt.h>
 
@@ -13,9 +12,9 @@
 #include "kernels/gemm/gemm_choices.h"
 #include "kernels/simt/device.h"
 
-// The vector and the matrix that an epilogue reads or writes, beside D.
+// The vector and the matrix that an epilogue reads or writes besides D.
 struct EpilogueData {
-    const void* bias = nullptr;  // BIAS: m elements; BGRADB: n elements, written; of output_type
+    const void* bias = nullptr;  // BIAS reads m elements, BGRADB writes n elements; both of output_type
     const void* aux = nullptr;   // (m, n): the GELU's input, which GELU_AUX writes and DGELU reads
 };
 struct LtOperands {
@@ -25,14 +24,14 @@ struct LtOperands {
 };
 
 // The largest power of two up to 256 that divides each address. cuBLASLt chooses among its algorithms by
-// this, and 256 is the most that it knows; an operand that is not there (nullptr) restricts nothing.
+// these, and distinguishes none above 256. An operand that is absent (nullptr) restricts nothing.
 struct LtAlignment {
     size_t a = 256, b = 256, d = 256, bias = 256, aux = 256;
     auto operator<=>(const LtAlignment&) const = default;
 
     static LtAlignment of(const LtOperands& operands);
     size_t least() const { return std::min({a, b, d, bias, aux}); }
-    std::string describe() const;  // ", B aligned to 16": those below 256
+    std::string describe() const;  // ", B aligned to 16": only those below 256
 };
 
 // D (m, n) = op(A) (m, k) op(B) (k, n), column-major and contiguous: A and B of input_type, D of output_type.
@@ -58,12 +57,12 @@ struct LtProblem {
     bool writes_aux() const {
         return epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
     }
-    // The sums over tokens: few tiles of D, many terms each.
+    // A sum over tokens: few tiles of D, and many terms for each.
     bool is_weight_gradient() const { return !transpose_a && transpose_b; }
     std::string describe() const;
 };
 
-// What cuBLASLt may use beside them.
+// Scratch that cuBLASLt may use.
 struct LtWorkspace {
     void* memory;
     size_t bytes;
@@ -85,30 +84,31 @@ private:
     Handle handle_ = nullptr;
 };
 
-// How one problem is solved: its descriptors, and the algorithm in use.
+// A problem's descriptors and the algorithm in use for it.
 class LtProduct {
 public:
-    // data: of the first product; the addresses of later ones may differ but are as well aligned, which is
-    // part of the problem.
+    // data belongs to the first call. Later calls may use other addresses of the same alignment, which
+    // is part of the problem.
     LtProduct(cublasLtHandle_t library, const LtProblem& problem, const EpilogueData& data);
 
-    // What may be worth timing with so many bytes of workspace, all of which use() takes: up to 16 that the
-    // heuristic names, in its order; behind them, for weight gradients, the first three of these that differ
-    // in more than the parts of K, with K in 1 to 12 parts, added up in place or in
-    // fp32. Empty: cuBLASLt has none.
+    // The algorithms that may be worth timing with a workspace of this size; use() accepts each of them.
+    // First come up to 16 that the heuristic names, in its order. For weight gradients there follow
+    // variants of the first three of these that differ in more than how they split K: each with K in 1
+    // to 12 parts, which are added in place or in fp32. Empty if cuBLASLt has no algorithm.
     std::vector<GemmAlgorithm> candidates(size_t workspace_bytes) const;
-    // The heuristic's first choice; none if cuBLASLt cannot solve the problem on this GPU.
+    // Uses the heuristic's first choice, or none if cuBLASLt cannot solve the problem on this GPU.
     void use_first_choice(size_t workspace_bytes);
-    // False, and nothing changed, if cuBLASLt does not take this algorithm for this problem, on this GPU,
-    // with this workspace.
+    // Returns false and changes nothing if cuBLASLt does not accept this algorithm for this problem, on
+    // this GPU, with this workspace.
     bool use(const GemmAlgorithm& algorithm, size_t workspace_bytes);
     void use_none() { algorithm_.reset(); }
     const std::optional<GemmAlgorithm>& algorithm() const { return algorithm_; }
 
-    // False, with nothing launched, if there is no algorithm or cuBLASLt refuses it. If the product has an
-    // epilogue, which can be done without, there is none from then on.
+    // Returns false and launches nothing if there is no algorithm or cuBLASLt refuses it. After a
+    // refusal, a problem with an epilogue has no algorithm from then on, since it can be computed
+    // without the epilogue.
     bool run(const LtOperands& operands, const LtWorkspace& workspace, stream_t stream);
-    // With another algorithm. False if it was not launched, whatever the reason.
+    // Runs another algorithm. Returns false if it was not launched, whatever the reason.
     bool try_algorithm(const GemmAlgorithm& algorithm, const LtOperands& operands,
                        const LtWorkspace& workspace, stream_t stream);
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* choices_format = "flatgpt matmul algorithms 2";
 
-// Of all that stands in the object but the checksum itself.
+// The checksum covers everything in the object but itself.
 std::string choices_checksum(json object) {
     object.erase("checksum");
     const std::string text = object.dump();

@@ -1,10 +1,10 @@
-// gemm_cublaslt.cpp: gemm.h on the GPU, by cuBLASLt.
-//   cuBLASLt is column-major: our row-major (rows, columns) matrix is its (columns, rows) matrix, so every
-//   product is computed transposed.
-//   Bias, GELU and their gradients are epilogues of the product; where cuBLASLt has none (sizes or addresses
-//   that are not aligned), or they were found to be slower, our kernels follow a plain product. An algorithm
-//   is the heuristic's first choice until tune() has timed what else there is. GELU and its gradient are
-//   epilogues in bf16 only (fuses_gelu below).
+// gemm_cublaslt.cpp: gemm.h on the GPU, by cuBLASLt
+//   cuBLASLt is column-major: our row-major (rows, columns) matrix is its (columns, rows) matrix, so
+//   every product is computed transposed.
+//   Bias, GELU and their gradients are epilogues of the product. Where cuBLASLt has no such epilogue
+//   (sizes or addresses that are not aligned), or timing found it slower, our kernels follow a plain
+//   product. GELU and its gradient are epilogues in bf16 only (fuses_gelu below).
+//   Each product uses the heuristic's first choice of algorithm until tune() has timed the others.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -26,15 +26,15 @@ constexpr cudaDataType_t type_of = CUDA_R_32F;
 template <>
 constexpr cudaDataType_t type_of<bfloat16> = CUDA_R_16BF;
 
-// cuBLASLt does not say how exact the tanh of its epilogues is; that of the GPU itself (tanh.approx.f32) has
-// a relative error of up to 2^-11, which the rounding of results to bf16 (2^-9) hides. Results stored in fp32
-// are held to 1e-5 of double precision, so our own kernel follows the product. TF32 rounds the inputs of
-// products and nothing else: it keeps fp32's GELU.
+// cuBLASLt does not document how exact the tanh of its epilogues is. The GPU's own (tanh.approx.f32) has
+// a relative error of up to 2^-11, which rounding the result to bf16 (2^-9) hides. Results in fp32 must
+// be within 1e-5 of double precision, so there our own kernel follows the product. TF32 rounds only the
+// inputs of products, so it keeps fp32's GELU.
 template <class T>
 constexpr bool fuses_gelu = std::is_same_v<T, bfloat16>;
 
-// What cuBLASLt may use: more than the smallest products need, so that it can split K. NVIDIA's advice: 32
-// MiB, more on Hopper.
+// Workspace for cuBLASLt: more than the smallest products need, so that it can split K. NVIDIA
+// recommends 32 MiB, and more on Hopper.
 size_t library_workspace_bytes() {
     constexpr size_t mebibyte = size_t{1} << 20;
     return (simt::device_info().compute_capability == 90 ? 128 : 32) * mebibyte;
@@ -43,10 +43,10 @@ size_t library_workspace_bytes() {
 constexpr size_t rounded_up(size_t bytes) {
     return (bytes + workspace_alignment - 1) / workspace_alignment * workspace_alignment;
 }
-// A bias gradient as the product's epilogue leaves it, before it is added to the real one.
+// A bias gradient that the product's epilogue writes, before it is added to the accumulated one.
 size_t fused_bias_gradient_bytes(size_t OC) { return rounded_up(OC * sizeof(float)); }
 
-// Our part of the workspace; the rest is cuBLASLt's.
+// Our part of the workspace; the rest is for cuBLASLt.
 template <class T>
 size_t scratch_bytes(size_t N, size_t OC) {
     return rounded_up(std::max(fused_bias_gradient_bytes(OC), gemm_bias_gradient_scratch_bytes<T>(N, OC)));
@@ -63,13 +63,13 @@ struct Gemm::State {
     GemmMachine machine;
     std::map<LtProblem, LtProduct> products;
     GemmChoices choices;
-    // While tune() runs:
+    // only while tune() runs:
     std::unique_ptr<GemmTuner> tuner;
     size_t timed = 0, given_up = 0, refused = 0;
 
     explicit State(bool tf32)
         : tf32(tf32),
-          // Measured by others: GELU in the epilogue gains on Hopper and loses before it.
+          // Measured by others: GELU in the epilogue is faster on Hopper and slower before it.
           prefers_fused_gelu(simt::device_info().compute_capability >= 90) {
         const cublasStatus_t status = cublasLtCreate(&library);
         if (status != CUBLAS_STATUS_SUCCESS)
@@ -91,8 +91,8 @@ struct Gemm::State {
         return {m, n, k, transpose_a, transpose_b, type_of<T>, type_of<Result>, compute, accumulate};
     }
 
-    // Memory for `bytes` of our own at the front of the workspace; cuBLASLt may use what is behind it at the
-    // same time.
+    // Our own scratch of `bytes` at the front of the workspace. cuBLASLt may use the memory behind it at
+    // the same time.
     void* scratch(size_t bytes, const LtProblem& problem) const {
         if (bytes > workspace_bytes) {
             throw Error(
@@ -111,8 +111,8 @@ struct Gemm::State {
             throw Error(fmt::format("gemm: cuBLASLt has no algorithm for {}", problem.describe()));
     }
 
-    // A product with an epilogue, and finish(); or, where there is no such product or it takes longer,
-    // apart(). own: bytes at the front of the workspace that the product must not touch.
+    // Runs a product with an epilogue and then finish(); or apart() if there is no such product or it is
+    // slower. own: bytes at the front of the workspace that the product must not touch.
     template <class Finish, class Apart>
     void run(LtProblem problem, const LtOperands& operands, size_t own, stream_t stream, const Finish& finish,
              const Apart& apart) {
@@ -133,7 +133,7 @@ private:
         return {workspace + own, std::min(workspace_bytes - own, library_workspace_bytes_)};
     }
 
-    // Without timing: whether a product's epilogue is expected to be faster than our kernel.
+    // Used without timing: true if the product's epilogue is expected to be faster than our kernel.
     bool prefers_epilogue(const LtProblem& problem) const {
         return prefers_fused_gelu || !(problem.reads_aux() || problem.writes_aux());
     }
@@ -166,8 +166,8 @@ private:
         return outputs;
     }
 
-    // The fastest algorithm for a product, which uses it from now on; none if there is none. When the time is
-    // over, what it uses already.
+    // Finds the fastest algorithm for a product, which uses it from now on; none if there is none. When
+    // the time is over, the algorithm already in use is kept.
     GemmChoice choose_algorithm(LtProduct& product, const LtProblem& problem, const LtOperands& operands,
                                 size_t own, stream_t stream) {
         GemmChoice choice;
@@ -203,7 +203,7 @@ private:
     template <class Finish, class Apart>
     void choose(LtProduct& product, const LtProblem& problem, const LtOperands& operands, size_t own,
                 stream_t stream, const Finish& finish, const Apart& apart) {
-        apart();  // chooses what it consists of
+        apart();  // first chooses for the products inside it
         GemmChoice choice = choose_algorithm(product, problem, operands, own, stream);
         if (choice.algorithm && choice.ms > 0) {
             const auto fused = [&] {
@@ -238,7 +238,7 @@ void Gemm::use_workspace(void* workspace, size_t bytes) {
           "gemm: the workspace {} is not aligned to {} bytes", workspace, workspace_alignment);
     state_->workspace = static_cast<char*>(workspace);
     state_->workspace_bytes = bytes;
-    state_->products.clear();  // their algorithms were chosen for the workspace before
+    state_->products.clear();  // their algorithms were chosen for the previous workspace
 }
 
 std::string Gemm::tune(const std::function<void()>& products, double seconds) {
@@ -332,7 +332,7 @@ void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T*
     const LtProblem plain = state_->problem<T, float>(C, OC, N, false, true, accumulate);
     const LtOperands operands = {dweight, inp, dout};
     if (!dbias) return state_->run(plain, operands, stream);
-    // The epilogue overwrites its bias gradient, so it writes into the workspace.
+    // The epilogue overwrites its bias gradient, so it writes to scratch, and the sum follows.
     char* const scratch = static_cast<char*>(state_->scratch(scratch_bytes<T>(N, OC), plain));
     const size_t own = fused_bias_gradient_bytes(OC);
     const auto finish = [&] {

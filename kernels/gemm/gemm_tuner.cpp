@@ -8,10 +8,11 @@
 namespace {
 
 constexpr int timed_runs = 4;
-constexpr double hopeless = 1.3;           // times the best: more runs would not help
-constexpr size_t pieces = 16, piece = 64;  // of an output that are looked at
-// Of the norm. Other orders of addition and roundings to bf16 or TF32 differ by less than 0.002; what is
-// missing or is there twice, in one of the pieces only, by 0.25.
+constexpr double hopeless = 1.3;           // a way that takes so many times the best is not repeated
+constexpr size_t pieces = 16, piece = 64;  // an output is compared in so many pieces of so many values
+// Largest difference, relative to the norm. Another order of additions, and rounding to bf16 or TF32,
+// differ by less than 0.002; a term that is missing or counted twice differs by 0.25 even if it affects
+// only one of the pieces.
 constexpr double tolerance = 0.01;
 
 bool agree(const std::vector<float>& values, const std::vector<float>& expected) {
@@ -21,7 +22,7 @@ bool agree(const std::vector<float>& values, const std::vector<float>& expected)
         difference += d * d;
         norm += e * e;
     }
-    return difference <= tolerance * tolerance * norm;  // not where there is a NaN
+    return difference <= tolerance * tolerance * norm;  // false where there is a NaN
 }
 
 template <class T>
@@ -49,7 +50,7 @@ GemmTuner::GemmTuner(double seconds, void* spare, size_t spare_bytes)
     : limit_(seconds), filling_(spare), filling_bytes_(spare_bytes) {
     const simt::DeviceInfo info = simt::device_info();
     const size_t wanted = 2 * info.cache_bytes;
-    // What the library loads for its kernels needs room too.
+    // The library loads code for its kernels, which needs memory too.
     constexpr size_t left_free = size_t{128} << 20;
     if (info.free_memory > wanted + left_free) {
         own_ = simt::DeviceBuffer<char>(wanted);
@@ -84,9 +85,8 @@ double GemmTuner::cold_ms(const std::function<void()>& launch, stream_t stream, 
     return least;
 }
 
-// Samples of what a way makes of zeros in two runs: a product that overwrites has the same after both, one
-// that adds has it twice.
-// Empty: it does not run.
+// Runs a way twice on outputs of zeros and samples them: a product that overwrites leaves the same after
+// both runs, one that adds leaves twice that. The result is empty if the way does not run.
 GemmTuner::Samples GemmTuner::result(size_t way, const std::function<bool(size_t)>& run,
                                      const std::vector<Output>& outputs, stream_t stream) {
     for (const Output& o : outputs)
@@ -108,7 +108,7 @@ std::optional<GemmTuner::Fastest> GemmTuner::fastest(size_t count, const std::fu
     for (size_t way = 0; way < count && !(best && out_of_time()); way++) {
         const Samples values = result(way, run, outputs, stream);
         if (values.empty()) continue;
-        // Each output by itself: a bias gradient is small beside a weight's.
+        // Outputs are compared one by one, because a bias gradient is small beside a weight's.
         if (best && !std::equal(values.begin(), values.end(), expected.begin(), agree)) continue;
         const auto launch = [&] { run(way); };
         if (!best) {

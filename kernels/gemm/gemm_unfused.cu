@@ -1,4 +1,4 @@
-// gemm_unfused.cu: gelu.cuh, column_sum.cuh and add_rows.cuh for the two types.
+// gemm_unfused.cu: gelu.cuh, column_sum.cuh and add_rows.cuh compiled for the two types, and out += bias
 #include "kernels/add_rows.cuh"
 #include "kernels/column_sum.cuh"
 #include "kernels/gelu.cuh"

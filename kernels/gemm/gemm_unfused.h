@@ -1,5 +1,5 @@
-// gemm_unfused.h: what the libraries do not fuse into a product, from our own kernels at this machine's
-// width, for host code.
+// gemm_unfused.h: our own kernels for what the libraries do not fuse into a product, at this machine's
+//   width, for host code
 //   The arguments are those of gelu.cuh and column_sum.cuh.
 #pragma once
 #include <cstddef>
@@ -21,5 +21,5 @@ template <class T>
 void gemm_bias_gradient(float* dbias, const T* dout, size_t N, size_t OC, void* scratch, stream_t stream);
 template <class T>
 size_t gemm_bias_gradient_scratch_bytes(size_t N, size_t OC);
-// dbias (OC) += the column sums (OC) that a product's epilogue has left
+// dbias (OC) += the column sums (OC) that a product's epilogue has written
 void gemm_add_bias_gradient(float* dbias, const float* fused, size_t OC, stream_t stream);

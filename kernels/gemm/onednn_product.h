@@ -1,5 +1,5 @@
-// onednn_product.h: a oneDNN matrix product with all that a call needs, made once for a shape, so that calls
-// allocate nothing of ours.
+// onednn_product.h: a oneDNN matrix product with all that a call needs. It is made once for a shape, so
+//   that calls allocate nothing of ours.
 #pragma once
 #include <vector>
 
@@ -17,18 +17,18 @@ inline const dnnl::engine& onednn_cpu() {
     return engine;
 }
 
-// A (rows, columns) matrix that lies in memory row by row, or as its transpose does.
+// A (rows, columns) matrix that lies in memory row by row or, if transposed, column by column.
 inline dnnl::memory::desc onednn_matrix(size_t rows, size_t columns, dnnl::memory::data_type type,
                                         bool transposed = false) {
     const auto r = static_cast<dnnl::memory::dim>(rows), c = static_cast<dnnl::memory::dim>(columns);
     return dnnl::memory::desc({r, c}, type, transposed ? dnnl::memory::dims{1, r} : dnnl::memory::dims{c, 1});
 }
 
-// Measured per core, 256x768x768: an Intel processor with AVX512_BF16 but no AMX multiplies bfloat16 at 105
-// GFLOP/s and fp32 at 200; an AMD one bfloat16 at 450 and fp32 at 215. Without either, oneDNN emulates
-// bfloat16 or refuses it.
+// True if oneDNN multiplies bfloat16 faster than fp32. Measured per core at 256x768x768: an Intel processor
+// with AVX512_BF16 but no AMX multiplies bfloat16 at 105 GFLOP/s and fp32 at 200; an AMD one multiplies
+// bfloat16 at 450 and fp32 at 215. Without either instruction set, oneDNN emulates bfloat16 or refuses it.
 inline bool onednn_multiplies_bf16_fast() {
-    // a set of bits, which contains those of its subsets
+    // a set of bits; an instruction set includes the bits of its subsets
     const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
     const auto has = [&](dnnl::cpu_isa wanted) {
         return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
@@ -37,7 +37,7 @@ inline bool onednn_multiplies_bf16_fast() {
            (has(dnnl::cpu_isa::avx512_core_bf16) && __builtin_cpu_is("amd"));
 }
 
-// dst = (or +=) src weights + bias, as described, on any matrices of these shapes.
+// dst = (or +=) src weights + bias as the description says, for any matrices of its shapes.
 class OneDnnProduct {
 public:
     explicit OneDnnProduct(const dnnl::matmul::primitive_desc& description)
@@ -59,7 +59,7 @@ public:
     }
     size_t scratch_bytes() const { return scratch_bytes_; }
 
-    // The C interface, because the C++ one builds a table of the arguments on the heap in every call.
+    // Uses the C interface, because the C++ one builds a table of the arguments on the heap in every call.
     void run(const dnnl::stream& stream, void* dst, const void* src, const void* weights, const void* bias,
              void* scratch) const {
         src_.set_data_handle(const_cast<void*>(src));

@@ -1,13 +1,11 @@
 // packed_product.h: C (M, N) = op(A) (M, K) op(B) (K, N) in fp32 on the CPU, from fp32 or bfloat16 matrices
-// as they lie
-//   Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication": blocks of A and B are
-//   copied into the order in which the innermost loop reads them. The copy also widens bfloat16 and
-//   transposes, so these cost almost nothing, and neither does an awkward leading dimension (a multiple of
-//   4096 bytes, where every row falls into the same cache set).
-//   Blocks of C are independent tasks, so there is no barrier; and an element's terms are added in an order
-//   that depends on K alone:
-//   neither the number of threads nor M nor N changes a bit of it.
-//   Nothing is allocated: the caller gives packed_product_scratch_bytes().
+//   Blocks of A and B are copied into the order in which the innermost loop reads them (Goto and van de
+//   Geijn 2008, "Anatomy of high-performance matrix multiplication"). The copy also widens bfloat16 and
+//   transposes, so both cost almost nothing. Nor does an awkward leading dimension, a multiple of 4096
+//   bytes, where every row falls into the same cache set.
+//   Blocks of C are independent tasks, so there is no barrier. The terms of an element are added in an
+//   order that depends on K alone: its bits depend neither on the number of threads nor on M or N.
+//   Nothing is allocated: the caller provides packed_product_scratch_bytes().
 #pragma once
 #include <omp.h>
 
@@ -20,18 +18,19 @@
 
 namespace packed_product_detail {
 
-// Registers: a tile of C of tile_rows x tile_vectors stays in them while the innermost loop runs along K.
+// A tile of C, tile_rows x tile_vectors, stays in registers while the innermost loop runs along K.
 constexpr int lanes = simt::cpu_vector_bytes / sizeof(float);
 // 24 of 32 registers, or 12 of 16
 constexpr int tile_rows = lanes == 16 ? 8 : 6, tile_vectors = lanes == 16 ? 3 : 2;
 constexpr int tile_columns = tile_vectors * lanes;
-// A stretch of K: a tile's strip of B (48 KiB) and of A (8 KiB) are read from the nearest caches.
+// Length of a stretch of K: a tile's strips of B (48 KiB) and of A (8 KiB) are read from the nearest
+// caches.
 constexpr size_t depth = 256;
-// A task's block of C at most; its A (256 KiB), B (384 KiB) and sums (384 KiB) fit the second-level cache
-// together.
+// The largest block of C for one task: its A (256 KiB), B (384 KiB) and sums (384 KiB) fit the
+// second-level cache together.
 constexpr size_t block_rows = 32 * tile_rows, block_columns = 8 * tile_columns;
 
-// g++'s vector type, at any address
+// g++'s vector types, for any address
 typedef float Lanes __attribute__((vector_size(lanes * sizeof(float)), aligned(4), may_alias));
 typedef uint32_t Bits __attribute__((vector_size(lanes * sizeof(float)), aligned(4), may_alias));
 typedef uint16_t HalfBits __attribute__((vector_size(lanes * sizeof(uint16_t)), aligned(2), may_alias));
@@ -39,7 +38,7 @@ typedef uint16_t HalfBits __attribute__((vector_size(lanes * sizeof(uint16_t)), 
 struct Scratch {  // of one thread
     alignas(64) float a[block_rows * depth];
     alignas(64) float b[block_columns * depth];
-    alignas(64) float sums[block_rows * block_columns];  // of the stretches of K so far
+    alignas(64) float sums[block_rows * block_columns];  // over the stretches of K so far
 };
 
 inline Lanes widen(const float* from) { return *reinterpret_cast<const Lanes*>(from); }
@@ -47,7 +46,7 @@ inline Lanes widen(const bfloat16* from) {
     const Bits bits = __builtin_convertvector(*reinterpret_cast<const HalfBits*>(from), Bits) << 16;
     return reinterpret_cast<Lanes>(bits);
 }
-// The first count elements, then zeros.
+// The first `count` elements, then zeros.
 template <class T>
 Lanes widen(const T* from, size_t count) {
     if (count >= lanes) return widen(from);
@@ -58,8 +57,8 @@ Lanes widen(const T* from, size_t count) {
 }
 inline void put(float* to, Lanes values) { *reinterpret_cast<Lanes*>(to) = values; }
 
-// One exchange of a transposition: row i keeps its even groups of `distance` columns and takes those of row i
-// + distance as its odd ones.
+// One exchange of a transposition: row i keeps its even groups of `distance` columns, and the even
+// groups of row i + distance become its odd ones.
 template <int distance>
 void exchange(Lanes& low, Lanes& high) {
     typedef int Indices __attribute__((vector_size(lanes * sizeof(int))));
@@ -81,8 +80,8 @@ void transpose(Lanes (&rows)[lanes]) {
     if constexpr (2 * distance < lanes) transpose<2 * distance>(rows);
 }
 
-// `width` columns of a (k, columns) matrix as a strip: to[k * Strip + column]; what lies beyond the matrix is
-// zero.
+// Packs `width` columns of a (k, columns) matrix as a strip: to[k * Strip + column]. Columns beyond the
+// matrix are zero.
 template <int Strip, class T>
 void pack_rows(float* to, const T* from, size_t stride, size_t width, size_t k_count) {
     if (width >= Strip) {
@@ -110,13 +109,13 @@ void pack_transposed(float* to, const T* from, size_t stride, size_t width, size
                     rows[j] = i + j < width ? widen(from + (i + j) * stride + k, k_count - k) : Lanes{};
             }
             transpose(rows);
-            // Rows of zeros behind the last k do no harm: the strip is `depth` long.
+            // Rows of zeros behind the last k do no harm: the strip has room for `depth` rows.
             UNROLL_REGISTERS
             for (int j = 0; j < lanes; j++) put(to + (k + j) * Strip + i, rows[j]);
         }
     }
 }
-// The rows of a tile one behind the other: to[row * depth + k].
+// The rows of a tile, one after the other: to[row * depth + k].
 template <class T>
 void pack_tile(float* to, const T* from, size_t stride, size_t rows, size_t k_count) {
     for (size_t row = 0; row < tile_rows; row++) {
@@ -125,8 +124,8 @@ void pack_tile(float* to, const T* from, size_t stride, size_t rows, size_t k_co
     }
 }
 
-// sums (tile_rows, V vectors) = (first) or += A strip x B strip. A lies as pack_rows (KMajor) or pack_tile
-// left it.
+// sums (tile_rows, V vectors) = (if first) or += A strip x B strip. A is laid out by pack_rows (KMajor)
+// or by pack_tile.
 template <int V, bool KMajor>
 void tile_product(float* sums, const float* a, const float* b, size_t k_count, bool first) {
     Lanes c[tile_rows][V];
@@ -154,7 +153,8 @@ void tile_product(float* sums, const float* a, const float* b, size_t k_count, b
     }
 }
 
-// Calls body(std::integral_constant<int, V>) with the vectors that `columns` fill, tile_vectors at most.
+// Calls body(std::integral_constant<int, V>), where V vectors hold `columns` columns; V is at most
+// tile_vectors.
 template <class Body>
 void for_vectors(size_t columns, Body body) {
     if (columns > 2 * lanes && tile_vectors > 2) body(std::integral_constant<int, tile_vectors>{});
@@ -164,7 +164,7 @@ void for_vectors(size_t columns, Body body) {
 
 }  // namespace packed_product_detail
 
-// A row-major matrix as it lies; transposed: op(X) = X^T.
+// A row-major matrix in memory; transposed: op(X) = X^T.
 template <class T>
 struct Operand {
     const T* data;
@@ -177,7 +177,7 @@ struct Operand {
 
 namespace packed_product_detail {
 
-// A block of C and what it takes to write it.
+// A block of C and all that is needed to write it.
 template <class T, class Result>
 struct Block {
     Result* c;
@@ -219,7 +219,7 @@ void pack_b(float* to, const Operand<T>& b, size_t n, size_t columns, size_t k, 
     }
 }
 
-// The block of C at (m, n).
+// Computes the block of C at (m, n).
 template <class T, class Result>
 void block_product(Scratch& own, const Block<T, Result>& block, const Operand<T>& a, const Operand<T>& b,
                    size_t m, size_t n, size_t K) {
@@ -236,7 +236,7 @@ void block_product(Scratch& own, const Block<T, Result>& block, const Operand<T>
                     if (a.transposed) tile_product<V(), true>(sums, a_tile, b_strip, k_count, k == 0);
                     else tile_product<V(), false>(sums, a_tile, b_strip, k_count, k == 0);
                     if (last) block.write_tile(row, column, sums);
-                    // else one tile serves all, and stays in the first-level cache
+                    // with a single stretch of K one tile serves all, and stays in the first-level cache
                     if (K > depth) sums += tile_rows * tile_columns;
                 }
             });
@@ -247,7 +247,7 @@ void block_product(Scratch& own, const Block<T, Result>& block, const Operand<T>
 struct BlockSize {
     size_t rows, columns;
 };
-// The largest block that leaves no thread idle for more than a tenth of the time.
+// The largest block with which no thread is idle for more than a tenth of the time.
 inline BlockSize block_size(size_t M, size_t N) {
     const auto threads = static_cast<size_t>(omp_get_max_threads());
     BlockSize size{block_rows, block_columns};
@@ -267,7 +267,7 @@ inline size_t packed_product_scratch_bytes() {
 }
 
 // c (M, N) = op(a) op(b) + bias (N), or += op(a) op(b) with accumulate. bias may be nullptr. scratch:
-// packed_product_scratch_bytes, aligned to 64 bytes.
+// packed_product_scratch_bytes, aligned to 64 bytes. 2*M*N*K operations; bound by arithmetic.
 template <class T, class Result>
 void packed_product(Result* c, Operand<T> a, Operand<T> b, const T* bias, size_t M, size_t N, size_t K,
                     bool accumulate, void* scratch) {
