@@ -1,14 +1,15 @@
-// async_copy.cuh: copies from global to shared memory that a thread begins and later waits for; an
-// instruction a function (PTX: cp.async).
-//   cp_async<N>(shared, global, inside)   N elements of 4, 8 or 16 bytes together, at such an address; zeros,
-//                                         and no access, unless inside
-//   cp_async_commit()                     what the thread has begun since the last commit is a group (it may
-//                                         be empty)
-//   cp_async_wait<N>()                    waits until at most the N newest of the thread's groups are still
-//                                         under way
-//   A thread sees its own copy after the wait, other threads after a barrier that follows it. A thread may
-//   begin a copy to elements that it has just read itself. On the CPU the elements are NaN from the beginning
-//   of the copy to the wait. GPUs before sm_80 copy at once.
+// async_copy.cuh: copies from global to shared memory that a thread starts and later waits for
+//   cp_async<N>(shared, global, inside)   copies N elements, together 4, 8 or 16 bytes, between addresses
+//                                         aligned to as many bytes; if not inside, writes zeros and reads
+//                                         nothing
+//   cp_async_commit()                     makes one group, which may be empty, of the copies that the
+//                                         thread has started since its last commit
+//   cp_async_wait<N>()                    waits until at most the N newest groups of the thread are in
+//                                         flight
+//   Each is an instruction of the GPU (PTX: cp.async).
+//   A thread sees its own copy after the wait; other threads see it after a barrier that follows the
+//   wait. A thread may start a copy to elements that it has just read itself. On the CPU the elements
+//   are NaN from the start of the copy to the wait. GPUs before sm_80 copy at once.
 #pragma once
 #include "kernels/simt/target.h"
 #include "kernels/simt/vec.cuh"
@@ -25,7 +26,7 @@ __device__ __forceinline__ void cp_async(T* shared, const T* global, bool inside
 #elif defined(__CUDACC__)
     const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     const int from_bytes = inside ? bytes : 0;
-    // past the first-level cache: nobody reads these bytes from global memory again soon
+    // cg bypasses the first-level cache: these bytes are not read from global memory again soon
     if constexpr (bytes == 16) {
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(from_bytes)
                      : "memory");

@@ -1,6 +1,6 @@
-// bfloat16.h: the upper half of a float. One type on both machines, so that host code and both compilers
-// agree on it.
-//   Rounds to nearest even; a NaN stays a NaN.
+// bfloat16.h: the upper half of a float, as one type for both machines, so that host code and both
+//   compilers agree on it
+//   Conversion rounds to nearest even; a NaN stays a NaN.
 #pragma once
 #include <bit>
 #include <cstdint>

@@ -1,6 +1,6 @@
-// cpu.h: what CUDA's words mean to g++. Included by target.h only.
-//   A block's threads are fibers of one OS thread (cpu.cpp). Every barrier and collective takes the place it
-//   was called from as default arguments, so that a divergence is reported with file and line.
+// cpu.h: the meaning of CUDA's words for g++. Only target.h includes it.
+//   A block's threads are fibers of one OS thread (cpu.cpp). Every barrier and collective has default
+//   arguments that hold the place of its call, so that a divergence is reported with file and line.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -22,14 +22,15 @@ struct dim3 {
     constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
 
-// Set by the executor before a thread runs or goes on. Constant initialisation: reading one is a single load.
+// Set by the executor before a thread starts or resumes. They are initialised statically, so that
+// reading one is a single load.
 inline constinit thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 using std::max;
 using std::min;
 
 namespace simt {
-// The machine's vector register, for the code that must know how many there are.
+// Bytes of the machine's vector register.
 #ifdef __AVX512F__
 constexpr int cpu_vector_bytes = 64;
 #else
@@ -60,21 +61,21 @@ struct Site {  // what a thread waits for, and where
 void warp_barrier(Site site);
 void block_barrier(Site site);
 
-// The value that the lane `source` of the warp gives. All lanes meet here.
+// Returns the value that lane `source` of the warp passes. All lanes meet here.
 uint64_t warp_shuffle(uint64_t value, unsigned source, Site site);
 
-// All threads of the warp (block) meet here. The last to come calls combine(values, threads), which replaces
-// the value of each thread by what that thread gets.
+// All threads of the warp (block) meet here. The last to arrive calls combine(values, threads), which
+// replaces each thread's value by that thread's result.
 using Combine = void (*)(float* values, unsigned threads);
 float warp_combine(float value, Combine combine, Site site);
 float block_combine(float value, Combine combine, Site site);
 
-// All lanes of the warp meet here. The last to come calls together(operands), where operands[i] is what lane
-// i gave.
+// All lanes of the warp meet here. The last to arrive calls together(operands), where operands[i] is
+// what lane i passed.
 using Together = void (*)(void* const* operands);
 void warp_together(void* operands, Together together, Site site);
 
-// What the lanes give to the instructions of mma.cuh, and what these do (mma_cpu.cpp).
+// Operands of a lane for the instructions of mma.cuh, and these instructions for all lanes (mma_cpu.cpp).
 struct MmaOperands {
     float* sums;
     const uint32_t* a;
@@ -88,7 +89,7 @@ void mma_together(void* const* operands);
 void ldmatrix_together(void* const* operands);
 void ldmatrix_trans_together(void* const* operands);
 
-// Copies to shared memory that are under way, of the running thread (async_copy.cuh).
+// The running thread's copies to shared memory (async_copy.cuh).
 void async_copy(void* shared, const void* global, size_t bytes, bool inside);
 void async_commit();
 void async_wait(unsigned groups_left);
@@ -107,20 +108,20 @@ T shuffle(unsigned mask, T value, unsigned source, Site site) {
     return value;
 }
 
-// The order of threads and of blocks: what a kernel computes must not depend on it. For the launches that
-// follow, by any host thread.
+// The order in which threads and blocks run; a kernel's results must not depend on it. It applies to all
+// later launches of every host thread.
 enum class Order { ascending, descending, shuffled };
 void set_order(Order order, uint64_t seed = 0);
 
-// Shared memory of the running block, see shared.cuh.
+// Shared memory of the running block (shared.cuh).
 void* shared_take(size_t& offset, size_t& taken, size_t padded_bytes, size_t bytes);
 
-// On a GPU a store to global memory cannot reach shared memory, nor one to shared memory global memory;
-// checked builds refuse both.
+// On a GPU a store to global memory cannot write shared memory, nor a store to shared memory global
+// memory. Checked builds refuse both.
 void check_store(const void* address, bool to_shared);
 
-// A GPU refuses a load of up to 16 bytes from an address that is not a multiple of its length; checked builds
-// do so too.
+// A GPU refuses a load of up to 16 bytes from an address that is not a multiple of its length. Checked
+// builds refuse it too.
 [[noreturn]] void refuse_misaligned(const void* address, size_t alignment);
 
 using ThreadFunction = void (*)(const void* closure);
@@ -131,7 +132,7 @@ void run_grid(dim3 grid, unsigned block, size_t shared_bytes, ThreadFunction thr
 inline void __syncthreads(simt::Here here = simt::Here::now()) {
     simt::cpu::block_barrier({"__syncthreads", here});
 }
-// Full warps only: a partial mask cannot be proved here.
+// Full warps only, because the use of a partial mask cannot be proved here.
 inline void __syncwarp(simt::Here here = simt::Here::now()) { simt::cpu::warp_barrier({"__syncwarp", here}); }
 inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
@@ -156,7 +157,7 @@ T __shfl_down_sync(unsigned mask, T value, unsigned delta, simt::Here here = sim
                               {"__shfl_down_sync", here});
 }
 
-// Integers only: a sum of floats in the order of arrival is another one every time.
+// For integers only: a sum of floats in the order of arrival would differ from run to run.
 inline unsigned atomicAdd(unsigned* address, unsigned value) {
     return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
 }
@@ -164,7 +165,7 @@ inline int atomicAdd(int* address, int value) { return __atomic_fetch_add(addres
 inline unsigned long long atomicAdd(unsigned long long* address, unsigned long long value) {
     return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
 }
-// Counts up to `last` and then starts again at 0; gives the count before.
+// Counts up to `last` and then starts again at 0; returns the previous count.
 inline unsigned atomicInc(unsigned* address, unsigned last) {
     unsigned old = __atomic_load_n(address, __ATOMIC_SEQ_CST);
     while (!__atomic_compare_exchange_n(address, &old, old >= last ? 0 : old + 1, true, __ATOMIC_SEQ_CST,
@@ -172,7 +173,7 @@ inline unsigned atomicInc(unsigned* address, unsigned last) {
     return old;
 }
 
-// Hints to a GPU's caches; here plain loads and stores.
+// Hints to a GPU's caches; on the CPU they are plain loads and stores.
 template <class T>
 T __ldg(const T* address) {
     return *address;

@@ -1,7 +1,7 @@
-// device.h: memory, streams, events and graphs of the machine the kernels run on, as a handful of functions.
-//   device_cuda.cpp is the GPU's side, device_cpu.cpp the CPU's; the build links one of them.
-//   On the CPU "device memory" is ordinary memory on huge pages, and every stream runs at once.
-//   Every function throws Error with the library's message when the machine refuses.
+// device.h: memory, streams, events and graphs of the machine on which the kernels run
+//   device_cuda.cpp implements it for the GPU, device_cpu.cpp for the CPU; the build links one of them.
+//   On the CPU "device memory" is ordinary memory on huge pages, and work given to a stream runs at once.
+//   Every function throws Error with the library's message if the machine refuses.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -18,34 +18,34 @@ namespace simt {
 struct DeviceInfo {
     std::string name;         // "NVIDIA H200", "Intel(R) Xeon(R) Processor, 2 cores"
     size_t total_memory = 0;  // bytes
-    // bytes this process may still allocate (CPU: cgroup, RLIMIT_AS and MemAvailable)
+    // bytes that this process may still allocate (CPU: cgroup, RLIMIT_AS and MemAvailable)
     size_t free_memory = 0;
-    int multiprocessors = 0;      // SMs; CPU: the threads kernels run on
+    int multiprocessors = 0;      // SMs; CPU: threads that kernels run on
     int compute_capability = 0;   // 90 on sm_90; 0 on the CPU
-    std::string pci_bus_id = {};  // "0000:3B:00.0", by which NVML knows the GPU; empty on the CPU
-    size_t cache_bytes = 0;       // of the second level; 0 on the CPU
+    std::string pci_bus_id = {};  // "0000:3B:00.0", the GPU's name in NVML; empty on the CPU
+    size_t cache_bytes = 0;       // second-level cache; 0 on the CPU
 };
 
 // True in the build whose kernels run on an NVIDIA GPU.
 bool is_gpu();
-// Chooses the GPU (CPU: the cores) of the local_rank-th of local_size processes on this machine, for the
-// whole process.
+// Selects the GPU (CPU: the cores) of process local_rank of the local_size processes on this machine,
+// for the whole process.
 void select_device(int local_rank = 0, int local_size = 1);
-// select_device pins the calling thread to a core (CPU), and every thread it starts afterwards inherits that.
-// A thread that works in the background, such as a reader of data, calls this first: it may then run on any
-// core of this process instead of in the way of the computation.
+// select_device pins the calling thread to a core (CPU), and threads that it starts afterwards inherit
+// that. A background thread, such as a reader of data, calls this first: it may then run on any core of
+// this process, and does not compete for one core with the computation.
 void unpin_this_thread();
 DeviceInfo device_info();
 
-// aligned to 256 bytes or more; filled with NaN in checked builds; 0 bytes give nullptr
+// Aligned to 256 bytes or more; filled with NaN in checked builds. 0 bytes give nullptr.
 void* device_malloc(size_t bytes);
 void device_free(void* memory) noexcept;
-void* pinned_malloc(size_t bytes);  // host memory that copies run from asynchronously
+void* pinned_malloc(size_t bytes);  // host memory for asynchronous copies
 void pinned_free(void* memory) noexcept;
 
-// The bytes between two arrays in one allocation: a kernel that touches a poisoned gap is stopped by
-// AddressSanitizer (checked builds on the CPU; elsewhere these do nothing). Unpoison before the memory is
-// freed or used for something else.
+// Gaps between arrays in one allocation. In checked builds on the CPU, AddressSanitizer stops a kernel
+// that touches a poisoned gap; elsewhere these do nothing. Unpoison a gap before its memory is freed or
+// used for something else.
 void poison_gap(void* memory, size_t bytes);
 void unpoison_gap(void* memory, size_t bytes);
 
@@ -60,22 +60,22 @@ void event_synchronize(event_t event);
 float event_elapsed_ms(event_t start, event_t stop);  // both recorded; waits for stop
 
 // A named range of this thread's work on a timeline: NVTX, which Nsight Systems shows beside the kernels.
-// Ranges nest. They cost a few nanoseconds while no tool listens; on the CPU they do nothing.
+// Ranges nest. They cost a few nanoseconds while no tool is attached; on the CPU they do nothing.
 void range_push(const char* name);
 void range_pop();
 
-// Asynchronous on the stream; host memory must be pinned for that, and stay alive until the stream has
-// passed.
+// Asynchronous on the stream. For that, host memory must be pinned, and it must stay alive until the
+// copy is done.
 void copy_to_device(void* device, const void* host, size_t bytes, stream_t stream);
 void copy_to_host(void* host, const void* device, size_t bytes, stream_t stream);
 void copy_on_device(void* to, const void* from, size_t bytes, stream_t stream);
 void fill_zero(void* device, size_t bytes, stream_t stream);
 
-// A graph is what was given to a stream once, to be given to it again as a whole: one launch instead of
-// hundreds. The CPU has none.
-// capture records what work() gives to the stream, with its arguments and addresses as they are now, and runs
-// nothing of it; what other threads do meanwhile does not matter. Error, with the stream as it was before, if
-// work throws or does what cannot be recorded.
+// A graph is work that was given to a stream once, and is given to it again as a whole: one launch
+// instead of hundreds. The CPU has none.
+// capture records the work that work() gives to the stream, with the arguments and addresses of this
+// moment, and runs none of it. What other threads do meanwhile does not matter. Throws Error, and leaves
+// the stream as it was, if work() throws or does what cannot be recorded.
 graph_t capture(stream_t stream, void (*work)(const void*), const void* closure);
 template <class Work>
 graph_t capture(stream_t stream, const Work& work) {

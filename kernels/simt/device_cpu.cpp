@@ -1,5 +1,5 @@
-// device_cpu.cpp: the CPU's side of device.h. A stream runs everything at once, so the stream functions have
-// nothing to wait for.
+// device_cpu.cpp: device.h on the CPU. Work given to a stream runs at once, so the stream functions have
+//   nothing to wait for.
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
@@ -29,8 +29,8 @@ namespace {
 
 constexpr size_t huge_page = size_t{2} << 20;
 
-// The number behind `key` in a file like /proc/meminfo, without a key the first number. No file or no number
-// (such as "max"): the largest.
+// The number behind `key` in a file like /proc/meminfo; without a key, the first number. The largest
+// size_t if there is no file or no number (such as "max").
 size_t number_in(const std::string& file, const std::string& key = "") {
     std::ifstream in(file);
     for (std::string line; std::getline(in, line);) {
@@ -49,10 +49,11 @@ std::string processor_name() {
     return "CPU";
 }
 
-// The folders of this process's control group and of the groups around it, in both versions of the interface.
+// The folders of this process's control group and of the groups around it, in both versions of the
+// interface.
 std::vector<std::string> control_groups(const std::string& controller) {
     std::vector<std::string> folders;
-    // lines "number:controllers:/path"; version 2 names no controllers
+    // lines are "number:controllers:/path"; version 2 has no controllers
     std::ifstream in("/proc/self/cgroup");
     for (std::string line; std::getline(in, line);) {
         const size_t first = line.find(':'), second = line.find(':', first + 1);
@@ -60,7 +61,7 @@ std::vector<std::string> control_groups(const std::string& controller) {
         const std::string controllers = line.substr(first, second - first) + ",";
         const bool version2 = controllers == ":,";
         if (!version2 && controllers.find(controller + ",") == std::string::npos) continue;
-        // a container may see its group as the root
+        // in a container the group may appear as the root
         for (std::string path = line.substr(second + 1);; path.resize(path.rfind('/'))) {
             folders.push_back(fmt::format("/sys/fs/cgroup{}{}", version2 ? "" : "/" + controller, path));
             if (path.rfind('/') == std::string::npos) break;
@@ -69,7 +70,7 @@ std::vector<std::string> control_groups(const std::string& controller) {
     return folders;
 }
 
-// How many cores' worth of time the control groups grant, rounded up.
+// The number of cores whose time the control groups grant, rounded up.
 size_t granted_cores() {
     double granted = CPU_SETSIZE;
     for (const std::string& folder : control_groups("cpu")) {
@@ -94,8 +95,8 @@ std::vector<int> allowed_cores() {
     cpu_set_t set;
     CPU_ZERO(&set);
     sched_getaffinity(0, sizeof(set), &set);
-    // With OMP_PROC_BIND the OpenMP library has pinned this thread before main began; its places are what it
-    // was allowed then.
+    // With OMP_PROC_BIND the OpenMP library has pinned this thread before main began. Its places are the
+    // cores that were allowed then.
     for (int place = 0; place < omp_get_num_places(); place++) {
         std::vector<int> cores(static_cast<size_t>(omp_get_place_num_procs(place)));
         omp_get_place_proc_ids(place, cores.data());
@@ -104,13 +105,13 @@ std::vector<int> allowed_cores() {
     return cores_in(set);
 }
 
-// The cores of this process: those it was started with, until select_device gives it its share of them.
+// The cores of this process: those it was started with, until select_device restricts them to its share.
 std::vector<int>& process_cores() {
     static std::vector<int> cores = allowed_cores();
     return cores;
 }
 
-// Only a hint: a refusal costs speed, nothing else.
+// This is only a hint: a refusal costs speed and nothing else.
 void pin_this_thread(const int* cores, size_t count) {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -122,8 +123,8 @@ void pin_this_thread(const int* cores, size_t count) {
 
 bool is_gpu() { return false; }
 
-// Each process takes its share of the allowed cores and pins a thread to each: left to themselves, threads of
-// several processes meet on one core.
+// Each process takes its share of the allowed cores and pins a thread to each core. Without this,
+// threads of several processes end up on one core.
 void select_device(int local_rank, int local_size) {
     CHECK(local_rank >= 0 && local_rank < local_size, "process {} of {} on this machine; expected 0 to {}",
           local_rank, local_size, local_size - 1);
@@ -143,7 +144,7 @@ void select_device(int local_rank, int local_size) {
     omp_set_num_threads(static_cast<int>(threads));
 #pragma omp parallel
     {
-        // With fewer threads than cores the system knows better which of them are free.
+        // With fewer threads than cores, the system knows better which cores are free.
         if (threads == cores.size()) pin_this_thread(&cores[static_cast<size_t>(omp_get_thread_num())], 1);
         else pin_this_thread(cores.data(), cores.size());
     }
@@ -166,7 +167,7 @@ DeviceInfo device_info() {
         const size_t used =
             std::min(number_in(folder + "/memory.current"), number_in(folder + "/memory.usage_in_bytes"));
         if (group_limit == unlimited || used == unlimited) continue;
-        // What the group has read from files counts as used, and is given up when memory is wanted.
+        // Files that the group has read count as used, but this memory is released when it is needed.
         const size_t files = number_in(folder + "/memory.stat", "inactive_file ");
         const size_t needed = used - std::min(used, files == unlimited ? 0 : files);
         info.total_memory = std::min(info.total_memory, group_limit);
@@ -183,7 +184,7 @@ DeviceInfo device_info() {
 
 void* device_malloc(size_t bytes) {
     if (bytes == 0) return nullptr;
-    // Large tensors on huge pages: AdamW over 124M parameters streams through 3.7 GB a step.
+    // Large tensors use huge pages: AdamW over 124M parameters streams through 3.7 GB a step.
     const size_t alignment = bytes >= huge_page ? huge_page : 256;
     void* memory = nullptr;
     if (posix_memalign(&memory, alignment, bytes) != 0)

@@ -1,4 +1,4 @@
-// device_cuda.cpp: the GPU's side of device.h, over the CUDA runtime.
+// device_cuda.cpp: device.h on the GPU, by the CUDA runtime
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
 
@@ -10,8 +10,8 @@
 namespace simt {
 namespace {
 
-// The runtime keeps an error until somebody asks for the last one, and libraries ask after their launches:
-// what is reported here is also taken from there. (An error that has broken the GPU's context stays.)
+// The runtime keeps an error until cudaGetLastError is called, and libraries call it after their launches,
+// so an error that is reported here is also cleared. (An error that has broken the GPU's context stays.)
 [[noreturn]] void fail(cudaError_t status, const std::string& what) {
     cudaGetLastError();
     throw Error(fmt::format("CUDA: {}: {}", what, cudaGetErrorString(status)));
@@ -29,7 +29,7 @@ void select_device(int local_rank, int local_size) {
           local_rank, local_size, local_size - 1);
     int count = 0;
     check(cudaGetDeviceCount(&count), "no GPU can be used");
-    // A launcher that shows each process its own GPU only.
+    // Some launchers show each process only its own GPU.
     if (count == 1 && std::getenv("CUDA_VISIBLE_DEVICES") != nullptr) {
         local_rank = 0;
         local_size = 1;
@@ -131,7 +131,7 @@ graph_t capture(stream_t stream, void (*work)(const void*), const void* closure)
         cudaStreamIsCapturing(stream, &status);
         if (status != cudaStreamCaptureStatusNone) cudaStreamEndCapture(stream, &recorded);
         if (recorded) cudaGraphDestroy(recorded);
-        cudaGetLastError();  // of the calls above
+        cudaGetLastError();  // clears the errors of the calls above
         throw;
     }
     cudaGraphDestroy(recorded);

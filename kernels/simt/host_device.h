@@ -1,4 +1,4 @@
-// host_device.h: HOST_DEVICE marks a function that both a GPU's kernels and host code call.
+// host_device.h: HOST_DEVICE marks a function that both kernels and host code call
 #pragma once
 
 #ifdef __CUDACC__

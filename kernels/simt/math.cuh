@@ -1,22 +1,22 @@
-// math.cuh: exponentials that g++ can vectorise. On the GPU they are CUDA's own.
+// math.cuh: elementary functions that g++ can vectorise; on the GPU they are CUDA's own
 #pragma once
 #include "kernels/simt/target.h"
 
 namespace simt {
 
-constexpr float log2_e = 1.44269504088896341f;  // powers of e as powers of 2
+constexpr float log2_e = 1.44269504088896341f;  // e^x = 2^(x log2_e)
 
 // exp(x) within 2 units in the last place; 0 below -103.97, infinity above 88.72, NaN stays NaN.
 __device__ __forceinline__ float exp(float x) {
 #ifdef __CUDACC__
     return expf(x);
 #else
-    // x = n ln2 + r with |r| <= ln2/2; ln2 in two parts (Cody and Waite), e^r as a polynomial (minimax,
-    // Cephes expf).
+    // x = n ln2 + r with |r| <= ln2 / 2. ln2 is split into two parts (Cody and Waite); e^r is a minimax
+    // polynomial (expf of Cephes).
     constexpr float lowest = -104.0f, highest = 89.0f;
     x = x < lowest ? lowest : x;
     x = x > highest ? highest : x;
-    constexpr float shift = 0x1.8p23f;  // adding it rounds to an integer, which then stands in the low bits
+    constexpr float shift = 0x1.8p23f;  // adding it rounds to an integer, which is then in the low bits
     const float shifted = x * log2_e + shift;
     const float n = shifted - shift;
     const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
@@ -27,7 +27,7 @@ __device__ __forceinline__ float exp(float x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
-    // 2^n in two factors, so that results below the normal range and at its upper end come out right.
+    // 2^n as two factors, so that results below the normal range and at its upper end are right.
     const int32_t exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(shift);
     const int32_t half = exponent >> 1;
     const float scale1 = std::bit_cast<float>((half + 127) << 23);
@@ -36,14 +36,14 @@ __device__ __forceinline__ float exp(float x) {
 #endif
 }
 
-// exp(x) for x <= 0, as in a softmax whose maximum was subtracted, within 1 unit in the last place; results
-// below the normal range (x < -87.68) are 0. On the CPU it takes two thirds of exp's instructions: GELU and
-// softmax run 1.4 to 1.7 times as fast.
+// exp(x) for x <= 0, as in a softmax whose maximum was subtracted, within 1 unit in the last place.
+// Results below the normal range (x < -87.68) are 0. On the CPU it takes two thirds of exp's
+// instructions: GELU and softmax run 1.4 to 1.7 times as fast.
 __device__ __forceinline__ float exp_nonpositive(float x) {
 #ifdef __CUDACC__
     return expf(x);
 #else
-    // here the exponent field becomes 0, and with it the factor 2^n
+    // at this x the exponent field becomes 0, and so does the factor 2^n
     constexpr float lowest = -88.02f;
     constexpr float shift = 0x1.8p23f + 127.0f;  // as in exp, with the exponent's bias
     x = x < lowest ? lowest : x;
@@ -62,7 +62,7 @@ __device__ __forceinline__ float exp_nonpositive(float x) {
 #endif
 }
 
-// 2^x within a factor of 1 +- 2^-22, an instruction of the GPU (PTX: ex2.approx.ftz); results below the
+// 2^x within a factor of 1 +- 2^-22, one instruction of the GPU (PTX: ex2.approx.ftz). Results below the
 // normal range are 0.
 __device__ __forceinline__ float exp2(float x) {
 #ifdef __CUDACC__
@@ -75,9 +75,9 @@ __device__ __forceinline__ float exp2(float x) {
 #endif
 }
 
-// exp_nonpositive for kernels that memory is to bound: on the GPU two instructions instead of eight (PTX:
-// ex2.approx.ftz), within a factor of 1 +- (2^-22 + 1.3 |x| 2^-24): little more than x loses where a maximum
-// is subtracted from it.
+// exp_nonpositive for kernels that should be bound by memory: two instructions instead of eight on the
+// GPU (PTX: ex2.approx.ftz), within a factor of 1 +- (2^-22 + 1.3 |x| 2^-24). The error is little more
+// than x itself has when a maximum was subtracted.
 __device__ __forceinline__ float quick_exp_nonpositive(float x) {
 #ifdef __CUDACC__
     return exp2(x * log2_e);
@@ -86,8 +86,8 @@ __device__ __forceinline__ float quick_exp_nonpositive(float x) {
 #endif
 }
 
-// a / b for b from 2^-126 to 2^126: on the GPU two instructions instead of ten, within 2 units in the last
-// place.
+// a / b for b from 2^-126 to 2^126, within 2 units in the last place: two instructions instead of ten on
+// the GPU.
 __device__ __forceinline__ float quick_divide(float a, float b) {
 #ifdef __CUDACC__
     return __fdividef(a, b);
@@ -96,7 +96,7 @@ __device__ __forceinline__ float quick_divide(float a, float b) {
 #endif
 }
 
-// The larger one, b if a is a NaN: an instruction on both machines. b is none.
+// The larger of a and b; b if a is NaN. b must not be NaN. One instruction on both machines.
 __device__ __forceinline__ float larger(float a, float b) {
 #ifdef __CUDACC__
     return fmaxf(a, b);

@@ -1,14 +1,14 @@
-// mma.cuh: products of small matrices by all lanes of a warp, on tensor cores; an instruction a function
-// (PTX: mma.sync.m16n8k16, ldmatrix.x4).
-//   The matrices lie in registers across the lanes. With row = lane / 4 and column = lane % 4 * 2, a lane
-//   holds of the
-//     left factor, (16, 16) bf16:  4 pairs, which begin at (row, column) (row + 8, column)
-//                                  (row, column + 8) (row + 8, column + 8)
-//     right factor, (16, 8) bf16:  2 pairs, in column lane / 4: rows column and column + 1,
-//                                  rows column + 8 and column + 9
-//     sums, (16, 8) fp32:          4, at (row, column) (row, column + 1)
-//                                  (row + 8, column) (row + 8, column + 1)
-//   So two sums, side by side and rounded to bf16, are a left factor in the same lanes.
+// mma.cuh: products of small matrices by all lanes of a warp, on tensor cores (PTX: mma.sync.m16n8k16,
+//   ldmatrix.x4)
+//   The matrices lie in registers across the lanes. With row = lane / 4 and column = lane % 4 * 2, a
+//   lane holds
+//     of the left factor, (16, 16) bf16:  4 pairs, which begin at (row, column) (row + 8, column)
+//                                         (row, column + 8) (row + 8, column + 8)
+//     of the right factor, (16, 8) bf16:  2 pairs, in column lane / 4: rows column and column + 1,
+//                                         rows column + 8 and column + 9
+//     of the sums, (16, 8) fp32:          4 values, at (row, column) (row, column + 1)
+//                                         (row + 8, column) (row + 8, column + 1)
+//   Two (16, 8) sums side by side, rounded to bf16, are therefore a left factor in the same lanes.
 #pragma once
 #include "kernels/simt/target.h"
 #include "kernels/simt/vec.cuh"
@@ -51,9 +51,9 @@ __device__ __forceinline__ void mma(Vec<float, 4>& sums, const Vec<uint32_t, 4>&
 #endif
 }
 
-// Four (8, 8) matrices from shared memory. Lane 8 i + r gives the address of row r of matrix i, 16 bytes
-// aligned to 16; every lane gets of matrix i
-// the pair i: row lane / 4, columns lane % 4 * 2 and the next.
+// Loads four (8, 8) matrices from shared memory. Lane 8 i + r passes the address of row r of matrix i,
+// 16 bytes aligned to 16. Element i of every lane's result is the pair of matrix i in row lane / 4 that
+// begins at column lane % 4 * 2.
 __device__ __forceinline__ Vec<uint32_t, 4> ldmatrix(const bfloat16* row,
                                                      [[maybe_unused]] Here here = Here::now()) {
     Vec<uint32_t, 4> result{};
@@ -71,7 +71,8 @@ __device__ __forceinline__ Vec<uint32_t, 4> ldmatrix(const bfloat16* row,
     return result;
 }
 
-// The same of each matrix's transpose: rows lane % 4 * 2 and the next of column lane / 4.
+// Loads the transposes: element i of every lane's result is the pair of matrix i in column lane / 4 that
+// begins at row lane % 4 * 2.
 __device__ __forceinline__ Vec<uint32_t, 4> ldmatrix_trans(const bfloat16* row,
                                                            [[maybe_unused]] Here here = Here::now()) {
     Vec<uint32_t, 4> result{};

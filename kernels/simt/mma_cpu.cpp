@@ -1,4 +1,4 @@
-// mma_cpu.cpp: what the instructions of mma.cuh do with the operands of a warp's lanes.
+// mma_cpu.cpp: the instructions of mma.cuh, applied to the operands of all lanes of a warp
 #include <bit>
 #include <cstring>
 

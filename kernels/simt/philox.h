@@ -1,8 +1,8 @@
 // philox.h: Philox4x32-10, a counter-based generator: 128 random bits are a pure function of a 128-bit
-// counter and a 64-bit key.
-//   One round: (x0, x1, x2, x3) -> (hi(M1 x2) ^ x1 ^ k0, lo(M1 x2), hi(M0 x0) ^ x3 ^ k1, lo(M0 x0)); the key
-//   grows by (W0, W1) between rounds. Salmon, Moraes, Dror and Shaw 2011, "Parallel Random Numbers: As Easy
-//   as 1, 2, 3"; the same bits on every machine.
+//   counter and a 64-bit key, the same on every machine
+//   One round: (x0, x1, x2, x3) -> (hi(M1 x2) ^ x1 ^ k0, lo(M1 x2), hi(M0 x0) ^ x3 ^ k1, lo(M0 x0))
+//   Between rounds the key grows by (W0, W1).
+//   Salmon, Moraes, Dror and Shaw 2011, "Parallel Random Numbers: As Easy as 1, 2, 3"
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// pinned_memory.h: host memory that a GPU copies from and to without the host's help.
+// pinned_memory.h: host memory that a GPU copies from and to without the host's help
 #pragma once
 #include "kernels/simt/device.h"
 #include "system/host_allocator.h"

@@ -1,7 +1,7 @@
-// products.cuh: loads for multiply_add (vec.cuh).
-//   load_factors<N>(address) gives what load<N> gives. On the CPU it is an explicit vector instruction or
-//   two: what multiply_add works on must come in a vector register, or g++ copies it to memory by halves and
-//   waits for them (6 GB/s a core instead of 35), and it converts int8 one by one.
+// products.cuh: loads of the factors of multiply_add (vec.cuh)
+//   load_factors<N>(address) returns the same as load<N>. On the CPU it is one explicit vector instruction
+//   or two. The factors of multiply_add must be loaded into a vector register; otherwise g++ copies them to
+//   memory in halves and waits for these (6 GB/s a core instead of 35), and it converts int8 one by one.
 #pragma once
 #include "kernels/simt/vec.cuh"
 #ifndef __CUDACC__
@@ -20,7 +20,7 @@ typedef float NativeFloats __attribute__((vector_size(cpu_vector_bytes), may_ali
 typedef int32_t NativeWords __attribute__((vector_size(cpu_vector_bytes), may_alias));
 
 #if defined(__AVX512F__)
-// g++ 12 warns of the unmasked forms (bug 105593), and makes the same of both
+// g++ 12 warns about the unmasked forms (bug 105593), and compiles both to the same code
 constexpr __mmask16 every_lane = 0xffff;
 #endif
 
@@ -29,7 +29,7 @@ inline NativeFloats load_native(const float* address) {
     std::memcpy(&v, address, sizeof(v));
     return v;
 }
-// g++ 12 has __builtin_convertvector, but takes its lanes apart.
+// g++ 12 has __builtin_convertvector, but compiles it lane by lane.
 inline NativeFloats load_native(const bfloat16* address) {
 #if defined(__AVX512F__)
     const __m512i words = _mm512_maskz_cvtepu16_epi32(
@@ -75,8 +75,8 @@ __device__ __forceinline__ Vec<float, N> load_factors(const T* address) {
     return load<N>(address);
 }
 
-// Asks for the cache line of an address that will be read soon, and that need not exist. The CPU only: a GPU
-// hides waiting behind other warps.
+// Prefetches the cache line of an address that will be read soon; the address need not exist. It acts on
+// the CPU only: a GPU hides latency by running other warps.
 template <class T>
 __device__ __forceinline__ void prefetch([[maybe_unused]] const T* address) {
 #ifndef __CUDACC__

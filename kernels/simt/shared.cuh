@@ -1,10 +1,10 @@
-// shared.cuh: arrays in a block's dynamic shared memory, one after the other.
+// shared.cuh: arrays in a block's dynamic shared memory, one after the other
 //   SharedMemory shared;
 //   float* tile = shared.take<float>(64 * 64);
-//   Every thread of the block takes the same arrays in the same order.
-//   The launch gives shared_bytes = the sum of shared_size<T>(count). On the CPU taking more than that is an
-//   error, and in checked builds a gap that AddressSanitizer sees lies behind every array and fresh memory is
-//   NaN. On the GPU this costs nothing.
+//   Every thread of the block takes the same arrays in the same order. The launch's shared_bytes is the
+//   sum of shared_size<T>(count) over these arrays.
+//   On the CPU it is an error to take more than that. Checked builds also fill fresh memory with NaN,
+//   and leave a gap behind every array, which AddressSanitizer guards. On the GPU this costs nothing.
 #pragma once
 #include "kernels/simt/target.h"
 
@@ -12,7 +12,7 @@ namespace simt {
 
 constexpr size_t shared_alignment = 16;
 
-// Bytes that take<T>(count) uses of what the launch gave.
+// Bytes of the launch's shared memory that take<T>(count) uses.
 template <class T>
 constexpr HOST_DEVICE size_t shared_size(size_t count) {
     return ceil_div(count * sizeof(T), shared_alignment) * shared_alignment;

@@ -1,5 +1,4 @@
-// simt.cuh: everything a kernel file needs to run on a GPU and on a CPU from one source. docs/simt.md is the
-// contract.
+// simt.cuh: everything a kernel file needs to run on a GPU and on a CPU from one source (docs/simt.md)
 #pragma once
 #include "kernels/simt/async_copy.cuh"
 #include "kernels/simt/bfloat16.h"

@@ -1,4 +1,4 @@
-// timing.h: how long work on a stream takes, by the device's clock.
+// timing.h: the time of work on a stream, by the device's clock
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -19,7 +19,7 @@ private:
     event_t event_;
 };
 
-// Milliseconds of the device for `repeats` calls of body(stream), which starts the work of one.
+// Milliseconds on the device for `repeats` calls of body(stream), each of which starts the work once.
 template <class Body>
 double milliseconds(size_t repeats, Body body) {
     const Event start, stop;
@@ -29,7 +29,7 @@ double milliseconds(size_t repeats, Body body) {
     return event_elapsed_ms(start, stop);
 }
 
-// The fastest of so many calls, after one that warms up.
+// Milliseconds of the fastest of `tries` calls, after one call to warm up.
 template <class Body>
 double fastest_milliseconds(int tries, Body body) {
     body(stream_t{});
