@@ -78,9 +78,8 @@ __device__ __forceinline__ void map_vectors(To* out, const From* inp, size_t n, 
 
 // Launches kernel(N) over n elements. N is the length of the widest vector of T that W allows if all
 // arrays are aligned to it, else 1.
-//   launch_elementwise<W, T>(n, stream, [](auto N) { return gelu_forward_kernel<W, N(), T>; }, out, inp,
-//   n);
-//   vectors: vectors a thread; mapped_vectors<W> for a kernel that calls map_vectors.
+//   launch_elementwise<W, T>(n, stream, [](auto N) { return gelu_forward_kernel<W, N(), T>; }, out, inp, n);
+//   vectors: vectors of one thread; mapped_vectors<W> for a kernel that calls map_vectors.
 template <class W, class T, int vectors = vectors_per_thread<W>, class Kernel, class... Arguments>
 void launch_elementwise(size_t n, stream_t stream, Kernel kernel, Arguments... arguments) {
     if (n == 0) return;
