@@ -1,8 +1,8 @@
-// gpt2.h: GPT-2 on preallocated flat buffers: forward, backward and update as lists of kernel calls.
+// gpt2.h: GPT-2 on preallocated flat buffers. Forward, backward and update are lists of kernel calls.
 //   gpt2_forward_backward.cuh: a micro-step   gpt2_update.cuh: the rest of a step
 //   gpt2_memory.cuh: the buffers              gpt2_state.cuh: reading and writing the model
-//   T is the type of parameters and activations: float, or bfloat16 with fp32 master weights. Gradients of
-//   parameters, optimizer state, statistics and losses are fp32 in both.
+//   T is the type of parameters and activations: float, or bfloat16 with fp32 master weights. Parameter
+//   gradients, optimizer state, statistics and losses are fp32 in both cases.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -27,60 +27,62 @@
 
 struct OptimizerState;  // kernels/optimizer_state.cuh
 
-// What backward computes again instead of keeping it: nothing; the GELU's output; everything inside a block.
+// What backward recomputes instead of keeping: nothing, the GELU's output, or everything inside a block.
 enum class Recompute { none, gelu, block };
 
 struct GPT2Options {
-    int B = 0, T = 0;  // of a micro-step
-    // Tokens of a step, over all micro-steps: a loss and its gradients are divided by it, unless a batch has
-    // other step_targets.
+    int B = 0, T = 0;  // a micro-step has B sequences of T tokens
+    // Tokens of a step, over all micro-steps and ranks. Losses and gradients are divided by it, unless a
+    // batch sets step_targets.
     size_t total_batch = 0;
     bool training = true;  // false: no gradients, no optimizer state
     bool tf32 = false;
     Recompute recompute = Recompute::none;
-    int head_chunks = 1;  // parts of a micro-step's tokens for which logits exist one after another
+    int head_chunks = 1;  // the head's logits are computed for 1/head_chunks of the tokens at a time
     AttentionBackend attention = AttentionBackend::automatic;
-    bool deterministic = false;  // the same step gives the same bits; else some of cuDNN's may differ
-    bool graphs = true;          // CUDA graphs, on a GPU
+    bool deterministic = false;  // the same step gives the same bits; otherwise cuDNN's kernels may not
+    bool graphs = true;          // use CUDA graphs; a GPU only
     uint64_t seed = 0;
     Optimizer optimizer = Optimizer::adamw;
-    bool momentum = false;  // of sgd and rmsprop
-    // Processes that train together, each on its share of a step's samples.
+    bool momentum = false;  // for sgd and rmsprop
+    // Processes that train together; each takes its share of a step's samples.
     int rank = 0, world_size = 1;
-    // ZeRO-1: each keeps, and updates with, 1/world_size of the optimizer state and of the fp32 masters
-    // beside bf16
+    // ZeRO-1: each process keeps and updates 1/world_size of the optimizer state and, with bf16, of the
+    // fp32 masters.
     bool zero = false;
-    bool reduce_bf16 = false;  // gradients are rounded to bf16 on their way between processes
+    bool reduce_bf16 = false;  // gradients are rounded to bf16 before they are reduced over processes
 
     bool sharded() const { return zero && world_size > 1; }
 };
 
-// What processes tell each other with a step's sums, where it costs nothing.
+// Flags that are reduced over all processes together with a step's loss and norm, at no extra cost.
 struct StepFlags {
-    bool stop = false;     // a signal asks for the end of the run
+    bool stop = false;     // a signal asked this process to end the run
     bool writing = false;  // a checkpoint is being written
 };
 
 struct StepResult {
-    float loss = 0;            // mean over the step's tokens, of all processes, before the update
-    float grad_norm = 0;       // before clipping; not finite: the update was skipped
-    std::string skipped = {};  // why nothing was updated; empty if it was
-    double ms = 0;             // since the end of the step before, or since begin_step() if that was later
-    StepFlags any = {};        // raised by any process
+    float loss = 0;            // mean over the step's tokens on all processes, before the update
+    float grad_norm = 0;       // before clipping; if it is not finite, the update was skipped
+    std::string skipped = {};  // why the update was skipped; empty if it was not
+    // Time since the end of the previous step, or since begin_step() if that was later.
+    double ms = 0;
+    StepFlags any = {};  // true where any process set the flag
 };
 
-// Says before the update of a step with this loss and gradient norm why it must not be taken; empty: it may
-// be.
+// Called before the update with the step's loss and gradient norm. Returns the reason why the update must
+// be skipped, or an empty string if it may be made.
 using Veto = std::function<std::string(const StepResult&)>;
 
-// Names and bytes of everything the model will allocate.
+// Name and bytes of each allocation that the model will make.
 using MemoryPlan = std::vector<std::pair<std::string, size_t>>;
 size_t total_bytes(const MemoryPlan& plan);
 
 template <class T>
 class GPT2 {
 public:
-    // Plans only. UsageError for impossible shapes (GPT2Config::check, T > context, B < 1).
+    // Plans the memory and allocates nothing. UsageError for impossible shapes (GPT2Config::check, T >
+    // context, B < 1).
     GPT2(const GPT2Config& config, const GPT2Options& options);
     ~GPT2();
     GPT2(const GPT2&) = delete;
@@ -89,62 +91,64 @@ public:
     const TensorTable& table() const { return table_; }
     MemoryPlan memory_plan() const;
 
-    // Allocates what the plan says and draws the weights. Throws Error if the machine refuses. With several
-    // processes the communicator is of their number, and outlives the model; every function marked "together"
-    // is then called by all of them, in the same order.
+    // Allocates what the plan says and draws the initial weights. Error if memory cannot be allocated.
+    // With several processes it needs a communicator of world_size processes that outlives the model.
+    // Every function marked "collective" must then be called by all processes, in the same order.
     void allocate(Communicator* communicator = nullptr);
 
-    // Loss and gradients of a micro-step. The first one after update() overwrites the gradients, the others
-    // add to them.
+    // Computes the losses of a micro-step; backward() follows and computes its gradients. The first
+    // micro-step after an update overwrites the gradients, later ones add to them.
     void forward(const Batch& batch);
-    // Together. After the last micro-step of a step, and only then, gradients are added up over the
-    // processes: a bucket at a time, as soon as it is complete, while backward goes on.
+    // Collective. In the last micro-step of a step, and only there, gradients are summed over the
+    // processes: one bucket at a time, as soon as it is complete, while backward continues.
     void backward(bool last_micro_step = true);
-    // Together. Clips, and updates the parameters (if the gradient norm is finite and there is no veto). A
-    // step that is skipped changes nothing, and optimizer_step() does not count it. Nothing is waited for,
-    // but with a veto to ask for the norm.
+    // Collective. Clips the gradients and updates the parameters, unless the gradient norm is not finite
+    // or there is a veto. A skipped step changes nothing, and optimizer_step() does not count it. Does
+    // not wait for the device, except with a veto, which needs the norm.
     void begin_update(const OptimizerOptions& options, const StepFlags& flags = {}, const Veto& veto = {});
-    // What the oldest step gave whose update has begun and was not finished: waits for its end. Two steps may
-    // be under way, so that the device works on one while the host looks at the one before.
+    // Waits for the oldest unfinished step and returns its result. Two steps may be in flight, so that
+    // the device works on one while the host reads the result of the other.
     StepResult finish_update();
     StepResult update(const OptimizerOptions& options, const Veto& veto = {}) {
         begin_update(options, {}, veto);
         return finish_update();
     }
-    // Before the step's first batch is asked for. StepResult::ms counts from here if no other step is in
-    // flight, and
-    // --profile measures from here.
+    // Call before the step's first batch is requested. StepResult::ms counts from here if no other step
+    // is in flight, and --profile measures from here.
     void begin_step();
     size_t updates_in_flight() const { return begun_ - finished_; }
 
-    // Before the first step: forward and backward as a step will call them, on one batch, without
-    // communication. Leaves the gradients without a meaning and changes nothing else.
+    // Call before the first step: runs forward and backward on one batch with the same operations as a
+    // step, but without communication, so that matmuls can be tuned. Gradients are undefined afterwards;
+    // nothing else changes.
     void rehearse(const Batch& batch);
     Gemm& gemm() { return *gemm_; }
 
-    // Sum of the losses of the batch's targets that are not ignored. Leaves training's sums alone.
+    // Sum of the losses of the batch's targets that are not ignored. Does not change the step's loss or
+    // gradients.
     double evaluate(const Batch& batch);
-    // Logits (V) of the token that follows tokens (1 to T of them).
+    // Logits (V) of the token that follows `tokens`. UsageError unless there are 1 to T of them, all
+    // below V.
     std::vector<float> next_token_logits(const std::vector<int>& tokens);
 
-    // For tests: fp32 values of a tensor, (Vp, C) for wte; where only a shard of the masters is kept, of the
-    // rounded parameter.
+    // fp32 values of a tensor: of its master, or of the rounded parameter if only a shard of the masters
+    // is kept. wte is (Vp, C).
     std::vector<float> parameter(const Tensor& tensor);
     void set_parameter(const Tensor& tensor, const std::vector<float>& values);
     std::vector<float> gradient(const Tensor& tensor) const;
-    // Together. Of the last step's gradients, before clipping, and of the masters as they are now. Reads both
-    // once; bound by memory bandwidth.
+    // Collective. Squared norms of the last step's gradients, before clipping, and of the masters as they
+    // are now. Reads both once; bound by memory bandwidth.
     SquaredNorms squared_norms();
 
-    // The state that training goes on from, as flat host buffers of table().elements() floats in the table's
-    // offsets (gaps included). Only
-    // read_optimizer gives state_elements(): all of them too, or with ZeRO-1 this process's parts
-    // (Stretch::state_offset).
-    // together, before the next forward: the gradients' memory may be used; host may be null
+    // The state from which training resumes, as flat host buffers of table().elements() floats at the
+    // table's offsets (gaps included). read_optimizer alone gives state_elements() floats: with ZeRO-1,
+    // only the parts that this process keeps (Stretch::state_offset).
+    // Collective; call before the next forward. May overwrite the gradients. With host = nullptr this
+    // process only takes part.
     void read_masters(float* host);
-    // the parameters follow: they are the masters, rounded
+    // Sets the parameters too: they are the masters, rounded.
     void write_masters(const float* host);
-    // torch's names: exp_avg, exp_avg_sq; see optimizer.h
+    // Names as in torch: exp_avg, exp_avg_sq; see optimizer.h.
     std::vector<std::string> optimizer_buffers() const;
     size_t state_elements() const {
         return table_.elements() / static_cast<size_t>(options_.sharded() ? options_.world_size : 1);
@@ -152,20 +156,19 @@ public:
     void read_optimizer(const std::string& buffer, float* host) const;
     void write_optimizer(const std::string& buffer, const float* host);
     const GPT2Options& options() const { return options_; }
-    Profile& profile() { return profile_; }  // of forward, backward and update
-    // Gradients, and with ZeRO-1 parameters, that this process sends to the others in a step.
+    Profile& profile() { return profile_; }  // timings of forward, backward and update
+    // Bytes that this process sends in a step: gradients and, with ZeRO-1, parameters.
     size_t bytes_sent() const;
-    // Of the parameters that forward uses: equal in all processes, or something is broken. Depends on every
-    // bit; reads them once.
+    // Checksum of the parameters, over every bit; it must be equal on all processes. Reads them once.
     uint64_t checksum();
-    int optimizer_step() const;  // Adam's t: updates that changed the parameters
+    int optimizer_step() const;  // Adam's t: the number of updates that changed the parameters
     void set_optimizer_step(int step);
 
-    // For tests: an activation of the last forward, by name: "encoded", "logits" (of one chunk; gradients
-    // after forward), "lnf", and of layer l, "ln1", "qkv", "att", "residual2", "ln2", "fch", "fch_gelu",
-    // "residual3". Error if it was not kept.
+    // For tests: an activation of the last forward, by name: "encoded", "logits" (needs head_chunks = 1;
+    // they hold gradients after forward), "lnf", and in layer l, "ln1", "qkv", "att", "residual2", "ln2",
+    // "fch", "fch_gelu", "residual3". Error for another name and for logits in chunks.
     std::vector<float> activation(const std::string& name, int layer = -1) const;
-    std::vector<float> losses() const;  // (B*T) of the last forward
+    std::vector<float> losses() const;  // (B*T), from the last forward
 
 private:
     // The output of a layernorm, with the statistics of its input's rows.
@@ -180,23 +183,24 @@ private:
           *residual3 = nullptr;
         float* lse = nullptr;
     };
-    struct Workspace {           // what lives only within a kernel call or between two
-        T* branch = nullptr;     // (N, C) the output of a projection, before it joins the residual
-        T* dresidual = nullptr;  // (N, C) gradient of the residual stream, on its way back
-        T* dnarrow = nullptr;    // (N, C) gradient of a layernorm's output or of the attention's
+    struct Workspace {           // contents last for one kernel call, or from one to the next
+        T* branch = nullptr;     // (N, C) output of a projection, before it is added to the residual
+        T* dresidual = nullptr;  // (N, C) gradient of the residual stream
+        T* dnarrow = nullptr;    // (N, C) gradient of a layernorm's output or of the attention's output
         T* dwide = nullptr;      // (N, 4C) gradient of the GELU's input or of qkv
         // scratch of reductions
         float *layernorm = nullptr, *norm = nullptr, *part_norms = nullptr, *loss = nullptr;
         std::byte *gemm = nullptr, *attention = nullptr;
     };
 
-    // The parameters of a layernorm and of a matmul, and the names of the matmul's operations in a profile.
+    // The parameters of a layernorm and of a matmul, and the matmul's operation names in a profile.
     struct Norm {
         Kind weight, bias;
     };
     struct Linear {
         Kind weight, bias;
-        // the layernorm's backward before it leaves the bias' gradient: the sum of dresidual
+        // The layernorm backward that runs before this matmul's backward has already written the bias
+        // gradient: it is the column sum of dresidual.
         bool bias_from_layernorm;
         const char *forward, *dweight, *dinput;
     };
@@ -209,7 +213,7 @@ private:
     static constexpr Linear fcproj{Kind::fcprojw, Kind::fcprojb, true,
                                    "fcproj",      "fcproj dW",   "fcproj dX + dGELU"};
 
-    // gpt2_forward_backward.cuh: passes, their parts, and the operations that they are made of
+    // gpt2_forward_backward.cuh: the passes, their parts, and their operations
     void upload(const Batch& batch);
     void forward_pass();
     void backward_pass(bool last_micro_step);
@@ -235,7 +239,7 @@ private:
                             const Norm& norm, int l, float* dsum);
 
     static size_t size(int n) { return static_cast<size_t>(n); }
-    size_t rows() const { return size(shape_.B) * size(shape_.T); }  // of the current batch: N = B*T
+    size_t rows() const { return size(shape_.B) * size(shape_.T); }  // N = B*T of the current batch
     size_t channels() const { return size(config_.C); }
     // OC and C of a matmul: out (N, OC) = inp (N, C) weight (OC, C)^T.
     std::array<size_t, 2> sizes(const Linear& linear, int l) const {
@@ -247,13 +251,13 @@ private:
     Block& block(int l) { return blocks_[size(l)]; }
     const T* block_input(int l) const { return l == 0 ? encoded_ : blocks_[size(l) - 1].residual3; }
     AttentionShape shape_of(int B, int sequence) const { return {B, sequence, config_.NH, config_.HS()}; }
-    // the shape that graphs are for
+    // the batch has the shape for which graphs are captured
     bool whole_batch() const { return shape_.B == options_.B && shape_.T == options_.T; }
     bool head_in_chunks() const { return options_.head_chunks > 1; }
-    size_t head_rows() const;  // of a chunk of the head; the last one may have fewer
+    size_t head_rows() const;  // rows of a chunk of the head; the last chunk may have fewer
     // Names the next call for --profile and for a timeline.
     void operation(const char* name, const Cost& cost = {}) { profile_.begin(name, cost, stream_); }
-    // Runs a part of the step as a graph, or, while its operations are measured, one by one.
+    // Runs a part of the step as a graph or, while the profile measures its operations, kernel by kernel.
     template <class Work>
     void part(StepGraphs::Part which, const Work& work) {
         profile_.end(stream_);
@@ -284,10 +288,10 @@ private:
 
     // gpt2_state.cuh
     bool keeps_master_shard() const { return options_.sharded() && !std::is_same_v<T, float>; }
-    // Where fp32 tensors are whole: the masters, or, while only a shard of these is kept, the gradients'
-    // memory.
+    // The whole fp32 parameters: the masters or, if only a shard of these is kept, the gradients' memory.
     float* whole_masters() const { return keeps_master_shard() ? grads_ : masters_; }
-    // In a range of the flat buffer, the parameters, and a shard of the masters, become what stands there.
+    // Copies a range of whole_masters() to the parameters, rounded, and to this process's shard of the
+    // masters.
     void adopt_masters(size_t offset, size_t elements);
     float* optimizer_buffer(const std::string& name) const;
     template <class E>
@@ -302,16 +306,16 @@ private:
         optimizer_{"optimizer state (fp32)"}, activations_{"activations"}, workspace_{"workspace"};
     T* params_ = nullptr;
     float *masters_ = nullptr, *grads_ = nullptr;
-    bfloat16* rounded_grads_ = nullptr;  // on their way between processes, if not in fp32
-    float* optimizer_buffers_[2] = {};   // as many as optimizer_buffer_names()
+    bfloat16* rounded_grads_ = nullptr;  // the gradients in bf16 that are reduced, with reduce_bf16
+    float* optimizer_buffers_[2] = {};   // one for each of optimizer_buffer_names()
     OptimizerState* optimizer_state_ = nullptr;
 
     int32_t* tokens_ = nullptr;  // inputs, targets and order of a batch, (3, N)
     T *encoded_ = nullptr, *logits_ = nullptr;
     Normalised lnf_;
     float* losses_ = nullptr;
-    // the step's loss, squared gradient norm and flags, side by side: one operation adds all up over the
-    // processes
+    // The step's loss, squared gradient norm and flags lie side by side, so that one all-reduce sums them
+    // all.
     float* step_sums_ = nullptr;
     float *step_loss_ = nullptr, *norm_squared_ = nullptr, *eval_loss_ = nullptr;
     std::vector<Block> blocks_;
@@ -321,28 +325,28 @@ private:
     std::unique_ptr<Gemm> gemm_;
     Profile profile_;
     StepGraphs graphs_;
-    OptimizerOptions captured_{};           // what the update's graph was captured with, but for lr
+    OptimizerOptions captured_{};  // the options that the update's graph was captured with, lr excepted
     Communicator* communicator_ = nullptr;  // nullptr: one process
-    // what this process updates; what its part of the gradients' norm is of
+    // stretches that this process updates; stretches whose squared gradients it sums
     std::vector<Stretch> updates_, normed_;
-    Communicator::Ticket reduced_ = 0;            // of the last bucket of gradients; 0: none is on its way
-    std::vector<Communicator::Ticket> gathered_;  // by group, of its parameters; 0: they are here
+    Communicator::Ticket reduced_ = 0;            // for the last bucket of gradients; 0: none in flight
+    std::vector<Communicator::Ticket> gathered_;  // by group, for its parameters; 0: they have arrived
     int micro_step_ = 0;                          // backward passes since the last update
-    int64_t step_targets_ = -1;                   // the latest batch's
-    event_t copied_[2] = {};                      // when the last two batches had left the host's memory
+    int64_t step_targets_ = -1;                   // Batch::step_targets of the latest batch
+    event_t copied_[2] = {};  // recorded after the copies of the last two batches to the device
     int uploads_ = 0;
-    // Of the steps under way and of the one before them, by step mod 3.
+    // Numbers of the steps in flight (at most two) and of the one before them, at index step mod 3.
     struct HostNumbers {
-        double lr, gradient_weight;  // on their way to the device, as OptimizerState has them
-        float sums[4];               // on their way to the host; before, the flags to the device
-        double targets;              // of the step, that are not ignored
+        double lr, gradient_weight;  // copied to the device; laid out as in OptimizerState
+        float sums[4];   // copied to the host; sums[2] and [3] first hold the flags that go to the device
+        double targets;  // the step's targets that are not ignored
     };
     static constexpr size_t kept_steps = 3;
     HostNumbers* numbers_ = nullptr;  // (3), pinned memory
     event_t ended_[kept_steps] = {};
     std::string vetoed_[kept_steps];
     size_t begun_ = 0, finished_ = 0;   // updates
-    AttentionShape shape_{0, 0, 0, 0};  // of the last forward
+    AttentionShape shape_{0, 0, 0, 0};  // shape of the last forward
 };
 
 extern template class GPT2<float>;
