@@ -99,8 +99,7 @@ Batch& BatchRing::fill(size_t slot, const TokenWindows& windows, int rows, Windo
     return batch;
 }
 
-// Counting sort, which is stable: counts_[v] becomes the first place of token v, then moves on with each one
-// placed.
+// Stable counting sort: counts_[v] becomes the first place of token v and advances with each one placed.
 void BatchRing::sort_by_token(const Batch& batch) {
     const int32_t N = batch.B * batch.T;
     std::fill(counts_.begin(), counts_.end(), 0);
@@ -148,7 +147,7 @@ const Batch& DataLoader::at(int step, int micro) {
     const uint64_t position = static_cast<uint64_t>(step - 1) * micro_steps_ + static_cast<uint64_t>(micro);
     std::unique_lock lock(mutex_);
     if (position != next_position_) {
-        // What was prepared is not what is wanted.
+        // Drops a prepared batch, which belongs to another position.
         changed_.wait(lock, [&] { return !filling_; });
         filled_ = delivered_;
         next_position_ = position;
@@ -168,10 +167,10 @@ const Batch& DataLoader::take(std::unique_lock<std::mutex>& lock) {
 }
 
 void DataLoader::prepare_batches() {
-    simt::unpin_this_thread();  // else it shares the core that the main thread computes on
+    simt::unpin_this_thread();  // otherwise it would share the main thread's core
     std::unique_lock lock(mutex_);
     for (;;) {
-        // One ahead: the other two slots are the caller's.
+        // Only one batch is prepared ahead: the caller still uses the other two slots.
         changed_.wait(lock, [&] { return stop_ || (filled_ == delivered_ && !failure_); });
         if (stop_) return;
         const size_t slot = filled_ % BatchRing::slots;
@@ -206,8 +205,8 @@ void DataLoader::fill(size_t slot, uint64_t position) {
     batch.step_targets = counted_targets_;
 }
 
-// Every process counts those of all: the masks are read by all of them, which costs less than asking each
-// other.
+// The targets of a step over all ranks. Each process reads all masks itself, which costs less than a
+// collective.
 int64_t DataLoader::targets_of(uint64_t step) const {
     int64_t targets = 0;
     for (uint64_t sample = 0; sample < samples_per_step_; sample++)

@@ -1,12 +1,11 @@
-// data_loader.h: batches of windows of T tokens; which ones, is a function of (seed, step, micro-step, rank)
-// alone.
-//   Window w of a shard is its tokens w*T .. w*T+T: the first T are inputs, the last T targets. W windows in
-//   all; none crosses a shard.
-//   A step takes S = total_batch / T samples; sample k of step s (from 1) is item i = (s-1)*S + k of an
-//   endless sequence:
-//   epoch i div W, and in it window permutation(i mod W), or window i mod W in file order.
-//   Row b of micro-step m on rank r is sample k = (m*world_size + r)*B + b: ranks and micro-steps only divide
-//   the samples of a step.
+// data_loader.h: batches of windows of T tokens. Each batch is a function of (seed, step, micro-step,
+// rank) alone.
+//   Window w of a shard is its tokens w*T .. w*T+T: the first T are inputs, the last T targets. There are
+//   W windows in all shards together; no window crosses from one shard to the next.
+//   A step takes S = total_batch / T samples. Sample k of step s (from 1) is item i = (s-1)*S + k of an
+//   endless sequence: window permutation(i mod W) of epoch i div W or, in file order, window i mod W.
+//   Row b of micro-step m on rank r is sample k = (m*world_size + r)*B + b: ranks and micro-steps only
+//   divide the samples of a step.
 #pragma once
 #include <condition_variable>
 #include <cstddef>
@@ -23,20 +22,20 @@
 #include "trainer/data/batch.h"
 #include "trainer/data/token_shard.h"
 
-// The windows of a list of shards, which must outlive it.
+// All windows of a list of shards. The shards must outlive this object.
 class TokenWindows {
 public:
-    // UsageError, naming the file, if no shard has T+1 tokens. Shorter shards among longer ones have no
-    // window.
+    // UsageError, naming the first file, if no shard has T+1 tokens. Shorter shards beside longer ones
+    // have no window.
     TokenWindows(std::span<const TokenShard> shards, int T, int V);
 
     uint64_t count() const { return first_.back(); }
-    // inputs (T), targets (T). Returns how many targets count; the others, which a mask hides, are
-    // Batch::ignored. UsageError, naming file and position, for a token that is not below V, and for a
-    // damaged mask.
+    // inputs (T), targets (T). Returns the number of targets that count; targets hidden by a mask become
+    // Batch::ignored. UsageError, naming file and position, for a token not below V, and for a damaged
+    // mask.
     int read(int32_t* inputs, int32_t* targets, uint64_t window) const;
     bool has_masks() const;
-    // How many targets of a window count.
+    // The number of targets of a window that count.
     int targets_in(uint64_t window) const;
 
 private:
@@ -45,23 +44,23 @@ private:
         size_t start;
     };
     Place place_of(uint64_t window) const;
-    // The mask of the targets (T) of the window at this place.
+    // The mask (T) of the targets of the window at this place.
     std::vector<uint8_t> mask_at(const Place& place) const;
 
     std::span<const TokenShard> shards_;
-    std::vector<uint64_t> first_;  // first_[i]: windows before shard i; the last entry is their number
+    std::vector<uint64_t> first_;  // first_[i]: windows before shard i; the last entry is W
     int T_, V_;
 };
 
-// Three batches in turn: the two last handed out, and the one being filled.
+// Three batches used in turn: the last two returned to the caller, and the one being filled.
 class BatchRing {
 public:
     static constexpr size_t slots = 3;
     BatchRing(int B, int T, int V, const HostAllocator& allocator);
 
     int rows() const { return batches_[0].B; }
-    // Fills a slot with the windows that window_of_row(b) names; rows from `rows` on are padding: token 0,
-    // every target ignored.
+    // Fills row b of a slot with window window_of_row(b). Rows from `rows` on are padding: token 0, all
+    // targets ignored.
     template <class WindowOfRow>
     Batch& fill(size_t slot, const TokenWindows& windows, int rows, WindowOfRow window_of_row);
     const Batch& operator[](size_t slot) const { return batches_[slot]; }
@@ -71,7 +70,7 @@ private:
 
     std::vector<std::unique_ptr<void, std::function<void(void*)>>> memory_;
     Batch batches_[slots];
-    std::vector<int32_t> counts_;  // a counter for each token
+    std::vector<int32_t> counts_;  // counters of the counting sort
 };
 
 struct DataLoaderOptions {
@@ -84,23 +83,24 @@ struct DataLoaderOptions {
     int first_step = 1;   // where next() starts
 };
 
-// Training batches. A thread prepares the next one while the model works on this one; nothing is allocated
-// after construction, but for masks.
+// Training batches. A thread prepares the next batch while the model works on the current one. Nothing is
+// allocated after construction, except for masks.
 class DataLoader {
 public:
-    // The shards must outlive the loader. UsageError for sizes that do not divide, or too few tokens.
+    // The shards must outlive the loader. UsageError if total_batch is not a multiple of B * T *
+    // world_size, if an option is out of range, or if there are too few tokens.
     DataLoader(std::span<const TokenShard> shards, const DataLoaderOptions& options,
                const HostAllocator& allocator = HostAllocator::standard());
     ~DataLoader();
     DataLoader(const DataLoader&) = delete;
     DataLoader& operator=(const DataLoader&) = delete;
 
-    // The batch of the following micro-step: those of a step in order, then the next step's.
-    // Valid until the second call after this one, so that a copy to the GPU may still run while the following
-    // batch is asked for.
-    // Throws what went wrong while the batch was read (UsageError for a token >= V).
+    // The next batch in order: the micro-steps of a step, then those of the next step. It stays valid
+    // until the second call after this one, so that it may still be copied to the GPU while the next
+    // batch is requested. Throws the error met while reading the batch (UsageError for a token >= V).
     const Batch& next();
-    // The batch of a micro-step; next() goes on from there. Asking in order costs nothing extra.
+    // The batch of a given micro-step; next() continues from there. Calls in order find their batch
+    // prepared.
     const Batch& at(int step, int micro);
 
     int micro_steps() const { return static_cast<int>(micro_steps_); }
@@ -118,31 +118,32 @@ private:
     TokenWindows windows_;
     BatchRing ring_;
     uint64_t micro_steps_ = 0, samples_per_step_ = 0;
-    uint64_t counted_step_ = UINT64_MAX;  // the thread's: the step, from 0, that had counted_targets_
+    uint64_t counted_step_ = UINT64_MAX;  // used by the thread: the step, from 0, that has counted_targets_
     int64_t counted_targets_ = -1;
 
     std::mutex mutex_;
     std::condition_variable changed_;
-    // Guarded by mutex_. The position of a micro-step is its number, counted from step 1 on; batch n lies in
-    // slot n mod 3.
-    uint64_t delivered_ = 0;      // batches handed out
-    uint64_t filled_ = 0;         // batches filled: delivered_ or one more
-    uint64_t next_position_ = 0;  // of batch delivered_
+    // Guarded by mutex_. The position of a micro-step is its number, counted from 0 at step 1. Batch n is
+    // in slot n mod 3.
+    uint64_t delivered_ = 0;      // batches returned to the caller
+    uint64_t filled_ = 0;         // batches filled: delivered_, or one more
+    uint64_t next_position_ = 0;  // position of batch delivered_
     bool filling_ = false, stop_ = false;
     std::exception_ptr failure_;
-    std::thread thread_;  // last: it uses all of the above
+    std::thread thread_;  // declared last, because it uses all of the above
 };
 
-// Every window of a split once, in file order: batches 0 .. batches()-1, the last one padded. Usable again
-// and again.
+// Each window of a split once, in file order: batches 0 .. batches()-1, the last one padded. It can be
+// read any number of times.
 class ValidationLoader {
 public:
-    // max_batches 0: the whole split. The shards must outlive the loader; errors as DataLoader's.
+    // max_batches = 0 means the whole split. The shards must outlive the loader. Errors as for
+    // DataLoader.
     ValidationLoader(std::span<const TokenShard> shards, int B, int T, int V, size_t max_batches = 0,
                      const HostAllocator& allocator = HostAllocator::standard());
 
     size_t batches() const { return batches_; }
-    // Valid until the second call after this one.
+    // The batch stays valid until the second call after this one.
     const Batch& at(size_t index);
 
 private:

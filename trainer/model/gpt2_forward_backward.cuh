@@ -1,7 +1,7 @@
-// gpt2_forward_backward.cuh: a micro-step. A block's forward and its backward stand one above the other, one
-// line an operation.
-//   The helpers at the end of the file give each operation its parameters, its sizes, and its name and cost
-//   for --profile.
+// gpt2_forward_backward.cuh: a micro-step. A block's forward and backward stand one above the other, one
+// operation a line.
+//   The helpers at the end of the file give each operation its parameters and sizes, and its name and
+//   cost for --profile.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -13,11 +13,11 @@
 #include "system/error.h"
 #include "trainer/model/gpt2.h"
 
-// again: backward computes the block a second time (--recompute block), as far as it needs it.
+// again: backward recomputes the block (--recompute block), up to the last activation that it needs.
 template <class T>
 void GPT2<T>::block_forward(int l, bool again) {
     Block& a = block(l);
-    // forward has it from the residual sum of the block before
+    // In forward, ln1 has been computed by the kernel that ends the previous block.
     if (again) layernorm(a.ln1, block_input(l), ln1, l, "layernorm again");
     matmul(qkv, a.qkv, a.ln1.out, l);
     attention(a);
@@ -27,14 +27,15 @@ void GPT2<T>::block_forward(int l, bool again) {
     if (again) return;
     matmul(fcproj, work_.branch, a.fch_gelu, l);
     await_group(l + 2);
-    // The sum that ends this block is normalised for the next one, or for the head, in the same kernel.
+    // The residual sum that ends this block is normalised in the same kernel, for the next block or for
+    // the head.
     const bool is_last = l + 1 == config_.L;
     const Normalised& next = is_last ? lnf_ : block(l + 1).ln1;
     residual_layernorm(next, a.residual3, a.residual2, work_.branch, is_last ? lnf : ln1,
                        is_last ? -1 : l + 1);
 }
 
-// work_.dresidual is the gradient of the block's output, and becomes that of its input.
+// work_.dresidual holds the gradient of the block's output; it becomes the gradient of the block's input.
 template <class T>
 void GPT2<T>::block_backward(int l) {
     Block& a = block(l);
@@ -55,7 +56,7 @@ void GPT2<T>::block_backward(int l) {
                        l > 0 ? grad(Kind::fcprojb, l - 1) : nullptr);
 }
 
-// From the tokens to the head's input, lnf_.
+// From the tokens to lnf_, the head's input.
 template <class T>
 void GPT2<T>::forward_to_head() {
     await_group(0);
@@ -67,7 +68,8 @@ void GPT2<T>::forward_to_head() {
     for (int l = 0; l < config_.L; l++) block_forward(l, false);
 }
 
-// Logits and losses of some rows, and, if it is training, the logits' gradients in the logits' place.
+// Logits and losses of rows begin .. begin + count - 1. In training, the logits' gradients overwrite the
+// logits.
 template <class T>
 void GPT2<T>::head_forward(size_t begin, size_t count, bool training) {
     const size_t Vp = size(config_.Vp());
@@ -80,7 +82,8 @@ void GPT2<T>::head_forward(size_t begin, size_t count, bool training) {
                                    config_.V, config_.Vp(), training, stream_);
 }
 
-// dwte (= for the step's first rows, else +=), and the rows' part of the gradient of lnf, in dnarrow.
+// dwte = for the step's first rows, += for later ones. work_.dnarrow = these rows' gradient of lnf's
+// output.
 template <class T>
 void GPT2<T>::head_backward(size_t begin, size_t count) {
     const size_t Vp = size(config_.Vp());
@@ -93,9 +96,9 @@ void GPT2<T>::head_backward(size_t begin, size_t count) {
                           Vp, stream_);
 }
 
-// The head, one chunk of rows after the other. The next chunk's logits take the place of this one's
-// gradients, so with
-// --head-chunks each chunk's backward follows its forward, and backward_pass leaves the head out.
+// The head, one chunk of rows after the other. Each chunk's logits overwrite the gradients of the chunk
+// before, so with --head-chunks each chunk's backward follows its forward at once, and backward_pass
+// skips the head.
 template <class T>
 void GPT2<T>::head_chunks(bool training) {
     for (size_t begin = 0; begin < rows(); begin += head_rows()) {
@@ -130,7 +133,8 @@ void GPT2<T>::backward_pass(bool last_micro_step) {
     if (last_micro_step) reduce(0);
 }
 
-// The gradients that kernels add to. A matmul writes its weight's gradient in the first micro-step.
+// Zeroes the gradients that kernels only add to. Matmuls overwrite their weights' gradients in the first
+// micro-step.
 template <class T>
 void GPT2<T>::zero_gradients() {
     for (const Stretch& s : table_.stretches()) {
@@ -147,8 +151,8 @@ void GPT2<T>::upload(const Batch& batch) {
           options_.T);
     operation("tokens to the device", {.bytes = batch.bytes()});
     simt::copy_to_device(tokens_, batch.inputs, batch.bytes(), stream_);
-    // From the second call after this one on the loader fills this batch's memory again. Waiting here for the
-    // copy before this one makes that safe, and keeps the host at most one micro-step ahead of the GPU.
+    // Two calls after this one the loader may refill this batch's memory. Waiting here for the previous
+    // batch's copy makes that safe, and keeps the host at most one micro-step ahead of the GPU.
     simt::event_record(copied_[uploads_ % 2], stream_);
     if (uploads_ > 0) simt::event_synchronize(copied_[(uploads_ - 1) % 2]);
     uploads_++;
@@ -161,7 +165,8 @@ void GPT2<T>::forward(const Batch& batch) {
     upload(batch);
     step_targets_ = batch.step_targets;
     const auto pass = [&] { forward_pass(); };
-    // Parameters still in flight are waited for by events of this step, which a graph would not have.
+    // While parameters are in flight, forward waits for events of this step, which a graph could not
+    // replay.
     const bool same_every_time = whole_batch() && std::all_of(gathered_.begin(), gathered_.end(),
                                                               [](Communicator::Ticket t) { return t == 0; });
     if (same_every_time) part(micro_step_ > 0 ? StepGraphs::forward_other : StepGraphs::forward_first, pass);
@@ -172,9 +177,9 @@ void GPT2<T>::forward(const Batch& batch) {
 template <class T>
 void GPT2<T>::backward(bool last_micro_step) {
     const auto pass = [&] { backward_pass(last_micro_step); };
-    // With one process, the last micro-step is like the others. With several it sends gradients and is not
-    // captured: the communicator times every operation by events of its own (--comm-timeout), which a replay
-    // would not record.
+    // With one process, the last micro-step equals the others. With several it communicates gradients and
+    // is not captured: the communicator times each operation by its own events (--comm-timeout), which a
+    // replay would not record.
     if (whole_batch() && (alone() || !last_micro_step))
         part(micro_step_ > 0 ? StepGraphs::backward_other : StepGraphs::backward_first, pass);
     else pass();
@@ -202,8 +207,8 @@ std::vector<float> GPT2<T>::next_token_logits(const std::vector<int>& tokens) {
           options_.T);
     for (const int token : tokens)
         CHECK(token >= 0 && token < config_.V, "token {}; expected 0 to {}", token, config_.V - 1);
-    // Padded to a power of two, so that libraries plan a few shapes only; padding does not reach the tokens
-    // before it.
+    // The length is padded to a power of two, so that libraries plan only a few shapes. Attention is
+    // causal, so the padding does not influence the tokens before it.
     const int length =
         static_cast<int>(std::min(std::bit_ceil(std::max<size_t>(tokens.size(), 16)), size(options_.T)));
     std::vector<int32_t> padded(tokens.begin(), tokens.end());
@@ -221,7 +226,7 @@ std::vector<float> GPT2<T>::next_token_logits(const std::vector<int>& tokens) {
 template <class T>
 void GPT2<T>::rehearse(const Batch& batch) {
     const size_t micro_batch = size(options_.B) * size(options_.T) * size(options_.world_size);
-    // The second micro-step adds its gradients to the first one's, by other matmuls.
+    // The second micro-step runs other matmuls: those that add to the gradients.
     for (size_t micro = 0; micro < std::min<size_t>(2, options_.total_batch / micro_batch); micro++) {
         forward(batch);
         backward(false);
@@ -240,7 +245,7 @@ void GPT2<T>::matmul(const Linear& linear, T* out, const T* inp, int l) {
     gemm_->forward(out, inp, param(linear.weight, l), param(linear.bias, l), rows(), C, OC, stream_);
 }
 
-// gelu (N, OC) is the activation, out (N, OC) its input, kept for backward.
+// gelu (N, OC) is the activation; out (N, OC) is its input, kept for backward.
 template <class T>
 void GPT2<T>::matmul_gelu(const Linear& linear, T* gelu, T* out, const T* inp, int l) {
     const auto [OC, C] = sizes(linear, l);
@@ -249,7 +254,8 @@ void GPT2<T>::matmul_gelu(const Linear& linear, T* gelu, T* out, const T* inp, i
                         stream_);
 }
 
-// Weight and bias += (= in the step's first micro-step).
+// dweight = in the step's first micro-step, else +=. dbias likewise, unless the layernorm backward
+// computes it.
 template <class T>
 void GPT2<T>::matmul_dweight(const Linear& linear, const T* dout, const T* inp, int l) {
     const auto [OC, C] = sizes(linear, l);
@@ -266,7 +272,7 @@ void GPT2<T>::matmul_dinput(const Linear& linear, T* dinp, const T* dout, int l)
     gemm_->backward_input(dinp, dout, param(linear.weight, l), rows(), C, OC, stream_);
 }
 
-// dpre (N, C): the gradient of the GELU's input `pre`, whose activation is the product's input.
+// dpre (N, C) = the gradient of `pre`, the GELU's input. The GELU's output is the matmul's input.
 template <class T>
 void GPT2<T>::matmul_dinput_gelu(const Linear& linear, T* dpre, const T* dout, const T* pre, int l) {
     const auto [OC, C] = sizes(linear, l);
@@ -299,7 +305,7 @@ void GPT2<T>::layernorm(const Normalised& to, const T* inp, const Norm& norm, in
                       config_.C, stream_);
 }
 
-// sum = inp + branch; to = its normalisation.
+// sum = inp + branch; to = layernorm(sum).
 template <class T>
 void GPT2<T>::residual_layernorm(const Normalised& to, T* sum, const T* inp, const T* branch,
                                  const Norm& norm, int l) {
@@ -308,8 +314,9 @@ void GPT2<T>::residual_layernorm(const Normalised& to, T* sum, const T* inp, con
                                param(norm.bias, l), rows(), config_.C, stream_);
 }
 
-// dresidual += the gradient of inp; = under the final layernorm, where the residual stream ends. dsum += its
-// column sums: the bias gradient of the projection that was added to the stream before.
+// dresidual += the gradient of inp, or = for the final layernorm, where the residual stream ends. dsum +=
+// the column sums of dresidual, which are the bias gradient of the projection added to the stream just
+// before.
 template <class T>
 void GPT2<T>::layernorm_backward(T* dresidual, const T* dout, const T* inp, const Normalised& kept,
                                  const Norm& norm, int l, float* dsum) {

@@ -1,4 +1,4 @@
-// gpt2_memory.cuh: the model's buffers: planned in the constructor, allocated once, filled with the initial
+// gpt2_memory.cuh: the model's buffers, planned in the constructor, allocated once, filled with initial
 // weights.
 #pragma once
 #include <algorithm>
@@ -12,8 +12,8 @@
 #include "system/error.h"
 #include "trainer/model/gpt2.h"
 
-// Philox's word for the first tensor; the others' follow. Other uses of the same seed have other words
-// (sampler.cpp, permutation.h).
+// Philox's purpose word for the first tensor; the following tensors count up from it. Other uses of the
+// same seed have other words (sampler.cpp, permutation.h).
 inline constexpr uint32_t weights_purpose = 1u << 16;
 
 template <class T>
@@ -43,15 +43,15 @@ GPT2<T>::GPT2(const GPT2Config& config, const GPT2Options& options)
 template <class T>
 GPT2<T>::~GPT2() {
     try {
-        // Other processes may still be reading this memory: parameters on their way after the last update,
-        // gradients after an error of theirs. After one of ours they may never come, and what waits for them,
-        // such as this stream, would not end.
+        // Other processes may still read this memory: parameters in flight after the last update, or
+        // gradients while an error ends another process. After an error in this process they may never
+        // take part, and then every wait for them, on this stream too, would last forever.
         const Communicator::Ticket last =
             std::max(reduced_, *std::max_element(gathered_.begin(), gathered_.end()));
         if (last > 0 && std::uncaught_exceptions() > 0) communicator_->break_off();
         else if (last > 0) communicator_->wait(last, stream_);
         if (stream_) simt::stream_synchronize(stream_);
-    } catch (const std::exception&) {}  // the communicator has failed: whoever waited for it has said so
+    } catch (const std::exception&) {}  // the communicator has failed, and an earlier wait has reported it
     graphs_.discard();
     gemm_.reset();
     for (const event_t event : {copied_[0], copied_[1], ended_[0], ended_[1], ended_[2]}) {
@@ -85,8 +85,8 @@ void GPT2<T>::reserve_activations() {
     activations_.reserve(encoded_, N * C);
     for (int l = 0; l < config_.L; l++) {
         Block& a = block(l);
-        // Activations that are not kept for backward exist once, in block 0; share_activations() points the
-        // others to them.
+        // Activations that backward does not need exist only once, in block 0; share_activations() points
+        // the other blocks to them.
         if (keep_block || l == 0) {
             for (T** tensor : {&a.ln1.out, &a.att, &a.residual2, &a.ln2.out})
                 activations_.reserve(*tensor, N * C);
@@ -116,13 +116,13 @@ void GPT2<T>::reserve_activations() {
     workspace_.reserve(work_.dwide, N * 4 * C);
     workspace_.reserve(work_.layernorm, layernorm_backward_scratch(N, config_.C));
     workspace_.reserve(work_.norm, global_norm_scratch(table_.elements()));
-    // Of the ranges that make up the gradients' norm, or of tensors' gradients and weights.
+    // One norm for each range of the gradient norm, or for each tensor's gradient and weights.
     const size_t tensors =
         options_.sharded() ? table_.shard_of_tensors(options_.rank).size() : table_.tensors().size();
     workspace_.reserve(work_.part_norms, std::max(normed_.size(), 2 * tensors));
 }
 
-// The most that any of the step's products wants.
+// The largest workspace that any matmul of the step needs.
 template <class T>
 size_t GPT2<T>::gemm_workspace_bytes() const {
     const size_t N = size(options_.B) * size(options_.T), C = size(config_.C), Vp = size(config_.Vp());
@@ -181,7 +181,7 @@ void GPT2<T>::share_activations() {
             T* const residual3 = a.residual3;
             T* const fch_gelu = a.fch_gelu;
             a = first;
-            // evaluation needs the last block's output only
+            // evaluation needs only the previous block's output, so two buffers alternate
             a.residual3 = residual3 ? residual3 : block(l % 2).residual3;
             a.fch_gelu = fch_gelu;
         }
@@ -193,7 +193,7 @@ template <class T>
 void GPT2<T>::initialise_weights() {
     const float residual_std = 0.02f / std::sqrt(2.0f * static_cast<float>(config_.L));
     uint32_t purpose = weights_purpose;
-    // The padding behind each bucket is zeroed too: checkpoints and collectives copy it along.
+    // The padding behind each bucket is zeroed too, since checkpoints and collectives copy it.
     simt::fill_zero(whole_masters(), table_.elements() * sizeof(float), stream_);
     for (const Tensor& t : table_.tensors()) {
         float* values = whole_masters() + t.offset;
@@ -210,7 +210,7 @@ void GPT2<T>::initialise_weights() {
     }
     if (options_.training) {
         simt::fill_zero(optimizer_state_, sizeof(OptimizerState), stream_);
-        // their padding goes along when processes add them up
+        // The padding of the gradients is zeroed too, since all-reduce sums it.
         simt::fill_zero(grads_, table_.elements() * sizeof(float), stream_);
     }
     simt::stream_synchronize(stream_);

@@ -1,4 +1,4 @@
-// gpt2_state.cuh: reading and writing the model's state: for checkpoints, for --check-replicas and for tests.
+// gpt2_state.cuh: reading and writing the model's state, for checkpoints, --check-replicas and tests.
 #pragma once
 #include "kernels/checksum.cuh"
 #include "kernels/elementwise.cuh"
@@ -171,7 +171,7 @@ int GPT2<T>::optimizer_step() const {
 
 template <class T>
 void GPT2<T>::set_optimizer_step(int step) {
-    OptimizerState state = {};  // the rest is set anew by every update
+    OptimizerState state = {};  // every update computes the other members
     state.step = step;
     simt::copy_to_device(optimizer_state_, &state, sizeof(state), stream_);
     simt::stream_synchronize(stream_);

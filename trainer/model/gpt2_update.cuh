@@ -1,4 +1,4 @@
-// gpt2_update.cuh: what ends a step: gradients summed over the processes, their norm, and the optimizer.
+// gpt2_update.cuh: the end of a step: gradients summed over processes, their norm, and the optimizer.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -15,8 +15,8 @@
 #include "system/error.h"
 #include "trainer/model/gpt2.h"
 
-// Begins to add up a group's gradients, which are complete. With ZeRO-1 each process needs the sums of its
-// own part only.
+// Begins to sum a group's gradients, which are complete, over the processes. With ZeRO-1 each process
+// receives the sums of its own part only.
 template <class T>
 void GPT2<T>::reduce(int group) {
     if (alone()) return;
@@ -46,8 +46,8 @@ void GPT2<T>::wait_for_gradients() {
         convert(grads_ + s.offset, rounded_grads_ + s.offset, s.elements, stream_);
 }
 
-// Begins to hand everybody the parts of the parameters that the others have updated: in the order in which
-// forward will want them.
+// Begins to gather the parameters, each part from the process that updated it, in the order in which
+// forward needs them.
 template <class T>
 void GPT2<T>::gather_parameters() {
     const Collective::Element element = std::is_same_v<T, float> ? Collective::fp32 : Collective::bf16;
@@ -119,12 +119,12 @@ void GPT2<T>::sum_squared_gradients() {
     else sum_losses(norm_squared_, work_.part_norms, normed_.size(), false, stream_);
 }
 
-// The step's loss, squared norm and flags, added up over the processes and copied to the host.
+// Sums the step's loss, squared norm and flags over the processes and copies them to the host.
 template <class T>
 void GPT2<T>::sum_over_ranks(size_t step, const StepFlags& flags) {
     HostNumbers& numbers = numbers_[step];
     numbers.sums[2] = flags.stop, numbers.sums[3] = flags.writing;
-    // Without targets there is no gradient, whatever its weight.
+    // With no target in the step all gradients are 0; max() only avoids a division by 0.
     numbers.targets = step_targets_ < 0 ? static_cast<double>(options_.total_batch)
                                         : std::max(1.0, static_cast<double>(step_targets_));
     numbers.gradient_weight = static_cast<double>(options_.total_batch) / numbers.targets;
@@ -212,7 +212,7 @@ StepResult GPT2<T>::finish_update() {
     return result;
 }
 
-// As far as it has reached the host.
+// Valid once the step's numbers have reached the host.
 template <class T>
 StepResult GPT2<T>::step_result(size_t step) const {
     const auto& [lr, weight, sums, targets] = numbers_[step];

@@ -9,15 +9,16 @@
 
 namespace {
 
-// Every tensor starts on a multiple of this many elements: 256 bytes of bf16, more than any vector load
+// Each tensor starts at a multiple of this many elements: 256 bytes of bf16, more than any vector load
 // needs.
 constexpr size_t alignment = 128;
-// In checked builds a gap behind each tensor: what runs over its end reads NaN, and spoils no other tensor.
+// In checked builds a gap follows each tensor: a read past its end gives NaN, and a write past it damages
+// no other tensor.
 constexpr size_t gap = simt::checked ? alignment : 0;
-// A group of more elements than this is communicated in pieces, so that the update of the first need not wait
-// for the last. Larger ones for many processes, since a ring's latency grows with their number (Megatron-LM
-// has max(40M, 1M * N)).
-// A group beyond any model that was ever trained has 256 pieces, so that a plan for it takes no time.
+// A larger group is communicated in pieces, so that updating the first piece need not wait for the last.
+// With many processes pieces are larger, since a ring's latency grows with their number (Megatron-LM uses
+// max(40M, 1M * N)). No group has more than 256 pieces: the plan of an absurdly large model would
+// otherwise take long.
 size_t largest_bucket(int world_size, size_t group) {
     return std::max(std::max<size_t>(8, static_cast<size_t>(world_size)) << 20,
                     simt::ceil_div(group, size_t{256}));
@@ -88,7 +89,7 @@ void TensorTable::add(const Row& row, int layer, int group, size_t unpadded_rows
     tensors_.push_back(std::move(t));
 }
 
-// A group ends where its parts, one for each process, are aligned.
+// Pads the group until it divides into one aligned part for each process, and cuts it into buckets.
 void TensorTable::end_group(int group) {
     const size_t unit = alignment * static_cast<size_t>(world_size_);
     size_t begin = buckets_.empty() ? 0 : buckets_.back().offset + buckets_.back().elements;
@@ -111,7 +112,7 @@ void TensorTable::find_stretches() {
     }
 }
 
-// In memory: wte, wpe, then the kinds from qkvw to fcprojb layer by layer, then the final layernorm's.
+// The order in memory is wte, wpe, the kinds qkvw to fcprojb layer by layer, then the final layernorm.
 const Tensor& TensorTable::at(Kind kind, int layer) const {
     const auto number = [](Kind k) { return static_cast<size_t>(k); };
     const size_t in_block = number(Kind::fcprojb) - number(Kind::qkvw) + 1;
@@ -126,7 +127,7 @@ const Tensor& TensorTable::at(Kind kind, int layer) const {
 std::vector<Stretch> TensorTable::shard_of(const std::vector<Stretch>& stretches, int rank) const {
     const size_t world_size = static_cast<size_t>(world_size_), r = static_cast<size_t>(rank);
     std::vector<Stretch> parts;
-    size_t first = 0;  // of the buckets that reach into a stretch
+    size_t first = 0;  // the first bucket that reaches into the stretch
     for (const Stretch& whole : stretches) {
         const size_t end_of_whole = whole.offset + whole.elements;
         while (first < buckets_.size() && buckets_[first].offset + buckets_[first].elements <= whole.offset)

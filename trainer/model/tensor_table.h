@@ -1,6 +1,6 @@
 // tensor_table.h: the one list of the model's parameters.
-//   Allocation, initialisation, weight decay, buckets of communication, optimizer state, checkpoints and the
-//   memory plan all read this list.
+//   Allocation, initialisation, weight decay, communication buckets, optimizer state, checkpoints and the
+//   memory plan all follow from it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,9 +9,8 @@
 
 #include "trainer/model/gpt2_config.h"
 
-// The parameters in the order in which they lie in memory: embeddings, layer by layer, final layernorm.
-// In a layer the matrices come first, so that everything with weight decay is one stretch and everything
-// without another.
+// The parameters in memory order: embeddings, the layers one by one, final layernorm. In a layer the
+// matrices come first, so that all tensors with weight decay are contiguous, and so are all without.
 enum class Kind {
     wte,
     wpe,
@@ -33,7 +32,7 @@ enum class Kind {
 
 enum class Init {
     normal,           // N(0, 0.02)
-    residual_normal,  // N(0, 0.02 / sqrt(2 L)): 2 L of these add up in the residual stream
+    residual_normal,  // N(0, 0.02 / sqrt(2 L)), since 2 L of these outputs are summed in the residual stream
     zeros,
     ones,
 };
@@ -41,51 +40,56 @@ enum class Init {
 struct Tensor {
     Kind kind;
     int layer;                  // -1 outside the layers
-    std::string name;           // Hugging Face's
+    std::string name;           // its name in Hugging Face's files
     std::vector<size_t> shape;  // (out, in) for weights; wte has Vp rows
     size_t elements;
-    size_t unpadded_elements;  // wte: V * C; the rest is zero and stays so
-    bool weight_decay;         // two or more dimensions
-    // its gradient is first written, not added, by a matmul; the others start from zero
+    size_t unpadded_elements;  // wte: V * C; the padding is zero and stays zero
+    bool weight_decay;         // true for tensors of two or more dimensions
+    // Its gradient is overwritten by a matmul in the first micro-step; other gradients are zeroed and
+    // added to.
     bool from_matmul;
     Init init;
-    // whose gradients are complete at the same time. 0: embeddings, 1 + l: layer l, 1 + L: final layernorm
+    // Tensors of a group have complete gradients at the same time. 0: embeddings, 1 + l: layer l, 1 + L:
+    // final layernorm.
     int group;
     size_t offset;  // in elements, from the start of the flat buffer
 };
 
-// What several processes communicate at once: a group, or, since the embeddings are large, a piece of it. As
-// many elements as divide into an aligned part for each process, gaps included.
+// The unit of communication between processes: a group or, since the embeddings are large, a piece of
+// one. Its size, gaps included, is a multiple of world_size aligned parts.
 struct Bucket {
     size_t offset, elements;
     int group;
 };
 
-// A stretch of the flat buffer without gaps, whose tensors agree in weight_decay and from_matmul; or the part
-// of one, or of a tensor, whose optimizer state one process keeps under ZeRO-1: part `rank` of each bucket is
-// its own.
+// A contiguous range of the flat buffer whose tensors agree in weight_decay and from_matmul. Under
+// ZeRO-1, also the part of such a range, or of a tensor, whose optimizer state one process keeps: process
+// `rank` owns part `rank` of each bucket.
 struct Stretch {
     size_t offset, elements;
-    size_t state_offset;  // of its optimizer state: the same, or under ZeRO-1 among the process's parts
-    size_t tensor;        // the tensor it begins in, an index into tensors()
+    size_t
+        // Offset of its optimizer state: equal to `offset`, or under ZeRO-1 an offset among the rank's
+        // parts.
+        state_offset;
+    size_t tensor;  // index in tensors() of the tensor in which it begins
     bool weight_decay, from_matmul;
 };
 
 class TensorTable {
 public:
-    // The layout, its gaps only, depends on the number of processes.
+    // The number of processes changes only the gaps of the layout. UsageError for an impossible shape.
     explicit TensorTable(const GPT2Config& config, int world_size = 1);
 
     const std::vector<Tensor>& tensors() const { return tensors_; }
     const std::vector<Stretch>& stretches() const { return stretches_; }
     const std::vector<Bucket>& buckets() const { return buckets_; }
-    // The parts of each tensor, or of each stretch, that process `rank` keeps under ZeRO-1. The padding of
-    // the vocabulary is left out of the tensors.
+    // The parts of each tensor, or of each stretch, that process `rank` keeps under ZeRO-1. The parts of
+    // wte leave out the vocabulary's padding.
     std::vector<Stretch> shard_of_tensors(int rank) const;
     std::vector<Stretch> shard_of_stretches(int rank) const;
     const Tensor& at(Kind kind, int layer = -1) const;
     size_t elements() const { return elements_; }      // of the flat buffer, gaps included
-    size_t parameters() const { return parameters_; }  // of the model, padding not counted
+    size_t parameters() const { return parameters_; }  // of the model, without padding
 
 private:
     struct Row;  // what differs from tensor to tensor
@@ -93,8 +97,7 @@ private:
     void add_block(size_t C, int layer);
     void end_group(int group);
     void find_stretches();
-    // The parts of the stretches, which are in the order of their offsets, in the process's part of each
-    // bucket.
+    // The intersections of the stretches, sorted by offset, with the process's part of each bucket.
     std::vector<Stretch> shard_of(const std::vector<Stretch>& stretches, int rank) const;
 
     std::vector<Tensor> tensors_;
