@@ -8,7 +8,7 @@
 namespace {
 
 constexpr size_t alignment = 256;
-// no machine has as much: a plan for more stays here, and does not wrap
+// No machine has this much memory; larger plans are capped here, so that sums do not overflow.
 constexpr size_t most_bytes = size_t{1} << 60;
 constexpr size_t gap_bytes = simt::checked ? 256 : 0;
 

@@ -1,9 +1,9 @@
-// arena.h: one allocation for a group of tensors, sized before anything is allocated.
+// arena.h: one allocation for a group of tensors, whose size is known before anything is allocated.
 //   Arena arena("activations");
-//   arena.reserve(qkv, N * 3 * C);    // qkv is a pointer that allocate() will set
-//   arena.bytes();                    // what it will take
+//   arena.reserve(qkv, N * 3 * C);    // allocate() will set the pointer qkv
+//   arena.bytes();                    // what allocate() will take
 //   arena.allocate();
-// In checked builds a gap that AddressSanitizer sees lies behind every tensor, and fresh memory is NaN.
+//   In checked builds a gap that AddressSanitizer detects follows each tensor, and fresh memory is NaN.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -15,7 +15,7 @@
 class Arena {
 public:
     explicit Arena(std::string name) : name_(std::move(name)) {}
-    // The pointers given to reserve() must stay where they are until allocate().
+    // The pointer variables given to reserve() must not move before allocate().
     Arena(const Arena&) = delete;
     ~Arena();
 
@@ -25,7 +25,8 @@ public:
         assign_.push_back(
             [&pointer, offset](std::byte* memory) { pointer = reinterpret_cast<T*>(memory + offset); });
     }
-    // Once. Throws Error if the machine has not that much.
+    // Allocates the memory and sets the pointers; call once. Error if the machine does not have this
+    // much.
     void allocate();
 
     const std::string& name() const { return name_; }

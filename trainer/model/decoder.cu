@@ -16,12 +16,13 @@
 
 namespace {
 
-constexpr size_t staging_floats = size_t{1} << 20;  // or one row of a matrix
+constexpr size_t staging_floats = size_t{1} << 20;  // at least one row of a matrix
 
 size_t size(int n) { return static_cast<size_t>(n); }
 
-// A prompt is padded to one of a few lengths, so that libraries plan few shapes and their scratch is known
-// beforehand. What stands behind the last token does not reach it.
+// A prompt is padded to one of a few lengths, so that libraries plan few shapes and their scratch is
+// known beforehand. The padding follows the last token and, attention being causal, does not influence
+// it.
 int padded_length(int tokens, int max_tokens) {
     return static_cast<int>(std::min(std::bit_ceil(std::max(size(tokens), size_t{16})), size(max_tokens)));
 }
@@ -100,7 +101,7 @@ void Decoder<T>::reserve_activations() {
     workspace_.reserve(gemm_work_, gemm_workspace_bytes());
 }
 
-// The most that the products of any prompt want.
+// The largest workspace that a product of any prompt needs.
 template <class T>
 size_t Decoder<T>::gemm_workspace_bytes() const {
     const size_t C = size(config_.C);
@@ -127,7 +128,7 @@ template <class T>
 void Decoder<T>::allocate() {
     stream_ = simt::stream_create();
     for (Arena* arena : {&weights_, &cache_, &activations_, &workspace_}) arena->allocate();
-    // Tiles are read whole, before all of their tokens are there.
+    // The kernels read whole tiles of the cache, also where tokens are still missing.
     for (const Layer& layer : layers_) {
         const size_t bytes = cache_of(layer).elements() * sizeof(T);
         simt::fill_zero(layer.keys, bytes, stream_);
@@ -185,7 +186,7 @@ void Decoder<T>::load(const Values& values) {
         const bool is_matrix = is_quantized(tensor);
         const Matrix to = is_matrix ? matrix(tensor.kind, tensor.layer) : Matrix{};
         T* const plain = is_matrix ? to.weight : vector(tensor.kind, tensor.layer);
-        // Through fp32 on the device, some rows at a time.
+        // fp32 values are copied to the device, a block of rows at a time, and converted there.
         const size_t columns = tensor.shape.back(), rows = tensor.elements / columns,
                      rows_at_once = std::max<size_t>(1, staging_floats / columns);
         for (size_t row = 0; row < rows; row += rows_at_once) {
@@ -206,7 +207,7 @@ void Decoder<T>::load(const Values& values) {
 // ----------------------------------------------------------------------------------------------------
 // a pass over the layers
 
-// residual_ = the embeddings of host_tokens_.
+// residual_ = the embeddings of host_tokens_
 template <class T>
 void Decoder<T>::embed(Pass pass) {
     simt::copy_to_device(tokens_, host_tokens_.data(), pass.rows * sizeof(int32_t), stream_);
@@ -220,11 +221,11 @@ void Decoder<T>::embed(Pass pass) {
                         pass.prompt ? rows : 1, C, stream_);
 }
 
-// out (rows, matrix.out) = inp (rows, matrix.in) times the matrix: for a prompt by the library, in a step by
-// kernels made for few rows, whose sums
-// do not depend on the number of rows: a sample is the same alone and among others. (On a core with AMX the
-// library is faster from 8 rows on in bf16, 152 against 186 us for 768 x 768, and from 24 on in fp32, 432
-// against 499; its roundings follow the number of rows.)
+// out (rows, matrix.out) = inp (rows, matrix.in) times the matrix transposed, plus its bias. A prompt
+// uses the library. A step uses kernels made for few rows, whose sums do not depend on the number of
+// rows: a sample is the same alone and among others. (On a core with AMX the library is faster from 8
+// rows on in bf16, 152 against 186 us for 768 x 768, and from 24 on in fp32, 432 against 499; but its
+// roundings depend on the number of rows.)
 template <class T>
 void Decoder<T>::product(T* out, const T* inp, const Matrix& matrix, Pass pass, bool gelu) {
     if (!pass.prompt) {
@@ -255,7 +256,7 @@ void Decoder<T>::attend(const Layer& layer, Pass pass) {
     else decode_attention(att_, qkv_, cache, length_ + 1, attention_partial_, stream_);
 }
 
-// From residual_, the embeddings, to norm_, the final layernorm's output.
+// From residual_, which holds the embeddings, to norm_, the final layernorm's output.
 template <class T>
 void Decoder<T>::forward_layers(Pass pass) {
     const int C = config_.C;
@@ -278,7 +279,7 @@ void Decoder<T>::forward_layers(Pass pass) {
     length_ += pass.tokens;
 }
 
-// On the host, of rows of norm_.
+// Logits (rows, Vp) of rows of norm_, in host memory.
 template <class T>
 const float* Decoder<T>::logits_of(const T* hidden, size_t rows) {
     product(logits_, hidden, wte_, {.rows = rows, .tokens = 1, .prompt = false}, false);

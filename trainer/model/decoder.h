@@ -1,14 +1,14 @@
-// decoder.h: GPT-2 a token at a time, several samples side by side, with the keys and values of all tokens so
-// far kept in a cache.
+// decoder.h: GPT-2 generates one token at a time, several samples side by side. The keys and values of
+// all earlier tokens are kept in a cache.
 //   Decoder<bfloat16> decoder(config, {.samples = 4, .max_tokens = 256});
 //   decoder.allocate();
 //   decoder.load([&](const Tensor& tensor) { return file.values(tensor); });
 //   const float* logits = decoder.prefill(prompt);  // one row, for all samples
-//   for (...) logits = decoder.step(tokens);        // a token a sample in, a row of logits a sample out
-//   A step reads every weight once for all samples, and each sample's cache. T, the type of weights and
-//   activations, is float or bfloat16 as in training (gpt2.h), with the roundings of its forward pass. With
-//   int8 the matrices (wte too) are int8 with a scale per output channel (quantize.cuh), a quarter or half of
-//   the bytes; everything else stays T.
+//   for (...) logits = decoder.step(tokens);        // in: a token a sample; out: a row of logits a sample
+//   A step reads each weight once for all samples, and each sample's cache. T, the type of weights and
+//   activations, is float or bfloat16, with the same roundings as training's forward pass (gpt2.h). With
+//   int8 the matrices (wte included) are int8 with one scale for each output channel (quantize.cuh),
+//   which is a quarter or half of the bytes; everything else stays T.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -25,7 +25,7 @@
 
 struct DecoderOptions {
     int samples = 1;
-    // a sample's prompt and what follows it: the length of the cache, up to the model's context
+    // Length of the cache: a sample's prompt and its continuation, at most the model's context.
     int max_tokens = 0;
     bool int8 = false;
 };
@@ -36,23 +36,26 @@ public:
     // fp32 values of a tensor, in the table's layout, with or without wte's padding.
     using Values = std::function<std::vector<float>(const Tensor&)>;
 
-    // Plans only. UsageError for impossible shapes (GPT2Config::check, max_tokens > context, samples < 1).
+    // Plans the memory and allocates nothing. UsageError for impossible shapes (GPT2Config::check,
+    // max_tokens > context, samples < 1).
     Decoder(const GPT2Config& config, const DecoderOptions& options);
     ~Decoder();
     Decoder(const Decoder&) = delete;
 
     const GPT2Config& config() const { return config_; }
     MemoryPlan memory_plan() const;
-    // Allocates what the plan says; nothing is allocated afterwards. Throws Error if the machine refuses.
+    // Allocates what the plan says; nothing is allocated afterwards. Error if memory cannot be allocated.
     void allocate();
     void load(const Values& values);
 
-    // Starts over with a prompt that all samples share, 1 to max_tokens tokens in one pass. Returns the
-    // logits (Vp) of the token that follows it, on the host, valid until the next call; those from V on
-    // belong to no token.
+    // Starts again with a prompt of 1 to max_tokens tokens, which all samples share and which takes one
+    // pass. Returns the logits (Vp) of the token that follows, in host memory, valid until the next call.
+    // Entries from V on are padding. UsageError for an empty or too long prompt and for a token outside
+    // the vocabulary.
     const float* prefill(const std::vector<int>& prompt);
-    // Appends tokens[k] to sample k. Returns the logits (samples, Vp) of the tokens that follow. UsageError
-    // if the cache is full.
+    // Appends tokens[k] to sample k. Returns the logits (samples, Vp) of the tokens that follow, as
+    // prefill does. UsageError if the cache is full, before prefill(), and for wrong tokens or a wrong
+    // number of them.
     const float* step(const std::vector<int>& tokens);
 
     int length() const { return length_; }  // tokens in the cache
@@ -60,7 +63,7 @@ public:
     int max_tokens() const { return options_.max_tokens; }
 
 private:
-    // A weight matrix (out, in), as T or as int8 with a scale a row, and its bias (nullptr for wte).
+    // A weight matrix (out, in), as T or as int8 with one scale a row, and its bias (nullptr for wte).
     struct Matrix {
         T* weight = nullptr;
         int8_t* quantized = nullptr;
@@ -84,11 +87,11 @@ private:
     void reserve_activations();
     size_t gemm_workspace_bytes() const;
 
-    // A pass over the layers: of a prompt (one sequence, padded to `rows`), or of one token of every sample
-    // (rows = samples).
+    // A pass over the layers, for a prompt (one sequence, padded to `rows`) or for one token of each
+    // sample (rows = samples).
     struct Pass {
         size_t rows;
-        int tokens;  // of a sample that enter the cache
+        int tokens;  // tokens of each sample that enter the cache
         bool prompt;
     };
     void take_tokens(const std::vector<int>& tokens, size_t rows);
@@ -114,15 +117,16 @@ private:
     T *residual_ = nullptr, *norm_ = nullptr, *branch_ = nullptr, *qkv_ = nullptr, *att_ = nullptr,
       *fch_ = nullptr, *fch_gelu_ = nullptr, *logits_ = nullptr;
     float *mean_ = nullptr, *rstd_ = nullptr, *lse_ = nullptr;
-    float* staging_ = nullptr;            // fp32 weights on their way in
-    T* dequantized_ = nullptr;            // the matrix that a prompt is multiplied by
+    float* staging_ = nullptr;            // fp32 weights on their way to the device's format
+    T* dequantized_ = nullptr;            // with int8: the matrix that a prompt is multiplied by, as T
     float* attention_partial_ = nullptr;  // scratch of decode_attention
     std::byte *gemm_work_ = nullptr, *attention_work_ = nullptr;
     std::vector<int32_t> host_tokens_;
     std::vector<T> host_raw_;
     std::vector<float> host_logits_;
 
-    // Of a prompt, once: on a GPU cuDNN would plan longer than our own kernel computes.
+    // Attention of a prompt, which is computed once. On a GPU, cuDNN's planning would take longer than
+    // our own kernel.
     Attention attention_{simt::is_gpu() ? AttentionBackend::kernel : AttentionBackend::automatic};
     std::unique_ptr<Gemm> gemm_;
 };

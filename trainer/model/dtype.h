@@ -1,6 +1,6 @@
-// dtype.h: in which numbers a model computes, as --dtype names them.
-//   fp32; tf32: fp32 whose products round their factors to 10 bits on a GPU's tensor cores; bf16: parameters
-//   and activations in bfloat16.
+// dtype.h: the number formats in which a model computes, named as by --dtype.
+//   fp32; tf32: fp32 whose matrix products round their factors to 10 mantissa bits on a GPU's tensor
+//   cores; bf16: parameters and activations in bfloat16.
 #pragma once
 #include <map>
 #include <string>
@@ -14,5 +14,5 @@ inline const std::map<std::string, DType> dtypes = {
 
 std::string to_string(DType dtype);
 
-// UsageError on a GPU that cannot compute in this type. CPUs can in all of them.
+// UsageError if the GPU cannot compute in this type. CPUs support all of them.
 void check_dtype(DType dtype, const simt::DeviceInfo& device);

@@ -24,8 +24,8 @@ GPT2Config GPT2Config::named(const std::string& name) {
     struct Size {
         int L, NH, C;
     };
-    // GPT-2 by depth (Radford et al. 2019, table 2, and llm.c's sizes between), GPT-3 by width (Brown et al.
-    // 2020, table 2.1).
+    // GPT-2 is named by depth (Radford et al. 2019, table 2, and llm.c's sizes in between), GPT-3 by
+    // width (Brown et al. 2020, table 2.1).
     static const std::map<std::string, Size> gpt2 = {
         {"d6", {6, 6, 384}},
         {"d12", {12, 12, 768}},

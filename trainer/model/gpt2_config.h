@@ -1,4 +1,4 @@
-// gpt2_config.h: the shape of a GPT-2, and the operations that training it takes.
+// gpt2_config.h: the shape of a GPT-2, and the floating-point operations that training it takes.
 #pragma once
 #include <string>
 
@@ -10,16 +10,16 @@ struct GPT2Config {
     int C = 128;       // channels
 
     int HS() const { return C / NH; }
-    // rows of wte: padded logits never get probability, their rows no gradient
+    // Rows of wte. Padded logits get no probability, and their rows no gradient.
     int Vp() const { return (V + 127) / 128 * 128; }
 
     // UsageError if a size is not positive, C is not a multiple of NH, or a head is longer than 128.
     void check() const;
-    // "d12", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt3:c768", ...; UsageError names those there
-    // are.
+    // "d12", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt3:c768", ...; UsageError for another
+    // name lists all of them.
     static GPT2Config named(const std::string& name);
 };
 
-// Operations a token: forward and backward, of which the weights' products are 6 a parameter, and causal
-// attention 6 L C T.
+// Floating-point operations a token, forward and backward: 6 for each parameter, and 6 L C T for causal
+// attention.
 double flops_per_token(const GPT2Config& config, int seq_len);

@@ -7,8 +7,8 @@
 
 namespace {
 
-// "transformer.h.3.attn.c_attn.weight": {"h.3", "attn.c_attn.weight"}; "transformer.wte.weight": {"wte",
-// "wte.weight"}
+// "transformer.h.3.attn.c_attn.weight" gives {"h.3", "attn.c_attn.weight"}; "transformer.wte.weight"
+// gives {"wte", "wte.weight"}.
 std::pair<std::string, std::string> layer_and_kind(const Tensor& tensor) {
     const std::string name = tensor.name.substr(std::string("transformer.").size());
     if (tensor.layer < 0) return {name.substr(0, name.find('.')), name};
@@ -16,7 +16,7 @@ std::pair<std::string, std::string> layer_and_kind(const Tensor& tensor) {
     return {layer, name.substr(layer.size() + 1)};
 }
 
-// Of sums of squares, into norms.
+// Turns sums of squares into norms.
 void take_roots(nlohmann::ordered_json& map) {
     for (nlohmann::ordered_json& value : map) {
         const double norm = std::sqrt(value.get<double>());

@@ -1,9 +1,9 @@
-// profile.h: what each operation of a training step takes: a table for --profile, and named ranges on a
-//   timeline (NVTX), wherever it is not a graph that is replayed.
-//   The model says where an operation begins. Within a measured step an event is recorded there: the device's
-//   clock between two events is the operation's time, nothing is waited for before the step is over, and on
-//   the CPU the clock is the host's. In all other steps only the range is named, which costs a few
-//   nanoseconds while no tool listens.
+// profile.h: the time of each operation of a training step, as a table for --profile and as named ranges
+// on a timeline (NVTX). Operations inside a replayed graph have no ranges.
+//   The model marks where each operation begins. In a measured step an event is recorded at each mark,
+//   and the device time between two events is the operation's time; the host waits only at the end of the
+//   step. (On the CPU the host's clock is used.) In other steps only the range is named, which costs a
+//   few nanoseconds while no tool records.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -16,35 +16,34 @@
 
 class Profile {
 public:
-    // steps before the measured ones: libraries plan, memory is first touched
+    // Steps before the measured ones, in which libraries plan and memory is first touched.
     static constexpr int warm_up = 3;
 
-    // What follows on the stream is this operation, until the next begin or the end. name lives as long as
-    // the profile.
+    // Work that follows on the stream belongs to this operation, until the next begin() or end(). `name`
+    // must live as long as the profile.
     void begin(const char* name, const Cost& cost, stream_t stream);
     void end(stream_t stream);
 
-    // Measures so many steps, after those that warm up.
+    // Measures this many steps, after the warm-up steps.
     void measure(int steps) { wanted_ = steps; }
-    // A step's events must stand in the stream as they are recorded: what replays a captured step must not do
-    // so now.
+    // True in a measured step: its events must be recorded one by one, so graphs must not be replayed.
     bool measuring() const { return measuring_; }
-    void begin_step();  // the last step that warms up is a rehearsal, which makes the events
-    // ms: what the step took by the caller's clock. Waits for the step. True for the last one that was to be
+    void begin_step();  // the last warm-up step is a rehearsal, which creates the events
+    // ms: the step's duration by the caller's clock. Waits for the step. True for the last step to be
     // measured.
     bool end_step(double ms);
 
-    // The mean of a step. rate: "bytes" or "flops", whichever comes closer to its peak; share_of_peak: of
-    // that one; null without a cost.
+    // Means over the measured steps. "rate" is "bytes" or "flops", whichever comes closer to its peak,
+    // and "share_of_peak" refers to it; both are null for an operation without a cost.
     //   {"steps":..,"step_ms":..,"operations_ms":..,"peak_bytes_per_second":..,"peak_flops_per_second":..,
-    //    "operations":[{"name":..,"shape":[N,C,OC] or
-    //    null,"calls":..,"ms":..,"share":..,"bytes":..,"flops":..,"rate":..,"share_of_peak":..}]}
+    //    "operations":[{"name":..,"shape":[N,C,OC] or null,"calls":..,"ms":..,"share":..,"bytes":..,
+    //                   "rate":..,"share_of_peak":..}]}
     nlohmann::ordered_json report(const Peaks& peaks) const;
 
 private:
     struct Operation {
         const char* name;
-        Cost cost;  // of all calls together
+        Cost cost;  // sum over all calls
         int calls = 0;
         double ms = 0;
     };
@@ -54,10 +53,10 @@ private:
     void mark(size_t operation, stream_t stream);
 
     bool open_ = false, measuring_ = false;
-    int wanted_ = 0, steps_ = 0;         // steps_: begun, those that warm up included
-    double step_ms_ = 0;                 // of all measured steps
-    std::vector<Operation> operations_;  // in the order in which they were first met
-    // what begins at the events_ of the same place: an operation, or none
+    int wanted_ = 0, steps_ = 0;         // steps_: steps begun, warm-up included
+    double step_ms_ = 0;                 // sum over all measured steps
+    std::vector<Operation> operations_;  // in order of first use
+    // marks_[i]: the operation that begins at events_[i], or none
     std::vector<size_t> marks_;
     std::vector<std::unique_ptr<simt::Event>> events_;
 };

@@ -1,8 +1,8 @@
-// step_graphs.h: the parts of a training step as CUDA graphs. A part gives the GPU the same kernels with the
-//   same arguments every time: what changes from step to step (tokens, learning rate, count of steps) is
-//   copied to its place in device memory before, outside of the graph.
-//   By itself a step launches a kernel every few microseconds, and a GPU that is faster than that waits for
-//   the host; a graph is one launch.
+// step_graphs.h: the parts of a training step as CUDA graphs. A part launches the same kernels with the
+// same arguments in every step. What changes from step to step (tokens, learning rate, step count) is
+// copied to a fixed place in device memory beforehand, outside the graph.
+//   Without graphs a step launches a kernel every few microseconds, and a GPU that is faster than that
+//   waits for the host. A graph is one launch.
 #pragma once
 #include <fmt/format.h>
 
@@ -12,7 +12,8 @@
 
 class StepGraphs {
 public:
-    // A step's first micro-step overwrites what the others add to, so each has graphs of its own.
+    // A step's first micro-step overwrites gradients that later ones add to, so each kind has its own
+    // graphs.
     enum Part {
         forward_first,
         forward_other,
@@ -23,14 +24,14 @@ public:
         parts
     };
 
-    // wanted: false, and on the CPU, everything runs by itself.
+    // Without graphs (wanted = false, or on the CPU) the kernels are launched one by one.
     explicit StepGraphs(bool wanted) : active_(wanted && simt::is_gpu()) {}
     ~StepGraphs() { discard(); }
     StepGraphs(const StepGraphs&) = delete;
 
-    // Runs a part, which is what work() gives to the stream: by itself the first time, while libraries choose
-    // how they compute, and allocate; captured the second time; replayed from then on. If it cannot be
-    // captured, a line says why, and all parts run by themselves.
+    // Runs a part; work() queues its kernels on the stream. The first time they are launched one by one,
+    // while libraries choose algorithms and allocate. The second time they are captured, and from then on
+    // replayed. If capture fails, a line says why, and all parts run without graphs.
     template <class Work>
     void run(Part part, stream_t stream, const Work& work) {
         if (active_ && met_[part] && !graphs_[part]) capture(part, stream, work);
@@ -39,12 +40,12 @@ public:
         else work();
     }
 
-    // The arguments of a part have changed: its graph is made again.
+    // Call when a part's arguments have changed: its graph will be captured again.
     void discard(Part part) {
         if (graphs_[part]) simt::graph_destroy(graphs_[part]);
         graphs_[part] = nullptr;
     }
-    // All of them, before what they compute with is freed.
+    // Discards all graphs. Call before the memory that they use is freed.
     void discard() {
         for (int part = 0; part < parts; part++) discard(static_cast<Part>(part));
     }
