@@ -16,9 +16,10 @@
 namespace fs = std::filesystem;
 
 static constexpr double holdout_fraction = 0.1;
-static constexpr size_t piece_bytes = size_t{4} << 20;  // of text, tokenized at a time
+static constexpr size_t piece_bytes = size_t{4} << 20;  // text that is tokenized at a time
 
-// a cache that is being written changes all the time
+// A temporary file that is still being written changes all the time, so one unchanged for this long is
+// abandoned.
 static constexpr auto abandoned_after = std::chrono::hours(1);
 
 static std::string cache_name(const std::string& text_path, std::string_view tokenizer,
@@ -26,8 +27,8 @@ static std::string cache_name(const std::string& text_path, std::string_view tok
     return fmt::format("{}.{}{}{}{}", text_path, tokenizer, part.empty() ? "" : ".", part, cache_suffix);
 }
 
-// The folder for caches of texts that can have none beside them; a text is known there by its absolute path,
-// and its name, if that is long, is cut, since a file's has at most 255 bytes.
+// The cache's name in the folder for texts that cannot have one beside them. A hash of the absolute path
+// identifies the text; its file name is cut to 100 bytes, since a file name has at most 255.
 static std::string fallback_cache_name(const std::string& text_path, std::string_view tokenizer,
                                        std::string_view part) {
     const char* cache = std::getenv("XDG_CACHE_HOME");
@@ -50,22 +51,23 @@ static std::optional<TokenShard> valid_cache(const std::string& path, const std:
         TokenShard shard(path, name);
         if (shard.source_hash() == source_hash) return shard;
     } catch (const Error&) {
-        // Damaged, unreadable, or another kind of file: it is made again.
+        // A damaged or unreadable cache, or another kind of file, is made again.
     }
     return std::nullopt;
 }
 
 static bool is_stopped(const DataOptions& options) { return options.stop && options.stop(); }
 
-// What the tokens of a text are made from, a part of it or the whole. part ("", "train" or "val") and name
-// say which, in the cache's name and in messages.
+// A text or a part of one, from which tokens are made. `part` ("", "train" or "val") appears in the
+// cache's name, `name` in messages.
 struct Text {
     std::string path;
     std::string_view bytes, part;
     std::string name;
 };
 
-// The tokenizer and options that all texts of a call share. A cache that cannot be written is reported once.
+// The tokenizer and options for all texts of a call. Only the first cache that cannot be written is
+// reported.
 struct TextReader {
     Tokenizer& tokenizer;
     const DataOptions& options;
@@ -79,8 +81,8 @@ struct TextReader {
     }
 };
 
-// A file's tokens. Those of a text may lie in a cache that has no name yet: it gets one when it is opened.
-// They stay in memory if no cache can be written.
+// A file's tokens. Those of a text may be in a cache that has only a temporary name, and gets its final
+// one in open(). If no cache can be written, they stay in memory.
 class TokenFile {
 public:
     explicit TokenFile(const std::string& path) : shard_(TokenShard(path)) {}
@@ -100,7 +102,7 @@ private:
     std::optional<TokenShardWriter> writer_;
 };
 
-// Hands over the tokens of a text, and says now and then how far that is.
+// Passes the tokens of a text to `consume` and reports progress from time to time.
 template <class Consume>
 static void tokenize(const Text& text, const TextReader& reader, const std::string& kept_in,
                      const Consume& consume) {
@@ -116,7 +118,7 @@ static void tokenize(const Text& text, const TextReader& reader, const std::stri
             throw Error(
                 fmt::format("interrupted while {} was being tokenized; nothing was written", text.name));
         consume(tokens);
-        done = std::min(done + piece_bytes, text.bytes.size());  // within a word or so
+        done = std::min(done + piece_bytes, text.bytes.size());  // accurate to about a word
         if (!options.note || Clock::now() < due) return;
         due = Clock::now() + seconds(5 * options.note_seconds);
         options.note(fmt::format("tokenizing {}: {} of {} MiB; {}", text.name, done >> 20,
@@ -137,7 +139,7 @@ TokenFile::TokenFile(const Text& text, TextReader& reader) : name_(text.name) {
     for (const std::string& cache : caches)
         if ((shard_ = valid_cache(cache, name_, source_hash))) return;
 
-    std::optional<Error> why;  // there is none beside the text
+    std::optional<Error> why;  // why there is no cache beside the text
     for (const std::string& cache : caches) {
         try {
             write_cache(cache, source_hash, text, reader);
@@ -157,7 +159,7 @@ TokenFile::TokenFile(const Text& text, TextReader& reader) : name_(text.name) {
 void TokenFile::write_cache(const std::string& cache, uint64_t source_hash, const Text& text,
                             const TextReader& reader) {
     const fs::path folder = fs::path(cache).parent_path();
-    std::error_code failed;  // the writer says why, if there is no folder then
+    std::error_code failed;  // if it fails, the writer below reports why
     if (!folder.empty()) fs::create_directories(folder, failed);
     remove_leftovers(folder.empty() ? "." : folder.string(), fs::path(cache).filename(), "", abandoned_after);
     writer_.emplace(cache, source_hash);
@@ -175,7 +177,7 @@ void TokenFile::keep_in_memory(const Text& text, const TextReader& reader) {
 
 TokenShard TokenFile::open(TextReader& reader) && {
     if (shard_) return std::move(*shard_);
-    TokenShard unnamed(writer_->temporary_path(), name_);  // stays mapped, whatever becomes of its name
+    TokenShard unnamed(writer_->temporary_path(), name_);  // stays mapped even if its name changes or goes
     try {
         writer_->commit();
     } catch (const Error& error) {
@@ -192,8 +194,8 @@ UsageError too_few_tokens(const std::string& name, size_t tokens, int T) {
                     name, tokens, T));
 }
 
-// The files of one split. One that has no window of T tokens and the next is refused before any cache of it
-// has a name.
+// Checks the files of one split before any of their caches gets its final name: one of them must have T+1
+// tokens.
 static std::vector<TokenFile> check(std::vector<TokenFile> files, int T) {
     const bool enough = std::any_of(files.begin(), files.end(), [&](const TokenFile& file) {
         return file.size() > static_cast<size_t>(T);
@@ -228,12 +230,12 @@ std::vector<TokenShard> open_split(const std::string& pattern, Tokenizer& tokeni
     return open(token_files(input_files(pattern, options.note), options.val_T, reader), reader);
 }
 
-// Texts keep their last tenth for validation, counted over all of them: one text may go to both sides.
+// Holds out the last tenth of all texts together, so one text may be divided between both splits.
 static DataSplits hold_out(const std::vector<InputFile>& inputs, const DataOptions& options,
                            TextReader& reader) {
     size_t total = 0;
     for (const InputFile& input : inputs) total += MappedFile(input.path).bytes().size();
-    // for training, from the file that comes on
+    // bytes for training, from the current file on
     size_t rest = static_cast<size_t>(static_cast<double>(total) * (1 - holdout_fraction));
     const bool alone = inputs.size() == 1;
     std::vector<TokenFile> train, val;
@@ -253,7 +255,7 @@ static DataSplits hold_out(const std::vector<InputFile>& inputs, const DataOptio
                 Text{path, text.substr(cut), "val", path + (alone ? " (its last tenth)" : " (its end)")},
                 reader);
         }
-        rest = cut < text.size() ? 0 : rest - cut;  // all that follows a text that is divided is held out
+        rest = cut < text.size() ? 0 : rest - cut;  // everything after the divided text is held out
     }
     CHECK(!train.empty() && !val.empty(), "{}: {} bytes of text are too few to hold out a tenth of them",
           inputs[0].path, total);
@@ -278,8 +280,8 @@ DataSplits open_data(const std::string& train_pattern, const std::string& val_pa
 
 size_t start_of_character(std::string_view text, size_t at) {
     size_t start = at;
-    // A character has at most three continuation bytes; where there are more, the text is not UTF-8 and may
-    // be cut anywhere.
+    // A character has at most three continuation bytes. More of them are not UTF-8, and then any cut will
+    // do.
     for (int i = 0; i < 3 && start > 0 && start < text.size() && (text[start] & 0xC0) == 0x80; i++) start--;
     return start;
 }

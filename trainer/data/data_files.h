@@ -1,8 +1,8 @@
-// data_files.h: from the patterns of the command line (input_files.h) to token shards: tokenizes texts once.
+// data_files.h: token shards from command-line patterns (input_files.h). Texts are tokenized once.
 //   The tokens of TEXT are kept in TEXT.<tokenizer>.cache.bin beside it, or under $XDG_CACHE_HOME/flatgpt
-//   (~/.cache/flatgpt) where that cannot be written; the cache carries the text's hash and is made again when
-//   the text has changed. Where neither can be written (a full disk, a name that gets too long), the tokens
-//   are kept in memory.
+//   (~/.cache/flatgpt) if that cannot be written. The cache stores the text's hash and is made again when
+//   the text changes. If neither place can be written (a full disk, a name that is too long), the tokens
+//   stay in memory.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -16,34 +16,34 @@
 
 struct DataSplits {
     std::vector<TokenShard> train;
-    std::vector<TokenShard> val;  // empty: nothing to validate on
+    std::vector<TokenShard> val;  // empty: there is no validation data
 };
 
 struct DataOptions {
-    // A file of the split must have that many tokens and one more; 0: any will do.
+    // Some file of the split must have this many tokens and one more; 0: no requirement.
     int train_T = 0, val_T = 0;
-    // told, in lines, about a text that takes seconds, or has no cache
+    // called with a line about each text that takes seconds or cannot be cached
     std::function<void(const std::string&)> note{};
-    // before the first line, and five times that before each one after it
+    // Delay before the first progress line; five times as long between later ones.
     double note_seconds = 2;
-    // asked while a text is tokenized; true ends that with an Error
+    // polled while a text is tokenized; when it returns true, an Error ends the tokenizing
     std::function<bool()> stop{};
 };
 
-// The shards and texts that the patterns match, sorted by name. Without val_pattern (""), texts keep their
-// last tenth for validation, of all together, if there are no shards among them. UsageError as input_files',
-// and if a file cannot be read or texts are too short, which leaves no caches of them.
+// The shards and texts that the patterns match, sorted by name. Without val_pattern (""), and if all
+// inputs are texts, the last tenth of all texts together is held out for validation. UsageError as from
+// input_files, and if a file cannot be read or the texts are too short; no caches are left then.
 DataSplits open_data(const std::string& train_pattern, const std::string& val_pattern, Tokenizer& tokenizer,
                      const DataOptions& options = {});
 
-// A split without a window of T tokens and the next one: its first file, and that file's tokens.
+// The error for a split in which no file has T+1 tokens; name and tokens are those of its first file.
 UsageError too_few_tokens(const std::string& name, size_t tokens, int T);
 
-// The shards and texts that a pattern matches, whole: one split, of which options.val_T is asked. Errors as
-// open_data's.
+// All shards and texts that a pattern matches, as one split, checked against options.val_T. Errors as for
+// open_data.
 std::vector<TokenShard> open_split(const std::string& pattern, Tokenizer& tokenizer,
                                    const DataOptions& options = {});
 
-// at, or up to three bytes before it: where the UTF-8 character that holds it starts, so that no character is
-// cut in two.
+// `at`, moved back by up to three bytes to the start of its UTF-8 character, so that no character is cut
+// in two.
 size_t start_of_character(std::string_view text, size_t at);

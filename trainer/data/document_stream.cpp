@@ -14,7 +14,7 @@
 static constexpr size_t read_bytes = size_t{1} << 20;
 static constexpr size_t longest_line = size_t{1} << 30;
 
-// Bytes of the line in a message, without what would disturb a terminal.
+// The start of the line for a message, without characters that would disturb a terminal.
 static std::string start_of(std::string_view line) {
     return printable(line.substr(0, 40)) + (line.size() > 40 ? "..." : "");
 }
@@ -95,7 +95,7 @@ std::optional<std::string_view> DocumentStream::next_line() {
         buffer_.resize(searched + static_cast<size_t>(got));
         if (got == 0) {
             if (buffer_.empty()) return std::nullopt;
-            buffer_ += '\n';  // the last line may lack its end
+            buffer_ += '\n';  // the last line may lack its newline
         }
     }
 }

@@ -21,7 +21,7 @@ constexpr uint16_t start_of_example = 65535;
 // ----------------------------------------------------------------------------------------------------
 // llm.c's eval file
 
-// Numbers from bytes, never past their end.
+// Reads numbers from bytes and never past their end.
 class Numbers {
 public:
     Numbers(std::string_view bytes, std::string what) : bytes_(bytes), what_(std::move(what)) {}
@@ -115,7 +115,8 @@ std::string context_of(const nlohmann::json& object, const std::string& what) {
     return b.empty() ? a : a + " " + b;
 }
 
-// The published files have it as a number, copies of them as a digit in a text, the test split not at all.
+// The label is a number in the published files, a digit in a string in copies of them, and absent in the
+// test split.
 size_t label_of(const nlohmann::json& object, size_t endings, const std::string& what) {
     const nlohmann::json label = object.value("label", nlohmann::json());
     const std::string shown = label.is_string()           ? label.get<std::string>()
@@ -261,7 +262,7 @@ void HellaSwag::fill(int b, const Row& row) {
     const HellaSwagExample& example = examples_[row.example];
     const std::vector<uint16_t>& ending = example.endings[row.ending];
     int32_t *inputs = batch_.inputs + b * batch_.T, *targets = batch_.targets + b * batch_.T;
-    // The context's last tokens, then the ending without its last one.
+    // The inputs are the context's last tokens, then the ending without its last token.
     const auto kept =
         static_cast<std::ptrdiff_t>(row.length + 1) - static_cast<std::ptrdiff_t>(ending.size());
     std::copy(ending.begin(), ending.end() - 1,
@@ -271,7 +272,7 @@ void HellaSwag::fill(int b, const Row& row) {
 
 const Batch& HellaSwag::at(size_t batch) {
     const std::span<const Row> rows = this->rows(batch);
-    // Multiples of 16 keep the shapes few, for which libraries plan.
+    // Lengths are multiples of 16, so that libraries plan only a few shapes.
     batch_.T = std::min(rounded_up(rows.front().length, 16), T_);
     const size_t N = static_cast<size_t>(batch_.B) * static_cast<size_t>(batch_.T);
     batch_.targets = batch_.inputs + N;

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr char special_characters[] = "\\*?[]{},~";  // of patterns
+constexpr char special_characters[] = "\\*?[]{},~";  // characters that are special in patterns
 
 bool is_regular(const fs::path& path) {
     std::error_code unknown;
@@ -30,7 +30,7 @@ bool is_directory(const fs::path& path) {
 }
 
 std::vector<std::string> matches_of(const std::string& pattern) {
-    // A file whose name happens to hold a character of patterns is meant as it stands.
+    // An existing file or folder is taken literally, even if its name contains special characters.
     if (is_regular(pattern) || is_directory(pattern)) return {pattern};
     glob_t matches = {};
     const int result = glob(pattern.c_str(), GLOB_BRACE | GLOB_TILDE, nullptr, &matches);
@@ -40,16 +40,15 @@ std::vector<std::string> matches_of(const std::string& pattern) {
     return paths;
 }
 
-// A cache beside its text would be the same tokens twice, and what another process is writing, or was killed
-// over, is not whole.
-// A mask belongs to the shard beside it (token_shard.h).
+// A cache holds the same tokens as the text beside it. A temporary file is still being written, or its
+// process was killed. A mask belongs to the shard beside it (token_shard.h).
 bool is_passed_over(const fs::path& path) {
     const std::string name = path.filename();
     const bool mask = path.extension() == ".mask" && is_regular(fs::path(path).replace_extension(".bin"));
     return name.ends_with(cache_suffix) || is_temporary(name) || mask;
 }
 
-// std::nullopt: neither of the two.
+// std::nullopt: neither text nor shard.
 std::optional<InputFile> input_file(const std::string& path) {
     const std::string ending = fs::path(path).extension();
     const MappedFile file(path);
@@ -105,7 +104,7 @@ std::vector<InputFile> input_files(const std::string& pattern,
             const std::vector<InputFile> more = inputs_in(path, note);
             inputs.insert(inputs.end(), more.begin(), more.end());
         } else if (path == pattern || !is_passed_over(path)) {
-            // What is called .bin is meant to be a shard, and opening it says what it lacks.
+            // A file named .bin is meant to be a shard; opening it reports what is wrong with it.
             const std::optional<InputFile> input =
                 path.ends_with(".bin") ? InputFile{path, false} : input_file(path);
             CHECK(input,
@@ -118,7 +117,7 @@ std::vector<InputFile> input_files(const std::string& pattern,
     CHECK(!inputs.empty(), "no file matches '{}'; expected token shards or texts", pattern);
     std::sort(inputs.begin(), inputs.end(),
               [](const InputFile& a, const InputFile& b) { return a.path < b.path; });
-    // Overlapping patterns, or a folder and a file in it, name some files twice.
+    // Overlapping patterns, or a folder and a file in it, give some files twice.
     const auto same = [](const InputFile& a, const InputFile& b) { return a.path == b.path; };
     inputs.erase(std::unique(inputs.begin(), inputs.end(), same), inputs.end());
     return inputs;

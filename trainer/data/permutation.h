@@ -1,8 +1,9 @@
-// permutation.h: a random bijection of 0 .. size-1 in constant memory: a pure function of (size, seed,
+// permutation.h: a random bijection of 0 .. size-1 in constant memory, a pure function of (size, seed,
 // epoch).
-//   A Feistel network over Philox permutes the smallest power of four that holds them; walking on while the
-//   result is outside (a cycle of a permutation always comes back) restricts it to the range: Black and
-//   Rogaway 2002, "Ciphers with Arbitrary Finite Domains".
+//   A Feistel network over Philox permutes 0 .. 4^k - 1, the smallest such range that is large enough.
+//   While a result is outside 0 .. size-1 it is permuted again, which ends because every cycle of a
+//   permutation returns to its start (cycle walking: Black and Rogaway 2002, "Ciphers with Arbitrary
+//   Finite Domains").
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -18,7 +19,7 @@ public:
           epoch_(epoch),
           half_bits_(std::max(4, (static_cast<int>(std::bit_width(size - 1)) + 1) / 2)) {}
 
-    // Where index (< size) goes.
+    // The image of index, which must be below size.
     uint64_t operator()(uint64_t index) const {
         do index = encrypt(index);
         while (index >= size_);
@@ -26,7 +27,8 @@ public:
     }
 
 private:
-    // Halves of four bits or more, and eight rounds: with less, short permutations are visibly not uniform.
+    // Halves have at least four bits, and there are eight rounds: with fewer, short permutations are
+    // visibly not uniform.
     uint64_t encrypt(uint64_t value) const {
         const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
         uint64_t left = value >> half_bits_, right = value & mask;
@@ -42,7 +44,7 @@ private:
         return left << half_bits_ | right;
     }
 
-    // Keeps these numbers apart from every other use of the same seed.
+    // Separates these numbers from other uses of the same seed.
     static constexpr uint32_t purpose = 0xDA7A0000;
     uint64_t size_, seed_, epoch_;
     int half_bits_;

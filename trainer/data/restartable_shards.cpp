@@ -26,7 +26,7 @@ RestartableShards::RestartableShards(const RestartableShardsOptions& options)
       lock_(options.folder, "writing shards") {
     if (fs::exists(manifest_)) read_manifest();
     else refuse_foreign_shards();
-    // A program that was killed leaves the shard that it was writing under a temporary name.
+    // A killed process leaves the shard that it was writing under a temporary name.
     for (const char* split : {"train_", "val_"})
         remove_leftovers(options.folder, options.prefix + split, ".bin");
     remove_leftovers(options.folder, fs::path(manifest_).filename());
@@ -86,7 +86,7 @@ std::vector<std::string> RestartableShards::finish() {
     return finished;
 }
 
-// All tokens are in one shard of validation, and none is left to train on: it is divided into two.
+// The whole input is in one validation shard, which leaves none for training: divides it into two.
 void RestartableShards::split_short_input() {
     if (writer_) writer_->close();
     const TokenShard whole(writer_ ? writer_->temporary_path()
@@ -103,7 +103,7 @@ void RestartableShards::split_short_input() {
     }
 }
 
-// As if there had been no stream.
+// Leaves the folder as if there had been no stream.
 void RestartableShards::remove_shards() {
     writer_.reset();
     std::error_code ignored;
@@ -130,7 +130,7 @@ bool RestartableShards::is_finished(const Shard& shard) const {
     if (!fs::exists(path)) return false;
     try {
         return TokenShard(path).size() == shard.tokens;
-    } catch (const UsageError&) { return false; }  // cut short or overwritten: it is made again
+    } catch (const UsageError&) { return false; }  // truncated or overwritten: it is made again
 }
 
 void RestartableShards::write_manifest() const {
@@ -175,7 +175,7 @@ void RestartableShards::read_manifest() {
     const auto is_there = [&](const Shard& shard) {
         return fs::exists(fmt::format("{}/{}", options_.folder, shard.file));
     };
-    if (std::none_of(shards.begin(), shards.end(), is_there)) {  // whatever was begun came to nothing
+    if (std::none_of(shards.begin(), shards.end(), is_there)) {  // the earlier run finished no shard
         complete_ = false;
         return refuse_foreign_shards();
     }

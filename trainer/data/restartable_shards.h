@@ -1,16 +1,16 @@
-// restartable_shards.h: token shards from a stream of documents that may break off and start again at any
-// moment.
-//   FOLDER/PREFIXval_000000.bin, FOLDER/PREFIXtrain_000001.bin and on: the first val_tokens of the stream are
-//   for validation. FOLDER/PREFIXshards.json (PREFIXtrain_shards.json, PREFIXval_shards.json for a stream of
-//   one split) says how they were made and where
-//   in the stream each shard ends:
+// restartable_shards.h: token shards from a stream of documents that can be interrupted and resumed at
+// any time.
+//   The first val_tokens tokens of the stream are for validation: FOLDER/PREFIXval_000000.bin, then
+//   FOLDER/PREFIXtrain_000001.bin and so on. FOLDER/PREFIXshards.json (for a stream of one split:
+//   PREFIXtrain_shards.json or PREFIXval_shards.json) records the options and where in the stream each
+//   shard ends:
 //     {"tokenizer": "gpt2", "shard_tokens": 100000000, "val_tokens": 100000000, "complete": false,
-//      "shards": [{"file": "val_000000.bin", "tokens": 100000000, "document": "place of the last document in
-//      it", "document_tokens": 17}]}
-//   val_tokens is a shard if nobody says it, and a tenth of an input that is shorter than that.
-//   document_tokens of that document, counted from its start, are in this shard or those before. An entry is
-//   durable before its shard has its name, so a shard that is there is never made again, and one that is
-//   missing or cut short is.
+//      "shards": [{"file": "val_000000.bin", "tokens": 100000000,
+//                  "document": "place of the last document in it", "document_tokens": 17}]}
+//   Without --val-tokens, val_tokens is one shard, or a tenth of an input that is shorter than a shard.
+//   document_tokens is the number of tokens of that document, from its start, that are in this shard and
+//   earlier ones. An entry is on the disk before its shard gets its final name. So a finished shard is
+//   never made again, and a missing or truncated one is.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -24,37 +24,39 @@
 
 struct StreamPlace {
     std::string document;
-    size_t tokens = 0;  // of that document
+    size_t tokens = 0;  // tokens of that document before this place
 };
 
 struct RestartableShardsOptions {
     std::string folder, prefix{};
-    // first: val_tokens for validation, then training; train or val: all of one kind
+    // first: val_tokens for validation, the rest for training; train or val: all for that split
     std::string split = "first";
     std::string tokenizer;
     size_t shard_tokens = 100'000'000;
-    // None: what an earlier run began with, else shard_tokens, or a tenth of a shorter input.
+    // Default: the value of the earlier run that is resumed, else shard_tokens, or a tenth of a shorter
+    // input.
     std::optional<size_t> val_tokens{};
 };
 
 class RestartableShards {
 public:
-    // Takes up what an earlier run has finished. UsageError if that run had other options, if shards are
-    // there that no run accounts for, or if another process is writing shards to the folder.
+    // Resumes after the finished shards of an earlier run. UsageError if that run had other options, if
+    // the folder holds shards that the list does not name, or if another process is writing shards there.
     explicit RestartableShards(const RestartableShardsOptions& options);
     RestartableShards(const RestartableShards&) = delete;
 
     bool complete() const { return complete_; }
-    // Where in the stream the finished shards end; none at its beginning.
+    // Where in the stream the finished shards end; std::nullopt at its beginning.
     std::optional<StreamPlace> place() const;
 
-    // The tokens of the next document, or those that do not stand in finished shards yet: from_token counts
-    // the ones left out.
-    // Returns the shards that this finished. Errors as AtomicFile's.
+    // Appends the tokens of the next document. from_token is the number of its tokens that are left out
+    // because finished shards hold them. Returns the paths of the shards that this call finished. Errors
+    // as AtomicFile's.
     std::vector<std::string> append(const std::string& document, std::span<const uint16_t> tokens,
                                     size_t from_token = 0);
-    // The end of the stream: the last shard is finished short. UsageError if there was nothing, or nothing to
-    // train on, which leaves no shards that would be in the way of another try.
+    // Ends the stream and finishes the last shard, which may be short. Returns the paths of the shards
+    // that this call finished. UsageError if the stream was empty, or left nothing for training; shards
+    // of it are removed, so that another attempt can start.
     std::vector<std::string> finish();
 
 private:
@@ -71,17 +73,17 @@ private:
     void remove_shards();
     bool is_finished(const Shard& shard) const;
     bool is_val() const { return tokens_ < val_tokens_; }
-    size_t room() const;  // of the shard being written
+    size_t room() const;  // tokens that fit into the shard being written
     void finish_shard();
 
     RestartableShardsOptions options_;
-    size_t val_tokens_;                         // what the split makes of options_.val_tokens
-    std::vector<StreamPlace> first_documents_;  // those of a first shard that may be all there is
-    std::string manifest_;                      // its path
+    size_t val_tokens_;                         // resolved from options_.split and options_.val_tokens
+    std::vector<StreamPlace> first_documents_;  // documents of a first shard that may be the only one
+    std::string manifest_;                      // path of the JSON file
     FolderLock lock_;
     std::vector<Shard> shards_;  // finished
-    size_t tokens_ = 0;          // in them
+    size_t tokens_ = 0;          // tokens in the finished shards
     bool complete_ = false;
     std::optional<TokenShardWriter> writer_;
-    StreamPlace end_;  // of what has been appended
+    StreamPlace end_;  // where in the stream the appended tokens end
 };

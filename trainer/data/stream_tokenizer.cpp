@@ -13,7 +13,7 @@
 
 namespace {
 
-constexpr size_t batch_bytes = size_t{64} << 10;  // of text: what a thread takes at a time
+constexpr size_t batch_bytes = size_t{64} << 10;  // text that a thread takes at a time
 
 struct TokenizedDocument {
     std::string place;
@@ -22,12 +22,12 @@ struct TokenizedDocument {
 using DocumentBatch = std::vector<Document>;
 using TokenizedBatch = std::vector<TokenizedDocument>;
 
-// Threads that each own a tokenizer.
+// Threads, each with its own tokenizer.
 class TokenizerPool {
 public:
     TokenizerPool(const std::string& tokenizer, int threads) {
         for (int i = 0; i < threads; i++) tokenizers_.push_back(make_tokenizer(tokenizer));
-        // Signals are for the thread that reads: they end its waiting for input.
+        // Only the reading thread handles signals, which interrupt its wait for input.
         sigset_t all, before;
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -91,7 +91,7 @@ private:
     bool closed_ = false;
 };
 
-// Passes over the documents that stand in finished shards.
+// Skips the documents that are already in finished shards.
 class Resumption {
 public:
     explicit Resumption(std::optional<StreamPlace> place) : place_(std::move(place)) {}
@@ -101,7 +101,8 @@ public:
         reached_ = document.place == place_->document;
         return !reached_;
     }
-    // How many tokens of a document are finished already: only the first one that is not passed over has any.
+    // The number of a document's tokens that are already in finished shards: above 0 only for the first
+    // one not skipped.
     size_t finished_tokens(const TokenizedDocument& document) const {
         if (!place_ || document.place != place_->document) return 0;
         CHECK(document.tokens.size() >= place_->tokens,

@@ -1,6 +1,6 @@
-// stream_tokenizer.h: documents to shards, on several threads: end-of-text (where the tokenizer has one),
-// then the document's tokens.
-// The shards are the same however many threads there are and however often the work broke off.
+// stream_tokenizer.h: documents to token shards, on several threads. Each document becomes the
+// end-of-text token (if the tokenizer has one) and then its own tokens. The shards depend neither on the
+// number of threads nor on how often the work was interrupted.
 #pragma once
 #include <functional>
 #include <string>
@@ -8,9 +8,9 @@
 #include "trainer/data/document_stream.h"
 #include "trainer/data/restartable_shards.h"
 
-// Reads documents to the end and finishes the shards; documents up to shards.place() are passed over.
-// Documents without text are too. finished(path) is called for every shard that has its name now.
-// UsageError if documents ends before shards.place(), or if the document there has another text; others from
-// documents and shards.
+// Reads all documents and finishes the shards. Documents that are already in finished shards (up to
+// shards.place()) and empty ones are skipped. finished(path) is called for each shard as soon as it has
+// its final name. UsageError if the input ends before shards.place(), or if the document there has fewer
+// tokens than before. Other errors come from `documents` and `shards`.
 void tokenize_stream(DocumentStream& documents, RestartableShards& shards, const std::string& tokenizer,
                      int threads, const std::function<void(const std::string& path)>& finished);

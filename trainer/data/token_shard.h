@@ -1,12 +1,11 @@
-// token_shard.h: token files in llm.c's format: 256 int32 of header, then the tokens as uint16,
+// token_shard.h: token files in llm.c's format: a header of 256 int32, then the tokens as uint16,
 // little-endian.
-//   header [0] = 20240520, [1] = 1, [2] = number of tokens; the file's size must be exactly 1024 + 2 *
-//   tokens.
-//   The number is read as uint32: counts from 2^31 on, which other programs would see as negative, are right
-//   here.
-//   [4] and [5], zero elsewhere, hold the low and high half of source_hash.
-// NAME.mask beside NAME.bin has a byte for each token: 1 if the token counts as a target, 0 if it is only
-// read.
+//   header [0] = 20240520, [1] = 1, [2] = number of tokens; the file must have exactly 1024 + 2 * tokens
+//   bytes.
+//   The number is read as uint32, so counts from 2^31 on, which other programs read as negative, work
+//   here. [4] and [5] hold the low and high half of source_hash; other programs leave them 0.
+//   NAME.mask beside NAME.bin has one byte for each token: 1 if the token counts as a target, 0 if it is
+//   only read.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,30 +19,31 @@
 #include "system/atomic_file.h"
 #include "system/mapped_file.h"
 
-// The mask's name; "" for the name of no shard.
+// The name of a shard's mask; "" unless `shard` ends in .bin.
 std::string mask_of(const std::string& shard);
 
-// True for a file's first bytes if they hold the magic number.
+// True if a file's first bytes hold the magic number.
 bool begins_as_shard(std::string_view first_bytes);
 
-// A shard of any size, mapped read-only, or tokens in memory.
+// A shard of any size, mapped read-only; or tokens in memory.
 class TokenShard {
 public:
-    // UsageError, naming the file, if it cannot be read or is not a token shard, or if its mask has another
-    // size.
+    // UsageError, naming the file, if it cannot be read or is not a token shard, or if its mask has
+    // another size.
     explicit TokenShard(const std::string& path) : TokenShard(path, path) {}
-    // Messages call the shard `name`: the text that a cached shard was made from.
+    // Messages call the shard `name`, such as the text that a cache was made from.
     TokenShard(const std::string& path, const std::string& name);
-    // Tokens that are in no file.
+    // Tokens in memory, without a file.
     TokenShard(std::vector<uint16_t> tokens, const std::string& name)
         : name_(name), memory_(std::move(tokens)), tokens_(memory_) {}
 
     const std::string& name() const { return name_; }
     std::span<const uint16_t> tokens() const { return tokens_; }
-    // Copies the tokens from the one at `begin` on. ReadError if they cannot be read (mapped_file.h).
+    // Copies tokens.size() tokens from position `begin` on. ReadError if the file cannot be read
+    // (mapped_file.h).
     void read(std::span<uint16_t> tokens, size_t begin) const;
     bool has_mask() const { return mask_.has_value(); }
-    // The same of its mask, which it must have. UsageError for another number than 0 and 1.
+    // Copies from the mask likewise; has_mask() must be true. UsageError for a byte other than 0 and 1.
     void read_mask(std::span<uint8_t> mask, size_t begin) const;
     size_t size() const { return tokens_.size(); }
     uint64_t source_hash() const { return source_hash_; }
@@ -56,18 +56,18 @@ private:
     uint64_t source_hash_ = 0;
 };
 
-// Writes a shard that appears under its name when it is complete, or not at all. Errors as AtomicFile's.
+// Writes a shard, which appears under its name complete or not at all. Errors as AtomicFile's.
 class TokenShardWriter {
 public:
-    // source_hash: of what the tokens were made from, for a cache to know whether it is still valid.
+    // source_hash: hash of the source of the tokens, by which a cache's validity is checked.
     explicit TokenShardWriter(const std::string& path, uint64_t source_hash = 0);
 
     void append(std::span<const uint16_t> tokens);
     size_t size() const { return size_; }
     const std::string& path() const { return file_.path(); }
     const std::string& temporary_path() const { return file_.temporary_path(); }
-    void close();   // complete on the disk, under its temporary name
-    void commit();  // close(), then its name
+    void close();   // completes the file on the disk, under its temporary name
+    void commit();  // close(), then gives it its final name
 
 private:
     AtomicFile file_;
@@ -76,8 +76,8 @@ private:
     bool closed_ = false;
 };
 
-// Writes a stream of tokens as FOLDER/PREFIX_000000.bin, FOLDER/PREFIX_000001.bin and on. No shard has its
-// name before commit(), and none keeps it if commit() fails.
+// Writes a stream of tokens as FOLDER/PREFIX_000000.bin, FOLDER/PREFIX_000001.bin and so on. No shard has
+// its final name before commit(), and none keeps it if commit() fails.
 class TokenShardSeries {
 public:
     TokenShardSeries(const std::string& folder, const std::string& prefix,
@@ -87,7 +87,7 @@ public:
     const std::vector<TokenShardWriter>& shards() const { return shards_; }
     void close();
     void commit();
-    // Takes back the shards that have their names.
+    // Removes the shards that already have their final names.
     void withdraw();
 
 private:

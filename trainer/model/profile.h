@@ -37,7 +37,7 @@ public:
     // and "share_of_peak" refers to it; both are null for an operation without a cost.
     //   {"steps":..,"step_ms":..,"operations_ms":..,"peak_bytes_per_second":..,"peak_flops_per_second":..,
     //    "operations":[{"name":..,"shape":[N,C,OC] or null,"calls":..,"ms":..,"share":..,"bytes":..,
-    //                   "rate":..,"share_of_peak":..}]}
+    //                   "flops":..,"rate":..,"share_of_peak":..}]}
     nlohmann::ordered_json report(const Peaks& peaks) const;
 
 private:
