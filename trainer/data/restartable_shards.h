@@ -73,7 +73,7 @@ private:
     void remove_shards();
     bool is_finished(const Shard& shard) const;
     bool is_val() const { return tokens_ < val_tokens_; }
-    size_t room() const;  // tokens that fit into the shard being written
+    size_t room() const;  // tokens that the shard being written will hold when full
     void finish_shard();
 
     RestartableShardsOptions options_;

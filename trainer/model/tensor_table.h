@@ -67,10 +67,8 @@ struct Bucket {
 // `rank` owns part `rank` of each bucket.
 struct Stretch {
     size_t offset, elements;
-    size_t
-        // Offset of its optimizer state: equal to `offset`, or under ZeRO-1 an offset among the rank's
-        // parts.
-        state_offset;
+    // Offset of its optimizer state: equal to `offset`, or under ZeRO-1 an offset among the rank's parts.
+    size_t state_offset;
     size_t tensor;  // index in tensors() of the tensor in which it begins
     bool weight_decay, from_matmul;
 };
