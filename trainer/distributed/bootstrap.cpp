@@ -17,13 +17,13 @@ ncclUniqueId new_id(const std::string& address) {
     return id;
 }
 
-// Rank 0's NCCL listens at what the address means on its own machine. Debian's installer gives a machine's
-// own name 127.0.1.1.
+// UsageError if `address` is a loopback address on rank 0's machine, where NCCL listens at it: other
+// machines could not reach it. (Debian's installer maps a machine's own name to 127.0.1.1.)
 void check_reachable(const std::string& address) {
     const std::string host = address.substr(0, address.rfind(':'));
     addrinfo hints{}, *found = nullptr;
     hints.ai_family = AF_INET;
-    if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return;  // NCCL's error says it
+    if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return;  // NCCL reports it
     const uint32_t ip = ntohl(reinterpret_cast<const sockaddr_in*>(found->ai_addr)->sin_addr.s_addr);
     freeaddrinfo(found);
     if (ip >> 24 == 127)
@@ -55,7 +55,7 @@ ncclUniqueId unique_id(const Process& process) {
         } main = {{}, own_version()};
         if (process.rank == 0) main.id = new_id("");
         if (broadcast_by_mpi(process, &main, sizeof(main))) {
-            // With other versions than rank 0's, NCCL may wait for ever instead of saying so.
+            // With a version other than rank 0's, NCCL may wait forever instead of reporting it.
             if (main.version != own_version())
                 throw Error(
                     fmt::format("rank {} has NCCL {}, but rank 0 has {}; expected the same on all machines",
@@ -72,7 +72,7 @@ ncclUniqueId unique_id(const Process& process) {
                         "(libopenmpi-dev), or torchrun or srun as the launcher",
                         process.launcher, process.world_size));
     if (process.rank == 0 && process.local_size < process.world_size) check_reachable(address);
-    // NCCL reads it here, for the id, and again when rank 0 joins, to listen.
+    // NCCL reads the variable here to make the id, and again when rank 0 joins, to listen.
     setenv("NCCL_COMM_ID", address.c_str(), 1);
     return new_id(address);
 }

@@ -1,8 +1,8 @@
-// bootstrap.h: how the processes of the GPU build find each other: they agree on NCCL's id of their
-// communicator, and NCCL does the rest.
-//   The id travels through MPI where mpirun is the launcher and the build has MPI. Elsewhere each process
-//   makes it from the address that the launcher says (Process::main_address): NCCL_COMM_ID, at which the NCCL
-//   of rank 0 listens.
+// bootstrap.h: how the processes of the GPU build meet. They agree on the NCCL id of their communicator;
+// NCCL does the rest.
+//   If mpirun is the launcher and the build has MPI, the id is broadcast by MPI. Otherwise each process
+//   derives it from the launcher's address (Process::main_address) through NCCL_COMM_ID; rank 0's NCCL
+//   listens at that address.
 #pragma once
 #include <nccl.h>
 
@@ -10,13 +10,14 @@
 
 #include "trainer/distributed/launcher.h"
 
-// The same in every process. Error in one line if there is no way to meet, or the processes' versions of NCCL
-// differ.
+// The NCCL id, the same in every process. Error in one line if there is no way to meet, or if the
+// processes have different versions of NCCL.
 ncclUniqueId unique_id(const Process& process);
 
 // "2.28.9"
 std::string nccl_version(int version);
 
-// Seam (bootstrap_mpi.cpp, or bootstrap_no_mpi.cpp in a build without MPI): copies rank 0's bytes to all.
-// MPI lives during the call only. False, with nothing done, in a build without MPI.
+// Copies rank 0's bytes to all processes; MPI is initialised and finalised within the call. Seam:
+// bootstrap_mpi.cpp, or bootstrap_no_mpi.cpp in a build without MPI, which does nothing and returns
+// false.
 bool broadcast_by_mpi(const Process& process, void* bytes, size_t size);

@@ -5,7 +5,7 @@
 
 namespace {
 
-// Of `bytes` from every process, all; this one's begin with `mine`, and what follows is zero.
+// Gathers `bytes` bytes from every process. This process's bytes are `mine`, padded with zeros.
 std::vector<std::byte> gather(Communicator& communicator, const void* mine, size_t mine_bytes, size_t bytes) {
     std::vector<std::byte> all(static_cast<size_t>(communicator.size()) * bytes);
     if (mine_bytes > 0)

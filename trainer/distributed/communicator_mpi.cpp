@@ -1,11 +1,10 @@
 // communicator_mpi.cpp: processes on CPUs, over MPI.
-//   A thread of its own makes every MPI call, so that operations run beside the computation
-//   (MPI_THREAD_FUNNELED suffices). It sleeps between
-//   looks at what has arrived: MPI's own waiting spins, and would take the core that another process computes
-//   on.
-//   Everybody sends to everybody: each process adds up its part of the values, in the order of the ranks, and
-//   hands the sum to the others. So a sum has the same bits in every process, and all_reduce the same as
-//   reduce_scatter and all_gather.
+//   One separate thread makes all MPI calls, so that operations overlap with computation
+//   (MPI_THREAD_FUNNELED suffices). It sleeps between polls: MPI's own waits spin, which would take the
+//   core on which another process computes.
+//   Every pair of processes exchanges data directly. Each process sums its part of the values, in rank
+//   order, and sends the sum to the others. So a sum has the same bits on every process, and all_reduce
+//   equals reduce_scatter followed by all_gather.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -29,12 +28,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// of a sum: what has come from the others is added while the cache holds it
+// Size of the pieces of a sum: received values are added while they are in the cache.
 constexpr size_t piece_bytes = size_t{1} << 20;
-constexpr size_t message_bytes = size_t{256} << 20;  // MPI counts with int
+constexpr size_t message_bytes = size_t{256} << 20;  // MPI counts in int
 
-// out (count) = source(0) + source(1) + ... , of `sources` arrays, added from left to right in fp32. out may
-// be one of them.
+// out (count) = source(0) + source(1) + ... over `sources` arrays, added from left to right in fp32. out
+// may be one of the arrays.
 template <class T, class Source>
 void add_up(T* out, const Source& source, size_t sources, size_t count) {
     constexpr size_t block = 1024;
@@ -58,7 +57,7 @@ public:
         std::unique_lock lock(mutex_);
         ending_ = true;
         changed_.notify_all();
-        // operations that are queued have the time limit
+        // queued operations have the time limit
         changed_.wait(lock, [&] { return leaving_ || over_; });
         if (!changed_.wait_for(lock, limit_of_meeting(), [&] { return over_; }))
             give_up(process(), no_word("MPI_Finalize"));
@@ -91,7 +90,7 @@ public:
         if (failure_) std::rethrow_exception(failure_);
     }
 
-    // The thread stops between two looks, and makes no call of MPI from then on but to abort.
+    // The thread stops at its next poll. After that its only MPI call may be MPI_Abort.
     void break_off() override {
         std::unique_lock lock(mutex_);
         breaks_off_ = true;
@@ -100,8 +99,8 @@ public:
     }
 
 protected:
-    // The thread may be anywhere in MPI: it is asked to, and does it between two looks. If MPI hangs, the
-    // launcher ends the others when it sees this process's exit code.
+    // The thread may be inside MPI, so it aborts at its next poll. If MPI hangs, the launcher ends the
+    // other processes when it sees this process's exit code.
     void end_others(int exit_code) override {
         std::unique_lock lock(mutex_);
         abort_code_ = exit_code;
@@ -160,7 +159,7 @@ private:
             failure_ = std::current_exception();
             changed_.notify_all();
             changed_.wait(lock, [&] { return abort_code_ >= 0 || ending_; });
-            // the processes never met: there are no others to end; or nobody has asked for that
+            // nothing to end: the processes never met, or no abort was requested
             if (abort_code_ < 0) return;
         }
         MPI_Abort(MPI_COMM_WORLD, std::max(1, abort_code_.load()));
@@ -188,7 +187,7 @@ private:
         else reduce_scatter(static_cast<float*>(c.values), c.count / parts(), "reduce_scatter");
     }
 
-    // While one piece is added up the next one is on its way.
+    // While one piece is summed, the next one is in flight.
     template <class T>
     void reduce_scatter(T* values, size_t part, const char* what) {
         const size_t piece = std::min(part, piece_bytes / sizeof(T));
@@ -234,7 +233,7 @@ private:
         finish(transfer, "all_gather");
     }
 
-    // A few numbers, or a number of them that does not divide: everybody adds up all of them.
+    // For few values, or a number that does not divide by size(): every process sums all of them.
     void all_reduce_small(const Collective& c) {
         if (c.element == Collective::bf16) all_reduce_small(static_cast<bfloat16*>(c.values), c.count);
         else all_reduce_small(static_cast<float*>(c.values), c.count);
@@ -265,7 +264,7 @@ private:
 
     struct Transfer {
         std::vector<MPI_Request> requests;
-        std::vector<size_t> ranks;  // of the other end
+        std::vector<size_t> ranks;  // rank at the other end of each request
         std::vector<int> indices;
         std::vector<std::byte> memory;
     };
@@ -293,7 +292,7 @@ private:
         const Clock::time_point begin = Clock::now();
         auto nap = std::chrono::microseconds(0);
         while (true) {
-            // What is over becomes MPI_REQUEST_NULL; with nothing else left the count is undefined.
+            // Finished requests become MPI_REQUEST_NULL; once none is left, the count is MPI_UNDEFINED.
             int over = 0;
             transfer.indices.resize(transfer.requests.size());
             MPI_Testsome(static_cast<int>(transfer.requests.size()), transfer.requests.data(), &over,
@@ -320,7 +319,7 @@ private:
                            what, idle.empty() ? "" : "; ", idle);
     }
 
-    // MPI takes a second to start, or more on a busy machine.
+    // MPI takes a second to start, and longer on a busy machine, so the limit is at least 5 s.
     std::chrono::duration<double> limit_of_meeting() const {
         return std::max(time_limit_, std::chrono::duration<double>(5));
     }
@@ -340,16 +339,16 @@ private:
     std::exception_ptr failure_;
     std::atomic<int> abort_code_ = -1;
     std::atomic<bool> breaks_off_ = false;
-    // The thread's.
+    // Used by the thread only.
     Transfer transfers_[2];
     std::vector<std::byte> small_;
-    std::thread thread_;  // last: it uses all of the above
+    std::thread thread_;  // declared last, because it uses all of the above
 };
 
 }  // namespace
 
-// AddressSanitizer asks at the end of a process. What Open MPI leaves behind is not ours; processes without
-// MPI are still looked at.
+// LeakSanitizer calls this at exit: it skips processes that used MPI, since Open MPI leaks memory, and
+// still checks all others.
 extern "C" int __lsan_is_turned_off() {  // NOLINT(bugprone-reserved-identifier)
     int initialized = 0;
     MPI_Initialized(&initialized);
@@ -370,7 +369,7 @@ std::unique_ptr<Communicator> make_communicator(const Process& process, double t
         throw UsageError(
             fmt::format("torchrun started {} processes, which on CPUs speak over MPI; expected mpirun -np {}",
                         process.world_size, process.world_size));
-    // MPI_Init would end the process with a page of text.
+    // Otherwise MPI_Init would end the process with a page of text.
     if (process.launcher == "srun" && std::getenv("PMIX_RANK") == nullptr &&
         std::getenv("PMI_RANK") == nullptr)
         throw UsageError(fmt::format(

@@ -1,10 +1,10 @@
 // communicator_nccl.cpp: one process a GPU, over NCCL.
-//   NCCL's calls may block for ever when another process is missing, and so may whoever waits for the GPU. So
-//   the communicator blocks as it likes, and a watchdog, a thread of its own, ends the process with one line
-//   when NCCL reports an error or something takes too long.
-//   Not through ncclCommAbort: operations that it breaks off look finished, and the main thread would go on
-//   with what they left. Only break_off() calls it, when the main thread itself has an error that ends the
-//   process.
+//   NCCL's calls, and waits for the GPU, may block forever when another process is missing. So the
+//   communicator may block anywhere, and a watchdog thread ends the process with one line when NCCL
+//   reports an error or an operation exceeds the time limit.
+//   The watchdog does not use ncclCommAbort: aborted operations look finished, and the main thread would
+//   continue with undefined data. Only break_off() calls it, after an error of the main thread that ends
+//   the process.
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
@@ -31,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 
 void check(cudaError_t status, const char* what) {
     if (status == cudaSuccess) return;
-    cudaGetLastError();  // as in device_cuda.cpp
+    cudaGetLastError();  // clears the error, as in device_cuda.cpp
     throw Error(fmt::format("CUDA: {}: {}", what, cudaGetErrorString(status)));
 }
 
@@ -67,8 +67,8 @@ const char* name_of(Collective::Kind kind) {
     }
 }
 
-// Asks again and again what is being waited for; "" is nothing. The same answer for longer than the time
-// limit, or an Error, ends the process.
+// Polls waiting_for(), which names what the process waits for, or "" for nothing. An answer that stays
+// the same for longer than the time limit, or an Error, ends the process.
 class Watchdog {
 public:
     Watchdog(const Process& process, double time_limit, std::function<std::string()> waiting_for)
@@ -85,7 +85,8 @@ public:
         thread_.join();
     }
 
-    // The main thread has an error that ends the process, and may take so many seconds for it.
+    // Call after an error of the main thread that ends the process: limits every wait to this many
+    // seconds.
     void allow_at_most(double seconds) {
         const std::lock_guard lock(mutex_);
         time_limit_ = std::min(time_limit_, std::chrono::duration<double>(seconds));
@@ -94,9 +95,8 @@ public:
 
 private:
     void run() {
-        cudaSetDevice(device_);  // a thread starts with the first GPU
-        // While another thread captures a graph, a query of an event is refused to threads that have not said
-        // this.
+        cudaSetDevice(device_);  // a new thread uses the first GPU by default
+        // While another thread captures a graph, CUDA refuses event queries from threads in another mode.
         cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
         cudaThreadExchangeStreamCaptureMode(&mode);
         std::string before;
@@ -138,8 +138,7 @@ public:
         const ncclUniqueId id = unique_id(process);
         int least = 0, greatest = 0;
         check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities of streams");
-        // Its blocks go first, or a collective would wait for the backward pass that it is meant to run
-        // beside.
+        // The highest priority, so that a collective runs beside the backward pass instead of after it.
         check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest), "creating a stream");
         for (Operation& operation : operations_) {
             check(cudaEventCreateWithFlags(&operation.ready, cudaEventDisableTiming), "creating an event");
@@ -152,7 +151,8 @@ public:
     }
 
     ~Nccl() override {
-        // After an error the others may not come; else they may still need what this process has to send.
+        // After an error the other processes may never join; otherwise they may still need data from this
+        // one.
         if (std::uncaught_exceptions() > 0) break_off();
         if (ncclComm_t comm = take_comm()) {
             {
@@ -192,12 +192,12 @@ public:
 
     void wait(Ticket ticket, stream_t stream) override {
         check_in_use();
-        // the operation that has its place now waited for its end
+        // a newer operation has its place, and waited for its end
         if (ticket == 0 || ticket + operations_.size() <= begun_) return;
         check(cudaStreamWaitEvent(stream, operation_of(ticket).done), "waiting for an event");
     }
 
-    // Kernels that wait for other processes end, and with them the streams that wait for these kernels.
+    // Ends kernels that wait for other processes, and so the streams that wait for these kernels.
     void break_off() override {
         ncclComm_t comm = take_comm();
         if (comm == nullptr) return;
@@ -207,7 +207,7 @@ public:
     }
 
 protected:
-    // Their launcher does, when it sees this one's exit code.
+    // The launcher ends them when it sees this process's exit code.
     void end_others(int) override {}
 
 private:
@@ -216,7 +216,7 @@ private:
         Collective collective{};
     };
 
-    // A call that may block: the watchdog counts its time.
+    // The scope of a call that may block; the watchdog measures its time.
     class Call {
     public:
         Call(Nccl& nccl, std::string what) : nccl_(nccl) { set(std::move(what)); }
@@ -232,7 +232,7 @@ private:
         Nccl& nccl_;
     };
 
-    // From now on the watchdog neither asks NCCL for errors nor waits for operations.
+    // After this the watchdog neither polls NCCL for errors nor waits for operations.
     ncclComm_t take_comm() {
         const std::lock_guard lock(mutex_);
         finished_ = begun_;
@@ -245,7 +245,7 @@ private:
 
     Operation& operation_of(Ticket ticket) { return operations_[ticket % operations_.size()]; }
 
-    // Waits, where all places are taken, until the oldest operation has left its own.
+    // If all places are taken, waits until the oldest operation has finished and returns its place.
     Operation& free_operation(Ticket ticket) {
         Operation& operation = operation_of(ticket);
         if (ticket <= operations_.size()) return operation;
@@ -278,7 +278,7 @@ private:
         return fmt::format("operation {}, {} of {} bytes,", ticket, name_of(c.kind), c.bytes());
     }
 
-    // Of the watchdog's thread.
+    // Called by the watchdog's thread.
     std::string waiting_for() {
         const std::lock_guard lock(mutex_);
         ncclResult_t state = ncclSuccess;
@@ -288,7 +288,7 @@ private:
         if (!call_.empty()) return call_;
         while (finished_ < begun_ && is_over(operation_of(finished_ + 1).done)) finished_++;
         if (finished_ == begun_) return "";
-        // The time counts from when this process is ready.
+        // The time limit runs from when this process is ready for the operation.
         const Operation& operation = operation_of(finished_ + 1);
         return is_over(operation.ready) ? what(finished_ + 1, operation.collective) : "";
     }
@@ -301,13 +301,13 @@ private:
 
     const double time_limit_;
     cudaStream_t stream_ = nullptr;
-    std::array<Operation, 256> operations_;  // more than a backward pass begins
+    std::array<Operation, 256> operations_;  // more than one backward pass begins
     std::mutex mutex_;
-    // Guarded by mutex_ against the watchdog; only the owner's thread begins operations.
+    // Guarded by mutex_, for the watchdog; only the owner's thread begins operations.
     ncclComm_t comm_ = nullptr;
     std::string call_;
     Ticket begun_ = 0, finished_ = 0;
-    Watchdog watchdog_;  // last: it uses all of the above
+    Watchdog watchdog_;  // declared last, because it uses all of the above
 };
 
 }  // namespace

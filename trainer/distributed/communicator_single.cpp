@@ -1,5 +1,5 @@
-// communicator_single.cpp: a build without MPI or NCCL: one process, for which every operation is nothing to
-// do.
+// communicator_single.cpp: a build without MPI or NCCL. There is only one process, so collectives do
+// nothing.
 #include "system/error.h"
 #include "trainer/distributed/communicator.h"
 #include "trainer/distributed/single_process.h"

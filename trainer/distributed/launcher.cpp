@@ -24,8 +24,8 @@ const Launcher torchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCA
 const Launcher srun = {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
                        "SLURM_STEP_TASKS_PER_NODE"};
 
-// The innermost launcher: mpirun and torchrun may run inside a SLURM step, srun inside neither. nullptr:
-// none.
+// The innermost launcher; nullptr if there is none. mpirun and torchrun may run inside a SLURM step, but
+// srun runs inside neither.
 const Launcher* find_launcher(const Lookup& variable) {
     const auto any = [&](std::initializer_list<std::string> names) {
         for (const std::string& name : names) {
@@ -33,10 +33,11 @@ const Launcher* find_launcher(const Lookup& variable) {
         }
         return false;
     };
-    // SLURM_PROCID, SLURM_LOCALID and SLURM_NTASKS are set in a batch script too, which no srun has started.
+    // SLURM_PROCID, SLURM_LOCALID and SLURM_NTASKS are also set in a batch script, which srun did not
+    // start.
     const bool step = any({"SLURM_STEP_ID", srun.world_size});
     if (any({open_mpi.rank, open_mpi.world_size, open_mpi.local_rank, open_mpi.local_size})) return &open_mpi;
-    // srun --mpi=pmi2 sets PMI_RANK and PMI_SIZE as well.
+    // srun --mpi=pmi2 sets PMI_RANK and PMI_SIZE too.
     if (any({mpich.local_rank, mpich.local_size}) || (!step && any({mpich.rank, mpich.world_size})))
         return &mpich;
     if (any({torchrun.rank, torchrun.world_size, torchrun.local_rank, torchrun.local_size})) return &torchrun;
@@ -60,7 +61,7 @@ int number(const std::string& name, const std::string& text, int low, int high) 
     return value;
 }
 
-// SLURM's tasks of each node, "4(x2),3" for three nodes.
+// SLURM's number of tasks on each node: "4(x2),3" means 4, 4 and 3.
 std::vector<int> tasks_per_node(const std::string& text) {
     std::vector<int> tasks;
     for (size_t begin = 0; begin <= text.size();) {
@@ -78,8 +79,8 @@ std::vector<int> tasks_per_node(const std::string& text) {
     return tasks;
 }
 
-// The first name of a SLURM node list: "node[07-09,12],login" is node07, "rack[0-1]node[00-15]" is
-// rack0node00.
+// The first name in a SLURM node list: node07 in "node[07-09,12],login", rack0node00 in
+// "rack[0-1]node[00-15]".
 std::string first_node(const std::string& list) {
     std::string name;
     for (size_t i = 0; i < list.size() && list[i] != ','; i++) {
@@ -96,8 +97,8 @@ std::string first_node(const std::string& list) {
     return name;
 }
 
-// A port that all processes of a launch find by themselves, and that launches side by side hardly ever share;
-// below those that systems lend out.
+// A port that each process of a launch computes by itself and that concurrent launches rarely share. It
+// is below the range of ephemeral ports.
 int port_of(const std::string& launch) {
     return 20000 + static_cast<int>(XXH3_64bits(launch.data(), launch.size()) % 12000);
 }
@@ -107,11 +108,11 @@ std::string address(const std::string& host, int port) {
     return fmt::format(fmt::runtime(ipv6 ? "[{}]:{}" : "{}:{}"), host, port);
 }
 
-// The same text for all processes of a launch, and another one for every other launch.
+// The same text for all processes of a launch, and a different one for every other launch.
 std::string launch_name(const Lookup& variable, const Launcher& launcher) {
     if (&launcher == &torchrun) return variable("MASTER_ADDR") + ":" + variable("MASTER_PORT");
     if (&launcher == &srun) return variable("SLURM_JOB_ID") + "." + variable("SLURM_STEP_ID");
-    // Open MPI 4, Open MPI 5 and other users of PMIx, MPICH.
+    // These are set by Open MPI 4, by Open MPI 5 and other users of PMIx, and by MPICH.
     for (const char* name : {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "PMI_JOBID"}) {
         if (const std::string launch = variable(name); !launch.empty()) return launch;
     }
@@ -123,7 +124,7 @@ std::string main_address(const Lookup& variable, const Launcher& launcher, const
     constexpr const char* loopback = "127.0.0.1";
     if (&launcher == &torchrun) {
         const std::string host = needed(variable, launcher, "MASTER_ADDR");
-        // torchrun's agent listens on MASTER_PORT itself.
+        // torchrun's agent itself listens on MASTER_PORT, so the next port is used.
         return address(host, number("MASTER_PORT", needed(variable, launcher, "MASTER_PORT"), 1, 65534) + 1);
     }
     if (&launcher == &srun) {

@@ -1,4 +1,4 @@
-// launcher.h: which of the processes that train together this one is, as its launcher says in the
+// launcher.h: the rank of this process among those that train together, read from the launcher's
 // environment.
 //   mpirun    OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE; MPICH and Intel MPI: PMI_RANK, PMI_SIZE,
 //             MPI_LOCALRANKID, MPI_LOCALNRANKS
@@ -11,16 +11,17 @@
 
 struct Process {
     int rank = 0, world_size = 1;
-    int local_rank = 0, local_size = 1;  // among those on the same machine
-    std::string launcher;                // "mpirun", "torchrun", "srun"; empty: none, a process of its own
-    // names the launch, the same in all its processes; empty: the launcher does not say
+    int local_rank = 0, local_size = 1;  // among the processes on the same machine
+    std::string launcher;                // "mpirun", "torchrun", "srun"; empty: started without a launcher
+    // Identifies the launch, equal in all its processes; empty if the launcher gives no name.
     std::string launch;
-    // host:port at which the processes may meet without MPI; empty: the launcher does not say
+    // host:port at which the processes can meet without MPI; empty if the launcher gives none.
     std::string main_address;
 };
 
-// UsageError if the variables of a launcher contradict each other.
+// Reads the environment. UsageError if the variables of a launcher are incomplete or contradict each
+// other.
 Process this_process();
 
-// The same from any lookup of variables; "" is an absent one.
+// The same for any lookup of variables; "" means that a variable is absent.
 Process process_from(const std::function<std::string(const std::string& name)>& variable);

@@ -26,16 +26,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
 
-constexpr const char* name_of_leaving = "leaving";  // in ps and /proc/PID/stat
+constexpr const char* name_of_leaving = "leaving";  // the process name, as in ps and /proc/PID/stat
 
-// "" if there is none, or if it is another user's.
+// "" if the file does not exist or belongs to another user.
 std::string content(const std::string& file) {
     std::ostringstream text;
     text << std::ifstream(file, std::ios::binary).rdbuf();
     return text.str();
 }
 
-// The environment a process was started with.
+// The environment with which a process was started.
 std::map<std::string, std::string> environment_of(const std::string& folder) {
     std::map<std::string, std::string> variables;
     std::istringstream entries(content(folder + "/environ"));
@@ -55,7 +55,7 @@ std::optional<Process> process_with(const std::map<std::string, std::string>& en
     } catch (const Error&) { return std::nullopt; }
 }
 
-// "PID (name) state ...", where the name may hold any character.
+// Reads state and name again. The line is "PID (name) state ...", and the name may contain any character.
 void look_again(LocalRank& other) {
     const std::string stat = content("/proc/" + std::to_string(other.pid) + "/stat");
     const size_t begin = stat.find('('), end = stat.rfind(')');
@@ -120,8 +120,8 @@ void end_process(const Process& process, const std::string& message) {
 
 void give_up(const Process& process, const std::string& message) {
     const std::string idle = idle_ranks(process);
-    // The ranks give up at the same time. One that knows the cause speaks first, and the launcher ends the
-    // others.
+    // All ranks give up at the same time. A rank that can name the cause must print first; the launcher
+    // then ends the others.
     const bool others_know = idle.empty() && process.local_size < process.world_size;
     std::signal(SIGTERM, SIG_DFL);
     std::this_thread::sleep_for(
@@ -135,7 +135,7 @@ void check_same_arguments(const Process& process) {
     if (parent && same_launch(*parent, process)) return;
     const std::string own = content("/proc/self/cmdline");
     std::set<int> same;
-    // some may not have started yet, others have ended already
+    // Some ranks may not have started yet, others may have ended already.
     const auto end = Clock::now() + std::chrono::seconds(2);
     while (static_cast<int>(same.size()) < process.local_size - 1 && Clock::now() < end) {
         for (const LocalRank& other : local_ranks(process)) {
@@ -157,7 +157,7 @@ void leave_together(const Process& process, double time_limit) {
     prctl(PR_SET_NAME, name_of_leaving);
     LocalRank own{process.rank, getpid(), true, ""};
     look_again(own);
-    if (!own.leaving) return;  // this /proc does not show what the others would look for
+    if (!own.leaving) return;  // /proc does not show the name, so other ranks could not see it either
     const auto needs_watching = [&](LocalRank& other) {
         look_again(other);
         return other.state != 0 && (process.local_rank == 0 || !other.leaving || other.stopped());

@@ -1,4 +1,4 @@
-// run_together.h: main of a program that several processes may run as one.
+// run_together.h: main() of a program that may run as several processes.
 #pragma once
 #include <chrono>
 #include <csignal>
@@ -9,9 +9,9 @@
 #include "trainer/distributed/communicator.h"
 #include "trainer/distributed/local_ranks.h"
 
-// Runs body(process, communicator), which makes the communicator when it knows with which time limit. An
-// exception is reported as run_main does, with the rank, and ends all other processes: they may be waiting
-// for this one. Returns main's exit code.
+// Runs body(process, communicator), which creates the communicator once it has the time limit. An
+// exception is reported as by run_main, with the rank, and ends all other processes, since they may be
+// waiting for this one. Returns main's exit code.
 template <class Body>
 int run_together(const std::string& program, const Body& body) {
     ignore_limits_of_files();
@@ -20,13 +20,13 @@ int run_together(const std::string& program, const Body& body) {
     try {
         process = this_process();
         body(process, communicator);
-        if (!communicator) check_same_arguments(process);  // as after --help
+        if (!communicator) check_same_arguments(process);  // such as after --help
         return 0;
     } catch (const std::exception& error) {
         if (process.world_size == 1) return report(program, error);
         if (process.rank > 0) {
-            // What all processes meet, such as a missing file, rank 0 says, and it ends the others before
-            // they say it too.
+            // An error that all processes have, such as a missing file, is reported by rank 0, which then
+            // ends the others before they report it too.
             std::signal(SIGTERM, SIG_DFL);
             std::this_thread::sleep_for(std::chrono::seconds(3));
         }

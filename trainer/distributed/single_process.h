@@ -1,4 +1,4 @@
-// single_process.h: the communicator of a lone process: nothing is sent.
+// single_process.h: the communicator of a single process, which sends nothing.
 #pragma once
 #include "trainer/distributed/communicator.h"
 
@@ -13,5 +13,5 @@ protected:
     void end_others(int) override {}
 
 private:
-    Ticket begun_ = 0;  // tickets count from 1, as everywhere: 0 is nothing under way
+    Ticket begun_ = 0;  // tickets count from 1 here too; 0 means none in flight
 };
