@@ -24,7 +24,7 @@ void write_atomically(const std::string& path, std::string_view bytes) {
     file.commit();
 }
 
-// A random name, so that processes on several machines that share the folder do not meet.
+// The name is random, so that processes on several machines that share the folder do not collide.
 std::string temporary_beside(const std::string& path) {
     return fmt::format("{}.tmp-{:08x}", path, std::random_device()());
 }
@@ -66,7 +66,7 @@ void remove_leftovers(const std::string& folder, const std::string& prefix, cons
     for (const std::string& path : leftovers(folder, prefix, suffix)) fs::remove_all(path, ignored);
 }
 
-// Opens and syncs; returns the error's number, 0 if there was none.
+// Opens and syncs; returns the error number, 0 for success.
 static int sync(const std::string& path, int flags) {
     const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
     if (file < 0) return errno;
@@ -83,7 +83,8 @@ void sync_file(const std::string& path) { check_synced(path, sync(path, 0)); }
 void sync_folder(const std::string& path) {
     const std::string folder = path.empty() ? "." : path;
     const int error = sync(folder, O_DIRECTORY);
-    // EACCES: names may be made in it, but it cannot be opened. The others: its file system has no such sync.
+    // EACCES: the folder may be written to but not opened. The others: the file system cannot sync
+    // folders.
     const bool tolerated = error == EACCES || error == EINVAL || error == EOPNOTSUPP || error == ENOSYS;
     check_synced(folder, tolerated ? 0 : error);
 }
@@ -139,7 +140,7 @@ void AtomicFile::close() {
     if (file_ < 0) return;
     flush();
     if (fsync(file_) != 0) fail("cannot be written");
-    // Network file systems report a full disk only here.
+    // Network file systems may report a full disk only here.
     if (::close(std::exchange(file_, -1)) != 0) fail("cannot be written");
     buffer_ = {};
 }
@@ -148,7 +149,7 @@ void AtomicFile::commit() {
     close();
     if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be given its name");
     temporary_.clear();
-    sync_folder(fs::path(path_).parent_path());  // the name is durable once the folder is
+    sync_folder(fs::path(path_).parent_path());  // the name is on the disk once the folder is
 }
 
 void AtomicFile::flush() {

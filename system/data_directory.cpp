@@ -18,7 +18,7 @@ std::string data_directory() {
     std::error_code unknown;
     const fs::path program = fs::read_symlink("/proc/self/exe", unknown);
     for (fs::path folder = program.parent_path(); folder.has_relative_path(); folder = folder.parent_path()) {
-        for (const char* data : {"data", "share/flatgpt/data"}) {  // of a checkout, or of make install
+        for (const char* data : {"data", "share/flatgpt/data"}) {  // in a checkout; after make install
             if (is_data_directory(folder / data)) return folder / data;
         }
     }

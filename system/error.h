@@ -1,14 +1,13 @@
-// error.h: how the project says that something is wrong.
-//   Every message is one line that names the offending value, what was expected and, where it helps, what to
-//   do.
-//   main() prints it after the program's name and exits with exit_code.
+// error.h: the exceptions of this project.
+//   Each message is one line that names the offending value, the expected one and, if it helps, what to
+//   do. main() prints it after the program's name and exits with exit_code.
 #pragma once
 #include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>
 
-// A run that failed: exit code 1.
+// The run failed: exit code 1.
 class Error : public std::runtime_error {
 public:
     explicit Error(const std::string& message, int exit_code = 1)

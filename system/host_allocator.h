@@ -1,4 +1,4 @@
-// host_allocator.h: host memory that a device copies from and to: ordinary memory, or pinned memory for a
+// host_allocator.h: host memory for copies to and from a device: ordinary memory, or pinned memory for a
 // GPU.
 #pragma once
 #include <cstddef>

@@ -1,24 +1,23 @@
-// json_text.h: JSON that somebody else wrote.
+// json_text.h: reads JSON from files that may be damaged or hostile.
 #pragma once
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
-// The value; discarded (is_discarded()) if the text is not JSON, or nested more than 64 deep, as no file of
-// ours is: to copy, compare or print a value takes stack for every level, and a hostile text has a million of
-// them.
+// Parses a text. The value is discarded (is_discarded()) if the text is not JSON or is nested more than
+// 64 levels deep. Copying, comparing or printing a value takes stack for each level, and a hostile text
+// may have a million; no file of this project has 64.
 nlohmann::json parse_json(std::string_view text);
 
-// The object that a file holds; UsageError if it cannot be read or holds anything else.
+// The JSON object in a file. UsageError if the file cannot be read or holds anything else.
 nlohmann::json read_json_object(const std::string& path);
 
-// A value, or a name, from a file as it stands in a message: one line of harmless characters, and not a long
-// one.
+// A value or name from a file, for a message: one short line of harmless characters.
 std::string shown(const nlohmann::json& value);
 
-// The whole number that the value is, from 0 to what an Int holds; json::type_error for anything else, where
-// get<Int>() would make something of 1.5, 1e300 and 2^64 - 1.
+// The value as a whole number from 0 to the maximum of Int. json::type_error for anything else, such as
+// 1.5, 1e300 and 2^64 - 1, which get<Int>() would convert silently.
 template <class Int>
 Int whole_number(const nlohmann::json& value) {
     if (!value.is_number_unsigned() ||

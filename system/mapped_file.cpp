@@ -12,15 +12,15 @@
 #include "system/read_fault.h"
 #include "system/sanitizer.h"
 
-// The mapping ends with its page, whose last bytes belong to nobody: AddressSanitizer is told, so that it
-// sees a read behind the file.
+// The rest of the mapping's last page. It is poisoned, so that AddressSanitizer detects reads past the
+// end of the file.
 static std::pair<const char*, size_t> behind(std::string_view bytes) {
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     return {bytes.data() + bytes.size(), (page - bytes.size() % page) % page};
 }
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-    // O_NONBLOCK: opening a pipe must not wait for its writer before we can refuse it.
+    // O_NONBLOCK: opening a pipe must not wait for its writer, since a pipe is an error anyway.
     const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     CHECK(file >= 0 || (errno != ENOENT && errno != ENOTDIR), "{}: cannot be opened: {}", path,
           std::strerror(errno));
@@ -29,7 +29,7 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
     const bool known = fstat(file, &status) == 0, regular = known && S_ISREG(status.st_mode);
     const int status_error = errno;
     const size_t size = regular ? static_cast<size_t>(status.st_size) : 0;
-    // An empty file cannot be mapped; it is an empty view.
+    // An empty file cannot be mapped, and becomes an empty view.
     void* memory = size > 0 ? mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0) : nullptr;
     const int map_error = errno;
     close(file);

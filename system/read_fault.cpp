@@ -19,20 +19,20 @@
 
 namespace {
 
-// A signal handler reaches nothing but globals.
+// Global, because a signal handler has access to nothing else.
 struct Mapping {
     size_t bytes;
-    std::string path, line;  // line: how the message begins
+    std::string path, line;  // line: the beginning of the message
 };
-using Mappings = std::map<const char*, Mapping>;  // by their first byte
+using Mappings = std::map<const char*, Mapping>;  // keyed by the address of the first byte
 Mappings& mappings() {
-    static Mappings* const known = new Mappings;  // threads may read files while the program ends
+    static Mappings* const known = new Mappings;  // never freed: threads may still read files at exit
     return *known;
 }
 std::atomic_flag locked = ATOMIC_FLAG_INIT;
 struct sigaction action_before;
 
-// No mapping is touched under the lock, so a handler waits for other threads only.
+// No mapping is read under the lock, so the handler can only wait for other threads, never for its own.
 class Lock {
 public:
     Lock() {
@@ -62,12 +62,12 @@ thread_local Copy copying;
     add(": ");
     add(reason_of_read_fault(mapping.path.c_str(), offset));
     add("\n");
-    if (write(STDERR_FILENO, line.data(), size) < 0) _exit(1);  // nobody can be told
+    if (write(STDERR_FILENO, line.data(), size) < 0) _exit(1);  // there is no other way to report it
     _exit(1);
 }
 
 void on_bus_error(int signal, siginfo_t* info, void*) {
-    const bool is_fault = info->si_code > 0;  // and not sent by a process
+    const bool is_fault = info->si_code > 0;  // false: another process sent the signal
     const char* const at = static_cast<const char*>(info->si_addr);
     if (is_fault && copying.running) {
         copying.unreadable = at;
@@ -83,13 +83,13 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
         }
     }
     sigaction(SIGBUS, &action_before, nullptr);
-    if (!is_fault) raise(signal);  // a fault comes again by itself
+    if (!is_fault) raise(signal);  // a fault recurs by itself on return
 }
 
 void install_handler() {
     struct sigaction action = {};
     action.sa_sigaction = on_bus_error;
-    action.sa_flags = SA_SIGINFO | SA_NODEFER;  // siglongjmp leaves the handler without its end
+    action.sa_flags = SA_SIGINFO | SA_NODEFER;  // siglongjmp leaves the handler without returning
     sigaction(SIGBUS, &action, &action_before);
 }
 

@@ -1,5 +1,5 @@
-// run_main.h: a program's main: exceptions become one line on standard error and an exit code. And its
-// result, which must not get lost.
+// run_main.h: main() of a program: exceptions become one line on standard error and an exit code. Also
+// its output, which must not be lost unnoticed.
 #pragma once
 #include <fmt/format.h>
 
@@ -12,15 +12,15 @@
 #include "system/print_line.h"
 #include "system/printable.h"
 
-// Writes to standard output at once. Error, which calls the text `what`, if that fails: nobody would miss it
-// on a full disk.
+// Writes to standard output at once. Error, which calls the text `what`, if that fails: on a full disk
+// the loss would otherwise go unnoticed.
 inline void write_output(std::string_view text, const std::string& what) {
     if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0 ||
         std::ferror(stdout) != 0)
         throw Error(what + " cannot be written to standard output");
 }
 
-// Says what was wrong after the program's name. Returns main's exit code: Error's own, 1 for any other
+// Prints the error after the program's name. Returns main's exit code: Error's own, or 1 for any other
 // exception.
 inline int report(const std::string& program, const std::exception& error) {
     std::fflush(stdout);
@@ -29,10 +29,10 @@ inline int report(const std::string& program, const std::exception& error) {
     return own ? own->exit_code : 1;
 }
 
-// A file that may not grow is a failed write, which says so, instead of the program's end.
+// At the limit of file sizes, makes a write fail, which is reported, instead of killing the program.
 inline void ignore_limits_of_files() { std::signal(SIGXFSZ, SIG_IGN); }
 
-// Runs body; an exception is reported.
+// Runs body and reports its exception, if any. Returns main's exit code.
 template <class Body>
 int run_main(const std::string& program, const Body& body) {
     ignore_limits_of_files();

@@ -26,19 +26,19 @@ bool is_watched(std::FILE* file) {
     if (isatty(fileno(file)) == 0) return false;
     const std::string terminal = environment("TERM");
     if (terminal.empty() || terminal == "dumb") return false;
-    // Set by Open MPI, by MPICH and its kin, and by PMIx.
+    // These are set by Open MPI, by MPICH and its relatives, and by PMIx.
     return environment("OMPI_COMM_WORLD_RANK").empty() && environment("PMI_RANK").empty() &&
            environment("PMIX_RANK").empty();
 }
 
-// One less than the window has: a character in the last column makes some terminals begin a new line.
+// One column fewer than the window: a character in the last column makes some terminals start a new line.
 size_t columns_of(std::FILE* file) {
     winsize window = {};
     const bool known = ioctl(fileno(file), TIOCGWINSZ, &window) == 0 && window.ws_col > 1;
     return known ? window.ws_col - size_t{1} : 79;
 }
 
-// Of UTF-8, with one column a character.
+// Width of UTF-8 text, counting one column for each character.
 size_t width_of(std::string_view text) {
     return static_cast<size_t>(
         std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
@@ -52,7 +52,7 @@ std::string cut_to(std::string_view text, size_t columns) {
     return std::string(text.substr(0, end));
 }
 
-// The bar's filled part green.
+// Colours the filled part of the bar green.
 std::string coloured(std::string line) {
     const size_t begin = line.find("[#");
     if (begin == std::string::npos) return line;
@@ -100,13 +100,13 @@ void StatusLine::paint(const std::vector<StatusPart>& parts, bool lasting) {
     if (!painted_) return;
     if (open_ == Open::lasting && !lasting) std::fputc('\n', file_);
     const std::string line = printable(fit_parts(parts, columns_of(file_)));
-    // silent if it fails, as print_line is
+    // fails silently, as print_line does
     std::fputs(("\r\x1b[2K" + (colour_ ? coloured(line) : line)).c_str(), file_);
     std::fflush(file_);
     open_ = lasting ? Open::lasting : Open::passing;
 }
 
-// Makes room for something else.
+// Ends or erases the open line before other output.
 void StatusLine::close() {
     if (open_ == Open::lasting) std::fputc('\n', file_);
     if (open_ == Open::passing) std::fputs("\r\x1b[2K", file_);

@@ -1,7 +1,7 @@
-// status_line.h: the line of a terminal that shows how far a program is, painted again and again in place. It
-//   fits the window, whose width is looked up each time. Where nobody watches nothing is painted: in a pipe
-//   or a file, with TERM=dumb, and under mpirun, which gives its processes a terminal of its own even if a
-//   file is all that gets their output.
+// status_line.h: a line on the terminal that shows the program's progress and is repainted in place. It
+// fits the window, whose width is queried each time. Nothing is painted in a pipe or a file, with
+// TERM=dumb, or under mpirun, which gives its processes a pseudo-terminal even if their output goes to a
+// file.
 #pragma once
 #include <chrono>
 #include <cstdio>
@@ -10,36 +10,36 @@
 #include <string_view>
 #include <vector>
 
-// Part of the line. In a window too narrow for all of them those of the highest rank are left out first; rank
-// 0 always stays.
+// A part of the line. If the window is too narrow, parts of the highest rank are dropped first; parts of
+// rank 0 always stay.
 struct StatusPart {
     std::string text;
     int rank = 0;
 };
 
-// "[####......]": the done fraction, from 0 to 1, of `width` characters and two brackets.
+// "[####......]": `done`, from 0 to 1, as a bar of `width` characters between two brackets.
 std::string progress_bar(double done, size_t width);
 
-// The parts in their order, separated by " | ", in at most `columns` characters.
+// The parts in order, separated by " | ", in at most `columns` characters.
 std::string fit_parts(const std::vector<StatusPart>& parts, size_t columns);
 
-// Every function may be called from any thread.
+// All functions may be called from any thread.
 class StatusLine {
 public:
-    // file: stdout or stderr. The environment decides whether it is painted, and whether in colour (NO_COLOR:
-    // https://no-color.org).
+    // file: stdout or stderr. The environment decides whether the line is painted, and whether in colour
+    // (NO_COLOR: https://no-color.org).
     explicit StatusLine(std::FILE* file);
     ~StatusLine() { finish(); }
     StatusLine(const StatusLine&) = delete;
 
     bool is_painted() const { return painted_; }
-    // Instead of the line that stands there. A lasting one stays in the window when something else is
-    // printed; another is erased.
+    // Replaces the current line. A lasting line stays in the window when other output follows; a passing
+    // one is erased.
     void paint(const std::vector<StatusPart>& parts, bool lasting);
-    // Lines of their own, painted or not.
+    // Prints whole lines, whether the status line is painted or not.
     void print(std::string_view text);
-    void erase();   // what is painted, unless it lasts
-    void finish();  // the next output begins on a new line
+    void erase();   // erases the painted line unless it is a lasting one
+    void finish();  // makes the next output start on a new line
 
 private:
     enum class Open { nothing, lasting, passing };
@@ -51,9 +51,9 @@ private:
     std::mutex mutex_;
 };
 
-// Shows how far something is that takes longer than two seconds: "validating: 40 of 120 batches", on a
-// terminal several times a second and erased at the end, elsewhere a line every ten seconds. total 0: nobody
-// knows.
+// Progress of an operation that takes longer than two seconds: "validating: 40 of 120 batches". On a
+// terminal it is repainted ten times a second and erased at the end; elsewhere one line is printed every
+// ten seconds. total = 0: the total is unknown.
 class Progress {
 public:
     Progress(StatusLine& line, std::string what, std::string unit, size_t total);

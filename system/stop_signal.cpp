@@ -4,8 +4,8 @@
 
 static bool ignored = false;
 
-// Runs before any library's constructor: this part of a program is called first of all. The sanitizers are
-// not ready yet.
+// Runs before any library's constructor, since .preinit_array is called first. The sanitizers are not
+// initialised yet.
 __attribute__((no_sanitize("address", "undefined"))) static void look_at_hangup() {
     struct sigaction action;
     ignored = sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;

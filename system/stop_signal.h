@@ -1,4 +1,4 @@
-// stop_signal.h: signals that ask a program to end what is under way and then itself. A second Ctrl-C or
+// stop_signal.h: signals that ask a program to finish its current work and then end. A second Ctrl-C or
 // SIGTERM ends it at once.
 #pragma once
 #include <unistd.h>
@@ -8,10 +8,10 @@
 #include <cstring>
 #include <initializer_list>
 
-// Set by a signal's handler, which can reach nothing but a global.
+// Set by the signal handler, which can only access globals.
 inline volatile std::sig_atomic_t stop_signal_received = 0;
 
-// Written on stderr by the handler, at once: what is under way may take seconds to end.
+// The handler writes this to stderr at once, since the current work may take seconds to finish.
 inline const char* volatile stop_answer = nullptr;
 
 inline bool stop_requested() { return stop_signal_received != 0; }
@@ -23,12 +23,12 @@ inline void handle_stop(int received) {
         errno = error;
     }
     stop_signal_received = 1;
-    // SLURM's warning may come twice, by SLURM and passed on by mpirun, and leaves time for a checkpoint. So
-    // may a terminal's end, by the kernel and by the shell.
+    // SLURM's warning may arrive twice, from SLURM and through mpirun, and leaves time for a checkpoint.
+    // A terminal's hangup may also arrive twice, from the kernel and from the shell.
     if (received != SIGUSR1 && received != SIGHUP) std::signal(received, SIG_DFL);
 }
 
-// flags: of sigaction. Without SA_RESTART a signal also ends the waiting for input.
+// flags: those of sigaction. Without SA_RESTART, a signal also interrupts a wait for input.
 inline void stop_on(std::initializer_list<int> signals, int flags = SA_RESTART) {
     struct sigaction action = {};
     action.sa_handler = handle_stop;
@@ -36,17 +36,18 @@ inline void stop_on(std::initializer_list<int> signals, int flags = SA_RESTART) 
     for (const int signal : signals) sigaction(signal, &action, nullptr);
 }
 
-// Whether SIGHUP was ignored, as under nohup, when the program was started. Libraries that MPI brings (UCX,
-// to print a stack) catch it before main begins, so main cannot see it any more.
+// True if SIGHUP was ignored when the program was started, as under nohup. Libraries that MPI loads (UCX,
+// to print a stack) catch SIGHUP before main begins, so main cannot see it any more.
 bool hangup_was_ignored();
 
-// After a stop that ended something but not the program: the next signal asks again.
+// Call after a stop that ended the current work but not the program: the next signal is a new request.
 inline void wait_for_next_stop(std::initializer_list<int> signals) {
     stop_signal_received = 0;
     stop_on(signals, 0);
 }
 
-// Answers the first signal with this line, which must be a literal, if a person watches.
+// Answers the first signal with this line, which must be a string literal, if standard error is a
+// terminal.
 inline void answer_stop(const char* line) {
     if (isatty(STDERR_FILENO)) stop_answer = line;
 }

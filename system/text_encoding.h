@@ -1,10 +1,10 @@
-// text_encoding.h: texts that are UTF-16 or UTF-32, of which tokenizers would make noise: every second byte
-// of an English one is zero.
+// text_encoding.h: detects UTF-16 and UTF-32 texts, which tokenizers would turn into noise: in English,
+// every second byte of UTF-16 is zero.
 #pragma once
 #include <string>
 #include <string_view>
 
-// UsageError, with the command that converts the file, if the text begins with the byte-order mark of UTF-16
-// or UTF-32, or if its first bytes hold zeros at even places only or at odd places only, as UTF-16 without a
-// mark has them for Latin letters and spaces.
+// UsageError, with the command that converts the file, if the text begins with the byte-order mark of
+// UTF-16 or UTF-32, or if its first bytes have zeros only at even or only at odd places, as Latin letters
+// and spaces have in UTF-16 without a mark.
 void check_encoding(const std::string& path, std::string_view text);

@@ -4,8 +4,8 @@
 
 namespace {
 
-// How the bytes at the front go on as a character: `length` bytes of it are there, of `wanted`; length 0:
-// they start no character.
+// The character at the front: `length` of its `wanted` bytes are present. length 0: the first byte starts
+// no character.
 struct Front {
     size_t length, wanted;
     bool complete() const { return length > 0 && length == wanted; }
@@ -16,13 +16,13 @@ Front front_of(std::string_view bytes) {
     const auto byte = [&](size_t i) { return static_cast<unsigned char>(bytes[i]); };
     const unsigned char lead = byte(0);
     if (lead < 0x80) return {1, 1};
-    // a continuation byte, or the lead of an overlong form or of what is past U+10FFFF
+    // a continuation byte, or the lead of an overlong form or of a code point above U+10FFFF
     if (lead < 0xC2 || lead > 0xF4) return {0, 0};
     const size_t wanted = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
     size_t length = 1;
     for (; length < std::min(wanted, bytes.size()); length++) {
-        // The second byte also rules out overlong forms (E0, F0), surrogates (ED) and what is past U+10FFFF
-        // (F4).
+        // The second byte also excludes overlong forms (E0, F0), surrogates (ED) and code points above
+        // U+10FFFF (F4).
         const bool second = length == 1;
         const int low = second && lead == 0xE0 ? 0xA0 : second && lead == 0xF0 ? 0x90 : 0x80;
         const int high = second && lead == 0xED ? 0x9F : second && lead == 0xF4 ? 0x8F : 0xBF;
@@ -36,8 +36,8 @@ Front front_of(std::string_view bytes) {
 std::string Utf8Stream::push(std::string_view bytes) {
     std::string ready = pending_.append(bytes);
     pending_.clear();
-    // A lead byte is never part of another character, so the last one decides; it is among the last three
-    // bytes or has all it needs.
+    // A lead byte is never part of another character, so only the last lead byte matters. If its
+    // character is incomplete, it is among the last three bytes.
     for (size_t back = 1; back <= std::min<size_t>(3, ready.size()); back++) {
         const Front front = front_of(std::string_view(ready).substr(ready.size() - back));
         if (front.length == 0) continue;  // a continuation byte

@@ -1,3 +1,3 @@
-// version.h: which flatgpt this is, as CMakeLists.txt says it: "0.1.0".
+// version.h: the version of flatgpt, "0.1.0", as set in CMakeLists.txt.
 #pragma once
 extern const char* const version;
