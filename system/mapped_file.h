@@ -20,7 +20,7 @@ public:
     const std::string& path() const { return path_; }
     std::string_view bytes() const { return bytes_; }
 
-    // Copy `bytes` bytes from `offset`, or all of them. ReadError, with the file, the offset and the
+    // Copies `bytes` bytes from `offset`, or all of them. ReadError, with the file, the offset and the
     // reason, if they cannot be read.
     void copy(void* to, size_t offset, size_t bytes) const;
     std::string text() const;

@@ -193,7 +193,7 @@ template <class T>
 void GPT2<T>::initialise_weights() {
     const float residual_std = 0.02f / std::sqrt(2.0f * static_cast<float>(config_.L));
     uint32_t purpose = weights_purpose;
-    // The padding behind each bucket is zeroed too, since checkpoints and collectives copy it.
+    // The padding after each bucket is zeroed too, since checkpoints and collectives copy it.
     simt::fill_zero(whole_masters(), table_.elements() * sizeof(float), stream_);
     for (const Tensor& t : table_.tensors()) {
         float* values = whole_masters() + t.offset;
