@@ -231,7 +231,7 @@ class Faults(Runs):
         self.wait_for(lambda: self.steps_done(out) > 5, process)
         os.kill(ranks_of(process)[2], signal.SIGSTOP)
         # Others may be missing too: those that wait for it in an earlier operation.
-        self.assert_failed(process, r"rank \d: no word from rank [\d, ]*2[\d, ]* for 3 s \(--comm-timeout\)", code=1)
+        self.assert_failed(process, r"rank \d: no response from rank [\d, ]*2[\d, ]* for 3 s \(--comm-timeout\)", code=1)
 
     def test_a_process_that_is_stopped_for_a_moment_costs_nothing(self):
         out = self.folder / "run"
@@ -362,19 +362,19 @@ class StartAndEnd(Runs):
             runs.append((place, rank, self.start(2, *self.options, "--out", self.folder / f"{place}-{rank}", before=before)))
         for place, rank, process in runs:  # which wait side by side
             with self.subTest(place=place, rank=rank):
-                where = {"init": "no word from the other processes for 5 s (--comm-timeout), in MPI_Init",
-                         "finalize": "no word from the other processes for 5 s (--comm-timeout), in MPI_Finalize",
-                         "end": "no end of the other processes for 5 s (--comm-timeout)"}[place]  # fmt: skip
+                where = {"init": "no response from the other processes for 5 s (--comm-timeout), in MPI_Init",
+                         "finalize": "no response from the other processes for 5 s (--comm-timeout), in MPI_Finalize",
+                         "end": "the other processes have not ended for 5 s (--comm-timeout)"}[place]  # fmt: skip
                 self.assert_failed(process, re.escape(f"rank {1 - rank}: {where}; rank {rank} is stopped"), seconds=40, code=1)
 
     def test_a_process_that_ends_before_the_program_starts_is_named_after_the_time_limit(self):
         process = self.start(2, *self.options, "--out", self.folder / "run", before=self.only_rank_1 + "exit 0")
-        self.assert_failed(process, r"rank 0: no word .* in MPI_Init; rank 1 does not run here", code=1)
+        self.assert_failed(process, r"rank 0: no response .* in MPI_Init; rank 1 does not run on this machine", code=1)
 
     def test_a_process_that_only_shows_its_version_ends_all_at_once(self):
         more = {"before": self.only_rank_1 + "set -- --version"}
         process = self.start(3, *self.options, "--comm-timeout", 600, "--out", self.folder / "run", **more)
-        expected = r"rank 1: this process only shows a text and ends, but rank [02] has other options"
+        expected = r"rank 1: this process only prints a text and exits, but rank [02] has other options"
         self.assert_failed(process, expected, seconds=60, code=2)
 
     def test_processes_that_all_show_their_version_succeed(self):

@@ -96,7 +96,7 @@ TEST_F(LaunchProgram, TorchrunOnCpusIsToldToBeMpirun) {
         const ProgramResult result = run_program(TRAIN_PROGRAM, small + " --batch-size 4", torchrun(rank, 2));
         EXPECT_EQ(result.exit_code, 2);
         EXPECT_EQ(result.errors, fmt::format("train_gpt2: rank {}: torchrun started 2 processes, which on "
-                                             "CPUs speak over MPI; expected mpirun -np 2\n",
+                                             "CPUs communicate over MPI; expected mpirun -np 2\n",
                                              rank));
     }
     EXPECT_EQ(run_program(TRAIN_PROGRAM, fmt::format("{} --batch-size 12 --out '{}'", small, run("one")),

@@ -35,14 +35,14 @@ TEST(LocalRanks, AreThoseOfTheSameLaunch) {
 
 TEST(LocalRanks, ThatAreStoppedOrGoneAreNamed) {
     RankProcess first(1, 4, address()), second(2, 4, address());
-    EXPECT_EQ(idle_ranks(process_of(0, 4, 4)), "rank 3 does not run here");
+    EXPECT_EQ(idle_ranks(process_of(0, 4, 4)), "rank 3 does not run on this machine");
     first.stop();
     second.kill();
     EXPECT_EQ(idle_ranks(process_of(0, 4, 4)),
-              "rank 1 is stopped, rank 2 does not run here, rank 3 does not run here");
+              "rank 1 is stopped, rank 2 does not run on this machine, rank 3 does not run on this machine");
     second.end();
     EXPECT_EQ(idle_ranks(process_of(0, 4, 4)),
-              "rank 1 is stopped, rank 2 does not run here, rank 3 does not run here");
+              "rank 1 is stopped, rank 2 does not run on this machine, rank 3 does not run on this machine");
     // With several machines, a missing rank may run on another one.
     EXPECT_EQ(idle_ranks(process_of(0, 4, 3)), "rank 1 is stopped");
 }

@@ -82,7 +82,8 @@ TEST_F(Bootstrap, AProcessAloneMeetsNobody) {
 
 TEST_F(Bootstrap, MpirunOnSeveralMachinesNeedsMpi) {
     EXPECT_EQ(id_in(rank(1, 1, "mpirun", "")),
-              "mpirun started 2 processes on several machines and names no address to meet at; expected a "
+              "mpirun started 2 processes on several machines and gives no address at which they can meet; "
+              "expected a "
               "build with MPI (libopenmpi-dev), or "
               "torchrun or srun as the launcher");
 }
@@ -96,7 +97,7 @@ TEST_F(Bootstrap, AnAddressThatOnlyItsOwnMachineReachesIsRefusedForSeveral) {
 
 TEST_F(Bootstrap, AnAddressThatIsNoneIsNamed) {
     const std::string error = id_in(rank(0, 2, "torchrun", "[fd00:5"));
-    EXPECT_EQ(error.substr(0, 39), "NCCL finds no way to meet at [fd00:5: I") << error;
+    EXPECT_EQ(error.substr(0, 47), "NCCL cannot connect the processes at [fd00:5: I") << error;
 }
 
 }  // namespace

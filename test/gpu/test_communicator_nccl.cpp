@@ -289,7 +289,7 @@ TEST_F(Nccl, AnAbortThatHangsEndsTheProcess) {
             communicator->break_off();
         },
         testing::ExitedWithCode(1),
-        "^[a-z_]+: rank 3: no end of ncclCommAbort for 0.2 s, after an error of this process\n$");
+        "^[a-z_]+: rank 3: ncclCommAbort has not finished for 0.2 s, after an error of this process\n$");
 }
 
 TEST_F(Nccl, AProcessOfItsOwnNeedsNoNccl) {
@@ -315,9 +315,9 @@ TEST_F(Nccl, ErrorsOfTheMeetingSayWhatToDo) {
     };
     EXPECT_EQ(
         message(ncclInvalidUsage, "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000"),
-        "two processes use one GPU; expected no more processes than GPUs on each machine, and another GPU "
-        "for each in CUDA_VISIBLE_DEVICES "
-        "where that is set (NCCL: Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000)");
+        "two processes use one GPU; expected no more processes than GPUs on each machine, and a "
+        "different GPU for each in CUDA_VISIBLE_DEVICES if that is set (NCCL: Duplicate GPU detected : rank "
+        "0 and rank 1 both on CUDA device 1000)");
     EXPECT_EQ(message(ncclInvalidUsage,
                       "Mismatched NCCL version detected : rank 1 version 22703 rank 0 version 22809")
                   .substr(0, 52),
@@ -327,10 +327,11 @@ TEST_F(Nccl, ErrorsOfTheMeetingSayWhatToDo) {
 
 TEST_F(Nccl, AMeetingThatTakesTooLongEndsTheProcess) {
     fake.meeting_hangs = true;
-    EXPECT_EXIT(make_communicator(third, short_time), testing::ExitedWithCode(1),
-                "^[a-z_]+: rank 3: no end of meeting the other 3 processes for 0.2 s \\(--comm-timeout\\); "
-                "another process has ended, hangs or is that "
-                "slow\n$");
+    EXPECT_EXIT(
+        make_communicator(third, short_time), testing::ExitedWithCode(1),
+        "^[a-z_]+: rank 3: meeting the other 3 processes has not finished for 0.2 s \\(--comm-timeout\\); "
+        "another process has ended, hangs or is that "
+        "slow\n$");
 }
 
 TEST_F(Nccl, AMeetingThatTakesTooLongNamesAProcessThatIsStopped) {
@@ -346,7 +347,7 @@ TEST_F(Nccl, AMeetingThatTakesTooLongNamesAProcessThatIsStopped) {
                              .launch = address + ":1234",
                              .main_address = "127.0.0.1:1235"};
     EXPECT_EXIT(make_communicator(process, short_time), testing::ExitedWithCode(1),
-                "rank 0: no end of meeting .* slow; rank 2 is stopped\n$");
+                "rank 0: meeting .* slow; rank 2 is stopped\n$");
 }
 
 TEST_F(Nccl, AnOperationThatTakesTooLongEndsTheProcessWhereverItHangs) {
@@ -360,7 +361,7 @@ TEST_F(Nccl, AnOperationThatTakesTooLongEndsTheProcessWhereverItHangs) {
             pass(long_time);  // as if in cudaStreamSynchronize
         },
         testing::ExitedWithCode(1),
-        "^[a-z_]+: rank 3: no end of operation 2, reduce_scatter of 128 bytes, for 0.2 s "
+        "^[a-z_]+: rank 3: operation 2, reduce_scatter of 128 bytes, has not finished for 0.2 s "
         "\\(--comm-timeout\\); .*\n$");
 }
 

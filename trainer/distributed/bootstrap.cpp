@@ -12,8 +12,8 @@ namespace {
 ncclUniqueId new_id(const std::string& address) {
     ncclUniqueId id;
     if (ncclGetUniqueId(&id) != ncclSuccess)
-        throw Error(fmt::format("NCCL finds no way to meet{}{}: {}", address.empty() ? "" : " at ", address,
-                                ncclGetLastError(nullptr)));
+        throw Error(fmt::format("NCCL cannot connect the processes{}{}: {}", address.empty() ? "" : " at ",
+                                address, ncclGetLastError(nullptr)));
     return id;
 }
 
@@ -66,11 +66,11 @@ ncclUniqueId unique_id(const Process& process) {
     const char* const given = std::getenv("NCCL_COMM_ID");
     const std::string address = given == nullptr ? process.main_address : given;
     if (address.empty())
-        throw UsageError(
-            fmt::format("{} started {} processes on several machines and names no address to meet at; "
-                        "expected a build with MPI "
-                        "(libopenmpi-dev), or torchrun or srun as the launcher",
-                        process.launcher, process.world_size));
+        throw UsageError(fmt::format(
+            "{} started {} processes on several machines and gives no address at which they can meet; "
+            "expected a build with MPI "
+            "(libopenmpi-dev), or torchrun or srun as the launcher",
+            process.launcher, process.world_size));
     if (process.rank == 0 && process.local_size < process.world_size) check_reachable(address);
     // NCCL reads the variable here to make the id, and again when rank 0 joins, to listen.
     setenv("NCCL_COMM_ID", address.c_str(), 1);

@@ -13,7 +13,7 @@ bool broadcast_by_mpi(const Process& process, void* bytes, size_t size) {
     MPI_Finalize();
     if (processes != process.world_size || rank != process.rank)
         throw Error(
-            fmt::format("MPI says process {} of {}, but {} says {} of {}; is it another MPI's mpirun?", rank,
-                        processes, process.launcher, process.rank, process.world_size));
+            fmt::format("MPI says process {} of {}, but {} says {} of {}; does mpirun belong to another MPI?",
+                        rank, processes, process.launcher, process.rank, process.world_size));
     return true;
 }

@@ -129,8 +129,8 @@ private:
             MPI_Comm_rank(MPI_COMM_WORLD, &rank);
             if (size != this->size() || rank != this->rank())
                 throw Error(fmt::format(
-                    "MPI says process {} of {}, but {} says {} of {}; is it another MPI's mpirun?", rank,
-                    size, process().launcher, this->rank(), this->size()));
+                    "MPI says process {} of {}, but {} says {} of {}; does mpirun belong to another MPI?",
+                    rank, size, process().launcher, this->rank(), this->size()));
             std::unique_lock lock(mutex_);
             ready_ = true;
             changed_.notify_all();
@@ -315,8 +315,8 @@ private:
         std::string names;
         for (const size_t rank : ranks) names += (names.empty() ? "rank " : ", ") + std::to_string(rank);
         const std::string idle = idle_ranks(process());
-        return fmt::format("no word from {} for {} s (--comm-timeout), in {}{}{}", names, time_limit_.count(),
-                           what, idle.empty() ? "" : "; ", idle);
+        return fmt::format("no response from {} for {} s (--comm-timeout), in {}{}{}", names,
+                           time_limit_.count(), what, idle.empty() ? "" : "; ", idle);
     }
 
     // MPI takes a second to start, and longer on a busy machine, so the limit is at least 5 s.
@@ -324,7 +324,7 @@ private:
         return std::max(time_limit_, std::chrono::duration<double>(5));
     }
     std::string no_word(const char* what) const {
-        return fmt::format("no word from the other processes for {} s (--comm-timeout), in {}",
+        return fmt::format("no response from the other processes for {} s (--comm-timeout), in {}",
                            limit_of_meeting().count(), what);
     }
 
@@ -366,9 +366,9 @@ std::string communicator_library() {
 std::unique_ptr<Communicator> make_communicator(const Process& process, double time_limit) {
     if (process.world_size == 1) return std::make_unique<SingleProcess>(process);
     if (process.launcher == "torchrun")
-        throw UsageError(
-            fmt::format("torchrun started {} processes, which on CPUs speak over MPI; expected mpirun -np {}",
-                        process.world_size, process.world_size));
+        throw UsageError(fmt::format(
+            "torchrun started {} processes, which on CPUs communicate over MPI; expected mpirun -np {}",
+            process.world_size, process.world_size));
     // Otherwise MPI_Init would end the process with a page of text.
     if (process.launcher == "srun" && std::getenv("PMIX_RANK") == nullptr &&
         std::getenv("PMI_RANK") == nullptr)

@@ -39,9 +39,8 @@ std::string describe(ncclResult_t result) {
     const std::string detail = ncclGetLastError(nullptr);
     if (detail.find("Duplicate GPU") != std::string::npos)
         return fmt::format(
-            "two processes use one GPU; expected no more processes than GPUs on each machine, and another "
-            "GPU for each in "
-            "CUDA_VISIBLE_DEVICES where that is set (NCCL: {})",
+            "two processes use one GPU; expected no more processes than GPUs on each machine, and a "
+            "different GPU for each in CUDA_VISIBLE_DEVICES if that is set (NCCL: {})",
             detail);
     if (detail.find("Mismatched NCCL version") != std::string::npos)
         return fmt::format(
@@ -111,7 +110,8 @@ private:
                 }
             } catch (const std::exception& error) { end_process(process_, error.what()); }
             if (Clock::now() - since <= time_limit_) continue;
-            const std::string late = fmt::format("no end of {} for {:g} s", before, time_limit_.count());
+            const std::string late =
+                fmt::format("{} has not finished for {:g} s", before, time_limit_.count());
             if (ends_after_error_) end_process(process_, late + ", after an error of this process");
             give_up(process_, late + " (--comm-timeout); another process has ended, hangs or is that slow");
         }

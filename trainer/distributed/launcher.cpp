@@ -46,10 +46,11 @@ const Launcher* find_launcher(const Lookup& variable) {
 
 std::string needed(const Lookup& variable, const Launcher& launcher, const std::string& name) {
     const std::string text = variable(name);
-    CHECK(!text.empty(),
-          "the environment is that of {} in part: {} is missing; expected all its variables, or none of them "
-          "(start it through {})",
-          launcher.name, name, launcher.name);
+    CHECK(
+        !text.empty(),
+        "{}'s environment variables are incomplete: {} is missing; expected all of them, or none (start the "
+        "program through {})",
+        launcher.name, name, launcher.name);
     return text;
 }
 

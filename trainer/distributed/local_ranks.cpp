@@ -96,14 +96,14 @@ std::string idle_ranks(const Process& process) {
     if (process.launch.empty()) return "";
     std::map<int, std::string> texts;  // by rank
     if (process.local_size == process.world_size) {
-        for (int rank = 0; rank < process.world_size; rank++) texts[rank] = "does not run here";
+        for (int rank = 0; rank < process.world_size; rank++) texts[rank] = "does not run on this machine";
     }
     texts.erase(process.rank);
     for (const LocalRank& other : local_ranks(process)) {
         std::string& text = texts[other.rank];
         if (other.stopped()) text = "is stopped";
         else if (other.state == 'D' && text != "is stopped") text = "waits for a disk or a network folder";
-        else if (text == "does not run here") text = "";
+        else if (text == "does not run on this machine") text = "";
     }
     std::string list;
     for (const auto& [rank, text] : texts) {
@@ -140,11 +140,12 @@ void check_same_arguments(const Process& process) {
     while (static_cast<int>(same.size()) < process.local_size - 1 && Clock::now() < end) {
         for (const LocalRank& other : local_ranks(process)) {
             if (!other.same_program) continue;
-            CHECK(other.arguments == own,
-                  "this process only shows a text and ends, but rank {} has other options and would wait for "
-                  "it; expected the same options "
-                  "for all processes",
-                  other.rank);
+            CHECK(
+                other.arguments == own,
+                "this process only prints a text and exits, but rank {} has other options and would wait for "
+                "it; expected the same options "
+                "for all processes",
+                other.rank);
             same.insert(other.rank);
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -165,8 +166,8 @@ void leave_together(const Process& process, double time_limit) {
     const auto end = Clock::now() + std::chrono::duration<double>(time_limit);
     while (std::any_of(others.begin(), others.end(), needs_watching)) {
         if (Clock::now() > end)
-            give_up(process,
-                    fmt::format("no end of the other processes for {:g} s (--comm-timeout)", time_limit));
+            give_up(process, fmt::format("the other processes have not ended for {:g} s (--comm-timeout)",
+                                         time_limit));
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
 }

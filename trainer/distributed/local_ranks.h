@@ -21,8 +21,8 @@ struct LocalRank {
 // Empty if the launcher gives the launch no name, or if the processes cannot see each other (containers).
 std::vector<LocalRank> local_ranks(const Process& process);
 
-// The ranks that cannot make progress, for an error message: "rank 2 is stopped, rank 3 does not run
-// here"; "" if there are none.
+// The ranks that cannot make progress, for an error message: "rank 2 is stopped, rank 3 does not run on
+// this machine"; "" if there are none.
 std::string idle_ranks(const Process& process);
 
 // Ends this process at once, whatever its threads wait for, with one line on standard error and exit code
