@@ -180,7 +180,7 @@ TEST(InitFrom, ATokenizerOfAnotherSizeThanTheVocabularyIsRefused) {
          "the model has a vocabulary of 1000, which the 50257 tokens of --tokenizer gpt2 do not fit; "
          "expected 50257 to 50304"},
         {"--vocab 1000",
-         "tinyshakespeare.txt: is text, of which --tokenizer none makes no tokens; expected token shards, or "
+         "tinyshakespeare.txt: is text, which --tokenizer none cannot tokenize; expected token shards, or "
          "another --tokenizer"},
         {"--vocab 50257 --tokenizer byte",
          "the model has a vocabulary of 50257, which the 256 tokens of --tokenizer byte do not fit"},

@@ -57,7 +57,7 @@ TEST(RestartableShards, AManifestThatIsRefusedLeavesTheFolderUnlocked) {
         "shards.json",
         R"({"tokenizer": "byte", "shard_tokens": 1e300, "val_tokens": 0, "complete": false, "shards": []})");
     for (int i = 0; i < 2; i++)
-        EXPECT_NE(message_of<UsageError>(open).find("is no list of shards"), std::string::npos);
+        EXPECT_NE(message_of<UsageError>(open).find("is not a list of shards"), std::string::npos);
 }
 
 TEST(HellaSwag, AnEmptyFileHoldsNoExample) {

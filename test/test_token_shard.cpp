@@ -67,7 +67,7 @@ TEST(TokenShard, RefusesWhatIsNotAShardByName) {
               ": 1023 bytes are too short for a token shard, whose header alone has 1024");
     EXPECT_EQ(message(shard_bytes(20240326, 1, 2, 4)),
               ": is not a token shard: magic number 20240326, expected 20240520; make shards with tokenize; "
-              "a text has another name than *.bin");
+              "the name of a text must not end in .bin");
     EXPECT_EQ(message(shard_bytes(20240520, 2, 2, 4)), ": token shard of version 2, expected 1");
     EXPECT_EQ(message(shard_bytes(20240520, 1, 3, 4)),
               ": 1028 bytes, expected 1030 for the 3 tokens of its header; the file is damaged");

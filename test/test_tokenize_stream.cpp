@@ -166,7 +166,7 @@ TEST_F(TokenizeStream, GoesOnAfterEveryBreakAndNeverMakesAShardAgain) {
     for (size_t bytes = 0; bytes < all.size(); bytes += all.size() / 12) {
         const ProgramResult result = stream(all.substr(0, all.rfind('\n', bytes) + 1), long_ + "--until-end");
         EXPECT_EQ(result.exit_code, 1);
-        EXPECT_NE(result.errors.find("broke off after line"), std::string::npos) << result.errors;
+        EXPECT_NE(result.errors.find("ended after line"), std::string::npos) << result.errors;
         for (const auto& [name, bytes] : contents()) {
             EXPECT_EQ(name.find(".tmp-"), std::string::npos) << name;
             if (!name.ends_with(".bin")) continue;
@@ -257,10 +257,10 @@ TEST_F(TokenizeStream, BrokenInputIsOneLine) {
     EXPECT_NE(line(good + "{\"text\":7}\n").find("line 2: expected the string \"text\" in '{\"text\":7}'"),
               std::string::npos);
     EXPECT_NE(line("{\"txt\":\"a\"}\n").find("line 1: expected the string \"text\""), std::string::npos);
-    EXPECT_NE(line("{\"text\":\"a\",\"place\":3}\n").find("\"place\" is no string"), std::string::npos);
+    EXPECT_NE(line("{\"text\":\"a\",\"place\":3}\n").find("\"place\" is not a string"), std::string::npos);
     EXPECT_NE(line("{\"end\":true}\n" + good).find("line 2: expected nothing after"), std::string::npos);
     EXPECT_NE(line("").find("the input holds no text"), std::string::npos);
-    EXPECT_NE(line("{\"text\":\"a\"}\n").find("all 1 tokens of the input are for validation"),
+    EXPECT_NE(line("{\"text\":\"a\"}\n").find("all 1 tokens of the input would be for validation"),
               std::string::npos);
     EXPECT_NE(line(std::string(1 << 16, '[')).find("expected a JSON object"), std::string::npos);
     EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));  // not one of them left anything behind
@@ -288,10 +288,10 @@ TEST_F(TokenizeStream, AnotherStreamOrOtherOptionsAreRefused) {
     EXPECT_NE(errors(2, others, small_).find("expected the same documents as before"), std::string::npos);
     for (const char* damage : {"", "{", "[]", "{\"tokenizer\":\"gpt2\"}"}) {
         std::ofstream(out_ + "/shards.json") << damage;
-        EXPECT_NE(errors(2, lines(), small_).find("is no list of shards"), std::string::npos) << damage;
+        EXPECT_NE(errors(2, lines(), small_).find("is not a list of shards"), std::string::npos) << damage;
     }
     std::filesystem::remove(out_ + "/shards.json");
-    EXPECT_NE(errors(2, lines(), small_).find("which no shards.json accounts for"), std::string::npos);
+    EXPECT_NE(errors(2, lines(), small_).find("which no shards.json lists"), std::string::npos);
 }
 
 TEST_F(TokenizeStream, AnInputShorterThanAShardBecomesShards) {
@@ -329,7 +329,7 @@ TEST_F(TokenizeStream, AnInputShorterThanAShardBecomesShards) {
 TEST_F(TokenizeStream, TooLargeAValidationLeavesNothingThatBlocksAnotherTry) {
     const std::string wrong = "--tokenizer byte --shard-tokens 1000 --val-tokens 1000000";
     EXPECT_NE(errors(2, lines(), wrong)
-                  .find("tokens of the input are for validation; expected more text, or less than "
+                  .find("tokens of the input would be for validation; expected more text, or fewer than "
                         "--val-tokens 1000000"),
               std::string::npos);
     EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));
@@ -346,7 +346,7 @@ TEST_F(TokenizeStream, AListWithoutAnyOfItsShardsBlocksNothing) {
     }
     std::ofstream(out_ + "/train_000077.bin") << "not one of the list";
     EXPECT_NE(errors(2, lines(), "--tokenizer gpt2 --val-tokens 100")
-                  .find("already holds train_000077.bin, which no shards.json accounts for"),
+                  .find("already holds train_000077.bin, which no shards.json lists"),
               std::string::npos);
     std::filesystem::remove(out_ + "/train_000077.bin");
     const ProgramResult result = stream(lines(), "--tokenizer gpt2 --val-tokens 100");

@@ -129,7 +129,7 @@ static void tokenize(const Text& text, const TextReader& reader, const std::stri
 TokenFile::TokenFile(const Text& text, TextReader& reader) : name_(text.name) {
     const std::string_view tokenizer = reader.tokenizer.name();
     CHECK(tokenizer != "none",
-          "{}: is text, of which --tokenizer none makes no tokens; expected token shards, or another "
+          "{}: is text, which --tokenizer none cannot tokenize; expected token shards, or another "
           "--tokenizer",
           text.path);
     const uint64_t seed = XXH3_64bits(tokenizer.data(), tokenizer.size());

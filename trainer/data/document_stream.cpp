@@ -34,7 +34,7 @@ Document parse_document(std::string_view line, const std::string& field) {
     document.text = text->get<std::string>();
     if (const auto place = object.find("place"); place != object.end() && field != "place") {
         CHECK(place->is_string() && !place->get_ref<const std::string&>().empty(),
-              "\"place\" is no string, or empty, in '{}'", start_of(line));
+              "\"place\" is not a string, or is empty, in '{}'", start_of(line));
         document.place = place->get<std::string>();
     }
     return document;
@@ -63,9 +63,8 @@ std::optional<Document> DocumentStream::next() {
     }
     if (until_end_ && !at_end_)
         throw Error(
-            fmt::format("{}: broke off after line {}; expected {{\"end\": true}} as the last line; the same "
-                        "command goes on after the "
-                        "shards that are finished",
+            fmt::format("{}: ended after line {}; expected {{\"end\": true}} as the last line; the same "
+                        "command continues after the finished shards",
                         name_, line_));
     return std::nullopt;
 }

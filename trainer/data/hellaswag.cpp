@@ -104,7 +104,7 @@ std::vector<HellaSwagExample> parse_eval_file(std::string_view bytes, const std:
 const std::string& text_of(const nlohmann::json& object, const char* key, const std::string& what) {
     const auto found = object.find(key);
     CHECK(found != object.end() && found->is_string(),
-          "{}: \"{}\" is no text; expected HellaSwag's {{\"ctx\", \"endings\", \"label\"}}", what, key);
+          "{}: \"{}\" is not a string; expected HellaSwag's {{\"ctx\", \"endings\", \"label\"}}", what, key);
     return found->get_ref<const std::string&>();
 }
 
@@ -124,7 +124,8 @@ size_t label_of(const nlohmann::json& object, size_t endings, const std::string&
                                                           : "";
     const bool digit = shown.size() == 1 && shown[0] >= '0' && shown[0] <= '9';
     CHECK(digit && static_cast<size_t>(shown[0] - '0') < endings,
-          "{}: \"label\" is no number of one of the {} endings; expected a split with labels", what, endings);
+          "{}: \"label\" is not the number of one of the {} endings; expected a split with labels", what,
+          endings);
     return static_cast<size_t>(shown[0] - '0');
 }
 
@@ -139,9 +140,9 @@ HellaSwagExample parse_line(std::string_view line, const std::string& what, Toke
     CHECK(!example.context.empty(), "{}: the context is empty", what);
     const auto endings = object.find("endings");
     CHECK(endings != object.end() && endings->is_array() && endings->size() >= 2,
-          "{}: \"endings\" is no list of two or more texts", what);
+          "{}: \"endings\" is not a list of two or more strings", what);
     for (const nlohmann::json& ending : *endings) {
-        CHECK(ending.is_string(), "{}: \"endings\" holds something that is no text", what);
+        CHECK(ending.is_string(), "{}: \"endings\" holds something other than strings", what);
         example.endings.push_back(tokenizer.encode(" " + ending.get_ref<const std::string&>()));
     }
     example.label = label_of(object, example.endings.size(), what);

@@ -69,10 +69,10 @@ std::vector<std::string> RestartableShards::finish() {
         if (options_.val_tokens || known < tokens || tokens < 2) {
             const size_t val_tokens = val_tokens_;
             remove_shards();
-            throw UsageError(
-                fmt::format("all {} tokens of the input are for validation; expected more text, or less than "
-                            "--val-tokens {}",
-                            tokens, val_tokens));
+            throw UsageError(fmt::format(
+                "all {} tokens of the input would be for validation; expected more text, or fewer "
+                "than --val-tokens {}",
+                tokens, val_tokens));
         }
         split_short_input();
         before = 0;
@@ -170,7 +170,7 @@ void RestartableShards::read_manifest() {
         }
     } catch (const nlohmann::json::exception&) {
         throw UsageError(
-            fmt::format("{}: is no list of shards; remove it and its shards to begin again", manifest_));
+            fmt::format("{}: is not a list of shards; remove it and its shards to start again", manifest_));
     }
     const auto is_there = [&](const Shard& shard) {
         return fs::exists(fmt::format("{}/{}", options_.folder, shard.file));
@@ -206,10 +206,9 @@ void RestartableShards::refuse_foreign_shards() const {
         const std::string name = path.filename();
         for (const std::string split : {"train", "val"}) {
             if (options_.split != "first" && options_.split != split) continue;
-            CHECK(
-                !(name.starts_with(options_.prefix + split + "_") && name.ends_with(".bin")),
-                "{}: already holds {}, which no {} accounts for; choose another folder or remove its shards",
-                options_.folder, name, fs::path(manifest_).filename().string());
+            CHECK(!(name.starts_with(options_.prefix + split + "_") && name.ends_with(".bin")),
+                  "{}: already holds {}, which no {} lists; choose another folder or remove its shards",
+                  options_.folder, name, fs::path(manifest_).filename().string());
         }
     }
 }

@@ -38,8 +38,8 @@ TokenShard::TokenShard(const std::string& path, const std::string& name)
     Header header;
     file_->copy(header.data(), 0, sizeof(header));
     CHECK(header[0] == shard_magic,
-          "{}: is not a token shard: magic number {}, expected {}; make shards with tokenize; a text has "
-          "another name than *.bin",
+          "{}: is not a token shard: magic number {}, expected {}; make shards with tokenize; "
+          "the name of a text must not end in .bin",
           path, header[0], shard_magic);
     CHECK(header[1] == shard_version, "{}: token shard of version {}, expected {}", path, header[1],
           shard_version);
