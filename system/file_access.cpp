@@ -8,7 +8,7 @@ static fs::file_type type_of(const std::string& path) {
     std::error_code failure;
     const fs::file_type type = fs::status(path, failure).type();  // not_found only if the system reports that
     if (type == fs::file_type::none)
-        throw AccessError(fmt::format("{}: cannot be looked at: {}", path, failure.message()));
+        throw AccessError(fmt::format("{}: cannot be accessed: {}", path, failure.message()));
     return type;
 }
 

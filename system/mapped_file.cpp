@@ -34,7 +34,7 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
     const int map_error = errno;
     close(file);
     if (!known)
-        throw AccessError(fmt::format("{}: cannot be looked at: {}", path, std::strerror(status_error)));
+        throw AccessError(fmt::format("{}: cannot be accessed: {}", path, std::strerror(status_error)));
     CHECK(regular, "{}: is not a regular file", path);
     if (memory == MAP_FAILED)
         throw AccessError(

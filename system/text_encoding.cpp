@@ -26,6 +26,6 @@ static std::string wide_encoding(std::string_view text) {
 void check_encoding(const std::string& path, std::string_view text) {
     const std::string encoding = wide_encoding(text);
     CHECK(encoding.empty(),
-          "{}: is {} text; expected UTF-8, which this makes of it: iconv -f {} -t UTF-8 '{}' > utf8.txt",
-          path, encoding, encoding, path);
+          "{}: is {} text; expected UTF-8; convert it with: iconv -f {} -t UTF-8 '{}' > utf8.txt", path,
+          encoding, encoding, path);
 }

@@ -823,7 +823,7 @@ TEST(DataFiles, Utf16IsRefusedWithTheCommandThatConvertsIt) {
     const auto refused = [&](const std::string& bytes, const std::string& encoding) {
         const std::string path = folder.write("b.txt", bytes);
         const std::string expected = path + ": is " + encoding +
-                                     " text; expected UTF-8, which this makes of it: iconv -f " + encoding +
+                                     " text; expected UTF-8; convert it with: iconv -f " + encoding +
                                      " -t UTF-8 '" + path + "' > utf8.txt";
         EXPECT_EQ(message_of<UsageError>([&] { open_data(path, "", *byte); }), expected);
         EXPECT_EQ(message_of<UsageError>([&] { open_data(folder / "a.txt", path, *byte); }), expected);

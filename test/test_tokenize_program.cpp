@@ -153,8 +153,8 @@ TEST(TokenizeProgram, Utf16IsRefusedBeforeAnythingIsTokenized) {
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_EQ(result.errors,
               "tokenize: " + wide +
-                  ": is UTF-16 text; expected UTF-8, which this makes of it: iconv -f UTF-16 -t UTF-8 '" +
-                  wide + "' > utf8.txt\n");
+                  ": is UTF-16 text; expected UTF-8; convert it with: iconv -f UTF-16 -t UTF-8 '" + wide +
+                  "' > utf8.txt\n");
     EXPECT_FALSE(std::filesystem::exists(folder / "new"));
     // The command does what it says.
     ASSERT_EQ(std::system(
