@@ -217,39 +217,40 @@ int main(
     Options options;
     CLI::App app("Turns texts into token shards for training.", "tokenize");
     add_word_or_file(app, "--tokenizer", options.tokenizer, {"gpt2", "byte"},
-                     "how texts become tokens: FILE is a tokenizer.json");
+                     "how texts become tokens; FILE is a tokenizer.json");
     add_number(app, "--val-fraction", options.val_fraction, 0, below_1,
-               "fraction at the end of the texts to hold out for validation");
+               "fraction of the texts, taken from the end, to hold out for validation");
     add_text(app, "--out", options.out, "DIR",
-             "folder for the shards train_000000.bin, val_000000.bin and on")
+             "folder to write the shards to: train_000000.bin, val_000000.bin and so on")
         ->required();
-    add_number(app, "--shard-tokens", options.shard_tokens, 1, size_t{4'000'000'000}, "tokens in a shard");
+    add_number(app, "--shard-tokens", options.shard_tokens, 1, size_t{4'000'000'000},
+               "tokens in a shard; the last one may have fewer");
     app.add_option("FILE", options.files,
-                   "texts, or folders of them, in order; a tokenizer that has an end-of-text token puts it "
-                   "between them");
+                   "texts or folders of texts, in order; an end-of-text token separates them if the "
+                   "tokenizer has one");
     auto* stream = app.add_option_group("documents from standard input");
     stream->add_flag("--stream", options.stream,
-                     "read documents from standard input, a JSON object a line; the same command goes on "
-                     "where it was broken off");
-    add_text(*stream, "--prefix", options.prefix, "TEXT", "beginning of the shards' names");
+                     "read documents from standard input, one JSON object per line; after an interruption, "
+                     "the same command continues where it stopped");
+    add_text(*stream, "--prefix", options.prefix, "TEXT", "prefix of the shards' file names");
     add_word(*stream, "--split", options.split, {"first", "train", "val"},
-             "first: hold out the first tokens for validation; train or val: write shards of one kind only");
+             "first: hold out the first tokens for validation; train or val: write only shards of that kind");
     const auto set_val_tokens = [&](const std::string& text) {
         options.val_tokens = number_between("--val-tokens", text, size_t{0}, SIZE_MAX);
     };
     add_parsed(*stream, "--val-tokens", "N", "", set_val_tokens,
-               "with --split first: tokens to hold out; 0: none [a shard, or a tenth of an input shorter "
-               "than that]");
-    add_text(*stream, "--field", options.field, "KEY", "key of the text in a document's object");
+               "with --split first: number of tokens to hold out; 0: none [one shard, or a tenth of an input "
+               "that is shorter than a shard]");
+    add_text(*stream, "--field", options.field, "KEY", "key of the text in a document's JSON object");
     stream->add_flag("--until-end", options.until_end,
-                     "count the input as whole only if its last line is {\"end\": true}");
-    add_number(*stream, "--threads", options.threads, 1, 1024, "threads that tokenize documents");
+                     "accept the input as complete only if its last line is {\"end\": true}");
+    add_number(*stream, "--threads", options.threads, 1, 1024, "number of threads that tokenize documents");
     set_examples(
-        app,
-        {{"all texts of a folder, the last hundredth of them for validation",
-          "tokenize --val-fraction 0.01 --out shards books"},
-         {"bytes instead of GPT-2's tokens", "tokenize --tokenizer byte --out shards my_book.txt"},
-         {"documents, a JSON object a line", "zcat documents.jsonl.gz | tokenize --stream --out shards"}});
+        app, {{"tokenize all texts of a folder; the last hundredth is for validation",
+               "tokenize --val-fraction 0.01 --out shards books"},
+              {"write bytes instead of GPT-2's tokens", "tokenize --tokenizer byte --out shards my_book.txt"},
+              {"tokenize documents, one JSON object per line",
+               "zcat documents.jsonl.gz | tokenize --stream --out shards"}});
     return run_main("tokenize", [&] {
         if (!parse(app, argc, argv, {"--prefix"})) return;
         check_source(options, app);

@@ -54,16 +54,18 @@ int main(int argc, char** argv) {
     CLI::App app("Writes a trained GPT-2 in another program's format.", "convert");
     add_text(app, "MODEL", path, "PATH", model_path_help)->required();
     add_choice(app, "--format", format, formats,
-               "format to write: a Hugging Face folder, or a .bin of llm.c");
-    add_text(app, "--out", out, "PATH", "the folder or the file to write")->required();
+               "format to write: a Hugging Face folder (hf), or a .bin file of llm.c");
+    add_text(app, "--out", out, "PATH", "folder or file to write")->required();
     app.add_flag("--best", best, best_help);
     add_word_or_file(app, "--tokenizer", tokenizer, tokenizer_words,
-                     "tokenizer whose files the folder gets [the model's own]");
-    set_examples(app, {{"the best checkpoint of a run, for transformers",
-                        "convert runs/book --best --format hf --out my_model"},
-                       {"GPT-2 for llm.c", "convert gpt2 --format llmc-bf16 --out gpt2_124M_bf16.bin"},
-                       {"a model of llm.c as a folder for transformers",
-                        "convert model_00010000.bin --format hf --out my_model"}});
+                     "tokenizer whose files are written to the folder; FILE is a tokenizer.json [the model's "
+                     "own]");
+    set_examples(app,
+                 {{"convert the best checkpoint of a run for transformers",
+                   "convert runs/book --best --format hf --out my_model"},
+                  {"convert GPT-2 for llm.c", "convert gpt2 --format llmc-bf16 --out gpt2_124M_bf16.bin"},
+                  {"convert a model of llm.c for transformers",
+                   "convert model_00010000.bin --format hf --out my_model"}});
     return run_main("convert", [&] {
         if (!parse(app, argc, argv)) return;
         const std::unique_ptr<ModelFile> model =

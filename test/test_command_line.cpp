@@ -132,7 +132,8 @@ TEST(CommandLine, HelpShowedTheParsersWordsAndLongLines) {
     }
     const std::string help = run_program(TRAIN_PROGRAM, "--help").output;
     EXPECT_NE(help.find("\noptimizer:\n  --optimizer adam|adamw|rmsprop|sgd\n"), std::string::npos) << help;
-    EXPECT_NE(help.find("\n  -x,--steps N                steps to train; 2 epochs with --init-from [2000]\n"),
+    EXPECT_NE(help.find("\n  -x,--steps N                steps to train; the default with --init-from is 2 "
+                        "epochs [2000]\n"),
               std::string::npos)
         << help;
     EXPECT_NE(help.find("\n  --layers N                  number of transformer blocks (1 to 4096) [4]\n"),

@@ -142,8 +142,8 @@ bool parse(CLI::App& app, int argc, const char* const* argv, const std::set<std:
             word.starts_with("--") && word.ends_with('=') && word.find_first_of("= ") == word.size() - 1;
         CHECK(!empty, empty_value, word.substr(0, word.size() - 1));
     }
-    app.set_help_flag("-h,--help", "print this text and stop");
-    app.set_version_flag("--version", fmt::format("flatgpt {}", version), "print the version and stop");
+    app.set_help_flag("-h,--help", "print this help and exit");
+    app.set_version_flag("--version", fmt::format("flatgpt {}", version), "print the version and exit");
     if (argc == 2 && print_for_shell(app, argv)) return false;
     try {
         parse_words(app, argc, argv, may_be_empty);

@@ -29,11 +29,16 @@ inline const std::map<std::string, AttentionBackend> attentions = {{"auto", Atte
 
 // Help for an argument that open_model opens.
 inline constexpr char model_path_help[] =
-    "a checkpoint, a run's folder (its newest checkpoint), any Hugging Face GPT-2 folder, llm.c's .bin, or "
-    "the name of a model in Hugging Face's "
-    "cache, such as gpt2";
+    "a checkpoint, a run's folder (its newest checkpoint), a Hugging Face GPT-2 folder, a .bin file of "
+    "llm.c, "
+    "or the name of a model in Hugging Face's cache, such as gpt2";
+// Help for options that several programs have.
 inline constexpr char best_help[] =
     "take a run's checkpoint with the lowest validation loss instead of its newest";
+inline constexpr char dtype_help[] =
+    "type of parameters and activations; tf32: fp32 with faster, less exact matrix products on a GPU";
+inline constexpr char attention_help[] =
+    "implementation of attention; auto: the fastest for the shape and the type";
 
 // The largest count that an option takes; --help shows no upper end so far away.
 constexpr int most = 1 << 30;

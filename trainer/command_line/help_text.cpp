@@ -47,7 +47,7 @@ std::string group_lines(const CLI::App& group, const std::string& heading, bool 
 std::string help_text(const CLI::App& app) {
     std::string text = app.get_description() + "\nusage: " + app.get_name() + " [OPTION...]";
     text += usage_of_arguments(app, [](const std::string& name) { return name; });
-    text += "\nDefaults stand in [brackets].\n" + group_lines(app, "arguments", true) +
+    text += "\nDefaults are in [brackets].\n" + group_lines(app, "arguments", true) +
             group_lines(app, "options", false);
     for (const CLI::App* group : app.get_subcommands(nullptr))
         text += group_lines(*group, group->get_group(), false);

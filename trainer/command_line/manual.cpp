@@ -81,7 +81,7 @@ std::string man_page(const CLI::App& app, const std::string& program) {
                                    troff(upper), version, troff(program), troff(sentence));
     text += fmt::format(".SH SYNOPSIS\n.B {}\n[\\fIOPTION\\fR...]", troff(program));
     text += usage_of_arguments(app, [](const std::string& name) { return "\\fI" + troff(name) + "\\fR"; });
-    text += fmt::format("\n.SH DESCRIPTION\n{}\nDefaults stand in [brackets].\n", troff(description));
+    text += fmt::format("\n.SH DESCRIPTION\n{}\nDefaults are in [brackets].\n", troff(description));
     if (const std::string arguments = man_entries(app, true); !arguments.empty())
         text += ".SH ARGUMENTS\n" + arguments;
     text += ".SH OPTIONS\n" + man_entries(app, false);
@@ -92,7 +92,7 @@ std::string man_page(const CLI::App& app, const std::string& program) {
         text += fmt::format(".PP\n{}:\n.PP\n.RS 4\n.nf\n{}\n.fi\n.RE\n", troff(example.what),
                             troff(example.command));
     return text +
-           ".SH EXIT STATUS\n0, 2 for a command line or an input that was refused, 1 for any other "
+           ".SH EXIT STATUS\n0 on success, 2 if the command line or an input is wrong, 1 after any other "
            "failure.\n";
 }
 

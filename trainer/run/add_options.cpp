@@ -86,14 +86,15 @@ using enum Scope;
 void add_data(CLI::App& app, Options& o) {
     Group data(app, "data", o);
     data.texts(identity, "-i,--train-data", o.data.train_words, "FILE...",
-               "what to train on: token shards, texts, folders of them, or patterns [the Shakespeare text]");
+               "token shards or texts to train on: files, folders, or patterns in quotes [the Shakespeare "
+               "text]");
     data.texts(run, "-j,--val-data", o.data.val_words, "FILE...",
-               "what to validate on, in the same forms [the last tenth of the texts]");
+               "token shards or texts to validate on, in the same forms [the last tenth of the texts]");
     data.word_or_file(identity, "--tokenizer", o.data.tokenizer, tokenizer_words,
-                      "how texts become tokens: FILE is a tokenizer.json; none: token shards only "
-                      "[byte, gpt2 or none, by the vocabulary]");
+                      "how texts become tokens; FILE is a tokenizer.json; none accepts token shards only "
+                      "[byte, gpt2 or none, depending on --vocab]");
     data.word(identity, "--data-order", o.data.order, {"shuffled", "file"},
-              "order in which an epoch takes its samples");
+              "order of the samples in an epoch: shuffled anew each time, or as in the files");
 }
 
 void add_model(CLI::App& app, Options& o) {
@@ -106,16 +107,16 @@ void add_model(CLI::App& app, Options& o) {
     Group model(app, "model", o);
     GPT2Config& config = o.model.config;
     model.parsed(start, "-e,--model", "NAME", "", set_name,
-                 "a named size instead of the sizes below: d12, gpt2, gpt2-medium, gpt2-large, gpt2-xl, "
-                 "gpt3:c768, ...");
+                 "a named size instead of --layers, --heads and --channels: d12, gpt2, gpt2-medium, "
+                 "gpt2-large, gpt2-xl, gpt3:c768, ...");
     model.number(identity, "--layers", config.L, 1, 4096, "number of transformer blocks");
     model.number(identity, "--heads", config.NH, 1, 4096, "number of attention heads");
-    model.number(identity, "--channels", config.C, 1, 1 << 17, "width of the model, a multiple of the heads");
+    model.number(identity, "--channels", config.C, 1, 1 << 17, "width of the model; a multiple of --heads");
     model.number(identity, "--context", config.context, 1, 1 << 20,
-                 "longest sequence that the model can see");
+                 "longest sequence that the model accepts, in tokens");
     model.number(identity, "--vocab", config.V, 1, 65536, "number of tokens in the vocabulary");
     model.text(start, "--init-from", o.model.init_from, "PATH",
-               fmt::format("start from these weights, with their model's shape: {} [random weights]",
+               fmt::format("start from the weights and the shape of this model: {} [random weights]",
                            model_path_help));
 }
 
@@ -129,62 +130,68 @@ void add_batch(CLI::App& app, Options& o) {
     };
     Group batch(app, "batch", o);
     batch.parsed(training, "-b,--batch-size", "N|auto", std::to_string(o.batch.size), set_size,
-                 "sequences in a micro-step; auto: as many as fit and divide the step");
+                 "sequences in a micro-step of one process; auto: the most that fit in memory and divide "
+                 "the step");
     batch.dependent(identity, "-t,--seq-len", o.batch.seq_len, 1, most, "tokens in a sequence [the context]");
     batch.dependent(identity, "-d,--total-batch", o.batch.total, 1, size_t{1} << 40,
-                    "tokens in a step, over all its micro-steps and processes [one micro-step]");
+                    "tokens in a step, over all its micro-steps and processes [those of one micro-step]");
 }
 
 void add_optimizer(CLI::App& app, Options& o) {
     OptimizerChoice& to = o.optimizer;
     Group optimizer(app, "optimizer", o);
     optimizer.choice(identity, "--optimizer", to.kind, optimizers,
-                     "update rule, as the class of that name in torch.optim has it");
+                     "update rule; each is that of the class of this name in torch.optim");
     optimizer.number(training, "-l,--lr", to.lr, 0, 1e30,
-                     fmt::format("peak learning rate; {} with --init-from", finetuning.lr));
+                     fmt::format("peak learning rate; the default with --init-from is {}", finetuning.lr));
     optimizer.number(training, "-q,--min-lr-fraction", to.min_lr_fraction, 0, 1,
-                     "learning rate at the end, as a fraction of the peak");
+                     "learning rate at the end of the run, as a fraction of the peak");
     optimizer.number(training, "-u,--warmup", to.warmup, 0, most,
-                     fmt::format("steps in which the learning rate rises to its peak; {} with --init-from "
-                                 "or --schedule constant",
+                     fmt::format("steps over which the learning rate rises to its peak; the default with "
+                                 "--init-from or --schedule constant is {}",
                                  finetuning.warmup));
     optimizer.word(training, "-k,--schedule", to.schedule, {"cosine", "linear", "constant", "wsd"},
-                   fmt::format("how the learning rate falls after warmup; wsd stays constant, then falls as "
-                               "1 - sqrt over the last fifth; {} with --init-from",
+                   fmt::format("how the learning rate falls after warmup; wsd stays at the peak, then falls "
+                               "as 1 - sqrt(x) over the last fifth of the steps; the default with "
+                               "--init-from is {}",
                                finetuning.schedule));
     optimizer.dependent(training, "-c,--weight-decay", to.weight_decay, 0, 1e30,
-                        "for tensors of two or more dimensions: decoupled with adamw, added to the gradient "
-                        "otherwise [0.1 with adamw, otherwise 0]");
+                        "decay of tensors with two or more dimensions; decoupled with adamw, added to the "
+                        "gradient with other optimizers [0.1 with adamw, 0 with others]");
     optimizer.number(training, "--beta1", to.beta1, 0, below_1,
-                     "decay of the mean of gradients; adamw and adam only");
+                     "decay rate of the running mean of gradients; for adamw and adam, an error with other "
+                     "optimizers");
     optimizer.number(training, "--beta2", to.beta2, 0, below_1,
-                     fmt::format("decay of the mean of squared gradients, which rmsprop calls alpha; not for "
-                                 "sgd; {} with --init-from",
+                     fmt::format("decay rate of the running mean of squared gradients (alpha in torch's "
+                                 "RMSprop); an error with sgd; the default with --init-from is {}",
                                  finetuning.beta2));
     // 0 would divide 0 by 0 in the padded rows of wte.
     optimizer.number(training, "--eps", to.eps, 1e-30, 1,
-                     "added to the denominator of the update; not for sgd");
+                     "added to the denominator of the update; an error with sgd");
     optimizer.number(training, "--momentum", to.momentum, 0, below_1,
-                     "momentum of the update; sgd and rmsprop only");
-    optimizer.flag(training, "--nesterov", to.nesterov, "use Nesterov's momentum; sgd only");
-    optimizer.number(training, "--clip", to.clip, 0, 1e30, "scale the gradient down to this norm; 0: never");
+                     "momentum of the update; for sgd and rmsprop, an error with other optimizers");
+    optimizer.flag(training, "--nesterov", to.nesterov,
+                   "use Nesterov momentum; needs --momentum; for sgd, an error with other optimizers");
+    optimizer.number(training, "--clip", to.clip, 0, 1e30,
+                     "largest norm of the gradient; a larger gradient is scaled down to it; 0: no limit");
     optimizer.number(run, "--max-skipped", to.max_skipped, 1, most,
-                     "end the run after this many steps in a row whose gradient norm is not finite");
+                     "end the run with an error after this many consecutive steps whose gradient norm is not "
+                     "finite");
     optimizer.number(training, "--skip-loss-z", to.skip_loss_z, 0, 1e30,
-                     "skip the update of a step whose loss is this many standard deviations above the mean "
-                     "of the last 128; 0: never");
+                     "skip the update of a step whose loss is more than this many standard deviations above "
+                     "the mean of the last 128 steps; 0: never");
     optimizer.number(training, "--skip-norm-z", to.skip_norm_z, 0, 1e30,
-                     "the same for the gradient norm; steps skipped by either do not count for "
+                     "the same for the gradient norm; steps that either option skips do not count towards "
                      "--max-skipped");
 }
 
 void add_length(CLI::App& app, Options& o) {
     Group length(app, "length", o);
-    auto* steps =
-        length.number(training, "-x,--steps", o.length.steps, 1, most,
-                      fmt::format("steps to train; {:g} epochs with --init-from", finetuning.epochs));
+    auto* steps = length.number(
+        training, "-x,--steps", o.length.steps, 1, most,
+        fmt::format("steps to train; the default with --init-from is {:g} epochs", finetuning.epochs));
     auto* epochs = length.dependent(training, "--epochs", o.length.epochs, 1e-9, 1e9,
-                                    "passes over the training data, instead of --steps");
+                                    "passes over the training data to train for, instead of --steps");
     auto* tokens = length.dependent(training, "--tokens", o.length.tokens, 1, size_t{1} << 60,
                                     "tokens to train on, instead of --steps");
     steps->excludes(epochs)->excludes(tokens);
@@ -196,65 +203,68 @@ void add_evaluation(CLI::App& app, Options& o) {
     Group evaluation(app, "evaluation", o);
     evaluation.number(run, "-v,--val-every", to.val_every, 0, most, "steps between validations; 0: never");
     evaluation.number(run, "-m,--val-steps", to.val_steps, 0, most,
-                      "batches in a validation; 0: all of the validation data");
+                      "batches of --batch-size sequences in a validation; 0: all validation data");
     evaluation.text(
         run, "--hellaswag", to.hellaswag, "FILE",
-        "file of HellaSwag to score the model with: the published .jsonl, or llm.c's .bin [none]");
+        "HellaSwag examples to score the model on: the published .jsonl file or llm.c's .bin file [none]");
     evaluation.number(run, "--hellaswag-every", to.hellaswag_every, 0, most,
                       "steps between HellaSwag scores; 0: never");
-    evaluation.number(run, "-s,--sample-every", to.sample_every, 0, most, "steps between samples; 0: never");
-    evaluation.number(run, "-g,--sample-tokens", to.sample_tokens, 1, most, "tokens in a sample");
+    evaluation.number(run, "-s,--sample-every", to.sample_every, 0, most,
+                      "steps between generated samples; 0: never");
+    evaluation.number(run, "-g,--sample-tokens", to.sample_tokens, 1, most, "tokens in a generated sample");
 }
 
 void add_output(CLI::App& app, Options& o) {
     OutputChoice& to = o.output;
     Group output(app, "output", o);
     output.text(start, "-o,--out", to.folder, "DIR",
-                "folder for everything that the run writes [a new one in runs/]");
+                "folder for all files that the run writes [a new folder in runs/]");
     output.number(run, "--log-every", to.log_every, 1, most, "steps between lines on the terminal");
     output.number(run, "--log-layer-norms", to.log_layer_norms, 0, most,
-                  "steps between records of each layer's gradient and weight norms in metrics.jsonl; "
+                  "steps between records of every layer's gradient and weight norms in metrics.jsonl; "
                   "0: never");
     output.number(run, "-n,--checkpoint-every", to.checkpoint_every, 0, most,
-                  "steps between checkpoints; the last step is saved too; 0: no checkpoints at all");
+                  "steps between checkpoints; the last step is saved too; 0: save no checkpoints at all");
     output.number(run, "--keep", to.keep, 1, most,
-                  "how many of the newest checkpoints to keep, besides the best validated one");
+                  "number of newest checkpoints to keep, besides the one with the lowest validation loss");
     output.number(run, "--keep-every", to.keep_every, 0, most,
-                  "also keep the checkpoint of every Nth step; 0: none");
-    output.text(start, "--resume", to.resume, "PATH",
-                "none; auto: go on from the newest checkpoint in --out, or begin if there is none; or the "
-                "folder of a run or of a checkpoint, which goes on with the run's own options where none are "
-                "given");
+                  "also keep the checkpoints whose step is a multiple of this; 0: none");
+    output.text(
+        start, "--resume", to.resume, "PATH",
+        "none: start a new run; auto: continue from the newest checkpoint in --out, or start if there "
+        "is none; or the folder of a run or a checkpoint to continue, with the run's own options "
+        "except those given here");
 }
 
 void add_system(Options& o, Group& system) {
     SystemChoice& to = o.system;
-    system.choice(training, "--dtype", to.dtype, dtypes, "type of parameters and activations");
+    system.choice(training, "--dtype", to.dtype, dtypes, dtype_help);
     system.flag(training, "--deterministic", to.deterministic,
-                "give the same bits when a run is repeated; slower on a GPU, always so on a CPU");
+                "make repeated runs give the same bits; slower on a GPU, always on for a CPU");
     system.number(identity, "--seed", to.seed, 0, UINT64_MAX,
-                  "seed of the weights, the order of the data, and the samples");
+                  "seed of the initial weights, the order of the data and the generated samples");
     system.choice(training, "--recompute", to.recompute, recomputes,
-                  "what the backward pass computes again instead of keeping it in memory");
-    system.choice(training, "--attention", to.attention, attentions, "implementation of attention");
+                  "what the backward pass recomputes to save memory: the GELU's output (gelu), or all "
+                  "activations inside a block (block)");
+    system.choice(training, "--attention", to.attention, attentions, attention_help);
     system.number(training, "--head-chunks", to.head_chunks, 1, most,
                   "compute the logits of a micro-step in this many parts, one after another, to save memory");
     system.number(run, "--zero", to.zero, 0, 1,
-                  "1: each process keeps and updates only its part of the optimizer state; the results stay "
-                  "the same");
+                  "1: each process keeps and updates only its part of the optimizer state (ZeRO-1), with the "
+                  "same results");
     system.choice(training, "--reduce-dtype", to.reduce_dtype, reduce_dtypes,
-                  "type in which processes send each other gradients");
+                  "type in which processes exchange gradients");
     system.number(run, "--comm-timeout", to.comm_timeout, 0.1, 1e6,
-                  "seconds that processes wait for another one before they give up, also at the start and at "
-                  "the end");
+                  "seconds that a process waits for the others before it gives up, also at the start and the "
+                  "end of the run");
     system.number(run, "--check-replicas", to.check_replicas, 0, most,
                   "steps between checks that all processes have the same parameters; 0: never");
     system.dependent(start, "--profile", to.profile, 1, most,
-                     fmt::format("measure every operation in this many steps, after the first {}; print a "
-                                 "table and go on [none]",
+                     fmt::format("measure every operation in this many steps after the first {}, print a "
+                                 "table and continue [none]",
                                  Profile::warm_up));
     system.flag(run, "--no-graph", to.no_graph,
-                "launch kernels one by one instead of as CUDA graphs; GPUs only");
+                "launch kernels one by one instead of as CUDA graphs; no effect on a CPU");
 }
 
 void add_plan(Options& o, Group& system) {
@@ -272,29 +282,29 @@ void add_plan(Options& o, Group& system) {
     to.machines.within = parse_link("--link", "nvlink3");
     to.machines.between = parse_link("--network", "hdr8");
     system.flag(start, "--plan", to.only,
-                "print the memory plan, with --world-size also how the run would scale, and stop");
+                "print the memory plan and stop; with --world-size, also print how the run would scale");
     system.parsed(start, "--device-memory", "SIZE", "", set_memory,
-                  "plan for this much memory, such as 40G, instead of what is free");
+                  "plan for this much memory, such as 40G, instead of the free memory");
     system.number(plan, "--world-size", o.world_size, 1, 1 << 16,
-                  "with --plan: plan for this many processes, one for each GPU");
+                  "with --plan: number of processes to plan for, one per GPU");
     system.number(plan, "--gpus-per-machine", to.machines.per_machine, 1, 1 << 16,
-                  "with --plan: how many GPUs a machine has");
+                  "with --plan: number of GPUs in a machine");
     system.parsed(plan, "--link", "LINK", "nvlink3", link("--link", to.machines.within),
-                  fmt::format("with --plan: the link between GPUs of a machine: {}, or GB/s and microseconds "
-                              "such as 235,3.4",
+                  fmt::format("with --plan: link between the GPUs of a machine: {}, or bandwidth in GB/s and "
+                              "latency in microseconds, such as 235,3.4",
                               known_links()));
     system.parsed(plan, "--network", "LINK", "hdr8", link("--network", to.machines.between),
-                  "with --plan: the link between machines, all cards of a machine together; the same names, "
-                  "or GB/s and microseconds");
+                  "with --plan: link between machines, over all network cards of a machine together; values "
+                  "as for --link");
     system.dependent(plan, "--tokens-per-second", to.tokens_per_second, 1e-3, 1e12,
-                     "with --plan: the measured speed of one process alone [that of 156 TFLOP/s, half an "
-                     "A100]");
+                     "with --plan: measured tokens per second of a single process [the speed at 156 TFLOP/s, "
+                     "half of an A100's peak]");
 }
 
 }  // namespace
 
 void add_options(CLI::App& app, Options& o) {
-    app.set_config("--config", "", "read options from a file, one a line, such as: lr = 0.0006")
+    app.set_config("--config", "", "read options from a file, one per line, such as: lr = 0.0006")
         ->type_name("FILE")
         ->each(check_config_path);
     add_data(app, o);

@@ -37,54 +37,53 @@ std::optional<GenerateCommand> parse_generate_command(int argc, const char* cons
     add_text(app, "CHECKPOINT", c.checkpoint, "PATH", model_path_help)->required();
 
     auto* text = app.add_option_group("text");
-    auto* prompt =
-        add_text(*text, "--prompt", c.prompt, "TEXT", "the text to continue [none: the model begins a text]");
+    auto* prompt = add_text(*text, "--prompt", c.prompt, "TEXT", "text to continue [none: start a new text]");
     auto* ids = add_parsed(
         *text, "--tokens", "IDS", "", [&](const std::string& given) { c.tokens = parse_tokens(given); },
         "the prompt as token ids, such as 464,3290");
     prompt->excludes(ids);
     text->add_flag("-i,--interactive", c.interactive,
-                   "read a prompt from each line of standard input and continue it; Ctrl-C ends a text, or "
-                   "at the prompt the program")
+                   "read prompts from standard input, one per line, and continue each; Ctrl-C ends the "
+                   "current text, at the prompt it ends the program")
         ->excludes(prompt)
         ->excludes(ids);
     add_number(*text, "--max-tokens", c.max_tokens, 1, most,
-               "new tokens in a sample, unless it ends earlier");
+               "largest number of new tokens in a text, which may end earlier");
     text->add_flag(
         "--stop-at-context", c.stop_at_context,
-        "end a text when the model's context is full, instead of going on with only its last tokens in view");
-    add_number(*text, "--samples", c.samples, 1, 65535, "how many texts to generate");
+        "end a text when the model's context is full; otherwise it continues from its last tokens only");
+    add_number(*text, "--samples", c.samples, 1, 65535, "number of texts to generate");
     text->add_flag("--json", c.json,
-                   "print one object: {\"samples\": [{\"tokens\": [new ones], \"text\": \"..\"}]}");
+                   "print one JSON object: {\"samples\": [{\"tokens\": [new tokens], \"text\": \"...\"}]}");
 
     auto* sampling = app.add_option_group("sampling");
-    auto* temperature = add_number(*sampling, "--temperature", c.sampling.temperature, 0, 1e6,
-                                   "below 1, likely tokens become likelier; 0: always take the likeliest");
+    auto* temperature =
+        add_number(*sampling, "--temperature", c.sampling.temperature, 0, 1e6,
+                   "values below 1 make likely tokens likelier; 0: always take the likeliest");
     auto* top_k = add_number(*sampling, "--top-k", c.sampling.top_k, 0, most,
                              "draw only from this many likeliest tokens; 0: from all");
-    auto* top_p =
-        add_number(*sampling, "--top-p", c.sampling.top_p, 1e-9, 1,
-                   "draw only from the fewest likeliest tokens that have this probability together");
+    auto* top_p = add_number(*sampling, "--top-p", c.sampling.top_p, 1e-9, 1,
+                             "draw only from the likeliest tokens: as few as have this probability together");
     sampling->add_flag("--greedy", greedy, "always take the likeliest token")
         ->excludes(temperature)
         ->excludes(top_k)
         ->excludes(top_p);
-    add_number(*sampling, "--seed", c.seed, 0, UINT64_MAX,
-               "seed of the draws: the same seed gives the same texts");
+    add_number(*sampling, "--seed", c.seed, 0, UINT64_MAX, "random seed; the same seed gives the same texts");
 
     auto* model = app.add_option_group("model");
     model->add_flag("--best", c.best, best_help);
     add_word_or_file(*model, "--tokenizer", c.tokenizer, tokenizer_words,
-                     "how texts become tokens [the model's own]");
+                     "how texts become tokens; FILE is a tokenizer.json; none accepts and prints token ids "
+                     "only [the model's own]");
     add_choice(*model, "--quantize", c.int8, quantizations,
-               "keep the weights as int8, with a scale for each output channel");
+               "int8: store the weights as int8 with one scale per output channel");
     add_choice(*model, "--dtype", c.dtype, decoder_dtypes, "type of weights and activations");
-    set_examples(app,
-                 {{"three texts of a run's model",
-                   "generate_gpt2 runs/book --prompt 'Once upon a time' --samples 3 --top-k 40"},
-                  {"GPT-2, one prompt after the other", "generate_gpt2 gpt2 --interactive --quantize int8"},
-                  {"the likeliest continuation, as an object that programs read",
-                   "generate_gpt2 gpt2 --prompt 'The capital of France is' --greedy --json"}});
+    set_examples(app, {{"generate three texts with a run's model",
+                        "generate_gpt2 runs/book --prompt 'Once upon a time' --samples 3 --top-k 40"},
+                       {"continue one prompt after another with GPT-2",
+                        "generate_gpt2 gpt2 --interactive --quantize int8"},
+                       {"print the likeliest continuation as JSON",
+                        "generate_gpt2 gpt2 --prompt 'The capital of France is' --greedy --json"}});
     if (!parse(app, argc, argv, {"--prompt"})) return std::nullopt;
 
     if (greedy) c.sampling.temperature = 0;

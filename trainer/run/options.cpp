@@ -226,15 +226,16 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
     Options o;
     o.world_size = process.world_size;
     o.rank = process.rank;
-    CLI::App app("Trains GPT-2 and GPT-3 models. Without options: a small byte-level model on Shakespeare.",
-                 "train_gpt2");
+    CLI::App app(
+        "Trains GPT-2 and GPT-3 models. Without options it trains a small byte-level model on "
+        "Shakespeare.",
+        "train_gpt2");
     add_options(app, o);
-    set_examples(
-        app, {{"a model of the bytes of a text, which holds out its last tenth",
-               "train_gpt2 --train-data my_book.txt --out runs/book"},
-              {"GPT-2 goes on learning from a folder of notes",
-               "train_gpt2 --init-from gpt2 --train-data notes --seq-len 512"},
-              {"a run goes on where it ended, for longer", "train_gpt2 --resume runs/book --steps 4000"}});
+    set_examples(app, {{"train a byte-level model on a text; its last tenth is for validation",
+                        "train_gpt2 --train-data my_book.txt --out runs/book"},
+                       {"finetune GPT-2 on a folder of notes",
+                        "train_gpt2 --init-from gpt2 --train-data notes --seq-len 512"},
+                       {"continue a run for more steps", "train_gpt2 --resume runs/book --steps 4000"}});
     std::vector<const char*> argv;
     for (const auto* some : {&words, &own})
         for (const std::string& word : *some) argv.push_back(word.c_str());
