@@ -21,9 +21,10 @@ const std::map<std::string, DType> reduce_dtypes = {{"fp32", DType::fp32}, {"bf1
 
 const Finetuning finetuning;
 constexpr double below_1 = 0.9999999;
-constexpr size_t most_letters = 60;  // longer names are unknown, and an error shows only so much of them
+constexpr size_t most_letters = 60;  // longer names are unknown, and an error shows at most this many letters
 
-// The options of one group of --help. A line names an option, its scope, where its value goes, and its help.
+// The options of one group of --help. Each call gives an option's scope, its names, where its value goes,
+// and its help.
 class Group {
 public:
     Group(CLI::App& app, const std::string& name, Options& options)
@@ -34,7 +35,7 @@ public:
                         std::type_identity_t<Value> high, const std::string& help) {
         return scoped(scope, add_number(group_, names, target, low, high, help));
     }
-    // A number whose default depends on other options, which the help names in [brackets].
+    // A number whose default depends on other options; its help gives the default in [brackets].
     template <class Value>
     CLI::Option* dependent(Scope scope, const std::string& names, Value& target,
                            std::type_identity_t<Value> low, std::type_identity_t<Value> high,

@@ -1,10 +1,11 @@
-// add_options.h: every option of train_gpt2 in one line. Not for .cu files (command_line.h).
+// add_options.h: defines every option of train_gpt2, each in one call. Not for .cu files
+// (command_line.h).
 #pragma once
 #include "trainer/command_line/command_line.h"
 #include "trainer/run/options.h"
 
-// Adds all options, whose values go to `o` when app parses. o.scopes says what each belongs to.
+// Adds all options; parsing with app stores their values in `o`. o.scopes gets the scope of each.
 void add_options(CLI::App& app, Options& o);
 
-// The name that --optimizer has for it.
+// The optimizer's name as --optimizer spells it.
 std::string name_of(Optimizer optimizer);

@@ -20,7 +20,7 @@ std::optional<size_t> free_bytes(const std::string& path) {
     fs::path folder = fs::absolute(path, failure);
     while (!fs::exists(folder, failure) && folder.has_relative_path()) folder = folder.parent_path();
     const fs::space_info space = fs::space(folder, failure);
-    if (failure || space.capacity == 0) return std::nullopt;  // such as a file system that counts no blocks
+    if (failure || space.capacity == 0) return std::nullopt;  // some file systems count no blocks
     return space.available;
 }
 

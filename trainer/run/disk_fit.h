@@ -1,4 +1,4 @@
-// disk_fit.h: whether the checkpoints of a run fit on its disk, looked at before training begins.
+// disk_fit.h: checks before training whether the checkpoints of a run fit on its disk.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -6,15 +6,15 @@
 
 #include "trainer/run/options.h"
 
-// Bytes free on the disk of the path or, if that is not there yet, of the nearest folder above it.
+// Free bytes on the disk that holds path or, if path does not exist yet, its nearest existing parent.
 // std::nullopt: unknown.
 std::optional<size_t> free_bytes(const std::string& path);
 
-// The most checkpoints that lie on the disk at once, from step `from` of a run of `steps` on: those that
-// --keep and --keep-every name, the best validated one, and the one that is being written, before an older
-// one goes.
+// The largest number of checkpoints on the disk at once, from step `from` to the end of a run of `steps`:
+// those that --keep and --keep-every keep, the one with the lowest validation loss, and the one that is
+// being written before an older one is removed.
 size_t most_checkpoints(const Options& options, int from, int steps);
 
-// UsageError if the disk has not even room for one checkpoint of so many bytes: the run could not be gone
-// on with. A line for a person, with both numbers, if it has none for `count` of them; else "".
+// UsageError if the disk has no room for a single checkpoint, since the run could not be resumed. Returns
+// a line for the user, with both sizes, if there is no room for `count` checkpoints; else "".
 std::string check_disk(const std::string& folder, size_t checkpoint_bytes, size_t count, size_t free);

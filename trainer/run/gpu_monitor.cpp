@@ -7,8 +7,8 @@
 
 namespace {
 
-// Bits of the clocks' event reasons ("throttle reasons" before driver 535). Reasons that are none, such as an
-// idle GPU, are left out.
+// Bits of NVML's clock event reasons ("throttle reasons" before driver 535). Bits that do not mean
+// throttling, such as an idle GPU, are left out.
 constexpr std::pair<unsigned long long, const char*> throttle_reasons[] = {
     {0x2, "application clocks"}, {0x4, "power cap"},        {0x8, "hardware slowdown"},
     {0x10, "sync boost"},        {0x20, "thermal"},         {0x40, "hardware thermal"},
@@ -26,7 +26,7 @@ std::string throttle_text(unsigned long long bits) {
 }  // namespace
 
 struct GpuMonitor::Nvml {
-    // Of nvml.h, which comes with the CUDA toolkit but not with every installation of it.
+    // Declared here as in nvml.h, because not every installation of the CUDA toolkit has that header.
     using Device = struct nvmlDevice_st*;
     static constexpr int success = 0, sensor_of_gpu = 0, clock_of_sm = 1;
 
@@ -37,7 +37,7 @@ struct GpuMonitor::Nvml {
         ~Library() {
             if (handle) dlclose(handle);
         }
-        // nullptr if the library has no such function.
+        // Sets function to nullptr if the library has no such function.
         template <class Function>
         void find(Function*& function, const char* name) const {
             function = handle ? reinterpret_cast<Function*>(dlsym(handle, name)) : nullptr;
@@ -63,7 +63,7 @@ struct GpuMonitor::Nvml {
         library.find(temperature, "nvmlDeviceGetTemperature");
         library.find(clock, "nvmlDeviceGetClockInfo");
         library.find(clock_reasons, "nvmlDeviceGetCurrentClocksEventReasons");
-        // its name before driver 535
+        // the function's name before driver 535
         if (!clock_reasons) library.find(clock_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
         started = init && shutdown && handle_by_address && init() == success;
         if (started && handle_by_address(pci_bus_id.c_str(), &device) != success) device = nullptr;

@@ -1,8 +1,8 @@
-// gpu_monitor.h: power, temperature and clock of the GPU, by NVML (https://docs.nvidia.com/deploy/nvml-api),
-// which comes with the driver.
-//   The library is loaded at run time; without it, or without a GPU that it knows, there is nothing to read,
-//   and nothing fails. A thread of its own
-//   asks once a second: some of NVML's calls take milliseconds.
+// gpu_monitor.h: reads power, temperature and clock of the GPU with NVML, which comes with the driver.
+// https://docs.nvidia.com/deploy/nvml-api
+//   The library is loaded at run time. Without it, or without a GPU that it supports, there are no
+//   readings and no errors. A separate thread reads once a second, because some NVML calls take
+//   milliseconds.
 #pragma once
 #include <condition_variable>
 #include <memory>
@@ -12,22 +12,23 @@
 #include <string>
 #include <thread>
 
-// What NVML says at a time; what it does not know is left out.
+// NVML's values at one time; a value that it does not provide is std::nullopt.
 struct GpuReading {
     std::optional<double> power_w, temperature_c, sm_clock_mhz;
-    // why the clock is not higher: "none", or reasons such as "power cap, thermal"
+    // what limits the clock: "none", or reasons such as "power cap, thermal"
     std::optional<std::string> throttle;
 };
 
 class GpuMonitor {
 public:
-    // The GPU at this PCI address (simt::DeviceInfo). An empty one: none is watched.
+    // Watches the GPU at this PCI address (simt::DeviceInfo); none if the address is empty. seconds:
+    // between readings.
     explicit GpuMonitor(const std::string& pci_bus_id, const std::string& library = "libnvidia-ml.so.1",
                         double seconds = 1);
     ~GpuMonitor();
     GpuMonitor(const GpuMonitor&) = delete;
 
-    // The newest reading, once: std::nullopt until there is another one. Waits for nothing.
+    // Returns the newest reading once, then std::nullopt until there is a newer one. Never waits.
     std::optional<GpuReading> take();
 
 private:
@@ -42,5 +43,5 @@ private:
     std::thread thread_;
 };
 
-// As a train line of metrics.jsonl has it: power_w, temperature_c, sm_clock_mhz, throttle.
+// The fields of a train line in metrics.jsonl: power_w, temperature_c, sm_clock_mhz, throttle.
 nlohmann::ordered_json to_json(const GpuReading& reading);

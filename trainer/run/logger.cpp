@@ -27,7 +27,7 @@ nlohmann::json number(float value) {
                                 : nlohmann::json(nullptr);
 }
 
-// For a person: a NaN has no sign.
+// The value as it is printed: a NaN without a sign.
 double shown(double value) { return std::isnan(value) ? std::abs(value) : value; }
 
 }  // namespace
@@ -51,8 +51,8 @@ Logger::Logger(const std::string& out, int steps, size_t tokens_per_step, int lo
 
 void Logger::write(const nlohmann::ordered_json& line) {
     if (!active_) return;
-    // Text may hold bytes that are not UTF-8 (a sample cut in a character): replaced, since JSON cannot hold
-    // them.
+    // JSON cannot hold bytes that are not UTF-8, such as a sample cut inside a character; they are
+    // replaced.
     metrics_ << line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
     metrics_.flush();
     if (!metrics_)
@@ -89,7 +89,8 @@ void Logger::train(int step, const StepResult& result, double lr, double ms,
                {"reason", result.skipped}});
         note(fmt::format("step {}: {}; the step changed nothing", step, result.skipped));
     }
-    // The first steps, in which libraries plan and memory is first touched, say nothing about the time left.
+    // The first steps are not used to estimate the time left: in them, libraries plan and memory is first
+    // touched.
     if (++timed_steps_ > 2) mean_ms_ = mean_ms_ == 0 ? ms : 0.95 * mean_ms_ + 0.05 * ms;
     if (step % log_every_ != 0 && step != steps_ && step != 1) return;
     const std::string at = fmt::format("step {:>{}}/{}", step, std::to_string(steps_).size(), steps_);

@@ -1,8 +1,9 @@
-// logger.h: what a run writes down: OUT/metrics.jsonl, one object a line, and one line a step on the
+// logger.h: writes OUT/metrics.jsonl, one JSON object per line, and prints one line per step on the
 // terminal.
-//   Every line is flushed; a disk that is full is an Error, not a silent gap. A number that is not finite is
-//   null.
-//   On a terminal the step's line is repainted in place (status_line.h); in a log file every line is plain.
+//   Every line is flushed, and a full disk is an Error, not a silent gap. A number that is not finite is
+//   written as null.
+//   On a terminal the step's line is repainted in place (status_line.h); in a log file every line is
+//   printed plainly.
 #pragma once
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -16,26 +17,25 @@
 
 class Logger {
 public:
-    // Goes on with OUT/metrics.jsonl, or begins it. UsageError if it cannot be written; OUT must be there. Of
-    // several processes only the first is
-    // active: the others write and print nothing. peak_ms: what a step would take at the machine's peak rate,
-    // for the MFU; 0: unknown.
+    // Appends to OUT/metrics.jsonl, which may not exist yet; OUT must exist. UsageError if the file
+    // cannot be written. Only rank 0 is active; the other ranks write and print nothing. peak_ms:
+    // milliseconds that a step would take at the machine's peak rate, for the MFU; 0: unknown.
     Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every, bool active = true,
            double peak_ms = 0);
 
     void run(const nlohmann::json& description);
     void train(int step, const StepResult& result, double lr, double ms,
                const std::optional<GpuReading>& gpu = std::nullopt);
-    void profile(int step, const nlohmann::ordered_json& report);     // of profile.h
-    void layer_norms(int step, const nlohmann::ordered_json& norms);  // of norms_by_layer.h
+    void profile(int step, const nlohmann::ordered_json& report);     // report of profile.h
+    void layer_norms(int step, const nlohmann::ordered_json& norms);  // norms of norms_by_layer.h
     void validation(int step, double loss);
     void hellaswag(int step, const HellaSwagResult& result);
     void sample(int step, const std::string& text);
     void sync();                         // waits until all lines are on the disk
-    void note(const std::string& text);  // terminal only, on a line of its own; any thread may
+    void note(const std::string& text);  // prints on its own line, terminal only; any thread may call it
 
     const std::string& folder() const { return folder_; }
-    StatusLine& status() { return status_; }  // of the first process, for what takes long
+    StatusLine& status() { return status_; }  // rank 0's, for the progress of long operations
 
 private:
     void write(const nlohmann::ordered_json& line);
@@ -48,9 +48,9 @@ private:
     double peak_ms_;
     StatusLine status_{stdout};
     std::optional<double> best_validation_loss_;
-    double mean_ms_ = 0;  // smoothed, for the time left
+    double mean_ms_ = 0;  // milliseconds per step, smoothed, for the time left
     int timed_steps_ = 0;
 };
 
-// A name under runs/ for a new folder: the time of day. make_new_folder finds one that nobody else has.
+// A name for a new folder: runs/ and the current time. make_new_folder finds another name if it is taken.
 std::string new_run_folder();

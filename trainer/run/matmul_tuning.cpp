@@ -28,7 +28,7 @@ static double seconds_for_tuning(double most) {
     return std::min(seconds, most);
 }
 
-// The run's own file, else that of the run it branches off from; "" if there is neither.
+// The run's own file, else the file of the run that it branches off from; "" if neither exists.
 static std::string known_file(const ResumePoint& from) {
     for (const std::string& folder : {from.run_folder, fs::path(from.metrics).parent_path().string()}) {
         if (!folder.empty() && is_there(matmul_file(folder))) return matmul_file(folder);
@@ -42,8 +42,8 @@ static std::string shared_file() {
     return path ? path : "";
 }
 
-// The file's text, if its choices hold; else "", and a line says why. AccessError or ReadError if the run's
-// own file cannot be read; a shared one is a convenience.
+// Returns the file's text if its choices can be used; else notes the reason and returns "". AccessError
+// or ReadError if the run's own file cannot be read; an unreadable shared file is only noted.
 static std::string adopt_file(Gemm& gemm, const std::string& path, bool shared, const Note& note) {
     std::string text, reason;
     try {
@@ -75,7 +75,7 @@ static void tune_as_first(Gemm& gemm, const std::function<void()>& rehearse, con
     std::string before, shared_before = gemm.choices(true);
     if (std::error_code unknown; !shared.empty() && fs::exists(shared, unknown))
         shared_before = adopt_file(gemm, shared, true, note);
-    // and goes by these before those of the shared file
+    // adopted after the shared file, so that the run's own choices take precedence
     if (!known.empty()) before = adopt_file(gemm, known, false, note);
     note(gemm.tune(rehearse, seconds_for_tuning(most_seconds)));
     remove_leftovers(from.run_folder, file_name);

@@ -1,8 +1,8 @@
-// matmul_tuning.h: the algorithms that a run multiplies with on a GPU. Rank 0 finds the fastest by timing
-//   before the first step and tells the other processes; the run's folder keeps them, so that a resumed run
-//   computes the same bits. On CPUs there is nothing to choose and nothing is written. FLATGPT_MATMULS=FILE
-//   shares what was found among runs: they go by the choices of FILE, except for those that their own folder
-//   names, and add to FILE what they time.
+// matmul_tuning.h: chooses the algorithms of a run's matrix products on a GPU. Rank 0 times them before
+//   the first step and sends the fastest ones to the other ranks. The run's folder keeps the choices, so
+//   that a resumed run computes the same bits. On a CPU there is nothing to choose and nothing is
+//   written. FLATGPT_MATMULS=FILE shares choices among runs: a run uses those of FILE, except where its
+//   own folder has some, and adds what it times to FILE.
 #pragma once
 #include <functional>
 #include <string>
@@ -15,11 +15,11 @@
 // OUT/matmul_algorithms.json; docs/formats.md describes it.
 std::string matmul_file(const std::string& run_folder);
 
-// Called by all processes together, when the run's folder is theirs. rehearse() multiplies everything that a
-// step will; only rank 0 calls it, and only to time what the file does not name yet. A file that is of
-// another GPU or library, or damaged, counts as none, and a line says so; a run that branches off takes over
-// the file of the run it comes from. Timing begins for at most 60 s (or FLATGPT_MATMUL_SECONDS) and at most
-// most_seconds, while the others wait; what is not timed by then is left to the library's own choice. With
-// most_seconds = 0 nothing is timed, and FLATGPT_MATMULS is not looked at.
+// Called by all ranks together, after the run's folder was claimed. rehearse() performs every product of
+// a step; only rank 0 calls it, and only to time products that the file does not have yet. A file of
+// another GPU or library, or a damaged one, is ignored with a note. A run that branches off takes over
+// the file of the run that it branches off from. No timing begins after 60 s (or FLATGPT_MATMUL_SECONDS)
+// or after most_seconds, while the other ranks wait; the library chooses for products that were not timed
+// by then. With most_seconds = 0 nothing is timed and FLATGPT_MATMULS is ignored.
 void tune_matmuls(Gemm& gemm, const std::function<void()>& rehearse, const ResumePoint& from,
                   double most_seconds, Communicator& communicator, const Note& note);

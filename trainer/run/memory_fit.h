@@ -1,5 +1,5 @@
-// memory_fit.h: whether what a program will allocate fits into memory, and with which micro-batch a run
-// would.
+// memory_fit.h: checks whether a program's allocations fit into memory, and finds the largest micro-batch
+// that does.
 #pragma once
 #include <fmt/format.h>
 
@@ -26,19 +26,19 @@ inline std::string readable(size_t bytes) {
     return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 0x1p20);
 }
 
-// UsageError, with what is expected instead, if the plan is more than what is free on the device.
+// UsageError, with the expectation, if the plan needs more than the device's free memory.
 inline void check_fits(const MemoryPlan& plan, const std::string& what, const std::string& expected) {
     const size_t needed = total_bytes(plan), free = simt::device_info().free_memory;
     CHECK(needed <= free, "{} needs {}, but {} are free; expected {}", what, readable(needed), readable(free),
           expected);
 }
 
-// What this process may allocate, and every other one too.
+// Bytes that each process may allocate: the smallest of all ranks' shares.
 inline size_t memory_of_a_process(const Options& o, Communicator& communicator) {
     if (o.plan.device_memory) return *o.plan.device_memory;
     const size_t free = simt::device_info().free_memory;
-    // On a GPU, kernels' code and libraries take some of what is free now; processes on CPUs share the
-    // machine's memory.
+    // On a GPU, kernel code and libraries will take up to 300 MiB of what is free now. Processes on CPUs
+    // share the machine's memory.
     const size_t mine = simt::is_gpu() ? free - std::min(free, size_t{300} << 20)
                                        : free / static_cast<size_t>(communicator.process().local_size);
     return smallest_over_processes(communicator, mine);
@@ -63,8 +63,8 @@ inline GPT2Options model_options(const Options& o) {
             .reduce_bf16 = o.system.reduce_dtype == DType::bf16};
 }
 
-// What the run allocates on the device its kernels run on. Beside a GPU, here or planned for, the snapshot
-// lies in the host's memory.
+// The run's allocations on the device that runs its kernels. With a GPU, present or planned for, the
+// snapshot is in host memory.
 template <class T>
 MemoryPlan run_memory_plan(const Options& o, const GPT2<T>& model) {
     MemoryPlan plan = model.memory_plan();
@@ -79,18 +79,18 @@ template <class T>
 size_t bytes_with_batch(const Options& o, int batch_size) {
     Options changed = o;
     changed.batch.size = batch_size;
-    changed.rank = 0;  // which needs the most
-    // A batch that is only looked at may have fewer tokens than there are chunks.
+    changed.rank = 0;  // rank 0 needs the most memory
+    // A candidate batch may have fewer tokens than there are chunks.
     changed.system.head_chunks =
         static_cast<int>(std::min(int64_t{o.system.head_chunks}, int64_t{batch_size} * o.batch.seq_len));
     return total_bytes(run_memory_plan(o, GPT2<T>(o.model.config, model_options(changed))));
 }
 
-// The largest micro-batch that divides the step and fits; 0 if not even one sequence does. More sequences
-// take more memory.
+// The largest micro-batch that divides the step and fits into memory; 0 if not even one sequence fits.
+// Memory grows with the number of sequences, so a binary search finds it.
 template <class T>
 int largest_batch(const Options& o, size_t memory) {
-    // of a process
+    // sequences of a step in one process
     const int samples = static_cast<int>(o.batch.total / static_cast<size_t>(o.batch.seq_len)) / o.world_size;
     std::vector<int> candidates;
     for (int b = 1; b <= std::min({samples, max_batch_size, INT_MAX / o.batch.seq_len}); b++) {
@@ -101,7 +101,8 @@ int largest_batch(const Options& o, size_t memory) {
     return too_large == candidates.begin() ? 0 : *(too_large - 1);
 }
 
-// Says what the run will allocate; UsageError, with what would fit, if that is more than there is.
+// Prints the run's memory plan. UsageError, with options that would fit, if it needs more memory than
+// there is.
 template <class T>
 void check_memory(const Options& o, const GPT2<T>& model, size_t memory, const Note& say) {
     const MemoryPlan plan = run_memory_plan(o, model);
@@ -125,7 +126,7 @@ void check_memory(const Options& o, const GPT2<T>& model, size_t memory, const N
                                  o.plan.device_memory ? "planned for" : "free", advice));
 }
 
-// What --plan says of the processes it is for. With --batch-size auto fewer of them take larger
+// The table of --plan for --world-size processes. With --batch-size auto, fewer processes take larger
 // micro-batches.
 template <class T>
 std::string scaling_plan(const Options& o, size_t memory) {
@@ -133,7 +134,7 @@ std::string scaling_plan(const Options& o, size_t memory) {
     if (o.values.at("batch-size") == "auto") {
         Options alone = o;
         alone.world_size = 1;
-        // with --zero 1 nothing may fit one process
+        // with --zero 1 a single process may have no room for any batch
         step.most_sequences = std::max(o.batch.size, largest_batch<T>(alone, memory));
     }
     return scaling_table(step, o.world_size, o.plan.machines);

@@ -29,7 +29,7 @@ StepShape Options::step_shape() const {
     step.zero = system.zero;
     step.gradients = system.reduce_dtype == DType::bf16 ? Collective::bf16 : Collective::fp32;
     step.parameters = system.dtype == DType::bf16 ? Collective::bf16 : Collective::fp32;
-    // llm.c reaches 175 TFLOP/s with 124M on an A100.
+    // 156 TFLOP/s is half of an A100's peak; llm.c reaches 175 TFLOP/s with the 124M model on an A100.
     step.tokens_per_second = plan.tokens_per_second > 0
                                  ? plan.tokens_per_second
                                  : 156e12 / flops_per_token(model.config, batch.seq_len);
@@ -48,7 +48,7 @@ int Options::step_count(uint64_t windows) const {
 
 namespace {
 
-// The command line after it was parsed: which options were given.
+// Answers which options were given, after the command line was parsed.
 class Given {
 public:
     explicit Given(const CLI::App& app) : app_(app) {}
@@ -61,7 +61,7 @@ private:
     const CLI::App& app_;
 };
 
-// A number if that is what the option takes: .5 and 007 too, which are none in JSON.
+// A number if the option takes one. This includes .5 and 007, which are not numbers in JSON.
 nlohmann::json json_of(const CLI::Option& option, const std::string& text) {
     const std::string kind = option.get_type_name();
     if (kind == "N" || kind == "N|auto" || kind == "X") {
@@ -72,7 +72,7 @@ nlohmann::json json_of(const CLI::Option& option, const std::string& text) {
     return text;
 }
 
-// Every option by its name, with the value it was given or its default, for metrics.jsonl and state.json.
+// Every option by name, with the given value or its default, for metrics.jsonl and state.json.
 nlohmann::json values_of(const CLI::App& app) {
     nlohmann::json values = nlohmann::json::object();
     for (const CLI::Option* option : app.get_options()) {
@@ -88,7 +88,7 @@ nlohmann::json values_of(const CLI::App& app) {
     return values;
 }
 
-// The values as parsed, except where a default depends on other options.
+// The values as parsed, with the final values of options whose default depends on others.
 nlohmann::json final_values(const CLI::App& app, const Options& o) {
     nlohmann::json values = values_of(app);
     values["train-data"] = o.data.train;
@@ -102,7 +102,7 @@ nlohmann::json final_values(const CLI::App& app, const Options& o) {
     return values;
 }
 
-// --model, with its own --context and --vocab if they were given.
+// --model sets the sizes; --context and --vocab, if given, replace the named ones.
 void resolve_named_model(Options& o, const Given& given) {
     if (!given("--model")) return;
     for (const char* size : {"--layers", "--heads", "--channels"}) {
@@ -115,7 +115,7 @@ void resolve_named_model(Options& o, const Given& given) {
     if (given("--vocab")) o.model.config.V = sizes.V;
 }
 
-// --init-from: the shape and the tokenizer are the model's; the context may be shorter.
+// --init-from sets the shape and the tokenizer to the model's; the context may be shorter.
 void resolve_initial_model(Options& o, const Given& given) {
     if (!given("--init-from")) return;
     for (const char* size : {"--model", "--layers", "--heads", "--channels", "--vocab"}) {
@@ -143,7 +143,7 @@ void resolve_tokenizer(Options& o, const Given& given) {
     o.model.config.check();
 }
 
-// goes_on: the run's own options stand in for those that were not given.
+// goes_on: a run is resumed, whose own options replace those that were not given.
 void resolve_defaults(Options& o, const Given& given, bool goes_on) {
     const Finetuning finetuning;
     OptimizerChoice& c = o.optimizer;
@@ -158,7 +158,7 @@ void resolve_defaults(Options& o, const Given& given, bool goes_on) {
     if (!given("--weight-decay") && c.kind != Optimizer::adamw) c.weight_decay = 0;
 }
 
-// Like torch.optim, whose classes know no arguments of another: an option without effect is refused.
+// An option without effect is an error, as in torch.optim, where a class takes only its own arguments.
 void check_optimizer(const Options& o, const Given& given) {
     const Optimizer kind = o.optimizer.kind;
     const auto belongs = [&](const char* option, std::initializer_list<Optimizer> owners) {
@@ -174,7 +174,7 @@ void check_optimizer(const Options& o, const Given& given) {
           "--nesterov needs a --momentum above 0, such as 0.9");
 }
 
-// The micro-step and the step: --total-batch must be whole micro-steps.
+// Sets the tokens of a step and checks that they are a whole number of micro-steps.
 void resolve_micro_step(Options& o) {
     BatchChoice& b = o.batch;
     if (b.size == 0) {
@@ -220,7 +220,7 @@ void check_plan(const Options& o, const Given& given) {
     }
 }
 
-// words: the command line. own: of the run that goes on, behind them.
+// words: the command line. own: options of the run that is resumed, parsed after them.
 std::optional<Options> parse_words(const std::vector<std::string>& words, const std::vector<std::string>& own,
                                    const Process& process) {
     Options o;

@@ -1,8 +1,8 @@
-// options.h: what train_gpt2 is told on its command line, in groups as --help shows them.
-//   The default values are the whole recipe that runs without any option: nanoGPT's CPU recipe, a byte-level
-//   model on the Shakespeare text that ships with the project. With --init-from some are those of nanoGPT's
-//   finetuning, because a trained model forgets at the rates that a fresh one needs.
-//   add_options.cpp has a line for each option: name, help, range, and what it belongs to.
+// options.h: the options of train_gpt2's command line, in the groups of --help.
+//   The defaults are a complete recipe that needs no option: nanoGPT's CPU recipe, a byte-level model of
+//   the Shakespeare text that ships with the project. With --init-from some defaults are those of
+//   nanoGPT's finetuning, because a trained model forgets at the learning rates that a fresh one needs.
+//   add_options.cpp defines each option: name, scope, range and help.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,13 +20,13 @@
 #include "trainer/model/schedule.h"
 #include "trainer/run/scaling.h"
 
-// What an option belongs to, which decides what a resumed run does with it.
+// The scope of an option decides what a resumed run does with it.
 enum class Scope {
-    identity,  // the model and its data: a resumed run must have the same (run_identity)
-    training,  // what training computes: it may change, and a note says so
-    run,       // anything else about a run: it may change
-    start,     // one start of the program: a resumed run does not take it over
-    plan,      // the same, and only --plan uses it
+    identity,  // the model and its data: a resumed run must have the same value (run_identity)
+    training,  // what training computes: the value may change, with a note
+    run,       // anything else about a run: the value may change
+    start,     // one start of the program: a resumed run does not inherit the value
+    plan,      // like start, and only --plan uses it
 };
 
 // Defaults with --init-from: nanoGPT's config/finetune_shakespeare.py, whose 20 steps are about two epochs.
@@ -39,9 +39,9 @@ struct Finetuning {
 constexpr int max_batch_size = 1 << 20;  // sequences
 
 struct DataChoice {
-    std::vector<std::string> train_words, val_words;  // as they were given
-    std::string train, val;                           // one pattern each; empty: the text that ships with us
-    std::string tokenizer;  // as make_tokenizer takes it; empty: default_tokenizer of the vocabulary
+    std::vector<std::string> train_words, val_words;  // as given on the command line
+    std::string train, val;  // one pattern each; empty: the Shakespeare text that ships with the project
+    std::string tokenizer;   // as make_tokenizer takes it; empty: default_tokenizer(V)
     std::string order = "shuffled";
 };
 
@@ -68,7 +68,7 @@ struct OptimizerChoice {
     std::string schedule = "cosine";
 };
 
-// Only one is positive, but for steps: epochs and tokens go before it.
+// At most one of epochs and tokens is positive; either takes precedence over steps.
 struct RunLength {
     int steps = 2000;
     double epochs = 0;
@@ -94,8 +94,8 @@ struct SystemChoice {
     Recompute recompute = Recompute::none;
     int head_chunks = 1;
     AttentionBackend attention = AttentionBackend::automatic;
-    int zero = 0;                      // 1: ZeRO-1, each process keeps a part of the optimizer state
-    DType reduce_dtype = DType::fp32;  // in which gradients are sent
+    int zero = 0;                      // 1: ZeRO-1, each rank keeps a part of the optimizer state
+    DType reduce_dtype = DType::fp32;  // type in which gradients are sent
     double comm_timeout = 600;         // seconds
     int check_replicas = 0;            // steps; 0: never
     int profile = 0;                   // steps to measure; 0: none
@@ -106,7 +106,7 @@ struct PlanChoice {
     bool only = false;                    // print the plan and stop
     std::optional<size_t> device_memory;  // bytes
     Machines machines;
-    double tokens_per_second = 0;  // of one process; 0: assumed
+    double tokens_per_second = 0;  // of one process; 0: assumed (Options::step_shape)
 };
 
 struct Options {
@@ -119,23 +119,24 @@ struct Options {
     OutputChoice output;
     SystemChoice system;
     PlanChoice plan;
-    int world_size = 1, rank = 0;  // processes that share a step, and which of them this one is
+    int world_size = 1, rank = 0;  // processes that share a step, and this process's rank
 
-    nlohmann::json values;                // every option's value, by name
+    nlohmann::json values;                // every option's final value, by name
     std::map<std::string, Scope> scopes;  // by name
 
-    // Tokens of a micro-step of all processes together, and micro-steps in a step.
+    // Tokens of a micro-step over all processes.
     size_t micro_batch_tokens() const {
         return static_cast<size_t>(batch.size) * static_cast<size_t>(batch.seq_len) *
                static_cast<size_t>(world_size);
     }
+    // Micro-steps in a step.
     int accumulation() const { return static_cast<int>(batch.total / micro_batch_tokens()); }
-    int step_count(uint64_t windows) const;  // from --steps, --tokens, or --epochs of so many windows
-    StepShape step_shape() const;            // how --plan describes it to the scaling model
+    int step_count(uint64_t windows) const;  // from --steps, --tokens, or --epochs over `windows` windows
+    StepShape step_shape() const;            // the step for --plan's scaling model
     OptimizerOptions optimizer_at(double learning_rate) const;
 };
 
-// Parses and checks; fills what depends on other options (sequence length, total batch unless the batch size
-// is auto, tokenizer). UsageError in one line for anything wrong. std::nullopt: --help or --version was
-// printed and there is nothing to run.
+// Parses and checks the command line and fills values that depend on other options (sequence length,
+// total batch unless the batch size is auto, tokenizer). Throws a one-line UsageError for anything wrong.
+// std::nullopt: --help or --version was printed and there is nothing to do.
 std::optional<Options> parse_options(int argc, const char* const* argv, const Process& process = {});

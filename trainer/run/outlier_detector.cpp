@@ -14,7 +14,7 @@ OutlierDetector::OutlierDetector(double loss_limit, double norm_limit)
 }
 
 std::string OutlierDetector::judge(double loss, double grad_norm) {
-    // Both see every step, whatever the other says.
+    // Both series take in every step, whatever the other one finds.
     const std::string by_loss = loss_.judge(loss),
                       by_norm = std::isfinite(grad_norm) ? norm_.judge(grad_norm) : "";
     return by_loss.empty() || by_norm.empty() ? by_loss + by_norm : by_loss + ", " + by_norm;
@@ -29,7 +29,7 @@ std::string OutlierDetector::Series::judge(double value) {
     const double mean = sum / window;
     for (const double v : values) squares += (v - mean) * (v - mean);
     const double deviation = std::sqrt(squares / window);
-    // where nothing ever varied, nothing can be said
+    // without any variation no value is an outlier
     const double z = deviation > 0 ? (value - mean) / deviation : 0.0;
     add(deviation > 0 ? std::min(value, mean + (limit + 3) * deviation) : value);
     return z > limit ? fmt::format("{} z {:.2f} > {:g}", name, z, limit) : "";

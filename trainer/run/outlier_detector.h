@@ -1,9 +1,9 @@
-// outlier_detector.h: steps whose loss or gradient norm lies far above what the steps before it had, so that
-// their update can be left out.
-//   z = (value - mean) / standard deviation, both over the 128 steps before (the window of llm.c). Until
-//   there are 128, no step is an outlier. An outlier enters the window as at most mean + (limit + 3) *
-//   deviation: one spike, however high, does not hide the next, and yet a level that has risen for good
-//   becomes the new mean. What is not finite never enters.
+// outlier_detector.h: finds steps whose loss or gradient norm is far above that of the steps before, so
+// that their update can be skipped.
+//   z = (value - mean) / standard deviation, both over the 128 steps before (the window of llm.c). With
+//   fewer than 128 steps, no step is an outlier. An outlier enters the window as at most
+//   mean + (limit + 3) * deviation, so one high spike does not hide the next one, yet a level that has risen
+//   for good becomes the new mean. A value that is not finite never enters the window.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,28 +13,28 @@ class OutlierDetector {
 public:
     static constexpr size_t window = 128;
 
-    // Limits of z; 0: never an outlier by this.
+    // Limits of z for the loss and the gradient norm; 0: no limit.
     OutlierDetector(double loss_limit, double norm_limit);
 
-    // Is there anything to judge? If not, no step need wait for its loss and its norm.
+    // True if there is a limit. If not, no step has to wait for its loss and norm.
     bool active() const { return loss_.limit > 0 || norm_.limit > 0; }
 
-    // Takes a step in, and says why its update must be left out, such as "loss z 8.31 > 7"; empty: it is as
-    // it should be. A gradient norm that is
-    // not finite is not judged: no optimizer takes such a step.
+    // Takes in a step and returns the reason why its update must be skipped, such as "loss z 8.31 > 7";
+    // empty if there is none. A gradient norm that is not finite is not judged, since no optimizer takes
+    // such a step.
     std::string judge(double loss, double grad_norm);
 
-    // What a run that goes on needs to judge as this one would have: {"loss": [oldest, ..], "grad_norm":
-    // [..]}; empty lists where the limit is 0.
+    // The state that a resumed run needs to judge as this one would: {"loss": [oldest, ..], "grad_norm":
+    // [..]}; a list is empty if its limit is 0.
     nlohmann::json state() const;
-    // UsageError if it is no such object. {}: starts anew.
+    // UsageError if `state` is not such an object. {}: starts with empty windows.
     void restore(const nlohmann::json& state);
 
 private:
     struct Series {
         const char* name;
         double limit;
-        std::vector<double> values;  // oldest first; its memory is there from the start
+        std::vector<double> values;  // oldest first; its memory is reserved at the start
 
         std::string judge(double value);
         void add(double value);

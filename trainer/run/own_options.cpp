@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// A given option excludes these of the run.
+// An option that is given replaces these options of the run.
 const std::map<std::string, std::set<std::string>> instead_of = {
     {"model", {"layers", "heads", "channels"}},
     {"init-from", {"layers", "heads", "channels", "vocab"}},
@@ -29,7 +29,7 @@ std::optional<TrainingState> state_of(const std::string& checkpoint) {
     } catch (const Error&) { return std::nullopt; }
 }
 
-// The folders that path means, the newest first.
+// The checkpoint folders that path stands for, newest first.
 std::vector<std::string> checkpoints_of(const std::string& path) {
     if (!is_run_folder(path)) return {path};
     std::vector<CheckpointFolder> folders = checkpoint_folders(path);
@@ -48,14 +48,15 @@ std::optional<TrainingState> newest_state(const std::vector<std::string>& checkp
     return std::nullopt;
 }
 
-// Where the tokenizer of that name is: a word itself, or the newest checkpoint whose tokenizer.json is whole.
+// The value of --tokenizer for that name: the name itself if it is a word, else the tokenizer.json of the
+// newest checkpoint in which that file is whole.
 std::string place_of_tokenizer(const std::string& name, const std::vector<std::string>& checkpoints) {
     if (is_tokenizer_word(name)) return name;
     for (const std::string& checkpoint : checkpoints) {
         const std::string file = checkpoint + "/tokenizer.json";
         try {
             if (is_there(file) && make_tokenizer(file)->name() == name) return file;
-        } catch (const Error&) {}  // damaged: an older one will do
+        } catch (const Error&) {}  // damaged; an older one is tried
     }
     throw UsageError(fmt::format(
         "{}: no checkpoint has the tokenizer.json of the run's tokenizer {}; please name it with --tokenizer",
@@ -86,7 +87,7 @@ std::vector<std::string> own_options(const CLI::App& app, const std::map<std::st
     }
     json values = state->options;
     for (const auto& [name, value] : state->identity.items()) {
-        if (name != "train-data") values[name] = value;  // there it is a checksum
+        if (name != "train-data") values[name] = value;  // its value there is a checksum
     }
     std::vector<std::string> words;
     for (const auto& [name, value] : values.items()) {

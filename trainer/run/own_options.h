@@ -1,5 +1,6 @@
-// own_options.h: --resume PATH alone goes on as the run was: options that the command line leaves out have
-// the values in the checkpoint's state.json. Not for .cu files (command_line.h).
+// own_options.h: with --resume PATH, options that the command line leaves out take the values in the
+// checkpoint's state.json, so that --resume PATH alone continues the run as it was. Not for .cu files
+// (command_line.h).
 #pragma once
 #include <map>
 #include <string>
@@ -8,10 +9,11 @@
 #include "trainer/command_line/command_line.h"
 #include "trainer/run/options.h"
 
-// Words of a command line, "--lr=0.001": the options of the run that path names (a checkpoint, or a run's
-// folder: its newest checkpoint) which app was not given, which no given one excludes, and whose scope is
-// neither start nor plan. The model's shape and the tokenizer are words of their own, instead of --model and
-// --init-from: the resumed run no longer needs the model that it began with. Empty if path holds no
-// checkpoint that can be read; resuming it says what is wrong with it. app has been parsed.
+// Returns options of the run at `path` as words of a command line, such as "--lr=0.001". path is a
+// checkpoint or a run's folder, whose newest checkpoint counts. Options that app was given, that a given
+// option replaces, or whose scope is start or plan are left out. The model's shape and the tokenizer are
+// separate words instead of --model and --init-from, so the resumed run no longer needs the model that it
+// began with. Empty if path holds no readable checkpoint; resuming from it reports what is wrong. app
+// must have been parsed.
 std::vector<std::string> own_options(const CLI::App& app, const std::map<std::string, Scope>& scopes,
                                      const std::string& path);

@@ -10,8 +10,8 @@
 
 namespace {
 
-// Normally distributed numbers, because a GPU's clock depends on the bits that change. They repeat: drawing
-// them all would take longer than the product.
+// Normally distributed numbers, because a GPU's clock depends on how many bits change. They repeat after
+// 65,536, because drawing all of them would take longer than the product.
 template <class T>
 simt::DeviceBuffer<T> random_matrix(size_t count) {
     std::minstd_rand generator(1);
@@ -32,7 +32,7 @@ struct Product {
 };
 
 std::vector<Product> large_products(bool quick) {
-    if (simt::checked) return {{128, 128, 128}};  // a number, not a measurement
+    if (simt::checked) return {{128, 128, 128}};  // a number, not a measurement, in checked builds
     if (simt::is_gpu())
         return quick ? std::vector<Product>{{8192, 8192, 8192}}
                      : std::vector<Product>{{8192, 8192, 8192}, {16384, 4096, 8192}, {8192, 4096, 16384}};

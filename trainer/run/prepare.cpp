@@ -24,7 +24,7 @@
 
 namespace {
 
-// Short trials of a long run's options are common, so the run is not refused; but its rate stays below --lr.
+// Short trials of a long run's options are common, so this is a note and not an error.
 std::string note_of_warmup(const Schedule& schedule) {
     return fmt::format(
         "note: the warmup of {} steps is longer than the run of {}; the learning rate rises to {:.3g} "
@@ -37,8 +37,8 @@ size_t tokens_of(const std::vector<TokenShard>& shards) {
                            [](size_t sum, const TokenShard& shard) { return sum + shard.size(); });
 }
 
-// The data and the schedule in two lines, so that a mistake in the options is seen before the run takes
-// hours.
+// Describes the data and the schedule in two lines, so that a mistake in the options is seen before the
+// run takes hours.
 std::string training_plan(const Options& o, const Schedule& schedule, const DataSplits& data) {
     const size_t tokens = tokens_of(data.train);
     const double epochs = static_cast<double>(schedule.steps) * static_cast<double>(o.batch.total) /
@@ -56,8 +56,8 @@ std::string training_plan(const Options& o, const Schedule& schedule, const Data
         schedule.warmup, end);
 }
 
-// Notes if the run's checkpoints may not fit on the disk. Those in the folder already make room for newer
-// ones.
+// Notes if the run's checkpoints may not fit on the disk. Checkpoints that are already in the folder will
+// be replaced by newer ones, so they are not counted.
 template <class T>
 void check_disk_space(const Options& o, const GPT2<T>& model, const ResumePoint& from, int steps,
                       const Note& say) {
@@ -70,7 +70,7 @@ void check_disk_space(const Options& o, const GPT2<T>& model, const ResumePoint&
     if (!note.empty()) say(note);
 }
 
-// Every process reads the data; a text is tokenized once, by rank 0, and the others find its cache.
+// Every process reads the data. Rank 0 tokenizes a text once, and the other ranks read its cache.
 DataSplits open_data_together(const Options& o, Tokenizer& tokenizer, Communicator& communicator,
                               const Note& say) {
     const auto open = [&] {
@@ -87,7 +87,8 @@ DataSplits open_data_together(const Options& o, Tokenizer& tokenizer, Communicat
     return data ? std::move(*data) : open();
 }
 
-// --batch-size auto: the checkpoint's micro-batch if it still divides the step, else the largest that fits.
+// --batch-size auto takes the checkpoint's micro-batch if it still divides the step, else the largest
+// that fits.
 template <class T>
 void choose_batch_size(Options& o, const ResumePoint& from, size_t memory) {
     if (o.batch.size == 0) o.batch.size = from.batch_size(o);
@@ -145,7 +146,8 @@ void open_loaders(PreparedRun<T>& run, Communicator& communicator, const Note& s
     }
 }
 
-// --profile needs as many steps as it measures. A resumed run's last few steps are trained without a table.
+// --profile N needs N steps after its warm-up. In a resumed run with too few steps left, it is ignored
+// with a note.
 template <class T>
 void check_profile(PreparedRun<T>& run, const Note& say) {
     Options& o = run.options;
@@ -201,7 +203,7 @@ std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& comm
     check_memory(o, *run.model, memory, say);
     if (o.plan.only) {
         if (o.world_size > 1) say(scaling_plan<T>(o, memory));
-        // a full disk is an error here: the plan is all the output there is
+        // a failed write is an error here, because the plan is the program's only output
         if (communicator.rank() == 0) write_output("", "the plan");
         return std::nullopt;
     }
@@ -220,7 +222,7 @@ std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& comm
     check_profile(run, say);
     if (communicator.rank() == 0 && o.output.checkpoint_every > 0)
         check_disk_space(o, *run.model, run.from, run.schedule.steps, say);
-    // Data that cannot be trained on ends the run before it has a folder.
+    // Reads the first batches now, so that unusable data ends the run before it has a folder.
     run.loader->at(run.from.step() + 1, 0);
     if (run.val_loader) run.val_loader->at(0);
 

@@ -1,6 +1,6 @@
-// prepare.h: everything a run needs before it writes anything: the model with its weights, the data, the
-// schedule.
-//   Whatever can refuse the run (options, memory, data, another run in its folder) refuses it here.
+// prepare.h: prepares everything that a run needs before it writes anything: the model with its weights,
+// the data, the schedule.
+//   Errors in the options, the memory plan, the data or the run's folder are found here.
 #pragma once
 #include <memory>
 #include <optional>
@@ -27,15 +27,15 @@ struct PreparedRun {
     std::unique_ptr<ValidationLoader> val_loader{};  // null: no validation
     std::unique_ptr<HellaSwag> hellaswag{};          // null: no HellaSwag
     Schedule schedule{};
-    TrainingState state{};  // at the step that the run starts from
-    Peaks peaks{};          // measured for --profile only
+    TrainingState state{};  // state at the step that the run starts from
+    Peaks peaks{};          // measured only for --profile
     MatmulPeak peak{};      // rank 0's, for the MFU
 };
 
-// Called by all processes together; rank 0 prints what the run will do. std::nullopt: there is nothing to
-// train, because of --plan or because the run is complete. UsageError or Error as the parts throw them.
+// Called by all ranks together; rank 0 prints what the run will do. std::nullopt: there is nothing to
+// train, because of --plan or because the run is complete. UsageError or Error as thrown by the parts.
 template <class T>
 std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& communicator);
 
-// Prints a line, on rank 0 only.
+// A Note that prints its line on rank 0 only.
 Note note_on_stdout(const Communicator& communicator);

@@ -1,4 +1,4 @@
-// profile_table.h: a report of profile.h as lines for a person.
+// profile_table.h: formats a report of profile.h as a table for the terminal.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>

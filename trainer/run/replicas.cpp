@@ -27,7 +27,7 @@ static std::string value_at(const json& description, const json::json_pointer& p
 }
 
 void check_same_start(Communicator& communicator, const json& description) {
-    // JSON cannot hold what is not UTF-8 in a path.
+    // JSON cannot hold bytes of a path that are not UTF-8; they are replaced.
     const std::vector<std::string> texts =
         gather_texts(communicator, description.dump(-1, ' ', false, json::error_handler_t::replace));
     const json first = parse_json(texts[0]);

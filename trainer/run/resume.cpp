@@ -22,7 +22,7 @@ using nlohmann::json;
 
 namespace {
 
-// The folder of the run that a checkpoint lies in; "" if it lies elsewhere.
+// The folder of the run that the checkpoint belongs to; "" if it is not in a run's folder.
 std::string run_of(const std::string& checkpoint) {
     const fs::path checkpoints =
         fs::absolute(checkpoint + "/").lexically_normal().parent_path().parent_path();
@@ -34,7 +34,7 @@ bool same_folder(const std::string& a, const std::string& b) {
     return fs::equivalent(a, b, absent);
 }
 
-// The newer ones in the checkpoint's own run: damaged and passed over, or left behind on purpose.
+// The run's checkpoints of later steps: damaged and passed over, or left behind on purpose.
 std::vector<CheckpointFolder> newer_than(const std::string& run, int step) {
     std::vector<CheckpointFolder> folders = checkpoint_folders(run);
     std::erase_if(folders, [&](const CheckpointFolder& folder) { return folder.step <= step; });
@@ -45,8 +45,8 @@ std::string value_text(const json& value) {
     return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// What the tokens are, whatever their files are called: their number, and a checksum of 64 places in each
-// shard.
+// Identifies the tokens independently of their files' names: their number, and a checksum of 64 places in
+// each shard.
 std::string identity_of(std::span<const TokenShard> shards) {
     constexpr size_t places = 64, tokens_a_place = 256;
     XXH3_state_t* hash = XXH3_createState();
@@ -76,7 +76,7 @@ std::string identity_of(std::span<const TokenShard> shards) {
                        shards.size() == 1 ? "" : "s", digest);
 }
 
-// Its new name.
+// Renames path to a free name with the suffix `word` and returns that name.
 std::string set_aside(const std::string& path, const std::string& word) {
     const std::string aside = free_name(path, word);
     std::error_code failure;
@@ -91,8 +91,8 @@ void set_aside(const std::vector<CheckpointFolder>& folders, const std::string& 
                          set_aside(folder.path, word)));
 }
 
-// Is the folder as find_resume_point found it? Until this process had its lock, another one may have trained
-// there.
+// True if the folder is still as find_resume_point found it. Another process may have trained there
+// before this one held its lock.
 bool is_as_found(const ResumePoint& from) {
     if (from.is_new) return !is_run_folder(from.run_folder);
     std::vector<CheckpointFolder> known;
@@ -135,7 +135,7 @@ static ResumePoint new_run(const Options& options) {
     point.is_proposed = options.output.folder.empty();
     point.run_folder = point.is_proposed ? new_run_folder() : options.output.folder;
     point.is_new = true;
-    // where another run has it by now, make_new_folder finds another name
+    // if another run has taken the name by now, make_new_folder finds another one
     if (point.is_proposed) return point;
     CHECK(!is_checkpoint_folder(point.run_folder) && !holds_checkpoints(point.run_folder),
           "--out {} is where a run has its checkpoints; expected a folder for a run of its own",
@@ -198,7 +198,7 @@ ResumePoint find_resume_point(const Options& options, const Note& note) {
           "--resume {}: the run has no checkpoint yet; --resume auto --out {} starts it again", path, path);
     if (point.run_folder.empty() ||
         (!options.output.folder.empty() && !same_folder(options.output.folder, point.run_folder))) {
-        // A branch: what lies beside the checkpoint stays as it is.
+        // The run branches off: everything beside the checkpoint stays as it is.
         const ResumePoint branch = new_run(options);
         point.run_folder = branch.run_folder;
         point.is_proposed = branch.is_proposed;
@@ -235,7 +235,8 @@ void check_same_run(const ResumePoint& from, const json& identity, const Options
     for (const auto& [name, value] : options.values.items()) {
         const json before = from.state.options.value(name, json());
         const auto scope = options.scopes.find(name);
-        // --world-size shows how many processes the launcher has started: they sum in another order.
+        // --world-size is the number of processes that the launcher started; another number sums in
+        // another order.
         const bool is_training =
             name == "world-size" || (scope != options.scopes.end() && scope->second == Scope::training);
         if (before != value && !before.is_null() && is_training)
@@ -254,7 +255,7 @@ std::string metrics_up_to(const std::string& text, int step, bool evaluated) {
     return kept;
 }
 
-// A whole checkpoint that a killed process left without its name gets it.
+// Names a whole checkpoint that a killed process left under a temporary name.
 static void take_back(ResumePoint& from, const Note& note) {
     const std::string path = checkpoint_folder(from.run_folder, from.step());
     std::error_code failure;
@@ -264,7 +265,8 @@ static void take_back(ResumePoint& from, const Note& note) {
     from.checkpoint = path;
 }
 
-// The steps from 1 to `step` without a train line in these metrics: "3, 7 to 9"; "" if there are none.
+// The steps from 1 to `step` that have no train line in these metrics, such as "3, 7 to 9"; "" if there
+// are none.
 static std::string steps_without_line(const std::string& metrics, int step) {
     std::vector<bool> has_line(static_cast<size_t>(step) + 1);
     for (size_t begin = 0, end; (end = metrics.find('\n', begin)) != std::string::npos; begin = end + 1) {
@@ -284,7 +286,7 @@ static std::string steps_without_line(const std::string& metrics, int step) {
     return steps;
 }
 
-// metrics: what the run wrote before, up to the checkpoint and further; std::nullopt if the file is gone.
+// metrics: the run's lines up to the checkpoint and beyond; std::nullopt if the file is gone.
 static void cut_metrics(const ResumePoint& from, const std::optional<std::string>& metrics,
                         const Note& note) {
     if (from.metrics.empty()) return;
@@ -306,7 +308,7 @@ FolderLock prepare_run_folder(ResumePoint& from, const Note& note) {
           from.run_folder);
     remove_leftovers(from.run_folder, "metrics.jsonl");
     const std::string path = metrics_file(from.run_folder), checkpoints = checkpoints_folder(from.run_folder);
-    // Read before anything has changed.
+    // The metrics are read before anything changes.
     std::optional<std::string> metrics;
     if (!from.checkpoint.empty() && is_there(from.metrics)) metrics = MappedFile(from.metrics).text();
     if (from.is_unnamed() && !from.is_new) take_back(from, note);
@@ -314,7 +316,8 @@ FolderLock prepare_run_folder(ResumePoint& from, const Note& note) {
     set_aside(from.damaged, "damaged", note);
     set_aside(from.unreadable, "unreadable", note);
     set_aside(from.later, "superseded", note);
-    // The metrics are cut after that: checkpoints of later steps would lack their lines.
+    // The metrics are cut only after the renames are durable; otherwise checkpoints of later steps would
+    // lack their lines.
     if (is_there(checkpoints)) sync_folder(checkpoints);
     if (from.over_again) {
         note(

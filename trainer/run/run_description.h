@@ -1,5 +1,5 @@
-// run_description.h: what the first line of metrics.jsonl says about a run, and what all processes of it must
-// agree on.
+// run_description.h: the run's description in the first line of metrics.jsonl, and the description that
+// must be equal on all ranks.
 #pragma once
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -38,7 +38,8 @@ nlohmann::json run_description(const Options& o, const GPT2<T>& model, const std
     return description;
 }
 
-// What the processes of a run must agree on, or they would train different models: program, options and data.
+// Program, options and data, which must be equal on all ranks; otherwise they would train different
+// models.
 inline nlohmann::json process_description(const Options& o, const nlohmann::json& identity,
                                           const DataSplits& data) {
     nlohmann::json files = nlohmann::json::array();

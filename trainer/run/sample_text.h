@@ -1,4 +1,4 @@
-// sample_text.h: what a model that is being trained has to say.
+// sample_text.h: generates a text sample from the model during training.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -10,7 +10,7 @@
 #include "trainer/run/options.h"
 #include "trainer/tokenizer/tokenizer.h"
 
-// Text from the model as it is: neither sharpened nor blurred. It may be longer than the context.
+// Text drawn from the model's distribution at temperature 1. It may be longer than the context.
 template <class T>
 std::string sample_text(GPT2<T>& model, const Tokenizer& tokenizer, const Options& o, int step) {
     const int start = tokenizer.end_of_text().value_or('\n');
@@ -21,7 +21,7 @@ std::string sample_text(GPT2<T>& model, const Tokenizer& tokenizer, const Option
     };
     generate(decoder, {start < o.model.config.V ? start : 0},
              {.max_tokens = o.evaluation.sample_tokens,
-              // a model may have more tokens than its tokenizer
+              // the model's vocabulary may be larger than the tokenizer's
               .vocabulary = std::min(tokenizer.vocab_size(), o.model.config.V),
               .end_of_text = tokenizer.end_of_text(),
               .seed = o.system.seed,

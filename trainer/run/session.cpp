@@ -37,7 +37,8 @@ Session<T>::Session(PreparedRun<T>& run, Communicator& communicator)
       last_profiled_(options_.system.profile > 0 ? step_ + Profile::warm_up + options_.system.profile : 0) {
     open_folder();
     const auto rehearse = [&] { model_.rehearse(run_.loader->at(step_ + 1, 0)); };
-    // Two runs may time differently, and algorithms differ in the order of their additions.
+    // Timings differ between runs, and algorithms add in different orders, so deterministic runs time
+    // nothing.
     const double most_seconds = options_.system.deterministic ? 0 : options_.system.comm_timeout / 2;
     tune_matmuls(model_.gemm(), rehearse, run_.from, most_seconds, communicator_,
                  [&](const std::string& line) { log_->note(line); });
@@ -82,7 +83,7 @@ void Session<T>::open_checkpoints() {
     checkpoints_.emplace(model_, communicator_, writing, simt::pinned_memory(), note);
 }
 
-// A checkpoint whose evaluation a signal broke off is evaluated before the first step.
+// If a signal interrupted the evaluation of the checkpoint, it is repeated before the first step.
 template <class T>
 void Session<T>::start() {
     started_ = true;
@@ -91,7 +92,7 @@ void Session<T>::start() {
         return;
     }
     evaluate(step_);
-    // No later checkpoint will say that the run is complete.
+    // No later checkpoint would record that the run is complete.
     if (checkpoints_ && state_.evaluated && step_ == run_.schedule.steps) save();
 }
 
@@ -142,12 +143,12 @@ bool Session<T>::must_pause(int step) const {
                              o.output.log_layer_norms,  o.system.check_replicas};
     const bool is_due =
         std::any_of(std::begin(intervals), std::end(intervals), [&](int every) { return due(every, step); });
-    // several processes must decide alike
+    // all ranks must decide alike
     const bool stop = communicator_.size() == 1 ? stop_requested() : reduced_.stop;
     return is_due || stop || step <= last_profiled_ || step == run_.schedule.steps;
 }
 
-// Runs evaluation(stop) on `batches` batches of all processes, with a line that shows how far it is.
+// Runs evaluation(stop), which takes `batches` batches over all ranks, and shows its progress.
 template <class T>
 template <class Evaluation>
 auto Session<T>::show_progress(const char* what, size_t batches, const Evaluation& evaluation) {
@@ -216,12 +217,12 @@ void Session<T>::fail(const Error& error) {
     try {
         while (state_.skipped < options_.optimizer.max_skipped && model_.updates_in_flight() > 0)
             finish_step();
-    } catch (const std::exception&) {}  // this error came first
+    } catch (const std::exception&) {}  // the error that is being handled came first
     if (checkpoints_) checkpoints_->wait();
     throw Error(fmt::format("{}; {}", error.what(), where_to_go_on()), error.exit_code);
 }
 
-// For the last line of a run that ends before its time.
+// Names the checkpoint to continue from, for the last line of a run that fails.
 template <class T>
 std::string Session<T>::where_to_go_on() const {
     const ResumePoint& from = run_.from;
@@ -234,7 +235,7 @@ std::string Session<T>::where_to_go_on() const {
             good = own;
         if (const std::string own = checkpoints_ ? checkpoints_->newest() : ""; !own.empty()) newest = own;
     } catch (const std::exception&) {
-        // The folder cannot be read; the error that ended the run is printed all the same.
+        // The folder cannot be read; the error that ended the run is still printed.
     }
     if (!good.empty()) return "the last good checkpoint is " + good;
     return newest.empty() ? "there is no checkpoint to go on from"
