@@ -23,8 +23,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr size_t reserve_bytes = size_t{16} << 20;  // left on the disk for what else the run writes
-// more than the configuration and the tokenizer's files take
+constexpr size_t reserve_bytes = size_t{16} << 20;  // left free on the disk for the run's other files
+// an upper bound for the configuration and the tokenizer's files
 constexpr size_t metadata_bytes = size_t{8} << 20;
 
 std::string optimizer_file(int rank) { return fmt::format("optimizer_{:04}.safetensors", rank); }
@@ -38,13 +38,13 @@ std::vector<size_t> unpadded_shape(const Tensor& tensor) {
     return shape;
 }
 
-// A range of a tensor's elements.
+// A range of a tensor's elements, [begin, end).
 struct Range {
     size_t begin, end;
 };
 
-// Of each tensor what the process keeps, in the order in which it lies in its state, without a gap;
-// state_offset: where that begins.
+// The elements of a tensor that a process keeps: its ranges are contiguous in the process's state and begin
+// at state_offset.
 struct KeptTensor {
     const Tensor* tensor;
     size_t state_offset;
@@ -129,8 +129,8 @@ UnfinishedCheckpoint::UnfinishedCheckpoint(const std::string& run_folder, int st
     fs::create_directory(parent, failure);
     if (failure) throw Error(fmt::format("{}: cannot be made: {}", parent, failure.message()));
     check_free_space(parent, bytes + metadata_bytes);
-    // The lines of the steps up to here are durable before the checkpoint is: a run that goes on from it has
-    // them.
+    // The metrics up to this step become durable before the checkpoint does, so that a run resumed from it
+    // has their lines.
     if (fs::exists(metrics_file(run_folder), failure)) sync_file(metrics_file(run_folder));
     sync_folder(run_folder);
     fs::create_directory(folder_, failure);
@@ -142,10 +142,10 @@ UnfinishedCheckpoint::~UnfinishedCheckpoint() {
     if (!folder_.empty()) fs::remove_all(folder_, ignored);
 }
 
-// Renames folder to path. Returns the new name of an older checkpoint that was called so, such as one whose
-// evaluation was broken off; "" if there was none. An error leaves everything as it was.
+// Renames folder to path. If an older checkpoint had that name, such as one whose evaluation was
+// interrupted, returns its new name; else "". An error leaves everything unchanged.
 static std::string give_name(const std::string& folder, const std::string& path) {
-    // A file system that can exchange two names does it in one step.
+    // Atomic on file systems that can exchange two names.
     if (renameat2(AT_FDCWD, folder.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) return folder;
     std::error_code absent, failure, ignored;
     const std::string old = temporary_beside(path);
@@ -163,8 +163,8 @@ void UnfinishedCheckpoint::complete(const TrainingState& state) {
     try {
         sync_folder(fs::path(path_).parent_path());
     } catch (const Error&) {
-        // The name might not outlast a power cut: an older checkpoint takes it back. If that fails too, both
-        // stay.
+        // The new name may not survive a power cut, so an older checkpoint gets its name back. If that
+        // fails too, both checkpoints stay.
         const std::string old = std::exchange(folder_, "");
         std::error_code failure;
         if (old.empty()) fs::rename(path_, made, failure);
@@ -178,7 +178,7 @@ Snapshot::Snapshot(const SnapshotShape& shape, const TensorTable& table,
     : shape_(shape), table_(table), buffers_(optimizer_buffers.size()) {
     const auto memory = [&](size_t elements) {
         Memory values(static_cast<float*>(allocator.allocate(elements * sizeof(float))), allocator.free);
-        // the system gives the pages now, not in the middle of the run
+        // the system provides the pages now, not in the middle of the run
         std::fill_n(values.get(), elements, 0.0f);
         return values;
     };
@@ -219,7 +219,7 @@ void write_checkpoint_files(const std::string& folder, const GPT2Config& config,
 
 namespace {
 
-// One process's file: which elements of each tensor it holds.
+// The optimizer state that one process wrote.
 class OptimizerFile {
 public:
     OptimizerFile(const std::string& folder, int rank) : file_(folder + "/" + optimizer_file(rank)) {}
@@ -236,7 +236,8 @@ public:
               printable(text));
         return world_size;
     }
-    // What it holds of a tensor; nothing, perhaps. UsageError if that is no float array of as many elements.
+    // The elements of a tensor that this file holds, possibly none. UsageError if the entry is not a float
+    // array of that many elements.
     std::vector<Range> ranges(const std::string& buffer, const Tensor& tensor) const {
         const std::string name = optimizer_tensor(buffer, tensor);
         if (!file_.contains(name)) return {};

@@ -1,4 +1,5 @@
-// checkpoint.h: a checkpoint is a Hugging Face model's folder with what training needs to go on from it.
+// checkpoint.h: a checkpoint is the folder of a Hugging Face model, plus the state that training needs to
+// continue.
 //   config.json generation_config.json model.safetensors, tokenizer files: hugging_face.h; the model is the
 //                                fp32 master weights
 //   optimizer_RRRR.safetensors   of process RRRR: <buffer>.<parameter>, such as
@@ -9,8 +10,8 @@
 //                                as a flat array, and the metadata say which of the tensor's elements:
 //                                <parameter>: "begin-end,begin-end"
 //   state.json                   written last: training_state.h
-// It is written beside its place as step_XXXXXXXX.tmp-XXXXXXXX, each file made durable, and then renamed: it
-// is whole or not there.
+// It is written under the temporary name step_XXXXXXXX.tmp-XXXXXXXX, each file is made durable, and then it
+// is renamed, so a checkpoint under its name is complete.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -27,12 +28,12 @@
 #include "trainer/model/gpt2.h"
 #include "trainer/tokenizer/tokenizer.h"
 
-// What one process writes of a model: rank 0 the master weights; each its shard of the optimizer state, or
-// rank 0 all of it.
+// The part of a model's state that one process writes. Rank 0 writes the master weights. The optimizer
+// state is written by rank 0, or with ZeRO-1 each rank writes its shard.
 struct SnapshotShape {
     int rank, world_size;
     bool sharded;
-    size_t state_elements;  // of an optimizer buffer
+    size_t state_elements;  // elements of this rank's part of an optimizer buffer
 
     template <class T>
     static SnapshotShape of(const GPT2<T>& model) {
@@ -48,15 +49,15 @@ struct SnapshotShape {
     }
 };
 
-// The process's share of a model's state in memory of the host, so that it can be written while the model
-// goes on.
+// A copy of this process's part of a model's state in host memory, which can be written while training
+// continues.
 class Snapshot {
 public:
-    // Allocates, and touches, memory for models of this shape whose optimizer has these buffers.
+    // Allocates and touches memory for this shape and these optimizer buffers.
     Snapshot(const SnapshotShape& shape, const TensorTable& table,
              const std::vector<std::string>& optimizer_buffers, const HostAllocator& allocator);
 
-    // All processes together.
+    // Called by all ranks together.
     template <class T>
     void take(GPT2<T>& model) {
         model.read_masters(masters_.get());
@@ -66,10 +67,10 @@ public:
     const SnapshotShape& shape() const { return shape_; }
     const TensorTable& table() const { return table_; }
     const float* masters() const { return masters_.get(); }
-    // The optimizer's buffers by name, each of shape().state_elements floats: in the table's offsets, or
-    // Stretch's.
+    // The optimizer's buffers by name, each of shape().state_elements floats, at the table's offsets or, if
+    // sharded, at those of Stretch.
     std::vector<std::pair<std::string, const float*>> optimizer() const;
-    // The bytes of a whole checkpoint's tensors, of all processes.
+    // Bytes of the tensors in a whole checkpoint, over all processes.
     size_t checkpoint_bytes() const { return (1 + buffers_) * table_.elements() * sizeof(float); }
 
 private:
@@ -81,40 +82,41 @@ private:
     std::vector<std::pair<std::string, Memory>> optimizer_;
 };
 
-// A checkpoint that is being written, gone again unless it is completed. Of one process:
-// RUN/checkpoints/step_XXXXXXXX takes its name last, in place of one that is there.
+// A checkpoint that is being written; the destructor removes it unless it was completed. Used by one
+// process only. It gets its name RUN/checkpoints/step_XXXXXXXX last and replaces an older checkpoint of
+// that name.
 class UnfinishedCheckpoint {
 public:
-    // Error if it cannot be made, or the disk has less than `bytes` free.
+    // Error if the folder cannot be made, or the disk has less than `bytes` free.
     UnfinishedCheckpoint(const std::string& run_folder, int step, size_t bytes);
     ~UnfinishedCheckpoint();
     UnfinishedCheckpoint(const UnfinishedCheckpoint&) = delete;
 
     const std::string& folder() const { return folder_; }
-    // Once all files are in folder(): state.json with their checksums, and the name. Error if that fails.
+    // Called when all files are in folder(): writes state.json with their checksums, then renames the
+    // folder. Error if that fails.
     void complete(const TrainingState& state);
 
 private:
     std::string path_, folder_;
 };
 
-// Writes what the snapshot's process has to write into folder. Error if it cannot.
+// Writes this process's files of the checkpoint into folder. Error if that fails.
 void write_checkpoint_files(const std::string& folder, const GPT2Config& config, const Tokenizer& tokenizer,
                             const Snapshot& snapshot);
 
-// Throws Error if the disk that folder lies on has less than `bytes` free, and a reserve for what else the
-// run writes.
+// Error if the disk of `folder` has less free space than `bytes` and a reserve for the run's other files.
 void check_free_space(const std::string& folder, size_t bytes);
 
-// Gives take() every buffer of the optimizer, one at a time, from a checkpoint's folder, however many
-// processes wrote it: elements in the table's offsets, zero where padded. UsageError, before the first one,
-// if the files' buffers are not these or do not fit the table.
+// Reads a checkpoint's optimizer state, written by any number of processes, and passes each buffer to
+// take(): elements at the table's offsets, zero in padding. UsageError, before the first call, if the files
+// do not hold these buffers or do not fit the table.
 void read_optimizer_state(const std::string& folder, const TensorTable& table,
                           const std::vector<std::string>& buffers,
                           const std::function<void(const std::string& buffer, const float* values)>& take);
 
-// Puts a model where training stood. The checkpoint was found whole before, and its checksums are not read
-// again; UsageError if it is another model's or another optimizer's.
+// Loads weights and optimizer state into a model. The checkpoint's checksums must have been verified
+// before; they are not read again. UsageError if it belongs to another model or optimizer.
 template <class T>
 void load_checkpoint(GPT2<T>& model, const std::string& folder, const TrainingState& state) {
     load_weights(model, *open_hugging_face_model(folder));

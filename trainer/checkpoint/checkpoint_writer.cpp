@@ -45,7 +45,7 @@ std::vector<SavedCheckpoint> CheckpointWriter::saved_in_folder() const {
         try {
             const TrainingState state = read_state(folder.path);
             saved.push_back({folder.step, state.val_loss});
-        } catch (const Error&) {}  // damaged or unreadable: it counts for nothing, and stays as it is
+        } catch (const Error&) {}  // damaged or unreadable; it is ignored and stays as it is
     }
     return saved;
 }
@@ -68,9 +68,9 @@ std::future<bool> CheckpointWriter::in_background(const std::function<void()>& a
 void CheckpointWriter::start(TrainingState state) {
     state_ = std::move(state);
     begin_ = std::chrono::steady_clock::now();
-    std::string folder;  // empty: there is none, and rank 0 has said why
+    std::string folder;  // empty: it could not be made, and rank 0 has printed why
     if (communicator_.rank() == 0) {
-        remove_superseded();  // the one before has proved good meanwhile
+        remove_superseded();  // by now, the loss has shown whether the previous one is good
         try {
             unfinished_.emplace(options_.run_folder, state_.step, snapshot_.checkpoint_bytes());
             folder = unfinished_->folder();
@@ -99,7 +99,7 @@ void CheckpointWriter::poll(bool anyone_writing) {
     complete_if_written(sum_over_processes(communicator_, {thread_.get() ? 0.0 : 1.0})[0] == 0);
 }
 
-// Every process has come to an end with its share.
+// Called when every rank has finished its part.
 void CheckpointWriter::complete_if_written(bool everywhere) {
     phase_ = everywhere ? completing : idle;
     if (communicator_.rank() > 0) return;
@@ -149,7 +149,7 @@ void CheckpointWriter::remove_superseded() {
     }
 }
 
-// Its name goes first, on the disk too, so that half of it is never taken for a damaged checkpoint.
+// Renames the folder first, durably, so that a half-removed checkpoint is never taken for a damaged one.
 void CheckpointWriter::remove(int step) {
     const std::string path = checkpoint_folder(options_.run_folder, step), name = temporary_beside(path);
     try {

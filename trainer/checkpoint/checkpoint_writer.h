@@ -1,7 +1,7 @@
-// checkpoint_writer.h: saves checkpoints while training goes on, and removes those that need not be kept.
-//   save() copies the model into a snapshot, and a thread writes that; the next save() waits until it is
-//   done. Of several processes each writes its share, and rank 0 completes the checkpoint when all have. One
-//   that cannot be written (a full disk) costs that checkpoint only: a line says why, and the run goes on.
+// checkpoint_writer.h: saves checkpoints while training continues, and removes those that need not be kept.
+//   save() copies the model into a snapshot, which a thread writes; the next save() waits for it. Each rank
+//   writes its part, and rank 0 completes the checkpoint when all ranks are done. If a checkpoint cannot be
+//   written (a full disk), a line says why and the run continues without it.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -17,21 +17,21 @@
 
 struct KeepPolicy {
     int newest = 2;
-    int every = 0;  // and for good the checkpoints of every Nth step; 0: none
+    int every = 0;  // checkpoints of steps that are multiples of this are kept forever; 0: none
 };
 
 struct SavedCheckpoint {
     int step;
-    std::optional<double> val_loss;  // of this step, if it was measured
+    std::optional<double> val_loss;  // at this step, if it was measured
 };
 
-// Its validation loss, if it was measured, is sound, and so was the loss of a later step, which its weights
-// or what became of them gave.
+// True if the checkpoint's validation loss is sound or was not measured, and the loss of a later step,
+// computed from weights trained on from it, was sound too.
 bool is_good(const SavedCheckpoint& saved, int sound_step);
 
-// The steps, of `saved` (oldest first), whose checkpoints need not be kept. Beside those that the policy
-// names, two are: the one with the lowest validation loss, and the newest good one, to which a run that
-// breaks its weights can go back.
+// Steps in `saved` (oldest first) whose checkpoints can be removed. Besides those that the policy keeps,
+// two are kept: the one with the lowest validation loss, and the newest good one, to which a run with
+// broken weights can go back.
 std::vector<int> superseded(const std::vector<SavedCheckpoint>& saved, const KeepPolicy& policy,
                             int sound_step);
 
@@ -42,8 +42,7 @@ public:
         const Tokenizer& tokenizer;  // whose files every checkpoint gets
         KeepPolicy keep;
     };
-    // Allocates the snapshot. Knows the run's checkpoints from before. note is called by the writing thread
-    // too.
+    // Allocates the snapshot and lists the run's existing checkpoints. The writing thread calls note too.
     template <class T>
     CheckpointWriter(const GPT2<T>& model, Communicator& communicator, const Options& options,
                      const HostAllocator& allocator, Note note)
@@ -56,7 +55,7 @@ public:
     ~CheckpointWriter() { wait(); }
     CheckpointWriter(const CheckpointWriter&) = delete;
 
-    // These three are called by all processes together.
+    // save, poll and finish are called by all ranks together.
     template <class T>
     void save(GPT2<T>& model, TrainingState state) {
         finish();
@@ -64,17 +63,19 @@ public:
         state.optimizer_step = model.optimizer_step();
         start(std::move(state));
     }
-    // Once a step: completes what all processes have written, so that a checkpoint does not wait for the next
-    // one. anyone_writing: whether any process still was, some time after the last save.
+    // Called once per step: completes a checkpoint as soon as all ranks have written their parts.
+    // anyone_writing: true if any rank was still writing at some time after the last save().
     void poll(bool anyone_writing);
-    // Waits until what was saved is complete. False if the latest could not be written.
+    // Waits until the checkpoint is complete. False if the latest one could not be written.
     bool finish();
 
-    // Whether this process's share is being written.
+    // True while this rank's part is being written.
     bool is_writing() const;
-    // Waits for this process's own threads. What others have not written is not completed.
+    // Waits for this process's thread only. A checkpoint that other ranks have not written yet is not
+    // completed.
     void wait();
-    // The run's newest good checkpoint, and its newest one; "" if there is none. After finish() or wait().
+    // Path of the run's newest good checkpoint, and of its newest one; "" if there is none. Called after
+    // finish() or wait().
     std::string newest_good(int sound_step) const;
     std::string newest() const;
 
@@ -93,11 +94,11 @@ private:
     Communicator& communicator_;
     Snapshot snapshot_;
     const Note note_;
-    std::vector<SavedCheckpoint> saved_;  // oldest first; rank 0's, and its thread's while that runs
-    TrainingState state_;                 // of the one that is being written
+    std::vector<SavedCheckpoint> saved_;  // oldest first; rank 0 only, used by its thread while that runs
+    TrainingState state_;                 // state of the checkpoint that is being written
     std::chrono::steady_clock::time_point begin_;
-    std::optional<UnfinishedCheckpoint> unfinished_;   // rank 0's
-    enum { idle, writing, completing } phase_ = idle;  // the same in all processes
+    std::optional<UnfinishedCheckpoint> unfinished_;   // rank 0 only
+    enum { idle, writing, completing } phase_ = idle;  // equal on all ranks
     std::future<bool> thread_;
     bool written_ = true;
 };

@@ -1,4 +1,4 @@
-// open_model.h: a trained GPT-2 by its path, which may be:
+// open_model.h: opens a trained GPT-2 by its path, which may be:
 //   a checkpoint of ours        a Hugging Face GPT-2 with a state.json, by which every file in it must be
 //                               whole
 //   a run's folder              its newest whole checkpoint
@@ -6,9 +6,9 @@
 //                               (hugging_face_reader.h)
 //   a .bin of llm.c             llmc_model.h
 //   gpt2, ORGANIZATION/NAME     a Hugging Face GPT-2 in the cache of their hub (hub_cache.h), if no file or
-//                               folder has that name
-// What a file says of itself is not believed: whatever does not fit the file or a GPT-2 is a UsageError that
-// names the file and the tensor or the field, and nothing is allocated for sizes that the file does not have.
+//                               folder of that name exists
+// Headers are not trusted: a field that does not match the file or a GPT-2 is a UsageError that names the
+// file and the tensor or field, and memory is allocated only for data that the file has.
 #pragma once
 #include <memory>
 #include <string>
@@ -17,7 +17,7 @@
 
 enum class WhichCheckpoint { newest, best };
 
-// UsageError if there is no such model, or it is damaged, or is not the GPT-2 that GPT2 (gpt2.h) computes.
-// best: path must be a run's folder with a checkpoint whose validation loss was measured.
+// UsageError if the model does not exist, is damaged, or is not the GPT-2 that gpt2.h computes. With
+// WhichCheckpoint::best, path must be a run's folder with a checkpoint whose validation loss was measured.
 std::unique_ptr<ModelFile> open_model(const std::string& path,
                                       WhichCheckpoint which = WhichCheckpoint::newest);

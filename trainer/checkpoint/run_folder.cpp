@@ -36,7 +36,7 @@ std::string make_new_folder(const std::string& path) {
     std::error_code failure;
     make_folders(fs::path(path).parent_path(), failure);
     std::string name = path;
-    // mkdir is the claim: of several processes one has made it.
+    // mkdir claims the name: it succeeds in one process only.
     for (int i = 2; mkdir(name.c_str(), 0777) != 0; i++) {
         CHECK(errno == EEXIST,
               "{}: cannot be made: {}; expected a working directory that can be written, or --out DIR", name,

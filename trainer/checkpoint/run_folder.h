@@ -1,4 +1,4 @@
-// run_folder.h: where things lie in a run's folder.
+// run_folder.h: the layout of a run's folder.
 //   RUN/metrics.jsonl
 //   RUN/checkpoints/step_00001000/          a whole checkpoint, or one that was damaged later
 //   RUN/checkpoints/step_00001000.<word>    not a checkpoint: .tmp-XXXXXXXX is being written or removed;
@@ -18,46 +18,45 @@ struct CheckpointFolder {
     bool operator==(const CheckpointFolder&) const = default;
 };
 
-// These throw AccessError if the system does not say what is there: a run that cannot be seen is not "no
-// run".
+// These throw AccessError if the system denies access, because a run that cannot be seen is not "no run".
 bool is_run_folder(const std::string& path);      // holds metrics.jsonl or a checkpoints folder
-bool holds_checkpoints(const std::string& path);  // it is the checkpoints folder of a run
-// its name and place are a checkpoint's, or it has a state.json
+bool holds_checkpoints(const std::string& path);  // true for the checkpoints folder of a run
+// true if its name and parent are a checkpoint's, or if it has a state.json
 bool is_checkpoint_folder(const std::string& path);
 
-// Makes a folder that nobody else has: at path or, if there is something, at path-2, path-3, ... Returns its
-// path.
+// Makes a new folder at path or, if that is taken, at path-2, path-3, ... Returns its path. Safe among
+// several processes.
 std::string make_new_folder(const std::string& path);
 
 std::string metrics_file(const std::string& run_folder);
 std::string checkpoints_folder(const std::string& run_folder);
 std::string checkpoint_folder(const std::string& run_folder, int step);
-// The folders called like checkpoints, oldest first; what is in them is not looked at.
+// The folders that have a checkpoint's name, oldest first; their contents are not checked.
 std::vector<CheckpointFolder> checkpoint_folders(const std::string& run_folder);
 
-// Whole checkpoints without their name, newest first, that a killed process left: it had written everything
-// but the name, or had renamed an older one to make room, as file systems need that cannot exchange names.
-// Only those of steps after `step` whose name no other folder has.
+// Whole checkpoints that a killed process left under a temporary name, newest first: either it was killed
+// before the last rename, or it had renamed an older checkpoint to make room, on a file system that cannot
+// exchange names. Only checkpoints of steps after `step` whose name is free.
 std::vector<CheckpointFolder> unnamed_checkpoints(const std::string& run_folder, int step);
 
-// The newest checkpoint all of whose files are as they were written, and newer ones that are passed over.
+// The newest whole checkpoint, and the newer ones that were passed over.
 struct NewestCheckpoint {
     std::string path;  // empty: the run has no checkpoint
     TrainingState state;
-    std::vector<CheckpointFolder> damaged;     // a file is missing, or is not as it was written
-    std::vector<CheckpointFolder> unreadable;  // a file was opened, but its bytes cannot be read
+    std::vector<CheckpointFolder> damaged;     // a file is missing or differs from what was written
+    std::vector<CheckpointFolder> unreadable;  // a file could be opened but not read
 };
-// Reads all checksums (seconds for billions of parameters). Each checkpoint that is passed over is noted with
-// what is wrong with it. UsageError if there are checkpoints but none is whole. AccessError if the system
-// refuses to show one (EACCES, EMFILE, ...): it may be as good as any.
+// Verifies all checksums (seconds for billions of parameters). Each checkpoint that is passed over is noted
+// with the reason. UsageError if there are checkpoints but none is whole. AccessError if the system denies
+// access to one (EACCES, EMFILE, ...), because it may be whole.
 NewestCheckpoint find_newest_checkpoint(const std::string& run_folder, const Note& note = note_on_stderr);
-// Its path, if the run has one.
+// The path of that checkpoint, if the run has any.
 std::optional<std::string> newest_checkpoint(const std::string& run_folder,
                                              const Note& note = note_on_stderr);
 
-// The one whose validation loss is lowest, the newest of several; none where no finite one was measured. Only
-// what state.json says is read; one whose state.json cannot be read does not count.
+// The checkpoint with the lowest validation loss, the newest of several; std::nullopt if no finite loss was
+// measured. Only state.json is read; a checkpoint whose state.json is unreadable is ignored.
 std::optional<std::string> best_checkpoint(const std::string& run_folder);
 
-// PATH.WORD, or PATH.WORD-2, PATH.WORD-3, ... where that is taken.
+// PATH.WORD or, if that is taken, PATH.WORD-2, PATH.WORD-3, ...
 std::string free_name(const std::string& path, const std::string& word);

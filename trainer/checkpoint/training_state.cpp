@@ -26,7 +26,7 @@ constexpr const char checksum_key[] = "xxh3_64";
 std::string checksum(std::string_view bytes) {
     return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
 }
-// The same of a whole file. ReadError if it cannot be read.
+// The checksum of a whole file. ReadError if it cannot be read.
 std::string checksum(const MappedFile& file) {
     constexpr size_t piece_bytes = size_t{1} << 20;
     const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
@@ -41,7 +41,7 @@ std::string checksum(const MappedFile& file) {
     return fmt::format("{:016x}", XXH3_64bits_digest(state.get()));
 }
 
-// null: not measured. JSON has no numbers that are not finite: "nan", "inf" or "-inf".
+// null: not measured. JSON has no numbers that are not finite; they become "nan", "inf" or "-inf".
 json loss_object(const std::optional<double>& loss) {
     if (!loss) return nullptr;
     return std::isfinite(*loss) ? json(*loss) : json(std::isnan(*loss) ? "nan" : fmt::format("{}", *loss));
@@ -53,12 +53,12 @@ std::optional<double> loss_of(const std::string& path, const json& object) {
     CHECK(object.is_number(), "{}: is damaged: the validation loss is {}", path, shown(object));
     return object.get<double>();
 }
-// What is not UTF-8 in an option, such as a path, is replaced: JSON cannot hold it.
+// JSON cannot hold bytes of an option, such as a path, that are not UTF-8; they are replaced.
 std::string text_of(const json& object) {
     return object.dump(2, ' ', true, json::error_handler_t::replace) + "\n";
 }
 
-// state.json as an object: exactly the bytes that were written.
+// Parses state.json and verifies that its bytes are exactly those that were written.
 json checked_object(const std::string& path, std::string_view bytes) {
     const json whole = parse_json(bytes);
     CHECK(whole.is_object() && whole.contains(checksum_key) && whole[checksum_key].is_string(),
@@ -83,7 +83,7 @@ TrainingState state_of(const std::string& path, const json& object) {
     state.step = whole_number<int>(object.at("step"));
     state.optimizer_step = whole_number<int>(object.at("optimizer_step"));
     state.skipped = whole_number<int>(object.at("skipped"));
-    // Versions that did not measure it wrote none.
+    // Older versions wrote no sound_step.
     state.sound_step =
         object.contains("sound_step") ? whole_number<int>(object["sound_step"]) : state.step - state.skipped;
     state.batch_size = whole_number<int>(object.at("batch_size"));
@@ -99,7 +99,7 @@ TrainingState state_of(const std::string& path, const json& object) {
     return state;
 }
 
-// What damaged or foreign JSON does to the library is a UsageError.
+// Turns the JSON library's exceptions about damaged or foreign files into a UsageError.
 template <class Action>
 auto reading(const std::string& path, Action action) {
     try {

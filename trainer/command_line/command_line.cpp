@@ -26,7 +26,7 @@ void check_not_empty(const CLI::App& app, const std::set<std::string>& may_be_em
     }
 }
 
-// CLI11 takes --plan=2 for true.
+// CLI11 would accept --plan=2 as true.
 void check_flags(const CLI::App& app) {
     for (const CLI::Option* option : options_of(app)) {
         if (option->get_items_expected_max() > 0) continue;
@@ -73,7 +73,7 @@ std::string message_of_extra(const CLI::App& app) {
                        globs ? "; a glob needs quotes, such as 'data/*.bin'" : "");
 }
 
-// Puts an error that CLI11 found into one line of our own words.
+// Rewords an error of CLI11 as one line.
 std::string message_of(const CLI::ParseError& error, const CLI::App& app) {
     std::string message = error.what();
     if (dynamic_cast<const CLI::ExtrasError*>(&error)) return message_of_extra(app);
@@ -99,7 +99,7 @@ void parse_words(CLI::App& app, int argc, const char* const* argv,
         throw UsageError(message.ends_with('?') ? message
                                                 : fmt::format("{}; see {} --help", message, app.get_name()));
     }
-    // Newer versions of CLI11 read several files.
+    // Newer versions of CLI11 would read several files.
     const CLI::Option* const config = app.get_config_ptr();
     const size_t configs = config ? config->count() : 0;
     CHECK(configs <= 1, "--config is given {} times; expected once; see {} --help", configs, app.get_name());
@@ -107,7 +107,7 @@ void parse_words(CLI::App& app, int argc, const char* const* argv,
     check_flags(app);
 }
 
-// For make install, and not in the help text.
+// Options for make install, which --help does not show.
 bool print_for_shell(const CLI::App& app, const char* const* argv) {
     const std::string word = argv[1], program = std::filesystem::path(argv[0]).filename();
     if (word == "--print-man-page") write_output(man_page(app, program), "the man page");
@@ -137,7 +137,7 @@ std::vector<const CLI::Option*> options_of(const CLI::App& app) {
 
 bool parse(CLI::App& app, int argc, const char* const* argv, const std::set<std::string>& may_be_empty) {
     for (const std::string_view word : std::span(argv, static_cast<size_t>(argc))) {
-        // CLI11 would take the next word for the value of "--out=".
+        // CLI11 would take the next word as the value of "--out=".
         const bool empty =
             word.starts_with("--") && word.ends_with('=') && word.find_first_of("= ") == word.size() - 1;
         CHECK(!empty, empty_value, word.substr(0, word.size() - 1));

@@ -1,7 +1,7 @@
-// command_line.h: what the programs' command lines share: options with choices and ranges of our own, help,
-//   errors in one line. CLI11 divides the command line into options and values; what a value must be, and
-//   what is said of a wrong one, is decided here. Not for .cu files, since nvcc need not read CLI11: a
-//   program with kernels parses in a .cpp of its own and includes run_main.h.
+// command_line.h: what the programs' command lines share: options with choices and ranges, help, one-line
+//   errors. CLI11 splits the command line into options and values; this file checks the values and words
+//   the errors. Not for .cu files, since nvcc need not read CLI11: a program with kernels parses in a
+//   separate .cpp file and includes run_main.h.
 #pragma once
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ inline const std::map<std::string, AttentionBackend> attentions = {{"auto", Atte
                                                                    {"onednn", AttentionBackend::onednn},
                                                                    {"kernel", AttentionBackend::kernel}};
 
-// Help for an argument that open_model opens.
+// Help for an argument that is passed to open_model.
 inline constexpr char model_path_help[] =
     "a checkpoint, a run's folder (its newest checkpoint), a Hugging Face GPT-2 folder, a .bin file of "
     "llm.c, "
@@ -40,15 +40,15 @@ inline constexpr char dtype_help[] =
 inline constexpr char attention_help[] =
     "implementation of attention; auto: the fastest for the shape and the type";
 
-// The largest count that an option takes; --help shows no upper end so far away.
+// The largest count that an option takes; --help does not show a limit this large.
 constexpr int most = 1 << 30;
 
-// Adds --version. False: --help or --version was printed and there is nothing to run. UsageError in one
-// line for a command line or a --config file that app refuses, and for an empty value (usually of "$UNSET")
-// of any option but may_be_empty.
+// Adds --help and --version and parses. False: one of them was printed and there is nothing to do. Throws a
+// one-line UsageError for a command line or --config file that app does not accept, and for an empty value
+// (usually from "$UNSET") of any option outside may_be_empty.
 bool parse(CLI::App& app, int argc, const char* const* argv, const std::set<std::string>& may_be_empty = {});
 
-// An option's value was wrong. parse() adds the place of one that stands in a --config file.
+// An option has a wrong value. If the value is from a --config file, parse() adds its file and line.
 class WrongValue : public UsageError {
 public:
     WrongValue(std::string option, const std::string& message)
@@ -56,31 +56,32 @@ public:
     std::string option;
 };
 
-// "--steps abc; expected a whole number". A long value is cut, one that is no plain word stands in quotes.
+// "--steps abc; expected a whole number". A long value is cut; a value that is not a plain word is quoted.
 std::string refusal_of(const std::string& option, const std::string& value, const std::string& expected);
 
-// "a, b" for the words a and b, and ", " between them.
+// The words with `between` between them, such as "a, b".
 std::string joined(const std::vector<std::string>& words, const std::string& between);
 
-// Those of the groups too.
+// All options of app, including those of its groups.
 std::vector<const CLI::Option*> options_of(const CLI::App& app);
 
-// An option whose value `set` reads; it throws an Error for a wrong one. kind stands for the value in --help.
+// An option whose value is parsed by `set`, which throws an Error for a wrong value. kind: the value's
+// placeholder in --help.
 CLI::Option* add_parsed(CLI::App& app, const std::string& names, const std::string& kind,
                         const std::string& default_value, std::function<void(const std::string&)> set,
                         const std::string& help);
-// An option whose value is any text. kind: "FILE", "GLOB", whatever the text is.
+// An option whose value is any text. kind: "FILE", "GLOB" or another placeholder.
 CLI::Option* add_text(CLI::App& app, const std::string& names, std::string& target, const std::string& kind,
                       const std::string& help);
-// An option with one value or several.
+// An option with one or more values.
 CLI::Option* add_texts(CLI::App& app, const std::string& names, std::vector<std::string>& target,
                        const std::string& kind, const std::string& help);
 
-// "40G", "512M", "1.5G" or bytes, powers of 1024; option is named in the UsageError for anything else.
+// Parses bytes, or a size in powers of 1024: "40G", "512M", "1.5G". UsageError, which names the option, for
+// anything else.
 size_t parse_bytes(const std::string& option, const std::string& text);
 
-// The whole text as a decimal number; std::nullopt for anything else, and for a number that Value cannot
-// hold.
+// The whole text as a decimal number; std::nullopt if it is not one, or if Value cannot hold it.
 template <class Value>
 std::optional<Value> parse_number(const std::string& text) {
     Value value{};
@@ -98,7 +99,7 @@ Value number_between(const std::string& option, const std::string& text, Value l
                    fmt::format("a {}number from {} to {}", std::integral<Value> ? "whole " : "", low, high)));
 }
 
-// The option's name as errors have it: "--steps" for "-x,--steps".
+// The option's name in errors: "--steps" for "-x,--steps".
 inline std::string name_in_errors(const std::string& names) { return names.substr(names.rfind(',') + 1); }
 
 // An option whose value is a number from low to high.
@@ -122,8 +123,8 @@ std::string name_of(const std::map<std::string, Value>& names, Value value) {
     throw Error("an option has a value without a name");
 }
 
-// An option whose values are the keys of a map, which must outlive app: shown by --help as a|b|c, and
-// refused when unknown.
+// An option whose values are the keys of a map, which must outlive app. --help shows them as a|b|c; any
+// other value is an error.
 template <class Value>
 CLI::Option* add_choice(CLI::App& app, const std::string& names, Value& target,
                         const std::map<std::string, Value>& values, const std::string& help) {
@@ -137,9 +138,9 @@ CLI::Option* add_choice(CLI::App& app, const std::string& names, Value& target,
     return add_parsed(app, names, choices, name_of(values, target), set, help);
 }
 
-// The same for words that stand for themselves, in this order.
+// The same for values that are the words themselves, in this order.
 CLI::Option* add_word(CLI::App& app, const std::string& names, std::string& target,
                       const std::vector<std::string>& words, const std::string& help);
-// The same, where the value may also be the path of a file or folder that is there.
+// The same; the value may also be the path of an existing file or folder.
 CLI::Option* add_word_or_file(CLI::App& app, const std::string& names, std::string& target,
                               const std::vector<std::string>& words, const std::string& help);

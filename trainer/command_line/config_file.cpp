@@ -26,7 +26,7 @@ std::string trimmed(const std::string& text) {
     return first == text.npos ? "" : text.substr(first, last + 1 - first);
 }
 
-// Up to a # that begins a comment: at the start, or behind a blank.
+// The text up to a comment. A comment begins with a # at the start or after a blank.
 std::string without_comment(const std::string& text) {
     for (size_t at = text.find('#'); at != text.npos; at = text.find('#', at + 1)) {
         if (at == 0 || text[at - 1] == ' ' || text[at - 1] == '\t') return trimmed(text.substr(0, at));

@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t help_width = 100, help_indent = 30;
 
-// The text in lines that fit beside a first column, which stands in the first of them if there is room.
+// Wraps the text beside a first column, which is on a line of its own if it is too wide.
 std::string two_columns(const std::string& first, std::string_view text) {
     std::string lines = "  " + first;
     if (lines.size() + 2 > help_indent) lines += "\n" + std::string(help_indent, ' ');
@@ -34,7 +34,7 @@ std::string option_lines(const CLI::Option& option, bool positional) {
                        description_of(option));
 }
 
-// Its lines under a heading; empty if there is none to show.
+// A group's options under a heading; empty if it has none.
 std::string group_lines(const CLI::App& group, const std::string& heading, bool positional) {
     std::string lines;
     for (const CLI::Option* option : options_in(group, positional))
@@ -77,7 +77,7 @@ std::string usage_of_arguments(const CLI::App& app,
     return text;
 }
 
-// CLI11 keeps them as its footer, two lines each.
+// The examples are stored as CLI11's footer, two lines each.
 void set_examples(CLI::App& app, const std::vector<Example>& examples) {
     std::string footer;
     for (const Example& example : examples) footer += example.what + "\n" + example.command + "\n";

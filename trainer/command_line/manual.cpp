@@ -13,8 +13,8 @@
 
 namespace {
 
-// For troff: a backslash begins a command, so does a dot or an apostrophe at the start of a line, and a bare
-// dash is a hyphen.
+// Escapes text for troff, in which a backslash begins a command, as does a dot or an apostrophe at the
+// start of a line, and a bare dash prints as a hyphen.
 std::string troff(const std::string& text) {
     std::string escaped = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
     for (const char c : text) {
@@ -56,7 +56,7 @@ std::vector<std::string> words_of(const std::string& choices) {
     return words;
 }
 
-// The words that a value may be; none if it is no choice.
+// The words that the option's value may be; none if it is not a choice.
 std::vector<std::string> choices_of(const CLI::Option& option) {
     const std::string kind = kind_of(option);
     const bool lowercase =

@@ -1,9 +1,9 @@
-// manual.h: what is made of a program's options for the shell. make install keeps both.
+// manual.h: man page and shell completion of a program, made from its options for make install.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>
 
-// For man: the text of man1/PROGRAM.1.
+// The text of man1/PROGRAM.1.
 std::string man_page(const CLI::App& app, const std::string& program);
-// For bash: completes options, their choices and the names of files.
+// A bash script that completes options, their choices and file names.
 std::string bash_completion(const CLI::App& app, const std::string& program);

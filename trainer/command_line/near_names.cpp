@@ -57,7 +57,7 @@ const std::map<std::string_view, std::string_view> elsewhere = {
     {"start", "prompt"},
 };
 
-// Letters to insert, leave out, exchange, or swap with their neighbours, to make one name of the other.
+// Edit distance: letters to insert, delete, replace, or swap with a neighbour, to turn a into b.
 int edits(std::string_view a, std::string_view b) {
     std::vector<int> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
     std::iota(last.begin(), last.end(), 0);
