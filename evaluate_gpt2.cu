@@ -1,5 +1,5 @@
-// evaluate_gpt2.cu: how good is a trained model? Loss and perplexity of a validation split, HellaSwag; for a
-// person, or as JSON.
+// evaluate_gpt2.cu: evaluates a trained model: loss and perplexity on a validation split, HellaSwag; as
+// text or as JSON.
 //   evaluate_gpt2 CHECKPOINT [--val-data GLOB] [--hellaswag FILE] [--json]
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What a complete evaluation gave; an interrupted one has nothing to show.
+// The result of an evaluation; Error if it was interrupted.
 template <class Result>
 Result whole(std::optional<Result> result) {
     if (!result) throw Error("interrupted; the evaluation is not complete");
@@ -61,7 +61,7 @@ std::string text_of(const Json& result) {
     return text;
 }
 
-// Runs evaluation(stop) on so many batches, with a line on stderr that shows how far it is.
+// Runs evaluation(stop), which takes `batches` batches, and shows its progress on stderr.
 template <class Evaluation>
 auto show_progress(const char* what, size_t batches, const Evaluation& evaluation) {
     StatusLine line(stderr);
@@ -73,7 +73,7 @@ auto show_progress(const char* what, size_t batches, const Evaluation& evaluatio
     });
 }
 
-// A model that is broken gets no score: no ending would be likeliest, and the accuracy 0.
+// Error for a broken model, in which no ending would be the likeliest and the accuracy would be 0.
 void check_finite(const std::vector<EndingScores>& scores) {
     for (const EndingScores& example : scores) {
         for (const double sum : example.sum) {
@@ -107,7 +107,7 @@ void evaluate_all(const EvaluateOptions& o) {
     std::vector<HellaSwagExample> examples;
     if (!o.hellaswag.empty()) {
         examples = read_hellaswag(o.hellaswag, *tokenizer);
-        // memory for what is there
+        // no more memory than the longest row needs
         if (o.val_data.empty()) seq_len = std::min(seq_len, longest_row(examples));
     }
 
@@ -118,7 +118,7 @@ void evaluate_all(const EvaluateOptions& o) {
                            .attention = o.attention});
     check_fits(model.memory_plan(), fmt::format("--batch-size {}", o.batch_size),
                "a smaller batch size or --seq-len");
-    // What is wrong with the data shows before the model is loaded.
+    // The data is checked before the model is loaded.
     if (!o.val_data.empty()) {
         val_loader.emplace(shards, o.batch_size, seq_len, config.V, static_cast<size_t>(o.val_steps), pinned);
         val_loader->at(0);

@@ -1,5 +1,5 @@
-// generate_gpt2.cu: text from a trained model. Prompt -> tokens -> Decoder::prefill -> a token at a time:
-// sample, show, Decoder::step.
+// generate_gpt2.cu: generates text with a trained model.
+//   prompt -> tokens -> Decoder::prefill, then for every token: sample, show, Decoder::step
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ namespace {
 
 const bool terminal = isatty(STDOUT_FILENO) != 0;
 
-// A terminal, unlike a file, obeys control characters: it must not do what a model says.
+// A terminal obeys control characters, so those in a model's text are escaped there, but not in a file.
 std::string text_for_output(std::string_view bytes) {
     return terminal ? printable(bytes, "\n\t") : replace_invalid_utf8(bytes);
 }
@@ -50,7 +50,7 @@ std::vector<int> prompt_of(const std::string& text, std::vector<int> tokens, Tok
     return tokens;
 }
 
-// What the tokens say, byte for byte, without the one that ends the text.
+// The bytes of the tokens, without the token that ends the text.
 std::string text_of(const std::vector<int>& tokens, const Tokenizer& tokenizer) {
     std::string bytes;
     for (const int token : tokens) {
@@ -64,16 +64,16 @@ std::string json_of(const Generation& generation, const Tokenizer& tokenizer) {
     for (const GeneratedText& text : generation.texts)
         samples.push_back(
             {{"tokens", text.tokens}, {"text", replace_invalid_utf8(text_of(text.tokens, tokenizer))}});
-    // on a terminal escaped: U+007F on could be commands
+    // On a terminal, characters from U+007F on are escaped, because some are commands.
     return nlohmann::ordered_json{{"samples", samples}}.dump(-1, ' ', terminal) + "\n";
 }
 
-// Texts that are made side by side are shown one after another: the first as it is made, each of the others
-// once those before it have ended.
+// Texts are generated together but shown one after another: the first one while it grows, each later one
+// after those before it have ended.
 class TextPrinter {
 public:
-    // echo: shown in front of every text, fainter where the terminal can; "" for none. whole_lines: what
-    // follows a text begins a line.
+    // echo: printed before every text, dimmed if the terminal can; "" for none. whole_lines: every text
+    // ends with a line break.
     TextPrinter(const Tokenizer& tokenizer, int samples, const std::string& echo, bool whole_lines)
         : tokenizer_(tokenizer),
           whole_lines_(whole_lines),
@@ -90,7 +90,7 @@ public:
         else waiting_[k] += tokenizer_.token_bytes(token);
         if (k == shown_) go_on();
     }
-    // No token is to come.
+    // Called after the last token.
     void end() {
         ended_.assign(ended_.size(), true);
         go_on();
@@ -111,7 +111,7 @@ private:
         show(text);
         if (!text.empty()) at_line_begin_ = text.back() == '\n';
     }
-    // A lone text in a file is as the model said it.
+    // A single text that goes to a file is written without an added line break.
     void close() {
         print(stream_.pending());
         stream_ = {};
@@ -122,7 +122,7 @@ private:
     const Tokenizer& tokenizer_;
     const bool whole_lines_;
     const std::string echo_;
-    std::vector<std::string> waiting_;  // bytes of each text that are not shown yet
+    std::vector<std::string> waiting_;  // each text's bytes that are not shown yet
     std::vector<bool> ended_;
     size_t shown_ = 0;  // the text that is being shown
     Utf8Stream stream_;
@@ -144,8 +144,8 @@ void report(const Generation& generation, size_t prompt_tokens, int context) {
                            rate(generation.decoded_tokens, generation.decode_seconds)));
 }
 
-// Makes and shows the texts after a prompt. turn: of the draws, so that the same prompt given again has
-// another text.
+// Generates and shows the texts after a prompt. turn: part of the random key, so that repeating a prompt
+// gives another text.
 template <class T>
 Generation continue_text(Decoder<T>& decoder, const std::vector<int>& prompt, const GenerateCommand& command,
                          const Tokenizer& tokenizer, uint64_t turn) {
@@ -173,8 +173,8 @@ Generation continue_text(Decoder<T>& decoder, const std::vector<int>& prompt, co
     return generation;
 }
 
-// The next line of standard input, without its end; std::nullopt at the end of the input, or if a signal
-// ended the waiting.
+// The next line of standard input without its line break; std::nullopt at the end of the input, or if a
+// signal interrupted the wait.
 std::optional<std::string> read_prompt() {
     if (isatty(STDIN_FILENO)) {
         std::fputs("> ", stderr);
@@ -227,7 +227,7 @@ int main(int argc, char** argv) {
     return run_main("generate_gpt2", [&] {
         const std::optional<GenerateCommand> command = parse_generate_command(argc, argv);
         if (!command) return;
-        stop_on({SIGINT, SIGTERM}, command->interactive ? 0 : SA_RESTART);  // at a prompt it ends the waiting
+        stop_on({SIGINT, SIGTERM}, command->interactive ? 0 : SA_RESTART);  // at a prompt, they end the wait
         simt::select_device();
         check_dtype(command->dtype, simt::device_info());
         if (command->dtype == DType::bf16) generate_texts<bfloat16>(*command);

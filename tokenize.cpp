@@ -1,9 +1,9 @@
 // tokenize: texts to token shards.
 //   tokenize --tokenizer gpt2|byte|FILE [--val-fraction 0] --out DIR FILE...
-//   writes DIR/train_000000.bin, DIR/val_000000.bin and on, 100 million tokens a shard; all of them or none.
+//   writes DIR/train_000000.bin, DIR/val_000000.bin and so on, 100 million tokens per shard, all or none.
 //   ... | tokenize --stream [--prefix fineweb_] [--val-tokens N] --out DIR
-//   makes shards of the documents on standard input (document_stream.h), each as soon as it is full; started
-//   again with the same input, it goes on after the shards that are finished (restartable_shards.h).
+//   writes the documents on standard input (document_stream.h) as shards, each as soon as it is full. The
+//   same command with the same input continues after the finished shards (restartable_shards.h).
 #include <unistd.h>
 
 #include <filesystem>
@@ -32,7 +32,7 @@
 namespace fs = std::filesystem;
 
 static constexpr double below_1 = 0.9999999;
-static constexpr size_t piece_bytes = size_t{4} << 20;  // of text, tokenized at a time
+static constexpr size_t piece_bytes = size_t{4} << 20;  // of text that are tokenized at a time
 
 struct Options {
     std::string tokenizer = "gpt2";
@@ -47,14 +47,14 @@ struct Options {
     int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 };
 
-// A split of the texts: what goes to one series of shards.
+// Writes one split of the texts to its series of shards.
 class SplitWriter {
 public:
     SplitWriter(const Options& options, const std::string& prefix, Tokenizer& tokenizer,
                 const std::function<void(size_t)>& appended)
         : series_(options.out, prefix, options.shard_tokens), tokenizer_(tokenizer), appended_(appended) {}
 
-    // Appends a text, after end-of-text (where the tokenizer has one) if there was a text before.
+    // Appends a text, preceded by end-of-text (if the tokenizer has it) unless it is the first text.
     void append(std::string_view text) {
         if (text.empty()) return;
         if (const std::optional<int> end = tokenizer_.end_of_text(); end && !series_.shards().empty()) {
@@ -75,7 +75,7 @@ private:
     const std::function<void(size_t tokens)>& appended_;
 };
 
-// Shards of an earlier call would be read together with the new ones.
+// UsageError if the folder holds shards of an earlier call, which would be read together with the new ones.
 static void refuse_used_folder(const std::string& folder) {
     CHECK(!is_there(folder) || is_folder(folder), "--out {}: is not a folder", folder);
     for (const fs::path& path : entries_of(folder)) {
@@ -85,7 +85,7 @@ static void refuse_used_folder(const std::string& folder) {
     }
 }
 
-// Removes the folders that were made for the output, if there is no output.
+// Makes the output folder. The destructor removes the folders that it made if they are still empty.
 class OutputFolder {
 public:
     explicit OutputFolder(const std::string& path) {
@@ -99,14 +99,14 @@ public:
     }
     ~OutputFolder() {
         std::error_code ignored;
-        for (const fs::path& folder : made_) fs::remove(folder, ignored);  // only an empty folder goes
+        for (const fs::path& folder : made_) fs::remove(folder, ignored);  // removes only an empty folder
     }
 
 private:
     std::vector<fs::path> made_;  // the innermost first
 };
 
-// The texts of a folder, or the file itself.
+// The texts in a folder, or the file itself.
 static std::vector<std::string> texts_of(const std::string& path) {
     if (!is_folder(path)) return {path};
     std::vector<std::string> texts;
@@ -137,7 +137,8 @@ static void tokenize(const Options& options) {
     const std::function<void(size_t)> appended = [&](size_t more) { progress.at((tokens += more) / 1000); };
     SplitWriter train(options, "train", *tokenizer, appended), val(options, "val", *tokenizer, appended);
 
-    // The last fraction of all bytes is for validation; the file in which it begins goes to both sides.
+    // The last part of all bytes is for validation; the file in which it begins is divided between both
+    // splits.
     const size_t val_bytes =
         total - static_cast<size_t>(static_cast<double>(total) * (1 - options.val_fraction));
     size_t rest = total;
@@ -195,7 +196,7 @@ static void tokenize_standard_input(const Options& options) {
     });
 }
 
-// What the two ways of giving texts do not share.
+// UsageError for options that do not belong to the given source of texts: files, or standard input.
 static void check_source(const Options& options, const CLI::App& app) {
     const std::vector<std::string> of_files = {"FILE", "--val-fraction"};
     const std::vector<std::string> of_stream = {"--prefix", "--split",     "--val-tokens",
@@ -213,7 +214,7 @@ static void check_source(const Options& options, const CLI::App& app) {
 
 int main(
     int argc,
-    char** argv) {  // NOLINT(bugprone-exception-escape): before run_main only a mistake in this table throws
+    char** argv) {  // NOLINT(bugprone-exception-escape): before run_main, only a mistake in this table throws
     Options options;
     CLI::App app("Turns texts into token shards for training.", "tokenize");
     add_word_or_file(app, "--tokenizer", options.tokenizer, {"gpt2", "byte"},

@@ -1,7 +1,6 @@
 // train_gpt2.cu: the training loop.
 //   text -> tokens -> DataLoader -> GPT2::forward -> loss -> GPT2::backward -> Communicator -> GPT2::update
-//   Every process runs it. What surrounds training (metrics, validation, checkpoints, signals) is the
-//   Session's.
+//   Every process runs it. Session does what surrounds training: metrics, validation, checkpoints, signals.
 #include <csignal>
 #include <memory>
 #include <optional>
@@ -47,10 +46,11 @@ void train(const Options& options, Communicator& communicator) {
 void handle_signals(const Process& process) {
     stop_on({SIGINT, SIGTERM, SIGUSR1});  // SLURM can send USR1 before a job's time is over
     if (hangup_was_ignored()) std::signal(SIGHUP, SIG_IGN);
-    else stop_on({SIGHUP});  // the terminal is gone
+    else stop_on({SIGHUP});  // sent when the terminal closes
     if (process.rank == 0)
         answer_stop("\ntrain_gpt2: stopping after this step, with a checkpoint; once more to end at once\n");
-    std::signal(SIGPIPE, SIG_IGN);  // the terminal's lines may go nowhere; the metrics are in their file
+    std::signal(SIGPIPE,
+                SIG_IGN);  // a closed standard output must not end the run; its metrics are in a file
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
-// convert: a model into another program's format.
+// convert: writes a model in another program's format.
 //   convert MODEL --format hf|llmc-fp32|llmc-bf16 --out PATH
-//   MODEL is whatever open_model opens: a checkpoint, a run's folder, a Hugging Face GPT-2, a .bin of llm.c.
+//   MODEL is anything that open_model opens: a checkpoint, a run's folder, a Hugging Face GPT-2, a .bin of
+//   llm.c.
 //   hf writes a folder that transformers opens (fp32, with the tokenizer's files); llmc-* writes a .bin of
-//   llm.c, which loses the tokenizer.
+//   llm.c, which has no place for the tokenizer.
 #include <algorithm>
 #include <filesystem>
 
@@ -21,7 +22,7 @@ enum class Format { hugging_face, llmc_fp32, llmc_bf16 };
 static const std::map<std::string, Format> formats = {
     {"hf", Format::hugging_face}, {"llmc-fp32", Format::llmc_fp32}, {"llmc-bf16", Format::llmc_bf16}};
 
-// A folder that is not there yet: files of another model beside these would be read with them.
+// Writes a Hugging Face folder, which must be new or empty: files of another model would be read with it.
 static void write_folder(const std::string& folder, const ModelFile& model, const std::string& tokenizer) {
     const TensorTable& table = model.table();
     const std::unique_ptr<Tokenizer> own = make_tokenizer_for(model.path(), model.config().V, tokenizer);
@@ -38,7 +39,7 @@ static void write_folder(const std::string& folder, const ModelFile& model, cons
     try {
         write_hugging_face_metadata(folder, model.config(), *own);
         write_hugging_face_model(folder + "/model.safetensors", table, masters.data());
-    } catch (...) {  // half a model is of no use, and in the way of the next attempt
+    } catch (...) {  // an incomplete model is useless and would block the next attempt
         std::vector<fs::path> written;
         for (const auto& entry : fs::directory_iterator(folder, failed)) written.push_back(entry.path());
         for (const fs::path& path : written) fs::remove(path, failed);

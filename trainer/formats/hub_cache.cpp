@@ -35,7 +35,7 @@ std::string cache_folder() {
     return variable("HOME") + "/.cache/huggingface/hub";
 }
 
-// "gpt2" or "openai-community/gpt2", and no path: letters, digits, '-', '_' and '.', with at most one '/'
+// True for "gpt2" or "openai-community/gpt2": letters, digits, '-', '_' and '.', with at most one '/'
 // between them.
 bool is_name(const std::string& text) {
     const auto plain = [](char c) {
@@ -52,7 +52,7 @@ std::string folder_of(const std::string& name) {
            (slash == name.npos ? name : name.substr(0, slash) + "--" + name.substr(slash + 1));
 }
 
-// Of revision main.
+// The snapshot folder of revision main.
 std::optional<std::string> snapshot_of(const std::string& name) {
     const std::string folder = folder_of(name), main = folder + "/refs/main";
     if (!is_there(main)) return std::nullopt;

@@ -13,7 +13,7 @@ bool is_transposed(Kind kind) {
     return kind == Kind::qkvw || kind == Kind::attprojw || kind == Kind::fcw || kind == Kind::fcprojw;
 }
 
-// In tiles that stay in cache: a row of the one is a column of the other.
+// Works in tiles that stay in cache, because a row of one matrix is a column of the other.
 void transpose(float* out, const float* inp, size_t rows, size_t columns) {
     constexpr size_t tile = 32;
     for (size_t row = 0; row < rows; row += tile) {
@@ -51,7 +51,8 @@ static void write_json(const std::string& path, const json& value) {
 
 std::vector<std::string> write_hugging_face_metadata(const std::string& folder, const GPT2Config& config,
                                                      const Tokenizer& tokenizer) {
-    // transformers takes 50256 for what is not said; a byte-level model has no token that ends a text.
+    // transformers assumes 50256 if the field is missing, so a model without an end-of-text token gets
+    // null.
     const std::optional<int> end = tokenizer.end_of_text();
     const json end_of_text = end && *end < config.V ? json(*end) : json();
     write_json(folder + "/config.json", {{"architectures", {"GPT2LMHeadModel"}},

@@ -21,8 +21,7 @@ constexpr char prefix[] = "transformer.";
 // ----------------------------------------------------------------------------------------------------
 // config.json: https://huggingface.co/docs/transformers/model_doc/gpt2#transformers.GPT2Config
 
-// alias: the name that transformers' other models have for it, which its GPT2Config takes too
-// (attribute_map).
+// alias: the field's name in transformers' other models, which its GPT2Config accepts too (attribute_map).
 int size_field(const json& config, const std::string& path, const char* name, const char* alias, int most) {
     auto field = config.find(name);
     if (const auto other = config.find(alias); other != config.end()) {
@@ -39,8 +38,8 @@ int size_field(const json& config, const std::string& path, const char* name, co
     return field->get<int>();
 }
 
-// A field that changes what the model computes must have one of the values that our GPT-2 computes, or be
-// left out where that means the same.
+// UsageError if a field that changes what the model computes has a value other than the accepted ones. A
+// missing field is accepted, because its default is among them.
 void check_field(const json& config, const std::string& path, const char* name,
                  const std::vector<json>& accepted) {
     const auto field = config.find(name);
@@ -69,8 +68,8 @@ GPT2Config read_config(const std::string& path) {
     check_field(config, path, "add_cross_attention", {false});
     check_field(config, path, "pruned_heads", {nullptr, json::object()});
     check_field(config, path, "quantization_config", {nullptr});
-    check_field(config, path, "auto_map", {nullptr, json::object()});  // code of its own
-    check_field(config, path, "tie_word_embeddings", {true, false});   // check_tied compares what is untied
+    check_field(config, path, "auto_map", {nullptr, json::object()});  // the model brings its own code
+    check_field(config, path, "tie_word_embeddings", {true, false});   // check_tied compares the weights
     if (const auto epsilon = config.find("layer_norm_epsilon"); epsilon != config.end()) {
         CHECK(epsilon->is_number() && std::abs(epsilon->get<double>() - 1e-5) < 1e-9,
               "{}: layer_norm_epsilon is {}, another model than GPT-2 here; expected 1e-05", path,
@@ -85,7 +84,7 @@ GPT2Config read_config(const std::string& path) {
 // ----------------------------------------------------------------------------------------------------
 // model.safetensors, whole or in shards
 
-// Every tensor of the folder's weight files, by its name there.
+// All tensors of the folder's weight files.
 class Weights {
 public:
     explicit Weights(const std::string& folder) {
@@ -102,10 +101,10 @@ public:
 
     struct Place {
         const SafetensorsFile* file;
-        std::string name;  // in the file
+        std::string name;  // its name in the file
         const SafetensorsFile::Tensor& tensor() const { return file->at(name); }
     };
-    // By their names without the prefix "transformer.".
+    // The tensors by their names without the prefix "transformer.".
     const std::map<std::string, Place>& places() const { return places_; }
 
 private:
@@ -125,12 +124,12 @@ private:
         const auto map = root.find("weight_map");
         CHECK(map != root.end() && map->is_object() && !map->empty(),
               "{}: has no weight_map; expected {{tensor: file}}", index);
-        std::map<std::string, std::set<std::string>> names;  // of each file's tensors
+        std::map<std::string, std::set<std::string>> names;  // names of each file's tensors
         for (const auto& [name, file] : map->items()) {
             CHECK(file.is_string(), "{}: the file of tensor {} is {}; expected a name", index, shown(name),
                   shown(file));
             const std::string text = file.get<std::string>();
-            // A file of another folder is none of the model's.
+            // A file in another folder does not belong to the model.
             CHECK(
                 text.ends_with(".safetensors") && text.find('/') == text.npos && text.find('\0') == text.npos,
                 "{}: the file of tensor {} is {}; expected a .safetensors file beside the index", index,
@@ -157,8 +156,7 @@ std::string shape_text(const std::vector<size_t>& shape) {
     return "(" + text + ")";
 }
 
-// "h.3.attn.bias" and "h.3.attn.masked_bias": constants that old versions of transformers kept in their
-// files.
+// True for "h.3.attn.bias" and "h.3.attn.masked_bias", constants that old versions of transformers saved.
 bool is_causal_mask(const std::string& name, int layers) {
     for (int l = 0; l < layers; l++) {
         const std::string attention = fmt::format("h.{}.attn.", l);
@@ -221,8 +219,8 @@ private:
               shown(place.name), found.dtype);
     }
 
-    // A head of its own would be another model. Where config.json says that it has one, and the file has none
-    // (as transformers saves the trunk of such a model), what the head was is not known.
+    // A separate head would be another model. If config.json says that there is one but the file has none
+    // (transformers saves the trunk of such a model so), the head is unknown.
     void check_tied() const {
         if (const auto head = weights_.places().find("lm_head.weight"); head != weights_.places().end())
             return check_head(head->second);

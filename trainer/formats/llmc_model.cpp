@@ -104,7 +104,7 @@ private:
 
     MappedFile file_;
     size_t element_bytes_;
-    std::map<std::pair<Kind, int>, size_t> places_;  // in bytes from the file's start
+    std::map<std::pair<Kind, int>, size_t> places_;  // byte offsets from the file's start
 };
 
 }  // namespace

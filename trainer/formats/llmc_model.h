@@ -1,4 +1,4 @@
-// llmc_model.h: models in the format of llm.c, which its Python scripts and its trainers write and read.
+// llmc_model.h: models in the .bin format of llm.c, which its Python scripts and trainers write and read.
 //   256 int32: [0] 20240326  [1] 3 for fp32, 5 for bf16  [2] context  [3] V  [4] L  [5] NH  [6] C  [7] Vp;
 //   the rest is zero.
 //   Then the tensors by kind, of all layers one after the other: wte (Vp, C)  wpe (context, C)  ln1w ln1b
@@ -13,11 +13,10 @@
 
 enum class LlmcVersion : int32_t { fp32 = 3, bf16 = 5 };
 
-// UsageError, in one line that names the file, for another format and for a size that differs from what the
-// header says.
+// Throws a one-line UsageError that names the file if it has another format or if its size does not match
+// the header.
 std::unique_ptr<ModelFile> open_llmc_model(const std::string& path);
 
-// Writes the model with Vp = GPT2Config::Vp() and zeros in the rows without meaning; bf16 rounds to nearest,
-// ties to even.
-// The whole file or none. Error if it cannot be written.
+// Writes the model with Vp = GPT2Config::Vp() and zeros in the padded rows; bf16 rounds to nearest, ties to
+// even. The file is complete or absent. Error if it cannot be written.
 void write_llmc_model(const std::string& path, const ModelFile& model, LlmcVersion version);

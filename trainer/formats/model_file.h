@@ -1,5 +1,5 @@
-// model_file.h: a trained GPT-2 in a file or a folder, opened and checked, whose weights are read one tensor
-// at a time.
+// model_file.h: a trained GPT-2 in a file or folder that was opened and checked. Its weights are read one
+// tensor at a time.
 //   checkpoint/open_model.h opens one by its path.
 #pragma once
 #include <algorithm>
@@ -21,13 +21,12 @@ public:
     virtual ~ModelFile() = default;
     ModelFile(const ModelFile&) = delete;
 
-    const std::string& path() const { return path_; }  // the file, or the checkpoint's folder
+    const std::string& path() const { return path_; }  // the model's file or folder
     const GPT2Config& config() const { return config_; }
     const TensorTable& table() const { return table_; }
 
-    // The tensor in fp32 and in our layout: (out, in) weights; wte with Vp rows, zero where padded. tensor is
-    // one of table()'s.
-    // The first one with a value that is not finite is noted on stderr.
+    // Reads a tensor of table() as fp32 in our layout: (out, in) weights; wte with Vp rows, zero where
+    // padded. The first tensor with a value that is not finite is noted on stderr.
     std::vector<float> values(const Tensor& tensor) const;
 
 private:
@@ -39,11 +38,13 @@ private:
     GPT2Config config_;
 };
 
-// The tokenizer the model was trained with, as make_tokenizer takes it: by the tokenizer files beside it,
-// else by the size of its vocabulary. UsageError for files that recognise_tokenizer refuses.
+// The tokenizer that the model was trained with, as make_tokenizer takes it: from the tokenizer files
+// beside the model, else from the size of its vocabulary. UsageError from recognise_tokenizer for files
+// that it does not accept.
 std::string tokenizer_name(const ModelFile& file);
 
-// Gives a model the file's weights. Its shape must be the file's, but its context may be shorter.
+// Loads the file's weights into a model. The shapes must be equal, except that the model's context may be
+// shorter.
 template <class T>
 void load_weights(GPT2<T>& model, const ModelFile& file) {
     const GPT2Config &ours = model.config(), &theirs = file.config();
@@ -54,7 +55,7 @@ void load_weights(GPT2<T>& model, const ModelFile& file) {
           theirs.context, ours.context);
     for (const Tensor& tensor : model.table().tensors()) {
         std::vector<float> values = file.values(file.table().at(tensor.kind, tensor.layer));
-        values.resize(tensor.elements);  // of wpe, the positions that the model has
+        values.resize(tensor.elements);  // cuts wpe to the positions that the model has
         model.set_parameter(tensor, values);
     }
 }

@@ -23,7 +23,7 @@ static const size_t length_bytes = sizeof(uint64_t);
 static const size_t max_header_bytes = 100'000'000;  // the limit of Hugging Face's own reader
 static const char metadata_key[] = "__metadata__";
 
-// Bytes of an element, 0 for a dtype that the format does not have.
+// Bytes per element; 0 for a dtype that the format does not have.
 static size_t element_bytes(const std::string& dtype) {
     static const std::map<std::string, size_t> sizes = {
         {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1},
@@ -67,11 +67,12 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
                 bytes.size() - data_offset);
 }
 
-// JSON in which no object has a key twice, and nothing is nested deeper than the format needs.
+// Parses the header as JSON. UsageError if an object has a key twice or if the nesting is deeper than the
+// format needs.
 static json parse_header(const std::string& path, std::string_view header) {
     CHECK(header.starts_with('{'), "{}: is not a safetensors file: its header does not begin with '{{'",
           path);
-    std::vector<std::set<std::string>> keys;  // of the objects that are open, outermost first
+    std::vector<std::set<std::string>> keys;  // keys of the objects that are open, outermost first
     const auto refuse = [&](int depth, json::parse_event_t event, json& value) {
         CHECK(depth < 4, "{}: its header is nested too deeply for a safetensors file", path);
         if (event == json::parse_event_t::object_start) keys.emplace_back();

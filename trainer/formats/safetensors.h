@@ -1,5 +1,5 @@
-// safetensors.h: named tensors in a file, the format of Hugging Face models and of our checkpoints and
-// reference dumps.
+// safetensors.h: named tensors in a file; the format of Hugging Face models, our checkpoints and reference
+// dumps.
 //   8-byte little-endian header length, JSON header {name: {dtype, shape, data_offsets: [begin, end]},
 //   "__metadata__": {text: text}}, then the raw data, which the tensors cover exactly once.
 //   https://huggingface.co/docs/safetensors
@@ -13,12 +13,12 @@
 
 #include "system/mapped_file.h"
 
-// Reads a file without copying it. Nothing in the header is believed: whatever does not fit the file or
-// itself is a UsageError that names the file and the tensor.
+// Reads a file without copying it. The header is not trusted: an inconsistency is a UsageError that names
+// the file and the tensor.
 class SafetensorsFile {
 public:
     struct Tensor {
-        std::string dtype;  // as the format spells it: F32, BF16, I64, ...
+        std::string dtype;  // in the format's spelling: F32, BF16, I64, ...
         std::vector<size_t> shape;
         const void* data;  // in the mapped file, not necessarily aligned
         size_t bytes;
@@ -34,8 +34,8 @@ public:
 
     // The tensor of that name; UsageError if there is none.
     const Tensor& at(const std::string& name) const;
-    // Its elements, converted: F64, F32, BF16 or F16 to float, integers that fit an int to int; UsageError
-    // for what cannot be.
+    // The tensor's elements as floats (from F64, F32, BF16 or F16) or ints (from integers that fit an int);
+    // UsageError for any other type or value.
     std::vector<float> floats(const std::string& name) const;
     std::vector<int> ints(const std::string& name) const;
 
@@ -53,14 +53,13 @@ struct NamedTensor {
     const void* data;
 };
 
-// Writes a whole file or none (AtomicFile). Wider types come first, so that every tensor is aligned;
-// otherwise the order is kept.
+// Writes a file that is complete or absent (AtomicFile). Wider types come first, so that every tensor is
+// aligned; otherwise the order is kept.
 void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
-// The same for tensors that are not in memory all at once: data_of(i) returns the bytes of tensors[i], valid
-// until the next call;
-// it is called once for every tensor, and the tensors' own data is not looked at.
+// The same for tensors that are not all in memory at once. data_of(i) is called once for every tensor and
+// returns the bytes of tensors[i], valid until the next call; the tensors' own data pointers are not used.
 void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                        const std::map<std::string, std::string>& metadata,
                        const std::function<const void*(size_t)>& data_of);

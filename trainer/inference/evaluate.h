@@ -1,7 +1,7 @@
-// evaluate.h: how good is a model? The loss over a validation split, and HellaSwag. Neither changes anything
-// that training uses.
-//   Both take any batch size, and its value does not matter: rows are independent, and padding has no
-//   targets. Several processes take the batches in turn, and all of them get the result.
+// evaluate.h: evaluates a model by its loss over a validation split and by HellaSwag. Neither changes any
+// state of training.
+//   The batch size does not affect the results, because rows are independent and padding has no targets.
+//   Several processes share the batches, and all of them get the result.
 #pragma once
 #include <cmath>
 #include <functional>
@@ -20,10 +20,10 @@ struct Evaluation {
     size_t tokens = 0;
 };
 
-// Asked before every batch; true, in any process, breaks the evaluation off, which then has no result.
+// Called before every batch. If it returns true on any rank, the evaluation stops and has no result.
 using StopRequested = std::function<bool()>;
 
-// Calls body(i) for this process's share of `batches`. False if it was to stop.
+// Calls body(i) for this rank's share of `batches`. False if stop() ended it.
 template <class Body>
 bool for_own_batches(const Communicator& communicator, size_t batches, const StopRequested& stop,
                      const Body& body) {
@@ -35,7 +35,8 @@ bool for_own_batches(const Communicator& communicator, size_t batches, const Sto
     return true;
 }
 
-// The loader's batches once. Every target counts alike, also where the last batch has fewer.
+// Evaluates the loader's batches once. Every target has the same weight, also in a last batch with fewer
+// targets.
 template <class T>
 std::optional<Evaluation> evaluate(GPT2<T>& model, ValidationLoader& loader, Communicator& communicator,
                                    const StopRequested& stop) {
@@ -57,18 +58,18 @@ template <class T>
 std::optional<std::vector<EndingScores>> score_endings(GPT2<T>& model, HellaSwag& hellaswag,
                                                        Communicator& communicator,
                                                        const StopRequested& stop) {
-    std::vector<size_t> first;  // of each example's endings among all; each has two numbers
+    std::vector<size_t> first;  // each example's first ending among all endings; an ending has two numbers
     size_t endings = 0;
     for (const HellaSwagExample& example : hellaswag.examples()) {
         first.push_back(endings);
         endings += example.endings.size();
     }
-    std::vector<double> numbers(2 * endings + 1, 0.0);  // what others score is 0 here
+    std::vector<double> numbers(2 * endings + 1, 0.0);  // 0 for endings that other ranks score
     const bool whole = for_own_batches(communicator, hellaswag.batches(), stop, [&](size_t i) {
         const Batch& batch = hellaswag.at(i);
         model.evaluate(batch);
         const std::vector<float> losses = model.losses();
-        size_t begin = 0;  // of the row
+        size_t begin = 0;  // begin of the row
         for (const HellaSwag::Row& row : hellaswag.rows(i)) {
             double sum = 0;
             for (int t = row.first; t < row.first + row.target_count; t++)
@@ -100,7 +101,7 @@ std::optional<HellaSwagResult> evaluate(GPT2<T>& model, HellaSwag& hellaswag, Co
     return count_right(hellaswag.examples(), *scores);
 }
 
-// The same by one process.
+// The same for a single process.
 template <class T>
 auto score_endings(GPT2<T>& model, HellaSwag& hellaswag, const StopRequested& stop) {
     SingleProcess alone;

@@ -1,7 +1,8 @@
-// generate.h: texts from a model, several at a time, all from one prompt.
-//   Decoder is what predicts: prefill(prompt) gives the logits of the token after the prompt, step(tokens)
-//   takes a token of every text and gives the logits (samples, Vp) of the ones that follow (decoder.h,
-//   window_decoder.h, sliding_decoder.h). If it has end(k), that is called when text k has ended.
+// generate.h: generates several texts at a time from one prompt.
+//   A Decoder predicts: prefill(prompt) returns the logits of the token after the prompt; step(tokens)
+//   takes a token of every text and returns the logits (samples, Vp) of the next ones. Decoders are in
+//   decoder.h, window_decoder.h and sliding_decoder.h. If a decoder has end(k), it is called when text k
+//   has ended.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -15,32 +16,32 @@
 
 struct GenerateOptions {
     int samples = 1;
-    int max_tokens = 256;            // of a text, the prompt not counted
-    int context = INT_MAX;           // tokens of prompt and text together that the decoder can hold
-    int vocabulary = 0;              // ids below it can be drawn; a model may have more than its tokenizer
-    int padded_vocabulary = 0;       // logits of a text
-    std::optional<int> end_of_text;  // ends a text
+    int max_tokens = 256;   // new tokens of a text, without the prompt
+    int context = INT_MAX;  // tokens of prompt and text together that the decoder can hold
+    int vocabulary = 0;     // only ids below it are drawn; a model may have more tokens than its tokenizer
+    int padded_vocabulary = 0;       // logits per text
+    std::optional<int> end_of_text;  // token that ends a text
     Sampling sampling = {};
-    uint64_t seed = 0, step = 0;  // of the draws
+    uint64_t seed = 0, step = 0;  // key of the random draws
 };
 
 enum class Ending { end_of_text, max_tokens, context, stopped };
 
 struct GeneratedText {
-    std::vector<int> tokens;  // without the prompt; the last one is end-of-text if that ended it
+    std::vector<int> tokens;  // without the prompt; the last one is end-of-text if it ended the text
     Ending ending = Ending::stopped;
 };
 
 struct Generation {
     std::vector<GeneratedText> texts;
     double prefill_seconds = 0, decode_seconds = 0;
-    // drawn in decode_seconds: all but each text's first, which the prompt's pass gives
+    // tokens drawn in decode_seconds: all but each text's first one, which comes from the prefill
     size_t decoded_tokens = 0;
 };
 
-// Every text ends by itself and then no longer matters to the others: text k is the one that this function
-// makes for sample k however many samples there are. on_token(k, token) hears of every token as it is drawn;
-// stopped() ends all texts where they are.
+// Texts are independent: text k is the same however many samples there are, and each ends by itself.
+// on_token(k, token) is called for every token as it is drawn. If stopped() returns true, all texts end
+// where they are.
 // UsageError if the prompt is empty or leaves no room in the context; Error if logits are not finite.
 template <class Decoder>
 Generation generate(Decoder& decoder, const std::vector<int>& prompt, const GenerateOptions& o,
@@ -57,7 +58,7 @@ Generation generate(Decoder& decoder, const std::vector<int>& prompt, const Gene
 
     Generation result;
     result.texts.resize(samples);
-    std::vector<int> last(samples);  // what a text that has ended gives to step() does not matter
+    std::vector<int> last(samples);  // the value for a text that has ended has no effect
     size_t unfinished = samples, stride = 0;
     const auto start = Clock::now();
     const float* logits = decoder.prefill(prompt);  // one row, for all texts

@@ -11,7 +11,7 @@
 
 namespace {
 
-// in the counter's last word, which is 0 for weights (random.cuh) and the data's order (permutation.h)
+// The counter's last word, which is 0 for weights (random.cuh) and the data's order (permutation.h).
 constexpr uint32_t sampling_purpose = 1;
 
 // Uniform in [0, 1).
@@ -28,14 +28,14 @@ size_t likeliest_token(std::span<const float> logits) {
     size_t best = 0;
     bool finite = !logits.empty();
     for (size_t i = 0; i < logits.size(); i++) {
-        finite &= logits[i] < std::numeric_limits<float>::infinity();  // false for a NaN
+        finite &= logits[i] < std::numeric_limits<float>::infinity();  // false for NaN
         if (logits[i] > logits[best]) best = i;
     }
     if (!finite || !std::isfinite(logits[best])) throw Error("sampling: the model's logits are not finite");
     return best;
 }
 
-// Sets the weight of every token to 0 that top_k and top_p leave out.
+// Sets the weights of all tokens that top_k and top_p exclude to 0.
 void keep_likeliest(std::vector<double>& weights, const Sampling& sampling) {
     const size_t V = weights.size();
     std::vector<uint32_t> ids(V);
@@ -57,7 +57,7 @@ void keep_likeliest(std::vector<double>& weights, const Sampling& sampling) {
     if (sampling.top_p >= 1) return;
     const double wanted = sampling.top_p * std::accumulate(weights.begin(), weights.end(), 0.0);
     double mass = 0;
-    size_t count = 0, sorted = 0;  // a nucleus is mostly small: no more is sorted than it needs
+    size_t count = 0, sorted = 0;  // a nucleus is usually small, so only as much as it needs is sorted
     while (count < kept && mass < wanted) {
         if (count == sorted) {
             sorted = std::min(kept, std::max<size_t>(64, 8 * count));

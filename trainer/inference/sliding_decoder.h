@@ -1,8 +1,7 @@
-// sliding_decoder.h: texts longer than the context, from a decoder with a cache (decoder.h). While they fit
-//   into its window a step is the decoder's own. After that every token is predicted from the last `window`
-//   ones by a pass over all of them, as
-//   window_decoder.h does: positions are learnt as numbers, so that a window which moved has other keys and
-//   values everywhere.
+// sliding_decoder.h: texts longer than the context, from a decoder with a cache (decoder.h). While the
+//   texts fit into its window, a step is the decoder's own. After that, every token is predicted by a pass
+//   over the last `window` tokens, as in window_decoder.h: position embeddings are absolute, so all keys
+//   and values change when the window moves.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -10,13 +9,13 @@
 template <class Decoder>
 class SlidingDecoder {
 public:
-    // padded_vocabulary: logits of a text.
+    // padded_vocabulary: logits per text.
     SlidingDecoder(Decoder& decoder, int window, int padded_vocabulary)
         : decoder_(decoder),
           window_(static_cast<size_t>(window)),
           row_(static_cast<size_t>(padded_vocabulary)) {}
 
-    // Of a prompt longer than the window its end counts.
+    // Of a prompt that is longer than the window, only the end is used.
     const float* prefill(const std::vector<int>& prompt) {
         const size_t samples = static_cast<size_t>(decoder_.samples());
         texts_.assign(samples, prompt);
@@ -42,7 +41,7 @@ private:
 
     Decoder& decoder_;
     size_t window_, row_;
-    std::vector<std::vector<int>> texts_;  // of each sample, with the prompt
+    std::vector<std::vector<int>> texts_;  // tokens of each sample, with the prompt
     std::vector<bool> ended_;
     std::vector<float> logits_;
 };

@@ -1,7 +1,7 @@
-// window_decoder.h: predicts from the last tokens by the whole forward pass, a token at a time and without a
+// window_decoder.h: predicts one token at a time by a whole forward pass over the last tokens, without a
 // cache.
-//   Slow, but it needs no memory beyond the model's and the text may be longer than the context: samples in
-//   training, and what the decoder with a cache (decoder.h) is tested against.
+//   It is slow, but it needs no memory beyond the model's, and the text may be longer than the context.
+//   Training draws its samples with it, and the decoder with a cache (decoder.h) is tested against it.
 #pragma once
 #include <vector>
 
@@ -10,10 +10,10 @@
 template <class T>
 class WindowDecoder {
 public:
-    // Sees at most `window` tokens back, which the model was allocated for.
+    // Uses at most the last `window` tokens; the model must be allocated for that many.
     WindowDecoder(GPT2<T>& model, int window) : model_(model), window_(static_cast<size_t>(window)) {}
 
-    // Logits (V) of the token after the prompt; for one text (the samples of generate() must be 1).
+    // Logits (V) of the token after the prompt, for one text only (the samples of generate() must be 1).
     const float* prefill(const std::vector<int>& prompt) {
         tokens_ = prompt;
         return predict();
