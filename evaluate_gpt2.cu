@@ -49,12 +49,12 @@ void write_scores(const std::string& path, const HellaSwag& hellaswag,
 std::string text_of(const Json& result) {
     std::string text;
     if (result.contains("loss")) {
-        text = fmt::format("loss {:.6f}, perplexity {:.4f}, of {} tokens\n", result["loss"].get<double>(),
+        text = fmt::format("loss {:.6f}, perplexity {:.4f}, on {} tokens\n", result["loss"].get<double>(),
                            result["perplexity"].get<double>(), result["tokens"].get<size_t>());
     }
     if (result.contains("hellaswag")) {
         const Json& h = result["hellaswag"];
-        text += fmt::format("HellaSwag accuracy {:.4f}, by the mean {:.4f}, of {} examples\n",
+        text += fmt::format("HellaSwag accuracy {:.4f}, by mean log-likelihood {:.4f}, on {} examples\n",
                             h["accuracy"].get<double>(), h["accuracy_norm"].get<double>(),
                             h["examples"].get<size_t>());
     }
@@ -128,11 +128,9 @@ void evaluate_all(const EvaluateOptions& o) {
     load_weights(model, *file);
     if (o.int8) quantize_weights(model);
     if (hellaswag && hellaswag->shortened() > 0)
-        print_line(
-            stderr,
-            fmt::format(
-                "evaluate_gpt2: {} contexts with an ending have more than {} tokens and lose their beginning",
-                hellaswag->shortened(), seq_len));
+        print_line(stderr, fmt::format("evaluate_gpt2: {} contexts with an ending have more than {} tokens "
+                                       "and are cut at the beginning",
+                                       hellaswag->shortened(), seq_len));
 
     Json result = Json::object();
     if (val_loader) {

@@ -123,7 +123,7 @@ static void tokenize(const Options& options) {
     }
     CHECK(total > 0, "{}: there is no text to tokenize", options.files[0]);
     for (const MappedFile& file : files) {
-        CHECK(!begins_as_shard(file.bytes()), "{}: is a token shard already; expected texts", file.path());
+        CHECK(!begins_as_shard(file.bytes()), "{}: is already a token shard; expected texts", file.path());
         check_encoding(file.path(), file.bytes());
     }
     refuse_used_folder(options.out);
@@ -150,10 +150,10 @@ static void tokenize(const Options& options) {
         train.append(text.substr(0, cut));
         val.append(text.substr(cut));
     }
-    CHECK(!train.series().shards().empty(), "--val-fraction {}: leaves nothing to train on",
+    CHECK(!train.series().shards().empty(), "--val-fraction {}: is so large that nothing is left to train on",
           options.val_fraction);
-    CHECK(options.val_fraction == 0 || !val.series().shards().empty(), "--val-fraction {}: holds nothing out",
-          options.val_fraction);
+    CHECK(options.val_fraction == 0 || !val.series().shards().empty(),
+          "--val-fraction {}: is too small to hold out anything", options.val_fraction);
     for (SplitWriter* split : {&train, &val}) split->series().close();
     train.series().commit();
     try {
@@ -186,7 +186,7 @@ static void tokenize_standard_input(const Options& options) {
     std::optional<DocumentStream> documents;
     documents.emplace(STDIN_FILENO, "standard input", options.field, options.until_end, [&] {
         if (stop_requested())
-            throw Error("interrupted; the same command goes on after the shards that are finished");
+            throw Error("interrupted; the same command continues after the finished shards");
         progress.at(documents->count());
     });
     tokenize_stream(*documents, shards, options.tokenizer, options.threads, [&](const std::string& path) {

@@ -48,7 +48,9 @@ void handle_signals(const Process& process) {
     if (hangup_was_ignored()) std::signal(SIGHUP, SIG_IGN);
     else stop_on({SIGHUP});  // sent when the terminal closes
     if (process.rank == 0)
-        answer_stop("\ntrain_gpt2: stopping after this step, with a checkpoint; once more to end at once\n");
+        answer_stop(
+            "\ntrain_gpt2: stopping after this step, with a checkpoint; a second signal ends the run at "
+            "once\n");
     std::signal(SIGPIPE,
                 SIG_IGN);  // a closed standard output must not end the run; its metrics are in a file
 }

@@ -78,6 +78,6 @@ int main(int argc, char** argv) {
                              format == Format::llmc_fp32 ? LlmcVersion::fp32 : LlmcVersion::bf16);
         write_output(
             fmt::format("{}: {} parameters from {}\n", out, model->table().parameters(), model->path()),
-            "what was converted");
+            "the result");
     });
 }

@@ -62,8 +62,8 @@ TEST(CommandLine, AWrongValueOfAnyOptionWasToldInTheParsersWords) {
             EXPECT_TRUE(line.find("expected") != line.npos) << line;
         }
         expect_own_words(refusal({name + "=" + std::string(10000, 'x')}), name);
-        expect_own_words(refusal({name, ""}), name + " has an empty value; expected one, or to leave it out");
-        expect_own_words(refusal({name}), name + " has no value; expected one behind it");
+        expect_own_words(refusal({name, ""}), name + " has an empty value; give it a value or leave it out");
+        expect_own_words(refusal({name}), name + " has no value; expected one after it");
     }
 }
 
@@ -71,19 +71,19 @@ TEST(CommandLine, WordsThatAreNoOptionsAreNamed) {
     const auto generate = [](int count, const char* const* words) { parse_generate_command(count, words); };
     const auto evaluate = [](int count, const char* const* words) { parse_evaluate_options(count, words); };
     EXPECT_EQ(refusal({"--stepz=5"}), "--stepz is not an option; did you mean --steps?");
-    EXPECT_EQ(refusal({"plan"}), "'plan' belongs to no option; see train_gpt2 --help");
+    EXPECT_EQ(refusal({"plan"}), "'plan' is not the value of any option; see train_gpt2 --help");
     EXPECT_EQ(refusal({"-y"}), "-y is not an option; see train_gpt2 --help");
     EXPECT_EQ(refusal({"--train-data", "a.bin", "b.bin"}),
               "--train-data: a.bin is not there; expected files, folders, or patterns in quotes");
-    EXPECT_EQ(
-        refusal_by(evaluate, {"model", "--val-data", "a.bin", "b.bin"}),
-        "'b.bin' belongs to no option; a glob needs quotes, such as 'data/*.bin'; see evaluate_gpt2 --help");
+    EXPECT_EQ(refusal_by(evaluate, {"model", "--val-data", "a.bin", "b.bin"}),
+              "'b.bin' is not the value of any option; a glob needs quotes, such as 'data/*.bin'; see "
+              "evaluate_gpt2 --help");
     EXPECT_EQ(refusal({"--steps", "5", "--tokens", "7"}),
-              "--steps and --tokens exclude each other; expected one of them; see train_gpt2 --help");
+              "--steps and --tokens exclude each other; expected only one of them; see train_gpt2 --help");
     EXPECT_EQ(refusal({"--plan=maybe"}), "--plan=maybe; expected --plan alone, or true or false");
     EXPECT_EQ(refusal({"--plan=2"}), "--plan=2; expected --plan alone, or true or false");
     EXPECT_EQ(refusal_by(generate, {"model", "more"}),
-              "'more' belongs to no option; see generate_gpt2 --help");
+              "'more' is not the value of any option; see generate_gpt2 --help");
     EXPECT_EQ(refusal_by(generate, {}), "CHECKPOINT is required; see generate_gpt2 --help");
     EXPECT_EQ(refusal_by(generate, {"model", "--samples", "65536"}),
               "--samples 65536; expected a whole number from 1 to 65535");
@@ -265,24 +265,24 @@ TEST_F(Config, AnErrorInTheFileHadNoLine) {
     EXPECT_EQ(refusal_of("batch-size = [1, 2]\n"),
               "1: --batch-size '[1, 2]'; expected a whole number from 1 to 1048576, or auto");
     EXPECT_EQ(refusal_of("lr = 0.1\nsteps = 5\n\nlr = 0.2\n"),
-              "4: --lr is given twice, in line 1 too; expected once");
-    EXPECT_EQ(refusal_of("l = 0.1\n--lr = 0.2\n"), "2: --lr is given twice, in line 1 too; expected once");
+              "4: --lr is given twice, also in line 1; expected once");
+    EXPECT_EQ(refusal_of("l = 0.1\n--lr = 0.2\n"), "2: --lr is given twice, also in line 1; expected once");
     EXPECT_EQ(refusal_of("[optimizer]\nlr = 0.1\n"),
-              "1: [optimizer] begins a section, but options have none" + example);
-    EXPECT_EQ(refusal_of("lr =\n"), "1: --lr has an empty value; expected one, or to leave the line out");
-    EXPECT_EQ(refusal_of("lr = ''\n"), "1: --lr has an empty value; expected one, or to leave the line out");
+              "1: [optimizer] begins a section, but this file has no sections" + example);
+    EXPECT_EQ(refusal_of("lr =\n"), "1: --lr has an empty value; give it a value or leave the line out");
+    EXPECT_EQ(refusal_of("lr = ''\n"), "1: --lr has an empty value; give it a value or leave the line out");
     EXPECT_EQ(refusal_of("lr\n"), "1: --lr has no value" + example);
     EXPECT_EQ(refusal_of("= 5\n"), "1: '' is not an option's name" + example);
     EXPECT_EQ(refusal_of("plan = maybe\n"), "1: --plan is 'maybe'; expected true or false");
     EXPECT_EQ(refusal_of("out = \"runs/a\n"), "1: the quote \"runs/a is not closed" + example);
-    EXPECT_EQ(refusal_of("out = 'runs/a' b\n"), "1: 'b' stands behind the quoted value" + example);
+    EXPECT_EQ(refusal_of("out = 'runs/a' b\n"), "1: 'b' follows the quoted value" + example);
     EXPECT_EQ(refusal_of("config = other.toml\n"),
-              "1: --config is for the command line only; please leave it out");
-    EXPECT_EQ(refusal_of("help = true\n"), "1: --help is for the command line only; please leave it out");
+              "1: --config is for the command line only; remove this line");
+    EXPECT_EQ(refusal_of("help = true\n"), "1: --help is for the command line only; remove this line");
     EXPECT_EQ(refusal_of("model = gpt5\n").substr(0, 34), "1: --model: unknown model 'gpt5'; ");
     EXPECT_EQ(refusal_of(std::string("lr = 0.1\n\177ELF\0\1\n", 16)), "2: is not a line of text" + example);
     EXPECT_EQ(refusal_of("steps = 5\n", {"--tokens", "7"}),
-              "--steps and --tokens exclude each other; expected one of them; see train_gpt2 --help");
+              "--steps and --tokens exclude each other; expected only one of them; see train_gpt2 --help");
     // The value on the command line is wrong, not the file's.
     EXPECT_EQ(refusal_of("steps = 5\n", {"--steps", "x"}),
               "--steps x; expected a whole number from 1 to 1073741824");
@@ -316,13 +316,13 @@ TEST_F(Config, APipeOrADeviceWasReadForEver) {
     const std::string pipe = folder_ / "pipe";
     ASSERT_EQ(std::system(("mkfifo " + pipe).c_str()), 0);
     EXPECT_EQ(refusal({"--config", pipe}),
-              "--config " + pipe + ": is a device or a pipe; expected a text file of options, one a line");
+              "--config " + pipe + ": is a device or a pipe; expected a text file of options, one per line");
     EXPECT_EQ(refusal({"--config", "/dev/zero"}),
-              "--config /dev/zero: is a device or a pipe; expected a text file of options, one a line");
+              "--config /dev/zero: is a device or a pipe; expected a text file of options, one per line");
     EXPECT_EQ(refusal({"--config", "/proc"}),
-              "--config /proc: is a directory; expected a text file of options, one a line");
+              "--config /proc: is a directory; expected a text file of options, one per line");
     EXPECT_EQ(refusal({"--config", "/none"}),
-              "--config /none: there is no such file; expected a text file of options, one a line");
+              "--config /none: there is no such file; expected a text file of options, one per line");
     const std::string file = folder_.write("run.toml", "");
     EXPECT_EQ(refusal({"--config", file, "--config", file}),
               "--config is given 2 times; expected once; see train_gpt2 --help");

@@ -203,7 +203,7 @@ class Faults(Runs):
     def test_an_option_that_differs_names_the_process(self):
         process = self.start(3, "--steps", 5, "--batch-size", 4, "--out", self.folder / "run",
                              before='[ "$OMPI_COMM_WORLD_RANK" = 2 ] && set -- "$@" --seed 5')  # fmt: skip
-        self.assert_failed(process, r"rank 0: rank 2 does not do the same as rank 0: data/seed is 5 instead of 1337", code=2)
+        self.assert_failed(process, r"rank 0: rank 2 was started differently from rank 0: data/seed is 5 instead of 1337", code=2)
         self.assertFalse((self.folder / "run").exists())
 
     def test_what_all_processes_meet_is_said_once(self):
@@ -254,7 +254,7 @@ class Faults(Runs):
                 process = self.start(3, "--batch-size", 4, "--zero", 1, "--steps", 25, "--checkpoint-every", 10, "--out", out / str(rank), before=full)
                 output, errors = process.communicate(timeout=120)
                 self.assertEqual(len(metrics(out / str(rank))), 25)
-                self.assertIn("the checkpoint could not be written, and the run goes on without it", output + errors)
+                self.assertIn("the checkpoint could not be written, and the run continues without it", output + errors)
                 self.assertEqual(process.returncode, 1)  # the last one could not be written either
                 self.assertEqual(list((out / str(rank) / "checkpoints").iterdir()), [])
 

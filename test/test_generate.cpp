@@ -116,7 +116,7 @@ TEST(Generate, EndsAtEndOfTextAtTheMostTokensOrWhereTheContextIsFull) {
     EXPECT_EQ(run(never, o).texts[0].tokens.size(), 1u);
     o.context = 3;
     EXPECT_EQ(message_of<UsageError>([&] { run(never, o); }),
-              "the prompt has 3 tokens; expected at most 2, so that one fits into the context of 3");
+              "the prompt has 3 tokens; expected at most 2, so that a new token fits into the context of 3");
 }
 
 TEST(Generate, IdsPastTheVocabularyAreNeverDrawn) {

@@ -157,7 +157,7 @@ TEST(GenerateProgram, TheBestCheckpointIsTheOneWithTheLowestValidationLoss) {
             " has a validation loss; expected a run whose --val-every divides its --checkpoint-every\n");
     EXPECT_EQ(generate(checkpoint_folder(run, 3) + " --best").errors,
               "generate_gpt2: --best: " + checkpoint_folder(run, 3) +
-                  " is no run's folder; expected one, whose checkpoints have validation losses\n");
+                  " is not a run's folder; expected one whose checkpoints have validation losses\n");
 }
 
 TEST(GenerateProgram, AnswersPromptAfterPrompt) {
@@ -427,9 +427,10 @@ TEST(GenerateProgram, WrongUseIsOneLineAndExitCodeTwo) {
     EXPECT_NE(errors("").find("CHECKPOINT is required"), std::string::npos);
     EXPECT_NE(errors(folder / "none").find(folder / "none"), std::string::npos);
     EXPECT_NE(errors(folder.path()).find(folder.path()), std::string::npos);  // a folder without a model
-    EXPECT_EQ(errors(path + " --stop-at-context --prompt " + std::string(48, 'a')),
-              "generate_gpt2: the prompt has 48 tokens; expected at most 47, so that one fits into the "
-              "context of 48\n");
+    EXPECT_EQ(
+        errors(path + " --stop-at-context --prompt " + std::string(48, 'a')),
+        "generate_gpt2: the prompt has 48 tokens; expected at most 47, so that a new token fits into the "
+        "context of 48\n");
     EXPECT_EQ(errors(path + " --tokens 3,256"),
               "generate_gpt2: token 256 of the prompt; expected 0 to 255\n");
     for (const char* tokens : {"1,,2", "1,2,", ",1", "1;2", "1,-2", "-1", "a", "1 2", "99999999999"}) {
@@ -461,8 +462,8 @@ TEST(GenerateProgram, FailuresOfARunAreSaidAndHaveExitCodeOne) {
         EXPECT_EQ(nan.exit_code, 1);
         EXPECT_EQ(nan.output, "");
         EXPECT_EQ(nan.errors, "note: " + broken +
-                                  ": tensor transformer.wte.weight holds nan; what a model with such weights "
-                                  "computes means nothing\n" +
+                                  ": tensor transformer.wte.weight holds nan; the results of a model with "
+                                  "such weights are meaningless\n" +
                                   "generate_gpt2: sampling: the model's logits are not finite\n");
     }
     const std::string path = random_model(folder / "model", small, "byte");

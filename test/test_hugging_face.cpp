@@ -241,7 +241,7 @@ static void expect_refused(const std::vector<Damaged>& cases) {
 }
 
 TEST(HuggingFace, AnotherModelIsRefusedByName) {
-    const std::string other = "another model than GPT-2 here; expected ";
+    const std::string other = "which is not the GPT-2 of this program; expected ";
     expect_refused({
         {"type", field("model_type", "llama"),
          "{}/config.json: model_type is \"llama\", " + other + "\"gpt2\""},
@@ -306,7 +306,7 @@ TEST(HuggingFace, TensorsThatDoNotFitAreRefusedByName) {
         {"line break", [](Folder& f) { f.tensors["a\nb"] = f.tensors.at("transformer.ln_f.bias"); },
          "tensor \"a\\nb\" does not belong"},
         {"twice", [](Folder& f) { f.tensors["ln_f.bias"] = f.tensors.at("transformer.ln_f.bias"); },
-         "tensor \"transformer.ln_f.bias\" is there twice: also as \"ln_f.bias\""},
+         "tensor \"transformer.ln_f.bias\" is present twice: also as \"ln_f.bias\""},
         {"transposed",
          tensor("transformer.h.0.attn.c_attn.weight",
                 [](Folder::Data& d) {
@@ -348,7 +348,7 @@ TEST(HuggingFace, ADamagedIndexIsRefusedByName) {
     EXPECT_EQ(refusal([&](json& root) { root.at("weight_map").erase(tensor); }),
               path + "/" + second + ": tensor \"" + tensor + "\" is not in " + index);
     EXPECT_EQ(refusal([&](json& root) { root.at("weight_map")["new"] = second; }),
-              path + "/" + second + ": has no tensor \"new\", which " + index + " says it has");
+              path + "/" + second + ": has no tensor \"new\", which " + index + " lists for it");
     EXPECT_NE(refusal([&](json& root) {
                   root.at("weight_map")[tensor] = "gone.safetensors";
               }).find("gone.safetensors: cannot be opened"),

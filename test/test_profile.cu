@@ -216,7 +216,7 @@ TEST(Profile, TheRateIsTheOneNearerToItsPeak) {
     const std::string table = profile_table(report);
     EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 2 + 3 + 2) << table;
     for (const char* part : {"mean of 1 steps", "copy 8.0 GB/s", "matrix product 3.0 GFLOP/s", "10 x 20 x 30",
-                             "all operations", "between them", "20.000"})
+                             "all operations", "between operations", "20.000"})
         EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
 }
 

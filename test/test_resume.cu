@@ -511,7 +511,7 @@ TEST_F(Resume, TheNewestCheckpointIsNamedWhenTheMetricsCannotBeWritten) {
     EXPECT_EQ(result.exit_code, 1) << result.output;
     EXPECT_NE(
         result.errors.find(metrics_file(run) +
-                           ": File too large; the run cannot be written down; the last good checkpoint is " +
+                           ": File too large; the metrics cannot be written; the last good checkpoint is " +
                            newest_of(run)),
         std::string::npos)
         << result.errors;

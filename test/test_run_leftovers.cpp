@@ -205,11 +205,11 @@ TEST_F(FoundFolder, ABranchLeavesACheckpointWithoutItsNameAsItIs) {
 TEST_F(FoundFolder, StepsWithoutALineInTheMetricsAreNamed) {
     for (const int step : {1, 4, 5, 7}) make(step);
     prepare("auto", run);
-    const std::string said = metrics_file(run) + " has no lines of these steps: 2 to 3, 6";
+    const std::string said = metrics_file(run) + " has no lines for these steps: 2 to 3, 6";
     EXPECT_EQ(std::count(lines.begin(), lines.end(), said), 1) << lines.front();
     fs::remove(metrics_file(run));
     prepare("auto", run);
-    EXPECT_NE(lines[lines.size() - 2].find(" has no lines of these steps: 1 to 7"), std::string::npos);
+    EXPECT_NE(lines[lines.size() - 2].find(" has no lines for these steps: 1 to 7"), std::string::npos);
     lines.clear();
     for (int step = 1; step <= 7; step++) {
         std::ofstream(metrics_file(run), std::ios::app)

@@ -73,7 +73,7 @@ TEST(RunStart, ARunWasBegunAmongAnotherRunsCheckpoints) {
         EXPECT_EQ(result.exit_code, 2);
         EXPECT_EQ(result.errors,
                   "train_gpt2: --out " + out +
-                      " is where a run has its checkpoints; expected a folder for a run of its own\n");
+                      " is the checkpoints folder of a run; expected a folder for a new run\n");
     }
     // A folder that only happens to have this name.
     EXPECT_EQ(

@@ -196,7 +196,7 @@ TEST(Sampler, SettingsAtTheirEdges) {
 
 TEST(Sampler, RefusesSettingsOutOfRange) {
     EXPECT_EQ(message_of<UsageError>([] { check({.temperature = -1}); }),
-              "a temperature of -1; expected a number from 0");
+              "a temperature of -1; expected a number of at least 0");
     EXPECT_EQ(message_of<UsageError>([] { check({.top_k = -2}); }),
               "a top-k of -2; expected 0 (all tokens) or more");
     EXPECT_EQ(message_of<UsageError>([] { check({.top_p = 0}); }), "a top-p of 0; expected 0 < p <= 1");

@@ -272,8 +272,8 @@ TEST(Scaling, OptionsOfThePlanAreRefusedWithoutIt) {
         return result.errors;
     };
     EXPECT_NE(refusal("--world-size 8")
-                  .find("--world-size is for --plan only; how many processes train, and where, is their "
-                        "launcher's affair"),
+                  .find("--world-size is for --plan only; the number of processes that train is set by their "
+                        "launcher, such as mpirun -np 8"),
               std::string::npos);
     EXPECT_NE(refusal("--link pcie4").find("--link is for --plan only"), std::string::npos);
     EXPECT_NE(refusal("--plan --world-size 0").find("--world-size"), std::string::npos);

@@ -213,7 +213,7 @@ class Terminal(unittest.TestCase):
         program.process.send_signal(signal.SIGINT)
         self.assertTrue(program.read(seconds=10, until="stopping"), program.raw)
         self.assertTrue(program.read())
-        self.assertIn("interrupted; the same command goes on", program.raw)
+        self.assertIn("interrupted; the same command continues", program.raw)
         self.assertEqual(program.process.returncode, 1)
 
     def test_a_long_validation_shows_how_far_it_is(self):

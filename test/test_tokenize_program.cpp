@@ -100,7 +100,7 @@ TEST(TokenizeProgram, WrongUseIsOneLineAndExitCodeTwo) {
               "tokenize: " + folder / "none.txt" + ": cannot be opened: No such file or directory\n");
     EXPECT_EQ(errors(to_out + text + " /dev/null"), "tokenize: /dev/null: is not a regular file\n");
     const std::string shard = folder.write("shard", "\x88\xD8\x34\x01, and no more");
-    EXPECT_EQ(errors(to_out + shard), "tokenize: " + shard + ": is a token shard already; expected texts\n");
+    EXPECT_EQ(errors(to_out + shard), "tokenize: " + shard + ": is already a token shard; expected texts\n");
     EXPECT_EQ(errors(to_out + empty), "tokenize: " + empty + ": there is no text to tokenize\n");
     EXPECT_EQ(errors(to_out + "--tokenizer bpe " + text),
               "tokenize: --tokenizer bpe; expected gpt2|byte|FILE\n");
@@ -109,7 +109,7 @@ TEST(TokenizeProgram, WrongUseIsOneLineAndExitCodeTwo) {
     EXPECT_EQ(errors(to_out + "--val-fraction nan " + text),
               "tokenize: --val-fraction nan; expected a number from 0 to 0.9999999\n");
     EXPECT_EQ(errors(to_out + "--val-fraction 0.99 " + text),
-              "tokenize: --val-fraction 0.99: leaves nothing to train on\n");
+              "tokenize: --val-fraction 0.99: is so large that nothing is left to train on\n");
     EXPECT_NE(errors(to_out + "--val-fraction 0.1x " + text).find("0.1x"), std::string::npos);
     EXPECT_NE(errors(to_out + "--shards 3 " + text).find("--shards"), std::string::npos);
     EXPECT_NE(errors(text).find("--out is required"), std::string::npos);

@@ -386,7 +386,6 @@ TEST_F(TokenizeStream, ASignalWhileWaitingForInputIsOneLine) {
     const ProgramResult result =
         run_program(TOKENIZE_PROGRAM, "--tokenizer byte --stream --out " + out_ + " <" + fifo, before);
     EXPECT_EQ(result.exit_code, 1);
-    EXPECT_EQ(result.errors,
-              "tokenize: interrupted; the same command goes on after the shards that are finished\n");
+    EXPECT_EQ(result.errors, "tokenize: interrupted; the same command continues after the finished shards\n");
     EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));
 }

@@ -638,7 +638,7 @@ TEST_F(MatmulTuning, AFileThatDoesNotHoldIsWrittenAnew) {
     after_damage.tune(from);
     ASSERT_EQ(after_damage.notes.size(), 2u);
     EXPECT_EQ(after_damage.notes[0],
-              matmul_file(from.run_folder) + " is not used, and written anew: it is damaged: not JSON");
+              matmul_file(from.run_folder) + " is not used and will be replaced: it is damaged: not JSON");
     EXPECT_EQ(
         GemmChoices::parse(read_file(matmul_file(from.run_folder)), {"Imitation 9000", 132, 130100}).size(),
         14u);
@@ -726,7 +726,7 @@ TEST_F(SharedMatmuls, AFileOfAnotherMachineIsPassedOverWithOneLine) {
     updated.tune(run("updated"));
     ASSERT_EQ(updated.notes.size(), 2u);
     EXPECT_EQ(updated.notes[0],
-              shared + " is not used, and written anew: it is of another cuBLASLt: 130100, not 130200");
+              shared + " is not used and will be replaced: it is of another cuBLASLt: 130100, not 130200");
     EXPECT_FALSE(updated.notes[1].starts_with("matmuls: 0 timed")) << updated.notes[1];
     EXPECT_EQ(products_in_shared(), 14u);
 }
@@ -737,7 +737,7 @@ TEST_F(SharedMatmuls, AFileThatCannotBeWrittenEndsNoRun) {
     first.tune(run("run"));
     ASSERT_EQ(first.notes.size(), 2u);
     EXPECT_TRUE(first.notes[1].starts_with("FLATGPT_MATMULS=" + (folder / "none/shared.json") +
-                                           " is left as it was: "))
+                                           " cannot be updated: "))
         << first.notes[1];
     EXPECT_EQ(ids(first.step()), std::set{2});
 }

@@ -164,7 +164,7 @@ TEST(Replicas, OneProcessWithAnotherChecksumIsNamed) {
     for (int rank = 1; rank < communicator().size(); rank++) {
         const uint64_t own = checksum ^ (communicator().rank() == rank ? 1 : 0);
         EXPECT_EQ(message_of<Error>([&] { check_replicas(communicator(), own, 4); }),
-                  fmt::format("step 4: the parameters of rank {} are not those of rank 0", rank));
+                  fmt::format("step 4: the parameters of rank {} differ from those of rank 0", rank));
     }
 }
 
@@ -185,8 +185,8 @@ TEST(Replicas, OneProcessThatDoesSomethingElseIsNamed) {
         nlohmann::json own = description;
         if (communicator().rank() == rank) own[place] = value;
         EXPECT_EQ(message_of<UsageError>([&] { check_same_start(communicator(), own); }),
-                  fmt::format("rank {} does not do the same as rank 0: {}; expected the same program, "
-                              "options and data everywhere",
+                  fmt::format("rank {} was started differently from rank 0: {}; expected the same program, "
+                              "options and data on all ranks",
                               rank, expected));
     }
 }

@@ -85,8 +85,8 @@ std::vector<Range> ranges_of(const std::string& path, const std::string& name, c
         const auto second = dash ? std::from_chars(first.ptr + 1, end, range.end) : first;
         CHECK(dash && second.ec == std::errc() && (second.ptr == end || *second.ptr == ',') &&
                   range.begin < range.end && range.end <= elements,
-              "{}: {} has the elements '{}'; expected ranges of its {} such as 0-128,512-640", path, name,
-              printable(text), elements);
+              "{}: {} has the elements '{}'; expected ranges within its {} elements, such as 0-128,512-640",
+              path, name, printable(text), elements);
         ranges.push_back(range);
         at = second.ptr + 1;
     }
@@ -232,7 +232,7 @@ public:
         const auto end = std::from_chars(text.data(), text.data() + text.size(), world_size);
         CHECK(end.ec == std::errc() && end.ptr == text.data() + text.size() && world_size > 0 &&
                   world_size <= 1 << 16,
-              "{}: is of '{}' processes; expected a number in its metadata's world_size", path(),
+              "{}: its metadata has the world_size '{}'; expected a number of processes", path(),
               printable(text));
         return world_size;
     }
@@ -250,7 +250,7 @@ public:
             for (const Range& range : ranges) shape[0] += range.end - range.begin;
         }
         CHECK(entry.dtype == "F32" && entry.shape == shape,
-              "{}: its {} is not of this model's shape; expected the state of the same optimizer and model",
+              "{}: {} does not have this model's shape; expected the state of the same optimizer and model",
               path(), name);
         return ranges;
     }

@@ -58,7 +58,7 @@ std::future<bool> CheckpointWriter::in_background(const std::function<void()>& a
             return true;
         } catch (const std::exception& error) {
             note_(fmt::format(
-                "step {}: the checkpoint could not be written, and the run goes on without it: {}",
+                "step {}: the checkpoint could not be written, and the run continues without it: {}",
                 state_.step, error.what()));
             return false;
         }
@@ -76,7 +76,7 @@ void CheckpointWriter::start(TrainingState state) {
             folder = unfinished_->folder();
         } catch (const std::exception& error) {
             note_(fmt::format(
-                "step {}: the checkpoint could not be written, and the run goes on without it: {}",
+                "step {}: the checkpoint could not be written, and the run continues without it: {}",
                 state_.step, error.what()));
         }
     }

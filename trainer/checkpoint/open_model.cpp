@@ -23,7 +23,7 @@ static std::unique_ptr<ModelFile> open_folder(const std::string& path) {
 
 static std::unique_ptr<ModelFile> open_best(const std::string& run) {
     CHECK(is_run_folder(run),
-          "--best: {} is no run's folder; expected one, whose checkpoints have validation losses", run);
+          "--best: {} is not a run's folder; expected one whose checkpoints have validation losses", run);
     const std::optional<std::string> checkpoint = best_checkpoint(run);
     CHECK(checkpoint,
           "--best: no checkpoint of {} has a validation loss; expected a run whose --val-every divides its "
@@ -41,6 +41,6 @@ std::unique_ptr<ModelFile> open_model(const std::string& path, WhichCheckpoint w
     if (which == WhichCheckpoint::best) return open_best(place);
     if (is_folder(place)) return open_folder(place);
     CHECK(!place.ends_with(".safetensors"),
-          "{}: has no config.json in it; expected the folder of a Hugging Face GPT-2", place);
+          "{}: is a file without its config.json; expected the folder of a Hugging Face GPT-2", place);
     return open_llmc_model(place);
 }

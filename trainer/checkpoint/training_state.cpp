@@ -67,8 +67,8 @@ json checked_object(const std::string& path, std::string_view bytes) {
     object.erase(checksum_key);
     CHECK(text_of(whole) == bytes &&
               checksum(text_of(object)) == whole[checksum_key].get_ref<const std::string&>(),
-          "{}: is damaged: its checksum is another one", path);
-    CHECK(object.value("format", json()) == format, "{}: is of format {}; expected {}", path,
+          "{}: is damaged: its checksum does not match", path);
+    CHECK(object.value("format", json()) == format, "{}: has the format {}; expected {}", path,
           shown(object.value("format", json())), format);
     return object;
 }
@@ -118,8 +118,7 @@ void check_file(const std::string& folder, const std::string& name, size_t bytes
     const MappedFile file(path);
     CHECK(file.bytes().size() == bytes, "{}: has {} bytes, but {} were written", path, file.bytes().size(),
           bytes);
-    CHECK(checksum(file) == expected, "{}: is damaged: its checksum is another one than when it was written",
-          path);
+    CHECK(checksum(file) == expected, "{}: is damaged: its checksum does not match", path);
 }
 
 }  // namespace

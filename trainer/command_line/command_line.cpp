@@ -16,7 +16,7 @@
 
 namespace {
 
-constexpr char empty_value[] = "{} has an empty value; expected one, or to leave it out";
+constexpr char empty_value[] = "{} has an empty value; give it a value or leave it out";
 
 void check_not_empty(const CLI::App& app, const std::set<std::string>& may_be_empty) {
     for (const CLI::Option* option : options_of(app)) {
@@ -44,7 +44,7 @@ std::string message_of_mismatch(const CLI::App& app, const std::string& message)
     }
     for (const CLI::Option* option : options_of(app)) {
         if (message.starts_with(option->get_name() + ":"))
-            return fmt::format("{} has no value; expected one behind it", option->get_name());
+            return fmt::format("{} has no value; expected one after it", option->get_name());
     }
     return message;
 }
@@ -53,8 +53,8 @@ std::string message_of_exclusion(const CLI::App& app, const std::string& message
     for (const CLI::Option* option : options_of(app)) {
         for (const CLI::Option* other : option->get_excludes()) {
             if (option->count() > 0 && other->count() > 0)
-                return fmt::format("{} and {} exclude each other; expected one of them", option->get_name(),
-                                   other->get_name());
+                return fmt::format("{} and {} exclude each other; expected only one of them",
+                                   option->get_name(), other->get_name());
         }
     }
     return message;
@@ -69,7 +69,7 @@ std::string message_of_extra(const CLI::App& app) {
     const bool globs = std::any_of(options.begin(), options.end(), [](const CLI::Option* o) {
         return o->count() > 0 && o->get_type_name() == "GLOB";
     });
-    return fmt::format("'{}' belongs to no option{}", word.substr(0, 80),
+    return fmt::format("'{}' is not the value of any option{}", word.substr(0, 80),
                        globs ? "; a glob needs quotes, such as 'data/*.bin'" : "");
 }
 

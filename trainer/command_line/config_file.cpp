@@ -40,7 +40,7 @@ std::string value_in(const std::string& text, const std::string& place) {
     const size_t end = text.find(quote, 1);
     CHECK(end != text.npos, "{}the quote {} is not closed; {}", place, text, example);
     const std::string rest = without_comment(trimmed(text.substr(end + 1)));
-    CHECK(rest.empty(), "{}'{}' stands behind the quoted value; {}", place, rest, example);
+    CHECK(rest.empty(), "{}'{}' follows the quoted value; {}", place, rest, example);
     return text.substr(1, end - 1);
 }
 
@@ -52,7 +52,7 @@ std::optional<ConfigLine> read_config_line(const std::string& line, const std::s
     CHECK(text && line.size() < 65536, "{}is not a line of text; {}", place, example);
     const std::string content = trimmed(line);
     if (content.empty() || content.front() == '#' || content.front() == ';') return std::nullopt;
-    CHECK(content.front() != '[', "{}{} begins a section, but options have none; {}", place, content,
+    CHECK(content.front() != '[', "{}{} begins a section, but this file has no sections; {}", place, content,
           example);
     const size_t equals = content.find('=');
     if (equals == content.npos) return ConfigLine{without_comment(content), std::nullopt};
@@ -98,13 +98,12 @@ std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const 
                                          meant.empty() ? fmt::format("; {}", example) : meant));
         }
         const std::string name = option->get_name();
-        CHECK(option->get_configurable(), "{}{} is for the command line only; please leave it out", where,
-              name);
+        CHECK(option->get_configurable(), "{}{} is for the command line only; remove this line", where, name);
         const auto [before, is_new] = seen.emplace(name, number);
-        CHECK(is_new, "{}{} is given twice, in line {} too; expected once", where, name, before->second);
+        CHECK(is_new, "{}{} is given twice, also in line {}; expected once", where, name, before->second);
         CHECK(line->value || is_flag(*option), "{}{} has no value; {}", where, name, example);
         const std::string value = line->value.value_or("true");
-        CHECK(!value.empty(), "{}{} has an empty value; expected one, or to leave the line out", where, name);
+        CHECK(!value.empty(), "{}{} has an empty value; give it a value or leave the line out", where, name);
         CHECK(!is_flag(*option) || value == "true" || value == "false",
               "{}{} is '{}'; expected true or false", where, name, value);
         if (option->count() > 0) continue;  // the command line wins
@@ -119,14 +118,14 @@ std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const 
 }
 
 void check_config_path(const std::string& path) {
-    CHECK(!path.empty(), "--config has an empty value; expected a text file of options, or to leave it out");
+    CHECK(!path.empty(), "--config has an empty value; expected a text file of options");
     std::error_code failure;
     const auto type = std::filesystem::status(path, failure).type();
     CHECK(type != std::filesystem::file_type::not_found,
-          "--config {}: there is no such file; expected a text file of options, one a line", path);
+          "--config {}: there is no such file; expected a text file of options, one per line", path);
     CHECK(!failure, "--config {}: {}", path, failure.message());
     CHECK(type == std::filesystem::file_type::regular,
-          "--config {}: is a {}; expected a text file of options, one a line", path,
+          "--config {}: is a {}; expected a text file of options, one per line", path,
           type == std::filesystem::file_type::directory ? "directory" : "device or a pipe");
     errno = 0;
     CHECK(std::ifstream(path).good(), "--config {}: cannot be opened: {}", path, std::strerror(errno));

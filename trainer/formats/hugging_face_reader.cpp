@@ -49,8 +49,8 @@ void check_field(const json& config, const std::string& path, const char* name,
         if (*field == value) return;
         expected += (expected.empty() ? "" : " or ") + shown(value);
     }
-    throw UsageError(fmt::format("{}: {} is {}, another model than GPT-2 here; expected {}", path, name,
-                                 shown(*field), expected));
+    throw UsageError(fmt::format("{}: {} is {}, which is not the GPT-2 of this program; expected {}", path,
+                                 name, shown(*field), expected));
 }
 
 GPT2Config read_config(const std::string& path) {
@@ -72,7 +72,7 @@ GPT2Config read_config(const std::string& path) {
     check_field(config, path, "tie_word_embeddings", {true, false});   // check_tied compares the weights
     if (const auto epsilon = config.find("layer_norm_epsilon"); epsilon != config.end()) {
         CHECK(epsilon->is_number() && std::abs(epsilon->get<double>() - 1e-5) < 1e-9,
-              "{}: layer_norm_epsilon is {}, another model than GPT-2 here; expected 1e-05", path,
+              "{}: layer_norm_epsilon is {}, which is not the GPT-2 of this program; expected 1e-05", path,
               shown(*epsilon));
     }
     try {
@@ -113,7 +113,7 @@ private:
         for (const auto& [name, tensor] : file.tensors()) {
             const std::string bare = name.starts_with(prefix) ? name.substr(std::strlen(prefix)) : name;
             const auto [place, is_new] = places_.emplace(bare, Place{&file, name});
-            CHECK(is_new, "{}: tensor {} is there twice: also as {} in {}", path, shown(name),
+            CHECK(is_new, "{}: tensor {} is present twice: also as {} in {}", path, shown(name),
                   shown(place->second.name), place->second.file->path());
         }
         return file;
@@ -139,7 +139,7 @@ private:
         for (const auto& [file_name, expected] : names) {
             const SafetensorsFile& file = open(folder + "/" + file_name);
             for (const std::string& name : expected)
-                CHECK(file.contains(name), "{}: has no tensor {}, which {} says it has", file.path(),
+                CHECK(file.contains(name), "{}: has no tensor {}, which {} lists for it", file.path(),
                       shown(name), index);
             for (const auto& [name, tensor] : file.tensors())
                 CHECK(expected.contains(name), "{}: tensor {} is not in {}", file.path(), shown(name), index);

@@ -97,8 +97,7 @@ private:
         });
         CHECK(file_.bytes().size() == end,
               "{}: has {} bytes; expected {} for the {} layers, {} channels, context {} and padded "
-              "vocabulary {} of its "
-              "header: it is damaged or cut short",
+              "vocabulary {} of its header; it is damaged or cut short",
               path(), file_.bytes().size(), end, config().L, config().C, config().context, header[7]);
     }
 

@@ -13,9 +13,9 @@ std::vector<float> ModelFile::values(const Tensor& tensor) const {
         std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
     if (broken != values.end() && !is_noted_) {
         is_noted_ = true;
-        note_on_stderr(
-            fmt::format("note: {}: tensor {} holds {}; what a model with such weights computes means nothing",
-                        path_, tensor.name, *broken));
+        note_on_stderr(fmt::format(
+            "note: {}: tensor {} holds {}; the results of a model with such weights are meaningless", path_,
+            tensor.name, *broken));
     }
     return values;
 }

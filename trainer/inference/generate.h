@@ -50,7 +50,7 @@ Generation generate(Decoder& decoder, const std::vector<int>& prompt, const Gene
     const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
     CHECK(!prompt.empty(), "an empty prompt; expected one token or more");
     CHECK(prompt.size() < static_cast<size_t>(o.context),
-          "the prompt has {} tokens; expected at most {}, so that one fits into the context of {}",
+          "the prompt has {} tokens; expected at most {}, so that a new token fits into the context of {}",
           prompt.size(), o.context - 1, o.context);
     const size_t samples = static_cast<size_t>(o.samples), vocabulary = static_cast<size_t>(o.vocabulary);
     const size_t room = static_cast<size_t>(o.context) - prompt.size(),

@@ -73,7 +73,7 @@ void keep_likeliest(std::vector<double>& weights, const Sampling& sampling) {
 
 void check(const Sampling& sampling) {
     CHECK(sampling.temperature >= 0 && std::isfinite(sampling.temperature),
-          "a temperature of {}; expected a number from 0", sampling.temperature);
+          "a temperature of {}; expected a number of at least 0", sampling.temperature);
     CHECK(sampling.top_k >= 0, "a top-k of {}; expected 0 (all tokens) or more", sampling.top_k);
     CHECK(sampling.top_p > 0 && sampling.top_p <= 1, "a top-p of {}; expected 0 < p <= 1", sampling.top_p);
 }

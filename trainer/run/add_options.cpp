@@ -172,7 +172,7 @@ void add_optimizer(CLI::App& app, Options& o) {
     optimizer.number(training, "--momentum", to.momentum, 0, below_1,
                      "momentum of the update; for sgd and rmsprop, an error with other optimizers");
     optimizer.flag(training, "--nesterov", to.nesterov,
-                   "use Nesterov momentum; needs --momentum; for sgd, an error with other optimizers");
+                   "use Nesterov momentum, which needs --momentum; for sgd, an error with other optimizers");
     optimizer.number(training, "--clip", to.clip, 0, 1e30,
                      "largest norm of the gradient; a larger gradient is scaled down to it; 0: no limit");
     optimizer.number(run, "--max-skipped", to.max_skipped, 1, most,

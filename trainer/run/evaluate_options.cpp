@@ -22,8 +22,8 @@ std::optional<EvaluateOptions> parse_evaluate_options(int argc, const char* cons
                      "model's own]");
     add_number(app, "-b,--batch-size", o.batch_size, 1, 1 << 20,
                "sequences computed together; affects speed and memory, not the result");
-    add_number(app, "-t,--seq-len", o.seq_len, 1, 1 << 20, "tokens in a sequence [the model's context]")
-        ->default_str("");
+    add_number(app, "-t,--seq-len", o.seq_len, 1, 1 << 20, "tokens in a sequence")
+        ->default_str("the model's context");
     add_number(app, "-m,--val-steps", o.val_steps, 0, most, "batches to measure; 0: all data");
     add_choice(app, "--dtype", o.dtype, dtypes, dtype_help);
     add_choice(app, "--quantize", o.int8, quantizations,

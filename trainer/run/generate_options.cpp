@@ -63,7 +63,7 @@ std::optional<GenerateCommand> parse_generate_command(int argc, const char* cons
     auto* top_k = add_number(*sampling, "--top-k", c.sampling.top_k, 0, most,
                              "draw only from this many likeliest tokens; 0: from all");
     auto* top_p = add_number(*sampling, "--top-p", c.sampling.top_p, 1e-9, 1,
-                             "draw only from the likeliest tokens: as few as have this probability together");
+                             "draw only from the fewest likeliest tokens whose probabilities add up to this");
     sampling->add_flag("--greedy", greedy, "always take the likeliest token")
         ->excludes(temperature)
         ->excludes(top_k)

@@ -56,7 +56,7 @@ void Logger::write(const nlohmann::ordered_json& line) {
     metrics_ << line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
     metrics_.flush();
     if (!metrics_)
-        throw Error(fmt::format("{}: {}; the run cannot be written down", metrics_file(folder_),
+        throw Error(fmt::format("{}: {}; the metrics cannot be written", metrics_file(folder_),
                                 std::strerror(errno)));
 }
 
@@ -87,7 +87,7 @@ void Logger::train(int step, const StepResult& result, double lr, double ms,
                {"loss", number(result.loss)},
                {"grad_norm", number(result.grad_norm)},
                {"reason", result.skipped}});
-        note(fmt::format("step {}: {}; the step changed nothing", step, result.skipped));
+        note(fmt::format("step {}: {}; the update was skipped", step, result.skipped));
     }
     // The first steps are not used to estimate the time left: in them, libraries plan and memory is first
     // touched.
@@ -139,8 +139,8 @@ void Logger::hellaswag(int step, const HellaSwagResult& result) {
            {"accuracy", result.accuracy},
            {"accuracy_norm", result.accuracy_norm},
            {"examples", result.examples}});
-    note(fmt::format("step {}: HellaSwag accuracy {:.4f}, by the mean {:.4f}, of {} examples", step,
-                     result.accuracy, result.accuracy_norm, result.examples));
+    note(fmt::format("step {}: HellaSwag accuracy {:.4f}, by mean log-likelihood {:.4f}, on {} examples",
+                     step, result.accuracy, result.accuracy_norm, result.examples));
 }
 
 void Logger::sample(int step, const std::string& text) {

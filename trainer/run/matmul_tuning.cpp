@@ -24,7 +24,7 @@ static double seconds_for_tuning(double most) {
     char* end = nullptr;
     const double seconds = std::strtod(text, &end);
     CHECK(end != text && *end == '\0' && seconds >= 0 && seconds < 1e6,
-          "FLATGPT_MATMUL_SECONDS={}; expected seconds, 0 for no timing", text);
+          "FLATGPT_MATMUL_SECONDS={}; expected a number of seconds, 0 for no timing", text);
     return std::min(seconds, most);
 }
 
@@ -56,7 +56,7 @@ static std::string adopt_file(Gemm& gemm, const std::string& path, bool shared, 
         reason = error.what();
     }
     if (reason.empty()) return text;
-    note(fmt::format("{} is not used, and written anew: {}", path, reason));
+    note(fmt::format("{} is not used and will be replaced: {}", path, reason));
     return "";
 }
 
@@ -64,7 +64,7 @@ static void write_shared_file(const std::string& path, const std::string& text, 
     try {
         write_atomically(path, text);
     } catch (const Error& error) {
-        note(fmt::format("FLATGPT_MATMULS={} is left as it was: {}", path, error.what()));
+        note(fmt::format("FLATGPT_MATMULS={} cannot be updated: {}", path, error.what()));
     }
 }
 
@@ -93,7 +93,6 @@ void tune_matmuls(Gemm& gemm, const std::function<void()>& rehearse, const Resum
     if (first) return;
     const std::string reason = gemm.adopt(chosen);
     if (!reason.empty())
-        print_line(stderr,
-                   fmt::format("train_gpt2: rank {}: rank 0's choice of matmul algorithms is not used: {}",
-                               communicator.rank(), reason));
+        print_line(stderr, fmt::format("train_gpt2: rank {}: rank 0's matmul algorithms cannot be used: {}",
+                                       communicator.rank(), reason));
 }

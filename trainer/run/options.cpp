@@ -42,7 +42,7 @@ int Options::step_count(uint64_t windows) const {
     if (length.epochs > 0)
         count = std::ceil(length.epochs * static_cast<double>(windows) / (total / batch.seq_len));
     if (length.tokens > 0) count = std::ceil(static_cast<double>(length.tokens) / total);
-    CHECK(count <= 1 << 30, "a run of {:.3g} steps; expected at most {}", count, 1 << 30);
+    CHECK(count <= 1 << 30, "the run would have {:.3g} steps; expected at most {}", count, 1 << 30);
     return static_cast<int>(count);
 }
 
@@ -127,7 +127,7 @@ void resolve_initial_model(Options& o, const Given& given) {
     o.model.config = o.model.initial->config();
     if (given("--context")) {
         CHECK(own_context <= o.model.config.context,
-              "--context {} is longer than the context of {} in {}; expected at most that", own_context,
+              "--context {0} is longer than the context of {1} in {2}; expected at most {1}", own_context,
               o.model.config.context, o.model.initial->path());
         o.model.config.context = own_context;
     }
@@ -163,7 +163,7 @@ void check_optimizer(const Options& o, const Given& given) {
     const Optimizer kind = o.optimizer.kind;
     const auto belongs = [&](const char* option, std::initializer_list<Optimizer> owners) {
         CHECK(!given(option) || std::find(owners.begin(), owners.end(), kind) != owners.end(),
-              "{} has no effect on --optimizer {}; please leave it out", option, name_of(kind));
+              "{} has no effect with --optimizer {}; leave it out", option, name_of(kind));
     };
     belongs("--beta1", {Optimizer::adamw, Optimizer::adam});
     belongs("--beta2", {Optimizer::adamw, Optimizer::adam, Optimizer::rmsprop});
@@ -178,12 +178,12 @@ void check_optimizer(const Options& o, const Given& given) {
 void resolve_micro_step(Options& o) {
     BatchChoice& b = o.batch;
     if (b.size == 0) {
-        CHECK(b.total > 0,
-              "--batch-size auto needs --total-batch: the tokens of a step that micro-steps divide");
+        CHECK(b.total > 0, "--batch-size auto needs --total-batch, the number of tokens in a step");
         return;
     }
-    CHECK(b.size <= INT_MAX / b.seq_len, "--batch-size {} makes {} tokens a micro-step; expected at most {}",
-          b.size, int64_t{b.size} * b.seq_len, INT_MAX);
+    CHECK(b.size <= INT_MAX / b.seq_len,
+          "--batch-size {} makes a micro-step of {} tokens; expected at most {}", b.size,
+          int64_t{b.size} * b.seq_len, INT_MAX);
     if (b.total == 0) b.total = o.micro_batch_tokens();
     const size_t micro = o.micro_batch_tokens(), below = b.total / micro * micro;
     CHECK(b.total == below,
@@ -212,11 +212,10 @@ void resolve_batch(Options& o) {
 
 void check_plan(const Options& o, const Given& given) {
     for (const auto& [name, scope] : o.scopes) {
-        CHECK(
-            scope != Scope::plan || o.plan.only || !given("--" + name),
-            "--{} is for --plan only; how many processes train, and where, is their launcher's affair, such "
-            "as mpirun -np 8",
-            name);
+        CHECK(scope != Scope::plan || o.plan.only || !given("--" + name),
+              "--{} is for --plan only; the number of processes that train is set by their launcher, such as "
+              "mpirun -np 8",
+              name);
     }
 }
 

@@ -153,11 +153,12 @@ void check_profile(PreparedRun<T>& run, const Note& say) {
     Options& o = run.options;
     const int measurable = run.schedule.steps - run.from.step() - Profile::warm_up;
     CHECK(o.system.profile == 0 || o.system.profile <= measurable || run.from.step() > 0,
-          "--profile {} measures as many steps after the first {}, but this run has {}; expected more "
-          "--steps, or fewer to measure",
+          "--profile {0} needs {0} steps after the first {1}, but this run has {2} steps; expected more "
+          "--steps "
+          "or a smaller --profile",
           o.system.profile, Profile::warm_up, run.schedule.steps);
     if (o.system.profile <= std::max(0, measurable)) return;
-    say(fmt::format("--profile {}: too few steps are left for a table", o.system.profile));
+    say(fmt::format("--profile {} is ignored: too few steps are left to measure", o.system.profile));
     o.system.profile = 0;
 }
 

@@ -14,7 +14,7 @@ std::string profile_table(const nlohmann::ordered_json& report) {
     const auto percent = [](double share) { return fmt::format("{:.1f} %", share * 100); };
     const double step_ms = report["step_ms"], sum = report["operations_ms"];
     std::string text =
-        fmt::format("profile: the mean of {} steps; peaks measured in this run: copy {}, matrix product {}",
+        fmt::format("profile: mean of {} steps; peaks measured in this run: copy {}, matrix product {}",
                     report["steps"].get<int>(), rate(report["peak_bytes_per_second"], true),
                     rate(report["peak_flops_per_second"], false));
     text += fmt::format(row, "operation", "N x C x OC", "calls", "ms", "of step", "rate", "of peak");
@@ -32,6 +32,7 @@ std::string profile_table(const nlohmann::ordered_json& report) {
             rated ? percent(o["share_of_peak"]) : "-");
     }
     text += fmt::format(row_of_sums, "all operations", milliseconds(sum), percent(sum / step_ms));
-    text += fmt::format(row_of_sums, "between them", milliseconds(step_ms - sum), percent(1 - sum / step_ms));
+    text += fmt::format(row_of_sums, "between operations", milliseconds(step_ms - sum),
+                        percent(1 - sum / step_ms));
     return text + fmt::format(row_of_sums, "step", milliseconds(step_ms), percent(1));
 }

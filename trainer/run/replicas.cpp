@@ -36,9 +36,8 @@ void check_same_start(Communicator& communicator, const json& description) {
         const json theirs = parse_json(texts[rank]), differences = json::diff(first, theirs);
         const json::json_pointer place(differences.at(0).at("path").get<std::string>());
         throw UsageError(
-            fmt::format("rank {} does not do the same as rank 0: {} is {} instead of {}; expected the same "
-                        "program, options and data "
-                        "everywhere",
+            fmt::format("rank {} was started differently from rank 0: {} is {} instead of {}; expected the "
+                        "same program, options and data on all ranks",
                         rank, place.to_string().substr(1), value_at(theirs, place), value_at(first, place)));
     }
 }
@@ -48,7 +47,7 @@ void check_replicas(Communicator& communicator, uint64_t checksum, int step) {
     const auto other = std::find_if(checksums.begin(), checksums.end(),
                                     [&](const std::string& theirs) { return theirs != checksums[0]; });
     if (other != checksums.end())
-        throw Error(fmt::format("step {}: the parameters of rank {} are not those of rank 0", step,
+        throw Error(fmt::format("step {}: the parameters of rank {} differ from those of rank 0", step,
                                 other - checksums.begin()));
 }
 

@@ -125,7 +125,7 @@ bool ResumePoint::is_unnamed() const { return is_temporary(fs::path(checkpoint).
 
 bool ResumePoint::is_complete(int steps) const {
     CHECK(step() <= steps,
-          "{} is at step {} already, but the run has {} steps; expected more, or an earlier checkpoint",
+          "{} is at step {} already, but the run has {} steps; expected more steps or an earlier checkpoint",
           checkpoint, step(), steps);
     return !checkpoint.empty() && step() == steps && state.evaluated && !is_unnamed();
 }
@@ -138,10 +138,10 @@ static ResumePoint new_run(const Options& options) {
     // if another run has taken the name by now, make_new_folder finds another one
     if (point.is_proposed) return point;
     CHECK(!is_checkpoint_folder(point.run_folder) && !holds_checkpoints(point.run_folder),
-          "--out {} is where a run has its checkpoints; expected a folder for a run of its own",
+          "--out {} is the checkpoints folder of a run; expected a folder for a new run",
           options.output.folder);
     CHECK(!is_run_folder(point.run_folder),
-          "--out {} holds another run; expected a new or an empty folder, or --resume auto to go on with "
+          "--out {} holds another run; expected a new or empty folder, or --resume auto to continue "
           "that run",
           options.output.folder);
     return point;
@@ -183,8 +183,7 @@ static ResumePoint given_checkpoint(const std::string& path) {
 ResumePoint find_resume_point(const Options& options, const Note& note) {
     if (options.output.resume == "none") return new_run(options);
     if (options.output.resume == "auto") {
-        CHECK(!options.output.folder.empty(),
-              "--resume auto needs --out: the folder of the run to go on with");
+        CHECK(!options.output.folder.empty(), "--resume auto needs --out, the folder of the run to continue");
         if (!is_run_folder(options.output.folder)) return new_run(options);
         ResumePoint point = newest_of_run(options.output.folder, note);
         point.over_again = point.checkpoint.empty();
@@ -192,10 +191,12 @@ ResumePoint find_resume_point(const Options& options, const Note& note) {
     }
     const std::string& path = options.output.resume;
     CHECK(is_run_folder(path) || is_checkpoint_folder(path),
-          "--resume {}: is not a checkpoint or a run's folder; expected one, none or auto", path);
+          "--resume {}: is neither a checkpoint nor a run's folder; expected one of them, none or auto",
+          path);
     ResumePoint point = is_run_folder(path) ? newest_of_run(path, note) : given_checkpoint(path);
     CHECK(!point.checkpoint.empty(),
-          "--resume {}: the run has no checkpoint yet; --resume auto --out {} starts it again", path, path);
+          "--resume {}: the run has no checkpoint yet; --resume auto --out {} starts it from step 1", path,
+          path);
     if (point.run_folder.empty() ||
         (!options.output.folder.empty() && !same_folder(options.output.folder, point.run_folder))) {
         // The run branches off: everything beside the checkpoint stays as it is.
@@ -243,7 +244,8 @@ void check_same_run(const ResumePoint& from, const json& identity, const Options
             changed += fmt::format("{}--{} {} instead of {}", changed.empty() ? "" : ", ", name,
                                    value_text(value), value_text(before));
     }
-    if (!changed.empty()) note(fmt::format("options that change what is computed from here on: {}", changed));
+    if (!changed.empty())
+        note(fmt::format("changed options that affect what is computed from here on: {}", changed));
 }
 
 std::string metrics_up_to(const std::string& text, int step, bool evaluated) {
@@ -293,7 +295,7 @@ static void cut_metrics(const ResumePoint& from, const std::optional<std::string
     const std::string kept = metrics_up_to(metrics.value_or(""), from.step(), from.state.evaluated);
     if (metrics) write_atomically(metrics_file(from.run_folder), kept);
     const std::string steps = steps_without_line(kept, from.step());
-    if (!steps.empty()) note(fmt::format("{} has no lines of these steps: {}", from.metrics, steps));
+    if (!steps.empty()) note(fmt::format("{} has no lines for these steps: {}", from.metrics, steps));
 }
 
 FolderLock prepare_run_folder(ResumePoint& from, const Note& note) {
@@ -303,8 +305,8 @@ FolderLock prepare_run_folder(ResumePoint& from, const Note& note) {
           failure.message());
     FolderLock lock(from.run_folder, "training", note);
     CHECK(is_as_found(from),
-          "{}: another process has written there while this one was starting; nothing was changed, please "
-          "start again",
+          "{}: another process has written there while this one was starting; nothing was changed, start "
+          "again",
           from.run_folder);
     remove_leftovers(from.run_folder, "metrics.jsonl");
     const std::string path = metrics_file(from.run_folder), checkpoints = checkpoints_folder(from.run_folder);

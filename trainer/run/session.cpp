@@ -208,7 +208,7 @@ void Session<T>::finish() {
     if (checkpoints_ && !checkpoints_->finish()) throw Error("the last checkpoint could not be written");
     log_->sync();
     if (!stopped_) return log_->note(fmt::format("done; the run is in {}", log_->folder()));
-    const std::string resume = checkpoints_ ? fmt::format("; --resume {} goes on", log_->folder()) : "";
+    const std::string resume = checkpoints_ ? fmt::format("; --resume {} continues it", log_->folder()) : "";
     log_->note(fmt::format("stopped by a signal; everything is written to {}{}", log_->folder(), resume));
 }
 
@@ -238,7 +238,7 @@ std::string Session<T>::where_to_go_on() const {
         // The folder cannot be read; the error that ended the run is still printed.
     }
     if (!good.empty()) return "the last good checkpoint is " + good;
-    return newest.empty() ? "there is no checkpoint to go on from"
+    return newest.empty() ? "there is no checkpoint to continue from"
                           : fmt::format("no checkpoint is known to be good; the newest is {}", newest);
 }
 
