@@ -3,16 +3,16 @@
 # make test        installs what is missing, builds and runs every test, plain and checked
 # make gpu         the GPU programs: ./train_gpt2cu ./evaluate_gpt2cu ./generate_gpt2cu, tests and benchmarks
 # make test-gpu    runs the GPU's tests
-# make software-gpu  the GPU programs, tests and benchmarks over a GPU of software, which runs and checks their PTX on any machine: build/software-gpu/;
+# make software-gpu  the GPU programs, tests and benchmarks on a software GPU, which runs and checks their PTX on any machine, in build/software-gpu/;
 #                  ctest --preset software-gpu runs the tests
 # make gpu-bundle  builds and packs them for a machine with NVIDIA's driver and PyTorch, but no compiler: build/flatgpt-gpu.tar.xz;
-#                  ARCHITECTURES=90a (or "80 90a"): for these GPUs only, which is smaller and sooner built
-# make install     the CPU programs, their data, man pages and completion of bash: PREFIX=/usr/local, DESTDIR= in front of it; make install-gpu: the GPU's
-# make fuzz        runs the fuzz targets of every reader, SECONDS=60 each; TARGETS="safetensors token_shard" only those
+#                  ARCHITECTURES=90a (or "80 90a"): for these GPUs only, which is smaller and builds faster
+# make install     installs the CPU programs, their data, man pages and bash completion: PREFIX=/usr/local, below DESTDIR; make install-gpu: the GPU's
+# make fuzz        runs the fuzz targets of every reader, SECONDS=60 each; TARGETS="safetensors token_shard" selects some
 # make bench       the CPU benchmarks, in build/release/
 # make format      clang-format over our sources; make tidy: clang-tidy
 # make setup       installs what is missing; make clean: removes what was built
-# FLATGPT_FETCH=ON in front of make: nothing is installed; libraries that are missing are fetched and built, see docs/machines.md
+# FLATGPT_FETCH=ON before make: nothing is installed; missing libraries are fetched and built, see docs/machines.md
 .PHONY: all install install-gpu quickstart test gpu test-gpu software-gpu gpu-bundle fuzz bench format tidy clean setup
 
 CPU_PROGRAMS := train_gpt2 evaluate_gpt2 generate_gpt2 tokenize convert
@@ -40,7 +40,7 @@ quickstart:
 	@scripts/setup.sh build plot
 	@scripts/quickstart.sh
 
-# Where nothing may be installed, clang may be missing.
+# The shell condition for fuzzing: clang may be missing if nothing may be installed.
 fuzzes = [ "$(or $(FLATGPT_FETCH),OFF)" = OFF ] || command -v clang++ >/dev/null
 test: setup
 	scripts/configure.sh release
@@ -70,7 +70,7 @@ software-gpu: setup
 	scripts/configure.sh cuda
 	cmake --build --preset cuda --target software-gpu
 
-# In a folder of its own: its programs look for their libraries in the bundle. As DT_RPATH, for libraries of libraries too.
+# Built in a separate folder, because its programs look for their libraries in the bundle. DT_RPATH also applies to libraries of libraries.
 space := $(subst ,, )
 BUNDLE := build/gpu-$(if $(ARCHITECTURES),$(subst $(space),-,$(ARCHITECTURES)),bundle)
 gpu-bundle: setup
@@ -91,7 +91,7 @@ bench: setup
 SOURCES := $(shell git ls-files '*.cu' '*.cuh' '*.h' '*.cpp' 2>/dev/null)
 format:
 	clang-format -i $(SOURCES)
-# Not what clang does not compile: what includes the headers of CUDA, cuDNN or NCCL, and vectors shuffled by g++'s builtin.
+# Files that clang does not compile: those that include headers of CUDA, cuDNN or NCCL, or shuffle vectors with g++'s builtin.
 NOT_TIDIED := trainer/distributed/bootstrap%.cpp trainer/distributed/communicator_nccl.cpp %cublaslt.cpp %cublaslt_product.cpp %_cuda.cpp %attention_cudnn.cpp %gemm_onednn.cpp
 tidy: all
 	clang-tidy -p build/release --quiet --extra-arg=-Wno-unknown-warning-option $(filter system/%.cpp trainer/%.cpp tokenize.cpp kernels/%.cpp,$(filter-out $(NOT_TIDIED),$(SOURCES)))

@@ -1,6 +1,6 @@
 # cmake -DSOURCE= -DPREFIX= -DC_COMPILER= -DCXX_COMPILER= -DGENERATOR= -DMAKE_PROGRAM= -P build_onednn.cmake
-#   Builds oneDNN once and installs it in PREFIX, for all of our builds. Only its matrix products are used.
-file(LOCK ${PREFIX}.lock GUARD PROCESS)  # two builds may want it at once
+#   Builds oneDNN once and installs it in PREFIX for all our builds. Only its matrix products are used.
+file(LOCK ${PREFIX}.lock GUARD PROCESS)  # two builds may need it at the same time
 if(EXISTS ${PREFIX}/done)
     return()
 endif()

@@ -1,9 +1,9 @@
-# Libraries from the archives of their releases, for machines that do not have them and whose users may not install packages.
-#   FLATGPT_FETCH=OFF   libraries are those of the system
-#                 ON    those that the system lacks are fetched
-#                 ALL   all of them are fetched
-#   FLATGPT_ARCHIVES    a folder with the archives, or the beginning of their URLs on a mirror; without it they come from GitHub
-# An archive with another checksum is refused. The files' names: NAME-VERSION.tar.gz, as in the list below.
+# Builds libraries from their release archives, for machines on which they are missing and packages may not be installed.
+#   FLATGPT_FETCH=OFF   uses the system's libraries
+#                 ON    fetches those that the system lacks
+#                 ALL   fetches all of them
+#   FLATGPT_ARCHIVES    a folder with the archives, or the beginning of their URLs on a mirror; default: GitHub
+# An archive whose checksum differs is an error. The archives are called NAME-VERSION.tar.gz, as in the list below.
 set(FLATGPT_FETCH OFF CACHE STRING "Libraries from their releases' archives: OFF, ON (those that the system lacks), ALL")
 set(FLATGPT_ARCHIVES "" CACHE STRING "A folder or a URL that holds these archives, instead of GitHub")
 if(NOT FLATGPT_FETCH MATCHES "^(OFF|ON|ALL)$")
@@ -15,7 +15,7 @@ if(NOT FLATGPT_FETCH STREQUAL "OFF")
     include(FetchContent)
 endif()
 
-# Declares the archive of a release: repository on GitHub, its tag, version, checksum.
+# Declares a release's archive: its repository on GitHub, tag, version and checksum.
 function(declare_archive name repository tag version sha256)
     set(file ${name}-${version}.tar.gz)
     set(url https://github.com/${repository}/archive/refs/tags/${tag}.tar.gz)
@@ -31,7 +31,7 @@ function(declare_archive name repository tag version sha256)
     if(FLATGPT_FETCH STREQUAL "OFF")
         return()
     endif()
-    # A folder without CMakeLists.txt: MakeAvailable only unpacks it.
+    # SOURCE_SUBDIR is a folder without CMakeLists.txt, so MakeAvailable only unpacks the archive.
     FetchContent_Declare(${name} URL ${url} URL_HASH SHA256=${sha256} DOWNLOAD_NAME ${file} SOURCE_SUBDIR none ${timestamps})
 endfunction()
 
@@ -45,7 +45,7 @@ declare_archive(boost_config boostorg/config boost-1.84.0 1.84.0 4c45e04b689e792
 declare_archive(googletest google/googletest v1.14.0 1.14.0 8ad598c73ad796e0d8280b082cebd82a630d73e73cd3c70057938a6501bba5d7)
 declare_archive(benchmark google/benchmark v1.8.3 1.8.3 6bc180a57d23d4d9515519f92b0c83d61b05b5bab188961f36ac7b06b0d9e9ce)
 
-# Whether a library that was looked for (found) is to be fetched.
+# Sets result to true if the library must be fetched. found: the result of looking for it on the system.
 function(wants_fetch result found)
     if(FLATGPT_FETCH STREQUAL "ALL" OR (FLATGPT_FETCH STREQUAL "ON" AND NOT found))
         set(${result} ON PARENT_SCOPE)
@@ -54,7 +54,7 @@ function(wants_fetch result found)
     endif()
 endfunction()
 
-# Unpacks a library: ${name}_SOURCE_DIR.
+# Unpacks a library into ${name}_SOURCE_DIR.
 macro(unpack name)
     if(IS_DIRECTORY "${FLATGPT_ARCHIVES}" AND NOT EXISTS "${FLATGPT_ARCHIVES}/${${name}_FILE}")
         message(FATAL_ERROR "${FLATGPT_ARCHIVES}/${${name}_FILE} is missing; it is ${${name}_URL}")
@@ -63,11 +63,11 @@ macro(unpack name)
     FetchContent_MakeAvailable(${name})
 endmacro()
 
-# Unpacks a library that has a CMakeLists.txt and adds its targets, which are built if something needs them. Their headers are the system's: no
-# warnings. Options of the library's own CMakeLists.txt are set before.
+# Unpacks a library that has a CMakeLists.txt and adds its targets, which are built if something needs them. Its headers count as system headers,
+# without warnings. Options of the library's CMakeLists.txt must be set before.
 function(add_library_of name)
     unpack(${name})
-    unset(CMAKE_CXX_STANDARD)  # the library's own
+    unset(CMAKE_CXX_STANDARD)  # the library chooses it
     set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
     set(CMAKE_CXX_FLAGS_CHECKED "-O2 -DNDEBUG")
     set(CMAKE_POLICY_DEFAULT_CMP0077 NEW)
@@ -94,7 +94,7 @@ function(fetch_nlohmann_json)
     add_library_of(nlohmann_json nlohmann_json)
 endfunction()
 
-# As a library: inlined into our sources, g++ 12 warns of its AVX-512 code (GCC bug 105593).
+# Built as a library, because g++ 12 warns about its AVX-512 code when it is inlined into our sources (GCC bug 105593).
 function(fetch_xxhash)
     unpack(xxhash)
     add_library(fetched_xxhash STATIC ${xxhash_SOURCE_DIR}/xxhash.c)
@@ -102,7 +102,7 @@ function(fetch_xxhash)
     add_library(PkgConfig::XXHASH ALIAS fetched_xxhash)
 endfunction()
 
-# The context switch alone, which is assembly.
+# Builds only the context switch, which is assembly.
 function(fetch_boost_context)
     unpack(boost_context)
     unpack(boost_config)
@@ -114,8 +114,7 @@ function(fetch_boost_context)
     target_include_directories(boost_context SYSTEM INTERFACE ${boost_context_SOURCE_DIR}/include ${boost_config_SOURCE_DIR}/include)
 endfunction()
 
-# oneDNN takes half an hour of processor time. It is built once for a compiler and a way of building it, in build/fetched, and all of our
-# builds link it.
+# oneDNN takes half an hour of processor time to build. It is built once per compiler and configuration, in build/fetched, and all our builds link it.
 function(fetch_onednn)
     unpack(onednn)
     file(SHA256 ${PROJECT_SOURCE_DIR}/cmake/build_onednn.cmake how)

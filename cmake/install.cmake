@@ -1,7 +1,7 @@
-# make install and make install-gpu: the programs that this build has, the data that they read, scripts, man pages and bash's completion.
-# tokenize and convert are called tokenize_gpt2 and convert_gpt2 there, since other packages have programs of those names.
+# make install and make install-gpu install this build's programs, the data that they read, scripts, man pages and bash completion. tokenize and
+# convert are installed as tokenize_gpt2 and convert_gpt2, since other packages have programs of those names.
 include(GNUInstallDirs)
-set(INSTALLED_DATA ${CMAKE_INSTALL_DATADIR}/flatgpt)  # where system/data_directory.cpp looks, from the program on
+set(INSTALLED_DATA ${CMAKE_INSTALL_DATADIR}/flatgpt)  # where system/data_directory.cpp looks, relative to the program
 install(DIRECTORY data DESTINATION ${INSTALLED_DATA} PATTERN "*.cache.bin" EXCLUDE PATTERN "*.tmp-*" EXCLUDE)
 install(PROGRAMS scripts/plot.py scripts/compare_runs.py scripts/export_metrics.py scripts/finetune.sh DESTINATION ${INSTALLED_DATA}/scripts)
 install(FILES scripts/run_metrics.py scripts/own_options.sh DESTINATION ${INSTALLED_DATA}/scripts)
@@ -16,7 +16,7 @@ foreach(program train_gpt2 evaluate_gpt2 generate_gpt2 train_gpt2cu evaluate_gpt
     install(PROGRAMS $<TARGET_FILE:${program}> DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME ${name})
     set(page ${CMAKE_BINARY_DIR}/manual/${name}.1)
     set(completion ${CMAKE_BINARY_DIR}/manual/${name})
-    # The program makes them of its options, under the name that it will have: --print-* uses the name that it is called by.
+    # The program prints them from its options. It is called by its installed name, because --print-* uses that name.
     install(CODE "
         file(MAKE_DIRECTORY \"${CMAKE_BINARY_DIR}/manual\")
         foreach(form \"man-page;${page}\" \"bash-completion;${completion}\")

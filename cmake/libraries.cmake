@@ -1,5 +1,5 @@
-# The libraries that the project needs: the system's, or fetched ones (fetch.cmake). Without fetching, a missing one ends the configuration with the
-# name of its package; scripts/setup.sh installs them all.
+# Finds the libraries that the project needs on the system or fetches them (fetch.cmake). Without fetching, a missing library ends the configuration
+# with the name of its package; scripts/setup.sh installs all of them.
 include(cmake/fetch.cmake)
 
 function(require_library found package)
@@ -9,7 +9,7 @@ function(require_library found package)
     endif()
 endfunction()
 
-# Finds a CMake package or fetches it: fetch_NAME of fetch.cmake.
+# Finds a CMake package, or fetches it with fetch_NAME of fetch.cmake.
 macro(library name package fetched)
     set(${name}_FOUND OFF)
     if(NOT FLATGPT_FETCH STREQUAL "ALL")
@@ -46,7 +46,7 @@ endif()
 find_package(Threads REQUIRED)
 
 if(FLATGPT_CPU)
-    # As paths: Debian's CMake package of oneDNN asks for OpenCL, which nothing here needs.
+    # oneDNN is found by its paths, because Debian's CMake package for it requires OpenCL, which nothing here needs.
     if(NOT FLATGPT_FETCH STREQUAL "ALL")
         find_path(BOOST_CONTEXT_INCLUDE boost/context/detail/fcontext.hpp)
         find_library(BOOST_CONTEXT boost_context)
@@ -76,7 +76,7 @@ if(FLATGPT_CPU)
 endif()
 
 if(FLATGPT_MPI AND (FLATGPT_CPU OR FLATGPT_GPU))
-    enable_language(C)  # for the C interface, the only one that the MPI standard still has besides Fortran's
+    enable_language(C)  # for MPI's C interface; the MPI standard has no C++ interface any more
     find_package(MPI QUIET COMPONENTS C)
 endif()
 if(MPI_C_FOUND)
@@ -85,7 +85,7 @@ if(MPI_C_FOUND)
     target_compile_definitions(flatgpt_mpi INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
 endif()
 
-# The programs are built without these two. A build without GoogleTest has a target `tests` that says what is missing.
+# The programs can be built without these two. A build without GoogleTest has a target `tests` that says what is missing.
 macro(optional_library name fetched option package purpose)
     if(${option})
         library(${name} "" ${fetched})

@@ -1,6 +1,7 @@
-# What the GPU code is compiled for: CMAKE_CUDA_ARCHITECTURES, and FLATGPT_TEST_ARCHITECTURES for the kernels that tests and benchmarks instantiate by
-# themselves, unless they are given. A GPU that is there is all of both. Where there is none: every generation from Turing to Blackwell that nvcc knows,
-# and PTX, which the driver of a later GPU compiles. Tests and benchmarks are most of what there is to compile: for Ampere and Hopper only, and PTX.
+# Sets the targets of the GPU code, unless they are given: CMAKE_CUDA_ARCHITECTURES, and FLATGPT_TEST_ARCHITECTURES for kernels that only tests and
+# benchmarks instantiate. If this machine has a GPU, both are that GPU's. Otherwise the first is every generation from Turing to Blackwell that nvcc
+# supports, and PTX, which the driver of a later GPU compiles. Tests and benchmarks are most of the code to compile, so the second is Ampere, Hopper
+# and PTX only.
 set(generations 75 80 90a 100 120)
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     execute_process(COMMAND nvidia-smi -L OUTPUT_VARIABLE gpus ERROR_QUIET RESULT_VARIABLE status)
@@ -11,7 +12,7 @@ if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
         execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-code OUTPUT_VARIABLE known ERROR_QUIET)
         set(unknown)
         foreach(generation ${generations})
-            string(REGEX REPLACE "a$" "" listed ${generation})  # nvcc lists sm_90 and takes sm_90a besides
+            string(REGEX REPLACE "a$" "" listed ${generation})  # nvcc lists sm_90 but also accepts sm_90a
             if(known MATCHES "sm_${listed}[^0-9]")
                 list(APPEND CMAKE_CUDA_ARCHITECTURES ${generation}-real)
                 set(newest ${listed})

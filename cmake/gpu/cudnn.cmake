@@ -1,6 +1,6 @@
-# Attention by cuDNN, where it and the headers of its frontend are, as target flatgpt_cudnn; ${cudnn} says in the summary what was found, or what is lost.
-#   CUDNN_ROOT and CUDNN_FRONTEND_ROOT, variables or of the environment, name their folders; then the CUDA Toolkit, the system, and the
-#   packages of python3 (nvidia-cudnn-cu13, nvidia-cudnn-frontend). Where only the frontend is missing, pip gets it, once.
+# Target flatgpt_cudnn: attention with cuDNN, if it and its frontend's headers are found. ${cudnn} says in the summary what was found or is missing.
+#   CUDNN_ROOT and CUDNN_FRONTEND_ROOT, variables or of the environment, name their folders; otherwise the CUDA Toolkit, the system and the packages
+#   of python3 (nvidia-cudnn-cu13, nvidia-cudnn-frontend) are searched. If only the frontend is missing, pip fetches it once.
 set(oldest_frontend 1.16)
 set(frontend_environment ${PROJECT_SOURCE_DIR}/build/cudnn-frontend)
 set(without "bf16 attention by our own kernel")
@@ -36,7 +36,7 @@ elseif(NOT TARGET CUDA::nvrtc)
 elseif(NOT CUDNN_FRONTEND_INCLUDE)
     set(cudnn "${without}, without cuDNN's frontend (pip install --no-deps nvidia-cudnn-frontend, or CUDNN_FRONTEND_ROOT)")
 else()
-    # What `#define NAME_PART number` lines of a header make together.
+    # Joins the numbers of a header's `#define NAME_PART number` lines to a version.
     function(version_of result header)
         set(numbers)
         foreach(name ${ARGN})
@@ -57,7 +57,7 @@ else()
         set(cudnn "bf16 attention by cuDNN ${library} (frontend ${frontend})")
         add_library(flatgpt_cudnn OBJECT ${PROJECT_SOURCE_DIR}/kernels/attention/attention_cudnn.cpp)
         target_include_directories(flatgpt_cudnn SYSTEM PRIVATE ${CUDNN_INCLUDE} ${CUDNN_FRONTEND_INCLUDE})
-        target_compile_definitions(flatgpt_cudnn PRIVATE CUDNN_FRONTEND_SKIP_JSON_LIB)  # or it brings a nlohmann-json of another version
+        target_compile_definitions(flatgpt_cudnn PRIVATE CUDNN_FRONTEND_SKIP_JSON_LIB)  # otherwise it brings another version of nlohmann-json
         target_link_libraries(flatgpt_cudnn PUBLIC flatgpt_flags CUDA::cudart_static CUDA::nvrtc ${CUDNN})
     endif()
 endif()

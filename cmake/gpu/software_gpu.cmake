@@ -1,6 +1,6 @@
-# make software-gpu: the GPU's programs and tests a second time, from the same objects, over the software GPU of
-# test/gpu/software_gpu instead of the CUDA runtime, cuBLASLt and NCCL; without cuDNN. They have the same names, in
-# build/software-gpu/. Their tests' names end in _software.
+# make software-gpu links the GPU programs and tests a second time, from the same objects, with the software GPU
+# of test/gpu/software_gpu instead of the CUDA runtime, cuBLASLt and NCCL, and without cuDNN. They have the same
+# names, in build/software-gpu/. The names of their tests end in _software.
 set(software_gpu ${PROJECT_SOURCE_DIR}/test/gpu/software_gpu)
 set(software_programs ${PROJECT_SOURCE_DIR}/build/software-gpu)
 pkg_check_modules(ZSTD QUIET IMPORTED_TARGET libzstd)
@@ -20,16 +20,16 @@ endif()
 add_library(software_gpu STATIC EXCLUDE_FROM_ALL ${software_sources})
 target_include_directories(software_gpu PUBLIC ${software_gpu})
 target_include_directories(software_gpu SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE})
-# A sum of products is what the PTX says it is; at -O3 g++ 12 warns of fmt's own code.
+# A sum of products must be exactly what the PTX says. At -O3, g++ 12 warns about fmt's own code.
 target_compile_options(software_gpu PRIVATE -O2 -ffp-contract=off)
-# The matrix products of cuBLASLt's stand-in are what training takes the most time for.
+# Training spends most of its time in the matrix products of cuBLASLt's stand-in.
 set_source_files_properties(${software_gpu}/blocked_product.cpp PROPERTIES
     COMPILE_OPTIONS "-O3;-march=native;-mprefer-vector-width=512;-ffp-contract=fast")
-# A lane's arithmetic is that of its type alone, so the vectors of this machine may compute it.
+# A lane's arithmetic depends on its type alone, so this machine's vector instructions may compute it.
 set_source_files_properties(${software_gpu}/execute.cpp ${software_gpu}/memory_access.cpp PROPERTIES
     COMPILE_OPTIONS "-O3;-march=native;-fno-math-errno")
 target_link_libraries(software_gpu PUBLIC flatgpt_flags nlohmann_json::nlohmann_json Threads::Threads PRIVATE PkgConfig::ZSTD PkgConfig::LZ4)
-# This part replaces the one in the archive of the GPU's library, which asks for cuDNN.
+# This part replaces the one in the archive of the GPU's library, which needs cuDNN.
 add_library(software_gpu_parts OBJECT EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/kernels/attention/attention_no_cudnn.cpp)
 target_link_libraries(software_gpu_parts PRIVATE flatgpt_flags)
 
@@ -38,9 +38,9 @@ target_link_libraries(software_gpu_parts PRIVATE flatgpt_flags)
 set(wrapped _ZN4simt10poison_gapEPvm _ZN4simt12unpoison_gapEPvm _Z22measure_copy_bandwidthv _Z19measure_matmul_rate5DTypeb
     _Z11matmul_peakRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE5DTyped)
 
-# The archives are named by their paths, without the libraries that CMake would add: a function of the CUDA runtime
-# that the software GPU does not have is an error of the linker. libstdc++ comes before them, or pieces of std::string
-# would be taken from their part for cuDNN.
+# The archives are named by their paths, without the libraries that CMake would add, so that a function of the
+# CUDA runtime that the software GPU does not have is a linker error. libstdc++ comes before them; otherwise
+# pieces of std::string would be linked from their part for cuDNN.
 function(add_software_executable program)
     add_executable(${program}_software EXCLUDE_FROM_ALL ${ARGN} $<TARGET_OBJECTS:software_gpu_parts>)
     set_target_properties(${program}_software PROPERTIES OUTPUT_NAME ${program} RUNTIME_OUTPUT_DIRECTORY ${software_programs}
@@ -51,7 +51,7 @@ function(add_software_executable program)
     set(test_libraries)
     if(program MATCHES "^test_")
         set(test_libraries $<TARGET_FILE:flatgpt_test> GTest::gtest)
-        if(NOT program MATCHES "_(communicator|data_parallel)cu$")  # they have a main of their own
+        if(NOT program MATCHES "_(communicator|data_parallel)cu$")  # these tests have their own main
             list(APPEND test_libraries GTest::gtest_main)
         endif()
     endif()
@@ -71,7 +71,7 @@ foreach(path ${PROGRAMS})
     add_software_executable(${program}cu $<TARGET_OBJECTS:${program}cu>)
 endforeach()
 
-# Only gpu_check's rehearsal runs the benchmarks, and tokenize, which is build/cuda/'s.
+# The benchmarks, and build/cuda/'s tokenize, are run only by gpu_check's rehearsal.
 if(FLATGPT_BENCHMARKS)
     foreach(source ${BENCHMARKS})
         get_filename_component(name ${source} NAME_WE)
@@ -81,8 +81,8 @@ endif()
 add_dependencies(software-gpu tokenize)
 
 if(FLATGPT_TESTS)
-    # Tests start build/cuda/'s programs, at the place that FLATGPT_ROOT moves them to: a folder that looks like this
-    # source tree, with links.
+    # Tests start the programs of build/cuda/ under the root that FLATGPT_ROOT names, here a folder of links
+    # that looks like this source tree.
     cmake_path(RELATIVE_PATH CMAKE_BINARY_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE build_folder)
     cmake_path(GET build_folder PARENT_PATH above)
     set(root ${software_programs}/tree)
@@ -96,8 +96,8 @@ if(FLATGPT_TESTS)
     # Tests that train models for a long time, or that start the programs many times, have the label long:
     # ctest --preset software-gpu-long.
     set(long test_data_parallel test_generate_program test_resume test_train_program test_training test_watch_program)
-    # The kernels and the model run in other orders of blocks and warps too, with approximate instructions off by as
-    # many ulp as docs/software-gpu.md says, and with sums of products that are cut off.
+    # The kernels and the model also run with other orders of blocks and warps, with approximate instructions
+    # that are wrong by as many ulp as docs/software-gpu.md says, and with truncated sums of products.
     set(kernel_tests test_adamw test_attention test_column_sum test_cross_entropy test_decode_attention test_decode_matmul test_encoder test_gelu
         test_global_norm test_gpt2 test_layernorm test_mma test_optimizers test_random test_simt)
     set(descending order=descending,seed=2,approximation=up,truncate)
@@ -113,7 +113,7 @@ if(FLATGPT_TESTS)
         gtest_discover_tests(${name}cu_software TEST_SUFFIX _software DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 1800 ${labels})
         if(name IN_LIST kernel_tests)
             foreach(order descending seeded)
-                # Twenty steps of a model with every optimizer once are enough.
+                # It is enough to run twenty steps of a model once with every optimizer.
                 add_test(NAME ${name}cu_${order}_software COMMAND ${name}cu_software --gtest_filter=-*TheModelFollowsPyTorchForTwentySteps)
                 set_tests_properties(${name}cu_${order}_software PROPERTIES TIMEOUT 600 COST 50 ENVIRONMENT "SOFTWARE_GPU=${${order}}")
             endforeach()
@@ -133,7 +133,7 @@ if(FLATGPT_TESTS)
     endforeach()
     target_sources(test_cublaslt_software PRIVATE ${PROJECT_SOURCE_DIR}/kernels/gemm/cublaslt_product.cpp)
 
-    # The kernels with planted faults are read as PTX.
+    # The kernels with planted faults are run from their PTX.
     add_library(planted_faults OBJECT EXCLUDE_FROM_ALL ${software_gpu}/planted_faults.cu)
     set_target_properties(planted_faults PROPERTIES CUDA_PTX_COMPILATION ON CUDA_ARCHITECTURES 80-virtual)
     target_compile_options(planted_faults PRIVATE -lineinfo -Werror=all-warnings)
@@ -181,7 +181,7 @@ if(FLATGPT_TESTS)
             ENVIRONMENT "SOFTWARE_PROGRAMS=${software_programs};TOKENIZE_PROGRAM=$<TARGET_FILE:tokenize>")
     endif()
 
-    # The programs refuse launches that need more registers than an SM has, by this list of what kernels need.
+    # By this list of the kernels' registers, the programs reject launches that need more than an SM has.
     set(registers ${software_programs}/registers.txt)
     set(machine_code ${PROJECT_SOURCE_DIR}/test/gpu/test_machine_code.py)
     add_custom_command(OUTPUT ${registers} DEPENDS flatgpt_gpu ${machine_code}
