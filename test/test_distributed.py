@@ -194,7 +194,7 @@ class Training(Runs):
         shard.write_bytes(content)
         output = self.run_to_end(2, "--steps", 6, "--batch-size", 6, "--checkpoint-every", 3, "--resume", "auto", "--out", out)
         self.assertIn("optimizer_0002.safetensors: is damaged", output)
-        self.assertIn("going on from step 3", output)
+        self.assertIn("continuing from step 3", output)
 
 
 class Faults(Runs):

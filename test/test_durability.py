@@ -100,7 +100,7 @@ class Durability(unittest.TestCase):
     def check_end(self, run, result, saved):
         """A run that went on after a fault has lost nothing, and ended as if there had been none."""
         self.assertEqual(result.returncode, 0, result.stderr)
-        going_on = re.search(r"going on from step (\d+)", result.stdout)
+        going_on = re.search(r"continuing from step (\d+)", result.stdout)
         complete = "nothing is left to do" in result.stdout
         self.assertGreaterEqual(int(going_on[1]) if going_on else STEPS if complete else 0, saved, result.stdout)
         self.assertNotRegex(result.stdout + result.stderr, "passed over|damaged|has no lines")
@@ -267,7 +267,7 @@ class WriteErrors(Durability):
             with self.subTest(seed=self.seed, fault=(family, *fault), errors=result.stderr):
                 self.assertIn(result.returncode, (0, 1, 2))
                 self.assertEqual(result.stderr.count("\n"), result.returncode != 0)
-                going_on = re.search(r"going on from step (\d+)", result.stdout)
+                going_on = re.search(r"continuing from step (\d+)", result.stdout)
                 self.assertTrue(saved == 0 or result.returncode != 0 or going_on is None or int(going_on[1]) >= saved)
                 saved = max(saved, last_saved(result.stdout))
                 if result.returncode == 0 or self.rng.random() < 0.5:

@@ -130,7 +130,7 @@ TEST(EvaluateProgram, TellsAPersonBoth) {
     EXPECT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_EQ(result.output.find("loss "), 0U) << result.output;
     EXPECT_NE(result.output.find(" on 192 tokens\nHellaSwag accuracy "), std::string::npos) << result.output;
-    EXPECT_NE(result.output.find(" of 9 examples\n"), std::string::npos) << result.output;
+    EXPECT_NE(result.output.find(" on 9 examples\n"), std::string::npos) << result.output;
     EXPECT_EQ(
         result.errors,
         "evaluate_gpt2: 5 contexts with an ending have more than 32 tokens and are cut at the beginning\n");

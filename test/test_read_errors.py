@@ -120,7 +120,7 @@ class Checkpoints(Runs):
         result = self.resume(faults("page", "step_00000006/model.safetensors", page=3))
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn(f"the checkpoint of step 6 is passed over: {path}: cannot be read at byte {3 * 4096}: ", result.stdout)
-        self.assertIn("going on from step 3", result.stdout)
+        self.assertIn("continuing from step 3", result.stdout)
         self.assertEqual(sorted(p.name for p in (self.out / "checkpoints").iterdir()),
                          ["step_00000003", "step_00000006", "step_00000006.unreadable", "step_00000009"])  # fmt: skip
         self.assert_same_end()

@@ -336,7 +336,7 @@ TEST_F(Resume, DamagedCheckpointsArePassedOverAndSetAside) {
     const ProgramResult result = train(options + folder / "run --steps 9 --resume auto");
     expect_success(result);
     EXPECT_NE(result.output.find("step 6 is passed over: " + optimizer), std::string::npos) << result.output;
-    EXPECT_NE(result.output.find("going on from step 3"), std::string::npos) << result.output;
+    EXPECT_NE(result.output.find("continuing from step 3"), std::string::npos) << result.output;
     EXPECT_TRUE(fs::exists(damaged + ".damaged"));
     EXPECT_TRUE(fs::exists(damaged + "/state.json"));  // written again on the way
     std::vector<nlohmann::json> lines = metrics(folder / "run");

@@ -750,7 +750,7 @@ TEST_F(MatmulTuning, TheTimeIsLimitedByTheEnvironmentAndByThoseWhoWait) {
     EXPECT_EQ(ids(untimed.step()), std::set{1});
     setenv("FLATGPT_MATMUL_SECONDS", "10s", 1);
     EXPECT_EQ(message_of<UsageError>([&] { Rank(0).tune(run("junk")); }),
-              "FLATGPT_MATMUL_SECONDS=10s; expected seconds, 0 for no timing");
+              "FLATGPT_MATMUL_SECONDS=10s; expected a number of seconds, 0 for no timing");
     unsetenv("FLATGPT_MATMUL_SECONDS");
     Rank impatient(0);
     impatient.tune(run("impatient"), 1e-9);

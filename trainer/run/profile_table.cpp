@@ -14,7 +14,7 @@ std::string profile_table(const nlohmann::ordered_json& report) {
     const auto percent = [](double share) { return fmt::format("{:.1f} %", share * 100); };
     const double step_ms = report["step_ms"], sum = report["operations_ms"];
     std::string text =
-        fmt::format("profile: mean of {} steps; peaks measured in this run: copy {}, matrix product {}",
+        fmt::format("profile: the mean of {} steps; peaks measured in this run: copy {}, matrix product {}",
                     report["steps"].get<int>(), rate(report["peak_bytes_per_second"], true),
                     rate(report["peak_flops_per_second"], false));
     text += fmt::format(row, "operation", "N x C x OC", "calls", "ms", "of step", "rate", "of peak");

@@ -327,7 +327,7 @@ FolderLock prepare_run_folder(ResumePoint& from, const Note& note) {
         if (is_there(path)) note(fmt::format("its metrics are now called {}", set_aside(path, "superseded")));
     } else if (!from.checkpoint.empty()) {
         cut_metrics(from, metrics, note);
-        note(fmt::format("going on from step {} of {}", from.state.step, from.checkpoint));
+        note(fmt::format("continuing from step {} of {}", from.state.step, from.checkpoint));
     }
     return lock;
 }
