@@ -82,9 +82,8 @@ private:
     std::vector<std::pair<std::string, Memory>> optimizer_;
 };
 
-// A checkpoint that is being written; the destructor removes it unless it was completed. Used by one
-// process only. It gets its name RUN/checkpoints/step_XXXXXXXX last and replaces an older checkpoint of
-// that name.
+// A checkpoint that is being written; the destructor removes it unless it was completed. Used by one process
+// only. It gets its name RUN/checkpoints/step_XXXXXXXX last and replaces an older checkpoint of that name.
 class UnfinishedCheckpoint {
 public:
     // Error if the folder cannot be made, or the disk has less than `bytes` free.

@@ -51,8 +51,7 @@ static void write_json(const std::string& path, const json& value) {
 
 std::vector<std::string> write_hugging_face_metadata(const std::string& folder, const GPT2Config& config,
                                                      const Tokenizer& tokenizer) {
-    // transformers assumes 50256 if the field is missing, so a model without an end-of-text token gets
-    // null.
+    // transformers assumes 50256 if the field is missing, so a model without an end-of-text token gets null.
     const std::optional<int> end = tokenizer.end_of_text();
     const json end_of_text = end && *end < config.V ? json(*end) : json();
     write_json(folder + "/config.json", {{"architectures", {"GPT2LMHeadModel"}},

@@ -1,5 +1,4 @@
-// add_options.h: defines every option of train_gpt2, each in one call. Not for .cu files
-// (command_line.h).
+// add_options.h: defines every option of train_gpt2, each in one call. Not for .cu files (command_line.h).
 #pragma once
 #include "trainer/command_line/command_line.h"
 #include "trainer/run/options.h"

@@ -51,8 +51,7 @@ Logger::Logger(const std::string& out, int steps, size_t tokens_per_step, int lo
 
 void Logger::write(const nlohmann::ordered_json& line) {
     if (!active_) return;
-    // JSON cannot hold bytes that are not UTF-8, such as a sample cut inside a character; they are
-    // replaced.
+    // JSON cannot hold bytes that are not UTF-8, such as a sample cut inside a character; they are replaced.
     metrics_ << line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
     metrics_.flush();
     if (!metrics_)

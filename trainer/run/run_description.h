@@ -38,8 +38,7 @@ nlohmann::json run_description(const Options& o, const GPT2<T>& model, const std
     return description;
 }
 
-// Program, options and data, which must be equal on all ranks; otherwise they would train different
-// models.
+// Program, options and data, which must be equal on all ranks; otherwise they would train different models.
 inline nlohmann::json process_description(const Options& o, const nlohmann::json& identity,
                                           const DataSplits& data) {
     nlohmann::json files = nlohmann::json::array();

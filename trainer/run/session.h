@@ -15,8 +15,7 @@
 #include "trainer/run/outlier_detector.h"
 #include "trainer/run/prepare.h"
 
-// Every function is called by all ranks together. Rank 0 prints, writes the metrics and generates
-// samples.
+// Every function is called by all ranks together. Rank 0 prints, writes the metrics and generates samples.
 template <class T>
 class Session {
 public:
