@@ -5,9 +5,9 @@
     dev/check_hellaswag.py --random DIR           # makes a GPT-2 of random weights in DIR and checks it
     dev/check_hellaswag.py --trained DIR          # trains a small one in DIR for some minutes, and checks it
 
-Every example's four mean log-likelihoods differ by at most 1e-3, and the choices by mean and by sum are the same; a choice between two
-endings that PyTorch's own scores hold apart by less than twice the largest difference found is a tie and may fall either way (it is counted).
-Prints a line a model and dtype, and exits with 1 if one fails.
+A model passes if every example's four mean log-likelihoods differ by at most 1e-3 and the choices by mean and by sum are the same. Where
+PyTorch's scores of the two chosen endings differ by less than twice the largest difference found, the example counts as a tie and either choice
+passes. Prints one line per model and dtype, and exits with 1 if one fails.
 """
 import argparse
 import json
@@ -32,7 +32,7 @@ logging.disable_progress_bar()
 
 
 def gpt2_tokenizer():
-    """tiktoken downloads its vocabulary; this takes it from the project's files."""
+    """GPT-2's tokenizer of tiktoken with the vocabulary from the project's files; tiktoken would download it."""
     printable = [b for b in range(256) if 0x21 <= b <= 0x7E or 0xA1 <= b <= 0xAC or b >= 0xAE]
     byte_of = {chr(b): b for b in printable}
     byte_of |= {chr(256 + i): b for i, b in enumerate(b for b in range(256) if b not in printable)}
@@ -76,7 +76,7 @@ def likeliest(values):
 
 
 def compare(ours, theirs, key):
-    """Largest difference, endings chosen otherwise, and those of them that are ties."""
+    """(largest difference, number of examples with different choices, number of ties among these)."""
     worst = max(abs(a - b) for o, t in zip(ours, theirs) for a, b in zip(o[key], t[key]))
     others = [(o[key], t[key]) for o, t in zip(ours, theirs) if likeliest(o[key]) != likeliest(t[key])]
     ties = sum(max(t) - t[likeliest(o)] < 2 * worst for o, t in others)
@@ -106,13 +106,13 @@ def config(**sizes):
 
 
 def save_random(folder):
-    """Larger weights than an initialisation's, so that endings are told apart."""
+    """Saves a GPT-2 whose random weights are larger than an initialisation's, so that the scores of endings differ clearly."""
     torch.manual_seed(1)
     GPT2LMHeadModel(config(n_positions=256, n_embd=96, n_layer=4, n_head=3, initializer_range=0.06)).save_pretrained(folder)
 
 
 def train(folder, steps, B=4, T=128):
-    """A small model on the encyclopedia's and Shakespeare's text."""
+    """Trains a small model on the texts of WikiText-2 and Shakespeare and saves it."""
     torch.manual_seed(2)
     texts = [(DATA / name).read_text() for name in ("wikitext2_valid.txt", "tinyshakespeare.txt")]
     tokens = torch.tensor(sum((gpt2_tokenizer().encode_ordinary(text) for text in texts), []))

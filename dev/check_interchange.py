@@ -4,12 +4,12 @@
     dev/check_interchange.py CHECKPOINT...      # checkpoints, Hugging Face folders; needs torch, transformers, tokenizers, safetensors
     dev/check_interchange.py                    # only the random models that transformers saves, and the tokenizers
 
-From here to there: transformers opens each CHECKPOINT with from_pretrained and nothing else, AutoTokenizer its tokenizer. From there to
-here: GPT-2s of random weights saved by transformers in every way it saves them. For each, in fp32:
-  - the logits of 5 real texts (from there to here: of 5 random ones) differ by at most 1e-4, absolute
-  - the loss on a validation text (a random one) differs by at most 1e-5
+Export: transformers opens each CHECKPOINT with a plain from_pretrained, and AutoTokenizer opens its tokenizer. Import: our programs open
+GPT-2s of random weights that transformers saved, in each of its formats. For each model, in fp32:
+  - the logits of 5 real texts (import: 5 random ones) differ by at most 1e-4, absolute
+  - the loss on a validation text (import: a random one) differs by at most 1e-5
   - 100 tokens of greedy continuation are the same
-Ours are computed by build/release/ logits, evaluate_gpt2, generate_gpt2 and tokenize. Prints a line a model, and exits with 1 if one fails.
+Our side is computed by build/release/ logits, evaluate_gpt2, generate_gpt2 and tokenize. Prints one line per model, and exits with 1 if one fails.
 """
 import argparse
 import json
@@ -30,7 +30,7 @@ except ImportError as error:
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATA = ROOT / "data"
 MAX_LOGIT, MAX_LOSS, CONTINUATION = 1e-4, 1e-5, 100
-VOCABULARY = 200  # of the random models: generate_gpt2 takes it for one of bytes
+VOCABULARY = 200  # of the random models; generate_gpt2 treats it as a vocabulary of bytes
 logging.set_verbosity_error()
 logging.disable_progress_bar()
 
@@ -71,7 +71,7 @@ def compare_logits(programs, path, model, token_lists):
 
 @torch.no_grad()
 def their_loss(model, tokens, T):
-    """Mean loss of windows of T tokens, window w from token w*T, each with the token after it as its last target."""
+    """Mean loss of windows of T tokens. Window w starts at token w*T, and its last target is the token after it."""
     total, windows = 0.0, (len(tokens) - 1) // T
     for first in range(0, windows, 8):
         rows = range(first, min(first + 8, windows))
@@ -114,7 +114,7 @@ def tokenize(programs, name, text, folder):
 
 
 def check_tokenizer(programs, path, name, folder):
-    """Both of their readers against our tokenizer on all real texts. The special token is theirs only."""
+    """Compares AutoTokenizer and Tokenizer with our tokenizer on all real texts, without the special token, which only they recognise in a text."""
     text = "\n".join(real_texts()).replace("<|endoftext|>", "")
     ours, _ = tokenize(programs, name, text, folder)
     auto, plain = AutoTokenizer.from_pretrained(path), Tokenizer.from_file(str(pathlib.Path(path, "tokenizer.json")))
@@ -125,7 +125,7 @@ def check_tokenizer(programs, path, name, folder):
 
 
 def check_model(programs, path, folder):
-    """From here to there: everything. Returns the line's cells and whether all is well."""
+    """Export: compares logits, loss, greedy tokens and tokenizer. Returns the line's cells and whether all bounds hold."""
     model = AutoModelForCausalLM.from_pretrained(path).eval()
     assert isinstance(model, GPT2LMHeadModel) and model.dtype == torch.float32
     name = "byte" if model.config.vocab_size <= 256 else "gpt2"
@@ -146,11 +146,11 @@ def check_model(programs, path, folder):
 
 
 def variants(folder):
-    """Folders of one random GPT-2 that transformers saved, in all its ways. Yields their names and the model as it reads it back."""
+    """Saves one random GPT-2 by transformers in each of its formats. Yields the folders' names and the model as transformers reads it back."""
     torch.manual_seed(1)
     config = GPT2Config(vocab_size=VOCABULARY, n_positions=128, n_embd=96, n_layer=3, n_head=4, initializer_range=0.08, bos_token_id=None, eos_token_id=None)
     original = GPT2LMHeadModel(config).eval()
-    for parameter in original.parameters():  # biases and layernorms that matter
+    for parameter in original.parameters():  # so that biases and layernorms influence the result
         if parameter.dim() == 1:
             parameter.data += 0.1 * torch.randn_like(parameter)
 
@@ -165,7 +165,7 @@ def variants(folder):
     yield saved("without prefix, sharded", original.transformer, max_shard_size="200KB")
     for dtype in (torch.float16, torch.bfloat16):
         yield saved(str(dtype).split(".")[1], GPT2LMHeadModel.from_pretrained(folder / "fp32", dtype=dtype))
-    # As older versions saved it: with the causal masks, and with the head written out.
+    # Older versions saved the causal masks and the tied head, too.
     name, path = saved("masks and head", original)
     tensors = load_file(path / "model.safetensors")
     for layer in range(config.n_layer):

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every comparison with programs of others in an environment of its own, build/outside, which pip fills with their current versions; each script
-# says with which versions it was tried.
+# Runs every comparison with other projects' programs. pip installs their current versions in an environment of its own, build/outside; each script
+# names the versions with which it was tested.
 #   dev/check_outside.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."

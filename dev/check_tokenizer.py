@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares ./tokenize with tiktoken: every character of Unicode behind a letter, a space, a digit and two spaces, and the texts in data/.
+"""Compares ./tokenize with tiktoken: every character of Unicode after a letter, a space, a digit and two spaces, and the texts in data/.
 
     pip install tiktoken==0.14.0 && make && dev/check_tokenizer.py
 
-Tried with tiktoken 0.14.0, whose Unicode (16.0) is that of trainer/tokenizer/unicode_ranges.h: 25,111,775 tokens of 1,112,064 characters, all the same.
-A version with another Unicode differs in the characters that are newer.
+Result with tiktoken 0.14.0, which has the Unicode (16.0) of trainer/tokenizer/unicode_ranges.h: 25,111,775 tokens of 1,112,064 characters, all equal.
+A tiktoken with another version of Unicode differs in the characters added between the two.
 """
 import pathlib
 import struct
@@ -17,7 +17,7 @@ from reference_tokenizer import ROOT, tiktoken_gpt2  # beside this script
 
 
 def tokens_of(text, folder, *options):
-    """What ./tokenize makes of a text."""
+    """The tokens of a text by ./tokenize."""
     file, shards = folder / "text.txt", folder / "shards"
     file.write_bytes(text.encode())
     subprocess.run([ROOT / "tokenize", *options, "--out", shards, file], check=True, stdout=subprocess.DEVNULL)

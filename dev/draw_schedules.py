@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws docs/schedules.png: the learning rate of every --schedule, as a tiny model's runs of 200 steps wrote it down.
+"""Draws docs/schedules.png: the learning rate of every --schedule, from the metrics of a tiny model's runs of 200 steps.
 
     dev/draw_schedules.py [--out FILE]     # needs: make
 """

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes what the fuzz targets of test/fuzz start from: OUT/TARGET/NAME, small valid files and near misses, and OUT/TARGET.dict, words.
+"""Writes the seeds of test/fuzz's targets: small valid and nearly valid files as OUT/TARGET/NAME, and dictionaries as OUT/TARGET.dict.
 
     dev/fuzz_corpus.py OUT
 
-The same files every time. Needs nothing but Python; the formats are those of docs and headers (token_shard.h, safetensors.h, ...).
+The files are the same every time. Only Python is needed. docs/ and the headers describe the formats (token_shard.h, safetensors.h, ...).
 """
 import json
 import pathlib
@@ -20,7 +20,7 @@ def seed(target, name, content):
 
 
 def words(target, texts):
-    """A dictionary for libFuzzer: each text may be put into an input as a whole."""
+    """Writes a dictionary for libFuzzer, which inserts each of these texts as a whole."""
     lines = ["".join(f"\\x{byte:02x}" for byte in (text if isinstance(text, bytes) else text.encode())) for text in texts]
     (OUT / f"{target}.dict").write_text("".join(f'"{line}"\n' for line in lines))
 
@@ -75,7 +75,7 @@ def safetensors():
 
 
 def characters_by_byte():
-    """(the character that GPT-2's files write for a byte, byte), as those files number them."""
+    """(character, byte): the character that GPT-2's files write for each byte, in the order of these files."""
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return [(chr(byte), byte) for byte in printable] + [(chr(0x100 + index), byte) for index, byte in enumerate(others)]
@@ -115,7 +115,7 @@ def tokenizer():
 
 
 def model_tensors(V, context, L, C, rows):
-    """Hugging Face's names and shapes of a GPT-2 with weights of a few values; rows of wte."""
+    """The tensors of a GPT-2 with Hugging Face's names and shapes; the weights take few different values. rows: those of wte."""
     tensors = {}
 
     def add(name, *shape):
@@ -151,7 +151,7 @@ def hugging_face():
     seed("hugging_face", "head", parts(text, safetensors_bytes({**prefixed, "lm_head.weight": prefixed["transformer.wte.weight"]})))
     first = dict(list(bare.items())[:5])
     second = dict(list(bare.items())[5:])
-    # The first shard has the name of the second part's file: only one of model.safetensors and the index is looked at.
+    # Both parts name the second part's file: only one of model.safetensors and the index is read.
     weight_map = {**dict.fromkeys(first, "model-2.safetensors"), **dict.fromkeys(second, "model-2.safetensors")}
     seed("hugging_face", "sharded", parts(text, "", json.dumps({"metadata": {}, "weight_map": weight_map}), safetensors_bytes(bare)))
     seed("hugging_face", "missing", parts(text, safetensors_bytes(first)))

@@ -1,9 +1,9 @@
-// logits: what a model answers to given tokens, for comparison with other programs
-// (dev/check_interchange.py).
+// logits: the logits of a model for given tokens, for comparison with other programs
+// (dev/check_interchange.py)
 //   logits MODEL TOKENS.safetensors OUT.safetensors [fp32|tf32|bf16]
-//   TOKENS: integer tensors of shape (T), T up to the model's context. OUT: a tensor (T, V) F32 of the same
-//   name for each, row t the logits of the token that follows tokens 0 to t. MODEL is whatever open_model
-//   opens.
+//   TOKENS has integer tensors of shape (T), T up to the model's context. OUT has a tensor (T, V) F32 of the
+//   same name for each; row t has the logits of the token after tokens 0 to t. MODEL is anything that
+//   open_model opens.
 #include <algorithm>
 
 #include "system/run_main.h"
@@ -17,7 +17,7 @@ template <class T>
 static std::vector<float> logits_of(GPT2<T>& model, const std::vector<int>& tokens) {
     const size_t N = tokens.size(), V = static_cast<size_t>(model.config().V),
                  Vp = static_cast<size_t>(model.config().Vp());
-    // Inputs, targets, which are not asked for, and the inputs' order by token.
+    // inputs, targets (unused), and the inputs' order by token
     std::vector<int32_t> memory(tokens.begin(), tokens.end());
     memory.resize(2 * N, Batch::ignored);
     for (size_t i = 0; i < N; i++) memory.push_back(static_cast<int32_t>(i));

@@ -3,10 +3,10 @@
 
     python3 dev/reference.py            # needs torch, transformers and safetensors; writes the same bytes every time
 
-Every input is a float32 number; everything derived from it is computed in float64 and rounded once to float32, so a dump is
-exact to half a unit in its last place. Weights are (out, in), as our kernels keep them, under Hugging Face's names.
-V is the vocabulary, Vp its padded size, N = B*T. dX is the gradient of X; douts are upstream gradients, given. I32 tensors
-are tokens or targets, F64 tensors the numbers of a trajectory, everything else is F32 unless said.
+Every input is a float32 number. Everything derived from it is computed in float64 and rounded once to float32, so a dump is
+exact to half a unit in its last place. Weights are (out, in), as in our kernels, under Hugging Face's names.
+V is the vocabulary, Vp its padded size, N = B*T. dX is the gradient of X; a dout is an upstream gradient and an input. I32
+tensors are tokens or targets, F64 tensors the numbers of a trajectory; everything else is F32 unless stated otherwise.
 
 encoder              inp (B, T) I32, wte (V, C), wpe (maxT, C), out, dout (B, T, C), dwte (V, C), dwpe (maxT, C); T < maxT, tokens repeat
 layernorm            inp, out, dout, dinp (N, C), weight, bias, dweight, dbias (C), mean, rstd (N)
@@ -18,22 +18,22 @@ matmul_gelu          pre_gelu = inp weight^T + bias, out = gelu(pre_gelu) (N, OC
 gelu                 inp, out, dout, dinp (n), far tails included
 attention            qkv, dqkv (B, T, 3, NH, HS), out, dout (B, T, NH, HS), lse (B, NH, T) natural log
 cross_entropy        logits, dlogits (N, Vp), targets (N) I32 with -1 where ignored, losses (N), dloss (1): the gradient of every loss;
-                     logits past V are large, and must not matter: probability and gradient 0
+                     logits past V are large and must have no influence: their probability and gradient are 0
 adamw                weight (5, 7) with weight decay, bias (7) without; ten steps: grad.weight (10, 5, 7), grad.bias (10, 7), lr (10) F64,
                      grad_norm (10) F64 of both before clipping; weight.after, bias.after, and exp_avg.X, exp_avg_sq.X for both (10, ...)
 model                a GPT-2 with its parameters, x, y (B, T) I32, logits (B, T, V), losses (B, T), loss (1) F64, grad.NAME of every
                      parameter for the mean loss, and activations: act.encoder, act.ln_f (B, T, C), and for layers N = 0, 1
                      act.h.N.{ln_1, attention, residual_attention, ln_2, residual_mlp} (B, T, C), .qkv (B, T, 3, NH, HS), .{fc, gelu} (B, T, 4C)
-model_bf16           the same parameters rounded to bf16 (dtype BF16), computed exactly from there: x, y, losses, loss, grad.NAME
-hellaswag.jsonl      examples in HellaSwag's form, whose bytes are model's tokens, with the sum and the mean of the log-likelihoods of each
-                     ending's bytes and a space before them, behind the context's last bytes: at most T positions in all
+model_bf16           the same parameters rounded to bf16 (dtype BF16), and x, y, losses, loss, grad.NAME computed exactly from the rounded ones
+hellaswag.jsonl      examples in HellaSwag's format; their bytes are model's tokens. Each has the sum and the mean of the log-likelihoods of each
+                     ending's bytes, with a space before them, after the context's last bytes: at most T positions in all
 trajectory           ten AdamW steps from model's parameters on ten batches: x, y (10, B, T) I32; loss.fp32, loss.fp64, grad_norm.fp32,
                      grad_norm.fp64 (10) F64, final.NAME: a few parameters after step ten
 optimizers           twenty steps of each torch.optim optimizer NAME (adamw, adam, sgd, sgd_momentum, sgd_nesterov, rmsprop, rmsprop_momentum):
                      weight (5, 7) with weight decay, bias (7) without, grad.weight (20, 5, 7), grad.bias (20, 7), grad_norm (20) before
                      clipping; NAME.weight.after (20, 5, 7), NAME.bias.after (20, 7), and at the end NAME.BUFFER.weight, NAME.BUFFER.bias;
                      the model on trajectory's ten batches, twice: model.NAME.loss, model.NAME.grad_norm (20) F64
-hugging_face/        folders that transformers saved: sharded/ in fp32, bare_bf16/ without the prefix "transformer."; expected.safetensors:
+hugging_face/        folders saved by transformers: sharded/ in fp32, bare_bf16/ without the prefix "transformer."; expected.safetensors:
                      x (T) I32 and the logits (T, V) of each
 """
 import copy
@@ -61,7 +61,7 @@ torch.use_deterministic_algorithms(True)
 
 
 def normal(generator, *shape, scale=1.0, mean=0.0):
-    """Random float32 numbers, as float64 so that what follows is exact."""
+    """Random float32 numbers as float64, in which everything derived from them is computed."""
     return (torch.randn(*shape, generator=generator) * scale + mean).double()
 
 
@@ -74,7 +74,7 @@ def leaf(tensor):
 
 
 def save(name, dump, keep=()):
-    """Writes a dump in float32 and int32; the tensors named in `keep` stay as they are."""
+    """Writes a dump in float32 and int32; the tensors named in `keep` keep their types."""
     stored = {}
     for key, value in dump.items():
         narrow = {torch.int64: torch.int32, torch.float64: torch.float32}
@@ -212,7 +212,7 @@ def dump_adamw(g):
 
 
 def model_parameters(g):
-    """Larger and less even than an initialisation, so that no gradient is too small to be tested."""
+    """Random parameters, larger and less even than an initialisation's, so that no gradient is too small to be tested."""
     shapes = {"transformer.wte.weight": (V, C), "transformer.wpe.weight": (MAX_T, C)}
     for n in range(L):
         block = f"transformer.h.{n}"
@@ -274,7 +274,7 @@ def run_model(parameters, x, y):
 
 
 def check_against_transformers(parameters, x, y):
-    """Our formulas and Hugging Face's must be the same function, or every dump is wrong."""
+    """Asserts that our formulas and Hugging Face's model are the same function; otherwise every dump would be wrong."""
     config = GPT2Config(vocab_size=V, n_positions=MAX_T, n_embd=C, n_layer=L, n_head=NH, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
                         bos_token_id=0, eos_token_id=0, attn_implementation="eager", use_cache=False)  # fmt: skip
     model = GPT2LMHeadModel(config).double()
@@ -329,7 +329,7 @@ def dump_trajectory(g, parameters):
     loss32, norm32, _ = train(parameters, x, y, torch.float32)
     loss64, norm64, final = train(parameters, x, y, torch.float64)
     assert torch.allclose(loss32, loss64, rtol=1e-5) and torch.allclose(norm32, norm64, rtol=1e-4)
-    # Not c_attn.bias: its key part has no gradient but rounding, which Adam makes as large as any other.
+    # c_attn.bias is left out: the gradient of its key part is only rounding error, which Adam scales up to a full step.
     names = ["transformer.wte.weight", "transformer.wpe.weight", "transformer.h.0.ln_1.weight", "transformer.h.0.attn.c_proj.weight",
              "transformer.h.1.mlp.c_fc.bias", "transformer.ln_f.bias"]  # fmt: skip
     dump = {"x": x, "y": y, "loss.fp32": loss32, "loss.fp64": loss64, "grad_norm.fp32": norm32, "grad_norm.fp64": norm64}
@@ -337,7 +337,7 @@ def dump_trajectory(g, parameters):
     return x, y
 
 
-# torch.optim's class and what it is given besides lr and weight decay
+# torch.optim's class and its arguments besides lr and weight decay
 OPTIMIZERS = {
     "adamw": (torch.optim.AdamW, dict(betas=BETAS, eps=ADAM_EPS)),
     "adam": (torch.optim.Adam, dict(betas=BETAS, eps=ADAM_EPS)),
@@ -403,7 +403,7 @@ def score(parameters, context, ending):
 
 
 def dump_hellaswag(g, parameters):
-    """Lengths from one token on, past T for some contexts, T itself for one ending; labels at all places."""
+    """Writes examples with lengths from one token on, some contexts longer than T, one ending of length T, and every position as label."""
     letters = "abcdefghijklmnopqrstuvwxyz  ,.AEIOU"
 
     def text(length):
@@ -420,7 +420,7 @@ def dump_hellaswag(g, parameters):
 
 
 def dump_hugging_face():
-    """Folders as transformers writes them, of one random model, and its logits: the readers are held to these, not to our own writer."""
+    """Saves one random model by transformers, and its logits, so that our readers are not only tested with our own writer's files."""
     out = OUT / "hugging_face"
     g = torch.Generator().manual_seed(7)
     config = GPT2Config(vocab_size=41, n_positions=16, n_embd=8, n_layer=2, n_head=2, bos_token_id=None, eos_token_id=None)

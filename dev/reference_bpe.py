@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Byte-level BPEs by Hugging Face's tokenizers: writes what the tests read, and compares ./tokenize on whole texts.
+"""Writes byte-level BPEs of Hugging Face's tokenizers for the tests, and compares ./tokenize with tokenizers on whole texts.
 
     pip install tokenizers==0.23.3 && make && dev/reference_bpe.py
 
 Writes test/reference/bpe/NAME.json (as tokenizers saves it) and NAME.bin: 300 random Unicode strings and their tokens, in the format of
 dev/reference_tokenizer.py. Then every text in data/ goes through `./tokenize --tokenizer NAME.json` and through tokenizers.
 
-Tried with tokenizers 0.23.3: all tokens of all texts the same. Special tokens in a text are ordinary text for both (encode_special_tokens).
+Result with tokenizers 0.23.3: all tokens of all texts are equal. Both treat special tokens in a text as ordinary text (encode_special_tokens).
 """
 import json
 import pathlib
@@ -41,7 +41,7 @@ def trained(splitting):
 
 
 def merges_out_of_order():
-    """Tokens that are not numbered in the order of the merges, one token that two merges make, numbers without a token, an end of text."""
+    """A BPE whose tokens are not numbered in the order of the merges, with a token that two merges make, unused numbers and an end of text."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     merges = [("h", "e"), ("t", "he"), ("t", "h"), ("th", "e"), ("Ġ", "the"), ("i", "n"), ("in", "g"), ("n", "g"), ("i", "ng"), ("e", "r")]
     vocabulary = {character: 1000 - index for index, character in enumerate(alphabet)}

@@ -4,8 +4,8 @@
     pip install tiktoken && dev/reference_tokenizer.py
 
 Format, little-endian: uint32 strings; then for each: uint32 bytes, uint32 tokens, the bytes (UTF-8), the tokens (uint16).
-The strings take only code points that every Unicode since 12.1 (2019) has with the same class, so that any version of tiktoken may be asked:
-each brings Unicode tables of its own. dev/unicode_classes.py compares ours with those of one version, all characters of them.
+The strings contain only code points whose class is the same in every Unicode since 12.1 (2019), so that any version of tiktoken gives the same
+tokens, although each has its own Unicode tables. dev/unicode_classes.py compares our table with that of one version, for all characters.
 """
 import json
 import pathlib
@@ -36,7 +36,7 @@ RANGES = {
     "no characters": [(0xE000, 0xF8FF), (0xFFFD, 0xFFFF), (0x10FFFE, 0x10FFFF)],
 }
 SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
-NO_SPACES = "\u180e\u200b\ufeff\x1c\x1d\x1e\x1f"  # some libraries take these for white space
+NO_SPACES = "\u180e\u200b\ufeff\x1c\x1d\x1e\x1f"  # white space for some libraries
 FRAGMENTS = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'S", "'", "’s", "<|endoftext|>", "\r\n", "\n\n", "  ", " ", " ", "don't",
              " the", "Hello", " world", "1234567890", "http://", "....", "====", "_", "hello hello"]
 
@@ -54,7 +54,7 @@ def piece(rng: random.Random) -> str:
 
 
 def tiktoken_gpt2() -> tiktoken.Encoding:
-    """tiktoken downloads its vocabulary; this takes it from the project's files."""
+    """GPT-2's tokenizer of tiktoken with the vocabulary from the project's files; tiktoken would download it."""
     printable = [b for b in range(256) if 0x21 <= b <= 0x7E or 0xA1 <= b <= 0xAC or b >= 0xAE]
     others = [b for b in range(256) if b not in printable]
     byte_of = {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}

@@ -3,8 +3,8 @@
 
     pip install unicodedata2==16.0.0 tiktoken==0.14.0 && dev/unicode_classes.py
 
-The version of Unicode is the one that tiktoken has, so that texts are split as it splits them: all 1,112,064 characters are compared with it, and
-nothing is written if one differs. Prints what test/test_tokenizer.cpp holds the table to.
+The version of Unicode is tiktoken's, so that texts are split in the same way: all 1,112,064 characters are compared with it, and nothing is written
+if one differs. Prints the numbers that test/test_tokenizer.cpp expects of the table.
 """
 import pathlib
 import sys

@@ -3,8 +3,8 @@
 
     dev/data/fineweb.py --type classic|edu --size 10B|100B     # dev/data/fineweb10B/fineweb_val_000000.bin, fineweb_train_000001.bin and on
 
-From the hub's data sets HuggingFaceFW/fineweb and HuggingFaceFW/fineweb-edu. As in llm.c: shards of 100 million tokens in the order of the
-data set, the first for validation. 10B are 103 shards of 200 MB, from 28 GB of parquet files.
+The sources are the hub's data sets HuggingFaceFW/fineweb and HuggingFaceFW/fineweb-edu. As in llm.c, shards have 100 million tokens in the order
+of the data set, and the first is for validation. 10B are 103 shards of 200 MB, made from 28 GB of parquet files.
 """
 import shards
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""HellaSwag (Zellers et al. 2019, arXiv:1905.07830): which of four endings goes on a context; 10,042 validation examples.
+"""HellaSwag (Zellers et al. 2019, arXiv:1905.07830): which of four endings continues a context; 10,042 validation examples.
 
     dev/data/hellaswag.py [--split val|train]     # dev/data/hellaswag/hellaswag_val.jsonl and hellaswag_val.bin
 
-From the hub's data set Rowan/hellaswag. Writes the official JSON lines, and llm.c's eval format with GPT-2's tokens:
+The source is the hub's data set Rowan/hellaswag. Writes the official JSON lines, and llm.c's eval format with GPT-2's tokens:
 256 int32 (20240522, 1, examples, bytes of the longest example), then uint16 for each example: 65535, its bytes, index, label, 4,
-the number of context tokens and they, four times the number of an ending's tokens and they. An ending begins with a space.
+the number of context tokens, these tokens, and for each of the four endings the number of its tokens and these tokens. An ending begins
+with a space.
 """
 import array
 import json
@@ -47,7 +48,7 @@ def tokenized(texts, program):
         lines = "".join(json.dumps({"text": text}) + "\n" for text in texts) + '{"end": true}\n'
         command = [program, "--stream", "--until-end", "--split", "train", "--shard-tokens", "4000000000", "--out", folder]
         if subprocess.run(command, input=lines.encode(), stdout=subprocess.DEVNULL).returncode != 0:
-            sys.exit(1)  # it has said why
+            sys.exit(1)  # tokenize has printed the reason
         tokens = array.array("H", (pathlib.Path(folder) / "train_000000.bin").read_bytes()[1024:])
     documents = []
     for token in tokens:

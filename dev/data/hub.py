@@ -1,7 +1,7 @@
-"""Where data sets come from: their hub's files, or the same files in a local folder, read a record at a time.
+"""Sources of data sets: the hub's files, or the same files in a local folder, read one record at a time.
 
-A source lists files and makes each one a local path; `records` reads parquet, JSON lines (plain, .gz, .zst) and texts, from any row on.
-Packages are imported where they are needed, and a missing one is named with the command that installs it.
+A source lists files and provides each as a local path. `records` reads parquet, JSON lines (plain, .gz, .zst) and texts, from any row on.
+Packages are imported where they are needed; the error for a missing one names the command that installs it.
 """
 import fnmatch
 import gzip
@@ -16,7 +16,7 @@ FORMATS = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".json.gz", ".txt")
 
 
 class DataError(Exception):
-    """What was wrong, in one line."""
+    """An error described in one line."""
 
 
 def require(module):
@@ -25,12 +25,12 @@ def require(module):
     except ModuleNotFoundError:
         package = PACKAGES[module]
         raise DataError(f"the Python package {package} is missing; install it with: pip install {package}") from None
-    except ImportError as error:  # it is there, but another one that it needs is too old
+    except ImportError as error:  # it is installed, but a package that it needs is too old
         raise DataError(f"the Python package {PACKAGES[module]} cannot be imported: {error}") from None
 
 
 class LocalSource:
-    """A folder that holds the hub's files, in whatever folders below it."""
+    """A folder that holds the hub's files, in any folders below it."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder).resolve()
@@ -41,7 +41,7 @@ class LocalSource:
         return {"folder": str(self.folder)}
 
     def files(self, patterns):
-        """Names below the folder whose last part matches a pattern's last part, whatever format they have."""
+        """Paths below the folder whose file name matches a pattern's file name, in any format."""
         stems = [pattern.rsplit("/", 1)[-1].split(".", 1)[0].rstrip("*").rstrip("-") for pattern in patterns]
         paths = [path for path in self.folder.rglob("*") if path.name.endswith(FORMATS) and path.is_file()]
         names = [str(path.relative_to(self.folder)) for path in paths if any(fnmatch.fnmatch(path.name, stem + "*") for stem in stems)]
@@ -54,7 +54,7 @@ class LocalSource:
 
 
 class HubSource:
-    """A data set on the Hugging Face hub. The first of `patterns` that matches anything counts."""
+    """A data set on the Hugging Face hub. The first of `patterns` that matches a file is used."""
 
     def __init__(self, repository, known=None):
         self.hub = require("huggingface_hub")
@@ -65,7 +65,7 @@ class HubSource:
     def ask(self, question):
         try:
             return question()
-        except Exception as error:  # the package has a dozen kinds, for one meaning
+        except Exception as error:  # the package raises a dozen types for this one error
             reason = " ".join(str(error).split()) or type(error).__name__
             raise DataError(f"the data set {self.repository} cannot be reached: {reason[:300]}") from error
 
@@ -86,7 +86,7 @@ class HubSource:
 
 
 def records(path, first=0, columns=None):
-    """(row, record) of a file from row `first` on. A record is a dict; a text's are {"text": part} between <|endoftext|>."""
+    """(row, record) of a file from row `first` on. A record is a dict; a text file has a record {"text": part} for each part between <|endoftext|>."""
     path = pathlib.Path(path)
     name = path.name
     if name.endswith(".parquet"):
@@ -104,7 +104,7 @@ def parquet_records(path, first, columns):
     parquet = require("pyarrow.parquet")
     try:
         file = parquet.ParquetFile(path)
-    except (OSError, ValueError) as error:  # pyarrow's own errors are kinds of these
+    except (OSError, ValueError) as error:  # pyarrow's own errors derive from these
         raise DataError(f"{path}: is no parquet file, or cut short: {' '.join(str(error).split())[:200]}") from error
     missing = set(columns or []) - set(file.schema_arrow.names)
     if missing:
@@ -112,7 +112,7 @@ def parquet_records(path, first, columns):
     row = 0
     for group in range(file.metadata.num_row_groups):
         rows = file.metadata.row_group(group).num_rows
-        if row + rows <= first:  # neither read nor decompressed
+        if row + rows <= first:  # skipped without being read or decompressed
             row += rows
             continue
         for batch in file.iter_batches(batch_size=1024, row_groups=[group], columns=columns):

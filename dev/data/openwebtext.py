@@ -3,7 +3,7 @@
 
     dev/data/openwebtext.py     # dev/data/openwebtext/openwebtext_val_000000.bin, openwebtext_train_000001.bin and on
 
-From the hub's data set Skylion007/openwebtext. nanoGPT holds out 4.4 million tokens; here the first --val-tokens (default: as many) are.
+The source is the hub's data set Skylion007/openwebtext. The first --val-tokens tokens are held out (default: 4.4 million, as many as in nanoGPT).
 """
 import shards
 

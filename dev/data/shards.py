@@ -1,8 +1,8 @@
-"""From documents to token shards in llm.c's format, through our own `tokenize --stream`: in parallel, and restartable after any break.
+"""Turns documents into token shards in llm.c's format with our own `tokenize --stream`, in parallel, and can be restarted after any interruption.
 
-A data set gives `documents(place)`, which yields (place, text) from a place on (None: from the beginning). tokenize writes a list of its
-shards beside them with the place where each one ends; started again, the documents begin there. DIR/source.json (TinyStories, which has two
-kinds: DIR/PREFIXsource.json) keeps what the documents were made from, so that a restart reads the same state of the data set.
+A data set provides `documents(place)`, which yields (place, text) from a place on (None: from the beginning). tokenize writes a list of its
+shards beside them with the place where each one ends; after a restart the documents begin there. DIR/source.json (for the two versions of
+TinyStories: DIR/PREFIXsource.json) names the source of the documents, so that a restart reads the same state of the data set.
 """
 import argparse
 import concurrent.futures
@@ -26,7 +26,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def parser(description, out=None):
-    """The options that all data sets share. out: default folder, beside these programs; without it the caller's, by further options."""
+    """The options that all data sets share. out: default folder, beside these programs; if None, the caller derives it from further options."""
     options = OneLineParser(description=description.split("\n", 1)[0])
     default = HERE / out if out else None
     shown = os.path.relpath(default) if out else f"one in {os.path.relpath(HERE)}, by type and size"
@@ -40,7 +40,7 @@ def parser(description, out=None):
 
 
 def run(main):
-    """A program's main: errors are one line and an exit code."""
+    """Runs a program's main; errors become one line and an exit code."""
     name = pathlib.Path(sys.argv[0]).name
     try:
         main()
@@ -54,7 +54,7 @@ def run(main):
 
 
 def open_source(options, repository, prefix=""):
-    """What --source names, or the hub; as it was when the shards in --out were begun."""
+    """The source named by --source, or the hub, in the state in which the shards in --out were begun."""
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / f"{prefix}source.json"
     known = json.loads(file.read_text()) if file.exists() else None
@@ -62,7 +62,7 @@ def open_source(options, repository, prefix=""):
         source = hub.LocalSource(options.source)
     else:
         source = hub.HubSource(repository, known if known and known.get("repository") == repository else None)
-    begun = any(options.out.glob(f"{glob.escape(prefix)}*shards.json"))  # else an earlier command came to nothing
+    begun = any(options.out.glob(f"{glob.escape(prefix)}*shards.json"))  # without shards an earlier command has failed, and its source does not count
     if begun and known and known != source.description():
         raise DataError(f"{file}: the shards there were begun from {known}, not from {source.description()}; choose another --out")
     if known != source.description():
@@ -71,7 +71,7 @@ def open_source(options, repository, prefix=""):
 
 
 def write_whole(file, text):
-    """A file is there complete or not at all."""
+    """Writes a file atomically: it is complete or absent."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     data = text if isinstance(text, bytes) else text.encode()
     with open(temporary, "wb") as stream:
@@ -82,7 +82,7 @@ def write_whole(file, text):
 
 
 def documents_of(source, names, change=None):
-    """documents(place) over a source's files, the next of which is fetched while one is read. change(text) comes before tokenizing."""
+    """documents(place) over a source's files; the next file is fetched while one is read. change(text) is applied before tokenizing."""
 
     def documents(place):
         first, row = 0, 0
@@ -109,7 +109,7 @@ def documents_of(source, names, change=None):
 
 
 def finished(options, prefix, split):
-    """(complete, place where the finished shards end): as tokenize will find it."""
+    """(complete, place where the finished shards end), as tokenize reads it from the list of shards."""
     file = options.out / f"{prefix}{'' if split == 'first' else split + '_'}shards.json"
     if not file.exists():
         return False, None
@@ -124,7 +124,7 @@ def finished(options, prefix, split):
 
 
 def write(options, documents, prefix="", split="first", val_tokens=None):
-    """Writes the shards of a split. SystemExit with tokenize's exit code if it fails (it has said why)."""
+    """Writes the shards of a split. If tokenize fails, it prints the reason, and this raises SystemExit with its exit code."""
     complete, place = finished(options, prefix, split)
     command = [hub.tokenize_program(options.tokenize), "--stream", "--until-end", "--out", options.out, "--prefix", prefix, "--split", split,
                "--tokenizer", options.tokenizer, "--shard-tokens", str(options.shard_tokens), "--threads", str(options.threads)]  # fmt: skip
@@ -139,7 +139,7 @@ def write(options, documents, prefix="", split="first", val_tokens=None):
             program.stdin.write(b'{"end": true}\n')
         program.stdin.close()
     except BrokenPipeError:
-        pass  # tokenize ended, and says why
+        pass  # tokenize has ended and printed the reason
     except BaseException:
         program.terminate()
         with contextlib.suppress(OSError):

@@ -3,7 +3,7 @@
 
     dev/data/tinyshakespeare.py     # dev/data/tinyshakespeare/tiny_shakespeare_val_000000.bin, .._train_000001.bin
 
-As in llm.c: speeches, which blank lines separate, are documents, and the first 32,768 tokens are for validation.
+As in llm.c, each speech is a document (blank lines separate them), and the first 32,768 tokens are for validation.
 """
 import pathlib
 
@@ -11,7 +11,7 @@ import shards
 
 
 def speeches(path):
-    """documents(place): each speech with the blank line behind it."""
+    """documents(place): each speech with the blank line after it."""
 
     def documents(place):
         parts = path.read_text().split("\n\n")

@@ -3,7 +3,7 @@
 
     dev/data/tinystories.py [--stories 1|2]     # dev/data/tinystories/TinyStories_train_000000.bin and on, TinyStories_val_000000.bin
 
-From the hub's data set roneneldan/TinyStories: parquet files, or with --stories 2 the texts written by GPT-4 alone.
+The source is the hub's data set roneneldan/TinyStories: parquet files, or with --stories 2 the texts written by GPT-4 alone.
 """
 import shards
 
