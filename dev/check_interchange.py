@@ -146,7 +146,7 @@ def check_model(programs, path, folder):
 
 
 def variants(folder):
-    """Saves one random GPT-2 by transformers in each of its formats. Yields the folders' names and the model as transformers reads it back."""
+    """Saves one random GPT-2 by transformers in each of its formats. Yields (name, folder)."""
     torch.manual_seed(1)
     config = GPT2Config(vocab_size=VOCABULARY, n_positions=128, n_embd=96, n_layer=3, n_head=4, initializer_range=0.08, bos_token_id=None, eos_token_id=None)
     original = GPT2LMHeadModel(config).eval()

@@ -1,8 +1,8 @@
-// bench.h: the frame of the benchmarks, one binary an operation, over Google Benchmark.
-//   A benchmark says how many bytes it must move and how many operations it must do; the frame measures in
-//   the same run what the machine can do (a copy of a buffer larger than its caches, and its best large
-//   matrix product in that dtype) and reports GB/s, GFLOP/s and the share of these peaks. Small shapes stay
-//   in the caches between calls and can exceed 100 % of the bandwidth; --cold prevents that.
+// bench.h: the frame of the benchmarks on top of Google Benchmark; each operation has one binary.
+//   A benchmark declares the bytes it must move and the flops it must compute. The frame measures the
+//   machine's peaks in the same run (a copy of a buffer larger than its caches, and its best large matrix
+//   product in that dtype) and reports GB/s, GFLOP/s and the share of these peaks. Small shapes stay in the
+//   caches between calls and can exceed 100 % of the bandwidth; --cold prevents that.
 //
 //   template <class T>
 //   void bench_gelu(BenchRun& run) {
@@ -42,7 +42,7 @@
 
 struct BenchDimension {
     std::string name;
-    std::vector<size_t> values;  // the defaults; every combination of all dimensions' values is a benchmark
+    std::vector<size_t> values;  // defaults; each combination of all dimensions' values is a benchmark
     std::string help;
 };
 
@@ -50,8 +50,8 @@ struct BenchDimension {
 using BenchShape = std::map<std::string, size_t>;
 using BenchShapes = std::vector<BenchShape>;
 
-// The model of --preset, and a micro-step of it: that of llm.c's recipes on a GPU, as many tokens as
-// docs/performance.md has on a CPU.
+// The model of --preset and its micro-step: on a GPU that of llm.c's recipes, on a CPU with as many tokens as
+// in docs/performance.md.
 struct BenchModel {
     GPT2Config config;
     size_t B, T;
@@ -71,18 +71,18 @@ inline BenchModel bench_model(const std::string& preset) {
             simt::is_gpu() ? size_t{1024} : 64};
 }
 
-// What the machine can do.
+// Measured peaks of the machine.
 struct BenchPeaks {
     double bytes_per_second = 0;
     std::map<std::string, double> flops_per_second;  // by dtype
 };
 
-// Normally distributed numbers on the device, drawn and copied there: what a benchmark of the largest shapes
-// needs has 3.3e9 elements.
+// Normally distributed numbers on the device. They are drawn and copied there, because the largest shapes
+// need 3.3e9 elements.
 template <class T>
 simt::DeviceBuffer<T> random_buffer(size_t count, float scale = 1.0f, unsigned seed = 1) {
     simt::DeviceBuffer<T> buffer(count);
-    // on a CPU drawing 50 million numbers would take longer than the benchmark
+    // The numbers repeat: drawing 50 million on a CPU would take longer than the benchmark.
     const size_t period = std::min<size_t>(count, 1 << 16);
     if (period == 0) return buffer;
     const simt::DeviceBuffer<float> drawn(period);
@@ -112,14 +112,14 @@ public:
     size_t operator[](const std::string& dimension) const { return shape_.at(dimension); }
     const std::string& dtype() const { return dtype_; }  // fp32, tf32 or bf16
     bool tf32() const { return dtype_ == "tf32"; }
-    const GPT2Config& model() const { return model_; }  // of --preset; else GPT-2 124M
+    const GPT2Config& model() const { return model_; }  // that of --preset; default: GPT-2 124M
 
     // Times body(stream), which starts the work of one call. Called once.
     template <class Body>
     void measure(Cost cost, Body body) {
         body(stream_t{});  // warm up: primitives are built, pages are touched
         const double once_ms = simt::milliseconds(1, body);
-        // Events cannot resolve a few microseconds: short calls are timed many at once.
+        // Events cannot resolve a few microseconds, so many short calls are timed together.
         const size_t repeats =
             cold_ || once_ms > 1 ? 1 : static_cast<size_t>(std::min(1000.0, 1 + 1 / (once_ms + 1e-6)));
         simt::DeviceBuffer<char> flush(cold_ ? size_t{512} << 20 : 0);
@@ -152,8 +152,8 @@ private:
     bool cold_;
 };
 
-// The body of a benchmark for a dtype: a function template instantiated for float (fp32, tf32) and bfloat16.
-// None: it is not computed in that type.
+// The body of a benchmark by dtype: a function template instantiated for float (fp32, tf32) and bfloat16.
+// An empty function means that the operation does not support that type.
 struct BenchBodies {
     std::function<void(BenchRun&)> of_float, of_bfloat16;
 };
@@ -162,7 +162,7 @@ struct BenchBodies {
 
 class Bench {
 public:
-    // preset: the shapes in which a model has these operations.
+    // preset: the shapes of these operations in a given model.
     Bench(std::string description, std::vector<BenchDimension> dimensions,
           std::function<BenchShapes(const BenchModel&)> preset)
         : description_(std::move(description)),
@@ -264,7 +264,7 @@ private:
         }
     }
 
-    // Every shape with every value of the dimension, and no two that are the same.
+    // Combines every shape with every value of the dimension; no shape occurs twice.
     static BenchShapes with_values(const BenchShapes& shapes, const BenchDimension& dimension) {
         BenchShapes all;
         for (BenchShape shape : shapes) {
@@ -292,8 +292,8 @@ private:
             auto* registered = benchmark::RegisterBenchmark(name.c_str(), start)
                                    ->UseManualTime()
                                    ->Unit(benchmark::kMicrosecond);
-            // By its time alone a short call would be made a hundred thousand times, and the caches emptied
-            // as often.
+            // A fixed number of calls: Google Benchmark would repeat a short call a hundred thousand times,
+            // and each call empties the caches.
             if (cold_) registered->Iterations(cold_calls);
         }
     }

@@ -1,11 +1,11 @@
-// bench_adamw.cu: what a step does to every parameter: the norm of the gradients, then an optimizer's update.
+// bench_adamw.cu: a step's work on every parameter: the norm of the gradients, then an optimizer's update.
 #include "bench.h"
 #include "kernels/adamw.cuh"
 #include "kernels/global_norm.cuh"
 #include "kernels/rmsprop.cuh"
 #include "kernels/sgd.cuh"
 
-// fp32 gradients, whatever the type of the parameters.
+// Gradients are fp32 for parameters of any type.
 void bench_norm(BenchRun& run) {
     const size_t n = run["n"];
     simt::DeviceBuffer<float> grads = random_buffer<float>(n), out(1), scratch(global_norm_scratch(n));
@@ -14,8 +14,8 @@ void bench_norm(BenchRun& run) {
     });
 }
 
-// fp32: the parameters are the masters. bf16: a rounded copy is written besides. buffers: floats of state a
-// parameter.
+// In fp32 the parameters are the masters; in bf16 a rounded copy is written, too. buffers: floats of state
+// per parameter.
 //   update(params, master, first, second, grads, n, state, stream)
 template <class T, class Update>
 void bench_update(BenchRun& run, size_t buffers, Update update) {

@@ -1,5 +1,5 @@
-// Causal attention, forward and backward, by every backend of this build: bench_attention --B 12 --T 64 --NH
-// 4 --HS 32
+// Causal attention, forward and backward, by every backend of this build:
+//   bench_attention --B 12 --T 64 --NH 4 --HS 32
 #include <algorithm>
 
 #include "bench.h"
@@ -48,7 +48,7 @@ void backward(BenchRun& run, AttentionBackend backend) {
     });
 }
 
-// The backend's benchmark for T, or none if it does not compute in T, as cuDNN in fp32.
+// The backend's benchmark for T, or none if the backend does not support T (cuDNN has no fp32).
 template <class T>
 std::function<void(BenchRun&)> body(void (*measured)(BenchRun&, AttentionBackend), AttentionBackend backend) {
     const std::vector<AttentionBackend> available = Attention::available<T>();

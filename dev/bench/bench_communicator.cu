@@ -1,9 +1,9 @@
-// bench_communicator.cu: how long processes take to reduce and gather, and the alpha and beta that the
-// scaling model needs (trainer/run/scaling.h).
+// bench_communicator.cu: times of all-reduce and its kin, and the alpha and beta that the scaling model needs
+// (trainer/run/scaling.h).
 //   mpirun -np 4 build/release/bench_communicator
 //   mpirun -np 4 build/release/bench_communicator --preset 1558M   # that model's buckets of gradients
-//   The last line goes to train_gpt2 --plan --world-size N. GB/s is of what a process sends, as nccl-tests'
-//   "busbw".
+//   The last line is an option for train_gpt2 --plan --world-size N. GB/s counts the bytes that a process
+//   sends, like nccl-tests' "busbw".
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
@@ -27,7 +27,7 @@ const std::map<std::string, Collective::Element> elements = {{"fp32", Collective
 
 const std::map<std::string, std::string> presets = {{"124M", "gpt2"}, {"1558M", "gpt2-xl"}};
 
-// Bytes of the buckets of a model, each size once.
+// Bytes of a model's buckets of gradients, each size once.
 std::vector<std::string> bucket_sizes(const std::string& model, int processes, size_t element_bytes) {
     std::set<size_t> sizes;
     const TensorTable table(GPT2Config::named(model), processes);
@@ -40,7 +40,7 @@ std::vector<std::string> bucket_sizes(const std::string& model, int processes, s
 // Seconds of one operation: the mean over at least `least` seconds (and one warm-up), and over all processes.
 double time_collective(Communicator& communicator, const Collective& collective, double least) {
     const auto run = [&](size_t repeats) {
-        sum_over_processes(communicator, {0});  // all begin together
+        sum_over_processes(communicator, {0});  // all processes begin together
         const auto start = std::chrono::steady_clock::now();
         for (size_t i = 0; i < repeats; i++)
             communicator.wait(communicator.begin(collective, nullptr), nullptr);

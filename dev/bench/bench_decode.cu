@@ -1,7 +1,6 @@
-// bench_decode.cu: a token at a time: the products with few rows, attention over the cache, and whole steps
-// of GPT-2 124M, or of the preset's model.
-//   The bytes are those of the weights and of the cache, each read once. A step with one sample is bound by
-//   them.
+// bench_decode.cu: generation, one token at a time: products with few rows, attention over the cache, and
+// whole steps of GPT-2 124M or of the preset's model.
+//   The bytes are those of the weights and the cache, each read once. They bound a step with one sample.
 #include <random>
 
 #include "bench.h"
@@ -10,8 +9,8 @@
 #include "kernels/quantize.cuh"
 #include "trainer/model/decoder.h"
 
-// A product that is not in the caches: the weights of 64 MiB or more, one matrix after the other, as a model
-// reads its layers'.
+// A product whose weights are not in the caches: it cycles through matrices of 64 MiB or more in total, as a
+// model reads its layers'.
 template <class Weight>
 size_t matrices_of(size_t elements) {
     return ceil_div<size_t>(size_t{64} << 20, elements * sizeof(Weight));
@@ -45,7 +44,7 @@ void bench_matmul_int8(BenchRun& run) {
     });
 }
 
-// Of one layer, in a cache of 64 MiB or more of layers.
+// Attention of one layer; the cache's layers have 64 MiB or more in total.
 template <class T>
 void bench_attention(BenchRun& run) {
     const int K = static_cast<int>(run["K"]), NH = static_cast<int>(run["NH"]),
@@ -66,8 +65,8 @@ void bench_attention(BenchRun& run) {
                 });
 }
 
-// Steps from T tokens in the cache on; when it is full, it is filled anew outside the measurement's bytes but
-// not outside its time.
+// Steps that start with T tokens in the cache. A full cache is refilled, which counts in the measured time
+// but not in the bytes.
 template <class T, bool Int8>
 void bench_step(BenchRun& run) {
     const GPT2Config& config = run.model();

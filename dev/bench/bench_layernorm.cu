@@ -6,7 +6,7 @@
 template <class T>
 struct Tensors {
     size_t N, C;
-    // Backward reads the residual, which forward writes.
+    // Backward reads the residual that forward writes.
     simt::DeviceBuffer<T> out{N * C},
         residual = random_buffer<T>(N * C, 1.0f, 3), inp = random_buffer<T>(N * C),
         branch = random_buffer<T>(N * C, 1.0f, 2), weight = random_buffer<T>(C), bias = random_buffer<T>(C);
@@ -33,9 +33,10 @@ void bench_residual_forward(BenchRun& run) {
     });
 }
 
-// With a gradient of the residual stream to add to, as in every layer but the last. With the sum of the
-// result, training has the bias gradient of a projection, which otherwise is an epilogue of its weight's
-// product (bench_matmul: matmul_backward_weight and matmul_backward_weight_bias).
+// The result is added to a gradient of the residual stream, as in every layer but the last. Sum also computes
+// the sum of the result, from which training takes the bias gradient of a projection. Otherwise that gradient
+// would be an epilogue of the product for the weight gradient (bench_matmul: matmul_backward_weight and
+// matmul_backward_weight_bias).
 template <class T, bool Sum = false>
 void bench_backward(BenchRun& run) {
     Tensors<T> t(run);

@@ -59,7 +59,7 @@ void bench_backward_input_gelu(BenchRun& run) {
     });
 }
 
-// As in every micro-step but the first: the gradients are added to.
+// Gradients are accumulated, as in every micro-step but the first.
 template <class T, bool Bias = false>
 void bench_backward_weight(BenchRun& run) {
     Layer<T> l(run);

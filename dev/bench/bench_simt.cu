@@ -1,6 +1,6 @@
-// bench_simt.cu: what the executor itself costs: a launch, a block, a thread, and a meeting of threads. The
-// table of docs/simt.md.
-//   The time of one of these is the column "each". OMP_NUM_THREADS=1 gives the cost on one core.
+// bench_simt.cu: the CPU executor's own costs, for the table of docs/simt.md: a launch, a block, a thread,
+// and a meeting of threads.
+//   The column "each" is the time of one of these. OMP_NUM_THREADS=1 gives the cost on one core.
 #include <benchmark/benchmark.h>
 
 #include "kernels/simt/simt.cuh"
@@ -9,7 +9,7 @@ namespace {
 
 __global__ void empty_kernel() {}
 
-constexpr int meetings = 64;  // in a kernel, so that what a meeting costs stands out from what a block costs
+constexpr int meetings = 64;  // per kernel, so that their cost exceeds that of a block
 
 __global__ void syncthreads_kernel(float*) {
     for (int i = 0; i < meetings; i++) __syncthreads();
@@ -33,7 +33,7 @@ __global__ void block_sum_kernel(float* out) {
     out[threadIdx.x] = value;
 }
 
-// Times `body`, in which the thing measured happens `count` times.
+// Times `body`, which does the measured thing `count` times.
 template <class Body>
 void measure(benchmark::State& state, double count, Body body) {
     const event_t start = simt::event_create(), stop = simt::event_create();

@@ -1,8 +1,8 @@
 """The units of a long check: programs that run one by one or side by side within a time limit.
 
-A unit is the least that is kept: whatever ends the check, the clock or SIGKILL, only units that were running
-are lost, and a later call goes on with the others. A unit's findings stand in the report with the identity of
-the program that it ran; those of another program are not kept.
+Results are kept per unit: when the time limit or SIGKILL ends the check, only the units that were running are
+lost, and a later call continues with the others. The report stores a unit's findings with the identity of the
+program that it ran; when the program has changed, they are dropped.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ import time
 import typing
 import zlib
 
-LONGEST_LOG = 200_000  # bytes of each, its end
+LONGEST_LOG = 200_000  # bytes; of a longer log the end is kept
 
 
 class Stopped(Exception):
@@ -30,7 +30,7 @@ class Stopped(Exception):
 
 
 class Failed(Exception):
-    """Why a unit or a part failed, and what it has found out nevertheless."""
+    """The reason why a unit or a part failed, and what it found nevertheless."""
 
     def __init__(self, reason, **found):
         super().__init__(reason)
@@ -38,23 +38,23 @@ class Failed(Exception):
 
 
 class NotRun(Exception):
-    """Why a part cannot be run here."""
+    """The reason why a part cannot be run here."""
 
 
 @dataclasses.dataclass
 class Unit:
     name: str
-    command: typing.Callable[[pathlib.Path], list] = None  # of an empty folder for its files
+    command: typing.Callable[[pathlib.Path], list] = None  # argument: an empty folder for its files
     read: typing.Callable[[int, pathlib.Path, str], dict] = (
-        None  # exit code, folder, output: what was found out, or Failed
+        None  # arguments: exit code, folder, output; returns the findings or raises Failed
     )
-    program: str = ""  # identifies what is run
-    seconds: float = 20  # with less time left it is not begun
+    program: str = ""  # identity of the program or programs
+    seconds: float = 20  # not begun if less time is left
     limit: float = 300  # seconds after which it has failed
     environment: dict = dataclasses.field(default_factory=dict)
-    alone: bool = True  # nothing else runs meanwhile
-    missing: str = ""  # why it cannot be run here
-    optional: bool = False  # a part is complete without it, if it is missing
+    alone: bool = True  # nothing else runs at the same time
+    missing: str = ""  # the reason why it cannot be run here
+    optional: bool = False  # if missing, the part is complete without it
 
 
 def identity(path, known={}):
@@ -66,7 +66,7 @@ def identity(path, known={}):
 
 
 def without_nan(value):
-    """JSON has no NaN."""
+    """Replaces NaN, which JSON does not have."""
     if isinstance(value, dict):
         return {key: without_nan(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -75,7 +75,7 @@ def without_nan(value):
 
 
 def read_json(path):
-    """A file that a program has written. Failed, if it is not there or not whole."""
+    """Reads a file written by a program. Raises Failed if it is missing or incomplete."""
     try:
         return json.loads(path.read_text())
     except OSError as error:
@@ -85,7 +85,7 @@ def read_json(path):
 
 
 class Guardian:
-    """A process that outlives a check that was killed, ends what that had started, and removes its folder."""
+    """A process that outlives a killed check, ends the programs it had started, and removes its folder."""
 
     def __init__(self, folder):
         ends, self.pipe = os.pipe()
@@ -123,7 +123,7 @@ def kill_group(group):
 
 
 class Files:
-    """OUTDIR: few files, each replaced as a whole. Logs are in logs.tar.gz."""
+    """OUTDIR: a few files, each replaced atomically. Logs are in logs.tar.gz."""
 
     def __init__(self, folder, go_on):
         self.folder, self.logs = folder, {}
@@ -168,11 +168,11 @@ class Running:
     folder: pathlib.Path
     start: float
     log_name: str
-    before: dict  # what was noted of an earlier run
+    before: dict  # the record of an earlier run
 
 
 class Runner:
-    """Runs units within the time limit, notes their findings, and calls save() after each change."""
+    """Runs units within the time limit, records their findings, and calls save() after each change."""
 
     def __init__(self, files, time_limit, save, root):
         self.files, self.time_limit, self.save, self.root = files, time_limit, save, root
@@ -184,7 +184,7 @@ class Runner:
             signal.signal(number, self.on_signal)
 
     def on_signal(self, number, _):
-        """Heeded between two units or while waiting for one, never within a report."""
+        """The signal takes effect between two units or while waiting for one, never within a report."""
         self.signal = signal.Signals(number).name
 
     def heed_signal(self):
@@ -198,14 +198,14 @@ class Runner:
         return self.deadline - time.monotonic()
 
     def fits(self, unit, record):
-        """False if too little time is left. A unit that seems longer than a call is begun early in one."""
+        """False if too little time is left. A unit expected to take longer than that needs three quarters of the time limit."""
         seconds = max(
             unit.seconds, 1.3 * record.get("seconds", 0) if record.get("status") == "stopped" else 0
         )
         return self.left() >= min(seconds, 0.75 * self.time_limit)
 
     def run(self, part, units, records, lanes):
-        """Runs these in order, several at a time unless one must be alone. Returns those that did not fit."""
+        """Runs the units in order, several at a time unless one must run alone. Returns those that did not fit."""
         waiting = list(units)
         try:
             while waiting or self.running:
@@ -264,7 +264,7 @@ class Runner:
         self.running.append(Running(unit, record, process, folder, start, log_name, before))
 
     def wait(self):
-        """Until one has ended, or must."""
+        """Waits until a unit has ended or must be ended."""
         while True:
             self.heed_signal()
             for running in self.running:
@@ -279,7 +279,7 @@ class Runner:
             time.sleep(0.02)
 
     def finish(self, running, status=None, reason=None):
-        """Ends what is left of it, and notes what it found out."""
+        """Ends the unit's remaining processes and records its findings."""
         self.running.remove(running)
         process, record = running.process, running.record
         if process.poll() is None:

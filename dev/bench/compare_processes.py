@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The same training step by one process with all threads and by several with one thread each, in turns, and the ratio of their tokens per second.
+"""Compares the training step of one process with all threads with that of several with one thread each, in turns: the ratio of their tokens per second.
 
     dev/bench/compare_processes.py                          # GPT-2 124M, 4 x 64 tokens a process, 4 micro-steps, 2 processes
     dev/bench/compare_processes.py --dtype bf16 --processes 2 --rounds 3
 
-Both take the same micro-batch a process and the same micro-steps, so several processes make a larger step. Random weights, real text; the first
-steps of a slice are not counted, and the median over the steps of all rounds counts.
+Both use the same micro-batch per process and the same micro-steps, so several processes make a larger step. Weights are random, the text is real.
+The first steps of a slice are not counted; the result is the median over the steps of all rounds.
 """
 import argparse
 import json
@@ -22,7 +22,7 @@ from compare_pytorch import TEXT, our_program, processor, token_shards  # noqa: 
 
 
 def run(program, data, arguments, processes, zero):
-    """Milliseconds of each counted step."""
+    """Trains and returns the milliseconds of each counted step."""
     environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder, "run")

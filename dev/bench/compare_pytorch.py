@@ -1,21 +1,20 @@
 #!/usr/bin/env python3
-"""The same training step in PyTorch and in ours, alternating in one run, and the ratio of their times.
+"""Compares the same training step in PyTorch and in flatgpt, alternating in one run: the ratio of their times.
 
     dev/bench/compare_pytorch.py --preset shakespeare        # the quickstart's model: 4 layers, C 128, bytes
     dev/bench/compare_pytorch.py --preset d12 --loss-check   # GPT-2 124M; also trains 100 steps on each side, from the same weights
     dev/bench/compare_pytorch.py --model d12 --batch-size 8 --seq-len 1024 --dtype bf16 --json result.json
     dev/bench/compare_pytorch.py --preset 124M --dtype bf16 --llmc ~/llm.c     # on a GPU: 524,288 tokens a step, also against llm.c
 
-PyTorch is written as one would who wants it fast: scaled_dot_product_attention, fused AdamW, bf16 autocast, tied head, padded
-vocabulary, no dropout, gradients set to None; plain and through torch.compile. Each PyTorch contender is a process that lives through
-the whole run and sleeps while others work; ours is started anew for every slice. All may use the same cores and as many threads.
-A round is one slice of steps of every contender, in an order that rotates; the first steps of a slice warm up and are not counted, nor is
-compilation. What counts is the median over the steps of all rounds: batch, forward, backward, clipping and the optimizer. No side validates,
-samples or writes checkpoints.
+PyTorch's side is written for speed: scaled_dot_product_attention, fused AdamW, bf16 autocast, tied head, padded vocabulary, no dropout,
+gradients set to None; with and without torch.compile. Each PyTorch contender is a process that lives through the whole run and sleeps while
+others work; ours is started anew for every slice. All may use the same cores and number of threads. A round is one slice of steps of every
+contender, in a rotating order. The first steps of a slice warm up and are not counted, nor is compilation. The result is the median over the
+steps of all rounds; a step is batch, forward, backward, clipping and the optimizer. No side validates, samples or writes checkpoints.
 
-On a GPU PyTorch, too, is started anew for every slice (what it compiled stays on disk): a process that sleeps would hold memory that the others
-need. Of several batch sizes each contender takes the one that was fastest while warming up; the tokens of a step stay. Memory is that of the
-GPU by nvidia-smi, the same way for all.
+On a GPU PyTorch, too, is started anew for every slice (compiled code stays on disk), because a sleeping process would hold memory that the
+others need. With several batch sizes, each contender uses the one that was fastest while warming up; the number of tokens of a step stays.
+Memory is that of the GPU, read by nvidia-smi in the same way for all.
 
 PyTorch is installed into build/pytorch-venv, once; FLATGPT_PYTORCH_VENV names an environment that has it already.
 """
@@ -52,7 +51,7 @@ PRESETS = {
     "1558M": dict(model="d48", context=1024, vocab=50257, batch_size=[8, 16], seq_len=1024, total_batch=32768, steps=8, discard=2),
 }
 BETAS, EPS, WEIGHT_DECAY, CLIP, SEED = (0.9, 0.95), 1e-8, 0.1, 1.0, 1337
-LOSS_WINDOW = 10  # --loss-check: the mean of the last so many steps
+LOSS_WINDOW = 10  # --loss-check: the number of last steps whose mean is compared
 
 
 def fail(message):
@@ -64,7 +63,7 @@ def padded(vocab):
 
 
 # ---------------------------------------------------------------------------------------------------------------------------------------
-# PyTorch's side. Everything here runs in a worker process: it reads a number of steps a line, trains that many, and answers with a line.
+# PyTorch's side. It runs in a worker process, which reads a number of steps from each input line, trains them, and prints one line.
 
 
 def build_model(options):
@@ -106,7 +105,7 @@ def build_model(options):
             for block in self.blocks:
                 h = block(h)
             logits = F.linear(self.ln_f(h), self.wte.weight)
-            if "init_from" in options:  # --loss-check: as in ours, no probability goes to the columns that pad the vocabulary
+            if "init_from" in options:  # --loss-check: as in ours, the columns that pad the vocabulary get no probability
                 logits = logits[..., : options["vocab"]]
             return F.cross_entropy(logits.reshape(-1, logits.size(-1)), y.view(-1))
 
@@ -115,7 +114,7 @@ def build_model(options):
 
 
 def write_initial_weights(options):
-    """What build_model draws, as the Hugging Face folder options["init_from"], which ours starts from: names, Conv1D layout, V rows of wte."""
+    """Writes build_model's weights as the Hugging Face folder options["init_from"], from which ours starts: names, Conv1D layout, V rows of wte."""
     import numpy as np
 
     folder, C, V = pathlib.Path(options["init_from"]), options["channels"], options["vocab"]
@@ -156,7 +155,7 @@ def read_shards(pattern):
 
 
 def batches(pattern, B, T):
-    """x and y in file order, as ours takes them: window w is tokens w*T to w*T+T, and none crosses a shard."""
+    """x and y in file order, as in ours: window w is tokens w*T to w*T+T, and none crosses a shard."""
     import numpy as np
     import torch
 
@@ -210,7 +209,7 @@ def worker(options):
         return sum(losses)
 
     def run(steps):
-        """Milliseconds of each step. On a GPU the host runs ahead, so that only their mean has a meaning."""
+        """Milliseconds of each step. On a GPU the host runs ahead, so that only their mean is meaningful."""
         losses, times = [], [time.perf_counter()]
         for _ in range(steps):
             losses.append(step())
@@ -233,13 +232,13 @@ def worker(options):
 
 
 def reason(log):
-    """The line of a program's output that says why it ended: Python's last exception, or the last line."""
+    """The line of a program's output that gives the reason of its end: Python's last exception, or the last line."""
     lines = [line for line in log.splitlines() if line.strip()] or ["no message"]
     return next((line for line in reversed(lines) if line.split(":")[0].endswith("Error")), lines[-1])
 
 
 def read_metrics(path):
-    """The records of a run. RuntimeError, if they are not there or not whole."""
+    """The records of a run. Raises RuntimeError if they are missing or incomplete."""
     try:
         lines = path.read_text().splitlines()
     except OSError as error:
@@ -254,7 +253,7 @@ def read_metrics(path):
 
 
 class Worker:
-    """A process of `program --worker OPTIONS` that lives through the whole run: it answers every line of JSON with one."""
+    """A process of `program --worker OPTIONS` that lives through the whole run and answers every line of JSON with one."""
 
     def __init__(self, program, name, options, environment):
         self.name, self.log = name, tempfile.TemporaryFile("w+")
@@ -262,7 +261,7 @@ class Worker:
         self.process = subprocess.Popen(command, env=environment, text=True, stderr=self.log, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def ask(self, **request):
-        """RuntimeError with the reason, if the process has ended."""
+        """Sends a request and returns the answer. Raises RuntimeError with the reason if the process has ended."""
         try:
             print(json.dumps(request), file=self.process.stdin, flush=True)
             answer = self.process.stdout.readline()
@@ -279,7 +278,7 @@ class Worker:
 
 
 class Contender:
-    """kind: all of one kind differ in their batch size only."""
+    """kind: contenders of one kind differ in their batch size only."""
 
     def __init__(self, side, kind, options, dtype, environment):
         self.side, self.kind, self.dtype, self.environment = side, kind, dtype, environment
@@ -310,7 +309,7 @@ class PyTorch(Contender):
 
 
 class LlmC(Contender):
-    """llm.c's train_gpt2cu, which computes in what it was built for: bf16 unless its maker chose otherwise."""
+    """llm.c's train_gpt2cu, which computes in the type that it was built for, by default bf16."""
 
     STEP = re.compile(r"^step +\d+/\d+ \| loss ([\d.]+|-?nan) .*?\| ([\d.]+) ms \|", re.M)
 
@@ -320,7 +319,7 @@ class LlmC(Contender):
     def run(self, steps, discard):
         o = self.options
         model = next(name for name, size in SIZES.items() if size == (o["layers"], o["heads"], o["channels"]))
-        # It validates before the first step and after the last, and divides by -v. Recomputing GELU is for models that would not fit otherwise.
+        # llm.c validates before the first step and after the last, and divides by -v. It recomputes GELU for models that would not fit otherwise.
         command = [o["llmc"], "-i", o["data"], "-j", o["data"], "-e", model, "-b", o["batch_size"], "-t", o["seq_len"], "-d", o["total_batch"],
                    "-x", steps + discard, "-l", o["lr"], "-u", o["warmup"], "-c", WEIGHT_DECAY, "-v", 1 << 30, "-m", 1, "-s", 0,
                    "-r", 0 if o["layers"] <= 12 else 1]  # fmt: skip
@@ -365,7 +364,7 @@ class Ours(Contender):
 
 
 class GpuMemory:
-    """`peak`: the most bytes in use on the GPU while this is open, beyond those before; None where nvidia-smi does not say."""
+    """`peak`: the most bytes in use on the GPU while this is open, beyond those before; None where nvidia-smi does not report them."""
 
     def __enter__(self):
         self.before = self.used()
@@ -397,7 +396,7 @@ class GpuMemory:
 
 
 def measure(contenders, arguments, results):
-    """Warms everyone up, then the rounds. Fills results by name; a contender that fails is left out, with its reason on stderr."""
+    """Warms up all contenders and runs the rounds. Fills results by name; a failing contender is left out, with its reason on stderr."""
 
     def attempt(contender, steps, discard):
         try:
@@ -463,8 +462,8 @@ def ratios(results):
 
 
 def loss_differences(results):
-    """Of ours and each PyTorch of the same dtype, both from the same weights: the step, from 1, where their losses differ most, by how much, and by
-    how much in the mean."""
+    """Compares ours with each PyTorch of the same dtype, trained from the same weights: the step, from 1, of the largest difference of their losses,
+    that difference, and the mean difference."""
     for ours, a in results.items():
         for theirs, b in results.items():
             if (a["side"], b["side"]) == ("ours", "pytorch") and a["dtype"] == b["dtype"] and "losses" in a:
@@ -497,7 +496,7 @@ def report(results, arguments):
 
 
 def save(arguments, options, results, version, threads):
-    """For the tables: medians and quantiles."""
+    """Saves the result file for the tables: medians and quantiles."""
     kept = {}
     for name, result in results.items():
         if result["ms"]:
@@ -518,7 +517,7 @@ def save(arguments, options, results, version, threads):
 
 
 def progress(text):
-    """One line, repainted, for a person; nothing for a log."""
+    """Shows progress in one line that is overwritten, on a terminal only."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
@@ -532,7 +531,7 @@ def processor():
 
 
 def pytorch():
-    """PyTorch's version and the GPU it sees, or "". Asked of another process: a child's peak memory begins with its parent's."""
+    """PyTorch's version and the GPU it sees, or "". Another process imports it, because a child's peak memory begins with its parent's."""
     code = "import torch; print(torch.__version__); print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     if result.returncode != 0:
@@ -541,7 +540,7 @@ def pytorch():
 
 
 def enter_environment(*packages):
-    """Goes on in the environment that has PyTorch and these packages; makes it first if need be."""
+    """Continues in the environment that has PyTorch and these packages; creates it first if necessary."""
     venv = pathlib.Path(os.environ.get("FLATGPT_PYTORCH_VENV", ROOT / "build" / "pytorch-venv"))
     if pathlib.Path(sys.prefix).resolve() == venv.resolve():
         return
@@ -576,7 +575,7 @@ def our_program(device):
 
 
 def token_shards(data, vocab):
-    """The pattern of the shards to train on; texts are tokenized first, by our own program."""
+    """The pattern of the shards to train on; our own program tokenizes texts first."""
     if not data.endswith(".txt"):
         return data
     texts, tokenizer = sorted(glob.glob(data)), "byte" if vocab == 256 else "gpt2"
@@ -679,7 +678,7 @@ def main():
         arguments.device = "cuda" if gpu else "cpu"
     cores = sorted(os.sched_getaffinity(0))
     threads = arguments.threads or len(cores)
-    os.sched_setaffinity(0, cores[:threads])  # and so for every contender
+    os.sched_setaffinity(0, cores[:threads])  # inherited by every contender
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
     scratch = tempfile.TemporaryDirectory()
     environment.setdefault("FLATGPT_MATMULS", str(pathlib.Path(scratch.name, "matmul_algorithms.json")))  # our slices on a GPU time products once

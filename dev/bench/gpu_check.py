@@ -1,25 +1,25 @@
 #!/usr/bin/env python3
-"""Judges on a GPU what the project promises of one: speed, tests, losses, kernels, sanitizers; with a report.
+"""Checks the project's claims for GPUs on a GPU: speed, tests, losses, kernels, sanitizers; writes a report.
 
     scripts/gpu_check.sh OUTDIR                              # everything, in an hour or two
-    scripts/gpu_check.sh OUTDIR --time-limit 540             # what fits into nine minutes; what decides first
-    scripts/gpu_check.sh OUTDIR --time-limit 540 --continue  # goes on, on this machine or another one like it
+    scripts/gpu_check.sh OUTDIR --time-limit 540             # at most nine minutes, the most decisive parts first
+    scripts/gpu_check.sh OUTDIR --time-limit 540 --continue  # continues, on this machine or another one like it
     scripts/gpu_check.sh OUTDIR --llmc ~/llm.c --parts speed-124M,curve-bf16
     scripts/gpu_check.sh OUTDIR --device software            # rehearses it over the software GPU, in minutes
     scripts/gpu_check.sh OUTDIR --device cpu                 # rehearses it with the CPU's programs
 
-OUTDIR has report.json, report.md, loss.svg, logs.tar.gz (what every program printed) and
-matmul_algorithms.json (what was timed for our products). They are replaced whenever a program has ended, so
-they are whole however the check ends, and --continue needs nothing else: it keeps what was found out with the
-same programs, runs what is left, and then again what failed. A part that fails does not stop the others.
-Exit code 0: every part that was asked for is complete and every criterion that was judged is met; 1: not so,
-or stopped; 2: wrong use.
+OUTDIR has report.json, report.md, loss.svg, logs.tar.gz (the output of every program) and
+matmul_algorithms.json (the algorithms timed for our products). They are replaced whenever a program has ended,
+so they are complete however the check ends, and --continue needs nothing else: it keeps the findings of
+unchanged programs, runs the rest, and then repeats what failed. A part that fails does not stop the others.
+Exit code 0: every requested part is complete and every judged criterion is met; 1: otherwise, or stopped;
+2: wrong use.
 
 A rehearsal runs every part at tiny sizes, with the programs of make software-gpu or make. It finds missing
-libraries, wrong paths and files that cannot be read before an hour on a GPU does. It judges no criterion.
+libraries, wrong paths and unreadable files before they cost an hour on a GPU. It judges no criterion.
 
-PyTorch is looked for in $FLATGPT_PYTORCH_VENV, in python3 and in build/pytorch-venv; nothing is installed.
-Without it only our own speeds are found.
+PyTorch is searched for in $FLATGPT_PYTORCH_VENV, in python3 and in build/pytorch-venv; nothing is installed.
+Without it only our own speeds are measured.
 """
 
 import argparse
@@ -81,7 +81,7 @@ class Check(Parts):
                 )
 
     def open(self):
-        """Finds out about the machine, and begins to write."""
+        """Examines the machine, and writes the first report."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.files = Files(self.folder, self.go_on)
         self.runner = Runner(self.files, self.options.time_limit, self.save, ROOT)
@@ -103,7 +103,7 @@ class Check(Parts):
             self.report["machines"].append(self.machine)
 
     def own_program(self, variable, name):
-        # The software GPU's build has no tokenize of its own, and ./train_gpt2cu is none of its programs.
+        # The software GPU's build has no tokenize of its own, and ./train_gpt2cu does not belong to it.
         software = self.options.device == "software"
         places = [self.build / name, *([ROOT / "build" / "cuda" / name] if software else []), ROOT / name]
         if software and variable == "TRAIN_PROGRAM":
@@ -130,9 +130,9 @@ class Check(Parts):
                     "gpu_check: nvidia-smi does not say what the GPU is: "
                     + reason(listed.stdout + listed.stderr)
                 )
-            gib = int(values[2]) / 1024 if values[2].isdigit() else 0  # "[N/A]" of some
+            gib = int(values[2]) / 1024 if values[2].isdigit() else 0  # some GPUs report "[N/A]"
             machine |= dict(zip(fields, values)) | {"memory_gib": gib, "gpus": len(gpus)}
-        version = ROOT / "VERSION"  # of a bundle
+        version = ROOT / "VERSION"  # present in a bundle
         described = ["git", "-C", ROOT, "describe", "--always", "--dirty"]
         commit = (
             ""
@@ -148,7 +148,7 @@ class Check(Parts):
         self.report["gpu"] = machine["name"]
 
     def find_pytorch(self):
-        """PyTorch's version; sets the python that has it."""
+        """Returns PyTorch's version; sets self.pytorch to the python that has it."""
         seen = "torch.cuda.is_available()" if not self.rehearsal else "True"
         numpy = "importlib.util.find_spec('numpy') is not None"
         code = f"import importlib.util, torch; print(torch.__version__, {seen}, {numpy})"
@@ -183,7 +183,7 @@ class Check(Parts):
     # -- running them
 
     def all_parts(self):
-        """Runs what was asked for. True if nothing is left to wish for."""
+        """Runs the requested parts. True if all are complete and no criterion failed."""
         wanted, before = self.options.parts or list(self.PARTS), self.report["parts"]
         self.report["parts"] = {
             name: before.get(name)
@@ -197,7 +197,7 @@ class Check(Parts):
         try:
             for again in (
                 (False, True) if self.go_on else (False,)
-            ):  # what failed before is tried again when all else has been
+            ):  # units that failed before are repeated last
                 for name in self.PARTS:
                     if name in wanted:
                         self.one_part(name, again)
@@ -213,7 +213,7 @@ class Check(Parts):
         )
 
     def drop_what_others_found(self):
-        """Removes from the report what was found out with other programs than are here."""
+        """Removes the findings of other programs than the present ones from the report."""
         for name, part in self.report["parts"].items():
             records, dropped = part["units"], []
             for record in records.values():
@@ -230,7 +230,7 @@ class Check(Parts):
                     records.clear()  # both runs belong to one machine
                 planned = {
                     unit.name for unit in self.PARTS[name][1](self)
-                }  # what depended on those is planned no more
+                }  # units that depended on those are no longer planned
             except NotRun:
                 continue
             for left in [record for record in records if record not in planned]:
@@ -269,7 +269,7 @@ class Check(Parts):
             print(f"{name:16}{part['status']:11}{part.get('reason', '')}", flush=True)
 
     def to_do(self, name, planned, records, again):
-        """The units without a verdict; again: those that failed in an earlier call."""
+        """The units without a verdict, or, with `again`, those that failed in an earlier call."""
         todo = []
         for unit in planned:
             status = records.get(unit.name, {}).get("status")
@@ -283,7 +283,7 @@ class Check(Parts):
         return todo
 
     def settle(self, part, planned, judge):
-        """The part's status, of its units'."""
+        """Derives the part's status from its units'."""
         gpu_report.derive(self.report)
         by_status = {}
         for unit in planned:

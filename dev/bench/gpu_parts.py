@@ -1,4 +1,4 @@
-"""The parts of gpu_check.py: the programs that each runs, what is read from their output, what is judged."""
+"""The parts of gpu_check.py: the programs that each runs, how their output is read, and the verdicts."""
 
 import argparse
 import hashlib
@@ -15,7 +15,7 @@ from check_units import Failed, NotRun, Unit, identity, read_json
 from compare_pytorch import ROOT, TEXT, read_metrics, reason, token_shards
 
 BENCHMARKS = ("layernorm", "gelu", "cross_entropy", "encoder", "adamw", "attention", "matmul", "decode")
-# Tests of whole programs take minutes, and are no place to look for a kernel's races. Each runs in pieces.
+# Tests of whole programs take minutes and are not run under the sanitizers. Each runs in pieces.
 LONG_TESTS, PIECES = re.compile(r"^test_(\w*_program|training|resume)(cu)?$"), 4
 SEVERAL_PROCESSES = re.compile(r"^test_(communicator|data_parallel)(cu)?$")
 SANITIZED_TESTS = re.compile(
@@ -24,7 +24,7 @@ SANITIZED_TESTS = re.compile(
 )
 BENCH = ROOT / "dev" / "bench"
 SLICES = 3  # of each side's fastest micro-batch; its trial is the first
-# Rehearsals: a model of bytes that the software GPU trains in a second a step; the shapes of operations.
+# for rehearsals: a byte-level model that the software GPU trains in a second a step; the shapes of operations
 TINY = "--layers 2 --heads 2 --channels 32 --context 16 --vocab 256 --seq-len 16".split()
 SMALL = dict(
     layernorm="--N 8",
@@ -36,7 +36,8 @@ SMALL = dict(
     matmul="--N 16 --C 64 --OC 128",
     decode="--C 64 --OC 256 --NH 2 --benchmark_filter=decode_(matmul/|attention)",  # neither int8 nor whole models
 )
-# A rehearsal runs the first test of every program, or of these; of long tests, all of these.
+# A rehearsal runs the first test of every program; for these programs the first of the tests named here, and for
+# long tests all of them.
 QUICK_TESTS = dict(
     attention="Attention.*",
     data_parallel="*ChecksumSeesOneBit",
@@ -56,14 +57,14 @@ for process in $started; do wait $process || failed=1; done; exit ${failed:-0}""
 
 
 def absent(program):
-    """Why a program cannot be started, or ""."""
+    """The reason why a program cannot be started, or ""."""
     if not os.path.isfile(program):
         return f"{program} is not built"
     return "" if os.access(program, os.X_OK) else f"{program} is not executable"
 
 
 def last_line(output):
-    """The line of a program's output that says why it ended."""
+    """The line of a program's output that gives the reason of its end."""
     left_out = [
         line.removeprefix("compare_pytorch: ") for line in output.splitlines() if " is left out: " in line
     ]
@@ -71,23 +72,23 @@ def last_line(output):
 
 
 class Parts:
-    """Units of every part, as generators: they may depend on what earlier units found out."""
+    """Units of every part, as generators, because they may depend on the findings of earlier units."""
 
     def seconds(self, estimate):
-        """How long a unit is expected to take; in a rehearsal none takes long."""
+        """The expected seconds of a unit; 0 in a rehearsal."""
         return 0 if self.rehearsal else estimate
 
     def gibibytes(self):
         return self.machine.get("memory_gib") or 0
 
     def lanes(self):
-        """How many programs share the GPU where nothing is timed."""
+        """The number of programs that share the GPU where nothing is timed."""
         return max(
             1,
             min(6, len(os.sched_getaffinity(0)) // 2, 6 if self.rehearsal else int(self.gibibytes() / 10)),
         )
 
-    # -- what several parts use
+    # -- helpers of several parts
 
     def results(self, part):
         return gpu_report.found(self.report, part)
@@ -127,10 +128,10 @@ class Parts:
             key: whole["options"][key] for key in ("seq_len", "total_batch")
         }
 
-    # -- the parts: the units of each, which may depend on what earlier units found out
+    # -- the parts: each yields its units, which may depend on the findings of earlier units
 
     def batch_sizes(self, model):
-        """Micro-batches to try with so much memory: ours and llm.c's, PyTorch's."""
+        """Micro-batches to try with the GPU's memory: (for ours and llm.c, for PyTorch)."""
         table = {
             "124M": (
                 (120, [64, 128], [64, 128]),
@@ -173,7 +174,7 @@ class Parts:
                 yield self.slice(model, side, size, number)
 
     def fastest_trial(self, part, side):
-        """By the trials alone, or a later slice could change what was to be measured."""
+        """The fastest by the trials alone; otherwise a later slice could change the choice."""
         trials = [
             unit
             for name, unit in self.results(part).items()
@@ -192,7 +193,7 @@ class Parts:
         arguments += f"--batch-size {size} --dtype bf16 --mode {mode}".split()
         arguments += ["--llmc", self.options.llmc] if side == "llmc" else []
         name = f"{dict(ours='ours', pytorch='PyTorch', llmc='llm.c')[side]}, B {size}, slice {number}"
-        # PyTorch compiles once on a machine, which may be another one in every call; ours is tuned once.
+        # PyTorch compiles once per machine, and each call may be on another machine; ours is tuned once.
         tried = [(f"speed-{model}", f"PyTorch, B {size}, slice {earlier}") for earlier in range(1, number)]
         first, later = seconds[model][side]
         known = self.ran.intersection(tried) if side == "pytorch" else number > 1
@@ -234,7 +235,7 @@ class Parts:
             lambda folder: [*command, program, "--gtest_brief=1"],
             self.read_test,
             identity(program),
-            # To a test, mpirun's pipe is a terminal.
+            # mpirun's output looks like a terminal to a test.
             environment={"OMP_WAIT_POLICY": "passive", "GTEST_COLOR": "no"} | environment,
             **{"alone": False, "missing": absent(program)} | unit,
         )
@@ -262,7 +263,7 @@ class Parts:
                 yield self.test(program)
 
     def tests_of_several_processes(self, program):
-        """One process talks to itself through NCCL; several need a GPU each."""
+        """Runs NCCL's tests with one process, and with several if there is a GPU for each."""
         gpus = 2 if self.options.device == "cpu" else self.machine["gpus"]
         counts = ([1] if "communicator" in program.name else []) + ([gpus] if gpus > 1 else [])
         for count in counts:
@@ -277,9 +278,9 @@ class Parts:
             )
 
     def starters(self, count):
-        """How so many processes are started: names, commands before the program, environments. A rehearsal
+        """The ways to start this many processes: names, commands before the program, environments. A rehearsal
         tries all of them."""
-        # A bundle's MPI has not the plugins that its mpirun would look for.
+        # The MPI library in a bundle lacks the plugins that mpirun would look for.
         mpirun = None if (ROOT / "VERSION").exists() else shutil.which("mpirun")
         allowed = dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
         by_mpirun = ("mpirun", [mpirun, "--oversubscribe", "-np", count], allowed)
@@ -383,7 +384,7 @@ class Parts:
             yield self.compare(name, side, whole, {"fp32": 45, "bf16": 150}[dtype], needs_pytorch=True)
 
     def new_text(self, tokens):
-        """Shards of so many tokens that no epoch repeats, made on the spot and the same on every machine."""
+        """Shards with enough tokens that no epoch repeats, generated on the spot and equal on every machine."""
         if not self.text:
             known = self.shards(str(ROOT / "data" / "*.txt"))
             out, count = self.runner.folder / "text.bin", 1 << 14 if self.rehearsal else tokens + 1
@@ -447,7 +448,7 @@ class Parts:
         return dict(rows=rows)
 
     def ladder(self):
-        """Rows in turns, twice; then what two of them are computed from."""
+        """Trains the rows in turns, twice, and runs the benchmarks from which two of the rows are computed."""
         device = "cpu" if self.options.device == "cpu" else "cuda"
         trained = [name for name, _, _ in speed_ladder.trained_rows(device, True)]
         arguments = ["--tiny"] if self.rehearsal else ["--batch-size", self.batch_sizes("124M")[0][0]]
@@ -524,7 +525,7 @@ class Parts:
             raise Failed(f"compute-sanitizer has checked nothing; its last line: {last_line(output)}")
         return {}
 
-    # The parts that decide most come first. A part is its title, its units, and what is judged when all have ended.
+    # The most decisive parts come first. A part has a title, its units, and a check that runs when all have ended.
     PARTS = {
         "speed-124M": (
             "GPT-2 124M beside PyTorch",

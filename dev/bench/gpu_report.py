@@ -1,22 +1,22 @@
-"""The report of gpu_check.py: each target with what was found and whether it is met, tables, a plot."""
+"""The report of gpu_check.py: each target with its finding and verdict, tables, a plot."""
 
 import math
 import statistics
 
-# Steps, tokens of a step, and how far the losses may be from PyTorch's: in the mean, and at most.
-# The largest bounds the steep first steps, where rounding moves a loss most. The mean is held to a quarter of
-# it: rounding errs both ways and fades, but a wrong learning rate, decay or clipping moves all later steps in
-# one direction, by little each.
+# Steps, tokens of a step, and the permitted difference of the losses from PyTorch's: in the mean, and at most.
+# The maximum is set by the steep first steps, where rounding moves a loss most. The mean may be a quarter of it:
+# rounding errs both ways and fades, but a wrong learning rate, decay or clipping moves all later steps slightly
+# in one direction.
 CURVES = {"bf16": (60, 524288, 0.005, 0.02), "fp32": (200, 768, 2.5e-4, 1e-3)}
 BANDWIDTH_SHARE, ATTENTION_SHARE = 0.85, 0.5
-# Reports of these devices judge nothing.
+# Reports of these devices judge no criterion.
 REHEARSALS = {"software": "the software GPU", "cpu": "the CPU's programs"}
 # The targets are those of one H200; other GPUs have other speeds.
 JUDGED_GPU, TOKENS_PER_SECOND, OVER_PYTORCH = "H200", {"124M": 560e3, "1558M": 55e3}, 1.25
 
 
 def derive(report):
-    """Fills in what is made of the units' findings: training, curves, kernels, deterministic, criteria."""
+    """Derives training, curves, kernels, deterministic and criteria from the units' findings."""
     parts = report["parts"]
     report["training"] = [entry for model in TOKENS_PER_SECOND if (entry := training(report, model))]
     report["curves"] = {
@@ -48,7 +48,7 @@ def training(report, model):
         sides.setdefault(unit["side"], {}).setdefault(unit["batch_size"], []).append(unit)
     if not sides:
         return None
-    rehearsed = report["device"] in REHEARSALS  # it trains no such model, and no speed of one is shown
+    rehearsed = report["device"] in REHEARSALS  # rehearsals train no such model, so no speed is shown
     entry = dict(model=f"tiny (for {model})" if rehearsed else model, dtype="bf16")
     for side, prefix in (("ours", ""), ("pytorch", "pytorch_"), ("llmc", "llmc_")):
         timed = {
@@ -70,7 +70,7 @@ def training(report, model):
 
 
 def compared_losses(units):
-    """Losses of both sides from the same weights on the same tokens, and how far apart they are."""
+    """Losses of both sides from the same weights on the same tokens, and their differences."""
     sides = {unit["side"]: unit for unit in units.values()}
     if set(sides) != {"ours", "pytorch"}:
         return None
@@ -89,7 +89,7 @@ def compared_losses(units):
 
 
 def criteria(report):
-    """[{criterion, found, met}]; met is None where nothing was found out yet, or is not to be judged."""
+    """[{criterion, found, met}]; met is None where there is no finding yet, or no verdict."""
     judged = []
 
     def judge(criterion, text, met):
@@ -215,7 +215,7 @@ def number(value, form=",.0f", scale=1):
 
 
 def tables_of(report):
-    """table(), which in a rehearsal says above each table that its figures are none of a GPU."""
+    """table(), which in a rehearsal states above each table that its figures are not a GPU's."""
     if report["device"] not in REHEARSALS:
         return table
     return lambda title, columns, rows: table(f"{title} (a rehearsal: no GPU's figures)", columns, rows)
@@ -358,7 +358,7 @@ def training_table(entries, measured):
 
 
 def loss_plot(curves):
-    """Both curves of every dtype as SVG, which needs no package."""
+    """Both curves of every dtype as SVG, written without any package."""
     width, height, left, right, top, bottom = 640, 300, 60, 620, 30, 260
     panels = []
     for index, (dtype, curve) in enumerate(sorted(curves.items())):

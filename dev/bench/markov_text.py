@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A long token shard made of short ones: after each token comes what follows it at a random place in them.
+"""Makes a long token shard from short ones: each next token is one that follows the token at a random place in them.
 
     dev/bench/markov_text.py --tokens 31457281 --out text.bin 'build/bench-data/*/train_*.bin'
 
-This first-order Markov source has the frequencies of tokens and of pairs of tokens of its source, and nothing
-longer to memorise, so that many steps can train without a second epoch. The bits depend on the source and
---seed alone, not on numpy's version.
+This first-order Markov source has the frequencies of tokens and pairs of tokens of the given texts, and nothing
+longer to memorise, so that many steps can train without a second epoch. The bits depend only on the texts and
+--seed, not on numpy's version.
 """
 
 import argparse
@@ -15,15 +15,15 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from compare_pytorch import SHARD_HEADER_BYTES, SHARD_MAGIC, read_shards  # noqa: E402
 
-WALKS = 4096  # side by side, for the sake of numpy; each becomes a run of neighbouring tokens
+WALKS = 4096  # computed side by side, because numpy is fast at that; each becomes a run of neighbouring tokens
 
 
 def markov_walks(source, count, seed):
     """`count` tokens, walk by walk. The source is a circle: all its tokens have a successor."""
     import numpy as np
 
-    generator = np.random.PCG64(seed)  # its raw numbers are promised to stay
-    by_token = np.argsort(source, kind="stable")  # the places of every token, side by side
+    generator = np.random.PCG64(seed)  # numpy guarantees that its raw numbers stay the same
+    by_token = np.argsort(source, kind="stable")  # the places of every token, adjacent
     occurrences = np.bincount(source)
     first, length = np.cumsum(occurrences) - occurrences, -(-count // WALKS)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures every figure of README.md and docs/performance.md that is taken on a CPU, keeps them in
-# dev/bench/results/ and writes the tables anew. A quarter of an hour on 2 cores without other work.
+# Measures all CPU figures of README.md and docs/performance.md, keeps them in dev/bench/results/ and rewrites the
+# tables. Takes a quarter of an hour on 2 cores without other work.
 #   dev/bench/measure_cpu.sh
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -7,7 +7,7 @@
      "versions": {"flatgpt": "0.1.0", "PyTorch": "2.15.0"},
      "command": "dev/bench/compare_pytorch.py --preset d12", "options": {...}, "results": {...}}
 
-The date is UTC. The commit is that of the tree, with "-dirty" where sources differ from it. Results are
+The date is UTC. The commit is that of the tree, with "-dirty" if sources differ from it. Results are
 medians and quantiles, not every step's time.
 """
 
@@ -37,7 +37,7 @@ def cpuinfo(key):
 
 
 def machine_name(processor, flags):
-    """Maker, family and the instructions that matter: machines of one name share a column of a table."""
+    """Maker, family and the decisive instructions; machines of one name share a column of a table."""
     family = re.search(r"(Intel|AMD)\W.*?\b(Xeon|EPYC|Core|Ryzen)\b", processor)
     best = next((name for flag, name in INSTRUCTIONS.items() if flag in flags.split()), "")
     return ", ".join(part for part in (" ".join(family.groups()) if family else processor, best) if part)
@@ -55,7 +55,7 @@ def machine(threads):
 
 
 def commit(root=ROOT):
-    """Short, "-dirty" where what computes is not what was committed; "unknown" outside a clone."""
+    """The short commit, with "-dirty" if sources differ from it; "unknown" outside a clone."""
 
     def git(*arguments):
         return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True)
@@ -70,7 +70,7 @@ def commit(root=ROOT):
 
 
 def our_version(program):
-    """Version that a program of ours prints; "unknown" where it prints none."""
+    """The version that one of our programs prints; "unknown" if it prints none."""
     try:
         words = subprocess.run([str(program), "--version"], capture_output=True, text=True).stdout.split()
     except OSError:
@@ -79,7 +79,7 @@ def our_version(program):
 
 
 def onednn_version(program):
-    """Version of the oneDNN that a program of ours loads; "" where none is found."""
+    """The version of the oneDNN that one of our programs loads; "" if none is found."""
     listed = subprocess.run(["ldd", str(program)], capture_output=True, text=True).stdout
     found = re.search(r"libdnnl\S* => (\S+)", listed)
     name = pathlib.Path(found[1]).resolve().name if found else ""
@@ -102,7 +102,7 @@ def add_option(parser):
 
 
 def save(out, tool, what, threads, versions, options, results):
-    """Writes the file, and says where. out: --save's value, "" for the default place."""
+    """Writes the file and prints its path. out: --save's value, "" for the default place."""
     here, date = machine(threads), f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M}"
     arguments = [argument for argument in sys.argv[1:] if argument not in ("--save", out)]
     whole = dict(

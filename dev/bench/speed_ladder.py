@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What makes a training step fast, one row each: every row has all that the rows above it have.
+"""Measures the gain of each optimisation of a training step, one row each; every row includes the rows above it.
 
     scripts/speed_ladder.sh                                  # GPT-2 124M, 64 x 1024 tokens, on the GPU
     scripts/speed_ladder.sh --batch-size 16 --json out.json
     scripts/speed_ladder.sh --device cpu --batch-size 4 --seq-len 64
 
-Rows that the program has options for are trained, in turns, in one run; the median over the steps of all rounds counts. Nothing turns the epilogues
-of products or the padding of the vocabulary off: those rows are computed, a trained step plus what the benchmarks of the operations concerned take
-longer without. What this machine or build has not got is said to be so.
+Rows that the program has options for are trained, in turns, in one run; the result is the median over the steps of all rounds. No option switches off
+the products' epilogues or the padding of the vocabulary. Those rows are computed: a trained step plus the time by which the benchmarks of the operations
+are slower without them. A row that this machine or build cannot run is reported with the reason.
 """
 import argparse
 import json
@@ -31,11 +31,11 @@ def fail(message):
 
 
 class Absent(Exception):
-    """Why a row cannot be had here."""
+    """The reason why a row cannot be measured here."""
 
 
 def trained_rows(device, has_graphs):
-    """[(name, options, why it is absent or "")] of the rows that options switch, each with those of the rows above."""
+    """[(name, options, reason of its absence or "")] of the rows that options switch; the options include those of the rows above."""
     single = ["--no-graph"] if has_graphs else []
     gpu = device == "cuda"
     library = "cuDNN" if gpu else "oneDNN"
@@ -49,7 +49,7 @@ def trained_rows(device, has_graphs):
 
 
 def benchmark(arguments, name, **dimensions):
-    """Milliseconds of every operation, by its name and shape. Absent if the benchmark cannot be run."""
+    """Milliseconds of every operation, by its name and shape. Raises Absent if the benchmark cannot be run."""
     program = pathlib.Path(arguments.build) / f"bench_{name}{'cu' if arguments.device == 'cuda' else ''}"
     if not os.access(program, os.X_OK):
         raise Absent(f"{program.name} is not built")
@@ -65,7 +65,7 @@ def benchmark(arguments, name, **dimensions):
 
 
 def lost_without_epilogues(arguments):
-    """Milliseconds that a step would take longer if GELU were a kernel of its own behind, and before, the MLP's products."""
+    """Milliseconds that a step would take longer if GELU and its gradient were kernels of their own after the MLP's products."""
     N, C, OC = arguments.batch_size * arguments.seq_len, arguments.channels, 4 * arguments.channels
     up = benchmark(arguments, "matmul", N=N, C=C, OC=OC)
     down = benchmark(arguments, "matmul", N=N, C=OC, OC=C)
@@ -86,13 +86,13 @@ def lost_without_padding(arguments):
 
 
 def train(arguments, only=None):
-    """Milliseconds of every step of each trained row, or why there are none: {name: (ms, note)}. only: of one row, in one round."""
+    """Milliseconds of every step of each trained row, or a note why there are none: {name: (ms, note)}. only: train this row alone, for one round."""
     program = our_program(arguments.device)
     shared = dict(program=program, device=arguments.device, data=token_shards(arguments.data, VOCABULARY), layers=arguments.layers, heads=arguments.heads,
                   channels=arguments.channels, context=arguments.seq_len, vocab=VOCABULARY, batch_size=arguments.batch_size, seq_len=arguments.seq_len,
                   total_batch=arguments.batch_size * arguments.seq_len * arguments.micro_steps, lr=3e-4, warmup=0)  # fmt: skip
     scratch = tempfile.TemporaryDirectory()
-    environment = {"FLATGPT_MATMULS": str(pathlib.Path(scratch.name, "matmul_algorithms.json"))}  # products are timed once, unless it names a file
+    environment = {"FLATGPT_MATMULS": str(pathlib.Path(scratch.name, "matmul_algorithms.json"))}  # products are timed once; the caller's FILE takes precedence
     environment |= os.environ | {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
     has_graphs = "--no-graph" in subprocess.run([program, "--help"], capture_output=True, text=True).stdout
     rows = {name: dict(ms=[], note=absent, options=options) for name, options, absent in trained_rows(arguments.device, has_graphs)
@@ -118,7 +118,7 @@ LOST = {"padding": lost_without_padding, "epilogues": lost_without_epilogues}
 
 
 def lost_without(name, arguments):
-    """Milliseconds that a step would take longer, and a note; None and why, where they cannot be measured."""
+    """(milliseconds that a step would take longer, a note), or (None, the reason) if they cannot be measured."""
     progress(f"benchmarks: {name}")
     try:
         return LOST[name](arguments), "computed, from its operations"
@@ -137,7 +137,7 @@ def ladder(arguments):
 
 
 def assemble(arguments, trained, lost):
-    """The rows of ladder() from {name: (median ms or None, note)} of those that are trained, and of what a step would take longer without."""
+    """The rows of ladder() from {name: (median ms or None, note)} of the trained rows and of the computed differences."""
     trained = dict(trained)
     bf16, note = trained.pop("bf16")
     without = [(None if None in (bf16, *losses) else bf16 + sum(losses)) for losses in ((lost["padding"][0], lost["epilogues"][0]), (lost["padding"][0],))]

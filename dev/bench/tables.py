@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Writes the tables of measured speed in README.md and docs/performance.md from dev/bench/results/*.json.
 
-    dev/bench/tables.py            # rewrites what stands between <!-- table: NAME --> and <!-- end -->
-    dev/bench/tables.py --check    # changes nothing; 1 if a table differs, naming page and table
+    dev/bench/tables.py            # rewrites the text between <!-- table: NAME --> and <!-- end -->
+    dev/bench/tables.py --check    # changes nothing; exits with 1 if a table differs, naming page and table
 
-The newest result for a thing and a machine counts. A result of another commit than the
-newest of all is marked as older, with what has changed since (its "before") where the file says so.
+A table shows the newest result of each benchmark and machine. A result of another commit than the
+newest of all is marked as older, with the change since then if the file has one ("before").
 """
 
 import argparse
@@ -21,14 +21,14 @@ MODELS = {"training-shakespeare": "4 layers, C 128, bytes, 12 x 64", "training-d
 
 
 class Results:
-    """The newest result of each thing on each machine."""
+    """The newest result of each benchmark on each machine."""
 
     def __init__(self, folder):
         newest = {}
         for path in sorted(folder.glob("*.json")):
             try:
                 result = json.loads(path.read_text())
-                if isinstance(result, dict) and "what" in result:  # else a GPU's report
+                if isinstance(result, dict) and "what" in result:  # others are reports of a GPU
                     key = result["what"], result["machine"]["name"]
                     if key not in newest or newest[key]["date"] <= result["date"]:
                         newest[key] = result
@@ -37,7 +37,7 @@ class Results:
         self.all = sorted(newest.values(), key=lambda result: result["date"], reverse=True)
 
     def of(self, what):
-        """Those of one thing, the newest first."""
+        """The results of one benchmark, the newest first."""
         found = [result for result in self.all if result["what"] == what]
         if not found:
             sys.exit(f"tables: there is no result for {what}")
@@ -52,7 +52,7 @@ def machine(result):
 
 
 def origin(results, result):
-    """Where and when, and from which tree, as a sentence that ends in a colon."""
+    """Machine, date, commit and command, as a line that ends in a colon."""
     parts = [f"{result['date'][:10]}, commit {result['commit']}"]
     parts += [f"{name} {version.split('+')[0]}" for name, version in result["versions"].items() if name != "flatgpt"]
     text = f"**{machine(result)}** ({', '.join(parts)}; `{result['command']}`)"
@@ -71,7 +71,7 @@ def table(titles, rows):
 
 
 def ours_over_pytorch(result, dtype=None):
-    """The ratio of the best times, in one dtype or of all; None if a side is missing."""
+    """The ratio of the best times, in one dtype or over all; None if a side is missing."""
     best = {}
     for contender in result["results"].values():
         if dtype in (None, contender["dtype"]):
@@ -149,7 +149,7 @@ def gib(sizes):
 
 
 def speed(results):
-    """README's: ours over PyTorch's best, a column a machine."""
+    """The table of README.md: our time over PyTorch's best, one column per machine."""
     columns = {}
     for what in MODELS:
         for result in results.of(what):
@@ -196,7 +196,7 @@ TABLES |= {what: lambda results, what=what: training(results, what) for what in 
 
 
 def rewritten(text, results, page):
-    """The page with every table made anew, and the names of those that differ."""
+    """The page with regenerated tables, and the names of those that differ."""
     changed = []
 
     def made(match):
