@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Says what building for a GPU lacks; exit 1 if anything.
-#   scripts/check_cuda.sh [what make builds]
+# Prints what is missing for a GPU build; exits with 1 if anything is.
+#   scripts/check_cuda.sh [TARGET]     TARGET: make's target, for the message
 set -euo pipefail
 target=${1:-gpu}
 nvcc=$(command -v nvcc || true)

@@ -3,8 +3,8 @@
 
     scripts/compare_runs.py RUN_DIR RUN_DIR ... [--csv]
 
-best val: the lowest validation loss, and its step; loss: the mean of the last fiftieth of the steps; hours: of the steps, without validation,
-checkpoints and breaks; tokens/s and MFU: the median step. Reads RUN_DIR/metrics.jsonl, also while the run is going on.
+best val is the lowest validation loss, with its step; loss is the mean of the last fiftieth of the steps; hours are those of the steps, without
+validation, checkpoints and breaks; tokens/s and MFU are the median step's. Reads RUN_DIR/metrics.jsonl, also during the run.
 """
 import csv
 import math
@@ -13,8 +13,8 @@ import sys
 
 from run_metrics import OneLineParser, RunMetrics, number, one_line, one_line_errors, valid  # beside this script
 
-LONGEST = 32  # letters of a cell
-OF_ONE_START = {"out", "resume", "config", "profile", "plan", "device-memory"}  # options that make no other run
+LONGEST = 32  # characters of a cell
+OF_ONE_START = {"out", "resume", "config", "profile", "plan", "device-memory"}  # options whose difference is not shown
 
 
 def shortened(text):
@@ -34,7 +34,7 @@ def options_of(run):
 
 
 def measured(run):
-    """What a run came to, by column; what it did not measure is missing."""
+    """A run's results by column; values that it did not measure are absent."""
     train, row = run.by_kind["train"], {}
     row["steps"] = int(train[-1]["step"])
     tokens = number(train[-1].get("tokens"))
@@ -77,7 +77,7 @@ def table(runs):
 
 
 def print_table(heads, rows):
-    """Numbers stand on the right of their column."""
+    """Prints the table with numbers aligned to the right."""
     cells = [heads, *([shortened(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(heads))]
     for row in cells:

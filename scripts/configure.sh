@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# cmake --preset, also in a checkout that was moved or copied: CMake refuses a build folder that names another place, so
-# that one is configured anew.
-#   scripts/configure.sh PRESET [-B BUILD] [OPTION...]     BUILD: build/PRESET by default; OPTION: of cmake
+# Runs cmake --preset, also in a checkout that was moved or copied: CMake refuses a build folder that was configured
+# for another place, so such a folder is configured anew.
+#   scripts/configure.sh PRESET [-B BUILD] [OPTION...]     BUILD: build/PRESET by default; OPTION: cmake's
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=${1:?usage: scripts/configure.sh PRESET [-B BUILD] [OPTION...]}
 shift
 build=build/$preset
 [ "${1:-}" != -B ] || build=$2
-export PATH="$PWD/build/tools/bin:$PATH"  # what scripts/setup.sh got by pip
+export PATH="$PWD/build/tools/bin:$PATH"  # tools that scripts/setup.sh installed by pip
 place=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$build/CMakeCache.txt" 2>/dev/null || true)
 fresh=()
 if [ -n "$place" ] && ! [ "$place" -ef . ]; then
     echo "$build was configured for $place; it is configured anew"
     fresh=(--fresh)
 fi
-# In the environment, so that make's targets need no way of their own to hand them on (cmake/fetch.cmake).
+# These variables are read from the environment, so that make's targets need not pass them on (cmake/fetch.cmake).
 for variable in FLATGPT_FETCH FLATGPT_ARCHIVES; do
     [ -z "${!variable:-}" ] || set -- "-D$variable=${!variable}" "$@"
 done

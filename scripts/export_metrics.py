@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Turns what a run measured into TensorBoard events or a Weights & Biases run.
+"""Exports the metrics of a run to TensorBoard events or a Weights & Biases run.
 
     scripts/export_metrics.py [RUN_DIR]               # RUN_DIR/tensorboard/, for: tensorboard --logdir runs
     scripts/export_metrics.py [RUN_DIR] --wandb       # RUN_DIR/wandb/, an offline run, for: wandb sync
 
-Reads RUN_DIR/metrics.jsonl, also while the run is going on; exported again, TensorBoard's events are replaced. Every number of a record is a
-series KIND/NAME by step, such as train/loss, val/loss or layer_norms/grad/h.0; what was not finite has no point. Samples and the run's
-options are texts. Needs the Python package tensorboard or wandb, whichever is asked for.
+Reads RUN_DIR/metrics.jsonl, also during the run; a repeated export replaces TensorBoard's events. Every number of a record is a series KIND/NAME
+by step, such as train/loss, val/loss or layer_norms/grad/h.0; values that are not finite have no point. Samples and the run's options are texts.
+Needs the Python package tensorboard, or wandb for --wandb.
 """
 import json
 import math
@@ -17,11 +17,11 @@ import sys
 
 from run_metrics import MetricsError, OneLineParser, RunMetrics, newest_run, number, one_line, one_line_errors, valid  # beside this script
 
-DEEPEST = 8  # of the objects in a record
+DEEPEST = 8  # depth of nested objects in a record
 
 
 def numbers(record, path=""):
-    """(name, value) of every number in a record, "a/b" for what is nested; neither kind nor step."""
+    """(name, value) of every number in a record except kind and step; a nested one is named "a/b"."""
     for key, value in record.items():
         if isinstance(value, dict):
             if path.count("/") < DEEPEST:
@@ -54,7 +54,7 @@ def texts(run):
 
 
 def times(run):
-    """The time of day of a step, in seconds: the last one ended when the file was last written, each took its step_ms."""
+    """The time of each step, in seconds. The last step ended when the file was last written; each took its step_ms."""
     milliseconds = [(int(r["step"]), number(r.get("step_ms"))) for r in run.by_kind["train"]]
     durations = [(step, ms / 1000 if 0 <= ms < 1e12 else 0.0) for step, ms in milliseconds]
     time = run.file.stat().st_mtime - sum(duration for _, duration in durations)
@@ -66,7 +66,7 @@ def times(run):
 
 
 def check_replaceable(out):
-    """A folder that holds anything else than TensorBoard's events is not replaced."""
+    """Raises an error if the folder holds anything other than TensorBoard's events, so that it is not replaced."""
     if not out.name or out.name == "..":
         raise MetricsError(f"--out {out}: expected the name of a folder")
     foreign = sorted(file.name for file in out.iterdir() if "tfevents" not in file.name) if out.is_dir() else []
@@ -115,11 +115,11 @@ def write_wandb(run, project):
         for step, series in scalars(run):
             exported.log(series, step=step)
         for _, name, text in texts(run):
-            exported.summary[name] = text  # the last one stays
+            exported.summary[name] = text  # a later text replaces an earlier one
         exported.finish()
     except OSError:
         raise
-    except Exception as error:  # of a package that has its own
+    except Exception as error:  # the packages raise errors of their own types
         raise MetricsError(f"wandb: {one_line(error)}") from error
     return run.folder / "wandb"
 
@@ -131,7 +131,7 @@ def main():
     parser.add_argument("--wandb", action="store_true", help="an offline run of Weights & Biases instead")
     parser.add_argument("--project", default="flatgpt", help="of Weights & Biases (default: flatgpt)")
     arguments = parser.parse_args()
-    sys.stdout.reconfigure(errors="surrogateescape")  # a name of a file may be any bytes
+    sys.stdout.reconfigure(errors="surrogateescape")  # a file's name can contain any bytes
     with one_line_errors():
         run = RunMetrics(arguments.run or newest_run())
         print(write_wandb(run, arguments.project) if arguments.wandb else write_tensorboard(run, arguments.out or run.folder / "tensorboard"))

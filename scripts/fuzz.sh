@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets of test/fuzz and runs them, two at a time: every reader of outside bytes against libFuzzer.
+# Builds the fuzz targets of test/fuzz and runs them, two at a time; libFuzzer tests every reader of external data.
 #   scripts/fuzz.sh [SECONDS] [TARGET...]     # 60 seconds each; all targets, or those named (safetensors, token_shard, ...)
-# Prints the executions of each target and what it found; exit 1 if anything.
+# Prints the executions and findings of each target; exits with 1 if there is a finding.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Packs what make gpu-bundle built, with data and scripts, for a machine that has NVIDIA's driver and PyTorch but no
-# compiler and perhaps no network:
+# Packs the programs of make gpu-bundle with data and scripts, for a machine that has NVIDIA's driver and PyTorch but
+# no compiler and perhaps no network:
 #   scripts/gpu_bundle.sh BUILD [ARCHIVE]     ARCHIVE: build/flatgpt-gpu.tar.xz by default
-#   there: python3 -m tarfile -e flatgpt-gpu.tar.xz && flatgpt-gpu/run.sh OUTDIR     (or tar xf, where xz is installed)
-# Programs find other libraries in lib/ by their rpath, so that no other program is given these. CUDA's are PyTorch's
-# own. A build on a machine with a GPU runs on such GPUs only, unless ARCHITECTURES were given.
+#   on that machine: python3 -m tarfile -e flatgpt-gpu.tar.xz && flatgpt-gpu/run.sh OUTDIR     (or tar xf, if xz is installed)
+# The programs find their libraries in lib/ by their rpath, so that no other program loads them. CUDA's libraries are
+# PyTorch's. A build on a machine with a GPU runs on such GPUs only, unless ARCHITECTURES were given.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:?usage: scripts/gpu_bundle.sh BUILD [ARCHIVE]}
@@ -20,7 +20,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 bundle=$work/flatgpt-gpu
 mkdir -p "$bundle/build/cuda" "$bundle/lib" "$bundle/dev/bench" "$bundle/test"
-# Tests know the programs by the folder that they were built in.
+# Tests look for the programs in the folder where they were built.
 [ "$(basename "$build")" = cuda ] || ln -s cuda "$bundle/build/$(basename "$build")"
 
 for program in "$build"/{train,evaluate,generate}_gpt2cu "$build"/{logitscu,tokenize,convert} "$build"/test_*cu "$build"/bench_*; do
@@ -31,7 +31,7 @@ for program in "$build"/{train,evaluate,generate}_gpt2cu "$build"/{logitscu,toke
     strip -o "$bundle/build/cuda/$name" "$program"
     case $name in test_* | bench_*) ;; *) ln -s "build/cuda/$name" "$bundle/$name" ;; esac
 done
-# The C library is the system's, libcuda the driver's, and CUDA's others come with PyTorch.
+# The system provides the C library, the driver libcuda, and PyTorch the other libraries of CUDA.
 ldd "$bundle"/build/cuda/* | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' | sort -u |
     grep -vE '^(lib(c|m|dl|pthread|rt|resolv|util)\.so|ld-linux|lib(cuda|cudart|cudnn|nccl|cublas|cublasLt|nvrtc)\.so)' |
     while read -r name path; do strip -o "$bundle/lib/$name" "$path"; done
@@ -43,8 +43,8 @@ cp "$root"/dev/bench/*.py "$bundle/dev/bench"
 mv "$bundle/scripts/gpu_bundle_run.sh" "$bundle/run.sh"
 { git -C "$root" describe --always --dirty 2>/dev/null || echo unknown; } >"$bundle/VERSION"
 
-# Every program has the same kernels in it, compressed by nvcc already: what saves is to look back further than the
-# program before, not to look hard. The large ones lie together.
+# Every program contains the same kernels, which nvcc has compressed. A dictionary that reaches back past the previous
+# program therefore saves space, and a higher preset does not. Sorting by size puts the large programs together.
 (cd "$work" && find flatgpt-gpu ! -type d -printf '%s %p\n' | sort -n | sed 's/^[0-9]* //' >list &&
     tar -T list -c | xz --lzma2=preset=1,dict=256MiB >"$archive")
 bytes=$(stat -c %s "$archive")

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Runs what make gpu-bundle packed, with the CUDA libraries of PyTorch's wheels.
+# Runs the programs of a GPU bundle with the CUDA libraries of PyTorch's wheels.
 #   ./run.sh OUTDIR [OPTION...]     scripts/gpu_check.sh: speeds, tests, losses, a report; --help lists the options
-#   ./run.sh -- COMMAND...          anything else, such as: ./run.sh -- ./train_gpt2cu --help
-# FLATGPT_PYTORCH_VENV names the environment that has PyTorch, if python3 has not.
+#   ./run.sh -- COMMAND...          any other command, such as: ./run.sh -- ./train_gpt2cu --help
+# FLATGPT_PYTORCH_VENV names the environment that has PyTorch, if python3 does not have it.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 python=${FLATGPT_PYTORCH_VENV:+$FLATGPT_PYTORCH_VENV/bin/}python3
 export FLATGPT_ROOT=$here FLATGPT_DATA=$here/data
 
-# Our programs look in lib/: links there give them CUDA's libraries, and no program of others any of these.
+# Links CUDA's libraries into lib/, where only our programs look.
 link_cuda_libraries() {
     local libraries missing
     libraries=$("$python" -c 'import glob, nvidia; print(*(lib for path in nvidia.__path__ for lib in glob.glob(path + "/*/lib/lib*.so*")), sep="\n")' \

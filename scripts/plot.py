@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Draws a run: loss, validation loss, HellaSwag, gradient norm, learning rate, speed and norms by layer, into RUN_DIR/loss.png, whose path it prints.
 
-    scripts/plot.py [RUN_DIR ...] [--x steps|tokens|hours] [--out FILE]     # several runs share a picture; without one, the newest under runs/
+    scripts/plot.py [RUN_DIR ...] [--x steps|tokens|hours] [--out FILE]     # several runs share a picture; default: the newest under runs/
 
-Hours are those of the steps, without validation, checkpoints and breaks. FILE ends in .png, .svg or .pdf, and is of that format.
+Hours are those of the steps, without validation, checkpoints and breaks. FILE ends in .png, .svg or .pdf, which selects its format.
 scripts/compare_runs.py prints a table of several runs.
 
-Reads RUN_DIR/metrics.jsonl, also while the run is going on. Where the run's data and size have a published validation loss
-(OpenAI's GPT-2 checkpoints), a dashed line shows it; beside HellaSwag's accuracy stand GPT-2's and GPT-3's of that size.
-What a run did not measure has no panel.
+Reads RUN_DIR/metrics.jsonl, also during the run. If there is a published validation loss for the run's data and size (OpenAI's GPT-2
+checkpoints), a dashed line shows it; HellaSwag's accuracy is compared with GPT-2's and GPT-3's of that size. Quantities that a run did
+not measure have no panel.
 """
 import math
 import os
@@ -26,18 +26,18 @@ try:
     import numpy as np
     from matplotlib.ticker import EngFormatter, LogLocator
 except ImportError as error:
-    # The packages of Debian and Ubuntu are seen by their own python3 only, not by one of pyenv, conda or a virtual environment.
+    # Only the system's python3 sees the packages of Debian and Ubuntu; one of pyenv, conda or a virtual environment does not.
     system = "/usr/bin/python3"
     if os.path.exists(system) and subprocess.call([system, "-c", "import matplotlib, numpy"], stderr=subprocess.DEVNULL) == 0:
         sys.exit(f"plot: {error} in {sys.executable}; {system} has it: {system} {' '.join(sys.argv)}")
     sys.exit(f"plot: {error} in {sys.executable}; please install python3-matplotlib, or run scripts/setup.sh")
 
-except Exception as error:  # a broken installation, or MPLBACKEND names none
+except Exception as error:  # a broken installation, or an unknown MPLBACKEND
     sys.exit(f"plot: matplotlib cannot be used: {' '.join(str(error).split())}")
 
 from run_metrics import MetricsError, OneLineParser, RunMetrics, newest_run, number, one_line_errors  # beside this script
 
-# Validation loss of OpenAI's checkpoints by data set, recognised in the path of the training data, and size.
+# Validation loss of OpenAI's checkpoints by data set (recognised by the path of the training data) and size.
 # FineWeb: llm.c; FineWeb-Edu: build-nanogpt; OpenWebText: nanoGPT.
 REFERENCES = [
     ("FineWeb-Edu", r"fineweb[-_]?edu|edu[-_]?fineweb", {"124M": 3.2924}),
@@ -57,14 +57,14 @@ SIZE_BY_NAME |= {"gpt2": "124M", "gpt2-medium": "350M", "gpt2-large": "774M", "g
 SIZE_BY_SHAPE = {(12, 768): "124M", (24, 1024): "350M", (36, 1280): "774M", (48, 1600): "1558M"}  # layers, channels
 FORMATS = [".png", ".svg", ".pdf"]
 COLORS = ["#1f5fa8", "#c8553d", "#3a7d44", "#7a4f9a", "#8a6d1d", "#2a8c8c", "#d488b0", "#555555", "#8fb51c", "#5cb8e6"]
-LINES = ["-", "--", "-.", ":"]  # the next ones when all colours are taken
-MANY = 4  # runs from which on the losses of single steps would hide each other, and only their running mean is drawn
+LINES = ["-", "--", "-.", ":"]  # the next style is used when all colours are taken
+MANY = 4  # from this number of runs on only running means are drawn, because the losses of single steps would hide each other
 X_AXES = {"steps": "step", "tokens": "tokens", "hours": "hours of training steps"}
-LONGEST_NAME = 34  # of a run, in a legend
+LONGEST_NAME = 34  # characters of a run's name in a legend
 
 
 class Run(RunMetrics):
-    """What is drawn of a run, over steps, tokens or hours."""
+    """The data of a run to draw, over steps, tokens or hours."""
 
     def __init__(self, path, x="steps"):
         super().__init__(path)
@@ -81,12 +81,12 @@ class Run(RunMetrics):
             raise MetricsError(f"{self.file} does not say the {x} of its steps; expected --x steps")
 
     def x_of(self, steps):
-        """Where steps lie on the x axis. What a step did not write down lies between its neighbours."""
+        """The steps' positions on the x axis. Missing values are interpolated between their neighbours."""
         known = np.isfinite(self.trained_x)
         return np.interp(steps, self.trained_steps[known], self.trained_x[known]) if len(steps) else np.array([])
 
     def series(self, kind, key):
-        """Places on the x axis and values as arrays; NaN where the run wrote null."""
+        """Positions on the x axis and values as arrays; NaN where the run wrote null."""
         records = self.by_kind.get(kind, [])
         return self.x_of([int(r["step"]) for r in records]), np.array([number(r.get(key)) for r in records])
 
@@ -99,7 +99,7 @@ class Run(RunMetrics):
         return {key.replace("-", "_"): value for key, value in options.items()} if isinstance(options, dict) else {}
 
     def size(self):
-        """"124M" and so on, or None for a model that is none of OpenAI's."""
+        """"124M" and so on, or None if OpenAI has no model of this size."""
         model, options = self.header.get("model"), self.options()
         for name in (model, options.get("model"), model.get("name") if isinstance(model, dict) else None):
             if isinstance(name, str) and name in SIZE_BY_NAME:
@@ -132,7 +132,7 @@ class Run(RunMetrics):
 
 
 def smoothed(values):
-    """The mean over a window of a fiftieth of the run, shorter towards the start, where the loss is steep and half a window would show."""
+    """The mean over a window of a fiftieth of the run. It is shorter towards the start, where the loss is steep and a long window would distort it."""
     finite = np.isfinite(values)
     total = np.concatenate([[0], np.cumsum(np.where(finite, values, 0))])
     count = np.concatenate([[0], np.cumsum(finite)])
@@ -144,14 +144,14 @@ def smoothed(values):
 
 
 def running_median(values):
-    """The median of up to 101 steps around each."""
+    """The median of up to 101 steps around each step."""
     half = min(50, max(0, (len(values) - 1) // 4))
     padded = np.concatenate([np.full(half, np.nan), values, np.full(half, np.nan)])
     return np.nanmedian(np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1), axis=1)
 
 
 class Style:
-    """How one of the runs of a picture is drawn."""
+    """The style in which one run of a picture is drawn."""
 
     def __init__(self, index, count):
         self.color, self.line = COLORS[index % len(COLORS)], LINES[index // len(COLORS) % len(LINES)]
@@ -159,7 +159,7 @@ class Style:
 
 
 class Panel:
-    """One axis of the picture. `wanted` says whether the runs have something for it; `draw` adds one of them."""
+    """One axis of the picture. `wanted` is true if the runs have data for it; `draw` adds one run."""
 
     height = 1.0
     label = ""
@@ -171,11 +171,11 @@ class Panel:
         raise NotImplementedError
 
     def finish(self, axis, runs):
-        """What is done once, when all runs are drawn."""
+        """Called once, when all runs are drawn."""
 
 
 def legend_above(axis):
-    """In a row above the axis, where it hides nothing."""
+    """Puts the legend in a row above the axis, where it hides nothing."""
     handles, labels = axis.get_legend_handles_labels()
     if handles:
         axis.legend(loc="lower right", bbox_to_anchor=(1, 1), ncol=len(handles), borderaxespad=0.2, columnspacing=1.2, handlelength=1.6)
@@ -229,7 +229,7 @@ class Loss(Panel):
         mark_skipped(axis, run, style, labelled=style.alone)
         seen = np.concatenate([smooth, val_losses])
         if np.isfinite(seen).any():
-            # A fall from 11 in the first steps would flatten all that follows: the picture begins where 2 % of the run is done.
+            # The fall from 11 in the first steps would flatten the rest of the curve, so the upper limit ignores the first 2 % of the run.
             after_fall = np.concatenate([smooth[len(smooth) // 50 :], val_losses[len(val_losses) // 50 :]])
             self.tops.append(np.nanmax(after_fall) if np.isfinite(after_fall).any() else np.nanmax(seen))
             self.bottoms.append(np.nanmin(seen))
@@ -297,7 +297,7 @@ class LearningRate(Panel):
 
 
 class Speed(Panel):
-    """Tokens a second, each step and its running median. The scale on the right is MFU, where one factor makes it of the other: of a lone run."""
+    """Tokens a second of each step and their running median. For a single run the scale on the right is MFU, which is proportional to them."""
 
     label = "tokens/s"
 
@@ -312,7 +312,7 @@ class Speed(Panel):
 
     def finish(self, axis, runs):
         rates = np.concatenate([running_median(run.series("train", "tokens_per_second")[1]) for run in runs])
-        axis.set_ylim(0, 1.15 * np.nanmax(rates))  # a step that took no time, or a very long one, would flatten the rest
+        axis.set_ylim(0, 1.15 * np.nanmax(rates))  # a step that took almost no time would flatten the rest
         axis.yaxis.set_major_formatter(EngFormatter(sep=""))
         if len(runs) > 1:
             return
@@ -325,7 +325,7 @@ class Speed(Panel):
 
 
 class LayerNorms(Panel):
-    """A line a layer, from the first (dark) to the last (light); embeddings and the last layer norm are dashed. Of a lone run only."""
+    """One line per layer, from the first (dark) to the last (light); embeddings and the last layer norm are dashed. For a single run only."""
 
     height = 1.7
 
@@ -353,7 +353,7 @@ class LayerNorms(Panel):
 
 
 def checked_format(file):
-    """The format that a picture's name asks for."""
+    """The format that a picture's name selects."""
     if file.suffix.lower() not in FORMATS or file.is_dir():
         raise MetricsError(f"--out {file}: expected the name of a file that ends in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
     return file.suffix[1:].lower()
@@ -361,7 +361,7 @@ def checked_format(file):
 
 def draw(runs, file, x="steps"):
     picture_format = checked_format(file)
-    warnings.simplefilter("ignore")  # a sum that overflows, a name that the font cannot show
+    warnings.simplefilter("ignore")  # overflowing sums, names with characters that the font lacks
     plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#e4e4e4",
                          "axes.axisbelow": True, "legend.frameon": False})  # fmt: skip
     by_layer = [LayerNorms("grad", "gradient norm\nby layer"), LayerNorms("weight", "weight norm\nby layer")]
@@ -381,7 +381,7 @@ def draw(runs, file, x="steps"):
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         figure.savefig(temporary, format=picture_format, dpi=130)
-        os.replace(temporary, file)  # a picture is there whole, or not at all
+        os.replace(temporary, file)  # the picture is replaced atomically
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -392,7 +392,7 @@ def main():
     parser.add_argument("--x", choices=X_AXES, default="steps", help="what the x axis counts (default: steps)")
     parser.add_argument("--out", metavar="FILE", type=pathlib.Path, help=".png, .svg or .pdf (default: loss.png in the first RUN_DIR)")
     arguments = parser.parse_args()
-    sys.stdout.reconfigure(errors="surrogateescape")  # a name of a file may be any bytes
+    sys.stdout.reconfigure(errors="surrogateescape")  # a file's name can contain any bytes
     with one_line_errors():
         if arguments.out:
             checked_format(arguments.out)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs packages of Python's into an environment of their own, without what they depend on: files that the build needs and no Debian package has.
-# CMake runs it where they are missing. Where it cannot, it says so, and the build goes on without them.
+# Installs Python packages in an environment of their own, without dependencies: they have files that the build needs and no Debian package has.
+# CMake runs this script if they are missing. If it fails, it prints the reason, and the build continues without them.
 #   scripts/python_packages.sh FOLDER PACKAGE==VERSION...
 set -euo pipefail
 folder=$1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Trains a small GPT-2 on Shakespeare, byte by byte, and plots its loss: nanoGPT's CPU recipe.
-# With an NVIDIA GPU and nvcc the same kernels run there.
-#   scripts/quickstart.sh [OPTION...]     train_gpt2's own, by their letters or names, such as --steps 500
+# Trains a small byte-level GPT-2 on Shakespeare and plots its loss: nanoGPT's CPU recipe.
+# With an NVIDIA GPU and nvcc the same kernels run on the GPU.
+#   scripts/quickstart.sh [OPTION...]     options of train_gpt2, by their letters or names, such as --steps 500
 . "$(dirname "$0")/own_options.sh"
 case ${1:-} in --help | -h) print_help && exit 0 ;; esac
 cd "$root"

@@ -1,4 +1,4 @@
-"""What a run wrote: RUN_DIR/metrics.jsonl, an object a line, by kind and step. Read also while the run is going on."""
+"""Reads the metrics of a run, RUN_DIR/metrics.jsonl, one object per line, by kind and step, also during the run."""
 import argparse
 import contextlib
 import json
@@ -8,15 +8,15 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = pathlib.Path(sys.argv[0]).stem
-LAST_STEP = 2**31  # no run has a step beyond
+LAST_STEP = 2**31  # larger steps are invalid
 
 
 class MetricsError(Exception):
-    """What was wrong, in one line."""
+    """An error described in one line."""
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Says what was wrong with the command line in one line."""
+    """Reports an error of the command line in one line."""
 
     def error(self, message):
         self.exit(2, f"{PROGRAM}: {message}; --help shows the usage\n")
@@ -41,7 +41,7 @@ def one_line_errors():
         code, message = 130, "interrupted"
     print(f"{PROGRAM}: {one_line(message)}", file=sys.stderr)
     with contextlib.suppress(OSError):
-        sys.stdout.close()  # what is left in it cannot be written
+        sys.stdout.close()  # its remaining content cannot be written
     sys.exit(code)
 
 
@@ -50,12 +50,12 @@ def one_line(text):
 
 
 def valid(text):
-    """The text without the halves of characters that a name of a file or a JSON escape may hold."""
+    """The text without unpaired surrogates, which a file's name or a JSON escape can contain."""
     return text.encode(errors="replace").decode()
 
 
 def number(value):
-    """NaN for null, for what is too large, and for whatever else is no number."""
+    """The value as a float; NaN for null, for numbers that are too large, and for anything else."""
     try:
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
     except OverflowError:
@@ -70,7 +70,7 @@ def step_of(record):
 
 
 class RunMetrics:
-    """header: the last `run` record. by_kind: the records of every other kind, by step; a step that was logged twice counts as it was last."""
+    """header: the last `run` record. by_kind: the records of every other kind, by step; of a step that was logged twice the last record counts."""
 
     def __init__(self, path):
         path = pathlib.Path(path)
@@ -90,7 +90,7 @@ class RunMetrics:
                     step = step_of(record)
                     by_kind.setdefault(valid(kind), {})[step] = record
             except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-                unreadable += index + 1 < len(lines)  # the last line may be torn: the program is writing it, or was killed
+                unreadable += index + 1 < len(lines)  # the last line may be incomplete: the program is writing it, or was killed
         if unreadable:
             print(f"{PROGRAM}: {self.file}: passed over {unreadable} unreadable lines", file=sys.stderr)
         self.by_kind = {kind: [records[step] for step in sorted(records)] for kind, records in by_kind.items()}
@@ -99,7 +99,7 @@ class RunMetrics:
         self.name = valid(self.folder.resolve().name)
 
     def hint(self):
-        """A checkpoint's folder was named instead of its run's."""
+        """A hint for a path that names a checkpoint's folder instead of its run's."""
         folder = self.folder.resolve()
         runs = [above for above in folder.parents if (above / "metrics.jsonl").is_file()]
         return f"; it lies in the run {runs[0]}" if runs else ""

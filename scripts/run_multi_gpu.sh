@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Trains with one process a GPU on this machine: by mpirun, or where that is missing by starting the processes itself, each with its number
-# in the environment, as torchrun does.
+# Trains with one process per GPU on this machine. mpirun starts the processes; where it is missing, this script starts them, each with its
+# rank in the environment, as torchrun does.
 #   scripts/run_multi_gpu.sh [--processes N] [--launcher mpirun|environment] OPTION...
-#   --processes N   instead of the GPUs that nvidia-smi lists (and CUDA_VISIBLE_DEVICES lets through)
-#   --launcher      instead of mpirun if it is there
-#   OPTION...       all others go to ./train_gpt2cu, or the program that TRAIN_PROGRAM names
-# When one process fails, the others are ended and its exit code is this script's. SIGINT, SIGTERM, SIGHUP and SIGUSR1 reach every process.
+#   --processes N   number of processes (default: the GPUs that nvidia-smi lists and CUDA_VISIBLE_DEVICES permits)
+#   --launcher      default: mpirun if it is installed, else environment
+#   OPTION...       all other options are passed to ./train_gpt2cu, or to the program that TRAIN_PROGRAM names
+# When one process fails, the others are ended, and this script exits with its exit code. SIGINT, SIGTERM, SIGHUP and SIGUSR1 reach every process.
 set -euo pipefail
 
 fail() {
@@ -36,14 +36,14 @@ if [ -z "$launcher" ]; then launcher=$(command -v mpirun >/dev/null && echo mpir
 
 if [ "$launcher" = mpirun ]; then
     if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
-    # The program chooses its cores itself; mpirun would bind each of one or two processes to a single core.
+    # The program chooses its cores itself; with one or two processes, mpirun would bind each to a single core.
     exec mpirun -np "$processes" --bind-to none "$program" "$@"
 fi
 
 pids=()
 signal_all() { kill -s "$1" "${pids[@]}" 2>/dev/null || true; }
 for signal in INT TERM HUP USR1; do
-    # shellcheck disable=SC2064  # the name of now is meant
+    # shellcheck disable=SC2064  # the current name is meant
     trap "signal_all $signal" $signal
 done
 export WORLD_SIZE=$processes LOCAL_WORLD_SIZE=$processes MASTER_ADDR=${MASTER_ADDR:-127.0.0.1} MASTER_PORT=${MASTER_PORT:-$((20000 + RANDOM % 10000))}
@@ -56,13 +56,13 @@ status=0
 for ((left = processes; left > 0 && status == 0; )); do
     ended="" code=0
     wait -n -p ended || code=$?
-    if [ -n "${ended:-}" ]; then status=$code left=$((left - 1)); fi  # else a signal came, and was passed on
+    if [ -n "${ended:-}" ]; then status=$code left=$((left - 1)); fi  # otherwise a signal has arrived and was passed on
 done
 if [ $status != 0 ]; then
     for ((rank = 0; rank < processes; rank++)); do
         if [ "${pids[rank]}" = "$ended" ]; then echo "run_multi_gpu: process $rank ended with exit code $status; the others are ended too" >&2; fi
     done
-    # They wait for one that is gone. What they write is written whole or not at all.
+    # The others wait for a process that is gone. Ending them is safe, because they write files atomically.
     signal_all TERM
     for ((i = 0; i < 50; i++)); do
         [ -n "$(jobs -rp)" ] || break

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs what building, plotting and testing need: only what is missing.
-#   scripts/setup.sh [build] [plot] [test]     everything by default
-# On Debian and Ubuntu by apt-get, with sudo where needed; where it cannot install, it prints the one command that would. On other systems it
-# installs nothing: CMake names what it does not find.
-# With FLATGPT_FETCH=ON in the environment nobody needs the right to install packages: cmake, ninja, numpy and matplotlib go into build/tools by
-# pip, where they are missing, and CMake fetches the libraries that it does not find (cmake/fetch.cmake).
+# Installs the missing packages for building, plotting and testing.
+#   scripts/setup.sh [build] [plot] [test]     default: all three
+# On Debian and Ubuntu it uses apt-get, with sudo if needed; if it may not install, it prints the one command that would. On other systems it
+# installs nothing, and CMake names what it does not find.
+# FLATGPT_FETCH=ON in the environment needs no right to install packages: pip installs cmake, ninja, numpy and matplotlib in build/tools if they
+# are missing, and CMake fetches the libraries that it does not find (cmake/fetch.cmake).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,7 +19,7 @@ for what in "$@"; do
     [ -n "${packages[$what]:-}" ] || { echo "usage: scripts/setup.sh [build] [plot] [test]" >&2; exit 2; }
 done
 
-# Installs tools for a person who may not install packages.
+# Installs missing tools in build/tools, without the right to install packages.
 install_tools() {
     command -v "${CXX:-g++}" >/dev/null || { echo "setup: ${CXX:-g++} is missing, which nothing can be built without" >&2; exit 1; }
     local missing=() tools=build/tools
@@ -60,7 +60,7 @@ done
 command=(apt-get install -y --no-install-recommends "${missing[@]}")
 as_root=()
 if [ "$(id -u)" -ne 0 ]; then
-    # -n: a password prompt would hang a build that nobody watches.
+    # -n: a password prompt would hang an unattended build.
     if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then as_root=(sudo -n); else
         echo "setup: packages are missing and this user may not install them; please run: sudo ${command[*]}" >&2
         echo "setup: or fetch what is missing: FLATGPT_FETCH=ON make quickstart" >&2

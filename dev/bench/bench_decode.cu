@@ -9,8 +9,8 @@
 #include "kernels/quantize.cuh"
 #include "trainer/model/decoder.h"
 
-// A product whose weights are not in the caches: it cycles through matrices of 64 MiB or more in total, as a
-// model reads its layers'.
+// The number of matrices that take 64 MiB or more in total. A product that cycles through them reads its
+// weights from memory, as a model does layer by layer.
 template <class Weight>
 size_t matrices_of(size_t elements) {
     return ceil_div<size_t>(size_t{64} << 20, elements * sizeof(Weight));
