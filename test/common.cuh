@@ -1,5 +1,5 @@
-// common.cuh: what the tests share: seeded inputs, poisoned outputs, errors against an oracle, the PyTorch
-// dumps.
+// common.cuh: shared by the tests: seeded inputs, poisoned outputs, errors against an oracle, PyTorch's
+// dumps
 #pragma once
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ inline simt::DeviceBuffer<int> upload(const std::vector<int>& values) {
     return buffer;
 }
 
-// An output nobody has written yet: every element is a NaN.
+// An output that has not been written: every element is a NaN.
 template <class T>
 simt::DeviceBuffer<T> poisoned(size_t count) {
     const std::vector<unsigned char> bytes(count * sizeof(T), 0xff);
@@ -71,8 +71,7 @@ double relative_error(const std::vector<float>& actual, const Expected& expected
     return norm == 0 ? std::sqrt(difference) : std::sqrt(difference / norm);
 }
 
-// No element may be off by more than factor * eps * (the sum of the magnitudes of the terms it was added up
-// from).
+// Every element may be off by at most factor * eps * (the sum of the magnitudes of its terms).
 inline void expect_elements(const std::vector<float>& actual, const std::vector<double>& expected,
                             const std::vector<double>& magnitude, double eps, double factor = 8) {
     ASSERT_EQ(actual.size(), expected.size());
@@ -83,14 +82,14 @@ inline void expect_elements(const std::vector<float>& actual, const std::vector<
     }
 }
 
-// Rounding unit of what a kernel stores.
+// Rounding unit of the type that a kernel stores.
 template <class T>
 constexpr double epsilon = 0x1p-24;
 template <>
 inline constexpr double epsilon<bfloat16> = 0x1p-8;
 
-// What a kernel that computes in fp32 and rounds its result to T once may be off by: 8 eps of the sum of the
-// magnitudes of an element's terms, and the rounding to T.
+// The bound of a kernel that computes in fp32 and rounds its result to T once: 8 eps of the sum of the
+// magnitudes of an element's terms, plus the rounding to T.
 template <class T>
 void expect_each_close(const std::vector<float>& actual, const std::vector<double>& expected,
                        const std::vector<double>& magnitude) {
@@ -105,7 +104,7 @@ void expect_each_close(const std::vector<float>& actual, const std::vector<doubl
             << expected[i];
     }
 }
-// And, of the whole tensor, 1e-5 (bf16: 1e-2) of the norm.
+// The error of the whole tensor may be 1e-5 (bf16: 1e-2) of its norm.
 template <class T>
 void expect_close(const std::vector<float>& actual, const std::vector<double>& expected,
                   const std::vector<double>& magnitude) {

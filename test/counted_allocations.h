@@ -1,7 +1,7 @@
-// counted_allocations.h: counts what anyone in this process takes from the heap by operator new. For one
-// source file of a test.
-//   All forms are replaced: AddressSanitizer refuses memory of its own operator new that goes to our delete.
-//   None is inlined, or g++ takes malloc and delete for a mismatch.
+// counted_allocations.h: counts all allocations by operator new in this process; included by one source
+// file of a test
+//   All forms are replaced, because AddressSanitizer rejects memory of its own operator new that our
+//   delete frees. None is inlined, or g++ would warn that malloc and delete do not match.
 #pragma once
 #include <atomic>
 #include <cstddef>

@@ -1,5 +1,4 @@
-// file_trace.cpp: a library for LD_PRELOAD that writes down what a program changes below one folder, in
-// order.
+// file_trace.cpp: a library for LD_PRELOAD that records a program's changes below one folder, in order
 //   FILE_TRACE_ROOT   the folder, as an absolute path without links
 //   FILE_TRACE        the trace, a line each, separated by tabs; files and folders are known by their inode:
 //                       create FOLDER NAME INODE      mkdir FOLDER NAME INODE     unlink FOLDER NAME
@@ -27,7 +26,7 @@
 
 namespace {
 
-// Held over a call and its line, so that the lines stand in the order of the calls.
+// Locked during a call and the writing of its line, so that the lines are in the order of the calls.
 std::recursive_mutex one_at_a_time;
 
 int opened(const std::string& suffix) {
@@ -67,7 +66,7 @@ void log_write(ino_t inode, off_t offset, const void* from, size_t bytes) {
     log("write", inode, offset, bytes);
 }
 
-// The path that an ...at() call means.
+// The path that an ...at() call refers to.
 std::string path_at(int folder, const char* path) {
     if (*path == '/') return path;
     if (folder != AT_FDCWD) return path_of(folder) + "/" + path;
@@ -107,7 +106,7 @@ Function* original(const char* name) {
     return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-// Calls `open`, whose result `succeeded` judges.
+// Calls `open`; `succeeded` decides whether its result is a success.
 template <class Open, class Succeeded>
 auto open_traced(const std::string& path, int flags, const Open& open, const Succeeded& succeeded) {
     if ((flags & (O_CREAT | O_TRUNC)) == 0 || !is_below_root(path)) return open();

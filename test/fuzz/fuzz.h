@@ -1,7 +1,7 @@
-// fuzz.h: what the fuzz targets share. A target feeds bytes that somebody else chose to one reader; the
-//   reader may take them or refuse them with Error (UsageError), and nothing else: another exception, a
-//   report of a sanitizer, more than 2 GiB of memory or more than 5 seconds is a finding. scripts/fuzz.sh
-//   runs the targets, dev/fuzz_corpus.py writes what they start from.
+// fuzz.h: shared by the fuzz targets. A target feeds arbitrary bytes to one reader. The reader may accept
+// them or reject them with Error (UsageError); everything else is a finding: another exception, a report
+// of a sanitizer, more than 2 GiB of memory or more than 5 seconds. scripts/fuzz.sh runs the targets, and
+// dev/fuzz_corpus.py writes their seeds.
 #pragma once
 #include <sys/mman.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ inline std::string_view as_text(const uint8_t* data, size_t size) {
     return {reinterpret_cast<const char*>(data), size};
 }
 
-// A file that lies in memory, for readers that take a path.
+// A file in memory, for readers that take a path.
 class MemoryFile {
 public:
     explicit MemoryFile(std::string_view bytes) : file_(memfd_create("fuzz", MFD_CLOEXEC)) {
@@ -40,7 +40,8 @@ private:
     int file_;
 };
 
-// A folder of files in memory, for readers that take one; its path is the same for every input of a process.
+// A folder of files in memory, for readers that take one; its path is the same for every input of a
+// process.
 class FuzzFolder {
 public:
     explicit FuzzFolder(const std::string& name = "data")
@@ -65,12 +66,12 @@ private:
     std::string path_;
 };
 
-// A safetensors file whose header length is right again: it is the first thing that a mutation breaks, and
-// nothing behind it is seen then.
+// Corrects the header length of a safetensors file: mutations break it first, and a reader with a wrong
+// length sees nothing behind it.
 inline std::string with_header_length(std::string_view bytes) {
     std::string changed(bytes);
     if (bytes.size() < sizeof(uint64_t)) return changed;
-    // The header ends with the last brace that data of small numbers does not hold, as far as one can tell.
+    // The header is assumed to end with the last brace; data of small numbers contains none.
     const size_t brace = bytes.rfind("}}");
     const uint64_t header_bytes = brace != bytes.npos && brace >= sizeof(uint64_t)
                                       ? brace + 2 - sizeof(uint64_t)
@@ -79,9 +80,8 @@ inline std::string with_header_length(std::string_view bytes) {
     return changed;
 }
 
-// An input that stands for several files: they follow each other, with a line "====" between them. There are
-// as many parts as asked for;
-// what is not there is empty.
+// Splits an input that stands for several files, which are separated by lines "====". Returns the
+// requested number of parts; missing ones are empty.
 inline std::vector<std::string_view> parts_of(std::string_view input, size_t count) {
     static constexpr std::string_view separator = "\n====\n";
     std::vector<std::string_view> parts;
@@ -94,22 +94,23 @@ inline std::vector<std::string_view> parts_of(std::string_view input, size_t cou
     return parts;
 }
 
-// Reads; a refusal is as good as a success. Anything but Error leaves the target, which libFuzzer reports.
+// Calls the reader; a rejection is as good as a success. Any exception but Error leaves the target and is
+// reported by libFuzzer.
 template <class Read>
 void read_or_refuse(Read read) {
     try {
         read();
     } catch (const Error& refusal) {
-        if (refusal.what()[0] == '\0') std::abort();  // a refusal says why
+        if (refusal.what()[0] == '\0') std::abort();  // a rejection gives its reason
     }
 }
 
-// For what must hold whatever the input.
+// For conditions that must hold for every input.
 inline void require(bool condition) {
     if (!condition) std::abort();
 }
 
-// Looks at every byte, so that the sanitizer does too.
+// Reads every byte, so that the sanitizer checks it.
 inline void touch(std::string_view bytes) {
     unsigned sum = 0;
     for (const char byte : bytes) sum += static_cast<unsigned char>(byte);

@@ -1,4 +1,4 @@
-// HellaSwag's examples, as JSON lines and as llm.c's eval file: what is taken makes batches.
+// HellaSwag's examples, as JSON lines and as llm.c's eval file: accepted examples make batches.
 #include "fuzz.h"
 #include "trainer/data/hellaswag.h"
 
@@ -22,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string_view bytes = as_text(data, size);
     read(bytes);
     if (size < 1024) return 0;
-    // The rest once more behind a header that says what the smallest file would: one example of any length.
+    // The rest again, with the header of the smallest file: one example of any length.
     std::string eval_file(bytes);
     const uint32_t header[] = {20240522, 1, 1, 1 << 20};
     std::memcpy(eval_file.data(), header, sizeof(header));

@@ -1,6 +1,6 @@
 // A Hugging Face folder: config.json, model.safetensors, model.safetensors.index.json, a second shard and
-// tokenizer.json as the parts of an input; a part without bytes is a file that is not there. The project's
-// vocabulary is a small one here: reading the real one takes longer than everything else.
+// tokenizer.json are the parts of an input; an empty part is a missing file. The project's vocabulary is
+// replaced by a small one, because reading the real one takes longer than everything else.
 #include "fuzz.h"
 #include "trainer/checkpoint/open_model.h"
 #include "trainer/formats/model_file.h"

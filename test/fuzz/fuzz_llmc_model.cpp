@@ -1,4 +1,4 @@
-// A model of llm.c: what is opened has every tensor in the file.
+// A model of llm.c: an accepted model has every tensor in the file.
 #include <algorithm>
 #include <array>
 
@@ -14,7 +14,7 @@ static void read(std::string_view bytes) {
     });
 }
 
-// The input with sizes that make a small model, and with the length that such a model has.
+// The input with the sizes of a small model in its header, and with the length of such a model.
 static std::string small_model(std::string_view input) {
     // header [2] context, V, L, NH, C, Vp
     static constexpr std::array<uint32_t, 6> most = {16, 300, 3, 4, 16, 400};

@@ -1,5 +1,5 @@
-// A run's metrics.jsonl, cut back to a step: the first byte says to which. What is kept is whole lines of the
-// file, and is kept again.
+// A run's metrics.jsonl, cut back to a step, which is the first byte. The kept part consists of whole
+// lines of the file, and a second cut keeps all of it.
 #include "fuzz.h"
 #include "trainer/run/resume.h"
 

@@ -1,4 +1,5 @@
-// shards.json, by which `tokenize --stream` goes on, and a shard that it names: the two parts of an input.
+// shards.json, from which `tokenize --stream` continues, and a shard that it names: the two parts of an
+// input.
 #include "fuzz.h"
 #include "trainer/data/restartable_shards.h"
 

@@ -1,4 +1,5 @@
-// A token shard: header and size agree, every token can be read, and a loader takes what fits its vocabulary.
+// A token shard: header and size agree, every token can be read, and a loader accepts it if it fits the
+// vocabulary.
 #include "fuzz.h"
 #include "trainer/data/data_loader.h"
 #include "trainer/data/token_shard.h"

@@ -1,5 +1,5 @@
-// Tokenizers' files: GPT-2's encoder.json and vocab.bpe, and a tokenizer.json, as the parts of an input:
-// whatever is taken decodes what it encodes.
+// Tokenizers' files: GPT-2's encoder.json and vocab.bpe, and a tokenizer.json, are the parts of an input;
+// an accepted tokenizer decodes what it encodes.
 #include "fuzz.h"
 #include "trainer/tokenizer/tokenizer_files.h"
 

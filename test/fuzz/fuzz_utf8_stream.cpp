@@ -1,5 +1,5 @@
-// Bytes in pieces on their way to a terminal: all of them arrive in order, and what is shown is valid, the
-// same as in one piece.
+// Bytes in pieces on their way to a terminal: all of them arrive in order, and the output is valid UTF-8
+// and the same as for one piece.
 #include <nlohmann/json.hpp>
 
 #include "fuzz.h"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs one fuzz target: test/fuzz/run.sh BUILD_FOLDER TARGET SECONDS
-#   Starts from BUILD_FOLDER/corpus/TARGET and from what earlier runs found to reach new code, which is kept in BUILD_FOLDER/found/TARGET.
+#   Starts from BUILD_FOLDER/corpus/TARGET and from the inputs in BUILD_FOLDER/found/TARGET, with which earlier runs reached new code.
 #   FUZZ_TIMEOUT: seconds that one input may take (5).
-#   Exit 1 at a finding; the input that caused it is BUILD_FOLDER/finding-TARGET-*: give it to BUILD_FOLDER/fuzz_TARGET to see it again.
+#   Exits with 1 at a finding. The input that caused it is BUILD_FOLDER/finding-TARGET-*; BUILD_FOLDER/fuzz_TARGET reproduces it.
 set -euo pipefail
 build=$1 target=$2 seconds=$3
 mkdir -p "$build/found/$target" "$build/corpus/$target"

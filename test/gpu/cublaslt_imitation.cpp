@@ -129,7 +129,7 @@ INSTANTIATE(bfloat16)
 
 namespace {
 
-// What stands in the library's opaque structs.
+// Contents of the library's opaque structs.
 struct Operation {
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     bool transpose_a = false, transpose_b = false;
@@ -179,7 +179,7 @@ const PlannedAlgorithm* planned(int id) {
     return nullptr;
 }
 
-// Bytes of workspace; parts that are added up at the end lie there.
+// Bytes of workspace; it holds the parts that are added up at the end.
 size_t workspace_of(const Algorithm& a, const Layout& d) {
     const size_t parts = a.scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
                              ? static_cast<size_t>(a.parts) * d.rows * d.columns * sizeof(float)

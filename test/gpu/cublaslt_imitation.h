@@ -1,7 +1,7 @@
-// cublaslt_imitation.h: a GPU that is not there, for tests of gemm_cublaslt.cpp: cuBLASLt, simt/device.h and
-// our kernels behind the products.
-//   It computes what it is asked to, in ordinary memory and in double precision, with the defects that a test
-//   plants; and it has a clock, which goes on by what a test says that things take.
+// cublaslt_imitation.h: an imitated GPU for tests of gemm_cublaslt.cpp: cuBLASLt, simt/device.h and our
+// kernels after the products
+//   It computes in ordinary memory and in double precision, with the defects that a test plants. Its clock
+//   advances by the times that a test sets.
 #pragma once
 #include <cublasLt.h>
 
@@ -15,12 +15,12 @@
 // An algorithm that the heuristic offers.
 struct PlannedAlgorithm {
     int id;
-    // after the caches were filled with something else, and right after another product
+    // after the caches were filled with other data, and right after another product
     double cold_ms, warm_ms;
-    int parts = 1;                   // into which the heuristic divides K
-    int best_parts = 0;              // with which it is fastest; 0: it cannot divide K
-    size_t workspace = 0;            // besides that for the parts
-    size_t alignment = 1;            // that it needs of every address, in bytes
+    int parts = 1;                   // number into which the heuristic divides K
+    int best_parts = 0;              // number with which it is fastest; 0: it cannot divide K
+    size_t workspace = 0;            // beside that for the parts
+    size_t alignment = 1;            // required of every address, in bytes
     bool passes_check = true;        // cublasLtMatmulAlgoCheck takes it
     bool forgets_last_term = false;  // of every sum
     bool overwrites = false;         // also where it should add
@@ -46,7 +46,7 @@ struct Imitation {
     ~Imitation();
 
     std::vector<PlannedAlgorithm> algorithms;          // in the heuristic's order
-    std::map<cublasLtEpilogue_t, double> epilogue_ms;  // that it adds to any product's time
+    std::map<cublasLtEpilogue_t, double> epilogue_ms;  // added to any product's time
     double kernel_ms = 0.5;                            // of one of our own kernels
     simt::DeviceInfo info{.name = "Imitation 9000",
                           .total_memory = size_t{80} << 30,
@@ -57,12 +57,12 @@ struct Imitation {
     size_t version = 130100;
 
     std::vector<Launch> launches;
-    std::set<int> refused;            // algorithms that were to be launched and were not
+    std::set<int> refused;            // algorithms whose launches were refused
     std::vector<size_t> allocations;  // bytes
     size_t allocated = 0;             // at the moment
     int checks = 0;                   // calls of cublasLtMatmulAlgoCheck
-    int without_room = 0;             // products asked for with too little workspace
-    int misaligned = 0;               // products asked for with addresses that their algorithm does not take
+    int without_room = 0;             // products requested with too little workspace
+    int misaligned = 0;               // products requested with addresses that their algorithm rejects
 
     double now_ms = 0;
     bool cold = false, timing = false;

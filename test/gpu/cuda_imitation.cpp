@@ -19,7 +19,7 @@ struct CUstream_st {
 };
 struct CUevent_st {
     const CUstream_st* stream = nullptr;
-    size_t command = 0;  // the event is behind so many commands of the stream
+    size_t command = 0;  // the event follows this number of commands of the stream
     std::chrono::steady_clock::time_point time;
 };
 struct CUgraph_st {};
@@ -31,7 +31,7 @@ namespace {
 
 std::string variable(const char* name) { return std::getenv(name) ? std::getenv(name) : ""; }
 
-std::mutex mutex;  // a thread that writes a checkpoint calls too
+std::mutex mutex;  // a thread that writes a checkpoint also makes calls
 std::vector<std::string> calls;
 std::string refused = variable("CUDA_REFUSES");
 thread_local cudaError_t last_error = cudaSuccess;
@@ -56,7 +56,7 @@ cudaError_t fail(cudaError_t error) {
 }
 bool refuses(const std::string& call) { return refused == call; }
 
-// A call that a thread that captures must not make.
+// A call that a capturing thread must not make.
 cudaError_t outside_of_capture(const std::string& call) {
     trace(call);
     return captured ? fail(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
@@ -86,8 +86,8 @@ std::map<const void*, Kernel>& kernels() {
     return all;
 }
 
-// "void name<T>(float*, int)": the name without its return type, and the sizes of its parameters; of a struct
-// only the first 8 bytes.
+// "void name<T>(float*, int)": the name without its return type, and the sizes of its parameters (only the
+// first 8 bytes of a struct).
 Kernel described(const char* mangled) {
     int status = 0;
     char* const demangled = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);

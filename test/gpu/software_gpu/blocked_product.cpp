@@ -28,7 +28,7 @@ float tf32(float value, bool truncate) {
     return std::bit_cast<float>((bits & 0x7fffffffu) > infinity ? bits : rounded);
 }
 
-// Rounds towards zero while it lives.
+// Rounds towards zero while the object exists.
 class Truncation {
 public:
     explicit Truncation(bool wanted) : before_(std::fegetround()) {
@@ -62,7 +62,7 @@ private:
     }
 }
 
-// At the edges, where less than a tile of the result is left.
+// At the edges, where less than a tile of the result remains.
 void multiply_part(float* sum, size_t leading, size_t rows, size_t columns, const float* a, const float* b,
                    size_t terms) {
     float tile[tile_rows * tile_columns] = {};
@@ -71,8 +71,8 @@ void multiply_part(float* sum, size_t leading, size_t rows, size_t columns, cons
     for (size_t j = 0; j < columns; j++) std::copy_n(tile + j * tile_rows, rows, sum + j * leading);
 }
 
-// Panels of `width` neighbours each, zero where there are fewer: of rows of op(A), or of columns of op(B),
-// whose terms lie one behind the other. along: the neighbours lie side by side in memory, else the terms do.
+// Panels of `width` neighbouring rows of op(A) or columns of op(B), with zeros for missing ones; the terms
+// of a neighbour follow each other. along: the neighbours are adjacent in memory, otherwise the terms are.
 void pack(float* panels, const ProductInput& input, bool along, size_t width, ProductRange neighbours,
           ProductRange terms) {
     const size_t count = terms.end - terms.begin;

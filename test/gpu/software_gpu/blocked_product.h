@@ -21,7 +21,7 @@ struct ProductInput {
     size_t leading;
     Tf32 tf32 = Tf32::none;
 
-    // So many elements of column `column` from row `first` on, as they are stored, in fp32.
+    // This many elements of column `column` from row `first` on, as stored, in fp32.
     void load(float* to, size_t first, size_t column, size_t count) const;
 };
 

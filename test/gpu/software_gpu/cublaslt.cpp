@@ -1,12 +1,12 @@
-// cublaslt.cpp: stands in for cuBLASLt on the software GPU: D = epilogue(alpha op(A) op(B) + beta C),
-// column-major.
-//   Written from NVIDIA's documentation (https://docs.nvidia.com/cuda/cublas/#using-the-cublaslt-api) and the
-//   comments of cublasLt.h. It computes when its turn in the stream comes, after it has checked every
-//   operand, and refuses what they say is refused. Where they leave a choice, the choice that asks the most
-//   of the caller is made: the operands of the fast algorithms and their leading dimensions must be aligned
-//   to 16 bytes, an algorithm without that alignment has no epilogue, and the whole workspace is the
-//   library's, which leaves garbage in it. Attributes and epilogues that it does not know end the process
-//   with a line that names them.
+// cublaslt.cpp: replaces cuBLASLt on the software GPU: D = epilogue(alpha op(A) op(B) + beta C),
+// column-major
+//   Written from NVIDIA's documentation (https://docs.nvidia.com/cuda/cublas/#using-the-cublaslt-api) and
+//   the comments of cublasLt.h. It computes when its turn in the stream comes, after checking every
+//   operand, and rejects what they document as an error. Where they leave a choice, it makes the one that
+//   demands most of the caller: the operands of the fast algorithms and their leading dimensions must be
+//   aligned to 16 bytes, an algorithm without that alignment has no epilogue, and the library leaves
+//   garbage in the whole workspace. Unsupported attributes and epilogues end the process with a line that
+//   names them.
 #include <cublasLt.h>
 #include <cublas_api.h>
 #include <fmt/format.h>
@@ -88,7 +88,7 @@ bool writes_aux(uint32_t epilogue) {
 }
 bool has_aux(uint32_t epilogue) { return writes_aux(epilogue) || epilogue == CUBLASLT_EPILOGUE_DGELU; }
 
-// The name without CUBLASLT_EPILOGUE_; nullptr for one that is not known here.
+// The name without CUBLASLT_EPILOGUE_; nullptr for an unsupported one.
 const char* epilogue_name(uint32_t epilogue) {
     switch (epilogue) {
         case CUBLASLT_EPILOGUE_DEFAULT: return "DEFAULT";
@@ -127,7 +127,7 @@ std::string Problem::describe() const {
                        name(d.type), m(), n(), k(), epilogue_name(operation.epilogue));
 }
 
-// cublasLtMatmul's table of data types, as far as it is about fp32 and bf16.
+// The fp32 and bf16 rows of cublasLtMatmul's table of data types.
 bool knows_types(const Problem& p) {
     const bool tf32 = p.operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     if ((!tf32 && p.operation.compute != CUBLAS_COMPUTE_32F) || p.operation.scale != CUDA_R_32F) return false;
@@ -148,7 +148,7 @@ bool shapes_fit(const Problem& p) {
     return p.m() > 0 && p.n() > 0 && p.k() > 0 && holds(p.a) && holds(p.b) && holds(p.c) && holds(p.d);
 }
 
-// SUCCESS, or why no algorithm computes it.
+// SUCCESS, or the reason why no algorithm computes it.
 cublasStatus_t check(const Problem& p) {
     const Operation& o = p.operation;
     if (!knows_types(p) || o.pointer_mode != CUBLASLT_POINTER_MODE_HOST) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -179,7 +179,7 @@ constexpr Kind kinds[] = {
     {21, CUBLASLT_MATMUL_TILE_64x64, CUBLASLT_MATMUL_STAGES_32x3, 1, 0, 0, false},
 };
 
-// Stands in cublasLtMatmulAlgo_t.
+// The content of cublasLtMatmulAlgo_t.
 struct Algorithm {
     static constexpr uint32_t mark = 0x5f3a91c7;
     uint32_t marked = mark;
@@ -216,7 +216,7 @@ size_t workspace_bytes(const Problem& p, const Algorithm& algorithm) {
     }
 }
 
-// SUCCESS, or why this algorithm does not compute the problem, wherever the operands lie.
+// SUCCESS, or the reason why this algorithm does not compute the problem, for operands at any addresses.
 cublasStatus_t check(const Problem& p, const Algorithm& algorithm) {
     const Kind& kind = *algorithm.kind();
     const uint32_t epilogue = p.operation.epilogue;
@@ -229,7 +229,7 @@ cublasStatus_t check(const Problem& p, const Algorithm& algorithm) {
     if (splits != (algorithm.scheme != CUBLASLT_REDUCTION_SCHEME_NONE)) return CUBLAS_STATUS_INVALID_VALUE;
     if (!splits) return CUBLAS_STATUS_SUCCESS;
     const bool can_add = std::has_single_bit(algorithm.scheme) && (algorithm.scheme & kind.schemes);
-    // Parts that are added in D itself have no moment at which an epilogue could see the whole sum.
+    // When parts are added in D itself, no epilogue can see the whole sum.
     const bool in_place = algorithm.scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE;
     const bool sees_sum = epilogue != CUBLASLT_EPILOGUE_DEFAULT && !has_bias_gradient(epilogue);
     const bool possible = can_add && !(in_place && sees_sum) && static_cast<size_t>(algorithm.parts) <= p.k();
@@ -328,7 +328,8 @@ void round_to(cudaDataType_t type, std::vector<float>& values) {
 // ----------------------------------------------------------------------------------------------------
 // products
 
-// One call of cublasLtMatmul: everything that its work in the stream needs, however often a graph repeats it.
+// One call of cublasLtMatmul with everything that its work in the stream needs, so that a graph can repeat
+// it.
 struct Product {
     Problem problem;
     Algorithm algorithm;
@@ -381,7 +382,7 @@ void Product::check_range(const std::string& who, const void* values, size_t byt
 }
 
 void Product::check_matrix(const char* name, const void* values, const Layout& layout, bool written) const {
-    const std::string text = who(name);  // once: most of a strided matrix's columns are short
+    const std::string text = who(name);  // computed once: most of a strided matrix's columns are short
     const size_t bytes = layout.rows * layout.element_bytes();
     if (bytes == layout.column_bytes()) return check_range(text, values, bytes * layout.columns, written);
     for (size_t j = 0; j < layout.columns; j++) {
@@ -404,7 +405,7 @@ void Product::check_operands() const {
     check_matrix("D", d, problem.d, true);
 }
 
-// Nothing that is written may overlap anything else, but C may be D.
+// Written memory may not overlap anything else, but C may be D.
 void Product::check_overlaps() const {
     const Operation& o = problem.operation;
     const auto whole = [](const Layout& layout) {
@@ -434,8 +435,8 @@ void Product::check_overlaps() const {
     }
 }
 
-// Leaves garbage that nobody may read in the library's workspace: in what the algorithm needs, and in a piece
-// of each 64 KiB of the rest and at its end, for the whole would take longer than most products.
+// Leaves garbage in the library's workspace: in the bytes that the algorithm needs, in a piece of each 64
+// KiB of the rest, and at its end. Filling all of it would take longer than most products.
 void Product::check_workspace() const {
     if (workspace_bytes == 0) return;
     software_gpu::Memory& memory = software_gpu::device_memory();
@@ -452,7 +453,7 @@ void Product::check_workspace() const {
     const auto spoil = [&](size_t offset, size_t bytes) {
         memory.note_write(begin + offset, bytes, who("workspace"));
         std::memset(begin + offset, 0xff, bytes);
-        memory.unpoison_gap(begin + offset, bytes);  // from now on it was never written
+        memory.unpoison_gap(begin + offset, bytes);  // counts as never written from now on
     };
     const size_t needed = std::min(workspace_bytes, std::max(::workspace_bytes(problem, algorithm), step));
     spoil(0, needed);
@@ -499,12 +500,12 @@ void Product::add_c(std::vector<float>& sums, software_gpu::ProductRange columns
     }
 }
 
-// alpha op(A) op(B) + beta C, with the parts of K added as the algorithm says.
+// alpha op(A) op(B) + beta C; the algorithm decides how the parts of K are added.
 std::vector<float> Product::column_block(software_gpu::ProductRange columns) const {
     std::vector<float> sums = part(columns, 0);
     const bool in_place = algorithm.scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE;
     if (in_place) add_c(sums, columns);
-    // A sum in place lies in D meanwhile, in its type; parts of other schemes lie in the workspace.
+    // A sum in place is kept in D in D's type; parts of other schemes are in the workspace.
     const cudaDataType_t held_as =
         algorithm.scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE ? CUDA_R_32F : problem.d.type;
     for (int32_t i = 1; i < algorithm.parts; i++) {
@@ -525,7 +526,7 @@ std::vector<float> Product::bias() const {
     return values;
 }
 
-// The epilogue of a column, and its way to D.
+// The epilogue of a column, and its store to D.
 void Product::finish(float* values, size_t column) const {
     const Operation& o = problem.operation;
     const size_t m = problem.m();
@@ -578,7 +579,7 @@ void Product::run() const {
     if (has_bias_gradient(problem.operation.epilogue)) store_bias_gradient();
 }
 
-// True if every operand that the product needs is there, as aligned as the algorithm wants it.
+// True if every operand of the product is present and has the algorithm's alignment.
 bool operands_suit(const Product& product, uint32_t alignment) {
     const Problem& p = product.problem;
     const Operation& o = p.operation;
@@ -812,7 +813,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                           d,
                           workspace,
                           workspace_size};
-    // Not documented how the factors act on a bias gradient.
+    // How the factors act on a bias gradient is not documented.
     if (has_bias_gradient(problem->operation.epilogue) && product.alpha != 1)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (!operands_suit(product, algorithm->kind()->alignment)) return CUBLAS_STATUS_INVALID_VALUE;

@@ -1,6 +1,5 @@
 // cuda_runtime.cpp: the CUDA runtime's interface, as far as the GPU's programs use it, over the software GPU.
-//   Documented in https://docs.nvidia.com/cuda/cuda-runtime-api/. It presents itself as eight H200, one a
-//   process.
+//   Documented in https://docs.nvidia.com/cuda/cuda-runtime-api/. It reports eight H200, one per process.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -23,7 +22,7 @@ namespace software_gpu {
 namespace {
 
 constexpr int devices = 8;
-constexpr int l2_bytes = 1 << 20;  // not 50 MB: before every product that is timed they are overwritten twice
+constexpr int l2_bytes = 1 << 20;  // not 50 MB: they are overwritten twice before every timed product
 constexpr size_t device_bytes = size_t{8} << 30;
 constexpr size_t shared_bytes_of_a_block = 227 * 1024, shared_bytes_of_a_multiprocessor = 228 * 1024;
 constexpr unsigned threads_of_a_block = 1024;
@@ -32,8 +31,8 @@ thread_local cudaError_t last_error = cudaSuccess;
 thread_local int device = 0;
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
-std::mutex host_mutex;  // guards what follows, and whoever looks up or changes allocations; taken after
-                        // Queues::pause
+// Guards the following members and the allocations; taken after Queues::pause.
+std::mutex host_mutex;
 std::map<uintptr_t, size_t> pinned;
 std::map<std::string, Counters> counted;
 
@@ -42,7 +41,7 @@ cudaError_t result(cudaError_t status) {
     return status;
 }
 
-// Runs what the interface does. A finding ends the process here.
+// Runs the body of an interface function. A finding ends the process here.
 template <class Work>
 cudaError_t call(const Work& work) {
     try {
@@ -50,7 +49,7 @@ cudaError_t call(const Work& work) {
     } catch (const std::exception& fault) { stop(fault); }
 }
 
-// The same, for calls that a thread that captures must not make.
+// The same, for calls that a capturing thread must not make.
 template <class Work>
 cudaError_t call_outside_of_capture(const Work& work) {
     if (capture_mode != cudaStreamCaptureModeRelaxed && Queues::instance().forbidden())
@@ -66,7 +65,7 @@ struct Binary {
 };
 
 // The kernels that nvcc's code registers before main begins. A module is read when one of its kernels is
-// first asked for.
+// first used.
 class Kernels {
 public:
     static Kernels& instance() {
@@ -154,7 +153,7 @@ nlohmann::json to_json(const Counters& c) {
 // {"kernel": {counters}}, to the file that SOFTWARE_GPU_COUNTERS names.
 void write_counters() {
     const char* const path = std::getenv("SOFTWARE_GPU_COUNTERS");
-    const std::unique_lock lock(host_mutex, std::try_to_lock);  // a finding may come from whoever holds it
+    const std::unique_lock lock(host_mutex, std::try_to_lock);  // the finding's thread may hold the lock
     if (!path || !lock || counted.empty()) return;
     nlohmann::json all = nlohmann::json::object();
     for (const auto& [name, counters] : counted) all[name] = to_json(counters);
@@ -163,9 +162,9 @@ void write_counters() {
 
 // ---- launches
 
-// A thread's registers, by the mangled names of kernels, as the machine code has them: in the file that
+// A thread's registers by the mangled names of kernels, as in the machine code: from the file that
 // SOFTWARE_GPU_REGISTERS names, or registers.txt beside the program. Kernels that are not listed are not
-// judged.
+// checked.
 const std::map<std::string, unsigned>& registers_of_threads() {
     static const auto read = [] {
         std::map<std::string, unsigned> all;
@@ -179,7 +178,8 @@ const std::map<std::string, unsigned>& registers_of_threads() {
     return read;
 }
 
-// Each of the four parts of a multiprocessor has 16,384 registers, which warps get by 256.
+// Each of the four parts of a multiprocessor has 16,384 registers, which are allocated to warps in units
+// of 256.
 bool registers_suffice(const Kernel& kernel, size_t threads) {
     const auto known = registers_of_threads().find(kernel.mangled);
     if (known == registers_of_threads().end() || known->second == 0) return true;
@@ -394,7 +394,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
         default: stop(Fault(fmt::format("attribute {} of the device is not imitated", int(attribute))));
     }
 }
-// NVML knows no GPU there.
+// NVML has no GPU there.
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int number) {
     return std::snprintf(id, static_cast<size_t>(length), "FFFF:%02X:00.0", number), cudaSuccess;
 }
@@ -444,7 +444,7 @@ cudaError_t cudaFree(void* memory) {
         return device_memory().release(memory) ? cudaSuccess : cudaErrorInvalidValue;
     });
 }
-// Nothing in it may be taken for what a copy has not brought yet.
+// Filled with 0xFF, which a test cannot mistake for data that a copy has not yet brought.
 cudaError_t cudaMallocHost(void** memory, size_t bytes) {
     return call_outside_of_capture([&] {
         *memory = std::aligned_alloc(4096, (std::max<size_t>(bytes, 1) + 4095) / 4096 * 4096);

@@ -1,5 +1,5 @@
-// execute.cpp: what each opcode does, and in which order blocks, warps and lanes come to it.
-//   Written from the PTX ISA, not from kernels/simt, so that two readings of the same page must agree.
+// execute.cpp: the effect of each opcode, and the order in which blocks, warps and lanes execute
+//   Written from the PTX ISA, not from kernels/simt, so that two independent readings of it must agree.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -144,7 +144,7 @@ uint32_t funnel_left(uint32_t low, uint32_t high, uint32_t by) {
     by &= 31;
     return by == 0 ? high : high << by | low >> (32 - by);
 }
-// PTX leaves the result of a division by zero open; it is all ones here, which no test expects.
+// PTX leaves the result of a division by zero undefined; here it is all ones, which no test expects.
 template <class T>
 T quotient(T a, T b) {
     if (b == 0) return static_cast<T>(-1);
@@ -170,8 +170,8 @@ float flushed(float value) {
 }
 
 // ----------------------------------------------------------------------------------------------------
-// approximate instructions: the exact value, moved by the largest error that the PTX ISA documents where the
-// settings say so
+// approximate instructions: the exact value, moved by the largest error that the PTX ISA documents if the
+// settings request it
 
 float approximated(const Warp& warp, double exact, double most_ulps) {
     const Settings& settings = warp.block->grid->settings;
@@ -181,7 +181,7 @@ float approximated(const Warp& warp, double exact, double most_ulps) {
         case Settings::Approximation::nearest: return nearest;
         case Settings::Approximation::up: up = true; break;
         case Settings::Approximation::down: break;
-        case Settings::Approximation::seeded:  // but the same for the same operands, as in any GPU
+        case Settings::Approximation::seeded:  // equal for the same operands, as on any GPU
             up = ((std::bit_cast<uint64_t>(exact) ^ settings.seed) * 0x9E3779B97F4A7C15u) >> 63;
             break;
     }
@@ -272,7 +272,7 @@ void convert(Warp& warp, const Instruction& i) {
     each_lane(warp.mask, [&](uint32_t lane) {
         const D result = converted<D, S, rounding>(values[lane]);
         std::byte* const place = warp.registers + i.operand[0] + lane * i.width[0];
-        if (i.width[0] > sizeof(D)) {  // a wider register takes the sign along
+        if (i.width[0] > sizeof(D)) {  // a wider register is sign-extended
             const int64_t wide = static_cast<int64_t>(result);
             std::memcpy(place, &wide, std::min<uint32_t>(i.width[0], sizeof(wide)));
         } else {
@@ -347,8 +347,8 @@ void shuffle(Warp& warp, const Instruction& i) {
     to = (to & ~warp.mask) | in_range;
 }
 
-// The sum of products as tensor cores add: every term is cut off at the last bit that the largest of them
-// keeps.
+// The sum of products as tensor cores add: every term is truncated at the last bit that the largest of
+// them keeps.
 float truncated_sum(float sum, const double* products, uint32_t count) {
     const double start = sum;
     int exponent = sum == 0 ? -1000 : std::ilogb(start);
@@ -664,7 +664,7 @@ Handler unpack_handler() { return unpack; }
 
 namespace {
 
-// The lanes that have to be together at an instruction that several of them execute as one.
+// The lanes that must be together at an instruction that several of them execute as one.
 uint32_t members(Warp& warp, const Instruction& i, uint32_t active) {
     if (i.control == Control::block_sync) return warp.present;
     if (i.member_mask == all_lanes) return ~0u;  // .aligned: by whole warps only
@@ -677,8 +677,8 @@ uint32_t members(Warp& warp, const Instruction& i, uint32_t active) {
     return named[first] & warp.present;
 }
 
-// Lanes of a warp go on in groups, the one that is furthest behind first, so that they meet again where their
-// ways join.
+// Lanes of a warp proceed in groups, the one furthest behind first, so that they meet again where their
+// paths join.
 class WarpRun {
 public:
     explicit WarpRun(Warp& warp)
@@ -686,7 +686,7 @@ public:
           code_(warp.block->grid->function->code.data()),
           executed_(warp.block->grid->executed) {}
 
-    // Runs the warp until it comes to a barrier of its block, or to its end.
+    // Runs the warp until it reaches a barrier of its block, or its end.
     void go_on() {
         warp_.state = Warp::State::runs;
         while (warp_.state == Warp::State::runs) {
@@ -704,7 +704,7 @@ private:
             for (size_t b = groups.size(); b-- > a + 1;) {
                 if (groups[a].pc != groups[b].pc) continue;
                 groups[a].mask |= groups[b].mask;
-                groups[a].waits = false;  // whoever waited looks again, with those that have come
+                groups[a].waits = false;  // waiting groups check again, with the lanes that have arrived
                 groups.erase(groups.begin() + static_cast<long>(b));
             }
         }
@@ -765,7 +765,7 @@ private:
                 if (mask == active) {
                     const bool back = i.target <= pc;
                     pc = i.target;
-                    if (back && warp_.groups.size() > 1) break;  // perhaps behind others
+                    if (back && warp_.groups.size() > 1) break;  // it may now be ahead of others
                 } else if (mask == 0) {
                     pc++;
                 } else {
@@ -787,7 +787,7 @@ private:
                 warp_.groups[self].mask = active & ~mask;
                 return;
             }
-            if (mask == 0) {  // its guard lets nobody through
+            if (mask == 0) {  // its guard is false for all lanes
                 pc++;
                 continue;
             }
@@ -892,7 +892,7 @@ void run_block(Block& block) {
     }
 }
 
-// Throws for a launch that a GPU would refuse.
+// Throws for a launch that a GPU would reject.
 void check_launch(const Kernel& kernel, const Launch& launch) {
     const size_t threads = launch.block.count();
     const auto refuse = [&](const std::string& why) {

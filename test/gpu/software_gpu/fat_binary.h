@@ -1,4 +1,4 @@
-// fat_binary.h: the PTX in what nvcc embeds in an object.
+// fat_binary.h: finds the PTX that nvcc embeds in an object
 //   A fat binary is a header and entries, each machine code or PTX for one architecture. nvcc compresses PTX
 //   with zstd (CUDA 13) or LZ4 (CUDA 12). The format is undocumented; fields and flags are those that nvcc 12
 //   and 13 write.
@@ -13,7 +13,7 @@ struct PtxText {
     std::string text;
 };
 
-// wrapper: what __cudaRegisterFatBinary is given. Fault for what is no fat binary, and for one that cannot be
+// wrapper: the argument of __cudaRegisterFatBinary. Throws Fault if it is not a fat binary or cannot be
 // unpacked.
 std::vector<PtxText> ptx_texts(const void* wrapper);
 

@@ -10,8 +10,7 @@ namespace software_gpu {
 namespace {
 
 constexpr size_t page = 4096;
-// Memory that was freed stays unused until so much more has been freed, so that whoever still uses it is
-// found out.
+// Freed memory stays unused until this much more has been freed, so that later accesses to it are found.
 constexpr size_t quarantine_bytes = size_t{256} << 20;
 
 size_t rounded_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -33,7 +32,7 @@ std::string place(const Allocation& allocation, const void* address) {
     return fmt::format("byte {} of an allocation of {}", offset, allocation.bytes);
 }
 
-// The first byte that lies in a gap, or, of a read, was never written.
+// Throws Fault for the first byte that lies in a gap or, for a read, was never written.
 void check_bytes(const Allocation& allocation, const void* address, size_t bytes, bool reads,
                  std::string_view who) {
     const size_t offset = static_cast<size_t>(static_cast<const std::byte*>(address) - allocation.begin);
@@ -60,7 +59,7 @@ Memory::~Memory() {
 
 void* Memory::allocate(size_t bytes) {
     if (bytes == 0) return nullptr;
-    // Its own pages, and a page that belongs to nobody behind them.
+    // Its own pages, followed by a page that belongs to no allocation.
     const size_t whole = rounded_up(bytes, page);
     auto* const memory = static_cast<std::byte*>(zeros(whole + page));
     if (!memory) return nullptr;
@@ -86,7 +85,7 @@ bool Memory::release(void* memory) {
     allocations_.erase(reinterpret_cast<uintptr_t>(memory) + bytes);
     allocated_ -= bytes;
     generation_++;
-    // Its addresses stay taken for a while, its memory does not.
+    // Its addresses stay reserved for a while, its memory does not.
     madvise(memory, whole, MADV_DONTNEED);
     mprotect(memory, whole, PROT_NONE);
     freed_.emplace_back(memory, whole);

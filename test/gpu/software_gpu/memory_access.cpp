@@ -25,7 +25,8 @@ bool unordered(const Warp& warp, const Access& earlier, const Access& now) {
         return earlier.several_lanes || earlier.thread != now.thread;
     }
     if (!warp.block->acquired) return true;
-    if (earlier.block == many_blocks) return false;  // which ones is forgotten: they may have published it
+    // The blocks are not recorded, so each may have published its access.
+    if (earlier.block == many_blocks) return false;
     const auto& all = warp.block->grid->published;
     const auto published = all.find(earlier.block);
     if (published == all.end() || !published->second.released) return true;
@@ -35,7 +36,7 @@ bool unordered(const Warp& warp, const Access& earlier, const Access& now) {
            published->second.thread_until[earlier.thread] <= earlier.barriers;
 }
 
-// One entry a word, so that something is forgotten where several threads read parts of it; never anything
+// There is one entry per word. Where several threads read parts of a word, accesses are lost, but none is
 // invented.
 void note_reader(Access& last, const Access& now) {
     const bool same_interval =
@@ -99,15 +100,15 @@ struct Shadows {
     else note_reader(reader, now);
 }
 
-// Notes an access of bytes that begin offset bytes behind what the shadows stand for; fault if it races with
-// another.
+// Records an access of bytes that begin offset bytes behind the start of the shadows; Fault if it races
+// with another.
 void check_race(Warp& warp, const Instruction& instruction, uint32_t lane, Shadows shadows, size_t offset,
                 uint32_t bytes, bool writes, Access now, const char* space) {
     for (size_t word = offset / 4; word * 4 < offset + bytes; word++) {
         Access &writer = shadows.writer[word], &reader = shadows.reader[word];
         const size_t from = std::max(offset, word * 4), to = std::min(offset + bytes, word * 4 + 4);
         now.bytes = static_cast<uint16_t>(((1u << (to - from)) - 1) << (from - word * 4)) & 15u;
-        // Most often nobody has touched the word in this launch.
+        // Most often no thread has touched the word in this launch.
         if (writer.launch != now.launch && reader.launch != now.launch) (writes ? writer : reader) = now;
         else check_word(warp, instruction, lane, writer, reader, writes, now, space);
     }
@@ -125,8 +126,8 @@ Access access_of(const Warp& warp, uint32_t lane, uint32_t launch, uint32_t bloc
 
 // ---- counters
 
-// 32-byte sectors of global memory that a request touches, and those that nobody of this launch touched
-// before.
+// 32-byte sectors of global memory that a request touches, and those touched for the first time in this
+// launch.
 void count_sectors(Warp& warp, const uint64_t (&addresses)[lanes], uint32_t bytes, bool writes) {
     Grid& grid = *warp.block->grid;
     Counters::Transfers& transfers = writes ? grid.counters->stores : grid.counters->loads;
@@ -159,8 +160,8 @@ void count_sectors(Warp& warp, const uint64_t (&addresses)[lanes], uint32_t byte
     }
 }
 
-// Shared memory has 32 banks of 4 bytes. Requests of 8 bytes a lane go by half-warps, those of 16 by
-// quarters.
+// Shared memory has 32 banks of 4 bytes. Requests of 8 bytes a lane are served by half-warps, those of 16
+// by quarters.
 void count_banks(Warp& warp, const uint64_t (&addresses)[lanes], uint32_t bytes) {
     Counters& counters = *warp.block->grid->counters;
     const uint32_t together = bytes >= 16 ? 8 : bytes == 8 ? 16 : 32;
@@ -182,7 +183,7 @@ void count_banks(Warp& warp, const uint64_t (&addresses)[lanes], uint32_t bytes)
     }
 }
 
-// ---- where an address leads
+// ---- address resolution
 
 Allocation& allocation_of(Warp& warp, const Instruction& instruction, uint32_t lane, uint64_t address,
                           uint32_t bytes, const char* does) {
@@ -215,7 +216,7 @@ void check_alignment(Warp& warp, const Instruction& instruction, uint32_t lane, 
                           space, address & (~address + 1)));
 }
 
-// The bytes of global memory, checked and noted.
+// The bytes of global memory, after the checks; the access is recorded.
 std::byte* global_bytes(Warp& warp, const Instruction& instruction, uint32_t lane, uint64_t address,
                         uint32_t bytes, bool writes) {
     check_alignment(warp, instruction, lane, address, bytes, "global");
@@ -286,7 +287,7 @@ std::byte* local_bytes(Warp& warp, const Instruction& instruction, uint32_t lane
     return warp.local.data() + lane * size + offset;
 }
 
-// A register that is wider than the value takes its sign along, or zeros.
+// A register that is wider than the value is sign- or zero-extended.
 void put_in_register(std::byte* place, uint32_t width, const std::byte* value, const Instruction& i) {
     const bool negative = i.is_signed && static_cast<int8_t>(value[i.bytes - 1]) < 0;
     if (width > i.bytes) std::memset(place + i.bytes, negative ? 0xFF : 0, width - i.bytes);
@@ -357,8 +358,8 @@ Handler store_handler(Space space) {
 }
 Handler parameter_handler() { return load_parameter; }
 
-// ---- cp.async: what is copied is read now and lands at the wait; until then the place in shared memory
-// holds nothing.
+// ---- cp.async: the source is read at once and stored at the wait; until then the destination in shared
+// memory counts as never written.
 
 void begin_copy(Warp& warp, const Instruction& i) {
     const uint32_t* const to = warp.at<uint32_t>(i.operand[0]);
@@ -385,7 +386,7 @@ void begin_copy(Warp& warp, const Instruction& i) {
             fault(warp, i, lane, fmt::format("cp.async of {} bytes from {}", copy.bytes, from_bytes[lane]));
         if (from_bytes[lane] > 0) {
             check_alignment(warp, i, lane, from[lane], copy.bytes, "global");
-            // Whole words at their own alignment: a part of them may be asked for.
+            // Whole words at their own alignment; a request may need only a part of them.
             for (uint32_t k = 0; k < from_bytes[lane]; k += 4)
                 std::memcpy(copy.data.data() + k, global_bytes(warp, i, lane, from[lane] + k, 4, false), 4);
         }

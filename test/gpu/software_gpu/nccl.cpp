@@ -1,12 +1,12 @@
-// nccl.cpp: stands in for NCCL between the software GPUs of processes on one machine.
+// nccl.cpp: replaces NCCL between the software GPUs of processes on one machine
 //   https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/. Rank 0 listens at a Unix socket without a
-//   file, whose name is the communicator's id, and hands memory to all; each collective passes through it,
-//   when its turn in the stream comes, in rounds that every rank waits for. All of this vanishes with the
-//   processes. Sums are added in rank order; those of bf16 are rounded at every addition, as NCCL's rings do
-//   with two values at a time, which is the least exact that a GPU may be. Ranks that call different
-//   collectives are a finding. A rank that ends, aborts, or does not come for SOFTWARE_GPU_PATIENCE seconds
-//   (120) is the communicator's error (ncclCommGetAsyncError); 10 seconds later it ends the process, unless
-//   that has aborted the communicator.
+//   file, whose name is the communicator's id, and passes shared memory to all ranks. Each collective goes
+//   through that memory when its turn in the stream comes, in rounds that wait for every rank. All of this
+//   vanishes with the processes. Sums are added in rank order. Sums of bf16 are rounded at every addition,
+//   as in NCCL's rings with two values at a time, which is the least exact that a GPU may be. Ranks that
+//   call different collectives are a finding. If a rank ends, aborts, or does not arrive for
+//   SOFTWARE_GPU_PATIENCE seconds (120), the communicator has an error (ncclCommGetAsyncError). 10 seconds
+//   later that ends the process, unless it has aborted the communicator.
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -93,8 +93,8 @@ private:
     int descriptor_;
 };
 
-// A rank says Hello when it comes, and rank 0 answers Welcome; the shared memory comes with that unless it
-// names an error.
+// A rank sends Hello, and rank 0 answers with Welcome; the shared memory is attached unless Welcome has an
+// error.
 struct Hello {
     int version, size, rank, device;
 };
@@ -109,7 +109,7 @@ std::string text_of(const ncclUniqueId& id) {
     return std::string(id.internal, strnlen(id.internal, sizeof(id.internal)));
 }
 
-// A name that is no file, and lives as long as its socket.
+// A name without a file; it lives as long as its socket.
 std::pair<sockaddr_un, socklen_t> address_of(const ncclUniqueId& id) {
     const std::string name = text_of(id);
     sockaddr_un address{};
@@ -184,7 +184,7 @@ void check_hello(const Hello& hello, const std::vector<Hello>& others) {
     }
 }
 
-// Waits for the others, and gives them the memory, or the error.
+// Waits for the others, and sends them the memory or the error.
 void welcome_others(const ncclUniqueId& id, const Hello& own, int memory) {
     const File listening = new_socket();
     const auto [address, length] = address_of(id);
@@ -238,7 +238,8 @@ File join(const ncclUniqueId& id, const Hello& own) {
 
 enum class Kind { all_reduce, reduce_scatter, all_gather, broadcast };
 
-// A collective, which all ranks must call alike. count is NCCL's: of a rank's part where there are parts.
+// A collective, which all ranks must call with the same arguments. count is NCCL's: that of a rank's part
+// if there are parts.
 struct Call {
     Kind kind;
     ncclDataType_t type;
@@ -273,7 +274,7 @@ void add(std::byte* sum, const std::byte* values, size_t count) {
     }
 }
 
-// The ranks of a communicator, over the memory that they share.
+// The ranks of a communicator, on top of their shared memory.
 class Group {
 public:
     Group(File memory, int rank, int size);
@@ -285,7 +286,7 @@ public:
     size_t size() const { return static_cast<size_t>(size_); }
     ncclResult_t state() const { return state_; }
 
-    // Returns early, with nothing done, once the communicator is aborted.
+    // Returns early without any effect once the communicator is aborted.
     void run(const Call& call, const void* from, void* to);
     void abort();
     // Waits until the other ranks leave too.
@@ -327,8 +328,8 @@ private:
     std::atomic<ncclResult_t> state_ = ncclSuccess;
 };
 
-// A rank that lives holds a lock of its byte of the shared memory: the system gives it back when the process
-// ends, however it ends.
+// A living rank holds a lock on its byte of the shared memory; the system releases it whenever and however
+// the process ends.
 Group::Group(File memory, int rank, int size) : memory_(std::move(memory)), rank_(rank), size_(size) {
     shared_ = mmap(nullptr, bytes_of(size), PROT_READ | PROT_WRITE, MAP_SHARED, memory_, 0);
     if (shared_ == MAP_FAILED) throw Error(ncclSystemError, fmt::format("mmap: {}", std::strerror(errno)));
@@ -353,7 +354,7 @@ bool Group::has_ended(int rank) const {
     return fcntl(memory_, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
 }
 
-// Says it to ncclCommGetAsyncError, and leaves the program some time to end or to abort.
+// Reports the error to ncclCommGetAsyncError, and leaves the program some time to end or to abort.
 void Group::fail(const Error& error) {
     set_last_error(error.what());
     state_ = error.result;
@@ -379,7 +380,7 @@ void Group::wait_for_all(const std::string& what, const IsThere& is_there) {
         const Clock::time_point now = Clock::now();
         if (now - looked < 10ms) continue;
         looked = now;
-        // It may have come since, and ended then.
+        // It may have arrived since, and ended then.
         const bool ended = has_ended(missing), aborted = seat(missing).aborted != 0;
         if (is_there(seat(missing))) continue;
         if (ended || aborted)
@@ -442,8 +443,8 @@ void Group::sum(const Call& call, std::byte* to, size_t count) const {
     }
 }
 
-// Passes the values in pieces that fit in an area: put(first, count) fills this rank's, and take(first,
-// count) reads all of them.
+// Passes the values in pieces that fit in an area: put(first, count) fills this rank's area, and
+// take(first, count) reads all of them.
 template <class Put, class Take>
 void Group::pass(const Call& call, const Put& put, const Take& take) {
     const std::string name = call.describe();
@@ -518,7 +519,7 @@ void Group::leave() {
 }  // namespace
 
 struct ncclComm {
-    std::shared_ptr<Group> group;  // also of the work that is in streams
+    std::shared_ptr<Group> group;  // work that is queued in streams shares it
     std::set<cudaStream_t> streams = {};
     bool finalized = false;
 
@@ -556,7 +557,7 @@ void ncclComm::finalize() {
 extern "C" {
 ncclResult_t ncclGetVersion(int* version) { return *version = NCCL_VERSION_CODE, ncclSuccess; }
 
-// NCCL_COMM_ID, where it is set, makes the id the same in every process.
+// If NCCL_COMM_ID is set, it determines the id, which is then the same in every process.
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     std::string text(id_begin);
     if (const char* const address = std::getenv("NCCL_COMM_ID")) {

@@ -1,6 +1,6 @@
-// one_queue.h: the software GPU for the tests of one library's stand-in: a single queue of work, which runs
-//   when a test says so. It defines what stream.h declares in place of queues.cpp and cuda_runtime.cpp, so it
-//   is included by one file of a program.
+// one_queue.h: the software GPU for the tests of one replaced library: a single queue of work, which runs
+// when a test calls for it. It defines the functions of stream.h in place of queues.cpp and
+// cuda_runtime.cpp, so it is included by one file of a program.
 #pragma once
 #include <fmt/format.h>
 #include <unistd.h>

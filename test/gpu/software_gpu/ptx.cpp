@@ -259,7 +259,7 @@ private:
                     return &scope->registers.emplace(name, fresh(family.first.width)).first->second;
                 }
             }
-            if (scope->is_function) break;  // a copy of a function sees nothing of its caller
+            if (scope->is_function) break;  // a copied function sees nothing of its caller
         }
         return nullptr;
     }
@@ -272,7 +272,7 @@ private:
         for (const SharedVariable& known : function_.shared) {
             if (known.name == name) return known.begin;
         }
-        // A gap between two of them belongs to nobody, so that overruns are seen.
+        // A gap between two of them is unused, so that overruns are found.
         const uint32_t begin = (next_shared_ + 127) / 128 * 128;
         function_.shared.push_back({name, begin, made.bytes});
         next_shared_ = begin + made.bytes + 128;
@@ -281,8 +281,8 @@ private:
         return begin;
     }
 
-    // A register, a number, or the address of a variable. Returns its place; width: what the instruction
-    // wants, and then what the register has.
+    // A register, a number, or the address of a variable. Returns its place. width: in, the width that the
+    // instruction needs; out, the register's.
     uint32_t value(std::string_view text, unsigned& width) {
         static const std::unordered_map<std::string_view, Special> specials = {
             {"%tid.x", Special::tid_x},       {"%tid.y", Special::tid_y},
@@ -342,7 +342,7 @@ private:
         instruction.width[index] = static_cast<uint8_t>(width);
     }
 
-    // "[%rd1+16]": the register or variable, and what is added.
+    // "[%rd1+16]": the register or variable, and the offset.
     std::pair<std::string_view, int64_t> address(std::string_view text) {
         text = trimmed(text);
         if (!text.starts_with('[') || !text.ends_with(']')) fail("expected an address", text);
@@ -368,7 +368,7 @@ private:
         instruction.line = line_;
         function_.code.push_back(instruction);
     }
-    // The innermost function that is copied, or the kernel itself: labels belong to it.
+    // The innermost copied function, or the kernel itself; labels belong to it.
     Scope& function_scope() {
         for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
             if (scope->is_function) return *scope;
@@ -376,7 +376,7 @@ private:
         return scopes_.front();
     }
 
-    // The statements of a body, in a scope of its own that knows the arguments of its call.
+    // The statements of a body, in a scope of its own that has the arguments of its call.
     void run(std::string_view body, std::unordered_map<std::string, Register> arguments) {
         Scope whole;
         whole.is_function = true;
@@ -774,7 +774,7 @@ void Module::Content::read_kernel(std::string_view header, std::string_view para
     size_t offset = 0;
     for (const std::string_view declared : split(parameters)) {
         const Variable parameter = variable(declared);
-        // .align of a pointer says what it points to; a number is aligned to its size
+        // .align of a pointer is that of its target; a number is aligned to its size
         const bool is_pointer = declared.find(".ptr") != std::string_view::npos;
         const size_t alignment = is_pointer || declared.find(".align") == std::string_view::npos
                                      ? parameter.bytes
@@ -841,7 +841,7 @@ void Module::Content::read() {
     }
 }
 
-// .func (results) name (parameters) {body}; without a body it is only announced
+// .func (results) name (parameters) {body}; without a body it is only a declaration
 size_t Module::Content::read_function(size_t begin) {
     const std::string_view all = text;
     Body made;
@@ -882,7 +882,7 @@ Kernel* Module::find(std::string_view mangled) {
     const auto found = content_->kernels.find(std::string(mangled));
     if (found == content_->kernels.end()) return nullptr;
     Kernel& kernel = found->second;
-    if (!kernel.function) {  // decoded when it is first asked for
+    if (!kernel.function) {  // decoded at its first use
         Decoder decoder(*content_, kernel);
         auto made = std::make_shared<Function>(
             decoder.decode(content_->kernel_bodies[kernel.mangled], content_->parameters_of[kernel.mangled]));

@@ -1,7 +1,6 @@
-// ptx.h: a kernel's PTX as the interpreter runs it. Registers are places in a warp's register file, where the
-// 32 lanes
-//   lie side by side: 32 x 2, 4 or 8 bytes; a predicate is one word with a bit for each lane. Constants are
-//   registers that nobody writes.
+// ptx.h: a kernel's PTX in the interpreter's form. Registers are places in a warp's register file, in
+// which the values of the 32 lanes are adjacent: 32 x 2, 4 or 8 bytes; a predicate is one word with a bit
+// for each lane. Constants are registers that are never written.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -37,7 +36,7 @@ struct Instruction {
     uint32_t text = 0, line = 0;        // in Function
 };
 
-// The line of the source that an instruction comes from, and the one that it was inlined at.
+// The source line of an instruction, and the one into which it was inlined.
 struct Place {
     unsigned file = 0, line = 0;
 };
@@ -54,7 +53,7 @@ struct SharedVariable {
 struct Function {
     std::string name;
     std::vector<Instruction> code;
-    std::vector<std::byte> registers;  // a warp's register file at its beginning, with the constants
+    std::vector<std::byte> registers;  // initial register file of a warp, with the constants
     std::vector<SharedVariable> shared;
     uint32_t dynamic_shared = 0;  // where it begins
     uint32_t local_bytes = 0;
@@ -95,7 +94,7 @@ struct Opcode {
     Handler handler = nullptr;
     std::string kinds;
 };
-// handler is nullptr for an opcode that is not known.
+// handler is nullptr for an unsupported opcode.
 const Opcode& opcode_of(std::string_view name);
 // The handlers of opcodes that need more than registers.
 Handler load_handler(Space space);

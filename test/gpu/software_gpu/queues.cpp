@@ -47,7 +47,7 @@ Queues& Queues::instance() {
 
 Queues::Queues(uint64_t seed) : host_dice_(seed), device_dice_(~seed) { default_ = create(); }
 
-// ---- what the host gives
+// ---- calls that queue work
 
 cudaStream_t Queues::create() {
     const Lock lock(mutex_);
@@ -56,7 +56,7 @@ cudaStream_t Queues::create() {
     return streams_.back().get();
 }
 
-// Work that was given to the stream still runs.
+// Work queued in the stream is still running.
 void Queues::destroy(cudaStream_t stream) {
     const Lock lock(mutex_);
     stream->destroyed = true;
@@ -140,7 +140,7 @@ cudaError_t Queues::wait(cudaStream_t stream, cudaEvent_t event) {
     return cudaSuccess;
 }
 
-// ---- what the host waits for
+// ---- calls that wait
 
 void Queues::host_knows(const Clock& before) {
     merge(host_, before);
@@ -192,7 +192,7 @@ cudaError_t Queues::elapsed(float* ms, cudaEvent_t start, cudaEvent_t stop) {
     return cudaSuccess;
 }
 
-// Half of the time the device is as fast as the host, for some commands on end.
+// Half of the time the device is as fast as the host, for several commands in a row.
 void Queues::run_ahead(Lock& lock) {
     if (host_dice_.below(32) == 0) eager_ = !eager_;
     if (!eager_ || host_dice_.below(2) == 0 || pending_ == 0) return;
@@ -201,8 +201,8 @@ void Queues::run_ahead(Lock& lock) {
         lock, [=, this] { return executed_ >= target; }, false);
 }
 
-// Not patient: a command that waits for other processes is left alone, since they may wait for this one's
-// host.
+// Without `patient` it stops waiting if a command waits for other processes, since they may wait for this
+// one's host.
 void Queues::wait_until(Lock& lock, const std::function<bool()>& done, bool patient) {
     waiters_.push_back(&done);
     activity_++;
@@ -254,7 +254,7 @@ void Queues::work() {
     uint64_t idle_since = 0;
     while (true) {
         changed_.wait(lock, [this] { return pending_ > 0 && !ending_; });
-        // A GPU does not need the host's waiting, as when processes talk to each other while theirs compute.
+        // A GPU runs without the host's waiting, for example while processes exchange messages.
         if (!is_waited_for() && activity_ != idle_since) {
             const uint64_t before = activity_;
             if (changed_.wait_for(lock, 200ms, [&] { return activity_ != before || ending_; })) continue;
@@ -264,7 +264,7 @@ void Queues::work() {
     }
 }
 
-// One of those whose next command may run; often the same as before, so that one stream gets far ahead of
+// A stream whose next command may run; often the same as before, so that one stream gets far ahead of
 // another.
 CUstream_st* Queues::choose() {
     std::vector<CUstream_st*> ready;
@@ -298,7 +298,7 @@ void Queues::step(Lock& lock) {
     }
     if (command->records) {
         command->records->completed = command->number;
-        // Two records are never at the same time.
+        // Two records never have the same time.
         command->records->time = last_time_ = std::max(std::chrono::steady_clock::now(), last_time_ + 1us);
     }
     executed_++;
@@ -310,8 +310,7 @@ void Queues::step(Lock& lock) {
     progressed_.notify_all();
 }
 
-// At the process's end: what was not waited for does not run, and what runs does not meet destroyed
-// variables.
+// At the process's end pending work does not run, and running work ends before variables are destroyed.
 void Queues::finish() {
     Lock lock(mutex_);
     ending_ = true;

@@ -23,7 +23,7 @@
 
 namespace software_gpu {
 
-// For each stream's number: how many of its commands lie before a point of the program.
+// For each stream's number: the number of its commands before a point of the program.
 using Clock = std::map<unsigned, uint64_t>;
 
 struct EventState {
@@ -108,19 +108,19 @@ public:
     bool is_over(cudaEvent_t event);
     cudaError_t elapsed(float* ms, cudaEvent_t start, cudaEvent_t stop);
 
-    // Held by whoever changes the device's allocations: no command runs.
+    // Held while the device's allocations change: no command runs.
     [[nodiscard]] std::unique_lock<std::mutex> pause() { return std::unique_lock(running_); }
 
     cudaError_t begin_capture(cudaStream_t stream);
     // The commands in it, or nullptr if the capture is broken.
     std::unique_ptr<Commands> end_capture(cudaStream_t stream);
     cudaStreamCaptureStatus capture_status(cudaStream_t stream);
-    // True, and the capture broken, if this thread captures and so may not make the call that asks.
+    // True if this thread captures; the calling function is then illegal, and the capture becomes invalid.
     bool forbidden();
 
 private:
     using Lock = std::unique_lock<std::mutex>;
-    // A copy or fill of which the host does not know yet that it is over.
+    // A copy or fill that the host has not yet waited for.
     struct Use {
         Range range;
         cudaStream_t stream;

@@ -1,7 +1,7 @@
-// software_gpu.h: executes the PTX that nvcc made of the kernels, on a CPU, and stops at what a GPU would
-// pass over in silence.
-//   PTX ISA: https://docs.nvidia.com/cuda/parallel-thread-execution/. Every check throws Fault, with one line
-//   that names the finding, the kernel, its source line, the block and the thread.
+// software_gpu.h: executes the PTX that nvcc made of the kernels on a CPU, and stops at errors that a GPU
+// would silently ignore
+//   PTX ISA: https://docs.nvidia.com/cuda/parallel-thread-execution/. Every check throws Fault, with one
+//   line that names the finding, the kernel, its source line, the block and the thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Dim {
     size_t count() const { return size_t{x} * y * z; }
 };
 
-// The choices in executing a launch, each of which a GPU is free to make.
+// The choices in executing a launch that a GPU is free to make.
 struct Settings {
     enum class Order {
         ascending,
@@ -37,10 +37,10 @@ struct Settings {
     bool tensor_cores_truncate =
         false;                  // the aligned products are cut off before they are added, as tensor cores do
     bool count = false;         // keeps Counters
-    int multiprocessors = 132;  // the number that the device names; kernels divide their work by it
+    int multiprocessors = 132;  // the number that the device reports; kernels divide their work by it
 
-    // "order=descending,seed=3,approximation=seeded,truncate,count,multiprocessors=4"; Fault names what it
-    // does not know.
+    // "order=descending,seed=3,approximation=seeded,truncate,count,multiprocessors=4"; Fault names an
+    // unknown setting.
     static Settings parse(std::string_view text);
 };
 
@@ -49,12 +49,12 @@ struct Settings {
 
 // One access of a thread, for the race check. 16 bytes; all zero: none.
 struct Access {
-    uint32_t launch = 0;         // the how-manieth launch; accesses of other launches are in order
+    uint32_t launch = 0;         // number of the launch; accesses of other launches are ordered
     uint32_t block = 0;          // linear index in the grid
-    uint32_t barriers = 0;       // of the block until then
-    uint16_t warp_barriers = 0;  // of the warp until then, modulo 2^16
+    uint32_t barriers = 0;       // barriers of the block so far
+    uint16_t warp_barriers = 0;  // warp barriers of the warp so far, modulo 2^16
     uint16_t thread : 10 = 0;    // linear index in the block
-    uint16_t bytes : 4 = 0;      // which of the word's bytes
+    uint16_t bytes : 4 = 0;      // mask of the word's bytes
     uint16_t several_lanes : 1 = 0,
                              several_warps : 1 = 0;  // readers besides that thread, of its warp and of others
 };
@@ -66,7 +66,7 @@ struct Unmap {
 template <class T>
 using Zeros = std::unique_ptr<T[], Unmap>;
 
-// An allocation's bytes and words, and who touched them.
+// An allocation's bytes and words, and the recorded accesses to them.
 constexpr uint8_t in_gap = 2;
 struct Shadow {
     Zeros<uint8_t> written;  // of each byte: 1 if it has been written, in_gap if it lies between two tensors
@@ -80,37 +80,37 @@ struct Allocation {
     std::byte* end() const { return begin + bytes; }
 };
 
-// The device's memory. Addresses are those of the host, so that stand-ins of libraries read and write it
-// directly, saying so by check_read and note_write. Not for several threads at once.
+// The device's memory. Addresses are those of the host, so that replaced libraries read and write it
+// directly and report that by check_read and note_write. Not thread-safe.
 class Memory {
 public:
     Memory() = default;
     Memory(const Memory&) = delete;
     ~Memory();
-    // Aligned to 4096, apart from every other allocation, not at an address that was freed a short while ago,
-    // holding the bytes 0xFF. nullptr if there is not so much.
+    // Returns memory that is aligned to 4096, apart from every other allocation, at an address that was
+    // not freed recently, filled with bytes 0xFF; nullptr if there is not enough.
     void* allocate(size_t bytes);
     // False if no allocation begins there.
     bool release(void* memory);
     // The allocation that holds the address; nullptr if none does.
     Allocation* find(const void* address);
     size_t allocated() const { return allocated_; }
-    // Changes with every allocation and release: what was found before may be gone.
+    // Changes with every allocation and release; cached allocations are invalid then.
     uint64_t generation() const { return generation_; }
     // "12 bytes behind the end of an allocation of 4096 bytes"
     std::string nearest(const void* address) const;
 
-    // Whole ranges, by a library or a copy: Fault "WHO reads N bytes ...", unless they lie in one allocation
-    // and every byte has been written. Where the range begins in no allocation it is the host's memory, and
-    // nothing is checked: false.
+    // Checks a whole range that a library or a copy reads: Fault "WHO reads N bytes ...", unless it lies
+    // in one allocation and every byte has been written. A range that begins in no allocation is the
+    // host's memory; it is not checked, and the result is false.
     bool check_read(const void* from, size_t bytes, std::string_view who);
-    // Fault unless they lie in one allocation; from then on they have been written. False for the host's
+    // Fault unless the range lies in one allocation; its bytes then count as written. False for the host's
     // memory.
     bool note_write(void* to, size_t bytes, std::string_view who);
-    // A copy on the device takes along which bytes have been written.
+    // A copy on the device also copies which bytes have been written.
     void note_copy(void* to, const void* from, size_t bytes, std::string_view who);
 
-    void poison_gap(void* memory, size_t bytes);  // nothing may touch these bytes
+    void poison_gap(void* memory, size_t bytes);  // any access to these bytes is a finding
     void unpoison_gap(void* memory, size_t bytes);
 
 private:
@@ -143,7 +143,7 @@ struct Kernel {
 // A module of PTX, as nvcc embeds it.
 class Module {
 public:
-    // Fault names the line that it cannot read. Variables of the module (.global, .const) are put in memory.
+    // Fault names a line that it cannot read. Variables of the module (.global, .const) are put in memory.
     Module(std::string_view ptx, Memory& memory);
     Module(Module&&) noexcept;
     ~Module();
@@ -155,15 +155,15 @@ private:
     std::unique_ptr<Content> content_;
 };
 
-// Counts of whole grids, as Nsight Compute takes them; instructions are those of warps.
+// Counts of whole grids, as in Nsight Compute; instructions are those of warps.
 struct Counters {
     uint64_t launches = 0, blocks = 0, warps = 0;
     uint64_t threads_a_block = 0, dynamic_shared_bytes = 0;  // of a block; the most of any launch
     std::map<std::string, uint64_t> instructions;  // by class: "fp32", "int", "mma", "global load", ...
     struct Transfers {
         uint64_t requests = 0, sectors = 0, least_sectors = 0,
-                 bytes = 0;           // least_sectors: if the same bytes lay side by side
-        uint64_t distinct_bytes = 0;  // bytes of sectors that no one of this launch had touched before
+                 bytes = 0;           // least_sectors: the sectors if the same bytes were adjacent
+        uint64_t distinct_bytes = 0;  // bytes of sectors that are touched for the first time in this launch
     } loads, stores;
     uint64_t shared_requests = 0, shared_wavefronts = 0,
              least_shared_wavefronts = 0;  // their difference: bank conflicts
@@ -175,7 +175,8 @@ struct Launch {
     std::vector<std::byte> arguments;  // as laid out by Kernel::parameters
 };
 
-// Executes the whole grid. Fault for what a check found, and for a launch that a GPU would refuse.
+// Executes the whole grid. Throws Fault for a finding of a check, and for a launch that a GPU would
+// reject.
 void run(const Kernel& kernel, const Launch& launch, Memory& memory, const Settings& settings,
          Counters* counters = nullptr);
 

@@ -1,4 +1,4 @@
-// stream.h: gives the libraries' stand-ins the software GPU's streams, memory and settings.
+// stream.h: access to the software GPU's streams, memory and settings for the replaced libraries
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -18,11 +18,11 @@ const Settings& settings();
 // addresses.
 Memory& device_memory();
 
-// Puts work into the stream behind everything that was given to it: a thread of the device runs it when the
-// host waits, or at a time that the seed chooses. While the stream captures, the work is recorded instead and
-// runs at every launch of the graph, so it must be repeatable and must own what it reads. A Fault that it
-// throws ends the process as stop() does. `name` stands in messages. While work waits for other processes,
-// the device does not keep the host waiting to run ahead: they may wait for this host.
+// Queues work in the stream. A thread of the device runs it when the host waits, or at a time that the
+// seed chooses. While the stream captures, the work is recorded instead and runs at every launch of the
+// graph, so it must be repeatable and must own its inputs. A Fault that it throws ends the process as
+// stop() does. `name` is used in messages. While work waits for other processes, the device never delays
+// the host in order to run ahead, because they may wait for this host.
 enum class WaitsFor { nobody, other_processes };
 void enqueue(cudaStream_t stream, std::function<void()> work, std::string name,
              WaitsFor waits_for = WaitsFor::nobody);
