@@ -1,8 +1,8 @@
 // io_faults.cpp: a library for LD_PRELOAD that makes chosen system calls fail, as a failing disk would.
-//   IO_FAULT_CALLS   which, separated by commas: open stat opendir readdir read mmap page write fsync syncdir
-//                    close rename exchange mkdir unlink statvfs flock; each name stands for a family (read:
+//   IO_FAULT_CALLS   the calls, separated by commas: open stat opendir readdir read mmap page write fsync
+//                    syncdir close rename exchange mkdir unlink statvfs flock; each name is a family (read:
 //                    read, pread, readv).
-//                    page: a mapped file has one page that cannot be read; SIGBUS for whoever touches it
+//                    page: a mapped file has one page that cannot be read; accessing it raises SIGBUS
 //   IO_FAULT_PATH    a part of the file's path; unset: every file
 //   IO_FAULT_ERRNO   the error's number; unset: EIO
 //   IO_FAULT_FIRST   the first matching call that fails, from 1; unset: 1; 0: none fails
@@ -65,7 +65,7 @@ bool fails(const std::string& call, const std::string& path) {
     return failing;
 }
 
-// The path that an ...at() call means, as it would be written from the working directory.
+// The path that an ...at() call refers to, as it would be written from the working directory.
 std::string path_at(int folder, const char* path) {
     if (folder == AT_FDCWD || *path == '/') return path;
     return *path == '\0' ? path_of(folder) : path_of(folder) + "/" + path;
@@ -90,7 +90,7 @@ auto pass(const char* family, const std::string& path, const char* name, Argumen
     else return Result(-1);
 }
 
-// Puts a page that nobody can read in the place of one of a mapping's.
+// Replaces one page of a mapping by an unreadable one.
 void spoil_page(void* memory, size_t bytes) {
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE)), pages = (bytes + page - 1) / page;
     const int nothing = memfd_create("unreadable", MFD_CLOEXEC);
@@ -225,7 +225,7 @@ int fsync(int file) {
     return pass<decltype(fsync)>(family, path_of(file), "fsync", file);
 }
 int fdatasync(int file) { return pass<decltype(fdatasync)>("fsync", path_of(file), "fdatasync", file); }
-// The descriptor is gone all the same, as Linux does it.
+// The descriptor is closed all the same, as on Linux.
 int close(int file) {
     const std::string path = path_of(file);
     const int result = original<decltype(close)>("close")(file);

@@ -10,9 +10,9 @@ BUILD = pathlib.Path(os.environ.get("BUILD", pathlib.Path(__file__).resolve().pa
 
 
 def with_packages(*names):
-    """Starts the test again in an environment that has the packages, which is made once in the build folder, unless they can be imported.
+    """Unless the packages can be imported, restarts the test in an environment in the build folder that has them; it is created once.
 
-    If pip cannot install them, the test goes on without them. It must then skip the parts that need them, and ctest counts it as skipped.
+    If pip cannot install them, the test continues without them. It must then skip the parts that need them, and ctest counts it as skipped.
     """
     if all(importlib.util.find_spec(name) for name in names) or "FLATGPT_TEST_PACKAGES" in os.environ:
         return

@@ -1,8 +1,8 @@
-"""What a disk may hold after a power cut, from what file_trace.cpp wrote down of a program.
+"""The possible contents of a disk after a power cut, from file_trace.cpp's record of a program.
 
 The model is the weakest that POSIX allows. The bytes of a file are on the disk once it is synced; until then each write
 may be missing, cut short or zeros. The names in a folder are on the disk once the folder is synced; until then any of
-the changes may be missing, as long as no change is there without those that it builds on.
+the changes may be missing, but no change is there without those that it depends on.
 """
 import copy
 import os
@@ -22,7 +22,7 @@ class File:
         return content[:offset].ljust(offset, b"\0") + data + content[offset + len(data) :]
 
     def content(self, changes=None):
-        """With all changes, or the first so many."""
+        """The content with all changes, or with the first so many."""
         content = self.synced
         for change in self.changes[:changes]:
             content = self.changed(content, change)
@@ -32,7 +32,7 @@ class File:
         self.synced, self.changes = self.content(), []
 
     def after_cut(self, kind, rng):
-        """kind: write_state's."""
+        """A possible content after a cut. kind: that of write_state."""
         whole = self.content()
         if kind in ("everything", "nothing") or not self.changes:
             return whole if kind == "everything" else self.synced
@@ -49,7 +49,7 @@ class File:
 
 
 class Disk:
-    """Begins as the folder root is, all of it synced; apply() brings about what the program did."""
+    """Begins with the contents of the folder root, all of it synced; apply() adds the program's changes."""
 
     def __init__(self, root):
         self.nodes = {}  # file, or folder (None), by a number of ours: the system gives an inode's number again
@@ -80,7 +80,7 @@ class Disk:
         self.entries.update(entries)
 
     def apply(self, operation, *fields, data):
-        """One line of the trace; data: the file of the written bytes, which is read on."""
+        """Applies one line of the trace. data: the file of the written bytes, read from its current position."""
         if operation == "said":
             self.said = int(fields[0])
         elif operation in ("create", "mkdir"):
@@ -111,7 +111,7 @@ class Disk:
             self.synced_names[i] |= any(folder == node for (folder, _), _ in entries)
 
     def kept_names(self, kind, rng):
-        """Which changes of names outlast the cut."""
+        """The changes of names that survive the cut."""
         if kind in ("nothing", "everything"):
             return [synced or kind == "everything" for synced in self.synced_names]
         if kind == "prefix":
@@ -129,8 +129,8 @@ class Disk:
         return kept
 
     def write_state(self, root, kind, rng):
-        """Writes what is there after a cut into the empty folder root. kind: of what is not synced, there is
-        "nothing", "everything", a "prefix" of the changes of names, or a "subset"; the last two with any bytes."""
+        """Writes the state after a cut into the empty folder root. kind: the part of the unsynced changes that
+        survives: "nothing", "everything", a "prefix" of the changes of names, or a "subset"; the last two with any bytes."""
         entries = {}
         for (places, _), keep in zip(self.names, self.kept_names(kind, rng)):
             entries.update(places if keep else ())
@@ -148,7 +148,7 @@ class Disk:
 
 
 class Trace:
-    """Of a program that ran in root: made before it starts, read when it has ended."""
+    """The trace of a program that runs in root: created before it starts, read when it has ended."""
 
     def __init__(self, root, path):
         self.path = pathlib.Path(path)
@@ -161,8 +161,8 @@ class Trace:
         return [line.split("\t") for line in self.path.read_text().splitlines()]
 
     def disk_after(self, operations, is_synced=lambda name: True):
-        """As it is after the first so many operations. is_synced: False for names of files and folders, as they were
-        when they were made ("" for the root), whose syncs are left out."""
+        """The disk after the first so many operations. is_synced: False for the names of files and folders ("" for the
+        root; the name at creation) whose syncs are left out."""
         disk = copy.deepcopy(self.before)
         with open(f"{self.path}.data", "rb") as data:
             for operation, *fields in self.operations()[:operations]:

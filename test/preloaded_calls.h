@@ -1,4 +1,4 @@
-// preloaded_calls.h: what the libraries for LD_PRELOAD need to know of the calls that they stand in for.
+// preloaded_calls.h: shared by the libraries for LD_PRELOAD
 #pragma once
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// program.h: runs one of our programs in a shell, as people run them.
+// program.h: runs one of our programs in a shell, as users run them
 #pragma once
 #include <string>
 
@@ -9,8 +9,8 @@ struct ProgramResult {
     std::string output, errors;
 };
 
-// A path of this source tree, or of what is built in it, as it is on this machine: below $FLATGPT_ROOT, if
-// that is set (what make gpu-bundle packed).
+// A path of this source tree, or of its build, on this machine: below $FLATGPT_ROOT if that is set (in a
+// GPU bundle).
 std::string relocated(const std::string& path);
 
 // Runs `before; program arguments`, in another working directory unless `before` says otherwise.

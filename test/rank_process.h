@@ -1,5 +1,5 @@
-// rank_process.h: a process that looks like a rank of a launch: "cat" with the variables of torchrun. It ends
-//   with this object.
+// rank_process.h: a process that looks like a rank of a launch: "cat" with torchrun's variables. It ends
+// with this object.
 #pragma once
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -48,8 +48,8 @@ public:
         close(from[1]);
         input_ = to[1];
         output_ = from[0];
-        // Its environment is in /proc only some time after it was spawned, and while it loads it may wait for
-        // the disk. What copied a byte has been loaded, and waits for the next.
+        // Its environment appears in /proc some time after it was spawned, and while it loads it may wait
+        // for the disk. Once it has copied a byte it is loaded and waits for the next.
         char byte = 'x';
         EXPECT_EQ(write(input_, &byte, 1), 1);
         EXPECT_EQ(read(output_, &byte, 1), 1);
@@ -60,7 +60,7 @@ public:
 
     pid_t pid() const { return pid_; }
     void stop() { strike(SIGSTOP, WSTOPPED); }
-    // It stays as a zombie.
+    // It remains a zombie.
     void kill() { strike(SIGKILL, WEXITED); }
     void end() {
         if (pid_ == 0) return;

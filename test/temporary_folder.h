@@ -1,4 +1,4 @@
-// temporary_folder.h: a folder for the files of one test, and how tests look at errors.
+// temporary_folder.h: a folder for the files of one test, and checks of error messages
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>

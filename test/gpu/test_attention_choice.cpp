@@ -1,5 +1,5 @@
-// attention_gpu.cpp over imitations of cuDNN and of our own kernel, defined below: which of them computes,
-// with what workspace, and what is said.
+// attention_gpu.cpp with imitations of cuDNN and of our own kernel, defined below: which of them computes,
+// its workspace, and the messages.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,11 +14,11 @@
 
 namespace {
 
-// What the imitations do and were asked.
+// Behaviour of the imitations, and the recorded calls.
 struct Imitation {
     std::string unavailable;
     bool deterministic = false;
-    int longest = 1024;  // that cuDNN computes
+    int longest = 1024;  // longest sequence that cuDNN supports
     size_t most_workspace = 0;
     std::vector<std::string> calls;
 };

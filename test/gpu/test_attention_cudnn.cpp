@@ -1,5 +1,5 @@
-// attention_cudnn.cpp with the real cuDNN, as far as it goes without a GPU: which plans it finds for GPUs
-// that are described, and what memory they want. CUDA's stub stands in for the driver where there is none.
+// attention_cudnn.cpp with the real cuDNN, without a GPU: the plans that it finds for described GPUs, and
+// their memory. CUDA's stub replaces the driver if there is none.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -96,7 +96,7 @@ TEST(AttentionCudnn, ADeterministicBackwardRunsInPartsThatFit) {
         EXPECT_EQ(shape.NH % parts.part.NH, 0);
         EXPECT_TRUE(parts.part.B == 1 || parts.part.NH == shape.NH);
     }
-    // What not even one head fits into is refused.
+    // A problem of which not even one head fits is rejected.
     const CudnnOffer& none = deterministic.plan({1, 4096, 3, 64}, AttentionPass::backward, 1 << 20);
     EXPECT_NE(none.refusal.find("orkspace"), std::string::npos) << none.refusal;
 }
@@ -104,7 +104,7 @@ TEST(AttentionCudnn, ADeterministicBackwardRunsInPartsThatFit) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    // cuDNN opens the driver by this name, and takes what is open already.
+    // cuDNN opens the driver by this name, and uses a library that is open already.
     if (!dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL)) dlopen(STUB_OF_LIBCUDA, RTLD_NOW | RTLD_GLOBAL);
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();

@@ -1,5 +1,4 @@
-// bootstrap.cpp with the real NCCL, as far as it goes without a GPU: the id, without MPI, of processes that
-// know an address.
+// bootstrap.cpp with the real NCCL, without a GPU: the id, without MPI, of processes that have an address.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,7 +11,7 @@
 
 namespace {
 
-// The id, or the error, in a process of its own: NCCL reads its environment once.
+// The id or the error, in a process of its own, because NCCL reads its environment only once.
 std::string id_in(const Process& process) {
     int ends[2];
     EXPECT_EQ(pipe(ends), 0);

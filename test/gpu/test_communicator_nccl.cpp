@@ -1,6 +1,6 @@
-// communicator_nccl.cpp over an imitation of NCCL and of the CUDA runtime, defined below: what it asks of
-// them, and how it ends a run that hangs, on a machine without a GPU. A stream is a number of commands given
-// and a number of them done; the tests say when they are done.
+// communicator_nccl.cpp with imitations of NCCL and of the CUDA runtime, defined below: its calls, and how
+// it ends a hanging run, on a machine without a GPU. A stream is a number of queued commands and a number
+// of finished ones; the tests decide when a command finishes.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
@@ -23,7 +23,7 @@
 struct CUstream_st {
     std::string name;
     std::atomic<int> given = 0, done = 0;
-    std::atomic<bool> finishes = true;  // a command is done as soon as it is given
+    std::atomic<bool> finishes = true;  // a command finishes as soon as it is queued
 };
 struct CUevent_st {
     const CUstream_st* stream = nullptr;
@@ -33,7 +33,7 @@ struct CUevent_st {
 
 namespace {
 
-// What the imitation does and was asked.
+// Behaviour of the imitation, and the recorded calls.
 struct Imitation {
     std::mutex mutex;
     std::vector<std::string> calls;
@@ -210,7 +210,7 @@ TEST_F(Nccl, NothingToSendIsNothingToDo) {
 TEST_F(Nccl, AnyNumberOfOperationsMayBeUnderWay) {
     const auto communicator = make_communicator(third, long_time);
     fake.own.finishes = false;
-    // The GPU gets on by one operation in 50 microseconds.
+    // The GPU finishes one operation in 50 microseconds.
     std::atomic<bool> ended = false;
     std::thread gpu([&] {
         while (!ended) {
@@ -228,7 +228,7 @@ TEST_F(Nccl, AnyNumberOfOperationsMayBeUnderWay) {
     fake.calls.clear();
     communicator->wait(tickets[0], &stream);
     communicator->wait(tickets[1743], &stream);
-    EXPECT_TRUE(fake.calls.empty());  // over for certain: another operation has their place
+    EXPECT_TRUE(fake.calls.empty());  // it is known to be over, because another operation uses its place
     communicator->wait(tickets[1744], &stream);
     communicator->wait(tickets[1999], &stream);
     EXPECT_EQ(fake.calls, (std::vector<std::string>{"main waits for own 1745", "main waits for own 2000"}));
@@ -255,7 +255,7 @@ struct Model {
     cudaEvent_t done;
     ~Model() {
         if (std::uncaught_exceptions() > 0) communicator.break_off();
-        cudaEventSynchronize(done);  // its memory is the operation's until then
+        cudaEventSynchronize(done);  // the operation uses its memory until then
     }
 };
 TEST_F(Nccl, AnErrorBreaksOffWhatOtherProcessesNeverJoin) {
@@ -273,7 +273,7 @@ TEST_F(Nccl, AnErrorBreaksOffWhatOtherProcessesNeverJoin) {
     };
     EXPECT_THROW(fail(), Error);
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
-    // Nothing must go on with what the operations have left.
+    // Nothing may use the results of failed operations.
     EXPECT_THROW(communicator->begin({Collective::all_reduce, memory, 10, Collective::fp32}, &stream), Error);
     EXPECT_THROW(communicator->wait(1, &stream), Error);
     communicator->break_off();

@@ -1,5 +1,5 @@
-// An error of the CUDA runtime is reported where it happens and nowhere else: what comes after it works. Over
-// the imitation of the runtime, which keeps the last error until somebody asks for it, as the real one does.
+// An error of the CUDA runtime is reported where it happens and nowhere else, and later calls work. Uses
+// the imitation of the runtime, which keeps the last error until it is queried, as the real one does.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ protected:
     void launch(size_t shared_bytes = 0) const {
         simt::launch(add_kernel, 2, 64, shared_bytes, nullptr, reinterpret_cast<float*>(0x1000), 1.5f, 100);
     }
-    // Whatever it throws, the next launch is none the worse.
+    // Whatever the action throws, the next launch works.
     template <class Work>
     std::string message_of_refused(const std::string& call, Work work) {
         cuda_imitation::refuse(call);
@@ -60,7 +60,7 @@ TEST_F(CudaErrors, ARefusedLaunchFailsNoLaterLaunch) {
               "launch: refused (grid 2 x 1 x 1, block 64, 0 bytes of shared memory)");
 }
 
-// cuBLASLt and cuDNN try what the GPU may refuse.
+// cuBLASLt and cuDNN make calls that the GPU may refuse.
 TEST_F(CudaErrors, AnErrorThatALibraryLeftIsNotTheNextLaunchs) {
     cuda_imitation::refuse("cudaMalloc");
     void* memory = nullptr;

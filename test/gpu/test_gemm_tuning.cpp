@@ -1,5 +1,5 @@
-// gemm_cublaslt.cpp and matmul_tuning.cpp over an imitation of cuBLASLt and the GPU: which algorithm is
-// chosen, that it computes the same, and that a choice is kept, sent and taken up again only where it holds.
+// gemm_cublaslt.cpp and matmul_tuning.cpp with an imitation of cuBLASLt and the GPU: which algorithm is
+// chosen, that it computes the same, and that a choice is stored, sent and reused only where it is valid.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::string sent;  // by rank 0
 
 }  // namespace
 
-// In place of communicator.cpp's: the processes of a test take their turns, rank 0 first.
+// Replaces communicator.cpp's function: the processes of a test run one after another, rank 0 first.
 std::vector<std::string> gather_texts(Communicator& communicator, const std::string& mine) {
     if (communicator.rank() == 0) sent = mine;
     return {sent};
@@ -34,7 +34,7 @@ constexpr size_t N = 24, C = 16, OC = 40, guard = 64;
 constexpr double unlimited = 1e6;
 const uint32_t in_place = CUBLASLT_REDUCTION_SCHEME_INPLACE, in_fp32 = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
-// Memory as the device gives it.
+// Memory as the device allocates it.
 template <class T>
 struct AlignedAllocator {
     using value_type = T;
@@ -61,7 +61,8 @@ struct Tensor {
     }
 };
 
-// Every form of gemm.h: two layers with a GELU between them, as in a block's MLP, and a layer without bias,
+// Every form of gemm.h: two layers with a GELU between them, as in a block's MLP, and a layer without
+// bias, as in the head.
 // as the head.
 template <class T>
 struct Layers {
@@ -89,7 +90,7 @@ struct Layers {
     }
     void begin_step() { std::fill(dbias.values.begin(), dbias.values.end() - guard, 0.0f); }
 
-    // Of what must be the same whichever algorithm computes it. Operands too: none may change.
+    // Results that every algorithm must give, and the operands, none of which may change.
     std::vector<float> all() const {
         std::vector<float> all;
         for (const Tensor<T>* tensor :
@@ -118,8 +119,8 @@ public:
     std::string tune(double seconds = unlimited) {
         return gemm.tune([&] { layers.run(gemm); }, seconds);
     }
-    // What a step launches once everything is chosen, and that it computes what the first algorithm, which is
-    // right, does without any choice.
+    // Runs what a step launches once everything is chosen, and compares it with the first algorithm, which
+    // is right, without any choice.
     std::vector<Launch> step() {
         Machine reference;
         reference.layers.begin_step();
@@ -162,7 +163,7 @@ TYPED_TEST(GemmTuning, WithoutTimingTheFirstChoiceComputes) {
     EXPECT_EQ(this->fake.checks, 0);
 }
 
-// Timed as they follow each other, the third would win.
+// Timed back to back, the third would win.
 TYPED_TEST(GemmTuning, TheFastestWithColdCachesIsChosen) {
     this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 1},
                              {.id = 2, .cold_ms = 3, .warm_ms = 4},
@@ -182,7 +183,7 @@ TYPED_TEST(GemmTuning, TheFastestWithColdCachesIsChosen) {
     for (const Launch& launch : this->fake.launches) EXPECT_FALSE(launch.timed);
 }
 
-// The caches are filled from memory allocated for the while, or from the workspace where too little is free.
+// The caches are filled from memory allocated temporarily, or from the workspace if too little is free.
 TYPED_TEST(GemmTuning, MemoryForColdCachesIsAllocatedOnlyIfItIsThere) {
     this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 1}, {.id = 2, .cold_ms = 3, .warm_ms = 4}};
     const auto allocations = [&](size_t cache, size_t free) {
@@ -209,7 +210,7 @@ TYPED_TEST(GemmTuning, AFasterOneThatIsWrongOrImpossibleIsNotChosen) {
                              {.id = 5, .cold_ms = 0.2, .warm_ms = 0.2, .status = CUBLAS_STATUS_NOT_SUPPORTED},
                              {.id = 6, .cold_ms = 0.1, .warm_ms = 0.1, .workspace = size_t{1} << 30},
                              {.id = 7, .cold_ms = 4, .warm_ms = 4},
-                             // No room is left for its code; the next may do.
+                             // There is no memory for its code; the next algorithm may fit.
                              {.id = 8, .cold_ms = 0.2, .warm_ms = 0.2, .status = CUBLAS_STATUS_ALLOC_FAILED},
                              {.id = 9, .cold_ms = 3, .warm_ms = 3}};
     Machine<TypeParam> machine;
@@ -219,7 +220,7 @@ TYPED_TEST(GemmTuning, AFasterOneThatIsWrongOrImpossibleIsNotChosen) {
     EXPECT_EQ(ids(machine.step()), std::set{9});
 }
 
-// Beside the weight's gradient the bias's is small: its error must not drown in that norm.
+// The bias's gradient is small beside the weight's: its error must not be hidden by that norm.
 TYPED_TEST(GemmTuning, AnOutputThatIsWrongIsSeenBesideALargerOne) {
     this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5},
                              {.id = 2, .cold_ms = 1, .warm_ms = 1, .bias_gradient_error = 0.015}};
@@ -235,7 +236,7 @@ TYPED_TEST(GemmTuning, AnOutputThatIsWrongIsSeenBesideALargerOne) {
     EXPECT_EQ(timed, 0u);
 }
 
-// One that overwrites is right where nothing is added, and only there.
+// An algorithm that overwrites is right only where nothing is added.
 TYPED_TEST(GemmTuning, WhatAddsIsChosenApart) {
     this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5},
                              {.id = 2, .cold_ms = 2, .warm_ms = 2, .overwrites = true}};
@@ -255,7 +256,7 @@ TYPED_TEST(GemmTuning, WeightGradientsAreTimedWithKIn1To12Parts) {
     Machine<TypeParam> machine;
     machine.tune();
     std::map<int, std::map<uint32_t, std::set<int>>> parts;
-    std::set<std::pair<int, int>> fixed;  // as the heuristic has them
+    std::set<std::pair<int, int>> fixed;  // as the heuristic returns them
     for (const Launch& launch : this->fake.launches) {
         if (launch.is_weight_gradient()) parts[launch.id][launch.scheme].insert(launch.parts);
         else fixed.insert({launch.id, launch.parts});
@@ -311,18 +312,19 @@ TYPED_TEST(GemmTuning, EpiloguesAndOurKernelsAreTimedAgainstEachOther) {
         if (std::is_same_v<TypeParam, float>) expected.erase(gelu), expected.erase(dgelu);
         return expected;
     };
-    // A kernel of ours takes 0.5 ms. One follows BGRADB too, which is why it must not take longer at all.
+    // One of our kernels takes 0.5 ms. One follows BGRADB too, which is why it must not take longer at
+    // all.
     EXPECT_EQ(epilogues({}), in_this_type({none, bias, gelu, dgelu, bgrad}));
     EXPECT_EQ(epilogues({{gelu, 0.4}, {dgelu, 0.4}, {bias, 0.4}, {bgrad, 0.4}}),
               in_this_type({none, bias, gelu, dgelu}));
     EXPECT_EQ(epilogues({{gelu, 0.6}}), in_this_type({none, bias, dgelu, bgrad}));
     EXPECT_EQ(epilogues({{gelu, 1.1}, {dgelu, 0.6}, {bias, 0.6}, {bgrad, 0.1}}), (Set{none}));
-    this->fake.info.compute_capability = 80;  // where GELU apart is what happens without timing
+    this->fake.info.compute_capability = 80;  // where a separate GELU is the choice without timing
     EXPECT_EQ(epilogues({{gelu, 0.3}}), in_this_type({none, bias, gelu, dgelu, bgrad}));
 }
 
-// Their tanh is not exact enough for what is stored in fp32: such an epilogue is neither used nor timed,
-// however fast.
+// Their tanh is not exact enough for results stored in fp32: such an epilogue is neither used nor timed,
+// however fast it is.
 TEST(GemmGelu, IsComputedByOurKernelInFp32AndTf32) {
     for (const bool tf32 : {false, true}) {
         Imitation fake;
@@ -346,7 +348,7 @@ TEST(GemmGelu, IsComputedByOurKernelInFp32AndTf32) {
     }
 }
 
-// The library is told of each operand's alignment: an algorithm that needs more is not offered, and one that
+// The library receives each operand's alignment: an algorithm that needs more is not offered, and one that
 // needs as much is.
 TYPED_TEST(GemmTuning, EveryAlignmentHasAnAlgorithmOfItsOwn) {
     constexpr size_t size = sizeof(TypeParam);
@@ -354,7 +356,7 @@ TYPED_TEST(GemmTuning, EveryAlignmentHasAnAlgorithmOfItsOwn) {
                              {.id = 64, .cold_ms = 2, .warm_ms = 2, .alignment = 64},
                              {.id = 16, .cold_ms = 3, .warm_ms = 3, .alignment = 16},
                              {.id = size, .cold_ms = 4, .warm_ms = 4, .alignment = size}};
-    this->fake.kernel_ms = 10;  // a bias apart never pays
+    this->fake.kernel_ms = 10;  // a separate bias never pays
     Machine<TypeParam> machine;
     Tensor<TypeParam> inp(N * C + 512, 1), weight(OC * C + 512, 2), bias(OC + 512, 3), out(N * OC + 512, 0);
     struct Offsets {
@@ -496,7 +498,7 @@ TYPED_TEST(GemmTuning, AnAlgorithmThatCuBlasLtNoLongerTakesIsNotUsed) {
     EXPECT_EQ(ids(tuner.step()), std::set{3});
 }
 
-// What the time did not suffice for stays as it is, also for those who go by these choices.
+// Products left out for lack of time keep their choice, also in runs that reuse these choices.
 TYPED_TEST(GemmTuning, WhenTheTimeIsOverTheFirstChoiceStays) {
     this->fake.algorithms = {{.id = 1, .cold_ms = 5, .warm_ms = 5, .best_parts = 4},
                              {.id = 2, .cold_ms = 2, .warm_ms = 2, .best_parts = 4}};
@@ -601,7 +603,7 @@ TEST_F(MatmulTuning, Rank0ChoosesAndTheOthersGetTheSame) {
     EXPECT_EQ(folder.files().size(), 1u);
 }
 
-// As with --deterministic, whatever the variable says.
+// As with --deterministic, whatever the variable's value.
 TEST_F(MatmulTuning, NothingIsTimedInNoTime) {
     setenv("FLATGPT_MATMUL_SECONDS", "30", 1);
     Rank first(0);
@@ -612,7 +614,7 @@ TEST_F(MatmulTuning, NothingIsTimedInNoTime) {
     EXPECT_EQ(ids(first.step()), std::set{1});
 }
 
-// The second time another algorithm would be found to be faster.
+// A second timing would find another algorithm faster.
 TEST_F(MatmulTuning, ARunThatGoesOnKeepsItsChoices) {
     Rank once(0), again(0), branch(0);
     once.tune(run("run"));
@@ -668,14 +670,15 @@ TEST_F(SharedMatmuls, ASeriesOfRunsTunesOnce) {
     Rank first(0), second(0), deterministic(0);
     first.tune(run("first"));
     EXPECT_EQ(read_file(shared), first.gemm.choices());
-    // The second time another algorithm would be found to be faster.
+    // A second timing would find another algorithm faster.
     fake.algorithms[1].cold_ms = 10;
     second.tune(run("second"));
     ASSERT_EQ(second.notes.size(), 1u);
     EXPECT_TRUE(second.notes[0].starts_with("matmuls: 0 timed")) << second.notes[0];
     EXPECT_EQ(ids(second.step()), std::set{2});
     EXPECT_EQ(read_file(matmul_file(folder / "second")), read_file(shared));
-    // Such a run neither takes what others have found nor gives them what it does without timing.
+    // A deterministic run neither uses other runs' timings nor writes its own choices, which are not
+    // timed.
     deterministic.tune(run("deterministic"), 0);
     EXPECT_EQ(ids(deterministic.step()), std::set{1});
     EXPECT_EQ(read_file(shared), first.gemm.choices());
@@ -692,14 +695,14 @@ TEST_F(SharedMatmuls, TheRunsOwnFileComesFirst) {
     EXPECT_EQ(ids(other.step()), std::set{1});
     again.tune(run("run"));
     EXPECT_EQ(again.notes.size(), 1u);
-    // the other has timed what was new
+    // the other process has timed the new products
     EXPECT_TRUE(again.notes[0].starts_with("matmuls: 0 timed")) << again.notes[0];
     EXPECT_EQ(ids(again.step()), std::set{2});
     EXPECT_EQ(read_file(matmul_file(folder / "run")), again.gemm.choices());
     EXPECT_EQ(read_file(shared), again.gemm.choices());
 }
 
-// Or a short run, whose time was over, would leave its first choices to all that follow.
+// Otherwise a short run, whose time was over, would leave its first choices to all later ones.
 TEST_F(SharedMatmuls, WhatWasNotTimedIsNotShared) {
     setenv("FLATGPT_MATMUL_SECONDS", "0", 1);
     Rank(0).tune(run("untimed"));

@@ -1,14 +1,14 @@
 """Reads the machine code of the GPU build's kernels: test_machine_code.py build/cuda/cmake/gpu/libflatgpt_gpu.a
 [--print | --registers FILE]
 
-Three things are judged: that kernels bound by memory move 16 bytes an instruction, that none keeps registers in local memory, and that enough
-bytes are in flight. The last is stated for each kernel of IN_FLIGHT: its registers, the warps that fit on an SM, and the loads that begin before
-the first of them is needed.
+Three things are checked: kernels bound by memory move 16 bytes per instruction, none keeps registers in local memory, and enough bytes are in
+flight. The last is reported for each kernel of IN_FLIGHT: its registers, the warps that fit on an SM, and the loads that begin before the first
+of them is needed.
 
 Needs cuobjdump and nvdisasm: of the CUDA Toolkit, or the wheels that configuring the GPU build installs into build/cuda-tools; CUOBJDUMP names the
-first. Without them the test is skipped (77). --print adds how often each kernel has which kind of instruction.
+first. Without them the test is skipped (77). --print adds the number of instructions of each kind in each kernel.
 --registers writes the kernels' registers on compute capability 9.0 to a file, for the software GPU
-(docs/software-gpu.md), and judges nothing."""
+(docs/software-gpu.md), and checks nothing."""
 
 import collections
 import dataclasses
@@ -36,18 +36,18 @@ TENSOR_CORES = ASYNCHRONOUS_COPIES | {
     "transposed matrices from shared memory": r"LDSM\.16\.MT88\.4",
 }
 
-# Kernels that memory is to bound: what they read and write a vector at a time.
+# Kernels that memory should bound: they read and write a vector at a time.
 READS_16_BYTES = {"16-byte loads": r"LDG\.E\.(\w+\.)*128"}
 WRITES_16_BYTES = {"16-byte stores": r"STG\.E\.(\w+\.)*128"}
 COPIES_16_BYTES = READS_16_BYTES | WRITES_16_BYTES
 
 
 def vectors_of(kernel, threads=32):
-    """The kernel's instances for rows that are whole vectors of 16 bytes; others go element by element."""
+    """The kernel's instances for rows of whole 16-byte vectors; the others move single elements."""
     return rf"\b{kernel}<simt::Width<{threads}, 16>, (4, float|8, bfloat16)\b"
 
 
-# Add a line for what is to be proved of more kernels. None of them may keep registers in local memory either.
+# A line for each claim about more kernels. No kernel may keep registers in local memory.
 EXPECTED = [
     Expected(vectors_of("encoder_forward_kernel"), 2, COPIES_16_BYTES),
     Expected(vectors_of("encoder_backward_token_kernel"), 2, COPIES_16_BYTES),
@@ -76,7 +76,7 @@ class InFlight:
     block: int  # threads, as launched for GPT-2 124M in bf16
     loads: int  # of 16 bytes that must have begun when the first of them is used; where the threads have `vectors` of them, no more are needed
     ahead: bool = False  # they are of the next row: their first use lies behind a barrier
-    blocks: int = 1  # that are meant to run on an SM of an H200 at once
+    blocks: int = 1  # intended number of blocks on an SM of an H200 at once
     shared: int = 0  # bytes of dynamic shared memory of a block
     whole: bool = False  # all of it is being copied at once
 
@@ -91,8 +91,8 @@ IN_FLIGHT = [
 ]
 # A byte takes about 800 cycles from memory to an SM that asks for its share of an H200's bandwidth, 21 bytes a cycle (kernels/elementwise.cuh).
 LEAST_IN_FLIGHT = 17 * 1024
-# Limits of an SM, by architecture: warps, blocks, bytes of shared memory. Each of its four parts has 16,384
-# registers, which warps get by 256; each block takes 1 KiB of shared memory beside its own.
+# Limits of an SM, by architecture: warps, blocks, bytes of shared memory. Each of its four parts has 16,384 registers,
+# which are allocated to warps in units of 256; each block takes 1 KiB of shared memory beside its own.
 SM = {80: (64, 32, 164 * 1024), 90: (64, 32, 228 * 1024), 100: (64, 32, 228 * 1024), 120: (48, 24, 100 * 1024)}
 
 
@@ -161,7 +161,7 @@ def read_resources(cuobjdump, path):
         elif match := re.match(r"\s*Function (\S+):", line):
             name = match[1]
         elif match := re.search(r"REG:(\d+).* SHARED:(\d+)", line):
-            # From 9.0 on these are with the 1 KiB that a block takes beside its own.
+            # From 9.0 on these include the 1 KiB that a block takes beside its own.
             reserved = 1024 if architecture >= 90 else 0
             shared = max(0, int(match[2]) - reserved)
             kernels[architecture, name] = Kernel(registers=int(match[1]), shared=shared)
@@ -178,8 +178,8 @@ def warps_of_sm(kernel, block, shared, architecture):
 
 
 def loads_in_flight(kernel, ahead):
-    """The most 16-byte loads that have begun before one of them is used, as the instructions stand; with ahead, those not used before a barrier
-    that follows them."""
+    """The most 16-byte loads that have begun before one of them is used, in the order of the instructions; with ahead, those not used before a
+    barrier that follows them."""
     most, pending, barriers, across = 0, {}, 0, 0
     for opcode, operands in kernel.lines:
         used = {int(register) for register in re.findall(r"\bR(\d+)\b", operands)}
@@ -200,7 +200,7 @@ def loads_in_flight(kernel, ahead):
 
 
 def judge_in_flight(expected, kernels, architecture):
-    """(a line that states what was found, its fault or None)"""
+    """(a line with the result, its fault or None)"""
     found = {name: kernel for name, kernel in kernels.items() if re.search(expected.kernel, name)}
     if len(found) != 1:
         return None, f"{len(found)} kernels are called {expected.kernel}; expected 1"
@@ -218,7 +218,7 @@ def judge_in_flight(expected, kernels, architecture):
         stated += f"{loads} loads of 16 bytes begin before {'a barrier and ' if expected.ahead else ''}their first use"
         few = loads < expected.loads and f"expected {expected.loads} loads"
     stated += f": {in_flight / 1024:.0f} KiB in flight"
-    # Other GPUs need less in flight, having slower memory, and may have shared memory for fewer blocks.
+    # Other GPUs need less in flight, because their memory is slower, and may have shared memory for fewer blocks.
     if not few and architecture in (90, 100):
         if in_flight < LEAST_IN_FLIGHT:
             few = f"expected at least {LEAST_IN_FLIGHT // 1024} KiB"
@@ -250,7 +250,7 @@ def print_table(kernels):
 
 
 def write_registers(cuobjdump, archive, path):
-    """A line for each kernel: its mangled name, and a thread's registers. No line without cuobjdump."""
+    """Writes a line for each kernel: its mangled name, and a thread's registers. Without cuobjdump there is no line."""
     found = read_resources(cuobjdump, archive) if cuobjdump else {}
     lines = [f"{name} {kernel.registers}\n" for (sm, name), kernel in found.items() if sm == 90]
     with open(path, "w") as file:

@@ -1,5 +1,5 @@
-// The training step as the GPU gets it, over an imitation of the CUDA runtime: what is captured, what is
-// replayed, and what is never done in the loop.
+// The launches of a training step, recorded by an imitation of the CUDA runtime: what is captured, what is
+// replayed, and which calls never occur in the loop.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ bool is_work(const std::string& call) {
     return call.starts_with("launch ") || call.starts_with("product ") || call.starts_with("set ");
 }
 
-// Graphs are numbered as they are met.
+// Graphs are numbered in the order of their first occurrence.
 Calls renumbered(Calls calls) {
     std::map<std::string, size_t> numbers;
     for (std::string& call : calls) {
@@ -77,7 +77,7 @@ struct Trainer {
         options.attention = AttentionBackend::kernel;
         return options;
     }
-    // Two micro-steps, and an update whose learning rate is never the same. Not waited for.
+    // Two micro-steps, and an update whose learning rate is never the same. Does not wait for the result.
     void begin(double weight_decay = 0.1) {
         for (const bool last : {false, true}) {
             model.forward(batch);
@@ -115,12 +115,12 @@ void expect_replays(Recompute recompute, Optimizer optimizer) {
     const Calls first = trainer.step(), second = trainer.step();
     EXPECT_EQ(captures_in(first), 0);
     EXPECT_EQ(captures_in(second), 6);
-    // What is captured is what the first step launched, with the same arguments though its learning rate was
-    // another; nothing is copied from the host.
+    // The captured graph has the first step's launches with the same arguments, although its learning rate
+    // was different; nothing is copied from the host.
     EXPECT_GT(captured_in(second).size(), 50u);
     EXPECT_EQ(captured_in(second), work_in(first));
     EXPECT_EQ(count(second, "ask cuBLASLt for an algorithm"), 0);
-    // From then on the host gives the device the next step before it looks at the one before, and waits for
+    // From then on the host queues the next step before it reads the previous one's results, and waits for
     // nothing else.
     trainer.begin();
     for (int step = 4; step < 8; step++) {
@@ -221,8 +221,8 @@ TEST(StepGraphs, EvaluationInBetweenCapturesNothingAnew) {
     EXPECT_EQ(work_in(renumbered(trainer.step())).size(), 6u);
 }
 
-// Gradients are sent by backward of the last micro-step; with ZeRO-1 parameters come while the first one goes
-// forward.
+// Gradients are sent during backward of the last micro-step; with ZeRO-1 parameters arrive during the
+// first forward pass.
 TEST(StepGraphs, WhatSendsOrReceivesRunsByItself) {
     for (const bool zero : {false, true}) {
         Trainer<float> trainer({.world_size = 2, .zero = zero});
@@ -270,8 +270,8 @@ protected:
         for (std::string line; std::getline(in, line);) calls.push_back(line);
         return calls;
     }
-    // Of step `first` to step `last`: two micro-steps each, and a batch of the validation behind step 6. Two
-    // came before, to choose the matmuls by.
+    // Steps `first` to `last`: two micro-steps each, and a batch of the validation after step 6. Two
+    // micro-steps came before, to choose the matmul algorithms.
     static Calls of_steps(const Calls& calls, int first, int last) {
         const auto begin_of = [&](int step) {
             int batch = 2 + 2 * (step - 1) + (step > 6) + 1;
@@ -289,7 +289,7 @@ TEST_F(Program, NeitherAllocatesNorWaitsInItsLoop) {
     EXPECT_EQ(captures_in(of_steps(calls, 1, 2)), 6);
     Calls step = replayed_step();
     step.push_back("wait for an event that work follows");  // for the step before
-    // The validation behind step 6 waits for it, and the next step begins its time anew.
+    // The validation after step 6 waits for it, and the next step starts its time anew.
     for (const int i : {3, 4, 5, 8, 9, 10, 11})
         EXPECT_EQ(renumbered(of_steps(calls, i, i)), step) << "step " << i;
     const Calls loop = of_steps(calls, 1, 12);

@@ -1,5 +1,5 @@
-// Two processes: one has an error while the sums of its gradients are under way, which the other never joins.
-// It must end at once, with its own line, and not wait for the time limit. CTest looks at the line and at the
+// Two processes. One has an error during the all-reduce of its gradients, which the other never joins. It
+// must end at once, with its own line, and not wait for the time limit. CTest checks the line and the
 // time.
 #include <chrono>
 #include <thread>
@@ -17,7 +17,7 @@ int main() {
             {64, T, 2, 2, 16},
             {.B = 1, .T = T, .total_batch = 2 * T, .rank = process.rank, .world_size = process.world_size});
         model.allocate(all.get());
-        sum_over_processes(*all, {1.0});  // both are here
+        sum_over_processes(*all, {1.0});  // both processes are here
         if (process.rank == 0) std::this_thread::sleep_for(std::chrono::seconds(120));
         const std::vector<int> tokens(T, 1);
         model.forward(OwnedBatch(1, T, tokens, tokens));

@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
     if (process.rank > 0)
         delete testing::UnitTest::GetInstance()->listeners().Release(
             testing::UnitTest::GetInstance()->listeners().default_result_printer());
-    // The others say what fails, but not what passes.
+    // The other processes report failures only.
     struct Failures : testing::EmptyTestEventListener {
         void OnTestPartResult(const testing::TestPartResult& result) override {
             if (result.failed())

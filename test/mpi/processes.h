@@ -1,6 +1,6 @@
-// processes.h: tests that mpirun starts as several processes: all run the same tests, and the test fails if
-// one of them does.
-//   Checks are EXPECT_*: an ASSERT that ends the test in one process would leave the others waiting for it.
+// processes.h: tests that mpirun starts as several processes. All run the same tests, and a test fails if
+// one process does. Checks are EXPECT_*: an ASSERT that ends the test in one process would leave the
+// others waiting for it.
 #pragma once
 #include "../common.cuh"
 #include "trainer/distributed/communicator.h"
@@ -9,7 +9,7 @@
 // This test's communicator: made once, by main.
 Communicator& communicator();
 
-// Passes everything on to another communicator, and counts it.
+// Forwards everything to another communicator, and counts it.
 class CountingCommunicator : public Communicator {
 public:
     explicit CountingCommunicator(Communicator& inner) : Communicator(inner.process()), inner_(inner) {}

@@ -7,7 +7,7 @@
 
 namespace {
 
-// What process `rank` brings: every process can compute it for every other.
+// The input of process `rank`, which every process can compute for every other.
 template <class T>
 std::vector<T> contribution(size_t count, int rank, unsigned seed) {
     std::mt19937 generator(seed * 1000 + static_cast<unsigned>(rank));
@@ -58,7 +58,7 @@ void expect_sums(const std::vector<T>& sums, size_t begin, size_t end, unsigned 
     EXPECT_EQ(wrong, 0u) << "of " << end - begin << ", seed " << seed;
 }
 
-// Every count goes through every way there is: a few numbers, several pieces, a last piece that is shorter.
+// The counts cover every code path: a few numbers, several pieces, a shorter last piece.
 std::vector<size_t> counts() {
     const size_t N = static_cast<size_t>(communicator().size());
     return {1, 2, N, 3 * N + 1, 1000 * N, 50000 * N, 300000 * N + 8 * N};
@@ -120,7 +120,7 @@ TYPED_TEST(Collectives, BroadcastCopiesTheRoots) {
     }
 }
 
-// Operations run in the order they were begun in, and beside the one who began them.
+// Operations run in the order in which they were begun, concurrently with the caller.
 TEST(Communicator, ManyOperationsMayBeOnTheirWay) {
     const size_t N = static_cast<size_t>(communicator().size()), count = 20000 * N, operations = 40;
     simt::DeviceBuffer<float> device(count * operations);
@@ -157,7 +157,7 @@ TEST(Communicator, NumbersAreAddedUpInDoublePrecision) {
     EXPECT_EQ(sums, (std::vector<double>{N, 0x1p-40 * N * (N - 1) / 2, 1.0 + 0x1p-50 * (N - 1)}));
 }
 
-// Every process gets the same answer, whichever of them differs: none may go on alone.
+// Every process gets the same answer, whichever of them differs: none may continue alone.
 TEST(Replicas, OneProcessWithAnotherChecksumIsNamed) {
     const uint64_t checksum = 0x123456789abcdef0;
     check_replicas(communicator(), checksum, 3);  // all agree
@@ -180,7 +180,7 @@ TEST(Replicas, OneProcessThatDoesSomethingElseIsNamed) {
                  {"/version"_json_pointer, "0.2.0", "version is \"0.2.0\" instead of \"0.1.0\""},
                  {"/options/lr"_json_pointer, 2e-3, "options/lr is 0.002 instead of 0.001"}};
     const int rank = communicator().size() - 1;
-    if (rank == 0) return;  // nobody else is there
+    if (rank == 0) return;  // there is no other process
     for (const auto& [place, value, expected] : cases) {
         nlohmann::json own = description;
         if (communicator().rank() == rank) own[place] = value;

@@ -16,8 +16,8 @@ constexpr OptimizerOptions adamw{
 
 int world() { return communicator().size(); }
 
-// Widths, vocabulary and number of parameters that nothing divides; the padding that makes parts of equal
-// size is in every bucket.
+// Widths, vocabulary and number of parameters that are not divisible; every bucket has the padding that
+// makes its parts equal in size.
 constexpr GPT2Config odd{203, 24, 3, 3, 51};
 
 // Sequences of a step that repeat themselves imperfectly: something to learn.
@@ -72,7 +72,7 @@ TYPED_TEST_SUITE(DataParallel, Types);
 
 constexpr int steps = simt::checked ? 3 : 50;
 
-// The sums are the same in another order: fp32 differs in its last bits; in bf16 the roundings of
+// The sums are added in another order: fp32 differs in its last bits; in bf16 the roundings of
 // activations' gradients differ.
 template <class Type>
 void expect_near(const std::vector<StepResult>& a, const std::vector<StepResult>& b) {
@@ -112,8 +112,8 @@ TYPED_TEST(DataParallel, Bf16OnTheWayIsNearToo) {
                               whole);
 }
 
-// all_reduce adds up as reduce_scatter does, each process takes the norm of its part, and AdamW knows no
-// neighbours.
+// all_reduce adds up as reduce_scatter does, each process computes the norm of its part, and AdamW is
+// elementwise.
 TYPED_TEST(DataParallel, ShardedOptimizerGivesTheSameBits) {
     const Trained whole = train<TypeParam>({.B = samples / world()}, 5, communicator());
     const Trained sharded = train<TypeParam>({.B = samples / world(), .zero = true}, 5, communicator());
@@ -163,7 +163,7 @@ TYPED_TEST(DataParallel, ChecksumSeesOneBit) {
     EXPECT_NE(model.checksum(), swapped);
 }
 
-// Gradients travel in the last micro-step only, each bucket once.
+// Gradients are sent in the last micro-step only, each bucket once.
 TYPED_TEST(DataParallel, EachBucketIsReducedOnceInTheLastMicroStep) {
     for (const bool zero : {false, true}) {
         CountingCommunicator counting(communicator());
@@ -191,7 +191,7 @@ TYPED_TEST(DataParallel, EachBucketIsReducedOnceInTheLastMicroStep) {
         }
         EXPECT_EQ(elements, model.table().elements());
         model.update(adamw);
-        // Beside the sums of loss, norm and flags: what the plan says is sent a step.
+        // Besides the sums of loss, norm and flags, a step sends the bytes that the plan states.
         const size_t sums =
             Collective{Collective::all_reduce, nullptr, 4, Collective::fp32}.bytes_sent(world());
         EXPECT_EQ(counting.bytes_sent() - sums, model.bytes_sent());
@@ -215,7 +215,7 @@ TYPED_TEST(DataParallel, ShardedOptimizerStateIsAnNthOfTheWhole) {
         }
         return size_t{0};
     };
-    // Beside the state there are its count of steps, and the gaps that align what an arena holds.
+    // Besides the state there are its count of steps, and the alignment gaps of an arena.
     const size_t rest = 2048, N = static_cast<size_t>(world());
     for (const std::string name : {"optimizer", "master"}) {
         const size_t whole = bytes_of(plan(false), name), shard = bytes_of(plan(true), name);
@@ -224,7 +224,7 @@ TYPED_TEST(DataParallel, ShardedOptimizerStateIsAnNthOfTheWhole) {
     }
 }
 
-// Bytes this process holds of the device's memory (CPU: of the machine's), as the system counts them.
+// Bytes that this process holds of the device's memory (CPU: of the machine's), as the system counts them.
 size_t resident_bytes() {
     if (simt::is_gpu()) {
         const simt::DeviceInfo device = simt::device_info();
@@ -237,7 +237,7 @@ size_t resident_bytes() {
 
 TYPED_TEST(DataParallel, ShardedOptimizerStateTakesAnNthOfTheMemory) {
     if (simt::checked) GTEST_SKIP() << "AddressSanitizer keeps what was freed";
-    // large beside the pages of 2 MiB that each allocation is rounded up to
+    // large compared with the pages of 2 MiB to which each allocation is rounded up
     constexpr GPT2Config config{1000, 16, 6, 4, 512};
     const auto held = [&](bool zero) {
         const size_t before = resident_bytes();
@@ -253,7 +253,7 @@ TYPED_TEST(DataParallel, ShardedOptimizerStateTakesAnNthOfTheMemory) {
         model.update(adamw);
         return static_cast<double>(resident_bytes() - before);
     };
-    held(true);  // libraries take what they keep
+    held(true);  // libraries keep some memory
     const double whole = held(false), sharded = held(true);
     // the moments, and the masters beside bf16
     const size_t state = std::is_same_v<TypeParam, float> ? 2 : 3;
@@ -261,8 +261,8 @@ TYPED_TEST(DataParallel, ShardedOptimizerStateTakesAnNthOfTheMemory) {
     EXPECT_NEAR((whole - sharded) / bytes, 1 - 1.0 / world(), 0.15) << whole << " bytes, sharded " << sharded;
 }
 
-// Takes its time, as a slow network would, and counts it. Like a stream of its own, it sleeps while the
-// others compute.
+// Sleeps as long as a slow network would take, and counts that time. Like a stream of its own, it sleeps
+// while the others compute.
 class SlowCommunicator : public Communicator {
 public:
     SlowCommunicator(Communicator& inner, double seconds_a_byte)
@@ -318,7 +318,7 @@ TEST(DataParallelSpeed, ReductionOverlapsBackward) {
             model.allocate(&all);
         }
         GPT2<float> model;
-        // milliseconds; the best of some steps, which other programs only ever make longer
+        // milliseconds; the best of some steps, because other programs can only slow a step down
         double backward = 1e9, whole = 1e9;
     };
     const GPT2Options options{.B = B,
@@ -336,20 +336,20 @@ TEST(DataParallelSpeed, ReductionOverlapsBackward) {
         timed.backward = std::min(timed.backward, milliseconds(backward - forward));
         timed.whole = std::min(timed.whole, milliseconds(Clock::now() - start));
     };
-    SingleProcess none(communicator().process());  // nothing is sent: the parts are just there
+    SingleProcess none(communicator().process());  // nothing is sent: the parts exist without it
     Timed alone(none, config, options);
     for (int step = 0; step < 4; step++) take_step(alone);
     const double bytes = static_cast<double>(TensorTable(config, world()).elements() * sizeof(float));
     SlowCommunicator slow(none, alone.backward / 2 / 1e3 / bytes);
     Timed slowed(slow, config, options);
-    // Other programs may be in the way for a while: with more steps the best ones of both come nearer to what
-    // they are.
+    // Other programs may interfere for a while: with more steps the best ones of both approach their real
+    // times.
     for (int step = 0; step < 15 || (step < 60 && slowed.whole > 1.15 * alone.whole); step++) {
         take_step(alone);
         take_step(slowed);
     }
     EXPECT_LE(slowed.whole, 1.15 * alone.whole) << "backward " << alone.backward << " ms";
-    sum_over_processes(communicator(), {0});  // all leave together
+    sum_over_processes(communicator(), {0});  // all processes leave together
 }
 
 }  // namespace

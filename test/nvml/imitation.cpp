@@ -1,5 +1,5 @@
-// An imitation of NVML that knows one GPU, counts how often it is asked, and fails when told to. As a driver
-// before 535, it has the older name for throttle reasons.
+// An imitation of NVML that has one GPU, counts the calls, and fails on request. Like a driver before 535,
+// it has the older name for throttle reasons.
 #include <atomic>
 #include <cstring>
 

@@ -1,7 +1,7 @@
-// test_speed.cu: the CPU's kernels against a copy of the same bytes, and the small model's step against its
-//   own matrix products. A compiler that keeps vectors in memory makes kernels many times slower, and every
-//   other test still passes. Only ratios are judged, of times taken in turns by one thread's own clock: a
-//   slower machine, or one that does other work meanwhile, has the same ratios.
+// test_speed.cu: the CPU's kernels against a copy of the same bytes, and the small model's step against
+// its own matrix products. A compiler that keeps vectors in memory makes kernels many times slower, and
+// every other test still passes. Only ratios are judged, of times taken in turns by one thread's own
+// clock: a slower or busy machine has the same ratios.
 #include <gtest/gtest.h>
 #include <omp.h>
 
@@ -20,7 +20,7 @@
 
 namespace {
 
-// Seconds that body keeps this thread busy; while another has its core the clock stands.
+// Seconds for which body keeps this thread busy; the clock stops while another thread has its core.
 template <class Body>
 double seconds(Body body) {
     const auto now = [] {
@@ -58,9 +58,9 @@ protected:
     }
 };
 
-// A call takes 2^15 elements: always the first ones, which stay in the second-level cache, or, if cold, the
-// next of 64 MiB of each tensor, which come from memory. No tensor is smaller than a huge page: small pages
-// fall on the cache's sets by chance, and a copy's time with them.
+// A call takes 2^15 elements: always the first ones, which stay in the second-level cache, or, if cold,
+// the next of 64 MiB of each tensor, which come from memory. No tensor is smaller than a huge page: small
+// pages map to the cache's sets at random, and a copy's time would vary with them.
 template <class T>
 struct Tensors {
     static constexpr size_t chunk = size_t{1} << 15, huge_page = size_t{2} << 20, rounds = 512;
@@ -79,7 +79,7 @@ struct Tensors {
         std::memset(copied.data(), 0, copied.bytes());
     }
 
-    // Of kernel(out, inp) for a chunk over the copy of one.
+    // The time of kernel(out, inp) for a chunk over that of a copy.
     template <class Kernel>
     double over_copy(Kernel kernel) {
         const auto at = [&](auto& buffer, size_t i) { return buffer.data() + i % chunks * chunk; };
@@ -106,8 +106,8 @@ double gelu_ratio(bool cold) {
     return tensors.over_copy([&](T* out, const T* inp) { gelu_forward(out, inp, tensors.chunk, nullptr); });
 }
 
-// A bound is half way, as a factor, between the ratio measured and what it was when g++ kept vectors in
-// memory (docs/performance.md). Other work can move a ratio for a moment, so the smallest of three counts.
+// A bound is the geometric mean of the measured ratio and the ratio when g++ kept vectors in memory
+// (docs/performance.md). Other work can move a ratio for a moment, so the smallest of three counts.
 template <class Measure>
 void expect_at_most(double bound, const char* what, Measure measure) {
     const double smallest = std::min({measure(), measure(), measure()});
@@ -160,7 +160,7 @@ public:
         }
     }
 
-    // Of the first layer.
+    // Runs the product of the first layer.
     void forward() {
         const Layer& l = *layers_[0];
         gemm_.forward<float>(l.out.data(), l.inp.data(), l.weight.data(), nullptr, N_, l.C, l.OC, nullptr);
@@ -226,7 +226,7 @@ TEST_F(Speed, PeaksAreWhatTheMachineDoes) {
     std::vector<float> from(count, 1), to(count);
     expect_near("copy bandwidth", measure_copy_bandwidth, [&] {
         const double ms = simt::fastest_milliseconds(5, [&](stream_t) {
-            // a plain copy would be made a call of memcpy, which passes by the cache
+            // the compiler would turn a plain copy into a call of memcpy, which bypasses the cache
             for (size_t i = 0; i < count; i++) to[i] = from[i] + 1;
         });
         return 8e3 * static_cast<double>(count) / ms;  // 4 bytes read and 4 written

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The kernels' use of a GPU's memory and of its multiprocessors, counted by the software GPU.
+"""Checks the kernels' use of a GPU's memory and of its multiprocessors, counted by the software GPU.
 
     test_counters.py [--kernels PROGRAM] [--train PROGRAM] [--archive FILE] [--table]
 
 training_kernels.cu launches the kernels that memory bounds, and attention's, with shapes of GPT-2 124M;
-train_gpt2cu trains one step of one block of that width. Each kernel that is stated must move at most 1.03
-times its least bytes (the formulas are those of trainer/model/cost.h), in whole 32-byte sectors and without bank
+train_gpt2cu trains one step of one block of that width. Each listed kernel must move at most 1.03 times
+its least bytes (by the formulas of trainer/model/cost.h), in whole 32-byte sectors and without bank
 conflicts; the exceptions are EXPLAINED. With cuobjdump, every launch must fit into an SM of compute
 capability 9.0.
 --table prints the table of docs/performance.md.
@@ -28,7 +28,7 @@ import test_machine_code as machine_code  # noqa: E402
 HOPPER = 90  # the compute capability whose machine code and limits are judged
 
 LOADS, STORES = "loads", "stores"
-# The reasons for requests that do not fill their sectors.
+# Reasons for requests that do not fill their sectors.
 REASONS = {
     "a": "Partial sums in fp32, once for 84 rows. A thread has 8 of them, two vectors of 16 bytes side "
     "by side, so each of a warp's two requests writes half of every sector. They are 5 to 7 % of "
@@ -64,7 +64,7 @@ class Stated:
 
 
 def run(program, options, settings):
-    """The program's output, and its counters by kernel."""
+    """Runs the program. Returns its output, and its counters by kernel."""
     with tempfile.TemporaryDirectory() as folder:
         counted = os.path.join(folder, "counters.json")
         environment = dict(os.environ, SOFTWARE_GPU=settings, SOFTWARE_GPU_COUNTERS=counted)
@@ -192,7 +192,7 @@ class Counters(unittest.TestCase):
             for what in (LOADS, STORES):
                 with self.subTest(f"{entry.name}, {what}"):
                     most, _ = explained(entry, what)
-                    # Less asks for another figure, or none.
+                    # A smaller ratio needs a smaller figure in EXPLAINED, or none.
                     self.assertAlmostEqual(over_full(kernel[what]), most, delta=0.006)
 
     def test_no_kernel_meets_a_bank_conflict(self):

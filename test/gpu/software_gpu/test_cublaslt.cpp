@@ -1,6 +1,5 @@
-// cublaslt.cpp against loops in double precision: every form and epilogue, what it refuses, and what it
-// finds.
-//   The streams are a list of work that a test runs when it likes.
+// cublaslt.cpp against loops in double precision: every form and epilogue, the calls it rejects, and its
+// findings. The streams are a list of work that runs when a test calls for it.
 #include <cublasLt.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -33,8 +32,8 @@ float to_tf32(float value) {  // to nearest
     return std::ldexp(std::round(std::ldexp(value, 10 - exponent)), exponent - 10);
 }
 
-// A column-major matrix in the device's memory, which ends with its last element; what lies between the
-// columns is never written.
+// A column-major matrix in the device's memory, which ends with its last element; the gaps between the
+// columns are never written.
 struct Matrix {
     cudaDataType_t type;
     size_t rows, columns, leading;
@@ -187,7 +186,7 @@ public:
         ASSERT_EQ(launch(algo), CUBLAS_STATUS_SUCCESS);
         gpu->run();
     }
-    // The message of what running it finds.
+    // The message of the finding when it runs.
     std::string fault() {
         EXPECT_EQ(launch(whole()), CUBLAS_STATUS_SUCCESS);
         try {
@@ -257,8 +256,9 @@ struct Expected {
     }
 };
 
-// Terms are products of two normal numbers, partial sums up to sqrt(k) of them: k roundings of 2^-24 of that,
-// which go either way, are k 2^-24 together, with a factor 4. Then the rounding to the output's type.
+// Terms are products of two normal numbers, partial sums up to sqrt(k) of them. k roundings of 2^-24 of
+// that, which go either way, are k 2^-24 together, with a factor 4. The rounding to the output's type is
+// added.
 double tolerance(const Form& f, double value) {
     const double rounding = f.output == CUDA_R_32F ? 0x1p-24 : 0x1p-8;
     return 4 * static_cast<double>(f.k) * 0x1p-24 + std::abs(value) * rounding * 1.01;
@@ -298,7 +298,7 @@ protected:
                 .tf32 = tf32,
                 .padding = padding};
     }
-    // Also by what splits K.
+    // Also by algorithms that split K.
     void expect_right(const Form& f) {
         Call call(f);
         const Expected expected(call);
@@ -438,7 +438,7 @@ TEST_F(CublasLt, TensorCoresMayCutOffWhatTheyAdd) {
     };
     EXPECT_LT(std::abs(result(false, CUDA_R_16BF)), 4);
     EXPECT_GT(result(true, CUDA_R_16BF),
-              30);  // each of 512 additions loses up to 2 units of the sum until then
+              30);  // each of 512 additions loses up to 2 units of the sum so far
     EXPECT_LT(std::abs(result(true, CUDA_R_32F)), 4);                     // no tensor cores
     EXPECT_EQ(1 + 0x1p-25f * static_cast<float>(gpu->settings.seed), 1);  // the rounding is as it was
 }
@@ -627,12 +627,12 @@ TEST_F(CublasLt, AnAlgorithmRefusesOperandsThatAreLessAlignedThanItNeeds) {
     ASSERT_EQ(any.size(), 1u);
     EXPECT_EQ(call.launch(any[0].algo), CUBLAS_STATUS_SUCCESS);
     call.a_at = call.a->memory + 1;
-    EXPECT_EQ(call.launch(any[0].algo), CUBLAS_STATUS_INVALID_VALUE);  // not even of an element
+    EXPECT_EQ(call.launch(any[0].algo), CUBLAS_STATUS_INVALID_VALUE);  // not aligned even to an element
     call.set(CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t{CUBLASLT_EPILOGUE_BIAS});
     call.heuristic(CUBLAS_STATUS_NOT_SUPPORTED);
     EXPECT_EQ(call.check(any[0].algo), CUBLAS_STATUS_NOT_SUPPORTED);
 
-    // Leading dimensions count as addresses do.
+    // Leading dimensions must be aligned like addresses.
     Form odd = bf16;
     odd.m = 41;
     EXPECT_EQ(Call(odd).heuristic().size(), 1u);
@@ -640,7 +640,7 @@ TEST_F(CublasLt, AnAlgorithmRefusesOperandsThatAreLessAlignedThanItNeeds) {
     odd.epilogue = CUBLASLT_EPILOGUE_BIAS;
     Call(odd).heuristic(CUBLAS_STATUS_NOT_SUPPORTED);
 
-    // The heuristic reads the bias's alignment off its address.
+    // The heuristic derives the bias's alignment from its address.
     Call bias({.input = CUDA_R_16BF, .output = CUDA_R_16BF, .epilogue = CUBLASLT_EPILOGUE_BIAS});
     const auto with_bias = bias.whole();
     bias.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<void*>(bias.bias->memory + 2));

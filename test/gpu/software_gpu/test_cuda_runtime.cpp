@@ -1,5 +1,5 @@
-// The CUDA runtime of the software GPU: what order it keeps, which orders it may choose, and what it refuses
-// or finds. Every finding is planted.
+// The CUDA runtime of the software GPU: the order that it keeps, the orders that it may choose, and what
+// it rejects or finds. Every finding is planted.
 #include <gtest/gtest.h>
 #include <lz4.h>
 #include <unistd.h>
@@ -152,7 +152,7 @@ TEST(FatBinary, RefusesWhatItCannotRead) {
 
 // ---- streams and events
 
-// Two streams' commands, each a letter, over queues of their own, which live on.
+// Two streams' commands, each a letter, on queues of their own, which are never destroyed.
 struct Streams {
     Queues& queues;
     cudaStream_t a, b;
@@ -230,7 +230,7 @@ TEST(Streams, WaitForTheRecordBeforeTheWait) {
         streams.give(streams.a, '1');
         streams.queues.wait(streams.a, &event);
         streams.give(streams.b, 'x');
-        streams.queues.record(&event, streams.a);  // of this one nobody waits
+        streams.queues.record(&event, streams.a);  // no stream waits for this one
         EXPECT_EQ(streams.finished().size(), 2u);
     }
 }
@@ -374,7 +374,7 @@ TEST(CopiesDeathTest, OfWhatWasNeverWrittenAreFound) {
     EXPECT_EXIT((cudaMemsetAsync(device, 0, 99, nullptr),
                  cudaMemcpyAsync(host, device, 100, cudaMemcpyDeviceToHost, nullptr)),
                 found, "software GPU: a copy of 100 bytes to the host.*never written");
-    // A copy on the device takes along what was not written.
+    // A copy on the device also copies which bytes were never written.
     EXPECT_EXIT((cudaMemsetAsync(device, 0, 50, nullptr), cudaMemsetAsync(other, 0, 100, nullptr),
                  cudaMemcpyAsync(other, device, 100, cudaMemcpyDeviceToDevice, nullptr),
                  cudaMemcpyAsync(host, other, 100, cudaMemcpyDeviceToHost, nullptr)),
@@ -456,7 +456,7 @@ TEST(Graphs, ReplayInOrderWhatWasCaptured) {
     ASSERT_EQ(cudaGraphLaunch(executable, stream), cudaSuccess);
     give('b');
     ASSERT_EQ(cudaGraphLaunch(executable, stream), cudaSuccess);
-    cudaGraphExecDestroy(executable);  // what was launched still runs
+    cudaGraphExecDestroy(executable);  // a launched graph still runs
     ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
     EXPECT_EQ(order, "0a123b123");
 }

@@ -1,6 +1,6 @@
-// nccl.cpp between processes: every collective against what it must give, and what ends ranks that do not
-// agree.
-//   The streams are a list of work that a test runs when it likes. Each rank is a child of the test.
+// nccl.cpp between processes: every collective against its expected result, and the errors that end ranks
+// which do not agree. The streams are a list of work that runs when a test calls for it. Each rank is a
+// child process of the test.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ struct Rank {
             return "it did not leave";
         return "";
     }
-    // The message of what running the queue finds.
+    // The message of the finding when the queue runs.
     static std::string fault() {
         try {
             gpu->run();
@@ -63,8 +63,8 @@ std::string difference(const std::string& value, const std::string& expected) {
     return value == expected ? "" : fmt::format("\"{}\" instead of \"{}\"", value, expected);
 }
 
-// Runs the body in a process for each rank, and gives what each returned: "" if all is well; "signal 9" if it
-// was killed.
+// Runs the body in a process for each rank, and returns the result of each: "" for success, "signal 9" if
+// it was killed.
 std::vector<std::string> in_processes(int size, const std::function<std::string(Rank&)>& body) {
     ncclUniqueId id{};
     EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
@@ -116,7 +116,7 @@ constexpr ncclDataType_t type_of<float> = ncclFloat32;
 template <>
 constexpr ncclDataType_t type_of<bfloat16> = ncclBfloat16;
 
-// The values of a rank, whose sums have to be rounded.
+// The values of a rank, chosen so that their sums have to be rounded.
 template <class T>
 T value(int rank, size_t i) {
     const size_t mixed = (i * 2654435761u + static_cast<size_t>(rank) * 40503u) % 100003;
@@ -204,7 +204,7 @@ INSTANTIATE_TEST_SUITE_P(Of, Processes, testing::Values(1, 2, 3));
 TEST_P(Processes, EveryCollectiveGivesWhatItMust) {
     expect_well(GetParam(), [](Rank& self) -> std::string {
         if (self.join() != ncclSuccess) return ncclGetLastError(nullptr);
-        // The last is more than passes through the shared memory at once.
+        // The last size does not fit into the shared memory at once.
         for (const size_t count : {1, 7, 300000}) {
             for (const bool in_place : {false, true}) {
                 for (const auto& collectives :
@@ -341,7 +341,7 @@ TEST(Nccl, MemoryThatIsNotThereIsFound) {
 // ----------------------------------------------------------------------------------------------------
 // ranks that are missing
 
-// The first error that NCCL tells, after which the communicator is aborted: as a watchdog would.
+// The first error that NCCL reports; the communicator is then aborted, as by a watchdog.
 std::string broken_off(Rank& self, Clock::duration at_most = 5s) {
     ncclAllReduce(self.written(40), self.written(40), 10, ncclFloat32, ncclSum, self.comm, nullptr);
     std::string message = "no error";

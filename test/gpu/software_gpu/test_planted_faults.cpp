@@ -1,5 +1,5 @@
-// Every fault that is planted in planted_faults.cu is found: the finding names the kernel, its source line,
-// the block and the thread. The same kernel without the fault passes, whatever the order of blocks and warps.
+// Every fault planted in planted_faults.cu is found: the finding names the kernel, its source line, the
+// block and the thread. The same kernel without the fault passes in every order of blocks and warps.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -46,7 +46,7 @@ std::string message_of(const Work& work) {
     return "";
 }
 
-// The finding, and the thread that meets it when blocks and warps run in ascending order.
+// The finding, and the thread that causes it when blocks and warps run in ascending order.
 struct Expected {
     std::string finding;
     unsigned block = 0, thread = 0;
@@ -205,15 +205,15 @@ TEST_F(PlantedFaults, MatrixThatReachesPastItsTile) {
              holding(factors.right));
 }
 
-// No check can see a wrong operand: the numbers show it.
+// No check can find a wrong operand; the numbers show it.
 TEST_F(PlantedFaults, OperandsOfAProductThatAreSwapped) {
     const Factors factors;
     bfloat16* const left = holding(factors.left);
     bfloat16* const right = holding(factors.right);
     float* const out = empty(128);
     for (const bool truncates : {false, true}) {
-        // The largest error in units of what sums of 16 products may lose: 2^-23 of the sum of their
-        // magnitudes, for every one of them.
+        // The largest error in units of the possible loss of sums of 16 products: 2^-23 of the sum of
+        // their magnitudes for each product.
         const auto error_of = [&](const std::string& name) {
             EXPECT_EQ(finding(name, {.tensor_cores_truncate = truncates}, threads(32), out, left, right), "");
             double largest = 0;
@@ -361,7 +361,7 @@ TEST_F(PlantedFaults, EventBetweenTwoStreams) {
         std::set<std::string> all;
         for (uint64_t seed = 0; seed < 32; seed++) {
             float *const in = numbers(32), *const middle = empty(32), *const out = empty(32);
-            Queues& queues = *new Queues(seed);  // never to be destroyed
+            Queues& queues = *new Queues(seed);  // never destroyed
             const cudaStream_t a = queues.create(), b = queues.create();
             std::string first, second;
             queues.give(a, Command{.name = "first", .work = [&] {
@@ -383,7 +383,7 @@ TEST_F(PlantedFaults, EventBetweenTwoStreams) {
     EXPECT_EQ(findings(false), (std::set<std::string>{"", "reads global memory that was never written"}));
 }
 
-// ---- PTX that the software GPU does not know
+// ---- PTX that the software GPU does not support
 
 std::string refusal_of(const std::string& statement) {
     const std::string ptx =

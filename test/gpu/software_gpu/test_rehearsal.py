@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""scripts/gpu_check.sh --device software, with the real programs: the whole check, a kill in the midst of it,
-and programs that are broken as a transfer to a GPU's machine would break them. PyTorch takes part on the CPU
-if FLATGPT_PYTORCH_VENV names it, which takes minutes more. SOFTWARE_PROGRAMS names the programs' folder
-(default: build/software-gpu).
+"""scripts/gpu_check.sh --device software, with the real programs: the whole check, a kill in the middle of it,
+and programs damaged as by a transfer to a GPU's machine. PyTorch takes part on the CPU if FLATGPT_PYTORCH_VENV
+names it, which takes some minutes more. SOFTWARE_PROGRAMS names the programs' folder (default:
+build/software-gpu).
 """
 
 import json
@@ -147,7 +147,7 @@ class Rehearsal(unittest.TestCase):
             self.assertRegex(text, rf"\n{title}[^\n]*\(a rehearsal: no GPU's figures\)\n")
 
     def test_a_broken_program_is_one_line_of_its_part(self):
-        """A library that is gone, a mode that is lost, files that are cut off; what is whole goes on."""
+        """Missing library, lost file mode, truncated files: undamaged programs still run."""
         self.without_pytorch()
         self.links("test_layernormcu", "bench_layernormcu", "bench_matmulcu")
         program = (PROGRAMS / "test_gelucu").read_bytes()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """train_gpt2cu, executed from its PTX by the software GPU, gives the losses and gradient norms of train_gpt2.
 
-Both train the same small model on Shakespeare for 20 steps. There is no cuDNN here: --attention auto means
-our own kernel, as --attention kernel does.
+Both train the same small model on Shakespeare for 20 steps. Without cuDNN, --attention auto selects our own
+kernel, like --attention kernel.
 
     test_training.py [--gpu PROGRAM] [--cpu PROGRAM] [Fp32] [Bf16] [Processes]
 """
@@ -36,7 +36,7 @@ programs = {}
 
 
 def train(folder, program, *options, processes=1, settings=""):
-    """Trains in a folder of its own in the given one and returns it. settings: of the software GPU."""
+    """Trains in a new folder inside the given one and returns it. settings: those of the software GPU."""
     folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
     command = ["timeout", "-s", "KILL", "300"]
     if processes > 1:
@@ -52,7 +52,7 @@ def train(folder, program, *options, processes=1, settings=""):
 
 
 def records(folder):
-    """Of the training steps."""
+    """The records of the training steps."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [line for line in lines if line["kind"] == "train"]
 
@@ -77,7 +77,7 @@ class Runs(unittest.TestCase):
         return train(self.folder, program, *options, **more)
 
     def assert_close(self, dtype, name, folder, expected):
-        """The runs in both folders."""
+        """The runs in both folders agree."""
         self.assertEqual([record["step"] for record in records(folder)], list(range(1, STEPS + 1)))
         pairs = list(zip(numbers(folder), numbers(expected), strict=True))
         loss_error = max(abs(a[0] - b[0]) for a, b in pairs)
@@ -88,17 +88,17 @@ class Runs(unittest.TestCase):
         self.assertLessEqual(norm_error, norm_bound, f"{dtype}, {name}: (measured, expected) {pairs}")
 
     def assert_goes_on(self, dtype, name, program, first, expected):
-        """The program goes on from the first run's checkpoint in the middle as if nothing had happened."""
+        """The program resumes from the first run's middle checkpoint and gives the same results."""
         resumed = self.train(program, "--dtype", dtype, *BATCH, "--resume", checkpoint(first, HALF), *FAST)
         self.assert_close(dtype, name, resumed, expected)
-        # The steps before are the first run's, with their times, and those after are not.
+        # The steps before the checkpoint are the first run's, with their times; those after it are not.
         self.assertEqual(records(resumed)[:HALF], records(first)[:HALF])
         for ours, theirs in zip(records(resumed)[HALF:], records(first)[HALF:], strict=True):
             self.assertNotEqual(ours["step_ms"], theirs["step_ms"])
 
 
 class OneProcess:
-    """In the class's dtype."""
+    """Runs of one process in the class's dtype."""
 
     @classmethod
     def setUpClass(cls):
@@ -153,7 +153,7 @@ class Bf16(OneProcess, Runs):
 
 
 class Processes(Runs):
-    """Two, over NCCL's stand-in; their checkpoint goes on in one process of train_gpt2."""
+    """Two processes with the replaced NCCL; one process of train_gpt2 resumes from their checkpoint."""
 
     def check(self, dtype, *options):
         expected = self.train("cpu", "--dtype", dtype, *BATCH)

@@ -1,9 +1,9 @@
-// training_kernels.cu: launches, once each, attention and the kernels of a training step that memory bounds:
-// GPT-2 124M, bf16, micro-batches of
-//   64 x 1024 tokens. test_counters.py runs it over the software GPU, which counts what they do.
-//   Each kernel gets a part of the step's rows: with SOFTWARE_GPU=multiprocessors=4, where an H200 has 132, a
-//   block has as many rows as in training. Prints a line a kernel: how its name begins, what it does, its
-//   shape, and the bytes that it must move at the least, separated by tabs.
+// training_kernels.cu: launches attention and the kernels of a training step that memory bounds once each:
+// GPT-2 124M, bf16, micro-batches of 64 x 1024 tokens. test_counters.py runs it on the software GPU, which
+// counts their memory accesses. Each kernel gets a part of the step's rows: with
+// SOFTWARE_GPU=multiprocessors=4, where an H200 has 132, a block has as many rows as in training. Prints
+// one line per kernel, separated by tabs: the beginning of its name, its operation, its shape, and the
+// least number of bytes that it must move.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -114,7 +114,7 @@ void classifier() {
           cost::classifier<bfloat16>(rows, Vp, true).bytes);
 }
 
-// As often as words are met: the k-th in proportion to 1 / k.
+// Token frequencies like those of words: the k-th is drawn in proportion to 1 / k.
 std::vector<int> text(size_t count) {
     std::mt19937 random(1);
     std::vector<int> tokens(count);
@@ -178,8 +178,8 @@ void attention() {
     const std::string described = "2 heads, 1024 x 64";
     state("attention_mma_forward_kernel", "attention, forward", described,
           cost::attention_forward<bfloat16>(shape).bytes);
-    // The one reads q, k, v, out and dout, and writes dq; the other reads q, k, v and dout, and writes dk and
-    // dv. Both have two numbers a row.
+    // One kernel reads q, k, v, out and dout, and writes dq; the other reads q, k, v and dout, and writes
+    // dk and dv. Both also have two numbers per row.
     const size_t backward = cost::attention<bfloat16>(shape, 5, 6).bytes + rows * sizeof(float);
     state("attention_mma_backward_q_kernel", "attention, backward of q", described, backward);
     state("attention_mma_backward_kv_kernel", "attention, backward of k and v", described, backward);

@@ -1,5 +1,5 @@
-// warp.h: the state of a grid while it is executed: its blocks one after another, the warps of a block in
-// turns.
+// warp.h: the state of a grid during its execution; blocks run one after another, the warps of a block in
+// turns
 #pragma once
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@ namespace software_gpu {
 struct Grid;
 struct Block;
 
-// Lanes of a warp that go on from the same instruction together.
+// Lanes of a warp that proceed from the same instruction together.
 struct Group {
     uint32_t pc = 0, mask = 0;
     bool waits = false;  // for other lanes, at an instruction that all of them must reach together
@@ -60,7 +60,8 @@ struct Block {
     std::vector<Warp> warps;
 };
 
-// The intervals between its barriers up to which a block has published what it wrote (membar), by whom.
+// The intervals between its barriers up to which a block has published its writes (membar): as a whole, by
+// thread and by warp.
 struct Published {
     uint32_t block_until = 0;
     std::vector<uint32_t> thread_until;
