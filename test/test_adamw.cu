@@ -1,5 +1,5 @@
-// AdamW with clipping: ten steps against PyTorch's, one step against double precision, and a step that must
-// not be taken.
+// AdamW with clipping: ten steps against PyTorch's, one step against double precision, and a step that
+// must be skipped
 #include <limits>
 
 #include "common.cuh"
@@ -16,8 +16,8 @@ class AdamW : public testing::Test {};
 using Widths = simt::TestWidths<testing::Types, 32>;
 TYPED_TEST_SUITE(AdamW, Widths);
 
-// The parameters of the dump, 35 with decay and 7 without, in one array; T is the type of their copy, none if
-// the parameters are the masters.
+// The parameters of the dump, 35 with decay and 7 without, in one array; T is the type of their rounded
+// copy, which does not exist if the parameters are the masters.
 template <class W, class T, bool Separate>
 void test_against_pytorch() {
     const SafetensorsFile dump = reference("adamw");
@@ -74,8 +74,8 @@ TYPED_TEST(AdamW, TenStepsMatchPyTorch) {
     test_against_pytorch<TypeParam, bfloat16, true>();
 }
 
-// A late step on random moments, whole vectors and a rest, aligned or not. clip: 0, one that bites, one that
-// does not.
+// A late step on random moments, whole vectors and a remainder, aligned or not. clip: 0, a value that
+// limits the norm, a value that does not.
 template <class W, class T>
 void test_against_oracle(size_t n, size_t offset, int steps_before, double clip) {
     SCOPED_TRACE(testing::Message() << "n = " << n << ", offset = " << offset << ", step " << steps_before + 1

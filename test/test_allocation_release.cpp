@@ -16,9 +16,9 @@
 
 namespace {
 
-// oneDNN's execute makes a table of its arguments, a few hundred bytes, and frees it before it returns; we
-// can't prevent that.
-// What counts is that no buffer is made, and that nothing stays.
+// oneDNN's execute allocates a table of its arguments, a few hundred bytes, and frees it before it
+// returns; we cannot prevent that. The test requires that no buffer is allocated, and that nothing
+// remains.
 constexpr size_t argument_table = 4096;
 std::atomic<bool> counting = false;
 std::atomic<size_t> calls = 0, large = 0, largest = 0;
@@ -102,7 +102,7 @@ void expect_no_allocation(Recompute recompute, Optimizer optimizer = Optimizer::
     EXPECT_EQ(live, 0) << "memory allocated after the second step was not freed";
 }
 
-// No event is made either: on the CPU one is memory.
+// No event is created either: on the CPU an event is memory.
 TEST(Allocation, AStepThatIsNotProfiledPaysNothingForProfiles) {
     Profile profile;
     const auto step = [&] {

@@ -9,7 +9,7 @@
 
 namespace {
 
-// What an element of lse may be off by: so many units of 2^-24 of its magnitude, and something beside it.
+// The bound of an element of lse: this many units of 2^-24 of its magnitude, plus an absolute part.
 struct LseBound {
     double units = 8, beside = 0;
 };
@@ -43,8 +43,8 @@ void add_kernels(std::vector<Implementation<T>>& all, std::tuple<Widths...>) {
      ...);
 }
 
-// cuDNN computes the statistics in fp32, with instructions that the PTX ISA gives bounds for, and in an order
-// that we do not know.
+// cuDNN computes the statistics in fp32, with instructions whose errors the PTX ISA bounds, and in an
+// undocumented order.
 //   scores: tensor cores add 16 products at a time and truncate instead of rounding: 2^-23 of the magnitude
 //   within each of HS / 16 sums of 16, and as much when it is added to those before, which makes HS / 4 units
 //   of 2^-24 beside the 8 that every implementation may take
@@ -97,7 +97,8 @@ std::string describe(AttentionShape s) { return fmt::format("B={} T={} NH={} HS=
 size_t elements(AttentionShape s) { return static_cast<size_t>(s.B) * s.T * s.NH * s.HS; }
 size_t statistics(AttentionShape s) { return static_cast<size_t>(s.B) * s.NH * s.T; }
 
-// A tensor in double precision, and for each element the magnitude that its rounding error is a few eps of.
+// A tensor in double precision, and for each element the magnitude of which its rounding error is a few
+// eps.
 struct Oracle {
     explicit Oracle(size_t count) : value(count), magnitude(count) {}
     std::vector<double> value, magnitude;
@@ -311,7 +312,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, TensorCores, testing::ValuesIn(tensor_core_shap
     return fmt::format("B{}_T{}_NH{}_HS{}", s.B, s.T, s.NH, s.HS);
 });
 
-// One thread writes down what its block works on, by the matrices it is given.
+// One thread records the work of its block, from the matrices that it gets.
 struct WorkOfBlock {
     size_t head, packed, plain;  // of B * NH; the first elements of its v in qkv and of its rows of out
     int tile, tiles;
@@ -368,8 +369,8 @@ TEST(Attention, BlocksWorkOnEveryTileOfEveryHeadOnceGroupByGroup) {
     EXPECT_EQ(attention_mma_group({1, 1 << 20, 12, 64}), 1);
 }
 
-// At a GPU's width bf16 goes there if a head's rows are aligned, and to the kernels of attention.cuh if not:
-// both give the same bits only then.
+// At a GPU's width bf16 uses the kernels for tensor cores if a head's rows are aligned, and those of
+// attention.cuh otherwise. The bits equal those of attention_mma.cuh only in the first case.
 TEST(Attention, BfloatGoesToTensorCoresWhereRowsAreAligned) {
     using T = bfloat16;
     std::vector<Implementation<T>> gpu;
@@ -398,7 +399,7 @@ TYPED_TEST(AttentionTest, MatchesPyTorch) {
     }
 }
 
-// automatic changes its mind between these lengths.
+// automatic switches its backend between these lengths.
 TYPED_TEST(AttentionTest, EveryOfferedBackendMatchesDoublePrecision) {
     using T = TypeParam;
     std::vector<AttentionBackend> backends = Attention::available<T>();
@@ -423,7 +424,7 @@ TYPED_TEST(AttentionTest, EveryOfferedBackendMatchesDoublePrecision) {
     }
 }
 
-// cuDNN's bound is below what a wrong mask would do: one key more or less changes lse by about 1 / T.
+// cuDNN's bound is below the effect of a wrong mask: one key more or less changes lse by about 1 / T.
 TEST(Attention, ABoundOfLseSeesAKeyTooMany) {
     for (const AttentionShape& s : {AttentionShape{2, 511, 2, 40}, AttentionShape{3, 320, 1, 128}}) {
         const std::vector<float> qkv = random_values<bfloat16>(3 * elements(s), 14), dout(elements(s), 0.0f);
@@ -468,7 +469,7 @@ TYPED_TEST(AttentionTest, TheGradientOfAnEarlyQueryReachesNoLaterToken) {
     }
 }
 
-// Scores up to a few thousand: exp of one overflows, and all but the largest of a row vanish.
+// Scores up to a few thousand: exp of one overflows, and all but the largest of a row underflow.
 TYPED_TEST(AttentionTest, LargeScoresStayFinite) {
     using T = TypeParam;
     const AttentionShape s{1, 65, 1, 64};

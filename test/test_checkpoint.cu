@@ -1,4 +1,5 @@
-// Checkpoints as files: what comes back from them, which are kept, what damage and full disks do.
+// Checkpoints as files: their contents after loading, which of them are kept, and the effects of damage
+// and full disks.
 #include <sys/resource.h>
 
 #include <csignal>
@@ -197,7 +198,7 @@ TEST_F(Checkpoint, ThoseThatAreNotKeptGo) {
     const auto model = trained_model<float>(1);
     const std::vector<double> losses = {3.0, 2.0, 2.5, 2.6, 2.7, 2.8, 2.9};
     for (size_t i = 0; i < losses.size(); i++) {
-        // a new writer each time: it knows the run's checkpoints from the disk
+        // a new writer each time reads the run's checkpoints from the disk
         CheckpointWriter w = writer(*model, {.newest = 1, .every = 4});
         TrainingState state = state_at(static_cast<int>(i) + 1);
         state.val_loss = losses[i];
@@ -206,7 +207,7 @@ TEST_F(Checkpoint, ThoseThatAreNotKeptGo) {
     }
     std::vector<int> steps;
     for (const CheckpointFolder& folder : checkpoint_folders(run.path())) steps.push_back(folder.step);
-    // the best, the fourth for good, the newest that is known to be good, the newest
+    // the best, the permanent fourth, the newest known to be good, the newest
     EXPECT_EQ(steps, (std::vector<int>{2, 4, 6, 7}));
 }
 
@@ -217,7 +218,7 @@ TEST(KeepPolicy, NamesWhatNeedNotBeKept) {
     EXPECT_EQ(superseded({{10, 1.5}, {20, 1.2}, {30, 1.3}, {40, none}}, {.newest = 1}, 41),
               (std::vector<int>{10, 30}));
     EXPECT_EQ(superseded({{10, 1.5}, {20, NAN}, {30, none}}, {.newest = 1}, 31), (std::vector<int>{20}));
-    // of equals the newer
+    // of equal ones the newer
     EXPECT_EQ(superseded({{10, 1.5}, {20, 1.5}, {30, none}}, {.newest = 1}, 31), (std::vector<int>{10}));
     EXPECT_EQ(superseded({{1000, none}, {1500, none}, {2000, none}, {2500, none}},
                          {.newest = 1, .every = 1000}, 2501),
@@ -233,10 +234,11 @@ TEST(KeepPolicy, TheLastCheckpointThatIsKnownToBeGoodStays) {
     EXPECT_FALSE(is_good({5, INFINITY}, 6));
     EXPECT_TRUE(is_good({5, 11.5}, 6));
     EXPECT_FALSE(is_good({5, 1e17}, 6));
-    // The newest may have broken the weights: the one before stays.
+    // The newest may have broken weights, so the one before is kept.
     EXPECT_EQ(superseded({{1, none}, {2, none}, {3, none}}, {.newest = 1}, 3), (std::vector<int>{1}));
     EXPECT_EQ(superseded({{1, none}, {2, NAN}, {3, none}}, {.newest = 1}, 3), (std::vector<int>{2}));
-    // A row of skipped steps pushes it out neither; the update of step 2 was the last, and broke the weights.
+    // A row of skipped steps does not remove it either; the update of step 2 was the last, and broke the
+    // weights.
     EXPECT_EQ(superseded({{1, none}, {2, none}, {3, none}, {4, none}}, {.newest = 1}, 2),
               (std::vector<int>{2, 3}));
 }
@@ -251,9 +253,10 @@ TEST(Metrics, AreCutBackToAStep) {
     EXPECT_EQ(metrics_up_to(first + s1 + s2 + v2 + r2 + s3 + k3 + torn, 3, true),
               first + s1 + s2 + v2 + r2 + s3 + k3);
     EXPECT_EQ(metrics_up_to(first + s1 + s2 + v2 + r2 + s3, 1, true), first + s1);
-    // What a signal broke off is done again: what there is of it goes.
+    // An evaluation that a signal interrupted is repeated, so its records are removed.
     EXPECT_EQ(metrics_up_to(first + s1 + s2 + v2, 2, false), first + s1 + s2);
-    // The line looks whole but for its end; a block that a crash left as zeros; a line that is no object.
+    // The line looks complete except for its end; a block that a crash left as zeros; a line that is not
+    // an object.
     EXPECT_EQ(metrics_up_to(first + "{\"kind\":\"train\",\"step\":1}", 5, true), first);
     EXPECT_EQ(metrics_up_to(first + std::string(50, '\0') + "\n[1]\n5\n" + s1, 5, true), first + s1);
     EXPECT_EQ(metrics_up_to("", 5, true), "");

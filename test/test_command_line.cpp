@@ -1,5 +1,5 @@
-// The programs' command lines: every wrong word is one line in our words, and --help shows none of the
-//   parser's.
+// The programs' command lines: every error is one line in our words, and --help shows none of the parser's
+// words.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ void expect_own_words(const std::string& line, const std::string& about) {
         EXPECT_EQ(line.find(word), line.npos) << line;
 }
 
-// The options with a value, as a run's first line of metrics has them.
+// The options with a value, as in the first line of a run's metrics.
 std::vector<std::string> options_with_values(const std::set<std::string>& any_text) {
     const char* const words[] = {"train_gpt2"};
     const nlohmann::json values = parse_options(1, words)->values;
@@ -91,7 +91,7 @@ TEST(CommandLine, WordsThatAreNoOptionsAreNamed) {
               "--seq-len 1e3; expected a whole number from 1 to 1048576");
 }
 
-// As in llm.c, whose constant schedule has no warmup of its own.
+// As in llm.c, whose constant schedule has no warmup.
 TEST(CommandLine, AConstantRateWarmsUpOnlyIfThatIsAsked) {
     const auto warmup = [](std::vector<const char*> words) {
         words.insert(words.begin(), "train_gpt2");
@@ -103,13 +103,13 @@ TEST(CommandLine, AConstantRateWarmsUpOnlyIfThatIsAsked) {
     EXPECT_EQ(warmup({"-k", "wsd"}), 100);
 }
 
-// strtoll read it as octal: 010 steps were 8.
+// strtoll read it as octal: 010 meant 8 steps.
 TEST(CommandLine, ALeadingZeroMadeANumberOctal) {
     const char* const words[] = {"train_gpt2", "--steps", "010"};
     EXPECT_EQ(parse_options(3, words)->length.steps, 10);
 }
 
-// A run that went on with --lr 0.5 was told of a change, and a folder called 5 was a number.
+// A run resumed with --lr 0.5 reported a change, and a folder called 5 was a number.
 TEST(CommandLine, TheRunsOptionsWereNotTheNumbersThatTheyMean) {
     const char* const words[] = {"train_gpt2", "--lr", ".5", "--steps", "007", "--out", "5"};
     const nlohmann::json values = parse_options(7, words)->values;
@@ -169,13 +169,13 @@ TEST(CommandLine, ANameThatIsNearAnOptionsIsAskedFor) {
     for (const auto& [word, option] : meant)
         EXPECT_EQ(refusal({word}),
                   word.substr(0, word.find('=')) + " is not an option; did you mean " + option + "?");
-    // Too far from any, near too many, or longer than a name.
+    // Too far from any option, near too many, or longer than a name.
     for (const std::string& word :
          {std::string("--nonsense"), std::string("--no"), std::string("--"), "--" + std::string(1000, 's')})
         EXPECT_EQ(refusal({word}).find("did you mean"), std::string::npos) << word;
 }
 
-// What make install keeps for the shell.
+// The files that make install writes for the shell.
 TEST(CommandLine, TheManPageHoldsEveryOption) {
     for (const char* program :
          {TRAIN_PROGRAM, GENERATE_PROGRAM, EVALUATE_PROGRAM, TOKENIZE_PROGRAM, CONVERT_PROGRAM}) {
@@ -195,7 +195,7 @@ TEST(CommandLine, TheManPageHoldsEveryOption) {
         }
         EXPECT_GE(options, 5);
         std::istringstream text(page.output);
-        // A line that begins with a dot is a command of troff, and none of the text may look like one.
+        // A line that begins with a dot is a command of troff, so none of the text may begin with one.
         for (std::string line; std::getline(text, line);) {
             if (line.starts_with('.') || line.starts_with('\'')) {
                 EXPECT_NE(std::string(".TH .SH .SS .TP .PP .RS .RE .nf .fi .B ").find(line.substr(0, 3)),
@@ -283,7 +283,7 @@ TEST_F(Config, AnErrorInTheFileHadNoLine) {
     EXPECT_EQ(refusal_of(std::string("lr = 0.1\n\177ELF\0\1\n", 16)), "2: is not a line of text" + example);
     EXPECT_EQ(refusal_of("steps = 5\n", {"--tokens", "7"}),
               "--steps and --tokens exclude each other; expected only one of them; see train_gpt2 --help");
-    // The value on the command line is wrong, not the file's.
+    // The value on the command line is wrong, not the one in the file.
     EXPECT_EQ(refusal_of("steps = 5\n", {"--steps", "x"}),
               "--steps x; expected a whole number from 1 to 1073741824");
 }
@@ -305,7 +305,7 @@ TEST_F(Config, LinesAreReadAsTheyAreMeant) {
     EXPECT_EQ(options->length.steps, 7);
     EXPECT_EQ(options->data.train, "data/#1 of 2/*.bin");
     EXPECT_EQ(options->data.val, "data/c#/val.bin");
-    EXPECT_EQ(options->optimizer.lr, 0.25);  // the command line wins
+    EXPECT_EQ(options->optimizer.lr, 0.25);  // the command line takes precedence
     EXPECT_TRUE(options->system.deterministic);
     EXPECT_FALSE(options->system.no_graph);
     EXPECT_EQ(options->evaluation.sample_tokens, 9);

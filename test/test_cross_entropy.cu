@@ -1,5 +1,5 @@
-// The fused classifier: losses and gradient against double precision, and that against PyTorch; what must not
-// matter, and what must not blow up.
+// The fused classifier: losses and gradient against double precision and against PyTorch; values that must
+// have no influence, and values that must not overflow
 #include <algorithm>
 #include <limits>
 
@@ -12,8 +12,8 @@ struct Shape {
     size_t N;
     int V, Vp;
 };
-// Everything padded but a few; nothing padded, aligned or not; one class only; GPT-2's vocabulary; several
-// rows for each block of the GPU.
+// Almost only padding; no padding, aligned or not; a single class; GPT-2's vocabulary; several rows for
+// each block of the GPU.
 const std::vector<Shape> shapes = {{1, 5, 8}, {17, 65, 128},   {5, 33, 33},       {7, 2048, 2048},
                                    {3, 1, 8}, {9, 1027, 1152}, {2, 50257, 50304}, {700, 37, 48}};
 
@@ -39,14 +39,14 @@ Oracle oracle(const std::vector<float>& logits, const std::vector<int>& targets,
             const double p = std::exp(x[v] - maximum) / sum, one = v == target;
             o.dlogits[n * Vp + v] = (p - one) * dloss;
             o.dlogits_magnitude[n * Vp + v] =
-                // exp multiplies what its argument lost to rounding by the argument
+                // exp multiplies its argument's rounding error by the argument
                 (p * (1 + maximum - x[v]) + one) * dloss;
         }
     }
     return o;
 }
 
-// Random logits; the padded ones are huge, and must not matter.
+// Random logits; the padded ones are huge, and must have no influence.
 template <class T>
 std::vector<float> random_logits(const Shape& s, float scale) {
     auto logits = random_values<T>(s.N * static_cast<size_t>(s.Vp), 1, scale);
@@ -107,7 +107,7 @@ TYPED_TEST(CrossEntropy, MatchesDoublePrecision) {
     test_against_oracle<TypeParam, float>(2.0f);
     test_against_oracle<TypeParam, bfloat16>(2.0f);
 }
-// e^80 fits fp32, the sum of their products would not
+// e^80 fits fp32, but the sum of their products would not
 TYPED_TEST(CrossEntropy, MatchesDoublePrecisionWithLargeLogits) {
     test_against_oracle<TypeParam, float>(40.0f);
     test_against_oracle<TypeParam, bfloat16>(40.0f);
@@ -119,7 +119,7 @@ TYPED_TEST(CrossEntropy, MatchesDoublePrecisionWhereARowIsLongerThanSharedMemory
     test_against_oracle<TypeParam, float>(2.0f, {{1, 60001, 60032}});
     test_against_oracle<TypeParam, bfloat16>(2.0f, {{1, 120001, 120064}});
 }
-// The gradient of the target's column is written by another thread than the rest.
+// The gradient of the target's column is written by a thread of its own.
 TYPED_TEST(CrossEntropy, EveryColumnCanBeTheTarget) {
     constexpr size_t V = 45, Vp = 48;
     const auto row = random_values<float>(Vp, 3);
@@ -193,7 +193,7 @@ TEST(CrossEntropyOracle, MatchesPyTorch) {
     const SafetensorsFile dump = reference("cross_entropy");
     const auto losses = dump.floats("losses");
     const size_t Vp = dump.at("logits").shape[1];
-    // The dump's padded columns are the ones without any gradient.
+    // The dump's padded columns are those without any gradient.
     const auto dlogits = dump.floats("dlogits");
     size_t V = Vp;
     const auto column_is_zero = [&](size_t v) {

@@ -1,4 +1,4 @@
-// The data loader: which tokens a step sees depends on (seed, step) alone, every window comes once an epoch,
+// The data loader: the tokens of a step depend on (seed, step) alone, every window occurs once an epoch,
 // and errors reach the caller.
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@
 #include "trainer/data/input_files.h"
 #include "trainer/data/permutation.h"
 
-// Token i of shard s is s*10000 + i: a batch shows where it came from.
+// Token i of shard s is s*10000 + i, so a batch shows its source.
 static constexpr int shard_stride = 10'000;
 static constexpr int vocabulary = 65'536;
 
@@ -140,7 +140,7 @@ TEST(DataLoader, AMaskHidesTargets) {
     const std::map<int, int> counts = {
         {0, 6}, {8, 7}, {16, 8}, {24, 0}, {shard_stride, 8}, {shard_stride + 8, 8}};
     for (const auto& [B, ranks] : {std::pair{1, 1}, {4, 1}, {2, 2}, {1, 4}}) {
-        // by step: the sum of what the batches hold, and what each of them says
+        // by step: the number of targets counted, and the number that each batch reports
         std::map<int, int64_t> counted, told;
         for (int rank = 0; rank < ranks; rank++) {
             DataLoader loader(shards, {.B = B,
@@ -178,7 +178,7 @@ TEST(DataLoader, AMaskHidesTargets) {
 
     DataLoader loader(shards, {.B = 6, .T = 8, .V = vocabulary, .total_batch = 48});
     EXPECT_EQ(loader.next().step_targets, 6 + 7 + 8 + 0 + 8 + 8);
-    // Not as many bytes as tokens, and another number than 0 and 1.
+    // A wrong number of bytes, and a value other than 0 and 1.
     EXPECT_EQ(message_of<UsageError>([&] { numbered_shard(folder, 0, 17); }),
               folder / "shard_0.mask: 33 bytes, expected one for each of the 17 tokens of " +
                   folder / "shard_0.bin");
@@ -261,7 +261,7 @@ TEST(DataLoader, ABatchStaysUntilTheSecondCallAfterIt) {
     for (int i = 0; i < 200; i++) {
         // a jump must not overwrite it either
         const Batch& batch = i % 50 == 49 ? loader.at(1, 0) : loader.next();
-        // the thread has done all it may do
+        // the thread has done all the work it may do
         if (i % 10 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
         if (previous) { EXPECT_EQ(windows_of(*previous), before); }
         previous = &batch;
@@ -368,7 +368,7 @@ TEST(DataLoader, ATokenOutsideTheVocabularyReachesTheCallerWithItsPlace) {
                                  "made with another tokenizer?";
     EXPECT_EQ(message_of<UsageError>([&] { loader.next(); }), expected);
     EXPECT_EQ(message_of<UsageError>([&] { loader.next(); }), expected);
-    EXPECT_EQ(loader.at(1, 0).inputs[0], 0);  // and elsewhere it still reads
+    EXPECT_EQ(loader.at(1, 0).inputs[0], 0);  // other windows are still read
 }
 
 TEST(DataLoader, RefusesSizesThatDoNotFit) {
@@ -464,7 +464,7 @@ TEST(DataFiles, ATextIsATextWhateverItsName) {
             << name;
         EXPECT_EQ(open_data(path, "", *byte).val.size(), 1u) << name;
     }
-    // A shard is one without the usual ending too, but what is called .txt is read as a text.
+    // A file without the usual ending is a shard, too, but one called .txt is read as a text.
     const std::string shard = read_file(numbered_shard(folder, 0, 20).name());
     EXPECT_EQ(open_split(folder.write("tokens", shard), *byte)[0].size(), 20u);
     EXPECT_EQ(open_split(folder.write("tokens.txt", shard), *byte)[0].size(), shard.size());
@@ -513,7 +513,7 @@ TEST(DataFiles, SeveralValuesAreOnePattern) {
                                              folder / "p*.txt"};
     EXPECT_EQ(text_of(open_split(one_pattern("--train-data", values), *byte), *byte),
               "one, two, three, four");
-    EXPECT_EQ(one_pattern("--train-data", {"not there"}), "not there");  // opening it says so
+    EXPECT_EQ(one_pattern("--train-data", {"not there"}), "not there");  // opening it gives the error
     EXPECT_EQ(message_of<UsageError>([&] {
                   one_pattern("--train-data", {folder / "plain.txt", "no.bin"});
               }),
@@ -582,7 +582,7 @@ TEST(DataFiles, ATextIsTokenizedOnceAndAgainWhenItChanges) {
     bytes[bytes.size() - 2] ^= 1;
     folder.write("a.txt.gpt2.cache.bin", bytes);
     EXPECT_NE(text_of(open_data(path, val, *gpt2).train, *gpt2), "some words of a text");
-    // another tokenizer, another cache
+    // another tokenizer has another cache
     EXPECT_EQ(text_of(open_data(path, val, *byte).train, *byte), "some words of a text");
 
     folder.write("a.txt", "some words of b text");  // the same size, perhaps the same second
@@ -642,7 +642,7 @@ TEST(DataFiles, ATextThatIsTooShortLeavesNoCacheBehind) {
     refuse(folder / "*.txt", "", {.train_T = 50}, path + ": 50" + fmt::format(fmt::runtime(too_few), 50));
     refuse(path, other, {.train_T = 8, .val_T = 8}, other + ": 8" + fmt::format(fmt::runtime(too_few), 8));
 
-    // no validation, no need of its tokens
+    // without validation its tokens are not needed
     EXPECT_EQ(open_data(path, "", *byte, {.train_T = 44}).train[0].size(), 45u);
     EXPECT_EQ(open_data(folder / "*.txt", "", *byte, {.train_T = 49}).train.size(), 2u);
     // two texts, two caches of each text that is divided, and one of the text that is whole
@@ -674,7 +674,7 @@ TEST(DataFiles, ATextInAFolderThatCannotBeWrittenIsCachedElsewhere) {
     std::filesystem::permissions(folder.path(), static_cast<std::filesystem::perms>(0555));
     std::filesystem::permissions(cache.path(), static_cast<std::filesystem::perms>(0777));
     setenv("XDG_CACHE_HOME", cache.path().c_str(), 1);
-    // Root may write anywhere: as root the test goes on as nobody.
+    // Root may write anywhere, so as root the test continues as another user.
     const uid_t user = geteuid();
     ASSERT_EQ(seteuid(user == 0 ? 65534 : user), 0);
     EXPECT_EQ(text_of(open_data(path, val, *byte).train, *byte), "some words");
@@ -711,7 +711,7 @@ TEST(DataFiles, ATextWhoseCacheHasTooLongANameIsCachedUnderAShorterOneOrNotAtAll
         EXPECT_EQ(std::distance(std::filesystem::directory_iterator(cache / "flatgpt"), {}), 1);
         EXPECT_TRUE(notes.lines.empty());
     }
-    // Neither place for a cache can be written here.
+    // Neither place for a cache is writable here.
     const std::string lone =
         folder.write(std::string(244, 'm') + ".txt", "some words, ten for training and one for validation");
     const Variable home("XDG_CACHE_HOME", "/dev/null");
@@ -730,7 +730,7 @@ TEST(DataFiles, ATextWhoseCacheHasTooLongANameIsCachedUnderAShorterOneOrNotAtAll
     EXPECT_EQ(folder.files().size(), 2u);
 }
 
-// A limit on the size of files stops a cache as a full disk does.
+// A limit on the size of files stops writing a cache like a full disk.
 TEST(DataFiles, ATextIsReadWhenItsCacheFillsTheDisk) {
     const TemporaryFolder folder, cache;
     const auto byte = make_tokenizer("byte");
@@ -766,7 +766,7 @@ TEST(DataFiles, ATextIsReadWhenItsCacheCannotGetItsName) {
     ASSERT_EQ(notes.lines.size(), 1u);
     EXPECT_NE(notes.lines[0].find("a.txt.byte.cache.bin: cannot be given its name"), std::string::npos)
         << notes.lines[0];
-    // two texts, the folder that is in the way, and the other text's cache
+    // two texts, the folder in the way, and the other text's cache
     EXPECT_EQ(folder.files().size(), 4u);
 }
 
@@ -835,11 +835,11 @@ TEST(DataFiles, Utf16IsRefusedWithTheCommandThatConvertsIt) {
     refused(utf16(text), "UTF-16LE");
     refused(utf16(text, true), "UTF-16BE");
     refused(std::string("\xFF\xFE\0\0F\0\0\0", 8), "UTF-32");
-    // Greek, whose letters have no zero byte in UTF-16, with a space now and then.
+    // Greek, whose letters have no zero byte in UTF-16, and occasional spaces.
     std::string greek;
     for (int i = 0; i < 40; i++) greek += "\xB1\x03\xB2\x03\xB3\x03\xB4\x03" + std::string(" \0", 2);
     refused(greek, "UTF-16LE");
-    // Zeros at even and at odd places are some data, and none at all is any text.
+    // Data with zeros at both even and odd places is accepted, and so is any text without zeros.
     for (const std::string& accepted :
          {text, std::string(1000, '\0'), "\xEF\xBB\xBF" + text, text + std::string(1, '\0')})
         EXPECT_EQ(text_of(open_split(folder.write("b.txt", accepted), *byte), *byte), accepted);

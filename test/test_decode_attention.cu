@@ -1,4 +1,4 @@
-// Attention of one query over the cache, and what is written there, against double precision.
+// Attention of one query over the cache, and the contents of the cache, against double precision.
 #include "common.cuh"
 #include "kernels/decode/decode_attention.cuh"
 
@@ -29,7 +29,7 @@ struct Cache {
     }
 };
 
-// The tokens but the last come as a prompt that all samples share, the last one of each sample on its own.
+// All tokens but the last are a prompt that all samples share; the last one differs between samples.
 template <class W, class T>
 void test_attention(const Shape& s) {
     SCOPED_TRACE(testing::Message() << s.samples << " samples, NH = " << s.NH << ", HS = " << s.HS << ", "
@@ -59,7 +59,7 @@ void test_attention(const Shape& s) {
                                                              : last[(k * 3 + which) * width + h * HS + d]);
             };
             std::vector<double> scores(prompt_tokens + 1);
-            // of the magnitudes of a score's terms: how far rounding can move a score
+            // of the magnitudes of a score's terms: the bound of its rounding error
             double sum = 0, largest = 0;
             for (size_t t = 0; t <= prompt_tokens; t++) {
                 double score = 0, terms = 0;

@@ -55,7 +55,7 @@ void test_product(const DecodeMatmulShape& shape, Epilogue epilogue) {
                 sum += term, terms += std::abs(term);
             }
             expected[k * OC + o] = epilogue == Epilogue::bias_gelu ? gelu_of(sum) : sum;
-            // GELU's slope is at most 1.13; in bf16 it sees a sum rounded before.
+            // GELU's slope is at most 1.13; in bf16 its input is rounded first.
             magnitude[k * OC + o] =
                 1.2 * terms + (epilogue == Epilogue::bias_gelu && !std::is_same_v<T, float>
                                    ? 1.2 * epsilon<T> * std::abs(sum) / (8 * epsilon<float>)
@@ -121,7 +121,7 @@ TYPED_TEST(Quantize, RoundsToTheNearestOf255Steps) {
                 const size_t i = o * C + c;
                 const double steps =
                     largest > 0 ? 127.0 * static_cast<double>(weight[i]) / static_cast<double>(largest) : 0.0;
-                // 1e-4: a half that fp32 sees on the other side
+                // 1e-4: fp32 may round a half to the other side
                 ASSERT_LE(std::abs(q[i] - steps), 0.5 + 1e-4) << "element " << i;
                 ASSERT_EQ(values[i], static_cast<float>(q[i]) * scale[o]) << "element " << i;
                 largest_step = std::max(largest_step, std::abs(q[i]));
@@ -140,7 +140,7 @@ TYPED_TEST(Quantize, RoundsHalvesToEven) {
     EXPECT_EQ(download_bytes(quantized), (std::vector<int>{127, 0, 2, 2, 0, -2, -2, -127}));
 }
 
-// It was as if a NaN were 0, and nobody noticed a broken model.
+// A NaN was treated as 0, which hid a broken model.
 TYPED_TEST(Quantize, AWeightThatIsNotFiniteMakesItsRowANaN) {
     constexpr size_t OC = 4, C = 72;
     for (const float bad : {NAN, -NAN, INFINITY, -INFINITY}) {

@@ -1,4 +1,5 @@
-// Decoder: a token at a time with a cache must give what the whole forward pass gives.
+// Decoder: generating one token at a time with a cache must give the same logits as the whole forward
+// pass.
 #include "model.cuh"
 #include "trainer/inference/generate.h"
 #include "trainer/inference/window_decoder.h"
@@ -25,7 +26,7 @@ std::unique_ptr<GPT2<T>> random_model(const GPT2Config& config) {
         config, GPT2Options{.B = 1, .T = config.context, .total_batch = 1, .training = false, .seed = 3});
     model->allocate();
     unsigned seed = 1;
-    // larger than at the start of training: every part of the model has a say
+    // larger than at the start of training, so that every part of the model influences the result
     for (const Tensor& tensor : model->table().tensors()) {
         const bool scale = tensor.init == Init::ones;
         model->set_parameter(tensor, random_values<T>(tensor.unpadded_elements, seed++, scale ? 0.2f : 0.1f,
@@ -41,9 +42,9 @@ std::vector<int> random_tokens(int count, int V, unsigned seed) {
     return tokens;
 }
 
-// What two ways of computing the same logits may differ by, relative to their norm. fp32: rounding of sums.
-// bf16: each of a dozen activations a layer is rounded to 2^-9 once, in another place for a sum in another
-// order; with int8 the forward pass rounds the weights too.
+// The permitted difference of two ways of computing the same logits, relative to their norm. fp32:
+// rounding of sums. bf16: each of a dozen activations a layer is rounded to 2^-9 once, at another place if
+// a sum has another order; with int8 the forward pass rounds the weights, too.
 template <class T>
 constexpr double tolerance(bool int8) {
     return std::is_same_v<T, float> ? 1e-5 : int8 ? 3e-2 : 2e-2;
@@ -98,8 +99,8 @@ TEST(Decoder, Int8GivesTheLogitsOfTheQuantizedWeights) {
     test_against_forward<bfloat16>(true);
 }
 
-// The same draws give the same text with the cache as without it, greedily too. In fp32: two logits of bf16
-// may be equal, or change places.
+// The same draws give the same text with and without the cache, also greedily. In fp32, because two bf16
+// logits may be equal, or change places.
 TEST(Decoder, GeneratesTheSameTokensWithAndWithoutCache) {
     const GPT2Config config{131, simt::checked ? 24 : 64, 2, 3, 48};
     const auto model = random_model<float>(config);
@@ -139,7 +140,7 @@ TEST(Decoder, PlansWhatItAllocates) {
     };
     // 40 tokens are two tiles of 32 in bf16
     const size_t matrices = 256 * 64 + 2 * 12 * 64 * 64, cached = 2 * 2 * 3 * 2 * 64 * 32;
-    // behind every buffer; int8 has one more for the scales of each of the nine matrices
+    // behind every buffer; int8 has one more buffer, for the scales of each of the nine matrices
     constexpr size_t gap = simt::checked ? 256 : 0;
     EXPECT_EQ(bytes(plain, "keys and values"), cached * 2 + 4 * gap);
     EXPECT_NEAR(static_cast<double>(bytes(plain, "weights") - bytes(int8, "weights") + 9 * gap),

@@ -1,4 +1,4 @@
-// Which numbers a machine can compute in.
+// The dtypes that a machine supports.
 #include <gtest/gtest.h>
 
 #include "system/error.h"
@@ -6,7 +6,7 @@
 
 namespace {
 
-// What is said to a machine, or "".
+// The warning for a machine, or "".
 std::string refusal(DType dtype, int compute_capability) {
     try {
         check_dtype(dtype, {.name = "Tesla T4", .compute_capability = compute_capability});

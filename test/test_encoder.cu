@@ -39,7 +39,7 @@ struct Sum {
     void add(size_t i, double term) { value[i] += term, magnitude[i] += std::abs(term); }
 };
 
-// Adds the gradients of wte and wpe to what they held before.
+// Adds the gradients of wte and wpe to their previous values.
 void backward(Sum& dwte, Sum& dwpe, const std::vector<float>& dout, const std::vector<int>& tokens, size_t T,
               size_t C) {
     for (size_t n = 0; n < tokens.size(); n++) {

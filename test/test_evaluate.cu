@@ -1,5 +1,5 @@
-// Evaluation: HellaSwag's scores against PyTorch (dev/reference.py), the loss of a split against its windows
-// one by one; at any batch size.
+// Evaluation: HellaSwag's scores against PyTorch (dev/reference.py), and the loss of a split against its
+// windows one by one, at any batch size.
 #include <nlohmann/json.hpp>
 
 #include "model.cuh"
@@ -63,7 +63,7 @@ TEST(Evaluate, HellaSwagScoresInBf16AreNearPyTorch) {
     expect_near(scores(*model, 7), pytorch_scores(), 0.1);
 }
 
-// Numbered tokens, so that no window is like another.
+// Numbered tokens, so that all windows differ.
 TokenShard shard_of(const TemporaryFolder& folder, const std::string& name, size_t tokens) {
     TokenShardWriter writer(folder / name);
     for (size_t i = 0; i < tokens; i++) {
@@ -126,7 +126,7 @@ TEST(Evaluate, AStopLeavesNoResult) {
     EXPECT_EQ(asked, 3);
 }
 
-// A score between two steps changes nothing.
+// Computing a score between two steps changes nothing.
 TEST(Evaluate, TrainingGoesOnUntouched) {
     const SafetensorsFile dump = reference("model");
     const OwnedBatch batch(reference_B, reference_T, dump.ints("x"), dump.ints("y"));

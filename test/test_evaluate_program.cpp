@@ -1,5 +1,5 @@
-// evaluate_gpt2 as people run it: HellaSwag against PyTorch (dev/reference.py), a split's loss, JSON, and
-// what it says to wrong input.
+// evaluate_gpt2 as users run it: HellaSwag against PyTorch (dev/reference.py), a split's loss, JSON, and
+// errors for wrong input
 #include <nlohmann/json.hpp>
 
 #include "program.h"
@@ -13,8 +13,8 @@
 
 namespace {
 
-constexpr GPT2Config config{131, 32, 2, 3, 48};  // of test/reference/model.safetensors
-constexpr int seq_len = 19;                      // that hellaswag.jsonl was scored with
+constexpr GPT2Config config{131, 32, 2, 3, 48};  // that of test/reference/model.safetensors
+constexpr int seq_len = 19;                      // with which hellaswag.jsonl was scored
 const std::string hellaswag_file = std::string(PROJECT_ROOT) + "/test/reference/hellaswag.jsonl";
 
 // PyTorch's small model as a Hugging Face folder. broken: one of its weights is a NaN.
@@ -111,11 +111,11 @@ TEST(EvaluateProgram, LossOfASplitIsTheMeanOverItsWindows) {
     EXPECT_NEAR(found["loss"].get<double>(), loss, 5e-6);  // sums of up to 152 losses in fp32
     EXPECT_NEAR(found["perplexity"].get<double>(), std::exp(loss), std::exp(loss) * 5e-6);
     EXPECT_EQ(found["tokens"], 101 * seq_len);
-    // Sixteen windows only.
+    // Only sixteen windows.
     EXPECT_EQ(json_of(fmt::format("{} --val-data {} --seq-len {} --batch-size 8 --val-steps 2", model_path,
                                   text_path, seq_len))["tokens"],
               16 * seq_len);
-    // The weights rounded to int8 are others, but not much.
+    // The weights rounded to int8 differ, but only slightly.
     const double rounded = json_of(
         fmt::format("{} --val-data {} --seq-len {} --quantize int8", model_path, text_path, seq_len))["loss"];
     EXPECT_NE(rounded, loss);
@@ -157,13 +157,13 @@ TEST(EvaluateProgram, WrongInputEndsInOneClearLine) {
     refused(model + " --val-data " + text + " --hellaswag-scores s", "needs --hellaswag");
     refused(model + hellaswag + " --seq-len 33", "longer than the model's context of 32");
     refused(model + hellaswag + " --seq-len 5", "does not fit into sequences of 5");
-    // Also where every token of the data would be in the vocabulary.
+    // Also if every token of the data is in the vocabulary.
     refused(model + hellaswag + " --tokenizer gpt2",
             "has a vocabulary of 131, which the 50257 tokens of --tokenizer gpt2 do not fit");
     refused(model + hellaswag + " --batch-size 0", "--batch-size");
     refused(model + hellaswag + " --batch-size 4x", "--batch-size");
-    // Before anything of that size is prepared: otherwise the tokens that the model does not know would show
-    // first.
+    // The error comes before anything of that size is prepared; otherwise the tokens that are not in the
+    // model's vocabulary would be reported first.
     const std::string unknown = folder.write("unknown.txt", std::string(200, '\xff'));
     refused(model + " --val-data " + unknown, "outside the vocabulary of 131");
     for (const std::string& data : {hellaswag, " --val-data " + unknown})

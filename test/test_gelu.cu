@@ -6,8 +6,8 @@ namespace {
 
 using Values = std::vector<double>;
 
-// The exact value and derivative at x. u is large in the tails, and what it loses to rounding, exp(2u)
-// multiplies by 2u: hence the magnitudes.
+// The exact value and derivative at x. u is large in the tails, and exp(2u) multiplies its rounding error
+// by 2u: hence the magnitudes.
 struct Exact {
     Values out, out_magnitude, derivative, derivative_magnitude;
 };

@@ -144,7 +144,7 @@ TYPED_TEST(GemmTest, ForwardGeluMatchesDoublePrecision) {
                                  OC, nullptr);
         oracle.add_bias();
         expect_matches<T>(download(pre_gelu), oracle.out);
-        // gelu's slope is at most 1.13: it passes on the error of pre_gelu, and rounds once more
+        // gelu's slope is at most 1.13: it passes on the error of pre_gelu, and adds one rounding
         Matrix expected(N, OC);
         for (size_t i = 0; i < N * OC; i++) {
             expected.values[i] = gelu(oracle.out.values[i]);
@@ -181,8 +181,8 @@ TYPED_TEST(GemmTest, BackwardInputGeluMatchesDoublePrecision) {
         const auto dpre_gelu = poisoned<T>(N * C);
         this->gemm->backward_input_gelu(dpre_gelu.data(), dout.data(), weight.data(), device_pre_gelu.data(),
                                         N, C, OC, nullptr);
-        // the derivative multiplies the error of dinp, and carries a few roundings of its own; next to its
-        // zeros these are of terms near 1
+        // the derivative multiplies the error of dinp, and has a few roundings of its own; next to its
+        // zeros these are roundings of terms near 1
         for (size_t i = 0; i < N * C; i++) {
             const double derivative = gelu_derivative(pre_gelu[i]);
             oracle.dinp.values[i] *= derivative;
@@ -192,7 +192,7 @@ TYPED_TEST(GemmTest, BackwardInputGeluMatchesDoublePrecision) {
     }
 }
 
-// dweight is fp32 whatever T is, and so exact to fp32.
+// dweight is fp32 for any T, and so exact to fp32.
 TYPED_TEST(GemmTest, BackwardWeightOverwritesOrAdds) {
     using T = typename TypeParam::T;
     for (const Shape& shape : shapes) {
@@ -262,7 +262,7 @@ TYPED_TEST(GemmTest, MatchesPyTorch) {
     EXPECT_LE(relative_error(download(dbias), dump.floats("dbias")), tolerance);
 }
 
-// The MLP: a layer with GELU, and the projection behind it, whose input gradient passes back through the
+// The MLP: a layer with GELU, and the projection after it, whose input gradient passes back through the
 // GELU.
 TYPED_TEST(GemmTest, GeluFormsMatchPyTorch) {
     using T = typename TypeParam::T;
@@ -297,8 +297,8 @@ TEST(Gemm, ABiasGradientThatAProductHasLeftIsAdded) {
     }
 }
 
-// 1 + 2^-12 has two bits of mantissa more than TF32 keeps. A GPU must drop them if the option is given, and
-// only then; the CPU never does.
+// 1 + 2^-12 has two more bits of mantissa than TF32 keeps. A GPU must drop them if the option is given,
+// and only then; the CPU never does.
 TEST(Gemm, Tf32DropsBitsOnAGpuIfItIsAsked) {
     constexpr size_t size = 256;
     const auto inp = upload<float>(std::vector<float>(size * size, 1 + 0x1p-12f)),

@@ -1,4 +1,4 @@
-// gemm_choices.h: the text that a run keeps, there and back, and everything that must not be taken for it.
+// gemm_choices.h: the text that a run stores is read back, and other texts are rejected.
 #include "kernels/gemm/gemm_choices.h"
 #include "system/json_text.h"
 #include "temporary_folder.h"

@@ -1,5 +1,5 @@
-// generate() over a decoder whose logits are a known function of each text's tokens: how texts end, and that
-// none disturbs another.
+// generate() with a decoder whose logits are a known function of each text's tokens: how texts end, and
+// that none influences another.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,8 +11,8 @@ namespace {
 
 constexpr int V = 11, Vp = 16, end_of_text = 10;
 
-// Logits from a hash of all tokens so far; NaN for a text that has ended and for padding, so that nobody may
-// look at them.
+// Logits from a hash of all tokens so far; NaN for a text that has ended and for padding, so that reading
+// them shows.
 class HashDecoder {
 public:
     HashDecoder(int samples, float end_logit)
@@ -70,7 +70,7 @@ Generation run(
     return generate(decoder, {1, 2, 3}, o, on_token, [] { return false; });
 }
 
-// Likely enough that texts end at quite different lengths.
+// The end is likely enough that texts end at very different lengths.
 constexpr float sometimes = 0.5f;
 
 TEST(Generate, EachOfManyTextsIsTheOneThatFewerGive) {
@@ -88,7 +88,7 @@ TEST(Generate, EachOfManyTextsIsTheOneThatFewerGive) {
             longest = std::max(longest, part.texts[k].tokens.size());
         }
     }
-    EXPECT_LT(shortest, longest);  // or nothing above was about texts that end before others
+    EXPECT_LT(shortest, longest);  // otherwise no text above ended before others
     EXPECT_NE(all.texts[0].tokens, all.texts[1].tokens);
 }
 
@@ -99,7 +99,7 @@ TEST(Generate, EndsAtEndOfTextAtTheMostTokensOrWhereTheContextIsFull) {
         EXPECT_EQ(text.tokens.size(), 40u);
         EXPECT_EQ(text.ending, Ending::max_tokens);
     }
-    EXPECT_EQ(never.steps, 39);  // the last token is drawn and no more is asked for
+    EXPECT_EQ(never.steps, 39);  // no step follows the last token
     for (const GeneratedText& text : run(always, o).texts) {
         EXPECT_EQ(text.tokens, (std::vector<int>{end_of_text}));
         EXPECT_EQ(text.ending, Ending::end_of_text);
@@ -110,7 +110,7 @@ TEST(Generate, EndsAtEndOfTextAtTheMostTokensOrWhereTheContextIsFull) {
         EXPECT_EQ(text.tokens.size(), 17u);  // 3 + 17 = 20
         EXPECT_EQ(text.ending, Ending::context);
     }
-    o.context = 43;  // both at once: what was asked for was given
+    o.context = 43;  // both limits at once: the requested number is generated
     EXPECT_EQ(run(never, o).texts[0].ending, Ending::max_tokens);
     o.context = 4;
     EXPECT_EQ(run(never, o).texts[0].tokens.size(), 1u);

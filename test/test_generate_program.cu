@@ -1,5 +1,5 @@
-// The generation program, run as people run it: what it prints, how it ends, and one clear line for every
-// wrong input.
+// The generation program, run as users run it: its output, how it ends, and one clear line for every wrong
+// input.
 #include <fcntl.h>
 #include <termios.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ ProgramResult generate(const std::string& arguments, const std::string& before =
     return run_program(GENERATE_PROGRAM, arguments, before);
 }
 
-// A model folder whose tensors are what `value(tensor, element)` says.
+// A model folder whose tensors have the values of `value(tensor, element)`.
 template <class Value>
 std::string write_model(const std::string& folder, const GPT2Config& config, const std::string& tokenizer,
                         const Value& value) {
@@ -42,7 +42,7 @@ std::string write_model(const std::string& folder, const GPT2Config& config, con
     return folder;
 }
 
-// Weights so large that every part of the model has a say in which token is likely.
+// Weights so large that every part of the model influences which token is likely.
 std::string random_model(const std::string& folder, const GPT2Config& config, const std::string& tokenizer) {
     std::mt19937 random(11);
     std::normal_distribution<float> normal(0, 0.15f);
@@ -51,9 +51,9 @@ std::string random_model(const std::string& folder, const GPT2Config& config, co
     });
 }
 
-// A model that, after a prompt of any one token, recites these and then the last one over and over: its
-// position alone decides, since position t is direction t of the channels, and so is the token that is due
-// after it.
+// A model that, after a prompt of any one token, recites these tokens and then repeats the last one. Only
+// its position decides: position t is direction t of the channels, and so is the token that is due after
+// it.
 std::string reciting_model(const std::string& folder, const GPT2Config& config, const std::string& tokenizer,
                            const std::vector<int>& tokens) {
     const size_t C = static_cast<size_t>(config.C);
@@ -258,12 +258,12 @@ TEST(GenerateProgram, EveryPieceThatReachesTheReaderIsWholeCharacters) {
     EXPECT_EQ(all, mixed);
 }
 
-// What the program writes when its standard output is a terminal.
+// The program's output when its standard output is a terminal.
 std::string on_terminal(const std::string& arguments) {
     const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
     if (terminal < 0 || grantpt(terminal) != 0 || unlockpt(terminal) != 0) return "no terminal";
     const std::string name = ptsname(terminal);
-    // what was written stays until the last one closes it
+    // the output is kept until the last descriptor is closed
     const int kept_open = open(name.c_str(), O_RDWR | O_NOCTTY);
     termios settings;
     tcgetattr(kept_open, &settings);
@@ -281,7 +281,8 @@ std::string on_terminal(const std::string& arguments) {
     return all;
 }
 
-// A model could have set the terminal's title, moved its cursor or, with some, run a command.
+// A model's text could otherwise set the terminal's title, move its cursor or, on some terminals, run a
+// command.
 TEST(GenerateProgram, AModelCannotDriveTheTerminal) {
     const TemporaryFolder folder;
     const std::string hostile = "a\x1b]0;t\x07\r\x7f\u009b1m\t\u00FC\n",
@@ -294,7 +295,7 @@ TEST(GenerateProgram, AModelCannotDriveTheTerminal) {
     const std::string object = on_terminal(arguments + "--json");
     EXPECT_EQ(object.find_first_of("\x1b\x07\r\x7f\xc2"), std::string::npos) << object;
     EXPECT_EQ(nlohmann::json::parse(object).at("samples")[0].at("text"), hostile);
-    // A file or another program gets what the model said.
+    // A file or another program gets the model's text unchanged.
     EXPECT_EQ(generate(arguments).output, hostile);
     EXPECT_EQ(generate(arguments + "--samples 2").output, hostile + "---\n" + hostile);
     EXPECT_EQ(samples_of(generate(arguments + "--json"))[0].at("text"), hostile);
@@ -309,7 +310,7 @@ TEST(GenerateProgram, EndOfTextEndsASampleAndIsNotText) {
     EXPECT_EQ(result.output, " world");
     EXPECT_EQ(result.errors.find("context"), std::string::npos) << result.errors;
     EXPECT_EQ(samples_of(generate(path + " --tokens 15496 --greedy --json")), one_sample(tokens, " world"));
-    // Without a prompt a text begins after end-of-text.
+    // Without a prompt a text begins after an end-of-text token.
     EXPECT_EQ(generate(path + " --greedy").output, " world");
 }
 
@@ -336,8 +337,8 @@ TEST(GenerateProgram, SaysWhenTheContextIsFull) {
 
 TEST(GenerateProgram, OnlyTheTokenizersTokensAreDrawn) {
     const TemporaryFolder folder;
-    // By far the likeliest are tokens that fill the vocabulary up to a multiple of 128; temperature 1 leaves
-    // no other a chance.
+    // Tokens that pad the vocabulary to a multiple of 128 are by far the likeliest; at temperature 1 the
+    // others have no chance.
     const std::string path =
         reciting_model(folder / "model", {50304, 16, 1, 1, 16}, "gpt2", {50257, 50300, 50303});
     for (const char* draws : {"--greedy", "--temperature 1 --samples 2"}) {
@@ -346,7 +347,7 @@ TEST(GenerateProgram, OnlyTheTokenizersTokensAreDrawn) {
             for (const int token : sample.at("tokens")) EXPECT_LT(token, 50257) << draws;
         }
     }
-    EXPECT_EQ(generate(path + " --tokens 50300 --max-tokens 3").exit_code, 0);  // the model knows it
+    EXPECT_EQ(generate(path + " --tokens 50300 --max-tokens 3").exit_code, 0);  // in the model's vocabulary
 }
 
 TEST(GenerateProgram, ATokenizerOfAnotherSizeThanTheVocabularyIsRefused) {
@@ -374,8 +375,8 @@ TEST(GenerateProgram, AnInterruptEndsItWithWhatIsPrintedWhole) {
     const TemporaryFolder folder;
     const std::string path = random_model(folder / "model", {256, 200000, 1, 1, 8}, "byte");
     for (const char* arguments : {"", "--json", "--samples 2"}) {
-        // The shell waits until the program catches the signal (bit 1 of SigCgt) and, where text comes as it
-        // is made, for text to be there.
+        // The shell waits until the program catches the signal (bit 1 of SigCgt) and, where text is
+        // printed as it is generated, until there is text.
         const std::string command = fmt::format(
             "'{0}' '{1}' --max-tokens 100000000 {2} >'{3}' 2>'{4}' & pid=$!; "
             "for i in $(seq 1200); do read -r _ caught < <(grep SigCgt /proc/$pid/status); "
@@ -391,7 +392,7 @@ TEST(GenerateProgram, AnInterruptEndsItWithWhatIsPrintedWhole) {
         if (arguments == std::string("--json")) {
             EXPECT_EQ(nlohmann::json::parse(text).at("samples").size(), 1u);
         } else if (arguments == std::string("--samples 2")) {
-            // between two texts, however short they are yet
+            // between two texts, however short they still are
             EXPECT_NE(text.find("\n---\n"), std::string::npos) << text;
         } else {
             EXPECT_GT(text.size(), 20u);

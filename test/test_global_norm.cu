@@ -1,4 +1,4 @@
-// The squared norm of the gradients: against double precision, and never finite when a gradient is not.
+// The squared norm of the gradients against double precision; it is never finite if a gradient is not.
 #include <limits>
 
 #include "common.cuh"
@@ -19,7 +19,7 @@ float norm_squared(const std::vector<float>& grads) {
     return download(out)[0];
 }
 
-// A piece, its neighbours, and several pieces with an odd rest.
+// A piece, its neighbours, and several pieces with an odd remainder.
 const std::vector<size_t> sizes = {1, 5, 64, 32767, 32768, 32769, 200003};
 
 TYPED_TEST(GlobalNorm, MatchesDoublePrecision) {

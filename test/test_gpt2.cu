@@ -70,7 +70,8 @@ void expect_gradients(const std::string& name, const GPT2Options& options, doubl
 }
 
 TEST(GPT2, GradientsMatchPyTorch) { expect_gradients<float>("model", {}, 1e-4); }
-// From weights rounded to bf16, PyTorch in fp64: what remains are our own roundings of activations to 8 bits.
+// From weights rounded to bf16, PyTorch in fp64: the difference is our own rounding of activations to 8
+// bits.
 TEST(GPT2, Bf16GradientsMatchPyTorch) { expect_gradients<bfloat16>("model_bf16", {}, 2e-2); }
 
 TEST(GPT2, RecomputingGivesTheSameBits) {
@@ -90,8 +91,8 @@ TEST(GPT2, RecomputingGivesTheSameBits) {
         std::vector<std::vector<float>> gradients;
         for (const Tensor& tensor : model->table().tensors()) gradients.push_back(model->gradient(tensor));
         if (first.empty()) first = gradients;
-        // On a GPU cuBLASLt's epilogue computes the GELU at first, our kernel when it is computed again: the
-        // last bit may differ.
+        // On a GPU cuBLASLt's epilogue computes the GELU first, and our kernel computes it again: the last
+        // bit may differ.
         if (simt::is_gpu()) {
             for (size_t i = 0; i < first.size(); i++) EXPECT_LE(relative_error(gradients[i], first[i]), 1e-6);
         } else {
@@ -137,7 +138,8 @@ TEST(GPT2, TheHeadInChunksGivesTheSameLossesAndPyTorchsGradients) {
     expect_losses(*evaluation, losses);
 }
 
-// An evaluation between the micro-steps of a step must leave the gradients alone, which now begin in forward.
+// An evaluation between the micro-steps of a step must not change the gradients, whose computation now
+// begins in forward.
 TEST(GPT2, TheHeadInChunksAccumulatesOverMicroSteps) {
     const SafetensorsFile dump = reference("model");
     const OwnedBatch batch = reference_batch(dump);
@@ -160,7 +162,7 @@ TEST(GPT2, TheHeadInChunksAccumulatesOverMicroSteps) {
     const auto expected = gradients(1, false);
     for (const bool stale : {false, true}) {
         const auto chunked = gradients(4, stale);
-        // Only the sums over tokens round in another order: those of wte.
+        // Only the sums over tokens are rounded in another order: those of wte.
         for (size_t i = 0; i < expected.size(); i++)
             EXPECT_LE(relative_error(chunked[i], expected[i]), 1e-6) << i;
     }
@@ -189,13 +191,13 @@ TEST(GPT2, ARehearsalLeavesTheFirstStepAsItIs) {
     for (const int head_chunks : {1, 4}) EXPECT_EQ(step(true, head_chunks), step(false, head_chunks));
 }
 
-// A step's loss and gradients are means over its targets that are not ignored, as torch's cross_entropy has
-// them, over all micro-steps together.
+// A step's loss and gradients are means over its targets that are not ignored, over all micro-steps
+// together, as in torch's cross_entropy.
 TEST(GPT2, IgnoredTargetsDoNotCount) {
     const SafetensorsFile dump = reference("model");
     const std::vector<int> x = dump.ints("x"), y = dump.ints("y");
     constexpr int N = reference_B * reference_T;
-    // Dividing by N or 2 N, and then weighing 1 or 2, is the same to the bit.
+    // Dividing by N or 2 N, and then weighting by 1 or 2, gives the same bits.
     const auto state_after = [&](bool with_ignored) {
         const auto model =
             reference_model<float>(dump, {.total_batch = static_cast<size_t>(with_ignored ? 2 * N : N)});
@@ -260,7 +262,7 @@ TEST(GPT2, AStepWithoutTargetsHasNoGradient) {
     EXPECT_EQ(result.grad_norm, 0);
 }
 
-// Losses and norms may be off by these factors, final parameters by that share of their norm.
+// Losses and norms may differ by these factors, final parameters by that share of their norm.
 template <class T>
 void expect_trajectory(double loss_bound, double norm_bound, double parameter_bound) {
     const SafetensorsFile dump = reference("trajectory");
@@ -291,7 +293,7 @@ TEST(GPT2, TenStepsFollowPyTorchsTrajectory) { expect_trajectory<float>(1e-5, 1e
 // size: where a gradient is near zero its step may be any of its ten times 1e-3.
 TEST(GPT2, TenStepsInBf16StayNearPyTorchsTrajectory) { expect_trajectory<bfloat16>(2e-3, 2e-2, 2e-2); }
 
-// The state of a model after some steps, put into a fresh one, which then goes on with the same bits.
+// The state of a model after some steps is loaded into a new one, which then continues with the same bits.
 template <class T>
 void expect_state_round_trip() {
     const auto trained = reference_model<T>(reference("model"), {.deterministic = true});
@@ -344,8 +346,8 @@ void expect_state_round_trip() {
 TEST(GPT2, StateMovesToAFreshModelBitForBit) { expect_state_round_trip<float>(); }
 TEST(GPT2, Bf16StateMovesToAFreshModelBitForBit) { expect_state_round_trip<bfloat16>(); }
 
-// A bf16 model computes with its masters rounded: masters that are rounded beforehand give the same logits.
-// The masters stay as written.
+// A bf16 model computes with its masters rounded: masters that are rounded beforehand give the same
+// logits. The masters keep the loaded values.
 TEST(GPT2, Bf16ParametersAreTheMastersRounded) {
     const SafetensorsFile dump = reference("model");
     const auto model = reference_model<bfloat16>(dump), rounded = reference_model<bfloat16>(dump);
@@ -404,8 +406,8 @@ TEST(GPT2, NonFiniteGradientChangesNothing) {
     for (size_t i = 0; i < before.size(); i++)
         EXPECT_EQ(model->parameter(model->table().tensors()[i]), before[i]);
 
-    // Adam's count has not moved either: from the right weights on, the trajectory is PyTorch's from its
-    // first step.
+    // Adam's count has not moved either: with the right weights the trajectory is PyTorch's from its first
+    // step.
     model->set_parameter(wpe, dump.floats(wpe.name));
     const SafetensorsFile trajectory = reference("trajectory");
     const std::vector<int> x = trajectory.ints("x"), y = trajectory.ints("y");
@@ -417,8 +419,8 @@ TEST(GPT2, NonFiniteGradientChangesNothing) {
     }
 }
 
-// The next step begins before the host looks at the last one: the same bits, also around a step that is
-// vetoed and one that is not finite.
+// The next step begins before the host reads the last one's results: the bits are the same, also around a
+// vetoed step and one that is not finite.
 TEST(GPT2, ResultsReadAStepLateAreTheSame) {
     const SafetensorsFile dump = reference("model"), trajectory = reference("trajectory");
     const std::vector<int> x = trajectory.ints("x"), y = trajectory.ints("y");
@@ -468,7 +470,7 @@ TEST(GPT2, TimesOfStepsAddUp) {
         return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
     };
     double ms = 0, inside = 0;
-    wait();  // before the first step: not a part of it
+    wait();  // before the first step: not part of it
     const Clock::time_point before = Clock::now();
     Clock::time_point begun;
     for (int step = 0; step < 4; step++) {
@@ -549,7 +551,7 @@ TEST(GPT2, WeightsAreDrawnAsOpenAiDrewThem) {
         const std::vector<float> values(all.begin(),
                                         all.begin() + static_cast<std::ptrdiff_t>(tensor.unpadded_elements));
         const auto deviation = deviations.find(tensor.kind);
-        if (deviation == deviations.end()) {  // biases, and the layer norms' weights
+        if (deviation == deviations.end()) {  // biases, and the weights of layer norms
             const bool weight = tensor.init == Init::ones;
             EXPECT_TRUE(std::all_of(values.begin(), values.end(), [&](float value) {
                 return value == (weight ? 1 : 0);
@@ -569,7 +571,7 @@ TEST(GPT2, WeightsAreDrawnAsOpenAiDrewThem) {
     }
 }
 
-// Two processes, of which the other never answers: after an error nothing must wait for it.
+// Two processes, of which the other never answers: nothing may wait for it after an error.
 struct DeafOther : SingleProcess {
     DeafOther() : SingleProcess(Process{0, 2, 0, 2, "", "", ""}) {}
     void wait(Ticket, stream_t) override { waits++; }
@@ -583,7 +585,7 @@ TEST(GPT2, AfterAnErrorItsOperationsAreBrokenOffInsteadOfWaitedFor) {
         model.allocate(&all);
         const std::vector<int> tokens(4, 1);
         model.forward(OwnedBatch(1, 4, tokens, tokens));
-        model.backward(true);  // begins to add up gradients
+        model.backward(true);  // begins the all-reduce of gradients
         all.waits = 0;
         if (fails) throw Error("an error of this process");
     };
@@ -599,7 +601,7 @@ TEST(GPT2, ImpossibleShapesAreRefused) {
     const auto make = [](GPT2Config config, int B, int T) {
         GPT2<float> model(config, {.B = B, .T = T, .total_batch = 1});
     };
-    // 48 channels, 7 heads: llm.c trains NH = 7 with C = 768 silently
+    // 48 channels, 7 heads: llm.c trains NH = 7 with C = 768 without an error
     EXPECT_THROW(make({131, 32, 2, 7, 48}, 1, 8), UsageError);
     EXPECT_THROW(make({131, 32, 2, 1, 144}, 1, 8), UsageError);  // a head of 144
     EXPECT_THROW(make({131, 32, 2, 3, 48}, 1, 33), UsageError);  // longer than the context
