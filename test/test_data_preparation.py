@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""dev/data/: data sets become token shards and eval files, from small local files in the hubs' formats and from a stand-in for the hub.
+"""dev/data/: data sets become token shards and eval files, from small local files in the hubs' formats and from a simulated hub.
 
 TOKENIZE_PROGRAM names the program to test with.
 """
@@ -36,7 +36,7 @@ def tokens_in(path):
 
 
 def text_of_bytes(path):
-    """What a shard of the byte tokenizer says."""
+    """The text in a shard of the byte tokenizer."""
     return bytes(list(tokens_in(path))).decode()
 
 
@@ -177,7 +177,7 @@ class DataPreparation(unittest.TestCase):
         self.succeed("fineweb", *arguments)
         whole = {path.name: path.read_bytes() for path in self.out.iterdir()}
 
-        # Killed, tokenize too, when some shards are there; the next run makes none of them again.
+        # Both are killed, tokenize too, when some shards are there; the next run makes none of them again.
         for path in self.out.iterdir():
             path.unlink()
         command = [sys.executable, ROOT / "dev/data/fineweb.py", "--out", self.out, "--tokenize", PROGRAM, *arguments]
@@ -194,13 +194,13 @@ class DataPreparation(unittest.TestCase):
         for name, when in before.items():
             self.assertEqual((self.out / name).stat().st_mtime_ns, when, name)
 
-        # A shard lost near the end: only the file in which it begins is read, and those after it.
+        # With a shard lost near the end, only the file in which it begins, and those after it, are read.
         (self.out / max(name for name in whole if name.startswith("fineweb_train"))).unlink()
         (self.source / "000.jsonl").write_text("never read\n")
         result = self.succeed("fineweb", *arguments)
         self.assertNotIn("reading 000.jsonl", result.stderr)
         self.assertEqual({path.name: path.read_bytes() for path in self.out.iterdir()}, whole)
-        # All is there: nothing is read at all.
+        # Nothing is missing, so nothing is read.
         self.assertNotIn("reading", self.succeed("fineweb", *arguments).stderr)
 
     def test_a_broken_record_is_one_line_and_a_restart_goes_on(self):
@@ -228,7 +228,7 @@ class DataPreparation(unittest.TestCase):
         self.assert_refused("were begun from", "fineweb", "--source", self.folder / "other", "--tokenizer", "byte")
 
     def write_hub(self, repository, files):
-        """A stand-in for huggingface_hub over a local folder, and what it was asked for."""
+        """Writes a replacement of huggingface_hub that reads a local folder and records its calls."""
         packages = self.folder / "packages"
         packages.mkdir()
         for name, records in files.items():
@@ -272,7 +272,7 @@ class DataPreparation(unittest.TestCase):
         self.assertEqual(asked[0], "info Skylion007/openwebtext None")
         self.assertEqual(asked[1], "list Skylion007/openwebtext dataset c0ffee")
         self.assertEqual(asked[2], "download Skylion007/openwebtext data/train-00000-of-00002.parquet dataset c0ffee")
-        # A restart keeps to the state that it began with.
+        # A restart uses the state of the data set with which it began.
         self.run_program("openwebtext", "--tokenizer", "byte", environment=environment)
         self.assertEqual(sum(line.startswith("info") for line in (self.folder / "asked").read_text().splitlines()), 1)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""train_gpt2 under mpirun, on real text: the same losses for any number of processes, checkpoints that any number goes on from, and faults.
+"""train_gpt2 under mpirun, on real text: the same losses for any number of processes, checkpoints that any number resumes, and faults.
 
-DISTRIBUTED_FAULTS=50 test/test_distributed.py Faults.test_random_faults      # as many random faults as one likes; SEED=n repeats them
+DISTRIBUTED_FAULTS=50 test/test_distributed.py Faults.test_random_faults      # any number of random faults; SEED=n repeats them
 DISTRIBUTED_FAULTS=60 test/test_distributed.py StartAndEnd.test_random_faults # the same at any moment from start to end
 """
 import contextlib
@@ -25,13 +25,13 @@ PROGRAM = os.environ.get("TRAIN_PROGRAM", str(ROOT / "build" / "release" / "trai
 STOPPING_MPI = os.environ.get("STOPPING_MPI", str(ROOT / "build" / "release" / "cmake" / "cpu" / "libstopping_mpi.so"))
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"]
 ENVIRONMENT = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_WAIT_POLICY": "passive"}
-# 12 sequences a step divide among 1 to 4 processes. 2 layers whose sizes nothing divides.
+# 12 sequences a step divide among 1 to 4 processes. There are 2 layers whose sizes are not divisible.
 DEFAULTS = {"--layers": 2, "--heads": 3, "--channels": 51, "--context": 32, "--total-batch": 12 * 32, "--lr": 3e-4, "--warmup": 5,
             "--val-every": 0, "--sample-every": 0, "--comm-timeout": 60}  # fmt: skip
 
 
 def launch(processes, *options, before=""):
-    """Begins a run. before: shell commands of every process, which may look at $OMPI_COMM_WORLD_RANK."""
+    """Begins a run. before: shell commands of every process, which may use $OMPI_COMM_WORLD_RANK."""
     command = [*MPIRUN, "-np", processes] if processes > 1 else []
     command += ["bash", "-c", before + '\nexec "$0" "$@"', PROGRAM] if before else [PROGRAM]
     values = DEFAULTS | dict(zip(options[::2], options[1::2], strict=True))
@@ -51,7 +51,7 @@ def write_shard(path, tokens):
 
 
 def overwrite(path, content):
-    """In place: the processes have mapped the file, which must not be shorter for a moment."""
+    """Writes in place: the processes have mapped the file, which must not become shorter even for a moment."""
     with path.open("r+b") as file:
         file.write(content)
 
@@ -110,7 +110,7 @@ class Runs(unittest.TestCase):
             self.assertLessEqual(abs(a["grad_norm"] / b["grad_norm"] - 1), norm, f"step {a['step']}")
 
     def assert_failed(self, process, expected, seconds=30, code=None):
-        """It ends in time, all of it; the first line of ours is this one."""
+        """The run ends completely and in time; the first line of our programs is this one."""
         begin = time.monotonic()
         try:
             _, errors = process.communicate(timeout=seconds)
@@ -143,7 +143,7 @@ class Training(Runs):
             plain, profiled = self.folder / f"plain-{zero}", self.folder / f"profiled-{zero}"
             self.run_to_end(2, *options, "--out", plain)
             output = self.run_to_end(2, *options, "--profile", 2, "--out", profiled)
-            self.assertEqual(output.count("profile: the mean of 2 steps"), 1)  # of rank 0
+            self.assertEqual(output.count("profile: the mean of 2 steps"), 1)  # that of rank 0
             self.assert_same_training(metrics(profiled), metrics(plain))
             (profile,) = metrics(profiled, "profile")
             rows = {(row["name"], str(row["shape"])): row for row in profile["operations"]}
@@ -180,7 +180,7 @@ class Training(Runs):
                 self.run_to_end(processes, "--dtype", dtype, "--steps", 20, "--batch-size", 12 // processes, "--zero", zero, "--resume", checkpoint,
                                 "--out", out)  # fmt: skip
                 self.assert_same_training(metrics(out), metrics(straight), loss, norm)
-        # The same number of processes goes on with the same bits.
+        # The same number of processes resumes with the same bits.
         if (4, 1) in resumed:
             last = "checkpoints/step_00000020/model.safetensors"
             self.assertEqual((self.folder / f"{dtype}-resumed-4-1" / last).read_bytes(), (saved / last).read_bytes())
@@ -211,13 +211,13 @@ class Faults(Runs):
             errors = self.assert_failed(self.start(4, *options), "", code=2)
             said = [line for line in errors.splitlines() if line.startswith("train_gpt2: ")]
             self.assertTrue(said[0].startswith("train_gpt2: rank 0: "), errors)
-            self.assertLess(len(said), 4, errors)  # one, but on a busy machine mpirun may be slow to end the others
+            self.assertLess(len(said), 4, errors)  # one line, but on a busy machine mpirun may be slow to end the others
 
     def test_more_processes_than_sequences(self):
         self.assert_failed(self.start(4, "--total-batch", 3 * 32, "--batch-size", 1), "rank 0: --total-batch 96 is not a multiple", code=2)
 
     def test_an_error_in_one_process_ends_all(self):
-        # A token that is none lies in a window that one process alone takes, at some step.
+        # An invalid token lies in a window that only one process uses, at some step.
         data = self.folder / "train.bin"
         tokens = [ord("a") + i % 26 for i in range(32 * 600)]
         tokens[32 * 300 + 5] = 999
@@ -230,7 +230,7 @@ class Faults(Runs):
         process = self.start(4, *self.options, "--steps", 100000, "--comm-timeout", 3, "--out", out)
         self.wait_for(lambda: self.steps_done(out) > 5, process)
         os.kill(ranks_of(process)[2], signal.SIGSTOP)
-        # Others may be missing too: those that wait for it in an earlier operation.
+        # Other ranks may be missing too: those that wait for it in an earlier operation.
         self.assert_failed(process, r"rank \d: no response from rank [\d, ]*2[\d, ]* for 3 s \(--comm-timeout\)", code=1)
 
     def test_a_process_that_is_stopped_for_a_moment_costs_nothing(self):
@@ -255,7 +255,7 @@ class Faults(Runs):
                 output, errors = process.communicate(timeout=120)
                 self.assertEqual(len(metrics(out / str(rank))), 25)
                 self.assertIn("the checkpoint could not be written, and the run continues without it", output + errors)
-                self.assertEqual(process.returncode, 1)  # the last one could not be written either
+                self.assertEqual(process.returncode, 1)  # the last checkpoint could not be written either
                 self.assertEqual(list((out / str(rank) / "checkpoints").iterdir()), [])
 
     def test_a_signal_to_mpirun_or_to_one_process_saves_a_checkpoint(self):
@@ -278,7 +278,7 @@ class Faults(Runs):
                 self.assertEqual([(r["step"], r["loss"]) for r in metrics(out)], [(r["step"], r["loss"]) for r in metrics(straight)])
 
     def test_random_faults(self):
-        """A run of 4 processes that is hit by faults, and resumed each time, ends with the bits of one that was left alone."""
+        """A run of 4 processes that is interrupted by faults and resumed each time ends with the bits of an undisturbed one."""
         seed = int(os.environ.get("SEED", random.randrange(1 << 30)))
         rng = random.Random(seed)
         wanted = int(os.environ.get("DISTRIBUTED_FAULTS", 3))
@@ -287,33 +287,34 @@ class Faults(Runs):
         data = self.folder / "train.bin"
         write_shard(data, list(text))
         intact = data.read_bytes()
-        # Steps that take longer than a look at the metrics, and a checkpoint that is larger than these. A process with an exception waits for its
-        # checkpoint on the disk, and must have spoken before the others give it up.
+        # Steps take longer than a check of the metrics, and a checkpoint is larger than these. A process with an
+        # exception waits for its checkpoint on the disk, and must have printed its line before the others time out.
         options = [*self.options, "--tokenizer", "byte", "--vocab", 256, "--train-data", data, "--channels", 120, "--total-batch", 24 * 32,
                    "--steps", steps, "--comm-timeout", 10, "--log-every", 10]  # fmt: skip
         straight, out = self.folder / "straight", self.folder / "run"
         self.run_to_end(4, *options, "--out", straight)
 
         def after(steps_more, process):
-            """Waits; whether all of it still runs then."""
+            """Waits. Returns True if all processes still run then."""
             moment = self.steps_done(out) + steps_more
-            with contextlib.suppress(AssertionError):  # it may have come to its end
+            with contextlib.suppress(AssertionError):  # the run may have ended
                 self.wait_for(lambda: self.steps_done(out) > moment, process, 120)
             time.sleep(rng.random() * 0.05)
             return process.poll() is None and len(ranks_of(process)) == 4
 
         def strike(process, kind):
-            """Brings about the fault; whether it ended the run."""
+            """Causes the fault. Returns True if it ended the run."""
             victim = rng.choice(ranks_of(process))
             if kind == "full disk":
-                # Of rank 0: less than a checkpoint, more than the metrics. It costs the checkpoints of the next steps, and no more.
+                # Applies to rank 0: less than a checkpoint, more than the metrics. It costs only the checkpoints of the
+                # next steps.
                 rank = ranks_of(process)[0]
                 unlimited = resource.prlimit(rank, resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
                 if after(25, process):
                     resource.prlimit(rank, resource.RLIMIT_FSIZE, unlimited)
                 return process.poll() is not None
             if kind == "exception":
-                # A token that is none, in every twentieth sequence: soon one process meets one of them.
+                # An invalid token in every twentieth sequence: soon one process meets one of them.
                 damaged = bytearray(intact)
                 for at in range(1024 + 2 * 32 * rng.randrange(20), len(intact) - 2, 2 * 32 * 20):
                     damaged[at : at + 2] = (999).to_bytes(2, "little")
@@ -332,7 +333,7 @@ class Faults(Runs):
                     break
                 kinds = ["kill", "stop", "abort", "exception"]
                 if self.steps_done(out) < steps - 100:
-                    kinds.append("full disk")  # which must be over before the last checkpoint
+                    kinds.append("full disk")  # it must be over before the last checkpoint
                 kind = rng.choice(kinds)
                 faults += 1
                 if os.environ.get("DISTRIBUTED_FAULTS"):
@@ -360,7 +361,7 @@ class StartAndEnd(Runs):
         for place, rank in (("init", 0), ("init", 1), ("finalize", 1), ("end", 0), ("end", 1)):
             before = f'[ "$OMPI_COMM_WORLD_RANK" = {rank} ] && export LD_PRELOAD={STOPPING_MPI} STOP_AT={place}'
             runs.append((place, rank, self.start(2, *self.options, "--out", self.folder / f"{place}-{rank}", before=before)))
-        for place, rank, process in runs:  # which wait side by side
+        for place, rank, process in runs:  # all of them wait at the same time
             with self.subTest(place=place, rank=rank):
                 where = {"init": "no response from the other processes for 5 s (--comm-timeout), in MPI_Init",
                          "finalize": "no response from the other processes for 5 s (--comm-timeout), in MPI_Finalize",
@@ -391,7 +392,7 @@ class StartAndEnd(Runs):
         self.assert_failed(process, "rank 1: --none is not an option", seconds=60, code=2)
 
     def test_random_faults(self):
-        """A process is stopped or killed at any moment from start to end: nobody waits much longer than the limit."""
+        """A process is stopped or killed at any moment from start to end: the others do not wait much longer than the limit."""
         seed = int(os.environ.get("SEED", random.randrange(1 << 30)))
         rng = random.Random(seed)
         limit = 5

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What a training run says is written is on the disk: power cuts and failing writes cost nothing that was said to be there.
+"""Checkpoints that a training run reports as written are on the disk: power cuts and failing writes lose none of them.
 
-POWER_CUTS=300 WRITE_ERRORS=500 test/test_durability.py    # as many of each as one likes; SEED=n repeats them
+POWER_CUTS=300 WRITE_ERRORS=500 test/test_durability.py    # any number of each; SEED=n repeats them
 """
 import collections
 import io_faults
@@ -20,7 +20,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("TRAIN_PROGRAM", str(ROOT / "build/release/train_gpt2"))
 TRACER = os.environ.get("FILE_TRACE_LIBRARY", str(ROOT / "build/release/cmake/cpu/libfile_trace.so"))
-# A model that takes no time, every kind of line, and few steps between checkpoints.
+# A tiny model, every kind of line, and few steps between checkpoints.
 OPTIONS = {"--layers": 1, "--heads": 2, "--channels": 16, "--context": 16, "--batch-size": 2, "--total-batch": 64, "--warmup": 2,
            "--val-every": 3, "--val-steps": 2, "--sample-every": 5, "--sample-tokens": 3, "--checkpoint-every": 2}  # fmt: skip
 STEPS = 8
@@ -28,7 +28,7 @@ WRITING = "write,fsync,syncdir,close,rename,exchange,mkdir,unlink"
 
 
 def metrics(run):
-    """Lines without what may differ: times, and the marks of runs."""
+    """Lines without the varying parts: times, and the marks of runs."""
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     times = ("step_ms", "tokens_per_second", "mfu")
     return [{key: record[key] for key in record if key not in times} for record in records if record["kind"] != "run"]
@@ -39,14 +39,14 @@ def model_of(run, step):
 
 
 def last_saved(output):
-    """The last step whose checkpoint the run said to be written; 0 if there is none."""
+    """The last step whose checkpoint the run reported as written; 0 if there is none."""
     return max(map(int, re.findall(r"step (\d+): checkpoint written", output)), default=0)
 
 
 class Durability(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        # In memory where there is such a file system: what is tested here does not depend on disks.
+        # In memory if there is such a file system: the tests do not depend on disks.
         folder = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name).resolve()
@@ -83,7 +83,7 @@ class Durability(unittest.TestCase):
 
     @classmethod
     def straight_run(cls, name, options={}):
-        """What a run without faults comes to."""
+        """The results of a run without faults."""
         cls.finished(cls.train(cls.folder / name, options))
         return metrics(cls.folder / name), model_of(cls.folder / name, STEPS)
 
@@ -98,7 +98,7 @@ class Durability(unittest.TestCase):
         return trace, self.train(root / "new/run", self.options, **environment)
 
     def check_end(self, run, result, saved):
-        """A run that went on after a fault has lost nothing, and ended as if there had been none."""
+        """A run resumed after a fault has lost nothing, and ended with the results of a run without faults."""
         self.assertEqual(result.returncode, 0, result.stderr)
         going_on = re.search(r"continuing from step (\d+)", result.stdout)
         complete = "nothing is left to do" in result.stdout
@@ -111,7 +111,7 @@ class Durability(unittest.TestCase):
 
 class PowerCuts(Durability):
     def recover(self, disk, kind, saved, **environment):
-        """Goes on from what a cut left; the new run's trace and result. saved: a step whose checkpoint must be there."""
+        """Resumes from the state after a cut. Returns the new run's trace and result. saved: a step whose checkpoint must be there."""
         root = self.new_root()
         disk.write_state(root, kind, self.rng)
         left = sorted(str(path.relative_to(root)) for path in root.rglob("*"))
@@ -151,7 +151,7 @@ class PowerCuts(Durability):
         self.assertEqual([model_of(run, STEPS) for run in runs], [self.expected[1]])
 
     def test_without_any_of_its_syncs_a_run_is_lost(self):
-        """Neither the syncs nor the tests beside this one are for nothing."""
+        """Shows that the syncs are needed, and that the other tests find missing ones."""
         trace, result = self.traced(self.new_root())
         self.finished(result)
         whole = self.new_root()
@@ -168,7 +168,7 @@ class PowerCuts(Durability):
                 self.check_end(root / "new/run", self.train(root / "new/run"), STEPS)
 
     def random_cuts(self, begin, wanted, **environment):
-        """Of a run, which begin() starts, and of those that go on after a cut."""
+        """Random cuts of a run, which begin() starts, and of the runs that resume it."""
         first = trace, result, floor = begin()
         for _ in range(wanted):
             disk = trace.disk_after(self.rng.randint(0, len(trace.operations())))
@@ -206,7 +206,7 @@ class PowerCuts(Durability):
             self.random_cuts(begin, int(os.environ.get("POWER_CUTS", 10)) // 5, **environment)
 
     def stop_in_last_evaluation(self, run):
-        """Leaves a checkpoint of the last step that says that its validation was broken off."""
+        """Leaves a checkpoint of the last step which records that its validation was interrupted."""
         command = self.command(run, self.options | {"--val-steps": 0})
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.environment())
         self.addCleanup(process.stdout.close)
@@ -232,7 +232,7 @@ class WriteErrors(Durability):
         self.assertEqual((metrics(run), model_of(run, STEPS)), self.expected)
 
     def test_a_checkpoint_that_cannot_be_synced_does_not_count(self):
-        """Whatever of it cannot be synced, older ones stay, and no line says that it is written."""
+        """If any part of it cannot be synced, older ones stay, and no line reports it as written."""
         for family, path in (("syncdir", "checkpoints"), ("fsync", "model.safetensors"), ("fsync", "metrics.jsonl")):
             with self.subTest(path=path):
                 run = self.new_root() / "run"
@@ -249,13 +249,13 @@ class WriteErrors(Durability):
                 self.check_end(run, self.train(run), saved)
 
     def calls(self, root):
-        """How many there are of each family in a run."""
+        """The number of calls of each family in a run."""
         log = self.folder / "calls"
         self.finished(self.train(root / "run", **io_faults.faults(WRITING, str(root), first=0, log=log)))
         return collections.Counter(line.split()[0] for line in io_faults.matching_calls(log))
 
     def test_failing_writes(self):
-        """Calls fail one at a time, some in a row, or all from one on; what goes on may be hit again."""
+        """Calls fail one at a time, some in a row, or all from one on; a resumed run may fail again."""
         calls, run, saved = self.calls(self.new_root()), None, 0
         self.assertEqual(sorted(calls), sorted(WRITING.split(",")))
         for _ in range(int(os.environ.get("WRITE_ERRORS", 12))):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/export_metrics.py: every number of a run, at its step. TensorBoard reads its files back."""
+"""scripts/export_metrics.py exports every number of a run at its step. TensorBoard reads its files back."""
 import importlib.util
 import json
 import os
@@ -78,7 +78,7 @@ class ExportMetrics(unittest.TestCase):
     def test_tensorboard_reads_the_events_back(self):
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-        for _ in range(2):  # exported again, nothing is there twice
+        for _ in range(2):  # a repeated export duplicates nothing
             result = self.export(self.run_folder)
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertEqual(result.stdout, f"{self.run_folder}/tensorboard\n")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Libraries from archives (cmake/fetch.cmake): what is missing or damaged is named, and nothing is fetched unasked.
+"""Libraries from archives (cmake/fetch.cmake): missing or damaged ones are named, and nothing is fetched without the option.
 
-That the archives build and the programs pass their tests with them is tried by hand (docs/machines.md): they are not part of the project.
+The archives are not part of the project, so building them and testing the programs with them is done by hand (docs/machines.md).
 """
 import os
 import pathlib

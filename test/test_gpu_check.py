@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""scripts/gpu_check.sh: order, limits, faults and the report; what scripts/gpu_bundle.sh packs. The GPU, our
-programs, compute-sanitizer and PyTorch or its absence are stand-ins."""
+"""scripts/gpu_check.sh: order, limits, faults and the report; the contents of scripts/gpu_bundle.sh's archive. The
+GPU, our programs, compute-sanitizer and PyTorch or its absence are simulated."""
 
 import argparse
 import collections
@@ -60,7 +60,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 """
-# A python with PyTorch: it answers what gpu_check asks, and trains in no time in compare_pytorch.py's place.
+# A python with PyTorch: it answers gpu_check's query, and replaces compare_pytorch.py with results in no time.
 PYTORCH = """#!/usr/bin/env python3
 import json, os, pathlib, sys, time
 words = sys.argv[1:]
@@ -353,7 +353,7 @@ class GpuCheck(unittest.TestCase):
             (self.criterion("our own attention")["met"], self.criterion("our own attention")["found"]),
             (True, "forward 60%"),
         )
-        # What is promised of an H200 is judged on no other GPU.
+        # The targets of an H200 are judged on no other GPU.
         self.assertEqual(
             (self.criterion("124M: 560,000")["met"], self.criterion("1558M: 55,000")["met"]), (None, None)
         )
@@ -397,7 +397,7 @@ class GpuCheck(unittest.TestCase):
             self.assertIn(b"7 tests from 2 test suites", archive.extractfile("tests/test_gemmcu.log").read())
         self.assertIn("long-tests/test_trainingcu 1 of 4.log", names)
         self.assertEqual(list((self.folder / "temporary").iterdir()), [])
-        # Every training that was to be fast went by this one file.
+        # All timed training used this one file.
         self.assertLessEqual(
             {"16", "32", "64", "128"}, set((self.out / "matmul_algorithms.json").read_text().split())
         )
@@ -525,7 +525,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(
             report["parts"]["kernels"]["reason"], "8 of 8 are left for --continue: too little time"
         )
-        self.assertEqual(report["parts"]["kernels"]["units"], {})  # nothing was begun to be ended
+        self.assertEqual(report["parts"]["kernels"]["units"], {})  # no unit was begun only to be ended
         self.assertIsNone(self.criterion("every test passes")["met"])  # nothing failed
         self.assertTrue(self.sleeper_is_dead(), "a program outlived the check")
         self.assertIn("left: tests, kernels; the same command with --continue goes on", result.stdout)
@@ -537,7 +537,7 @@ class GpuCheck(unittest.TestCase):
                 (self.folder / "sleeper").unlink(missing_ok=True)
                 process = self.start("--parts", "kernels,tests")
                 self.wait_for(self.sleeps)
-                self.assertEqual(self.units("tests")["test_zcu"], "running")  # had it been killed outright
+                self.assertEqual(self.units("tests")["test_zcu"], "running")  # the status that an immediate SIGKILL would leave
                 process.send_signal(number)
                 _, errors = process.communicate(timeout=60)
                 self.assertEqual((process.returncode, errors), (1, ""))
@@ -597,7 +597,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual((self.out / "report.json").read_bytes(), before)
 
     def calls_of_what_passed(self):
-        """The lines that stand-ins wrote when they were what has passed: tests, benchmarks, sanitizers."""
+        """The lines that the simulated programs wrote for units that passed: tests, benchmarks, sanitizers."""
         parts, lines = self.report()["parts"], set()
         for part in ("tests", "kernels", "sanitizer", "long-tests"):
             for name, unit in parts.get(part, {}).get("units", {}).items():
@@ -616,7 +616,7 @@ class GpuCheck(unittest.TestCase):
         self.with_pytorch_on_an_h200()
         self.environment["PACE"] = "0.05"
         passed, before = set(), 0
-        while kills < 12 or len(passed) < 4:  # on a busy machine little passes between two kills
+        while kills < 12 or len(passed) < 4:  # on a busy machine few units pass between two kills
             process = self.start("--continue")
             try:
                 process.wait(moments.uniform(0.3, 3 + kills / 4))
@@ -658,7 +658,7 @@ class GpuCheck(unittest.TestCase):
         for command in (
             self.command,
             [ROOT / "scripts" / "gpu_check.sh", self.out],
-        ):  # the second would build
+        ):  # the second one would build
             result = subprocess.run(command, capture_output=True, text=True, env=self.environment)
             self.assertEqual(
                 (result.returncode, result.stdout, result.stderr),
@@ -672,7 +672,7 @@ class GpuCheck(unittest.TestCase):
 
 
 class Units(unittest.TestCase):
-    """What is begun with the time that is left."""
+    """Which units begin with the remaining time."""
 
     def fits(self, left, unit, **record):
         runner = check_units.Runner.__new__(check_units.Runner)
@@ -686,14 +686,14 @@ class Units(unittest.TestCase):
         # It was ended after 200 s: it takes longer than that.
         self.assertFalse(self.fits(250, unit, status="stopped", seconds=200))
         self.assertTrue(self.fits(270, unit, status="stopped", seconds=200))
-        # What takes longer than a call is begun early in one only.
+        # A unit that takes longer than a call begins only early in one.
         endless = check_units.Unit("", seconds=600)
         self.assertFalse(self.fits(400, endless))
         self.assertTrue(self.fits(410, endless))
 
 
 class WithPyTorch(unittest.TestCase):
-    """What is made of slices and losses, which are given here."""
+    """The verdicts from given slices and losses."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -782,7 +782,7 @@ class WithPyTorch(unittest.TestCase):
         self.check.train = pathlib.Path(sys.executable)
         self.give("speed-124M", units)
         self.assertEqual(names(), trials)
-        # One whose memory does not suffice is no fault as long as another of its side is there.
+        # A unit that runs out of memory is no fault if another of its side passes.
         self.give("speed-124M", units | {trials[3]: dict(status="failed", reason="OutOfMemoryError")})
         self.assertEqual(
             names(),
@@ -871,7 +871,7 @@ class MarkovText(unittest.TestCase):
 
 
 class SpeedLadder(unittest.TestCase):
-    """The arithmetic of its rows; what trains and what times operations are stand-ins."""
+    """The arithmetic of its rows; training and the timing of operations are simulated."""
 
     MS = {"fp32": 400.0, "tf32": 200.0, "bf16": 100.0, "attention by cuDNN": 80.0, "CUDA graphs": 79.0}
     # GELU apart costs 2 ms forward and 3 ms backward in each of 12 layers; 50257 columns cost 1, 2 and 4 ms
@@ -947,7 +947,7 @@ class SpeedLadder(unittest.TestCase):
     def test_every_row_adds_to_the_ones_above(self):
         rows = {name: (options, absent) for name, options, absent in speed_ladder.trained_rows("cuda", True)}
         self.assertEqual(rows["fp32"], (["--dtype", "fp32", "--attention", "kernel", "--no-graph"], ""))
-        # By name: what "auto" takes may be our own kernel.
+        # The backend is named, because "auto" may select our own kernel.
         self.assertEqual(
             rows["attention by cuDNN"], (["--dtype", "bf16", "--attention", "cudnn", "--no-graph"], "")
         )
@@ -989,7 +989,7 @@ class Bundle(unittest.TestCase):
             shutil.copy(cls.build / "train_gpt2cu", cls.build / name)
         command = [ROOT / "scripts" / "gpu_bundle.sh", cls.build, cls.folder / "b.tar.xz"]
         cls.packed = subprocess.run(command, capture_output=True, text=True)
-        # As where xz is not installed.
+        # The case where xz is not installed.
         unpack = [sys.executable, "-m", "tarfile", "-e", cls.folder / "b.tar.xz", cls.folder / "unpacked"]
         subprocess.run(unpack, check=True, capture_output=True)
         cls.bundle = cls.folder / "unpacked" / "flatgpt-gpu"
@@ -1032,7 +1032,7 @@ class Bundle(unittest.TestCase):
         ]:
             self.assertTrue((self.bundle / path).is_file(), path)
         self.assertEqual(os.readlink(self.bundle / "train_gpt2cu"), "build/cuda/train_gpt2cu")
-        self.assertTrue((self.bundle / "build" / "gpu-90a" / "train_gpt2cu").is_file())  # as tests know it
+        self.assertTrue((self.bundle / "build" / "gpu-90a" / "train_gpt2cu").is_file())  # the name that the tests use
         libraries = [path.name for path in (self.bundle / "lib").iterdir()]
         self.assertEqual([name for name in libraries if name.startswith(("libc.", "ld-", "libm."))], [])
 
@@ -1044,7 +1044,7 @@ class Bundle(unittest.TestCase):
         result = self.run_bundle("--", "ldd", self.bundle / "build" / "cuda" / "test_gelucu")
         self.assertRegex(result.stdout, rf"libstdc\+\+\.so\.6 => {self.bundle}/\S*lib/libstdc")
         self.assertEqual(self.run_bundle("--", self.bundle / "train_gpt2cu").stdout, "runs\n")
-        # CUDA's, from PyTorch's packages.
+        # CUDA's libraries, from PyTorch's packages.
         wheels = self.folder / "site" / "nvidia" / "cudnn" / "lib"
         self.assertEqual(os.readlink(self.bundle / "lib" / "libcudnn.so.9"), str(wheels / "libcudnn.so.9"))
 

@@ -1,5 +1,5 @@
-// What a GPU draws and how warm it is, from an imitation of NVML (test/nvml/imitation.cpp), which is loaded
-// as the driver's library is.
+// A GPU's power and temperature, read from an imitation of NVML (test/nvml/imitation.cpp), which is loaded
+// like the driver's library.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 namespace {
 
-// The imitation's own view. Holding it open keeps its counts while monitors come and go.
+// The imitation's own counters. Holding it open keeps them while monitors come and go.
 class Imitation {
 public:
     Imitation() : handle_(dlopen(NVML_IMITATION, RTLD_NOW)) {}
@@ -47,8 +47,8 @@ TEST(GpuMonitor, ReadsWhatTheDriverKnows) {
         EXPECT_EQ(to_json(*reading).dump(),
                   R"({"power_w":312.5,"temperature_c":61.0,"throttle":"power cap, hardware thermal"})");
         EXPECT_EQ(nvml.count("imitation_running"), 1);
-        // Each reading is given once, and there is no other one for 1000 seconds, through which the end does
-        // not wait.
+        // Each reading is returned once. The next would come only after 1000 seconds, and the end does not
+        // wait for it.
         EXPECT_FALSE(monitor.take());
         EXPECT_EQ(nvml.count("imitation_reads"), 1);
     }
@@ -76,7 +76,7 @@ TEST(GpuMonitor, ADriverThatFailsIsNoError) {
         GpuMonitor monitor("0000:3B:00.0", NVML_IMITATION, 0.01);
         ASSERT_TRUE(wait_for_reading(monitor));
         nvml.fail(15);                           // NVML_ERROR_GPU_IS_LOST
-        ASSERT_TRUE(wait_for_reading(monitor));  // maybe begun before
+        ASSERT_TRUE(wait_for_reading(monitor));  // a reading may have begun before
         const auto lost = wait_for_reading(monitor);
         ASSERT_TRUE(lost);
         EXPECT_EQ(to_json(*lost).dump(), "{}");
@@ -97,7 +97,7 @@ TEST(GpuMonitor, WithoutLibraryOrGpuThereIsNothingToRead) {
         on_the_cpu("", NVML_IMITATION);
     for (GpuMonitor* monitor : {&none, &no_library, &no_functions, &other_gpu, &on_the_cpu})
         EXPECT_FALSE(monitor->take());
-    EXPECT_EQ(nvml.count("imitation_starts"), starts + 1);  // to ask for the other GPU
+    EXPECT_EQ(nvml.count("imitation_starts"), starts + 1);  // to query the other GPU
     EXPECT_EQ(nvml.count("imitation_running"), 0);
     EXPECT_EQ(to_json(GpuReading()).dump(), "{}");
 }

@@ -1,5 +1,5 @@
-// HellaSwag's files and batches: both formats say the same, damaged ones are refused in one line, every
-// ending is scored exactly once.
+// HellaSwag's files and batches: both formats give the same examples, damaged files are rejected in one
+// line, and every ending is scored exactly once.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,7 +23,7 @@ void append(std::string& bytes, const std::vector<uint16_t>& numbers) {
     bytes.append(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(uint16_t));
 }
 
-// What llm.c's dev/data/data_common.py writes.
+// The format that llm.c's dev/data/data_common.py writes.
 std::string eval_file(const Examples& examples) {
     std::string body;
     size_t longest = 0;

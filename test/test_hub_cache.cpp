@@ -1,4 +1,4 @@
-// Models by their name in Hugging Face's cache, laid out as huggingface_hub lays it out.
+// Models by their name in Hugging Face's cache, in the layout of huggingface_hub.
 #include <cstdlib>
 #include <map>
 
@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A snapshot whose files are links to blobs, as they are in a real cache.
+// A snapshot whose files are links to blobs, as in a real cache.
 std::string write_snapshot(const std::string& cache, const std::string& repository_folder) {
     const fs::path folder = fs::path(cache) / repository_folder,
                    snapshot = folder / "snapshots/607a30d783dfa663caf39e06633721c8d4cfcd7e";
@@ -70,7 +70,7 @@ TEST_F(HubCache, WhatIsMissingIsFetchedByTheCommandThatIsSaid) {
               "gpt2-xl: is not there, nor in Hugging Face's cache " + cache +
                   "; fetch it with: hf download openai-community/gpt2-xl config.json model.safetensors");
     const std::string snapshot = write_snapshot(cache, "models--openai-community--gpt2-xl");
-    fs::remove(snapshot + "/../../blobs/model.safetensors");  // the link stays, as where a download broke off
+    fs::remove(snapshot + "/../../blobs/model.safetensors");  // the link stays, as after a failed download
     const std::string message = message_of<UsageError>([] { open_model("gpt2-xl"); });
     EXPECT_NE(message.find("has no config.json or no model.safetensors; expected a whole download: hf "
                            "download openai-community/gpt2-xl"),

@@ -1,5 +1,5 @@
-// Hugging Face folders: what is written is read back bit for bit, in every variant that transformers writes,
-// and whatever is damaged or another model is refused in one line that names it.
+// Hugging Face folders: written folders are read back bit for bit, in every variant that transformers
+// writes, and a damaged or foreign model is rejected in one line that names it.
 #include <xxhash.h>
 
 #include <array>
@@ -72,8 +72,8 @@ TEST(HuggingFace, ConfigSaysWhatTransformersWouldGuessWrong) {
 // ----------------------------------------------------------------------------------------------------
 // variants and damages of a folder
 
-// A folder in the making: config.json's fields, and tensors by their name with values of any dtype. write()
-// writes one file, or with an index as many as `file_of` gives names.
+// A folder in the making: config.json's fields, and tensors by their name with values of any dtype.
+// write() writes one file, or, with an index, the files named by `file_of`.
 struct Folder {
     struct Data {
         std::string dtype;
@@ -215,7 +215,7 @@ TEST(HuggingFace, SizesMayHaveTheNamesOfOtherModels) {
     EXPECT_EQ((std::array{config.L, config.C, config.V, config.context}), (std::array{2, 24, 131, 12}));
 }
 
-// A folder with one defect, and what is said of it; {} at the start stands for the folder.
+// A folder with one defect, and the message about it; {} at the start is replaced by the folder.
 struct Damaged {
     const char* name;
     std::function<void(Folder&)> damage;
@@ -398,9 +398,9 @@ TEST(HuggingFace, FoldersThatHoldNoModelSayWhatIsMissing) {
 // ----------------------------------------------------------------------------------------------------
 // tokenizer files
 
-// Golden files: dev/check_interchange.py saw transformers 5.23.0 and tokenizers 0.23.3 open these, split all
-// real texts into our tokens, and compute our logits. Who changes a file on purpose runs it again, and writes
-// down what the test prints.
+// Golden files: transformers 5.23.0 and tokenizers 0.23.3 opened these in dev/check_interchange.py, split
+// all real texts into our tokens, and computed our logits. After an intended change of a file, run that
+// again and put the test's output here.
 TEST(TokenizerFiles, AndConfigurationAreThoseThatTransformersWasSeenToLoad) {
     const TemporaryFolder temporary;
     const struct {
@@ -443,7 +443,7 @@ TEST(TokenizerFiles, AreRecognisedAndOthersRefused) {
     EXPECT_EQ(recognise_tokenizer(temporary / "gpt2"), "gpt2");
     EXPECT_EQ(recognise_tokenizer(temporary.path()), "");
     EXPECT_EQ(tokenizer_name(*open_model(temporary / "gpt2")), "gpt2");
-    // GPT-2's vocabulary as transformers' old tokenizer files have it.
+    // GPT-2's vocabulary in transformers' old tokenizer files.
     fs::remove(temporary / "gpt2/tokenizer.json");
     fs::copy_file(data_directory() + "/gpt2_encoder.json", temporary / "gpt2/vocab.json");
     EXPECT_EQ(recognise_tokenizer(temporary / "gpt2"), "gpt2");
@@ -453,7 +453,7 @@ TEST(TokenizerFiles, AreRecognisedAndOthersRefused) {
                   "gpt2/vocab.json: is the vocabulary of another tokenizer than GPT-2's; expected a "
                   "tokenizer.json beside it, which "
                   "transformers writes: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)");
-    // Tokenizers of their own: another vocabulary, another splitting, other merges.
+    // Foreign tokenizers: another vocabulary, another splitting, other merges.
     const json byte = json::parse(read_file(temporary / "byte/tokenizer.json"));
     for (const char* change :
          {R"([{"op": "add", "path": "/model/vocab/ab", "value": 256}])",
@@ -474,7 +474,7 @@ TEST(TokenizerFiles, AreRecognisedAndOthersRefused) {
             << text;
     }
     fs::remove(temporary / "byte/tokenizer.json");
-    EXPECT_EQ(tokenizer_name(*open_model(temporary / "byte")), "byte");  // by its vocabulary
+    EXPECT_EQ(tokenizer_name(*open_model(temporary / "byte")), "byte");  // recognised by its vocabulary
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What make install puts in place works by itself, wherever it lies: programs, data, scripts, man pages, completion of bash."""
+"""Installed files work on their own, in any place: programs, data, scripts, man pages, bash completion."""
 import json
 import os
 import pathlib
@@ -21,7 +21,7 @@ class Install(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name).resolve()
-        # As a package is made: into a folder of its own first, from which it is moved to its place.
+        # Installed as for a package: into a staging folder, from which it is moved to its place.
         subprocess.run(["cmake", "--install", BUILD, "--prefix", "/opt/flat gpt"], env={**os.environ, "DESTDIR": str(cls.folder / "package")},
                        stdout=subprocess.DEVNULL, check=True)  # fmt: skip
         cls.prefix = cls.folder / "prefix"
@@ -56,7 +56,8 @@ class Install(unittest.TestCase):
         text = self.folder / "notes.md"
         text.write_text("The quick brown fox jumps over the lazy dog.\n" * 40)
         self.run_installed(scripts / "finetune.sh", self.folder / "base", text, "--steps", 1, "--out", self.folder / "finetuned")
-        # The python3 of this test, which has matplotlib: the system's, or that of scripts/setup.sh where nothing may be installed.
+        # The python3 of this test, which has matplotlib: the system's, or that of scripts/setup.sh if nothing may be
+        # installed.
         self.assertEqual(self.run_installed(sys.executable, scripts / "plot.py", self.folder / "finetuned"), f"{self.folder / 'finetuned/loss.png'}\n")
 
 

@@ -1,4 +1,4 @@
-// Models in and out of the programs: convert, and train_gpt2 --init-from, run as people run them.
+// Models in and out of the programs: convert, and train_gpt2 --init-from, run as users run them.
 #include <cmath>
 #include <cstring>
 
@@ -15,7 +15,7 @@ using nlohmann::json;
 
 ProgramResult convert(const std::string& arguments) { return run_program(CONVERT_PROGRAM, arguments); }
 
-// Models that know something: a step from them must not be a step from anything else.
+// Trained models, so that a step from them differs from a step from any other weights.
 std::string random_model(const std::string& folder, const GPT2Config& config) {
     fs::create_directories(folder);
     const TensorTable table(config);
@@ -44,7 +44,7 @@ TEST(ConvertProgram, ToLlmcAndBackIsBitForBit) {
     for (const char* file : {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json",
                              "tokenizer_config.json"})
         EXPECT_EQ(read_file(folder / "back/" + file), read_file(model + "/" + file)) << file;
-    // From bf16 on nothing changes any more.
+    // Conversions from bf16 on change nothing.
     ASSERT_EQ(convert(model + " --format llmc-bf16 --out " + folder / "bf16.bin").exit_code, 0);
     ASSERT_EQ(convert(folder / "bf16.bin" + " --out " + folder / "from-bf16").exit_code, 0);
     ASSERT_EQ(
@@ -60,7 +60,7 @@ TEST(ConvertProgram, WeightsThatAreNotFiniteAreSaid) {
     EXPECT_EQ(convert(model + " --format llmc-fp32 --out " + folder / "model.bin").errors, "");
     std::string bytes = read_file(folder / "model.bin");
     const float infinite = INFINITY;
-    std::memcpy(bytes.data() + 1024 + 4, &infinite, 4);  // of wte, which comes first
+    std::memcpy(bytes.data() + 1024 + 4, &infinite, 4);  // of wte, the first tensor
     const ProgramResult result = convert(folder.write("broken.bin", bytes) + " --out " + folder / "back");
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_EQ(result.errors, fmt::format("note: {}: tensor transformer.wte.weight holds inf; the results "
@@ -101,7 +101,7 @@ TEST(ConvertProgram, ATokenizerSmallerThanTheVocabularyIsRefused) {
                                   " has a vocabulary of 300, which the 256 tokens of --tokenizer byte do not "
                                   "fit; expected 1 to 256\n");
     EXPECT_FALSE(fs::exists(folder / "out"));
-    // which holds no tokenizer
+    // it holds no tokenizer
     EXPECT_EQ(convert(model + " --format llmc-fp32 --out " + folder / "model.bin").exit_code, 0);
 }
 
@@ -114,7 +114,7 @@ TEST(ConvertProgram, AFullDiskLeavesNothingAndTheNextAttemptSucceeds) {
     fs::create_directory(folder / "empty");
     for (const char* out : {"new", "empty"}) {
         const std::string arguments = std::string(" --out ") + folder / out;
-        // 32 or 64 KiB a file, more than all but the weights
+        // 32 or 64 KiB a file, enough for all files but the weights
         const ProgramResult result = convert_within("ulimit -f 64", arguments);
         EXPECT_EQ(result.exit_code, 1);
         EXPECT_EQ(
@@ -215,7 +215,7 @@ TEST(InitFrom, ItsShapeIsTheFilesAndNothingElse) {
     }
 }
 
-// A tokenizer of 600 tokens that Hugging Face's tokenizers trained; 0 ends a text.
+// A tokenizer of 600 tokens trained by Hugging Face's tokenizers; 0 ends a text.
 constexpr char own_tokenizer[] = PROJECT_ROOT "/test/reference/bpe/plain.json";
 
 std::string shakespeare(size_t bytes) {
@@ -237,7 +237,7 @@ TEST(OwnTokenizer, TravelsWithTheModel) {
     EXPECT_EQ(json::parse(read_file(checkpoint_of(run) + "/tokenizer_config.json")).at("eos_token"),
               "<|endoftext|>");
     EXPECT_EQ(json::parse(read_file(checkpoint_of(run) + "/config.json")).at("eos_token_id"), 0);
-    // The run goes on without the file that it began with.
+    // The run continues without the file that it began with.
     fs::remove(given);
     const ProgramResult more = run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 2");
     ASSERT_EQ(more.exit_code, 0) << more.errors;
@@ -250,8 +250,8 @@ TEST(OwnTokenizer, TravelsWithTheModel) {
     }
     ASSERT_EQ(
         run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3 --tokenizer " + own_tokenizer).exit_code,
-        0);  // the same one, by another name
-    // Into another folder, and on from there.
+        0);  // the same file by another name
+    // Into another folder, and resumed there.
     const std::string converted = folder / "converted";
     ASSERT_EQ(convert(run + " --out " + converted).exit_code, 0);
     EXPECT_EQ(read_file(converted + "/tokenizer.json"), read_file(own_tokenizer));
@@ -261,7 +261,7 @@ TEST(OwnTokenizer, TravelsWithTheModel) {
         train("--init-from " + converted + " --train-data " + text + " --out " + folder / "tuned");
     EXPECT_EQ(tuned.exit_code, 0) << tuned.errors;
     EXPECT_EQ(read_file(checkpoint_of(folder / "tuned") + "/tokenizer.json"), read_file(own_tokenizer));
-    // A checkpoint that has lost it.
+    // A checkpoint that has lost its tokenizer.
     for (const auto& entry : fs::directory_iterator(run + "/checkpoints"))
         fs::remove(entry.path() / "tokenizer.json");
     EXPECT_NE(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 4")
@@ -325,8 +325,8 @@ TEST(Masks, SayWhichTargetsCount) {
     for (size_t i = 0; i < half_val.size(); i += 2) half_val[i] = '\0';
     std::string other = all;
     for (size_t i = 1; i < other.size(); i += 2) other[i] = '\0';
-    // The two halves of the targets; they are equally many, so their means meet in the whole's. The losses
-    // differ as the targets do.
+    // The two halves of the targets have the same size, so the mean of their losses is that of the whole.
+    // The losses differ because the targets do.
     const double whole = loss_with(all, all_val, "whole");
     const double first = loss_with(half, half_val, "run");
     const double second = loss_with(other, all_val, "second");
@@ -353,7 +353,7 @@ TEST(Masks, SayWhichTargetsCount) {
         << refused.errors;
     folder.write("shards/train_000000.mask", half);
     EXPECT_EQ(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3").exit_code, 0);
-    // Nothing to measure.
+    // No target is left.
     folder.write("shards/val_000000.mask", std::string(1000, '\0'));
     const ProgramResult nothing = run_program(EVALUATE_PROGRAM, run + " --val-data '" + shards + "/val_*'");
     EXPECT_EQ(nothing.exit_code, 2);

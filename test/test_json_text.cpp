@@ -1,4 +1,5 @@
-// JSON from outside: what is nested too deeply, or no whole number, is refused; every reader of JSON does so.
+// JSON from outside: texts that are nested too deeply, and numbers that are not whole, are rejected by
+// every reader of JSON.
 #include "system/json_text.h"
 #include "temporary_folder.h"
 #include "trainer/checkpoint/open_model.h"
@@ -17,7 +18,7 @@ TEST(ParseJson, TakesSixtyFourLevelsAndNoMore) {
     EXPECT_TRUE(parse_json(nested(64)).is_array());
     EXPECT_TRUE(parse_json(nested(65)).is_discarded());
     EXPECT_TRUE(parse_json("{\"a\": " + nested(64) + "}").is_discarded());
-    EXPECT_TRUE(parse_json("{\"a\": \"" + nested(65) + "\"}").is_object());  // brackets in a text are none
+    EXPECT_TRUE(parse_json("{\"a\": \"" + nested(65) + "\"}").is_object());  // brackets in a text are text
     EXPECT_TRUE(parse_json("{\"a\": 1").is_discarded());
     EXPECT_TRUE(parse_json("").is_discarded());
 }
@@ -29,7 +30,7 @@ TEST(WholeNumber, IsNeverMadeOfSomethingElse) {
         EXPECT_THROW(whole_number<int>(nlohmann::json::parse(text)), nlohmann::json::type_error) << text;
 }
 
-// To copy or print a value nested a million deep overflows the stack.
+// Copying or printing a value nested a million deep overflows the stack.
 TEST(ParseJson, ReadersRefuseDeepNestingInsteadOfOverflowingTheStack) {
     const TemporaryFolder folder;
     const auto byte = make_tokenizer("byte");

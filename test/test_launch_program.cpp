@@ -1,5 +1,5 @@
-// train_gpt2 as its launchers start it: mpirun for real, torchrun, srun and SLURM's batch scripts by their
-// environment.
+// train_gpt2 under its launchers: a real mpirun; the environments of torchrun, srun and SLURM's batch
+// scripts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -125,7 +125,7 @@ TEST_F(LaunchProgram, AnEnvironmentThatContradictsItselfIsOneLine) {
 }
 
 TEST_F(LaunchProgram, ProcessesWithOtherOptionsAreRefusedBeforeTheyWrite) {
-    // Not by ":" between two programs, over which Open MPI 5.0.7's mpirun itself fails.
+    // Not by ":" between two programs, with which Open MPI 5.0.7's mpirun itself fails.
     const ProgramResult result = mpirun(
         fmt::format("-np 2 sh -c 'exec \"{}\" {} --batch-size 4 --out \"{}\" --seed $OMPI_COMM_WORLD_RANK'",
                     TRAIN_PROGRAM, small, run("differ")));
@@ -137,7 +137,7 @@ TEST_F(LaunchProgram, ProcessesWithOtherOptionsAreRefusedBeforeTheyWrite) {
     EXPECT_FALSE(std::filesystem::exists(run("differ")));
 }
 
-// An mpirun of another MPI than the program's: its variables say one thing, and MPI another.
+// An mpirun of another MPI than the program's: its variables contradict MPI.
 TEST_F(LaunchProgram, WhatMpirunAndMpiSayDifferentlyIsOneLine) {
     const ProgramResult result = mpirun(fmt::format(
         "-np 2 env OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_LOCAL_SIZE=3 '{}' --batch-size 1", TRAIN_PROGRAM));

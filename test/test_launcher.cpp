@@ -34,13 +34,13 @@ void expect_error(const Environment& environment, const std::string& part) {
     }
 }
 
-// `changes` over `environment`; an empty value removes.
+// `changes` on top of `environment`; an empty value removes a variable.
 Environment with(Environment environment, const Environment& changes) {
     for (const auto& [name, value] : changes) environment[name] = value;
     return environment;
 }
 
-// What Open MPI 4.1 was seen to set.
+// The variables that Open MPI 4.1 was observed to set.
 const Environment open_mpi = {{"OMPI_COMM_WORLD_RANK", "2"},       {"OMPI_COMM_WORLD_SIZE", "4"},
                               {"OMPI_COMM_WORLD_LOCAL_RANK", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
                               {"OMPI_COMM_WORLD_NODE_RANK", "2"},  {"OMPI_MCA_ess_base_jobid", "1380253697"},
@@ -50,7 +50,7 @@ const Environment mpich = {
 const Environment torchrun = {{"RANK", "5"},          {"WORLD_SIZE", "16"},
                               {"LOCAL_RANK", "5"},    {"LOCAL_WORLD_SIZE", "8"},
                               {"MASTER_ADDR", "n01"}, {"MASTER_PORT", "29500"}};
-// A batch script of 9 tasks on 3 nodes, and its step.
+// A batch script of 9 tasks on 3 nodes, and one of its steps.
 const Environment batch = {{"SLURM_JOB_ID", "4711"},
                            {"SLURM_NTASKS", "9"},
                            {"SLURM_NNODES", "3"},
@@ -143,7 +143,7 @@ TEST(Launcher, MpirunMeetsOnItsOwnMachineAtAPortOfItsOwn) {
     for (int job = 0; job < 20; job++)
         others.insert(
             process_in(with(open_mpi, {{"OMPI_MCA_ess_base_jobid", std::to_string(job)}})).main_address);
-    EXPECT_GE(others.size(), 19u);  // 12000 ports: two of 20 meet in one run of 60
+    EXPECT_GE(others.size(), 19u);  // 12000 ports: two of 20 jobs share one in one run of 60
     // Open MPI 5
     EXPECT_EQ(process_in(
                   with(open_mpi, {{"OMPI_MCA_ess_base_jobid", ""}, {"PMIX_NAMESPACE", "prterun-n01-1234@1"}}))
@@ -160,12 +160,12 @@ TEST(Launcher, MpirunOnSeveralMachinesNamesNoAddress) {
 }
 
 TEST(Launcher, SrunMeetsAtTheFirstNodeOfTheStep) {
-    // Not where srun was typed (SLURM_LAUNCH_NODE_IPADDR), which may be a login node.
+    // Not the node where srun was called (SLURM_LAUNCH_NODE_IPADDR), which may be a login node.
     const std::string meeting = process_in(srun).main_address;
     EXPECT_EQ(meeting.substr(0, 8), "node007:");
     const int port = std::stoi(meeting.substr(8));
     EXPECT_GE(port, 1024);
-    EXPECT_LT(port, 32768);  // Linux lends those from 32768 on to whoever asks
+    EXPECT_LT(port, 32768);  // Linux gives the ports from 32768 on to any process
     EXPECT_EQ(process_in(with(srun, {{"SLURM_PROCID", "1"}, {"SLURM_NODEID", "0"}, {"SLURM_LOCALID", "1"}}))
                   .main_address,
               meeting);

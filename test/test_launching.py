@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""scripts/run_multi_gpu.sh and the jobs in scripts/slurm/ start, signal and end their processes as they should.
+"""scripts/run_multi_gpu.sh and the jobs in scripts/slurm/ start, signal and end their processes correctly.
 
-The trained program, nvidia-smi, mpirun, srun and scontrol are stand-ins: nothing here needs a GPU, MPI or SLURM.
+The training program, nvidia-smi, mpirun, srun and scontrol are simulated: nothing here needs a GPU, MPI or SLURM.
 """
 import os
 import pathlib
@@ -14,7 +14,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RUN = ROOT / "scripts" / "run_multi_gpu.sh"
 
-# Writes what it was started with, then does what FAKE_rank, or FAKE, says. A process that got SIGUSR1 ends as train_gpt2 does, with 0.
+# Writes its arguments and environment, then acts as FAKE_rank, or FAKE, requests. A process that got SIGUSR1 ends like
+# train_gpt2, with 0.
 PROGRAM = """#!/bin/bash
 rank=${RANK:-${SLURM_PROCID:-none}}
 trap 'touch "$FOLDER/usr1.$rank"; exit 0' USR1
@@ -135,7 +136,7 @@ class Launching(unittest.TestCase):
         self.assertIn("  scripts/run_multi_gpu.sh [--processes N]", result.stdout)
 
     def start_job(self, job, *arguments, **environment):
-        """As sbatch does it: from a copy of the script elsewhere. srun starts two tasks and passes signals on to them."""
+        """Starts a job like sbatch: from a copy of the script elsewhere. srun starts two tasks and passes signals on to them."""
         self.fake("scontrol", '#!/bin/sh\necho "$@" >>"$FOLDER/scontrol"\n')
         self.fake("srun", """#!/bin/bash
             options=()

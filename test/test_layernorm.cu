@@ -9,15 +9,16 @@ struct Shape {
     size_t N;
     int C;
 };
-// One row; rows that fill no vector; more rows than a group of the backward pass, and than a block of four;
-// more channels than a block has threads, and (of floats, of both types) than a block of the GPU holds in
-// registers.
+// One row; rows that are not whole vectors; more rows than a group of the backward pass, and than a block
+// of four; more channels than a block has threads, and (in fp32, in both types) than a block of the GPU
+// holds in registers.
 const std::vector<Shape> shapes = {{1, 8},  {3, 768}, {7, 1600}, {67, 72},  {133, 544},
                                    {5, 33}, {33, 3},  {2, 2560}, {2, 8224}, {1, 16416}};
 
 using Values = std::vector<double>;
 
-// In double precision; the magnitudes are what cancels in an element: its share of the rounding errors.
+// In double precision. A magnitude is the size of the terms that cancel in an element: its share of the
+// rounding errors.
 struct Forward {
     Values out, out_magnitude, mean, mean_magnitude, rstd;
 };
@@ -133,7 +134,7 @@ void test_residual_forward() {
                                       branch_.data(), weight_.data(), bias_.data(), N, C, nullptr);
         std::vector<float> sum(inp.size());
         for (size_t i = 0; i < sum.size(); i++)
-            // one rounding, and it is the rounded sum that counts
+            // one rounding; the rounded sum is the one that is normalised
             sum[i] = static_cast<float>(T(inp[i] + branch[i]));
         EXPECT_EQ(download(residual), sum);
         const Forward expected = forward(sum, weight, bias);
@@ -147,7 +148,7 @@ TYPED_TEST(LayerNorm, ResidualForwardMatchesDoublePrecision) {
     test_residual_forward<TypeParam, bfloat16>();
 }
 
-enum class Carry { none, separate, in_place };  // where the gradient of the residual stream comes from
+enum class Carry { none, separate, in_place };  // the source of the residual stream's gradient
 
 template <class W, class T>
 void test_backward(Carry carry, bool sum) {
@@ -185,8 +186,8 @@ void test_backward(Carry carry, bool sum) {
         expect_close<T>(download(dinp), expected.dinp, expected.dinp_magnitude);
         expect_close<float>(download(dweight), expected.dweight, expected.dweight_magnitude);
         expect_close<float>(download(dbias), expected.dbias, expected.dbias_magnitude);
-        // Of a row of 3 channels little is left, and its sum cancels again: too little to measure the whole
-        // by.
+        // A row of 3 channels nearly cancels, and so does its sum: the whole is too small to bound its
+        // relative error.
         if (sum) expect_each_close<float>(download(dinp_sum), expected.dinp_sum, expected.dinp_sum_magnitude);
         else EXPECT_EQ(download(dinp_sum), dinp_sum_before);
     }
@@ -226,7 +227,7 @@ TEST(LayerNormOracle, MatchesPyTorchWithResidual) {
     const SafetensorsFile dump = reference("residual_layernorm");
     const auto inp = dump.floats("residual"), weight = dump.floats("weight"),
                zeros = std::vector<float>(weight.size());
-    // The dump's sum was not rounded before it was normalised; ours reads the rounded one.
+    // The dump's sum was not rounded before it was normalised; our kernel reads the rounded one.
     EXPECT_LE(relative_error(dump.floats("out"), forward(inp, weight, dump.floats("bias")).out), 0x1p-22);
     const Backward b =
         backward(dump.floats("dresidual"), dump.floats("dout"), inp, weight, zeros, zeros, zeros);
@@ -235,7 +236,7 @@ TEST(LayerNormOracle, MatchesPyTorchWithResidual) {
     EXPECT_LE(relative_error(dump.floats("dbias"), b.dbias), 0x1p-22);
 }
 
-// A model gives its layernorms one scratch, and then batches up to the size it was made for.
+// A model has one scratch for its layernorms, sized for the largest batch, and runs smaller batches, too.
 TEST(LayerNormShapes, ScratchForManyRowsIsEnoughForFewer) {
     for (const int C : {8, 768, 1028, 1600, 5120, 12288}) {
         for (const size_t most : {1, 16, 17, 24576, 24577, 49153, 65536}) {
@@ -247,8 +248,8 @@ TEST(LayerNormShapes, ScratchForManyRowsIsEnoughForFewer) {
     }
 }
 
-// Of GPT-2 124M and 1558M, and of GPT-3's longest rows: a second wave of blocks would take as long as the
-// first.
+// Shapes of GPT-2 124M and 1558M, and of GPT-3's longest rows: a second wave of blocks would take as long
+// as the first.
 TEST(LayerNormShapes, AllBlocksOfBackwardRunAtOnce) {
     for (const int C : {8, 768, 1024, 1280, 1600, 2048, 4096, 5120, 12288}) {
         for (const size_t N : {1000, 16384, 65536})

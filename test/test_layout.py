@@ -5,7 +5,7 @@ import re
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# From the ground up.
+# from the lowest layer up
 FOLDERS = ["system", "kernels/simt", "kernels", "kernels/gemm", "kernels/attention", "kernels/decode",
            "trainer/distributed", "trainer/tokenizer", "trainer/data", "trainer/model", "trainer/formats",
            "trainer/checkpoint", "trainer/inference", "trainer/command_line", "trainer/run"]
@@ -35,7 +35,7 @@ def blank(match):
 
 
 def functions(text):
-    """(first line, number of lines, what stands before the brace) of every function, nested ones not counted."""
+    """(first line, number of lines, text before the brace) of every function, without nested ones."""
     text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", blank, BLANKED.sub(blank, text), flags=re.MULTILINE)
     found, outside, start, depth, parentheses = [], True, 0, 0, 0
     body_depth = first = 0

@@ -1,5 +1,5 @@
-// What transformers saved computes here what it computes there (test/reference/hugging_face, written by
-// dev/reference.py).
+// A model saved by transformers gives the same results here as there (test/reference/hugging_face, written
+// by dev/reference.py).
 #include "model.cuh"
 #include "temporary_folder.h"
 #include "trainer/checkpoint/open_model.h"
@@ -34,7 +34,7 @@ TEST(LoadWeights, AFolderOfTransformersGivesItsLogits) {
         // fp32 sums of up to 32 products a matmul, three matmuls a block: a few roundings of 2^-24 each.
         EXPECT_LE(relative_error(logits_of<float>(*file, x), expected.floats(name)), 1e-6) << name;
     }
-    // In bf16 each of the 20 or so operations on the way rounds to 2^-9.
+    // In bf16 each of about 20 consecutive operations rounds to 2^-9.
     EXPECT_LE(relative_error(logits_of<bfloat16>(*open_model(folders + "bare_bf16"), x),
                              expected.floats("bare_bf16")),
               0.03);

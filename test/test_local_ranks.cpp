@@ -1,5 +1,5 @@
-// local_ranks() finds the other ranks of a launch on this machine and says which are idle. The ranks are
-// stand-ins.
+// local_ranks() finds the other ranks of a launch on this machine and reports which are idle. The ranks
+// are simulated.
 #include <algorithm>
 
 #include "rank_process.h"
@@ -7,7 +7,7 @@
 
 namespace {
 
-// No launch has it.
+// An address that no launch uses.
 std::string address() { return "test" + std::to_string(getpid()); }
 
 Process process_of(int rank, int world_size, int local_size) {
@@ -30,7 +30,7 @@ TEST(LocalRanks, AreThoseOfTheSameLaunch) {
     EXPECT_EQ(std::pair(found[1].rank, found[1].pid), std::pair(3, third.pid()));
     EXPECT_EQ(found[1].arguments, std::string("cat\0", 4));
     EXPECT_FALSE(found[1].same_program || found[1].stopped() || found[1].leaving);
-    EXPECT_EQ(local_ranks(process_of(1, 4, 4)).size(), 1u);  // a rank is none of its own others
+    EXPECT_EQ(local_ranks(process_of(1, 4, 4)).size(), 1u);  // a rank is not one of its own others
 }
 
 TEST(LocalRanks, ThatAreStoppedOrGoneAreNamed) {

@@ -1,5 +1,5 @@
-// Mapped files whose bytes cannot be read: an error that names the file and the offset, or one line and the
-// end; never a bare SIGBUS.
+// Mapped files whose bytes cannot be read: either an error that names the file and the offset, or one line
+// and the end of the program; never a bare SIGBUS.
 #include <fcntl.h>
 #include <sys/mman.h>
 
@@ -17,7 +17,7 @@ const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 class CutFile : public testing::Test {
 protected:
     CutFile() {
-        // what a mapping cannot reach any more is as if the disk could not give it
+        // bytes beyond the end of a shortened file fail like unreadable ones on a disk
         std::filesystem::resize_file(path, page);
     }
     char last_byte() const { return *static_cast<const volatile char*>(file.bytes().data() + 3 * page - 1); }

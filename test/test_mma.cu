@@ -1,5 +1,5 @@
-// The instructions of simt/mma.cuh and simt/async_copy.cuh, on either machine, against the layouts that the
-// PTX ISA gives for them.
+// The instructions of simt/mma.cuh and simt/async_copy.cuh, on either machine, against the layouts of the
+// PTX ISA.
 #include "common.cuh"
 
 namespace {
@@ -28,7 +28,7 @@ __device__ uint32_t gather_pair(const bfloat16* matrix, int columns, Place first
                            static_cast<float>(matrix[second.row * columns + second.column]));
 }
 
-// Warp w: c[w] = a[w] (16, 16) * b[w] (16, 8) + c[w], twice over; the odd warps take no part.
+// Warp w computes c[w] = a[w] (16, 16) * b[w] (16, 8) + c[w], twice in a row; the odd warps take no part.
 __global__ void mma_kernel(float* c, const bfloat16* a, const bfloat16* b) {
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     if (warp % 2 == 1) return;
@@ -65,8 +65,8 @@ TEST(Mma, IsTheProductOfMatricesInTheDocumentedLayouts) {
                     expected += term;
                     magnitude += std::abs(term);
                 }
-                // The products are exact; 32 sums in fp32, which tensor cores may cut off instead of
-                // rounding.
+                // The products are exact; the 32 sums in fp32 may be truncated by tensor cores instead of
+                // rounded.
                 EXPECT_NEAR(after[i], expected, 32 * 0x1p-23 * magnitude)
                     << "warp " << w << ", row " << r << ", column " << n;
             }
@@ -74,8 +74,8 @@ TEST(Mma, IsTheProductOfMatricesInTheDocumentedLayouts) {
     }
 }
 
-// Sums are the left factor of the next product without any exchange between lanes: (a * b) * d, as attention
-// has it, with a * b made of small integers.
+// Sums become the left factor of the next product without any exchange between lanes: (a * b) * d, as in
+// attention, where a * b consists of small integers.
 __global__ void chained_kernel(float* out, const bfloat16* a, const bfloat16* b, const bfloat16* d) {
     const int lane = static_cast<int>(threadIdx.x);
     Vec<uint32_t, 4> left;
@@ -136,7 +136,7 @@ __global__ void ldmatrix_kernel(unsigned* out) {
     const int lane = static_cast<int>(threadIdx.x);
     for (int i = 0; i < 8; i++) matrices[lane * matrix_pitch + i].bits = static_cast<uint16_t>(lane * 8 + i);
     __syncwarp();
-    // The matrices' rows come in another order than they lie in.
+    // The matrices' rows are in another order than in memory.
     const int row = lane ^ 13;
     const bfloat16* address = matrices + row * matrix_pitch;
     const Vec<uint32_t, 4> result = Trans ? simt::ldmatrix_trans(address) : simt::ldmatrix(address);
@@ -194,9 +194,8 @@ TEST(Pairs, RoundToNearestAndKeepTheirOrder) {
 
 // ---- asynchronous copies ----
 
-// Three groups of copies, of N elements a thread each, the second empty in the odd threads; the last elements
-// come as zeros. What is to be read after a wait was written by the neighbour's copy. out (blocks, 3, threads
-// * N)
+// Three groups of copies, of N elements a thread each, the second empty in the odd threads; the last
+// elements come as zeros. After a wait a thread reads its neighbour's copy. out (blocks, 3, threads * N)
 template <int N, class T>
 __global__ void async_copy_kernel(T* out, const T* inp, int inside) {
     simt::SharedMemory shared;
@@ -229,7 +228,7 @@ void expect_async_copies() {
     const int inside = 3 * count - 5 * N;
     const std::vector<float> values = random_values<T>(3 * count, 5);
     const auto inp = upload<T>(values);
-    for (int blocks : {1, 3}) {  // what a block has left under way concerns no other
+    for (int blocks : {1, 3}) {  // a block's unfinished copies do not affect others
         const auto out = poisoned<T>(static_cast<size_t>(blocks) * 3 * count);
         simt::launch(async_copy_kernel<N, T>, blocks, threads, simt::shared_size<T>(3 * count), nullptr,
                      out.data(), inp.data(), inside);

@@ -1,5 +1,5 @@
-// open_model finds the model in whatever it is given, and llm.c's files are read and written bit for bit or
-// refused by name.
+// open_model finds the model behind every kind of path, and llm.c's files are read and written bit for bit
+// or rejected by name.
 #include <bit>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -17,8 +17,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A model of llm.c's from first principles: the header, and every element its own index in the file, times
-// 2^-20.
+// A model file of llm.c's, written from its specification: the header, and as every element its own index
+// in the file, times 2^-20.
 std::string llmc_bytes(int32_t version, const std::vector<int32_t>& sizes, size_t elements) {
     std::vector<int32_t> header(256);
     header[0] = 20240326;
@@ -65,7 +65,7 @@ TEST(LlmcModel, TensorsLieByKindAndThenByLayer) {
             for (int l = 0; l < (of_layers ? 2 : 1); l++, at += elements)
                 expect(kind, of_layers ? l : -1, at, elements);
         };
-        expect(Kind::wte, -1, 0, 7 * 4);  // its two padded rows have no meaning
+        expect(Kind::wte, -1, 0, 7 * 4);  // its two padded rows are undefined
         at = 9 * 4;
         next(Kind::wpe, 20, false);
         next(Kind::ln1w, 4);
@@ -173,7 +173,7 @@ TEST(OpenModel, ARunsFolderIsItsNewestWholeCheckpoint) {
     EXPECT_EQ(open_model(run)->config().V, 11);
     EXPECT_EQ(open_model(run)->path(), checkpoint_folder(run, 10));
     EXPECT_EQ(open_model(checkpoint_folder(run, 5))->config().V, 10);
-    // One flipped bit of a weight: that checkpoint is no model any more.
+    // One flipped bit of a weight invalidates that checkpoint.
     const std::string weights = checkpoint_folder(run, 10) + "/model.safetensors";
     std::string bytes = read_file(weights);
     bytes[bytes.size() - 9] ^= 1;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A checkout that was built, and then moved or copied, builds again with make, and its programs find the data beside them.
 
-The build is one that only writes its programs' names, by the real Makefile, presets and scripts; the program that runs is the real tokenize.
+The Makefile, presets and scripts are the real ones, but the build only writes the programs' names; the program that runs is the real tokenize.
 """
 import os
 import pathlib
@@ -60,7 +60,8 @@ class MovedCheckout(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertNotIn("anew", result.stdout)
 
-    # The checkout that the program was compiled in is still there, with data of its own: the copy's are others.
+    # The checkout in which the program was compiled is still there, with data of its own, which differs from the
+    # copy's.
     def test_a_copied_program_finds_the_data_of_its_own_checkout(self):
         program = pathlib.Path(os.environ.get("TOKENIZE_PROGRAM", ROOT / "build/release/tokenize"))
         copy = self.folder / "second"

@@ -1,4 +1,4 @@
-// What is known about a step: norms by layer against double precision, and an update that a veto leaves out.
+// Diagnostics of a step: norms by layer against double precision, and an update skipped by a veto.
 #include <map>
 
 #include "model.cuh"
@@ -76,8 +76,8 @@ TEST(NormsByLayer, WhatIsNotFiniteIsNull) {
     EXPECT_NEAR(read.at("weight").at("h.0").get<double>(), std::sqrt(12.0), 1e-12);
 }
 
-// A step under a veto is as if its batch had never been: parameters, optimizer state and count, and the steps
-// after it.
+// A vetoed step is as if its batch had never existed: parameters, optimizer state and count, and all later
+// steps are the same.
 template <class T>
 void expect_a_veto_to_leave_nothing_behind() {
     const SafetensorsFile dump = reference("model"), trajectory = reference("trajectory");

@@ -1,4 +1,4 @@
-// The table behind MFU, asked by the names that drivers give GPUs.
+// The table behind MFU, looked up by the names that drivers give GPUs.
 #include <gtest/gtest.h>
 
 #include <span>
@@ -60,7 +60,7 @@ TEST(NvidiaRates, TuringHasFp32Only) {
 
 struct Card {
     const char* name;
-    int cores, mhz;  // as NVIDIA prints them; the clock is boosted
+    int cores, mhz;  // as NVIDIA prints them; the clock is the boost clock
 };
 const Card turing[] = {
     {"Tesla T4", 2560, 1590},        {"Quadro RTX 4000", 2304, 1545}, {"Quadro RTX 5000", 3072, 1815},
@@ -70,7 +70,7 @@ const Card turing[] = {
     {"RTX 2060 SUPER", 2176, 1650},  {"RTX 2070", 2304, 1620},        {"RTX 2070 SUPER", 2560, 1770},
     {"RTX 2080", 2944, 1710},        {"RTX 2080 SUPER", 3072, 1815},  {"RTX 2080 Ti", 4352, 1545},
 };
-// And one that is made like them.
+// GeForce cards, and one built like them.
 const Card geforce[] = {
     {"RTX 3050", 2560, 1777},       {"RTX 3060", 3584, 1777},        {"RTX 3060 Ti", 4864, 1665},
     {"RTX 3070", 5888, 1725},       {"RTX 3070 Ti", 6144, 1770},     {"RTX 3080", 8704, 1710},
@@ -82,7 +82,7 @@ const Card geforce[] = {
     {"RTX 5060 Ti", 4608, 2572},    {"RTX 5070", 6144, 2512},        {"RTX 5070 Ti", 8960, 2452},
     {"RTX 5080", 10752, 2617},      {"RTX 5090", 21760, 2407},       {"NVIDIA L40", 18176, 2490},
 };
-// And the data centre's cards with their chips.
+// Workstation cards, and the data centre's cards with the same chips.
 const Card workstations[] = {
     {"NVIDIA A2", 1280, 1770},
     {"NVIDIA A10", 9216, 1695},
@@ -107,10 +107,10 @@ const Card workstations[] = {
 const Card ga100[] = {
     {"NVIDIA A30", 3584, 1440}, {"A100-SXM4-40GB", 6912, 1410}, {"NVIDIA A100 80GB PCIe", 6912, 1410}};
 
-// Where the table comes from, computed again: every core multiplies and adds once a clock, and tensor cores
-// do a multiple of that, which the white papers of the architectures have. Not here: cards whose boost clock
-// NVIDIA does not print (Hopper, Blackwell's data centre), and the L40S, whose data sheet has 362 of dense
-// bf16 where its own rate with sparsity has the double of 366.
+// The source of the table is recomputed: every core multiplies and adds once a clock, and tensor cores do
+// a multiple of that, which the white papers of the architectures state. Exceptions are cards whose boost
+// clock NVIDIA does not print (Hopper, Blackwell's data centre), and the L40S, whose data sheet has 362
+// for dense bf16 although its own rate with sparsity is the double of 366.
 TEST(NvidiaRates, CoresAndClocksExplainTheTable) {
     const auto expect = [](std::span<const Card> cards, double bf16, double tf32) {
         for (const auto& [name, cores, mhz] : cards) {
@@ -128,7 +128,7 @@ TEST(NvidiaRates, CoresAndClocksExplainTheTable) {
     expect(ga100, 16, 8);
 }
 
-// A name that is not in the table, or says more than the table knows, is not guessed at.
+// A name that is not in the table, or more specific than the table, is not guessed.
 TEST(NvidiaRates, UnknownNamesHaveNone) {
     for (const char* name : {"", "NVIDIA", "Intel(R) Xeon(R) Processor, 2 threads", "Tesla V100-SXM2-16GB",
                              "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 3070 Lite",

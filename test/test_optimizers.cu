@@ -1,5 +1,5 @@
-// Every optimizer beside torch.optim's (dev/reference.py): twenty steps of the kernels and of the whole
-// model; the kernels against double precision; a step that must not be taken.
+// Every optimizer against torch.optim's (dev/reference.py): twenty steps of the kernels and of the whole
+// model; the kernels against double precision; a step that must be skipped.
 #include <limits>
 
 #include "kernels/adamw.cuh"
@@ -102,7 +102,7 @@ class Optimizers : public testing::Test {};
 using Widths = simt::TestWidths<testing::Types, 32>;
 TYPED_TEST_SUITE(Optimizers, Widths);
 
-// The parameters of the dump, 35 with decay and 7 without, in one array. bfloat16: a rounded copy besides.
+// The parameters of the dump, 35 with decay and 7 without, in one array. bfloat16: with a rounded copy.
 template <class W, class T>
 void test_against_pytorch(const Rule& rule) {
     SCOPED_TRACE(rule.name);
@@ -164,7 +164,7 @@ TYPED_TEST(Optimizers, TwentyStepsMatchPyTorch) {
     }
 }
 
-// One step on random state: whole vectors and a rest, aligned or not.
+// One step on random state: whole vectors and a remainder, aligned or not.
 template <class W, class T>
 void test_against_oracle(const Rule& rule, size_t n, size_t offset, double clip) {
     SCOPED_TRACE(testing::Message() << rule.name << ", n = " << n << ", offset = " << offset
@@ -173,9 +173,9 @@ void test_against_oracle(const Rule& rule, size_t n, size_t offset, double clip)
     auto p = random_values<float>(count, 1), g = random_values<float>(count, 2);
     std::vector<float> state_before[2] = {random_values<float>(count, 3, 0.1f),
                                           random_values<float>(count, 4, 0.1f)};
-    // what is a mean of squares
+    // a mean of squares
     for (float& value : state_before[rule.optimizer == Optimizer::rmsprop ? 0 : 1]) value *= value;
-    // where eps is the larger part
+    // here eps is the larger part
     for (size_t i = 2; i < count; i += 5) p[i] = state_before[0][i] = state_before[1][i] = 0, g[i] = 1e-9f;
     const auto master = upload<float>(p), grads = upload<float>(g),
                norm = upload<float>(std::vector<float>{9.0f});
@@ -241,8 +241,8 @@ TYPED_TEST(Optimizers, ANormThatIsNotFiniteChangesNothing) {
     }
 }
 
-// The whole model: what decays and what does not, the buffers of every stretch, clipping by the norm over
-// all.
+// The whole model: parameters with and without decay, the buffers of every stretch, clipping by the norm
+// over all of them.
 TEST(Optimizers, TheModelFollowsPyTorchForTwentySteps) {
     const SafetensorsFile dump = reference("optimizers"), weights = reference("model"),
                           batches = reference("trajectory");

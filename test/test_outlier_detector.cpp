@@ -1,5 +1,5 @@
-// The outlier detector: z against the window before, what one infinity and one spike must not do, and that it
-// goes on as it would have.
+// The outlier detector: z against the preceding window, the permitted effect of an infinity and a spike,
+// and that a restored detector continues identically.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity(),
                  nan = std::numeric_limits<double>::quiet_NaN();
 constexpr size_t window = OutlierDetector::window;
 
-// Alternating, so that the mean is 2 and the deviation exactly 0.5.
+// Alternating values, so that the mean is 2 and the deviation exactly 0.5.
 void fill(OutlierDetector& detector) {
     for (size_t i = 0; i < window; i++)
         ASSERT_EQ(detector.judge(i % 2 ? 2.5 : 1.5, i % 2 ? 2.5 : 1.5), "") << i;
@@ -34,7 +34,7 @@ TEST(OutlierDetector, JudgesByTheDeviationsAboveTheMeanOfTheWindow) {
 
 TEST(OutlierDetector, MatchesTheFormulaOnRandomValues) {
     std::mt19937_64 generator(3);
-    std::lognormal_distribution<double> values(0.0, 1.0);  // with spikes beyond what may enter the window
+    std::lognormal_distribution<double> values(0.0, 1.0);  // with spikes beyond the limit of the window
     OutlierDetector detector(1.5, 0);
     std::vector<double> entered;
     int outliers = 0;
@@ -69,10 +69,10 @@ TEST(OutlierDetector, SaysNothingBeforeTheWindowIsFullOrWithoutALimit) {
 TEST(OutlierDetector, OneInfinityOrNaNDoesNotBlindIt) {
     for (const double bad : {infinity, -infinity, nan}) {
         OutlierDetector detector(3, 3);
-        EXPECT_EQ(detector.judge(bad, 2), "loss is not finite");  // before the window is full, too
+        EXPECT_EQ(detector.judge(bad, 2), "loss is not finite");  // also before the window is full
         fill(detector);
         EXPECT_EQ(detector.judge(bad, 2), "loss is not finite");
-        EXPECT_EQ(detector.judge(2, bad), "");  // the optimizer does not take this step anyway
+        EXPECT_EQ(detector.judge(2, bad), "");  // the optimizer skips this step anyway
         EXPECT_EQ(detector.judge(2, 2), "");
         EXPECT_NE(detector.judge(4, 2), "");
         EXPECT_NE(detector.judge(2, 4), "");

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/plot.py draws what a run wrote, whatever happened to the run, and says in one line what it cannot draw."""
+"""scripts/plot.py draws the metrics of a run, also of an interrupted one, and reports in one line what it cannot draw."""
 import json
 import math
 import os
@@ -81,7 +81,7 @@ class Plot(unittest.TestCase):
         self.assertEqual((len(names), max(map(len, names))), (13, plot.LONGEST_NAME))
 
     def figures_of(self, *several_runs):
-        """The figures that are drawn of each list of runs, to be looked into."""
+        """The figures of each list of runs, for inspection."""
         seen, save = [], plot.plt.Figure.savefig
 
         def look(figure, *arguments, **options):
@@ -200,7 +200,7 @@ class Plot(unittest.TestCase):
         self.assertEqual(norms["h.11"][0], 1.2)
         self.assertTrue(math.isnan(norms["ln_f"][4]))
         self.assertTrue(plot.LayerNorms("weight", "").wanted([plot.Run(run)]))
-        self.assertFalse(plot.LayerNorms("grad", "").wanted([plot.Run(run)] * 2))  # lines of several runs would not be told apart
+        self.assertFalse(plot.LayerNorms("grad", "").wanted([plot.Run(run)] * 2))  # the lines of several runs could not be distinguished
         self.assert_drawn(self.plot(run), run / "loss.png")
         self.assert_drawn(self.plot(run, self.write(run_lines(), "other"), "--out", self.folder / "both.png"), self.folder / "both.png")
 

@@ -1,5 +1,5 @@
-// What reaches a terminal: text as it is, control characters as something that can be read; by itself and out
-// of a program. And what is lost if none is there.
+// Text on its way to a terminal: it is unchanged, except that control characters become readable; by
+// itself and as a program's output. Also the errors if there is no output.
 #include "program.h"
 #include "system/print_line.h"
 #include "system/printable.h"
@@ -19,7 +19,7 @@ TEST(Printable, WritesControlCharactersOut) {
     EXPECT_EQ(printable("a\x9b\xff"), "a\uFFFD\uFFFD");
 }
 
-// A hostile file's name or token would otherwise colour the terminal, move the cursor or set the window's
+// A malicious file name or token could otherwise colour the terminal, move the cursor or set the window's
 // title.
 TEST(Printable, AMessageOfAProgramHoldsNoControlCharacter) {
     const TemporaryFolder folder;
@@ -50,7 +50,7 @@ TEST(PrintLine, WritesTheWholeTextAndALineFeed) {
     EXPECT_EQ(read_file(folder / "lines"), std::string("{} of 100 %s\na\0b\n\n", 18));
 }
 
-// As standard error that goes to a full disk or is closed.
+// Standard error may lead to a full disk or be closed.
 TEST(PrintLine, FailsSilently) {
     std::FILE* const full = std::fopen("/dev/full", "w");
     ASSERT_NE(full, nullptr);

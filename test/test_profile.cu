@@ -1,4 +1,4 @@
-// What --profile counts and measures: bytes and operations against a count by hand, times against the clock.
+// The counts and times of --profile: bytes and flops against a count by hand, times against the clock.
 #include <chrono>
 #include <map>
 #include <thread>
@@ -17,7 +17,7 @@ struct Measured {
     std::map<std::string, nlohmann::ordered_json> rows;
 };
 
-// The report of `steps` steps, of two micro-steps each. What is not a step's, such as an evaluation between
+// The report of `steps` steps, of two micro-steps each. Work outside a step, such as an evaluation between
 // two of them, must not count.
 template <class Type>
 Measured measure(int steps, GPT2Options options = {}) {
@@ -58,7 +58,7 @@ Measured measure(int steps, GPT2Options options = {}) {
 }
 
 struct Expected {
-    double calls, bytes, flops;  // of a step
+    double calls, bytes, flops;  // per step
 };
 
 // By hand: the tensors that each call reads and writes. e: bytes of a parameter or activation.
@@ -84,7 +84,7 @@ std::map<std::string, Expected> count_by_hand(size_t e, bool rounded) {
         5 * 2 * B * NH * T * T * 16 / 2);
     add("classifiernull", micro_steps, (N * Vp + N * Vp) * e);
     add("sum of lossesnull", micro_steps, N * 4);
-    // Those of ln_f have no residual to add to.
+    // Those of ln_f have no residual to add.
     add("layernorm backwardnull", micro_steps, (2 * L * (N * C * 4) + N * C * 3) * e);
     rows["layernorm backwardnull"].calls = static_cast<double>(micro_steps * (2 * L + 1));
     add("encoder backwardnull", micro_steps, (N * C + N * C) * e);
@@ -105,7 +105,7 @@ std::map<std::string, Expected> count_by_hand(size_t e, bool rounded) {
             flops);
         add(name == "fcproj" ? "fcproj dX + dGELU" + dims : name + " dX" + dims, m.calls,
             three + (name == "fcproj" ? pre_gelu : 0), flops);
-        // Of two micro-steps the first writes the gradient, and the second reads and writes it.
+        // The first of two micro-steps writes the gradient, and the second reads and writes it.
         add(name + " dW" + dims, m.calls, (N * m.in + N * m.out) * e, flops);
         rows[name + " dW" + dims].bytes += static_cast<double>(m.calls / 2 * (4 + 8) * m.in * m.out);
     }
@@ -132,7 +132,7 @@ void expect_counts() {
     for (const auto& [name, count] : expected) {
         ASSERT_TRUE(measured.rows.contains(name)) << name;
         const auto& row = measured.rows.at(name);
-        // Calls over the flat buffer are as many as it has stretches.
+        // There is one call per stretch of the flat buffer.
         const bool by_stretch =
             name == "zero gradientsnull" || name == "gradient normnull" || name == "optimizernull";
         EXPECT_TRUE(by_stretch || row["calls"] == count.calls) << name << ": " << row["calls"];
@@ -144,7 +144,7 @@ void expect_counts() {
 TEST(Profile, BytesAndOperationsAreThoseCountedByHand) { expect_counts<float>(); }
 TEST(Profile, BytesAndOperationsInBf16) { expect_counts<bfloat16>(); }
 
-// What is computed again is an operation of its own, or more calls of one.
+// Recomputation is an operation of its own, or more calls of one.
 TEST(Profile, RecomputedOperationsAreSeen) {
     const Measured gelu = measure<float>(1, {.recompute = Recompute::gelu}),
                    block = measure<float>(1, {.recompute = Recompute::block});
@@ -154,8 +154,8 @@ TEST(Profile, RecomputedOperationsAreSeen) {
     EXPECT_EQ(block.rows.at("fcproj[57,192,48]")["calls"], micro_steps * L);
 }
 
-// Nothing but a few function calls lies between the operations. What else the machine does may: the best of
-// three counts.
+// Only a few function calls lie between the operations. Other work of the machine may interfere, so the
+// best of three counts.
 TEST(Profile, TheOperationsAddUpToTheStep) {
     double best = 0;
     for (int attempt = 0; attempt < 3 && best < 0.9; attempt++) {
@@ -191,7 +191,7 @@ TEST(Profile, TheRateIsTheOneNearerToItsPeak) {
             std::this_thread::sleep_for(std::chrono::milliseconds(2));
             profile.begin("neither", {}, nullptr);
             profile.end(nullptr);
-            std::this_thread::sleep_for(std::chrono::milliseconds(4));  // belongs to none
+            std::this_thread::sleep_for(std::chrono::milliseconds(4));  // belongs to no operation
         }
         EXPECT_EQ(profile.end_step(20), step == Profile::warm_up + 1);
     }
@@ -204,7 +204,7 @@ TEST(Profile, TheRateIsTheOneNearerToItsPeak) {
                 rows[2]["shape"].is_null());
     EXPECT_EQ(rows[1]["shape"], nlohmann::ordered_json({10, 20, 30}));
     EXPECT_EQ(rows[0]["calls"], 2);
-    if (!simt::is_gpu()) {  // where sleeping is no work
+    if (!simt::is_gpu()) {  // where sleeping is not work
         EXPECT_GE(rows[0]["ms"], 6.0);
         EXPECT_GE(rows[1]["ms"], 4.0);
         EXPECT_LE(rows[2]["ms"], 4.0);

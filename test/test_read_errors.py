@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Read errors: train_gpt2 ends with one line that names the file, or goes on from what can be read; nothing is lost.
+"""Read errors: train_gpt2 ends with one line that names the file, or resumes from readable files; nothing is lost.
 
-READ_ERRORS=500 test/test_read_errors.py RandomReadErrors    # as many random errors as one likes; SEED=n repeats them
+READ_ERRORS=500 test/test_read_errors.py RandomReadErrors    # any number of random errors; SEED=n repeats them
 """
 import json
 import os
@@ -21,7 +21,7 @@ PROGRAM = os.environ.get("TRAIN_PROGRAM", str(ROOT / "build" / "release" / "trai
 GENERATE = str(pathlib.Path(PROGRAM).with_name("generate_gpt2"))
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-# A model that takes no time. Its data is large enough that most pages are not read before the first step.
+# A tiny model. Its data is large enough that most pages are not read before the first step.
 DEFAULTS = {"--layers": 1, "--heads": 2, "--channels": 16, "--context": 16, "--batch-size": 8, "--total-batch": 256,
             "--tokenizer": "byte", "--vocab": 256, "--warmup": 2, "--schedule": "constant", "--sample-every": 0, "--val-every": 0,
             "--checkpoint-every": 3, "--keep": 9}  # fmt: skip
@@ -38,7 +38,7 @@ def lines_of(run, kind="train"):
 
 
 def contents(folder):
-    """Everything in it, by name: the bytes of files, the targets of links."""
+    """The contents of a folder by name: the bytes of files, the targets of links."""
     return {str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
             for path in sorted(folder.rglob("*"))}  # fmt: skip
 
@@ -53,7 +53,7 @@ class Runs(unittest.TestCase):
         text = (ROOT / "data" / "tinyshakespeare.txt").read_bytes()[:600_000]
         write_shard(cls.data, list(text))
         write_shard(cls.folder / "val.bin", list(text[:200_000]))
-        # A run of 9 steps, with checkpoints at 3, 6 and 9; and its beginning, as a run that was ended leaves it.
+        # A run of 9 steps, with checkpoints at 3, 6 and 9; and its beginning, as an interrupted run leaves it.
         cls.straight, cls.begun = cls.folder / "straight", cls.folder / "begun"
         assert cls.train("--steps", 9, "--out", cls.straight).returncode == 0
         assert cls.train("--steps", 6, "--out", cls.begun).returncode == 0
@@ -86,7 +86,7 @@ class Runs(unittest.TestCase):
         self.assertNotIn("filesystem error", result.stderr)
 
     def assert_refused(self, result, *words):
-        """With one line, and nothing has changed."""
+        """The run ends with one line, and no file has changed."""
         self.assert_one_line(result, *words, code=2)
         self.assertEqual(contents(self.out), contents(self.begun))
 
@@ -132,7 +132,7 @@ class Checkpoints(Runs):
 
     def test_weights_that_cannot_be_read_end_with_one_line(self):
         weights = self.out / "checkpoints" / "step_00000006" / "model.safetensors"
-        # The first mapping is the one whose checksum is compared; the second one is loaded.
+        # The first mapping's checksum is compared; the second one is loaded.
         result = self.resume(faults("page", "step_00000006/model.safetensors", first=2))
         self.assert_one_line(result, f"{weights}: cannot be read at byte ", code=1)
         self.assertEqual(contents(self.out), contents(self.begun))
@@ -170,7 +170,7 @@ class Folders(Runs):
         self.assertIn(f"its metrics are now called {self.out / 'metrics.jsonl.superseded'}", result.stdout)
         self.assertEqual((self.out / "metrics.jsonl.superseded").read_bytes(), metrics)
         self.assert_same_end()
-        # Once more: nothing is overwritten.
+        # The run is repeated: nothing is overwritten.
         second = (self.out / "metrics.jsonl").read_bytes()
         shutil.rmtree(self.out / "checkpoints")
         self.assertEqual(self.resume().returncode, 0)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """scripts/run_*.sh fit the published recipes to any GPU without changing the tokens of a step; overfit.sh and finetune*.sh run.
 
-TRAIN_PROGRAM and TOKENIZE_PROGRAM name the programs to test with; nvidia-smi is a stand-in.
+TRAIN_PROGRAM and TOKENIZE_PROGRAM name the programs to test with; nvidia-smi is simulated.
 """
 import json
 import os
@@ -37,7 +37,7 @@ class Recipes(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def run_script(self, script, *arguments, gpus=()):
-        """gpus: (name, MiB) of those that nvidia-smi lists."""
+        """Runs a script. gpus: (name, MiB) of those that nvidia-smi lists."""
         smi = self.folder / "nvidia-smi"
         lines = "".join(f"echo '{memory}, {name}'\n" for name, memory in gpus)
         smi.write_text("#!/bin/sh\n" + (lines or "echo 'NVIDIA-SMI has failed'; exit 9\n"))
@@ -46,7 +46,7 @@ class Recipes(unittest.TestCase):
         return subprocess.run([SCRIPTS / f"{script}.sh", *map(str, arguments)], capture_output=True, text=True, env=environment, cwd=self.folder)
 
     def dry_run(self, script, *arguments, gpus=()):
-        """Options of the command that would run, by name, and all that was printed."""
+        """The options, by name, of the command that would run, and the whole output."""
         result = self.run_script(script, "--dry-run", *arguments, gpus=gpus)
         self.assertEqual(result.returncode, 0, result.stderr)
         command = shlex.split(re.search(r"^command: (.*)$", result.stdout, re.M)[1])
@@ -81,7 +81,7 @@ class Recipes(unittest.TestCase):
                     self.assertEqual(int(options["--val-steps"]) * batch_size * seq_len, 20 * total)
                     self.assertEqual(options.get("--skip-loss-z"), "7" if script == "run_gpt3_125M" else None)
                     batch_sizes.append(batch_size)
-                    # The program takes the whole command, and finds that it fits.
+                    # The program accepts the whole command, and reports that it fits.
                     arguments = [word for pair in options.items() for word in pair]
                     command = [PROGRAMS["TRAIN_PROGRAM"], *arguments, "--plan", "--device-memory", f"{gib - 1}G"]
                     plan = subprocess.run(command, capture_output=True, text=True)
@@ -114,13 +114,13 @@ class Recipes(unittest.TestCase):
             self.assertEqual(options["--processes"], str(used))
             expected = f"run_gpt2_124M: the 512 sequences of a step do not divide among {there} GPUs: {used} are used\n"
             self.assertEqual(result.stderr, expected)
-        # What a person says counts, and the smallest card decides.
+        # Given options take precedence, and the smallest card decides.
         self.assertEqual(self.dry_run("run_gpt2_124M", "--", "--zero", 0, gpus=[card] * 2)[0]["--zero"], "0")
         mixed, _ = self.dry_run("run_gpt2_124M", gpus=[card, ("NVIDIA GeForce RTX 3080", 10240)])
         self.assertLess(int(mixed["--batch-size"]), int(alone["--batch-size"]))
 
     def program_plans(self, options, count):
-        """The program takes the whole command for so many processes."""
+        """The program accepts the whole command for this number of processes."""
         arguments = [word for pair in options.items() for word in pair if pair[0] != "--processes"]
         command = [PROGRAMS["TRAIN_PROGRAM"], *arguments, "--plan", "--device-memory", "39G", "--world-size", str(count)]
         plan = subprocess.run(command, capture_output=True, text=True)
@@ -214,7 +214,7 @@ class Recipes(unittest.TestCase):
         self.assertRegex(result.stdout, r"(?m)^model: 1 layers.* 50257 ")
 
     def write_hugging_face_model(self, layers=1, heads=2, channels=16, context=32, vocab=50257):
-        """A folder as transformers saves a GPT-2 of random weights."""
+        """Writes a folder as transformers would save a GPT-2 of random weights."""
         random = numpy.random.default_rng(5)
         C = channels
         shapes = {"transformer.wte.weight": (vocab, C), "transformer.wpe.weight": (context, C)}

@@ -1,5 +1,5 @@
-// Runs that are stopped, killed, damaged or given something else to go on with, as people run them: what goes
-// on ends as if nothing had happened.
+// Runs that are stopped, killed, damaged or resumed with other options, as users run them: a resumed run
+// ends with the same results as an uninterrupted one.
 #include <fcntl.h>
 #include <sys/wait.h>
 
@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A model that takes no time, every kind of line, micro-steps, and few steps between checkpoints, so that one
-// is being written most of the time. What arguments say themselves is left to them.
+// A tiny model, every kind of line, micro-steps, and few steps between checkpoints, so that one is being
+// written most of the time. Options in the arguments take precedence.
 std::string with_tiny_model(const std::string& arguments) {
     std::string all = arguments + " --deterministic";
     for (const std::string option :
@@ -34,16 +34,15 @@ std::string with_tiny_model(const std::string& arguments) {
     }
     return all;
 }
-// Of the runs that are killed. In checked builds a step takes half a second of computing.
+// Options of the runs that are killed. In checked builds a step takes half a second of computing.
 constexpr int steps = simt::checked ? 16 : 200, kills = simt::checked ? 4 : 25;
 
-// In memory where there is such a file system: what is tested here does not depend on disks, and they are
-// slow to sync.
+// In memory if there is such a file system: the tests do not depend on disks, which are slow to sync.
 class Resume : public testing::Test {
 protected:
     static void SetUpTestSuite() {
         if (access("/dev/shm", W_OK) == 0) setenv("TMPDIR", "/dev/shm", 1);
-        // threads that wait for each other cost a tiny model more than they compute
+        // for a tiny model, threads that wait for each other cost more than they gain
         setenv("OMP_NUM_THREADS", "1", 1);
     }
     static ProgramResult train(const std::string& arguments, const std::string& before = "cd /") {
@@ -60,7 +59,7 @@ std::string newest_of(const std::string& run) {
     return newest ? *newest : "none";
 }
 
-// Lines without what may differ: times, and the marks of runs.
+// Lines without the varying parts: times, and the marks of runs.
 std::vector<nlohmann::json> metrics(const std::string& run) {
     std::vector<nlohmann::json> lines = metrics_of(run);
     std::erase_if(lines, [](const nlohmann::json& line) { return line.at("kind") == "run"; });
@@ -81,7 +80,7 @@ void expect_same_end(const std::string& run, const std::string& straight) {
     EXPECT_EQ(metrics(run), metrics(straight));
 }
 
-// The program in a process of its own, in which signals reach it.
+// The program in a process of its own, which receives signals.
 class Process {
 public:
     Process(const std::string& arguments, const std::string& output) {
@@ -114,7 +113,7 @@ public:
         }
         return pid_ > 0;
     }
-    // To a process that has ended by itself, nothing: kill(-1) would mean every process there is.
+    // A process that has ended by itself gets no signal: kill(-1) would reach every process of the system.
     void send(int signal) {
         if (pid_ > 0) kill(pid_, signal);
     }
@@ -135,7 +134,8 @@ int last_step(const std::string& run) {
     return at == std::string::npos ? 0 : std::atoi(text.c_str() + at + 22);
 }
 
-// The temporary folders of checkpoints that are being written, or were when the run was killed.
+// The temporary folders of checkpoints that are being written, or were being written when the run was
+// killed.
 std::set<std::string> unfinished(const std::string& run) {
     std::set<std::string> names;
     std::error_code none;
@@ -170,10 +170,10 @@ TEST_P(Killed, AtRandomMomentsEndsAsIfNothingHadHappened) {
     for (int i = 1; i <= kills; i++) {
         const std::set<std::string> before = unfinished(run);
         Process process(options + run + " --resume auto", folder / "out");
-        // Well before the end, where a fast machine is within milliseconds.
+        // Well before the end, which a fast machine reaches within milliseconds.
         const int aim = i * (steps * 3 / 4) / (kills + 1);
         const auto before_step = [&](int step) { return process.running() && last_step(run) < step; };
-        if (i % 5 == 0) {  // while it starts, or goes on from a checkpoint
+        if (i % 5 == 0) {  // while it starts, or resumes from a checkpoint
             const auto moment =
                 std::chrono::steady_clock::now() + std::chrono::duration<double, std::milli>(up_to(100));
             while (before_step(aim + 5) && std::chrono::steady_clock::now() < moment) sleep_ms(0.3);
@@ -189,8 +189,7 @@ TEST_P(Killed, AtRandomMomentsEndsAsIfNothingHadHappened) {
         const bool killed = WIFSIGNALED(status);
         ASSERT_TRUE(killed || status == 0) << "kill " << i << ": " << read_file(folder / "out");
         in_writing += has_new(unfinished(run), before);
-        // Where other work kept this test from its kills in time, or from the one that matters most, they
-        // begin once more.
+        // If other work delayed the kills, or the most important of them, all of them are repeated.
         if (!killed || (i == kills && in_writing == 0)) {
             ASSERT_LT(++repeated, 20) << (killed ? "no kill met the writing of a checkpoint"
                                                  : "the run is always over before its kill");
@@ -199,8 +198,8 @@ TEST_P(Killed, AtRandomMomentsEndsAsIfNothingHadHappened) {
             i = 0;
             continue;
         }
-        // Every moment leaves a checkpoint that can be loaded, once there is one, and no folder that is
-        // called one but is none.
+        // Every kill leaves a checkpoint that can be loaded, if there was one before, and no incomplete
+        // folder under a checkpoint's name.
         const std::optional<std::string> newest =
             newest_checkpoint(run, [](const std::string& damage) { ADD_FAILURE() << damage; });
         EXPECT_TRUE(newest || !saved);
@@ -231,7 +230,7 @@ TEST_F(Resume, StoppedBySignalsEndsAsIfNothingHadHappened) {
         Process process(options + run + " --resume auto", folder / "out");
         while (process.running() && last_step(run) < begun + 3) sleep_ms(0.1);
         sleep_ms(static_cast<double>(random() % 5));
-        if (!process.running()) break;  // on a machine too fast for us
+        if (!process.running()) break;  // the machine was too fast for the kill
         stopped++;
         process.send(i % 2 ? SIGTERM : SIGINT);
         ASSERT_EQ(process.wait(), 0) << read_file(folder / "out");
@@ -244,8 +243,8 @@ TEST_F(Resume, StoppedBySignalsEndsAsIfNothingHadHappened) {
     expect_same_end(run, straight);
 }
 
-// It came twice, by SLURM and by mpirun, and the second one must not end the program in the middle of its
-// checkpoint.
+// The signal came twice, from SLURM and from mpirun, and the second must not end the program while it
+// writes its checkpoint.
 TEST_F(Resume, SlurmsWarningEndsTheRunWithACheckpoint) {
     const std::string run = folder / "run";
     Process process("--steps 1000000 --checkpoint-every 1000000 --out " + run, folder / "out");
@@ -256,7 +255,7 @@ TEST_F(Resume, SlurmsWarningEndsTheRunWithACheckpoint) {
     EXPECT_EQ(read_state(newest_of(run)).step, last_step(run));
 }
 
-// The kernel and the shell may both send it.
+// Both the kernel and the shell may send it.
 TEST_F(Resume, ADroppedTerminalEndsTheRunWithACheckpointUnlessItIsIgnored) {
     for (const bool ignored : {false, true}) {
         const std::string run = folder / (ignored ? "ignored" : "run");
@@ -276,8 +275,8 @@ TEST_F(Resume, ADroppedTerminalEndsTheRunWithACheckpointUnlessItIsIgnored) {
     }
 }
 
-// Its checkpoint says that the evaluation is missing; the run that makes up for it must say that it did, or
-// the run is never complete.
+// Its checkpoint records that the evaluation is missing. The run that repeats it must record that, or the
+// run never counts as complete.
 TEST_F(Resume, ALastStepWhoseEvaluationWasBrokenOffIsCompleteOnceItIsDoneAgain) {
     const std::string options = "--steps 4 --out ", run = folder / "run", straight = folder / "straight",
                       last = checkpoint_folder(run, 4);
@@ -303,7 +302,7 @@ TEST_F(Resume, ALastStepWhoseEvaluationWasBrokenOffIsCompleteOnceItIsDoneAgain) 
     EXPECT_NE(again.output.find("nothing is left to do"), std::string::npos) << again.output;
 }
 
-// From a given checkpoint into another folder: the run branches off, with every optimizer's state.
+// A given checkpoint is resumed in another folder: the run branches off, with every optimizer's state.
 class Optimizers : public Resume, public testing::WithParamInterface<const char*> {};
 TEST_P(Optimizers, GoOnWithTheSameBits) {
     const std::string options = fmt::format("--steps 6 --checkpoint-every 3 --keep 9 {} --out ", GetParam());
@@ -330,7 +329,7 @@ TEST_F(Resume, DamagedCheckpointsArePassedOverAndSetAside) {
     std::string bytes = read_file(optimizer);
     bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
     std::ofstream(optimizer, std::ios::binary) << bytes;
-    // torn
+    // an incomplete line
     std::ofstream(metrics_file(folder / "run"), std::ios::app) << "{\"kind\":\"train\",\"step\":7,\"lo";
 
     const ProgramResult result = train(options + folder / "run --steps 9 --resume auto");
@@ -493,7 +492,7 @@ TEST_F(Resume, AFullDiskCostsTheCheckpointNotTheRun) {
             << result.output;
     }
     EXPECT_TRUE(fs::is_empty(checkpoints_folder(folder / "run")));
-    EXPECT_EQ(result.exit_code, 1);  // the last one is missing: whoever waits for the model must know
+    EXPECT_EQ(result.exit_code, 1);  // the last checkpoint is missing, and the exit code must report that
     EXPECT_NE(result.errors.find("the last checkpoint could not be written"), std::string::npos)
         << result.errors;
 }
@@ -502,8 +501,8 @@ TEST_F(Resume, TheNewestCheckpointIsNamedWhenTheMetricsCannotBeWritten) {
     const std::string run = folder / "run",
                       options = "--val-every 0 --sample-every 0 --checkpoint-every 2 --out " + run;
     expect_success(train("--steps 2 " + options));
-    // Files may not grow beyond 80 KiB, which a checkpoint's do not need. The metrics have room for another
-    // description of the run and a few steps.
+    // Files may not grow beyond 80 KiB, which is enough for a checkpoint. The metrics have room for
+    // another description of the run and a few steps.
     const size_t full = size_t{80} << 10, room = 2 * fs::file_size(metrics_file(run)) + 800;
     std::ofstream(metrics_file(run), std::ios::app)
         << R"({"kind":"run","padding":")" + std::string(full - room, 'x') + "\"}\n";
@@ -532,8 +531,8 @@ TEST_F(Resume, NoCheckpointIsGoodWhenTheFirstUpdateBrokeTheWeights) {
         << result.errors;
 }
 
-// The update with a huge learning rate is finite, and so is the checkpoint after it; the weights are of no
-// use.
+// The update with a huge learning rate is finite, and so is the checkpoint after it, but the weights are
+// useless.
 TEST_F(Resume, ACheckpointWhoseUpdateBrokeTheWeightsIsNotTheLastGoodOne) {
     for (const std::string arguments :
          {"--val-every 0", "--val-every 1", "--val-every 0 --dtype bf16", "--val-every 0 --optimizer sgd"}) {

@@ -1,5 +1,5 @@
-// A run's folder: which checkpoint counts. One wrong bit, one byte less or one file less, and the one before
-// is taken, with a line that says so.
+// A run's folder: which checkpoint is resumed. With one wrong bit, a missing byte or a missing file, the
+// one before is used, and a line reports that.
 #include <cmath>
 
 #include "temporary_folder.h"
@@ -58,7 +58,7 @@ TEST_F(RunFolder, TheNewestWholeCheckpointCounts) {
     EXPECT_EQ(newest(), checkpoint_folder(run.path(), 123456789));
 }
 
-// JSON has no number for it, and null says that nothing was measured.
+// JSON has no number for such a loss, and null means that nothing was measured.
 TEST_F(RunFolder, AValidationLossThatIsNotFiniteIsNotAMissingOne) {
     const std::string path = checkpoint_folder(run.path(), 12);
     TrainingState state = read_state(path);

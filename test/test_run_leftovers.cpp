@@ -1,4 +1,4 @@
-// What going on with a run, or with shards, removes, cuts and keeps.
+// Resuming a run, or continuing shards: the files that are removed, cut and kept.
 #include "temporary_folder.h"
 #include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/data/restartable_shards.h"
@@ -53,7 +53,7 @@ TEST(RunLeftovers, AMetricsLineNestedAMillionDeepIsPassedOver) {
               line + line);
 }
 
-// Between the look at a folder and its lock, another process may have trained there and ended.
+// Between the check of a folder and its lock, another process may have trained there and ended.
 class FoundFolder : public testing::Test {
 protected:
     void make(int step) {
@@ -95,7 +95,7 @@ TEST_F(FoundFolder, ANameThatARunOfTheSameSecondHasIsStillProposed) {
     fs::current_path(folder.path());
     ResumePoint point;
     std::string taken;
-    do {  // once more where a second ends in between
+    do {  // repeated if a second ends in between
         taken = new_run_folder();
         fs::create_directories(taken);
         std::ofstream(metrics_file(taken)) << "{}\n";
@@ -124,7 +124,7 @@ TEST_F(FoundFolder, AnotherProcessWentOnWithTheRun) {
     expect_refused(newest);
     expect_refused(given);
     const ResumePoint newer = find("auto", run);
-    fs::remove_all(checkpoint_folder(run, 6));  // and no longer keeps that one
+    fs::remove_all(checkpoint_folder(run, 6));  // the run no longer keeps that checkpoint
     expect_refused(newer);
 }
 
@@ -147,12 +147,12 @@ TEST_F(FoundFolder, NobodyWroteThere) {
     EXPECT_TRUE(fs::exists(checkpoint_folder(run, 6) + ".superseded"));
 }
 
-// As a process leaves it that is killed with everything written but the name.
+// The state left by a process that is killed when only the final name is missing.
 TEST_F(FoundFolder, AWholeCheckpointWithoutItsNameIsTakenBack) {
     for (const int step : {3, 6, 9}) make(step);
     unname(6, "0123abcd");
     unname(9, "0123abce");
-    fs::remove(checkpoint_folder(run, 9) + ".tmp-0123abce/" + state_file_name);  // was not whole yet
+    fs::remove(checkpoint_folder(run, 9) + ".tmp-0123abce/" + state_file_name);  // not yet complete
     ResumePoint from = find("auto", run);
     EXPECT_EQ(from.step(), 6);
     prepare_run_folder(from, [](const std::string&) {});
@@ -162,7 +162,7 @@ TEST_F(FoundFolder, AWholeCheckpointWithoutItsNameIsTakenBack) {
     EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints_folder(run)), {}), 2) << "something is left";
 }
 
-// On file systems that cannot exchange names, the older checkpoint gives up its name first, so a kill leaves
+// On file systems that cannot exchange names, the older checkpoint loses its name first, so a kill leaves
 // two without a name.
 TEST_F(FoundFolder, OfTwoWithoutANameTheOneWithItsEvaluationIsTakenBack) {
     for (const std::string random : {"0000000a", "0000000b", "0000000c"}) {
@@ -219,7 +219,7 @@ TEST_F(FoundFolder, StepsWithoutALineInTheMetricsAreNamed) {
     EXPECT_EQ(lines.size(), 1u) << lines.front();
 }
 
-// A comparison with NaN is false: it would have stayed the best one for good.
+// A comparison with NaN is false, so it would have remained the best one forever.
 TEST(Superseded, AValidationLossThatIsNotFiniteIsNeverTheBest) {
     const std::vector<SavedCheckpoint> saved = {{1, NAN}, {2, 3.0}, {3, 4.0}, {4, INFINITY}};
     EXPECT_EQ(superseded(saved, {.newest = 1}, 3), (std::vector<int>{1, 3}));

@@ -1,4 +1,4 @@
-// A run before its first step: its messages, its plan, its folder, and the errors that stop it there.
+// A run before its first step: its messages, its plan, its folder, and the errors that stop it there
 #include <set>
 #include <thread>
 
@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 const std::string tiny =
     "--layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --val-every 0 --sample-every 0 ";
 
-// A shard whose first token is none: training is refused once everything before it has been looked at.
+// A shard with an invalid first token: training is rejected after all other checks.
 std::string shard_that_is_refused(const TemporaryFolder& folder) {
     const std::vector<uint16_t> tokens(401, 999);
     std::vector<int32_t> header(256);
@@ -75,14 +75,14 @@ TEST(RunStart, ARunWasBegunAmongAnotherRunsCheckpoints) {
                   "train_gpt2: --out " + out +
                       " is the checkpoints folder of a run; expected a folder for a new run\n");
     }
-    // A folder that only happens to have this name.
+    // A folder that has this name by chance.
     EXPECT_EQ(
         run_program(TRAIN_PROGRAM, tiny + "--steps 1 --checkpoint-every 0 --out " + folder / "checkpoints")
             .exit_code,
         0);
 }
 
-// Sizes that took minutes or wrapped around 64 bits.
+// Sizes that took minutes or overflowed 64 bits.
 TEST(RunStart, PlansOfAbsurdSizesTookMinutes) {
     const std::string large = "--plan --layers 4096 --channels 131072 --heads 4096 --vocab 65536 ";
     const struct {
@@ -105,7 +105,7 @@ TEST(RunStart, PlansOfAbsurdSizesTookMinutes) {
          0, "1536 processes"},
     };
     for (const auto& c : cases) {
-        // About a second of work, whatever else the machine does; it was minutes.
+        // About a second of work on any machine; it was minutes.
         const ProgramResult result =
             run_program(TRAIN_PROGRAM, c.arguments, simt::checked ? "cd /" : "cd /; ulimit -t 30");
         EXPECT_EQ(result.exit_code, c.exit_code) << c.arguments << result.output << result.errors;

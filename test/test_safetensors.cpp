@@ -1,4 +1,4 @@
-// The reader takes what Hugging Face's writer and ours wrote, and refuses everything else in one line.
+// The reader accepts the files of Hugging Face's writer and ours, and rejects everything else in one line.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -21,7 +21,7 @@ protected:
     }
     ~Safetensors() override { std::filesystem::remove(path_); }
 
-    // A file with that header text and so many bytes of data.
+    // A file with this header text and number of data bytes.
     void write_file(const std::string& header, size_t data_bytes) {
         const uint64_t length = header.size();
         write_bytes(std::string(reinterpret_cast<const char*>(&length), sizeof length) + header +
@@ -33,8 +33,8 @@ protected:
         return {std::istreambuf_iterator<char>(file), {}};
     }
 
-    // Reads the file and everything in it; the message if it was refused, which must be one line that names
-    // the file.
+    // Reads the file and everything in it. Returns the message if it was rejected, which must be one line
+    // that names the file.
     std::string refusal() {
         try {
             const SafetensorsFile file(path_);
@@ -170,7 +170,7 @@ TEST_F(Safetensors, HostileFilesAreRefusedInOneLine) {
          R"("data_offsets":[4,6]}})",
          6, "has \"a\" twice"},
         {R"({"a":{"dtype":"U8","dtype":"F32","shape":[4],"data_offsets":[0,4]}})", 4, "has \"dtype\" twice"},
-        {"{\"a\\nb\":7}", 0, "\"a\\nb\" in its header"},  // a line break in a name must not break ours
+        {"{\"a\\nb\":7}", 0, "\"a\\nb\" in its header"},  // a line break in a name must not break our line
         {"{\"a\":", 0, "not JSON"},
         {"[]", 0, "does not begin with '{'"},
         {"", 0, "does not begin with '{'"},
@@ -202,8 +202,8 @@ TEST_F(Safetensors, EveryTruncationIsRefused) {
     }
 }
 
-// The checked build runs this under AddressSanitizer: a mutant is read in full, or refused, and touches
-// nothing outside the file.
+// The checked build runs this under AddressSanitizer: a mutant is read completely or rejected, without
+// access outside the file.
 TEST_F(Safetensors, MutatedFilesNeverCrash) {
     const std::vector<float> data(16, 1);
     write_safetensors(path_,
@@ -232,7 +232,7 @@ TEST_F(Safetensors, MutatedFilesNeverCrash) {
                 case 4: bytes.insert(at, bytes.substr(below(bytes.size()), 1 + below(20))); break;
             }
             if (bytes.empty()) bytes = "x";
-            // Half of the mutants keep a right length, so that the header's insides are reached.
+            // Half of the mutants keep a correct length, so that the header's content is reached.
             if (bytes.size() > 8 && below(2) == 0) {
                 const uint64_t length =
                     bytes.find("}}", 8) == std::string::npos ? 0 : bytes.find("}}", 8) + 2 - 8;

@@ -12,8 +12,8 @@
 
 namespace {
 
-// The probabilities that top-k and top-p leave, the plain way: everything sorted, long double. `tie` tells
-// whether rounding may decide whether one token more or less is kept.
+// The probabilities after top-k and top-p, computed the simple way: everything sorted, in long double.
+// `tie` is true if rounding may decide whether one token more or less is kept.
 struct Reference {
     std::vector<double> probability;
     bool tie = false;
@@ -117,8 +117,7 @@ TEST(Sampler, ADrawIsAFunctionOfSeedStepAndIndex) {
                  sample_token(flat, Sampling{}, {1, 2, 4}) == token);
 }
 
-// Numbers that the draws had before top-k and top-p were there: runs that were started then are repeated
-// exactly.
+// The values drawn before top-k and top-p existed: runs started then are reproduced exactly.
 TEST(Sampler, DrawsWithTemperatureAloneStayAsTheyWere) {
     std::vector<float> logits(1000);
     for (size_t i = 0; i < logits.size(); i++) logits[i] = std::sin(static_cast<float>(i)) * 3;
@@ -160,12 +159,12 @@ TEST(Sampler, TopKAndTopPFollowTheReference) {
     }
 }
 
-// The number of tokens that remain, where more than the first sorted stretch of them is needed.
+// The number of tokens that remain, where the first sorted stretch of them is not enough.
 TEST(Sampler, ANucleusOfAFlatDistributionIsItsFirstTokens) {
     const std::vector<float> flat(200, 1.5f);
     for (const auto& [top_p, kept] : {std::pair{0.3175, 64}, {0.3225, 65}, {0.4975, 100}, {0.9975, 200}}) {
         const std::vector<int> seen = count_draws(flat, {.top_p = top_p}, 5000);
-        // 5,000 draws of at most 200 tokens: that one is never drawn has a chance of 200 exp(-25).
+        // 5,000 draws of at most 200 tokens: the probability that one is never drawn is 200 exp(-25).
         EXPECT_EQ(std::count_if(seen.begin(), seen.begin() + kept, [](int n) { return n > 0; }), kept)
             << top_p;
         EXPECT_EQ(std::count(seen.begin() + kept, seen.end(), 0), 200 - kept) << top_p;
@@ -181,14 +180,14 @@ TEST(Sampler, SettingsAtTheirEdges) {
         EXPECT_EQ(sample_token(logits, {.top_k = 500}, draw), plain);
         EXPECT_EQ(sample_token(logits, {.top_k = 1 << 30}, draw), plain);
         EXPECT_EQ(sample_token(logits, {.top_k = 1 << 30, .top_p = 1}, draw), plain);
-        // rounding keeps no more than there is
+        // rounding must not keep more tokens than there are
         EXPECT_EQ(sample_token(logits, {.top_p = 1 - 1e-16}, draw), plain);
         EXPECT_EQ(sample_token(logits, {.top_k = 1}, draw), likeliest);
         EXPECT_EQ(sample_token(logits, {.top_p = 1e-300}, draw), likeliest);
         EXPECT_EQ(sample_token(logits, {.temperature = 1e-6}, draw), likeliest);
         EXPECT_EQ(sample_token(logits, {.temperature = 0, .top_k = 7, .top_p = 0.5}, draw), likeliest);
         EXPECT_EQ(sample_token(std::vector<float>{-3.0f}, {.top_k = 5, .top_p = 0.1}, draw), 0);
-        // Of equal ones the first are kept.
+        // Among equal ones the first are kept.
         EXPECT_EQ(sample_token(std::vector<float>{1, 2, 2, 2}, {.top_k = 1}, draw), 1);
         EXPECT_LE(sample_token(std::vector<float>{2, 2, 2, 2}, {.top_k = 2}, draw), 1);
     }

@@ -1,5 +1,4 @@
-// The scaling model against its own formulas, against what was measured and published elsewhere, and as
-// people see it under --plan.
+// The scaling model against its own formulas, against published measurements, and as --plan prints it.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -29,7 +28,7 @@ StepShape gpt2_124M() {
 
 TEST(Scaling, ARingTakesItsStepsAndItsBytes) {
     const Machines machines{8, {100e9, 3e-6}, {10e9, 9e-6}};
-    // Within a machine: N - 1 steps that send (N - 1) / N of the bytes.
+    // Within a machine: N - 1 steps, which together send (N - 1) / N of the bytes.
     EXPECT_NEAR(collective_seconds(Collective::reduce_scatter, 800'000'000, 8, machines),
                 7 * 3e-6 + 0.7 / 100, 1e-12);
     EXPECT_NEAR(collective_seconds(Collective::all_gather, 800'000'000, 4, machines), 3 * 3e-6 + 0.6 / 100,
@@ -53,7 +52,7 @@ TEST(Scaling, ManyMachinesReduceSmallMessagesByATree) {
     EXPECT_GT(collective_seconds(Collective::reduce_scatter, 1000, 1024, machines), ring_latency / 2);
 }
 
-// The model must meet what others measured of NCCL alone within 15 %.
+// The model must agree with others' measurements of NCCL alone within 15 %.
 TEST(Scaling, AgreesWithPublishedMeasurementsOfNccl) {
     // 24 A100 in 3 machines of 4 x 200 Gb/s (NVIDIA/nccl-tests issue 119): 96 GB/s of bus bandwidth for large
     // messages.
@@ -84,7 +83,7 @@ TEST(Scaling, BytesOfAStepAreThoseOfTheBuckets) {
         const StepEstimate sharded =
             estimate_step(step, static_cast<int>(processes), {8, nvlink3, hdr8}).value();
         EXPECT_EQ(2 * sharded.gradient_bytes, all_reduce.gradient_bytes);
-        EXPECT_EQ(2 * sharded.parameter_bytes, sharded.gradient_bytes);  // bf16 against fp32
+        EXPECT_EQ(2 * sharded.parameter_bytes, sharded.gradient_bytes);  // bf16 and fp32
     }
 }
 
@@ -99,7 +98,7 @@ TEST(Scaling, AStepAddsUpItsBucketsAndFourNumbers) {
     EXPECT_NEAR(estimate_step(step, 2, machines).value().communication, expected, 1e-6);
 }
 
-// Or the latency of a ring through a thousand processes would be paid for every few MiB.
+// Otherwise the latency of a ring through a thousand processes would be paid every few MiB.
 TEST(Scaling, ManyProcessesCommunicateWholeLayers) {
     const GPT2Config xl = GPT2Config::named("gpt2-xl");
     EXPECT_GT(TensorTable(xl, 8).buckets().size(), 3 * 48);
@@ -117,19 +116,19 @@ TEST(Scaling, TheStepIsSharedAndWhatBackwardHidesIsNotLost) {
     const StepEstimate eight = estimate_step(step, 8, machines).value();
     EXPECT_EQ(eight.micro_steps, 1);
     EXPECT_NEAR(eight.compute, alone.compute / 8, 1e-9);
-    // The embeddings, 39.4 of 124.4 million parameters, are complete at the very end: all of theirs is
-    // exposed, and little else:
-    // they travel in pieces, each with a latency of its own.
+    // The embeddings, 39.4 of 124.4 million parameters, are complete at the very end. Their communication
+    // is exposed, and little else: they travel in pieces, each with a latency of its own.
     const double embeddings = (50304 + 1024) * 768 / 124.475904e6;
     EXPECT_NEAR(eight.exposed / eight.communication, embeddings, 0.08);
-    // ZeRO-1 sends half as much before the update, and a quarter after it (bf16), beside the next forward
+    // ZeRO-1 sends half as much before the update, and a quarter after it (bf16), during the next forward
     // pass.
     StepShape sharded = step;
     sharded.zero = 1;
     const StepEstimate zero = estimate_step(sharded, 8, machines).value();
     EXPECT_NEAR(zero.exposed, 0.75 * eight.exposed, 0.1 * eight.exposed);
     EXPECT_NEAR(zero.communication, 0.75 * eight.communication, 0.1 * eight.communication);
-    // On slow links everything is: what is over when backward ends is hidden.
+    // On slow links nearly all communication is exposed; only the part that ends before backward is
+    // hidden.
     const StepEstimate slow = estimate_step(step, 8, {8, {0.1e9, 0}, hdr8}).value();
     EXPECT_GT(slow.exposed, 0.9 * slow.communication);
     EXPECT_GT(slow.lost(), 0.9);
@@ -181,7 +180,7 @@ TEST(Scaling, AFitFindsTheLinkThatMadeTheTimes) {
     EXPECT_THROW(fit_link({{Collective::all_gather, 2000, 1e-6}}, 2), Error);
 }
 
-// Rounding made a latency of half a millisecond, or another bandwidth, of it.
+// Rounding turned it into a latency of half a millisecond, or another bandwidth.
 TEST(Scaling, AFitOfOneSizeHasNoLatency) {
     constexpr size_t bytes = 148140;  // not a power of two, whose multiples are exact
     for (int i = 0; i < 100; i++) {
@@ -194,9 +193,9 @@ TEST(Scaling, AFitOfOneSizeHasNoLatency) {
     }
 }
 
-// huggingface/transformers issue 9371: milliseconds a step that DistributedDataParallel takes longer on two
-// GPUs than one alone, for GPT-2 of three sizes, without and with NVLink. What is fitted to all explains
-// each: time goes by bytes.
+// huggingface/transformers issue 9371: the additional milliseconds per step of DistributedDataParallel on
+// two GPUs compared with one, for GPT-2 of three sizes, without and with NVLink. The fit to all sizes
+// explains each: time is proportional to bytes.
 TEST(Scaling, ExplainsThePublishedStepsOfGpt2OnTwoGpus) {
     const size_t parameters[] = {124'439'808, 354'823'168, 774'030'080};
     const double by_pcie[] = {0.10119, 0.25151, 0.51460}, by_nvlink[] = {0.01878, 0.04373, 0.08247};
@@ -247,7 +246,7 @@ TEST(Scaling, ThePlanShowsATableForMachinesThatAreNotThere) {
             << plan.output;
         return value;
     };
-    // The options of communication count: a reduce-scatter of bf16 is a quarter of an all-reduce of fp32.
+    // The options of communication matter: a reduce-scatter of bf16 is a quarter of an all-reduce of fp32.
     const std::string of_gradients = "each of 64 processes sends and receives in a step ";
     const ProgramResult sharded = run_program(TRAIN_PROGRAM,
                                               "--model gpt2 --batch-size 8 --total-batch 524288 --dtype bf16 "
@@ -259,7 +258,7 @@ TEST(Scaling, ThePlanShowsATableForMachinesThatAreNotThere) {
     // ZeRO-1 divides the optimizer's state, to the padding of the parts.
     const std::string state = "optimizer state (fp32)";
     EXPECT_NEAR(number(sharded, state, " MiB"), number(result, state, " MiB") / 64, 0.1);
-    // Without --world-size the plan is as it was.
+    // Without --world-size the plan is unchanged.
     EXPECT_EQ(run_program(TRAIN_PROGRAM, "--plan --device-memory 1G").output.find("scaling"),
               std::string::npos);
 }

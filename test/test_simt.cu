@@ -1,5 +1,5 @@
-// The words of kernels/simt mean the same on both machines: collectives, shuffles, vectors, shared memory,
-// launches, arithmetic.
+// The functions of kernels/simt behave the same on both machines: collectives, shuffles, vectors, shared
+// memory, launches, arithmetic.
 #include <bit>
 #include <cfloat>
 #include <cmath>
@@ -37,7 +37,7 @@ __global__ void collectives_kernel(float* sums, float* maxima, const float* inp)
     const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
     sums[i] = simt::row_sum<W>(inp[i]);
     maxima[i] = simt::row_max<W>(inp[i]);
-    sums[i] += 0 * simt::row_sum<W>(1.0f);  // a second one finds nothing that the first has left
+    sums[i] += 0 * simt::row_sum<W>(1.0f);  // a second sum is not affected by the first
 }
 
 template <class Threads>
@@ -71,7 +71,7 @@ using CollectiveWidths = testing::Types<std::integral_constant<int, 1>, std::int
                                         std::integral_constant<int, 256>, std::integral_constant<int, 1024>>;
 TYPED_TEST_SUITE(Collectives, CollectiveWidths);
 
-// Magnitudes from 2^-30 to 2^30: another order of additions gives other bits.
+// Magnitudes from 2^-30 to 2^30: adding in another order gives other bits.
 TYPED_TEST(Collectives, AddInTheOrderOfTheButterfly) {
     std::vector<float> values = random_values<float>(3 * TestFixture::block, 1);
     for (size_t i = 0; i < values.size(); i++)
@@ -87,7 +87,8 @@ TYPED_TEST(Collectives, TakeNegativeRowsAndInfinities) {
     this->expect_bits(values);
 }
 
-// Wherever the NaN lies: the sum is a NaN in all threads, and the maximum that of the others in all threads.
+// For every position of the NaN, the sum is NaN in all threads, and the maximum is that of the others in
+// all threads.
 TYPED_TEST(Collectives, NaNReachesEverySumAndNoMaximum) {
     constexpr int W = TestFixture::W;
     if constexpr (W > 1) {
@@ -237,14 +238,14 @@ __global__ void large_shared_kernel(float* out, size_t count) {
     if (threadIdx.x == 0) *out = sum;
 }
 TEST(Simt, LaunchRaisesTheLimitOfSharedMemory) {
-    constexpr size_t count = 24 * 1024;  // 96 KiB: every GPU we build for has it, none gives it unasked
+    constexpr size_t count = 24 * 1024;  // 96 KiB: all supported GPUs have it, but none without a request
     auto out = poisoned<float>(1);
     simt::launch(large_shared_kernel, 1, 256, simt::shared_size<float>(count), nullptr, out.data(), count);
     EXPECT_EQ(download(out)[0], static_cast<float>(count));
 }
 
-// A reduction in one launch: the block that finishes last adds up what all blocks have left, in the order of
-// the blocks.
+// A reduction in one launch: the block that finishes last adds up the results of all blocks, in the order
+// of the blocks.
 __global__ void last_block_kernel(float* total, float* partials, unsigned* finished, const float* inp,
                                   unsigned count) {
     simt::SharedMemory shared;
@@ -256,7 +257,7 @@ __global__ void last_block_kernel(float* total, float* partials, unsigned* finis
     if (threadIdx.x == 0) {
         partials[blockIdx.x] = sum;
         __threadfence();
-        *last = atomicInc(finished, gridDim.x - 1) == gridDim.x - 1;  // and ready for the next launch
+        *last = atomicInc(finished, gridDim.x - 1) == gridDim.x - 1;  // reset to zero for the next launch
         __threadfence();
     }
     __syncthreads();
@@ -424,8 +425,8 @@ double error_in_ulp(float actual, double exact) {
     const double ulp = std::ldexp(1.0, std::max(std::ilogb(std::max(exact, 0x1p-149)), -126) - 23);
     return std::abs(got - exact) / std::min(ulp, 0x1p104);
 }
-// CPU: what its polynomial is held to. GPU: 2 of ex2.approx, by the PTX ISA, and less than one of the steps
-// before it.
+// CPU: the bound of its polynomial. GPU: 2 ulp of ex2.approx, by the PTX ISA, and less than one of the
+// steps before it.
 double most_ulp_of_exp() { return simt::is_gpu() ? 3 : 2; }
 
 TEST(Math, ExpIsWithinItsUlpForEveryExponent) {
@@ -565,7 +566,7 @@ __global__ void convert_kernel(float* widened, bfloat16* narrowed, const uint16_
         narrowed[i] = bfloat16(floats[i]);
     }
 }
-// All 65536 values widened, and what lies between each and its successor rounded: on the device and on the
+// All 65536 values widened, and values between each and its successor rounded: on the device and on the
 // host.
 class Bfloat16 : public testing::Test {
 protected:

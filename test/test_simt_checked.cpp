@@ -1,4 +1,4 @@
-// What only checked builds see (docs/simt.md): each test plants a defect and expects it to be found.
+// Defects that only checked builds find (docs/simt.md): each test plants one and expects it to be found.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -57,7 +57,7 @@ TEST_F(SimtChecked, OneElementPastASharedArray) {
                  "use-after-poison.*");
 }
 
-// What a block has left in shared memory is gone when the next one starts.
+// A block's values in shared memory are gone when the next block starts.
 TEST_F(SimtChecked, FreshSharedMemoryIsNaN) {
     simt::DeviceBuffer<float> out(32);
     for (int launch = 0; launch < 2; launch++) {
@@ -119,7 +119,7 @@ TEST_F(SimtChecked, MisalignedRowsAreRefusedAsOnAGpu) {
                  "use-after-poison.*");
 }
 
-// A kernel that fails leaves its fibers' stacks as they are; the next kernels run on them.
+// A failing kernel leaves its fibers' stacks as they are; the next kernels run on them.
 __global__ void fail_kernel(float* out, bool fail) {
     float values[64];
     for (int i = 0; i < 64; i++) values[i] = static_cast<float>(i);

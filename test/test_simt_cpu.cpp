@@ -1,5 +1,5 @@
-// The CPU's executor: orders of threads and blocks, divergence reports, failing kernels, and what a launch
-// leaves behind.
+// The CPU's executor: orders of threads and blocks, divergence reports, failing kernels, and the state
+// after a launch.
 #include <gtest/gtest.h>
 #include <omp.h>
 #include <pthread.h>
@@ -30,7 +30,7 @@ const OrderCase every_order[] = {{Order::ascending, 0},
                                  {Order::shuffled, 2},
                                  {Order::shuffled, 12345}};
 
-// Leaves the order as it was for the next test.
+// Restores the order for the next test.
 class SimtCpu : public testing::Test {
 protected:
     void TearDown() override { simt::cpu::set_order(Order::ascending); }
@@ -46,7 +46,7 @@ protected:
 
 // ---- orders ----
 
-// Every thread reads what its left neighbour wrote. Without the barrier that is a race, which ascending order
+// Every thread reads its left neighbour's value. Without the barrier that is a race, which ascending order
 // hides.
 template <bool Barrier>
 __global__ void left_neighbour_kernel(int* out) {
@@ -58,9 +58,8 @@ __global__ void left_neighbour_kernel(int* out) {
     if (Barrier) __syncthreads();
     out[threadIdx.x] = threadIdx.x == 0 ? 0 : values[threadIdx.x - 1];
 }
-// Every thread reads what the thread a warp further wrote before both had the sum of their warp. That meeting
-// is one of a warp, not of the
-// block: a warp may be far ahead of the next.
+// Every thread reads the value that the thread one warp further wrote before both had the sum of their
+// warp. That sum synchronises a warp and not the block: a warp may be far ahead of the next.
 template <bool Barrier>
 __global__ void next_warp_kernel(int* out) {
     simt::SharedMemory shared;
@@ -102,7 +101,7 @@ TEST_F(SimtCpu, MissingBarrierBetweenWarpsIsExposedThoughEveryWarpMeets) {
     for (const OrderCase& order : every_order) EXPECT_TRUE(right(next_warp_kernel<true>, order, 32));
 }
 
-// Which thread ran when, between two barriers.
+// The order of the threads between two barriers.
 __global__ void trace_kernel(std::vector<int>* trace, bool barrier) {
     if (barrier) __syncthreads();
     trace->push_back(static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x));
@@ -241,7 +240,7 @@ __global__ void mma_by_part_of_a_warp_kernel() {
 
 class Divergence : public SimtCpu {
 protected:
-    // In every order: the block, both threads, and the place of each that waits.
+    // In every order the report names the block, both threads, and the place where each waits.
     template <class... Arguments>
     static void expect(const std::string& waiting, const std::string& other, void (*kernel)(Arguments...),
                        Arguments... arguments) {
@@ -403,7 +402,8 @@ TEST_F(SimtCpu, MeetingsThatCannotBeProvedAreRefused) {
 
 // ---- asynchronous copies ----
 
-// What a thread reads before it waits, or before the barrier after the other thread's wait, is NaN.
+// A value that a thread reads before it waits, or before the barrier after the other thread's wait, is
+// NaN.
 __global__ void impatient_kernel(float* out, const float* inp) {
     simt::SharedMemory shared;
     float* copied = shared.take<float>(128);
@@ -416,7 +416,7 @@ __global__ void impatient_kernel(float* out, const float* inp) {
     __syncthreads();
     out[64 + threadIdx.x] = copied[threadIdx.x];
     simt::cp_async<1>(copied + 64 + threadIdx.x, inp + threadIdx.x, true);
-    simt::cp_async_wait<0>();  // nothing was committed since: the copy is not of a group that this waits for
+    simt::cp_async_wait<0>();  // the copy's group is not yet committed, so this does not wait for it
     out[128 + threadIdx.x] = copied[64 + threadIdx.x];
 }
 TEST_F(SimtCpu, CopiesAreNaNUntilTheirThreadWaits) {
@@ -464,7 +464,7 @@ TEST_F(SimtCpu, SteadyStateAllocatesNothing) {
         simt::launch(impatient_kernel, 24, 64, simt::shared_size<float>(128), nullptr, copied.data(),
                      inp.data());
     };
-    for (int i = 0; i < 20; i++) launches();  // so often that every OpenMP thread has run every kernel
+    for (int i = 0; i < 20; i++) launches();  // often enough that every OpenMP thread has run every kernel
     const size_t before = allocations;
     for (int i = 0; i < 20; i++) launches();
     EXPECT_EQ(allocations - before, 0u);

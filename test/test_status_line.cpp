@@ -1,4 +1,5 @@
-// The line that shows how far a program is: what of it fits a window. How it is painted: test_terminal.py.
+// The progress line of a program: the parts of it that fit a window. test_terminal.py tests how it is
+// drawn.
 #include <gtest/gtest.h>
 
 #include <cmath>

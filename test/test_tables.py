@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""dev/bench/tables.py, result_file.py: published tables are what the results give."""
+"""dev/bench/tables.py, result_file.py: the published tables match the results."""
 
 import argparse
 import contextlib

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a person sees in a terminal, a log and under mpirun: the line of a training run fits the window, and Ctrl-C is answered.
+"""Output in a terminal, a log and under mpirun: the line of a training run fits the window, and Ctrl-C is answered.
 
 TRAIN_PROGRAM and TOKENIZE_PROGRAM name the programs to test with.
 """
@@ -27,13 +27,13 @@ TINY = {"--layers": 1, "--heads": 2, "--channels": 16, "--context": 16, "--batch
 
 
 def tiny(out, **options):
-    """The command of a run that takes no time; steps=5 is --steps 5."""
+    """The command of a very short run; steps=5 is --steps 5."""
     given = {"--" + name.replace("_", "-"): value for name, value in options.items()}
     return [str(word) for option in {**TINY, "--out": out, **given}.items() for word in option]
 
 
 class Screen:
-    """A terminal of so many columns: all rows that were ever on it, and the colours that were used."""
+    """A terminal with a given number of columns: all rows that it ever showed, and the colours used."""
 
     def __init__(self, columns):
         self.columns, self.rows, self.column, self.colours = columns, [""], 0, set()
@@ -47,7 +47,7 @@ class Screen:
             elif other == "\n":
                 self.rows.append("")
             elif other >= " ":
-                if self.column == self.columns:  # torn: the line goes on in the next row
+                if self.column == self.columns:  # the line is broken and continues in the next row
                     self.rows.append("")
                     self.column = 0
                 row = self.rows[-1].ljust(self.column)
@@ -84,7 +84,7 @@ class Program:
         self.screen.columns = columns
 
     def read(self, seconds=60, until=None):
-        """Until the end, or until the pattern is on the screen; False if the time was too short."""
+        """Reads until the end, or until the pattern is on the screen; False if the time was too short."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if not select.select([self.own], [], [], 0.05)[0]:
@@ -190,7 +190,7 @@ class Terminal(unittest.TestCase):
         self.assert_plain(program.raw, 5)
 
     def test_ctrl_c_is_answered_at_once_and_the_run_ends(self):
-        # Steps of seconds: the answer does not wait for one.
+        # Steps take seconds; the answer does not wait for one.
         program = self.train(total_batch=2 * 16 * 20000, val_every=0, steps=100)
         self.assertTrue(program.read(until="writing to"), program.raw)
         program.read(seconds=0.5)

@@ -1,5 +1,5 @@
-// Token shards: what is written reads back, what is not a shard is refused by name, and a shard is there
-// completely or not at all.
+// Token shards: they are read back as written, other files are rejected by name, and a shard is complete
+// or absent.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -113,7 +113,7 @@ TEST(TokenShardWriter, LeavesNothingBehindWithoutCommit) {
     EXPECT_EQ(read_file(folder / "a.bin"), "the file of before");
 }
 
-// A limit on the size of files stops the writer as a full disk does: write() fails half-way.
+// A limit on the size of files stops the writer like a full disk: write() fails half-way.
 TEST(TokenShardWriter, AFullDiskIsAnErrorThatNamesTheFile) {
     const TemporaryFolder folder;
     rlimit before;

@@ -1,5 +1,5 @@
-// The tokenize program, run as people run it: the shards it writes, its exit codes, and that an error leaves
-// nothing behind.
+// The tokenize program, run as users run it: the shards it writes, its exit codes, and that an error
+// leaves no files behind.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -74,7 +74,7 @@ TEST(TokenizeProgram, HoldsOutTheLastFractionOfAllBytes) {
     EXPECT_EQ(split("0.5"), "0123456789|abcdefghij");
     EXPECT_EQ(split("0.75"), "01234|56789abcdefghij");
 
-    // The split of a lone text is the one that training on the text itself makes.
+    // The split of a lone text is the same as in training on the text itself.
     const std::string text = data_directory() + "/tinyshakespeare.txt",
                       copy = folder.write("shakespeare.txt", read_file(text));
     ASSERT_EQ(tokenize("--val-fraction 0.1 --out " + folder / "s" + " " + text).exit_code, 0);
@@ -135,7 +135,7 @@ TEST(TokenizeProgram, RefusesAFolderThatHoldsShards) {
     EXPECT_EQ(tokens_in(out + "/train_000000.bin"), make_tokenizer("gpt2")->encode("some text"));
 }
 
-// A limit on the size of files stops the program as a full disk does.
+// A limit on the size of files stops the program like a full disk.
 TEST(TokenizeProgram, AFullDiskIsOneLineExitCodeOneAndNoOutput) {
     const TemporaryFolder folder;
     const std::string out = folder / "new/out", text = data_directory() + "/tinyshakespeare.txt";
@@ -156,7 +156,7 @@ TEST(TokenizeProgram, Utf16IsRefusedBeforeAnythingIsTokenized) {
                   ": is UTF-16 text; expected UTF-8; convert it with: iconv -f UTF-16 -t UTF-8 '" + wide +
                   "' > utf8.txt\n");
     EXPECT_FALSE(std::filesystem::exists(folder / "new"));
-    // The command does what it says.
+    // The command in the message works.
     ASSERT_EQ(std::system(
                   ("cd '" + folder.path() + "'; iconv -f UTF-16 -t UTF-8 '" + wide + "' > utf8.txt").c_str()),
               0);

@@ -1,5 +1,5 @@
-// tokenize --stream, run as data sets' programs run it: documents on standard input become shards, however
-// often it is broken off.
+// tokenize --stream, run as the programs for data sets run it: documents on standard input become shards,
+// however often it is interrupted.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ static std::string lines(int from = 0, bool with_places = false) {
 static std::vector<uint16_t> all_tokens() {
     std::vector<uint16_t> tokens;
     const auto gpt2 = make_tokenizer("gpt2");
-    for (int i = 1; i < document_count; i++) {  // a document without text is passed over
+    for (int i = 1; i < document_count; i++) {  // a document without text is skipped
         tokens.push_back(50256);
         for (const uint16_t token : gpt2->encode(document(i))) tokens.push_back(token);
     }
@@ -53,7 +53,7 @@ protected:
         return run_program(TOKENIZE_PROGRAM, "--stream --out " + out_ + " " + arguments + " <" + input,
                            before);
     }
-    // The one line of a run that is refused.
+    // The one line of a rejected run.
     std::string errors(int exit_code, const std::string& lines, const std::string& arguments = "") const {
         const ProgramResult result = stream(lines, arguments);
         EXPECT_EQ(result.exit_code, exit_code) << result.errors;
@@ -154,8 +154,8 @@ TEST_F(TokenizeStream, SplitsOfTheirOwnShareAFolder) {
     EXPECT_TRUE(std::filesystem::exists(out_ + "/s_val_shards.json"));
 }
 
-// The input ends early at many places in turn: what comes out is what a run in one go writes, and what was
-// finished is not written again.
+// The input ends early at many places in turn: the result is the same as of an uninterrupted run, and
+// finished shards are not written again.
 TEST_F(TokenizeStream, GoesOnAfterEveryBreakAndNeverMakesAShardAgain) {
     const std::string all = long_lines();
     ASSERT_EQ(stream(all, long_).exit_code, 0);
@@ -191,8 +191,8 @@ TEST_F(TokenizeStream, SigkillLosesOnlyTheShardBeingWritten) {
     const auto whole = contents();
     std::filesystem::remove_all(folder_ / "new");
 
-    // The input stays open after its first two thirds; the program is killed when it has come to the middle
-    // of a shard there.
+    // The input stays open after its first two thirds; the program is killed when it is in the middle of a
+    // shard there.
     const std::string part =
                           folder_.write("part.jsonl", all.substr(0, all.rfind('\n', all.size() * 2 / 3) + 1)),
                       fifo = folder_ / "fifo";
@@ -230,7 +230,7 @@ TEST_F(TokenizeStream, DamagedAndMissingShardsAreMadeAgain) {
     EXPECT_EQ(contents(), whole);
 }
 
-// A source that can begin in the middle says where each document stands, and sends none of those before.
+// A source that can begin in the middle gives each document's place, and sends none of the earlier ones.
 TEST_F(TokenizeStream, PlacesLetTheInputBeginWhereTheShardsEnd) {
     ASSERT_EQ(stream(lines(0, true), small_).exit_code, 0);
     const auto whole = contents();
@@ -263,7 +263,7 @@ TEST_F(TokenizeStream, BrokenInputIsOneLine) {
     EXPECT_NE(line("{\"text\":\"a\"}\n").find("all 1 tokens of the input would be for validation"),
               std::string::npos);
     EXPECT_NE(line(std::string(1 << 16, '[')).find("expected a JSON object"), std::string::npos);
-    EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));  // not one of them left anything behind
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));  // none of them left anything behind
 }
 
 TEST_F(TokenizeStream, AnotherStreamOrOtherOptionsAreRefused) {
@@ -305,11 +305,11 @@ TEST_F(TokenizeStream, AnInputShorterThanAShardBecomesShards) {
         const size_t val = text.size() / 10;
         const std::string finished = out_ + "/val_000000.bin: " + std::to_string(val) + " tokens\n" + out_ +
                                      "/train_000001.bin: " + std::to_string(text.size() - val) + " tokens\n";
-        // after that of a shard that was full, and is no more
+        // after that of a shard that was full and is missing now
         EXPECT_TRUE(result.output.ends_with(finished)) << result.output;
         EXPECT_EQ(byte->decode(tokens_in(out_ + "/val_000000.bin")), text.substr(0, val));
         EXPECT_EQ(byte->decode(tokens_in(out_ + "/train_000001.bin")), text.substr(val));
-        // The same command finds them whole, and makes again what is lost.
+        // The same command finds the complete shards, and writes the missing ones again.
         const auto whole = contents();
         EXPECT_EQ(whole.size(), 3u);
         EXPECT_EQ(stream(lines(), options).output, out_ + ": all shards are finished already\n");
@@ -325,7 +325,7 @@ TEST_F(TokenizeStream, AnInputShorterThanAShardBecomesShards) {
         << least.errors;
 }
 
-// Three shards of validation are finished when it shows that there is nothing else.
+// Three validation shards are finished before the lack of training data shows.
 TEST_F(TokenizeStream, TooLargeAValidationLeavesNothingThatBlocksAnotherTry) {
     const std::string wrong = "--tokenizer byte --shard-tokens 1000 --val-tokens 1000000";
     EXPECT_NE(errors(2, lines(), wrong)
@@ -337,7 +337,7 @@ TEST_F(TokenizeStream, TooLargeAValidationLeavesNothingThatBlocksAnotherTry) {
     EXPECT_EQ(result.exit_code, 0) << result.errors;
 }
 
-// As a failure between the list and its first shard leaves it.
+// The state after a failure between the list and its first shard.
 TEST_F(TokenizeStream, AListWithoutAnyOfItsShardsBlocksNothing) {
     ASSERT_EQ(stream(lines(), small_).exit_code, 0);
     const auto whole = contents();
@@ -376,8 +376,8 @@ TEST_F(TokenizeStream, OptionsOfFilesAndOfStreamsDoNotMix) {
 
 TEST_F(TokenizeStream, ASignalWhileWaitingForInputIsOneLine) {
     const std::string fifo = folder_ / "fifo";
-    // Once the program, which the shell becomes, catches the signal (bit 14 of SigCgt); it finds no input
-    // then, for a while.
+    // Sent once the program, which replaces the shell, catches the signal (bit 14 of SigCgt); it then gets
+    // no input for a while.
     const std::string wait =
         "for i in $(seq 1200); do grep -q 'SigCgt:.*[4567cdef]...$' /proc/$$/status && break; sleep 0.05; "
         "done; ";

@@ -39,8 +39,8 @@ struct KnownText {
     uint64_t xxh3;  // of the tokens as uint16
 };
 
-// The xxHash of the very streams whose MD5 tiktoken's has: 00147b5d5a7c97c63978387b19acc227 and
-// 7cd321f1839a018207bd1bb5b6db8362.
+// The xxHash of the token streams. Their MD5, equal to that of tiktoken's streams, is
+// 00147b5d5a7c97c63978387b19acc227 and 7cd321f1839a018207bd1bb5b6db8362.
 static constexpr KnownText known_texts[] = {{"tinyshakespeare.txt", 338'025, 0x182ca92e5023d0fa},
                                             {"wikitext2_valid.txt", 258'659, 0x35c1f07862252aa0}};
 
@@ -102,8 +102,8 @@ TEST(WordSplitter, EveryCharacterHasTheClassThatTiktokenGivesIt) {
     EXPECT_EQ(sums[CharacterClass::space].characters, std::size(spaces));
     for (const char32_t space : spaces)
         EXPECT_EQ(class_of(space), CharacterClass::space) << std::hex << static_cast<uint32_t>(space);
-    // Letters of Unicode 15 and 16, and a number: PCRE2 10.42 took them for symbols, which go into words of
-    // their own.
+    // Letters of Unicode 15 and 16, and a number: PCRE2 10.42 treated them as symbols, which become words
+    // of their own.
     for (const std::string_view word : {"a\xF0\x9E\x93\x90", "a\xEA\x9F\x9A", "a\xF0\x90\x97\x80"})
         EXPECT_EQ(first_word(word), word.size()) << word;
     EXPECT_EQ(first_word("1\xF0\x91\xBD\x90z"), 5u);
@@ -162,7 +162,7 @@ TEST(Gpt2Tokenizer, EndOfTextNeverComesFromText) {
 // A quadratic merge would take hours: 2^20 letters that are a single word. The limit leaves room for a
 // sanitizer and a busy machine.
 TEST(Gpt2Tokenizer, OneLongWordIsNotQuadratic) {
-    const std::clock_t start = std::clock();  // of this process: other work on the machine does not count
+    const std::clock_t start = std::clock();  // CPU time of this process: other work does not count
     for (const char letter : {'a', '=', ' ', '7', '\xFF'}) {
         const std::string text(size_t{1} << 20, letter);
         EXPECT_EQ(gpt2().decode(gpt2().encode(text)), text);
@@ -170,7 +170,7 @@ TEST(Gpt2Tokenizer, OneLongWordIsNotQuadratic) {
     EXPECT_LT((std::clock() - start) / CLOCKS_PER_SEC, 60) << "seconds";
 }
 
-// The words of the cache are those of the first encoding: a second pass over the text must not differ.
+// The cached words come from the first encoding: a second pass over the text must not differ.
 TEST(Gpt2Tokenizer, EncodesTheSameTextTheSameWay) {
     const MappedFile file(data_directory() + "/wikitext2_valid.txt");
     const std::unique_ptr<Tokenizer> fresh = make_tokenizer("gpt2");
@@ -219,7 +219,7 @@ TEST(MakeTokenizer, RefusesWhatItCannotRead) {
 }
 
 TEST(MakeTokenizer, NumbersThatDoNotFitAnIntAreNotTakenForOthers) {
-    // get<int>() would take 1.5 for 1, and 2^32 for 0; a conversion of 1e300 is undefined.
+    // get<int>() would turn 1.5 into 1 and 2^32 into 0; a conversion of 1e300 is undefined.
     for (const std::string number : {"1.5", "4294967296", "1e300", "-1", "\"1\"", "null", "[[1]]"}) {
         const TemporaryFolder folder;
         const std::string encoder = folder.write("gpt2_encoder.json", "{\"a\": 0, \"b\": " + number + "}");

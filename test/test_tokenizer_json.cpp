@@ -1,5 +1,5 @@
-// Byte-level BPEs from a tokenizer.json: the tokens are those that Hugging Face's tokenizers makes, and what
-// is not understood is refused.
+// Byte-level BPEs from a tokenizer.json: the tokens are those of Hugging Face's tokenizers, and
+// unsupported files are rejected.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -17,7 +17,7 @@ static std::string reference(const std::string& name) {
     return PROJECT_ROOT "/test/reference/bpe/" + name + ".json";
 }
 
-// By dev/reference_bpe.py, which compares whole texts too.
+// Made by dev/reference_bpe.py, which also compares whole texts.
 TEST(TokenizerJson, AgreesWithHuggingFaceOnRandomUnicode) {
     for (const char* name : {"plain", "prefix_space", "digits", "number_runs", "merges_out_of_order"}) {
         SCOPED_TRACE(name);
@@ -60,11 +60,11 @@ TEST(TokenizerJson, NamesTellTokenizersApartButNotTheirFiles) {
     const std::string name = name_of(plain);
     EXPECT_TRUE(name.starts_with("bpe-")) << name;
     EXPECT_EQ(name.size(), 20u) << name;
-    EXPECT_EQ(make_tokenizer(folder.path())->name(), name);  // a folder stands for the file in it
+    EXPECT_EQ(make_tokenizer(folder.path())->name(), name);  // a folder is equivalent to the file in it
     EXPECT_EQ(make_tokenizer(reference("plain"))->name(), name);
     json list = plain;
     for (json& merge : list["model"]["merges"])
-        // as older versions wrote them
+        // in the format of older versions
         merge = merge[0].get<std::string>() + " " + merge[1].get<std::string>();
     EXPECT_EQ(name_of(list), name);
     for (const char* change :
@@ -72,7 +72,7 @@ TEST(TokenizerJson, NamesTellTokenizersApartButNotTheirFiles) {
           R"([{"op": "add", "path": "/added_tokens/-", "value": {"id": 600, "content": "<x>"}}])",
           R"([{"op": "replace", "path": "/pre_tokenizer/add_prefix_space", "value": true}])"})
         EXPECT_NE(name_of(plain.patch(json::parse(change))), name) << change;
-    // Another end of text makes other shards.
+    // Another end of text gives other shards.
     folder.write("tokenizer_config.json", R"({"eos_token": {"content": "Ġthe"}})");
     EXPECT_NE(name_of(plain), name);
     EXPECT_EQ(make_tokenizer(folder.path())->token_bytes(*make_tokenizer(folder.path())->end_of_text()),

@@ -1,4 +1,4 @@
-// The training program, run as people run it: what it writes, how it ends, and one clear line for every wrong
+// The training program, run as users run it: its files, how it ends, and one clear line for every wrong
 // input.
 #include <sys/stat.h>
 
@@ -41,7 +41,7 @@ TEST(TrainProgram, WritesOneTrainLineAStepAndWhatWasAskedFor) {
             flops * steps[i].at("tokens_per_second").get<double>(),
             1e-6 * flops * steps[i].at("tokens_per_second").get<double>());
     }
-    // nothing is known yet: every byte is as likely
+    // an untrained model: every byte is equally likely
     EXPECT_NEAR(steps[0].at("loss").get<double>(), std::log(256.0), 0.1);
     EXPECT_DOUBLE_EQ(steps[0].at("lr").get<double>(), 1e-3 / 2);
     const std::vector<nlohmann::json> validations = metrics_of(folder / "run", "val"),
@@ -51,10 +51,10 @@ TEST(TrainProgram, WritesOneTrainLineAStepAndWhatWasAskedFor) {
     ASSERT_EQ(samples_drawn.size(), 2u);
 }
 
-// The table comes once, the run goes on after it, and computes what it would have without.
+// The table is printed once, and the run then continues and computes the same as without it.
 TEST(TrainProgram, AProfileIsPrintedAndTheRunGoesOn) {
     const TemporaryFolder folder;
-    // On a GPU two runs may else choose other algorithms for their products, and have other last bits.
+    // On a GPU two runs may otherwise choose other algorithms for their products, with other last bits.
     const std::string options =
         "--deterministic --val-every 2 --val-steps 1 --sample-every 0 --steps 7 --total-batch 64 --out ";
     const ProgramResult plain = train(options + folder / "plain"),
@@ -85,7 +85,7 @@ TEST(TrainProgram, AProfileIsPrintedAndTheRunGoesOn) {
         EXPECT_NE(profiled.output.find(row.at("name")), std::string::npos) << row;
         if (row.at("name") == "qkv") {
             EXPECT_EQ(row.at("shape"), nlohmann::json({32, 16, 48}));
-            EXPECT_EQ(row.at("calls"), 2);  // one layer, two micro-steps; validation's are not a step's
+            EXPECT_EQ(row.at("calls"), 2);  // one layer, two micro-steps; validation does not count
         }
     }
     EXPECT_NEAR(ms, profile.at("operations_ms").get<double>(), 1e-9);
@@ -94,7 +94,7 @@ TEST(TrainProgram, AProfileIsPrintedAndTheRunGoesOn) {
     EXPECT_TRUE(metrics_of(folder / "plain", "profile").empty());
 }
 
-// Warming up and measuring begin again with the steps that are left; where they are too few, the run goes on
+// Warming up and measuring start again with the remaining steps; if there are too few, the run continues
 // without a table.
 TEST(TrainProgram, AResumedRunIsProfiledFromWhereItGoesOn) {
     const TemporaryFolder folder;
@@ -166,15 +166,15 @@ TEST(TrainProgram, AnInterruptEndsAfterTheStepWithEverythingWritten) {
             }() + "\"");
         EXPECT_EQ(result.exit_code, 0) << result.errors;
         EXPECT_NE(read_file(folder / "out").find("stopped by a signal"), std::string::npos);
-        // every line parses: none is torn
+        // every line parses: none is incomplete
         const std::vector<nlohmann::json> steps = metrics_of(folder / "run", "train");
         ASSERT_GE(steps.size(), 4u);
         EXPECT_EQ(steps.back().at("step"), steps.size());
     }
 }
 
-// What a step gave is read while the next one is under way, and written as if it were not: in order, up to
-// the step at which a run breaks off.
+// A step's results are read during the next step, and written as if they were not: in order, up to the
+// step at which a run stops.
 TEST(TrainProgram, LinesStandInTheOrderOfTheSteps) {
     const TemporaryFolder folder;
     ASSERT_EQ(train("--steps 7 --val-every 3 --val-steps 1 --sample-every 2 --log-layer-norms 3 --out " +
@@ -191,7 +191,7 @@ TEST(TrainProgram, LinesStandInTheOrderOfTheSteps) {
 
 TEST(TrainProgram, AnErrorFindsTheStepsBeforeItWrittenDown) {
     const TemporaryFolder folder;
-    // A shard of 40 windows, of which a step takes four; the 22nd holds a token that is none.
+    // A shard of 40 windows, of which a step uses four; the 22nd holds an invalid token.
     std::vector<uint16_t> tokens(40 * 16 + 1, 7);
     tokens[22 * 16 + 3] = 999;
     std::vector<int32_t> header(256);
@@ -223,7 +223,7 @@ TEST(TrainProgram, ARunWithoutFiniteNormsEndsAtTheStepThatItNames) {
     EXPECT_EQ(result.output.find("-nan"), std::string::npos) << result.output;
 }
 
-// A model of which --zero 1 fits eight processes, and none fits one; a step of more sequences than a
+// A model that fits eight processes with --zero 1 but not one process; a step of more sequences than a
 // micro-step may have.
 TEST(TrainProgram, PlansWithAnAutomaticBatchThatOneProcessCouldNotHave) {
     const ProgramResult eight = run_program(TRAIN_PROGRAM,
@@ -286,7 +286,7 @@ TEST(TrainProgram, TheHeadInChunksTakesLessMemoryAndLeavesRoomForMoreSequences) 
     EXPECT_GT(sequences(""), 0);
 }
 
-// Every wrong input: exit code 2, one line that says what was wrong, and no output folder.
+// Every wrong input: exit code 2, one line that describes the error, and no output folder.
 struct WrongInput {
     const char *name, *arguments, *said;
 };
@@ -387,7 +387,7 @@ TEST(TrainProgram, AnEmptyFolderForOutputIsRefused) {
     EXPECT_NE(result.errors.find("--out has an empty value"), std::string::npos) << result.errors;
 }
 
-// The sample is longer than what the C library keeps back of a write that failed.
+// The sample is longer than the data that the C library keeps buffered after a failed write.
 TEST(TrainProgram, GoesOnWhenNobodyReadsItsLines) {
     const TemporaryFolder folder;
     const std::string run = folder / "run";
@@ -472,7 +472,7 @@ TEST(TrainProgram, OptionsFromAFile) {
     ASSERT_EQ(train("--config " + config + " --lr 0.25 --out " + folder / "run").exit_code, 0);
     const nlohmann::json options = metrics_of(folder / "run").at(0).at("options");
     EXPECT_EQ(options.at("steps"), 2);
-    EXPECT_EQ(options.at("lr"), 0.25);  // the command line wins
+    EXPECT_EQ(options.at("lr"), 0.25);  // the command line takes precedence
     EXPECT_EQ(options.at("plan"), false);
     EXPECT_EQ(options.at("nesterov"), false);
     const std::string wrong = folder.write("wrong.toml", "stepz = 2\n");

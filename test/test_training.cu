@@ -1,5 +1,5 @@
-// Training as a whole: what must not change when the work is split differently, and that a model learns what
-// there is to learn.
+// Training as a whole: results that must not change when the work is split differently, and that a model
+// learns as much as it can.
 #include <algorithm>
 #include <map>
 
@@ -11,7 +11,8 @@ namespace {
 constexpr GPT2Config small_config{256, 16, 4, 4, 128};
 constexpr int T = 16, samples = 16;
 
-// Bytes of a text that repeats itself imperfectly: something to learn, the same on every machine.
+// Bytes of a text that repeats itself imperfectly, so that there is something to learn; the same on every
+// machine.
 struct Samples {
     std::vector<int> inputs, targets;
 };
@@ -69,7 +70,7 @@ void expect_same_for_every_split(int steps, double loss_bound, double norm_bound
     expect_same(8, 3);
 }
 
-// The sums are the same in another order: fp32 differs in its last bits; in bf16 the roundings of
+// The sums are added in another order: fp32 differs in its last bits; in bf16 the roundings of
 // activations' gradients differ.
 constexpr int split_steps = simt::checked ? 1 : 50;
 TEST(Training, Fp32DoesNotDependOnTheSplitOfTheBatchOrTheHead) {
@@ -93,8 +94,8 @@ TEST(Training, TheSameRunTwiceGivesTheSameBits) {
     expect_same_bits_twice<bfloat16>();
 }
 
-// The lesson of gradient accumulation on four examples: the loss is a mean, so micro-steps must be scaled by
-// 1 / their number.
+// Gradient accumulation on four examples: the loss is a mean, so micro-steps must be scaled by 1 / their
+// number.
 TEST(Training, AccumulationNeedsItsScale) {
     const Samples s = draw_samples(4, 5);
     const auto gradient = [&](int batch, size_t tokens_divided_by) {
@@ -176,7 +177,7 @@ TEST(Training, MarkovChainIsLearntToItsEntropy) {
     const auto loss = [&] {
         std::mt19937_64 validation(12);
         double sum = 0;
-        const int batches = 200;  // 102,400 tokens: their mean loss is known to about 0.002
+        const int batches = 200;  // 102,400 tokens: the error of their mean loss is about 0.002
         for (int i = 0; i < batches; i++) {
             const Samples s = draw(validation);
             sum += model.evaluate(sequences(s.inputs, s.targets, T, 0, B));
@@ -185,7 +186,7 @@ TEST(Training, MarkovChainIsLearntToItsEntropy) {
     };
     const double learnt = loss();
     EXPECT_NEAR(learnt, entropy, 0.01);
-    // What was learnt survives int8: on the same tokens the loss moved by 0.00003. With 4 bits for a weight
+    // int8 weights keep the result: on the same tokens the loss moved by 0.00003. With 4 bits per weight
     // it moved by 0.004.
     quantize_weights(model);
     EXPECT_NEAR(loss(), learnt, 0.001);

@@ -1,5 +1,5 @@
-// Utf8Stream against a decoder written the other way round (a character's code point first, then what it must
-// be), over every split.
+// Utf8Stream, over every split of its input, against a decoder written the other way round: first a
+// character's code point, then the bytes that it must have.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -31,10 +31,10 @@ size_t character_length(std::string_view bytes) {
     return 0;
 }
 
-// Whether bytes are the start of a valid character: tries what could follow.
+// True if bytes are the start of a valid character: tries the possible continuations.
 bool can_become_a_character(const std::string& bytes) {
     if (bytes.empty() || bytes.size() > 3 || character_length(bytes) > 0) return false;
-    // Any continuation after the second byte does, and the second is among these four.
+    // Any continuation is valid after the second byte, and the second is among these four.
     for (const char second : {'\x80', '\x90', '\xA0', '\xBF'}) {
         std::string longer = bytes;
         if (longer.size() == 1) longer += second;
@@ -47,9 +47,10 @@ bool can_become_a_character(const std::string& bytes) {
     return false;
 }
 
-// The longest end of bytes that can become a character: what must be kept back.
+// The longest end of bytes that can become a character: the bytes that must be held back.
 std::string kept_back(const std::string& bytes) {
-    // Characters and invalid bytes from the front, so that an end is not taken from inside a character.
+    // Reads characters and invalid bytes from the front, so that an end is not taken from inside a
+    // character.
     size_t at = 0;
     while (at < bytes.size()) {
         const std::string rest = bytes.substr(at);
@@ -59,8 +60,8 @@ std::string kept_back(const std::string& bytes) {
     return "";
 }
 
-// Whatever the pieces, what was handed out and what is kept back are the input, and exactly what must be is
-// kept back.
+// For all splits, the output and the held-back bytes together are the input, and exactly the necessary
+// bytes are held back.
 void expect_exact(const std::vector<std::string>& pieces) {
     Utf8Stream stream;
     std::string input, output, replaced;
@@ -99,7 +100,7 @@ TEST(Utf8Stream, EverySplitOfInvalidSequences) {
         "\xED\xA0\x80\xED\x9F\xBF",              // a surrogate, and the last character before them
         "\xF4\x90\x80\x80\xF4\x8F\xBF\xBF",      // past the last code point, and the last
         "\xE2\x82\xE2\x82\xAC\xE2",
-        "\xF0\x9F\x98\xF0\x9F\x98\x80\xF0",  // broken off by the next
+        "\xF0\x9F\x98\xF0\x9F\x98\x80\xF0",  // interrupted by the next one
         "\x80\xBF\xFF\xFE\xF8\x88\x80",
         "\xE2\x82\x61\xC3\x28\xC3",
     };
@@ -125,14 +126,14 @@ TEST(Utf8Stream, IsDecidedAsSoonAsItCanBe) {
     EXPECT_EQ(stream.push("\xF0\x9F\x98"), "");
     EXPECT_EQ(stream.push("\x80"), "\U0001F600");
     EXPECT_EQ(stream.push("\xE0"), "");
-    EXPECT_EQ(stream.push("\x80"), "\xE0\x80");  // overlong, whatever comes
+    EXPECT_EQ(stream.push("\x80"), "\xE0\x80");  // overlong with any next byte
     EXPECT_EQ(stream.push("\xFF"), "\xFF");
     EXPECT_EQ(stream.push(""), "");
     EXPECT_EQ(stream.push("\xC3"), "");
     EXPECT_EQ(stream.pending(), "\xC3");
 }
 
-// The examples of Unicode 15, section 3.9, and what Python's errors="replace" gives.
+// The examples of Unicode 15, section 3.9, and the results of Python's errors="replace".
 TEST(ReplaceInvalidUtf8, OncePerMaximalSubpart) {
     const std::string r = "\uFFFD";
     EXPECT_EQ(replace_invalid_utf8("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41"),

@@ -1,5 +1,5 @@
-// The training program with other optimizers, outliers left out and norms by layer: what it writes and what
-// it refuses.
+// The training program with other optimizers, vetoed outliers and norms by layer: its output and its
+// errors.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ TEST(WatchProgram, OutliersAreLeftOutAndWrittenDown) {
     ASSERT_EQ(result.exit_code, 0) << result.errors;
     const auto steps = metrics_of(folder / "run", "train"), skipped = metrics_of(folder / "run", "skipped");
     ASSERT_EQ(steps.size(), 200u);
-    // What the program decided follows from the losses and norms that it wrote.
+    // The program's decisions follow from the losses and norms that it wrote.
     OutlierDetector detector(1, 1.5);
     std::vector<nlohmann::json> expected;
     for (const nlohmann::json& step : steps) {
@@ -51,7 +51,7 @@ TEST(WatchProgram, OutliersAreLeftOutAndWrittenDown) {
 
 TEST(WatchProgram, WatchingDoesNotDisturbTraining) {
     const TemporaryFolder folder;
-    // else two runs on a GPU may choose other algorithms
+    // otherwise two runs on a GPU may choose other algorithms
     const std::string options = "--deterministic --batch-size 1 --steps 10 ";
     ASSERT_EQ(train(options + "--out " + folder / "plain").exit_code, 0);
     ASSERT_EQ(train(options + "--skip-loss-z 9 --log-layer-norms 3 --out " + folder / "watched").exit_code,
@@ -97,18 +97,18 @@ TEST(WatchProgram, EveryOptimizerTrainsAndIsWrittenDown) {
                   fmt::format(" --lr {} --out {} --optimizer {}", lr, out, optimizer));
         ASSERT_EQ(result.exit_code, 0) << result.errors;
         const auto steps = metrics_of(out, "train");
-        // three steps prove nothing but that they are taken
+        // three steps only show that they run
         const double fallen = simt::checked ? -INFINITY : 1;
         EXPECT_LT(steps.back().at("loss").get<double>(), steps.front().at("loss").get<double>() - fallen)
             << optimizer;
         const nlohmann::json options = metrics_of(out, "run").at(0).at("options");
         EXPECT_EQ(options.at("optimizer"), optimizer.substr(0, optimizer.find(' ')));
         EXPECT_EQ(options.at("nesterov"), optimizer.find("nesterov") != std::string::npos);
-        EXPECT_EQ(options.at("weight-decay"), 0.0);  // only AdamW decays without being asked to
+        EXPECT_EQ(options.at("weight-decay"), 0.0);  // only AdamW decays by default
     }
 }
 
-// The optimizer's buffers, its count and the detector's window go through the checkpoint.
+// The optimizer's buffers, its count and the detector's window are restored from the checkpoint.
 TEST(WatchProgram, AResumedRunGoesOnAsItWouldHave) {
     if (simt::checked)
         GTEST_SKIP() << "a window of 128 steps takes minutes in checked builds; its parts are tested there "
