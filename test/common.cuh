@@ -1,5 +1,4 @@
-// common.cuh: shared by the tests: seeded inputs, poisoned outputs, errors against an oracle, PyTorch's
-// dumps
+// common.cuh: shared by the tests: seeded inputs, poisoned outputs, errors against an oracle, PyTorch's dumps
 #pragma once
 #include <gtest/gtest.h>
 

@@ -97,8 +97,7 @@ std::string describe(AttentionShape s) { return fmt::format("B={} T={} NH={} HS=
 size_t elements(AttentionShape s) { return static_cast<size_t>(s.B) * s.T * s.NH * s.HS; }
 size_t statistics(AttentionShape s) { return static_cast<size_t>(s.B) * s.NH * s.T; }
 
-// A tensor in double precision, and for each element the magnitude of which its rounding error is a few
-// eps.
+// A tensor in double precision, and for each element the magnitude of which its rounding error is a few eps.
 struct Oracle {
     explicit Oracle(size_t count) : value(count), magnitude(count) {}
     std::vector<double> value, magnitude;

@@ -257,7 +257,7 @@ class DataPreparation(unittest.TestCase):
         return {"PYTHONPATH": str(packages)}
 
     def test_the_hub_is_asked_for_the_data_set_at_one_state(self):
-        # openwebtext accepts files of any format under the names that it knows.
+        # openwebtext accepts files of any format under its usual names.
         files = {f"data/train-0000{i}-of-00002.parquet": [{"text": text} for text in TEXTS[250 * i : 250 * i + 250]] for i in range(2)}
         environment = self.write_hub("Skylion007/openwebtext", files)
         if not HAS_PYARROW:

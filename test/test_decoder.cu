@@ -1,5 +1,4 @@
-// Decoder: generating one token at a time with a cache must give the same logits as the whole forward
-// pass.
+// Decoder: generating one token at a time with a cache must give the same logits as the whole forward pass.
 #include "model.cuh"
 #include "trainer/inference/generate.h"
 #include "trainer/inference/window_decoder.h"

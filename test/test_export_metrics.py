@@ -47,7 +47,7 @@ class ExportMetrics(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.run_folder = pathlib.Path(folder.name) / "run"
         self.run_folder.mkdir()
-        text = "\n".join(json.dumps(record) for record in RECORDS) + '\n{"kind":"train","st'  # torn: the run goes on
+        text = "\n".join(json.dumps(record) for record in RECORDS) + '\n{"kind":"train","st'  # incomplete: the run is still writing
         (self.run_folder / "metrics.jsonl").write_text(text)
         self.packages = pathlib.Path(folder.name) / "packages"
         self.packages.mkdir()

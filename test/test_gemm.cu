@@ -262,8 +262,7 @@ TYPED_TEST(GemmTest, MatchesPyTorch) {
     EXPECT_LE(relative_error(download(dbias), dump.floats("dbias")), tolerance);
 }
 
-// The MLP: a layer with GELU, and the projection after it, whose input gradient passes back through the
-// GELU.
+// The MLP: a layer with GELU, and the projection after it, whose input gradient passes back through the GELU.
 TYPED_TEST(GemmTest, GeluFormsMatchPyTorch) {
     using T = typename TypeParam::T;
     const double tolerance = std::is_same_v<T, float> ? 1e-5 : 1e-2;

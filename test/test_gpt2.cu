@@ -70,8 +70,7 @@ void expect_gradients(const std::string& name, const GPT2Options& options, doubl
 }
 
 TEST(GPT2, GradientsMatchPyTorch) { expect_gradients<float>("model", {}, 1e-4); }
-// From weights rounded to bf16, PyTorch in fp64: the difference is our own rounding of activations to 8
-// bits.
+// From weights rounded to bf16, PyTorch in fp64: the difference is our own rounding of activations to 8 bits.
 TEST(GPT2, Bf16GradientsMatchPyTorch) { expect_gradients<bfloat16>("model_bf16", {}, 2e-2); }
 
 TEST(GPT2, RecomputingGivesTheSameBits) {

@@ -84,7 +84,7 @@ std::map<std::string, Expected> count_by_hand(size_t e, bool rounded) {
         5 * 2 * B * NH * T * T * 16 / 2);
     add("classifiernull", micro_steps, (N * Vp + N * Vp) * e);
     add("sum of lossesnull", micro_steps, N * 4);
-    // Those of ln_f have no residual to add.
+    // The backward pass of ln_f has no residual gradient to add.
     add("layernorm backwardnull", micro_steps, (2 * L * (N * C * 4) + N * C * 3) * e);
     rows["layernorm backwardnull"].calls = static_cast<double>(micro_steps * (2 * L + 1));
     add("encoder backwardnull", micro_steps, (N * C + N * C) * e);

@@ -134,8 +134,7 @@ int last_step(const std::string& run) {
     return at == std::string::npos ? 0 : std::atoi(text.c_str() + at + 22);
 }
 
-// The temporary folders of checkpoints that are being written, or were being written when the run was
-// killed.
+// The temporary folders of checkpoints that are being written, or were being written when the run was killed.
 std::set<std::string> unfinished(const std::string& run) {
     std::set<std::string> names;
     std::error_code none;

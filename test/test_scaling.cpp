@@ -127,8 +127,7 @@ TEST(Scaling, TheStepIsSharedAndWhatBackwardHidesIsNotLost) {
     const StepEstimate zero = estimate_step(sharded, 8, machines).value();
     EXPECT_NEAR(zero.exposed, 0.75 * eight.exposed, 0.1 * eight.exposed);
     EXPECT_NEAR(zero.communication, 0.75 * eight.communication, 0.1 * eight.communication);
-    // On slow links nearly all communication is exposed; only the part that ends before backward is
-    // hidden.
+    // On slow links nearly all communication is exposed; only the part that ends before backward is hidden.
     const StepEstimate slow = estimate_step(step, 8, {8, {0.1e9, 0}, hdr8}).value();
     EXPECT_GT(slow.exposed, 0.9 * slow.communication);
     EXPECT_GT(slow.lost(), 0.9);

@@ -566,8 +566,7 @@ __global__ void convert_kernel(float* widened, bfloat16* narrowed, const uint16_
         narrowed[i] = bfloat16(floats[i]);
     }
 }
-// All 65536 values widened, and values between each and its successor rounded: on the device and on the
-// host.
+// All 65536 values widened, and values between each and its successor rounded: on the device and on the host.
 class Bfloat16 : public testing::Test {
 protected:
     static constexpr size_t count = 65536;

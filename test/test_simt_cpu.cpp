@@ -402,8 +402,7 @@ TEST_F(SimtCpu, MeetingsThatCannotBeProvedAreRefused) {
 
 // ---- asynchronous copies ----
 
-// A value that a thread reads before it waits, or before the barrier after the other thread's wait, is
-// NaN.
+// A value that a thread reads before it waits, or before the barrier after the other thread's wait, is NaN.
 __global__ void impatient_kernel(float* out, const float* inp) {
     simt::SharedMemory shared;
     float* copied = shared.take<float>(128);

@@ -1,5 +1,4 @@
-// The progress line of a program: the parts of it that fit a window. test_terminal.py tests how it is
-// drawn.
+// The progress line of a program: the parts of it that fit a window. test_terminal.py tests how it is drawn.
 #include <gtest/gtest.h>
 
 #include <cmath>

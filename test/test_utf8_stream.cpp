@@ -49,8 +49,7 @@ bool can_become_a_character(const std::string& bytes) {
 
 // The longest end of bytes that can become a character: the bytes that must be held back.
 std::string kept_back(const std::string& bytes) {
-    // Reads characters and invalid bytes from the front, so that an end is not taken from inside a
-    // character.
+    // Reads characters and invalid bytes from the front, so that an end is not taken from inside a character.
     size_t at = 0;
     while (at < bytes.size()) {
         const std::string rest = bytes.substr(at);

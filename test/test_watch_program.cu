@@ -1,5 +1,4 @@
-// The training program with other optimizers, vetoed outliers and norms by layer: its output and its
-// errors.
+// The training program with other optimizers, vetoed outliers and norms by layer: its output and its errors.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -145,7 +145,7 @@ class Parts:
         return next((sizes for least, *sizes in table if self.gibibytes() >= least), None)
 
     def speed(self, model):
-        """Each side tries its micro-batches, in turns; then the fastest go on, in a changing order."""
+        """The sides take turns. Each tries its micro-batches; then the fastest are measured further, in a changing order."""
         sizes = [[2, 4], [2, 4]] if self.rehearsal else self.batch_sizes(model)
         if not sizes:
             raise NotRun(f"{self.gibibytes():.0f} GiB are too few for {model}")

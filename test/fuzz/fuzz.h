@@ -40,8 +40,7 @@ private:
     int file_;
 };
 
-// A folder of files in memory, for readers that take one; its path is the same for every input of a
-// process.
+// A folder of files in memory, for readers that take one; its path is the same for every input of a process.
 class FuzzFolder {
 public:
     explicit FuzzFolder(const std::string& name = "data")

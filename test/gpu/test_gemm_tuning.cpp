@@ -312,8 +312,7 @@ TYPED_TEST(GemmTuning, EpiloguesAndOurKernelsAreTimedAgainstEachOther) {
         if (std::is_same_v<TypeParam, float>) expected.erase(gelu), expected.erase(dgelu);
         return expected;
     };
-    // One of our kernels takes 0.5 ms. One follows BGRADB too, which is why it must not take longer at
-    // all.
+    // One of our kernels takes 0.5 ms. One follows BGRADB too, which is why it must not take longer at all.
     EXPECT_EQ(epilogues({}), in_this_type({none, bias, gelu, dgelu, bgrad}));
     EXPECT_EQ(epilogues({{gelu, 0.4}, {dgelu, 0.4}, {bias, 0.4}, {bgrad, 0.4}}),
               in_this_type({none, bias, gelu, dgelu}));
@@ -677,8 +676,7 @@ TEST_F(SharedMatmuls, ASeriesOfRunsTunesOnce) {
     EXPECT_TRUE(second.notes[0].starts_with("matmuls: 0 timed")) << second.notes[0];
     EXPECT_EQ(ids(second.step()), std::set{2});
     EXPECT_EQ(read_file(matmul_file(folder / "second")), read_file(shared));
-    // A deterministic run neither uses other runs' timings nor writes its own choices, which are not
-    // timed.
+    // A deterministic run neither uses other runs' timings nor writes its own choices, which are not timed.
     deterministic.tune(run("deterministic"), 0);
     EXPECT_EQ(ids(deterministic.step()), std::set{1});
     EXPECT_EQ(read_file(shared), first.gemm.choices());

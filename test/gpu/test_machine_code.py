@@ -89,7 +89,7 @@ IN_FLIGHT = [
     InFlight(r"\blayernorm_backward_wide_kernel<8, bfloat16, 3>", 96, 3, ahead=True, blocks=6),
     InFlight(r"\bcross_entropy_gradient_kernel<simt::Width<512, 16>, 8, bfloat16>", 512, 0, blocks=2, shared=6282 * 16, whole=True),
 ]
-# A byte takes about 800 cycles from memory to an SM that asks for its share of an H200's bandwidth, 21 bytes a cycle (kernels/elementwise.cuh).
+# A byte takes about 800 cycles from memory to an SM that uses its share of an H200's bandwidth, 21 bytes a cycle (kernels/elementwise.cuh).
 LEAST_IN_FLIGHT = 17 * 1024
 # Limits of an SM, by architecture: warps, blocks, bytes of shared memory. Each of its four parts has 16,384 registers,
 # which are allocated to warps in units of 256; each block takes 1 KiB of shared memory beside its own.

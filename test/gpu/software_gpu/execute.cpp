@@ -255,7 +255,7 @@ D converted(S value) {
         else if constexpr (rounding == Rounding::to_zero) return std::trunc(value);
         else return value;
     } else {
-        return static_cast<D>(value);  // to nearest, as .rn wants; integers are cut off or extended
+        return static_cast<D>(value);  // to nearest for .rn; integers are truncated or extended
     }
 }
 
