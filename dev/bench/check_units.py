@@ -198,7 +198,7 @@ class Runner:
         return self.deadline - time.monotonic()
 
     def fits(self, unit, record):
-        """False if too little time is left. A unit expected to take longer than that needs three quarters of the time limit."""
+        """False if too little time is left: less than the unit's expected time, or than 3/4 of the time limit if that is shorter."""
         seconds = max(
             unit.seconds, 1.3 * record.get("seconds", 0) if record.get("status") == "stopped" else 0
         )
