@@ -3,8 +3,9 @@
 include(GNUInstallDirs)
 set(INSTALLED_DATA ${CMAKE_INSTALL_DATADIR}/flatgpt)  # where system/data_directory.cpp looks, relative to the program
 install(DIRECTORY data DESTINATION ${INSTALLED_DATA} PATTERN "*.cache.bin" EXCLUDE PATTERN "*.tmp-*" EXCLUDE)
+install(DIRECTORY recipes DESTINATION ${INSTALLED_DATA})
 install(PROGRAMS scripts/plot.py scripts/compare_runs.py scripts/export_metrics.py scripts/finetune.sh DESTINATION ${INSTALLED_DATA}/scripts)
-install(FILES scripts/run_metrics.py scripts/own_options.sh DESTINATION ${INSTALLED_DATA}/scripts)
+install(FILES scripts/run_metrics.py scripts/shared.sh DESTINATION ${INSTALLED_DATA}/scripts)
 foreach(program train_gpt2 evaluate_gpt2 generate_gpt2 train_gpt2cu evaluate_gpt2cu generate_gpt2cu tokenize convert)
     if(NOT TARGET ${program})
         continue()

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Trains a small byte-level GPT-2 on Shakespeare and plots its loss: nanoGPT's CPU recipe.
 # With an NVIDIA GPU and nvcc the same kernels run on the GPU.
-#   scripts/quickstart.sh [OPTION...]     options of train_gpt2, by their letters or names, such as --steps 500
-. "$(dirname "$0")/own_options.sh"
+#   scripts/quickstart.sh [OPTION...]     options of train_gpt2 except --out, such as --steps 500
+. "$(dirname "$0")/shared.sh"
 case ${1:-} in --help | -h) print_help && exit 0 ;; esac
 cd "$root"
 
@@ -15,11 +15,11 @@ if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q GPU &
 else
     make --no-print-directory all
 fi
-take_own "$@"
-run=$(own_value --out "runs/quickstart-$(date +%Y%m%d-%H%M%S)")
-mapfile -t recipe < <(not_in_own --out "$run" --log-every 100)
-"$program" "${recipe[@]}" "${own[@]}"
-if given --plan; then exit; fi
+words=("$@")
+run=runs/quickstart-$(date +%Y%m%d-%H%M%S)
+given --log-every || words+=(--log-every 100)
+"$program" --out "$run" "${words[@]}"
+[ -f "$run/metrics.jsonl" ] || exit 0  # --plan
 python=/usr/bin/python3
 [ ! -x build/tools/bin/python3 ] || python=build/tools/bin/python3
 "$python" scripts/plot.py "$run"

@@ -1,70 +1,45 @@
-# shellcheck shell=bash disable=SC2154,SC2015
-# What the recipes scripts/run_*.sh share: fits a published recipe to the GPU at hand, and trains by it.
-# The tokens of a step stay; how many sequences a micro-step has follows from the card's memory, and activations are computed again
-# (--recompute) where that is needed. Sourced by a script that sets: model, seq_len, total_batch, batch_most (sequences a micro-step,
-# published), steps, data (files' prefix under dev/data), make_data (the command that makes them), options (the rest of the recipe, each
-# with a value).
-. "$(dirname "${BASH_SOURCE[0]}")/own_options.sh"
+#!/usr/bin/env bash
+# Trains by a recipe on this machine's GPUs. The tokens of a step stay as published. How many sequences a micro-step has, what is computed
+# again (--recompute) and how many processes share a step follow from the cards. The expected time is printed first.
+#   scripts/recipe.sh RECIPE [--dry-run] [--gpus N] [--gpu NAME] [--memory SIZE] [--tokens-per-second X] [OPTION...]
+#   RECIPE                 gpt2_124M for recipes/gpt2_124M.cfg, and so on; or a file of options
+#   --dry-run              stop before the training
+#   --gpus N, --gpu NAME, --memory SIZE
+#                          instead of what nvidia-smi lists: how many, such as H100, such as 24G
+#   --tokens-per-second X  the speed of one GPU, instead of an estimate from its peak
+#   OPTION...              train_gpt2's options, which win over those of the recipe
+. "$(dirname "$0")/shared.sh"
 
-usage() {
-    cat <<END
-$(print_help)
-
-usage: scripts/$name.sh [--dry-run] [--data PREFIX] [--out DIR] [--gpus N] [--gpu NAME] [--memory SIZE] [--tokens-per-second X] [-- OPTION...]
-  --dry-run              print the command and the time it would take, and stop
-  --data PREFIX          PREFIX_train_*.bin and PREFIX_val_*.bin [dev/data/$data]
-  --out DIR              of the run; an unfinished run there goes on [runs/$name]
-  --gpus N, --gpu NAME, --memory SIZE
-                         instead of what nvidia-smi lists: how many, such as H100, such as 24G
-  --tokens-per-second X  for the time, instead of an estimate from the GPU's peak
-  -- OPTION...           go to the program, by their letters or names, and count instead of the recipe's
-END
-}
-
-# Dense bf16 peak in TFLOP/s, from the vendor's data sheets; nothing for a GPU that is not listed.
-peak_tflops() {
-    case "$1" in
-        *B200*) echo 2250 ;;
-        *H100*PCIe*) echo 756 ;;
-        *H100* | *H200*) echo 989 ;;
-        *A100*) echo 312 ;;
-        *L40S*) echo 362 ;;
-        *A6000*) echo 155 ;;
-        *"A10") echo 125 ;;
-        *A10G*) echo 70 ;;
-        *"L4") echo 121 ;;
-        *5090*) echo 209 ;;
-        *4090*) echo 165 ;;
-        *4080*) echo 97 ;;
-        *3090*) echo 71 ;;
-        *3080*) echo 60 ;;
-    esac
-}
+refusal=$(mktemp)
+trap 'rm -f "$refusal"' EXIT
 
 parse_arguments() {
-    dry_run=no out=runs/$name gpus="" gpu="" memory="" tokens_per_second="" prefix=$root/dev/data/$data programs_own=()
+    case ${1:-} in --help | -h) print_help && exit 0 ;; esac
+    [ $# -ge 1 ] && [ "${1#-}" = "$1" ] || fail "expected a recipe: scripts/recipe.sh RECIPE [OPTION...]"
+    recipe=$root/recipes/$1.cfg
+    [ -f "$recipe" ] || recipe=$1
+    [ -f "$recipe" ] || fail "there is no recipe $1; expected a file or one of $(cd "$root/recipes" && echo gpt*.cfg | sed 's/\.cfg//g')"
+    shift
+    dry_run=no gpus="" gpu="" memory="" speed=()
     while [ $# -gt 0 ]; do
-        if [[ $1 == --?*=* ]]; then set -- "${1%%=*}" "${1#*=}" "${@:2}"; fi
-        case "$1" in
-            --help | -h) usage && exit 0 ;;
+        case $1 in
             --dry-run) dry_run=yes && shift && continue ;;
-            --) shift && programs_own=("$@") && break ;;
-            --data | --out | --gpus | --gpu | --memory | --tokens-per-second) [ $# -ge 2 ] || fail "$1 needs a value" ;;
-            *) fail "unknown option $1; see scripts/$name.sh --help, and put the program's own options behind --" ;;
+            --gpus | --gpu | --memory | --tokens-per-second) [ $# -ge 2 ] || fail "$1 needs a value" ;;
+            *) break ;;
         esac
-        case "$1" in
-            --data) prefix=$2 ;;
-            --out) out=$2 ;;
-            --gpus) gpus=$2 && [[ $gpus =~ ^[1-9][0-9]{0,3}$ ]] || fail "--gpus $2; expected a number from 1 to 9999" ;;
+        case $1 in
+            --gpus) [[ $2 =~ ^[1-9][0-9]{0,3}$ ]] && gpus=$2 || fail "--gpus $2; expected a number from 1 to 9999" ;;
             --gpu) gpu=$2 ;;
-            --memory) memory=$2 && [[ $memory =~ ^[1-9][0-9]{0,7}[GM]$ ]] || fail "--memory $2; expected a size like 24G" ;;
-            --tokens-per-second) tokens_per_second=$2 && [[ $2 =~ ^[1-9][0-9]*$ ]] || fail "--tokens-per-second $2; expected a number" ;;
+            --memory) [[ $2 =~ ^[1-9][0-9]{0,7}[GM]$ ]] && memory=$2 || fail "--memory $2; expected a size like 24G" ;;
+            --tokens-per-second) speed=("$1" "$2") ;;
         esac
         shift 2
     done
+    [ "${1:-}" != -- ] || shift
+    words=("$@")
 }
 
-# Fills gpus, gpu and memory (of the smallest GPU, in MiB) where they are not given.
+# Sets gpus, gpu and memory (of the smallest GPU, in MiB) where they are not given.
 find_gpus() {
     local listed=""
     if [ -z "$gpus" ] || [ -z "$gpu" ] || [ -z "$memory" ]; then
@@ -73,7 +48,7 @@ find_gpus() {
     [ -n "$gpus" ] || gpus=$(grep -c . <<<"$listed" || true)
     [ "$gpus" -gt 0 ] || fail "nvidia-smi lists no GPU; to see what would run, say --dry-run --gpus 1 --gpu H100 --memory 80G"
     [ -n "$gpu" ] || gpu=$(head -n 1 <<<"$listed" | cut -d, -f2- | sed 's/^ *//')
-    case "$memory" in
+    case $memory in
         *G) memory=$((${memory%G} * 1024)) ;;
         *M) memory=${memory%M} ;;
         *) memory=$(cut -d, -f1 <<<"$listed" | sort -n | head -n 1) ;;
@@ -81,106 +56,76 @@ find_gpus() {
     [ -n "$memory" ] || fail "the GPU's memory is not known; give it by --memory 24G"
 }
 
-# As many GPUs as the sequences of a step divide among. Each keeps its part of the optimizer's state.
+# Prints the program's plan with these options more. CUDA itself takes a GiB. Why there is no plan stands in the file $refusal.
+plan() {
+    local usable=$((memory > 1024 ? memory - 1024 : 1))
+    "$program" --config "$recipe" "${words[@]}" "$@" --plan --world-size "$gpus" --device "${gpu:-unknown}" "${speed[@]}" \
+        --device-memory "${usable}M" 2>"$refusal"
+}
+
+refuse() {
+    cat "$refusal" >&2
+    exit 2
+}
+
+# Sets gpus to as many as the sequences of a step divide among. Each keeps a part of the optimizer's state.
 share_step() {
     local there=$gpus
-    while [ $((total_batch / seq_len % gpus)) -ne 0 ]; do gpus=$((gpus - 1)); done
-    [ "$gpus" -eq "$there" ] ||
-        echo "$name: the $((total_batch / seq_len)) sequences of a step do not divide among $there GPUs: $gpus are used" >&2
-    planned=() shared=()
-    if [ "$gpus" -gt 1 ]; then
-        mapfile -t shared < <(not_in_own --zero 1)
-        planned=(--world-size "$gpus" "${shared[@]}")
-    fi
+    until plan "${auto[@]}" >/dev/null || ! grep -q 'do not divide among' "$refusal"; do gpus=$((gpus - 1)); done
+    [ "$gpus" -eq "$there" ] || echo "$name: the sequences of a step do not divide among $there GPUs: $gpus are used" >&2
+    if [ "$gpus" -gt 1 ] && ! given --zero; then fitted+=(--zero 1); fi
 }
 
-# The published micro-batch, or the largest one that fits beside CUDA's own GiB; with as little computed again as lets four sequences fit.
-# Sets batch_size, recompute, and shape: the model's layers, channels and parameters.
+# The number that the recipe gives an option, or 0.
+number_in_recipe() {
+    local value
+    value=$(sed -n "s/^$1 *= *\([0-9]*\).*/\1/p" "$recipe")
+    echo "${value:-0}"
+}
+
+# Adds to `fitted` the recipe's micro-batch, or the largest one that fits, with as little computed again as lets four sequences fit. As many
+# tokens are validated on as with the recipe's micro-batch.
 fit_batch() {
-    local level plan fitting error=$(mktemp) usable=$((memory > 1024 ? memory - 1024 : 1))
-    batch_size=0
-    for level in $recompute_from gelu block; do
-        [ "$level" != "${recompute:-}" ] || continue
-        recompute=$level
-        plan=$("$program" "${recipe[@]}" --batch-size auto --recompute "$level" "${own[@]}" "${planned[@]}" --plan --device-memory "${usable}M" 2>"$error") || {
-            grep -q 'not even one sequence' "$error" || { cat "$error" >&2 && exit 2; }
+    local level levels=("" gelu block) options planned sequences best=0 best_options=()
+    local most val_steps
+    most=$(number_in_recipe batch-size) val_steps=$(number_in_recipe val-steps)
+    ! given --recompute || levels=("")
+    for level in "${levels[@]}"; do
+        options=(${level:+--recompute "$level"})
+        planned=$(plan "${auto[@]}" "${fitted[@]}" "${options[@]}") || {
+            grep -q 'not even one sequence' "$refusal" || refuse
             continue
         }
-        fitting=$(sed -n 's/^step: [0-9]* tokens = \([0-9]*\) x .*/\1/p' <<<"$plan")
-        shape=$(sed -n 's/^model: \([0-9]*\) layers, [0-9]* heads, \([0-9]*\) channels.* \([0-9]*\) parameters$/\1 \2 \3/p' <<<"$plan")
-        [ "$fitting" -le "$batch_most" ] || fitting=$batch_most
-        if [ "$fitting" -gt $batch_size ]; then batch_size=$fitting best=$level; fi
-        [ $batch_size -lt 4 ] || break
+        sequences=$(sed -n 's/^step: [0-9]* tokens = \([0-9]*\) x .*/\1/p' <<<"$planned")
+        if [ "$most" -gt 0 ] && [ "$sequences" -gt "$most" ]; then sequences=$most; fi
+        if [ "$sequences" -gt $best ]; then best=$sequences best_options=("${options[@]}"); fi
+        [ "$best" -lt 4 ] || break
     done
-    rm -f "$error"
-    [ $batch_size -gt 0 ] || fail "not even one sequence fits into a GPU of $((memory / 1024)) GiB; expected a larger card or a smaller model"
-    recompute=$best
+    [ "$best" -gt 0 ] || fail "not even one sequence fits into a GPU of $((memory / 1024)) GiB; expected a larger card or a smaller model"
+    fitted+=("${best_options[@]}")
+    [ "$best" -ne "$most" ] || return 0
+    fitted+=(--batch-size "$best")
+    if [ "$val_steps" -gt 0 ] && ! given "--val-steps|-m"; then fitted+=(--val-steps $((val_steps * most / best))); fi
 }
 
-# How long the run takes, from the speed given or an estimate by the GPU's peak.
-print_time() {
-    local speed=$tokens_per_second source="as given" peak
-    [ "$steps" -gt 0 ] || { echo "time: the data decides; the run shows it after its first steps" && return; }
-    if [ -z "$speed" ]; then
-        peak=$(peak_tflops "$gpu")
-        [ -n "$peak" ] || { echo "time: unknown for '$gpu'; the run shows it after its first steps" && return; }
-        # 6 N + 6 L C T operations a token: forward and backward through the weights and causal attention; forward, a third, twice if blocks are
-        # computed again.
-        speed=$(awk -v t="$seq_len" -v peak="$peak" -v again="$recompute" -v gpus="$gpus" '{
-            printf "%d", gpus * 0.38 * peak * 1e12 / (6 * $3 + 6 * $1 * $2 * t) / (again == "block" ? 4 / 3 : 1) }' <<<"$shape")
-        source="an estimate, not measured: 38 % of $gpu's peak of $peak TFLOP/s, which llm.c reaches with 124M on an H100$([ "$gpus" -eq 1 ] || echo ", on each of $gpus")"
-    fi
-    awk -v tokens="$((steps * total_batch))" -v speed="$speed" -v source="$source" 'BEGIN {
-        hours = tokens / speed / 3600
-        printf "time: %.1f hours%s for %.1f billion tokens at %d tokens/s (%s)\n", hours, hours < 100 ? "" : sprintf(" (%.0f days)", hours / 24),
-            tokens / 1e9, speed, source }'
-}
+parse_arguments "$@"
+find_gpus
+find_program "$([ $dry_run = no ] || echo any)"  # a plan is the same by the CPU's program
+fitted=() auto=(--batch-size auto)
+! given "--batch-size|-b" || auto=()
+share_step
+[ ${#auto[@]} -eq 0 ] || fit_batch
+planned=$(plan "${fitted[@]}") || refuse
 
-# How long a person's own options make the run; 0 if only the data can tell.
-find_steps() {
-    local tokens
-    steps=$(own_value --steps "$steps")
-    tokens=$(own_value --tokens "")
-    if [[ $tokens =~ ^[1-9][0-9]{0,17}$ ]]; then steps=$(((tokens + total_batch - 1) / total_batch)); fi
-    if given --epochs || [[ ! $steps =~ ^[1-9][0-9]{0,8}$ ]]; then steps=0; fi  # the program refuses what is no number of steps
-}
-
-run_recipe() {
-    recompute_from=${recompute:-none}
-    unset recompute
-    parse_arguments "$@"
-    find_gpus
-    find_program "$([ $dry_run = no ] || echo any)"  # a plan is the same by the CPU's program
-    take_own "${programs_own[@]}"
-    local option
-    for option in --model --init-from --layers --heads --channels --seq-len --total-batch --batch-size --recompute --optimizer --plan --world-size --help; do
-        ! given "$option" || fail "$option is the recipe's own affair; run the program itself to change it"
-    done
-    ! given --device-memory || fail "--device-memory is given by --memory, before the --"
-    find_steps
-    mapfile -t recipe < <(not_in_own --model "$model" --seq-len "$seq_len" --total-batch "$total_batch" --dtype bf16 --steps "$steps" "${options[@]}")
-    share_step
-    fit_batch
-    local micro_steps=$((total_batch / (batch_size * seq_len * gpus)))
-    local rest
-    mapfile -t rest < <(not_in_own --train-data "${prefix}_train_*.bin" --val-data "${prefix}_val_*.bin" --out "$out" --val-every 250 \
-        --val-steps $((20 * micro_steps * gpus)) --sample-every 5000 --sample-tokens 256 --checkpoint-every 1000 --keep-every 5000 \
-        --resume auto "${run_options[@]}")
-    command=("$program")
-    if [ "$gpus" -gt 1 ]; then command=("$root/scripts/run_multi_gpu.sh" --processes "$gpus"); fi
-    command+=("${recipe[@]}" --batch-size "$batch_size" --recompute "$recompute" "${shared[@]}" "${rest[@]}" "${own[@]}")
-    echo "gpu: $([ "$gpus" -eq 1 ] || echo "$gpus x ")$gpu, $((memory / 1024)) GiB"
-    echo "step: $total_batch tokens = $batch_size x $seq_len$([ "$gpus" -eq 1 ] || echo " x $gpus processes") x $micro_steps micro-step$([ $micro_steps -eq 1 ] || echo s)$([ "$steps" -eq 0 ] || echo ", $steps steps")"
-    print_time
-    echo "command:$(printf ' %q' "${command[@]}")"
-    [ $dry_run = no ] || return 0
-    compgen -G "${prefix}_train_*.bin" >/dev/null ||
-        fail "there is no ${prefix}_train_*.bin; make the shards with: $make_data, or name others by --data"
-    exec "${command[@]}"
-}
-
-# HellaSwag is scored where dev/data/hellaswag.py has been run.
-run_options=()
-if [ -f "$root/dev/data/hellaswag/hellaswag_val.bin" ]; then
-    run_options+=(--hellaswag "$root/dev/data/hellaswag/hellaswag_val.bin" --hellaswag-every 1000)
-fi
+hellaswag=$root/dev/data/hellaswag/hellaswag_val.bin  # made by dev/data/hellaswag.py
+if [ -f "$hellaswag" ] && ! given --hellaswag; then fitted+=(--hellaswag "$hellaswag"); fi
+command=("$program")
+if [ "$gpus" -gt 1 ]; then command=("$root/scripts/run_multi_gpu.sh" --processes "$gpus"); fi
+command+=(--config "$recipe" "${fitted[@]}" "${words[@]}")
+sed -n 's/^# The data are made by: /data: made by /p' "$recipe"
+echo "gpu: $([ "$gpus" -eq 1 ] || echo "$gpus x ")${gpu:-unknown}, $((memory / 1024)) GiB"
+grep -E '^(step|run|time):' <<<"$planned"
+echo "command:$(printf ' %q' "${command[@]}")"
+[ $dry_run = no ] || exit 0
+rm -f "$refusal"
+exec "${command[@]}"

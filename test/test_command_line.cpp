@@ -281,7 +281,7 @@ TEST_F(Config, AnErrorInTheFileHadNoLine) {
     EXPECT_EQ(refusal_of("help = true\n"), "1: --help is for the command line only; remove this line");
     EXPECT_EQ(refusal_of("model = gpt5\n").substr(0, 34), "1: --model: unknown model 'gpt5'; ");
     EXPECT_EQ(refusal_of(std::string("lr = 0.1\n\177ELF\0\1\n", 16)), "2: is not a line of text" + example);
-    EXPECT_EQ(refusal_of("steps = 5\n", {"--tokens", "7"}),
+    EXPECT_EQ(refusal_of("steps = 5\ntokens = 7\n"),
               "--steps and --tokens exclude each other; expected only one of them; see train_gpt2 --help");
     // The value on the command line is wrong, not the one in the file.
     EXPECT_EQ(refusal_of("steps = 5\n", {"--steps", "x"}),
@@ -310,6 +310,28 @@ TEST_F(Config, LinesAreReadAsTheyAreMeant) {
     EXPECT_FALSE(options->system.no_graph);
     EXPECT_EQ(options->evaluation.sample_tokens, 9);
     EXPECT_EQ(options->system.seed, 5u);
+}
+
+// A recipe's steps = 19073 and --epochs 1 beside it excluded each other.
+TEST_F(Config, TheCommandLineDidNotReplaceAnAlternativeOfTheFile) {
+    const auto parsed = [&](const std::string& text, std::vector<const char*> words) {
+        const std::string path = folder_.write("run.cfg", text);
+        words.insert(words.begin(), {"train_gpt2", "--config", path.c_str()});
+        return *parse_options(static_cast<int>(words.size()), words.data());
+    };
+    const Options epochs = parsed("steps = 5\n", {"--epochs", "2"});
+    EXPECT_EQ(epochs.length.epochs, 2);
+    EXPECT_EQ(epochs.step_count(768), 128);  // of 12 sequences
+    const Options tokens = parsed("epochs = 2\n", {"-b", "1", "--tokens", "6400"});
+    EXPECT_EQ(tokens.length.epochs, 0);
+    EXPECT_EQ(tokens.step_count(768), 100);
+    const Options sizes = parsed("model = d12\n", {"--layers", "1"});
+    EXPECT_EQ(sizes.model.name, "");
+    EXPECT_EQ(sizes.model.config.L, 1);
+    EXPECT_EQ(sizes.model.config.C, 128);
+    const Options named = parsed("layers = 1\nheads = 2\nchannels = 16\n", {"-e", "d12"});
+    EXPECT_EQ(named.model.config.L, 12);
+    EXPECT_EQ(named.model.config.C, 768);
 }
 
 TEST_F(Config, APipeOrADeviceWasReadForEver) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/run_*.sh fit the published recipes to any GPU without changing the tokens of a step; overfit.sh and finetune*.sh run.
+"""scripts/recipe.sh fits the published recipes to any GPU without changing the tokens of a step; overfit.sh and finetune*.sh run.
 
 TRAIN_PROGRAM and TOKENIZE_PROGRAM name the programs to test with; nvidia-smi is simulated.
 """
@@ -20,14 +20,22 @@ SCRIPTS = ROOT / "scripts"
 BUILD = ROOT / "build" / "release"
 PROGRAMS = {name: os.environ.get(name, str(BUILD / program)) for name, program in (("TRAIN_PROGRAM", "train_gpt2"), ("TOKENIZE_PROGRAM", "tokenize"))}
 
-# script: model, sequence length, tokens of a step, published micro-batch, steps, smallest card in GiB
+# recipe: model, sequence length, tokens of a step, published micro-batch, steps, smallest card in GiB
 RECIPES = {
-    "run_gpt2_124M": ("d12", 1024, 524288, 64, 19073, 8),
-    "run_gpt2_350M": ("d24", 1024, 524288, 64, 60000, 8),
-    "run_gpt2_774M": ("d36", 1024, 524288, 32, 286102, 24),
-    "run_gpt2_1558M": ("d48", 1024, 1048576, 16, 32000, 40),
-    "run_gpt3_125M": ("gpt3:c768", 2048, 524288, 32, 572204, 8),
+    "gpt2_124M": ("d12", 1024, 524288, 64, 19073, 8),
+    "gpt2_350M": ("d24", 1024, 524288, 64, 60000, 8),
+    "gpt2_774M": ("d36", 1024, 524288, 32, 286102, 24),
+    "gpt2_1558M": ("d48", 1024, 1048576, 16, 32000, 40),
+    "gpt3_125M": ("gpt3:c768", 2048, 524288, 32, 572204, 8),
 }
+
+
+RECIPES_FOLDER = ROOT / "recipes"
+
+
+def recipe_options(recipe):
+    lines = [re.sub(r"\s+#.*", "", line) for line in (RECIPES_FOLDER / f"{recipe}.cfg").read_text().splitlines()]
+    return {"--" + name: value for name, value in (line.split(" = ") for line in lines if line and line[0] != "#")}
 
 
 class Recipes(unittest.TestCase):
@@ -45,9 +53,9 @@ class Recipes(unittest.TestCase):
         environment = {**os.environ, **PROGRAMS, "PATH": f"{self.folder}:{os.environ['PATH']}"}
         return subprocess.run([SCRIPTS / f"{script}.sh", *map(str, arguments)], capture_output=True, text=True, env=environment, cwd=self.folder)
 
-    def dry_run(self, script, *arguments, gpus=()):
-        """The options, by name, of the command that would run, and the whole output."""
-        result = self.run_script(script, "--dry-run", *arguments, gpus=gpus)
+    def dry_run(self, recipe, *arguments, gpus=()):
+        """The options of the run by name (those of the command over the recipe's), and the whole output."""
+        result = self.run_script("recipe", recipe, "--dry-run", *arguments, gpus=gpus)
         self.assertEqual(result.returncode, 0, result.stderr)
         command = shlex.split(re.search(r"^command: (.*)$", result.stdout, re.M)[1])
         launcher = str(SCRIPTS / "run_multi_gpu.sh")
@@ -55,7 +63,8 @@ class Recipes(unittest.TestCase):
         self.assertEqual(len(command) % 2, 1, command)
         options = dict(zip(command[1::2], command[2::2]))
         self.assertEqual(2 * len(options) + 1, len(command), "an option is given twice")
-        return options, result
+        self.assertEqual(options["--config"], str(RECIPES_FOLDER / f"{recipe}.cfg"))
+        return {**recipe_options(recipe), **options}, result
 
     def assert_refused(self, expected, script, *arguments, gpus=()):
         result = self.run_script(script, *arguments, gpus=gpus)
@@ -64,38 +73,35 @@ class Recipes(unittest.TestCase):
         self.assertIn(expected, result.stderr)
 
     def test_the_total_batch_stays_on_every_card(self):
-        for script, (model, seq_len, total, most, steps, smallest) in RECIPES.items():
+        for recipe, (model, seq_len, total, most, steps, smallest) in RECIPES.items():
             batch_sizes = []
             for gib in (8, 12, 24, 40, 80):
-                with self.subTest(script=script, gib=gib):
+                with self.subTest(recipe=recipe, gib=gib):
                     gpus = [("NVIDIA Some Card", gib * 1024)]
                     if gib < smallest:
-                        self.assert_refused("not even one sequence fits", script, "--dry-run", gpus=gpus)
+                        self.assert_refused("not even one sequence fits", "recipe", recipe, "--dry-run", gpus=gpus)
                         continue
-                    options, _ = self.dry_run(script, gpus=gpus)
+                    options, result = self.dry_run(recipe, gpus=gpus)
                     batch_size = int(options["--batch-size"])
                     self.assertEqual((options["--model"], int(options["--seq-len"]), int(options["--steps"])), (model, seq_len, steps))
                     self.assertEqual(int(options["--total-batch"]), total)
                     self.assertEqual(total % (batch_size * seq_len), 0)
                     self.assertLessEqual(batch_size, most)
                     self.assertEqual(int(options["--val-steps"]) * batch_size * seq_len, 20 * total)
-                    self.assertEqual(options.get("--skip-loss-z"), "7" if script == "run_gpt3_125M" else None)
+                    self.assertEqual(options.get("--skip-loss-z"), "7" if recipe == "gpt3_125M" else None)
                     batch_sizes.append(batch_size)
                     # The program accepts the whole command, and reports that it fits.
-                    arguments = [word for pair in options.items() for word in pair]
-                    command = [PROGRAMS["TRAIN_PROGRAM"], *arguments, "--plan", "--device-memory", f"{gib - 1}G"]
-                    plan = subprocess.run(command, capture_output=True, text=True)
-                    self.assertEqual(plan.returncode, 0, plan.stderr)
+                    plan = self.program_plans(options, 1, f"{gib - 1}G")
                     self.assertIn(f"step: {total} tokens = {batch_size} x {seq_len} x {total // batch_size // seq_len} micro-step", plan.stdout)
             self.assertEqual(batch_sizes, sorted(batch_sizes))
             self.assertEqual(batch_sizes[-1], most)  # as published, on 80 GB
 
     def test_several_gpus_share_the_step(self):
         card = ("NVIDIA A100-SXM4-40GB", 40960)
-        alone, _ = self.dry_run("run_gpt2_124M", gpus=[card])
+        alone, _ = self.dry_run("gpt2_124M", gpus=[card])
         speed = None
         for count, micro_steps in ((2, 4), (4, 2), (8, 1), (16, 1)):
-            options, result = self.dry_run("run_gpt2_124M", gpus=[card] * count)
+            options, result = self.dry_run("gpt2_124M", gpus=[card] * count)
             self.assertEqual(options["--processes"], str(count))
             self.assertEqual(options["--zero"], "1")
             self.assertEqual(options["--total-batch"], alone["--total-batch"])
@@ -107,97 +113,110 @@ class Recipes(unittest.TestCase):
             total = int(re.search(r"at (\d+) tokens/s", result.stdout)[1]) / count
             self.assertAlmostEqual(speed or total, total, delta=1)
             speed = total
-            self.program_plans(options, count)
+            self.program_plans(options, count, "39G")
         # 512 sequences do not divide among 3 or 7.
         for there, used in ((3, 2), (7, 4)):
-            options, result = self.dry_run("run_gpt2_124M", gpus=[card] * there)
+            options, result = self.dry_run("gpt2_124M", gpus=[card] * there)
             self.assertEqual(options["--processes"], str(used))
-            expected = f"run_gpt2_124M: the 512 sequences of a step do not divide among {there} GPUs: {used} are used\n"
+            expected = f"recipe: the sequences of a step do not divide among {there} GPUs: {used} are used\n"
             self.assertEqual(result.stderr, expected)
         # Given options take precedence, and the smallest card decides.
-        self.assertEqual(self.dry_run("run_gpt2_124M", "--", "--zero", 0, gpus=[card] * 2)[0]["--zero"], "0")
-        mixed, _ = self.dry_run("run_gpt2_124M", gpus=[card, ("NVIDIA GeForce RTX 3080", 10240)])
+        self.assertEqual(self.dry_run("gpt2_124M", "--zero", 0, gpus=[card] * 2)[0]["--zero"], "0")
+        mixed, _ = self.dry_run("gpt2_124M", gpus=[card, ("NVIDIA GeForce RTX 3080", 10240)])
         self.assertLess(int(mixed["--batch-size"]), int(alone["--batch-size"]))
 
-    def program_plans(self, options, count):
+    def program_plans(self, options, count, memory):
         """The program accepts the whole command for this number of processes."""
-        arguments = [word for pair in options.items() for word in pair if pair[0] != "--processes"]
-        command = [PROGRAMS["TRAIN_PROGRAM"], *arguments, "--plan", "--device-memory", "39G", "--world-size", str(count)]
+        arguments = [word for pair in options.items() for word in pair if pair[0] not in ("--processes", "--config")]
+        command = [PROGRAMS["TRAIN_PROGRAM"], *arguments, "--plan", "--device-memory", memory, "--world-size", str(count)]
         plan = subprocess.run(command, capture_output=True, text=True)
         self.assertEqual(plan.returncode, 0, plan.stderr)
+        return plan
+
+    def test_the_program_alone_takes_a_recipe(self):
+        for recipe, (_, seq_len, total, most, steps, _) in RECIPES.items():
+            for batch_size in ([], ["--batch-size", "auto"], ["-b", "4"]):
+                command = [PROGRAMS["TRAIN_PROGRAM"], "--config", RECIPES_FOLDER / f"{recipe}.cfg", *batch_size, "--plan", "--device-memory", "79G"]
+                plan = subprocess.run(command, capture_output=True, text=True)
+                self.assertEqual(plan.returncode, 0, plan.stderr)
+                self.assertIn(f"\nrun: {steps} steps, ", plan.stdout)
+                fits = int(re.search(rf"^step: {total} tokens = (\d+) x {seq_len} x ", plan.stdout, re.M)[1])
+                self.assertTrue(fits == (4 if "4" in batch_size else most) or ("auto" in batch_size and fits > most), plan.stdout)
 
     def test_options_stand_for_a_machine_that_is_not_there(self):
-        listed, result = self.dry_run("run_gpt2_124M", gpus=[("NVIDIA H100 80GB HBM3", 81920)])
-        given, by_options = self.dry_run("run_gpt2_124M", "--gpus", 1, "--gpu", "NVIDIA H100 80GB HBM3", "--memory", "80G")
+        listed, result = self.dry_run("gpt2_124M", gpus=[("NVIDIA H100 80GB HBM3", 81920)])
+        given, by_options = self.dry_run("gpt2_124M", "--gpus", 1, "--gpu", "NVIDIA H100 80GB HBM3", "--memory", "80G")
         self.assertEqual(given, listed)
         self.assertEqual(by_options.stdout, result.stdout)
 
     def test_the_time_is_an_estimate_or_from_a_speed(self):
         def hours(*arguments, gpu):
-            _, result = self.dry_run("run_gpt2_124M", *arguments, gpus=[(gpu, 81920)])
-            found = re.search(r"^time: ([0-9.]+) hours for 10.0 billion tokens at ([0-9]+) tokens/s \((.*)\)$", result.stdout, re.M)
+            _, result = self.dry_run("gpt2_124M", *arguments, gpus=[(gpu, 81920)])
+            found = re.search(r"^run: 19073 steps, 10.0 billion tokens\ntime: ([0-9.]+) hours at ([0-9]+) tokens/s \((.*)\)$", result.stdout, re.M)
             self.assertTrue(found, result.stdout)
             return float(found[1]), int(found[2]), found[3]
 
         time, speed, source = hours(gpu="NVIDIA H100 80GB HBM3")
-        # 0.38 * 989e12 / (6 N + 6 L C T) of 124M
-        self.assertEqual(speed, int(0.38 * 989e12 / (6 * 124439808 + 6 * 12 * 768 * 1024)))
+        # 0.38 * 989.4e12 / (6 N + 6 L C T) of 124M
+        self.assertEqual(speed, round(0.38 * 989.4e12 / (6 * 124439808 + 6 * 12 * 768 * 1024)))
         self.assertAlmostEqual(time, 19073 * 524288 / speed / 3600, delta=0.05)
         self.assertIn("an estimate, not measured", source)
         self.assertEqual(hours("--tokens-per-second", 100000, gpu="Any")[1:], (100000, "as given"))
-        _, result = self.dry_run("run_gpt2_124M", gpus=[("Any", 81920)])
-        self.assertIn("time: unknown for 'Any'", result.stdout)
+        _, result = self.dry_run("gpt2_124M", gpus=[("Any", 81920)])
+        self.assertIn("\nrun: 19073 steps, ", result.stdout)
+        self.assertNotIn("time:", result.stdout)
 
-    def test_what_a_person_says_counts_except_for_the_batch(self):
+    def test_what_a_person_says_counts(self):
         gpus = [("NVIDIA A100-SXM4-40GB", 40960)]
-        options, result = self.dry_run("run_gpt2_124M", "--data", "/x/y", "--out", "/o", "--", "--lr", "1e-3", "--steps", 100, gpus=gpus)
-        self.assertEqual((options["--lr"], options["--steps"], options["--out"]), ("1e-3", "100", "/o"))
-        self.assertEqual(options["--train-data"], "/x/y_train_*.bin")
-        self.assertIn("for 0.1 billion tokens", result.stdout)
-        for given in (["-d", 1024], ["-d1024"], ["--total-batch", 1024], ["--total-batch=1024"]):
-            self.assert_refused("--total-batch is the recipe's own affair", "run_gpt2_124M", "--", *given, gpus=gpus)
-        self.assert_refused("--config counts less than the options of this script", "run_gpt2_124M", "--", "--config=x", gpus=gpus)
-        self.assert_refused("--device-memory is given by --memory", "run_gpt2_124M", "--", "--device-memory", "9G", gpus=gpus)
-        self.assert_refused("--nonsense is not an option", "run_gpt2_124M", "--", "--nonsense", 3, gpus=gpus)
-
-    def test_options_may_be_given_by_letters_and_with_an_equals_sign(self):
-        expected, _ = self.dry_run("run_gpt2_124M", "--data", "/x/y", "--out", "/o", "--", "--lr", "1e-3", "--steps", 100, gpus=[("Any", 40960)])
-        script = ["--data=/x/y", "--out=/o", "--gpus=1", "--gpu=Any", "--memory=40G"]
-        for program in (["-l", "1e-3", "-x", 100], ["-l1e-3", "-x100"], ["--lr=1e-3", "--steps=100"], ["-o", "/o", "--lr=1e-3", "-x", 100]):
-            self.assertEqual(self.dry_run("run_gpt2_124M", *script, "--", *program)[0], expected)
+        options, result = self.dry_run("gpt2_124M", "--train-data", "/x/y_*.bin", "--out", "/o", "--lr", "1e-3", "--steps", 100, gpus=gpus)
+        self.assertEqual((options["--lr"], options["--steps"], options["--out"], options["--train-data"]), ("1e-3", "100", "/o", "/x/y_*.bin"))
+        self.assertIn("\nrun: 100 steps, 52.429 million tokens\n", result.stdout)
+        for words in (["-x", 100], ["-x100"], ["--steps=100"], ["--", "--steps=100"]):
+            result = self.run_script("recipe", "gpt2_124M", "--dry-run", *words, gpus=gpus)
+            self.assertIn("\nrun: 100 steps, ", result.stdout)
+        # Another step, and what the script would choose.
+        options, result = self.dry_run("gpt2_124M", "--total-batch", 65536, "--batch-size", 16, "--recompute", "block", gpus=gpus)
+        self.assertIn("\nstep: 65536 tokens = 16 x 1024 x 4 micro-steps\n", result.stdout)
+        options, _ = self.dry_run("gpt2_124M", "--val-steps", 7, gpus=[("Any", 12288)])
+        self.assertEqual((options["--batch-size"], options["--val-steps"]), ("16", "7"))
+        self.assert_refused("--config is given 2 times", "recipe", "gpt2_124M", "--config", "x", gpus=gpus)
+        self.assert_refused("--device-memory is given 2 times", "recipe", "gpt2_124M", "--device-memory", "9G", gpus=gpus)
+        self.assert_refused("--nonsense is not an option", "recipe", "gpt2_124M", "--nonsense", 3, gpus=gpus)
+        self.assert_refused("the run needs", "recipe", "gpt2_124M", "--batch-size", 512, gpus=gpus)
 
     def test_tokens_and_epochs_count_instead_of_steps(self):
         gpus = [("NVIDIA A100-SXM4-40GB", 40960)]
-        options, result = self.dry_run("run_gpt2_124M", "--", "--tokens", 2 * 10**9, gpus=gpus)
-        self.assertNotIn("--steps", options)
-        self.assertIn("micro-steps, 3815 steps", result.stdout)
-        self.assertIn("for 2.0 billion tokens", result.stdout)
-        options, result = self.dry_run("run_gpt2_124M", "--", "--epochs", 2, gpus=gpus)
-        self.assertNotIn("--steps", options)
-        self.assertIn("time: the data decides", result.stdout)
+        _, result = self.dry_run("gpt2_124M", "--tokens", 2 * 10**9, gpus=gpus)
+        self.assertIn("\nrun: 3815 steps, 2.0 billion tokens\n", result.stdout)
+        _, result = self.dry_run("gpt2_124M", "--epochs", 2, gpus=gpus)
+        self.assertIn("\nrun: 2 epochs of the training data\n", result.stdout)
 
     def test_wrong_use_is_one_line(self):
-        self.assert_refused("nvidia-smi lists no GPU", "run_gpt2_124M")
+        self.assert_refused("nvidia-smi lists no GPU", "recipe", "gpt2_124M")
+        self.assert_refused("expected a recipe", "recipe")
+        self.assert_refused("there is no recipe gpt2; expected a file or one of gpt2_124M", "recipe", "gpt2")
         gpus = [("NVIDIA A100-SXM4-40GB", 40960)]
         for arguments, expected in (
             (["--gpu"], "--gpu needs a value"),
             (["--gpus", "0"], "--gpus 0; expected a number from 1"),
             (["--gpus", "9" * 20], f"--gpus {'9' * 20}; expected a number from 1"),
             (["--memory", "9" * 20 + "G"], f"--memory {'9' * 20}G; expected a size like 24G"),
-            (["--dry-run", "--", "--steps", "9" * 20], "--steps"),
+            (["--dry-run", "--steps", "9" * 20], "--steps"),
             (["--memory", "24"], "--memory 24; expected a size like 24G"),
-            (["--batch", "3"], "unknown option --batch"),
-            (["--data", "/none/fineweb"], "there is no /none/fineweb_train_*.bin; make the shards with: dev/data/fineweb.py --type classic --size 10B"),
+            (["--batch", "3"], "--batch is not an option"),
         ):
-            self.assert_refused(expected, "run_gpt2_124M", *arguments, gpus=gpus)
-        for script in RECIPES:
-            result = self.run_script(script, "--help")
-            self.assertEqual((result.returncode, result.stderr), (0, ""))
-            self.assertIn(f"usage: scripts/{script}.sh", result.stdout)
-        for script in ("finetune", "finetune_shakespeare", "overfit", "quickstart"):
+            self.assert_refused(expected, "recipe", "gpt2_124M", *arguments, gpus=gpus)
+        for script in ("recipe", "finetune", "finetune_shakespeare", "overfit", "quickstart"):
             result = self.run_script(script, "--help")
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             self.assertIn(f"  scripts/{script}.sh ", result.stdout)
+
+    def test_missing_data_are_named_with_what_makes_them(self):
+        arguments = ("gpt2_124M", "--model", "gpt3:c384", "--seq-len", 64, "--batch-size", 1)
+        result = self.run_script("recipe", *arguments, gpus=[("NVIDIA A100-SXM4-40GB", 40960)])
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("data: made by dev/data/fineweb.py --type classic --size 10B\n", result.stdout)
+        self.assertEqual(result.stderr, "train_gpt2: no file matches 'dev/data/fineweb10B/fineweb_train_*.bin'; expected token shards or texts\n")
 
     def test_overfit_reaches_zero_with_a_small_model_and_fails_when_it_does_not(self):
         small = ["--layers", 1, "--heads", 2, "--channels", 192, "--context", 64, "--vocab", 50257, "--lr", "2e-3"]

@@ -257,6 +257,20 @@ TEST(Scaling, ThePlanShowsATableForMachinesThatAreNotThere) {
     // ZeRO-1 divides the optimizer's state, to the padding of the parts.
     const std::string state = "optimizer state (fp32)";
     EXPECT_NEAR(number(sharded, state, " MiB"), number(result, state, " MiB") / 64, 0.1);
+    // --device names the GPU whose peak decides the speed; the same speed scales.
+    const std::string h100 =
+        "--model gpt2 --batch-size 64 --total-batch 524288 --dtype bf16 --steps 19073 --plan "
+        "--device-memory 79G --device H100";
+    const ProgramResult alone = run_program(TRAIN_PROGRAM, h100);
+    const double speed = 0.38 * 989.4e12 / (6.0 * 124439808 + 6 * 12 * 768 * 1024);
+    EXPECT_NEAR(number(alone, "run: 19073 steps, 10.0 billion tokens\ntime: ", " hours at "),
+                19073 * 524288.0 / speed / 3600, 0.05);
+    EXPECT_NEAR(
+        number(alone, " hours at ", " tokens/s (an estimate, not measured: 38 % of H100's 989 TFLOP/s)"),
+        speed, 0.5);
+    const ProgramResult eight = run_program(TRAIN_PROGRAM, h100 + " --world-size 8");
+    EXPECT_NEAR(number(eight, " hours at ", " tokens/s of 8 processes ("), 8 * speed, 0.5);
+    EXPECT_NEAR(number(eight, "nothing is measured): ", " tokens/s a process"), speed, 0.5);
     // Without --world-size the plan is unchanged.
     EXPECT_EQ(run_program(TRAIN_PROGRAM, "--plan --device-memory 1G").output.find("scaling"),
               std::string::npos);

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 
 #include "trainer/command_line/command_line.h"
 #include "trainer/command_line/near_names.h"
@@ -70,6 +71,14 @@ const CLI::Option* option_called(const CLI::App& app, const std::string& name) {
     return nullptr;
 }
 
+bool is_given(const CLI::Option* option) { return option->count() > 0; }
+
+// The command line wins over the file, also where it gives an option that excludes the file's.
+bool is_decided_by_command_line(const CLI::Option& option) {
+    const std::set<CLI::Option*> alternatives = option.get_excludes();
+    return is_given(&option) || std::any_of(alternatives.begin(), alternatives.end(), is_given);
+}
+
 bool is_flag(const CLI::Option& option) { return option.get_items_expected_max() == 0; }
 
 }  // namespace
@@ -106,7 +115,7 @@ std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const 
         CHECK(!value.empty(), "{}{} has an empty value; give it a value or leave the line out", where, name);
         CHECK(!is_flag(*option) || value == "true" || value == "false",
               "{}{} is '{}'; expected true or false", where, name, value);
-        if (option->count() > 0) continue;  // the command line wins
+        if (is_decided_by_command_line(*option)) continue;
         lines_[name] = number;
         items.emplace_back();
         items.back().name = name.substr(name.find_first_not_of('-'));

@@ -3,7 +3,8 @@
 //   lr = 0.0006
 //   train-data = "data/a folder/*.bin"    # quotes keep outer blanks and '#'
 //   deterministic                         # a flag; = true and = false work too
-//   A value on the command line takes precedence over the file's.
+//   An option on the command line takes precedence over the file: over the same option, and over one that it
+//   excludes, so that --epochs 2 replaces the file's steps = 1000.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <istream>

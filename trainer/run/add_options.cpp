@@ -55,18 +55,18 @@ public:
                       const std::vector<std::string>& words, const std::string& help) {
         scoped(scope, add_word_or_file(group_, names, target, words, help));
     }
-    void text(Scope scope, const std::string& names, std::string& target, const std::string& kind,
-              const std::string& help) {
-        scoped(scope, add_text(group_, names, target, kind, help));
+    CLI::Option* text(Scope scope, const std::string& names, std::string& target, const std::string& kind,
+                      const std::string& help) {
+        return scoped(scope, add_text(group_, names, target, kind, help));
     }
     void texts(Scope scope, const std::string& names, std::vector<std::string>& target,
                const std::string& kind, const std::string& help) {
         scoped(scope, add_texts(group_, names, target, kind, help));
     }
-    void parsed(Scope scope, const std::string& names, const std::string& kind,
-                const std::string& default_value, const std::function<void(const std::string&)>& set,
-                const std::string& help) {
-        scoped(scope, add_parsed(group_, names, kind, default_value, set, help));
+    CLI::Option* parsed(Scope scope, const std::string& names, const std::string& kind,
+                        const std::string& default_value, const std::function<void(const std::string&)>& set,
+                        const std::string& help) {
+        return scoped(scope, add_parsed(group_, names, kind, default_value, set, help));
     }
     void flag(Scope scope, const std::string& name, bool& target, const std::string& help) {
         scoped(scope, group_.add_flag(name, target, help));
@@ -107,18 +107,23 @@ void add_model(CLI::App& app, Options& o) {
     };
     Group model(app, "model", o);
     GPT2Config& config = o.model.config;
-    model.parsed(start, "-e,--model", "NAME", "", set_name,
-                 "a named size instead of --layers, --heads and --channels: d12, gpt2, gpt2-medium, "
-                 "gpt2-large, gpt2-xl, gpt3:c768, ...");
-    model.number(identity, "--layers", config.L, 1, 4096, "number of transformer blocks");
-    model.number(identity, "--heads", config.NH, 1, 4096, "number of attention heads");
-    model.number(identity, "--channels", config.C, 1, 1 << 17, "width of the model; a multiple of --heads");
+    auto* name =
+        model.parsed(start, "-e,--model", "NAME", "", set_name,
+                     "a named size instead of --layers, --heads and --channels: d12, gpt2, gpt2-medium, "
+                     "gpt2-large, gpt2-xl, gpt3:c768, ...");
+    auto* layers = model.number(identity, "--layers", config.L, 1, 4096, "number of transformer blocks");
+    auto* heads = model.number(identity, "--heads", config.NH, 1, 4096, "number of attention heads");
+    auto* channels = model.number(identity, "--channels", config.C, 1, 1 << 17,
+                                  "width of the model; a multiple of --heads");
     model.number(identity, "--context", config.context, 1, 1 << 20,
                  "longest sequence that the model accepts, in tokens");
-    model.number(identity, "--vocab", config.V, 1, 65536, "number of tokens in the vocabulary");
-    model.text(start, "--init-from", o.model.init_from, "PATH",
-               fmt::format("start from the weights and the shape of this model: {} [random weights]",
-                           model_path_help));
+    auto* vocab = model.number(identity, "--vocab", config.V, 1, 65536, "number of tokens in the vocabulary");
+    auto* weights =
+        model.text(start, "--init-from", o.model.init_from, "PATH",
+                   fmt::format("start from the weights and the shape of this model: {} [random weights]",
+                               model_path_help));
+    name->excludes(layers)->excludes(heads)->excludes(channels);
+    weights->excludes(name)->excludes(layers)->excludes(heads)->excludes(channels)->excludes(vocab);
 }
 
 void add_batch(CLI::App& app, Options& o) {
@@ -298,8 +303,9 @@ void add_plan(Options& o, Group& system) {
                   "with --plan: link between machines, over all network cards of a machine together; values "
                   "as for --link");
     system.dependent(plan, "--tokens-per-second", to.tokens_per_second, 1e-3, 1e12,
-                     "with --plan: measured tokens per second of a single process [the speed at 156 TFLOP/s, "
-                     "half of an A100's peak]");
+                     "with --plan: measured tokens per second of a single process [38 % of the GPU's peak]");
+    system.text(plan, "--device", to.device, "NAME",
+                "with --plan: the GPU whose time is estimated, such as H100 [the GPU of this machine]");
 }
 
 }  // namespace

@@ -105,10 +105,6 @@ nlohmann::json final_values(const CLI::App& app, const Options& o) {
 // --model sets the sizes; --context and --vocab, if given, replace the named ones.
 void resolve_named_model(Options& o, const Given& given) {
     if (!given("--model")) return;
-    for (const char* size : {"--layers", "--heads", "--channels"}) {
-        CHECK(!given(size), "--model {} and {} exclude each other; expected the name or the sizes",
-              o.model.name, size);
-    }
     const GPT2Config sizes = o.model.config;
     o.model.config = GPT2Config::named(o.model.name);
     if (given("--context")) o.model.config.context = sizes.context;
@@ -118,10 +114,6 @@ void resolve_named_model(Options& o, const Given& given) {
 // --init-from sets the shape and the tokenizer to the model's; the context may be shorter.
 void resolve_initial_model(Options& o, const Given& given) {
     if (!given("--init-from")) return;
-    for (const char* size : {"--model", "--layers", "--heads", "--channels", "--vocab"}) {
-        CHECK(!given(size), "--init-from and {} exclude each other; the model's shape is that of {}", size,
-              o.model.init_from);
-    }
     const int own_context = o.model.config.context;
     o.model.initial = open_model(o.model.init_from);
     o.model.config = o.model.initial->config();

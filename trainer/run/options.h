@@ -105,6 +105,7 @@ struct SystemChoice {
 struct PlanChoice {
     bool only = false;                    // print the plan and stop
     std::optional<size_t> device_memory;  // bytes
+    std::string device;                   // name of a GPU; empty: this machine's
     Machines machines;
     double tokens_per_second = 0;  // of one process; 0: assumed (Options::step_shape)
 };

@@ -15,14 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-// An option that is given replaces these options of the run.
-const std::map<std::string, std::set<std::string>> instead_of = {
-    {"model", {"layers", "heads", "channels"}},
-    {"init-from", {"layers", "heads", "channels", "vocab"}},
-    {"steps", {"epochs", "tokens"}},
-    {"epochs", {"steps", "tokens"}},
-    {"tokens", {"steps", "epochs"}}};
-
 std::optional<TrainingState> state_of(const std::string& checkpoint) {
     try {
         return read_state(checkpoint);
@@ -82,8 +74,8 @@ std::vector<std::string> own_options(const CLI::App& app, const std::map<std::st
         known[name] = option;
         if (option->count() == 0) continue;
         decided.insert(name);
-        if (const auto others = instead_of.find(name); others != instead_of.end())
-            decided.insert(others->second.begin(), others->second.end());
+        for (const CLI::Option* excluded : option->get_excludes())
+            decided.insert(excluded->get_lnames().front());
     }
     json values = state->options;
     for (const auto& [name, value] : state->identity.items()) {

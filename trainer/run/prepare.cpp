@@ -18,6 +18,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/formats/model_file.h"
 #include "trainer/run/disk_fit.h"
+#include "trainer/run/expected_time.h"
 #include "trainer/run/memory_fit.h"
 #include "trainer/run/replicas.h"
 #include "trainer/run/run_description.h"
@@ -203,6 +204,9 @@ std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& comm
     print_model(o, *run.model, communicator, say);
     check_memory(o, *run.model, memory, say);
     if (o.plan.only) {
+        const ExpectedSpeed speed = expected_speed(o, simt::device_info().name);
+        say(length_plan(o, speed));
+        if (speed.tokens_per_second > 0) o.plan.tokens_per_second = speed.tokens_per_second;
         if (o.world_size > 1) say(scaling_plan<T>(o, memory));
         // a failed write is an error here, because the plan is the program's only output
         if (communicator.rank() == 0) write_output("", "the plan");
