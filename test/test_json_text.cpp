@@ -43,7 +43,7 @@ TEST(ParseJson, ReadersRefuseDeepNestingInsteadOfOverflowingTheStack) {
     folder.write("config.json", "{\"model_type\": " + deep + "}");
     EXPECT_THROW(open_model(folder.path()), UsageError);
     folder.write("tokenizer.json", "{\"model\": {\"vocab\": " + deep + "}}");
-    EXPECT_THROW(recognise_tokenizer(folder.path()), UsageError);
+    EXPECT_THROW(make_tokenizer(folder.path()), UsageError);
     folder.write("gpt2_encoder.json", "{\"a\": " + deep + "}");
     EXPECT_THROW(make_tokenizer("gpt2", folder.path()), UsageError);
 }

@@ -21,6 +21,6 @@ std::vector<float> ModelFile::values(const Tensor& tensor) const {
 }
 
 std::string tokenizer_name(const ModelFile& file) {
-    const std::string known = is_folder(file.path()) ? recognise_tokenizer(file.path()) : "";
+    const std::string known = is_folder(file.path()) ? tokenizer_in(file.path()) : "";
     return known.empty() ? default_tokenizer(file.config().V) : known;
 }

@@ -39,8 +39,8 @@ private:
 };
 
 // The tokenizer that the model was trained with, as make_tokenizer takes it: from the tokenizer files
-// beside the model, else from the size of its vocabulary. UsageError from recognise_tokenizer for files
-// that it does not accept.
+// beside the model, else from the size of its vocabulary. UsageError for a vocab.json that tokenizer_in
+// refuses.
 std::string tokenizer_name(const ModelFile& file);
 
 // Loads the file's weights into a model. The shapes must be equal, except that the model's context may be

@@ -7,31 +7,35 @@
 
 namespace {
 
-// The vocabulary files write a byte as a printable character: itself where it is one, else U+0100 and on, in
-// the order of the bytes.
-std::array<int, 256> character_of_bytes() {
-    std::array<int, 256> characters;
-    int next = 0x100;
-    for (int byte = 0; byte < 256; byte++) {
-        const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
-        characters[byte] = printable ? byte : next++;
-    }
-    return characters;
-}
-
 // UTF-8 of a character below U+0800.
 std::string utf8(int character) {
     if (character < 0x80) return {static_cast<char>(character)};
     return {static_cast<char>(0xC0 | character >> 6), static_cast<char>(0x80 | (character & 0x3F))};
 }
 
+// Vocabulary files write a printable byte as itself, and the others as U+0100 and on, in the order of the
+// bytes.
+std::array<std::string, 256> make_byte_characters() {
+    std::array<std::string, 256> characters;
+    int next = 0x100;
+    for (int byte = 0; byte < 256; byte++) {
+        const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+        characters[byte] = utf8(printable ? byte : next++);
+    }
+    return characters;
+}
+
+const std::array<std::string, 256>& byte_characters() {
+    static const std::array<std::string, 256> characters = make_byte_characters();
+    return characters;
+}
+
 class ByteDecoder {
 public:
     ByteDecoder() {
-        const std::array<int, 256> characters = character_of_bytes();
-        for (int byte = 0; byte < 256; byte++) bytes_[utf8(characters[byte])] = static_cast<char>(byte);
+        for (int byte = 0; byte < 256; byte++) bytes_[byte_characters()[byte]] = static_cast<char>(byte);
     }
-    // The bytes that a token of the vocabulary file stands for; nothing if it holds another character.
+    // The bytes of a token of the vocabulary file; nothing if it contains any other character.
     std::optional<std::string> decode(std::string_view token) const {
         std::string bytes;
         for (size_t i = 0, length; i < token.size(); i += length) {
@@ -49,9 +53,8 @@ private:
 
 BytePairEncoding encoding_of(const ByteLevelVocabulary& vocabulary) {
     std::array<uint16_t, 256> byte_tokens;
-    const std::array<int, 256> characters = character_of_bytes();
     for (int byte = 0; byte < 256; byte++) {
-        const auto found = vocabulary.tokens.find(utf8(characters[byte]));
+        const auto found = vocabulary.tokens.find(byte_characters()[byte]);
         CHECK(found != vocabulary.tokens.end(),
               "{}: has no token for byte 0x{:02x}; expected one for each of the 256, as Hugging Face's "
               "BpeTrainer makes with initial_alphabet=ByteLevel.alphabet()",
@@ -73,7 +76,7 @@ BytePairEncoding encoding_of(const ByteLevelVocabulary& vocabulary) {
     return BytePairEncoding(byte_tokens, merges);
 }
 
-// Calls consume(piece) for the pieces between which digits cut a text; together they are the text.
+// Calls consume(piece) for the pieces into which a text is cut at its digits. Together they are the text.
 template <class Consume>
 void cut_at_digits(std::string_view text, Digits digits, const Consume& consume) {
     size_t begin = 0;
@@ -93,7 +96,11 @@ void cut_at_digits(std::string_view text, Digits digits, const Consume& consume)
 
 }  // namespace
 
-std::string character_of_byte(int byte) { return utf8(character_of_bytes().at(static_cast<size_t>(byte))); }
+std::string printable_bytes(std::string_view bytes) {
+    std::string text;
+    for (const char byte : bytes) text += byte_characters()[static_cast<unsigned char>(byte)];
+    return text;
+}
 
 ByteLevelTokenizer::ByteLevelTokenizer(std::string name, const ByteLevelVocabulary& vocabulary,
                                        std::vector<TextFile> files)
@@ -137,6 +144,12 @@ std::string_view ByteLevelTokenizer::token_bytes(int id) const {
     return token_bytes_[static_cast<size_t>(id)];
 }
 
+std::vector<std::pair<int, int>> ByteLevelTokenizer::merges() const {
+    std::vector<std::pair<int, int>> pairs;
+    for (const auto& [left, right, merged] : encoding_.merges()) pairs.emplace_back(left, right);
+    return pairs;
+}
+
 void ByteLevelTokenizer::append_tokens(std::vector<uint16_t>& tokens, std::string_view text) {
     if (text.empty()) return;
     std::string with_space;
@@ -148,9 +161,9 @@ void ByteLevelTokenizer::append_tokens(std::vector<uint16_t>& tokens, std::strin
     else cut_at_digits(text, digits_, encode);
 }
 
-// Between a visible ASCII character and a space or newline a word always ends: no alternative of the pattern
-// goes from the one to the other, and the only lookahead, (?!\S), looks past white space, which a visible
-// character ended before. A newline would get a space before it where texts do.
+// A word always ends between a visible ASCII character and a space or newline: no alternative of the pattern
+// matches across, and the only lookahead, (?!\S), follows white space, but the character before the cut is
+// visible. With prefix_space a piece that begins with a newline would get a space, so it is not cut there.
 size_t ByteLevelTokenizer::safe_cut(std::string_view text, size_t from) const {
     for (size_t cut = from; cut < text.size(); cut++) {
         const char before = text[cut - 1], after = text[cut];

@@ -26,6 +26,17 @@ BytePairEncoding::BytePairEncoding(const std::array<uint16_t, 256>& byte_tokens,
     }
 }
 
+std::vector<BytePairEncoding::Merge> BytePairEncoding::merges() const {
+    std::vector<Merge> merges;
+    for (const uint16_t merged : merged_) merges.push_back({0, 0, merged});
+    for (const auto& [pair, rank] : ranks_) {
+        if (rank == none) continue;
+        merges[rank].left = static_cast<uint16_t>(pair >> 16);
+        merges[rank].right = static_cast<uint16_t>(pair & 0xFFFF);
+    }
+    return merges;
+}
+
 void BytePairEncoding::encode(std::vector<uint16_t>& tokens, std::string_view word) {
     if (word.size() > cached_bytes) return merge_word(tokens, word);
     CachedWord& cached = cache_[XXH3_64bits(word.data(), word.size()) % cache_slots];
@@ -43,14 +54,14 @@ void BytePairEncoding::encode(std::vector<uint16_t>& tokens, std::string_view wo
     std::copy_n(tokens.begin() + static_cast<std::ptrdiff_t>(first), count, cached.token);
 }
 
-// Returns the slot that holds the pair, or the free one in which it belongs.
+// Returns the slot of the pair, or the free slot where it belongs.
 size_t BytePairEncoding::slot_of(uint32_t pair) const {
     size_t slot = home_slot(pair);
     while (ranks_[slot].rank != none && ranks_[slot].pair != pair) slot = (slot + 1) % merge_slots;
     return slot;
 }
 
-// A heap of candidate merges, so that a word of a million letters takes a second and not a day.
+// The candidate merges are in a heap, so that a word of a million letters takes a second instead of a day.
 void BytePairEncoding::merge_word(std::vector<uint16_t>& tokens, std::string_view word) {
     symbols_.resize(word.size());
     for (size_t i = 0; i < word.size(); i++) {
@@ -79,7 +90,7 @@ void BytePairEncoding::merge_word(std::vector<uint16_t>& tokens, std::string_vie
         tokens.push_back(symbols_[i].token);
 }
 
-// Enters the merge of the symbol at position with its right neighbour, if there is one.
+// Adds the merge of the symbol at position with its right neighbour to the candidates, if it exists.
 void BytePairEncoding::offer(size_t position) {
     Symbol& symbol = symbols_[position];
     symbol.rank_with_next = symbol.next == nowhere

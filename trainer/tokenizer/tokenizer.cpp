@@ -114,9 +114,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, const std::st
     CHECK(is_there(name),
           "tokenizer {} is neither gpt2, byte or none nor a file; expected one of them, or a tokenizer.json",
           name);
-    const std::string file = is_folder(name) ? name + "/tokenizer.json" : name,
-                      known = recognise_tokenizer_json(file);
-    return known.empty() ? read_tokenizer_json(file) : make_tokenizer(known, directory);
+    return read_tokenizer_json(is_folder(name) ? name + "/tokenizer.json" : name);
 }
 
 bool is_tokenizer_word(const std::string& name) {

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "system/data_directory.h"
 #include "system/error.h"
 #include "system/file_access.h"
 #include "system/json_text.h"
@@ -19,15 +18,23 @@ namespace {
 
 constexpr char end_of_text[] = "<|endoftext|>";
 
-json byte_vocabulary() {
+using Merges = std::vector<std::pair<std::string, std::string>>;
+
+// A tokenizer's tokens and merges as vocabulary files write them.
+json vocabulary_of(const Tokenizer& tokenizer) {
     json vocabulary = json::object();
-    for (int byte = 0; byte < 256; byte++) vocabulary[character_of_byte(byte)] = byte;
+    for (int id = 0; id < tokenizer.vocab_size(); id++)
+        vocabulary[printable_bytes(tokenizer.token_bytes(id))] = id;
     return vocabulary;
 }
 
-json gpt2_vocabulary() { return read_json_object(data_directory() + "/gpt2_encoder.json"); }
-
-using Merges = std::vector<std::pair<std::string, std::string>>;
+Merges merges_of(const Tokenizer& tokenizer) {
+    Merges merges;
+    for (const auto& [left, right] : tokenizer.merges())
+        merges.emplace_back(printable_bytes(tokenizer.token_bytes(left)),
+                            printable_bytes(tokenizer.token_bytes(right)));
+    return merges;
+}
 
 std::pair<std::string, std::string> merge_of(std::string_view line, const std::string& path) {
     const size_t space = line.find(' ');
@@ -47,15 +54,15 @@ Merges read_merges(const std::string& path) {
     return merges;
 }
 
-Merges gpt2_merges() { return read_merges(data_directory() + "/gpt2_vocab.bpe"); }
-
 json json_of(const Merges& merges) {
     json lines = json::array();
     for (const auto& [left, right] : merges) lines.push_back(left + " " + right);
     return lines;
 }
 
-json tokenizer_json(bool gpt2) {
+// The tokenizer.json of gpt2 or byte.
+json tokenizer_json(const Tokenizer& tokenizer) {
+    const bool gpt2 = tokenizer.name() == "gpt2";
     json added = json::array();
     if (gpt2) {
         added.push_back({{"id", gpt2_vocab_size - 1},
@@ -66,7 +73,7 @@ json tokenizer_json(bool gpt2) {
                          {"normalized", true},
                          {"special", true}});
     }
-    // Without merges the words a text is split into do not matter.
+    // Without merges it does not matter how text is split into words.
     const json byte_level = {
         {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", gpt2}};
     return {
@@ -87,11 +94,11 @@ json tokenizer_json(bool gpt2) {
           {"end_of_word_suffix", ""},
           {"fuse_unk", false},
           {"byte_fallback", false},
-          {"vocab", gpt2 ? gpt2_vocabulary() : byte_vocabulary()},
-          {"merges", gpt2 ? json_of(gpt2_merges()) : json::array()}}}};
+          {"vocab", vocabulary_of(tokenizer)},
+          {"merges", json_of(merges_of(tokenizer))}}}};
 }
 
-// transformers gives its GPT-2 class an unknown token, which would be a 257th of the bytes.
+// byte is opened by another class, because the GPT-2 class of transformers adds an unknown token, a 257th.
 json tokenizer_config(bool gpt2, int context) {
     json config = {{"tokenizer_class", gpt2 ? "GPT2Tokenizer" : "PreTrainedTokenizerFast"},
                    {"model_max_length", context},
@@ -103,7 +110,7 @@ json tokenizer_config(bool gpt2, int context) {
     return config;
 }
 
-// A field of an object; null if it is not there.
+// The field of an object; null if it is missing.
 const json& field(const json& object, const char* name) {
     static const json null;
     const auto found = object.is_object() ? object.find(name) : object.end();
@@ -115,7 +122,7 @@ std::unordered_map<std::string, int> read_vocabulary(const json& object, size_t 
     CHECK(object.is_object(), "{}: is not a JSON object of tokens and their numbers", path);
     std::unordered_map<std::string, int> vocabulary;
     for (const auto& [token, id] : object.items()) {
-        // Not get<int>(): it would take 1.5 for 1 and 2^32 for 0.
+        // get<int>() alone would turn 1.5 into 1 and 2^32 into 0.
         const bool is_number = id.is_number_unsigned() && id.get<uint64_t>() < end;
         CHECK(is_number, "{}: token '{}' has number {}, expected a whole number below {}", path, token,
               shown(id), end);
@@ -124,7 +131,7 @@ std::unordered_map<std::string, int> read_vocabulary(const json& object, size_t 
     return vocabulary;
 }
 
-// "left right", or, as newer versions write them, ["left", "right"].
+// A merge is "left right", or ["left", "right"] in files of newer versions.
 Merges read_merges(const json& list, const std::string& path) {
     CHECK(list.is_array(), "{}: has no list of merges", path);
     Merges merges;
@@ -150,7 +157,7 @@ std::unordered_map<std::string, int> read_special_tokens(const json& list, const
     return tokens;
 }
 
-// How a tokenizer.json splits a text: its pre_tokenizer is one step, or a Sequence of them.
+// How a tokenizer.json splits a text. Its pre_tokenizer is one step or a Sequence of steps.
 struct Splitting {
     Digits digits = Digits::nothing;
     bool prefix_space = false, words = false, bytes = false;
@@ -170,7 +177,7 @@ void read_pre_tokenizer(const json& step, const std::string& path, Splitting& sp
             field(step, "individual_digits") == true ? Digits::each_other : Digits::other_characters;
     } else {
         splitting.bytes = true;
-        // the tokenizers library's defaults, true both
+        // both are true by default in the tokenizers library
         splitting.prefix_space = field(step, "add_prefix_space") != false;
         splitting.words = field(step, "use_regex") != false;
     }
@@ -188,7 +195,7 @@ Splitting read_splitting(const json& root, const std::string& path) {
     return splitting;
 }
 
-// Refuses settings under which Hugging Face would encode a text in another way than this program.
+// Refuses settings with which Hugging Face would encode a text to other tokens than this program.
 void refuse_other_models(const json& root, const std::string& path) {
     const json &model = field(root, "model"), &normalizer = field(root, "normalizer");
     CHECK(field(model, "type") == "BPE", "{}: is a model of type {}; expected a byte-level BPE", path,
@@ -205,7 +212,7 @@ void refuse_other_models(const json& root, const std::string& path) {
     }
 }
 
-// A file beside another; "" if there is none.
+// The text of the file `name` beside path; "" if there is none.
 std::string text_beside(const std::string& path, const char* name) {
     const std::string beside = std::filesystem::path(path).replace_filename(name);
     return is_there(beside) ? MappedFile(beside).text() : "";
@@ -221,7 +228,29 @@ std::string end_of_text_of(const ByteLevelVocabulary& vocabulary, const std::str
     return "";
 }
 
-// The checksum covers everything on which tokens depend.
+// gpt2 or byte if it has this vocabulary, else null.
+std::unique_ptr<Tokenizer> shipped_tokenizer_with(const json& vocabulary) {
+    for (const auto& [name, size] : {std::pair{"byte", 256}, {"gpt2", gpt2_vocab_size}}) {
+        if (vocabulary.size() != static_cast<size_t>(size)) continue;
+        std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(name);
+        if (vocabulary == vocabulary_of(*tokenizer)) return tokenizer;
+    }
+    return nullptr;
+}
+
+// The same for a tokenizer.json, which must also have the same merges and add no space.
+std::unique_ptr<Tokenizer> shipped_tokenizer(const json& root, const std::string& path) {
+    const json& model = field(root, "model");
+    std::unique_ptr<Tokenizer> tokenizer = shipped_tokenizer_with(field(model, "vocab"));
+    if (!tokenizer) return nullptr;
+    const Merges merges = read_merges(field(model, "merges"), path);
+    const bool prefix_space =
+        field(root, "pre_tokenizer").is_object() && read_splitting(root, path).prefix_space;
+    if (prefix_space || merges != merges_of(*tokenizer)) return nullptr;
+    return tokenizer;
+}
+
+// A checksum of everything on which the tokens of a text depend.
 std::string checksum_of(const ByteLevelVocabulary& vocabulary) {
     const json all = {{"tokens", vocabulary.tokens},
                       {"merges", vocabulary.merges},
@@ -250,6 +279,7 @@ std::unique_ptr<Tokenizer> read_tokenizer_json(const std::string& path) {
     const json root = read_json_object(path);
     const json& model = field(root, "model");
     CHECK(field(model, "vocab").is_object(), "{}: has no model with a vocabulary", path);
+    if (std::unique_ptr<Tokenizer> known = shipped_tokenizer(root, path)) return known;
     refuse_other_models(root, path);
     const Splitting splitting = read_splitting(root, path);
     ByteLevelVocabulary vocabulary{.file = path,
@@ -270,7 +300,7 @@ std::unique_ptr<Tokenizer> read_tokenizer_json(const std::string& path) {
 std::vector<TextFile> tokenizer_files(const Tokenizer& tokenizer, int context) {
     const bool gpt2 = tokenizer.name() == "gpt2";
     if (gpt2 || tokenizer.name() == "byte")
-        return {{"tokenizer.json", tokenizer_json(gpt2).dump() + "\n"},
+        return {{"tokenizer.json", tokenizer_json(tokenizer).dump() + "\n"},
                 {"tokenizer_config.json", tokenizer_config(gpt2, context).dump(2) + "\n"}};
     std::vector<TextFile> files(tokenizer.files().begin(), tokenizer.files().end());
     if (files.size() == 1) {
@@ -284,36 +314,15 @@ std::vector<TextFile> tokenizer_files(const Tokenizer& tokenizer, int context) {
     return files;
 }
 
-// The name of a vocabulary that is known here.
-static std::string name_of(const json& vocabulary) {
-    if (vocabulary == byte_vocabulary()) return "byte";
-    return vocabulary == gpt2_vocabulary() ? "gpt2" : "";
-}
-
-std::string recognise_tokenizer_json(const std::string& path) {
-    const json root = read_json_object(path);
-    const json &model = field(root, "model"), &vocabulary = field(model, "vocab");
-    CHECK(vocabulary.is_object(), "{}: has no model with a vocabulary", path);
-    const std::string name = name_of(vocabulary);
-    if (name.empty()) return "";
-    const Merges merges = read_merges(field(model, "merges"), path);
-    const bool prefix_space =
-        field(root, "pre_tokenizer").is_object() && read_splitting(root, path).prefix_space;
-    return !prefix_space && merges == (name == "gpt2" ? gpt2_merges() : Merges()) ? name : "";
-}
-
-std::string recognise_tokenizer(const std::string& folder) {
-    if (const std::string path = folder + "/tokenizer.json"; is_there(path)) {
-        const std::string name = recognise_tokenizer_json(path);
-        return name.empty() ? path : name;
-    }
+std::string tokenizer_in(const std::string& folder) {
+    if (const std::string path = folder + "/tokenizer.json"; is_there(path)) return path;
     const std::string path = folder + "/vocab.json";
     if (!is_there(path)) return "";
-    const std::string name = name_of(read_json_object(path));
-    CHECK(!name.empty(),
+    const std::unique_ptr<Tokenizer> tokenizer = shipped_tokenizer_with(read_json_object(path));
+    CHECK(tokenizer,
           "{}: is the vocabulary of another tokenizer than GPT-2's; expected a tokenizer.json beside it, "
           "which transformers "
           "writes: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
           path);
-    return name;
+    return std::string(tokenizer->name());
 }

@@ -13,13 +13,13 @@ constexpr size_t code_points = 0x110000;
 using Classes = std::array<CharacterClass, code_points>;
 
 std::unique_ptr<const Classes> read_classes() {
-    auto classes = std::make_unique<Classes>();  // all of them other
+    auto classes = std::make_unique<Classes>();  // all are `other`
     const auto fill = [&](char32_t first, char32_t last, CharacterClass value) {
         std::fill(classes->begin() + first, classes->begin() + last + 1, value);
     };
     for (const auto& [first, last] : unicode_letters) fill(first, last, CharacterClass::letter);
     for (const auto& [first, last] : unicode_numbers) fill(first, last, CharacterClass::number);
-    // Unicode's White_Space: 25 characters, the same since version 6.3.
+    // Unicode's White_Space has had the same 25 characters since version 6.3.
     fill(U'\t', U'\r', CharacterClass::space);
     fill(0x2000, 0x200A, CharacterClass::space);
     for (const char32_t space : {0x20, 0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000})
@@ -33,11 +33,11 @@ const Classes& all_classes() {
 }
 
 struct Character {
-    size_t bytes = 0;  // 0: none; the text ends, or what stands there is not UTF-8
+    size_t bytes = 0;  // 0 at the end of the text and at bytes that are not UTF-8
     CharacterClass kind = CharacterClass::other;
 };
 
-// The table 3-7 of the Unicode Standard: no overlong forms, no surrogates, nothing past U+10FFFF.
+// Accepts table 3-7 of the Unicode Standard: no overlong forms, no surrogates, nothing past U+10FFFF.
 Character character_at(const Classes& classes, std::string_view text, size_t at) {
     const auto byte = [&](size_t i) {
         return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;
@@ -76,7 +76,8 @@ FirstCharacter first_character(std::string_view text) {
 size_t first_word(std::string_view text) {
     const Classes& classes = all_classes();
     const auto at = [&](size_t place) { return character_at(classes, text, place); };
-    // The end of the run of one class that begins at `end`, and where its last character begins.
+    // Returns the end of the run of characters of one class from `end` on; `last` is the start of the last
+    // one.
     size_t last = 0;
     const auto end_of_run = [&](size_t end, CharacterClass kind) {
         for (Character next; (next = at(end)).bytes > 0 && next.kind == kind; end += next.bytes) last = end;
@@ -97,8 +98,8 @@ size_t first_word(std::string_view text) {
         const Character next = at(1);
         if (next.bytes > 0 && next.kind != CharacterClass::space) return end_of_run(1, next.kind);
     }
-    // White space: all of it at the end of the text; else the last of several characters belongs to what
-    // follows.
+    // White space at the end of the text is one word. Elsewhere the last of several characters belongs to the
+    // next word.
     const size_t end = end_of_run(0, CharacterClass::space);
     return at(end).bytes == 0 || last == 0 ? end : last;
 }

@@ -1,10 +1,8 @@
-// word_splitter.h: GPT-2's pre-tokenizer: cuts text into the words that byte-pair encoding never merges
-// across.
+// word_splitter.h: GPT-2's pre-tokenizer: cuts text into words. Byte-pair encoding merges only within a word.
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-//   Radford et al. 2019, encoder.py. Letters and numbers are those of unicode_ranges.h on every machine: a
-//   library's tables, and with them the tokens, would depend on its version.
-// Bytes that are not UTF-8: a maximal run of them is a word, and the text before and after it is split as if
-// it stood alone.
+//   Radford et al. 2019, encoder.py. Letters and numbers are those of unicode_ranges.h: the tables of a
+//   library, and with them the tokens, would depend on its version.
+// A maximal run of bytes that are not UTF-8 is a word, and the text on either side of it is split by itself.
 #pragma once
 #include <cstddef>
 #include <string_view>
@@ -15,7 +13,7 @@ CharacterClass class_of(char32_t character);
 
 struct FirstCharacter {
     size_t bytes;
-    bool is_number;  // of \p{N}
+    bool is_number;  // in \p{N}
 };
 // The first character of a text that is not empty; a byte that is not UTF-8 counts as one.
 FirstCharacter first_character(std::string_view text);
@@ -23,7 +21,7 @@ FirstCharacter first_character(std::string_view text);
 // The bytes of the first word of a text that is not empty.
 size_t first_word(std::string_view text);
 
-// Calls consume(word) for every word in order; together they are the text.
+// Calls consume(word) for every word in order. The words together are the text.
 template <class Consume>
 void split_words(std::string_view text, Consume consume) {
     while (!text.empty()) {
