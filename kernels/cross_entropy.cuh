@@ -11,9 +11,9 @@
 #include "kernels/cross_entropy_gradient.cuh"
 #include "kernels/online_softmax.cuh"
 
-// Vectors that a thread handles together: it finds their maximum, then adds up their exponentials, so that
-// the running sum is rescaled seldom. GPU: four, in registers. CPU: as many as fit the first-level cache, so
-// that the row comes from memory once.
+// Vectors that a thread handles together: it finds their maximum and then adds up their exponentials, so that
+// the running sum is rescaled seldom. A GPU has four in registers. The CPU takes as many as fit into the
+// first-level cache, so that the row is read from memory once.
 template <class W, int N>
 constexpr int cross_entropy_batch = W::threads == 1 ? 1024 / N : 4;
 
@@ -59,9 +59,9 @@ __device__ __forceinline__ OnlineSoftmax<N> softmax_of_row(const T* x, int V, in
     return softmax;
 }
 
-// W::threads share a row, which comes from memory once for the sums and once more for the gradient: on the
-// CPU from its cache, on a GPU from L2 if it is still there. The CPU uses this kernel, and a GPU uses it for
-// losses without gradients and for rows that do not fit into shared memory.
+// W::threads threads share a row. It is read once for the sums and once more for the gradient: on the CPU
+// from its cache, on a GPU from L2 if it is still there. The CPU uses this kernel. A GPU uses it for losses
+// without gradients and for rows that do not fit into shared memory.
 template <class W, int N, class T>
 __global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 2 : 1)
     cross_entropy_kernel(T* logits, float* losses, const int* targets, float dloss, int V, int Vp,
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 
     if (target < 0) {
         if (lane == 0) losses[row] = 0.0f;
         for (int i = lane * N; write_dlogits && i < Vp; i += step) store(x + i, simt::broadcast<N>(0.0f));
-        return;  // the whole block agrees
+        return;  // the same for all threads of the block
     }
     const float at_target = static_cast<float>(x[target]);
     OnlineSoftmax<N> softmax = softmax_of_row<W, N>(x, V, lane);
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 
     }
 }
 
-// With write_dlogits, logits (N, Vp) = their gradient; without, they are left as they are.
+// With write_dlogits, logits (N, Vp) = their gradient; without it, they stay as they are.
 // Reads N*V and writes N*Vp elements; bound by memory bandwidth on the GPU, by exponentials on the CPU.
 template <class W = simt::NativeWidth<512>, class T>
 void cross_entropy_forward_backward(T* logits, float* losses, const int* targets, float dloss, size_t N,

@@ -1,17 +1,18 @@
 // cross_entropy_gradient.cuh: the classifier with gradient on a GPU, for rows that fit into shared memory.
-//   A block works through rows gridDim.x apart. Each row waits in shared memory from its copy to its gradient,
-//   so that global memory is read once. As soon as a thread has read a vector for the last time, it begins the
-//   copy of the next row's vector to the same place: a row's copies are in flight while the gradient of the row
-//   before is computed and written, and no register waits for them.
-//   At V = 50257 in bf16 two blocks fit on an SM of sm_90 or sm_100 and have up to 196 KiB in flight; at least
-//   17 KiB must be in flight (elementwise.cuh). Where only one fits (fp32, and other GPUs), nothing is in flight
-//   while it adds up the row. A thread reads only what it copied itself, so there is no barrier and no conflict
+//   A block works through rows gridDim.x apart. Each row waits in shared memory from its copy to its
+//   gradient, so that global memory is read once. As soon as a thread has read a vector for the last time,
+//   it begins the copy of the next row's vector to the same place: a row's copies are in flight while the
+//   gradient of the row before is computed and written, and no register waits for them. At V = 50257 in
+//   bf16 two blocks fit on an SM of sm_90 or sm_100 and have up to 196 KiB in flight; at least 17 KiB must
+//   be in flight (elementwise.cuh). Where only one fits (fp32, and other GPUs), nothing is in flight while
+//   it adds up the row. A thread reads only what it copied itself, so there is no barrier and no conflict
 //   between banks.
 #pragma once
 #include "kernels/common.cuh"
 #include "kernels/online_softmax.cuh"
 
-// A thread's columns behind the last whole vector: none or one, since they are fewer than the block's threads.
+// A thread's column behind the last whole vector. There is at most one, because fewer columns than the
+// block has threads are left.
 struct RowTail {
     bool exists;
     float logit;
@@ -38,7 +39,7 @@ __device__ __forceinline__ OnlineSoftmax<N> softmax_in_shared(const T* kept, int
     return softmax;
 }
 
-// logits (N, Vp) = their gradient, losses (N) = the losses. W::threads share a row.
+// logits (N, Vp) = their gradient, losses (N) = the losses. W::threads threads share a row.
 template <class W, int N, class T>
 __global__ void __launch_bounds__(W::threads, W::threads <= 512 ? 2 : 1)
     cross_entropy_gradient_kernel(T* logits, float* losses, const int* targets, float dloss, size_t rows,
@@ -56,9 +57,9 @@ __global__ void __launch_bounds__(W::threads, W::threads <= 512 ? 2 : 1)
     for (size_t row = blockIdx.x; row < rows; row += gridDim.x) {
         const size_t next = row + gridDim.x;
         const int target = next_target;
-        const bool counts = target >= 0;  // the same in the whole block
+        const bool counts = target >= 0;  // the same for all threads of the block
         T* const x = logits + row * Vp;
-        // These loads are needed late: they overlap the passes over shared memory.
+        // The values of these loads are needed late, so the loads overlap the passes over shared memory.
         if (next < rows) next_target = targets[next];
         const float at_target = counts ? static_cast<float>(x[target]) : 0.0f;
         const bool has_tail = V_whole + lane < V;

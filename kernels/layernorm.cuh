@@ -3,9 +3,9 @@
 //   Backward, with dnorm = dout * weight and averages over a row:
 //     dinp = (dnorm - average(dnorm) - norm * average(dnorm * norm)) * rstd
 //     dweight = sum over rows of dout * norm,   dbias = sum over rows of dout
-//   Where inp is a residual stream, the sum of dinp over rows is also the bias gradient of the projection that
-//   was last added to the stream, and backward computes it too.
-//   Ba et al. 2016, arXiv:1607.06450; eps = 1e-5 as in GPT-2
+//   Where inp is a residual stream, the sum of dinp over rows is also the bias gradient of the projection
+//   that was last added to the stream, and backward computes it too. Ba et al. 2016, arXiv:1607.06450; eps
+//   = 1e-5 as in GPT-2
 #pragma once
 #include <algorithm>
 
@@ -17,8 +17,8 @@
 
 constexpr float layernorm_eps = 1e-5f;
 
-// Reads a row, whose vectors x has afterwards, and returns the sum of this thread's channels. With Residual
-// the row is residual = inp + branch, rounded to T as later passes and backward read it.
+// Reads a row into x and returns the sum of this thread's channels. With Residual the row is
+// residual = inp + branch, rounded to T as later passes and backward will read it.
 template <bool Residual, class Cut, class T>
 __device__ __forceinline__ float read_row(HeldRow<Cut, T>& x, const T* branch, T* residual, int end) {
     constexpr int N = Cut::N;
@@ -45,7 +45,7 @@ __device__ __forceinline__ float read_row(HeldRow<Cut, T>& x, const T* branch, T
     return simt::sum(sums);
 }
 
-// W::threads of the cut share a row.
+// Cut::W::threads threads share a row.
 template <class Cut, class T, bool Residual>
 __global__ void layernorm_forward_kernel(T* out, T* residual, float* mean, float* rstd, const T* inp,
                                          const T* branch, const T* weight, const T* bias, size_t rows,
@@ -102,12 +102,12 @@ void residual_layernorm_forward(T* out, T* residual, float* mean, float* rstd, c
     });
 }
 
-// Backward divides the rows into groups, one for each block. A block works through its group in order and
-// leaves partial sums of dweight, dbias and dinp_sum, which add_rows adds up. A GPU runs all blocks at once:
-// 20 warps fit on an SM, because __launch_bounds__ of 640 threads leaves a thread at most 96 registers. So
-// the order of the additions depends on N, C and the number of SMs.
-// Rows are computed in batches, so that a batch reads and writes the partial sums once (not in the wide kernel,
-// which has them in registers).
+// Backward divides the rows into groups, one for each block. A block processes its group in order and stores
+// partial sums of dweight, dbias and dinp_sum, which add_rows adds up. All blocks are resident on a GPU at
+// the same time: 20 warps fit on an SM, because __launch_bounds__ of 640 threads leaves a thread at most 96
+// registers. The order of the additions therefore depends on N, C and the number of SMs. The plain kernel
+// computes rows in batches, so that it reads and writes the partial sums once for each batch. The wide
+// kernel keeps them in registers.
 constexpr int layernorm_batch = 4;
 
 inline unsigned layernorm_block(int C) { return layernorm_is_wide(C) ? layernorm_wide_block(C) : 256; }
@@ -146,8 +146,9 @@ __device__ __forceinline__ LayerNormRow layernorm_row(const T* dout, const T* in
 }
 
 // dinp = dresidual + gradient of inp;  partial (groups, Sums, C) = a group's sums of dout * norm, of dout
-// and, where Sums is 3, of dinp. W::threads share a row and read it twice, the second time from the cache.
-// The CPU uses this kernel, and a GPU where rows are not whole vectors or too long for the wide one.
+// and, if Sums is 3, of dinp. W::threads threads share a row and read it twice, the second time from the
+// cache. The CPU uses this kernel. A GPU uses it if rows are not whole vectors or too long for the wide
+// kernel.
 template <class W, int N, class T, int Sums>
 __global__ void __launch_bounds__(simt::block_of<W>, 1)
     layernorm_backward_kernel(T* dinp, float* partial, const T* dresidual, const T* __restrict__ dout,

@@ -1,7 +1,8 @@
-// layernorm_backward_wide.cuh: layernorm's backward on a GPU, for rows that are whole vectors and not too long.
-//   A block is as wide as a row. A thread has the same channels of every row of its group, keeps their weights
-//   and sums in registers, and loads the next row before it computes this one.
-//   C = 768, bf16: 6 blocks of 3 warps on an SM have 27 KiB in flight all the time; at least 17 KiB must be
+// layernorm_backward_wide.cuh: layernorm's backward on a GPU, for rows that are whole vectors and not too
+// long.
+//   A block is as wide as a row. A thread has the same channels of every row of its group, keeps their
+//   weights and sums in registers, and loads the next row before it computes this one. C = 768, bf16: 6
+//   blocks of 3 warps on an SM have 27 KiB in flight all the time; at least 17 KiB must be
 //   (elementwise.cuh).
 #pragma once
 #include "kernels/common.cuh"
@@ -29,7 +30,7 @@ __device__ __forceinline__ void for_each_of_wide_row(int C, Body body) {
     }
 }
 
-// A thread's channels of one row: what backward reads of it.
+// What backward reads of a thread's channels of one row.
 template <class T, int N>
 struct WideRow {
     static constexpr int vectors = layernorm_channels / N;
@@ -43,7 +44,7 @@ struct WideRow {
             const size_t at = row * C + i;
             dout[v] = load_raw<N>(from_dout + at), inp[v] = load_raw<N>(from_inp + at);
             if (from_dresidual) dresidual[v] = load_raw<N>(from_dresidual + at), stay_narrow(dresidual[v]);
-            // nvcc would take them apart, and wait for them to do so
+            // nvcc would widen them at once, and wait for the loads to do so
             stay_narrow(dout[v]), stay_narrow(inp[v]);
         });
         mean = means[row], rstd = rstds[row];
@@ -51,7 +52,7 @@ struct WideRow {
 };
 
 // dinp = dresidual + gradient of inp;  partial (groups, Sums, C) = a group's sums of dout * norm, of dout
-// and, where Sums is 3, of dinp.
+// and, if Sums is 3, of dinp.
 template <int N, class T, int Sums>
 __global__ void __launch_bounds__(layernorm_max_block)
     layernorm_backward_wide_kernel(T* dinp, float* partial, const T* dresidual, const T* __restrict__ dout,

@@ -1,15 +1,16 @@
-// layernorm_gradient.cuh: one vector of layernorm's backward, shared by its two kernels (layernorm.cuh has the
+// layernorm_gradient.cuh: one vector of layernorm's backward, shared by its two kernels (layernorm.cuh has
+// the
 //   mathematics).
 #pragma once
 #include "kernels/common.cuh"
 
-// All that a row's gradient needs beside the channels: the statistics that forward kept, and the averages
-// over the row of dnorm and of dnorm * norm.
+// The numbers of a row that the gradient of each of its channels needs: the statistics from forward, and the
+// averages over the row of dnorm and of dnorm * norm.
 struct LayerNormRow {
     float mean, rstd, average, average_norm;
 };
 
-// dx = dx (the gradient that comes from elsewhere) + the gradient of x, for N channels of a row.
+// dx += the gradient of x, for N channels of a row.
 // sums += the row's part of dweight, of dbias and, if Sums is 3, of the sum of dx.
 template <int N, int Sums>
 __device__ __forceinline__ void layernorm_gradient(Vec<float, N>& dx, Vec<float, N> (&sums)[Sums],

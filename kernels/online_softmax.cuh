@@ -1,12 +1,12 @@
-// online_softmax.cuh: the maximum and the sum of exponentials of a row, in one reading of it.
+// online_softmax.cuh: the maximum and the sum of exponentials of a row, in one pass over it
 //   Milakov and Gimelshein 2018, arXiv:1805.02867
 #pragma once
 #include <cfloat>
 
 #include "kernels/common.cuh"
 
-// A thread's share of a softmax: the maximum of the logits it has seen, and the sums of exp(logit - maximum)
-// in N lanes. The maximum starts finite: logits of -inf count as 0, not as NaN.
+// A thread's share of a softmax: the maximum of the logits so far, and the sums of exp(logit - maximum) in N
+// lanes. The maximum starts finite, so that the exponential of a logit of -inf is 0 and not NaN.
 template <int N>
 struct OnlineSoftmax {
     float maximum = -FLT_MAX;
@@ -23,7 +23,7 @@ struct OnlineSoftmax {
         raise_maximum(logit);
         sums[0] += simt::quick_exp_nonpositive(logit - maximum);
     }
-    // The thread's share becomes the row's: maximum, and the sum, in every thread.
+    // Returns the sum of the whole row and sets `maximum` to the row's, in every thread that shares it.
     template <int Threads>
     __device__ __forceinline__ float row_sum() {
         const float of_thread = maximum;

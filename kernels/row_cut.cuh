@@ -17,8 +17,8 @@ struct RowCut {
     static constexpr int N = N_, held = Held_, registers = Held_ > 0 ? Held_ : 1;
 };
 
-// Calls body(RowCut) with the cut for rows of C channels. On a GPU a row that is too long for the registers of
-// a warp gets a block of 256 threads.
+// Calls body(RowCut) with the cut for rows of C channels. On a GPU a row that is too long for the registers
+// of a warp gets a block of 256 threads.
 template <class W, class T, class Body>
 void for_row_cut(int C, Body body) {
     simt::for_vector_length<W, T>(C, [&](auto n) {

@@ -7,25 +7,25 @@
 //   Dao 2023, arXiv:2307.08691 (flash attention 2)
 //   Milakov and Gimelshein 2018, arXiv:1805.02867 (the softmax while the keys pass by)
 //
-// Every kernel has the same cut. Threads own rows (queries; in the kernel for dK and dV keys) and keep all
-// they need of them to the end; the other side passes by in tiles of shared memory. An owned row is an
-// element n of a Vec:
+// All kernels divide the work in the same way. Threads own rows (queries, or keys in the kernel for dK and
+// dV) and keep what they need of them until the end; the other side passes by in tiles of shared memory. An
+// owned row is element n of a Vec:
 //   owned            own[c][n] = column c of the n-th row
 //   product          dots[r][n] = sum over c of tile[r][c] * own[c][n]
 //   its counterpart  own[c][n] += sum over r of tile[r][c] * weights[r][n]
-// Both multiply a number from the tile and a Vec, with no shuffle and no transposed tile; a row's maximum and
-// sum are taken element by element.
-//   GPU: D/16 lanes of a warp share `rows` rows, 16 columns each, in registers; one shuffle tree adds up a
-//   dot product.
-//   CPU: one thread owns strips of 16 rows (an AVX-512 register), all columns, in its first-level cache.
-// Columns past HS up to D, and rows past T, are zeros that nobody stores.
+// Both multiply a number from the tile by a Vec, so they need neither shuffles nor a transposed tile. The
+// maximum and the sum of a row are computed element by element.
+//   GPU: D/16 lanes of a warp share `rows` rows, with 16 columns each in registers; one shuffle tree adds up
+//   a dot product.
+//   CPU: one thread owns strips of 16 rows (an AVX-512 register) with all columns, in its first-level cache.
+// Columns from HS to D, and rows past T, are zeros that are not stored.
 #pragma once
 #include "kernels/attention/attention_head.cuh"
 #include "kernels/attention/attention_mma.cuh"
 
 template <class W, int D_, int GpuRows, int GpuStep>
 struct AttentionCut {
-    // does a block's work alone, so that no thread waits for another
+    // One thread does the work of a block (on the CPU), so that no thread waits for another.
     static constexpr bool one_thread = W::threads == 1;
     static constexpr int D = D_;  // HS, rounded up
     static constexpr int lanes = one_thread ? 1 : D / 16;
@@ -33,18 +33,18 @@ struct AttentionCut {
     static constexpr int rows = one_thread ? 16 : GpuRows;             // elements of a Vec
     static constexpr int strips = one_thread ? (D <= 64 ? 4 : 2) : 1;  // of `rows` rows, one below the other
     static constexpr int block = one_thread ? 32 : 128;
-    static constexpr int threads = one_thread ? 1 : block;  // that work
+    static constexpr int threads = one_thread ? 1 : block;  // of the block that do work
     // columns that are loaded at once
     static constexpr int group = one_thread ? 16 : 4;
     // rows in shared memory
     static constexpr int tile = one_thread ? 64 : 32;
-    // of them whose dots are kept at once
+    // rows of a tile whose dot products are kept at once
     static constexpr int step = one_thread ? tile : GpuStep;
-    // of them whose dots are summed at once
+    // rows of a tile whose dot products are summed at once
     static constexpr int row_sums = one_thread ? simt::cpu_register_sums : GpuStep;
     // columns that are summed at once
     static constexpr int column_sums = one_thread ? simt::cpu_register_sums : group;
-    // rows of the threads that must stay together
+    // rows of the threads that must take part in the same collectives
     static constexpr int warp_rows = one_thread ? rows : simt::warp_size / lanes * rows;
     static constexpr int block_rows = threads / lanes * rows * strips;
     using Rows = Vec<float, rows>;
@@ -52,7 +52,8 @@ struct AttentionCut {
                   block_rows % warp_rows == 0);
 };
 
-// A lane owns 2, 3 and 4 matrices of rows * 16 floats: as many rows as 255 registers hold without spills.
+// In these kernels a lane owns 2, 3 and 4 matrices of rows * 16 floats. The rows are as many as 255 registers
+// hold without spills.
 template <class W, int D>
 using AttentionForwardCut = AttentionCut<W, D, 4, 4>;
 template <class W, int D>
@@ -78,7 +79,8 @@ __device__ __forceinline__ void load_tile(float* tile, HeadRows<const T> x, int 
     }
 }
 
-// tile (Cut::tile) = the numbers of rows begin and following; past the last of `count` rows `outside`
+// tile (Cut::tile) = one number for each of the rows from `begin` on, and `outside` past the last of `count`
+// rows
 template <class Cut>
 __device__ __forceinline__ void load_numbers(float* tile, const float* of_rows, int begin, int count,
                                              float outside) {
@@ -86,8 +88,8 @@ __device__ __forceinline__ void load_numbers(float* tile, const float* of_rows, 
         tile[i] = begin + i < count ? of_rows[begin + i] : outside;
 }
 
-// A lane's columns come in groups, its neighbours' in between: what the lanes read of a tile's row lies side
-// by side.
+// A lane's columns come in groups, with its neighbours' groups in between, so that the lanes of a row read
+// neighbouring parts of a tile's row.
 template <class Cut>
 __device__ __forceinline__ int tile_column(int column, int lane) {
     return column * Cut::lanes + lane * Cut::group;
@@ -154,8 +156,8 @@ __device__ __forceinline__ void store_own(HeadRows<T> x, const typename Cut::Row
     }
 }
 
-// The numbers of a tile that a group of multiply_adds needs: one 16-byte load; the CPU multiplies straight
-// from memory.
+// The numbers of a tile that a group of multiply_adds needs: one 16-byte load on a GPU. The CPU multiplies
+// straight from memory.
 template <class Cut>
 __device__ __forceinline__ auto load_factors(const float* tile) {
     if constexpr (Cut::one_thread) return tile;
@@ -227,8 +229,8 @@ struct AttentionThread {
 
     __device__ explicit AttentionThread(int first) : first(first) {}
     __device__ int row(int strip) const { return first + (group + strip) * Cut::rows; }
-    // The first row, and below the row behind the last, of all threads of a warp together: collectives
-    // need the whole warp.
+    // The rows of a whole warp begin and end here; its threads must agree on them, because collectives need
+    // the whole warp.
     __device__ int begin(int strip) const {
         return first + (row(strip) - first) / Cut::warp_rows * Cut::warp_rows;
     }
@@ -243,16 +245,17 @@ struct AttentionThread {
     }
 };
 
-// How many rows of the tile the next step takes. A constant on the GPU, where the step lives in registers.
+// Rows of the tile that the next step takes. This is a constant on the GPU, where a step is held in
+// registers.
 template <class Cut>
 __device__ __forceinline__ int step_rows(int left) {
     if constexpr (Cut::step == Cut::row_sums) return Cut::step;
     else return left < Cut::step ? simt::ceil_div(left, Cut::row_sums) * Cut::row_sums : Cut::step;
 }
 
-// The tiles from row begin to row end pass by: load(first row) fills the shared memory with one, then
-// body(strip, first row, r0, count) computes with `count` of its rows from r0 on, for the rows that
-// range(strip, first row) names.
+// The rows from begin to end pass by in tiles. load(first) fills shared memory with the tile whose first
+// row is `first`. range(strip, first) names the rows of the tile that the strip needs, and body(strip,
+// first, r0, count) computes with `count` of them, from the tile's row r0 on.
 template <class Cut, class Load, class Range, class Body>
 __device__ __forceinline__ void for_each_step(int begin, int end, Load load, Range range, Body body) {
     for (int first = begin; first < end; first += Cut::tile) {
@@ -276,15 +279,15 @@ __device__ __forceinline__ void set_zero(Rows (&own)[Count]) {
         own[c] = simt::broadcast<static_cast<int>(sizeof(Rows) / sizeof(float))>(0.0f);
 }
 
-// The softmax of a strip's rows, while the keys pass by.
+// The softmax over the keys of a strip's rows, updated as the keys pass by.
 template <class Cut>
 struct RowsSoftmax {
     using Rows = typename Cut::Rows;
     Rows maximum = simt::broadcast<Cut::rows>(-INFINITY), sum = simt::broadcast<Cut::rows>(0.0f);
 
-    // p holds the scores of `count` keys, and becomes exp(score - maximum); out, the sum of weighted values so
-    // far, is rescaled to the new maximum. distance: from the first row to the first of the keys. Row n sees
-    // keys up to its own place.
+    // p holds the scores of `count` keys and becomes exp(score - maximum). out, the sum of weighted values so
+    // far, is rescaled to the new maximum. distance is the first key minus the first row; row n sees the keys
+    // up to its own position.
     __device__ __forceinline__ void add(Rows (&p)[Cut::step], Rows (&out)[Cut::columns], int count,
                                         int distance) {
         Rows next = maximum;
@@ -327,12 +330,12 @@ struct RowsSoftmax {
     __device__ __forceinline__ float lse(int n) const { return maximum[n] + simt::log(sum[n]); }
 };
 
-// Own rows are queries; keys and values pass by.
+// The owned rows are queries; keys and values pass by.
 template <class W, int D, class T, class Cut = AttentionForwardCut<W, D>>
 __global__ void __launch_bounds__(Cut::block, 2)
     attention_forward_kernel(T* out, float* lse, const T* qkv, AttentionShape shape, float scale) {
     using Rows = typename Cut::Rows;
-    if (Cut::one_thread && threadIdx.x > 0) return;  // then there is no barrier below
+    if (Cut::one_thread && threadIdx.x > 0) return;  // in this case there is no barrier below
     simt::SharedMemory shared;
     float* k_tile = shared.take<float>(Cut::tile * D);
     float* v_tile = shared.take<float>(Cut::tile * D);
@@ -388,8 +391,8 @@ __device__ __forceinline__ typename Cut::Rows row_dots(const typename Cut::Rows 
     return dots;
 }
 
-// ds holds dP of `count` keys, and becomes dS = P * (dP - delta) with P = exp(scores - lse). distance: from the
-// first row to the first of the keys.
+// ds holds dP of `count` keys and becomes dS = P * (dP - delta) with P = exp(scores - lse). distance is the
+// first key minus the first row.
 template <class Cut>
 __device__ __forceinline__ void score_gradients(typename Cut::Rows (&ds)[Cut::step],
                                                 const typename Cut::Rows (&scores)[Cut::step],
@@ -405,13 +408,13 @@ __device__ __forceinline__ void score_gradients(typename Cut::Rows (&ds)[Cut::st
     }
 }
 
-// Own rows are queries; keys and values pass by. Leaves delta for the kernel below.
+// The owned rows are queries; keys and values pass by. Stores delta for the kernel below.
 template <class W, int D, class T, class Cut = AttentionBackwardQCut<W, D>>
 __global__ void __launch_bounds__(Cut::block, 2)
     attention_backward_q_kernel(T* dqkv, float* delta, const T* dout, const T* qkv, const T* out,
                                 const float* lse, AttentionShape shape, float scale) {
     using Rows = typename Cut::Rows;
-    if (Cut::one_thread && threadIdx.x > 0) return;  // then there is no barrier below
+    if (Cut::one_thread && threadIdx.x > 0) return;  // in this case there is no barrier below
     simt::SharedMemory shared;
     float* k_tile = shared.take<float>(Cut::tile * D);
     float* v_tile = shared.take<float>(Cut::tile * D);
@@ -425,7 +428,7 @@ __global__ void __launch_bounds__(Cut::block, 2)
         own_dq[Cut::strips][Cut::columns], own_lse[Cut::strips], own_delta[Cut::strips];
     UNROLL
     for (int s = 0; s < Cut::strips; s++) {
-        // out stands for a moment where q will stand
+        // own_q holds out until delta is computed
         load_own<Cut>(own_q[s], block.plain(out), 1.0f, thread.row(s), thread.lane);
         load_own<Cut>(own_dout[s], block.plain(dout), 1.0f, thread.row(s), thread.lane);
         own_delta[s] = row_dots<Cut>(own_q[s], own_dout[s]);
@@ -456,8 +459,8 @@ __global__ void __launch_bounds__(Cut::block, 2)
     }
 }
 
-// p holds the scores of `count` queries, and becomes P; ds holds their dP, and becomes dS. distance: from the
-// first own key to the first of the queries.
+// p holds the scores of `count` queries and becomes P; ds holds their dP and becomes dS. distance is the
+// first query minus the first key.
 template <class Cut>
 __device__ __forceinline__ void weights_and_gradients(typename Cut::Rows (&p)[Cut::step],
                                                       typename Cut::Rows (&ds)[Cut::step], const float* lse,
@@ -473,13 +476,13 @@ __device__ __forceinline__ void weights_and_gradients(typename Cut::Rows (&p)[Cu
     }
 }
 
-// Own rows are keys; queries and their gradients pass by, from the first own key on.
+// The owned rows are keys; queries and their gradients pass by, from the first owned key on.
 template <class W, int D, class T, class Cut = AttentionBackwardKVCut<W, D>>
 __global__ void __launch_bounds__(Cut::block, 2)
     attention_backward_kv_kernel(T* dqkv, const T* dout, const T* qkv, const float* lse, const float* delta,
                                  AttentionShape shape, float scale) {
     using Rows = typename Cut::Rows;
-    if (Cut::one_thread && threadIdx.x > 0) return;  // then there is no barrier below
+    if (Cut::one_thread && threadIdx.x > 0) return;  // in this case there is no barrier below
     simt::SharedMemory shared;
     float* q_tile = shared.take<float>(Cut::tile * D);
     float* dout_tile = shared.take<float>(Cut::tile * D);
@@ -525,7 +528,7 @@ __global__ void __launch_bounds__(Cut::block, 2)
     }
 }
 
-// 2 products, half of each: 2 * B * NH * T^2 * HS flops; bound by arithmetic.
+// 2 matrix products, half of each because of causality: 2 * B * NH * T^2 * HS FLOPs; bound by arithmetic.
 template <class W = simt::NativeWidth<32>, class T>
 void attention_forward(T* out, float* lse, const T* qkv, AttentionShape shape, stream_t stream) {
     check_attention(shape);
@@ -541,8 +544,8 @@ void attention_forward(T* out, float* lse, const T* qkv, AttentionShape shape, s
 }
 
 // dqkv = the gradient of qkv. scratch: attention_scratch_bytes.
-// 7 products, half of each (S and dP are computed twice, so that no sum is shared between blocks): 7 * B * NH
-// * T^2 * HS flops; bound by arithmetic.
+// 7 matrix products, half of each: 7 * B * NH * T^2 * HS FLOPs; bound by arithmetic. S and dP are computed
+// twice, so that no sum is shared between blocks.
 template <class W = simt::NativeWidth<32>, class T>
 void attention_backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, float* scratch,
                         AttentionShape shape, stream_t stream) {

@@ -1,8 +1,9 @@
 // cpu.cpp: runs a grid of blocks on CPU cores.
-//   Blocks run in parallel (OpenMP). A block's threads run on fibers that never leave their OS thread. The
-//   first fiber runs one thread after the other, as a plain loop, as long as none meets a barrier: a kernel
-//   without barriers never switches. The thread that first meets one keeps that fiber, every thread still to
-//   run gets its own, and from then on each runs until it waits.
+//   Blocks run in parallel (OpenMP). The threads of a block run on fibers that never leave their OS thread.
+//   The first fiber runs one thread after the other, as a plain loop, until a thread meets a barrier; a
+//   kernel without barriers never switches fibers. The first thread that meets a barrier keeps the first
+//   fiber, every thread that has not run yet gets a fiber of its own, and from then on each thread runs
+//   until it waits.
 #include "kernels/simt/cpu.h"
 
 #include <fmt/core.h>
@@ -26,8 +27,8 @@
 #include "system/sanitizer.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-// Asked by AddressSanitizer at the start. A frame of a fiber must lie on the fiber's stack, and memory
-// refused is an Error as in every build.
+// AddressSanitizer calls this when the program starts. A frame of a fiber must lie on the fiber's stack,
+// and an allocation that fails must throw as in every other build.
 extern "C" const char* __asan_default_options() {
     return "detect_stack_use_after_return=0:allocator_may_return_null=1";
 }
@@ -42,7 +43,7 @@ using boost::context::detail::make_fcontext;
 using boost::context::detail::transfer_t;
 
 constexpr size_t cache_line = 64;
-constexpr size_t shared_gap = cache_line;  // behind every shared array in checked builds, at the least
+constexpr size_t shared_gap = cache_line;  // the least gap behind a shared array in checked builds
 constexpr int max_shared_arrays = 32;
 
 struct Launch {
@@ -54,8 +55,8 @@ struct Launch {
     OrderSetting order;
 };
 
-// Runs blocks, one after the other, on one OS thread. Keeps its stacks and shared memory from launch to
-// launch.
+// Runs blocks, one after the other, on one OS thread. The stacks and the shared memory are kept from launch
+// to launch.
 class BlockRunner {
 public:
     void run(const Launch& launch, dim3 block_index, uint64_t block_number);
@@ -79,14 +80,14 @@ private:
     struct Thread {
         fcontext_t context = nullptr;  // null before the thread's fiber starts
         std::byte* stack = nullptr;    // its lowest byte
-        void* fake_stack = nullptr;    // AddressSanitizer's
+        void* fake_stack = nullptr;    // AddressSanitizer's handle
         State state = State::ready;
-        Site site{};                  // of the meeting it waits for
-        Exchange exchange = nullptr;  // what becomes of the values there
+        Site site{};                  // where it waits
+        Exchange exchange = nullptr;  // called with the values of all threads that met
         Combine combine = nullptr;    // for combine_values
         Together together = nullptr;  // for call_together
         uint32_t source = 0;          // for shuffle_values: the lane whose value it takes
-        uint64_t value = 0;           // what it gives to the meeting, then what it gets
+        uint64_t value = 0;           // what it passes to the exchange, then what it gets back
     };
 
     struct AsyncCopy {
@@ -95,7 +96,7 @@ private:
         size_t bytes;
         unsigned group;
     };
-    struct AsyncCopies {  // of a thread
+    struct AsyncCopies {  // the copies of one thread
         std::vector<AsyncCopy> under_way;
         unsigned groups = 0;  // committed so far
     };
@@ -118,13 +119,13 @@ private:
 
     const Launch* launch_ = nullptr;
     ReadyThreads ready_;
-    uint32_t first_ = 0;                                     // the thread whose stack the first fiber has
-    uint32_t running_ = 0;                                   // the thread that runs, or ran last
+    uint32_t first_ = 0;                                     // the thread whose stack the first fiber uses
+    uint32_t running_ = 0;                                   // the thread that runs or ran last
     bool fibers_ = false;                                    // some thread of this block has met a barrier
-    std::exception_ptr error_;                               // what a thread threw
-    std::vector<Thread> threads_{max_block};                 // in use when fibers_
-    std::array<uint32_t, max_block / warp_size> at_warp_{};  // how many of a warp's threads wait for the warp
-    uint32_t at_block_ = 0;                                  // how many threads wait for the block
+    std::exception_ptr error_;                               // thrown by a thread
+    std::vector<Thread> threads_{max_block};                 // used when fibers_ is set
+    std::array<uint32_t, max_block / warp_size> at_warp_{};  // threads of each warp that wait for it
+    uint32_t at_block_ = 0;                                  // threads that wait for the block
     std::vector<AsyncCopies> async_copies_{max_block};
     bool copies_ = false;  // some thread of this block has begun an asynchronous copy
 
@@ -169,7 +170,7 @@ void BlockRunner::run(const Launch& launch, dim3 block_index, uint64_t block_num
     threads_[first_].context = nullptr;
     resume(first_);  // runs every thread, unless a barrier is met
     while (!error_ && !ready_.empty()) resume(ready_.take());
-    // After an error the other fibers are left where they are: kernels own nothing that needs destroying.
+    // After an error the other fibers are abandoned: kernels own nothing that needs destroying.
     if (error_) {
         abandon_fibers();
         std::rethrow_exception(std::exchange(error_, nullptr));
@@ -202,8 +203,8 @@ void BlockRunner::resume(uint32_t thread) {
     Thread& t = threads_[thread];
     if (!t.context) {
         t.stack = stacks_[thread].bottom();
-        // Stacks begin at different cache lines: all at the same place of a page, they would push each other
-        // out of the first-level cache.
+        // Stacks begin at different cache lines. If all began at the same offset in a page, they would evict
+        // each other from the first-level cache.
         const size_t stagger = thread % 64 * cache_line;
         t.context = make_fcontext(t.stack + stack_bytes - stagger, stack_bytes - stagger, &fiber_main);
     }
@@ -212,13 +213,13 @@ void BlockRunner::resume(uint32_t thread) {
     asan_leave_stack(&scheduler_fake_stack_, t.stack, stack_bytes);
     const transfer_t back = jump_fcontext(t.context, this);
     asan_enter_stack(scheduler_fake_stack_, nullptr, nullptr);
-    threads_[running_].context = back.fctx;  // another thread's, if that one has taken over the first fiber
+    threads_[running_].context = back.fctx;  // possibly another thread, which has taken over the first fiber
     if (threads_[running_].state == State::ended) forget_frames(t.stack, back.fctx);
 }
 
-// The frames of a fiber that nobody will resume never return, and so leave AddressSanitizer's marks on the
-// stack: from where it stands to the top. (To clear the whole stack for every fiber that starts took half of
-// the time of checked builds.)
+// The frames of a fiber that is not resumed never return, so they leave AddressSanitizer's marks on the
+// stack, from the current position to the top. Only that part is cleared: clearing the whole stack for
+// every fiber took half of the time of checked builds.
 void BlockRunner::forget_frames(std::byte* stack, fcontext_t context) {
     const auto* begin = static_cast<const std::byte*>(context);
     asan_unpoison(begin, static_cast<size_t>(stack + stack_bytes - begin));
@@ -240,8 +241,8 @@ void BlockRunner::switch_to_scheduler(bool ended) {
     scheduler_ = from.fctx;
 }
 
-// The running thread is the first to meet a barrier. It keeps the fiber it runs on; those before it have
-// ended.
+// Called when the running thread is the first to meet a barrier. It keeps its fiber; the threads before it
+// have ended.
 void BlockRunner::begin_fibers() {
     fibers_ = true;
     at_warp_.fill(0);
@@ -273,7 +274,7 @@ void BlockRunner::meet(bool of_block, Site site, Exchange exchange) {
     switch_to_scheduler(false);
 }
 
-// Lets the `count` threads from `first` go on, unless they wait at different places.
+// Makes the `count` threads from `first` ready again, unless they wait at different places.
 bool BlockRunner::release(uint32_t first, uint32_t count) {
     Thread* threads = threads_.data() + first;
     for (uint32_t i = 1; i < count; i++) {
@@ -328,7 +329,8 @@ void BlockRunner::together(void* operands, Together together, Site site) {
     meet(false, site, &call_together);
 }
 
-// Who reads before the copy has arrived, or still reads what lay there, finds NaN.
+// The destination holds NaN until the copy arrives, which exposes reads that come too early and reads of the
+// old contents.
 void BlockRunner::async_copy(void* shared, const void* global, size_t bytes, bool inside) {
     copies_ = true;
     std::memset(shared, 0xff, bytes);
@@ -357,14 +359,14 @@ bool BlockRunner::same_meeting(const Thread& a, const Thread& b) {
            same(a.site.here.file, b.site.here.file) && same(a.site.what, b.site.what);
 }
 
-// Nobody can run, and somebody waits: for a thread that has ended or that waits elsewhere.
+// Called when no thread can run and at least one waits: for a thread that has ended or that waits elsewhere.
 void BlockRunner::report_divergence() const {
     const auto find = [&](State state) {
         uint32_t t = 0;
         while (t < launch_->block && threads_[t].state != state) t++;
         return t;
     };
-    uint32_t waiting = find(State::at_warp);  // says more than a block that waits for this warp
+    uint32_t waiting = find(State::at_warp);  // more informative than a block that waits for this warp
     const bool of_block = waiting == launch_->block;
     if (of_block) waiting = find(State::at_block);
     uint32_t other = of_block ? 0 : waiting / warp_size * warp_size;
@@ -448,11 +450,11 @@ void check_store(const void* address, bool to_shared) {
 }
 namespace {
 
-// Calls run(i) for every i below count, on all threads. A thread begins with a stretch of its own, the same
-// one in every launch: what it wrote in the launch before, for the same rows, is still in its cache (a step
-// of a small model takes 5 to 10 % less than with one queue for all).
-// Then it helps the others: blocks can differ in cost (causal attention), and a core can be taken by another
-// program.
+// Calls run(i) for every i below count, on all threads. Each thread begins with a range of its own, which is
+// the same in every launch, so that what it wrote for these rows in the previous launch is still in its
+// cache: a step of a small model takes 5 to 10 % less time than with one queue. A thread that has finished
+// its range takes from the others', because blocks can differ in cost (causal attention) and another
+// program can occupy a core.
 template <class Run>
 void share_out(size_t count, const Run& run) {
     struct alignas(64) Stretch {
@@ -488,7 +490,7 @@ void run_grid(dim3 grid, unsigned block, size_t shared_bytes, ThreadFunction thr
     const Launch launch{grid, block, shared_bytes, thread, closure, order_setting()};
     const size_t blocks = static_cast<size_t>(grid.x) * grid.y * grid.z;
     const BlockOrder order(launch.order, blocks);
-    // of the first block that failed: an exception must not leave the parallel region
+    // The first exception of a block is kept, because it must not leave the parallel region.
     std::exception_ptr error;
     std::atomic<bool> failed = false;
     const auto run_block = [&](size_t i) {

@@ -1,4 +1,5 @@
-// cpu_checks.cpp: the order of threads that tests choose, and the errors of kernels that a GPU would refuse.
+// cpu_checks.cpp: the setting of the threads' order, and the errors for what a GPU or this project refuses
+// in a kernel
 #include <fmt/core.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// fiber_stack.h: the stack of a kernel's thread on the CPU.
+// fiber_stack.h: the stack of a kernel's thread on the CPU
 #pragma once
 #include <sys/mman.h>
 
@@ -27,7 +27,7 @@ public:
             void* mapped = mmap(nullptr, guard_bytes + stack_bytes, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
             if (mapped == MAP_FAILED) throw Error("simt: no memory for the stack of a kernel's thread");
-            // if it fails, an overflow is not noticed, nothing else
+            // if this fails, a stack overflow goes unnoticed
             mprotect(mapped, guard_bytes, PROT_NONE);
             mapped_ = static_cast<std::byte*>(mapped);
         }

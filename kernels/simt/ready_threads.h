@@ -1,5 +1,5 @@
-// ready_threads.h: which thread of a block, and which block of a grid, the CPU runs next.
-//   A kernel's result must not depend on it: tests run every kernel in ascending, descending and shuffled
+// ready_threads.h: the order in which the CPU runs the threads of a block and the blocks of a grid.
+//   A kernel's result must not depend on it, so tests run every kernel in ascending, descending and shuffled
 //   order.
 #pragma once
 #include <algorithm>
@@ -19,16 +19,16 @@ struct OrderSetting {
     Order order = Order::ascending;
     uint64_t seed = 0;
 };
-// What set_order has set, or the environment at the start.
+// The order that set_order has set; at the start, the one in the environment (cpu_checks.cpp).
 OrderSetting& order_setting();
 
-// SplitMix64 (Steele, Lea and Flood 2014): one word of state, so that every block can have a generator of its
-// own.
+// SplitMix64 (Steele, Lea and Flood 2014). Its state is one word, so that every block can have its own
+// generator.
 class Random {
 public:
     explicit Random(uint64_t seed) : state_(seed) {}
     uint64_t below(uint64_t n) { return next() % n; }
-    int bit_of(uint32_t mask) {  // the position of one of its bits
+    int bit_of(uint32_t mask) {  // the position of one of the mask's set bits
         for (uint64_t skip = below(static_cast<uint64_t>(std::popcount(mask))); skip > 0; skip--)
             mask &= mask - 1;
         return std::countr_zero(mask);
@@ -47,7 +47,7 @@ private:
 // The threads of a block that can run, and which of them is next.
 class ReadyThreads {
 public:
-    // All threads of a block, whole warps or a single thread.
+    // Makes all threads of a block ready: whole warps or a single thread.
     void start(uint32_t threads, OrderSetting setting, uint64_t block) {
         order_ = setting.order;
         if (order_ == Order::shuffled) random_ = Random(setting.seed ^ (block << 32));
@@ -63,9 +63,9 @@ public:
         std::fill_n(lanes_.begin() + first / warp_size, warps,
                     first_bits(std::min<uint32_t>(threads, warp_size)));
     }
-    // Ascending and descending let a warp run ahead of the others as far as barriers allow. Shuffled mixes
-    // the lanes of a warp, and lets a warp run for a stretch of random length, 1 to 64 threads: a race may
-    // need one warp far ahead, or two mixed thread by thread.
+    // In ascending and descending order a warp runs ahead of the others as far as barriers allow. Shuffled
+    // order mixes the lanes of a warp and changes the warp after a random number of threads, 1 to 64, because
+    // a race may show only if one warp is far ahead, or only if two are mixed thread by thread.
     uint32_t take() {
         int lane;
         if (order_ == Order::ascending) {
@@ -90,12 +90,12 @@ public:
 private:
     static uint32_t first_bits(uint32_t count) { return static_cast<uint32_t>((uint64_t{1} << count) - 1); }
 
-    uint32_t warps_ = 0;  // those with a thread that can run
+    uint32_t warps_ = 0;  // bit mask of the warps with a thread that can run
     std::array<uint32_t, max_block / warp_size> lanes_{};
     Order order_ = Order::ascending;
     Random random_{0};
-    int warp_ = 0;       // whose turn it is
-    uint64_t turn_ = 0;  // for how many more threads
+    int warp_ = 0;       // the warp whose turn it is
+    uint64_t turn_ = 0;  // threads left in its turn
 };
 
 // The numbers of a grid's blocks, in the order in which they begin.
