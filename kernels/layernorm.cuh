@@ -4,8 +4,8 @@
 //     dinp = (dnorm - average(dnorm) - norm * average(dnorm * norm)) * rstd
 //     dweight = sum over rows of dout * norm,   dbias = sum over rows of dout
 //   Where inp is a residual stream, the sum of dinp over rows is also the bias gradient of the projection
-//   that was last added to the stream, and backward computes it too. Ba et al. 2016, arXiv:1607.06450; eps
-//   = 1e-5 as in GPT-2
+//   that was last added to the stream, and backward computes it too.
+//   Ba et al. 2016, arXiv:1607.06450; eps = 1e-5 as in GPT-2
 #pragma once
 #include <algorithm>
 

@@ -1,9 +1,9 @@
-// layernorm_backward_wide.cuh: layernorm's backward on a GPU, for rows that are whole vectors and not too
-// long.
+// layernorm_backward_wide.cuh: layernorm's backward on a GPU
+//   It takes rows that are whole vectors and not too long.
 //   A block is as wide as a row. A thread has the same channels of every row of its group, keeps their
-//   weights and sums in registers, and loads the next row before it computes this one. C = 768, bf16: 6
-//   blocks of 3 warps on an SM have 27 KiB in flight all the time; at least 17 KiB must be
-//   (elementwise.cuh).
+//   weights and sums in registers, and loads the next row before it computes this one.
+//   With C = 768 in bf16, 6 blocks of 3 warps on an SM have 27 KiB in flight all the time; at least 17 KiB
+//   must be in flight (elementwise.cuh).
 #pragma once
 #include "kernels/common.cuh"
 #include "kernels/layernorm_gradient.cuh"

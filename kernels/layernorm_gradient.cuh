@@ -1,6 +1,5 @@
-// layernorm_gradient.cuh: one vector of layernorm's backward, shared by its two kernels (layernorm.cuh has
-// the
-//   mathematics).
+// layernorm_gradient.cuh: the gradient of one vector, for both kernels of layernorm's backward
+//   layernorm.cuh has the mathematics.
 #pragma once
 #include "kernels/common.cuh"
 

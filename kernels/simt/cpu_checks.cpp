@@ -1,5 +1,4 @@
-// cpu_checks.cpp: the setting of the threads' order, and the errors for what a GPU or this project refuses
-// in a kernel
+// cpu_checks.cpp: the setting of the threads' order, and the errors for what a kernel must not do
 #include <fmt/core.h>
 
 #include <cstdlib>
