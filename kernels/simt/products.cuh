@@ -1,9 +1,10 @@
-// products.cuh: loads of the factors of multiply_add (vec.cuh)
+// products.cuh: loads of the factors of multiply_add (vec_products.cuh)
 //   load_factors<N>(address) returns the same as load<N>. On the CPU it is one explicit vector instruction
 //   or two. The factors of multiply_add must be loaded into a vector register; otherwise g++ copies them to
 //   memory in halves and waits for these (6 GB/s a core instead of 35), and it converts int8 one by one.
 #pragma once
 #include "kernels/simt/vec.cuh"
+#include "kernels/simt/vec_products.cuh"
 #ifndef __CUDACC__
 #if defined(__AVX2__)
 #include <immintrin.h>

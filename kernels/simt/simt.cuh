@@ -10,3 +10,4 @@
 #include "kernels/simt/shared.cuh"
 #include "kernels/simt/target.h"
 #include "kernels/simt/vec.cuh"
+#include "kernels/simt/vec_products.cuh"
