@@ -7,15 +7,19 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCE = re.compile(r"`([\w/]+\.(?:cu|cuh|h|cpp))`")
 
 
-def main():
+def sources_to_read():
+    """The sources of the core, and those around it, in the order of reading."""
     text = (ROOT / "docs/ARCHITECTURE.md").read_text()
     reading = text.split("## In which order to read")[1].split("\n## ")[0]
-    core, around = (SOURCE.findall(part) for part in reading.split("Around it"))
+    return [[ROOT / name for name in SOURCE.findall(part)] for part in reading.split("Around it")]
+
+
+def main():
     total = 0
-    for name, files in (("core", core), ("around it", around)):
-        lines = {file: len((ROOT / file).read_text().splitlines()) for file in files}
-        for file, count in lines.items():
-            print(f"{count:6} {file}")
+    for name, paths in zip(("core", "around it"), sources_to_read()):
+        lines = {path: len(path.read_text().splitlines()) for path in paths}
+        for path, count in lines.items():
+            print(f"{count:6} {path.relative_to(ROOT)}")
         total += sum(lines.values())
         print(f"{sum(lines.values()):6} {name}\n")
     print(f"{total:6} in all")
