@@ -23,7 +23,7 @@ struct HeadRows {
 struct AttentionBlock {
     AttentionShape shape;
     int tiles;      // stretches of a head
-    unsigned head;  // of B * NH
+    unsigned head;  // 0 to B * NH - 1
     int tile;
 
     __device__ AttentionBlock(AttentionShape shape, int rows, int group)

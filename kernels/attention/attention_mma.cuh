@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     constexpr int rows = Cut::row_tiles;
     simt::SharedMemory shared;
     const AttentionBlock block(shape, Cut::block_rows, group);
-    const int block_row = (block.tiles - 1 - block.tile) * Cut::block_rows;  // the last queries see most keys
+    const int block_row = (block.tiles - 1 - block.tile) * Cut::block_rows;  // last queries have most keys
     const int row = mma_first_row<Cut>(block_row),
               end = row < shape.T ? min(row + Cut::warp_rows, shape.T) : 0;
     const int keys = min(block_row + Cut::block_rows, shape.T);
@@ -331,7 +331,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     constexpr int rows = Cut::row_tiles;
     simt::SharedMemory shared;
     const AttentionBlock block(shape, Cut::block_rows, group);
-    const int block_row = (block.tiles - 1 - block.tile) * Cut::block_rows;  // the last queries see most keys
+    const int block_row = (block.tiles - 1 - block.tile) * Cut::block_rows;  // last queries have most keys
     const int row = mma_first_row<Cut>(block_row),
               end = row < shape.T ? min(row + Cut::warp_rows, shape.T) : 0;
     const int keys = min(block_row + Cut::block_rows, shape.T);
@@ -414,7 +414,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     float* lse_tiles = shared.take<float>(2 * Cut::tile);
     float* delta_tiles = shared.take<float>(2 * Cut::tile);
     const AttentionBlock block(shape, Cut::block_rows, group);
-    const int block_row = block.tile * Cut::block_rows;  // the first keys have the most queries
+    const int block_row = block.tile * Cut::block_rows;  // first keys have most queries
     const int row = mma_first_row<Cut>(block_row),
               begin = row < shape.T ? row / Cut::step * Cut::step : shape.T;
 
