@@ -218,7 +218,8 @@ template <class W = simt::NativeWidth<32>, class T>
 void decode_append(const DecodeCache<T>& cache, const T* qkv, int first, int count, bool shared,
                    stream_t stream) {
     CHECK(first >= 0 && count > 0 && first + count <= cache.max_tokens,
-          "decode_append: tokens {} to {} of a cache of {}", first, first + count, cache.max_tokens);
+          "decode_append: tokens {} to {} do not fit in a cache of {} tokens", first, first + count - 1,
+          cache.max_tokens);
     const size_t items = static_cast<size_t>(cache.samples) * count * cache.NH;
     launch_rows<W::threads>(decode_attention_detail::append_kernel<W, T>, items, 0, stream, cache, qkv, first,
                             count, shared, items);
@@ -231,7 +232,7 @@ template <class W = simt::NativeWidth<32>, class T>
 void decode_attention(T* out, const T* qkv, const DecodeCache<T>& cache, int length, float* scratch,
                       stream_t stream) {
     using namespace decode_attention_detail;
-    CHECK(length > 0 && length <= cache.max_tokens, "decode_attention: {} tokens of a cache of {}", length,
+    CHECK(length > 0 && length <= cache.max_tokens, "decode_attention: {} tokens; expected 1 to {}", length,
           cache.max_tokens);
     CHECK(cache.HS > 0 && cache.HS <= 128, "attention: head size {} is not supported; expected 1 to 128",
           cache.HS);

@@ -44,7 +44,7 @@ GemmChoice choice_of(const json& entry) {
     GemmChoice choice;
     if (entry.contains("algorithm")) {
         choice.algorithm = from_hexadecimal(entry.at("algorithm").get<std::string>());
-        CHECK(choice.algorithm, "it is damaged: an algorithm is not one");
+        CHECK(choice.algorithm, "it is damaged: an algorithm is not 128 hexadecimal digits");
     }
     choice.description = entry.at("description").get<std::string>();
     choice.ms = entry.at("ms").get<double>();

@@ -44,17 +44,17 @@ void unpin_this_thread() {}
 DeviceInfo device_info() {
     int device = 0;
     cudaDeviceProp properties{};
-    check(cudaGetDevice(&device), "asking for the GPU");
-    check(cudaGetDeviceProperties(&properties, device), "asking for the GPU's properties");
+    check(cudaGetDevice(&device), "finding the selected GPU");
+    check(cudaGetDeviceProperties(&properties, device), "reading the GPU's properties");
     DeviceInfo info;
     info.name = properties.name;
     info.multiprocessors = properties.multiProcessorCount;
     info.compute_capability = properties.major * 10 + properties.minor;
     char bus_id[32] = "";
-    check(cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), device), "asking where the GPU is plugged in");
+    check(cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), device), "reading the GPU's PCI bus id");
     info.pci_bus_id = bus_id;
     info.cache_bytes = static_cast<size_t>(properties.l2CacheSize);
-    check(cudaMemGetInfo(&info.free_memory, &info.total_memory), "asking for the GPU's memory");
+    check(cudaMemGetInfo(&info.free_memory, &info.total_memory), "reading the GPU's free memory");
     return info;
 }
 
