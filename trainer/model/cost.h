@@ -25,7 +25,7 @@ constexpr Cost pass(size_t tensors, size_t elements) {
     return {.bytes = tensors * elements * sizeof(T)};
 }
 
-template <class T>  // forward: rows of wte, out. backward: dout, and as much of dwte
+template <class T>  // forward: reads rows of wte, writes out; backward: reads dout, writes as much of dwte
 constexpr Cost encoder(size_t N, size_t C) {
     return pass<T>(2, N * C);
 }

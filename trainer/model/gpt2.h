@@ -40,8 +40,8 @@ struct GPT2Options {
     Recompute recompute = Recompute::none;
     int head_chunks = 1;  // the head's logits are computed for 1/head_chunks of the tokens at a time
     AttentionBackend attention = AttentionBackend::automatic;
-    bool deterministic = false;  // the same step gives the same bits; otherwise cuDNN's kernels may not
-    bool graphs = true;          // use CUDA graphs; a GPU only
+    bool deterministic = false;  // true: the same step gives the same bits; false: cuDNN's may differ
+    bool graphs = true;          // CUDA graphs, on a GPU only
     uint64_t seed = 0;
     Optimizer optimizer = Optimizer::adamw;
     bool momentum = false;  // for sgd and rmsprop
@@ -92,8 +92,8 @@ public:
     MemoryPlan memory_plan() const;
 
     // Allocates what the plan says and draws the initial weights. Error if memory cannot be allocated.
-    // With several processes it needs a communicator of world_size processes that outlives the model.
-    // Every function marked "collective" must then be called by all processes, in the same order.
+    // With several processes it needs a communicator of world_size processes that outlives the model. All
+    // processes must then call every function marked "Collective", in the same order.
     void allocate(Communicator* communicator = nullptr);
 
     // Computes the losses of a micro-step; backward() follows and computes its gradients. The first
