@@ -1,0 +1,27 @@
+"""What the experiments of docs/learn share: NumPy, and how a picture looks."""
+import pathlib
+import sys
+
+try:
+    import numpy as np  # noqa: F401
+except ImportError as error:
+    sys.exit(f"{sys.argv[0]}: {error} in {sys.executable}; run scripts/setup.sh plot, then /usr/bin/python3 {' '.join(sys.argv)}")
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BLUE, RED, GREEN, GREY = "#1f5fa8", "#c8553d", "#3a7d44", "#777777"
+
+
+def pyplot():
+    """matplotlib.pyplot, which needs no display."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False})
+    return plt
+
+
+def save(figure, path):
+    figure.savefig(path, dpi=120)
+    print(f"wrote {path}")
