@@ -17,7 +17,7 @@ from pictures import np
 
 TRAIN = os.environ.get("TRAIN_PROGRAM", str(pictures.ROOT / "train_gpt2"))
 TOKENS, BATCH, N = 768, 12, 4  # tokens of a step: 12 sequences of 64; micro-steps of the mistaken runs
-CLIP, EPS, SGD_LR = 1.0, 1e-8, 0.3
+CLIP, EPS, SGD_LR = 1.0, 1e-8, 0.05
 SGD = ["--optimizer", "sgd", "--clip", "0", "--lr"]
 MICRO = ["--batch-size", str(BATCH // N)]
 # What a program computes that forgets 1/N is what ours computes with these options; its gradient norm is N times what ours prints.
@@ -60,7 +60,7 @@ def differences(curves):
 
 def draw(curves, out):
     plt = pictures.pyplot()
-    figure, axes = plt.subplots(2, 2, figsize=(7.6, 4.8), sharex=True, sharey="row", constrained_layout=True)
+    figure, axes = plt.subplots(2, 2, figsize=(7.2, 4.6), sharex=True, sharey="row", constrained_layout=True)
     styles = {
         0: [("1 micro-step", pictures.GREY, "-", 4.0, 1, "right, 1 micro-step"), ("2 micro-steps", pictures.GREEN, "-", 2.2, 1, "right, 2 micro-steps"),
             ("4 micro-steps", pictures.BLUE, "-", 0.9, 1, "right, 4 micro-steps"), ("mistaken", pictures.RED, "--", 1.1, N, "1/4 forgotten, 4 micro-steps")],
@@ -72,13 +72,16 @@ def draw(curves, out):
             axes[0, column].plot(steps, curves[name]["loss"], color=color, linestyle=style, linewidth=width, label=label)
             axes[1, column].plot(steps, factor * curves[name]["grad_norm"], color=color, linestyle=style, linewidth=width)
         axes[1, column].set_xlabel("step")
-    axes[0, 0].set_title("AdamW, clipped: the loss hides it, the norm does not")
-    axes[0, 1].set_title(f"SGD, not clipped: {N} times the learning rate")
+    axes[0, 0].set_title("AdamW, clipped: only the norm shows it")
+    axes[0, 1].set_title("SGD, not clipped: both show it")
     axes[0, 0].set_ylabel("training loss (nats a byte)")
     axes[1, 0].set_ylabel("gradient norm before clipping")
     axes[1, 0].set_yscale("log")
-    for axis in axes[0]:
-        axis.legend(fontsize=8)
+    axes[0, 0].set_ylim(2, 6)
+    worst = int(np.argmax(curves["sgd mistaken"]["loss"]))
+    axes[0, 1].annotate(f"{curves['sgd mistaken']['loss'][worst]:.1f} at step {worst + 1}", (worst + 5, 5.0), color=pictures.RED, fontsize=8)
+    axes[0, 0].legend(fontsize=8)
+    axes[0, 1].legend(fontsize=8, loc="upper right")
     pictures.save(figure, out)
 
 
