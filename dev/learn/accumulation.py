@@ -79,7 +79,7 @@ def draw(curves, out):
     axes[1, 0].set_yscale("log")
     axes[0, 0].set_ylim(2, 6)
     worst = int(np.argmax(curves["sgd mistaken"]["loss"]))
-    axes[0, 1].annotate(f"{curves['sgd mistaken']['loss'][worst]:.1f} at step {worst + 1}", (worst + 5, 5.0), color=pictures.RED, fontsize=8)
+    axes[0, 1].annotate(f"{curves['sgd mistaken']['loss'][worst]:.1f} at step {worst + 1}", (worst + 8, 4.6), color=pictures.RED, fontsize=8)
     axes[0, 0].legend(fontsize=8)
     axes[0, 1].legend(fontsize=8, loc="upper right")
     pictures.save(figure, out)

@@ -23,5 +23,5 @@ def pyplot():
 
 
 def save(figure, path):
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=110)
     print(f"wrote {path}")

@@ -1,10 +1,12 @@
-// residual_variance: how large the residual stream of an untrained model is (docs/learn/3-residual-projections.md)
+// residual_variance: how large the residual stream of an untrained model is, for
+// docs/learn/3-residual-projections.md
 //   residual_variance LAYERS CHANNELS scaled|unscaled
 //   unscaled: the weights of attn.c_proj and mlp.c_proj are multiplied by sqrt(2 LAYERS), which undoes the
 //   scale of their initialisation.
 //   Prints one JSON object:
-//   variance (2 LAYERS + 1): over the channels, mean over the tokens, of the stream after 0, 1, 2, ...
-//   additions;   gradient (LAYERS): root mean square of a block's gradient of attn.c_attn.weight;   loss
+//   variance (2 LAYERS + 1): of the stream after each addition, over the channels, mean over the tokens
+//   gradient (LAYERS): root mean square of the gradient of each block's attn.c_attn.weight
+//   loss: mean over the tokens
 //   The tokens are random and independent, 8 sequences of 64.
 #include <algorithm>
 #include <charconv>
