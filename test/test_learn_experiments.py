@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""The experiments of docs/learn/4 and 5 run, draw what they measured, and measure what the chapters say."""
+import contextlib
+import importlib.util
+import io
+import pathlib
+import sys
+import tempfile
+import types
+import unittest
+import unittest.mock
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+try:
+    import matplotlib  # noqa: F401
+except ImportError as error:
+    print(f"{error}; the scripts need it\n\nOK (skipped=1)", file=sys.stderr)
+    sys.exit(0)
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(f"learn_{name}", ROOT / "dev" / "learn" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Experiment(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def run_main(self, module, *options):
+        """What the script prints, and the figure that it wrote into a picture."""
+        picture, figures, out = self.folder / "picture.png", [], io.StringIO()
+        save = module.plot.plt.Figure.savefig
+
+        def keep(figure, *arguments, **named):
+            save(figure, *arguments, **named)
+            figures.append(figure)
+
+        arguments = ["script", *options, "--out", str(picture)]
+        with unittest.mock.patch.object(module.plot.plt.Figure, "savefig", keep), unittest.mock.patch.object(sys, "argv", arguments):
+            with contextlib.redirect_stdout(out):
+                module.main()
+        self.assertEqual(picture.read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
+        return out.getvalue(), figures[0]
+
+
+class Optimizers(Experiment):
+    def test_runs_steps_and_the_picture(self):
+        module, seen = load("optimizers"), {}
+        measure = module.experiment
+        module.experiment = lambda arguments: seen.setdefault("runs", measure(arguments))
+        text, figure = self.run_main(module, "--tiny", "--steps", "20", "--val-steps", "2")
+        swept, probes = seen["runs"]
+        every = [run for runs in swept.values() for run in runs.values()]
+        self.assertEqual(len({run.losses[0] for run in every}), 1)  # the same weights and batch
+        self.assertTrue(all(len(run.losses) == 20 and run.val < run.losses[0] for run in every))
+        curves, rates = figure.axes
+        for name, runs in swept.items():
+            lowest = min(run.val for run in runs.values())
+            best = next(lr for lr, run in runs.items() if run.val == lowest)
+            self.assertIn(f"{best:g}: {lowest:.3f}*", text)
+            self.assertIn(f"{name}; lr {best:g}", [line.get_label() for line in curves.get_lines()])
+            self.assertIn(([best], [lowest]), [(list(line.get_xdata()), list(line.get_ydata())) for line in rates.get_lines()])
+
+        # The gradients of every step are longer than 0.1, so the two clips differ by a factor of 10 in all steps. Adam divides it out,
+        # but for eps = 1e-8 beside gradients of about 0.01 / sqrt(5000) = 1e-4; SGD learns ten times as slowly.
+        self.assertGreater(min(norm for run in probes.values() for norm in run.norms), 0.1)
+        adam, sgd = ([probes[name, clip].val for clip in module.CLIPS] for name, _ in module.PROBES)
+        self.assertAlmostEqual(*adam, delta=1e-3)
+        self.assertGreater(abs(sgd[0] - sgd[1]), 0.1)
+
+    def test_a_first_step_is_the_learning_rate_with_bias_correction_and_ten_times_it_without(self):
+        module = load("optimizers")
+        arguments = types.SimpleNamespace(model="--layers 1 --heads 2 --channels 16 --context 16 --batch-size 8".split())
+        first = {name: module.first_step(name, arguments, 0.1) for name in module.OPTIMIZERS}
+        for name in first:
+            if name.startswith("adam"):
+                self.assertAlmostEqual(first[name], 1, delta=1e-3)
+        self.assertAlmostEqual(first["rmsprop"], 1 / (1 - 0.99) ** 0.5, delta=0.02)
+        # SGD: in proportion to the gradient, which the clip scales.
+        smaller = module.first_step("sgd, momentum 0.9", arguments, 0.01)
+        self.assertAlmostEqual(first["sgd, momentum 0.9"] / smaller, 10, delta=1e-3)
+
+    def test_a_run_that_diverged_is_not_the_best(self):
+        runs = {lr: types.SimpleNamespace(val=val) for lr, val in ((1, 3.0), (2, 2.5), (3, float("nan")))}
+        self.assertEqual(load("optimizers").best(runs), 2)
+
+
+class SpeedLadder(Experiment):
+    def test_ratios_kinds_plan_and_intensities(self):
+        module, seen = load("speed_ladder"), {}
+        rungs, summary = module.rungs(), module.summary
+        self.assertEqual(list(rungs), ["fp32", "bf16", "attention by oneDNN", "GELU again", "blocks again", "head in 8 parts"])
+        self.assertEqual(rungs["head in 8 parts"][-4:], ["--recompute", "block", "--head-chunks", "8"])
+        module.rungs = lambda: {name: rungs[name] for name in ("fp32", "bf16")}
+        module.summary = lambda runs: seen.setdefault("result", summary(seen.setdefault("runs", runs)))
+        text, figure = self.run_main(module, "--tiny", "--rounds", "1")
+        runs, result = seen["runs"], seen["result"]
+        for name, row in result.items():
+            (run,) = runs[name]
+            self.assertAlmostEqual(sum(row["kinds"].values()), row["ms"], delta=1e-6 * row["ms"])
+            self.assertAlmostEqual(row["time"], row["ms"] / result["fp32"]["ms"])
+            plan = dict(row["plan"])
+            self.assertAlmostEqual(plan.pop("total"), sum(plan.values()), delta=0.05 * (len(plan) + 2))  # MiB, printed to 0.1
+            self.assertAlmostEqual(run["loss"], runs["fp32"][0]["loss"], delta=0.02)
+        self.assertNotIn("master weights", result["fp32"]["plan"])
+        self.assertIn("master weights", result["bf16"]["plan"])
+        # The program's rates times its times are what trainer/model/cost.h counts, as far as
+        # times printed to 0.001 ms and rates to 0.1 say it.
+        for name, each in (("fp32", 4), ("bf16", 2)):
+            operations = runs[name][0]["operations"]
+            expected = module.intensities(module.TINY, each)
+            for operation, calls in (("qkv", 1), ("fc + GELU", 1), ("attention", 1), ("layernorm", 1), ("residual + layernorm", 2)):
+                ms, done, unit = operations[operation]
+                least = calls * expected[operation][unit == "GB/s"] / 1e6
+                self.assertAlmostEqual(done, least, delta=least * 0.0006 / ms + 0.06 * ms, msg=f"{name} {operation}")
+        self.assertIn(f"{'bf16':24}{result['bf16']['time']:8.2f}{result['bf16']['memory']:8.2f}", text)
+        for axis, key, delta in zip(figure.axes, ("time", "memory"), (1e-6, 0.06)):  # a plan of a few MiB is printed to 0.1
+            for place, row in enumerate(result.values()):
+                self.assertAlmostEqual(sum(container[place].get_width() for container in axis.containers), row[key], delta=delta)
+
+    def test_a_wide_products_intensity(self):
+        flops, moved = load("speed_ladder").intensities(dict(batch_size=4, context=256, channels=768, heads=12), 2)["qkv"]
+        self.assertEqual((flops, moved), (2 * 1024 * 768 * 2304, 2 * (1024 * 768 + 768 * 2304 + 1024 * 2304)))
+
+    def test_what_a_run_printed(self):
+        text = (
+            "memory plan\n  parameters                    51.4 MiB\n  master weights (fp32)        102.8 MiB\n  activations                   83.1 MiB\n"
+            "  workspace                     14.8 MiB\n  total                        560.7 MiB of 19.4 GiB free\n"
+            "profile: the mean of 2 steps; peaks measured in this run: copy 30.9 GB/s, matrix product 209.9 GFLOP/s\n"
+            "layernorm                                              1       0.111     0.0 %        14.2 GB/s    46.1 %\n"
+            "fc + GELU                       512 x 768 x 3072       4      74.513     5.4 %    129.7 GFLOP/s    61.8 %\n"
+            "optimizer                                             10      74.048     5.3 %        27.2 GB/s    88.2 %\n"
+            "all operations                                              1385.858   100.0 %\n"
+        )
+        read = load("speed_ladder").read_output(text)
+        self.assertEqual(read["peaks"], (30.9, 209.9))
+        self.assertAlmostEqual(read["plan"]["activations and workspace"], 97.9)
+        self.assertEqual([read["kinds"][kind] for kind in load("speed_ladder").KINDS], [74.513, 0, 74.048, 0.111])
+        self.assertEqual(read["operations"]["fc + GELU"], (74.513, 74.513 * 129.7, "GFLOP/s"))
+
+
+if __name__ == "__main__":
+    unittest.main()
