@@ -47,7 +47,7 @@ def run(main):
     except DataError as error:
         sys.exit(f"{name}: {error}")
     except KeyboardInterrupt:
-        print(f"{name}: interrupted; the same command goes on after the shards that are finished", file=sys.stderr)
+        print(f"{name}: interrupted; the same command continues after the shards that are finished", file=sys.stderr)
         sys.exit(130)
     except OSError as error:
         sys.exit(f"{name}: {error}")
