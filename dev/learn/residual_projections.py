@@ -3,7 +3,7 @@
 
     python3 dev/learn/residual_projections.py [--out FILE]     # after make; NumPy and matplotlib; half a minute
 
-Builds build/release/residual_variance first, unless it is there.
+Builds build/release/residual_variance first, unless RESIDUAL_VARIANCE_PROGRAM names it.
 """
 import argparse
 import json
@@ -86,7 +86,9 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=pictures.ROOT / "docs/learn/3-residual-projections.png")
     arguments = parser.parse_args()
     if "RESIDUAL_VARIANCE_PROGRAM" not in os.environ:
-        subprocess.run(["cmake", "--build", "--preset", "release", "--target", "residual_variance"], cwd=pictures.ROOT, check=True)
+        # Where nothing may be installed, scripts/setup.sh puts cmake into build/tools.
+        environment = {**os.environ, "PATH": f"{pictures.ROOT}/build/tools/bin:{os.environ['PATH']}"}
+        subprocess.run(["cmake", "--build", "--preset", "release", "--target", "residual_variance"], cwd=pictures.ROOT, env=environment, check=True)
     measured = {(layers, scaled): measure(layers, scaled) for layers in DEPTHS for scaled in (False, True)}
     print("blocks  scale  variance at the end: measured, derived  gradient of the first block / the last  loss")
     for (layers, scaled), m in measured.items():
