@@ -175,7 +175,8 @@ TEST(InitFrom, ATokenizerOfAnotherSizeThanTheVocabularyIsRefused) {
         {"--init-from " + random_model(folder / "bytes", {256, 16, 1, 1, 8}) + " --tokenizer gpt2",
          "bytes has a vocabulary of 256, which the 50257"},
         {"--init-from " + random_model(folder / "more", {300, 16, 1, 1, 8}),
-         "more has a vocabulary of 300, which the 256 tokens of --tokenizer byte"},
+         "more has a vocabulary of 300, which the 256 tokens of --tokenizer " +
+             folder / "more/tokenizer.json"},
         {"--vocab 1000 --tokenizer gpt2",
          "the model has a vocabulary of 1000, which the 50257 tokens of --tokenizer gpt2 do not fit; "
          "expected 50257 to 50304"},

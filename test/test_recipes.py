@@ -179,7 +179,7 @@ class Recipes(unittest.TestCase):
         self.assertIn("\nstep: 65536 tokens = 16 x 1024 x 4 micro-steps\n", result.stdout)
         options, _ = self.dry_run("gpt2_124M", "--val-steps", 7, gpus=[("Any", 12288)])
         self.assertEqual((options["--batch-size"], options["--val-steps"]), ("16", "7"))
-        self.assert_refused("--config is given 2 times", "recipe", "gpt2_124M", "--config", "x", gpus=gpus)
+        self.assert_refused("--config is given 2 times", "recipe", "gpt2_124M", "--config", RECIPES_FOLDER / "overfit.cfg", gpus=gpus)
         self.assert_refused("--device-memory is given 2 times", "recipe", "gpt2_124M", "--device-memory", "9G", gpus=gpus)
         self.assert_refused("--nonsense is not an option", "recipe", "gpt2_124M", "--nonsense", 3, gpus=gpus)
         self.assert_refused("the run needs", "recipe", "gpt2_124M", "--batch-size", 512, gpus=gpus)
