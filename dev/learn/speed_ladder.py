@@ -99,13 +99,14 @@ def measure(size, rounds):
 
 
 def summary(runs):
-    """{rung: {ms: the median step, kinds: ms by kind, which add up to it, plan, time and memory: ratios to the first rung}}."""
+    """{rung: {ms: the median step, spread: the fastest and the slowest, kinds: ms by kind, which add up to it, plan, time and memory: ratios to the first rung}}."""
     result = {}
     for name, of in runs.items():
         ms = statistics.median(ms for run in of for ms in run["ms"])
         kinds = {kind: statistics.median(run["kinds"][kind] for run in of) for kind in KINDS}
         total = sum(kinds.values())
-        result[name] = dict(ms=ms, kinds={kind: part * ms / total for kind, part in kinds.items()}, plan=of[0]["plan"], loss=of[0]["loss"])
+        spread = [bound(ms for run in of for ms in run["ms"]) for bound in (min, max)]
+        result[name] = dict(ms=ms, spread=spread, kinds={kind: part * ms / total for kind, part in kinds.items()}, plan=of[0]["plan"], loss=of[0]["loss"])
     first = next(iter(result.values()))
     for row in result.values():
         row |= dict(time=row["ms"] / first["ms"], memory=row["plan"]["total"] / first["plan"]["total"])
@@ -128,9 +129,10 @@ def intensities(size, bytes_each):
 
 def report(size, runs, result):
     fp32, bf16 = (next(of for name, of in runs.items() if name == wanted) for wanted in ("fp32", "bf16"))
-    print(f"{'':24}{'time':>8}{'memory':>8}{'loss':>8}   time by kind: " + ", ".join(KINDS))
+    first = next(iter(result.values()))["ms"]
+    print(f"{'':24}{'time':>8}{'memory':>8}{'loss':>8}  fastest, slowest step; time by kind: " + ", ".join(KINDS))
     for name, row in result.items():
-        print(f"{name:24}{row['time']:8.2f}{row['memory']:8.2f}{row['loss']:8.3f}   " + "".join(f"{ms / row['ms'] * row['time']:6.3f}" for ms in row["kinds"].values()))
+        print(f"{name:24}{row['time']:8.2f}{row['memory']:8.2f}{row['loss']:8.3f}" + "".join(f"{ms / first:6.2f}" for ms in row["spread"]) + "   " + "".join(f"{ms / row['ms'] * row['time']:6.3f}" for ms in row["kinds"].values()))
     print("\nMiB                     " + "".join(f"{part:>27}" for part in (*PARTS, "total")))
     for name, row in result.items():
         print(f"{name:24}" + "".join(f"{row['plan'].get(part, 0):27.1f}" for part in (*PARTS, "total")))
@@ -142,16 +144,20 @@ def report(size, runs, result):
             print(f"{name:24}{flops / moved:8.1f}{work / ms / (copy if unit == 'GB/s' else rate):8.2f} of the {'copy' if unit == 'GB/s' else 'product'}")
 
 
-def stacked(axis, result, parts, values, title):
-    names = list(result)
+def stacked(axis, result, parts, values, title, spread=None):
+    """Bars of parts; spread(row): the two ends of a line across the bar."""
+    names, ends = list(result), [0.0] * len(result)
     left = [0.0] * len(names)
     for part, color in parts.items():
         widths = [values(result[name], part) for name in names]
         axis.barh(names, widths, left=left, color=color, label=part, height=0.66)
         left = [a + b for a, b in zip(left, widths)]
+    if spread:
+        lows, ends = zip(*(spread(row) for row in result.values()))
+        axis.hlines(range(len(names)), lows, ends, color="black", linewidth=1.3)
     for place, total in enumerate(left):
-        axis.text(total + 0.015, place, f"{total:.2f}", va="center")
-    axis.set(xlabel=title, xlim=(0, max(left) * 1.13))
+        axis.text(max(total, ends[place]) + 0.015, place, f"{total:.2f}", va="center")
+    axis.set(xlabel=title, xlim=(0, max(*left, *ends) * 1.13))
     axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2, frameon=False, fontsize=9)
 
 
@@ -160,7 +166,8 @@ def draw(result, out):
     plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False})
     figure, (time, memory) = plt.subplots(1, 2, figsize=(11, 4.2), sharey=True, constrained_layout=True)
     first = next(iter(result.values()))
-    stacked(time, result, KINDS, lambda row, kind: row["kinds"][kind] / first["ms"], "time of a training step / that of fp32")
+    stacked(time, result, KINDS, lambda row, kind: row["kinds"][kind] / first["ms"], "time of a training step / that of fp32 (line: fastest to slowest)",
+            lambda row: [ms / first["ms"] for ms in row["spread"]])  # fmt: skip
     stacked(memory, result, PARTS, lambda row, part: row["plan"].get(part, 0) / first["plan"]["total"], "memory planned / that of fp32")
     time.invert_yaxis()  # and memory's, which is the same
     time.set_yticks(range(len(result)), [name if place == 0 else f"+ {name}" for place, name in enumerate(result)])
