@@ -1,5 +1,6 @@
 // train_gpt2.cu: the training loop.
-//   text -> tokens -> DataLoader -> GPT2::forward -> loss -> GPT2::backward -> Communicator -> GPT2::update
+//   text -> tokens -> DataLoader -> GPT2::forward -> loss -> GPT2::backward, which sums the gradients over
+//   the processes in the last micro-step -> GPT2::begin_update
 //   Every process runs it. Session does what surrounds training: metrics, validation, checkpoints, signals.
 #include <csignal>
 #include <memory>
@@ -51,8 +52,8 @@ void handle_signals(const Process& process) {
         answer_stop(
             "\ntrain_gpt2: stopping after this step, with a checkpoint; a second signal ends the run at "
             "once\n");
-    std::signal(SIGPIPE,
-                SIG_IGN);  // a closed standard output must not end the run; its metrics are in a file
+    // A closed standard output must not end the run; its metrics are in a file.
+    std::signal(SIGPIPE, SIG_IGN);
 }
 
 }  // namespace

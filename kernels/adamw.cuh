@@ -15,8 +15,8 @@ struct AdamWStep {
     bool decoupled = true;  // true: AdamW; false: Adam, whose weight decay is added to the gradient
 };
 
-// The constants of a step as the kernel uses them. 1 - beta is computed in double precision, because
-// fp32 would lose four digits of 1 - 0.999.
+// The constants of a step as the kernel uses them. 1 - beta is computed in double precision, because in
+// fp32 the subtraction 1 - 0.999 loses three digits.
 struct AdamWCoefficients {
     double decay;
     float one_minus_beta1, beta2, one_minus_beta2, eps, l2;
@@ -51,7 +51,8 @@ __global__ void adamw_kernel(T* params, float* master, float* m, float* v, const
 
 // params (n) = round(master);  master, m, v (n) fp32 are updated from grads (n) fp32. With T = float,
 // params may be master.
-// Reads 16 and writes 12 + sizeof(T) bytes an element; bound by memory bandwidth.
+// Reads 16 bytes an element and writes 12, and sizeof(T) more unless params is master; bound by memory
+// bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
 void adamw_update(T* params, float* master, float* m, float* v, const float* grads, size_t n,
                   const AdamWStep& step, const OptimizerState* state, stream_t stream) {

@@ -3,7 +3,8 @@
 //   losses (N) fp32, natural log
 //   loss = log(sum exp(logits)) - logits[target]
 //   dlogits = (softmax - onehot(target)) * dloss, 0 in the padded columns and in ignored rows
-//   Where a row fits into a GPU's shared memory, the kernel of cross_entropy_gradient.cuh computes the same.
+//   Where gradients are wanted and a row fits into a GPU's shared memory, the kernel of
+//   cross_entropy_gradient.cuh computes the same.
 #pragma once
 #include <algorithm>
 
@@ -118,8 +119,8 @@ void cross_entropy_forward_backward(T* logits, float* losses, const int* targets
     });
 }
 
-// One block adds everything: in double precision, because a sum of 65536 losses in fp32 would lose digits
-// that the tests of accumulation look at.
+// One block adds everything. Each thread adds its share in double precision, because a sum of 65536 losses
+// in fp32 would lose digits that the tests of gradient accumulation compare.
 template <class W>
 __global__ void __launch_bounds__(simt::block_of<W>)
     sum_losses_kernel(float* total, const float* losses, size_t N, bool accumulate) {

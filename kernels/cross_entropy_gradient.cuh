@@ -1,18 +1,18 @@
 // cross_entropy_gradient.cuh: the classifier with gradient on a GPU, for rows that fit into shared memory.
-//   A block works through rows gridDim.x apart. Each row waits in shared memory from its copy to its
+//   A block works through rows gridDim.x apart. Each row stays in shared memory from its copy to its
 //   gradient, so that global memory is read once. As soon as a thread has read a vector for the last time,
-//   it begins the copy of the next row's vector to the same place: a row's copies are in flight while the
-//   gradient of the row before is computed and written, and no register waits for them. At V = 50257 in
-//   bf16 two blocks fit on an SM of sm_90 or sm_100 and have up to 196 KiB in flight; at least 17 KiB must
-//   be in flight (elementwise.cuh). Where only one fits (fp32, and other GPUs), nothing is in flight while
-//   it adds up the row. A thread reads only what it copied itself, so there is no barrier and no conflict
-//   between banks.
+//   it begins the copy of the next row's vector to the same place. A row's copies are in flight while the
+//   gradient of the row before is computed and written, and they occupy no registers.
+//   At V = 50257 in bf16 two blocks fit on an SM of sm_90 or sm_100 and have up to 196 KB in flight; at least
+//   17 KB must be in flight (elementwise.cuh). Where only one fits (fp32, and other GPUs), nothing is in
+//   flight while the block adds up the row. A thread reads only what it copied itself, so the copies need no
+//   barrier and cause no conflicts between banks.
 #pragma once
 #include "kernels/common.cuh"
 #include "kernels/online_softmax.cuh"
 
-// A thread's column behind the last whole vector. There is at most one, because fewer columns than the
-// block has threads are left.
+// A thread's column after the last whole vector. There is at most one, because fewer columns are left than
+// the block has threads.
 struct RowTail {
     bool exists;
     float logit;

@@ -94,7 +94,7 @@ __global__ void encoder_backward_token_kernel(float* dwte, const T* dout, const 
     const int team = static_cast<int>(threadIdx.x) / threads, lane = simt::row_lane<threads>();
     const int chunk_begin = static_cast<int>(blockIdx.y) * chunk, chunk_end = min(C, chunk_begin + chunk);
 
-    // with several warps a block, a longer run is left to the whole block below
+    // with several warps in a block, a longer run is left to the whole block below
     constexpr size_t most = teams > 1 ? encoder_places : SortedTokens::no_limit;
     for (size_t first = begin + team; first < end; first += teams) {
         const int token = sorted[first];
@@ -144,7 +144,7 @@ __global__ void encoder_backward_place_kernel(float* dwpe, const T* dout, int B,
     }
 }
 
-// Reads and writes B*T*C elements, and reads the B*T rows of wte that occur; bound by memory bandwidth.
+// Reads a row of wte and one of wpe for each position, and writes B*T*C elements; bound by memory bandwidth.
 // 0 <= token < V.
 template <class W = simt::NativeWidth<32>, class T>
 void encoder_forward(T* out, const int* tokens, const T* wte, const T* wpe, int B, int T_, int C,

@@ -1,6 +1,6 @@
 // global_norm.cuh: out = sum of grads[i]^2, the squared Euclidean norm of the gradients
 //   grads (n) fp32   out (1) fp32. A gradient that is inf or NaN makes the result inf or NaN.
-//   The norm clips the gradients (optimizer_state.cuh).
+//   The gradients are clipped by this norm (optimizer_state.cuh).
 #pragma once
 #include "kernels/common.cuh"
 

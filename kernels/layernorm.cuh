@@ -90,8 +90,8 @@ void layernorm_forward(T* out, float* mean, float* rstd, const T* inp, const T* 
     });
 }
 
-// residual = inp + branch, out = layernorm(residual); residual may be inp or branch. Reads 2 N*C and writes 2
-// N*C elements; bound by memory bandwidth.
+// residual = inp + branch, out = layernorm(residual); residual may be inp or branch. Reads 2*N*C and writes
+// 2*N*C elements; bound by memory bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
 void residual_layernorm_forward(T* out, T* residual, float* mean, float* rstd, const T* inp, const T* branch,
                                 const T* weight, const T* bias, size_t N, int C, stream_t stream) {
@@ -103,11 +103,11 @@ void residual_layernorm_forward(T* out, T* residual, float* mean, float* rstd, c
 }
 
 // Backward divides the rows into groups, one for each block. A block processes its group in order and stores
-// partial sums of dweight, dbias and dinp_sum, which add_rows adds up. All blocks are resident on a GPU at
-// the same time: 20 warps fit on an SM, because __launch_bounds__ of 640 threads leaves a thread at most 96
-// registers. The order of the additions therefore depends on N, C and the number of SMs. The plain kernel
-// computes rows in batches, so that it reads and writes the partial sums once for each batch. The wide
-// kernel keeps them in registers.
+// partial sums of dweight, dbias and dinp_sum, which add_rows adds up. All blocks of the wide kernel are
+// resident on a GPU at the same time: 20 warps fit on an SM, because its __launch_bounds__ of 640 threads
+// leaves a thread at most 96 registers. The order of the additions depends on N, C and the number of SMs,
+// which determine the groups. The plain kernel computes rows in batches, so that it reads and writes the
+// partial sums once for each batch. The wide kernel keeps them in registers.
 constexpr int layernorm_batch = 4;
 
 inline unsigned layernorm_block(int C) { return layernorm_is_wide(C) ? layernorm_wide_block(C) : 256; }
@@ -190,8 +190,8 @@ __global__ void __launch_bounds__(simt::block_of<W>, 1)
 }
 
 // dinp (N, C) = dresidual + gradient of inp, where dresidual may be nullptr (none) or dinp itself;  dweight
-// (C), dbias (C) +=, and dinp_sum (C) += the sum of dinp over its rows, before it is rounded to T, unless it
-// is nullptr. Reads 2 N*C (3 with dresidual) and writes N*C elements; bound by memory bandwidth.
+// (C) and dbias (C) +=;  dinp_sum (C), unless it is nullptr, += the sum over rows of dinp before it is
+// rounded to T. Reads 2*N*C (3*N*C with dresidual) and writes N*C elements; bound by memory bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
 void layernorm_backward(T* dinp, float* dweight, float* dbias, float* dinp_sum, float* scratch,
                         const T* dresidual, const T* dout, const T* inp, const T* weight, const float* mean,

@@ -1,14 +1,14 @@
 // layernorm_backward_wide.cuh: layernorm's backward on a GPU
-//   It takes rows that are whole vectors and not too long.
+//   The kernel takes rows that are whole vectors and not too long.
 //   A block is as wide as a row. A thread has the same channels of every row of its group, keeps their
 //   weights and sums in registers, and loads the next row before it computes this one.
-//   With C = 768 in bf16, 6 blocks of 3 warps on an SM have 27 KiB in flight all the time; at least 17 KiB
+//   With C = 768 in bf16, 6 blocks of 3 warps on an SM have 27 KB in flight all the time; at least 17 KB
 //   must be in flight (elementwise.cuh).
 #pragma once
 #include "kernels/common.cuh"
 #include "kernels/layernorm_gradient.cuh"
 
-constexpr int layernorm_channels = 8;     // of a row in a thread
+constexpr int layernorm_channels = 8;     // channels of a row in one thread
 constexpr int layernorm_max_block = 640;  // threads of a block
 
 inline bool layernorm_is_wide(int C) {
@@ -30,7 +30,7 @@ __device__ __forceinline__ void for_each_of_wide_row(int C, Body body) {
     }
 }
 
-// What backward reads of a thread's channels of one row.
+// One thread's channels of a row, as backward reads them, with the row's statistics.
 template <class T, int N>
 struct WideRow {
     static constexpr int vectors = layernorm_channels / N;
@@ -44,7 +44,7 @@ struct WideRow {
             const size_t at = row * C + i;
             dout[v] = load_raw<N>(from_dout + at), inp[v] = load_raw<N>(from_inp + at);
             if (from_dresidual) dresidual[v] = load_raw<N>(from_dresidual + at), stay_narrow(dresidual[v]);
-            // nvcc would widen them at once, and wait for the loads to do so
+            // nvcc would widen them at once, and so wait for the loads here
             stay_narrow(dout[v]), stay_narrow(inp[v]);
         });
         mean = means[row], rstd = rstds[row];
@@ -75,7 +75,8 @@ __global__ void __launch_bounds__(layernorm_max_block)
         WideRow<T, N> now = next;
         if (row + 1 < end) next.fetch(row + 1, C, dresidual, dout, inp, mean, rstd);
 
-        float averages[2] = {0.0f, 0.0f};  // of dnorm and of dnorm * norm
+        // of dnorm and of dnorm * norm: sums over the row until they are divided by C below
+        float averages[2] = {0.0f, 0.0f};
         for_each_of_wide_row<N>(C, [&](int v, int) INLINE {
             stay_narrow(now.dout[v]), stay_narrow(now.inp[v]), stay_narrow(weights[v]);
             const Vec<float, N> d = widen(now.dout[v]), x = widen(now.inp[v]), w = widen(weights[v]);

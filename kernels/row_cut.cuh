@@ -9,8 +9,8 @@
 //   held = 0: every pass reads the row again, from the cache. This is right for the CPU, whose first-level
 //   cache has the row, and for rows that are not whole vectors or too long for a block's registers.
 //   A warp of the GPU issues the loads of a whole row before it waits: 768 channels of bf16 are 1.5 KB of
-//   each input, so 16 warps on an SM have 48 KB of two inputs in flight, or 72 KB of three (backward).
-//   At least 17 KB must be in flight (elementwise.cuh).
+//   each input, so 16 warps on an SM have 24 KB in flight with one input, and 48 KB with the two of
+//   residual_layernorm_forward. At least 17 KB must be in flight (elementwise.cuh).
 template <class W_, int N_, int Held_>
 struct RowCut {
     using W = W_;
@@ -65,7 +65,7 @@ struct HeldRow {
         if constexpr (Cut::held > 0) return widen(vectors[v]);
         else return load<N>(memory + i);
     }
-    // As get(), in a pass that is not the last: the registers keep the narrow form.
+    // As get(), in a pass after the first: between the passes the registers keep the narrow form.
     __device__ __forceinline__ Vec<float, N> get_again(int i, int v) {
         if constexpr (Cut::held > 0) stay_narrow(vectors[v]);
         return get(i, v);

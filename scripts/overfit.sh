@@ -15,9 +15,9 @@ head -c 4000 "$root/data/tinyshakespeare.txt" >"$folder/text"
 "$tokenize" --tokenizer gpt2 --shard-tokens 257 --out "$folder" "$folder/text" >/dev/null
 
 "$program" --config "$root/recipes/overfit.cfg" --train-data "$folder/train_000000.bin" "$@" | tee "$folder/log"
-# The steps and their losses; a plan has none.
+grep -q '^step *[0-9]*/' "$folder/log" || exit 0  # a plan has no steps
 sed -n 's/^step *\([0-9]*\)\/.* loss \([^ ]*\) .*/\1 \2/p' "$folder/log" >"$folder/losses"
-[ -s "$folder/losses" ] || exit 0
+[ -s "$folder/losses" ] || { echo "overfit: no loss was found in the steps' lines" >&2 && exit 1; }
 loss=$(tail -n 1 "$folder/losses" | cut -d' ' -f2)
 awk -v loss="$loss" 'BEGIN { exit !(loss != "nan" && loss < 0.01) }' || {
     echo "overfit: the loss is $loss at the end; expected less than 0.01" >&2

@@ -8,6 +8,7 @@
 #                          instead of what nvidia-smi lists: how many, such as H100, such as 24G
 #   --tokens-per-second X  the speed of one GPU, instead of an estimate from its peak
 #   OPTION...              train_gpt2's options, which win over those of the recipe
+# Please run it in the project's folder, where the paths in the recipes begin.
 . "$(dirname "$0")/shared.sh"
 
 refusal=$(mktemp)
@@ -23,6 +24,9 @@ parse_arguments() {
     dry_run=no gpus="" gpu="" memory="" speed=()
     while [ $# -gt 0 ]; do
         case $1 in
+            --gpus=* | --gpu=* | --memory=* | --tokens-per-second=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+        esac
+        case $1 in
             --dry-run) dry_run=yes && shift && continue ;;
             --gpus | --gpu | --memory | --tokens-per-second) [ $# -ge 2 ] || fail "$1 needs a value" ;;
             *) break ;;
@@ -37,6 +41,7 @@ parse_arguments() {
     done
     [ "${1:-}" != -- ] || shift
     words=("$@")
+    ! given "--dry-run|--gpus|--gpu|--memory" || fail "--dry-run, --gpus, --gpu and --memory come before the options of train_gpt2"
 }
 
 # Sets gpus, gpu and memory (of the smallest GPU, in MiB) where they are not given.
@@ -70,8 +75,11 @@ refuse() {
 
 # Sets gpus to as many as the sequences of a step divide among. Each keeps a part of the optimizer's state.
 share_step() {
-    local there=$gpus
-    until plan "${auto[@]}" >/dev/null || ! grep -q 'do not divide among' "$refusal"; do gpus=$((gpus - 1)); done
+    local there=$gpus sequences
+    if ! plan "${auto[@]}" >/dev/null; then
+        sequences=$(sed -n 's/.*the \([0-9]*\) sequences of a step do not divide among .*/\1/p' "$refusal")
+        until [ $((${sequences:-0} % gpus)) -eq 0 ]; do gpus=$((gpus - 1)); done
+    fi
     [ "$gpus" -eq "$there" ] || echo "$name: the sequences of a step do not divide among $there GPUs: $gpus are used" >&2
     if [ "$gpus" -gt 1 ] && ! given --zero; then fitted+=(--zero 1); fi
 }
@@ -105,7 +113,7 @@ fit_batch() {
     fitted+=("${best_options[@]}")
     [ "$best" -ne "$most" ] || return 0
     fitted+=(--batch-size "$best")
-    if [ "$val_steps" -gt 0 ] && ! given "--val-steps|-m"; then fitted+=(--val-steps $((val_steps * most / best))); fi
+    if [ "$most" -gt 0 ] && [ "$val_steps" -gt 0 ] && ! given "--val-steps|-m"; then fitted+=(--val-steps $((val_steps * most / best))); fi
 }
 
 parse_arguments "$@"

@@ -16,15 +16,19 @@ print_help() {
     sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
 }
 
-# True if `words` have one of these options: given "--steps|-x|--epochs".
+# True if `words` have one of these options, as "--steps 5", "--steps=5", "-x 5" or "-x5": given "--steps|-x".
 given() {
-    local pattern=" ($1)[ =0-9]"
-    [[ " ${words[*]} " =~ $pattern ]]
+    local word pattern="^(($1)(=.*)?|(${1##*|})[^-].*)$"
+    [[ $1 == *"|-"[a-z] ]] || pattern="^($1)(=.*)?$"
+    for word in "${words[@]}"; do
+        if [[ $word =~ $pattern ]]; then return 0; fi
+    done
+    return 1
 }
 
 # The whole number that `words` give one of these options, or $2.
 number_given() {
-    local pattern=" ($1)[ =]?([0-9]+) "
+    local pattern=" ($1)[ =]?([1-9][0-9]{0,8}) "
     if [[ " ${words[*]} " =~ $pattern ]]; then echo "${BASH_REMATCH[2]}"; else echo "$2"; fi
 }
 

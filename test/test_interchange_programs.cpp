@@ -201,7 +201,7 @@ TEST(InitFrom, ItsShapeIsTheFilesAndNothingElse) {
     const TemporaryFolder folder;
     const std::string model = random_model(folder / "model", {256, 16, 1, 1, 8});
     const std::pair<std::string, std::string> cases[] = {
-        {"--layers 1", "--layers and --init-from exclude each other; expected one of them"},
+        {"--layers 1", "--layers and --init-from exclude each other; expected only one of them"},
         {"--model gpt2", "--model and --init-from exclude each other"},
         {"--vocab 256", "--vocab and --init-from exclude each other"},
         {"--context 17", "--context 17 is longer than the context of 16 in " + model},

@@ -13,8 +13,8 @@
 #include "kernels/attention/attention_mma.cuh"
 #include "kernels/attention/attention_tiles.cuh"
 
-// In these kernels a lane owns 2, 3 and 4 matrices of rows * 16 floats. The rows are as many as 255 registers
-// hold without spills.
+// In the three kernels below a lane owns 2 (forward), 3 (dQ) and 4 (dK, dV) matrices of rows * 16 floats.
+// `rows` is the largest number that 255 registers hold without spills.
 template <class W, int D>
 using AttentionForwardCut = AttentionCut<W, D, 4, 4>;
 template <class W, int D>
@@ -22,7 +22,7 @@ using AttentionBackwardQCut = AttentionCut<W, D, 2, 4>;
 template <class W, int D>
 using AttentionBackwardKVCut = AttentionCut<W, D, 2, 2>;
 
-// The softmax over the keys of a strip's rows, updated as the keys pass by.
+// The softmax of a strip's rows over the keys, updated as the keys pass by.
 template <class Cut>
 struct RowsSoftmax {
     using Rows = typename Cut::Rows;
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(Cut::block, 2)
     float* v_tile = shared.take<float>(Cut::tile * D);
 
     const AttentionBlock block(shape, Cut::block_rows, shape.B * shape.NH);
-    // the last queries see most keys
+    // the last queries see the most keys, so their blocks start first
     const AttentionThread<Cut> thread((block.tiles - 1 - block.tile) * Cut::block_rows);
     const auto q = block.packed(qkv, 0), k = block.packed(qkv, 1), v = block.packed(qkv, 2);
 
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(Cut::block, 2)
     float* v_tile = shared.take<float>(Cut::tile * D);
 
     const AttentionBlock block(shape, Cut::block_rows, shape.B * shape.NH);
-    // the last queries see most keys
+    // the last queries see the most keys, so their blocks start first
     const AttentionThread<Cut> thread((block.tiles - 1 - block.tile) * Cut::block_rows);
     const auto q = block.packed(qkv, 0), k = block.packed(qkv, 1), v = block.packed(qkv, 2);
 
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(Cut::block, 2)
     float* delta_tile = shared.take<float>(Cut::tile);
 
     const AttentionBlock block(shape, Cut::block_rows, shape.B * shape.NH);
-    // the first keys are seen by most queries
+    // the first keys are seen by the most queries, so their blocks start first
     const AttentionThread<Cut> thread(block.tile * Cut::block_rows);
     const auto q = block.packed(qkv, 0), k = block.packed(qkv, 1), v = block.packed(qkv, 2);
 

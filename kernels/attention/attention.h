@@ -43,9 +43,9 @@ public:
     template <class T>
     static std::vector<AttentionBackend> available();
 
-    // Bytes of scratch for forward, and with training also for backward, of this shape. They also
-    // suffice for shapes of fewer or shorter sequences that were never passed here (on the GPU our own
-    // kernel computes those instead of cuDNN). Throws UsageError if the backend that was asked for
+    // Bytes of scratch for this shape: for forward and, with training, also for backward. They also suffice
+    // for fewer or shorter sequences, even if that shape was never passed here; on the GPU, cuDNN then has
+    // no plan for it, and our own kernel computes it. Throws UsageError if the backend that was asked for
     // cannot compute the shape.
     template <class T>
     size_t workspace_bytes(AttentionShape shape, bool training = true) const;

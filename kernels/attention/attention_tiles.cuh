@@ -2,10 +2,10 @@
 //   Threads own rows (queries, or keys in the kernel for dK and dV) and keep what they need of them until the
 //   end; the other side passes by in tiles of shared memory. An owned row is element n of a Vec:
 //     owned            own[c][n] = column c of the n-th row
-//     product          dots[r][n] = sum over c of tile[r][c] * own[c][n]
-//     its counterpart  own[c][n] += sum over r of tile[r][c] * weights[r][n]
-//   Both multiply a number from the tile by a Vec, so they need neither shuffles nor a transposed tile. The
-//   maximum and the sum of a row are computed element by element.
+//     dot_products     dots[r][n] = sum over c of tile[r][c] * own[c][n]
+//     accumulate       own[c][n] += sum over r of tile[r][c] * weights[r][n]
+//   Both multiply a number from the tile by a Vec, so neither needs a transposed tile or, within a Vec,
+//   shuffles. The maximum and the sum of a row are computed element by element.
 //   GPU: D/16 lanes of a warp share `rows` rows, with 16 columns each in registers; one shuffle tree adds up
 //   a dot product.
 //   CPU: one thread owns strips of 16 rows (an AVX-512 register) with all columns, in its first-level cache.
@@ -19,11 +19,11 @@ struct AttentionCut {
     static constexpr bool one_thread = W::threads == 1;
     static constexpr int D = D_;  // HS, rounded up
     static constexpr int lanes = one_thread ? 1 : D / 16;
-    static constexpr int columns = D / lanes;                          // of a row in a lane
+    static constexpr int columns = D / lanes;                          // columns of a row in one lane
     static constexpr int rows = one_thread ? 16 : GpuRows;             // elements of a Vec
     static constexpr int strips = one_thread ? (D <= 64 ? 4 : 2) : 1;  // of `rows` rows, one below the other
     static constexpr int block = one_thread ? 32 : 128;
-    static constexpr int threads = one_thread ? 1 : block;  // of the block that do work
+    static constexpr int threads = one_thread ? 1 : block;  // threads of the block that do work
     // columns that are loaded at once
     static constexpr int group = one_thread ? 16 : 4;
     // rows in shared memory
@@ -42,7 +42,7 @@ struct AttentionCut {
                   block_rows % warp_rows == 0);
 };
 
-// tile (Cut::tile, D) = rows begin and following
+// tile (Cut::tile, D) = the rows from `begin` on
 template <class Cut, class T>
 __device__ __forceinline__ void load_tile(float* tile, HeadRows<const T> x, int begin) {
     constexpr int group = Cut::group;
@@ -105,7 +105,7 @@ __device__ __forceinline__ void load_own(typename Cut::Rows* own, HeadRows<const
     }
 }
 
-// rows of x = own * factor, a factor a row
+// rows of x = own * factor, with one factor for each row
 template <class Cut, class T>
 __device__ __forceinline__ void store_own(HeadRows<T> x, const typename Cut::Rows* own,
                                           const typename Cut::Rows& factor, int row, int lane) {
@@ -206,12 +206,12 @@ template <class Cut>
 struct AttentionThread {
     int lane = Cut::one_thread ? 0 : static_cast<int>(threadIdx.x) % Cut::lanes;
     int group = Cut::one_thread ? 0 : static_cast<int>(threadIdx.x) / Cut::lanes;
-    int first;  // row of the block
+    int first;  // first row of the block
 
     __device__ explicit AttentionThread(int first) : first(first) {}
     __device__ int row(int strip) const { return first + (group + strip) * Cut::rows; }
-    // The rows of a whole warp begin and end here; its threads must agree on them, because collectives need
-    // the whole warp.
+    // Begin and end of the rows of the thread's whole warp. All its threads use the same range, because
+    // collectives need the whole warp.
     __device__ int begin(int strip) const {
         return first + (row(strip) - first) / Cut::warp_rows * Cut::warp_rows;
     }
@@ -240,7 +240,7 @@ __device__ __forceinline__ int step_rows(int left) {
 template <class Cut, class Load, class Range, class Body>
 __device__ __forceinline__ void for_each_step(int begin, int end, Load load, Range range, Body body) {
     for (int first = begin; first < end; first += Cut::tile) {
-        simt::row_barrier<Cut::threads>();  // the last tile's readers are done
+        simt::row_barrier<Cut::threads>();  // all threads have read the previous tile
         load(first);
         simt::row_barrier<Cut::threads>();
         UNROLL

@@ -68,20 +68,22 @@ public:
     // library chooses by itself: they do nothing and return nothing.
     //
     // Times the products. products() must call the functions above as training will, with the same tensors
-    // and shapes. When a product without a choice comes up, each algorithm that the library offers and
-    // that gives the same result is timed at once, and so is the product apart from its epilogue. This
-    // overwrites and adds to the outputs many times; at the end the call itself runs once. After `seconds`
-    // no further timing begins, and the products still without a choice keep the library's first choice
-    // from then on. Meanwhile host and GPU take turns, and twice the size of the second-level cache is
-    // allocated, if so much memory is free. Returns one line that says what was done.
+    // and shapes. A call whose product has no choice yet first times every algorithm that the library
+    // offers, and the product followed by a separate kernel in place of its epilogue; the fastest whose
+    // result agrees with that of the first is chosen. This overwrites or adds to the outputs many times;
+    // then the call itself runs once. After `seconds` no further timing begins, and products still without
+    // a choice keep the library's first choice from then on. The host waits for each timing, and twice the
+    // size of the second-level cache is allocated meanwhile, if so much memory is free. Returns one line
+    // that says what was done.
     std::string tune(const std::function<void()>& products, double seconds);
     // All choices as text (JSON), for another Gemm or a later run. timed_only leaves out the products
     // whose algorithm was the library's choice.
     std::string choices(bool timed_only = false) const;
-    // Takes over choices(), which replace those made here for the same products. Returns the reason if
-    // that fails, because the text is damaged or of another GPU or library; then nothing has changed.
+    // Takes over choices(), which replace those made here for the same products. Returns an empty string,
+    // or the reason if that fails, because the text is damaged or of another GPU or library; then nothing
+    // has changed.
     std::string adopt(const std::string& choices);
-    // One line a product: the algorithm and its TFLOP/s.
+    // One line for each product: the algorithm and its TFLOP/s.
     std::vector<std::string> chosen_algorithms() const;
 
 private:

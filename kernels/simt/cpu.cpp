@@ -185,7 +185,7 @@ void BlockRunner::run(const Launch& launch, dim3 block_index, uint64_t block_num
 
 void BlockRunner::fiber_main(transfer_t from) {
     BlockRunner& block = *static_cast<BlockRunner*>(from.data);
-    asan_enter_stack(nullptr, &block.scheduler_stack_, &block.scheduler_stack_bytes_);
+    if constexpr (checked) asan_enter_stack(nullptr, &block.scheduler_stack_, &block.scheduler_stack_bytes_);
     block.scheduler_ = from.fctx;
     try {
         block.launch_->thread(block.launch_->closure);
@@ -210,9 +210,9 @@ void BlockRunner::resume(uint32_t thread) {
     }
     running_ = thread;
     threadIdx = dim3(thread);
-    asan_leave_stack(&scheduler_fake_stack_, t.stack, stack_bytes);
+    if constexpr (checked) asan_leave_stack(&scheduler_fake_stack_, t.stack, stack_bytes);
     const transfer_t back = jump_fcontext(t.context, this);
-    asan_enter_stack(scheduler_fake_stack_, nullptr, nullptr);
+    if constexpr (checked) asan_enter_stack(scheduler_fake_stack_, nullptr, nullptr);
     threads_[running_].context = back.fctx;  // possibly another thread, which has taken over the first fiber
     if (threads_[running_].state == State::ended) forget_frames(t.stack, back.fctx);
 }
@@ -235,9 +235,10 @@ void BlockRunner::abandon_fibers() {
 
 void BlockRunner::switch_to_scheduler(bool ended) {
     Thread& t = threads_[running_];
-    asan_leave_stack(ended ? nullptr : &t.fake_stack, scheduler_stack_, scheduler_stack_bytes_);
+    if constexpr (checked)
+        asan_leave_stack(ended ? nullptr : &t.fake_stack, scheduler_stack_, scheduler_stack_bytes_);
     const transfer_t from = jump_fcontext(scheduler_, nullptr);
-    asan_enter_stack(t.fake_stack, &scheduler_stack_, &scheduler_stack_bytes_);
+    if constexpr (checked) asan_enter_stack(t.fake_stack, &scheduler_stack_, &scheduler_stack_bytes_);
     scheduler_ = from.fctx;
 }
 

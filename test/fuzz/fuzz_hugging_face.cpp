@@ -4,13 +4,14 @@
 #include "fuzz.h"
 #include "trainer/checkpoint/open_model.h"
 #include "trainer/formats/model_file.h"
+#include "trainer/tokenizer/tokenizer.h"
 
 static void open(const FuzzFolder& folder) {
     read_or_refuse([&] {
         const std::unique_ptr<ModelFile> file = open_model(folder.path());
         for (const Tensor& tensor : file->table().tensors())
             require(file->values(tensor).size() == tensor.elements);
-        tokenizer_name(*file);
+        make_tokenizer(tokenizer_name(*file));
     });
 }
 

@@ -27,7 +27,8 @@
 
 struct OptimizerState;  // kernels/optimizer_state.cuh
 
-// What backward recomputes instead of keeping: nothing, the GELU's output, or everything inside a block.
+// How much of the activations backward recomputes instead of keeping: nothing, the GELU's output, or
+// everything inside a block.
 enum class Recompute { none, gelu, block };
 
 struct GPT2Options {
@@ -62,7 +63,7 @@ struct StepFlags {
 };
 
 struct StepResult {
-    float loss = 0;            // mean over the step's tokens on all processes, before the update
+    float loss = 0;            // mean over the step's targets that count, on all processes
     float grad_norm = 0;       // before clipping; if it is not finite, the update was skipped
     std::string skipped = {};  // why the update was skipped; empty if it was not
     // Time since the end of the previous step, or since begin_step() if that was later.
@@ -140,9 +141,10 @@ public:
     // are now. Reads both once; bound by memory bandwidth.
     SquaredNorms squared_norms();
 
-    // The state from which training resumes, as flat host buffers of table().elements() floats at the
-    // table's offsets (gaps included). read_optimizer alone gives state_elements() floats: with ZeRO-1,
-    // only the parts that this process keeps (Stretch::state_offset).
+    // The state from which training resumes, as flat host buffers. They have table().elements() floats at
+    // the table's offsets, gaps included. Only read_optimizer gives state_elements() floats: with ZeRO-1,
+    // the parts that this process keeps (Stretch::state_offset).
+
     // Collective; call before the next forward. May overwrite the gradients. With host = nullptr this
     // process only takes part.
     void read_masters(float* host);

@@ -17,7 +17,8 @@
 template <class T>
 void GPT2<T>::block_forward(int l, bool again) {
     Block& a = block(l);
-    // In forward, ln1 has been computed by the kernel that ends the previous block.
+    // In forward, ln1 has been computed already: by the kernel that ends the previous block, or for block 0
+    // by forward_to_head.
     if (again) layernorm(a.ln1, block_input(l), ln1, l, "layernorm again");
     matmul(qkv, a.qkv, a.ln1.out, l);
     attention(a);
@@ -26,7 +27,7 @@ void GPT2<T>::block_forward(int l, bool again) {
     matmul_gelu(fc, a.fch_gelu, a.fch, a.ln2.out, l);
     if (again) return;
     matmul(fcproj, work_.branch, a.fch_gelu, l);
-    await_group(l + 2);
+    await_group(l + 2);  // the parameters of the next block, or of the final layernorm
     // The residual sum that ends this block is normalised in the same kernel, for the next block or for
     // the head.
     const bool is_last = l + 1 == config_.L;
@@ -56,7 +57,7 @@ void GPT2<T>::block_backward(int l) {
                        l > 0 ? grad(Kind::fcprojb, l - 1) : nullptr);
 }
 
-// From the tokens to lnf_, the head's input.
+// Computes everything from the tokens to lnf_, the head's input.
 template <class T>
 void GPT2<T>::forward_to_head() {
     await_group(0);
@@ -82,8 +83,8 @@ void GPT2<T>::head_forward(size_t begin, size_t count, bool training) {
                                    config_.V, config_.Vp(), training, stream_);
 }
 
-// dwte = for the step's first rows, += for later ones. work_.dnarrow = these rows' gradient of lnf's
-// output.
+// dwte is overwritten by the step's first rows and added to by later ones. work_.dnarrow receives these
+// rows' gradient of lnf's output.
 template <class T>
 void GPT2<T>::head_backward(size_t begin, size_t count) {
     const size_t Vp = size(config_.Vp());
@@ -254,8 +255,8 @@ void GPT2<T>::matmul_gelu(const Linear& linear, T* gelu, T* out, const T* inp, i
                         stream_);
 }
 
-// dweight = in the step's first micro-step, else +=. dbias likewise, unless the layernorm backward
-// computes it.
+// dweight is overwritten in the step's first micro-step, else added to. dbias, which zero_gradients has
+// zeroed, is always added to, unless the layernorm backward computes it.
 template <class T>
 void GPT2<T>::matmul_dweight(const Linear& linear, const T* dout, const T* inp, int l) {
     const auto [OC, C] = sizes(linear, l);

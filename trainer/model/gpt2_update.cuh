@@ -37,7 +37,8 @@ void GPT2<T>::reduce(int group) {
 template <class T>
 void GPT2<T>::wait_for_gradients() {
     if (alone()) return;
-    if (reduced_ == 0) throw Error("update: no micro-step was the step's last");
+    if (reduced_ == 0)
+        throw Error("update: backward was not called with last_micro_step = true in this step");
     operation("wait for gradients");
     communicator_->wait(reduced_, stream_);
     reduced_ = 0;
@@ -166,9 +167,8 @@ void GPT2<T>::update_parameters(size_t step, const OptimizerOptions& options) {
 template <class T>
 void GPT2<T>::update_stretch(const Stretch& s, const OptimizerOptions& o) {
     T* const params = params_ + s.offset;
-    float *const masters = masters_ + (keeps_master_shard() ? s.state_offset : s.offset), *const grads =
-                                                                                              grads_ +
-                                                                                              s.offset;
+    float* const masters = masters_ + (keeps_master_shard() ? s.state_offset : s.offset);
+    float* const grads = grads_ + s.offset;
     float* const first = optimizer_buffers_[0] ? optimizer_buffers_[0] + s.state_offset : nullptr;
     float* const second = optimizer_buffers_[1] ? optimizer_buffers_[1] + s.state_offset : nullptr;
     const double decay = s.weight_decay ? o.weight_decay : 0.0;

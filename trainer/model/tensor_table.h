@@ -56,7 +56,7 @@ struct Tensor {
 };
 
 // The unit of communication between processes: a group or, since the embeddings are large, a piece of
-// one. Its size, gaps included, is a multiple of world_size aligned parts.
+// one. Its size, gaps included, divides into world_size equal parts, each of them aligned.
 struct Bucket {
     size_t offset, elements;
     int group;

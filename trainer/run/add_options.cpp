@@ -95,7 +95,7 @@ void add_data(CLI::App& app, Options& o) {
                       "how texts become tokens; FILE is a tokenizer.json; none accepts token shards only "
                       "[byte, gpt2 or none, depending on --vocab]");
     data.word(identity, "--data-order", o.data.order, {"shuffled", "file"},
-              "order of the samples in an epoch: shuffled anew each time, or as in the files");
+              "order of the samples in an epoch: shuffled anew in every epoch, or as in the files");
 }
 
 void add_model(CLI::App& app, Options& o) {
@@ -147,25 +147,28 @@ void add_optimizer(CLI::App& app, Options& o) {
     OptimizerChoice& to = o.optimizer;
     Group optimizer(app, "optimizer", o);
     optimizer.choice(identity, "--optimizer", to.kind, optimizers,
-                     "update rule; each is that of the class of this name in torch.optim");
+                     "update rule, computed as by the class of this name in torch.optim");
     optimizer.number(training, "-l,--lr", to.lr, 0, 1e30,
                      fmt::format("peak learning rate; the default with --init-from is {}", finetuning.lr));
-    optimizer.number(training, "-q,--min-lr-fraction", to.min_lr_fraction, 0, 1,
-                     "learning rate at the end of the run, as a fraction of the peak");
+    optimizer.number(
+        training, "-q,--min-lr-fraction", to.min_lr_fraction, 0, 1,
+        "learning rate at the end of the run, as a fraction of the peak; no effect with --schedule constant");
     optimizer.number(training, "-u,--warmup", to.warmup, 0, most,
                      fmt::format("steps over which the learning rate rises to its peak; the default with "
                                  "--init-from or --schedule constant is {}",
                                  finetuning.warmup));
-    optimizer.word(training, "-k,--schedule", to.schedule, {"cosine", "linear", "constant", "wsd"},
-                   fmt::format("how the learning rate falls after warmup; wsd stays at the peak, then falls "
-                               "as 1 - sqrt(x) over the last fifth of the steps; the default with "
-                               "--init-from is {}",
-                               finetuning.schedule));
-    optimizer.dependent(training, "-c,--weight-decay", to.weight_decay, 0, 1e30,
-                        "decay of tensors with two or more dimensions; decoupled with adamw, added to the "
-                        "gradient with other optimizers [0.1 with adamw, 0 with others]");
+    optimizer.word(
+        training, "-k,--schedule", to.schedule, {"cosine", "linear", "constant", "wsd"},
+        fmt::format("how the learning rate falls after warmup; wsd stays at the peak, then falls "
+                    "as 1 - sqrt(x), x from 0 to 1, over the last fifth of the steps; the default with "
+                    "--init-from is {}",
+                    finetuning.schedule));
+    optimizer.dependent(
+        training, "-c,--weight-decay", to.weight_decay, 0, 1e30,
+        "weight decay of tensors with two or more dimensions; decoupled with adamw, added to the "
+        "gradient with other optimizers [0.1 with adamw, 0 with others]");
     optimizer.number(training, "--beta1", to.beta1, 0, below_1,
-                     "decay rate of the running mean of gradients; for adamw and adam, an error with other "
+                     "decay rate of the running mean of gradients; adamw and adam only, an error with other "
                      "optimizers");
     optimizer.number(training, "--beta2", to.beta2, 0, below_1,
                      fmt::format("decay rate of the running mean of squared gradients (alpha in torch's "
@@ -175,9 +178,9 @@ void add_optimizer(CLI::App& app, Options& o) {
     optimizer.number(training, "--eps", to.eps, 1e-30, 1,
                      "added to the denominator of the update; an error with sgd");
     optimizer.number(training, "--momentum", to.momentum, 0, below_1,
-                     "momentum of the update; for sgd and rmsprop, an error with other optimizers");
+                     "momentum of the update; sgd and rmsprop only, an error with other optimizers");
     optimizer.flag(training, "--nesterov", to.nesterov,
-                   "use Nesterov momentum, which needs --momentum; for sgd, an error with other optimizers");
+                   "use Nesterov momentum, which needs --momentum; sgd only, an error with other optimizers");
     optimizer.number(training, "--clip", to.clip, 0, 1e30,
                      "largest norm of the gradient; a larger gradient is scaled down to it; 0: no limit");
     optimizer.number(run, "--max-skipped", to.max_skipped, 1, most,
@@ -187,8 +190,8 @@ void add_optimizer(CLI::App& app, Options& o) {
                      "skip the update of a step whose loss is more than this many standard deviations above "
                      "the mean of the last 128 steps; 0: never");
     optimizer.number(training, "--skip-norm-z", to.skip_norm_z, 0, 1e30,
-                     "the same for the gradient norm; steps that either option skips do not count towards "
-                     "--max-skipped");
+                     "like --skip-loss-z, for the gradient norm; steps that either option skips do not count "
+                     "towards --max-skipped");
 }
 
 void add_length(CLI::App& app, Options& o) {
@@ -303,7 +306,8 @@ void add_plan(Options& o, Group& system) {
                   "with --plan: link between machines, over all network cards of a machine together; values "
                   "as for --link");
     system.dependent(plan, "--tokens-per-second", to.tokens_per_second, 1e-3, 1e12,
-                     "with --plan: measured tokens per second of a single process [38 % of the GPU's peak]");
+                     "with --plan: measured tokens per second of a single process [38 % of the GPU's peak; "
+                     "156 TFLOP/s for an unknown GPU]");
     system.text(plan, "--device", to.device, "NAME",
                 "with --plan: the GPU whose time is estimated, such as H100 [the GPU of this machine]");
 }

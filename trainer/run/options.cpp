@@ -204,10 +204,10 @@ void resolve_batch(Options& o) {
 
 void check_plan(const Options& o, const Given& given) {
     for (const auto& [name, scope] : o.scopes) {
-        CHECK(scope != Scope::plan || o.plan.only || !given("--" + name),
-              "--{} is for --plan only; the number of processes that train is set by their launcher, such as "
-              "mpirun -np 8",
-              name);
+        CHECK(scope != Scope::plan || o.plan.only || !given("--" + name), "--{} is for --plan only{}", name,
+              name == "world-size" ? "; the number of processes that train is set by their launcher, such as "
+                                     "mpirun -np 8"
+                                   : "");
     }
 }
 
