@@ -185,7 +185,7 @@ def speed(results):
     theirs = max(value for name, value in rate.items() if name.startswith("transformers"))
     int8 = max(rate["ours fp32 int8"], rate["ours bf16 int8"])
     return (
-        f"{text}`generate_gpt2` makes {rate['ours fp32']:.0f} tokens/s with it in fp32, "
+        f"{text}`generate_gpt2` makes {rate['ours fp32']:.0f} tokens/s with this model in fp32, "
         f"{rate['ours bf16']:.0f} in bf16 and {int8:.0f}\n"
         f"with int8 weights, where `transformers` makes {theirs:.0f} ({machine(newest)}, commit {newest['commit']}).\n"
     )
