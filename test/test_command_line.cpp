@@ -52,7 +52,7 @@ std::vector<std::string> options_with_values(const std::set<std::string>& any_te
 
 TEST(CommandLine, AWrongValueOfAnyOptionWasToldInTheParsersWords) {
     const std::vector<std::string> names =
-        options_with_values({"train-data", "val-data", "init-from", "hellaswag", "out", "resume"});
+        options_with_values({"train-data", "val-data", "init-from", "hellaswag", "out", "resume", "device"});
     EXPECT_GT(names.size(), 45u);
     for (const std::string& name : names) {
         for (const std::string value : {"abc", "-7", "1e999", "nan", "inf", "0x10", "1.5.5", " 5", "5 ",

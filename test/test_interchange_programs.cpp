@@ -98,8 +98,8 @@ TEST(ConvertProgram, ATokenizerSmallerThanTheVocabularyIsRefused) {
     const ProgramResult refused = convert(model + " --out " + folder / "out");
     EXPECT_EQ(refused.exit_code, 2);
     EXPECT_EQ(refused.errors, "convert: " + model +
-                                  " has a vocabulary of 300, which the 256 tokens of --tokenizer byte do not "
-                                  "fit; expected 1 to 256\n");
+                                  " has a vocabulary of 300, which the 256 tokens of --tokenizer " + model +
+                                  "/tokenizer.json do not fit; expected 1 to 256\n");
     EXPECT_FALSE(fs::exists(folder / "out"));
     // it holds no tokenizer
     EXPECT_EQ(convert(model + " --format llmc-fp32 --out " + folder / "model.bin").exit_code, 0);
