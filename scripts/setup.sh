@@ -21,7 +21,7 @@ done
 
 # Installs missing tools in build/tools, without the right to install packages.
 install_tools() {
-    command -v "${CXX:-g++}" >/dev/null || { echo "setup: ${CXX:-g++} is missing, which nothing can be built without" >&2; exit 1; }
+    command -v "${CXX:-g++}" >/dev/null || { echo "setup: ${CXX:-g++} is missing; nothing can be built without it" >&2; exit 1; }
     local missing=() tools=build/tools
     [[ " $* " != *" build "* ]] || command -v cmake >/dev/null || missing+=("cmake<4")
     [[ " $* " != *" build "* ]] || command -v ninja >/dev/null || missing+=(ninja)
@@ -48,7 +48,7 @@ esac
 wanted=()
 for what in "$@"; do read -ra some -d '' <<<"${packages[$what]}" || true; wanted+=("${some[@]}"); done
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-    echo "setup: this system has no apt-get, so nothing is installed; of Debian's packages these are needed, by whatever name: ${wanted[*]}; FLATGPT_FETCH=ON fetches them" >&2
+    echo "setup: this system has no apt-get, so nothing is installed; please install what Debian calls ${wanted[*]}, or let FLATGPT_FETCH=ON fetch the libraries" >&2
     exit 0
 fi
 missing=()
