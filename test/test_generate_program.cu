@@ -361,14 +361,13 @@ TEST(GenerateProgram, ATokenizerOfAnotherSizeThanTheVocabularyIsRefused) {
         EXPECT_EQ(result.errors, "generate_gpt2: " + path + " has a vocabulary of " + expected + "\n");
         std::filesystem::remove_all(path);
     };
-    const std::string byte = ", which the 256 tokens of --tokenizer byte do not fit; expected 1 to 256",
-                      gpt2 =
-                          ", which the 50257 tokens of --tokenizer gpt2 do not fit; expected 50257 to 50304";
-    refused(50257, "gpt2", "--tokenizer byte", "50257" + byte);
-    refused(257, "byte", "", "257" + byte);
-    refused(256, "byte", "--tokenizer gpt2", "256" + gpt2);
-    refused(50256, "gpt2", "", "50256" + gpt2);
-    refused(50305, "gpt2", "--tokens 1", "50305" + gpt2);
+    const std::string byte = " do not fit; expected 1 to 256", gpt2 = " do not fit; expected 50257 to 50304",
+                      file = folder / "model/tokenizer.json";
+    refused(50257, "gpt2", "--tokenizer byte", "50257, which the 256 tokens of --tokenizer byte" + byte);
+    refused(257, "byte", "", "257, which the 256 tokens of --tokenizer " + file + byte);
+    refused(256, "byte", "--tokenizer gpt2", "256, which the 50257 tokens of --tokenizer gpt2" + gpt2);
+    refused(50256, "gpt2", "", "50256, which the 50257 tokens of --tokenizer " + file + gpt2);
+    refused(50305, "gpt2", "--tokens 1", "50305, which the 50257 tokens of --tokenizer " + file + gpt2);
 }
 
 TEST(GenerateProgram, AnInterruptEndsItWithWhatIsPrintedWhole) {
