@@ -38,7 +38,7 @@ ldd "$bundle"/build/cuda/* | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' |
 
 cp -r "$root/data" "$root/LICENSE" "$bundle"
 cp -r "$root/test/reference" "$bundle/test"
-cp -r "$root/scripts" "$bundle"
+cp -r "$root/scripts" "$root/recipes" "$bundle"
 cp "$root"/dev/bench/*.py "$bundle/dev/bench"
 mv "$bundle/scripts/gpu_bundle_run.sh" "$bundle/run.sh"
 { git -C "$root" describe --always --dirty 2>/dev/null || echo unknown; } >"$bundle/VERSION"
