@@ -12,14 +12,13 @@
 #include <algorithm>
 #include <array>
 #include <boost/context/detail/fcontext.hpp>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/simt/block_memory.h"
 #include "kernels/simt/fiber_stack.h"
 #include "kernels/simt/ready_threads.h"
 #include "kernels/simt/target.h"
@@ -42,10 +41,6 @@ using boost::context::detail::jump_fcontext;
 using boost::context::detail::make_fcontext;
 using boost::context::detail::transfer_t;
 
-constexpr size_t cache_line = 64;
-constexpr size_t shared_gap = cache_line;  // the least gap behind a shared array in checked builds
-constexpr int max_shared_arrays = 32;
-
 struct Launch {
     dim3 grid;
     uint32_t block;
@@ -65,13 +60,11 @@ public:
     uint64_t shuffle(uint64_t value, uint32_t source, Site site);
     float combine(bool of_block, float value, Combine combine, Site site);
     void together(void* operands, Together together, Site site);
-    void async_copy(void* shared, const void* global, size_t bytes, bool inside);
-    void async_commit();
-    void async_wait(unsigned groups_left);
-    void* shared_take(size_t& offset, size_t& taken, size_t padded_bytes, size_t bytes);
-    bool is_shared(const void* address) const {
-        return address >= shared_.get() && address < shared_.get() + shared_capacity_;
+    AsyncCopies& async_copies() {  // those of the running thread
+        copies_ = true;
+        return async_copies_[running_];
     }
+    SharedArrays& shared() { return shared_; }
 
 private:
     enum class State : uint8_t { ready, at_warp, at_block, ended };
@@ -90,17 +83,6 @@ private:
         uint64_t value = 0;           // what it passes to the exchange, then what it gets back
     };
 
-    struct AsyncCopy {
-        void* shared;
-        const void* global;  // null for zeros
-        size_t bytes;
-        unsigned group;
-    };
-    struct AsyncCopies {  // the copies of one thread
-        std::vector<AsyncCopy> under_way;
-        unsigned groups = 0;  // committed so far
-    };
-
     static void fiber_main(transfer_t from);
     void resume(uint32_t thread);
     void switch_to_scheduler(bool ended);
@@ -115,7 +97,6 @@ private:
     static bool same_meeting(const Thread& a, const Thread& b);
     [[noreturn]] void report_divergence() const;
     std::string describe(uint32_t thread) const;
-    void prepare_shared_memory();
 
     const Launch* launch_ = nullptr;
     ReadyThreads ready_;
@@ -134,9 +115,7 @@ private:
     void* scheduler_fake_stack_ = nullptr;
     const void* scheduler_stack_ = nullptr;
     size_t scheduler_stack_bytes_ = 0;
-
-    std::unique_ptr<std::byte[], decltype(&std::free)> shared_{nullptr, &std::free};
-    size_t shared_capacity_ = 0;
+    SharedArrays shared_;
 };
 
 thread_local BlockRunner* running_block = nullptr;  // of this OS thread
@@ -155,15 +134,12 @@ void BlockRunner::run(const Launch& launch, dim3 block_index, uint64_t block_num
     launch_ = &launch;
     fibers_ = false;
     if (std::exchange(copies_, false)) {
-        for (AsyncCopies& copies : async_copies_) {
-            copies.under_way.clear();
-            copies.groups = 0;
-        }
+        for (AsyncCopies& copies : async_copies_) copies.clear();
     }
     gridDim = launch.grid;
     blockDim = dim3(launch.block);
     blockIdx = block_index;
-    prepare_shared_memory();
+    shared_.prepare(launch.shared_bytes);
     ready_.start(launch.block, launch.order, block_number);
 
     first_ = ready_.take();
@@ -330,30 +306,6 @@ void BlockRunner::together(void* operands, Together together, Site site) {
     meet(false, site, &call_together);
 }
 
-// The destination holds NaN until the copy arrives, which exposes reads that come too early and reads of the
-// old contents.
-void BlockRunner::async_copy(void* shared, const void* global, size_t bytes, bool inside) {
-    copies_ = true;
-    std::memset(shared, 0xff, bytes);
-    AsyncCopies& copies = async_copies_[running_];
-    copies.under_way.push_back({shared, inside ? global : nullptr, bytes, copies.groups});
-}
-
-void BlockRunner::async_commit() {
-    copies_ = true;
-    async_copies_[running_].groups++;
-}
-
-void BlockRunner::async_wait(unsigned groups_left) {
-    AsyncCopies& copies = async_copies_[running_];
-    auto copy = copies.under_way.begin();
-    for (; copy != copies.under_way.end() && copy->group + groups_left < copies.groups; ++copy) {
-        if (copy->global) std::memcpy(copy->shared, copy->global, copy->bytes);
-        else std::memset(copy->shared, 0, copy->bytes);
-    }
-    copies.under_way.erase(copies.under_way.begin(), copy);
-}
-
 bool BlockRunner::same_meeting(const Thread& a, const Thread& b) {
     const auto same = [](const char* x, const char* y) { return x == y || std::strcmp(x, y) == 0; };
     return a.state == b.state && a.site.here.line == b.site.here.line &&
@@ -383,40 +335,6 @@ std::string BlockRunner::describe(uint32_t thread) const {
                        t.site.what);
 }
 
-void BlockRunner::prepare_shared_memory() {
-    const size_t wanted =
-        launch_->shared_bytes + (checked ? max_shared_arrays * 2 * shared_gap : 0) + cache_line;
-    if (wanted > shared_capacity_) {
-        shared_capacity_ = 0;
-        shared_.reset(static_cast<std::byte*>(
-            std::aligned_alloc(cache_line, ceil_div(wanted, cache_line) * cache_line)));
-        if (!shared_) throw Error(fmt::format("simt: no memory for {} bytes of shared memory", wanted));
-        shared_capacity_ = wanted;
-    }
-    if (checked) {
-        asan_unpoison(shared_.get(), wanted);
-        std::memset(shared_.get(), 0xff, wanted);  // every float a NaN
-        asan_poison(shared_.get(), wanted);
-    }
-}
-
-void* BlockRunner::shared_take(size_t& offset, size_t& taken, size_t padded_bytes, size_t bytes) {
-    taken += padded_bytes;
-    if (taken > launch_->shared_bytes) {
-        throw Error(fmt::format("simt: a kernel takes {} bytes of shared memory, but its launch gave {}",
-                                taken, launch_->shared_bytes));
-    }
-    std::byte* array = shared_.get() + offset;
-    offset += padded_bytes;
-    if (checked) {
-        offset = ceil_div(offset + shared_gap, cache_line) * cache_line;
-        if (offset > shared_capacity_)
-            throw Error(fmt::format("simt: a kernel takes more than {} shared arrays", max_shared_arrays));
-        asan_unpoison(array, bytes);
-    }
-    return array;
-}
-
 }  // namespace
 
 void warp_barrier(Site site) { this_block().barrier(false, site); }
@@ -434,16 +352,16 @@ void warp_together(void* operands, Together together, Site site) {
     this_block().together(operands, together, site);
 }
 void async_copy(void* shared, const void* global, size_t bytes, bool inside) {
-    this_block().async_copy(shared, global, bytes, inside);
+    this_block().async_copies().begin(shared, global, bytes, inside);
 }
-void async_commit() { this_block().async_commit(); }
-void async_wait(unsigned groups_left) { this_block().async_wait(groups_left); }
+void async_commit() { this_block().async_copies().commit(); }
+void async_wait(unsigned groups_left) { this_block().async_copies().wait(groups_left); }
 void* shared_take(size_t& offset, size_t& taken, size_t padded_bytes, size_t bytes) {
-    return this_block().shared_take(offset, taken, padded_bytes, bytes);
+    return this_block().shared().take(offset, taken, padded_bytes, bytes);
 }
 
 void check_store(const void* address, bool to_shared) {
-    if (!running_block || running_block->is_shared(address) == to_shared) return;
+    if (!running_block || running_block->shared().contains(address) == to_shared) return;
     throw Error(fmt::format("simt: block ({}, {}, {}), thread {}: {}", blockIdx.x, blockIdx.y, blockIdx.z,
                             threadIdx.x,
                             to_shared ? "store_shared to global memory; expected store"

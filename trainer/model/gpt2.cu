@@ -1,4 +1,5 @@
 #include "trainer/model/gpt2_forward_backward.cuh"
+#include "trainer/model/gpt2_inspect.cuh"
 #include "trainer/model/gpt2_memory.cuh"
 #include "trainer/model/gpt2_state.cuh"
 #include "trainer/model/gpt2_update.cuh"

@@ -1,6 +1,7 @@
 // gpt2.h: GPT-2 on preallocated flat buffers. Forward, backward and update are lists of kernel calls.
 //   gpt2_forward_backward.cuh: a micro-step   gpt2_update.cuh: the rest of a step
-//   gpt2_memory.cuh: the buffers              gpt2_state.cuh: reading and writing the model
+//   gpt2_memory.cuh: the buffers              gpt2_state.cuh: the state from which training resumes
+//   gpt2_inspect.cuh: single tensors and norms
 //   T is the type of parameters and activations: float, or bfloat16 with fp32 master weights. Parameter
 //   gradients, optimizer state, statistics and losses are fp32 in both cases.
 #pragma once

@@ -1,0 +1,103 @@
+// block_memory.h: the shared memory of a block on the CPU, and the asynchronous copies to it
+#pragma once
+#include <fmt/core.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "kernels/simt/target.h"
+#include "system/error.h"
+#include "system/sanitizer.h"
+
+namespace simt::cpu {
+
+constexpr size_t cache_line = 64;
+
+// Shared memory, from which a kernel takes its arrays one after the other (shared.cuh). In checked builds
+// there are gaps behind the arrays, to which AddressSanitizer refuses access, and the arrays begin as NaN.
+class SharedArrays {
+public:
+    // Call before a block runs. The memory is kept from block to block.
+    void prepare(size_t bytes) {
+        given_ = bytes;
+        const size_t wanted = bytes + (checked ? max_arrays * 2 * gap : 0) + cache_line;
+        if (wanted > capacity_) {
+            capacity_ = 0;
+            memory_.reset(static_cast<std::byte*>(
+                std::aligned_alloc(cache_line, ceil_div(wanted, cache_line) * cache_line)));
+            if (!memory_) throw Error(fmt::format("simt: no memory for {} bytes of shared memory", wanted));
+            capacity_ = wanted;
+        }
+        if (checked) {
+            asan_unpoison(memory_.get(), wanted);
+            std::memset(memory_.get(), 0xff, wanted);  // every float is NaN
+            asan_poison(memory_.get(), wanted);
+        }
+    }
+    // The arguments are those of simt::cpu::shared_take. Error if a kernel takes more than its launch gave.
+    void* take(size_t& offset, size_t& taken, size_t padded_bytes, size_t bytes) {
+        taken += padded_bytes;
+        if (taken > given_) {
+            throw Error(fmt::format("simt: a kernel takes {} bytes of shared memory, but its launch gave {}",
+                                    taken, given_));
+        }
+        std::byte* array = memory_.get() + offset;
+        offset += padded_bytes;
+        if (checked) {
+            offset = ceil_div(offset + gap, cache_line) * cache_line;
+            if (offset > capacity_)
+                throw Error(fmt::format("simt: a kernel takes more than {} shared arrays", max_arrays));
+            asan_unpoison(array, bytes);
+        }
+        return array;
+    }
+    bool contains(const void* address) const {
+        return address >= memory_.get() && address < memory_.get() + capacity_;
+    }
+
+private:
+    static constexpr size_t gap = cache_line;  // the least gap behind an array in checked builds
+    static constexpr int max_arrays = 32;
+    std::unique_ptr<std::byte[], decltype(&std::free)> memory_{nullptr, &std::free};
+    size_t capacity_ = 0, given_ = 0;
+};
+
+// The asynchronous copies of one thread (async_copy.cuh).
+class AsyncCopies {
+public:
+    // The destination holds NaN until the copy arrives, which exposes reads that come too early and reads of
+    // the old contents. If it is not inside the source, zeros arrive.
+    void begin(void* shared, const void* global, size_t bytes, bool inside) {
+        std::memset(shared, 0xff, bytes);
+        in_flight_.push_back({shared, inside ? global : nullptr, bytes, groups_});
+    }
+    void commit() { groups_++; }
+    // The copies of all committed groups but the last groups_left arrive.
+    void wait(unsigned groups_left) {
+        auto copy = in_flight_.begin();
+        for (; copy != in_flight_.end() && copy->group + groups_left < groups_; ++copy) {
+            if (copy->global) std::memcpy(copy->shared, copy->global, copy->bytes);
+            else std::memset(copy->shared, 0, copy->bytes);
+        }
+        in_flight_.erase(in_flight_.begin(), copy);
+    }
+    void clear() {
+        in_flight_.clear();
+        groups_ = 0;
+    }
+
+private:
+    struct Copy {
+        void* shared;
+        const void* global;  // null for zeros
+        size_t bytes;
+        unsigned group;
+    };
+    std::vector<Copy> in_flight_;
+    unsigned groups_ = 0;  // committed so far
+};
+
+}  // namespace simt::cpu
