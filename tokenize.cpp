@@ -32,7 +32,7 @@
 namespace fs = std::filesystem;
 
 static constexpr double below_1 = 0.9999999;
-static constexpr size_t piece_bytes = size_t{4} << 20;  // of text that are tokenized at a time
+static constexpr size_t piece_bytes = size_t{4} << 20;  // bytes of text that are tokenized at a time
 
 struct Options {
     std::string tokenizer = "gpt2";
@@ -214,7 +214,7 @@ static void check_source(const Options& options, const CLI::App& app) {
 
 int main(
     int argc,
-    char** argv) {  // NOLINT(bugprone-exception-escape): before run_main, only a mistake in this table throws
+    char** argv) {  // NOLINT(bugprone-exception-escape): before run_main, only wrong code here throws
     Options options;
     CLI::App app("Turns texts into token shards for training.", "tokenize");
     add_word_or_file(app, "--tokenizer", options.tokenizer, {"gpt2", "byte"},

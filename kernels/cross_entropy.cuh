@@ -13,8 +13,8 @@
 #include "kernels/online_softmax.cuh"
 
 // Vectors that a thread handles together: it finds their maximum and then adds up their exponentials, so that
-// the running sum is rescaled seldom. A GPU has four in registers. The CPU takes as many as fit into the
-// first-level cache, so that the row is read from memory once.
+// the running sum is rescaled seldom. A GPU has four in registers. The CPU takes 1024 logits, which
+// stay in the first-level cache, so that the row is read from memory once.
 template <class W, int N>
 constexpr int cross_entropy_batch = W::threads == 1 ? 1024 / N : 4;
 

@@ -158,7 +158,7 @@ class Tables(unittest.TestCase):
         self.assertIn("| GPT-2 124M, 4 x 64 | fp32 | 0.50 | 0.80 |", text)
         self.assertIn("| measured at commit | | aaaaaaa | bbbbbbb, older |", text)
         self.assertIn("GPT-2 124M takes 2.0 to 2.0 GiB where PyTorch takes 3.0 to 4.0.", text)
-        self.assertIn("40 tokens/s with this model in fp32, 50 in bf16 and 70\nwith int8 weights, ", text)
+        self.assertIn("40 tokens/s with this model in fp32, 50 in bf16 and 70 with int8 weights, ", text)
         self.assertIn("where `transformers` makes 30 (Fast, 2 cores, commit aaaaaaa).", text)
 
     def test_check_names_the_page_and_the_table_whose_figure_was_changed_by_hand(self):

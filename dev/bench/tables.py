@@ -186,7 +186,7 @@ def speed(results):
     int8 = max(rate["ours fp32 int8"], rate["ours bf16 int8"])
     return (
         f"{text}`generate_gpt2` makes {rate['ours fp32']:.0f} tokens/s with this model in fp32, "
-        f"{rate['ours bf16']:.0f} in bf16 and {int8:.0f}\n"
+        f"{rate['ours bf16']:.0f} in bf16 and {int8:.0f} "
         f"with int8 weights, where `transformers` makes {theirs:.0f} ({machine(newest)}, commit {newest['commit']}).\n"
     )
 

@@ -69,7 +69,7 @@ private:
 class AsyncCopies {
 public:
     // The destination holds NaN until the copy arrives, which exposes reads that come too early and reads of
-    // the old contents. If it is not inside the source, zeros arrive.
+    // the old contents. If not `inside`, zeros arrive and `global` is not read.
     void begin(void* shared, const void* global, size_t bytes, bool inside) {
         std::memset(shared, 0xff, bytes);
         in_flight_.push_back({shared, inside ? global : nullptr, bytes, groups_});

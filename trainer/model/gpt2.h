@@ -169,7 +169,7 @@ public:
 
     // For tests: an activation of the last forward, by name: "encoded", "logits" (needs head_chunks = 1;
     // they hold gradients after forward), "lnf", and in layer l, "ln1", "qkv", "att", "residual2", "ln2",
-    // "fch", "fch_gelu", "residual3". Error for another name and for logits in chunks.
+    // "fch", "fch_gelu", "residual3". Error for logits in chunks and, in layer l, for another name.
     std::vector<float> activation(const std::string& name, int layer = -1) const;
     std::vector<float> losses() const;  // (B*T), from the last forward
 
@@ -186,13 +186,13 @@ private:
           *residual3 = nullptr;
         float* lse = nullptr;
     };
-    struct Workspace {           // contents last for one kernel call, or from one to the next
+    struct Workspace {           // contents last for one kernel call, or until a later one in the same step
         T* branch = nullptr;     // (N, C) output of a projection, before it is added to the residual
         T* dresidual = nullptr;  // (N, C) gradient of the residual stream
         T* dnarrow = nullptr;    // (N, C) gradient of a layernorm's output or of the attention's output
         T* dwide = nullptr;      // (N, 4C) gradient of the GELU's input or of qkv
         // scratch of reductions
-        float *layernorm = nullptr, *norm = nullptr, *part_norms = nullptr, *loss = nullptr;
+        float *layernorm = nullptr, *norm = nullptr, *part_norms = nullptr;
         std::byte *gemm = nullptr, *attention = nullptr;
     };
 

@@ -1,5 +1,4 @@
-// gpt2_inspect.cuh: reading single tensors, norms and checksums, for --log-layer-norms, --check-replicas and
-// tests
+// gpt2_inspect.cuh: single tensors, norms and checksums, for --log-layer-norms, --check-replicas and tests
 #pragma once
 #include "kernels/checksum.cuh"
 #include "kernels/global_norm.cuh"
