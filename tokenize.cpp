@@ -212,9 +212,8 @@ static void check_source(const Options& options, const CLI::App& app) {
           "FILE is required, or --stream for documents on standard input");
 }
 
-int main(
-    int argc,
-    char** argv) {  // NOLINT(bugprone-exception-escape): before run_main, only wrong code here throws
+int main(int argc,
+         char** argv) {  // NOLINT(bugprone-exception-escape): before run_main, only wrong code here throws
     Options options;
     CLI::App app("Turns texts into token shards for training.", "tokenize");
     add_word_or_file(app, "--tokenizer", options.tokenizer, {"gpt2", "byte"},
