@@ -20,7 +20,7 @@ TOKENS, BATCH, N = 768, 12, 4  # tokens of a step: 12 sequences of 64; micro-ste
 CLIP, EPS, SGD_LR = 1.0, 1e-8, 0.05
 SGD = ["--optimizer", "sgd", "--clip", "0", "--lr"]
 MICRO = ["--batch-size", str(BATCH // N)]
-# What a program computes that forgets 1/N is what ours computes with these options; its gradient norm is N times what ours prints.
+# With these options our program computes what one that forgets 1/N computes; the gradient norm of that one is N times ours.
 RUNS = {
     "1 micro-step": ["--batch-size", str(BATCH)],
     "2 micro-steps": ["--batch-size", str(BATCH // 2)],
