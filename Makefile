@@ -1,8 +1,8 @@
 # make             the CPU programs: ./train_gpt2 ./evaluate_gpt2 ./generate_gpt2 ./tokenize ./convert
 # make quickstart  installs what is missing, builds, trains a small model on Shakespeare, plots its loss
 # make test        installs what is missing, builds and runs every test, plain and checked
-# make gpu         the GPU programs: ./train_gpt2cu ./evaluate_gpt2cu ./generate_gpt2cu, tests and benchmarks
-# make test-gpu    runs the GPU's tests
+# make gpu         the GPU programs: ./train_gpt2cu ./evaluate_gpt2cu ./generate_gpt2cu; ARCHITECTURES="80 90a": for these GPUs instead of those here
+# make test-gpu    builds and runs the GPU's tests, and builds its benchmarks
 # make software-gpu  the GPU programs, tests and benchmarks on a software GPU, which runs and checks their PTX on any machine, in build/software-gpu/;
 #                  ctest --preset software-gpu runs the tests
 # make gpu-bundle  builds and packs them for a machine with NVIDIA's driver and PyTorch, but no compiler: build/flatgpt-gpu.tar.xz;
@@ -40,6 +40,9 @@ quickstart:
 	@scripts/setup.sh build plot
 	@scripts/quickstart.sh
 
+space := $(subst ,, )
+for_architectures = $(if $(ARCHITECTURES),-DCMAKE_CUDA_ARCHITECTURES='$(subst $(space),;,$(ARCHITECTURES:%=%-real))')
+
 # The shell condition for fuzzing: clang may be missing if nothing may be installed.
 fuzzes = [ "$(or $(FLATGPT_FETCH),OFF)" = OFF ] || command -v clang++ >/dev/null
 test: setup
@@ -55,14 +58,16 @@ test: setup
 	@if scripts/check_cuda.sh >/dev/null 2>&1; then how="run by: make software-gpu && ctest --preset software-gpu"; else how="they need nvcc, of the CUDA Toolkit"; fi; \
 		echo "Left out: the tests that execute the GPU programs on a GPU of software ($$how)"
 
-gpu: setup
-	@scripts/check_cuda.sh
-	scripts/configure.sh cuda
-	cmake --build --preset cuda
+gpu:
+	@scripts/check_cuda.sh gpu
+	@MAKE_TARGET=gpu scripts/setup.sh gpu
+	scripts/configure.sh cuda $(for_architectures)
+	cmake --build --preset cuda --target $(GPU_PROGRAMS) tokenize convert
 	@for program in $(GPU_PROGRAMS); do ln -sf build/cuda/$$program $$program; done
 	@for program in tokenize convert; do [ -x $$program ] || ln -sf build/cuda/$$program $$program; done
 
-test-gpu: gpu
+test-gpu: setup gpu
+	cmake --build --preset cuda
 	ctest --preset cuda
 
 software-gpu: setup
@@ -71,11 +76,10 @@ software-gpu: setup
 	cmake --build --preset cuda --target software-gpu
 
 # Built in a separate folder, because its programs look for their libraries in the bundle. DT_RPATH also applies to libraries of libraries.
-space := $(subst ,, )
 BUNDLE := build/gpu-$(if $(ARCHITECTURES),$(subst $(space),-,$(ARCHITECTURES)),bundle)
 gpu-bundle: setup
-	@scripts/check_cuda.sh
-	scripts/configure.sh cuda -B $(BUNDLE) $(if $(ARCHITECTURES),-DCMAKE_CUDA_ARCHITECTURES='$(subst $(space),;,$(ARCHITECTURES:%=%-real))') \
+	@scripts/check_cuda.sh gpu-bundle
+	scripts/configure.sh cuda -B $(BUNDLE) $(for_architectures) \
 		-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON -DCMAKE_INSTALL_RPATH='$$ORIGIN/../../lib' -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags
 	cmake --build $(BUNDLE)
 	@scripts/gpu_bundle.sh $(BUNDLE)

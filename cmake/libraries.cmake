@@ -43,6 +43,9 @@ else()
     require_library(PkgConfig_FOUND pkg-config)
     require_library(XXHASH_FOUND libxxhash-dev)
 endif()
+if(PkgConfig_FOUND AND NOT FLATGPT_FETCH STREQUAL "ALL")
+    pkg_check_modules(LIBEDIT QUIET IMPORTED_TARGET libedit)  # without it, prompts have no cursor keys
+endif()
 find_package(Threads REQUIRED)
 
 if(FLATGPT_CPU)

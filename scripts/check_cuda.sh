@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Prints what is missing for a GPU build; exits with 1 if anything is.
-#   scripts/check_cuda.sh [TARGET]     TARGET: make's target, for the message
+#   scripts/check_cuda.sh [TARGET]     TARGET: make's target, for the message; gpu: the programs are run here, so the driver counts too
 set -euo pipefail
-target=${1:-gpu}
+target=${1:-gpu} here=${1:-}
 nvcc=$(command -v nvcc || true)
 for folder in "${CUDA_HOME:-}" /usr/local/cuda; do
     [ -n "$nvcc" ] || { [ -x "$folder/bin/nvcc" ] && nvcc=$folder/bin/nvcc; } || true
@@ -17,7 +17,9 @@ if [ "$(printf '%s\n' 12.4 "$version" | sort -V | head -n 1)" != 12.4 ]; then
     exit 1
 fi
 root=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
-if ! find "$root/" /usr/include -name cublasLt.h 2>/dev/null | grep -q .; then
-    echo "make $target: cublasLt.h is missing beside $nvcc; install cuBLAS (libcublas-dev)" >&2
+# Folders that this user may not read are passed over.
+if [ -z "$(find "$root/" /usr/include -name cublasLt.h -print -quit 2>/dev/null || true)" ]; then
+    echo "make $target: cublasLt.h is missing beside $nvcc; install cuBLAS (libcublas-dev-${version/./-})" >&2
     exit 1
 fi
+[ "$here" != gpu ] || "$(dirname "$0")/check_driver.sh" "make gpu" "$version"

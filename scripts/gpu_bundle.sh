@@ -41,6 +41,7 @@ cp -r "$root/test/reference" "$bundle/test"
 cp -r "$root/scripts" "$root/recipes" "$bundle"
 cp "$root"/dev/bench/*.py "$bundle/dev/bench"
 mv "$bundle/scripts/gpu_bundle_run.sh" "$bundle/run.sh"
+cp "$build/CUDA_VERSION" "$bundle"  # which the driver has to know
 { git -C "$root" describe --always --dirty 2>/dev/null || echo unknown; } >"$bundle/VERSION"
 
 # Every program contains the same kernels, which nvcc has compressed. A dictionary that reaches back past the previous

@@ -34,6 +34,7 @@ case " $* " in
             echo "run.sh: nvidia-smi lists no GPU" >&2
             exit 2
         fi
+        "$here/scripts/check_driver.sh" run.sh "$(cat "$here/CUDA_VERSION")" || exit 2
         link_cuda_libraries
         ;;
 esac

@@ -987,6 +987,7 @@ class Bundle(unittest.TestCase):
         subprocess.run(["g++", source, "-o", cls.build / "train_gpt2cu", rpath], check=True)
         for name in ("test_gelucu", "bench_gelucu", "tokenize"):
             shutil.copy(cls.build / "train_gpt2cu", cls.build / name)
+        (cls.build / "CUDA_VERSION").write_text("13.0\n")
         command = [ROOT / "scripts" / "gpu_bundle.sh", cls.build, cls.folder / "b.tar.xz"]
         cls.packed = subprocess.run(command, capture_output=True, text=True)
         # The case where xz is not installed.
@@ -1022,7 +1023,7 @@ class Bundle(unittest.TestCase):
         self.assertEqual((self.packed.returncode, self.packed.stderr), (0, ""))
         self.assertRegex(self.packed.stdout, r"b\.tar\.xz, \d+ MB; needs GLIBC_2\.\d+ or newer\n$")
         wanted = (
-            "run.sh VERSION data/tinyshakespeare.txt test/reference/gelu.safetensors dev/bench/gpu_check.py"
+            "run.sh VERSION CUDA_VERSION data/tinyshakespeare.txt test/reference/gelu.safetensors dev/bench/gpu_check.py"
         )
         for path in [
             *wanted.split(),
@@ -1058,6 +1059,19 @@ class Bundle(unittest.TestCase):
         check = [self.bundle / "scripts" / "gpu_check.sh", "out"]
         result = subprocess.run(check, capture_output=True, text=True, env=self.environment, cwd=self.folder)
         self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (2, "", 1))
+        self.assertEqual(self.files(), before)
+
+    def test_a_driver_that_is_too_old_is_said_before_anything_runs(self):
+        script = self.folder / "bin" / "nvidia-smi"
+        script.write_text("#!/bin/sh\necho 'Driver Version: 550.54  CUDA Version: 12.4'\n")
+        script.chmod(0o755)
+        before = self.files()
+        result = self.run_bundle("out")
+        expected = (
+            "run.sh: NVIDIA's driver runs programs of CUDA 12.4 and older, not of CUDA 13.0; "
+            "update the driver, or use CUDA 12\n"
+        )
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (2, "", expected))
         self.assertEqual(self.files(), before)
 
     def test_with_a_gpu_it_checks_what_it_has(self):

@@ -16,6 +16,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+MPIRUN = ROOT / "test" / "mpi" / "mpirun.sh"
 STEPS = 20
 HALF = STEPS // 2
 # 64 tokens a step, of 4 sequences, divide among 1, 2 and 4 micro-steps or processes. The learning rate is
@@ -25,8 +26,7 @@ MODEL = ["--layers", 2, "--heads", 2, "--channels", 32, "--context", 16, "--voca
 BATCH = ["--batch-size", 4, "--checkpoint-every", 0]
 BATCH_AND_CHECKPOINT = ["--batch-size", 4, "--checkpoint-every", HALF]
 FAST = ["--deterministic"]  # no matmul is timed
-ENVIRONMENT = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-                            "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}  # fmt: skip
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 # Largest difference of a loss, and of a gradient norm relative to it. In fp32 a weight decay of 0.09 instead
 # of 0.1 changes losses by 2e-4 and norms by 7e-5. In bf16 every activation is rounded at 2^-9; errors of many
 # average out in a norm, which has to agree better than one of them.
@@ -40,7 +40,7 @@ def train(folder, program, *options, processes=1, settings=""):
     folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
     command = ["timeout", "-s", "KILL", "300"]
     if processes > 1:
-        command += ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", processes]
+        command += [MPIRUN, "-np", processes]
     command += [programs[program], *MODEL, *options, "--out", folder]
     command = [str(word) for word in command]
     environment = ENVIRONMENT | {"SOFTWARE_GPU": settings}

@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""What make gpu asks of a machine before it compiles: packages, CUDA, driver, and the GPUs that the code is for.
+
+nvcc, nvidia-smi and apt are imitated, so this needs none of them.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Names in the package lists of Ubuntu (main and universe) on 25 November 2026; Debian 12 has those of 24.04.
+UBUNTU_22 = set("""build-essential ccache clang cmake libbenchmark-dev libboost-context-dev libcli11-dev libdnnl-dev libedit-dev libfmt-dev
+    libgtest-dev liblz4-dev libopenmpi-dev libxxhash-dev libzstd-dev ninja-build nlohmann-json3-dev openmpi-bin pkg-config python3 python3-matplotlib
+    python3-numpy python3-venv""".split())  # fmt: skip
+UBUNTU_24 = UBUNTU_22 | {"libclang-rt-dev"}
+NVCC_13 = "75 80 86 87 88 89 90 100 103 110 120 121".split()
+NVCC_12_4 = "50 52 53 60 61 62 70 72 75 80 86 87 89 90".split()
+
+
+class GpuSetup(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.bin = self.folder / "cuda" / "bin"
+        self.bin.mkdir(parents=True)
+        self.environment = {name: value for name, value in os.environ.items() if name != "CUDA_HOME"}
+        self.environment["PATH"] = f"{self.bin}:{os.environ['PATH']}"
+
+    def program(self, name, script):
+        (self.bin / name).write_text(f"#!/bin/sh\n{script}\n")
+        (self.bin / name).chmod(0o755)
+
+    def nvcc(self, version, architectures):
+        listed = " ".join(f"sm_{number}" for number in architectures)
+        self.program("nvcc", f'case "$1" in --version) echo "Cuda compilation tools, release {version}, V{version}.1";; *) printf "%s\\n" {listed};; esac')
+
+    def gpus(self, *capabilities, driver="13.1"):
+        lines = " ".join(capabilities) or "''"
+        self.program("nvidia-smi", f'case "$1" in --query-gpu=compute_cap) printf "%s\\n" {lines};; *) echo "| Driver Version: 1  CUDA Version: {driver} |";; esac')
+
+    def run_program(self, *command):
+        return subprocess.run([str(word) for word in command], capture_output=True, text=True, env=self.environment, timeout=60)
+
+    def architectures(self, *options):
+        script = self.folder / "print.cmake"
+        script.write_text(f'include("{ROOT}/cmake/gpu/architectures.cmake")\nmessage("${{CMAKE_CUDA_ARCHITECTURES}} | ${{FLATGPT_TEST_ARCHITECTURES}}")\n')
+        result = self.run_program("cmake", f"-DCMAKE_CUDA_COMPILER={self.bin}/nvcc", *options, "-P", script)
+        return result.returncode, " ".join((result.stdout + result.stderr).split())
+
+    def test_the_code_is_for_the_gpus_of_the_machine(self):
+        self.nvcc("13.0", NVCC_13)
+        for capabilities, expected in (
+            (["9.0"], "90a-real"),
+            (["8.6", "8.9", "8.6"], "86-real;89-real"),
+            (["12.0"], "120-real"),
+            (["12.4", "12.1"], "121-real"),  # the newest code of the same major number
+            (["8.9", "6.1"], "89-real"),
+        ):
+            self.gpus(*capabilities)
+            code, output = self.architectures()
+            self.assertEqual(code, 0)
+            self.assertTrue(output.endswith(f"{expected} | {expected}"), output)
+            self.assertEqual("6.1: left out" in output, "6.1" in capabilities)
+        self.assertEqual(self.architectures("-DCMAKE_CUDA_ARCHITECTURES=80"), (0, "80 | 80"))
+
+    def test_a_gpu_that_nvcc_does_not_know_is_refused(self):
+        for version, known, capability in (("13.0", NVCC_13, "7.0"), ("12.4", NVCC_12_4, "12.0"), ("12.4", NVCC_12_4, "10.0")):
+            self.nvcc(version, known)
+            self.gpus(capability)
+            code, errors = self.architectures()
+            self.assertNotEqual(code, 0)
+            self.assertIn(f"nvcc of CUDA {version} makes no code for this machine's GPU of compute capability {capability}; expected a newer", errors)
+
+    def test_without_a_gpu_the_code_is_for_every_generation(self):
+        self.gpus()
+        self.nvcc("13.0", NVCC_13)
+        self.assertEqual(self.architectures(), (0, "75-real;80-real;90a-real;100-real;120-real;120-virtual | 80;90a-real"))
+        self.program("nvidia-smi", 'echo "NVIDIA-SMI has failed"; exit 9')
+        self.nvcc("12.4", NVCC_12_4)
+        code, output = self.architectures()
+        self.assertEqual(code, 0)
+        self.assertTrue(output.endswith("75-real;80-real;90a-real;90-virtual | 80;90a-real"), output)
+
+    def test_the_driver_is_compared_before_anything_is_compiled(self):
+        (self.folder / "cuda/include").mkdir()
+        (self.folder / "cuda/include/cublasLt.h").touch()
+        self.nvcc("12.8", NVCC_13)
+        old = (
+            "make gpu: NVIDIA's driver runs programs of CUDA 11.8 and older, not of CUDA 12.8; update the driver, or use CUDA 11\n"
+        )
+        minor = "make gpu: NVIDIA's driver is for CUDA 12.4, the programs are of CUDA 12.8; that works for GPUs whose code they contain\n"
+        for driver, code, errors in (("11.8", 1, old), ("12.4", 0, minor), ("12.8", 0, ""), ("13.0", 0, "")):
+            self.gpus("9.0", driver=driver)
+            result = self.run_program(ROOT / "scripts/check_cuda.sh", "gpu")
+            self.assertEqual((result.returncode, result.stderr), (code, errors))
+            # These are built for other machines, or for the software GPU.
+            self.assertEqual(self.run_program(ROOT / "scripts/check_cuda.sh", "gpu-bundle").returncode, 0)
+        self.program("nvidia-smi", "exit 9")
+        self.assertEqual(self.run_program(ROOT / "scripts/check_cuda.sh").returncode, 0)
+
+    def test_a_folder_that_cannot_be_read_does_not_hide_cublas(self):
+        self.nvcc("12.8", NVCC_13)
+        self.gpus("9.0")
+        self.program("find", f'/usr/bin/find "$@"; echo "find: {self.folder}/root: Permission denied" >&2; exit 1')
+        (self.folder / "cuda/include").mkdir()
+        (self.folder / "cuda/include/cublasLt.h").touch()
+        self.assertEqual(self.run_program(ROOT / "scripts/check_cuda.sh").returncode, 0)
+
+    def installed(self, known, *arguments):
+        """What setup.sh installs where nothing is installed and apt knows these packages once its lists are updated."""
+        for name in ("updated", "installed"):
+            (self.folder / name).unlink(missing_ok=True)
+        self.program("dpkg-query", "exit 1")
+        self.program("id", "echo 0")
+        self.program("apt-cache", f'[ -e {self.folder}/updated ] && case " {" ".join(sorted(known))} " in *" $2 "*) exit 0;; esac; exit 100')
+        self.program("apt-get", f'if [ "$1" = update ]; then touch {self.folder}/updated; else printf "%s\\n" "$@" >{self.folder}/installed; fi')
+        result = self.run_program(ROOT / "scripts/setup.sh", *arguments)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        return {word for word in (self.folder / "installed").read_text().split() if word != "install" and not word.startswith("-")}
+
+    def test_every_package_is_one_that_the_distribution_has(self):
+        for known in (UBUNTU_22, UBUNTU_24):
+            self.assertEqual(self.installed(known), known)
+            for package in self.installed(known, "gpu"):
+                self.assertIn(package, known)
+
+    def test_the_gpu_programs_need_no_packages_of_the_cpus(self):
+        packages = self.installed(UBUNTU_24, "gpu")
+        self.assertTrue({"build-essential", "cmake", "libfmt-dev", "libopenmpi-dev"} <= packages)
+        self.assertFalse(packages & {"clang", "libclang-rt-dev", "libboost-context-dev", "libdnnl-dev", "python3-matplotlib", "libgtest-dev"})
+
+    def test_a_user_who_may_not_install_gets_both_commands(self):
+        self.program("dpkg-query", "exit 1")
+        self.program("id", "echo 1000")
+        self.program("sudo", "exit 1")
+        self.environment["MAKE_TARGET"] = "gpu"
+        result = self.run_program(ROOT / "scripts/setup.sh", "gpu")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("please run: sudo apt-get install -y --no-install-recommends build-essential cmake", result.stderr)
+        self.assertIn("FLATGPT_FETCH=ON make gpu\n", result.stderr)
+
+    def test_warnings_are_errors_only_on_request(self):
+        for option, expected in (((), False), (("-DFLATGPT_WERROR=ON",), True)):
+            build = self.folder / f"build{len(option)}"
+            subprocess.run(["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", "-DFLATGPT_TESTS=OFF", "-DFLATGPT_BENCHMARKS=OFF", "-DFLATGPT_MPI=OFF", *option],
+                           stdout=subprocess.DEVNULL, check=True, timeout=300)  # fmt: skip
+            commands = json.loads((build / "compile_commands.json").read_text())
+            self.assertEqual({"-Werror" in entry["command"].split() for entry in commands}, {expected})
+
+
+if __name__ == "__main__":
+    unittest.main()
