@@ -1,88 +1,69 @@
 #!/usr/bin/env python3
-"""Draws docs/speed.png from dev/bench/results/: the time of a training step of two models on each machine, ours beside PyTorch's.
+"""Draws docs/speed.png: the figures that dev/bench/tables.py chooses from dev/bench/results/, those of README.md's tables.
 
     dev/draw_speed.py [--out FILE]
 
-Each panel is the newest result of dev/bench/compare_pytorch.py for a model and a machine. Where dev/bench/compare_llmc.py has a newer one for
-GPT-2 124M, the panel shows that one, with a bar for llm.c.
+The picture's file contains these figures, too, so that tables.py --check sees whether it was drawn from the same results as the tables.
 """
 import argparse
 import json
 import pathlib
 import sys
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "dev" / "bench" / "results"
 sys.path.insert(0, str(ROOT / "dev" / "bench"))
+import compare_pytorch  # noqa: E402
 import tables  # noqa: E402
 
-COLORS = {"ours": "#c8553d", "pytorch": "#1f5fa8", "llmc": "#6e7781"}
-NAMES = {"ours": "flatgpt", "pytorch": "PyTorch", "llmc": "llm.c"}
-MODELS = {"training-shakespeare": "4 layers, C 128", "training-d12": "GPT-2 124M"}
+try:
+    import matplotlib
+except ImportError:
+    compare_pytorch.enter_environment("matplotlib")
+    sys.exit("draw_speed: matplotlib is missing; it is installed by: pip install matplotlib")
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
+
+OURS, OTHERS = "#c8553d", "#6e7781"
+COLORS = {"ours": OURS, "pytorch": "#1f5fa8", "pytorch_onednn": "#6f9bc8", "llama.cpp": "#1f5fa8"}
 
 
-def panels(results):
-    """For each model the newest result of each machine, the machines in the same order."""
-    with_llmc = [json.loads(path.read_text()) for path in RESULTS.glob("llmc-d12-*.json")]
-    found = {}
-    for what in MODELS:
-        by_machine = {result["machine"]["name"]: result for result in results.of(what)}
-        for result in with_llmc if what == "training-d12" else []:
-            name = result["machine"]["name"]
-            if name not in by_machine or by_machine[name]["date"] < result["date"]:
-                by_machine[name] = result
-        found[what] = by_machine
-    machines = list(dict.fromkeys(name for by_machine in found.values() for name in by_machine))
-    return found, machines
-
-
-def bars(result):
-    """(label, side, ms) of each side and dtype, PyTorch's better one of plain and compiled; the slowest last."""
-    best = {}
-    for contender in result["results"].values():
-        key = contender["side"], contender["dtype"]
-        best[key] = min(best.get(key, contender["median_ms"]), contender["median_ms"])
-    return sorted(((f"{NAMES[side]} {dtype}", side, ms) for (side, dtype), ms in best.items()), key=lambda bar: bar[2])
-
-
-def draw(axis, result):
-    drawn = bars(result)
-    for place, (_, side, ms) in enumerate(drawn):
-        axis.barh(place, ms, color=COLORS[side], height=0.7)
-        axis.annotate(f"{ms:.0f} ms" if ms >= 100 else f"{ms:.1f} ms", (ms, place), (4, 0), textcoords="offset points", va="center")
-    axis.set_yticks(range(len(drawn)), [label for label, _, _ in drawn])
-    for label, (_, side, _) in zip(axis.get_yticklabels(), drawn):
-        label.set_color(COLORS[side])
+def draw(axis, title, unit, bars, large):
+    for place, (_, side, value) in enumerate(bars):
+        axis.barh(place, value, color=COLORS.get(side, OTHERS), height=0.7)
+        shown = f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+        axis.annotate(f"{shown} {unit}", (value, place), (4, 0), textcoords="offset points", va="center")
+    axis.set_yticks(range(len(bars)), [label for label, _, _ in bars])
+    for label, (_, side, _) in zip(axis.get_yticklabels(), bars):
+        label.set_color(COLORS.get(side, OTHERS))
         label.set_fontweight("bold" if side == "ours" else "normal")
-    axis.set_xlim(0, drawn[-1][2] * 1.35)
+    axis.set_xlim(0, max(value for _, _, value in bars) * 1.45)
     axis.set_xticks([])
     axis.tick_params(left=False)
     axis.spines["bottom"].set_visible(False)
-    faster = 1 / tables.ours_over_pytorch(result)
-    axis.text(0.98, 0.06, f"{faster:.1f}x", transform=axis.transAxes, ha="right", va="bottom", fontsize=19, fontweight="bold", color=COLORS["ours"])
+    axis.set_title(title, loc="left", fontsize=9.5)
+    axis.text(0.98, 0.04, large, transform=axis.transAxes, ha="right", va="bottom", fontsize=19, fontweight="bold", color=OURS)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs" / "speed.png")
+    parser.add_argument("--root", type=pathlib.Path, default=ROOT, help="the tree with the results (default: this one)")
+    parser.add_argument("--out", type=pathlib.Path, help="(default: docs/speed.png in that tree)")
     arguments = parser.parse_args()
-    found, machines = panels(tables.Results(RESULTS))
-    plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False})
-    figure, grid = plt.subplots(len(MODELS), len(machines), figsize=(10, 4.3), squeeze=False, constrained_layout=True)
-    for row, (what, model) in zip(grid, MODELS.items()):
-        for axis, machine in zip(row, machines):
-            if machine in found[what]:
-                result = found[what][machine]
-                draw(axis, result)
-                axis.set_title(f"{machine}\n{model}, commit {result['commit']}", loc="left", fontsize=9.5)
-            else:
-                axis.set_axis_off()
-    figure.savefig(arguments.out, dpi=110)
+    figures = tables.panels(tables.Results(arguments.root / "dev" / "bench" / "results"))
+    plt.rcParams.update({"font.size": 9.5, "axes.spines.top": False, "axes.spines.right": False})
+    rows = [[panel for panel in figures["panels"] if (panel[1] == "ms") == training] for training in (True, False)]
+    rows = [row for row in rows if row]
+    columns = max(map(len, rows))
+    heights = [max(len(bars) for _, _, bars, _ in row) for row in rows]
+    size = 4.2 * columns, 0.8 + sum(0.27 * height + 0.35 for height in heights)
+    figure, grid = plt.subplots(len(rows), columns, figsize=size, squeeze=False, constrained_layout=True, height_ratios=heights)
+    for row, axes in zip(rows, grid):
+        for axis in axes[len(row) :]:
+            axis.set_axis_off()
+        for axis, panel in zip(axes, row):
+            draw(axis, *panel)
+    figure.suptitle(figures["place"], x=0.01, ha="left", fontsize=11)
+    figure.savefig(arguments.out or arguments.root / tables.PICTURE, dpi=110, metadata={"figures": json.dumps(figures)})
 
 
 if __name__ == "__main__":

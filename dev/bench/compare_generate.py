@@ -1,19 +1,29 @@
 #!/usr/bin/env python3
-"""Compares generate_gpt2 with transformers' generate on the same text, alternating in one run: the ratio of their tokens per second.
+"""Compares generate_gpt2 with llama.cpp, ctranslate2 and transformers, alternating in one run: tokens per second of the prompt and of new tokens.
 
-    dev/bench/compare_generate.py                       # GPT-2 124M of random weights, 64 tokens of prompt, 128 generated, one sample
-    dev/bench/compare_generate.py --samples 8 --json result.json
-    dev/bench/compare_generate.py --model d6 --tokens 900
+    dev/bench/compare_generate.py --llama-cpp ~/llama.cpp      # GPT-2 124M of random weights, one text, after prompts of 64 and of 512 tokens
+    dev/bench/compare_generate.py --tokens 16 --rounds 1 --only "ours,transformers"
+    dev/bench/compare_generate.py --llama-cpp ~/llama.cpp --llama-version b6000 --save
 
-transformers makes the model and saves it to build/bench-models, from where both read it. Both generate greedily, with a cache of keys and
-values, exactly --tokens tokens (nothing ends the text). Each PyTorch contender is a process that lives through the whole run and sleeps
-while others work. Ours is started anew for every round, and the time that it reports is used: prompt and generation, without loading. All
-use the same cores and number of threads. The result is the median over the rounds of new tokens per second, including the prompt's pass,
-and the time per token after the prompt. In fp32 the tokens of both must be the same.
+transformers makes the model and saves it to build/bench-models, from where all read it: convert_hf_to_gguf.py and llama-quantize of llama.cpp's
+folder make f32, bf16 and q8_0 of it, ctranslate2 its own format. Each is compared with its like: fp32 with f32, bf16 with bf16, and int8 weights
+with q8_0 and with ctranslate2's int8. All generate greedily, with a cache of keys and values, exactly --tokens tokens after each prompt.
 
-PyTorch and transformers are installed into build/pytorch-venv, once; FLATGPT_PYTORCH_VENV names an environment that has them already.
+Each contender of transformers and ctranslate2 is a process that lives through the whole run and sleeps while others work; ours and llama-bench
+are started anew for every round, and the times that they report are used. A round is every contender once, in a rotating order, after a round
+that warms up. The result is the median over the rounds, with the lowest and the highest. The rate of the prompt is that of the longest one, until
+the first new token; the rate of new tokens leaves the prompt's pass out. All use the same cores and number of threads.
+
+Our program asks for huge pages and binds its threads by itself; transformers and ctranslate2 get the same by compare_pytorch's PEER_ENVIRONMENT.
+llama-bench runs with and without flash attention, each with and without that environment (with it, the model is read instead of mapped, or huge
+pages could not be used); of these four the fastest counts, for each figure by itself. Its prompt is made of random tokens, and it chooses none.
+
+In fp32 the tokens of ours and of transformers must be the same. PyTorch, transformers and ctranslate2 are installed into build/pytorch-venv, once;
+FLATGPT_PYTORCH_VENV names an environment that has them already. llama.cpp is never downloaded or built here: --llama-cpp names a folder that has
+it. A missing one leaves its rows out.
 """
 import argparse
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -26,7 +36,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import result_file  # noqa: E402
-from compare_pytorch import ROOT, SIZES, Worker, enter_environment, processor, progress, reason  # noqa: E402
+from compare_pytorch import PEER_ENVIRONMENT, ROOT, SIZES, Worker, enter_environment, peer_environment, processor, progress, reason  # noqa: E402
 
 VOCABULARY, SEED = 50257, 1337
 # our contenders: name and options
@@ -36,11 +46,41 @@ OURS = {
     "ours fp32 int8": ["--dtype", "fp32", "--quantize", "int8"],
     "ours bf16 int8": ["--dtype", "bf16", "--quantize", "int8"],
 }
+TRANSFORMERS = {"transformers fp32": "fp32", "transformers bf16": "bf16"}
+CTRANSLATE2 = {"ctranslate2 float32": "float32", "ctranslate2 int8": "int8"}
+LLAMA_CPP = {"llama.cpp f32": "f32", "llama.cpp bf16": "bf16", "llama.cpp q8_0": "q8_0"}
+# what is compared with what
+LIKE = {
+    "fp32": ["ours fp32", "llama.cpp f32", "ctranslate2 float32", "transformers fp32"],
+    "bf16": ["ours bf16", "llama.cpp bf16", "transformers bf16"],
+    "int8": ["ours bf16 int8", "ours fp32 int8", "llama.cpp q8_0", "ctranslate2 int8"],
+}
 REPORT = re.compile(r"prompt: (\d+) tokens in ([\d.]+) s .*generated: (\d+) tokens in ([\d.]+) s")
 
 
 def fail(message):
     sys.exit(f"compare_generate: {message}")
+
+
+def leave_out(name, message):
+    print(f"compare_generate: {name} is left out: {message}", file=sys.stderr)
+
+
+# ---------------------------------------------------------------------------------------------------------------------------------------
+# The model in every format
+
+
+def write_tokenizer(folder):
+    """GPT-2's tokenizer, without which the other formats cannot be made."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.BPE.from_file(str(ROOT / "data" / "gpt2_encoder.json"), str(ROOT / "data" / "gpt2_vocab.bpe")))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    end = "<|endoftext|>"
+    tokenizer.add_special_tokens([end])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = dict(tokenizer_class="GPT2Tokenizer", bos_token=end, eos_token=end, unk_token=end)
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
 def model_folder(arguments):
@@ -54,43 +94,167 @@ def model_folder(arguments):
         torch.manual_seed(SEED)
         config = GPT2Config(n_layer=layers, n_head=heads, n_embd=channels, n_positions=arguments.context, initializer_range=0.06)
         GPT2LMHeadModel(config).save_pretrained(folder)
+    if not (folder / "tokenizer.json").exists():
+        # llama.cpp's converter reads n_ctx, which OpenAI's files have
+        config = json.loads((folder / "config.json").read_text()) | {"n_ctx": arguments.context}
+        (folder / "config.json").write_text(json.dumps(config, indent=2))
+        write_tokenizer(folder)
     return str(folder)
 
 
+def make(path, commands):
+    """Runs commands in which PATH stands for the file or folder to be made; afterwards it is complete, or absent. Raises RuntimeError with the reason."""
+    partial = path.with_name(f"partial-{path.name}")
+    for command in commands:
+        command = [str(part).replace("PATH", str(partial)) for part in command]
+        done = subprocess.run(command, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if done.returncode != 0 or not partial.exists():
+            raise RuntimeError(f"{path.name} could not be made: {reason(done.stdout)}")
+    partial.rename(path)
+    return path
+
+
+class LlamaFolder:
+    """What is used of llama.cpp: the programs, in `folder` or where its build puts them, and the converter."""
+
+    def __init__(self, folder):
+        places = [folder, folder / "bin", folder / "build" / "bin"]
+        self.folder = folder
+
+        def program(name):
+            found = next((place / name for place in places if os.access(place / name, os.X_OK)), None)
+            if not found:
+                raise RuntimeError(f"{folder} has no {name}; expected it there, in bin or in build/bin")
+            return found
+
+        self.bench, self.quantize = program("llama-bench"), program("llama-quantize")
+        usage = subprocess.run([self.bench, "--help"], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
+        self.on_off = ("on", "off") if "<on|off" in usage else ("1", "0")
+        self.unmapped = ["-lm", "none"] if "--load-mode" in usage else ["-mmp", "0"]
+
+    def model(self, folder, kind):
+        """The model of transformers' folder as f32, bf16 or q8_0."""
+        path = pathlib.Path(folder, f"{kind}.gguf")
+        if path.exists():
+            return path
+        if kind != "f32":
+            return make(path, [[self.quantize, self.model(folder, "f32"), "PATH", kind]])
+        converter = self.folder / "convert_hf_to_gguf.py"
+        if not converter.exists():
+            raise RuntimeError(f"{self.folder} has no convert_hf_to_gguf.py, which makes {path.name}")
+        return make(path, [[sys.executable, converter, folder, "--outtype", "f32", "--outfile", "PATH"]])
+
+
+# ---------------------------------------------------------------------------------------------------------------------------------------
+# The contenders. run() generates once; it returns {figure: {variant: tokens per second}}, and the tokens after the first prompt.
+
+
+def figure(prompt_tokens):
+    return f"new after {prompt_tokens}"
+
+
+def rates(options, times):
+    """times: seconds of the prompt and of the whole text, by the prompt's length."""
+    longest = max(times)
+    if any(whole <= first for first, whole in times.values()):
+        raise RuntimeError("its prompt took longer than its whole text; use more --tokens, or a quieter machine")
+    found = {"prompt": longest / times[longest][0]}
+    found |= {figure(length): (options["tokens"] - 1) / (whole - first) for length, (first, whole) in times.items()}
+    return {name: {"": rate} for name, rate in found.items()}
+
+
 def worker(options):
-    """transformers' side: generates once for every input line and prints the seconds and the tokens."""
+    """The side of transformers or ctranslate2: generates after every prompt for every input line and prints the seconds and the tokens."""
+    generate = {"transformers": transformers_generator, "ctranslate2": ctranslate2_generator}[options["library"]](options)
+    for _ in sys.stdin:
+        times, tokens = {}, None
+        for prompt in options["prompts"]:
+            seconds = []
+            for new in (1, options["tokens"]):
+                start = time.perf_counter()
+                found = generate(prompt, new)
+                seconds.append(time.perf_counter() - start)
+            times[len(prompt)], tokens = seconds, tokens or found
+        print(json.dumps(dict(times=times, tokens=tokens)), flush=True)
+
+
+def transformers_generator(options):
     import torch
     from transformers import GPT2LMHeadModel
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     torch.set_num_threads(options["threads"])
-    dtype = torch.bfloat16 if options["dtype"] == "bf16" else torch.float32
+    dtype = torch.bfloat16 if options["type"] == "bf16" else torch.float32
     model = GPT2LMHeadModel.from_pretrained(options["folder"], dtype=dtype).eval()
     model.generation_config.eos_token_id = None
-    prompt = torch.tensor([options["prompt"]] * options["samples"])
 
-    def generate(tokens):
-        start = time.perf_counter()
+    def generate(prompt, tokens):
+        ids = torch.tensor([prompt])
         with torch.no_grad():
-            out = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=tokens, do_sample=False, use_cache=True, pad_token_id=0)
-        return time.perf_counter() - start, out[:, prompt.shape[1] :].tolist()
+            out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False, use_cache=True, pad_token_id=0)
+        return out[0, len(prompt) :].tolist()
 
-    for _ in sys.stdin:
-        first, _ = generate(1)
-        whole, tokens = generate(options["tokens"])
-        print(json.dumps(dict(first=first, whole=whole, tokens=tokens)), flush=True)
+    return generate
 
 
-class Transformers(Worker):
-    def __init__(self, options, dtype, environment):
-        super().__init__(__file__, f"transformers {dtype}", options | {"dtype": dtype}, environment)
+def ctranslate2_generator(options):
+    import ctranslate2
+
+    model = ctranslate2.Generator(options["converted"], device="cpu", compute_type=options["type"], intra_threads=options["threads"], inter_threads=1)
+    words = json.loads(pathlib.Path(options["converted"], "vocabulary.json").read_text())
+
+    def generate(prompt, tokens):
+        start = [words[token] for token in prompt]
+        return model.generate_batch([start], min_length=tokens, max_length=tokens, include_prompt_in_result=False)[0].sequences_ids[0]
+
+    return generate
+
+
+class Library(Worker):
+    def __init__(self, options, name, environment):
+        library, kind = name.split()
+        super().__init__(__file__, name, options | {"library": library, "type": kind}, peer_environment(environment))
+        self.options = options
 
     def run(self):
+        answer = self.ask()
+        return rates(self.options, {int(length): seconds for length, seconds in answer["times"].items()}), answer["tokens"]
+
+
+class LlamaCpp:
+    def __init__(self, options, name, environment, llama, model):
+        self.name, self.options, self.llama, self.model = name, options, llama, model
+        on, off = llama.on_off
+        places = {"": ([], peer_environment(environment, plain=True)), ", huge pages, bound": (llama.unmapped, peer_environment(environment))}
+        self.variants = {f"-fa {title}{where}": (["-fa", value, *more], variables)
+                         for title, value in (("on", on), ("off", off)) for where, (more, variables) in places.items()}  # fmt: skip
+        self.commit = ""
+
+    def bench(self, more, environment):
+        command = [self.llama.bench, "-m", self.model, "-t", self.options["threads"], "-r", 1, "-o", "json", *more]
+        done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True)
         try:
-            return self.ask()
-        except RuntimeError as error:
-            fail(f"{self.name}: {error}")
+            found = json.loads(done.stdout)
+        except ValueError:
+            found = []
+        if done.returncode != 0 or not found:
+            raise RuntimeError(reason(done.stderr))
+        self.commit = found[0]["build_commit"]
+        return found
+
+    def run(self):
+        lengths, answer = [len(prompt) for prompt in self.options["prompts"]], {}
+        for variant, (more, environment) in self.variants.items():
+            (prompt,) = self.bench(["-p", max(lengths), "-n", 0, *more], environment)
+            new = self.bench(["-p", 0, "-n", self.options["tokens"], "-d", ",".join(map(str, lengths)), *more], environment)
+            found = {"prompt": prompt["avg_ts"]} | {figure(each["n_depth"]): each["avg_ts"] for each in new}
+            for name, rate in found.items():
+                answer.setdefault(name, {})[variant] = rate
+        return answer, None
+
+    def close(self):
+        pass
 
 
 class Ours:
@@ -98,28 +262,45 @@ class Ours:
         self.name, self.options, self.environment = name, options, environment
 
     def run(self):
-        o = self.options
-        command = [o["program"], o["folder"], "--tokens", ",".join(map(str, o["prompt"])), "--max-tokens", str(o["tokens"]),
-                   "--samples", str(o["samples"]), "--greedy", "--json", *OURS[self.name]]  # fmt: skip
-        result = subprocess.run(command, env=self.environment, capture_output=True, text=True)
-        report = REPORT.search(result.stderr)
-        if result.returncode != 0 or not report:
-            fail(f"{self.name}: {reason(result.stderr)}")
-        first, rest = float(report[2]), float(report[4])
-        return dict(first=first, whole=first + rest, tokens=[sample["tokens"] for sample in json.loads(result.stdout)["samples"]])
+        o, times, tokens = self.options, {}, None
+        for prompt in o["prompts"]:
+            command = [o["program"], o["folder"], "--tokens", ",".join(map(str, prompt)), "--max-tokens", str(o["tokens"]), "--greedy", "--json",
+                       *OURS[self.name]]  # fmt: skip
+            result = subprocess.run(command, env=self.environment, capture_output=True, text=True)
+            report = REPORT.search(result.stderr)
+            if result.returncode != 0 or not report:
+                raise RuntimeError(reason(result.stderr))
+            if int(report[3]) != o["tokens"] - 1:
+                raise RuntimeError(f"{report[3]} tokens after the first, instead of {o['tokens'] - 1}")
+            first = float(report[2])
+            times[len(prompt)] = first, first + float(report[4])
+            tokens = tokens or json.loads(result.stdout)["samples"][0]["tokens"]
+        return rates(o, times), tokens
 
     def close(self):
         pass
 
 
+# ---------------------------------------------------------------------------------------------------------------------------------------
+
+
 def measure(contenders, rounds):
-    """Runs each contender once to warm up, then the rounds in a rotating order. Returns the answers by name."""
+    """Runs each contender once to warm up, then the rounds in a rotating order. Returns {name: answers}; a peer that fails is left out."""
     answers = {contender.name: [] for contender in contenders}
     for round_ in range(rounds + 1):
         for k in range(len(contenders)):
             contender = contenders[(k + round_) % len(contenders)]
+            if contender.name not in answers:
+                continue
             progress(f"round {round_} of {rounds}: {contender.name}")
-            answer = contender.run()
+            try:
+                answer = contender.run()
+            except RuntimeError as error:
+                if contender.name in OURS:
+                    fail(f"{contender.name}: {error}")
+                leave_out(contender.name, error)
+                answers.pop(contender.name)
+                continue
             if round_ > 0:
                 answers[contender.name].append(answer)
     progress("")
@@ -127,40 +308,56 @@ def measure(contenders, rounds):
 
 
 def agreement(ours, theirs):
-    """The least number over the samples of equal tokens before the first difference."""
-    return min(next((i for i, (a, b) in enumerate(zip(x, y)) if a != b), min(len(x), len(y))) for x, y in zip(ours, theirs))
+    """The number of equal tokens before the first difference."""
+    return next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))
 
 
-def summary(answers, options):
-    new, results = options["samples"] * options["tokens"], {}
-    for name, rounds in answers.items():
-        rates = [new / r["whole"] for r in rounds]
-        step = [(r["whole"] - r["first"]) / (options["tokens"] - 1) * 1e3 for r in rounds]
-        results[name] = dict(tokens_per_second=statistics.median(rates), low=min(rates), high=max(rates),
-                             prompt_ms=statistics.median(r["first"] for r in rounds) * 1e3, step_ms=statistics.median(step))  # fmt: skip
-        reference = answers.get("transformers bf16" if "bf16" in name else "transformers fp32")
-        if name in OURS and reference:
-            results[name]["agree"] = agreement(rounds[0]["tokens"], reference[0]["tokens"])
-            results[name]["ratio"] = results[name]["tokens_per_second"] / statistics.median(new / r["whole"] for r in reference)
+def summary(answers):
+    """Each contender's figures: the median, the lowest and the highest of its fastest variant."""
+    results = {}
+    for kind, names in LIKE.items():
+        for name in names:
+            if name not in answers:
+                continue
+            result, rounds = dict(side=name.split()[0], type=kind), answers[name]
+            for title in rounds[0][0]:
+                by_variant = {variant: [found[title][variant] for found, _ in rounds] for variant in rounds[0][0][title]}
+                variant = max(by_variant, key=lambda each: statistics.median(by_variant[each]))
+                all_rates = by_variant[variant]
+                result[title] = dict(rate=statistics.median(all_rates), low=min(all_rates), high=max(all_rates)) | ({"variant": variant} if variant else {})
+            reference = answers.get("transformers bf16" if "bf16" in name else "transformers fp32")
+            if name in OURS and reference:
+                result["agree"] = agreement(rounds[0][1], reference[0][1])
+            results[name] = result
     return results
 
 
+def figures(result):
+    return [title for title, value in result.items() if isinstance(value, dict)]
+
+
 def report(results, tokens):
-    row = "{:20}{:>10}{:>18}{:>12}{:>10}{:>9}{:>18}"
-    print(row.format("", "tokens/s", "lowest to highest", "prompt ms", "step ms", "ratio", "tokens agree"))
-    for name, r in results.items():
-        print(row.format(name, f"{r['tokens_per_second']:.1f}", f"{r['low']:.1f} to {r['high']:.1f}", f"{r['prompt_ms']:.1f}", f"{r['step_ms']:.2f}",
-                         f"{r['ratio']:.2f}" if "ratio" in r else "", f"{r['agree']} of {tokens}" if "agree" in r else "").rstrip())  # fmt: skip
-    print("ratio: tokens/s over those of transformers in the same type")
+    titles = figures(next(iter(results.values())))
+    row = "{:22}" + "{:>30}" * len(titles) + "{:>16}"
+    print(row.format("tokens/s", *titles, "tokens agree"))
+    for name, result in results.items():
+        cells = [f"{result[title]['rate']:.1f} ({result[title]['low']:.1f} to {result[title]['high']:.1f})" for title in titles]
+        print(row.format(name, *cells, f"{result['agree']} of {tokens}" if "agree" in result else "").rstrip())
+        if variants := {title: result[title]["variant"] for title in titles if "variant" in result[title]}:
+            print("    " + "; ".join(f"{title}: {variant}" for title, variant in variants.items()))
 
 
-def save(arguments, results, program, version, threads):
-    """Saves the result file for the tables. version: "PyTorch 2.15.0, transformers 5.23"."""
-    kept = {name: {key: round(value, 3) for key, value in result.items()} for name, result in results.items()}
-    versions = dict(part.split(" ", 1) for part in version.split(", ") if " " in part)
-    versions |= {"flatgpt": result_file.our_version(program), "oneDNN": result_file.onednn_version(program)}
-    options = {name: getattr(arguments, name) for name in ("model", "context", "prompt_tokens", "tokens", "samples", "rounds")}
-    result_file.save(arguments.save, "compare_generate", f"generate-{arguments.model}", threads, versions, options, kept)
+def save(arguments, results, program, versions, threads):
+    """Saves the result file for the tables. versions: of the peers, by name."""
+    kept = {name: {key: {k: v if isinstance(v, str) else round(v, 2) for k, v in value.items()} if isinstance(value, dict) else value
+                   for key, value in result.items()} for name, result in results.items()}  # fmt: skip
+    versions = versions | {"flatgpt": result_file.our_version(program), "oneDNN": result_file.onednn_version(program)}
+    options = {name: getattr(arguments, name) for name in ("model", "context", "prompt_tokens", "tokens", "rounds")}
+    libraries = [side for side in ("transformers", "ctranslate2") if any(result["side"] == side for result in results.values())]
+    if any(result["side"] == "llama.cpp" for result in results.values()):
+        libraries.append("llama.cpp where it is faster so")
+    environment = {", ".join(libraries): PEER_ENVIRONMENT} if libraries else {}
+    result_file.save(arguments.save, "compare_generate", f"generation-{arguments.model}", threads, versions, options, kept, environment)
 
 
 def parse_arguments():
@@ -169,64 +366,102 @@ def parse_arguments():
             raise argparse.ArgumentTypeError(f"{text} must be positive")
         return int(text)
 
+    def lengths(text):
+        return sorted({positive(length) for length in text.split(",")})
+
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.error = lambda message: parser.exit(2, f"compare_generate: {message}; --help shows the usage\n")
     parser.add_argument("--model", choices=SIZES, default="d12", help="layers, heads and channels by name (default: %(default)s)")
     parser.add_argument("--context", type=positive, default=1024)
-    parser.add_argument("--prompt-tokens", type=positive, default=64)
-    parser.add_argument("--tokens", type=positive, default=128, help="generated after the prompt (default: %(default)s)")
-    parser.add_argument("--samples", type=positive, default=1, help="generated side by side (default: %(default)s)")
-    parser.add_argument("--rounds", type=positive, default=5, help="(default: %(default)s)")
+    parser.add_argument("--prompt-tokens", type=lengths, default=[64, 512], help="lengths of the prompts (default: 64,512)")
+    parser.add_argument("--tokens", type=positive, default=64, help="generated after each prompt (default: %(default)s)")
+    parser.add_argument("--rounds", type=positive, default=3, help="(default: %(default)s)")
     parser.add_argument("--threads", type=positive, help="default: one for each core this process may use")
+    parser.add_argument("--llama-cpp", type=pathlib.Path, metavar="FOLDER", help="llama.cpp's folder, built, with llama-bench and llama-quantize")
+    parser.add_argument("--llama-version", metavar="TEXT", help="its version, as the table says it (default: the commit that llama-bench reports)")
     parser.add_argument("--only", help="a list of contenders, by the start of their names: ours, transformers bf16, ...")
     parser.add_argument("--json", metavar="OUT", help="write the results")
     result_file.add_option(parser)
     arguments = parser.parse_args()
-    if arguments.tokens < 2 or arguments.prompt_tokens + arguments.tokens > arguments.context:
+    if arguments.tokens < 2 or arguments.prompt_tokens[-1] + arguments.tokens > arguments.context:
         parser.error("--tokens is 2 or more, and prompt and text together at most --context")
     return arguments
+
+
+def contenders_of(arguments, options, environment):
+    """Those that --only names and that are here; a line says which peer is not, and why."""
+    wanted = arguments.only.split(",") if arguments.only else [""]
+
+    def chosen(names):
+        return [name for name in names if any(name.startswith(start) for start in wanted)]
+
+    contenders = [Library(options, name, environment) for name in chosen(TRANSFORMERS)]
+    if names := chosen(CTRANSLATE2):
+        try:
+            converter, path = pathlib.Path(sys.prefix, "bin", "ct2-transformers-converter"), pathlib.Path(options["folder"], "ctranslate2")
+            if not converter.exists():
+                raise RuntimeError(f"{sys.prefix} does not have it; it is installed by: pip install ctranslate2")
+            if not path.exists():
+                make(path, [[converter, "--model", options["folder"], "--output_dir", "PATH", "--force"]])
+            contenders += [Library(options | {"converted": str(path)}, name, environment) for name in names]
+        except RuntimeError as error:
+            leave_out("ctranslate2", error)
+    if names := chosen(LLAMA_CPP):
+        try:
+            if not arguments.llama_cpp:
+                raise RuntimeError("pass --llama-cpp with the folder of a built llama.cpp")
+            llama = LlamaFolder(arguments.llama_cpp.expanduser().resolve())
+            contenders += [LlamaCpp(options, name, environment, llama, llama.model(options["folder"], LLAMA_CPP[name])) for name in names]
+        except RuntimeError as error:
+            leave_out("llama.cpp", error)
+    return contenders + [Ours(options, name, environment) for name in chosen(OURS)]
+
+
+def peer_versions(arguments, contenders):
+    names = {contender.name.split()[0] for contender in contenders}
+    packages = {"PyTorch": "torch", "transformers": "transformers"} if "transformers" in names else {}
+    packages |= {"ctranslate2": "ctranslate2"} if "ctranslate2" in names else {}
+    versions = {name: importlib.metadata.version(package) for name, package in packages.items()}
+    llama = next((contender for contender in contenders if isinstance(contender, LlamaCpp)), None)
+    return versions | ({"llama.cpp": arguments.llama_version or llama.commit or "unknown"} if llama else {})
 
 
 def main():
     if sys.argv[1:2] == ["--worker"]:
         return worker(json.loads(sys.argv[2]))
     arguments = parse_arguments()
-    enter_environment("transformers")
-    program = ROOT / "generate_gpt2"
+    enter_environment("transformers", optional=["ctranslate2"])
+    program = pathlib.Path(os.environ.get("GENERATE_PROGRAM", ROOT / "generate_gpt2"))
     if not program.exists():
         fail("generate_gpt2 is not built; please run: make")
     cores = sorted(os.sched_getaffinity(0))
     threads = arguments.threads or len(cores)
     os.sched_setaffinity(0, cores[:threads])  # inherited by every contender
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-    prompt = random.Random(SEED).choices(range(VOCABULARY - 1), k=arguments.prompt_tokens)
-    options = dict(folder=model_folder(arguments), program=str(program), prompt=prompt, tokens=arguments.tokens, samples=arguments.samples,
-                   threads=threads)  # fmt: skip
-    wanted = arguments.only.split(",") if arguments.only else [""]
-    version = subprocess.run([sys.executable, "-c", "import torch, transformers; print(f'PyTorch {torch.__version__}, transformers {transformers.__version__}')"],
-                             capture_output=True, text=True).stdout.strip()  # fmt: skip
+    draw = random.Random(SEED)
+    prompts = [draw.choices(range(VOCABULARY - 1), k=length) for length in arguments.prompt_tokens]
+    options = dict(folder=model_folder(arguments), program=str(program), prompts=prompts, tokens=arguments.tokens, threads=threads)
     machine = f"{processor()}, {threads} threads"
-    print(f"{arguments.model}: {arguments.prompt_tokens} tokens of prompt, {arguments.tokens} generated, {arguments.samples} side by side")
-    print(f"{machine}; {version}")
+    print(f"{arguments.model}: {arguments.tokens} tokens after prompts of {' and '.join(map(str, arguments.prompt_tokens))} tokens; {machine}")
 
     contenders = []
     try:
-        for name in ["transformers fp32", "transformers bf16", *OURS]:
-            if not any(name.startswith(start) for start in wanted):
-                continue
-            contenders.append(Ours(options, name, environment) if name in OURS else Transformers(options, name.split()[1], environment))
+        contenders = contenders_of(arguments, options, environment)
         answers = measure(contenders, arguments.rounds)
     except KeyboardInterrupt:
         fail("interrupted")
     finally:
         for contender in contenders:
             contender.close()
-    results = summary(answers, options)
+    results, versions = summary(answers), peer_versions(arguments, contenders)
+    if not results:
+        fail("there is nothing to compare")
+    print(", ".join(f"{name} {version}" for name, version in versions.items()))
     report(results, arguments.tokens)
     if arguments.json:
-        pathlib.Path(arguments.json).write_text(json.dumps(dict(machine=machine, versions=version, options=options, results=results), indent=1) + "\n")
+        pathlib.Path(arguments.json).write_text(json.dumps(dict(machine=machine, versions=versions, options=options, results=results), indent=1) + "\n")
     if arguments.save is not None:
-        save(arguments, results, program, version, threads)
+        save(arguments, results, program, versions, threads)
     if results.get("ours fp32", {}).get("agree", arguments.tokens) != arguments.tokens:
         fail("the tokens in fp32 differ from those of transformers")
 

@@ -1,20 +1,18 @@
 #!/usr/bin/env python3
-"""One training step of GPT-2 124M on a CPU, 4 x 64 tokens: llm.c's train_gpt2, PyTorch and ours, in turns in one run.
+"""One training step of GPT-2 124M on a CPU, 4 x 64 tokens: compare_pytorch.py --preset d12 with llm.c's train_gpt2, in turns in one run.
 
     git clone https://github.com/karpathy/llm.c && make -C llm.c train_gpt2
     make && dev/bench/compare_llmc.py llm.c          # ten minutes on 2 cores; --rounds 1 is enough to see whether it works
 
-Slices, warm-up and PyTorch's model are those of compare_pytorch.py. llm.c's program always has 4 x 64 tokens, fp32, AdamW without clipping, and trains
-from gpt2_124M.bin; that file is made here from random weights by ./convert, and the token files by ./tokenize. A slice ends it after its steps.
-The figures are kept in dev/bench/results/llmc-d12-MACHINE-DATE.json, from which dev/draw_speed.py draws.
+Slices, warm-up, the other contenders and their environment are those of compare_pytorch.py; llm.c's program gets PyTorch's environment. It always has
+4 x 64 tokens, fp32, AdamW without clipping, and trains from gpt2_124M.bin; that file is made here from random weights by ./convert, and the token files
+by ./tokenize. A slice ends it after its steps. --save keeps the figures as those of compare_pytorch.py --preset d12, with a row more.
 """
 import argparse
-import datetime
 import json
 import os
 import pathlib
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,8 +29,7 @@ class LlmcOnCpu(compare_pytorch.Contender):
     STEP = re.compile(r"^step \d+: train loss ([\d.]+|-?nan) \(took ([\d.]+) ms\)", re.M)
 
     def __init__(self, program, folder, options, environment):
-        # Its README binds threads to cores for speed.
-        super().__init__("llmc", "llm.c fp32", options, "fp32", environment | {"OMP_PROC_BIND": "true"})
+        super().__init__("llmc", "llm.c fp32", options, "fp32", compare_pytorch.peer_environment(environment))
         self.program, self.folder = program, folder
 
     def run(self, steps, discard):
@@ -66,51 +63,44 @@ def prepare(folder, options, environment):
 
 
 def main():
+    preset = dict(compare_pytorch.PRESETS["d12"])
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.error = lambda message: parser.exit(2, f"compare_llmc: {message}; --help shows the usage\n")
     parser.add_argument("llmc", type=pathlib.Path, help="the folder of llm.c, with train_gpt2 built, or that program")
     parser.add_argument("--rounds", type=int, default=3, help="slices of each contender (default: %(default)s)")
-    parser.add_argument("--out", type=pathlib.Path, help="file for the figures (default: in dev/bench/results/)")
+    parser.add_argument("--steps", type=int, default=preset.pop("steps"), help="counted steps a slice (default: %(default)s)")
+    parser.add_argument("--discard", type=int, default=preset.pop("discard"), help="steps before them, not counted (default: %(default)s)")
+    result_file.add_option(parser)
     arguments = parser.parse_args()
     program = (arguments.llmc / "train_gpt2" if arguments.llmc.is_dir() else arguments.llmc).resolve()
     if not os.access(program, os.X_OK):
         parser.error(f"{program} is no program; build llm.c with: make train_gpt2")
     compare_pytorch.enter_environment()
     version, _ = compare_pytorch.pytorch()
-    preset = dict(compare_pytorch.PRESETS["d12"])
     layers, heads, channels = compare_pytorch.SIZES[preset.pop("model")]
-    arguments.steps, arguments.discard, arguments.device = preset.pop("steps"), preset.pop("discard"), "cpu"
-    arguments.slice = arguments.loss_check = None
     threads = len(os.sched_getaffinity(0))
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-    options = preset | dict(layers=layers, heads=heads, channels=channels, batch_size=4, total_batch=256, lr=3e-4, warmup=0, device="cpu", threads=threads)
+    options = preset | dict(layers=layers, heads=heads, channels=channels, total_batch=256, lr=3e-4, warmup=0, device="cpu", threads=threads)
     ours = options | dict(program=compare_pytorch.our_program("cpu"), data=compare_pytorch.token_shards(str(compare_pytorch.TEXT), options["vocab"]))
-    contenders, results = [], {}
+    # what compare_pytorch.py --preset d12 --device cpu has
+    chosen = argparse.Namespace(preset="d12", device="cpu", dtype=["fp32", "bf16"], mode=["plain", "compile"], batch_size=preset["batch_size"],
+                                pytorch_batch_size=preset["batch_size"], llmc=None, slice=None, loss_check=None, no_onednn=False, plain_environment=False,
+                                which_variables=False, save=arguments.save, rounds=arguments.rounds, steps=arguments.steps, discard=arguments.discard,
+                                total_batch=256, loss_steps=0)  # fmt: skip
+    results, contenders = {}, []
     with tempfile.TemporaryDirectory() as name:
         prepare(pathlib.Path(name), options, environment)
-        contenders.append(LlmcOnCpu(program, name, options, environment))
-        for dtype in ("fp32", "bf16"):
-            contenders += [compare_pytorch.PyTorch(ours, dtype, compiled, environment) for compiled in (False, True)]
-            contenders.append(compare_pytorch.Ours(ours, dtype, environment))
         try:
-            compare_pytorch.measure(contenders, arguments, results)
+            contenders.append(LlmcOnCpu(program, name, options | {"batch_size": 4}, environment))
+            contenders += compare_pytorch.contenders_of(ours, chosen, {"ours", "pytorch"}, environment)
+            compare_pytorch.measure(contenders, chosen, results)
         finally:
             for contender in contenders:
                 contender.close()
-    kept = {}
-    for name, result in results.items():
-        low, high = compare_pytorch.spread(result["ms"])
-        kept[name] = dict(side=result["side"], dtype=result["dtype"], median_ms=round(statistics.median(result["ms"]), 1), p10_ms=round(low, 1),
-                          p90_ms=round(high, 1), peak_mib=round(result["peak_bytes"] / 2**20))  # fmt: skip
-        print(f"{name:28}{kept[name]['median_ms']:10.1f} ms{low:10.1f} to {high:.1f}{kept[name]['peak_mib']:8} MiB")
-    versions = {"flatgpt": result_file.our_version(ours["program"]), "oneDNN": result_file.onednn_version(ours["program"]), "PyTorch": version}
-    machine, now = result_file.machine(threads), datetime.datetime.now(datetime.timezone.utc)
-    # Without "what", so that tables.py, which compares the commits of all its results, passes it over.
-    saved = dict(tool="compare_llmc", commit=result_file.commit(), date=f"{now:%Y-%m-%d %H:%M}", source="measured", machine=machine, versions=versions,
-                 options=options | dict(rounds=arguments.rounds, steps=arguments.steps), results=kept)  # fmt: skip
-    path = arguments.out or result_file.default_path("llmc-d12", machine["name"], f"{now:%Y-%m-%d}")
-    path.write_text(json.dumps(saved, indent=1) + "\n")
-    print(f"saved to {path}")
+    compare_pytorch.take_medians(results, chosen)
+    compare_pytorch.report(results, chosen)
+    if arguments.save is not None:
+        compare_pytorch.save(chosen, ours, results, version, threads, "compare_llmc")
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def main():
         options = {name: getattr(arguments, name) for name in names}
         versions = {"flatgpt": result_file.our_version(program), "oneDNN": result_file.onednn_version(program)}
         result_file.save(arguments.save, "compare_processes", f"processes-{arguments.model}-{arguments.dtype}", len(os.sched_getaffinity(0)), versions,
-                         options, results)  # fmt: skip
+                         options, results, {})  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -3,14 +3,21 @@
 
     dev/bench/compare_pytorch.py --preset shakespeare        # the quickstart's model: 4 layers, C 128, bytes
     dev/bench/compare_pytorch.py --preset d12 --loss-check   # GPT-2 124M; also trains 100 steps on each side, from the same weights
+    dev/bench/compare_pytorch.py --preset d12-1024           # GPT-2 124M, one sequence of 1024 tokens
+    dev/bench/compare_pytorch.py --preset d12 --which-variables --save   # which part of PyTorch's environment makes it faster
     dev/bench/compare_pytorch.py --model d12 --batch-size 8 --seq-len 1024 --dtype bf16 --json result.json
     dev/bench/compare_pytorch.py --preset 124M --dtype bf16 --llmc ~/llm.c     # on a GPU: 524,288 tokens a step, also against llm.c
 
 PyTorch's side is written for speed: scaled_dot_product_attention, fused AdamW, bf16 autocast, tied head, padded vocabulary, no dropout,
 gradients set to None; with and without torch.compile. Each PyTorch contender is a process that lives through the whole run and sleeps while
-others work; ours is started anew for every slice. All may use the same cores and number of threads. A round is one slice of steps of every
-contender, in a rotating order. The first steps of a slice warm up and are not counted, nor is compilation. The result is the median over the
-steps of all rounds; a step is batch, forward, backward, clipping and the optimizer. No side validates, samples or writes checkpoints.
+others work, unless memory is short; ours is started anew for every slice. All may use the same cores and number of threads. A round is one
+slice of steps of every contender, in a rotating order. The first steps of a slice warm up and are not counted, nor is compilation. The result
+is the median over the steps of all rounds; a step is batch, forward, backward, clipping and the optimizer. No side validates, samples or
+writes checkpoints.
+
+Our program asks for huge pages and binds its threads by itself. On a CPU PyTorch gets the same by PEER_ENVIRONMENT; --plain-environment
+leaves it out. "oneDNN" rows are PyTorch with another library for the products of fp32: oneDNN's, which PyTorch contains, where it uses MKL by
+itself. They are shown beside the others, and ratios to PyTorch's best leave them out.
 
 On a GPU PyTorch, too, is started anew for every slice (compiled code stays on disk), because a sleeping process would hold memory that the
 others need. With several batch sizes, each contender uses the one that was fastest while warming up; the number of tokens of a step stays.
@@ -46,11 +53,18 @@ SIZES |= {"gpt2": SIZES["d12"], "gpt2-medium": SIZES["d24"], "gpt2-large": SIZES
 PRESETS = {
     "shakespeare": dict(layers=4, heads=4, channels=128, context=64, vocab=256, batch_size=[12], seq_len=64, steps=100, discard=20),
     "d12": dict(model="d12", context=1024, vocab=50257, batch_size=[4], seq_len=64, steps=8, discard=2),
+    "d12-1024": dict(model="d12", context=1024, vocab=50257, batch_size=[1], seq_len=1024, steps=4, discard=2),
     # For GPUs.
     "124M": dict(model="d12", context=1024, vocab=50257, batch_size=[64], seq_len=1024, total_batch=524288, steps=8, discard=2),
     "1558M": dict(model="d48", context=1024, vocab=50257, batch_size=[8, 16], seq_len=1024, total_batch=32768, steps=8, discard=2),
 }
 BETAS, EPS, WEIGHT_DECAY, CLIP, SEED = (0.9, 0.95), 1e-8, 0.1, 1.0, 1337
+# Huge pages for PyTorch's tensors and for malloc, memory that stays with the process, threads that stay on their cores.
+PEER_ENVIRONMENT = {
+    "THP_MEM_ALLOC_ENABLE": "1",
+    "OMP_PROC_BIND": "true",
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=8589934592:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=268435456",
+}
 LOSS_WINDOW = 10  # --loss-check: the number of last steps whose mean is compared
 
 
@@ -66,19 +80,53 @@ def padded(vocab):
 # PyTorch's side. It runs in a worker process, which reads a number of steps from each input line, trains them, and prints one line.
 
 
+def onednn_linear():
+    """F.linear in fp32 with oneDNN's products in both directions. PyTorch has them as an operation without a gradient, made for inference."""
+    import torch
+
+    # An operation of ours around it, because torch.compile takes PyTorch's for weights that never change.
+    library = torch.library.Library("flatgpt", "DEF")
+    library.define("onednn_product(Tensor x, Tensor w, Tensor? b) -> Tensor")
+    library.impl("onednn_product", lambda x, w, b: torch.ops.mkldnn._linear_pointwise(x, w, b, "none", [], ""), "CPU")
+    torch.library.register_fake("flatgpt::onednn_product", lambda x, w, b: x.new_empty(*x.shape[:-1], w.shape[0]), lib=library)
+    product = torch.ops.flatgpt.onednn_product
+
+    class Linear(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x, w, b):
+            context.save_for_backward(x, w)
+            context.has_bias = b is not None
+            return product(x, w, b)
+
+        @staticmethod
+        def backward(context, dout):
+            x, w = context.saved_tensors
+            rows = dout.reshape(-1, dout.size(-1))
+            dw = product(rows.t(), x.reshape(-1, x.size(-1)).t(), None)
+            return product(dout, w.t(), None), dw, rows.sum(0) if context.has_bias else None
+
+    Linear.library = library  # which would be forgotten otherwise
+    return Linear.apply
+
+
 def build_model(options):
     import torch
     import torch.nn.functional as F
     from torch import nn
 
     C, NH, Vp = options["channels"], options["heads"], padded(options["vocab"])
+    linear = onednn_linear() if options.get("onednn") else F.linear
+
+    class Linear(nn.Linear):
+        def forward(self, x):
+            return linear(x, self.weight, self.bias)
 
     class Block(nn.Module):
         def __init__(self):
             super().__init__()
             self.ln_1, self.ln_2 = nn.LayerNorm(C), nn.LayerNorm(C)
-            self.qkv, self.attention_projection = nn.Linear(C, 3 * C), nn.Linear(C, C)
-            self.fc, self.projection = nn.Linear(C, 4 * C), nn.Linear(4 * C, C)
+            self.qkv, self.attention_projection = Linear(C, 3 * C), Linear(C, C)
+            self.fc, self.projection = Linear(C, 4 * C), Linear(4 * C, C)
 
         def forward(self, x):
             B, T, _ = x.shape
@@ -104,7 +152,7 @@ def build_model(options):
             h = self.wte(x) + self.wpe(torch.arange(x.size(1), device=x.device))
             for block in self.blocks:
                 h = block(h)
-            logits = F.linear(self.ln_f(h), self.wte.weight)
+            logits = linear(self.ln_f(h), self.wte.weight, None)
             if "init_from" in options:  # --loss-check: as in ours, the columns that pad the vocabulary get no probability
                 logits = logits[..., : options["vocab"]]
             return F.cross_entropy(logits.reshape(-1, logits.size(-1)), y.view(-1))
@@ -288,17 +336,26 @@ class Contender:
         pass
 
 
+def available_bytes():
+    """The memory that a new process can take without swapping."""
+    return int(re.search(r"MemAvailable:\s+(\d+) kB", pathlib.Path("/proc/meminfo").read_text())[1]) * 1024
+
+
 class PyTorch(Contender):
-    def __init__(self, options, dtype, compiled, environment):
-        kind = f"PyTorch {dtype}{' compiled' if compiled else ''}"
-        super().__init__("pytorch", kind, options | {"dtype": dtype, "compile": compiled}, dtype, environment)
-        self.worker = None
+    """variables: which part of PEER_ENVIRONMENT is compared, as a suffix of the name; every slice then starts a new process."""
+
+    def __init__(self, options, dtype, compiled, environment, onednn=False, variables=None):
+        kind = f"PyTorch {dtype}{' oneDNN' if onednn else ''}{' compiled' if compiled else ''}"
+        more = dict(dtype=dtype, compile=compiled, onednn=onednn)
+        super().__init__("pytorch_onednn" if onednn else "pytorch", kind + (f", {variables}" if variables else ""), options | more, dtype, environment)
+        self.variables, self.worker, self.anew = variables, None, options["device"] == "cuda" or variables is not None
 
     def run(self, steps, discard):
         if not self.worker:
             self.worker = Worker(__file__, self.name, self.options, self.environment)
         answer = self.worker.ask(steps=steps, discard=discard)
-        if self.options["device"] == "cuda":
+        # A sleeping process keeps its memory; whoever is next, and whoever it wakes, may need as much again.
+        if self.anew or available_bytes() < 2 * answer["peak_bytes"]:
             self.close()
         return answer
 
@@ -413,11 +470,15 @@ def measure(contenders, arguments, results):
         with GpuMemory() if arguments.device == "cuda" else contextlib.nullcontext() as memory:
             steps = 0 if arguments.loss_check else arguments.steps if arguments.slice else 2 if rivals else 0
             discard = arguments.loss_steps if arguments.loss_check else arguments.discard if arguments.slice else max(5, arguments.discard)
+            if getattr(contender, "variables", None):
+                discard = 1  # it compiles, and starts anew for its slices
             answer = attempt(contender, steps, discard)
         if answer:
             alive.append(contender)
             result = dict(side=contender.side, dtype=contender.dtype, batch_size=contender.options["batch_size"], ms=answer["ms"] if arguments.slice else [],
                           peak_bytes=memory and memory.peak or answer["peak_bytes"], first_loss=answer["losses"][0])  # fmt: skip
+            if getattr(contender, "variables", None):
+                result["variables"] = contender.variables
             if rivals:
                 result["trial_ms"] = statistics.fmean(answer["ms"])
             if arguments.loss_check:
@@ -444,6 +505,12 @@ def measure(contenders, arguments, results):
                 results.pop(contender.name)
         alive = [contender for contender in alive if contender.name in results]
     progress("")
+
+
+def take_medians(results, arguments):
+    for result in results.values():
+        result["median_ms"] = statistics.median(result["ms"]) if result["ms"] else None
+        result["tokens_per_second"] = arguments.total_batch / result["median_ms"] * 1e3 if result["ms"] else None
 
 
 def ratios(results):
@@ -479,7 +546,7 @@ def spread(ms):
 
 
 def report(results, arguments):
-    row = "{:28}{:>12}{:>20}{:>12}{:>12}{:>14}"
+    row = f"{{:{max(28, *map(len, results))}}}" + "{:>12}{:>20}{:>12}{:>12}{:>14}"
     loss_title = f"loss {max(1, arguments.loss_steps - LOSS_WINDOW + 1)}-{arguments.loss_steps}" if arguments.loss_check else ""
     print(row.format("", "median ms", "10 % to 90 % ms", "tokens/s", "peak MiB", loss_title).rstrip())
     for name, result in results.items():
@@ -495,7 +562,7 @@ def report(results, arguments):
         print(f"ratio {dtype}: {ratio['ratio']:.3f}  ({ratio['ours']} / {ratio['pytorch']})")
 
 
-def save(arguments, options, results, version, threads):
+def save(arguments, options, results, version, threads, tool="compare_pytorch"):
     """Saves the result file for the tables: medians and quantiles."""
     kept = {}
     for name, result in results.items():
@@ -503,6 +570,8 @@ def save(arguments, options, results, version, threads):
             low, high = spread(result["ms"])
             kept[name] = dict(side=result["side"], dtype=result["dtype"], median_ms=round(result["median_ms"], 3), p10_ms=round(low, 3),
                               p90_ms=round(high, 3), peak_mib=round(result["peak_bytes"] / 2**20) if result["peak_bytes"] else None)  # fmt: skip
+            if "variables" in result:
+                kept[name]["variables"] = result["variables"]
             if "loss" in result:
                 kept[name]["loss"] = round(result["loss"], 4)
     program = options.get("program")
@@ -512,8 +581,49 @@ def save(arguments, options, results, version, threads):
     preset = PRESETS[arguments.preset]
     preset = dict(zip(("layers", "heads", "channels"), SIZES.get(preset.get("model"), ()))) | preset
     changed = [name for name, value in preset.items() if name in options and options[name] != value]
-    what = "training-other" if changed or arguments.batch_size != preset["batch_size"] else f"training-{arguments.preset}"
-    result_file.save(arguments.save, "compare_pytorch", what, threads, versions, shown, kept)
+    kind = "variables" if arguments.which_variables else "training"
+    what = f"{kind}-other" if changed or arguments.batch_size != preset["batch_size"] else f"{kind}-{arguments.preset}"
+    theirs = {} if arguments.plain_environment else PEER_ENVIRONMENT
+    environment = {"PyTorch and llm.c" if tool == "compare_llmc" else "PyTorch": theirs} if arguments.device == "cpu" and not arguments.which_variables else {}
+    result_file.save(arguments.save, tool, what, threads, versions, shown, kept, environment)
+
+
+def peer_environment(environment, plain=False, names=PEER_ENVIRONMENT):
+    """environment with these variables of PEER_ENVIRONMENT and without its others."""
+    names = () if plain else names
+    return {name: value for name, value in environment.items() if name not in PEER_ENVIRONMENT} | {name: PEER_ENVIRONMENT[name] for name in names}
+
+
+def parts_of_environment():
+    """The parts of PEER_ENVIRONMENT that --which-variables compares: {title: names}."""
+    every = list(PEER_ENVIRONMENT)
+    parts = {"none": [], "all": every} | {f"{name} alone": [name] for name in every}
+    return parts | {f"all without {name}": [other for other in every if other != name] for name in every}
+
+
+def contenders_of(options, arguments, wanted, environment):
+    """The contenders in the order of their rows, by dtype."""
+    theirs = environment if arguments.device == "cuda" else peer_environment(environment, arguments.plain_environment)
+    modes, onednn = arguments.mode if "pytorch" in wanted else [], arguments.device == "cpu" and not (arguments.slice or arguments.loss_check)
+    contenders = []
+    for dtype in arguments.dtype:
+        for library in (False, True) if onednn and dtype == "fp32" and not arguments.no_onednn else (False,):
+            for mode in modes:
+                for size in arguments.pytorch_batch_size:
+                    contenders.append(PyTorch(options | {"batch_size": size}, dtype, mode == "compile", theirs, library))
+        for size in arguments.batch_size:
+            if "ours" in wanted:
+                contenders.append(Ours(options | {"batch_size": size}, dtype, environment))
+            if arguments.llmc and dtype == "bf16" and arguments.slice in (None, "llmc"):
+                contenders.append(LlmC(options | {"batch_size": size}, environment))
+    return contenders
+
+
+def contenders_by_variables(options, arguments, environment):
+    """PyTorch once with each part of PEER_ENVIRONMENT."""
+    options = options | {"batch_size": arguments.batch_size[0]}
+    return [PyTorch(options, dtype, mode == "compile", peer_environment(environment, names=names), variables=title)
+            for dtype in arguments.dtype for mode in arguments.mode for title, names in parts_of_environment().items()]  # fmt: skip
 
 
 def progress(text):
@@ -539,12 +649,12 @@ def pytorch():
     return result.stdout.split("\n")[:2]
 
 
-def enter_environment(*packages):
-    """Continues in the environment that has PyTorch and these packages; creates it first if necessary."""
+def enter_environment(*packages, optional=()):
+    """Continues in the environment that has PyTorch and these packages; creates it first if necessary. An optional package may be missing."""
     venv = pathlib.Path(os.environ.get("FLATGPT_PYTORCH_VENV", ROOT / "build" / "pytorch-venv"))
     if pathlib.Path(sys.prefix).resolve() == venv.resolve():
         return
-    python, ready = venv / "bin" / "python", venv / "-".join([".has_pytorch", *packages])
+    python, ready = venv / "bin" / "python", venv / "-".join([".has_pytorch", *packages, *optional])
     if "FLATGPT_PYTORCH_VENV" in os.environ:
         if not python.exists():
             fail(f"FLATGPT_PYTORCH_VENV={venv} has no bin/python")
@@ -558,6 +668,9 @@ def enter_environment(*packages):
             fail(f"could not run: {' '.join(install)}")
         if packages and subprocess.call([*pip, *packages]) != 0:
             fail(f"could not run: {' '.join([*pip, *packages])}")
+        for package in optional:
+            if subprocess.call([*pip, package]) != 0:
+                print(f"compare_pytorch: {package} could not be installed", file=sys.stderr)
         ready.touch()
     os.execv(python, [str(python), *sys.argv])
 
@@ -613,7 +726,9 @@ def parse_arguments():
     parser.add_argument("--lr", type=float, default=3e-4, help="(default: %(default)s)")
     parser.add_argument("--warmup", type=int, default=0, help="steps over which the learning rate rises (default: %(default)s)")
     parser.add_argument("--dtype", default="fp32,bf16", help="a list of fp32, tf32, bf16 (default: %(default)s)")
-    parser.add_argument("--mode", default="plain,compile", help="of PyTorch, a list of plain, compile (default: %(default)s)")
+    parser.add_argument("--mode", help="of PyTorch, a list of plain, compile (default: both; compile with --which-variables)")
+    parser.add_argument("--no-onednn", action="store_true", help="on a CPU: leave out PyTorch's rows with oneDNN's products in fp32")
+    parser.add_argument("--plain-environment", action="store_true", help=f"on a CPU: run PyTorch without {', '.join(PEER_ENVIRONMENT)}")
     parser.add_argument("--data", default=str(TEXT), help="token shards (a glob), or a .txt file (default: %(default)s)")
     parser.add_argument("--steps", type=positive, help="counted steps a slice")
     parser.add_argument("--discard", type=positive, help="steps before them, not counted")
@@ -626,6 +741,7 @@ def parse_arguments():
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--pytorch-only", action="store_true", help="leave ours out")
     only.add_argument("--ours-only", action="store_true", help="leave PyTorch out; it need not be installed")
+    only.add_argument("--which-variables", action="store_true", help="on a CPU: compare PyTorch without these variables, with each of them, without each, with all")
     only.add_argument("--slice", choices=("ours", "pytorch", "llmc"), help="start this one contender once, for --discard and --steps (gpu_check's grain)")
     parser.add_argument("--json", metavar="OUT", help="write the results, every step's time included")
     result_file.add_option(parser)
@@ -637,6 +753,7 @@ def parse_arguments():
     for name, value in (preset | size).items():
         if getattr(arguments, name, None) is None:
             setattr(arguments, name, value)
+    arguments.mode = arguments.mode or ("compile" if arguments.which_variables else "plain,compile")
     arguments.dtype, arguments.mode = arguments.dtype.split(","), arguments.mode.split(",")
     if not set(arguments.dtype) <= {"fp32", "tf32", "bf16"} or not set(arguments.mode) <= {"plain", "compile"}:
         parser.error("--dtype is a list of fp32, tf32, bf16, and --mode of plain, compile")
@@ -649,6 +766,8 @@ def parse_arguments():
             parser.error(f"--total-batch {arguments.total_batch} is not a multiple of {size} x {arguments.seq_len} tokens")
     if (arguments.ours_only or arguments.slice) and arguments.device == "auto":
         parser.error("--ours-only and --slice need --device cpu or cuda")
+    if arguments.which_variables and (arguments.loss_check or arguments.plain_environment):
+        parser.error("--which-variables compares times of several environments; expected neither --loss-check nor --plain-environment")
     if arguments.slice:
         arguments.rounds = 0
     if arguments.llmc:
@@ -670,12 +789,15 @@ def main():
         return write_initial_weights(json.loads(sys.argv[2]))
     arguments = parse_arguments()
     version, gpu = None, ""
-    wanted = {arguments.slice} if arguments.slice else {"pytorch"} if arguments.pytorch_only else {"ours"} if arguments.ours_only else {"ours", "pytorch"}
+    only_pytorch = arguments.pytorch_only or arguments.which_variables
+    wanted = {arguments.slice} if arguments.slice else {"pytorch"} if only_pytorch else {"ours"} if arguments.ours_only else {"ours", "pytorch"}
     if ("pytorch" in wanted or arguments.loss_check) and not arguments.slice:
         enter_environment()
         version, gpu = pytorch()
     if arguments.device == "auto":
         arguments.device = "cuda" if gpu else "cpu"
+    if arguments.which_variables and arguments.device == "cuda":
+        fail("--which-variables: these variables are for a CPU; expected --device cpu")
     cores = sorted(os.sched_getaffinity(0))
     threads = arguments.threads or len(cores)
     os.sched_setaffinity(0, cores[:threads])  # inherited by every contender
@@ -690,6 +812,8 @@ def main():
     machine = (gpu or "a GPU") if arguments.device == "cuda" else f"{processor()}, {threads} threads"
     print("GPT-2 of {layers} layers, {heads} heads, C {channels}, V {vocab}, sequences of {seq_len}, {total_batch} tokens a step".format(**options))
     print(f"{machine}; {f'PyTorch {version}' if version else 'without PyTorch'}")
+    if "pytorch" in wanted and arguments.device == "cpu" and not arguments.which_variables:
+        print(f"PyTorch's environment: {'plain' if arguments.plain_environment else result_file.shown_environment(PEER_ENVIRONMENT)}")
 
     contenders, results, interrupted, initial = [], {}, False, tempfile.TemporaryDirectory()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -698,15 +822,10 @@ def main():
             options["init_from"] = initial.name
             if subprocess.call([sys.executable, __file__, "--write-initial-weights", json.dumps(options)], env=environment) != 0:
                 fail("the initial weights could not be written")
-        for dtype in arguments.dtype:
-            for mode in arguments.mode if "pytorch" in wanted else []:
-                for size in arguments.pytorch_batch_size:
-                    contenders.append(PyTorch(options | {"batch_size": size}, dtype, mode == "compile", environment))
-            for size in arguments.batch_size:
-                if "ours" in wanted:
-                    contenders.append(Ours(options | {"batch_size": size}, dtype, environment))
-                if arguments.llmc and dtype == "bf16" and arguments.slice in (None, "llmc"):
-                    contenders.append(LlmC(options | {"batch_size": size}, environment))
+        if arguments.which_variables:
+            contenders += contenders_by_variables(options, arguments, environment)
+        else:
+            contenders += contenders_of(options, arguments, wanted, environment)
         measure(contenders, arguments, results)
     except KeyboardInterrupt:
         interrupted = True
@@ -715,14 +834,13 @@ def main():
             contender.close()
         initial.cleanup()
         scratch.cleanup()
-    for result in results.values():
-        result["median_ms"] = statistics.median(result["ms"]) if result["ms"] else None
-        result["tokens_per_second"] = arguments.total_batch / result["median_ms"] * 1e3 if result["ms"] else None
+    take_medians(results, arguments)
     sides = {result["side"] for result in results.values()}
     if results:
         report(results, arguments)
     if arguments.json:
-        whole = dict(machine=machine, pytorch=version, options=options, results=results, ratios=ratios(results))
+        theirs = {} if arguments.plain_environment or arguments.device == "cuda" else PEER_ENVIRONMENT
+        whole = dict(machine=machine, pytorch=version, environment=theirs, options=options, results=results, ratios=ratios(results))
         pathlib.Path(arguments.json).write_text(json.dumps(whole, indent=1) + "\n")
     if arguments.save is not None and results and not interrupted:
         save(arguments, options, results, version, threads)

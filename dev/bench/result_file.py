@@ -5,9 +5,10 @@
      "machine": {"name": "Intel Xeon, AVX-512", "processor": "Intel(R) Xeon(R) Processor @ 2.80GHz",
                  "cores": 2, "memory_gib": 23.5},
      "versions": {"flatgpt": "0.1.0", "PyTorch": "2.15.0"},
+     "environment": {"PyTorch": {"OMP_PROC_BIND": "true"}},
      "command": "dev/bench/compare_pytorch.py --preset d12", "options": {...}, "results": {...}}
 
-The date is UTC. The commit is that of the tree, with "-dirty" if sources differ from it. Results are
+"environment" has the variables that a peer was given beyond ours; {} says that it had none. The date is UTC. The commit is that of the tree, with "-dirty" if sources differ from it. Results are
 medians and quantiles, not every step's time.
 """
 
@@ -43,6 +44,15 @@ def machine_name(processor, flags):
     return ", ".join(part for part in (" ".join(family.groups()) if family else processor, best) if part)
 
 
+def huge_pages():
+    """Linux's setting for transparent huge pages: always, madvise, never; "" if it is unknown."""
+    try:
+        text = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+    except OSError:
+        return ""
+    return re.search(r"\[(\w+)\]|$", text)[1] or ""
+
+
 def machine(threads):
     processor = cpuinfo("model name") or platform.machine()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -51,6 +61,7 @@ def machine(threads):
         processor=processor,
         cores=threads,
         memory_gib=round(memory, 1),
+        huge_pages=huge_pages(),
     )
 
 
@@ -64,7 +75,7 @@ def commit(root=ROOT):
     if head.returncode != 0:
         return "unknown"
     changed = git(
-        "status", "--porcelain", "--untracked-files=no", "--", ".", ":!*.md", ":!dev/bench/results"
+        "status", "--porcelain", "--untracked-files=no", "--", ".", ":!*.md", ":!*.png", ":!dev/bench/results"
     ).stdout.strip()
     return head.stdout.strip() + ("-dirty" if changed else "")
 
@@ -101,10 +112,17 @@ def add_option(parser):
     )
 
 
-def save(out, tool, what, threads, versions, options, results):
+def shown_environment(variables):
+    """As one writes it in front of a command."""
+    return " ".join(f"{name}={value}" for name, value in variables.items())
+
+
+def save(out, tool, what, threads, versions, options, results, environment):
     """Writes the file and prints its path. out: --save's value, "" for the default place."""
     here, date = machine(threads), f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M}"
-    arguments = [argument for argument in sys.argv[1:] if argument not in ("--save", out)]
+    # A path of this machine is shown by its last part.
+    arguments = [pathlib.Path(argument).name if "/" in argument and pathlib.Path(argument).exists() else argument
+                 for argument in sys.argv[1:] if argument not in ("--save", str(out))]  # fmt: skip
     whole = dict(
         tool=tool,
         what=what,
@@ -113,6 +131,7 @@ def save(out, tool, what, threads, versions, options, results):
         source="measured",
         machine=here,
         versions={name: version for name, version in versions.items() if version},
+        environment=environment,
         command=shlex.join([f"dev/bench/{tool}.py", *arguments]),
         options=options,
         results=results,

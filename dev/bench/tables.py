@@ -2,65 +2,113 @@
 """Writes the tables of measured speed in README.md and docs/performance.md from dev/bench/results/*.json.
 
     dev/bench/tables.py            # rewrites the text between <!-- table: NAME --> and <!-- end -->
-    dev/bench/tables.py --check    # changes nothing; exits with 1 if a table differs, naming page and table
+    dev/bench/tables.py --check    # changes nothing; exits with 1 and names a table or picture that differs
 
-A table shows the newest result of each benchmark and machine. A result of another commit than the
-newest of all is marked as older, with the change since then if the file has one ("before").
+All tables, and docs/speed.png, show one commit on one machine: those with the most of the benchmarks in
+SHOWN, the newest among equals. Of a benchmark that was measured twice there, the newest result counts. Other
+machines and older commits stay in dev/bench/results. Only the comparison of PyTorch's environments, which
+says nothing about our speed, may come from another commit.
 """
 
 import argparse
 import json
 import pathlib
 import re
+import struct
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "docs/performance.md")
+PICTURE = "docs/speed.png"
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n)(.*?)(<!-- end -->)", re.S)
-MODELS = {"training-shakespeare": "4 layers, C 128, bytes, 12 x 64", "training-d12": "GPT-2 124M, 4 x 64"}
+MODELS = {
+    "training-shakespeare": "4 layers, C 128, bytes, 12 x 64",
+    "training-d12": "GPT-2 124M, 4 x 64",
+    "training-d12-1024": "GPT-2 124M, 1 x 1024",
+}
+GENERATION, PROCESSES, VARIABLES = (
+    "generation-d12",
+    ("processes-d12-fp32", "processes-d12-bf16"),
+    "variables-d12",
+)
+SHOWN = (*MODELS, GENERATION, *PROCESSES)
+# For each type of generation: ours, and its peers.
+ALIKE = {
+    "fp32": ("ours fp32", ("llama.cpp f32", "ctranslate2 float32", "transformers fp32")),
+    "bf16": ("ours bf16", ("llama.cpp bf16", "transformers bf16")),
+    "int8": ("ours bf16 int8", ("llama.cpp q8_0", "ctranslate2 int8")),
+}
+SIDES = {
+    "ours": "flatgpt",
+    "pytorch": "PyTorch",
+    "pytorch_onednn": "PyTorch with oneDNN's products",
+    "llmc": "llm.c",
+}
 
 
 class Results:
-    """The newest result of each benchmark on each machine."""
+    """The results of the chosen machine and commit, and the newest of every benchmark."""
 
     def __init__(self, folder):
-        newest = {}
+        places, self.newest = {}, {}
         for path in sorted(folder.glob("*.json")):
             try:
                 result = json.loads(path.read_text())
                 if isinstance(result, dict) and "what" in result:  # others are reports of a GPU
-                    key = result["what"], result["machine"]["name"]
-                    if key not in newest or newest[key]["date"] <= result["date"]:
-                        newest[key] = result
+                    place = result["machine"]["name"], result["machine"]["cores"], result["commit"]
+                    for found in (places.setdefault(place, {}), self.newest):
+                        if result["what"] not in found or found[result["what"]]["date"] <= result["date"]:
+                            found[result["what"]] = result
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 sys.exit(f"tables: {path}: is no result of a benchmark: {type(error).__name__}: {error}")
-        self.all = sorted(newest.values(), key=lambda result: result["date"], reverse=True)
+
+        def rank(found):
+            shown = [result for what, result in found.items() if what in SHOWN]
+            return len(shown), max((result["date"] for result in shown), default="")
+
+        self.chosen = max(places.values(), key=rank, default={})
+        if not rank(self.chosen)[0]:
+            sys.exit(f"tables: {folder} has no result of {', '.join(SHOWN)}")
+        shown = [result for what, result in self.chosen.items() if what in SHOWN]
+        self.last = max(shown, key=lambda result: result["date"])
 
     def of(self, what):
-        """The results of one benchmark, the newest first."""
-        found = [result for result in self.all if result["what"] == what]
-        if not found:
-            sys.exit(f"tables: there is no result for {what}")
-        return found
+        """The chosen machine's and commit's result of a benchmark, or None."""
+        return self.chosen.get(what)
 
-    def older(self, result):
-        return result["commit"] != self.all[0]["commit"]
+    def place(self):
+        return f"{machine(self.last)}, commit {self.last['commit']}, {self.last['date'][:10]}"
+
+    def missing(self):
+        return f"Not measured on {self.place()}.\n"
 
 
 def machine(result):
     return f"{result['machine']['name']}, {result['machine']['cores']} cores"
 
 
-def origin(results, result):
-    """Machine, date, commit and command, as a line that ends in a colon."""
+def peers_environment(result):
+    """One sentence for each peer that was given variables; older results say nothing, and had none."""
+    sentences = []
+    for peer, variables in result.get("environment", {}).items():
+        settings = " ".join(f"{name}={value}" for name, value in variables.items())
+        lines = "`\n`".join(re.findall(r"\S.{0,155}(?= |$)", settings))
+        sentences.append(f"{peer} with `{lines}`" if settings else f"{peer} in its plain environment")
+    return "; ".join(sentences) or "peers in their plain environment"
+
+
+def origin(result):
+    """Machine, date, commit, command and the peers' environment, in lines that end in a colon."""
     parts = [f"{result['date'][:10]}, commit {result['commit']}"]
-    parts += [f"{name} {version.split('+')[0]}" for name, version in result["versions"].items() if name != "flatgpt"]
-    text = f"**{machine(result)}** ({', '.join(parts)}; `{result['command']}`)"
-    if "note" in result:
-        text += f"; {result['note']}"
-    if results.older(result):
-        text += "; **older**" + (f", before {result['before']}" if "before" in result else "")
-    return text + ":\n"
+    parts += [
+        f"{name} {text.split('+')[0]}" for name, text in result["versions"].items() if name != "flatgpt"
+    ]
+    text = f"**{machine(result)}** ({', '.join(parts)};\n`{result['command']}`);\n{peers_environment(result)}"
+    return text + (f"; {result['note']}" if "note" in result else "") + ":\n"
+
+
+def listed(names):
+    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)
 
 
 def table(titles, rows):
@@ -70,128 +118,325 @@ def table(titles, rows):
     return line(titles) + "|" + "---|" * len(titles) + "\n" + "".join(map(line, rows))
 
 
-def ours_over_pytorch(result, dtype=None):
-    """The ratio of the best times, in one dtype or over all; None if a side is missing."""
-    best = {}
-    for contender in result["results"].values():
-        if dtype in (None, contender["dtype"]):
-            side = contender["side"]
-            best[side] = min(best.get(side, contender["median_ms"]), contender["median_ms"])
-    return best["ours"] / best["pytorch"] if {"ours", "pytorch"} <= set(best) else None
+def best_ms(result, side, dtype=None):
+    """The best time of a side, in one dtype or over all; None if it has none."""
+    found = [
+        contender["median_ms"]
+        for contender in result["results"].values()
+        if contender["side"] == side and dtype in (None, contender["dtype"])
+    ]
+    return min(found, default=None)
+
+
+def ours_over(result, side, dtype=None):
+    """The ratio of the best times; None if a side is missing."""
+    ours, theirs = best_ms(result, "ours", dtype), best_ms(result, side, dtype)
+    return ours / theirs if ours and theirs else None
 
 
 def dtypes(result):
     return list(dict.fromkeys(contender["dtype"] for contender in result["results"].values()))
 
 
+def shares(result, side, whole=True):
+    ratios = [(f"in {dtype}", ours_over(result, side, dtype)) for dtype in dtypes(result)]
+    ratios += [("the best of each", ours_over(result, side))] if whole else []
+    return ", ".join(f"{ratio:.2f} {name}" for name, ratio in ratios if ratio is not None)
+
+
 def training(results, what):
-    parts = []
-    for result in results.of(what):
-        contenders, rows = result["results"], []
-        losses = any("loss" in contender for contender in contenders.values())
-        for name, contender in contenders.items():
-            plain, digits = name.split(", B ")[0], 1 if contender["median_ms"] < 200 else 0
-            bold = "**" if contender["side"] == "ours" else ""
-            spread = f"{contender['p10_ms']:.{digits}f} to {contender['p90_ms']:.{digits}f}"
-            row = [
-                f"{bold}{plain}{bold}",
-                f"{bold}{contender['median_ms']:.1f}{bold}",
-                spread,
-                str(contender["peak_mib"]),
-            ]
-            rows.append(row + [f"{contender['loss']:.4f}"] if losses else row)
-        titles = ["", "ms a step", "10 % to 90 %", "peak MiB"] + ["loss"] * losses
-        ratios = [(f"in {dtype}", ours_over_pytorch(result, dtype)) for dtype in dtypes(result)]
-        ratios.append(("the best of each", ours_over_pytorch(result)))
-        shares = ", ".join(f"{ratio:.2f} {name}" for name, ratio in ratios if ratio is not None)
-        parts.append(f"{origin(results, result)}\n{table(titles, rows)}\nOurs / PyTorch's best: {shares}.\n")
-    return "\n".join(parts)
+    result = results.of(what)
+    if not result:
+        return results.missing()
+    contenders, rows = result["results"], []
+    losses = any("loss" in contender for contender in contenders.values())
+    for name, contender in contenders.items():
+        plain, digits = name.split(", B ")[0], 1 if contender["median_ms"] < 200 else 0
+        plain = plain.replace("fp32 oneDNN", "fp32, oneDNN's products,").removesuffix(",")
+        bold = "**" if contender["side"] == "ours" else ""
+        spread = f"{contender['p10_ms']:.{digits}f} to {contender['p90_ms']:.{digits}f}"
+        row = [
+            f"{bold}{plain}{bold}",
+            f"{bold}{contender['median_ms']:.1f}{bold}",
+            spread,
+            str(contender["peak_mib"]),
+        ]
+        rows.append(row + [f"{contender['loss']:.4f}" if "loss" in contender else ""] if losses else row)
+    titles = ["", "ms a step", "10 % to 90 %", "peak MiB"] + ["loss"] * losses
+    text = f"{origin(result)}\n{table(titles, rows)}\nOurs / PyTorch's best: {shares(result, 'pytorch')}.\n"
+    if ours_over(result, "pytorch_onednn"):
+        ratios = shares(result, "pytorch_onednn", whole=False)
+        text += f"Ours / PyTorch's best with oneDNN's products: {ratios}.\n"
+    return text
+
+
+def figures(contender):
+    """The names of a contender's figures: prompt, new after 64, ..."""
+    return [name for name, value in contender.items() if isinstance(value, dict)]
+
+
+def number(rate):
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}"
+
+
+def figure_title(result, name):
+    return f"prompt of {max(result['options']['prompt_tokens'])}" if name == "prompt" else name
 
 
 def generate(results):
-    parts = []
-    for result in results.of("generate-d12"):
-        rows = []
-        for name, contender in result["results"].items():
-            bold = "**" if name.startswith("ours") else ""
-            agree = f"{contender['agree']} of {result['options']['tokens']}" if "agree" in contender else ""
-            ratio = f"{contender['ratio']:.2f}" if "ratio" in contender else ""
-            shown = name.replace(" int8", ", int8 weights")
-            rows.append(
-                [
-                    f"{bold}{shown}{bold}",
-                    f"{contender['tokens_per_second']:.1f}",
-                    f"{contender['step_ms']:.1f}",
-                    ratio,
-                    agree,
-                ]
-            )
-        titles = ["", "tokens/s", "ms a step", "ratio to transformers in the same type", "tokens agree"]
-        parts.append(f"{origin(results, result)}\n{table(titles, rows)}")
-    return "\n".join(parts)
+    result = results.of(GENERATION)
+    if not result:
+        return results.missing()
+    contenders, rows, variants = result["results"], [], []
+    names = figures(next(iter(contenders.values())))
+    for name, contender in contenders.items():
+        bold = "**" if contender["side"] == "ours" else ""
+        cells = [
+            f"{bold}{number(rate['rate'])}{bold} ({number(rate['low'])} to {number(rate['high'])})"
+            for rate in (contender[figure] for figure in names)
+        ]
+        agree = f"{contender['agree']} of {result['options']['tokens']}" if "agree" in contender else ""
+        rows.append(
+            [f"{bold}{name.replace(' int8', ', int8 weights') if bold else name}{bold}", *cells, agree]
+        )
+        found = {}
+        for figure in names:
+            if "variant" in contender[figure]:
+                found.setdefault(contender[figure]["variant"], []).append(figure_title(result, figure))
+        best = listed([f"`{variant}` ({', '.join(titles)})" for variant, titles in found.items()])
+        variants += [f"- {name} was fastest with {best}."] if found else []
+    titles = [f"tokens/s: {figure_title(result, figure)}" for figure in names]
+    text = f"{origin(result)}\n{table(['', *titles, 'tokens agree'], rows)}"
+    return text + ("\n" + "\n".join(variants) + "\n" if variants else "")
 
 
 def processes(results):
     rows = []
-    both = results.of("processes-d12-fp32") + results.of("processes-d12-bf16")
-    for result in sorted(both, key=results.all.index):
+    for result in filter(None, map(results.of, PROCESSES)):
         ratios = {
             name.rsplit("--zero ")[-1]: contender["ratio"] for name, contender in result["results"].items()
         }
-        older = ", older" if results.older(result) else ""
-        where = f"{machine(result)}, {result['date'][:10]}, {result['commit']}{older}"
+        where = f"{machine(result)}, {result['date'][:10]}, {result['commit']}"
         rows.append([where, result["options"]["dtype"], f"{ratios['0']:.2f}", f"{ratios['1']:.2f}"])
-    return table(["tokens/s of 2 processes / of 1", "dtype", "`--zero 0`", "`--zero 1`"], rows)
+    titles = ["tokens/s of 2 processes / of 1", "dtype", "`--zero 0`", "`--zero 1`"]
+    return table(titles, rows) if rows else results.missing()
 
 
-def gib(sizes):
-    return f"{min(sizes) / 1024:.1f} to {max(sizes) / 1024:.1f}"
-
-
-def speed(results):
-    """The table of README.md: our time over PyTorch's best, one column per machine."""
-    columns = {}
-    for what in MODELS:
-        for result in results.of(what):
-            columns.setdefault(result["machine"]["name"], {})[what] = result
-    rows = []
-    for what, model in MODELS.items():
-        for title, dtype in (("fp32", "fp32"), ("bf16", "bf16"), ("the best of each", None)):
-            ratios = [
-                ours_over_pytorch(column[what], dtype) if what in column else None
-                for column in columns.values()
-            ]
-            rows.append(
-                [
-                    model if dtype == "fp32" else "",
-                    title,
-                    *(f"{r:.2f}" if r is not None else "" for r in ratios),
-                ]
+def variables(results):
+    """Which part of the environment makes PyTorch faster: the newest comparison, whatever its commit."""
+    result = results.newest.get(VARIABLES)
+    if not result:
+        return "Not measured yet.\n"
+    columns = {}  # "bf16 compiled": {"none": ms}
+    for name, contender in result["results"].items():
+        title = name.split(", ")[0].removeprefix("PyTorch ")
+        columns.setdefault(title, {})[contender["variables"]] = contender["median_ms"]
+    parts = list(dict.fromkeys(part for column in columns.values() for part in column))
+    rows = [
+        [part, *(f"{column[part]:.1f}" if part in column else "" for column in columns.values())]
+        for part in parts
+    ]
+    sentences = []
+    for title, column in columns.items():
+        alone = {part: ms for part, ms in column.items() if part.endswith(" alone")}
+        if alone and {"none", "all"} <= set(column):
+            part = min(alone, key=alone.get)
+            changes = [f"{100 * (ms / column['none'] - 1):+.0f} %" for ms in (column["all"], alone[part])]
+            sentences.append(
+                f"In {title} all of them together change the time by {changes[0]}; "
+                f"the most effective one alone, `{part.removesuffix(' alone')}`, by {changes[1]}."
             )
-
-    def commits(column):
-        found = dict.fromkeys(r["commit"] + (", older" if results.older(r) else "") for r in column.values())
-        return "; ".join(found)
-
-    rows.append(["measured at commit", "", *map(commits, columns.values())])
-    text = table(["model, batch", "dtype", *columns], rows)
-    peaks = {"ours": [], "pytorch": []}
-    for result in results.of("training-d12"):
-        for contender in result["results"].values():
-            peaks[contender["side"]].append(contender["peak_mib"])
-    text += f"\nGPT-2 124M takes {gib(peaks['ours'])} GiB where PyTorch takes {gib(peaks['pytorch'])}.\n"
-    newest = results.of("generate-d12")[0]
-    rate = {name: contender["tokens_per_second"] for name, contender in newest["results"].items()}
-    theirs = max(value for name, value in rate.items() if name.startswith("transformers"))
-    int8 = max(rate["ours fp32 int8"], rate["ours bf16 int8"])
+    parts = [f"{name} {text.split('+')[0]}" for name, text in result["versions"].items() if name != "flatgpt"]
+    caption = f"**{machine(result)}** ({result['date'][:10]}, {', '.join(parts)}; `{result['command']}`):\n"
     return (
-        f"{text}`generate_gpt2` makes {rate['ours fp32']:.0f} tokens/s with this model in fp32, "
-        f"{rate['ours bf16']:.0f} in bf16 and {int8:.0f} "
-        f"with int8 weights, where `transformers` makes {theirs:.0f} ({machine(newest)}, commit {newest['commit']}).\n"
+        f"{caption}\n{table(['variables', *(f'ms a step, {title}' for title in columns)], rows)}\n"
+        + "\n".join(sentences)
+        + "\n"
     )
 
 
-TABLES = {"speed": speed, "generate": generate, "processes": processes}
+def fastest_peer(result, kind, figure):
+    """The name and the rate of the fastest peer of one type of generation; None if there is none."""
+    found = [
+        (result["results"][name][figure]["rate"], name)
+        for name in ALIKE[kind][1]
+        if name in result["results"]
+    ]
+    rate, name = max(found, default=(None, None))
+    return (name, rate) if name else None
+
+
+def comparisons(results):
+    """Every comparison with a peer: (how fast ours is, the peer being 1; its description)."""
+    for what, model in MODELS.items():
+        result = results.of(what)
+        for dtype in dtypes(result) if result else ():
+            for side in SIDES:
+                ratio = ours_over(result, side, dtype) if side != "ours" else None
+                if ratio:
+                    share = f"{1 / ratio:.2f} of the speed of {SIDES[side]}"
+                    yield 1 / ratio, f"a training step of {model} in {dtype} ({share})"
+    result = results.of(GENERATION)
+    for kind, (ours, _) in ALIKE.items() if result else ():
+        for figure in figures(result["results"].get(ours, {})):
+            peer = fastest_peer(result, kind, figure)
+            if peer:
+                ratio = result["results"][ours][figure]["rate"] / peer[1]
+                what = (
+                    f"reading a {figure_title(result, figure)} tokens"
+                    if figure == "prompt"
+                    else f"{figure} tokens"
+                )
+                yield ratio, f"generating, {what} in {kind} ({ratio:.2f} of the speed of {peer[0]})"
+
+
+def slower(results):
+    """One sentence that says where we are slower than a peer."""
+    found = list(comparisons(results))
+    behind = [text for ratio, text in sorted(found) if ratio < 1]
+    absent = [model for what, model in MODELS.items() if not results.of(what)]
+    absent += [] if results.of(GENERATION) else ["generation"]
+    end = f"\nNot compared there: {'; '.join(absent)}.\n" if absent else "\n"
+    if not behind:
+        return f"flatgpt is slower than a peer in none of {len(found)} comparisons ({results.place()}).{end}"
+    count = f"{len(behind)} of {len(found)} comparisons, {results.place()}"
+    return f"**Where flatgpt is slower than a peer** ({count}):\n" + ";\n".join(behind) + f".{end}"
+
+
+def gib(sizes):
+    return " to ".join(dict.fromkeys(f"{size / 1024:.1f}" for size in (min(sizes), max(sizes))))
+
+
+def milliseconds(ms):
+    return "" if ms is None else f"{ms:.1f}" if ms < 100 else f"{ms:,.0f}"
+
+
+def training_rows(results):
+    for what, model in MODELS.items():
+        result = results.of(what)
+        for dtype in dtypes(result) if result else ():
+            ratio = ours_over(result, "pytorch", dtype)
+            times = [milliseconds(best_ms(result, side, dtype)) for side in SIDES]
+            yield [model, dtype, *times, f"{ratio:.2f}" if ratio else ""]
+            model = ""
+
+
+def speed(results):
+    """The tables of README.md: a training step, memory and generation, ours beside every peer."""
+    rows = list(training_rows(results))
+    # without the columns of peers that were not measured
+    kept = [k for k in range(len(SIDES) + 3) if k < 3 or any(row[k] for row in rows)]
+    titles = ["a training step, ms", "", *SIDES.values(), "flatgpt / PyTorch"]
+    text = f"{results.place()}; PyTorch {peers_means(results)}:\n\n"
+    text += table([titles[k] for k in kept], [[row[k] for k in kept] for row in rows])
+    peaks = {}
+    for result in filter(None, (results.of("training-d12"), results.of("training-d12-1024"))):
+        for contender in result["results"].values():
+            peaks.setdefault(contender["side"], []).append(contender["peak_mib"])
+    if {"ours", "pytorch"} <= set(peaks):
+        text += f"\nGPT-2 124M takes {gib(peaks['ours'])} GiB where PyTorch takes {gib(peaks['pytorch'])}.\n"
+    result, rows = results.of(GENERATION), []
+    if not result:
+        return text
+    peers = list(
+        dict.fromkeys(
+            name.split()[0] for _, names in ALIKE.values() for name in names if name in result["results"]
+        )
+    )
+    for kind, (ours, names) in ALIKE.items():
+        for figure in figures(result["results"][ours]) if ours in result["results"] else ():
+            by_peer = {
+                name.split()[0]: result["results"][name][figure]["rate"]
+                for name in names
+                if name in result["results"]
+            }
+            title = f"{kind}: {figure_title(result, figure)}"
+            cells = [number(by_peer[peer]) if peer in by_peer else "" for peer in peers]
+            rows.append([title, f"**{number(result['results'][ours][figure]['rate'])}**", *cells])
+    return text + "\n" + table(["generating with GPT-2 124M, tokens/s", "flatgpt", *peers], rows)
+
+
+def peers_means(results):
+    """True of every benchmark of training that was measured."""
+    trained = [results.of(what) for what in MODELS if results.of(what)]
+    given = trained and all(any(result.get("environment", {}).values()) for result in trained)
+    return f"{'with' if given else 'without'} the huge pages and bound threads that flatgpt takes by itself"
+
+
+def picture(results):
+    """README.md's picture and its caption."""
+    versions = {}
+    for result in results.chosen.values():
+        versions |= {name: text.split("+")[0] for name, text in result["versions"].items()}
+    peers = [
+        f"{name} {versions[name]}"
+        for name in ("llama.cpp", "ctranslate2", "transformers")
+        if name in versions
+    ]
+    cores = results.last["machine"]["cores"]
+    text = (
+        f"![speed of flatgpt beside its peers on {cores} cores]({PICTURE})\n\n"
+        f"*flatgpt on {results.place()}; in turns in one run, medians. A training step stands beside\n"
+        f"PyTorch {versions.get('PyTorch', '')}, the better of plain and torch.compile,\n"
+        f"{peers_means(results)}.\n"
+        "The large figure compares the best of each."
+    )
+    if results.of(GENERATION) and peers:
+        text += f"\nGeneration of new tokens stands beside {listed(peers)}."
+    return f"{text}\n[All figures](docs/performance.md); `dev/draw_speed.py` draws this picture.*\n"
+
+
+def panels(results):
+    """The figures of docs/speed.png: [title, unit, [label, side, value] for each bar, large figure]."""
+    found = []
+    for what, model in MODELS.items():
+        if result := results.of(what):
+            pairs = [
+                (side, dtype, best_ms(result, side, dtype)) for side in SIDES for dtype in dtypes(result)
+            ]
+            names = SIDES | {"pytorch_onednn": "PyTorch, oneDNN,"}
+            bars = sorted(
+                ([f"{names[side]} {dtype}", side, ms] for side, dtype, ms in pairs if ms),
+                key=lambda bar: bar[2],
+            )
+            ratio = ours_over(result, "pytorch")
+            found.append([f"a training step, {model}", "ms", bars, f"{1 / ratio:.1f}x" if ratio else ""])
+    if result := results.of(GENERATION):
+        for kind, (ours, peers) in ALIKE.items():
+            names = [name for name in (ours, *peers) if name in result["results"]]
+            if not names:
+                continue
+            figure = figures(result["results"][names[0]])[-1]
+            rates = [(name, result["results"][name]) for name in names]
+            bars = [
+                [name.replace("ours", "flatgpt"), each["side"], each[figure]["rate"]] for name, each in rates
+            ]
+            found.append([f"{figure} tokens, {kind}", "tokens/s", sorted(bars, key=lambda bar: -bar[2]), ""])
+    return dict(place=results.place(), panels=found)
+
+
+def drawn(path):
+    """What panels() had returned when the picture was drawn; None if it does not say, or is missing."""
+    if not path.exists():
+        return None
+    data, place = path.read_bytes(), 8
+    while place < len(data):
+        (length,), kind = struct.unpack(">I", data[place : place + 4]), data[place + 4 : place + 8]
+        key, _, value = data[place + 8 : place + 8 + length].partition(b"\0")
+        if (kind, key) == (b"tEXt", b"figures"):
+            return json.loads(value)
+        place += 12 + length
+    return None
+
+
+TABLES = {
+    "speed": speed,
+    "picture": picture,
+    "slower": slower,
+    "generate": generate,
+    "processes": processes,
+    "variables": variables,
+}
 TABLES |= {what: lambda results, what=what: training(results, what) for what in MODELS}
 
 
@@ -232,6 +477,12 @@ def main():
                     f"tables: {page}: table {name} differs from dev/bench/results; run: dev/bench/tables.py",
                     file=sys.stderr,
                 )
+            if "table: picture -->" in text and drawn(arguments.root / PICTURE) != panels(results):
+                print(
+                    f"tables: {PICTURE} shows other figures than dev/bench/results; run: dev/draw_speed.py",
+                    file=sys.stderr,
+                )
+                differ = True
             differ |= bool(changed)
         elif changed:
             path.write_text(new)
