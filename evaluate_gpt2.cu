@@ -73,6 +73,15 @@ auto show_progress(const char* what, size_t batches, const Evaluation& evaluatio
     });
 }
 
+void read_through(const ValidationLoader& loader) {
+    StatusLine line(stderr);
+    Progress progress(line, "evaluate_gpt2: reading the data", "%", 100);
+    loader.check([&](double done) {
+        if (stop_requested()) throw Error("interrupted; nothing was evaluated");
+        progress.at(static_cast<size_t>(100 * done));
+    });
+}
+
 // Error for a broken model, in which no ending would be the likeliest and the accuracy would be 0.
 void check_finite(const std::vector<EndingScores>& scores) {
     for (const EndingScores& example : scores) {
@@ -99,7 +108,7 @@ void evaluate_all(const EvaluateOptions& o) {
     const HostAllocator pinned = simt::pinned_memory();
     if (!o.val_data.empty()) {
         shards = open_split(
-            o.val_data, *tokenizer,
+            {o.val_data}, *tokenizer,
             {.val_T = seq_len,
              .note = [](const std::string& line) { print_line(stderr, printable("evaluate_gpt2: " + line)); },
              .stop = stop_requested});
@@ -121,7 +130,7 @@ void evaluate_all(const EvaluateOptions& o) {
     // The data is checked before the model is loaded.
     if (!o.val_data.empty()) {
         val_loader.emplace(shards, o.batch_size, seq_len, config.V, static_cast<size_t>(o.val_steps), pinned);
-        val_loader->at(0);
+        read_through(*val_loader);
     }
     if (!o.hellaswag.empty()) hellaswag.emplace(std::move(examples), o.batch_size, seq_len, config.V, pinned);
     model.allocate();

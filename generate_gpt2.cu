@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "system/error.h"
+#include "system/line_editor.h"
 #include "system/print_line.h"
 #include "system/printable.h"
 #include "system/run_main.h"
@@ -43,18 +45,20 @@ bool shows_colour() {
 // The tokens of a prompt, at least one.
 std::vector<int> prompt_of(const std::string& text, std::vector<int> tokens, Tokenizer& tokenizer,
                            const GPT2Config& config) {
-    for (const uint16_t token : tokenizer.encode(text)) tokens.push_back(token);
+    if (tokens.empty()) {
+        for (const uint16_t token : tokenizer.encode_prompt(text)) tokens.push_back(token);
+    }
     if (tokens.empty()) tokens = {tokenizer.end_of_text().value_or('\n')};
     for (const int token : tokens)
         CHECK(token < config.V, "token {} of the prompt; expected 0 to {}", token, config.V - 1);
     return tokens;
 }
 
-// The bytes of the tokens, without the token that ends the text.
+// The bytes of the tokens, without those that end a text.
 std::string text_of(const std::vector<int>& tokens, const Tokenizer& tokenizer) {
     std::string bytes;
     for (const int token : tokens) {
-        if (token != tokenizer.end_of_text()) bytes += tokenizer.token_bytes(token);
+        if (!tokenizer.ends_text(token)) bytes += tokenizer.token_bytes(token);
     }
     return bytes;
 }
@@ -86,7 +90,7 @@ public:
 
     void add(int sample, int token) {
         const size_t k = static_cast<size_t>(sample);
-        if (token == tokenizer_.end_of_text()) ended_[k] = true;
+        if (tokenizer_.ends_text(token)) ended_[k] = true;
         else waiting_[k] += tokenizer_.token_bytes(token);
         if (k == shown_) go_on();
     }
@@ -135,13 +139,17 @@ void report(const Generation& generation, size_t prompt_tokens, int context) {
         print_line(stderr, fmt::format("the context of {} tokens is full", context));
         break;
     }
+    // Only the end of a prompt that is longer than the context is read.
+    const size_t read = std::min(prompt_tokens, static_cast<size_t>(context));
+    if (read < prompt_tokens)
+        print_line(stderr, fmt::format("the prompt has {} tokens; the model reads the last {}, its context",
+                                       prompt_tokens, read));
     const auto rate = [](size_t tokens, double seconds) {
         return fmt::format("{} tokens in {:.3f} s ({:.1f} tokens/s)", tokens, seconds,
                            static_cast<double>(tokens) / std::max(seconds, 1e-9));
     };
-    print_line(stderr,
-               fmt::format("prompt: {}; generated: {}", rate(prompt_tokens, generation.prefill_seconds),
-                           rate(generation.decoded_tokens, generation.decode_seconds)));
+    print_line(stderr, fmt::format("prompt: {}; generated: {}", rate(read, generation.prefill_seconds),
+                                   rate(generation.decoded_tokens, generation.decode_seconds)));
 }
 
 // Generates and shows the texts after a prompt. turn: part of the random key, so that repeating a prompt
@@ -163,7 +171,7 @@ Generation continue_text(Decoder<T>& decoder, const std::vector<int>& prompt, co
                                             .context = command.stop_at_context ? config.context : INT_MAX,
                                             .vocabulary = std::min(tokenizer.vocab_size(), config.V),
                                             .padded_vocabulary = config.Vp(),
-                                            .end_of_text = tokenizer.end_of_text(),
+                                            .ends = tokenizer.ends(),
                                             .sampling = command.sampling,
                                             .seed = command.seed,
                                             .step = turn},
@@ -182,7 +190,10 @@ std::optional<std::string> read_prompt() {
     }
     char* line = nullptr;
     size_t capacity = 0;
-    const ssize_t length = getline(&line, &capacity, stdin);
+    ssize_t length = 0;
+    // The last of several signals of one request may interrupt the wait for the next prompt.
+    while ((length = getline(&line, &capacity, stdin)) < 0 && errno == EINTR && !stop_requested())
+        std::clearerr(stdin);
     const std::unique_ptr<char, decltype(&std::free)> freed(line, &std::free);
     if (length < 0) return std::nullopt;
     const std::string_view text(line, static_cast<size_t>(length));
@@ -191,11 +202,12 @@ std::optional<std::string> read_prompt() {
 
 template <class T>
 void answer_prompts(Decoder<T>& decoder, const GenerateCommand& command, Tokenizer& tokenizer) {
+    const std::unique_ptr<LineEditor> editor = make_line_editor("generate_gpt2");
     for (uint64_t turn = 0;; turn++) {
-        const std::optional<std::string> text = read_prompt();
+        const std::optional<std::string> text = editor ? editor->read() : read_prompt();
         if (!text) break;
         continue_text(decoder, prompt_of(*text, {}, tokenizer, decoder.config()), command, tokenizer, turn);
-        if (stop_requested()) wait_for_next_stop({SIGINT});
+        if (stop_requested()) wait_for_next_stop();
     }
     if (isatty(STDIN_FILENO)) std::fputs("\n", stderr);
 }

@@ -14,16 +14,15 @@
 #include "system/atomic_file.h"
 #include "system/file_access.h"
 #include "system/folder_lock.h"
-#include "system/mapped_file.h"
+#include "system/note.h"
 #include "system/status_line.h"
 #include "system/stop_signal.h"
-#include "system/text_encoding.h"
 #include "system/utf8_stream.h"
 #include "trainer/command_line/command_line.h"
 #include "trainer/command_line/help_text.h"
-#include "trainer/data/data_files.h"
 #include "trainer/data/document_stream.h"
 #include "trainer/data/input_files.h"
+#include "trainer/data/joined_texts.h"
 #include "trainer/data/restartable_shards.h"
 #include "trainer/data/stream_tokenizer.h"
 #include "trainer/data/token_shard.h"
@@ -32,7 +31,6 @@
 namespace fs = std::filesystem;
 
 static constexpr double below_1 = 0.9999999;
-static constexpr size_t piece_bytes = size_t{4} << 20;  // bytes of text that are tokenized at a time
 
 struct Options {
     std::string tokenizer = "gpt2";
@@ -41,8 +39,8 @@ struct Options {
     std::vector<std::string> files;
     size_t shard_tokens = 100'000'000;
     // --stream
-    bool stream = false, until_end = false;
-    std::string prefix, split = "first", field = "text";
+    bool stream = false, until_end = false, skip_bad = false;
+    std::string prefix, split = "first", field = "text", place_field;
     std::optional<size_t> val_tokens;
     int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 };
@@ -52,27 +50,23 @@ class SplitWriter {
 public:
     SplitWriter(const Options& options, const std::string& prefix, Tokenizer& tokenizer,
                 const std::function<void(size_t)>& appended)
-        : series_(options.out, prefix, options.shard_tokens), tokenizer_(tokenizer), appended_(appended) {}
+        : series_(options.out, prefix, options.shard_tokens),
+          texts_(tokenizer, [&](std::span<const uint16_t> tokens) {
+              if (stop_requested()) throw Error("interrupted; nothing was written");
+              series_.append(tokens);
+              appended(tokens.size());
+          }) {}
+    SplitWriter(const SplitWriter&) = delete;
 
-    // Appends a text, preceded by end-of-text (if the tokenizer has it) unless it is the first text.
-    void append(std::string_view text) {
-        if (text.empty()) return;
-        if (const std::optional<int> end = tokenizer_.end_of_text(); end && !series_.shards().empty()) {
-            const uint16_t token = static_cast<uint16_t>(*end);
-            series_.append({&token, 1});
-        }
-        tokenizer_.encode_in_pieces(text, piece_bytes, [&](std::span<const uint16_t> tokens) {
-            if (stop_requested()) throw Error("interrupted; nothing was written");
-            series_.append(tokens);
-            appended_(tokens.size());
-        });
+    void append(const std::vector<TextPart>& parts) {
+        for (const TextPart& part : parts) texts_.append(part);
     }
+    const TextFindings& findings() const { return texts_.findings(); }
     TokenShardSeries& series() { return series_; }
 
 private:
     TokenShardSeries series_;
-    Tokenizer& tokenizer_;
-    const std::function<void(size_t tokens)>& appended_;
+    JoinedTexts texts_;
 };
 
 // UsageError if the folder holds shards of an earlier call, which would be read together with the new ones.
@@ -106,26 +100,40 @@ private:
     std::vector<fs::path> made_;  // the innermost first
 };
 
-// The texts in a folder, or the file itself.
-static std::vector<std::string> texts_of(const std::string& path) {
-    if (!is_folder(path)) return {path};
-    std::vector<std::string> texts;
-    for (const InputFile& file : input_files(path)) texts.push_back(file.path);
-    return texts;
+static std::vector<std::string> paths_of(const std::vector<InputFile>& files) {
+    std::vector<std::string> paths;
+    for (const auto& [path, is_text] : files) {
+        CHECK(is_text, "{}: is already a token shard; expected texts", path);
+        paths.push_back(path);
+    }
+    return paths;
+}
+
+// The texts that are named, and those in folders that are named. Files of folders that are named val beside
+// others named train are the validation split.
+static DividedTexts texts_of(const Options& options) {
+    const Note note = [](const std::string& line) { note_on_stderr("tokenize: " + line); };
+    const Inputs inputs = input_files(options.files, {.note = note});
+    const std::vector<std::string> train = paths_of(inputs.files), val = paths_of(inputs.named_val);
+    if (val.empty()) {
+        DividedTexts divided = divide_texts(train, options.val_fraction);
+        CHECK(!divided.train.empty() || !divided.val.empty(), "{}: there is no text to tokenize", train[0]);
+        return divided;
+    }
+    CHECK(options.val_fraction == 0,
+          "--val-fraction {}: {} is the validation data, by its name; expected no --val-fraction, or files "
+          "instead of the folder",
+          options.val_fraction, val[0]);
+    return {divide_texts(train, 0).train, divide_texts(val, 0).train};
 }
 
 static void tokenize(const Options& options) {
     const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(options.tokenizer);
-    std::vector<MappedFile> files;
-    size_t total = 0;
-    for (const std::string& path : options.files) {
-        for (const std::string& text : texts_of(path)) total += files.emplace_back(text).bytes().size();
-    }
-    CHECK(total > 0, "{}: there is no text to tokenize", options.files[0]);
-    for (const MappedFile& file : files) {
-        CHECK(!begins_as_shard(file.bytes()), "{}: is already a token shard; expected texts", file.path());
-        check_encoding(file.path(), file.bytes());
-    }
+    const DividedTexts divided = texts_of(options);
+    CHECK(!divided.train.empty(), "--val-fraction {}: is so large that nothing is left to train on",
+          options.val_fraction);
+    CHECK(options.val_fraction == 0 || !divided.val.empty(),
+          "--val-fraction {}: is too small to hold out anything", options.val_fraction);
     refuse_used_folder(options.out);
     const OutputFolder folder(options.out);
     const FolderLock lock(options.out, "writing shards");
@@ -137,23 +145,12 @@ static void tokenize(const Options& options) {
     const std::function<void(size_t)> appended = [&](size_t more) { progress.at((tokens += more) / 1000); };
     SplitWriter train(options, "train", *tokenizer, appended), val(options, "val", *tokenizer, appended);
 
-    // The last part of all bytes is for validation; the file in which it begins is divided between both
-    // splits.
-    const size_t val_bytes =
-        total - static_cast<size_t>(static_cast<double>(total) * (1 - options.val_fraction));
-    size_t rest = total;
-    for (const MappedFile& file : files) {
-        const std::string_view text = file.bytes();
-        rest -= text.size();
-        const size_t held_out = std::min(text.size(), val_bytes > rest ? val_bytes - rest : 0);
-        const size_t cut = start_of_character(text, text.size() - held_out);
-        train.append(text.substr(0, cut));
-        val.append(text.substr(cut));
-    }
-    CHECK(!train.series().shards().empty(), "--val-fraction {}: is so large that nothing is left to train on",
-          options.val_fraction);
-    CHECK(options.val_fraction == 0 || !val.series().shards().empty(),
-          "--val-fraction {}: is too small to hold out anything", options.val_fraction);
+    train.append(divided.train);
+    val.append(divided.val);
+    CHECK(!train.series().shards().empty(), "{}: there is no text to tokenize", divided.train[0].path);
+    TextFindings findings = train.findings();
+    findings.add(val.findings());
+    for (const std::string& note : findings.notes()) note_on_stderr("tokenize: " + note);
     for (SplitWriter* split : {&train, &val}) split->series().close();
     train.series().commit();
     try {
@@ -175,6 +172,7 @@ static void tokenize_standard_input(const Options& options) {
                               .prefix = options.prefix,
                               .split = options.split,
                               .tokenizer = std::string(make_tokenizer(options.tokenizer)->name()),
+                              .place_field = options.place_field,
                               .shard_tokens = options.shard_tokens,
                               .val_tokens = options.val_tokens});
     if (shards.complete()) {
@@ -183,24 +181,31 @@ static void tokenize_standard_input(const Options& options) {
     }
     StatusLine line(stderr);
     Progress progress(line, "tokenize", "documents read", 0);
+    DocumentKeys keys{.text = options.field, .place = options.place_field, .skip_bad = options.skip_bad};
+    // Shards of an earlier version end at documents whose field "place" was read if they had one.
+    if (shards.takes_places_as_before() && options.field != "place")
+        keys.place = "place", keys.place_optional = true;
     std::optional<DocumentStream> documents;
-    documents.emplace(STDIN_FILENO, "standard input", options.field, options.until_end, [&] {
+    documents.emplace(STDIN_FILENO, "standard input", keys, options.until_end, [&] {
         if (stop_requested())
             throw Error("interrupted; the same command continues after the finished shards");
         progress.at(documents->count());
     });
-    tokenize_stream(*documents, shards, options.tokenizer, options.threads, [&](const std::string& path) {
+    const auto finished = [&](const std::string& path) {
         line.erase();
         fmt::print("{}: {} tokens\n", path, TokenShard(path).size());
         std::fflush(stdout);
-    });
+    };
+    const size_t unread = tokenize_stream(*documents, shards, options.tokenizer, options.threads, finished);
+    for (const std::string& note : documents->notes()) note_on_stderr("tokenize: " + note);
+    if (unread > 0) note_on_stderr("tokenize: " + note_of_unread_ends(unread));
 }
 
 // UsageError for options that do not belong to the given source of texts: files, or standard input.
 static void check_source(const Options& options, const CLI::App& app) {
     const std::vector<std::string> of_files = {"FILE", "--val-fraction"};
-    const std::vector<std::string> of_stream = {"--prefix", "--split",     "--val-tokens",
-                                                "--field",  "--until-end", "--threads"};
+    const std::vector<std::string> of_stream = {"--prefix",      "--split",     "--val-tokens", "--field",
+                                                "--place-field", "--until-end", "--skip-bad",   "--threads"};
     for (const std::string& name : options.stream ? of_files : of_stream) {
         CHECK(app.get_option(name)->count() == 0, "{} {} --stream", name,
               options.stream ? "excludes" : "needs");
@@ -208,6 +213,10 @@ static void check_source(const Options& options, const CLI::App& app) {
     CHECK(options.prefix.find('/') == std::string::npos &&
               options.prefix == replace_invalid_utf8(options.prefix),
           "--prefix {}: expected the beginning of a file's name, in UTF-8 and without /", options.prefix);
+    CHECK(options.place_field.empty() || options.place_field != options.field,
+          "--place-field {}: is the key of the text; expected the key of a field that differs between "
+          "documents",
+          options.place_field);
     CHECK(options.stream || !options.files.empty(),
           "FILE is required, or --stream for documents on standard input");
 }
@@ -216,8 +225,10 @@ int main(int argc,
          char** argv) {  // NOLINT(bugprone-exception-escape): before run_main, only wrong code here throws
     Options options;
     CLI::App app("Turns texts into token shards for training.", "tokenize");
-    add_word_or_file(app, "--tokenizer", options.tokenizer, {"gpt2", "byte"},
-                     "how texts become tokens; FILE is a tokenizer.json");
+    add_word_or_file(
+        app, "--tokenizer", options.tokenizer, {"gpt2", "gpt2-eot", "byte"},
+        "how texts become tokens; gpt2-eot: as gpt2, and <|endoftext|> in a text is the token that "
+        "ends it; FILE is a tokenizer.json or its folder");
     add_number(app, "--val-fraction", options.val_fraction, 0, below_1,
                "fraction of the texts, taken from the end, to hold out for validation");
     add_text(app, "--out", options.out, "DIR",
@@ -242,8 +253,15 @@ int main(int argc,
                "with --split first: number of tokens to hold out; 0: none [one shard, or a tenth of an input "
                "that is shorter than a shard]");
     add_text(*stream, "--field", options.field, "KEY", "key of the text in a document's JSON object");
+    add_text(
+        *stream, "--place-field", options.place_field, "KEY",
+        "key of a string or whole number that differs between documents and names one after an interruption "
+        "[its number in the input does]");
     stream->add_flag("--until-end", options.until_end,
                      "accept the input as complete only if its last line is {\"end\": true}");
+    stream->add_flag(
+        "--skip-bad", options.skip_bad,
+        "leave out lines that are no documents (not JSON, no text), and say how many there were");
     add_number(*stream, "--threads", options.threads, 1, 1024, "number of threads that tokenize documents");
     set_examples(
         app, {{"tokenize all texts of a folder; the last hundredth is for validation",

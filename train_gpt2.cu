@@ -23,15 +23,15 @@ void train(const Options& options, Communicator& communicator) {
     std::optional<PreparedRun<T>> prepared = prepare<T>(options, communicator);
     if (!prepared) return;  // --plan, or the run is complete
     GPT2<T>& model = *prepared->model;
-    DataLoader& loader = *prepared->loader;
+    const int micro_steps = prepared->loader->micro_steps();
     Session<T> run(*prepared, communicator);
     try {
         while (const int step = run.next_step()) {
             model.begin_step();
-            for (int micro = 0; micro < loader.micro_steps(); micro++) {
-                model.forward(loader.at(step, micro));
+            for (int micro = 0; micro < micro_steps; micro++) {
+                model.forward(run.batch(step, micro));
                 // only the last micro-step reduces the gradients
-                model.backward(micro + 1 == loader.micro_steps());
+                model.backward(micro + 1 == micro_steps);
             }
             model.begin_update(run.optimizer_at(step), run.flags(), run.veto());
             run.record(step - 1);  // while the device works on this step
@@ -50,8 +50,9 @@ void handle_signals(const Process& process) {
     else stop_on({SIGHUP});  // sent when the terminal closes
     if (process.rank == 0)
         answer_stop(
-            "\ntrain_gpt2: stopping after this step, with a checkpoint; a second signal ends the run at "
-            "once\n");
+            "\ntrain_gpt2: stopping after this step, with a checkpoint; the same signal again, a second "
+            "later, "
+            "ends the run at once\n");
     // A closed standard output must not end the run; its metrics are in a file.
     std::signal(SIGPIPE, SIG_IGN);
 }

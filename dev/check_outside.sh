@@ -14,4 +14,5 @@ rm -rf "$run"
 build/outside/bin/python3 dev/check_interchange.py "$run/checkpoints/step_00000020"
 build/outside/bin/python3 dev/check_masks.py
 build/outside/bin/python3 dev/reference_bpe.py
+build/outside/bin/python3 dev/reference_folders.py
 build/outside/bin/python3 dev/check_tokenizer.py

@@ -58,9 +58,10 @@ int main(int argc, char** argv) {
                "format to write: a Hugging Face folder (hf), or a .bin file of llm.c");
     add_text(app, "--out", out, "PATH", "folder or file to write")->required();
     app.add_flag("--best", best, best_help);
-    add_word_or_file(app, "--tokenizer", tokenizer, tokenizer_words,
-                     "tokenizer whose files are written to the folder; FILE is a tokenizer.json [the model's "
-                     "own]");
+    add_word_or_file(
+        app, "--tokenizer", tokenizer, tokenizer_words,
+        "tokenizer whose files are written to the folder; FILE is a tokenizer.json or its folder [the "
+        "model's own]");
     set_examples(app,
                  {{"convert the best checkpoint of a run for transformers",
                    "convert runs/book --best --format hf --out my_model"},

@@ -100,8 +100,21 @@ def tokenizer_files():
     described = {"model": {"type": "BPE", "vocab": encoder, "merges": merges}, "added_tokens": special}
     for name, splitting in (("digits", pre), ("space", {"type": "ByteLevel"}), ("pattern", {"type": "Split"}), ("none", None)):
         seed("tokenizer_files", name, parts("", "12 345", json.dumps({**described, "pre_tokenizer": splitting})))
+    whole = json.dumps({**described, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}})
+    flags = {"content": "<x>", "lstrip": True, "rstrip": True, "single_word": True, "normalized": True, "special": False}
+    config = {"tokenizer_class": "GPT2Tokenizer", "eos_token": "<e>", "add_bos_token": True, "extra_special_tokens": ["  "]}
+    tokens = {"added_tokens_decoder": {"264": flags}, "split_special_tokens": True}
+    ids = json.dumps({"eos_token_id": [263, 1], "pad_token_id": 2})
+    template = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "b"}}, {"Sequence": {"id": "A"}}], "special_tokens": {"b": {"ids": [7]}}}
+    files = ("the <x> <e>   x", whole, json.dumps(config), json.dumps({"pad_token": flags}), json.dumps({"<y>": 263}), ids)
+    seed("tokenizer_files", "folder", parts("", *files))
+    seed("tokenizer_files", "folder_slow", parts(json.dumps(encoder), lines, "", *files[2:]))
+    seed("tokenizer_files", "folder_decoder", parts("", files[0], whole, json.dumps({**config, **tokens}), "", "", ids))
+    seed("tokenizer_files", "template", parts("", "a b", json.dumps({**json.loads(whole), "post_processor": template})))
     words("tokenizer_files", ['"add_prefix_space":', '"ignore_merges":', '"type":', '"use_regex":', '"<|endoftext|>":', '"th":', "#version",
-                              "\n====\n", "\\u0120", "-1", "4294967552", "1e300", "\u0120", "null"])  # fmt: skip
+                              "\n====\n", "\\u0120", "-1", "4294967552", "1e300", "\u0120", "null", '"lstrip":true', '"rstrip":true', "<x>", "<e>",
+                              '"single_word":true', '"normalized":false', '"added_tokens_decoder":', '"eos_token":', '"extra_special_tokens":',
+                              '"post_processor":', '"tokenizer_class":"PreTrainedTokenizerFast"'])  # fmt: skip
 
 
 def tokenizer():
@@ -262,7 +275,7 @@ def restartable_shards():
 
 def main():
     global OUT
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit("usage: dev/fuzz_corpus.py OUT")
     OUT = pathlib.Path(sys.argv[1])
     OUT.mkdir(parents=True, exist_ok=True)

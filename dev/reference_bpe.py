@@ -6,7 +6,7 @@
 Writes test/reference/bpe/NAME.json (as tokenizers saves it) and NAME.bin: 300 random Unicode strings and their tokens, in the format of
 dev/reference_tokenizer.py. Then every text in data/ goes through `./tokenize --tokenizer NAME.json` and through tokenizers.
 
-Result with tokenizers 0.23.3: all tokens of all texts are equal. Both treat special tokens in a text as ordinary text (encode_special_tokens).
+Result with tokenizers 0.23.3: all tokens of all texts are equal. added_tokens has added tokens of every kind, and its strings contain them.
 """
 import json
 import pathlib
@@ -18,7 +18,7 @@ import tempfile
 import tokenizers
 from check_tokenizer import tokens_of  # both beside this script
 from reference_tokenizer import ROOT, piece
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 STRINGS = 300
 OUT = ROOT / "test/reference/bpe"
@@ -53,6 +53,32 @@ def merges_out_of_order():
     return tokenizer
 
 
+ADDED = [
+    AddedToken("<a>", special=True), AddedToken("<ab>", special=True), AddedToken("<left>", special=True, lstrip=True),
+    AddedToken("<right>", special=True, rstrip=True), AddedToken("<both>", special=True, lstrip=True, rstrip=True),
+    AddedToken("the", single_word=True), AddedToken("th"), AddedToken("ü語", single_word=True, normalized=False), AddedToken("a b"),
+    AddedToken("  "), AddedToken("<a><", normalized=True), AddedToken("word <", normalized=True, rstrip=True),
+    AddedToken("\n", normalized=False), AddedToken(" x", normalized=False, single_word=True),
+]
+
+
+def with_added_tokens(tokenizer):
+    tokenizer = Tokenizer.from_str(tokenizer.to_str())
+    tokenizer.add_tokens(ADDED)
+    return tokenizer
+
+
+def added_strings():
+    """Strings of added tokens, of pieces of them, and of what may stand beside them."""
+    rng = random.Random(20190215)
+    between = ["", "", " ", "  ", "   ", "\n", "\t ", "\u3000", "_", "e\u0301", "\u200d", "1", "²", "語", "Ab", "<", "<a", ">", ".", "'s", " the", "theatre"]
+
+    def some():
+        return rng.choice([rng.choice(ADDED).content, rng.choice(between), rng.choice(between), piece(rng)])
+
+    return ["".join(some() for _ in range(rng.randint(0, 12))) for _ in range(STRINGS)]
+
+
 def strings():
     rng = random.Random(20190214)
     return ["".join(piece(rng) for _ in range(rng.randint(0, 12))) for _ in range(STRINGS)]
@@ -69,14 +95,15 @@ def packed(texts, tokenizer):
 def main():
     OUT.mkdir(exist_ok=True)
     made = {name: trained(splitting) for name, splitting in SPLITTINGS.items()} | {"merges_out_of_order": merges_out_of_order()}
+    made |= {f"added_tokens_{name}": with_added_tokens(made[name]) for name in ("plain", "prefix_space", "digits")}
     failed = False
     for name, tokenizer in made.items():
         file = OUT / f"{name}.json"
         file.write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, separators=(",", ":")) + "\n")
         tokenizer = Tokenizer.from_file(str(file))
-        tokenizer.encode_special_tokens = True
-        file.with_suffix(".bin").write_bytes(packed(strings(), tokenizer))
-        for text in [path.read_text() for path in sorted((ROOT / "data").glob("*.txt"))] + ["\n".join(strings())]:
+        texts = added_strings() if name.startswith("added") else strings()
+        file.with_suffix(".bin").write_bytes(packed(texts, tokenizer))
+        for text in [path.read_text() for path in sorted((ROOT / "data").glob("*.txt"))] + ["\n".join(texts)]:
             with tempfile.TemporaryDirectory() as folder:
                 ours = tokens_of(text, pathlib.Path(folder), "--tokenizer", file)
             theirs = tokenizer.encode(text, add_special_tokens=False).ids

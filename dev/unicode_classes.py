@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes trainer/tokenizer/unicode_ranges.h: which characters are letters and which are numbers, for GPT-2's pre-tokenizer.
+"""Writes trainer/tokenizer/unicode_ranges.h: which characters are letters and which are numbers, for GPT-2's pre-tokenizer,
+and which others belong to a word (\\w of tiktoken's regex crate, which Hugging Face's tokenizers has too), for single words among added tokens.
 
     pip install unicodedata2==16.0.0 tiktoken==0.14.0 && dev/unicode_classes.py
 
@@ -14,8 +15,8 @@ import unicodedata2
 
 FILE = pathlib.Path(__file__).resolve().parent.parent / "trainer/tokenizer/unicode_ranges.h"
 CHARACTERS = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
-HEAD = """// unicode_ranges.h: the letters (categories L*) and numbers (N*) of Unicode {version}, as code points.
-//   Made by dev/unicode_classes.py.
+HEAD = """// unicode_ranges.h: the letters (categories L*) and numbers (N*) of Unicode {version}, and what else is in
+//   \\w, as code points. Made by dev/unicode_classes.py.
 #pragma once
 #include <cstdint>
 
@@ -63,6 +64,9 @@ def main():
         codes = [ord(c) for c in characters]
         print(f"{name}: {len(codes)} characters, their sum {sum(codes)}, the sum of their squares {sum(code * code for code in codes)}")
         text += table(name, characters)
+    word = by_tiktoken(r"\w")
+    print(f"word characters: {len(word)}, their sum {sum(map(ord, word))}")
+    text += table("unicode_word_marks", word - by_tiktoken(r"\p{L}"))
     spaces = sorted(map(ord, by_tiktoken(r"\s")))
     print("white space:", ", ".join(f"U+{code:04X}" for code in spaces))
     FILE.write_text(text)

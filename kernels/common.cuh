@@ -12,6 +12,7 @@ using simt::load_streaming;
 using simt::narrow;
 using simt::stay_narrow;
 using simt::store;
+using simt::store_around_caches;
 using simt::store_raw;
 using simt::store_streaming;
 using simt::Vec;

@@ -3,7 +3,7 @@
 # for --init-from. The last tenth of the text is held out to validate the model four times on the way; the checkpoint that did best is kept.
 #   scripts/finetune.sh MODEL TEXT [OPTION...]
 #   MODEL: a Hugging Face GPT-2 folder, a run of ours, a checkpoint, llm.c's .bin, or the name of a model in Hugging Face's cache, such as gpt2
-#   TEXT: a file of text, a folder of them, or a glob in quotes, such as 'notes/*.md'
+#   TEXT: a file of text, a folder of them, or a pattern in quotes, such as 'notes/*.md'
 #   OPTION: train_gpt2's own, which win over this script's
 . "$(dirname "$0")/shared.sh"
 case ${1:-} in --help | -h) print_help && exit 0 ;; esac
@@ -15,11 +15,20 @@ model=$1 text=$2 words=("${@:3}")
 find_program any
 
 # The length of a sequence is the model's context, at most GPT-2's; it is halved until the last tenth of a short text is one sequence at least.
-plan=$("$program" --init-from "$model" --batch-size 1 --plan --device-memory 1000G) || exit $?
+tokenizer=()
+for ((i = 0; i < ${#words[@]}; i++)); do
+    case ${words[i]} in
+        --tokenizer) tokenizer=("${words[@]:i:2}") ;;
+        --tokenizer=*) tokenizer=("${words[i]}") ;;
+    esac
+done
+plan=$("$program" --init-from "$model" --batch-size 1 --train-data "$text" "${tokenizer[@]}" --plan --device-memory 1000G) || exit $?
 context=$(sed -n 's/^model: .* context \([0-9]*\),.*/\1/p' <<<"$plan")
 vocabulary=$(sed -n 's/^model: .* vocabulary \([0-9]*\) .*/\1/p' <<<"$plan")
-bytes=$({ compgen -G "$text" || true; } | while IFS= read -r path; do find -L "$path" \( -path "$path/*" -name '.*' -prune \) -o -type f ! -name '*.cache.bin' -exec cat {} +; done | wc -c)
-[ "$bytes" -gt 0 ] || fail "$text: there is no such text, or it is empty"
+data=$(sed -n 's/^data: //p' <<<"$plan")
+[[ $data =~ ^[0-9] ]] || fail "$data"
+[[ $data =~ ^[0-9]+\ texts?\ of\ ([1-9][0-9]*)\ bytes$ ]] || fail "$text: is $data; expected text to finetune on"
+bytes=${BASH_REMATCH[1]}
 tokens=$((vocabulary > 256 ? bytes / 4 : bytes))
 seq_len=$((context < 1024 ? context : 1024))
 while [ $seq_len -gt 16 ] && [ $((12 * seq_len)) -gt "$tokens" ]; do seq_len=$((seq_len / 2)); done

@@ -26,6 +26,8 @@ try:
     import numpy as np
     from matplotlib.ticker import EngFormatter, LogLocator
 except ImportError as error:
+    if {"-h", "--help"} & set(sys.argv[1:]):  # which needs no library; this module may be imported by another program
+        sys.exit(print(sys.modules["__main__"].__doc__.strip()))
     # Only the system's python3 sees the packages of Debian and Ubuntu; one of pyenv, conda or a virtual environment does not.
     system = "/usr/bin/python3"
     if os.path.exists(system) and subprocess.call([system, "-c", "import matplotlib, numpy"], stderr=subprocess.DEVNULL) == 0:

@@ -16,10 +16,11 @@ trap 'rm -f "$refusal"' EXIT
 
 parse_arguments() {
     case ${1:-} in --help | -h) print_help && exit 0 ;; esac
-    [ $# -ge 1 ] && [ "${1#-}" = "$1" ] || fail "expected a recipe: scripts/recipe.sh RECIPE [OPTION...]"
+    recipes=$(cd "$root/recipes" && echo gpt*.cfg | sed 's/\.cfg//g')
+    [ $# -ge 1 ] && [ "${1#-}" = "$1" ] || fail "expected a recipe: scripts/recipe.sh RECIPE [OPTION...]; RECIPE is one of $recipes, or a file"
     recipe=$root/recipes/$1.cfg
     [ -f "$recipe" ] || recipe=$1
-    [ -f "$recipe" ] || fail "there is no recipe $1; expected a file or one of $(cd "$root/recipes" && echo gpt*.cfg | sed 's/\.cfg//g')"
+    [ -f "$recipe" ] || fail "there is no recipe $1; expected a file or one of $recipes"
     shift
     dry_run=no gpus="" gpu="" memory="" speed=()
     while [ $# -gt 0 ]; do

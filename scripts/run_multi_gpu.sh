@@ -5,7 +5,8 @@
 #   --processes N   number of processes (default: the GPUs that nvidia-smi lists and CUDA_VISIBLE_DEVICES permits)
 #   --launcher      default: mpirun if it is installed, else environment
 #   OPTION...       all other options are passed to ./train_gpt2cu, or to the program that TRAIN_PROGRAM names
-# When one process fails, the others are ended, and this script exits with its exit code. SIGINT, SIGTERM, SIGHUP and SIGUSR1 reach every process.
+# When one process fails, the others are ended, and this script exits with its exit code. Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 end the run after
+# its step, with a checkpoint. Ctrl-C or SIGTERM again, a second or more later, ends it at once.
 set -euo pipefail
 
 fail() {
@@ -34,31 +35,48 @@ if [ -z "$processes" ]; then
 fi
 if [ -z "$launcher" ]; then launcher=$(command -v mpirun >/dev/null && echo mpirun || echo environment); fi
 
-if [ "$launcher" = mpirun ]; then
-    if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
-    # The program chooses its cores itself; with one or two processes, mpirun would bind each to a single core.
-    exec mpirun -np "$processes" --bind-to none "$program" "$@"
-fi
-
 pids=()
 signal_all() { kill -s "$1" "${pids[@]}" 2>/dev/null || true; }
+# mpirun kills its processes two seconds after SIGINT or SIGTERM, which may be too short for a checkpoint. SIGUSR1 it passes on, and waits.
+declare -A asked=() # by signal, the time of the first one in microseconds
+# shellcheck disable=SC2317  # the traps call it
+pass_on() {
+    local now=${EPOCHREALTIME//[!0-9]/}
+    if [ "$launcher" = environment ]; then
+        signal_all "$1"
+    elif [ -z "${asked[$1]:-}" ]; then
+        asked[$1]=$now
+        signal_all USR1
+    elif [[ $1 =~ ^(INT|TERM)$ ]] && [ $((now - asked[$1])) -ge 950000 ]; then
+        signal_all TERM
+    fi
+}
 for signal in INT TERM HUP USR1; do
     # shellcheck disable=SC2064  # the current name is meant
-    trap "signal_all $signal" $signal
-done
-export WORLD_SIZE=$processes LOCAL_WORLD_SIZE=$processes MASTER_ADDR=${MASTER_ADDR:-127.0.0.1} MASTER_PORT=${MASTER_PORT:-$((20000 + RANDOM % 10000))}
-for ((rank = 0; rank < processes; rank++)); do
-    RANK=$rank LOCAL_RANK=$rank "$program" "$@" &
-    pids+=($!)
+    trap "pass_on $signal" $signal
 done
 
+if [ "$launcher" = mpirun ]; then
+    if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
+    # The program chooses its cores itself; with one or two processes, mpirun would bind each to a single core. In a session of its own, mpirun
+    # gets no Ctrl-C from the terminal.
+    setsid setpriv --pdeathsig TERM mpirun -np "$processes" --bind-to none "$program" "$@" &
+    pids+=($!)
+else
+    export WORLD_SIZE=$processes LOCAL_WORLD_SIZE=$processes MASTER_ADDR=${MASTER_ADDR:-127.0.0.1} MASTER_PORT=${MASTER_PORT:-$((20000 + RANDOM % 10000))}
+    for ((rank = 0; rank < processes; rank++)); do
+        RANK=$rank LOCAL_RANK=$rank "$program" "$@" &
+        pids+=($!)
+    done
+fi
+
 status=0
-for ((left = processes; left > 0 && status == 0; )); do
+for ((left = ${#pids[@]}; left > 0 && status == 0; )); do
     ended="" code=0
     wait -n -p ended || code=$?
     if [ -n "${ended:-}" ]; then status=$code left=$((left - 1)); fi  # otherwise a signal has arrived and was passed on
 done
-if [ $status != 0 ]; then
+if [ $status != 0 ] && [ "$launcher" = environment ]; then
     for ((rank = 0; rank < processes; rank++)); do
         if [ "${pids[rank]}" = "$ended" ]; then echo "run_multi_gpu: process $rank ended with exit code $status; the others are ended too" >&2; fi
     done

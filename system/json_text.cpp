@@ -1,7 +1,14 @@
 #include "system/json_text.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
 #include "system/error.h"
 #include "system/mapped_file.h"
+#include "system/printable.h"
+#include "system/text_encoding.h"
 
 using nlohmann::json;
 
@@ -20,8 +27,67 @@ json parse_json(std::string_view text) {
     } catch (const TooDeep&) { return json(json::value_t::discarded); }
 }
 
+// The code unit of an escape \uXXXX at the front; -1 if there is none.
+static int escaped_unit(std::string_view text) {
+    if (text.size() < 6 || text[0] != '\\' || text[1] != 'u') return -1;
+    int unit = 0;
+    const auto [end, error] = std::from_chars(text.data() + 2, text.data() + 6, unit, 16);
+    return error == std::errc() && end == text.data() + 6 ? unit : -1;
+}
+
+static bool is_high_surrogate(int unit) { return unit >= 0xD800 && unit < 0xDC00; }
+static bool is_low_surrogate(int unit) { return unit >= 0xDC00 && unit < 0xE000; }
+
+// The line with halves of surrogate pairs as \ufffd, and NaN and Infinity outside of strings as null.
+static std::string as_strict_json(std::string_view line, bool& replaced) {
+    std::string strict;
+    bool in_string = false;
+    while (!line.empty()) {
+        size_t bytes = 1;
+        std::string_view instead;
+        if (in_string && line[0] == '\\') {
+            const int unit = escaped_unit(line), next = unit < 0 ? -1 : escaped_unit(line.substr(6));
+            const bool pair = is_high_surrogate(unit) && is_low_surrogate(next);
+            bytes = pair ? 12 : unit >= 0 ? 6 : 2;
+            if (!pair && (is_high_surrogate(unit) || is_low_surrogate(unit)))
+                instead = "\\ufffd", replaced = true;
+        } else if (line[0] == '"') {
+            in_string = !in_string;
+        } else if (!in_string) {
+            for (const std::string_view word : {"-Infinity", "Infinity", "NaN"})
+                if (line.starts_with(word)) instead = "null", bytes = word.size();
+        }
+        strict += instead.empty() ? line.substr(0, bytes) : instead;
+        line.remove_prefix(std::min(bytes, line.size()));
+    }
+    return strict;
+}
+
+// What the library says of a text that is not JSON: the column and the reason.
+static std::string problem_of(std::string_view text) {
+    try {
+        const json value = json::parse(text);
+    } catch (const json::parse_error& error) {
+        const std::string_view what = error.what(), found = "; last read";
+        const size_t reason = what.rfind(": ", what.find(found));
+        return fmt::format("not JSON at column {}: {}", error.byte,
+                           printable(what.substr(reason + 2, what.find(found) - reason - 2)));
+    } catch (const json::exception&) {}
+    return fmt::format("nested more than {} levels deep", most_levels);
+}
+
+ReadJson read_json(std::string_view line) {
+    ReadJson read{.value = parse_json(line)};
+    if (!read.value.is_discarded()) return read;
+    read.value = parse_json(as_strict_json(line, read.replaced));
+    if (read.value.is_discarded()) read.problem = problem_of(line);
+    return read;
+}
+
 json read_json_object(const std::string& path) {
-    json value = parse_json(MappedFile(path).text());
+    const std::string text = MappedFile(path).text();
+    check_fetched(path, text);
+    json value = parse_json(text);
     CHECK(value.is_object(), "{}: is not a JSON object", path);
     return value;
 }

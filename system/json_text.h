@@ -10,6 +10,17 @@
 // may have a million. The files of this project stay below 64.
 nlohmann::json parse_json(std::string_view text);
 
+// A line of JSON that another program wrote.
+struct ReadJson {
+    nlohmann::json value;   // discarded if the line is not JSON
+    bool replaced = false;  // halves of surrogate pairs were replaced by U+FFFD
+    std::string problem{};  // of a discarded value: what is wrong, and in which column (in bytes, from 1)
+};
+
+// As parse_json, and accepts what Python's json module writes and reads: NaN and Infinity outside of texts
+// become null. Half of a surrogate pair and bytes that are not UTF-8 become U+FFFD.
+ReadJson read_json(std::string_view line);
+
 // The JSON object in a file. UsageError if the file cannot be read or holds anything else.
 nlohmann::json read_json_object(const std::string& path);
 

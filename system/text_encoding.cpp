@@ -29,3 +29,9 @@ void check_encoding(const std::string& path, std::string_view text) {
           "{}: is {} text; expected UTF-8; convert it with: iconv -f {} -t UTF-8 '{}' > utf8.txt", path,
           encoding, encoding, path);
 }
+
+void check_fetched(const std::string& path, std::string_view bytes) {
+    CHECK(!bytes.starts_with("version https://git-lfs.github.com/spec/"),
+          "{}: is git LFS's pointer to the file; expected the file itself, which this fetches: git lfs pull",
+          path);
+}

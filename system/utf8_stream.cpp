@@ -1,6 +1,8 @@
 #include "system/utf8_stream.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 
 namespace {
 
@@ -59,4 +61,20 @@ std::string replace_invalid_utf8(std::string_view bytes) {
         bytes.remove_prefix(std::max<size_t>(front.length, 1));
     }
     return valid;
+}
+
+size_t first_invalid_utf8(std::string_view bytes) {
+    for (size_t at = 0; at < bytes.size();) {
+        // Most text is ASCII: eight bytes at a time have no high bit.
+        uint64_t eight;
+        for (; at + sizeof(eight) <= bytes.size(); at += sizeof(eight)) {
+            std::memcpy(&eight, bytes.data() + at, sizeof(eight));
+            if ((eight & 0x8080808080808080) != 0) break;
+        }
+        if (at == bytes.size()) break;
+        const Front front = front_of(bytes.substr(at, 4));
+        if (!front.complete()) return at;
+        at += front.length;
+    }
+    return bytes.size();
 }

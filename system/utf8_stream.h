@@ -2,6 +2,7 @@
 //   A UTF-8 character is a lead byte and up to three continuation bytes (Unicode 15, table 3-7). Tokens
 //   of GPT-2 and single bytes may end inside one.
 #pragma once
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -22,3 +23,6 @@ private:
 // subpart") and each other invalid byte, as in Python's errors="replace". Applied piece by piece to the
 // output of Utf8Stream, it gives the same result as applied to the whole.
 std::string replace_invalid_utf8(std::string_view bytes);
+
+// Position of the first byte that is not part of a valid character; bytes.size() if all are.
+size_t first_invalid_utf8(std::string_view bytes);

@@ -71,7 +71,7 @@ template <class T>
 void expect_no_allocation(Recompute recompute, Optimizer optimizer = Optimizer::adamw) {
     const int B = 4, sequence = 32;
     const auto tokenizer = make_tokenizer("byte");
-    const DataSplits data = open_data(data_directory() + "/tinyshakespeare.txt", "", *tokenizer);
+    const DataSplits data = open_data({data_directory() + "/tinyshakespeare.txt"}, {}, *tokenizer);
     DataLoader loader(data.train, {.B = B, .T = sequence, .V = 256, .total_batch = 2 * B * sequence});
     GPT2<T> model({256, sequence, 2, 4, 64}, {.B = B,
                                               .T = sequence,

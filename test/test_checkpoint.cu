@@ -179,7 +179,7 @@ TEST_F(Checkpoint, FreeSpaceIsAskedFor) {
     check_free_space(run.path(), 1);
     const std::string message =
         message_of<Error>([&] { check_free_space(run.path(), std::numeric_limits<size_t>::max() / 2); });
-    EXPECT_NE(message.find("MiB are free, but a checkpoint of"), std::string::npos) << message;
+    EXPECT_NE(message.find("MiB are free, but a checkpoint needs "), std::string::npos) << message;
 }
 
 TEST_F(Checkpoint, ANewOneReplacesOneOfTheSameStep) {

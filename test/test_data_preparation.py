@@ -83,6 +83,18 @@ class DataPreparation(unittest.TestCase):
         """Names and tokens in the order of the stream."""
         return sorted(((path.name, tokens_in(path)) for path in self.out.glob(f"{prefix}*.bin")), key=lambda shard: shard[0][-10:])
 
+    def test_tokens_of_nanogpt_become_a_shard_by_the_command_that_their_refusal_names(self):
+        tokens = list(range(3000, 4000))
+        nanogpt = self.folder / "train.bin"
+        nanogpt.write_bytes(array.array("H", tokens).tobytes())
+        train = os.environ.get("TRAIN_PROGRAM", str(ROOT / "build" / "release" / "train_gpt2"))
+        refused = subprocess.run([train, "--train-data", nanogpt, "--steps", "1"], capture_output=True, text=True, cwd=self.folder)
+        self.assertEqual(refused.returncode, 2)
+        command = refused.stderr[refused.stderr.index("python3 -c") : -1]
+        done = subprocess.run(command, shell=True, cwd=self.folder, capture_output=True, text=True, env=os.environ | {"PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(list(tokens_in(self.folder / "shard.bin")), tokens)
+
     def test_tinyshakespeare_is_llm_c_s(self):
         self.succeed("tinyshakespeare")
         (val_name, val), (train_name, train) = self.shards("tiny_shakespeare_")

@@ -100,7 +100,7 @@ std::vector<int> download_bytes(const simt::DeviceBuffer<int8_t>& buffer) {
 }
 
 TYPED_TEST(Quantize, RoundsToTheNearestOf255Steps) {
-    for (const auto& [OC, C] : {std::pair<size_t, size_t>{1, 1}, {3, 64}, {37, 33}, {5, 768}}) {
+    for (const auto& [OC, C] : std::vector<std::pair<size_t, size_t>>{{1, 1}, {3, 64}, {37, 33}, {5, 768}}) {
         SCOPED_TRACE(testing::Message() << "OC = " << OC << ", C = " << C);
         auto weight = random_values<float>(OC * C, 1);
         for (size_t c = 0; c < C && OC > 1; c++) weight[C + c] = 0.0f;  // a row of zeros

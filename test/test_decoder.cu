@@ -112,7 +112,7 @@ TEST(Decoder, GeneratesTheSameTokensWithAndWithoutCache) {
                                       .context = config.context,
                                       .vocabulary = config.V,
                                       .padded_vocabulary = config.Vp(),
-                                      .end_of_text = {},
+                                      .ends = {},
                                       .sampling = {.temperature = temperature, .top_k = 50, .top_p = 0.95},
                                       .seed = 7};
         const auto tokens = [&](auto& with) {

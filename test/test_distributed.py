@@ -23,8 +23,8 @@ from io_faults import faults  # beside this file
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("TRAIN_PROGRAM", str(ROOT / "build" / "release" / "train_gpt2"))
 STOPPING_MPI = os.environ.get("STOPPING_MPI", str(ROOT / "build" / "release" / "cmake" / "cpu" / "libstopping_mpi.so"))
-MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"]
-ENVIRONMENT = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_WAIT_POLICY": "passive"}
+MPIRUN = ROOT / "test" / "mpi" / "mpirun.sh"
+ENVIRONMENT = os.environ | {"OMP_WAIT_POLICY": "passive"}
 # 12 sequences a step divide among 1 to 4 processes. There are 2 layers whose sizes are not divisible.
 DEFAULTS = {"--layers": 2, "--heads": 3, "--channels": 51, "--context": 32, "--total-batch": 12 * 32, "--lr": 3e-4, "--warmup": 5,
             "--val-every": 0, "--sample-every": 0, "--comm-timeout": 60}  # fmt: skip
@@ -32,7 +32,7 @@ DEFAULTS = {"--layers": 2, "--heads": 3, "--channels": 51, "--context": 32, "--t
 
 def launch(processes, *options, before=""):
     """Begins a run. before: shell commands of every process, which may use $OMPI_COMM_WORLD_RANK."""
-    command = [*MPIRUN, "-np", processes] if processes > 1 else []
+    command = [MPIRUN, "-np", processes] if processes > 1 else []
     command += ["bash", "-c", before + '\nexec "$0" "$@"', PROGRAM] if before else [PROGRAM]
     values = DEFAULTS | dict(zip(options[::2], options[1::2], strict=True))
     command += [part for option in values.items() for part in option]
@@ -137,6 +137,30 @@ class Training(Runs):
                     self.run_to_end(processes, *options, "--batch-size", batch, "--zero", zero, "--out", out)
                     self.assert_same_training(metrics(out), metrics(alone), loss, norm)
 
+    def test_a_step_without_targets_is_skipped_by_all(self):
+        # The masks hide all targets of steps 3 and 7, and the first half of step 5's: all that rank 0 of two processes has.
+        data = self.folder / "train.bin"
+        write_shard(data, [ord("a") + i * i % 26 for i in range(32 * 12 * 10 + 1)])
+        mask = bytearray(b"\1" * (32 * 12 * 10 + 1))
+        for step, sequences in ((3, 12), (5, 6), (7, 12)):
+            begin = 32 * 12 * (step - 1) + 1
+            mask[begin : begin + 32 * sequences] = bytes(32 * sequences)
+        data.with_suffix(".mask").write_bytes(mask)
+        options = ["--tokenizer", "byte", "--vocab", 256, "--train-data", data, "--data-order", "file", "--steps", 10, "--check-replicas", 1,
+                   "--max-skipped", 1]  # fmt: skip
+        alone = self.folder / "alone"
+        self.run_to_end(1, *options, "--batch-size", 12, "--out", alone)
+        for processes, batch, zero, dtype in ((1, 2, 0, "fp32"), (2, 6, 0, "fp32"), (2, 3, 1, "fp32"), (3, 2, 1, "bf16")):
+            with self.subTest(processes=processes, zero=zero, dtype=dtype):
+                out = self.folder / f"{processes}-{zero}"
+                self.run_to_end(processes, *options, "--batch-size", batch, "--zero", zero, "--dtype", dtype, "--out", out)
+                self.assertEqual([r["step"] for r in metrics(out) if r["loss"] is None], [3, 7])
+                self.assertEqual([(r["step"], r["loss"]) for r in metrics(out, "skipped")], [(3, None), (7, None)])
+                trained = [[r for r in metrics(run) if r["loss"] is not None] for run in (out, alone)]
+                self.assert_same_training(*trained, *((1e-5, 1e-3) if dtype == "fp32" else (2e-3, 2e-2)))
+                state = json.loads((out / "checkpoints" / "step_00000010" / "state.json").read_text())
+                self.assertEqual((state["optimizer_step"], state["skipped"]), (8, 0))
+
     def test_a_profile_shows_what_waits_for_others_and_changes_nothing(self):
         for zero in (0, 1):
             options = ["--steps", 7, "--batch-size", 3, "--zero", zero, "--checkpoint-every", 0]
@@ -222,8 +246,39 @@ class Faults(Runs):
         tokens = [ord("a") + i % 26 for i in range(32 * 600)]
         tokens[32 * 300 + 5] = 999
         write_shard(data, tokens)
-        process = self.start(4, *self.options, "--tokenizer", "byte", "--vocab", 256, "--train-data", data, "--steps", 1000, "--out", self.folder / "run")
-        self.assert_failed(process, r"rank \d: .*train\.bin.* 999", code=2)
+        options = [*self.options, "--tokenizer", "byte", "--vocab", 256, "--train-data", data, "--schedule", "constant"]
+        out = self.folder / "run"
+        process = self.start(4, *options, "--steps", 1000, "--out", out)
+        errors = self.assert_failed(process, r"rank \d: .*train\.bin.* 999", code=2)
+        # All processes ended with the same step, and saved it.
+        last = metrics(out)[-1]["step"]
+        self.assertIn(f"the last good checkpoint is {out}/checkpoints/step_{last:08}\n", errors)
+        self.run_to_end(4, *options, "--steps", last, "--out", self.folder / "straight")
+        for file in ("model.safetensors", *(f"optimizer_{rank:04}.safetensors" for rank in range(4))):
+            name = f"checkpoints/step_{last:08}/{file}"
+            self.assertEqual((out / name).read_bytes(), (self.folder / "straight" / name).read_bytes(), file)
+
+    def test_validation_data_that_one_process_cannot_read_costs_no_step(self):
+        data, out, straight = self.folder / "val.bin", self.folder / "run", self.folder / "straight"
+        tokens = [ord("a") + i % 26 for i in range(32 * 60 + 1)]
+        write_shard(data, tokens)
+        whole = data.read_bytes()
+        tokens[4 * 32 + 5] = 999  # in the second batch, which is rank 1's
+        options = [*self.options, "--tokenizer", "byte", "--vocab", 256, "--val-data", data, "--val-every", 60, "--schedule", "constant"]
+        process = self.start(3, *options, "--batch-size", 4, "--steps", 1000, "--out", out)
+        self.wait_for(lambda: self.steps_done(out) > 5, process)
+        write_shard(self.folder / "bad.bin", tokens)
+        overwrite(data, (self.folder / "bad.bin").read_bytes())
+        done = len(metrics(out, "val"))
+        errors = self.assert_failed(process, r"rank 0: (rank 1: )?.*val\.bin: token 999 at position 133 .*", code=2)
+        last = metrics(out)[-1]["step"]
+        self.assertEqual((last, len(metrics(out, "val"))), (60 * (done + 1), done))
+        self.assertIn(f"the last good checkpoint is {out}/checkpoints/step_{last:08}\n", errors)
+        overwrite(data, whole)
+        for run in (out, straight):
+            self.run_to_end(3, *options, "--batch-size", 4, "--steps", last + 60, "--resume", "auto", "--out", run)
+        for kind in ("train", "val"):
+            self.assertEqual([(r["step"], r["loss"]) for r in metrics(out, kind)], [(r["step"], r["loss"]) for r in metrics(straight, kind)])
 
     def test_a_stopped_process_ends_all_after_the_time_limit(self):
         out = self.folder / "run"
@@ -367,6 +422,12 @@ class StartAndEnd(Runs):
                          "finalize": "no response from the other processes for 5 s (--comm-timeout), in MPI_Finalize",
                          "end": "the other processes have not ended for 5 s (--comm-timeout)"}[place]  # fmt: skip
                 self.assert_failed(process, re.escape(f"rank {1 - rank}: {where}; rank {rank} is stopped"), seconds=40, code=1)
+
+    def test_a_container_that_forbids_copies_between_processes_printed_lines_for_every_message(self):
+        forbid = f"export LD_PRELOAD={STOPPING_MPI} FORBID_COPIES=1"
+        process = self.start(2, *self.options, "--channels", 255, "--out", self.folder / "run", before=forbid)
+        output, errors = process.communicate(timeout=300)
+        self.assertEqual((process.returncode, errors), (0, ""), output[-1000:])
 
     def test_a_process_that_ends_before_the_program_starts_is_named_after_the_time_limit(self):
         process = self.start(2, *self.options, "--out", self.folder / "run", before=self.only_rank_1 + "exit 0")

@@ -164,7 +164,8 @@ TEST(EvaluateProgram, WrongInputEndsInOneClearLine) {
     refused(model + hellaswag + " --batch-size 4x", "--batch-size");
     // The error comes before anything of that size is prepared; otherwise the tokens that are not in the
     // model's vocabulary would be reported first.
-    const std::string unknown = folder.write("unknown.txt", std::string(200, '\xff'));
+    const std::string unknown =
+        folder.write("unknown.txt", "caf\u00e9 au lait for two hundred guests, all of them served at once");
     refused(model + " --val-data " + unknown, "outside the vocabulary of 131");
     for (const std::string& data : {hellaswag, " --val-data " + unknown})
         refused(model + data + " --batch-size 1000000", "are free");

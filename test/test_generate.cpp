@@ -60,7 +60,7 @@ GenerateOptions options(int samples) {
             .max_tokens = 40,
             .vocabulary = V,
             .padded_vocabulary = Vp,
-            .end_of_text = end_of_text,
+            .ends = {end_of_text},
             .seed = 5};
 }
 

@@ -106,7 +106,7 @@ TEST(GenerateProgram, TokensAreThoseOfTheWholeForwardPass) {
                           Case{"--seed 5 --top-p 0.7", {1, 0, 0.7}}}) {
         WindowDecoder<float> whole(model, small.context);
         const GenerateOptions options{
-            .max_tokens = 100, .vocabulary = small.V, .end_of_text = {}, .sampling = c.sampling, .seed = 5};
+            .max_tokens = 100, .vocabulary = small.V, .ends = {}, .sampling = c.sampling, .seed = 5};
         const Generation expected = generate(
             whole, prompt, options, [](int, int) {}, [] { return false; });
         const nlohmann::json samples =
@@ -139,10 +139,9 @@ TEST(GenerateProgram, SamplesThatSlideAreThoseThatSlideAlone) {
 TEST(GenerateProgram, TheBestCheckpointIsTheOneWithTheLowestValidationLoss) {
     const TemporaryFolder folder;
     const std::string run = folder / "run";
-    for (const auto& [step, loss] : {std::pair(1, std::optional(2.0)),
-                                     {2, std::optional(1.5)},
-                                     {3, std::optional<double>()},
-                                     {4, std::optional(NAN)}}) {
+    const std::vector<std::pair<int, std::optional<double>>> losses = {
+        {1, 2.0}, {2, 1.5}, {3, std::nullopt}, {4, NAN}};
+    for (const auto& [step, loss] : losses) {
         const std::string path = checkpoint_folder(run, step);
         reciting_model(path, {256, 64, 1, 1, 32}, "byte", encoded("byte", fmt::format("step {}\n", step)));
         write_state(path, {.step = step, .batch_size = 1, .val_loss = loss});
@@ -335,6 +334,17 @@ TEST(GenerateProgram, SaysWhenTheContextIsFull) {
     EXPECT_EQ(asked.errors.find("context"), std::string::npos);
 }
 
+TEST(GenerateProgram, APromptThatIsLongerThanTheContextWasSaidToBeReadWhole) {
+    const TemporaryFolder folder;
+    const std::string path = random_model(folder / "model", small, "byte"), prompt(3000, 'a');
+    const ProgramResult result = generate(path + " --max-tokens 2 --prompt " + prompt);
+    EXPECT_TRUE(
+        result.errors.starts_with("the prompt has 3000 tokens; the model reads the last 48, its context\n"
+                                  "prompt: 48 tokens in "))
+        << result.errors;
+    EXPECT_TRUE(generate(path + " --max-tokens 2 --prompt aaa").errors.starts_with("prompt: 3 tokens in "));
+}
+
 TEST(GenerateProgram, OnlyTheTokenizersTokensAreDrawn) {
     const TemporaryFolder folder;
     // Tokens that pad the vocabulary to a multiple of 128 are by far the likeliest; at temperature 1 the
@@ -361,7 +371,9 @@ TEST(GenerateProgram, ATokenizerOfAnotherSizeThanTheVocabularyIsRefused) {
         EXPECT_EQ(result.errors, "generate_gpt2: " + path + " has a vocabulary of " + expected + "\n");
         std::filesystem::remove_all(path);
     };
-    const std::string byte = " do not fit; expected 1 to 256", gpt2 = " do not fit; expected 50257 to 50304",
+    const std::string rest = ", or, for token shards alone, --tokenizer none",
+                      byte = " do not fit; expected 1 to 256" + rest,
+                      gpt2 = " do not fit; expected 50257 to 50304" + rest,
                       file = folder / "model/tokenizer.json";
     refused(50257, "gpt2", "--tokenizer byte", "50257, which the 256 tokens of --tokenizer byte" + byte);
     refused(257, "byte", "", "257, which the 256 tokens of --tokenizer " + file + byte);
@@ -397,6 +409,23 @@ TEST(GenerateProgram, AnInterruptEndsItWithWhatIsPrintedWhole) {
             EXPECT_GT(text.size(), 20u);
         }
     }
+}
+
+// Both signals end the first text, and neither the wait for the next prompt.
+TEST(GenerateProgram, OneInterruptThatCameAsTwoSignalsEndedTheProgramAtItsNextPrompt) {
+    const TemporaryFolder folder;
+    const std::string path = random_model(folder / "model", {256, 200000, 1, 1, 8}, "byte");
+    const std::string command = fmt::format(
+        "grown() {{ for i in $(seq 1200); do [ $(wc -c <'{2}') -gt $1 ] && return; sleep 0.05; done; exit 3; "
+        "}}\n"
+        "mkfifo '{3}'; touch '{2}'\n"
+        "'{0}' '{1}' --interactive --max-tokens 100000000 <'{3}' >'{2}' & pid=$!\n"
+        "exec 3>'{3}'; echo one >&3; grown 100; kill -INT $pid; sleep 0.03; kill -INT $pid; sleep 0.3\n"
+        "before=$(wc -c <'{2}'); echo two >&3; grown $((before + 100)); sleep 1; kill -INT $pid; exec 3>&-\n"
+        "wait $pid",
+        GENERATE_PROGRAM, path, folder / "out", folder / "in");
+    const int status = std::system(("bash " + folder.write("commands", command)).c_str());
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status << read_file(folder / "out");
 }
 
 TEST(GenerateProgram, AForeignTokenizerCanBeReplacedAsItsErrorSays) {

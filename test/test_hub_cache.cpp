@@ -1,6 +1,8 @@
 // Models by their name in Hugging Face's cache, in the layout of huggingface_hub.
 #include <cstdlib>
+#include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "model_weights.h"
 #include "program.h"
@@ -13,10 +15,11 @@ namespace {
 namespace fs = std::filesystem;
 
 // A snapshot whose files are links to blobs, as in a real cache.
-std::string write_snapshot(const std::string& cache, const std::string& repository_folder) {
+std::string write_snapshot(const std::string& cache, const std::string& repository_folder,
+                           const GPT2Config& config = small_config) {
     const fs::path folder = fs::path(cache) / repository_folder,
                    snapshot = folder / "snapshots/607a30d783dfa663caf39e06633721c8d4cfcd7e";
-    write_folder((folder / "blobs").string());
+    write_folder((folder / "blobs").string(), config);
     fs::create_directories(snapshot);
     for (const auto& entry : fs::directory_iterator(folder / "blobs"))
         fs::create_symlink("../../blobs/" + entry.path().filename().string(),
@@ -60,15 +63,23 @@ TEST_F(HubCache, NamesOfOldAndOfOtherModelsAreFound) {
     EXPECT_EQ(cached_model("gpt2-medium"), old);
     EXPECT_EQ(cached_model("openai-community/gpt2-medium"), old);
     EXPECT_EQ(cached_model("someone/own.model_2"), other);
-    for (const char* none : {"someone/else", "unknown", "/tmp/x", "a/b/c", "../gpt2", "", "x y", "someone/"})
+    for (const char* none : {"unknown", "/tmp/x", "a/b/c", "../gpt2", "", "x y", "someone/"})
         EXPECT_EQ(cached_model(none), "") << none;
 }
+
+// With the tokenizer's files; names that a repository does not have are no error for `hf download`.
+constexpr char files[] =
+    " config.json generation_config.json 'model*.safetensors*' tokenizer.json tokenizer_config.json "
+    "special_tokens_map.json added_tokens.json vocab.json merges.txt chat_template.jinja";
 
 TEST_F(HubCache, WhatIsMissingIsFetchedByTheCommandThatIsSaid) {
     const std::string cache = folder / "home/.cache/huggingface/hub";
     EXPECT_EQ(message_of<UsageError>([] { cached_model("gpt2-xl"); }),
               "gpt2-xl: is not there, nor in Hugging Face's cache " + cache +
-                  "; fetch it with: hf download openai-community/gpt2-xl config.json model.safetensors");
+                  "; fetch it with: hf download openai-community/gpt2-xl" + files);
+    EXPECT_EQ(message_of<UsageError>([] { cached_model("someone/else"); }),
+              "someone/else: is not there, nor in Hugging Face's cache " + cache +
+                  "; if it is a model of the hub, fetch it with: hf download someone/else" + files);
     const std::string snapshot = write_snapshot(cache, "models--openai-community--gpt2-xl");
     fs::remove(snapshot + "/../../blobs/model.safetensors");  // the link stays, as after a failed download
     const std::string message = message_of<UsageError>([] { open_model("gpt2-xl"); });
@@ -76,6 +87,43 @@ TEST_F(HubCache, WhatIsMissingIsFetchedByTheCommandThatIsSaid) {
                            "download openai-community/gpt2-xl"),
               std::string::npos)
         << message;
+}
+
+TEST_F(HubCache, APickleIsSaidToBeOneWithTheCommandThatConvertsIt) {
+    const std::string cache = folder / "home/.cache/huggingface/hub",
+                      snapshot = write_snapshot(cache, "models--someone--old");
+    fs::rename(snapshot + "/model.safetensors", snapshot + "/pytorch_model.bin");
+    const std::string message = message_of<UsageError>([] { open_model("someone/old"); });
+    EXPECT_NE(message.find("has only a pickle of PyTorch (pytorch_model.bin), which is not read"),
+              message.npos)
+        << message;
+    EXPECT_NE(message.find("GPT2LMHeadModel.from_pretrained('someone/old').save_pretrained('FOLDER', "
+                           "safe_serialization=True)"),
+              message.npos)
+        << message;
+}
+
+// The vocabulary's size says nothing about the language.
+TEST_F(HubCache, ATokenizerIsNotGuessedBySize) {
+    const std::string cache = folder / "home/.cache/huggingface/hub";
+    const auto tokenizer_of = [&](const std::string& repository, const std::string& source) {
+        const std::string snapshot = write_snapshot(cache, repository, {50'257, 12, 1, 1, 8});
+        for (const char* name : {"/tokenizer.json", "/tokenizer_config.json"}) fs::remove(snapshot + name);
+        nlohmann::json config = nlohmann::json::parse(read_file(snapshot + "/config.json"));
+        if (!source.empty()) config["_name_or_path"] = source;
+        fs::remove(snapshot + "/config.json");
+        std::ofstream(snapshot + "/config.json") << config;
+        testing::internal::CaptureStderr();
+        const std::string name = tokenizer_name(*open_model(snapshot));
+        const std::string note = testing::internal::GetCapturedStderr();
+        EXPECT_EQ(note.empty(), name != "none") << note;
+        EXPECT_EQ(note.find("hf download someone/gpt2") != note.npos, name == "none") << note;
+        return name;
+    };
+    EXPECT_EQ(tokenizer_of("models--openai-community--gpt2", ""), "gpt2");
+    EXPECT_EQ(tokenizer_of("models--someone--gpt2-french", ""), "none");
+    EXPECT_EQ(tokenizer_of("models--someone--gpt2-tuned", "openai-community/gpt2"), "gpt2");
+    EXPECT_EQ(tokenizer_of("models--someone--gpt2-dutch", "someone/gpt2-base"), "none");
 }
 
 TEST_F(HubCache, AFolderOfTheSameNameComesFirst) {

@@ -170,6 +170,70 @@ TEST(HuggingFace, ShardsPrefixHeadAndMasksAreOneModel) {
     expect_small_weights(folder.write(temporary / "bare shards", shard_of));
 }
 
+// Trainers save such folders: a tied weight under the head's name only, and the names of a model inside
+// torch.compile or DistributedDataParallel.
+TEST(HuggingFace, NamesOfWrappersAndAHeadThatIsTheEmbeddingWereRefused) {
+    const TemporaryFolder folder;
+    const TensorTable table(small_config);
+    Folder wrapped;
+    std::map<std::string, Folder::Data> named;
+    for (auto& [name, data] : wrapped.tensors) named["module._orig_mod." + name] = data;
+    wrapped.tensors = std::move(named);
+    expect_same_weights(*open_model(wrapped.write(folder / "wrapped")), table, masters_of(table));
+
+    Folder head;
+    auto embedding = head.tensors.extract("transformer.wte.weight");
+    embedding.key() = "lm_head.weight";
+    head.tensors.insert(std::move(embedding));
+    expect_same_weights(*open_model(head.write(folder / "head")), table, masters_of(table));
+    head.config["tie_word_embeddings"] = false;
+    EXPECT_NE(message_of<UsageError>([&] {
+                  open_model(head.write(folder / "untied"));
+              }).find("has no tensor transformer.wte.weight"),
+              std::string::npos);
+
+    for (const char* name :
+         {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate", "gelu_python_tanh"}) {
+        Folder other;  // one formula, as activations.py of transformers has it
+        other.config["activation_function"] = name;
+        expect_same_weights(*open_model(other.write(folder / "gelu")), table, masters_of(table));
+    }
+}
+
+TEST(HuggingFace, FoldersAndFilesOfOtherProgramsAreNamed) {
+    const TemporaryFolder folder;
+    const Folder model;
+    fs::create_directory(folder / "out");
+    for (const char* step : {"checkpoint-500", "checkpoint-1500", "checkpoint-900"})
+        model.write(folder / "out/" + step);
+    EXPECT_EQ(message_of<UsageError>([&] { open_model(folder / "out"); }),
+              folder / "out" +
+                  ": is the output folder of a Trainer of transformers; expected one of its checkpoints, "
+                  "such as " +
+                  folder / "out/checkpoint-1500");
+    open_model(folder / "out/checkpoint-500");
+    EXPECT_NE(message_of<UsageError>([&] {
+                  open_model(folder.write("ckpt.pt", "PK\3\4 and more"));
+              }).find("ckpt.pt: is a pickle of PyTorch, as nanoGPT's ckpt.pt, which is not read"),
+              std::string::npos);
+    EXPECT_NE(message_of<UsageError>([&] {
+                  open_model(folder.write("m.gguf", "GGUF"));
+              }).find("is llama.cpp's GGUF"),
+              std::string::npos);
+    // git clone leaves this text in the place of a large file if git LFS is not installed.
+    const std::string pointer =
+        "version https://git-lfs.github.com/spec/v1\noid sha256:4665\nsize 548105171\n";
+    for (const char* name :
+         {"out/checkpoint-500/model.safetensors", "out/checkpoint-500/config.json", "m.bin"}) {
+        const std::string path = folder.write(name, pointer);
+        EXPECT_EQ(message_of<UsageError>(
+                      [&] { open_model(path.ends_with("m.bin") ? path : folder / "out/checkpoint-500"); }),
+                  path +
+                      ": is git LFS's pointer to the file; expected the file itself, which this fetches: git "
+                      "lfs pull");
+    }
+}
+
 TEST(HuggingFace, NarrowWeightsAreReadExactly) {
     const TemporaryFolder temporary;
     const TensorTable table(small_config);
@@ -376,7 +440,13 @@ TEST(HuggingFace, FoldersThatHoldNoModelSayWhatIsMissing) {
         return message_of<UsageError>([&] { open_model(path); });
     };
     EXPECT_NE(refusal(temporary / "nothing").find("is not there; expected a checkpoint"), std::string::npos);
-    EXPECT_NE(refusal(temporary.path()).find("/config.json: cannot be opened"), std::string::npos);
+    EXPECT_EQ(refusal(temporary.path()),
+              temporary.path() +
+                  ": has no config.json; expected the folder of a Hugging Face GPT-2, a run or a "
+                  "checkpoint");
+    fs::create_directory(temporary / "adapter");
+    temporary.write("adapter/adapter_config.json", "{}");
+    EXPECT_NE(refusal(temporary / "adapter").find("is an adapter of PEFT"), std::string::npos);
     const std::string path = Folder().write(temporary / "model");
     EXPECT_NE(refusal(path + "/model.safetensors").find("expected the folder of a Hugging Face GPT-2"),
               std::string::npos);
@@ -387,7 +457,7 @@ TEST(HuggingFace, FoldersThatHoldNoModelSayWhatIsMissing) {
         EXPECT_TRUE(refusal(path).starts_with(path + "/model.safetensors: ")) << size;
     }
     fs::rename(path + "/model.safetensors", path + "/pytorch_model.bin");
-    EXPECT_NE(refusal(path).find("pytorch_model.bin is a Python pickle, which is not read"),
+    EXPECT_NE(refusal(path).find("has only a pickle of PyTorch (pytorch_model.bin), which is not read"),
               std::string::npos);
     for (const char* text : {"", "[]", "{", "\xff", "{\"n_layer\":"}) {
         std::ofstream(path + "/config.json") << text;
@@ -435,6 +505,49 @@ TEST(TokenizerFiles, AndConfigurationAreThoseThatTransformersWasSeenToLoad) {
     }
 }
 
+// The numbers of a model's folder go into its copies; those that the model does not have are replaced.
+TEST(TokenizerFiles, NumbersOfSpecialTokensAreKept) {
+    const TemporaryFolder temporary;
+    struct Numbers {
+        std::string config, generation;  // of the folder that is read
+        json copied_config, copied_generation;
+    };
+    const json null;
+    const Numbers cases[] = {
+        // GPT-2's own, as transformers saves it
+        {R"({"bos_token_id": 50256, "eos_token_id": 50256})",
+         R"({"_from_model_config": true, "bos_token_id": 50256, "eos_token_id": 50256, "use_cache": true})",
+         {50256, 50256, null},
+         {{"bos_token_id", 50256}, {"eos_token_id", 50256}, {"pad_token_id", 50256}}},
+        {R"({"bos_token_id": 1, "eos_token_id": [2, 3], "pad_token_id": 4})",
+         "",
+         {1, {2, 3}, 4},
+         {{"bos_token_id", 1}, {"eos_token_id", {2, 3}}, {"pad_token_id", 4}}},
+        {R"({"eos_token_id": null})",
+         R"({"eos_token_id": [9, 8], "temperature": 0.5})",
+         {9, {9, 8}, null},
+         {{"eos_token_id", {9, 8}}, {"temperature", 0.5}}},
+        {R"({"bos_token_id": 60000, "eos_token_id": 7})",
+         R"({"eos_token_id": 60000, "top_k": 5})",
+         {7, 7, null},
+         {{"bos_token_id", 7}, {"eos_token_id", 7}, {"pad_token_id", 7}, {"top_k", 5}}}};
+    for (const auto& [config, generation, copied_config, copied_generation] : cases) {
+        SCOPED_TRACE(config + generation);
+        for (const char* name : {"from", "to"}) {
+            fs::remove_all(temporary / name);
+            fs::create_directory(temporary / name);
+        }
+        std::ofstream(temporary / "from/config.json") << config;
+        if (!generation.empty()) std::ofstream(temporary / "from/generation_config.json") << generation;
+        const auto tokenizer = make_tokenizer_for(temporary / "from", 50257, "gpt2");
+        write_hugging_face_metadata(temporary / "to", {50257, 4, 1, 1, 8}, *tokenizer);
+        const json model = json::parse(read_file(temporary / "to/config.json"));
+        EXPECT_EQ((json{model["bos_token_id"], model["eos_token_id"], model.value("pad_token_id", null)}),
+                  copied_config);
+        EXPECT_EQ(json::parse(read_file(temporary / "to/generation_config.json")), copied_generation);
+    }
+}
+
 TEST(TokenizerFiles, AreRecognisedAndOthersRefused) {
     const TemporaryFolder temporary;
     write_folder(temporary / "byte");
@@ -446,13 +559,11 @@ TEST(TokenizerFiles, AreRecognisedAndOthersRefused) {
     // GPT-2's vocabulary in transformers' old tokenizer files.
     fs::remove(temporary / "gpt2/tokenizer.json");
     fs::copy_file(data_directory() + "/gpt2_encoder.json", temporary / "gpt2/vocab.json");
-    EXPECT_EQ(tokenizer_in(temporary / "gpt2"), "gpt2");
+    EXPECT_EQ(tokenizer_in(temporary / "gpt2"), temporary / "gpt2/vocab.json");
+    EXPECT_EQ(make_tokenizer(temporary / "gpt2")->name(), "gpt2");
     std::ofstream(temporary / "gpt2/vocab.json") << R"({"a": 0})";
-    EXPECT_EQ(message_of<UsageError>([&] { tokenizer_name(*open_model(temporary / "gpt2")); }),
-              temporary /
-                  "gpt2/vocab.json: is the vocabulary of another tokenizer than GPT-2's; expected a "
-                  "tokenizer.json beside it, which "
-                  "transformers writes: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)");
+    EXPECT_EQ(message_of<UsageError>([&] { make_tokenizer(temporary / "gpt2"); }),
+              temporary / "gpt2/vocab.json: has no merges.txt beside it, which a byte-level BPE needs");
     // Foreign tokenizers: another vocabulary, another splitting, other merges.
     const json byte = json::parse(read_file(temporary / "byte/tokenizer.json"));
     for (const char* change :
@@ -477,7 +588,7 @@ TEST(TokenizerFiles, AreRecognisedAndOthersRefused) {
             << text;
     }
     fs::remove(temporary / "byte/tokenizer.json");
-    EXPECT_EQ(tokenizer_name(*open_model(temporary / "byte")), "byte");  // recognised by its vocabulary
+    EXPECT_EQ(tokenizer_name(*open_model(temporary / "byte")), "none");  // its vocabulary says nothing
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Models in and out of the programs: convert, and train_gpt2 --init-from, run as users run them.
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <numeric>
 
 #include "metrics_lines.h"
 #include "model_weights.h"
@@ -97,9 +99,10 @@ TEST(ConvertProgram, ATokenizerSmallerThanTheVocabularyIsRefused) {
     const std::string model = random_model(folder / "model", {300, 8, 1, 1, 8});
     const ProgramResult refused = convert(model + " --out " + folder / "out");
     EXPECT_EQ(refused.exit_code, 2);
-    EXPECT_EQ(refused.errors, "convert: " + model +
-                                  " has a vocabulary of 300, which the 256 tokens of --tokenizer " + model +
-                                  "/tokenizer.json do not fit; expected 1 to 256\n");
+    EXPECT_EQ(refused.errors,
+              "convert: " + model + " has a vocabulary of 300, which the 256 tokens of --tokenizer " + model +
+                  "/tokenizer.json do not fit; expected 1 to 256, or, for token shards alone, "
+                  "--tokenizer none\n");
     EXPECT_FALSE(fs::exists(folder / "out"));
     // it holds no tokenizer
     EXPECT_EQ(convert(model + " --format llmc-fp32 --out " + folder / "model.bin").exit_code, 0);
@@ -181,7 +184,8 @@ TEST(InitFrom, ATokenizerOfAnotherSizeThanTheVocabularyIsRefused) {
          "the model has a vocabulary of 1000, which the 50257 tokens of --tokenizer gpt2 do not fit; "
          "expected 50257 to 50304"},
         {"--vocab 1000",
-         "tinyshakespeare.txt: is text, which --tokenizer none cannot tokenize; expected token shards, or "
+         "tinyshakespeare.txt (without its last tenth): is text, which --tokenizer none cannot tokenize; "
+         "expected token shards, or "
          "another --tokenizer"},
         {"--vocab 50257 --tokenizer byte",
          "the model has a vocabulary of 50257, which the 256 tokens of --tokenizer byte do not fit"},
@@ -268,6 +272,48 @@ TEST(OwnTokenizer, TravelsWithTheModel) {
     EXPECT_NE(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 4")
                   .errors.find("please name it with --tokenizer"),
               std::string::npos);
+}
+
+// plain.json with a padding token that it has got later, and a model that stops at one of two tokens.
+TEST(OwnTokenizer, EverythingThatItsFolderSaysTravelsWithTheModel) {
+    const TemporaryFolder folder;
+    const std::string model = random_model(folder / "model", {600, 32, 1, 1, 8});
+    const std::map<std::string, std::string> files = {
+        {"tokenizer.json", read_file(own_tokenizer)},
+        {"tokenizer_config.json",
+         R"({"tokenizer_class": "PreTrainedTokenizerFast", "padding_side": "left"})"},
+        {"special_tokens_map.json", R"({"pad_token": {"content": "<pad>", "lstrip": true}})"},
+        {"chat_template.jinja", "{{ messages }}"},
+        {"generation_config.json", R"({"eos_token_id": [3, 4], "temperature": 0.5})"}};
+    for (const auto& [name, text] : files) std::ofstream(model + "/" + name) << text;
+    ASSERT_EQ(convert(model + " --out " + folder / "converted").exit_code, 0);
+    const std::string text = folder.write("a.txt", shakespeare(20'000)), run = folder / "run";
+    ASSERT_EQ(train("--init-from " + model + " --train-data " + text + " --out " + run).exit_code, 0);
+    ASSERT_EQ(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 2").exit_code, 0);
+    for (const std::string& copy :
+         {folder / "converted", checkpoint_of(run), run + "/checkpoints/step_00000002"}) {
+        for (const auto& [name, content] : files) EXPECT_EQ(read_file(copy + "/" + name), content) << copy;
+        EXPECT_EQ(json::parse(read_file(copy + "/config.json")).at("eos_token_id"), (json{3, 4})) << copy;
+    }
+    // Any of several tokens ends a text.
+    const auto generated = [&](const std::vector<int>& ends) {
+        std::ofstream(folder / "converted/generation_config.json") << json{{"eos_token_id", ends}};
+        const ProgramResult result =
+            run_program(GENERATE_PROGRAM, folder / "converted" + " --prompt the --max-tokens 5 --json");
+        return json::parse(result.output).at("samples").at(0).at("tokens").size();
+    };
+    std::vector<int> all(600);
+    std::iota(all.begin(), all.end(), 0);
+    EXPECT_EQ(generated(all), 1u);
+    EXPECT_EQ(generated({600}), 5u);  // a number that the model does not have
+    // The model has no row for the padding token, so no text may contain it.
+    const std::string padded = folder.write("b.txt", shakespeare(20'000) + " <pad>");
+    const ProgramResult refused =
+        train("--init-from " + model + " --train-data " + padded + " --out " + folder / "other");
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_EQ(run_program(GENERATE_PROGRAM, model + " --prompt '<pad>'").exit_code, 2);
+    EXPECT_NE(refused.errors.find("the added token \"<pad>\" with the number 600"), std::string::npos)
+        << refused.errors;
 }
 
 TEST(OwnTokenizer, NoneTrainsOnShardsAndWritesNoTokenizer) {

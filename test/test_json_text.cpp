@@ -37,7 +37,7 @@ TEST(ParseJson, ReadersRefuseDeepNestingInsteadOfOverflowingTheStack) {
     EXPECT_THROW(parse_hellaswag("{\"ctx\": \"x\", \"endings\": [\"a\", \"b\"], \"label\": " + deep + "}",
                                  "file", *byte),
                  UsageError);
-    EXPECT_THROW(parse_document("{\"text\": " + deep + "}", "text"), UsageError);
+    EXPECT_THROW(parse_document("{\"text\": " + deep + "}", {}), UsageError);
     EXPECT_THROW(parse_state("state.json", deep), UsageError);
 
     folder.write("config.json", "{\"model_type\": " + deep + "}");

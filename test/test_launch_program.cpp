@@ -17,9 +17,7 @@ const std::string batch_script =
     "export SLURM_JOB_ID=7 SLURM_NTASKS=2 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0; cd /";
 
 ProgramResult mpirun(const std::string& arguments, const std::string& before = "cd /") {
-    return run_program(
-        "mpirun", "--oversubscribe --bind-to none " + arguments,
-        "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1; " + before);
+    return run_program(PROJECT_ROOT "/test/mpi/mpirun.sh", arguments, "export OMP_NUM_THREADS=1; " + before);
 }
 
 std::string processes(int count, const std::string& options) {

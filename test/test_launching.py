@@ -118,6 +118,39 @@ class Launching(unittest.TestCase):
         self.assertEqual(process.wait(timeout=30), 0)
         self.assertTrue(all((self.folder / f"usr1.{rank}").exists() for rank in range(3)))
 
+    def test_mpirun_is_given_time_for_a_checkpoint(self):
+        # Like mpirun, it passes SIGUSR1 on, and kills its processes soon after SIGINT or SIGTERM.
+        self.fake("mpirun", """#!/bin/bash
+trap 'echo USR1 >>"$FOLDER/got"; [ "$FAKE" = slow ] || exit 0' USR1
+trap 'echo TERM >>"$FOLDER/got"; exit 7' TERM
+trap 'echo INT >>"$FOLDER/got"; exit 8' INT
+touch "$FOLDER/ready"; echo yes >"$FOLDER/ready"
+for ((i = 0; i < 600; i++)); do sleep 0.05; done
+""")
+        for sent, gap, how, got, code in (
+            ([signal.SIGINT, signal.SIGINT], 0.01, "fast", "USR1\n", 0),
+            ([signal.SIGTERM, signal.SIGINT], 0.3, "slow", "USR1\nUSR1\n", None),
+            ([signal.SIGTERM, signal.SIGTERM], 0.3, "slow", "USR1\n", None),
+            ([signal.SIGINT, signal.SIGINT], 1.0, "slow", "USR1\nTERM\n", 7),
+            ([signal.SIGHUP, signal.SIGUSR1], 0.3, "slow", "USR1\nUSR1\n", None),
+        ):
+            with self.subTest(sent=sent, gap=gap):
+                for name in ("ready", "got"):
+                    (self.folder / name).unlink(missing_ok=True)
+                process = self.start([RUN, "--processes", 2, "--launcher", "mpirun"], FAKE=how)
+                self.wait_for("ready")
+                for name in sent:
+                    process.send_signal(name)
+                    time.sleep(gap)
+                if code is not None:
+                    self.assertEqual(process.wait(timeout=30), code)
+                time.sleep(0.3)
+                self.assertEqual(self.read("got"), got)
+                process.kill()  # and mpirun, which must not outlive its script, gets SIGTERM
+                process.wait()
+                time.sleep(0.3)
+                self.assertEqual(self.read("got"), got if code is not None else got + "TERM\n")
+
     def test_wrong_use_is_one_line(self):
         for arguments, expected in (
             (["--processes"], "--processes ; expected a number from 1"),

@@ -30,7 +30,7 @@ TEST(LoadWeights, AFolderOfTransformersGivesItsLogits) {
     const std::vector<int> x = expected.ints("x");
     for (const std::string name : {"sharded", "bare_bf16"}) {
         const auto file = open_model(folders + name);
-        EXPECT_EQ(tokenizer_name(*file), "byte");
+        EXPECT_EQ(tokenizer_name(*file), "none");  // 131 rows do not say that they are bytes
         // fp32 sums of up to 32 products a matmul, three matmuls a block: a few roundings of 2^-24 each.
         EXPECT_LE(relative_error(logits_of<float>(*file, x), expected.floats(name)), 1e-6) << name;
     }

@@ -184,4 +184,24 @@ TEST(OpenModel, ARunsFolderIsItsNewestWholeCheckpoint) {
         std::string::npos);
 }
 
+TEST(OpenModel, ACheckpointWithoutItsOptimizerWasNoModel) {
+    const TemporaryFolder folder;
+    const std::string checkpoint = checkpoint_folder(folder / "run", 5),
+                      optimizer = checkpoint + "/optimizer_0000.safetensors";
+    write_folder(checkpoint, {10, 4, 1, 1, 4});
+    std::ofstream(optimizer) << "the optimizer's state";
+    TrainingState state;
+    state.step = state.optimizer_step = 5;
+    state.batch_size = 1;
+    write_state(checkpoint, state);
+    fs::remove(optimizer);
+    EXPECT_EQ(open_model(checkpoint)->config().V, 10);
+    const std::string missing = message_of<UsageError>([&] { whole_checkpoint(checkpoint); });
+    EXPECT_NE(missing.find("optimizer_0000"),
+              std::string::npos) << missing;  // nothing to resume from
+    std::ofstream(checkpoint + "/config.json", std::ios::app) << " ";
+    EXPECT_NE(message_of<UsageError>([&] { open_model(checkpoint); }).find("config.json: has"),
+              std::string::npos);
+}
+
 }  // namespace

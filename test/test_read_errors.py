@@ -19,8 +19,8 @@ from io_faults import faults, matching_calls
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("TRAIN_PROGRAM", str(ROOT / "build" / "release" / "train_gpt2"))
 GENERATE = str(pathlib.Path(PROGRAM).with_name("generate_gpt2"))
-MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2"]
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+MPIRUN = [str(ROOT / "test" / "mpi" / "mpirun.sh"), "-np", "2"]
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 # A tiny model. Its data is large enough that most pages are not read before the first step.
 DEFAULTS = {"--layers": 1, "--heads": 2, "--channels": 16, "--context": 16, "--batch-size": 8, "--total-batch": 256,
             "--tokenizer": "byte", "--vocab": 256, "--warmup": 2, "--schedule": "constant", "--sample-every": 0, "--val-every": 0,
@@ -197,18 +197,23 @@ class TrainingData(Runs):
         result = self.train("--steps", 999, "--out", self.out, "--resume", "auto", failing=faults("page", self.data))
         self.assert_one_line(result, code=1)
         self.assert_names_the_last_good_checkpoint(result.stderr, self.out, self.data)
+
+    def test_a_page_of_the_validation_data_that_cannot_be_read_is_found_before_the_first_step(self):
         result = self.train("--steps", 60, "--out", self.out, "--resume", "auto", "--val-data", self.folder / "val.bin", "--val-every", 50,
                             failing=faults("page", self.folder / "val.bin"))  # fmt: skip
-        self.assert_one_line(result, code=1)
-        self.assert_names_the_last_good_checkpoint(result.stderr, self.out, self.folder / "val.bin")
+        self.assert_one_line(result, f"{self.folder}/val.bin: cannot be read at byte ", code=1)
+        self.assertEqual(contents(self.out), contents(self.begun))
 
-    def end_of_a_run_whose_data_is_cut(self, before):
-        """Standard error of a run whose shard becomes shorter, for all of its processes."""
+    def end_of_a_run_whose_data_is_cut(self, before, option="--train-data", *options):
+        """Standard error of a run whose shard becomes shorter, for all of its processes. The last finished step is saved, and
+        with the whole shard the run goes on as if nothing had happened."""
         data = self.folder / f"{self.out.name}.bin"
-        shutil.copy(self.data, data)
-        run = self.folder / f"{self.out.name}-cut"
+        whole = (self.data if option == "--train-data" else self.folder / "val.bin").read_bytes()
+        data.write_bytes(whole)
+        run, straight = (self.folder / f"{self.out.name}-{name}" for name in ("cut", "straight"))
         self.addCleanup(shutil.rmtree, run)
-        process = subprocess.Popen([*before, *self.command("--steps", 1_000_000, "--train-data", data, "--out", run)], text=True,
+        command = self.command("--steps", 1_000_000, option, data, "--out", run, *options)
+        process = subprocess.Popen([*before, *command], text=True,
                                    env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)  # fmt: skip
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
@@ -222,11 +227,36 @@ class TrainingData(Runs):
         self.assertEqual(process.returncode, 1, errors)
         self.assertIn("the file has become shorter", errors)
         self.assert_names_the_last_good_checkpoint(errors, run, data)
+        last = lines_of(run)[-1][0]
+        saved = run / "checkpoints" / f"step_{last:08}"
+        self.assertRegex(errors, f"{saved}\n")
+        state = json.loads((saved / "state.json").read_text())
+        self.assertEqual(state["evaluated"], option == "--train-data")
+        self.assertEqual(lines_of(run, "val")[-1:], [] if option == "--train-data" else [(last - 6, *lines_of(run, "val")[-1][1:])])
+
+        data.write_bytes(whole)
+        self.addCleanup(shutil.rmtree, straight)
+        for out in (run, straight):
+            result = self.train("--steps", last + 6, option, data, "--out", out, "--resume", "auto", *options, before=before)
+            self.assertEqual(result.returncode, 0, result.stderr)
+        for kind in ("train", "val"):
+            self.assertEqual(lines_of(run, kind), lines_of(straight, kind))
+        for file in ("model.safetensors", "optimizer_0000.safetensors"):
+            end = f"checkpoints/step_{last + 6:08}/{file}"
+            self.assertEqual((run / end).read_bytes(), (straight / end).read_bytes())
         return errors
 
     def test_a_shard_that_is_cut_under_a_run_ends_it_with_one_line(self):
         errors = self.end_of_a_run_whose_data_is_cut([])
         self.assertEqual(errors.count("\n"), 1, errors)
+
+    def test_a_validation_shard_that_is_cut_costs_no_step(self):
+        errors = self.end_of_a_run_whose_data_is_cut([], "--val-data", "--val-every", 6, "--val-steps", 0)
+        self.assertEqual(errors.count("\n"), 1, errors)
+        if shutil.which("mpirun"):
+            self.doCleanups()
+            self.setUp()
+            self.end_of_a_run_whose_data_is_cut(MPIRUN, "--val-data", "--val-every", 6, "--val-steps", 0)
 
     @unittest.skipUnless(shutil.which("mpirun"), "mpirun is not installed")
     def test_a_shard_that_is_cut_ends_all_processes(self):

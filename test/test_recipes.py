@@ -216,7 +216,8 @@ class Recipes(unittest.TestCase):
         result = self.run_script("recipe", *arguments, gpus=[("NVIDIA A100-SXM4-40GB", 40960)])
         self.assertEqual(result.returncode, 2)
         self.assertIn("data: made by dev/data/fineweb.py --type classic --size 10B\n", result.stdout)
-        self.assertEqual(result.stderr, "train_gpt2: no file matches 'dev/data/fineweb10B/fineweb_train_*.bin'; expected token shards or texts\n")
+        missing = f"'dev/data/fineweb10B/fineweb_train_*.bin' in {self.folder}"
+        self.assertEqual(result.stderr, f"train_gpt2: no file matches {missing}; expected token shards or texts\n")
 
     def test_overfit_reaches_zero_with_a_small_model_and_fails_when_it_does_not(self):
         small = ["--layers", 1, "--heads", 2, "--channels", 192, "--context", 64, "--vocab", 50257, "--lr", "2e-3"]
@@ -253,7 +254,7 @@ class Recipes(unittest.TestCase):
         text = json.dumps(header).encode()
         (model / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
         config = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": layers, "n_head": heads, "n_embd": C, "n_positions": context,
-                  "n_ctx": context, "vocab_size": vocab, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}  # fmt: skip
+                  "n_ctx": context, "vocab_size": vocab, "_name_or_path": "gpt2", "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}  # fmt: skip
         (model / "config.json").write_text(json.dumps(config))
         return model
 
@@ -277,7 +278,7 @@ class Recipes(unittest.TestCase):
     def test_finetuning_on_an_own_text_keeps_the_best_checkpoint(self):
         model, text, run = self.write_hugging_face_model(vocab=256), self.folder / "own text.md", self.folder / "run"
         text.write_text("The quick brown fox jumps over the lazy dog.\n" * 40)
-        result = self.run_script("finetune", model, text, "--out", run, "--lr=1e-2")
+        result = self.run_script("finetune", model, text, "--out", run, "--lr=1e-2", "--tokenizer", "byte")
         self.assertEqual(result.returncode, 0, result.stderr)
         records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         options = records[0]["options"]
@@ -293,7 +294,9 @@ class Recipes(unittest.TestCase):
         model, text = self.write_hugging_face_model(vocab=256), self.folder / "short.txt"
         text.write_text("To be, or not to be. " * 10)  # 210 bytes
         result = self.run_script("finetune", model, text, "--out", self.folder / "run", "--steps", 1)
-        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("--tokenizer none cannot tokenize", result.stderr)  # the model's tokenizer is not guessed by its size
+        result = self.run_script("finetune", model, text, "--out", self.folder / "run", "--steps", 1, "--tokenizer=byte")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertIn("= 1 x 16", result.stdout)
 
     def test_wrong_use_of_finetune_is_one_line(self):
@@ -304,8 +307,8 @@ class Recipes(unittest.TestCase):
         self.assert_refused("expected a text behind the model", "finetune", model)
         self.assert_refused("expected a text behind the model", "finetune", model, "--steps", 3)
         self.assert_refused("/none", "finetune", "/none", SCRIPTS / "finetune.sh")
-        self.assert_refused("there is no such text", "finetune", model, self.folder / "none.txt")
-        self.assert_refused("or it is empty", "finetune", model, empty)
+        self.assert_refused("no file matches", "finetune", model, self.folder / "none.txt")
+        self.assert_refused("empty.txt: is 1 text of 0 bytes; expected text to finetune on", "finetune", model, empty)
         self.assert_refused("leave --train-data out", "finetune", model, SCRIPTS / "finetune.sh", "--train-data", "x")
 
 

@@ -16,6 +16,8 @@
 #include "system/folder_lock.h"
 #include "trainer/checkpoint/run_folder.h"
 #include "trainer/checkpoint/training_state.h"
+#include "trainer/data/token_shard.h"
+#include "trainer/run/resume.h"
 
 namespace {
 
@@ -254,6 +256,72 @@ TEST_F(Resume, SlurmsWarningEndsTheRunWithACheckpoint) {
     EXPECT_EQ(read_state(newest_of(run)).step, last_step(run));
 }
 
+// The signal has to come after the data was read and before the first step, while the peak is measured;
+// another moment ends the run in another way, and the next delay is tried.
+TEST_F(Resume, ARunThatIsStoppedBeforeItsFirstStepSaysHowToBeginItAgain) {
+    const std::string run = folder / "run";
+    std::string output;
+    for (const double delay_ms : {30, 60, 15, 120, 5, 240}) {
+        fs::remove_all(run);
+        Process process("--steps 3 --out " + run, folder / "out");
+        while (process.running() && read_file(folder / "out").find("schedule:") == std::string::npos)
+            sleep_ms(1);
+        sleep_ms(delay_ms);
+        process.send(SIGTERM);
+        process.wait();
+        output = read_file(folder / "out");
+        if (output.find("stopped by a signal") != std::string::npos && !fs::exists(run + "/checkpoints"))
+            break;
+    }
+    EXPECT_NE(
+        output.find("; it has no checkpoint yet, and --resume auto --out " + run + " begins it again\n"),
+        std::string::npos)
+        << output;
+    expect_success(train("--steps 3 --resume auto --out " + run));
+    EXPECT_EQ(last_step(run), 3);
+}
+
+// `timeout`, torchrun, SLURM and Ctrl-C through a launcher send one request as two signals. A step takes
+// longer than the time between them.
+TEST_F(Resume, OneRequestThatCameAsTwoSignalsKilledTheRunWithoutACheckpoint) {
+    const std::string slow = simt::checked ? " --total-batch 128" : " --total-batch 96000";
+    for (const auto& [first, second] :
+         {std::pair{SIGTERM, SIGTERM}, std::pair{SIGINT, SIGINT}, std::pair{SIGINT, SIGTERM}}) {
+        for (const int gap_ms : {0, 10, 30, 300}) {
+            const std::string run = folder / fmt::format("{}_{}_{}", first, second, gap_ms);
+            Process process("--steps 1000000 --checkpoint-every 1000000 --out " + run + slow, folder / "out");
+            while (process.running() && last_step(run) < 1) sleep_ms(1);
+            process.send(first);
+            sleep_ms(gap_ms);
+            process.send(second);
+            ASSERT_EQ(process.wait(), 0) << read_file(folder / "out");
+            EXPECT_NE(read_file(folder / "out").find("stopped by a signal"), std::string::npos);
+            EXPECT_EQ(read_state(newest_of(run)).step, last_step(run));
+        }
+    }
+}
+
+TEST_F(Resume, ASecondRequestASecondLaterEndsTheRunAtOnce) {
+    for (const int signal : {SIGINT, SIGTERM}) {
+        const std::string run = folder / std::to_string(signal);
+        const std::string slow = simt::checked ? " --total-batch 256" : " --total-batch 640000";
+        Process process("--steps 1000000 --out " + run + slow, folder / "out");
+        while (process.running() && last_step(run) < 1) sleep_ms(1);
+        sleep_ms(20);
+        const auto begin = std::chrono::steady_clock::now();
+        process.send(signal);
+        sleep_ms(50);
+        process.send(SIGSTOP);  // so that the step lasts longer than the second on any machine
+        sleep_ms(1000);
+        ASSERT_TRUE(process.running()) << "a step was too short";
+        process.send(signal);
+        process.send(SIGCONT);
+        const int status = process.wait();
+        EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
+        EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+    }
+}
+
 // Both the kernel and the shell may send it.
 TEST_F(Resume, ADroppedTerminalEndsTheRunWithACheckpointUnlessItIsIgnored) {
     for (const bool ignored : {false, true}) {
@@ -319,6 +387,30 @@ INSTANTIATE_TEST_SUITE_P(Resume, Optimizers,
                                          "--optimizer rmsprop", "--optimizer rmsprop --momentum 0.5",
                                          "--dtype bf16 --recompute block --head-chunks 3"));
 
+// A run that was killed in its last validation lost all steps since the checkpoint before.
+TEST_F(Resume, TheLastCheckpointDoesNotWaitForItsValidation) {
+    const std::string options =
+        fmt::format("--steps 4 --val-steps {} --sample-every 0 --out ", simt::checked ? 40 : 0);
+    const std::string run = folder / "run", straight = folder / "straight", last = checkpoint_folder(run, 4);
+    expect_success(train(options + straight));
+    {
+        Process process(options + run, folder / "out");
+        while (process.running() && !fs::exists(last)) sleep_ms(1);
+        ASSERT_TRUE(process.running()) << "the checkpoint waited for the validation";
+        process.send(SIGKILL);
+        process.wait();
+    }
+    EXPECT_TRUE(metrics_of(run, "val").empty());
+    const TrainingState killed = whole_checkpoint(last);
+    EXPECT_FALSE(killed.evaluated);
+    EXPECT_EQ(killed.val_loss, std::nullopt);
+    expect_success(train(options + run + " --resume auto"));
+    const TrainingState now = whole_checkpoint(last), expected = read_state(checkpoint_folder(straight, 4));
+    EXPECT_TRUE(now.evaluated);
+    EXPECT_TRUE(now.val_loss && now.val_loss == expected.val_loss);
+    expect_same_end(run, straight);
+}
+
 TEST_F(Resume, DamagedCheckpointsArePassedOverAndSetAside) {
     const std::string options = "--schedule constant --checkpoint-every 3 --keep 9 --out ";
     expect_success(train(options + folder / "straight --steps 9"));
@@ -371,6 +463,112 @@ TEST_F(Resume, AnotherModelOrDataSetIsRefusedByName) {
     refused("--data-order file", {"--data-order file instead of shuffled"});
     refused("--optimizer sgd", {"--optimizer sgd instead of adamw"});
     refused("--train-data " + text, {"--train-data 4500 tokens in 1 file", "instead of 1003854 tokens"});
+}
+
+// Versions up to November 2026 took the files sorted by name, each once, whatever their order on the
+// command line.
+TEST_F(Resume, ARunOnShardsThatAnOlderVersionSortedGoesOn) {
+    for (const char* name : {"a.bin", "b.bin"}) {
+        TokenShardWriter shard(folder / name);
+        shard.append(std::vector<uint16_t>(2000, static_cast<uint16_t>(name[0])));
+        shard.commit();
+    }
+    const std::string run = folder / "run", a = folder / "a.bin", b = folder / "b.bin";
+    expect_success(train("--train-data " + a + " " + b +
+                         " --schedule constant --val-every 0 --sample-every 0 --steps 4 --out " + run));
+    const ProgramResult goes_on =
+        train(fmt::format("--train-data {} {} {} --schedule constant --val-every 0 --sample-every 0 --steps "
+                          "8 --resume auto --out {}",
+                          b, a, b, run));
+    expect_success(goes_on);
+    EXPECT_NE(goes_on.output.find("the run began with its files sorted by name, each once, and goes on so"),
+              std::string::npos)
+        << goes_on.output;
+    expect_success(train("--train-data " + a + " " + b +
+                         " --schedule constant --val-every 0 --sample-every 0 --steps 8 --out " +
+                         folder / "straight"));
+    expect_same_end(run, folder / "straight");
+    // A list of files is part of the run, and a resumed run takes it from there.
+    expect_success(train("--schedule constant --val-every 0 --sample-every 0 --steps 10 --resume " + run));
+}
+
+// Texts are edited easily, and a checksum of some of their tokens would miss it. A shard of a text's
+// tokens is the same data.
+TEST_F(Resume, ATextThatWasEditedIsNoticed) {
+    fs::create_directory(folder / "texts");
+    for (const char* data : {"texts", "texts/a.md"}) {
+        const std::string run = folder / "run", shard_path = folder / "x.bin", as_it_was(100'000, 'x');
+        std::string edited = as_it_was;
+        edited[5000] = 'y';
+        folder.write("texts/a.md", as_it_was);
+        folder.write("texts/b.md", as_it_was);
+        const std::string rest = " --schedule constant --sample-every 0 --resume auto --out " + run,
+                          options = "--train-data " + folder / data + rest;
+        expect_success(train(options + " --steps 2"));
+        expect_success(train(options + " --steps 4"));
+        folder.write("texts/a.md", edited);
+        const ProgramResult refused = train(options + " --steps 6");
+        EXPECT_EQ(refused.exit_code, 2);
+        EXPECT_NE(refused.errors.find("belongs to another run: --train-data "), std::string::npos)
+            << refused.errors;
+        folder.write("texts/a.md", as_it_was);
+        TokenShardWriter shard(shard_path);  // the first nine tenths of the bytes
+        shard.append(std::vector<uint16_t>(data == std::string("texts") ? 180'000 : 90'000, 'x'));
+        shard.commit();
+        expect_success(train("--train-data " + shard_path + rest + " --steps 6 --val-every 0"));
+        for (const std::string& made : {run, shard_path}) fs::remove_all(made);
+    }
+}
+
+// The rules of older versions, tried next, would find no validation data.
+TEST_F(Resume, OtherDataAreRefusedForWhatTheyAreToday) {
+    const std::string shards = folder / "shards", run = folder / "run";
+    std::filesystem::create_directory(shards);
+    const auto write = [&](const std::string& name, uint16_t token) {
+        TokenShardWriter shard(shards + "/" + name);
+        shard.append(std::vector<uint16_t>(2000, token));
+        shard.commit();
+    };
+    write("train.bin", 1);
+    write("val.bin", 2);
+    const std::string options =
+        "--train-data " + shards + " --schedule constant --sample-every 0 --val-every 2 --out " + run;
+    expect_success(train(options + " --steps 2"));
+    write("train.bin", 3);
+    const ProgramResult other = train(options + " --steps 4 --resume auto");
+    EXPECT_EQ(other.exit_code, 2);
+    EXPECT_NE(other.errors.find("belongs to another run: --train-data "), std::string::npos) << other.errors;
+}
+
+TEST(CheckSameRun, ChecksumsOfTextsAreComparedWhereBothAreKnown) {
+    ResumePoint from;
+    from.checkpoint = "run/checkpoints/step_00000004";
+    from.state.identity = {{"train-data", "3600 tokens"}};
+    nlohmann::json identity = {{"train-data", "3600 tokens"}, {"train-texts", "texts, checksum 1"}};
+    EXPECT_NO_THROW(check_same_run(from, identity, 1, {}, note_on_stderr));
+    from.state.identity = identity;
+    EXPECT_NO_THROW(check_same_run(from, identity, 1, {}, note_on_stderr));
+    identity["train-texts"] = nullptr;  // shards of the same tokens
+    EXPECT_NO_THROW(check_same_run(from, identity, 1, {}, note_on_stderr));
+    identity["train-texts"] = "texts, checksum 2";
+    EXPECT_THROW(check_same_run(from, identity, 1, {}, note_on_stderr), UsageError);
+}
+
+TEST(CheckSameRun, SeveralTextsOfAnOlderVersionAreRefusedWithTheReason) {
+    ResumePoint from;
+    from.checkpoint = "run/checkpoints/step_00000004";
+    from.state.identity = {{"train-data", "3600 tokens in 2 files, checksum 0123456789abcdef"}};
+    const nlohmann::json joined = {{"train-data", "3600 tokens in 1 file, checksum fedcba9876543210"}};
+    const auto refusal = [&](size_t texts) {
+        return message_of<UsageError>([&] { check_same_run(from, joined, texts, {}, note_on_stderr); });
+    };
+    EXPECT_EQ(refusal(0), from.checkpoint +
+                              " belongs to another run: --train-data 3600 tokens in 1 file, checksum "
+                              "fedcba9876543210 instead of 3600 tokens in 2 files, checksum "
+                              "0123456789abcdef; expected the same model, data and order of samples");
+    EXPECT_EQ(refusal(2), refusal(0) +
+                              "; if an older version began it: several texts are joined now, so such "
+                              "a run cannot go on");
 }
 
 TEST_F(Resume, OtherOptionsMayChangeAndThoseThatMatterAreSaid) {

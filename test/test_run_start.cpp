@@ -144,13 +144,17 @@ TEST(RunStart, CheckpointsThatWillNotFitTheDiskWereNoticedWhenItWasFull) {
     constexpr size_t gib = size_t{1} << 30;
     EXPECT_EQ(check_disk("runs/a", 2 * gib, 4, 9 * gib), "");
     EXPECT_EQ(check_disk("runs/a", 2 * gib, 8, 15 * gib),
-              "note: up to 8 checkpoints of 2048.0 MiB take 16.0 GiB, but the disk of runs/a has 15.0 GiB "
+              "note: up to 8 checkpoints of 2048.0 MiB need 16.1 GiB, but the disk of runs/a has 15.0 GiB "
               "free; when it is full, newer ones are not "
               "written");
     EXPECT_EQ(message_of<UsageError>([] { check_disk("runs/a", 20 * gib, 1, 15 * gib); }),
-              "--out runs/a: a checkpoint takes 20.0 GiB, but the disk has 15.0 GiB free; expected room for "
-              "one, or --checkpoint-every 0");
-    EXPECT_EQ(check_disk("runs/a", size_t{1} << 60, 0, size_t{1} << 60), "");
+              "--out runs/a: a checkpoint needs 20.0 GiB on the disk, which has 15.0 GiB free; expected room "
+              "for one, or --checkpoint-every 0");
+    EXPECT_EQ(check_disk("runs/a", size_t{1} << 60, 0, size_t{1} << 61), "");
+    // A checkpoint is written if and only if there is that much room at the start (checkpoint.h).
+    constexpr size_t tensors = 10 << 20, beside = 24 << 20;
+    EXPECT_EQ(check_disk("runs/a", tensors, 1, tensors + beside), "");
+    EXPECT_THROW(check_disk("runs/a", tensors, 1, tensors + beside - 1), UsageError);
     // The numbers of a disk that no program can fill.
     const TemporaryFolder folder;
     const std::string options = tiny + "--tokenizer byte --vocab 256 --steps 1000000000 --train-data " +
@@ -183,6 +187,31 @@ TEST(RunStart, CheckpointsOnTheDiskAtOnce) {
     const std::optional<size_t> free = free_bytes("/none/of/these"), of_root = free_bytes("/");
     ASSERT_TRUE(free && of_root);
     EXPECT_GT(*of_root, 0u);
+}
+
+// A checkpoints folder on a disk that is not mounted: steps were trained that could not be saved, and
+// --resume auto began the run again.
+TEST(RunStart, ALinkToCheckpointsThatLeadsNowhereIsRefused) {
+    const TemporaryFolder folder;
+    const std::string run = folder / "run", options = tiny + "--steps 4 --warmup 0 --out " + run;
+    ASSERT_EQ(run_program(TRAIN_PROGRAM, options + " --checkpoint-every 2").exit_code, 0);
+    fs::rename(run + "/checkpoints", folder / "disk");
+    fs::create_directory_symlink(folder / "disk", run + "/checkpoints");
+    const std::string metrics = read_file(run + "/metrics.jsonl");
+    EXPECT_EQ(run_program(TRAIN_PROGRAM, options + " --resume auto").exit_code,
+              0);  // where the disk is there
+    fs::rename(folder / "disk", folder / "unmounted");
+    for (const std::string& resume : {std::string(" --resume auto"), " --resume " + run}) {
+        const ProgramResult refused = run_program(TRAIN_PROGRAM, options + resume);
+        EXPECT_EQ(refused.exit_code, 2) << resume;
+        EXPECT_EQ(refused.errors, "train_gpt2: " + run + "/checkpoints: is a link to " + folder / "disk" +
+                                      ", which is not there; expected a folder; is its disk mounted?\n");
+    }
+    EXPECT_EQ(read_file(run + "/metrics.jsonl"), metrics);
+    const std::string prepared = folder / "prepared";
+    fs::create_directory(prepared);
+    fs::create_directory_symlink(folder / "disk", prepared + "/checkpoints");
+    EXPECT_EQ(run_program(TRAIN_PROGRAM, tiny + "--steps 4 --out " + prepared).exit_code, 2);
 }
 
 }  // namespace

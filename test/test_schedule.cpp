@@ -44,6 +44,16 @@ TEST(Schedule, WsdDecaysInTheLastFifthOnly) {
     EXPECT_DOUBLE_EQ(with_floor.at(7), 6e-5 + (1 - std::sqrt(0.5)) * (6e-4 - 6e-5));  // r = 1/2
 }
 
+// The fall of a run of five steps was its last step alone, where r = 0.
+TEST(Schedule, AShortRunWithWsdNeverFell) {
+    for (const int steps : {2, 3, 4, 5, 6}) {
+        const Schedule s{"wsd", steps, 0, 1.0, 0.0};
+        for (int step = 1; step < steps; step++) EXPECT_DOUBLE_EQ(s.at(step), 1.0) << steps;
+        EXPECT_DOUBLE_EQ(s.at(steps), 1 - std::sqrt(0.5)) << steps;
+    }
+    EXPECT_DOUBLE_EQ((Schedule{"wsd", 1, 0, 1.0, 0.0}.at(1)), 1.0);
+}
+
 TEST(Schedule, NoWarmupAndWarmupForTheWholeRun) {
     EXPECT_DOUBLE_EQ((Schedule{"cosine", 5, 0, 1.0, 0.0}.at(1)), 1.0);
     const Schedule only_warmup{"cosine", 5, 5, 1.0, 0.0};

@@ -22,6 +22,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TRAIN = os.environ.get("TRAIN_PROGRAM", str(ROOT / "build/release/train_gpt2"))
 TOKENIZE = os.environ.get("TOKENIZE_PROGRAM", str(ROOT / "build/release/tokenize"))
+GENERATE = str(pathlib.Path(os.environ.get("BUILD", ROOT / "build/release")) / "generate_gpt2")
+EDITS_LINES = "libedit" in subprocess.run(["ldd", GENERATE], capture_output=True, text=True).stdout
 TINY = {"--layers": 1, "--heads": 2, "--channels": 16, "--context": 16, "--batch-size": 2, "--warmup": 0, "--sample-every": 0, "--val-steps": 2,
         "--checkpoint-every": 0}  # fmt: skip
 
@@ -61,6 +63,16 @@ class Screen:
             self.colours.add(escape)
         else:
             raise AssertionError(f"unknown escape {escape!r}")
+
+
+class AnyScreen:
+    """What a program printed, without the escapes that move the cursor, in one row."""
+
+    def __init__(self):
+        self.rows = [""]
+
+    def feed(self, text):
+        self.rows[0] += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 
 def clean_environment(**more):
@@ -183,8 +195,8 @@ class Terminal(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("mpirun"), "mpirun is not installed")
     def test_mpirun_gives_plain_lines_although_its_processes_have_a_terminal(self):
-        root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        program = self.start("mpirun", "--oversubscribe", "-np", 2, TRAIN, *tiny(self.folder / "mpi", batch_size=1, steps=5), **root)
+        mpirun = ROOT / "test" / "mpi" / "mpirun.sh"
+        program = self.start(mpirun, "-np", 2, TRAIN, *tiny(self.folder / "mpi", batch_size=1, steps=5))
         self.assertTrue(program.read())
         self.assertEqual(program.process.returncode, 0, program.raw)
         self.assert_plain(program.raw, 5)
@@ -215,6 +227,39 @@ class Terminal(unittest.TestCase):
         self.assertTrue(program.read())
         self.assertIn("interrupted; the same command continues", program.raw)
         self.assertEqual(program.process.returncode, 1)
+
+    @unittest.skipUnless(EDITS_LINES, "this build has no libedit")
+    def test_a_prompt_is_edited_with_the_keys_and_ctrl_c_at_it_ends_the_program(self):
+        self.assertTrue(self.train(steps=1, val_every=0, checkpoint_every=1).read())
+        asked = []
+
+        def ask(*keys):
+            """What is shown after a prompt typed with these keys."""
+            asked.append(self.start(GENERATE, self.folder / "run", "--interactive", "--greedy", "--max-tokens", 4))
+            program = asked[-1]
+            program.screen = AnyScreen()
+            self.assertTrue(program.read(until="> "), program.raw)
+            for key in keys:
+                os.write(program.own, key.encode())
+                program.read(seconds=0.3)
+            shown = program.screen.rows[0]
+            self.assertNotIn("^[", shown)
+            before = len(shown)
+            os.write(program.own, b"\r")
+            self.assertTrue(program.read(until="(?s)^.{%d}.*> $" % before), program.raw)
+            return program.screen.rows[0][before:]
+
+        straight = ask("ROmeo é!")
+        self.assertEqual(ask("ROeo é!", *["\x1b[D"] * 5, "m"), straight)  # five times to the left
+        self.assertEqual(ask("ROmeo ü", "\x7f", "é!"), straight)  # a character of two bytes is deleted as one
+        program = asked[-1]
+        os.write(program.own, b"\x1b[A\r")  # the prompt before
+        program.screen.rows = [""]
+        self.assertTrue(program.read(until="(?s)> .*> "), program.raw)
+        self.assertIn("ROmeo é!", program.screen.rows[0])
+        program.process.send_signal(signal.SIGINT)
+        self.assertTrue(program.read(seconds=5), program.raw)
+        self.assertEqual(program.process.returncode, 0)
 
     def test_a_long_validation_shows_how_far_it_is(self):
         program = self.train(columns=70, steps=1, val_steps=0, channels=512, context=64, batch_size=1, layers=8, heads=8)

@@ -65,9 +65,13 @@ TEST(TokenShard, RefusesWhatIsNotAShardByName) {
     EXPECT_EQ(message(""), ": 0 bytes are too short for a token shard, whose header alone has 1024");
     EXPECT_EQ(message(std::string(1023, 'x')),
               ": 1023 bytes are too short for a token shard, whose header alone has 1024");
-    EXPECT_EQ(message(shard_bytes(20240326, 1, 2, 4)),
-              ": is not a token shard: magic number 20240326, expected 20240520; make shards with tokenize; "
-              "the name of a text must not end in .bin");
+    const std::string foreign = message(shard_bytes(20240326, 1, 2, 4));
+    EXPECT_TRUE(
+        foreign.starts_with(": is not a token shard: magic number 20240326, expected 20240520; make "
+                            "shards with tokenize; the name of a text must not end in .bin; "))
+        << foreign;
+    EXPECT_EQ(message(shard_bytes(20240801, 7, 2, 8)),
+              ": is llm.c's shard of 32-bit tokens; expected one of 16-bit tokens, which tokenize makes");
     EXPECT_EQ(message(shard_bytes(20240520, 2, 2, 4)), ": token shard of version 2, expected 1");
     EXPECT_EQ(message(shard_bytes(20240520, 1, 3, 4)),
               ": 1028 bytes, expected 1030 for the 3 tokens of its header; the file is damaged");

@@ -58,6 +58,41 @@ TEST(TokenizeProgram, AFolderIsTheTextsInIt) {
     EXPECT_EQ(make_tokenizer("byte")->decode(tokens_in(folder / "out/train_000000.bin")), "onetwothree");
 }
 
+TEST(TokenizeProgram, FilesNamedForValidationAreTheValidationShards) {
+    const TemporaryFolder folder;
+    std::filesystem::create_directory(folder / "wiki");
+    for (const char* split : {"train", "valid", "test"})
+        folder.write(fmt::format("wiki/wiki.{}.raw", split), split);
+    const std::string out = " --out " + folder / "out" + " " + folder / "wiki";
+    const ProgramResult refused = tokenize("--tokenizer byte --val-fraction 0.1" + out);
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_NE(
+        refused.errors.find("--val-fraction 0.1: " + folder / "wiki/wiki.valid.raw" +
+                            " is the validation data, by its name; expected no --val-fraction, or files "
+                            "instead of the folder\n"),
+        std::string::npos)
+        << refused.errors;
+    ASSERT_EQ(tokenize("--tokenizer byte" + out).exit_code, 0);
+    const auto byte = make_tokenizer("byte");
+    EXPECT_EQ(byte->decode(tokens_in(folder / "out/train_000000.bin")), "train");
+    EXPECT_EQ(byte->decode(tokens_in(folder / "out/val_000000.bin")), "valid");
+}
+
+// train_gpt2 makes the same stream of the same texts.
+TEST(TokenizeProgram, MakesTheShardsThatTrainingOnTheTextsMakes) {
+    const TemporaryFolder folder;
+    std::filesystem::create_directory(folder / "notes");
+    for (int i = 0; i < 30; i++)
+        folder.write(fmt::format("notes/{:02}.md", i), fmt::format("\xEF\xBB\xBFnote {} of thirty", i));
+    ASSERT_EQ(tokenize("--val-fraction 0.1 --out " + folder / "out" + " " + folder / "notes").exit_code, 0);
+    const DataSplits data = open_data({folder / "notes"}, {}, *make_tokenizer("gpt2"));
+    const auto tokens = [](const std::vector<TokenShard>& split) {
+        return std::vector(split[0].tokens().begin(), split[0].tokens().end());
+    };
+    EXPECT_EQ(tokens_in(folder / "out/train_000000.bin"), tokens(data.train));
+    EXPECT_EQ(tokens_in(folder / "out/val_000000.bin"), tokens(data.val));
+}
+
 TEST(TokenizeProgram, HoldsOutTheLastFractionOfAllBytes) {
     const TemporaryFolder folder;
     const std::string files = folder.write("a", "0123456789") + " " + folder.write("b", "abcdefghij");
@@ -78,7 +113,7 @@ TEST(TokenizeProgram, HoldsOutTheLastFractionOfAllBytes) {
     const std::string text = data_directory() + "/tinyshakespeare.txt",
                       copy = folder.write("shakespeare.txt", read_file(text));
     ASSERT_EQ(tokenize("--val-fraction 0.1 --out " + folder / "s" + " " + text).exit_code, 0);
-    const DataSplits lone = open_data(copy, "", *make_tokenizer("gpt2"));
+    const DataSplits lone = open_data({copy}, {}, *make_tokenizer("gpt2"));
     EXPECT_TRUE(std::ranges::equal(tokens_in(folder / "s/train_000000.bin"), lone.train[0].tokens()));
     EXPECT_TRUE(std::ranges::equal(tokens_in(folder / "s/val_000000.bin"), lone.val[0].tokens()));
 }
@@ -97,13 +132,15 @@ TEST(TokenizeProgram, WrongUseIsOneLineAndExitCodeTwo) {
     };
     const std::string to_out = "--out " + out + " ";
     EXPECT_EQ(errors(to_out + folder / "none.txt"),
-              "tokenize: " + folder / "none.txt" + ": cannot be opened: No such file or directory\n");
+              "tokenize: no file matches '" + folder / "none.txt" + "'; expected token shards or texts\n");
     EXPECT_EQ(errors(to_out + text + " /dev/null"), "tokenize: /dev/null: is not a regular file\n");
     const std::string shard = folder.write("shard", "\x88\xD8\x34\x01, and no more");
     EXPECT_EQ(errors(to_out + shard), "tokenize: " + shard + ": is already a token shard; expected texts\n");
     EXPECT_EQ(errors(to_out + empty), "tokenize: " + empty + ": there is no text to tokenize\n");
+    const std::string mark = folder.write("mark.txt", "\xEF\xBB\xBF");
+    EXPECT_EQ(errors(to_out + mark), "tokenize: " + mark + ": there is no text to tokenize\n");
     EXPECT_EQ(errors(to_out + "--tokenizer bpe " + text),
-              "tokenize: --tokenizer bpe; expected gpt2|byte|FILE\n");
+              "tokenize: --tokenizer bpe; expected gpt2|gpt2-eot|byte|FILE\n");
     EXPECT_EQ(errors(to_out + "--val-fraction 1 " + text),
               "tokenize: --val-fraction 1; expected a number from 0 to 0.9999999\n");
     EXPECT_EQ(errors(to_out + "--val-fraction nan " + text),

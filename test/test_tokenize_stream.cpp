@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "program.h"
+#include "trainer/data/document_stream.h"
 #include "trainer/data/token_shard.h"
 #include "trainer/tokenizer/tokenizer.h"
 
@@ -121,6 +123,23 @@ TEST_F(TokenizeStream, BytesHaveNoEndOfTextAndTheFieldHasAnyName) {
     EXPECT_EQ(make_tokenizer("byte")->decode(tokens_in(out_ + "/train_000001.bin")), "etw\u00f6");
 }
 
+TEST_F(TokenizeStream, EndOfTextInADocumentIsATokenOrIsSaid) {
+    const std::string documents =
+        "{\"text\":\"a<|endoftext|>b\"}\n{\"text\":\"b\"}\n{\"text\":\"<|endoftext|>a\"}\n";
+    const ProgramResult counted = stream(documents, "--val-tokens 0 --threads 2");
+    EXPECT_EQ(counted.exit_code, 0);
+    EXPECT_NE(
+        counted.errors.find("note: the texts contain <|endoftext|> 2 times, which gpt2 reads as ordinary "
+                            "text; with --tokenizer gpt2-eot"),
+        std::string::npos)
+        << counted.errors;
+    const ProgramResult read = stream(documents, "--val-tokens 0 --tokenizer gpt2-eot --prefix read_");
+    EXPECT_EQ(read.exit_code, 0) << read.errors;
+    EXPECT_EQ(read.errors.find("endoftext"), std::string::npos) << read.errors;  // it may say how far it is
+    EXPECT_EQ(tokens_in(out_ + "/read_train_000000.bin"),
+              (std::vector<uint16_t>{50256, 64, 50256, 65, 50256, 65, 50256, 50256, 64}));
+}
+
 TEST_F(TokenizeStream, ValidationComesFirstAndShardsHaveTheirSize) {
     const std::vector<uint16_t> tokens = all_tokens();
     ASSERT_GT(tokens.size(), 5000);
@@ -232,7 +251,8 @@ TEST_F(TokenizeStream, DamagedAndMissingShardsAreMadeAgain) {
 
 // A source that can begin in the middle gives each document's place, and sends none of the earlier ones.
 TEST_F(TokenizeStream, PlacesLetTheInputBeginWhereTheShardsEnd) {
-    ASSERT_EQ(stream(lines(0, true), small_).exit_code, 0);
+    const std::string places = small_ + "--place-field place ";
+    ASSERT_EQ(stream(lines(0, true), places).exit_code, 0);
     const auto whole = contents();
     const auto manifest = nlohmann::json::parse(whole.at("shards.json"));
     const std::string place = manifest["shards"][2]["document"];
@@ -242,28 +262,181 @@ TEST_F(TokenizeStream, PlacesLetTheInputBeginWhereTheShardsEnd) {
             std::filesystem::remove(out_ + "/" + name);
     }
     const std::string rest = lines(std::stoi(place.substr(place.find(':') + 1)), true);
-    ASSERT_EQ(stream(rest, small_).exit_code, 0);
+    ASSERT_EQ(stream(rest, places).exit_code, 0);
     EXPECT_EQ(contents(), whole);
+}
+
+// Documents of a source whose own field "place" has two values, of about 16,000 bytes each.
+static std::string stories(int count) {
+    std::string lines;
+    for (int i = 0; i < count; i++)
+        lines += nlohmann::json{{"text", "story " + std::to_string(i) + std::string(16000, '.')},
+                                {"place", i % 2 ? "Oslo" : "Lagos"},
+                                {"id", 1000 - i}}
+                     .dump() +
+                 "\n";
+    return lines;
+}
+
+// The numbers of the stories in the shards, in order.
+static std::vector<int> stories_in(const std::vector<uint16_t>& bytes) {
+    const std::string text(bytes.begin(), bytes.end());
+    std::vector<int> numbers;
+    for (size_t at = text.find("story "); at != std::string::npos; at = text.find("story ", at + 1))
+        numbers.push_back(std::stoi(text.substr(at + 6)));
+    return numbers;
+}
+
+TEST_F(TokenizeStream, ADataSetsOwnFieldPlaceWasTakenForOurs) {
+    std::vector<int> all(60);
+    std::iota(all.begin(), all.end(), 0);
+    const std::string options = "--tokenizer byte --shard-tokens 50000 --val-tokens 0 --until-end ";
+    for (const char* place : {"", "--place-field id"}) {
+        EXPECT_EQ(stream(stories(45), options + place).exit_code, 1);
+        ASSERT_TRUE(std::filesystem::exists(out_ + "/train_000004.bin"));
+        const ProgramResult result = stream(stories(60) + "{\"end\": true}\n", options + place);
+        ASSERT_EQ(result.exit_code, 0) << result.errors;
+        EXPECT_EQ(stories_in(concatenated()), all);
+        std::filesystem::remove_all(folder_ / "new");
+    }
+    EXPECT_EQ(stream("{\"text\":\"abc\",\"place\":null}\n{\"text\":\"d\",\"place\":\"\"}", "--tokenizer byte")
+                  .exit_code,
+              0);
+}
+
+TEST_F(TokenizeStream, APlaceThatComesTwiceIsAnError) {
+    const auto line = [&](const std::string& lines, const std::string& key) {
+        return errors(2, lines, "--tokenizer byte --place-field " + key);
+    };
+    EXPECT_EQ(
+        line(stories(5), "place"),
+        "tokenize: standard input, line 3: the place \"Lagos\" (--place-field place) comes for the second "
+        "time; expected a field that differs between documents\n");
+    EXPECT_NE(line(stories(1) + "{\"text\":\"a\"}\n", "id").find("line 2: expected \"id\""),
+              std::string::npos);
+    for (const char* place : {"null", "\"\"", "1.5", "[1]"}) {
+        EXPECT_NE(line(std::string("{\"text\":\"a\",\"id\":") + place + "}", "id")
+                      .find("line 1: \"id\" is neither a whole number nor a string with a character"),
+                  std::string::npos)
+            << place;
+    }
+    EXPECT_NE(line("", "text").find("--place-field text: is the key of the text"), std::string::npos);
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));
+}
+
+// The lists of earlier versions name no place_field; those took "place" if a document had it.
+TEST_F(TokenizeStream, StreamsOfEarlierVersionsGoOnOrAreRefusedByName) {
+    const std::string options = "--tokenizer byte --shard-tokens 50000 --val-tokens 0 --until-end ";
+    const auto interrupt = [&](const std::string& lines, const std::string& place) {
+        std::filesystem::remove_all(folder_ / "new");
+        EXPECT_EQ(stream(lines, options + place).exit_code, 1);
+        auto list = nlohmann::json::parse(read_file(out_ + "/shards.json"));
+        list.erase("place_field");
+        std::ofstream(out_ + "/shards.json") << list;
+    };
+    const auto go_on = [&](const std::string& lines, const std::string& place) {
+        const ProgramResult result = stream(lines + "{\"end\": true}\n", options + place);
+        return result.exit_code == 0 ? "" : result.errors;
+    };
+    std::vector<int> all(60);
+    std::iota(all.begin(), all.end(), 0);
+    const std::string without_places = [] {
+        std::string lines;
+        for (int i = 0; i < 60; i++)
+            lines += "{\"text\":\"story " + std::to_string(i) + std::string(16000, '.') + "\"}\n";
+        return lines;
+    }();
+    interrupt(without_places.substr(0, without_places.rfind('\n', without_places.size() * 3 / 4) + 1), "");
+    EXPECT_EQ(go_on(without_places, ""), "");
+    EXPECT_EQ(stories_in(concatenated()), all);
+
+    std::string with_places = stories(60);
+    for (size_t i = 0, at = 0; (at = with_places.find("Lagos", at)) != std::string::npos; i += 2)
+        with_places.replace(at, 5, "row " + std::to_string(i));
+    for (size_t i = 1, at = 0; (at = with_places.find("Oslo", at)) != std::string::npos; i += 2)
+        with_places.replace(at, 4, "row " + std::to_string(i));
+    for (const char* place : {"", "--place-field place"}) {
+        interrupt(with_places.substr(0, with_places.rfind('\n', with_places.size() * 3 / 4) + 1),
+                  "--place-field place");
+        EXPECT_NE(go_on(with_places, "--place-field id").find("what is now --place-field place"),
+                  std::string::npos);
+        EXPECT_EQ(go_on(with_places, place), "");
+        EXPECT_EQ(stories_in(concatenated()), all);
+    }
+    interrupt(stories(45), "");
+    EXPECT_NE(
+        go_on(stories(60), "").find("the place \"Lagos\" (--place-field place) comes for the second time"),
+        std::string::npos);
+}
+
+TEST(PlaceMemory, RemembersTheLatestPlacesInBoundedMemory) {
+    PlaceMemory memory(4096);
+    for (int i = 0; i < 100'000; i++) {
+        ASSERT_TRUE(memory.add(std::to_string(i)));
+        ASSERT_FALSE(memory.add(std::to_string(std::max(0, i - 2047)))) << i;
+    }
+    EXPECT_TRUE(memory.add("0"));  // forgotten
 }
 
 TEST_F(TokenizeStream, BrokenInputIsOneLine) {
     const auto line = [&](const std::string& lines) { return errors(2, lines, "--tokenizer byte"); };
     const std::string good = "{\"text\":\"good\"}\n";
-    EXPECT_EQ(line(good + "{\"text\":\"cut of"),
-              "tokenize: standard input, line 2: expected a JSON object such as {\"text\": \"...\"} in "
-              "UTF-8, found '{\"text\":\"cut of'\n");
+    EXPECT_EQ(
+        line(good + "{\"text\":\"cut of"),
+        "tokenize: standard input, line 2: expected a JSON object such as {\"text\": \"...\"} in "
+        "UTF-8, found '{\"text\":\"cut of'; not JSON at column 16: missing closing quote; --skip-bad leaves "
+        "such documents out and counts them\n");
     EXPECT_NE(line(good + "\n[1]\n").find("line 3: expected a JSON object"), std::string::npos);
     EXPECT_NE(line(good + "{\"text\":\"\xff\"}\n").find("line 2: expected a JSON object"), std::string::npos);
-    EXPECT_NE(line(good + "{\"text\":7}\n").find("line 2: expected the string \"text\" in '{\"text\":7}'"),
-              std::string::npos);
+    EXPECT_NE(
+        line(good + "{\"text\":7}\n").find("line 2: expected a string, but \"text\" is 7 in '{\"text\":7}'"),
+        std::string::npos);
     EXPECT_NE(line("{\"txt\":\"a\"}\n").find("line 1: expected the string \"text\""), std::string::npos);
-    EXPECT_NE(line("{\"text\":\"a\",\"place\":3}\n").find("\"place\" is not a string"), std::string::npos);
     EXPECT_NE(line("{\"end\":true}\n" + good).find("line 2: expected nothing after"), std::string::npos);
     EXPECT_NE(line("").find("the input holds no text"), std::string::npos);
     EXPECT_NE(line("{\"text\":\"a\"}\n").find("all 1 tokens of the input would be for validation"),
               std::string::npos);
     EXPECT_NE(line(std::string(1 << 16, '[')).find("expected a JSON object"), std::string::npos);
     EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));  // none of them left anything behind
+}
+
+// What Python's json.dumps writes and json.loads reads.
+TEST_F(TokenizeStream, LinesOfPythonThatAreNoStrictJsonWereRefused) {
+    const std::string lines = R"({"text": "a\ud83db", "score": NaN, "least": -Infinity, "NaN": "NaN"})"
+                              "\n"
+                              R"({"text": "\ud83d\ude00 \\ud83d \udc00\ud83d", "score": [Infinity, 1]})"
+                              "\n";
+    const ProgramResult result = stream(lines, "--tokenizer byte --val-tokens 0");
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(
+        result.errors,
+        "tokenize: halves of characters (lone surrogates, such as \\ud83d) in 2 documents were replaced by "
+        "U+FFFD\n");
+    EXPECT_EQ(make_tokenizer("byte")->decode(TokenShard(out_ + "/train_000000.bin").tokens()),
+              "a\uFFFDb\U0001F600 \\ud83d \uFFFD\uFFFD");
+}
+
+TEST_F(TokenizeStream, BadDocumentsAreLeftOutAndCountedOnRequest) {
+    const std::string lines =
+        "{\"text\":\"one \"}\n{\"text\":null}\n{\"txt\":\"a\"}\nno "
+        "JSON\n{\"text\":\"caf\xE9\"}\n{\"text\":\"two\"}\n";
+    EXPECT_EQ(
+        errors(2, lines, "--tokenizer byte"),
+        "tokenize: standard input, line 2: expected a string, but \"text\" is null in '{\"text\":null}'; "
+        "--skip-bad leaves such documents out and counts them\n");
+    const ProgramResult result = stream(lines, "--tokenizer byte --val-tokens 0 --skip-bad");
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(
+        result.errors,
+        "tokenize: 4 documents were left out (--skip-bad); the first: standard input, line 2: expected a "
+        "string, but \"text\" is null in '{\"text\":null}'\n");
+    EXPECT_EQ(make_tokenizer("byte")->decode(TokenShard(out_ + "/train_000000.bin").tokens()), "one two");
+    // A place that comes twice is a fault of the whole input.
+    std::filesystem::remove_all(out_);
+    EXPECT_NE(errors(2, "{\"text\":\"a\",\"id\":1}\n{\"text\":\"b\",\"id\":1}\n",
+                     "--tokenizer byte --val-tokens 0 --place-field id --skip-bad")
+                  .find("comes for the second time"),
+              std::string::npos);
 }
 
 TEST_F(TokenizeStream, AnotherStreamOrOtherOptionsAreRefused) {
@@ -278,6 +451,8 @@ TEST_F(TokenizeStream, AnotherStreamOrOtherOptionsAreRefused) {
               out_ + ": all shards are finished already\n");
     EXPECT_NE(errors(2, lines(), "--tokenizer gpt2 --shard-tokens 4000 --val-tokens 6000")
                   .find("was begun with --tokenizer byte"),
+              std::string::npos);
+    EXPECT_NE(errors(2, lines(), small_ + "--place-field url").find("was begun without --place-field"),
               std::string::npos);
     std::filesystem::remove(out_ + "/train_000003.bin");
     EXPECT_NE(
@@ -376,13 +551,13 @@ TEST_F(TokenizeStream, OptionsOfFilesAndOfStreamsDoNotMix) {
 
 TEST_F(TokenizeStream, ASignalWhileWaitingForInputIsOneLine) {
     const std::string fifo = folder_ / "fifo";
-    // Sent once the program, which replaces the shell, catches the signal (bit 14 of SigCgt); it then gets
-    // no input for a while.
+    // Sent, twice as by `timeout`, once the program, which replaces the shell, catches the signal (bit 14 of
+    // SigCgt); it then gets no input for a while.
     const std::string wait =
         "for i in $(seq 1200); do grep -q 'SigCgt:.*[4567cdef]...$' /proc/$$/status && break; sleep 0.05; "
         "done; ";
-    const std::string before =
-        "mkfifo " + fifo + "; (" + wait + "sleep 0.2; kill -TERM $$; sleep 0.5) >" + fifo + " & true";
+    const std::string before = "mkfifo " + fifo + "; (" + wait +
+                               "sleep 0.2; kill -TERM $$; kill -TERM $$; sleep 0.5) >" + fifo + " & true";
     const ProgramResult result =
         run_program(TOKENIZE_PROGRAM, "--tokenizer byte --stream --out " + out_ + " <" + fifo, before);
     EXPECT_EQ(result.exit_code, 1);

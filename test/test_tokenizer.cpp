@@ -81,6 +81,15 @@ TEST(Gpt2Tokenizer, EncodingInPiecesGivesTheTokensOfTheWhole) {
     }
 }
 
+static std::string utf8_of(uint32_t code) {
+    const auto last = [&](int shift) { return static_cast<char>(0x80 | (code >> shift & 0x3F)); };
+    if (code >= 0xD800 && code < 0xE000) return "";  // surrogates are no characters
+    if (code < 0x80) return {static_cast<char>(code)};
+    if (code < 0x800) return {static_cast<char>(0xC0 | code >> 6), last(0)};
+    if (code < 0x10000) return {static_cast<char>(0xE0 | code >> 12), last(6), last(0)};
+    return {static_cast<char>(0xF0 | code >> 18), last(12), last(6), last(0)};
+}
+
 // The sums are those of tiktoken 0.14's classes (Unicode 16.0), by dev/unicode_classes.py, which compares
 // every character.
 TEST(WordSplitter, EveryCharacterHasTheClassThatTiktokenGivesIt) {
@@ -102,6 +111,17 @@ TEST(WordSplitter, EveryCharacterHasTheClassThatTiktokenGivesIt) {
     EXPECT_EQ(sums[CharacterClass::space].characters, std::size(spaces));
     for (const char32_t space : spaces)
         EXPECT_EQ(class_of(space), CharacterClass::space) << std::hex << static_cast<uint32_t>(space);
+    // \w of tiktoken's regex crate, by the same script
+    uint64_t word_characters = 0, sum = 0;
+    for (uint32_t code = 0; code < 0x110000; code++) {
+        const std::string character = utf8_of(code);
+        if (character.empty() || !begins_with_word_character(character)) continue;
+        EXPECT_TRUE(ends_with_word_character(" " + character)) << std::hex << code;
+        word_characters++;
+        sum += code;
+    }
+    EXPECT_EQ(word_characters, 144'667u);
+    EXPECT_EQ(sum, 15'621'645'388u);
     // Letters of Unicode 15 and 16, and a number: PCRE2 10.42 treated them as symbols, which become words
     // of their own.
     for (const std::string_view word : {"a\xF0\x9E\x93\x90", "a\xEA\x9F\x9A", "a\xF0\x90\x97\x80"})
@@ -159,6 +179,40 @@ TEST(Gpt2Tokenizer, EndOfTextNeverComesFromText) {
     EXPECT_EQ(gpt2().decode(tokens), "<|endoftext|>");
 }
 
+TEST(Gpt2Tokenizer, EndOfTextInATextIsATokenOrIsCounted) {
+    const std::string text = "a<|endoftext|><|endoftext|> b";
+    const std::unique_ptr<Tokenizer> counts = make_tokenizer("gpt2"), reads = make_tokenizer("gpt2-eot");
+    EXPECT_EQ(reads->encode(text), (std::vector<uint16_t>{64, 50256, 50256, 275}));
+    EXPECT_EQ(reads->unread_ends(), 0u);
+    EXPECT_EQ(counts->unread_ends(), 0u);
+    counts->encode(text);
+    counts->encode_in_pieces(text, 1, [](std::span<const uint16_t>) {});
+    EXPECT_EQ(counts->unread_ends(), 4u);
+    EXPECT_EQ(note_of_unread_ends(0), "");
+    EXPECT_EQ(
+        note_of_unread_ends(4),
+        "note: the texts contain <|endoftext|> 4 times, which gpt2 reads as ordinary text; with --tokenizer "
+        "gpt2-eot it is the token that ends a text");
+    EXPECT_NE(counts->name(), reads->name());
+}
+
+// Texts without ASCII or without spaces are cut, too; otherwise one piece would hold the whole text.
+TEST(Gpt2Tokenizer, EncodesTextsOfAnyScriptInPieces) {
+    for (const std::string_view line : {"港の町は冬に静かである。\n", "港の町は冬に静かである。",
+                                        "порт зимой", "a,b;c.", "\xE3\x80\x80港"}) {
+        std::string text;
+        while (text.size() < 100'000) text += line;
+        size_t longest = 0;
+        std::vector<uint16_t> tokens;
+        gpt2().encode_in_pieces(text, 1000, [&](std::span<const uint16_t> piece) {
+            longest = std::max(longest, piece.size());
+            tokens.insert(tokens.end(), piece.begin(), piece.end());
+        });
+        EXPECT_LE(longest, 1100u) << line;
+        EXPECT_EQ(tokens, gpt2().encode(text)) << line;
+    }
+}
+
 // A quadratic merge would take hours: 2^20 letters that are a single word. The limit leaves room for a
 // sanitizer and a busy machine.
 TEST(Gpt2Tokenizer, OneLongWordIsNotQuadratic) {
@@ -192,7 +246,7 @@ TEST(ByteTokenizer, ATokenIsAByte) {
 TEST(MakeTokenizer, RefusesWhatItCannotRead) {
     EXPECT_NE(message_of<UsageError>([] {
                   make_tokenizer("bpe");
-              }).find("tokenizer bpe is neither gpt2, byte or none nor a file; expected one"),
+              }).find("tokenizer bpe is neither gpt2, gpt2-eot, byte or none nor a file; expected one"),
               std::string::npos);
 
     const TemporaryFolder folder;

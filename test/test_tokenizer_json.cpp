@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "reference_strings.h"
@@ -17,6 +18,15 @@ static std::string reference(const std::string& name) {
     return PROJECT_ROOT "/test/reference/bpe/" + name + ".json";
 }
 
+static std::vector<uint16_t> encode_in_pieces(Tokenizer& tokenizer, std::string_view text,
+                                              size_t piece_bytes) {
+    std::vector<uint16_t> tokens;
+    tokenizer.encode_in_pieces(text, piece_bytes, [&](std::span<const uint16_t> piece) {
+        tokens.insert(tokens.end(), piece.begin(), piece.end());
+    });
+    return tokens;
+}
+
 // Made by dev/reference_bpe.py, which also compares whole texts.
 TEST(TokenizerJson, AgreesWithHuggingFaceOnRandomUnicode) {
     for (const char* name : {"plain", "prefix_space", "digits", "number_runs", "merges_out_of_order"}) {
@@ -25,16 +35,30 @@ TEST(TokenizerJson, AgreesWithHuggingFaceOnRandomUnicode) {
         const size_t strings = for_each_reference_string(
             std::string("bpe/") + name + ".bin", [&](const std::string& text, const auto& tokens) {
                 EXPECT_EQ(tokenizer->encode(text), tokens);
-                const bool prefixed =
-                    std::string(name) == "prefix_space" && !text.empty() && text.front() != ' ';
-                EXPECT_EQ(tokenizer->decode(tokens), (prefixed ? " " : "") + text);
-                std::vector<uint16_t> in_pieces;
-                tokenizer->encode_in_pieces(text, 1, [&](std::span<const uint16_t> piece) {
-                    in_pieces.insert(in_pieces.end(), piece.begin(), piece.end());
-                });
-                EXPECT_EQ(in_pieces, tokens);
+                // with prefix_space, each piece between added tokens gets one
+                if (std::string(name) != "prefix_space") { EXPECT_EQ(tokenizer->decode(tokens), text); }
+                EXPECT_EQ(encode_in_pieces(*tokenizer, text, 1), tokens);
             });
         EXPECT_EQ(strings, 300u);
+    }
+}
+
+// Added tokens of every kind (dev/reference_bpe.py), in strings that consist of them and of what may stand
+// beside them.
+TEST(TokenizerJson, AddedTokensAreFoundAsHuggingFaceFindsThem) {
+    for (const char* name : {"added_tokens_plain", "added_tokens_prefix_space", "added_tokens_digits"}) {
+        SCOPED_TRACE(name);
+        const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(reference(name));
+        size_t added = 0;
+        const size_t strings = for_each_reference_string(
+            std::string("bpe/") + name + ".bin", [&](const std::string& text, const auto& tokens) {
+                EXPECT_EQ(tokenizer->encode(text), tokens);
+                for (const size_t piece_bytes : {1, 7})
+                    EXPECT_EQ(encode_in_pieces(*tokenizer, text, piece_bytes), tokens);
+                for (const uint16_t token : tokens) added += token >= 600;
+            });
+        EXPECT_EQ(strings, 300u);
+        EXPECT_GT(added, 300u);
     }
 }
 
@@ -70,6 +94,7 @@ TEST(TokenizerJson, NamesTellTokenizersApartButNotTheirFiles) {
     for (const char* change :
          {R"([{"op": "remove", "path": "/model/merges/0"}])",
           R"([{"op": "add", "path": "/added_tokens/-", "value": {"id": 600, "content": "<x>"}}])",
+          R"([{"op": "replace", "path": "/added_tokens/1/lstrip", "value": true}])",
           R"([{"op": "replace", "path": "/pre_tokenizer/add_prefix_space", "value": true}])"})
         EXPECT_NE(name_of(plain.patch(json::parse(change))), name) << change;
     // Another end of text gives other shards.
@@ -98,23 +123,90 @@ TEST(TokenizerJson, GivesAModelTheFilesItCameFrom) {
     ASSERT_EQ(files.size(), 2u);
     EXPECT_EQ(files[1].text, config);
     EXPECT_TRUE(tokenizer_files(*make_tokenizer("none"), 64).empty());
+    // The other files come along unchanged.
+    const std::map<std::string, std::string> others = {
+        {"special_tokens_map.json", R"({"pad_token":  "<p>"})"},
+        {"added_tokens.json", R"({"<p>":600})"},
+        {"chat_template.jinja", "{{ messages }}"},
+        {"vocab.json", "{}"},
+        {"merges.txt", "a b\n"}};
+    for (const auto& [name, content] : others) folder.write(name, content);
+    files = tokenizer_files(*make_tokenizer(folder.path()), 64);
+    ASSERT_EQ(files.size(), 7u);
+    for (const auto& [name, content] : files)
+        EXPECT_TRUE(!others.contains(name) || others.at(name) == content) << name;
 }
 
-TEST(TokenizerJson, Gpt2sIsGpt2WithWhateverTokensWereAdded) {
+// In a file without added tokens nothing else is found in a text, so its tokens and its name, under which
+// caches and runs know it, stay as they were.
+TEST(TokenizerJson, NamesOfFilesWithoutAddedTokensStay) {
     const TemporaryFolder folder;
-    json tokenizer = json::parse(tokenizer_files(*make_tokenizer("gpt2"), 1024)[0].text);
-    tokenizer["added_tokens"].push_back({{"id", 50257}, {"content", "[PAD]"}});
-    EXPECT_EQ(make_tokenizer(folder.write("tokenizer.json", tokenizer.dump()))->name(), "gpt2");
-    tokenizer["pre_tokenizer"]["add_prefix_space"] = true;
-    const std::unique_ptr<Tokenizer> spaced =
-                                         make_tokenizer(folder.write("tokenizer.json", tokenizer.dump())),
-                                     gpt2 = make_tokenizer("gpt2");
-    EXPECT_TRUE(spaced->name().starts_with("bpe-"));
-    EXPECT_EQ(spaced->encode("Hello"), gpt2->encode(" Hello"));
-    EXPECT_EQ(spaced->end_of_text(), 50256);
-    tokenizer["pre_tokenizer"]["add_prefix_space"] = false;
-    std::swap(tokenizer["model"]["merges"][100], tokenizer["model"]["merges"][101]);
-    EXPECT_TRUE(make_tokenizer(folder.write("tokenizer.json", tokenizer.dump()))->name().starts_with("bpe-"));
+    json plain = json::parse(read_file(reference("merges_out_of_order")));
+    const std::unique_ptr<Tokenizer> with = make_tokenizer(folder.write("tokenizer.json", plain.dump()));
+    EXPECT_EQ(with->former_name(), "bpe-0333120c13668c38");
+    EXPECT_NE(with->name(), with->former_name());
+    plain["added_tokens"] = json::array();
+    const std::unique_ptr<Tokenizer> without = make_tokenizer(folder.write("tokenizer.json", plain.dump()));
+    EXPECT_EQ(without->name(), "bpe-6712c82a5ff13675");
+    EXPECT_EQ(without->former_name(), without->name());
+}
+
+static json gpt2_json() { return json::parse(tokenizer_files(*make_tokenizer("gpt2"), 1024)[0].text); }
+
+TEST(TokenizerJson, Gpt2sIsGpt2UnlessItSaysMore) {
+    const TemporaryFolder folder;
+    const std::string file = folder / "tokenizer.json";
+    const json gpt2 = gpt2_json();
+    const auto name_of = [&](const json& changes, const std::string& config) {
+        folder.write("tokenizer.json", gpt2.patch(changes).dump());
+        folder.write("tokenizer_config.json", config);
+        return std::string(make_tokenizer(file)->name());
+    };
+    const json
+        none = json::array(),
+        token = json::parse(R"([{"op": "add", "path": "/added_tokens/-",
+                                        "value": {"id": 50257, "content": "[PAD]"}}])"),
+        strip = json::parse(R"([{"op": "replace", "path": "/added_tokens/0/lstrip", "value": true}])"),
+        order = {{{"op", "replace"}, {"path", "/model/merges/100"}, {"value", gpt2["model"]["merges"][101]}},
+                 {{"op", "replace"}, {"path", "/model/merges/101"}, {"value", gpt2["model"]["merges"][100]}}},
+        prefix =
+            json::parse(R"([{"op": "replace", "path": "/pre_tokenizer/add_prefix_space", "value": true}])"),
+        digits = json::parse(R"([{"op": "replace", "path": "/pre_tokenizer", "value": {"type": "Sequence",
+                   "pretokenizers": [{"type": "Digits", "individual_digits": true},
+                                     {"type": "ByteLevel", "add_prefix_space": false}]}}])");
+    const std::string plain =
+        R"({"tokenizer_class": "GPT2Tokenizer", "model_max_length": 1024, "pad_token": null,
+        "eos_token": {"content": "<|endoftext|>"}, "add_prefix_space": false, "errors": "replace"})";
+    EXPECT_EQ(name_of(none, plain), "gpt2");
+    EXPECT_EQ(name_of(none, "{}"), "gpt2");
+    const std::pair<json, std::string> others[] = {{token, plain},
+                                                   {strip, plain},
+                                                   {order, plain},
+                                                   {prefix, "{}"},
+                                                   {digits, "{}"},
+                                                   {none, R"({"pad_token": "<|endoftext|>"})"},
+                                                   {none, R"({"eos_token": "<|im_end|>"})"},
+                                                   {none, R"({"chat_template": "{{ messages }}"})"},
+                                                   {none, R"({"padding_side": "left"})"}};
+    for (const auto& [changes, config] : others)
+        EXPECT_TRUE(name_of(changes, config).starts_with("bpe-")) << changes << config;
+    EXPECT_EQ(name_of(none, R"({"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": true})").substr(0, 4),
+              "bpe-");
+    EXPECT_EQ(make_tokenizer(file)->encode("Hello"), make_tokenizer("gpt2")->encode(" Hello"));
+    EXPECT_EQ(make_tokenizer(file)->end_of_text(), 50256);
+    EXPECT_EQ(name_of(none, R"({"pad_token": "<|endoftext|>"})").substr(0, 4), "bpe-");
+    EXPECT_EQ(make_tokenizer(file)->former_name(), "gpt2");
+    EXPECT_EQ(make_tokenizer(file)->encode("a<|endoftext|>"), (std::vector<uint16_t>{64, 50256}));
+}
+
+// A checkpoint's folder says which of the two its texts were read with.
+TEST(TokenizerJson, Gpt2sFilesSayWhetherTextsContainItsEndOfText) {
+    for (const char* name : {"gpt2", "gpt2-eot"}) {
+        const TemporaryFolder folder;
+        for (const TextFile& file : tokenizer_files(*make_tokenizer(name), 1024))
+            folder.write(file.name, file.text);
+        EXPECT_EQ(make_tokenizer(folder.path())->name(), name);
+    }
 }
 
 TEST(TokenizerJson, WhatIsNotUnderstoodIsRefused) {
@@ -160,6 +252,16 @@ TEST(TokenizerJson, WhatIsNotUnderstoodIsRefused) {
         {R"([{"op": "replace", "path": "/pre_tokenizer", "value": {"type": "Sequence",)"
          R"( "pretokenizers": [{"type": "Digits"}, {"type": "ByteLevel"}]}}])",
          "puts a space before every number"},
+        {R"([{"op": "add", "path": "/decoder", "value": {"type": "WordPiece"}}])",
+         "has a decoder of type \"WordPiece\"; expected ByteLevel"},
+        {R"([{"op": "add", "path": "/post_processor", "value": {"type": "New"}}])",
+         "has a post_processor of type \"New\""},
+        {R"([{"op": "add", "path": "/post_processor", "value": {"type": "TemplateProcessing",)"
+         R"( "single": []}}])",
+         "its post_processor leaves the text out"},
+        {R"([{"op": "add", "path": "/post_processor", "value": {"type": "BertProcessing", "cls": ["a", 0],)"
+         R"( "sep": ["b", 600]}}])",
+         "its post_processor has the token number 600; expected one of the 600 tokens"},
         {R"([{"op": "replace", "path": "/added_tokens/0/id", "value": -1}])",
          "added token \"<|endoftext|>\" has number -1"},
         {R"([{"op": "replace", "path": "/added_tokens/0/id", "value": 7}])",
@@ -172,8 +274,217 @@ TEST(TokenizerJson, WhatIsNotUnderstoodIsRefused) {
         EXPECT_NE(message.find(expected), std::string::npos) << message;
     }
     folder.write("tokenizer.json", plain.dump());
-    folder.write("tokenizer_config.json", R"({"eos_token": "zzz"})");
-    EXPECT_EQ(message_of<UsageError>([&] { make_tokenizer(file); }), file + ": has no token zzz");
+    const std::pair<const char*, const char*> configs[] = {
+        {R"({"auto_map": {"AutoTokenizer": ["a.B", null]}})", "has an auto_map"},
+        {R"({"added_tokens_decoder": {"700": {"content": "<x>"}}})",
+         "token '<x>' has the numbers 600 and 700"},
+        {R"({"added_tokens_decoder": {"x": {"content": "<x>"}}})", "added token \"<x>\" has number \"x\""},
+        {R"({"pad_token": 7})", "an added token has the content null"}};
+    for (const auto& [config, expected] : configs) {
+        folder.write("tokenizer_config.json", config);
+        const std::string message = message_of<UsageError>([&] { make_tokenizer(file); });
+        EXPECT_NE(message.find(expected), std::string::npos) << message;
+    }
+    folder.write("tokenizer_config.json", "[]");
+    EXPECT_EQ(message_of<UsageError>([&] { make_tokenizer(file); }),
+              folder / "tokenizer_config.json" + ": is not a JSON object");
+}
+
+TEST(TokenizerJson, FilesOfOtherTokenizersAreRefusedByTheirKind) {
+    const TemporaryFolder folder;
+    const std::string pieces = folder.write("tokenizer.model", "\n\x0E\n\5<unk>");
+    EXPECT_EQ(
+        message_of<UsageError>([&] { make_tokenizer(pieces); }),
+        pieces +
+            ": is not a JSON object; expected the tokenizer.json of a byte-level BPE, or its vocab.json "
+            "beside merges.txt; files of SentencePiece, WordPiece and tiktoken are not read");
+}
+
+// ----------------------------------------------------------------------------------------------------
+// folders; the expected values are those of transformers 5.24.0 (dev/reference_folders.py)
+
+// Writes a folder with plain.json (600 tokens: 0 is <|endoftext|>, 1 is <｜pad｜>) and other files.
+static std::string write_folder(const TemporaryFolder& folder,
+                                const std::map<std::string, std::string>& files,
+                                const std::string& changes = "[]") {
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+        std::filesystem::remove(entry.path());
+    folder.write("tokenizer.json",
+                 json::parse(read_file(reference("plain"))).patch(json::parse(changes)).dump());
+    for (const auto& [name, text] : files) folder.write(name, text);
+    return folder.path();
+}
+static constexpr char fast[] = R"({"tokenizer_class": "PreTrainedTokenizerFast"})";
+
+TEST(TokenizerFolder, AddedTokensOfEveryFileAreFound) {
+    const TemporaryFolder folder;
+    const auto encoded = [&](const std::map<std::string, std::string>& files, const std::string& text) {
+        return make_tokenizer(write_folder(folder, files))->encode(text);
+    };
+    using Tokens = std::vector<uint16_t>;
+    const Tokens space_h = make_tokenizer(reference("plain"))->encode(" h"), h = {73};
+    ASSERT_EQ(space_h.size(), 1u);
+    const auto joined = [](const Tokens& a, const Tokens& b) {
+        Tokens both = a;
+        both.insert(both.end(), b.begin(), b.end());
+        return both;
+    };
+    const std::string config = R"({"tokenizer_class": "PreTrainedTokenizerFast", )";
+    EXPECT_EQ(encoded({{"tokenizer_config.json", fast}, {"added_tokens.json", R"({"<b>": 601, "<a>": 600})"}},
+                      "<a><b> h"),
+              joined({600, 601}, space_h));
+    EXPECT_EQ(
+        encoded({{"tokenizer_config.json", config + R"("pad_token": "<p>", "eos_token": "<e>"})"}}, "<p><e>"),
+        (Tokens{601, 600}));  // the end of text is numbered before padding
+    EXPECT_EQ(encoded({{"tokenizer_config.json", fast},
+                       {"special_tokens_map.json", R"({"mask_token": {"content": "<m>", "rstrip": true}})"}},
+                      "<m>  h"),
+              joined({600}, h));
+    EXPECT_EQ(encoded({{"tokenizer_config.json",
+                        config + R"("added_tokens_decoder": {"600": {"content": "<m>", "lstrip": true}}})"}},
+                      "h  <m>"),
+              joined(h, {600}));
+    EXPECT_EQ(encoded({{"tokenizer_config.json",
+                        config + R"("extra_special_tokens": ["<x>"], "user_token": "<u>"})"}},
+                      "<x><u>"),
+              (Tokens{601, 600}));
+    EXPECT_EQ(
+        encoded({{"tokenizer_config.json", config + R"("additional_special_tokens": ["<x>"]})"}}, "<x>"),
+        (Tokens{600}));
+    EXPECT_EQ(
+        encoded({{"tokenizer_config.json", config + R"("split_special_tokens": true, "pad_token": "<p>"})"}},
+                "<p>"),
+        make_tokenizer(reference("plain"))->encode("<p>"));
+}
+
+TEST(TokenizerFolder, ThePrefixSpaceIsThatOfTheClass) {
+    const TemporaryFolder folder;
+    const std::string prefix =
+                          R"([{"op": "replace", "path": "/pre_tokenizer/add_prefix_space", "value": true}])",
+                      gpt2 = R"({"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": )";
+    const auto has_space = [&](const std::string& config, const std::string& changes) {
+        const auto tokenizer =
+            make_tokenizer(write_folder(folder, {{"tokenizer_config.json", config}}, changes));
+        return tokenizer->decode(tokenizer->encode("h")) == " h";
+    };
+    EXPECT_TRUE(has_space(fast, prefix));
+    EXPECT_FALSE(has_space(gpt2 + "false}", prefix));
+    EXPECT_TRUE(has_space(gpt2 + "true}", "[]"));
+    const std::string digits = R"([{"op": "replace", "path": "/pre_tokenizer", "value": {"type": "Sequence",
+        "pretokenizers": [{"type": "Digits"}, {"type": "ByteLevel", "add_prefix_space": false}]}}])";
+    EXPECT_FALSE(has_space(fast, digits));
+    EXPECT_NE(message_of<UsageError>([&] { has_space(gpt2 + "false}", digits); }).find("GPT2Tokenizer"),
+              std::string::npos);
+}
+
+TEST(TokenizerFolder, PromptsGetWhatThePostProcessorAddsAndTextsDoNot) {
+    const TemporaryFolder folder;
+    const auto added = [&](const std::string& processor) {
+        const auto tokenizer = make_tokenizer(write_folder(
+            folder, {}, R"([{"op": "replace", "path": "/post_processor", "value": )" + processor + "}]"));
+        EXPECT_EQ(tokenizer->encode("h"), (std::vector<uint16_t>{73}));
+        return tokenizer->encode_prompt("h");
+    };
+    const std::string pieces = R"({"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "end"}}])";
+    EXPECT_EQ(added(R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "two"}}, )" +
+                    pieces + R"(, "special_tokens": {"end": {"ids": [0]}, "two": {"ids": [1, 1]}}})"),
+              (std::vector<uint16_t>{1, 1, 73, 0}));
+    EXPECT_EQ(added(R"({"type": "RobertaProcessing", "sep": ["x", 0], "cls": ["y", 1]})"),
+              (std::vector<uint16_t>{1, 73, 0}));
+    EXPECT_EQ(added(R"({"type": "ByteLevel", "trim_offsets": false})"), (std::vector<uint16_t>{73}));
+}
+
+TEST(TokenizerFolder, VocabJsonWithMergesIsReadAsGpt2Tokenizer) {
+    const TemporaryFolder folder;
+    const json plain = json::parse(read_file(reference("plain")));
+    json vocabulary = plain["model"]["vocab"];
+    std::string merges = "#version: 0.2\r\n\n";
+    for (const json& merge : plain["model"]["merges"])
+        merges += merge[0].get<std::string>() + " " + merge[1].get<std::string>() + "\r\n";
+    vocabulary.erase("<｜pad｜>");
+    vocabulary["<pad>"] = 1;
+    folder.write("vocab.json", vocabulary.dump());
+    EXPECT_NE(
+        message_of<UsageError>([&] { make_tokenizer(folder.path()); }).find("has no merges.txt beside it"),
+        std::string::npos);
+    folder.write("merges.txt", merges);
+    const auto tokenizer = make_tokenizer(folder.path());
+    const std::string text = "the theatre <|endoftext|> in 12";
+    EXPECT_EQ(tokenizer->encode(text), make_tokenizer(reference("plain"))->encode(text));
+    EXPECT_EQ(tokenizer->end_of_text(), 0);
+    EXPECT_EQ(tokenizer->files().size(), 2u);
+    folder.write("tokenizer.json", "of another tokenizer");  // vocab.json can be named beside it
+    const auto named = make_tokenizer(folder / "vocab.json");
+    EXPECT_EQ(named->encode(text), tokenizer->encode(text));
+    EXPECT_EQ(named->files().size(), 2u);
+    std::filesystem::remove(folder / "tokenizer.json");
+    folder.write("tokenizer_config.json", R"({"add_bos_token": true, "bos_token": "<b>"})");
+    const auto begins = make_tokenizer(folder.path());
+    EXPECT_EQ(begins->encode_prompt("h"), (std::vector<uint16_t>{600, 73}));
+}
+
+TEST(TokenizerFolder, EndsComeFromTheModelsFilesThenFromTheTokenizers) {
+    const TemporaryFolder folder;
+    struct Case {
+        std::map<std::string, std::string> files;
+        std::vector<int> ends;  // that end a generated text
+        std::optional<int> between;
+    };
+    const std::string config = R"({"model_type": "gpt2", "vocab_size": 600, "eos_token_id": )",
+                      none = config + "null}";
+    const Case cases[] = {
+        {{{"config.json", config + "7}"}}, {7}, 7},
+        {{{"config.json", none}, {"generation_config.json", R"({"eos_token_id": [9, 8]})"}}, {9, 8}, 9},
+        {{{"config.json", config + "7}"}, {"generation_config.json", R"({"eos_token_id": 8})"}}, {8}, 8},
+        {{{"config.json", none}, {"special_tokens_map.json", R"({"eos_token": "<｜pad｜>"})"}}, {1}, 1},
+        {{{"config.json", config + "7}"}, {"special_tokens_map.json", R"({"eos_token": "<｜pad｜>"})"}},
+         {7},
+         1},
+        {{{"config.json", config + "50256}"}}, {0}, 0},  // a number that the model does not have
+        {{}, {0}, 0}};
+    for (const auto& [files, ends, between] : cases) {
+        auto all = files;
+        all["tokenizer_config.json"] = fast;
+        const auto tokenizer = make_tokenizer_for("the model", 600, write_folder(folder, all));
+        SCOPED_TRACE(json(files).dump());
+        EXPECT_EQ(tokenizer->ends(), ends);
+        EXPECT_EQ(tokenizer->end_of_text(), between);
+    }
+}
+
+// A model that was trained further may have moved its end; a tokenizer given in its place has its own.
+TEST(TokenizerFolder, AModelsEndsCountForItsOwnTokenizerOnly) {
+    const TemporaryFolder tokenizer, model;
+    const std::string path = write_folder(
+        tokenizer,
+        {{"tokenizer_config.json", fast}, {"config.json", R"({"vocab_size": 600, "eos_token_id": 7})"}});
+    model.write("config.json", R"({"model_type": "gpt2", "vocab_size": 600, "eos_token_id": 9})");
+    const auto ends = [&] { return make_tokenizer_for(model.path(), 600, path)->ends(); };
+    EXPECT_EQ(ends(), std::vector{9});
+    model.write("tokenizer.json", read_file(reference("plain")));
+    model.write("tokenizer_config.json", fast);
+    EXPECT_EQ(ends(), std::vector{9});
+    model.write("tokenizer.json", read_file(reference("merges_out_of_order")));
+    EXPECT_EQ(ends(), std::vector{7});
+}
+
+TEST(TokenizerFolder, AModelMayLackAddedTokensButNotOthers) {
+    const TemporaryFolder folder;
+    const std::string path = write_folder(
+        folder,
+        {{"tokenizer_config.json", R"({"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<p>"})"}});
+    const auto tokenizer = make_tokenizer_for("the model", 600, path);
+    EXPECT_EQ(tokenizer->vocab_size(), 601);
+    EXPECT_EQ(tokenizer->encode("h"), (std::vector<uint16_t>{73}));
+    EXPECT_EQ(
+        message_of<UsageError>([&] { tokenizer->encode("h<p>"); }),
+        "a text contains the added token \"<p>\" with the number 600, but the model has a vocabulary of 600; "
+        "expected texts without it, or a model with a row for it");
+    EXPECT_EQ(make_tokenizer_for("the model", 640, path)->encode("<p>"), (std::vector<uint16_t>{600}));
+    EXPECT_THROW(make_tokenizer_for("the model", 599, path), UsageError);
+    EXPECT_THROW(make_tokenizer_for("the model", 641, path), UsageError);
+    folder.write("config.json", R"({"vocab_size": 50257})");  // the model that the tokenizer belongs to
+    EXPECT_EQ(make_tokenizer_for("the model", 50257, path)->vocab_size(), 601);
 }
 
 TEST(NoTokenizer, ShowsTokensAsNumbersAndTakesNoText) {

@@ -5,6 +5,7 @@
 #include "kernels/simt/target.h"
 #include "metrics_lines.h"
 #include "program.h"
+#include "trainer/checkpoint/run_folder.h"
 
 namespace {
 
@@ -29,17 +30,20 @@ TEST(TrainProgram, WritesOneTrainLineAStepAndWhatWasAskedFor) {
     EXPECT_EQ(first.at("model").at("layers"), 1);
     const std::vector<nlohmann::json> steps = metrics_of(folder / "run", "train");
     ASSERT_EQ(steps.size(), 6u);
+    double peak = first.at("mfu_peak").at("flops_per_second");
     for (size_t i = 0; i < steps.size(); i++) {
+        for (const nlohmann::json& raised : metrics_of(folder / "run", "mfu_peak"))
+            if (raised.at("step") == i + 1) peak = raised.at("flops_per_second");
+        EXPECT_LE(steps[i].at("mfu"), 1);
         EXPECT_EQ(steps[i].at("step"), i + 1);
         EXPECT_EQ(steps[i].at("tokens"), (i + 1) * 64);
         for (const char* key : {"loss", "grad_norm", "lr", "step_ms", "tokens_per_second"})
             EXPECT_TRUE(steps[i].at(key).is_number()) << key;
         // 6 N + 6 L C T operations a token, against the peak that the run's first line names.
         const double flops = 6 * first.at("model").at("parameters").get<double>() + 6 * 1 * 16 * 16;
-        EXPECT_NEAR(
-            steps[i].at("mfu").get<double>() * first.at("mfu_peak").at("flops_per_second").get<double>(),
-            flops * steps[i].at("tokens_per_second").get<double>(),
-            1e-6 * flops * steps[i].at("tokens_per_second").get<double>());
+        EXPECT_NEAR(steps[i].at("mfu").get<double>() * peak,
+                    flops * steps[i].at("tokens_per_second").get<double>(),
+                    1e-6 * flops * steps[i].at("tokens_per_second").get<double>());
     }
     // an untrained model: every byte is equally likely
     EXPECT_NEAR(steps[0].at("loss").get<double>(), std::log(256.0), 0.1);
@@ -189,16 +193,87 @@ TEST(TrainProgram, LinesStandInTheOrderOfTheSteps) {
     EXPECT_EQ(order, "t1 t2 s2 t3 l3 v3 t4 s4 t5 t6 l6 v6 s6 t7 v7 s7 ");
 }
 
+std::string write_shard(const TemporaryFolder& folder, const std::string& name,
+                        const std::vector<uint16_t>& tokens) {
+    std::vector<int32_t> header(256);
+    header[0] = 20240520, header[1] = 1, header[2] = static_cast<int>(tokens.size());
+    return folder.write(name,
+                        std::string(reinterpret_cast<const char*>(header.data()), 1024) +
+                            std::string(reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()));
+}
+
+TEST(TrainProgram, AMaskThatHidesEveryTargetGaveALossOfZero) {
+    const TemporaryFolder folder;
+    const std::string shard = write_shard(folder, "train.bin", std::vector<uint16_t>(12 * 16 + 5, 7)),
+                      val = write_shard(folder, "val.bin", std::vector<uint16_t>(12 * 16 + 5, 7));
+    const std::string options = "--tokenizer byte --vocab 256 --train-data " + shard +
+                                " --total-batch 64 --steps 9 --sample-every 0 --out " + folder / "run";
+    const auto refused = [&](const std::string& arguments) {
+        const ProgramResult result = train(options + arguments);
+        EXPECT_EQ(result.exit_code, 2);
+        EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
+        EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+        return result.errors;
+    };
+    std::string mask(12 * 16 + 5, '\0');
+    mask[0] = mask.back() = 1;  // of a token that is no target, and of one in no window
+    folder.write("train.mask", mask);
+    EXPECT_NE(refused(" --val-every 0").find("the masks of the training data hide every target"),
+              std::string::npos);
+    folder.write("train.mask", std::string(mask.size(), '\1'));
+    folder.write("val.mask", mask);
+    EXPECT_NE(refused(" --val-data " + val).find("the masks of the validation data hide every target"),
+              std::string::npos);
+}
+
+TEST(TrainProgram, AStepWithoutTargetsIsSkipped) {
+    const TemporaryFolder folder;
+    // Twelve windows, of which a step uses four; those of the second step have no targets, and are missing
+    // in the other shard.
+    std::vector<uint16_t> tokens(12 * 16 + 1);
+    for (size_t i = 0; i < tokens.size(); i++) tokens[i] = static_cast<uint16_t>(i * i % 251);
+    std::string mask(tokens.size(), '\1');
+    std::fill(mask.begin() + 65, mask.begin() + 129, '\0');
+    const std::string all = write_shard(folder, "all.bin", tokens);
+    folder.write("all.mask", mask);
+    const std::vector<uint16_t> first(tokens.begin(), tokens.begin() + 65);
+    const std::vector<uint16_t> rest(tokens.begin() + 128, tokens.end());
+    write_shard(folder, "part_0.bin", first);
+    write_shard(folder, "part_1.bin", rest);
+    const auto run = [&](const std::string& data, const std::string& steps) {
+        const ProgramResult result = run_program(
+            TRAIN_PROGRAM,
+            "--layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --total-batch 64 --warmup 0 "
+            "--lr 0.01 --schedule constant --tokenizer byte --vocab 256 --data-order file --val-every 0 "
+            "--sample-every 0 --max-skipped 1 --train-data '" +
+                data + "' --steps " + steps + " --out " + folder / steps);
+        EXPECT_EQ(result.exit_code, 0) << result.errors;
+        return read_file(checkpoint_folder(folder / steps, std::stoi(steps)) + "/model.safetensors");
+    };
+    EXPECT_TRUE(run(all, "6") == run(folder / "part_*.bin", "4")) << "the skipped steps changed the weights";
+
+    std::vector<int> skipped;
+    for (const nlohmann::json& line : metrics_of(folder / "6", "skipped")) {
+        skipped.push_back(line.at("step"));
+        EXPECT_TRUE(line.at("loss").is_null() && line.at("grad_norm").is_null());
+        EXPECT_EQ(line.at("reason"), "no target counts, because masks hide all of them");
+    }
+    EXPECT_EQ(skipped, (std::vector{2, 5}));
+    const std::vector<nlohmann::json> lines = metrics_of(folder / "6", "train");
+    ASSERT_EQ(lines.size(), 6u);
+    for (const nlohmann::json& line : lines)
+        EXPECT_EQ(line.at("loss").is_null(), line.at("step") == 2 || line.at("step") == 5) << line;
+    const TrainingState state = read_state(checkpoint_folder(folder / "6", 6));
+    EXPECT_EQ(state.optimizer_step, 4);
+    EXPECT_EQ(state.skipped, 0);
+}
+
 TEST(TrainProgram, AnErrorFindsTheStepsBeforeItWrittenDown) {
     const TemporaryFolder folder;
     // A shard of 40 windows, of which a step uses four; the 22nd holds an invalid token.
     std::vector<uint16_t> tokens(40 * 16 + 1, 7);
     tokens[22 * 16 + 3] = 999;
-    std::vector<int32_t> header(256);
-    header[0] = 20240520, header[1] = 1, header[2] = static_cast<int>(tokens.size());
-    const std::string shard = folder.write(
-        "train.bin", std::string(reinterpret_cast<const char*>(header.data()), 1024) +
-                         std::string(reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()));
+    const std::string shard = write_shard(folder, "train.bin", tokens);
     const ProgramResult result = train("--tokenizer byte --vocab 256 --train-data " + shard +
                                        " --data-order file --total-batch 64 --steps 9 " +
                                        "--val-every 0 --sample-every 0 --out " + folder / "run");
@@ -460,7 +535,7 @@ TEST(TrainProgram, APatternWithoutQuotesIsSeveralFiles) {
     const ProgramResult result = run_program("/bin/sh", fmt::format("-c \"{}\"", command));
     ASSERT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_EQ(metrics_of(run, "run").at(0).at("options").at("train-data"),
-              fmt::format("{{{0}/a.md,{0}/b.md}}", folder.path()));
+              nlohmann::json({folder / "a.md", folder / "b.md"}));
     EXPECT_EQ(metrics_of(run, "run").at(0).at("options").at("val-data"), folder / "a.md");
     EXPECT_EQ(run_program(TRAIN_PROGRAM, fmt::format("--resume {} --steps 2", run)).exit_code, 0);
 }

@@ -147,3 +147,17 @@ TEST(ReplaceInvalidUtf8, OncePerMaximalSubpart) {
 }
 
 }  // namespace
+
+// Positions by the definition: Python's bytes.decode names the start of the first bad sequence.
+TEST(FirstInvalidUtf8, IsWhereTheFirstBadCharacterBegins) {
+    const std::pair<std::string, size_t> cases[] = {{"", 0},
+                                                    {"plain text of more than eight bytes", 35},
+                                                    {"caf\xE9 au lait", 3},
+                                                    {"12345678\x80", 8},
+                                                    {"1234567€\xE2\x82", 10},
+                                                    {"\xC0\xAF", 0},
+                                                    {"ab\xED\xA0\x80", 2},
+                                                    {"\xF4\x8F\xBF\xBF\xF4\x90\x80\x80", 4},
+                                                    {std::string("\0é\0", 4), 4}};
+    for (const auto& [bytes, position] : cases) EXPECT_EQ(first_invalid_utf8(bytes), position) << bytes;
+}

@@ -126,8 +126,8 @@ def finished(options, prefix, split):
 def write(options, documents, prefix="", split="first", val_tokens=None):
     """Writes the shards of a split. If tokenize fails, it prints the reason, and this raises SystemExit with its exit code."""
     complete, place = finished(options, prefix, split)
-    command = [hub.tokenize_program(options.tokenize), "--stream", "--until-end", "--out", options.out, "--prefix", prefix, "--split", split,
-               "--tokenizer", options.tokenizer, "--shard-tokens", str(options.shard_tokens), "--threads", str(options.threads)]  # fmt: skip
+    command = [hub.tokenize_program(options.tokenize), "--stream", "--until-end", "--place-field", "place", "--out", options.out, "--prefix", prefix,
+               "--split", split, "--tokenizer", options.tokenizer, "--shard-tokens", str(options.shard_tokens), "--threads", str(options.threads)]  # fmt: skip
     if val_tokens is not None:
         command += ["--val-tokens", str(val_tokens)]
     program = subprocess.Popen(command, stdin=subprocess.PIPE)

@@ -48,6 +48,12 @@ template <int N, class T>
 __device__ void store_streaming(T* address, const Vec<float, N>& v) {
     detail::store_raw<true, T, N>(address, narrow<T>(v));
 }
+// Stores without first reading the line that is replaced, as a CPU otherwise does. The address must be a
+// multiple of 16 bytes. It is faster only if the array is much larger than the caches.
+template <int N>
+__device__ void store_around_caches(float* address, const Vec<float, N>& v) {
+    detail::store_around_caches(address, v);
+}
 // Loads and stores without the conversion, for kernels that load many vectors before they compute with
 // the first: elements that wait in registers are then as short as in memory.
 template <int N, class T>

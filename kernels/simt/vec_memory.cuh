@@ -8,6 +8,8 @@
 #include "kernels/simt/target.h"
 #if defined(__AVX512BF16__) && !defined(__CUDACC__)
 #include <immintrin.h>
+#elif defined(__SSE__) && !defined(__CUDACC__)
+#include <xmmintrin.h>
 #endif
 
 namespace simt {
@@ -91,6 +93,10 @@ __device__ void store_raw(T* address, const Vec<T, N>& v) {
         else store_word(word, reinterpret_cast<const W*>(&v)[i]);
     }
 }
+template <int N>
+__device__ void store_around_caches(float* address, const Vec<float, N>& v) {
+    store_raw<true>(address, v);
+}
 template <class T, int N>
 __device__ void store_shared_raw(T* address, const Vec<T, N>& v) {
     constexpr size_t bytes = sizeof(T) * N;
@@ -118,6 +124,16 @@ void store_raw(T* address, const Vec<T, N>& v) {
     check_alignment(address, sizeof(T) * N);
     if constexpr (checked) cpu::check_store(address, false);
     std::memcpy(address, v.x, sizeof(v.x));
+}
+template <int N>
+void store_around_caches(float* address, const Vec<float, N>& v) {
+#ifdef __SSE__
+    check_alignment(address, sizeof(v.x));
+    if constexpr (checked) cpu::check_store(address, false);
+    for (int i = 0; i < N; i += 4) _mm_stream_ps(address + i, _mm_loadu_ps(v.x + i));
+#else
+    store_raw<true>(address, v);
+#endif
 }
 template <class T, int N>
 void store_shared_raw(T* address, const Vec<T, N>& v) {

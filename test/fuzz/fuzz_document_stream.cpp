@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const bool until_end : {false, true}) {
         const int file = open(memory.path().c_str(), O_RDONLY | O_CLOEXEC);
         read_or_refuse([&] {
-            DocumentStream stream(file, "input", "text", until_end, [] {});
+            DocumentStream stream(file, "input", {.place = until_end ? "place" : ""}, until_end, [] {});
             size_t bytes = 0;
             while (const auto document = stream.next()) {
                 require(!document->place.empty() && !document->end);

@@ -214,17 +214,18 @@ double step_over_products() {
 // The yardsticks of --profile and MFU, against the same work timed here: bytes or operations that are counted
 // by half, or twice, would show.
 TEST_F(Speed, PeaksAreWhatTheMachineDoes) {
-    const auto expect_near = [](const char* what, const auto& peak, const auto& measured) {
+    const auto expect_near = [](const char* what, double most, const auto& peak, const auto& measured) {
         double ratios[3];
         for (double& ratio : ratios) ratio = peak() / measured();
         std::sort(ratios, ratios + 3);
-        std::printf("%-32s %6.2f, 0.7 to 1.4\n", what, ratios[1]);
+        std::printf("%-32s %6.2f, 0.7 to %.1f\n", what, ratios[1], most);
         EXPECT_GT(ratios[1], 0.7) << what;
-        EXPECT_LT(ratios[1], 1.4) << what;
+        EXPECT_LT(ratios[1], most) << what;
     };
     constexpr size_t count = size_t{1} << 26;
     std::vector<float> from(count, 1), to(count);
-    expect_near("copy bandwidth", measure_copy_bandwidth, [&] {
+    // The loop's stores read what they replace, which the peak's do not: three transfers instead of two.
+    expect_near("copy bandwidth", 2.2, measure_copy_bandwidth, [&] {
         const double ms = simt::fastest_milliseconds(5, [&](stream_t) {
             // the compiler would turn a plain copy into a call of memcpy, which bypasses the cache
             for (size_t i = 0; i < count; i++) to[i] = from[i] + 1;
@@ -233,7 +234,7 @@ TEST_F(Speed, PeaksAreWhatTheMachineDoes) {
     });
     Products product(1024, {{1024, 1024, 1}});
     expect_near(
-        "matrix product", [] { return measure_matmul_rate(DType::fp32, true); },
+        "matrix product", 1.4, [] { return measure_matmul_rate(DType::fp32, true); },
         [&] {
             return 2 * 1024.0 * 1024.0 * 1024.0 /
                    (1e-3 * simt::fastest_milliseconds(5, [&](stream_t) { product.forward(); }));

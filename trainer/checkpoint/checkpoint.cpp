@@ -128,7 +128,7 @@ UnfinishedCheckpoint::UnfinishedCheckpoint(const std::string& run_folder, int st
     std::error_code failure;
     fs::create_directory(parent, failure);
     if (failure) throw Error(fmt::format("{}: cannot be made: {}", parent, failure.message()));
-    check_free_space(parent, bytes + metadata_bytes);
+    check_free_space(parent, bytes);
     // The metrics up to this step become durable before the checkpoint does, so that a run resumed from it
     // has their lines.
     if (fs::exists(metrics_file(run_folder), failure)) sync_file(metrics_file(run_folder));
@@ -194,18 +194,20 @@ std::vector<std::pair<std::string, const float*>> Snapshot::optimizer() const {
     return buffers;
 }
 
+double space_of_checkpoints(size_t bytes, size_t count) {
+    return static_cast<double>(count) * static_cast<double>(bytes + metadata_bytes) +
+           static_cast<double>(reserve_bytes);
+}
+
 void check_free_space(const std::string& folder, size_t bytes) {
     struct statvfs status;
     if (statvfs(folder.c_str(), &status) != 0)
         throw Error(fmt::format("{}: {}", folder, std::strerror(errno)));
-    const size_t free = size_t{status.f_bavail} * size_t{status.f_frsize};
-    if (free < reserve_bytes || free - reserve_bytes < bytes) {
-        throw Error(
-            fmt::format("{}: {:.1f} MiB are free, but a checkpoint of {:.1f} MiB and {:.1f} MiB for the rest "
-                        "of the run are needed",
-                        folder, static_cast<double>(free) / 0x1p20, static_cast<double>(bytes) / 0x1p20,
-                        static_cast<double>(reserve_bytes) / 0x1p20));
-    }
+    const double free = static_cast<double>(status.f_bavail) * static_cast<double>(status.f_frsize),
+                 needed = space_of_checkpoints(bytes, 1);
+    if (free < needed)
+        throw Error(fmt::format("{}: {:.1f} MiB are free, but a checkpoint needs {:.1f} MiB", folder,
+                                free / 0x1p20, needed / 0x1p20));
 }
 
 void write_checkpoint_files(const std::string& folder, const GPT2Config& config, const Tokenizer& tokenizer,

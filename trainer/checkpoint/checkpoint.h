@@ -104,7 +104,10 @@ private:
 void write_checkpoint_files(const std::string& folder, const GPT2Config& config, const Tokenizer& tokenizer,
                             const Snapshot& snapshot);
 
-// Error if the disk of `folder` has less free space than `bytes` and a reserve for the run's other files.
+// Free bytes that a disk needs for `count` checkpoints with `bytes` of tensors each: their other files, and a
+// reserve for the run's, are counted in. A double, since `count` may be absurd.
+double space_of_checkpoints(size_t bytes, size_t count);
+// Error if the disk of `folder` has less free space than a checkpoint with `bytes` of tensors needs.
 void check_free_space(const std::string& folder, size_t bytes);
 
 // Reads a checkpoint's optimizer state, written by any number of processes, and passes each buffer to

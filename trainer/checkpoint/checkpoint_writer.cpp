@@ -138,6 +138,20 @@ bool CheckpointWriter::finish() {
     return written_;
 }
 
+void CheckpointWriter::add_evaluation(const std::optional<double>& val_loss) {
+    if (!finish() || communicator_.rank() > 0) return;
+    try {
+        sync_file(metrics_file(options_.run_folder));  // they hold the evaluation
+        ::add_evaluation(checkpoint_folder(options_.run_folder, state_.step), val_loss);
+        saved_.back().val_loss = val_loss;
+        remove_superseded();
+    } catch (const std::exception& error) {
+        note_(fmt::format("step {}: the validation loss could not be added to the checkpoint: {}",
+                          state_.step, error.what()));
+        written_ = false;
+    }
+}
+
 void CheckpointWriter::wait() {
     if (thread_.valid()) thread_.wait();
 }

@@ -1,7 +1,8 @@
 // checkpoint_writer.h: saves checkpoints while training continues, and removes those that need not be kept.
 //   save() copies the model into a snapshot, which a thread writes; the next save() waits for it. Each rank
 //   writes its part, and rank 0 completes the checkpoint when all ranks are done. If a checkpoint cannot be
-//   written (a full disk), a line says why and the run continues without it.
+//   written (a full disk), a line says why and the run continues without it. A checkpoint may be begun
+//   before its step is evaluated; add_evaluation() then adds the result.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -55,7 +56,7 @@ public:
     ~CheckpointWriter() { wait(); }
     CheckpointWriter(const CheckpointWriter&) = delete;
 
-    // save, poll and finish are called by all ranks together.
+    // save, poll, finish and add_evaluation are called by all ranks together.
     template <class T>
     void save(GPT2<T>& model, TrainingState state) {
         finish();
@@ -68,6 +69,9 @@ public:
     void poll(bool anyone_writing);
     // Waits until the checkpoint is complete. False if the latest one could not be written.
     bool finish();
+
+    // Waits until the latest checkpoint is complete, and records that its step has been evaluated.
+    void add_evaluation(const std::optional<double>& val_loss);
 
     // True while this rank's part is being written.
     bool is_writing() const;

@@ -1,21 +1,53 @@
 #include "trainer/checkpoint/open_model.h"
 
+#include <cstdlib>
+#include <filesystem>
 #include <optional>
+#include <string_view>
 
 #include "system/error.h"
 #include "system/file_access.h"
+#include "system/mapped_file.h"
+#include "system/text_encoding.h"
 #include "trainer/checkpoint/run_folder.h"
 #include "trainer/checkpoint/training_state.h"
 #include "trainer/formats/hub_cache.h"
 #include "trainer/formats/hugging_face_reader.h"
 #include "trainer/formats/llmc_model.h"
 
+// The newest checkpoint-N of a folder that a Trainer of transformers wrote to; "" if it is none.
+static std::string newest_of_trainer(const std::string& folder) {
+    constexpr std::string_view name = "checkpoint-";
+    std::string newest;
+    long most = -1;
+    for (const std::filesystem::path& path : entries_of(folder)) {
+        const std::string entry = path.filename();
+        if (!entry.starts_with(name) || !is_there(path.string() + "/config.json")) continue;
+        const long step = std::strtol(entry.c_str() + name.size(), nullptr, 10);
+        if (step > most) most = step, newest = path;
+    }
+    return newest;
+}
+
 static std::unique_ptr<ModelFile> open_folder(const std::string& path) {
     if (is_checkpoint_folder(path)) {
-        whole_checkpoint(path);
+        check_model_files(path);
         return open_hugging_face_model(path);
     }
-    if (is_there(path + "/config.json") || !is_run_folder(path)) return open_hugging_face_model(path);
+    if (const std::string newest = newest_of_trainer(path);
+        !is_there(path + "/config.json") && !newest.empty())
+        throw UsageError(
+            fmt::format("{}: is the output folder of a Trainer of transformers; expected one of its "
+                        "checkpoints, such as {}",
+                        path, newest));
+    CHECK(!is_there(path + "/adapter_config.json"),
+          "{}: is an adapter of PEFT, without the model's weights; expected the whole model: "
+          "merge_and_unload() "
+          "there, then save_pretrained()",
+          path);
+    if (is_there(path + "/config.json")) return open_hugging_face_model(path);
+    CHECK(is_run_folder(path),
+          "{}: has no config.json; expected the folder of a Hugging Face GPT-2, a run or a checkpoint", path);
     const std::optional<std::string> checkpoint = newest_checkpoint(path);
     CHECK(checkpoint, "{}: is the folder of a run that has no checkpoint yet", path);
     return open_hugging_face_model(*checkpoint);
@@ -33,6 +65,22 @@ static std::unique_ptr<ModelFile> open_best(const std::string& run) {
     return open_hugging_face_model(*checkpoint);
 }
 
+// Files of other programs. torch.save writes a zip archive, or in old versions a pickle of protocol 2.
+static void refuse_other_formats(const std::string& path) {
+    const MappedFile file(path);
+    const std::string_view bytes = file.bytes();
+    check_fetched(path, bytes);
+    CHECK(
+        !bytes.starts_with("PK\3\4") && !bytes.starts_with("\x80\2"),
+        "{}: is a pickle of PyTorch, as nanoGPT's ckpt.pt, which is not read; expected safetensors: load it "
+        "there, and save it as a GPT2LMHeadModel of transformers (save_pretrained)",
+        path);
+    CHECK(
+        !bytes.starts_with("GGUF"),
+        "{}: is llama.cpp's GGUF, which is not read; expected the Hugging Face folder that it was made from",
+        path);
+}
+
 std::unique_ptr<ModelFile> open_model(const std::string& path, WhichCheckpoint which) {
     const std::string place = is_there(path) ? path : cached_model(path);
     CHECK(!place.empty(),
@@ -42,5 +90,6 @@ std::unique_ptr<ModelFile> open_model(const std::string& path, WhichCheckpoint w
     if (is_folder(place)) return open_folder(place);
     CHECK(!place.ends_with(".safetensors"),
           "{}: is a file without its config.json; expected the folder of a Hugging Face GPT-2", place);
+    refuse_other_formats(place);
     return open_llmc_model(place);
 }

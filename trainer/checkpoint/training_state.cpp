@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "system/atomic_file.h"
@@ -99,6 +100,12 @@ TrainingState state_of(const std::string& path, const json& object) {
     return state;
 }
 
+// Writes state.json with its own checksum.
+void write_object(const std::string& folder, json object) {
+    object[checksum_key] = checksum(text_of(object));
+    write_atomically(folder + "/" + state_file_name, text_of(object));
+}
+
 // Turns the JSON library's exceptions about damaged or foreign files into a UsageError.
 template <class Action>
 auto reading(const std::string& path, Action action) {
@@ -132,16 +139,27 @@ TrainingState read_state(const std::string& folder) {
     return reading(path, [&] { return state_of(path, state_object(path)); });
 }
 
+static void check_files(const std::string& folder, const json& object, bool with_optimizer) {
+    for (const auto& [name, file] : object.at("files").items()) {
+        if (!with_optimizer && name.starts_with("optimizer_")) continue;
+        check_file(folder, name, whole_number<size_t>(file.at("bytes")),
+                   file.at(checksum_key).get<std::string>());
+    }
+}
+
 TrainingState whole_checkpoint(const std::string& folder) {
     const std::string path = folder + "/" + state_file_name;
     return reading(path, [&] {
         const json object = state_object(path);
         TrainingState state = state_of(path, object);
-        for (const auto& [name, file] : object.at("files").items())
-            check_file(folder, name, whole_number<size_t>(file.at("bytes")),
-                       file.at(checksum_key).get<std::string>());
+        check_files(folder, object, true);
         return state;
     });
+}
+
+void check_model_files(const std::string& folder) {
+    const std::string path = folder + "/" + state_file_name;
+    reading(path, [&] { check_files(folder, state_object(path), false); });
 }
 
 void write_state(const std::string& folder, const TrainingState& state) {
@@ -162,6 +180,13 @@ void write_state(const std::string& folder, const TrainingState& state) {
                    {"identity", state.identity},
                    {"outlier_detector", state.outlier_detector},
                    {"files", files}};
-    object[checksum_key] = checksum(text_of(object));
-    write_atomically(folder + "/" + state_file_name, text_of(object));
+    write_object(folder, std::move(object));
+}
+
+void add_evaluation(const std::string& folder, const std::optional<double>& val_loss) {
+    const std::string path = folder + "/" + state_file_name;
+    json object = reading(path, [&] { return state_object(path); });
+    object["evaluated"] = true;
+    object["val_loss"] = loss_object(val_loss);
+    write_object(folder, std::move(object));
 }

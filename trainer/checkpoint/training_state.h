@@ -42,11 +42,17 @@ inline constexpr const char* state_file_name = "state.json";
 // read or written.
 void write_state(const std::string& folder, const TrainingState& state);
 
+// Records in the state.json of a whole checkpoint that its step has been evaluated since, with this
+// validation loss, if it was measured. The file is replaced as a whole or, with an Error, not at all.
+void add_evaluation(const std::string& folder, const std::optional<double>& val_loss);
+
 // Reads state.json in a checkpoint's folder. whole_checkpoint also verifies that every other file is there
 // and has its size and checksum. A one-line UsageError names a file that is missing or damaged. AccessError
 // or ReadError (file_access.h) if a file cannot be examined, which does not mean that it is damaged.
 TrainingState read_state(const std::string& folder);
 TrainingState whole_checkpoint(const std::string& folder);
+// Verifies the files of the model alone: the optimizer's may have been removed.
+void check_model_files(const std::string& folder);
 
 // Parses the bytes of a state.json; path is for messages only.
 TrainingState parse_state(const std::string& path, std::string_view bytes);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 
+#include "system/text_encoding.h"
 #include "trainer/command_line/command_line.h"
 #include "trainer/command_line/near_names.h"
 
@@ -98,6 +99,7 @@ std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const 
     int number = 0;
     for (std::string text; std::getline(input, text);) {
         const std::string where = place(++number);
+        if (number == 1 && text.starts_with(byte_order_mark)) text.erase(0, byte_order_mark.size());
         const std::optional<ConfigLine> line = read_config_line(text, where);
         if (!line) continue;
         const CLI::Option* const option = option_called(app_, line->name);

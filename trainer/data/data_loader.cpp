@@ -71,6 +71,20 @@ int TokenWindows::read(int32_t* inputs, int32_t* targets, uint64_t window) const
     return static_cast<int>(std::count(mask.begin(), mask.end(), 1));
 }
 
+// Sums targets_in(window) over `windows` windows. UsageError if the sum is 0.
+template <class Targets>
+static void check_targets(const char* data, uint64_t windows, const ReadingProgress& progress,
+                          const Targets& targets_in) {
+    constexpr uint64_t windows_at_once = 256;
+    uint64_t targets = 0;
+    for (uint64_t window = 0; window < windows; window++) {
+        if (window % windows_at_once == 0)
+            progress(static_cast<double>(window) / static_cast<double>(windows));
+        targets += static_cast<uint64_t>(targets_in(window));
+    }
+    CHECK(targets > 0, "the masks of the {} data hide every target; expected some that count", data);
+}
+
 BatchRing::BatchRing(int B, int T, int V, const HostAllocator& allocator)
     : counts_(static_cast<size_t>(V) + 1) {
     CHECK(B > 0 && B <= INT32_MAX / T, "batch size {} must be positive, and {} x {} tokens fewer than 2^31",
@@ -166,6 +180,12 @@ const Batch& DataLoader::take(std::unique_lock<std::mutex>& lock) {
     return ring_[slot];
 }
 
+void DataLoader::check_masks(const ReadingProgress& progress) const {
+    if (!windows_.has_masks()) return;
+    check_targets("training", windows_.count(), progress,
+                  [&](uint64_t window) { return windows_.targets_in(window); });
+}
+
 void DataLoader::prepare_batches() {
     simt::unpin_this_thread();  // otherwise it would share the main thread's core
     std::unique_lock lock(mutex_);
@@ -223,15 +243,27 @@ ValidationLoader::ValidationLoader(std::span<const TokenShard> shards, int B, in
                                    size_t max_batches, const HostAllocator& allocator)
     : windows_(shards, T, V),
       ring_(B, T, V, allocator),
+      T_(T),
       batches_((windows_.count() + static_cast<size_t>(B) - 1) / static_cast<size_t>(B)) {
     if (max_batches > 0) batches_ = std::min(batches_, max_batches);
+}
+
+// The windows of all batches.
+uint64_t ValidationLoader::windows_used() const {
+    return std::min(windows_.count(), static_cast<uint64_t>(batches_) * static_cast<uint64_t>(ring_.rows()));
+}
+
+void ValidationLoader::check(const ReadingProgress& progress) const {
+    std::vector<int32_t> inputs(static_cast<size_t>(T_)), targets(inputs.size());
+    check_targets("validation", windows_used(), progress,
+                  [&](uint64_t window) { return windows_.read(inputs.data(), targets.data(), window); });
 }
 
 const Batch& ValidationLoader::at(size_t index) {
     CHECK(index < batches_, "validation batch {} does not exist; there are {}", index, batches_);
     const uint64_t first = static_cast<uint64_t>(index) * static_cast<uint64_t>(ring_.rows());
     const int rows =
-        static_cast<int>(std::min<uint64_t>(static_cast<uint64_t>(ring_.rows()), windows_.count() - first));
+        static_cast<int>(std::min<uint64_t>(static_cast<uint64_t>(ring_.rows()), windows_used() - first));
     return ring_.fill(calls_++ % BatchRing::slots, windows_, rows,
                       [&](int b) { return first + static_cast<uint64_t>(b); });
 }

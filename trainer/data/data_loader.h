@@ -22,6 +22,9 @@
 #include "trainer/data/batch.h"
 #include "trainer/data/token_shard.h"
 
+// Called now and then with the share that is done, from 0 to 1; may throw to end the work.
+using ReadingProgress = std::function<void(double done)>;
+
 // All windows of a list of shards. The shards must outlive this object.
 class TokenWindows {
 public:
@@ -35,7 +38,7 @@ public:
     // mask.
     int read(int32_t* inputs, int32_t* targets, uint64_t window) const;
     bool has_masks() const;
-    // The number of targets of a window that count.
+    // The number of targets of a window that count. UsageError for a damaged mask.
     int targets_in(uint64_t window) const;
 
 private:
@@ -103,6 +106,10 @@ public:
     // prepared.
     const Batch& at(int step, int micro);
 
+    // Reads all masks through. UsageError, as at() throws it for a damaged mask, and if the masks hide every
+    // target. Bound by reading a byte for each token.
+    void check_masks(const ReadingProgress& progress) const;
+
     int micro_steps() const { return static_cast<int>(micro_steps_); }
     uint64_t samples_per_step() const { return samples_per_step_; }
     uint64_t windows() const { return windows_.count(); }  // samples in an epoch
@@ -143,12 +150,18 @@ public:
                      const HostAllocator& allocator = HostAllocator::standard());
 
     size_t batches() const { return batches_; }
+    // Reads all batches through, without making any. Errors as at() throws them; UsageError if masks hide
+    // every target. Bound by reading two bytes for each token, and one for its mask.
+    void check(const ReadingProgress& progress) const;
     // The batch stays valid until the second call after this one.
     const Batch& at(size_t index);
 
 private:
+    uint64_t windows_used() const;
+
     TokenWindows windows_;
     BatchRing ring_;
+    int T_;
     size_t batches_;
     size_t calls_ = 0;
 };

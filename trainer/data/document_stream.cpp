@@ -1,11 +1,13 @@
 #include "trainer/data/document_stream.h"
 
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "system/error.h"
 #include "system/json_text.h"
@@ -19,47 +21,123 @@ static std::string start_of(std::string_view line) {
     return printable(line.substr(0, 40)) + (line.size() > 40 ? "..." : "");
 }
 
-Document parse_document(std::string_view line, const std::string& field) {
-    const nlohmann::json object = parse_json(line);
-    CHECK(object.is_object(), "expected a JSON object such as {{\"{}\": \"...\"}} in UTF-8, found '{}'",
-          field, start_of(line));
-    Document document;
+// The string or whole number under the key, as text.
+static std::string place_in(const nlohmann::json& object, const std::string& key, std::string_view line) {
+    const auto place = object.find(key);
+    CHECK(place != object.end(), "expected \"{}\", which --place-field names, in '{}'", key, start_of(line));
+    if (place->is_number_integer()) return place->dump();
+    CHECK(place->is_string() && !place->get_ref<const std::string&>().empty(),
+          "\"{}\" is neither a whole number nor a string with a character, in '{}'", key, start_of(line));
+    return place->get<std::string>();
+}
+
+Document parse_document(std::string_view line, const DocumentKeys& keys) {
+    const auto [object, replaced, problem] = read_json(line);
+    CHECK(object.is_object(), "expected a JSON object such as {{\"{}\": \"...\"}} in UTF-8, found '{}'{}",
+          keys.text, start_of(line), problem.empty() ? "" : "; " + problem);
+    Document document{.replaced = replaced};
     if (object.size() == 1 && object.contains("end") && object["end"] == true) {
         document.end = true;
         return document;
     }
-    const auto text = object.find(field);
-    CHECK(text != object.end() && text->is_string(), "expected the string \"{}\" in '{}'", field,
+    const auto text = object.find(keys.text);
+    CHECK(text != object.end(), "expected the string \"{}\" in '{}'", keys.text, start_of(line));
+    CHECK(text->is_string(), "expected a string, but \"{}\" is {} in '{}'", keys.text, shown(*text),
           start_of(line));
     document.text = text->get<std::string>();
-    if (const auto place = object.find("place"); place != object.end() && field != "place") {
-        CHECK(place->is_string() && !place->get_ref<const std::string&>().empty(),
-              "\"place\" is not a string, or is empty, in '{}'", start_of(line));
-        document.place = place->get<std::string>();
-    }
+    const bool numbered = keys.place.empty() || (keys.place_optional && !object.contains(keys.place));
+    if (!numbered) document.place = place_in(object, keys.place, line);
     return document;
 }
 
-DocumentStream::DocumentStream(int file, const std::string& name, const std::string& field, bool until_end,
+std::vector<std::string> DocumentStream::notes() const {
+    std::vector<std::string> lines;
+    if (skipped_ > 0)
+        lines.push_back(fmt::format("{} document{} left out (--skip-bad); the first: {}", skipped_,
+                                    skipped_ == 1 ? " was" : "s were", first_skipped_));
+    if (replaced_ > 0)
+        lines.push_back(
+            fmt::format("halves of characters (lone surrogates, such as \\ud83d) in {} document{} "
+                        "were replaced by U+FFFD",
+                        replaced_, replaced_ == 1 ? "" : "s"));
+    return lines;
+}
+
+bool PlaceMemory::add(std::string_view place) {
+    const XXH128_hash_t full = XXH3_128bits(place.data(), place.size());
+    const Hash hash{std::max<uint64_t>(1, full.low64), full.high64};
+    make_room();
+    Hash& slot = slot_of(latest_, hash);
+    if (slot == hash || (!older_.empty() && slot_of(older_, hash) == hash)) return false;
+    slot = hash;
+    count_++;
+    return true;
+}
+
+PlaceMemory::Hash& PlaceMemory::slot_of(Slots& slots, const Hash& hash) {
+    size_t i = hash.low % slots.size();
+    while (slots[i] != Hash{} && slots[i] != hash) i = (i + 1) % slots.size();
+    return slots[i];
+}
+
+// Keeps half of the slots free. When latest_ cannot grow any more, its hashes become the older ones, and
+// those before them are forgotten.
+void PlaceMemory::make_room() {
+    if (2 * count_ < latest_.size()) return;
+    Slots filled = std::exchange(latest_, {});
+    const size_t slots = std::min(most_slots_, std::max<size_t>(1024, 2 * filled.size()));
+    if (filled.size() == most_slots_) {
+        older_ = std::exchange(filled, {});
+        count_ = 0;
+    }
+    latest_.resize(slots);
+    for (const Hash& hash : filled) {
+        if (hash != Hash{}) slot_of(latest_, hash) = hash;
+    }
+}
+
+DocumentStream::DocumentStream(int file, const std::string& name, const DocumentKeys& keys, bool until_end,
                                std::function<void()> interrupted)
-    : file_(file), name_(name), field_(field), until_end_(until_end), interrupted_(std::move(interrupted)) {}
+    : file_(file), name_(name), keys_(keys), until_end_(until_end), interrupted_(std::move(interrupted)) {}
+
+std::string DocumentStream::place_of_line() const { return fmt::format("{}, line {}: ", name_, line_); }
+
+// std::nullopt: the line is no document, and is left out.
+std::optional<Document> DocumentStream::document_in(std::string_view line) {
+    try {
+        return parse_document(line, keys_);
+    } catch (const UsageError& error) {
+        const std::string problem = place_of_line() + error.what();
+        if (!keys_.skip_bad)
+            throw UsageError(problem + "; --skip-bad leaves such documents out and counts them");
+        if (skipped_++ == 0) first_skipped_ = problem;
+        return std::nullopt;
+    }
+}
 
 std::optional<Document> DocumentStream::next() {
     while (const std::optional<std::string_view> line = next_line()) {
         if (line->find_first_not_of(" \t\r") == std::string_view::npos) continue;
-        try {
-            CHECK(!at_end_, "expected nothing after {{\"end\": true}}, found '{}'", start_of(*line));
-            Document document = parse_document(*line, field_);
-            if (document.end) {
-                at_end_ = true;
-                continue;
-            }
-            if (document.place.empty()) document.place = std::to_string(documents_);
-            documents_++;
-            return document;
-        } catch (const UsageError& error) {
-            throw UsageError(fmt::format("{}, line {}: {}", name_, line_, error.what()));
+        CHECK(!at_end_, "{}expected nothing after {{\"end\": true}}, found '{}'", place_of_line(),
+              start_of(*line));
+        std::optional<Document> document = document_in(*line);
+        if (!document) continue;
+        if (document->end) {
+            at_end_ = true;
+            continue;
         }
+        replaced_ += document->replaced;
+        if (document->place.empty()) document->place = std::to_string(documents_);
+        CHECK(
+            keys_.place.empty() || places_.add(document->place),
+            "{}the place \"{}\" (--place-field {}) comes for the second time; expected a field that differs "
+            "between documents{}",
+            place_of_line(), printable(document->place), keys_.place,
+            keys_.place_optional ? "; remove the finished shards and their list to start again without that "
+                                   "field"
+                                 : "");
+        documents_++;
+        return document;
     }
     if (until_end_ && !at_end_)
         throw Error(

@@ -1,46 +1,87 @@
 // document_stream.h: documents as JSON lines from a file descriptor, as written by data-set scripts or
 // `zcat some.jsonl.gz`.
-//   {"text": "the document", "place": "file:row"}   one object a line; blank lines and other keys are ignored
-//   {"end": true}                                   optional last line, which proves that nothing is missing
-//   "place" identifies the document for a later run that resumes here. If it is absent, the document's
-//   number in the input (from 0) is used.
+//   {"text": "the document", "id": "file:row"}   one object a line; blank lines and other keys are ignored
+//   {"end": true}                                optional last line, which proves that nothing is missing
+//   A document's place identifies it for a later run that resumes there: its number in the input (from 0)
+//   or, if a key is named for it, the string or whole number under that key, which must be there and differ
+//   between documents.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
-struct Document {
-    std::string text, place;
-    bool end = false;  // the line {"end": true}; it holds no document
+// The keys of a document's JSON object.
+struct DocumentKeys {
+    std::string text = "text";
+    std::string place = "";       // empty: documents are numbered
+    bool place_optional = false;  // documents without the key are numbered
+    bool skip_bad = false;        // lines that are no documents are left out and counted
 };
 
-// Parses one line. UsageError (without a line number) if it is not a document. place is empty if the line
-// has none.
-Document parse_document(std::string_view line, const std::string& field);
+struct Document {
+    std::string text{}, place{};
+    bool end = false;       // the line {"end": true}; it holds no document
+    bool replaced = false;  // halves of surrogate pairs were replaced by U+FFFD
+};
+
+// Parses one line. UsageError (without a line number) if it is not a document. place is empty if the
+// document has to be numbered.
+Document parse_document(std::string_view line, const DocumentKeys& keys);
+
+// Finds places that come twice by their 128-bit hashes, in at most 1 GiB of memory: the latest 2^24 places
+// are always remembered, and up to 2^25.
+class PlaceMemory {
+public:
+    explicit PlaceMemory(size_t most_slots = size_t{1} << 25) : most_slots_(most_slots) {}
+    // False if the place is remembered already.
+    bool add(std::string_view place);
+
+private:
+    struct Hash {
+        uint64_t low = 0, high = 0;  // both 0: a free slot
+        bool operator==(const Hash&) const = default;
+    };
+    // Open addressing: a hash lies in the first slot, from its own on, that was free.
+    using Slots = std::vector<Hash>;
+    static Hash& slot_of(Slots& slots, const Hash& hash);
+    void make_room();
+
+    size_t most_slots_;
+    Slots latest_, older_;
+    size_t count_ = 0;  // hashes in latest_
+};
 
 class DocumentStream {
 public:
-    // field is the key of the text. With until_end, input that ends without {"end": true} is incomplete
-    // and an Error. interrupted() is called while waiting for input, and throws to stop. name stands for
-    // the input in messages.
-    DocumentStream(int file, const std::string& name, const std::string& field, bool until_end,
+    // With until_end, input that ends without {"end": true} is incomplete and an Error. interrupted() is
+    // called while waiting for input, and throws to stop. name stands for the input in messages.
+    DocumentStream(int file, const std::string& name, const DocumentKeys& keys, bool until_end,
                    std::function<void()> interrupted);
 
     // The next document, or std::nullopt at the end. UsageError, with the line number, for a line that is
-    // not a document.
+    // not a document, and for a place that came before.
     std::optional<Document> next();
     size_t count() const { return documents_; }  // documents returned by next()
+    // Lines about documents that were left out, and about halves of surrogate pairs.
+    std::vector<std::string> notes() const;
 
 private:
     std::optional<std::string_view> next_line();  // valid until the next call
+    std::optional<Document> document_in(std::string_view line);
+    std::string place_of_line() const;
 
     int file_;
-    std::string name_, field_;
+    std::string name_;
+    DocumentKeys keys_;
+    PlaceMemory places_;
     bool until_end_, at_end_ = false;
     std::function<void()> interrupted_;
     std::string buffer_;
     size_t start_ = 0;  // where the unread part of the buffer starts
-    size_t line_ = 0, documents_ = 0;
+    size_t line_ = 0, documents_ = 0, skipped_ = 0, replaced_ = 0;
+    std::string first_skipped_;  // the line about the first document that was left out
 };

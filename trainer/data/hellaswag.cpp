@@ -11,6 +11,7 @@
 #include "system/host_allocator.h"
 #include "system/json_text.h"
 #include "system/mapped_file.h"
+#include "system/text_encoding.h"
 
 namespace {
 
@@ -130,9 +131,10 @@ size_t label_of(const nlohmann::json& object, size_t endings, const std::string&
 }
 
 HellaSwagExample parse_line(std::string_view line, const std::string& what, Tokenizer& tokenizer) {
-    const nlohmann::json object = parse_json(line);
+    const auto [object, replaced, problem] = read_json(line);
     CHECK(object.is_object(),
-          "{}: is not a JSON object; expected HellaSwag's {{\"ctx\", \"endings\", \"label\"}}", what);
+          "{}: is not a JSON object; expected HellaSwag's {{\"ctx\", \"endings\", \"label\"}}{}", what,
+          problem.empty() ? "" : "; " + problem);
     HellaSwagExample example;
     const auto index = object.find("ind");
     if (index != object.end() && index->is_number_integer()) example.index = index->get<int64_t>();
@@ -177,7 +179,9 @@ std::vector<HellaSwagExample> parse_hellaswag(std::string_view bytes, const std:
 }
 
 std::vector<HellaSwagExample> read_hellaswag(const std::string& path, Tokenizer& tokenizer) {
-    return parse_hellaswag(MappedFile(path).text(), path, tokenizer);
+    const std::string text = MappedFile(path).text();
+    check_fetched(path, text);
+    return parse_hellaswag(text, path, tokenizer);
 }
 
 int longest_row(std::span<const HellaSwagExample> examples) {

@@ -141,11 +141,15 @@ void RestartableShards::write_manifest() const {
                           {"document", shard.end.document},
                           {"document_tokens", shard.end.tokens}});
     }
-    const nlohmann::ordered_json manifest = {{"tokenizer", options_.tokenizer},
-                                             {"shard_tokens", options_.shard_tokens},
-                                             {"val_tokens", options_.split == "first" ? val_tokens_ : 0},
-                                             {"complete", complete_},
-                                             {"shards", shards}};
+    nlohmann::ordered_json manifest = {{"tokenizer", options_.tokenizer}};
+    if (!takes_places_as_before_) {
+        manifest["place_field"] = nullptr;
+        if (!options_.place_field.empty()) manifest["place_field"] = options_.place_field;
+    }
+    manifest.update(nlohmann::ordered_json{{"shard_tokens", options_.shard_tokens},
+                                           {"val_tokens", options_.split == "first" ? val_tokens_ : 0},
+                                           {"complete", complete_},
+                                           {"shards", shards}});
     write_atomically(manifest_,
                      manifest.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
@@ -154,11 +158,15 @@ void RestartableShards::read_manifest() {
     const std::string text = MappedFile(manifest_).text();
     nlohmann::json manifest;
     std::vector<Shard> shards;
-    std::string tokenizer;
+    std::string tokenizer, place_field;
+    bool names_place_field = false;
     size_t shard_tokens = 0, val_tokens = 0;
     try {
         manifest = parse_json(text);
         tokenizer = manifest.at("tokenizer").get<std::string>();
+        names_place_field = manifest.contains("place_field");
+        if (names_place_field && !manifest["place_field"].is_null())
+            place_field = manifest["place_field"].get<std::string>();
         shard_tokens = whole_number<size_t>(manifest.at("shard_tokens"));
         val_tokens = whole_number<size_t>(manifest.at("val_tokens"));
         complete_ = manifest.at("complete").get<bool>();
@@ -179,11 +187,13 @@ void RestartableShards::read_manifest() {
         complete_ = false;
         return refuse_foreign_shards();
     }
-    const auto begun_with = [&](bool same, const char* option, const auto& value) {
+    const auto check_begun = [&](bool same, const std::string& how) {
         CHECK(same,
-              "{}: was begun with {} {}; expected the same; choose another folder, or remove the list and "
-              "its shards",
-              manifest_, option, value);
+              "{}: was begun {}; expected the same; choose another folder, or remove the list and its shards",
+              manifest_, how);
+    };
+    const auto begun_with = [&](bool same, const char* option, const auto& value) {
+        check_begun(same, fmt::format("with {} {}", option, value));
     };
     begun_with(tokenizer == options_.tokenizer, "--tokenizer", tokenizer);
     begun_with(shard_tokens == options_.shard_tokens, "--shard-tokens", shard_tokens);
@@ -191,6 +201,11 @@ void RestartableShards::read_manifest() {
         begun_with(!options_.val_tokens || val_tokens == *options_.val_tokens, "--val-tokens", val_tokens);
         val_tokens_ = val_tokens;
     }
+    const bool same_field = place_field == options_.place_field;
+    if (!place_field.empty()) begun_with(same_field, "--place-field", place_field);
+    else if (names_place_field) check_begun(same_field, "without --place-field");
+    else begun_with(same_field || options_.place_field == "place", "what is now --place-field", "place");
+    takes_places_as_before_ = !names_place_field && same_field;
     for (const Shard& shard : shards) {
         if (!is_finished(shard)) {
             complete_ = false;

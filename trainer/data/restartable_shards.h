@@ -4,9 +4,12 @@
 //   FOLDER/PREFIXtrain_000001.bin and so on. FOLDER/PREFIXshards.json (for a stream of one split:
 //   PREFIXtrain_shards.json or PREFIXval_shards.json) records the options and where in the stream each
 //   shard ends:
-//     {"tokenizer": "gpt2", "shard_tokens": 100000000, "val_tokens": 100000000, "complete": false,
+//     {"tokenizer": "gpt2", "place_field": null, "shard_tokens": 100000000, "val_tokens": 100000000,
+//      "complete": false,
 //      "shards": [{"file": "val_000000.bin", "tokens": 100000000,
 //                  "document": "place of the last document in it", "document_tokens": 17}]}
+//   place_field is the key under which documents have their places; null: they are numbered. Earlier versions
+//   wrote none: there a document's place was its field "place" or, without one, its number.
 //   Without --val-tokens, val_tokens is one shard, or a tenth of an input that is shorter than a shard.
 //   document_tokens is the number of tokens of that document, from its start, that are in this shard and
 //   earlier ones. An entry is on the disk before its shard gets its final name. So a finished shard is
@@ -32,6 +35,7 @@ struct RestartableShardsOptions {
     // first: val_tokens for validation, the rest for training; train or val: all for that split
     std::string split = "first";
     std::string tokenizer;
+    std::string place_field{};  // empty: documents are numbered
     size_t shard_tokens = 100'000'000;
     // Default: the value of the earlier run that is resumed, else shard_tokens, or a tenth of a shorter
     // input.
@@ -46,6 +50,8 @@ public:
     RestartableShards(const RestartableShards&) = delete;
 
     bool complete() const { return complete_; }
+    // True for a stream that an earlier version began and that is resumed without place_field.
+    bool takes_places_as_before() const { return takes_places_as_before_; }
     // Where in the stream the finished shards end; std::nullopt at its beginning.
     std::optional<StreamPlace> place() const;
 
@@ -83,7 +89,7 @@ private:
     FolderLock lock_;
     std::vector<Shard> shards_;  // finished
     size_t tokens_ = 0;          // tokens in the finished shards
-    bool complete_ = false;
+    bool complete_ = false, takes_places_as_before_ = false;
     std::optional<TokenShardWriter> writer_;
     StreamPlace end_;  // where in the stream the appended tokens end
 };

@@ -55,6 +55,13 @@ public:
         return result;
     }
 
+    // Called when all results have been taken.
+    size_t unread_ends() const {
+        size_t count = 0;
+        for (const auto& tokenizer : tokenizers_) count += tokenizer->unread_ends();
+        return count;
+    }
+
 private:
     using Task = std::packaged_task<TokenizedBatch(Tokenizer&)>;
 
@@ -125,8 +132,8 @@ private:
 
 }  // namespace
 
-void tokenize_stream(DocumentStream& documents, RestartableShards& shards, const std::string& tokenizer,
-                     int threads, const std::function<void(const std::string& path)>& finished) {
+size_t tokenize_stream(DocumentStream& documents, RestartableShards& shards, const std::string& tokenizer,
+                       int threads, const std::function<void(const std::string& path)>& finished) {
     Resumption resumption(shards.place());
     TokenizerPool pool(tokenizer, threads);
     std::deque<std::future<TokenizedBatch>> running;  // in the order of the documents
@@ -161,4 +168,5 @@ void tokenize_stream(DocumentStream& documents, RestartableShards& shards, const
     resumption.check_reached();
     while (!running.empty()) write_oldest();
     for (const std::string& path : shards.finish()) finished(path);
+    return pool.unread_ends();
 }

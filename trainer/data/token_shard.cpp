@@ -14,7 +14,7 @@
 static_assert(std::endian::native == std::endian::little,
               "the format is little-endian, and so is every machine that this is built for");
 
-static constexpr uint32_t shard_magic = 20240520;
+static constexpr uint32_t shard_magic = 20240520, wide_shard_magic = 20240801;
 static constexpr uint32_t shard_version = 1;
 using Header = std::array<uint32_t, 256>;
 
@@ -37,10 +37,16 @@ TokenShard::TokenShard(const std::string& path, const std::string& name)
           sizeof(Header));
     Header header;
     file_->copy(header.data(), 0, sizeof(header));
-    CHECK(header[0] == shard_magic,
-          "{}: is not a token shard: magic number {}, expected {}; make shards with tokenize; "
-          "the name of a text must not end in .bin",
-          path, header[0], shard_magic);
+    CHECK(header[0] != wide_shard_magic,
+          "{}: is llm.c's shard of 32-bit tokens; expected one of 16-bit tokens, which tokenize makes", path);
+    CHECK(
+        header[0] == shard_magic,
+        "{0}: is not a token shard: magic number {1}, expected {2}; make shards with tokenize; the name of a "
+        "text must not end in .bin; 16-bit tokens without a header, such as nanoGPT's train.bin, become a "
+        "shard so: python3 -c \"import numpy as n; t = n.fromfile('{0}', 'u2'); h = n.zeros(256, 'u4'); "
+        "h[:3] "
+        "= {2}, {3}, len(t); open('shard.bin', 'wb').write(h.tobytes() + t.tobytes())\"",
+        path, header[0], shard_magic, shard_version);
     CHECK(header[1] == shard_version, "{}: token shard of version {}, expected {}", path, header[1],
           shard_version);
     const size_t count = header[2], expected = sizeof(Header) + count * sizeof(uint16_t);
@@ -102,14 +108,18 @@ void TokenShardWriter::commit() {
 }
 
 TokenShardSeries::TokenShardSeries(const std::string& folder, const std::string& prefix,
-                                   size_t tokens_per_shard)
-    : folder_(folder), prefix_(prefix), tokens_per_shard_(tokens_per_shard) {}
+                                   size_t tokens_per_shard, uint64_t source_hash)
+    : folder_(folder), prefix_(prefix), tokens_per_shard_(tokens_per_shard), source_hash_(source_hash) {}
+
+std::string TokenShardSeries::path_of(const std::string& folder, const std::string& prefix, size_t index) {
+    return fmt::format("{}/{}_{:06}.bin", folder, prefix, index);
+}
 
 void TokenShardSeries::append(std::span<const uint16_t> tokens) {
     while (!tokens.empty()) {
         if (shards_.empty() || shards_.back().size() == tokens_per_shard_) {
             close();
-            shards_.emplace_back(fmt::format("{}/{}_{:06}.bin", folder_, prefix_, shards_.size()));
+            shards_.emplace_back(path_of(folder_, prefix_, shards_.size()), source_hash_);
         }
         TokenShardWriter& shard = shards_.back();
         const size_t part = std::min(tokens.size(), tokens_per_shard_ - shard.size());

@@ -47,13 +47,16 @@ public:
     void read_mask(std::span<uint8_t> mask, size_t begin) const;
     size_t size() const { return tokens_.size(); }
     uint64_t source_hash() const { return source_hash_; }
+    // Hash of all texts that the tokens were made from, by which a run knows its data again; 0: none.
+    uint64_t content_hash() const { return content_hash_; }
+    void set_content_hash(uint64_t hash) { content_hash_ = hash; }
 
 private:
     std::optional<MappedFile> file_, mask_;
     std::string name_;
     std::vector<uint16_t> memory_;
     std::span<const uint16_t> tokens_;
-    uint64_t source_hash_ = 0;
+    uint64_t source_hash_ = 0, content_hash_ = 0;
 };
 
 // Writes a shard, which appears under its name complete or not at all. Errors as AtomicFile's.
@@ -80,8 +83,10 @@ private:
 // its final name before commit(), and none keeps it if commit() fails.
 class TokenShardSeries {
 public:
+    // source_hash: for every shard, as TokenShardWriter takes it.
     TokenShardSeries(const std::string& folder, const std::string& prefix,
-                     size_t tokens_per_shard = 100'000'000);
+                     size_t tokens_per_shard = 100'000'000, uint64_t source_hash = 0);
+    static std::string path_of(const std::string& folder, const std::string& prefix, size_t index);
 
     void append(std::span<const uint16_t> tokens);
     const std::vector<TokenShardWriter>& shards() const { return shards_; }
@@ -93,5 +98,6 @@ public:
 private:
     std::string folder_, prefix_;
     size_t tokens_per_shard_;
+    uint64_t source_hash_;
     std::vector<TokenShardWriter> shards_;
 };

@@ -2,8 +2,10 @@
 
 #include "system/error.h"
 #include "trainer/distributed/bootstrap.h"
+#include "trainer/distributed/mpi_environment.h"
 
 bool broadcast_by_mpi(const Process& process, void* bytes, size_t size) {
+    use_permitted_copies();
     MPI_Init(nullptr, nullptr);
     int processes = 0, rank = 0;
     MPI_Comm_size(MPI_COMM_WORLD, &processes);

@@ -22,6 +22,7 @@
 #include "system/error.h"
 #include "trainer/distributed/communicator.h"
 #include "trainer/distributed/local_ranks.h"
+#include "trainer/distributed/mpi_environment.h"
 #include "trainer/distributed/single_process.h"
 
 namespace {
@@ -375,6 +376,7 @@ std::unique_ptr<Communicator> make_communicator(const Process& process, double t
         throw UsageError(fmt::format(
             "srun started {} processes that MPI cannot connect; expected srun --mpi=pmix, or mpirun -np {}",
             process.world_size, process.world_size));
+    use_permitted_copies();
     auto communicator = std::make_unique<Mpi>(process, time_limit);
     communicator->meet();
     return communicator;

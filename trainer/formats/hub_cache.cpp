@@ -46,11 +46,11 @@ bool is_name(const std::string& text) {
            text.front() != '/' && text.back() != '/' && text.find("..") == text.npos;
 }
 
-std::string folder_of(const std::string& name) {
+std::string folder_name(const std::string& name) {
     const size_t slash = name.find('/');
-    return cache_folder() + "/models--" +
-           (slash == name.npos ? name : name.substr(0, slash) + "--" + name.substr(slash + 1));
+    return "models--" + (slash == name.npos ? name : name.substr(0, slash) + "--" + name.substr(slash + 1));
 }
+std::string folder_of(const std::string& name) { return cache_folder() + "/" + folder_name(name); }
 
 // The snapshot folder of revision main.
 std::optional<std::string> snapshot_of(const std::string& name) {
@@ -64,10 +64,40 @@ std::optional<std::string> snapshot_of(const std::string& name) {
 }
 
 std::string fetch_command(const std::string& repository) {
-    return fmt::format("hf download {} config.json model.safetensors", repository);
+    return fmt::format(
+        "hf download {} config.json generation_config.json 'model*.safetensors*' tokenizer.json "
+        "tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json merges.txt "
+        "chat_template.jinja",
+        repository);
 }
 
 }  // namespace
+
+std::string pickle_message(const std::string& folder, const std::string& name) {
+    return fmt::format(
+        "{}: has only a pickle of PyTorch (pytorch_model.bin), which is not read; expected safetensors, "
+        "which "
+        "transformers writes: python3 -c \"from transformers import GPT2LMHeadModel, AutoTokenizer; "
+        "GPT2LMHeadModel.from_pretrained('{}').save_pretrained('FOLDER', safe_serialization=True); "
+        "AutoTokenizer.from_pretrained('{}').save_pretrained('FOLDER')\"",
+        folder, name, name);
+}
+
+std::string fetch_command_for(const std::string& snapshot) {
+    const size_t begin = snapshot.find("models--"), end = snapshot.find('/', begin);
+    if (begin == snapshot.npos || end == snapshot.npos) return "";
+    std::string name = snapshot.substr(begin + 8, end - begin - 8);
+    if (const size_t dashes = name.find("--"); dashes != name.npos) name.replace(dashes, 2, "/");
+    return fetch_command(name);
+}
+
+bool is_gpt2_of_openai(const std::string& name) {
+    return std::any_of(short_names.begin(), short_names.end(), [&](const auto& pair) {
+        return name == pair.first || name == pair.second ||
+               name.find("/" + folder_name(pair.first) + "/") != name.npos ||
+               name.find("/" + folder_name(pair.second) + "/") != name.npos;
+    });
+}
 
 std::string cached_model(const std::string& name) {
     if (!is_name(name)) return "";
@@ -79,14 +109,17 @@ std::string cached_model(const std::string& name) {
     for (const std::string& each : names) {
         const std::optional<std::string> snapshot = snapshot_of(each);
         if (!snapshot) continue;
-        const bool whole =
-            is_there(*snapshot + "/config.json") && (is_there(*snapshot + "/model.safetensors") ||
-                                                     is_there(*snapshot + "/model.safetensors.index.json"));
-        CHECK(whole, "{}: {} has no config.json or no model.safetensors; expected a whole download: {}", name,
+        const bool has_weights = is_there(*snapshot + "/model.safetensors") ||
+                                 is_there(*snapshot + "/model.safetensors.index.json");
+        CHECK(has_weights || !is_there(*snapshot + "/pytorch_model.bin"), "{}",
+              pickle_message(*snapshot, name));
+        CHECK(is_there(*snapshot + "/config.json") && has_weights,
+              "{}: {} has no config.json or no model.safetensors; expected a whole download: {}", name,
               *snapshot, fetch_command(repository));
         return *snapshot;
     }
-    CHECK(known == short_names.end(), "{}: is not there, nor in Hugging Face's cache {}; fetch it with: {}",
-          name, cache_folder(), fetch_command(repository));
+    CHECK(known == short_names.end() && name.find('/') == name.npos,
+          "{}: is not there, nor in Hugging Face's cache {}; {}fetch it with: {}", name, cache_folder(),
+          known == short_names.end() ? "if it is a model of the hub, " : "", fetch_command(repository));
     return "";
 }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "system/atomic_file.h"
+#include "system/json_text.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/tokenizer/tokenizer_files.h"
 
@@ -49,39 +50,60 @@ static void write_json(const std::string& path, const json& value) {
     write_atomically(path, value.dump(2) + "\n");
 }
 
+// One number, or a list of several. transformers assumes 50256 if a field is missing, so a model without an
+// end of text gets null.
+static json json_of(const std::vector<int>& ids) {
+    return ids.empty() ? json() : ids.size() == 1 ? json(ids.front()) : json(ids);
+}
+
+// The text of generation_config.json: that of the model or tokenizer it comes from if it has something to
+// keep, else the numbers of the special tokens. Numbers that the model does not have are replaced.
+static std::string generation_config(const GPT2Config& config, const Tokenizer& tokenizer) {
+    const ModelIds& model = tokenizer.model_ids();
+    const bool kept =
+        !model.generation_config.empty() && (model.generation_says_more || !tokenizer.files().empty());
+    if (kept && first_known({model.generation}, config.V) == model.generation) return model.generation_config;
+    json generation = kept ? parse_json(model.generation_config) : json::object();
+    const SpecialIds ids = first_known({model.generation, model.config, tokenizer.own_ids()}, config.V);
+    if (!ids.ends.empty()) {
+        generation["bos_token_id"] = ids.begin.value_or(ids.ends.front());
+        generation["eos_token_id"] = json_of(ids.ends);
+        generation["pad_token_id"] = ids.pad.value_or(ids.ends.front());
+    }
+    return generation.dump(2) + "\n";
+}
+
 std::vector<std::string> write_hugging_face_metadata(const std::string& folder, const GPT2Config& config,
                                                      const Tokenizer& tokenizer) {
-    // transformers assumes 50256 if the field is missing, so a model without an end-of-text token gets null.
-    const std::optional<int> end = tokenizer.end_of_text();
-    const json end_of_text = end && *end < config.V ? json(*end) : json();
-    write_json(folder + "/config.json", {{"architectures", {"GPT2LMHeadModel"}},
-                                         {"model_type", "gpt2"},
-                                         {"vocab_size", config.V},
-                                         {"n_positions", config.context},
-                                         {"n_ctx", config.context},
-                                         {"n_layer", config.L},
-                                         {"n_head", config.NH},
-                                         {"n_embd", config.C},
-                                         {"n_inner", nullptr},
-                                         {"activation_function", "gelu_new"},
-                                         {"layer_norm_epsilon", 1e-5},
-                                         {"initializer_range", 0.02},
-                                         {"attn_pdrop", 0.0},
-                                         {"embd_pdrop", 0.0},
-                                         {"resid_pdrop", 0.0},
-                                         {"scale_attn_weights", true},
-                                         {"scale_attn_by_inverse_layer_idx", false},
-                                         {"reorder_and_upcast_attn", false},
-                                         {"tie_word_embeddings", true},
-                                         {"use_cache", true},
-                                         {"torch_dtype", "float32"},
-                                         {"bos_token_id", end_of_text},
-                                         {"eos_token_id", end_of_text}});
-    json generation = json::object();
-    if (!end_of_text.is_null())
-        generation = {
-            {"bos_token_id", end_of_text}, {"eos_token_id", end_of_text}, {"pad_token_id", end_of_text}};
-    write_json(folder + "/generation_config.json", generation);
+    const ModelIds& said = tokenizer.model_ids();
+    const SpecialIds ids = first_known({said.config, said.generation, tokenizer.own_ids()}, config.V);
+    const json begin = ids.begin ? json(*ids.begin) : ids.ends.empty() ? json() : json(ids.ends.front());
+    json model = {{"architectures", {"GPT2LMHeadModel"}},
+                  {"model_type", "gpt2"},
+                  {"vocab_size", config.V},
+                  {"n_positions", config.context},
+                  {"n_ctx", config.context},
+                  {"n_layer", config.L},
+                  {"n_head", config.NH},
+                  {"n_embd", config.C},
+                  {"n_inner", nullptr},
+                  {"activation_function", "gelu_new"},
+                  {"layer_norm_epsilon", 1e-5},
+                  {"initializer_range", 0.02},
+                  {"attn_pdrop", 0.0},
+                  {"embd_pdrop", 0.0},
+                  {"resid_pdrop", 0.0},
+                  {"scale_attn_weights", true},
+                  {"scale_attn_by_inverse_layer_idx", false},
+                  {"reorder_and_upcast_attn", false},
+                  {"tie_word_embeddings", true},
+                  {"use_cache", true},
+                  {"torch_dtype", "float32"},
+                  {"bos_token_id", begin},
+                  {"eos_token_id", json_of(ids.ends)}};
+    if (said.config.pad && *said.config.pad < config.V) model["pad_token_id"] = *said.config.pad;
+    write_json(folder + "/config.json", model);
+    write_atomically(folder + "/generation_config.json", generation_config(config, tokenizer));
     std::vector<std::string> files = {"config.json", "generation_config.json"};
     for (const auto& [name, text] : tokenizer_files(tokenizer, config.context)) {
         write_atomically(folder + "/" + name, text);

@@ -1,11 +1,12 @@
 // hugging_face.h: writes a GPT-2 as a folder that Hugging Face's transformers opens with from_pretrained.
 //   config.json             the model's shape, and everything else as GPT2LMHeadModel has it by default,
 //                           without dropout
-//   generation_config.json  the token that ends a text
+//   generation_config.json  the tokens that begin, end and pad a text, which config.json numbers too;
+//                           unchanged if it comes with the tokenizer or says more than that
 //   model.safetensors       fp32; names as in tensor_table.h; weights of matmuls are (in, out), the transpose
 //                           of ours; wte has V rows;
 //                           the head is wte and is not stored
-//   tokenizer.json, tokenizer_config.json   tokenizer_files.h; none for the tokenizer "none"
+//   the tokenizer's files   tokenizer_files.h; none for the tokenizer "none"
 // https://huggingface.co/docs/transformers/model_doc/gpt2
 #pragma once
 #include <string>

@@ -9,6 +9,7 @@
 
 #include "system/file_access.h"
 #include "system/json_text.h"
+#include "trainer/formats/hub_cache.h"
 #include "trainer/formats/hugging_face.h"
 #include "trainer/formats/safetensors.h"
 
@@ -17,6 +18,17 @@ using nlohmann::json;
 namespace {
 
 constexpr char prefix[] = "transformer.";
+// What torch.compile and DistributedDataParallel put before the names of a model that is saved inside them.
+constexpr const char* prefixes[] = {prefix, "_orig_mod.", "module."};
+
+std::string without_prefixes(std::string name) {
+    for (bool found = true; found;) {
+        found = false;
+        for (const char* one : prefixes)
+            if (name.starts_with(one)) name.erase(0, std::strlen(one)), found = true;
+    }
+    return name;
+}
 
 // ----------------------------------------------------------------------------------------------------
 // config.json: https://huggingface.co/docs/transformers/model_doc/gpt2#transformers.GPT2Config
@@ -62,7 +74,9 @@ GPT2Config read_config(const std::string& path) {
                            size_field(config, path, "n_head", "num_attention_heads", 4096),
                            size_field(config, path, "n_embd", "hidden_size", 1 << 17)};
     check_field(config, path, "n_inner", {nullptr, 4 * shape.C});
-    check_field(config, path, "activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+    // names of one formula, the tanh approximation
+    check_field(config, path, "activation_function",
+                {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate", "gelu_python_tanh"});
     check_field(config, path, "scale_attn_weights", {true});
     check_field(config, path, "scale_attn_by_inverse_layer_idx", {false});
     check_field(config, path, "add_cross_attention", {false});
@@ -92,11 +106,9 @@ public:
         if (is_there(single)) open(single);
         else if (is_there(index)) open_shards(folder, index);
         else
-            throw UsageError(fmt::format(
-                "{}: has no model.safetensors and no model.safetensors.index.json{}", folder,
-                is_there(folder + "/pytorch_model.bin") ? "; pytorch_model.bin is a Python pickle, which is "
-                                                          "not read: save it again with safetensors"
-                                                        : ""));
+            throw UsageError(is_there(folder + "/pytorch_model.bin")
+                                 ? pickle_message(folder, folder)
+                                 : folder + ": has no model.safetensors and no model.safetensors.index.json");
     }
 
     struct Place {
@@ -104,15 +116,21 @@ public:
         std::string name;  // its name in the file
         const SafetensorsFile::Tensor& tensor() const { return file->at(name); }
     };
-    // The tensors by their names without the prefix "transformer.".
+    // The tensors by their names without prefixes.
     const std::map<std::string, Place>& places() const { return places_; }
+    // A head that is the token embedding may be the only one of the two that is stored.
+    void take_head_for_embedding() {
+        if (auto head = places_.extract("lm_head.weight"); !head.empty() && !places_.contains("wte.weight")) {
+            head.key() = "wte.weight";
+            places_.insert(std::move(head));
+        }
+    }
 
 private:
     const SafetensorsFile& open(const std::string& path) {
         const SafetensorsFile& file = *files_.emplace_back(std::make_unique<SafetensorsFile>(path));
         for (const auto& [name, tensor] : file.tensors()) {
-            const std::string bare = name.starts_with(prefix) ? name.substr(std::strlen(prefix)) : name;
-            const auto [place, is_new] = places_.emplace(bare, Place{&file, name});
+            const auto [place, is_new] = places_.emplace(without_prefixes(name), Place{&file, name});
             CHECK(is_new, "{}: tensor {} is present twice: also as {} in {}", path, shown(name),
                   shown(place->second.name), place->second.file->path());
         }
@@ -169,6 +187,7 @@ class HuggingFaceModel : public ModelFile {
 public:
     explicit HuggingFaceModel(const std::string& folder)
         : ModelFile(folder, read_config(folder + "/config.json")), weights_(folder) {
+        if (!weights_.places().contains("wte.weight") && is_tied()) weights_.take_head_for_embedding();
         std::set<std::string> known;
         for (const Tensor& tensor : table().tensors()) {
             check_tensor(place(tensor), tensor);
@@ -224,11 +243,14 @@ private:
     void check_tied() const {
         if (const auto head = weights_.places().find("lm_head.weight"); head != weights_.places().end())
             return check_head(head->second);
-        const std::string file = path() + "/config.json";
-        CHECK(read_json_object(file).value("tie_word_embeddings", true),
-              "{}: tie_word_embeddings is false, but there is no lm_head.weight; expected the head's "
-              "weights, or true",
-              file);
+        CHECK(is_tied(),
+              "{}/config.json: tie_word_embeddings is false, but there is no lm_head.weight; expected the "
+              "head's weights, or true",
+              path());
+    }
+
+    bool is_tied() const {
+        return read_json_object(path() + "/config.json").value("tie_word_embeddings", true);
     }
 
     void check_head(const Weights::Place& head) const {

@@ -38,9 +38,9 @@ private:
     GPT2Config config_;
 };
 
-// The tokenizer that the model was trained with, as make_tokenizer takes it: from the tokenizer files
-// beside the model, else from the size of its vocabulary. UsageError for a vocab.json that tokenizer_in
-// refuses.
+// The tokenizer that the model was trained with, as make_tokenizer takes it: from the tokenizer files beside
+// the model. A folder without any that is one of OpenAI's GPT-2s, by its place or its config.json, has gpt2;
+// any other has none, which a note says. A model of llm.c has gpt2, or byte, by its vocabulary.
 std::string tokenizer_name(const ModelFile& file);
 
 // Loads the file's weights into a model. The shapes must be equal, except that the model's context may be

@@ -14,6 +14,7 @@
 #include "system/atomic_file.h"
 #include "system/error.h"
 #include "system/json_text.h"
+#include "system/text_encoding.h"
 
 using nlohmann::json;
 
@@ -55,6 +56,7 @@ size_t SafetensorsFile::Tensor::elements() const { return bytes / element_bytes(
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
     const std::string_view bytes = file_.bytes();
+    check_fetched(path, bytes);
     CHECK(bytes.size() >= length_bytes, "{}: has {} bytes, too few for a safetensors file", path,
           bytes.size());
     uint64_t header_bytes;

@@ -10,6 +10,7 @@
 
 #include "trainer/data/data_loader.h"
 #include "trainer/data/hellaswag.h"
+#include "trainer/data/input_fault.h"
 #include "trainer/distributed/communicator.h"
 #include "trainer/distributed/single_process.h"
 #include "trainer/model/gpt2.h"
@@ -36,19 +37,26 @@ bool for_own_batches(const Communicator& communicator, size_t batches, const Sto
 }
 
 // Evaluates the loader's batches once. Every target has the same weight, also in a last batch with fewer
-// targets.
+// targets. InputFault on all ranks if one of them cannot read its batches.
 template <class T>
 std::optional<Evaluation> evaluate(GPT2<T>& model, ValidationLoader& loader, Communicator& communicator,
                                    const StopRequested& stop) {
     double sum = 0, tokens = 0;  // exact: fewer than 2^53
-    const bool whole = for_own_batches(communicator, loader.batches(), stop, [&](size_t i) {
-        const Batch& batch = loader.at(i);
-        sum += model.evaluate(batch);
-        tokens += batch.target_count;
-    });
-    const std::vector<double> all = sum_over_processes(communicator, {sum, tokens, whole ? 0.0 : 1.0});
+    bool whole = false;
+    std::optional<InputFault> fault;
+    try {
+        whole = for_own_batches(communicator, loader.batches(), stop, [&](size_t i) {
+            const Batch& batch = reading_input([&]() -> const Batch& { return loader.at(i); });
+            sum += model.evaluate(batch);
+            tokens += batch.target_count;
+        });
+    } catch (const InputFault& error) { fault = error; }
+    const std::vector<double> all =
+        sum_over_processes(communicator, {sum, tokens, whole ? 0.0 : 1.0, fault ? 1.0 : 0.0});
+    if (all[3] > 0) throw_together(communicator, fault);
     if (all[2] > 0) return std::nullopt;
-    CHECK(all[1] > 0, "the masks of the validation data hide every target; expected some that count");
+    if (all[1] == 0)
+        throw InputFault("the masks of the validation data hide every target; expected some that count", 2);
     const double loss = all[0] / all[1];
     return Evaluation{loss, std::exp(loss), static_cast<size_t>(all[1])};
 }

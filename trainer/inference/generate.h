@@ -8,7 +8,6 @@
 #include <chrono>
 #include <climits>
 #include <functional>
-#include <optional>
 #include <vector>
 
 #include "system/error.h"
@@ -19,8 +18,8 @@ struct GenerateOptions {
     int max_tokens = 256;   // new tokens of a text, without the prompt
     int context = INT_MAX;  // tokens of prompt and text together that the decoder can hold
     int vocabulary = 0;     // only ids below it are drawn; a model may have more tokens than its tokenizer
-    int padded_vocabulary = 0;       // logits per text
-    std::optional<int> end_of_text;  // token that ends a text
+    int padded_vocabulary = 0;   // logits per text
+    std::vector<int> ends = {};  // tokens that end a text
     Sampling sampling = {};
     uint64_t seed = 0, step = 0;  // key of the random draws
 };
@@ -28,7 +27,7 @@ struct GenerateOptions {
 enum class Ending { end_of_text, max_tokens, context, stopped };
 
 struct GeneratedText {
-    std::vector<int> tokens;  // without the prompt; the last one is end-of-text if it ended the text
+    std::vector<int> tokens;  // without the prompt; the last one is one of `ends` if it ended the text
     Ending ending = Ending::stopped;
 };
 
@@ -72,7 +71,8 @@ Generation generate(Decoder& decoder, const std::vector<int>& prompt, const Gene
             text.tokens.push_back(token);
             last[k] = token;
             on_token(static_cast<int>(k), token);
-            if (token == o.end_of_text) text.ending = Ending::end_of_text;
+            if (std::find(o.ends.begin(), o.ends.end(), token) != o.ends.end())
+                text.ending = Ending::end_of_text;
             else if (text.tokens.size() == most) text.ending = Ending::max_tokens;
             else if (text.tokens.size() == room) text.ending = Ending::context;
             else continue;

@@ -1,6 +1,7 @@
 // cost.h: the least that each operation of a step must move and compute: each tensor is read and written
 // once, whatever an implementation does. Vectors of C elements beside tensors of N*C are not counted.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -16,6 +17,10 @@ struct Cost {
 struct Peaks {
     double bytes_per_second = 0, flops_per_second = 0;
 };
+inline Peaks larger(const Peaks& a, const Peaks& b) {
+    return {std::max(a.bytes_per_second, b.bytes_per_second),
+            std::max(a.flops_per_second, b.flops_per_second)};
+}
 
 namespace cost {
 

@@ -110,7 +110,8 @@ size_t Decoder<T>::gemm_workspace_bytes() const {
         bytes = std::max(bytes, Gemm::workspace_bytes<T>(size(rows), in, out));
     };
     for (const int rows : padded_lengths(options_.max_tokens)) {
-        for (const auto& [in, out] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}})
+        for (const auto& [in, out] :
+             {std::pair{C, 3 * C}, std::pair{C, C}, std::pair{C, 4 * C}, std::pair{4 * C, C}})
             add(rows, in, out);
     }
     return bytes;

@@ -61,11 +61,15 @@ struct GPT2Options {
 struct StepFlags {
     bool stop = false;     // a signal asked this process to end the run
     bool writing = false;  // a checkpoint is being written
+    bool unread = false;   // this process could not read its data; no process makes the update
 };
 
 struct StepResult {
-    float loss = 0;            // mean over the step's targets that count, on all processes
-    float grad_norm = 0;       // before clipping; if it is not finite, the update was skipped
+    // Mean over the step's targets that count, on all processes; NaN if none counts.
+    float loss = 0;
+    // Before clipping; if it is not finite, the update was skipped. NaN if no target counts.
+    float grad_norm = 0;
+    bool has_targets = true;   // false: masks hide every target of the step
     std::string skipped = {};  // why the update was skipped; empty if it was not
     // Time since the end of the previous step, or since begin_step() if that was later.
     double ms = 0;
@@ -341,8 +345,10 @@ private:
     // Numbers of the steps in flight (at most two) and of the one before them, at index step mod 3.
     struct HostNumbers {
         double lr, gradient_weight;  // copied to the device; laid out as in OptimizerState
-        float sums[4];   // copied to the host; sums[2] and [3] first hold the flags that go to the device
-        double targets;  // the step's targets that are not ignored
+        // Copied to the host: loss, squared norm, stop, writing. The flags are first copied to the device;
+        // with unread, all but the last become NaN, and so do the sums over the processes.
+        float sums[4];
+        double targets;  // the step's targets that are not ignored; 0 is possible
     };
     static constexpr size_t kept_steps = 3;
     HostNumbers* numbers_ = nullptr;  // (3), pinned memory

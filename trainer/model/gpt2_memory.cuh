@@ -127,7 +127,8 @@ template <class T>
 size_t GPT2<T>::gemm_workspace_bytes() const {
     const size_t N = size(options_.B) * size(options_.T), C = size(config_.C), Vp = size(config_.Vp());
     size_t bytes = Gemm::workspace_bytes<T>(1, C, Vp);
-    for (const auto& [in, out] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}})
+    for (const auto& [in, out] :
+         {std::pair{C, 3 * C}, std::pair{C, C}, std::pair{C, 4 * C}, std::pair{4 * C, C}})
         bytes = std::max(bytes, Gemm::workspace_bytes<T>(N, in, out));
     return std::max(bytes, Gemm::workspace_bytes<T>(head_rows(), C, Vp));
 }

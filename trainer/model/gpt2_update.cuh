@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <utility>
 
 #include "kernels/adamw.cuh"
@@ -125,12 +126,17 @@ template <class T>
 void GPT2<T>::sum_over_ranks(size_t step, const StepFlags& flags) {
     HostNumbers& numbers = numbers_[step];
     numbers.sums[2] = flags.stop, numbers.sums[3] = flags.writing;
-    // With no target in the step all gradients are 0; max() only avoids a division by 0.
-    numbers.targets = step_targets_ < 0 ? static_cast<double>(options_.total_batch)
-                                        : std::max(1.0, static_cast<double>(step_targets_));
-    numbers.gradient_weight = static_cast<double>(options_.total_batch) / numbers.targets;
+    // A NaN in one process is a NaN in the sum: a norm by which every process skips the update, a loss that
+    // --skip-loss-z does not take in, and a flag that step_result() distinguishes from 1.
+    if (flags.unread) std::fill_n(numbers.sums, 3, std::numeric_limits<float>::quiet_NaN());
+    numbers.targets = static_cast<double>(step_targets_ < 0 ? options_.total_batch : step_targets_);
+    // Without a target, a norm that is NaN makes every optimizer skip the step.
+    numbers.gradient_weight = numbers.targets > 0
+                                  ? static_cast<double>(options_.total_batch) / numbers.targets
+                                  : std::numeric_limits<double>::quiet_NaN();
     operation("flags to the device");
-    simt::copy_to_device(step_sums_ + 2, numbers.sums + 2, 2 * sizeof(float), stream_);
+    const size_t first = flags.unread ? 0 : 2;
+    simt::copy_to_device(step_sums_ + first, numbers.sums + first, (4 - first) * sizeof(float), stream_);
     if (!alone()) {
         operation("loss, norm and flags of all processes");
         communicator_->wait(
@@ -206,7 +212,8 @@ StepResult GPT2<T>::finish_update() {
     StepResult result = step_result(step);
     result.ms = ms;
     result.skipped = vetoed_[step];
-    if (result.skipped.empty() && !std::isfinite(result.grad_norm))
+    if (!result.has_targets) result.skipped = "no target counts, because masks hide all of them";
+    else if (result.skipped.empty() && !std::isfinite(result.grad_norm))
         result.skipped = "grad_norm is not finite";
     finished_++;
     return result;
@@ -218,5 +225,6 @@ StepResult GPT2<T>::step_result(size_t step) const {
     const auto& [lr, weight, sums, targets] = numbers_[step];
     return {.loss = sums[0] / static_cast<float>(targets),
             .grad_norm = static_cast<float>(weight) * std::sqrt(sums[1]),
-            .any = {sums[2] > 0, sums[3] > 0}};
+            .has_targets = targets > 0,
+            .any = {.stop = sums[2] > 0, .writing = sums[3] > 0, .unread = std::isnan(sums[2])}};
 }

@@ -34,11 +34,13 @@ public:
     bool end_step(double ms);
 
     // Means over the measured steps. "rate" is "bytes" or "flops", whichever comes closer to its peak,
-    // and "share_of_peak" refers to it; both are null for an operation without a cost.
+    // and "share_of_peak" refers to it; both are null for an operation without a cost. A peak is at least
+    // what an operation reached. The share alone is null for an operation that moved its bytes faster than
+    // memory can, because it found them in the caches.
     //   {"steps":..,"step_ms":..,"operations_ms":..,"peak_bytes_per_second":..,"peak_flops_per_second":..,
     //    "operations":[{"name":..,"shape":[N,C,OC] or null,"calls":..,"ms":..,"share":..,"bytes":..,
     //                   "flops":..,"rate":..,"share_of_peak":..}]}
-    nlohmann::ordered_json report(const Peaks& peaks) const;
+    nlohmann::ordered_json report(const Peaks& measured) const;
 
 private:
     struct Operation {
@@ -50,6 +52,7 @@ private:
     static constexpr size_t none = static_cast<size_t>(-1);
 
     size_t operation(const char* name, const Cost& cost);
+    Peaks reached() const;
     void mark(size_t operation, stream_t stream);
 
     bool open_ = false, measuring_ = false;

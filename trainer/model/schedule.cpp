@@ -1,5 +1,6 @@
 #include "trainer/model/schedule.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -19,7 +20,8 @@ double Schedule::at(int step) const {
     if (shape == "cosine") return floor + 0.5 * (1.0 + std::cos(std::numbers::pi * p)) * (lr - floor);
     if (shape == "linear") return lr + p * (floor - lr);
     if (shape == "wsd") {
-        const double begin = std::floor(0.8 * S);
+        // r = 0 at the first step of the fall, so a run of up to five steps needs two steps for it.
+        const double begin = std::max(std::min(std::floor(0.8 * S), S - 2), 0.0);
         return t < begin ? lr : floor + (1 - std::sqrt((t - begin) / (S - begin))) * (lr - floor);
     }
     return lr;

@@ -5,7 +5,7 @@
 //   linear    floor + (lr - floor) * (1 - p)
 //   constant  lr
 //   wsd       lr, and over the last fifth floor + (lr - floor) * (1 - sqrt(r)), where r goes from 0 to 1
-//             (Hägele et al. 2024, arXiv:2405.18392)
+//             (Hägele et al. 2024, arXiv:2405.18392); at least the last of two steps or more is below lr
 //   llm.c has the same schedules.
 #pragma once
 #include <string>

@@ -86,14 +86,19 @@ using enum Scope;
 
 void add_data(CLI::App& app, Options& o) {
     Group data(app, "data", o);
-    data.texts(identity, "-i,--train-data", o.data.train_words, "FILE...",
-               "token shards or texts to train on: files, folders, or patterns in quotes [the Shakespeare "
-               "text]");
-    data.texts(run, "-j,--val-data", o.data.val_words, "FILE...",
-               "token shards or texts to validate on, in the same forms [the last tenth of the texts]");
-    data.word_or_file(identity, "--tokenizer", o.data.tokenizer, tokenizer_words,
-                      "how texts become tokens; FILE is a tokenizer.json; none accepts token shards only "
-                      "[byte, gpt2 or none, depending on --vocab]");
+    data.texts(
+        identity, "-i,--train-data", o.data.train, "FILE...",
+        "token shards or texts to train on: files, folders, or patterns in quotes, in this order; texts are "
+        "joined [the Shakespeare text]");
+    data.texts(
+        run, "-j,--val-data", o.data.val, "FILE...",
+        "token shards or texts to validate on, in the same forms [the last tenth of the texts, or a folder's "
+        "val shards]");
+    data.word_or_file(
+        identity, "--tokenizer", o.data.tokenizer, tokenizer_words,
+        "how texts become tokens; gpt2-eot: as gpt2, and <|endoftext|> in a text is the token that "
+        "ends it; FILE is a tokenizer.json or its folder; none accepts token shards only [byte, gpt2 "
+        "or none, depending on --vocab]");
     data.word(identity, "--data-order", o.data.order, {"shuffled", "file"},
               "order of the samples in an epoch: shuffled anew in every epoch, or as in the files");
 }

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "system/error.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 namespace fs = std::filesystem;
 
@@ -35,15 +36,16 @@ size_t most_checkpoints(const Options& o, int from, int steps) {
 }
 
 std::string check_disk(const std::string& folder, size_t checkpoint_bytes, size_t count, size_t free) {
-    const double one = static_cast<double>(checkpoint_bytes), all = one * static_cast<double>(count),
-                 there = static_cast<double>(free);
+    const double one = space_of_checkpoints(checkpoint_bytes, 1),
+                 all = space_of_checkpoints(checkpoint_bytes, count), there = static_cast<double>(free);
     CHECK(one <= there,
-          "--out {}: a checkpoint takes {}, but the disk has {} free; expected room for one, or "
+          "--out {}: a checkpoint needs {} on the disk, which has {} free; expected room for one, or "
           "--checkpoint-every 0",
           folder, shown_bytes(one), shown_bytes(there));
-    if (all <= there) return "";
+    if (count == 0 || all <= there) return "";
     return fmt::format(
-        "note: up to {} checkpoints of {} take {}, but the disk of {} has {} free; when it is full, newer "
+        "note: up to {} checkpoints of {} need {}, but the disk of {} has {} free; when it is full, newer "
         "ones are not written",
-        count, shown_bytes(one), shown_bytes(all), folder, shown_bytes(there));
+        count, shown_bytes(static_cast<double>(checkpoint_bytes)), shown_bytes(all), folder,
+        shown_bytes(there));
 }

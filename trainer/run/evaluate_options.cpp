@@ -17,9 +17,11 @@ std::optional<EvaluateOptions> parse_evaluate_options(int argc, const char* cons
              "HellaSwag examples to score the model on: the published .jsonl file or llm.c's .bin file");
     add_text(app, "--hellaswag-scores", o.hellaswag_scores, "FILE",
              "file to write the log-likelihoods of every example to, one JSON object per line");
-    add_word_or_file(app, "--tokenizer", o.tokenizer, tokenizer_words,
-                     "how texts become tokens; FILE is a tokenizer.json; none accepts token shards only [the "
-                     "model's own]");
+    add_word_or_file(
+        app, "--tokenizer", o.tokenizer, tokenizer_words,
+        "how texts become tokens; gpt2-eot: as gpt2, and <|endoftext|> in a text is the token that "
+        "ends it; FILE is a tokenizer.json or its folder; none accepts token shards only [the "
+        "model's own]");
     add_number(app, "-b,--batch-size", o.batch_size, 1, 1 << 20,
                "sequences computed together; affects speed and memory, not the result");
     add_number(app, "-t,--seq-len", o.seq_len, 1, 1 << 20, "tokens in a sequence")

@@ -72,9 +72,11 @@ std::optional<GenerateCommand> parse_generate_command(int argc, const char* cons
 
     auto* model = app.add_option_group("model");
     model->add_flag("--best", c.best, best_help);
-    add_word_or_file(*model, "--tokenizer", c.tokenizer, tokenizer_words,
-                     "how texts become tokens; FILE is a tokenizer.json; none accepts and prints token ids "
-                     "only [the model's own]");
+    add_word_or_file(
+        *model, "--tokenizer", c.tokenizer, tokenizer_words,
+        "how texts become tokens; gpt2-eot: as gpt2, and <|endoftext|> in a prompt is the token "
+        "that ends a text; FILE is a tokenizer.json or its folder; none accepts and prints token ids "
+        "only [the model's own]");
     add_choice(*model, "--quantize", c.int8, quantizations,
                "int8: store the weights as int8 with one scale per output channel");
     add_choice(*model, "--dtype", c.dtype, decoder_dtypes, "type of weights and activations");

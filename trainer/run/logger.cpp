@@ -36,14 +36,8 @@ std::string new_run_folder() {
     return fmt::format("runs/{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
 }
 
-Logger::Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every, bool active,
-               double peak_ms)
-    : folder_(out),
-      steps_(steps),
-      tokens_per_step_(tokens_per_step),
-      log_every_(log_every),
-      active_(active),
-      peak_ms_(peak_ms) {
+Logger::Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every, bool active)
+    : folder_(out), steps_(steps), tokens_per_step_(tokens_per_step), log_every_(log_every), active_(active) {
     if (!active) return;
     metrics_.open(metrics_file(out), std::ios::app);
     CHECK(metrics_.good(), "--out {}: {}; expected a folder that can be written", out, std::strerror(errno));
@@ -65,10 +59,10 @@ void Logger::run(const nlohmann::json& description) {
     write(line);
 }
 
-void Logger::train(int step, const StepResult& result, double lr, double ms,
+void Logger::train(int step, const StepResult& result, double lr, double ms, double mfu,
                    const std::optional<GpuReading>& gpu) {
     if (!active_) return;
-    const double tokens_per_second = static_cast<double>(tokens_per_step_) / ms * 1000.0, mfu = peak_ms_ / ms;
+    const double tokens_per_second = static_cast<double>(tokens_per_step_) / ms * 1000.0;
     nlohmann::ordered_json record = {{"kind", "train"},
                                      {"step", step},
                                      {"loss", number(result.loss)},
@@ -77,7 +71,7 @@ void Logger::train(int step, const StepResult& result, double lr, double ms,
                                      {"tokens", static_cast<size_t>(step) * tokens_per_step_},
                                      {"step_ms", ms},
                                      {"tokens_per_second", tokens_per_second},
-                                     {"mfu", mfu > 0 ? nlohmann::json(mfu) : nlohmann::json(nullptr)}};
+                                     {"mfu", mfu}};
     if (gpu) record.update(to_json(*gpu));
     write(record);
     if (!result.skipped.empty()) {
@@ -97,7 +91,7 @@ void Logger::train(int step, const StepResult& result, double lr, double ms,
                       norm = fmt::format("norm {:6.3f}", shown(result.grad_norm));
     const std::string rate = fmt::format("lr {:.2e}", lr),
                       speed = fmt::format("{:7.0f} tok/s", tokens_per_second);
-    const std::string share = mfu > 0 ? fmt::format("{:4.1f} % MFU", mfu * 100) : "";
+    const std::string share = fmt::format("{:4.1f} % MFU", mfu * 100);
     const std::string left =
         (mean_ms_ > 0 ? duration_text(mean_ms_ * (steps_ - step) / 1000.0) : "?") + " left";
     if (status_.is_painted()) {
@@ -108,9 +102,14 @@ void Logger::train(int step, const StepResult& result, double lr, double ms,
             {{at}, {bar, 3}, {loss, 1}, {best, 4}, {norm, 6}, {rate, 7}, {speed, 5}, {share, 8}, {left, 2}},
             true);
     } else {
-        status_.print(fmt::format("{} | {} | {} | {} | {:8.2f} ms | {} |{} {}", at, loss, norm, rate, ms,
-                                  speed, share.empty() ? "" : " " + share + " |", left));
+        status_.print(fmt::format("{} | {} | {} | {} | {:8.2f} ms | {} | {} | {}", at, loss, norm, rate, ms,
+                                  speed, share, left));
     }
+}
+
+void Logger::mfu_peak(int step, double flops_per_second, const std::string& peak) {
+    write({{"kind", "mfu_peak"}, {"step", step}, {"flops_per_second", flops_per_second}});
+    note(fmt::format("step {} was faster than the peak for MFU, which is now {}", step, peak));
 }
 
 void Logger::layer_norms(int step, const nlohmann::ordered_json& norms) {

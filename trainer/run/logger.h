@@ -18,14 +18,14 @@
 class Logger {
 public:
     // Appends to OUT/metrics.jsonl, which may not exist yet; OUT must exist. UsageError if the file
-    // cannot be written. Only rank 0 is active; the other ranks write and print nothing. peak_ms:
-    // milliseconds that a step would take at the machine's peak rate, for the MFU; 0: unknown.
-    Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every, bool active = true,
-           double peak_ms = 0);
+    // cannot be written. Only rank 0 is active; the other ranks write and print nothing.
+    Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every, bool active = true);
 
     void run(const nlohmann::json& description);
-    void train(int step, const StepResult& result, double lr, double ms,
+    void train(int step, const StepResult& result, double lr, double ms, double mfu,
                const std::optional<GpuReading>& gpu = std::nullopt);
+    // The peak of which the MFU is a fraction from this step on; peak: with its unit.
+    void mfu_peak(int step, double flops_per_second, const std::string& peak);
     void profile(int step, const nlohmann::ordered_json& report);     // report of profile.h
     void layer_norms(int step, const nlohmann::ordered_json& norms);  // norms of norms_by_layer.h
     void validation(int step, double loss);
@@ -45,7 +45,6 @@ private:
     size_t tokens_per_step_;
     int log_every_;
     bool active_;
-    double peak_ms_;
     StatusLine status_{stdout};
     std::optional<double> best_validation_loss_;
     double mean_ms_ = 0;  // milliseconds per step, smoothed, for the time left

@@ -37,9 +37,10 @@ inline void check_fits(const MemoryPlan& plan, const std::string& what, const st
 inline size_t memory_of_a_process(const Options& o, Communicator& communicator) {
     if (o.plan.device_memory) return *o.plan.device_memory;
     const size_t free = simt::device_info().free_memory;
-    // On a GPU, kernel code and libraries will take up to 300 MiB of what is free now. Processes on CPUs
-    // share the machine's memory.
-    const size_t mine = simt::is_gpu() ? free - std::min(free, size_t{300} << 20)
+    // On a GPU, kernel code and libraries will take up to 300 MiB of what is free now, and NCCL, when it
+    // first sends gradients, up to 1.6 GiB (seen by others). Processes on CPUs share the machine's memory.
+    const size_t others = (communicator.size() > 1 ? size_t{300 + 1640} : size_t{300}) << 20;
+    const size_t mine = simt::is_gpu() ? free - std::min(free, others)
                                        : free / static_cast<size_t>(communicator.process().local_size);
     return smallest_over_processes(communicator, mine);
 }

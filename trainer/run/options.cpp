@@ -8,7 +8,6 @@
 
 #include "trainer/checkpoint/open_model.h"
 #include "trainer/command_line/help_text.h"
-#include "trainer/data/input_files.h"
 #include "trainer/model/gpt2_config.h"
 #include "trainer/run/add_options.h"
 #include "trainer/run/own_options.h"
@@ -88,11 +87,16 @@ nlohmann::json values_of(const CLI::App& app) {
     return values;
 }
 
+// An option's value in metrics and checkpoints: a string, or an array of several; "" if it was not given.
+nlohmann::json value_of(const std::vector<std::string>& words) {
+    return words.size() > 1 ? nlohmann::json(words) : nlohmann::json(words.empty() ? "" : words[0]);
+}
+
 // The values as parsed, with the final values of options whose default depends on others.
 nlohmann::json final_values(const CLI::App& app, const Options& o) {
     nlohmann::json values = values_of(app);
-    values["train-data"] = o.data.train;
-    values["val-data"] = o.data.val;
+    values["train-data"] = value_of(o.data.train);
+    values["val-data"] = value_of(o.data.val);
     values["weight-decay"] = o.optimizer.weight_decay;
     values["lr"] = o.optimizer.lr;
     values["warmup"] = o.optimizer.warmup;
@@ -128,8 +132,9 @@ void resolve_initial_model(Options& o, const Given& given) {
 
 void resolve_tokenizer(Options& o, const Given& given) {
     if (o.data.tokenizer.empty()) o.data.tokenizer = default_tokenizer(o.model.config.V);
+    const bool is_gpt2 = o.data.tokenizer == "gpt2" || o.data.tokenizer == "gpt2-eot";
     const bool has_shape = given.any({"--vocab", "--init-from"});
-    if (!has_shape && !given("--model") && o.data.tokenizer == "gpt2") o.model.config.V = gpt2_vocab_size;
+    if (!has_shape && !given("--model") && is_gpt2) o.model.config.V = gpt2_vocab_size;
     if (!has_shape && !is_tokenizer_word(o.data.tokenizer))
         o.model.config.V = make_tokenizer(o.data.tokenizer)->vocab_size();
     o.model.config.check();
@@ -238,8 +243,6 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
     }
 
     const Given given(app);
-    if (given("--train-data")) o.data.train = one_pattern("--train-data", o.data.train_words);
-    if (given("--val-data")) o.data.val = one_pattern("--val-data", o.data.val_words);
     resolve_named_model(o, given);
     resolve_initial_model(o, given);
     resolve_defaults(o, given, goes_on);

@@ -39,9 +39,9 @@ struct Finetuning {
 constexpr int max_batch_size = 1 << 20;  // sequences
 
 struct DataChoice {
-    std::vector<std::string> train_words, val_words;  // as given on the command line
-    std::string train, val;  // one pattern each; empty: the Shakespeare text that ships with the project
-    std::string tokenizer;   // as make_tokenizer takes it; empty: default_tokenizer(V)
+    // as input_files takes them; an empty `train` is the Shakespeare text that ships with the project
+    std::vector<std::string> train, val;
+    std::string tokenizer;  // as make_tokenizer takes it; empty: default_tokenizer(V)
     std::string order = "shuffled";
 };
 

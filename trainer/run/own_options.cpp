@@ -10,6 +10,7 @@
 #include "trainer/checkpoint/run_folder.h"
 #include "trainer/checkpoint/training_state.h"
 #include "trainer/tokenizer/tokenizer.h"
+#include "trainer/tokenizer/tokenizer_files.h"
 
 namespace {
 
@@ -40,18 +41,20 @@ std::optional<TrainingState> newest_state(const std::vector<std::string>& checkp
     return std::nullopt;
 }
 
-// The value of --tokenizer for that name: the name itself if it is a word, else the tokenizer.json of the
-// newest checkpoint in which that file is whole.
+// The value of --tokenizer for that name: the name itself if it is a word, else the tokenizer's file in the
+// newest checkpoint in which it is whole.
 std::string place_of_tokenizer(const std::string& name, const std::vector<std::string>& checkpoints) {
     if (is_tokenizer_word(name)) return name;
     for (const std::string& checkpoint : checkpoints) {
-        const std::string file = checkpoint + "/tokenizer.json";
         try {
-            if (is_there(file) && make_tokenizer(file)->name() == name) return file;
+            const std::string file = tokenizer_in(checkpoint);
+            if (file.empty()) continue;
+            const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(file);
+            if (tokenizer->name() == name || tokenizer->former_name() == name) return file;
         } catch (const Error&) {}  // damaged; an older one is tried
     }
     throw UsageError(fmt::format(
-        "{}: no checkpoint has the tokenizer.json of the run's tokenizer {}; please name it with --tokenizer",
+        "{}: no checkpoint has the files of the run's tokenizer {}; please name it with --tokenizer",
         checkpoints.front(), name));
 }
 
@@ -87,6 +90,10 @@ std::vector<std::string> own_options(const CLI::App& app, const std::map<std::st
         const auto scope = scopes.find(name);
         if (option == known.end() || scope == scopes.end() || decided.contains(name)) continue;
         if (scope->second == Scope::start || scope->second == Scope::plan) continue;
+        if (value.is_array()) {
+            for (const json& one : value) words.push_back(fmt::format("--{}={}", name, option_text(one)));
+            continue;
+        }
         const std::string text =
             name == "tokenizer" ? place_of_tokenizer(option_text(value), checkpoints) : option_text(value);
         const bool is_default = text.empty() || (option->second->get_items_expected_max() > 0

@@ -4,11 +4,12 @@
 
 #include "trainer/model/dtype.h"
 
-// Bytes read and written per second by a plain copy of 256 MiB.
+// Bytes read and written per second by a copy of 256 MiB: the faster of plain stores and of stores around
+// the caches, which do not read what they replace.
 double measure_copy_bandwidth();
 
 // FLOP/s of large matrix products with factors of this type, computed by gemm.h: the best of a few
-// products or, if quick, of one that takes a few milliseconds on a CPU.
+// products or, if quick, of one.
 double measure_matmul_rate(DType dtype, bool quick = false);
 
 // The rate of which the model FLOPs utilization (MFU) is a fraction.
@@ -19,4 +20,6 @@ struct MatmulPeak {
 // NVIDIA's figure for the device. If the table has none: `measured`, in FLOP/s, or a quick measurement if
 // that is 0.
 MatmulPeak matmul_peak(const std::string& device, DType dtype, double measured = 0);
-std::string to_string(const MatmulPeak& peak);  // "989.4 TFLOP/s, NVIDIA's figure for this GPU"
+std::string rate_text(double flops_per_second,
+                      int processes);                          // "8 x 989.4 TFLOP/s"; of one, "989.4 TFLOP/s"
+std::string to_string(const MatmulPeak& peak, int processes);  // with ", NVIDIA's figure for this GPU"

@@ -14,6 +14,7 @@
 #include "system/print_line.h"
 #include "system/printable.h"
 #include "system/run_main.h"
+#include "system/status_line.h"
 #include "system/stop_signal.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/formats/model_file.h"
@@ -40,19 +41,27 @@ size_t tokens_of(const std::vector<TokenShard>& shards) {
 
 // Describes the data and the schedule in two lines, so that a mistake in the options is seen before the
 // run takes hours.
-std::string training_plan(const Options& o, const Schedule& schedule, const DataSplits& data) {
-    const size_t tokens = tokens_of(data.train);
+std::string training_plan(const Options& o, const Schedule& schedule, const DataSplits& data,
+                          uint64_t windows) {
+    const size_t tokens = tokens_of(data.train), T = static_cast<size_t>(o.batch.seq_len),
+                 trained = windows * T, left_out = tokens - trained;
     const double epochs = static_cast<double>(schedule.steps) * static_cast<double>(o.batch.total) /
-                          static_cast<double>(tokens);
+                          static_cast<double>(trained);
+    // The ends of a few shards are too little to mention.
+    const std::string unused =
+        left_out * 100 < tokens
+            ? ""
+            : fmt::format(" ({} of them fill no sequence of {} in their shards and are left out)", left_out,
+                          T);
     const std::string end = schedule.shape == "constant" ? "constant"
                                                          : fmt::format("{} to {:.3g}", schedule.shape,
                                                                        schedule.lr * schedule.min_fraction);
     const bool masked = std::any_of(data.train.begin(), data.train.end(),
                                     [](const TokenShard& shard) { return shard.has_mask(); });
     return fmt::format(
-        "data: {} tokens to train on{}, {} to validate\nschedule: {} steps ({:.3g} epochs), lr {:.3g}, "
+        "data: {} tokens to train on{}{}, {} to validate\nschedule: {} steps ({:.3g} epochs), lr {:.3g}, "
         "warmup {}, {}",
-        tokens, masked ? " (masks say which count as targets)" : "",
+        tokens, unused, masked ? " (masks say which count as targets)" : "",
         data.val.empty() ? "none" : std::to_string(tokens_of(data.val)), schedule.steps, epochs, schedule.lr,
         schedule.warmup, end);
 }
@@ -62,7 +71,7 @@ std::string training_plan(const Options& o, const Schedule& schedule, const Data
 template <class T>
 void check_disk_space(const Options& o, const GPT2<T>& model, const ResumePoint& from, int steps,
                       const Note& say) {
-    const std::optional<size_t> free = free_bytes(from.run_folder);
+    const std::optional<size_t> free = free_bytes(checkpoints_folder(from.run_folder));
     if (!free) return;
     const size_t bytes = (1 + model.optimizer_buffers().size()) * model.table().elements() * sizeof(float);
     const size_t count = most_checkpoints(o, from.step(), steps),
@@ -71,14 +80,25 @@ void check_disk_space(const Options& o, const GPT2<T>& model, const ResumePoint&
     if (!note.empty()) say(note);
 }
 
+std::vector<std::string> train_data(const Options& o) {
+    return o.data.train.empty() ? std::vector{data_directory() + "/tinyshakespeare.txt"} : o.data.train;
+}
+
+// --plan also serves machines that do not have the data.
+std::string data_plan(const Options& o) {
+    try {
+        return fmt::format("data: {}", describe_data(o.data.train, o.data.val, {}));
+    } catch (const Error& error) { return fmt::format("data: {}", error.what()); }
+}
+
 // Every process reads the data. Rank 0 tokenizes a text once, and the other ranks read its cache.
 DataSplits open_data_together(const Options& o, Tokenizer& tokenizer, Communicator& communicator,
-                              const Note& say) {
+                              bool sorted_once, const Note& say) {
     const auto open = [&] {
-        return open_data(o.data.train.empty() ? data_directory() + "/tinyshakespeare.txt" : o.data.train,
-                         o.data.val, tokenizer,
+        return open_data(train_data(o), o.data.val, tokenizer,
                          {.train_T = o.batch.seq_len,
                           .val_T = o.evaluation.val_every > 0 ? o.batch.seq_len : 0,
+                          .sorted_once = sorted_once,
                           .note = say,
                           .stop = stop_requested});
     };
@@ -115,18 +135,39 @@ void print_model(const Options& o, const GPT2<T>& model, const Communicator& com
                     o.accumulation(), o.accumulation() == 1 ? "" : "s"));
 }
 
+// Opens the data and identifies them. A run that versions up to November 2026 began, with other rules for
+// the order of files, goes on with those rules.
+template <class T>
+void open_same_data(PreparedRun<T>& run, Communicator& communicator, const Note& say) {
+    const Options& o = run.options;
+    run.data = open_data_together(o, *run.tokenizer, communicator, false, say);
+    run.state.identity = run_identity(o, *run.tokenizer, run.data.train);
+    if (is_same_data(run.from, run.state.identity)) return;
+    DataSplits before;
+    try {
+        before = open_data_together(o, *run.tokenizer, communicator, true, [](const std::string&) {});
+    } catch (const UsageError&) {
+        if (communicator.size() > 1) throw;  // the others wait for this rank
+        return;                              // check_same_run() says what differs
+    }
+    const nlohmann::json identity = run_identity(o, *run.tokenizer, before.train);
+    if (!is_same_data(run.from, identity)) return;
+    say("the run began with its files sorted by name, each once, and goes on so");
+    run.data = std::move(before);
+    run.state.identity = identity;
+}
+
 template <class T>
 void open_loaders(PreparedRun<T>& run, Communicator& communicator, const Note& say) {
     const Options& o = run.options;
     const HostAllocator pinned = simt::pinned_memory();
-    run.tokenizer = make_tokenizer_for(o.model.initial ? o.model.initial->path() : "the model",
-                                       o.model.config.V, o.data.tokenizer);
-    run.data = open_data_together(o, *run.tokenizer, communicator, say);
-    run.state = {.batch_size = o.batch.size,
-                 .options = o.values,
-                 .identity = run_identity(o, *run.tokenizer, run.data.train)};
+    const std::string model = o.model.initial ? o.model.initial->path() : run.from.checkpoint;
+    run.tokenizer =
+        make_tokenizer_for(model.empty() ? "the model" : model, o.model.config.V, o.data.tokenizer);
+    run.state = {.batch_size = o.batch.size, .options = o.values};
+    open_same_data(run, communicator, say);
     check_same_start(communicator, process_description(o, run.state.identity, run.data));
-    check_same_run(run.from, run.state.identity, o, say);
+    check_same_run(run.from, run.state.identity, run.data.train_texts, o, say);
     const DataLoaderOptions loading{.B = o.batch.size,
                                     .T = o.batch.seq_len,
                                     .V = o.model.config.V,
@@ -163,13 +204,32 @@ void check_profile(PreparedRun<T>& run, const Note& say) {
     o.system.profile = 0;
 }
 
+// Reads the validation data and all masks through, and the first batch, so that unusable data ends the run
+// before it has a folder. Training data may have many gigabytes; the rest of it is read as it is needed.
+template <class T>
+void read_through(PreparedRun<T>& run, const Communicator& communicator) {
+    std::optional<StatusLine> line;
+    if (communicator.rank() == 0) line.emplace(stdout);
+    const auto check = [&](const char* what, const auto& reads) {
+        std::optional<Progress> progress;
+        if (line) progress.emplace(*line, what, "%", 100);
+        reads([&](double done) {
+            if (stop_requested()) throw Error("interrupted while the data was read; nothing was written");
+            if (progress) progress->at(static_cast<size_t>(100 * done));
+        });
+    };
+    run.loader->at(run.from.step() + 1, 0);
+    check("reading the masks of the training data", [&](const auto& at) { run.loader->check_masks(at); });
+    if (run.val_loader)
+        check("reading the validation data", [&](const auto& at) { run.val_loader->check(at); });
+}
+
 template <class T>
 void measure_peaks(PreparedRun<T>& run, const Note& say) {
     const Options& o = run.options;
     if (o.system.profile > 0) run.peaks = {measure_copy_bandwidth(), measure_matmul_rate(o.system.dtype)};
     run.peak = matmul_peak(simt::device_info().name, o.system.dtype, run.peaks.flops_per_second);
-    say(fmt::format("peak for MFU: {}{}", o.world_size == 1 ? "" : fmt::format("{} x ", o.world_size),
-                    to_string(run.peak)));
+    say("peak for MFU: " + to_string(run.peak, o.world_size));
 }
 
 template <class T>
@@ -208,6 +268,7 @@ std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& comm
         say(length_plan(o, speed));
         if (speed.tokens_per_second > 0) o.plan.tokens_per_second = speed.tokens_per_second;
         if (o.world_size > 1) say(scaling_plan<T>(o, memory));
+        if (!o.data.train.empty()) say(data_plan(o));
         // a failed write is an error here, because the plan is the program's only output
         if (communicator.rank() == 0) write_output("", "the plan");
         return std::nullopt;
@@ -217,7 +278,7 @@ std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& comm
     run.schedule = {o.optimizer.schedule, o.step_count(run.loader->windows()), o.optimizer.warmup,
                     o.optimizer.lr, o.optimizer.min_lr_fraction};
     run.schedule.check();
-    say(training_plan(o, run.schedule, run.data));
+    say(training_plan(o, run.schedule, run.data, run.loader->windows()));
     if (run.schedule.warmup > run.schedule.steps) say(note_of_warmup(run.schedule));
     if (run.from.is_complete(run.schedule.steps)) {
         say(fmt::format("{} holds the whole run of {} steps; nothing is left to do", run.from.run_folder,
@@ -227,9 +288,7 @@ std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& comm
     check_profile(run, say);
     if (communicator.rank() == 0 && o.output.checkpoint_every > 0)
         check_disk_space(o, *run.model, run.from, run.schedule.steps, say);
-    // Reads the first batches now, so that unusable data ends the run before it has a folder.
-    run.loader->at(run.from.step() + 1, 0);
-    if (run.val_loader) run.val_loader->at(0);
+    read_through(run, communicator);
 
     if (communicator.rank() == 0) measure_peaks(run, say);  // before the model takes the memory
     run.model->allocate(&communicator);

@@ -29,7 +29,9 @@ std::string profile_table(const nlohmann::ordered_json& report) {
             fmt::format("{:g}", o["calls"].get<double>()), milliseconds(o["ms"]), percent(o["share"]),
             rated ? rate(o[bytes ? "bytes" : "flops"].get<double>() / (o["ms"].get<double>() * 1e-3), bytes)
                   : "-",
-            rated ? percent(o["share_of_peak"]) : "-");
+            !rated                         ? "-"
+            : o["share_of_peak"].is_null() ? "caches"
+                                           : percent(o["share_of_peak"]));
     }
     text += fmt::format(row_of_sums, "all operations", milliseconds(sum), percent(sum / step_ms));
     text += fmt::format(row_of_sums, "between operations", milliseconds(step_ms - sum),

@@ -45,6 +45,9 @@ std::string value_text(const json& value) {
     return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
+// Names the checksum of texts in a run's identity.
+constexpr const char* texts_name = "train-texts";
+
 // Identifies the tokens independently of their files' names: their number, and a checksum of 64 places in
 // each shard.
 std::string identity_of(std::span<const TokenShard> shards) {
@@ -76,6 +79,14 @@ std::string identity_of(std::span<const TokenShard> shards) {
                        shards.size() == 1 ? "" : "s", digest);
 }
 
+// A checksum of every byte of the texts, because texts are edited more easily than shards; null if the data
+// has none.
+json text_identity_of(std::span<const TokenShard> shards) {
+    for (const TokenShard& shard : shards)
+        if (shard.content_hash() != 0) return fmt::format("texts, checksum {:016x}", shard.content_hash());
+    return json();
+}
+
 // Renames path to a free name with the suffix `word` and returns that name.
 std::string set_aside(const std::string& path, const std::string& word) {
     const std::string aside = free_name(path, word);
@@ -102,6 +113,12 @@ bool is_as_found(const ResumePoint& from) {
               [](const CheckpointFolder& a, const CheckpointFolder& b) { return a.step < b.step; });
     return newer_than(from.run_folder, from.step()) == known &&
            (from.checkpoint.empty() || is_there(from.checkpoint));
+}
+
+// True if the run's tokenizer had this name before added tokens were found in texts. If that changes the
+// tokens of the run's texts, the data differ, too.
+bool is_former_name(const json& name, const Options& options) {
+    return make_tokenizer(options.data.tokenizer)->former_name() == name;
 }
 
 bool belongs(const json& line, int step, bool evaluated) {
@@ -180,7 +197,19 @@ static ResumePoint given_checkpoint(const std::string& path) {
     return point;
 }
 
+// A link to a disk that is not mounted must not look like a run without checkpoints.
+static void check_link_to_checkpoints(const std::string& run) {
+    const std::string path = checkpoints_folder(run);
+    std::error_code absent;
+    const bool is_link = !run.empty() && fs::is_symlink(fs::symlink_status(path, absent));
+    CHECK(!is_link || is_there(path),
+          "{}: is a link to {}, which is not there; expected a folder; is its disk mounted?", path,
+          fs::read_symlink(path, absent).string());
+}
+
 ResumePoint find_resume_point(const Options& options, const Note& note) {
+    for (const std::string& run : {options.output.folder, options.output.resume})
+        check_link_to_checkpoints(run);
     if (options.output.resume == "none") return new_run(options);
     if (options.output.resume == "auto") {
         CHECK(!options.output.folder.empty(), "--resume auto needs --out, the folder of the run to continue");
@@ -212,26 +241,53 @@ ResumePoint find_resume_point(const Options& options, const Note& note) {
 }
 
 json run_identity(const Options& o, const Tokenizer& tokenizer, std::span<const TokenShard> train) {
-    return {{"layers", o.model.config.L},   {"heads", o.model.config.NH},
-            {"channels", o.model.config.C}, {"context", o.model.config.context},
-            {"vocab", o.model.config.V},    {"tokenizer", tokenizer.name()},
-            {"seq-len", o.batch.seq_len},   {"total-batch", o.batch.total},
-            {"data-order", o.data.order},   {"optimizer", o.values.at("optimizer")},
-            {"seed", o.system.seed},        {"train-data", identity_of(train)}};
+    return {{"layers", o.model.config.L},
+            {"heads", o.model.config.NH},
+            {"channels", o.model.config.C},
+            {"context", o.model.config.context},
+            {"vocab", o.model.config.V},
+            {"tokenizer", tokenizer.name()},
+            {"seq-len", o.batch.seq_len},
+            {"total-batch", o.batch.total},
+            {"data-order", o.data.order},
+            {"optimizer", o.values.at("optimizer")},
+            {"seed", o.system.seed},
+            {"train-data", identity_of(train)},
+            {texts_name, text_identity_of(train)}};
 }
 
-void check_same_run(const ResumePoint& from, const json& identity, const Options& options, const Note& note) {
+// Checkpoints of versions up to November 2026 have no checksum of texts, nor has a run that goes on with the
+// shards that tokenize made of its texts.
+static bool is_same(const ResumePoint& from, const json& identity, const std::string& name) {
+    const json before = from.state.identity.value(name, json()), now = identity.value(name, json());
+    return before == now || (name == texts_name && (before.is_null() || now.is_null()));
+}
+
+bool is_same_data(const ResumePoint& from, const json& identity) {
+    return from.checkpoint.empty() ||
+           (is_same(from, identity, "train-data") && is_same(from, identity, texts_name));
+}
+
+void check_same_run(const ResumePoint& from, const json& identity, size_t train_texts, const Options& options,
+                    const Note& note) {
     if (from.checkpoint.empty()) return;
     std::string different;
     for (const auto& [name, value] : identity.items()) {
         const json before = from.state.identity.value(name, json());
-        if (before != value)
-            different += fmt::format("{}--{} {} instead of {}", different.empty() ? "" : ", ", name,
-                                     value_text(value), value_text(before));
+        if (is_same(from, identity, name) || (name == "tokenizer" && is_former_name(before, options)))
+            continue;
+        different +=
+            fmt::format("{}--{} {} instead of {}", different.empty() ? "" : ", ",
+                        name == texts_name ? "train-data" : name, value_text(value), value_text(before));
     }
+    // Up to November 2026, each text was a file of tokens by itself.
+    const char* const texts = train_texts > 1 && !is_same_data(from, identity)
+                                  ? "; if an older version began it: several texts are joined now, so such a "
+                                    "run cannot go on"
+                                  : "";
     CHECK(different.empty(),
-          "{} belongs to another run: {}; expected the same model, data and order of samples",
-          from.checkpoint, different);
+          "{} belongs to another run: {}; expected the same model, data and order of samples{}",
+          from.checkpoint, different, texts);
     std::string changed;
     for (const auto& [name, value] : options.values.items()) {
         const json before = from.state.options.value(name, json());

@@ -53,10 +53,13 @@ ResumePoint find_resume_point(const Options& options, const Note& note);
 nlohmann::json run_identity(const Options& options, const Tokenizer& tokenizer,
                             std::span<const TokenShard> train);
 
+// True for a new run, and if the identity has the training data of the run that goes on.
+bool is_same_data(const ResumePoint& from, const nlohmann::json& identity);
+
 // UsageError that names every part of the identity that differs. Notes changed options that affect what
-// training computes.
-void check_same_run(const ResumePoint& from, const nlohmann::json& identity, const Options& options,
-                    const Note& note);
+// training computes. train_texts: the number of texts among the training data.
+void check_same_run(const ResumePoint& from, const nlohmann::json& identity, size_t train_texts,
+                    const Options& options, const Note& note);
 
 // Makes the run's folder and holds its lock for the lifetime of the result. UsageError if another process
 // holds the lock or has written there since find_resume_point. Removes files that a killed run left half

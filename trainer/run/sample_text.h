@@ -17,13 +17,13 @@ std::string sample_text(GPT2<T>& model, const Tokenizer& tokenizer, const Option
     WindowDecoder<T> decoder(model, o.batch.seq_len);
     std::string text;
     const auto append = [&](int, int token) {
-        if (token != tokenizer.end_of_text()) text += tokenizer.token_bytes(token);
+        if (!tokenizer.ends_text(token)) text += tokenizer.token_bytes(token);
     };
     generate(decoder, {start < o.model.config.V ? start : 0},
              {.max_tokens = o.evaluation.sample_tokens,
               // the model's vocabulary may be larger than the tokenizer's
               .vocabulary = std::min(tokenizer.vocab_size(), o.model.config.V),
-              .end_of_text = tokenizer.end_of_text(),
+              .ends = tokenizer.ends(),
               .seed = o.system.seed,
               .step = static_cast<uint64_t>(step)},
              append, stop_requested);

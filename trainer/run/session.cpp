@@ -46,7 +46,14 @@ Session<T>::Session(PreparedRun<T>& run, Communicator& communicator)
     outliers_.restore(run_.from.state.outlier_detector);
     if (outliers_.active())
         veto_ = [&](const StepResult& step) { return outliers_.judge(step.loss, step.grad_norm); };
-    if (is_first()) model_.profile().measure(options_.system.profile);
+    if (is_first()) {
+        model_.profile().measure(options_.system.profile);
+        const double flops = flops_per_token(options_.model.config, options_.batch.seq_len) *
+                             static_cast<double>(options_.batch.total) / options_.world_size;
+        // A GPU is at work on the next step, and its memory may be full.
+        mfu_.emplace(run_.peak.flops_per_second, flops,
+                     [&] { return simt::is_gpu() ? 0 : measure_matmul_rate(options_.system.dtype, true); });
+    }
     gpu_.emplace(is_first() ? simt::device_info().pci_bus_id : "");
 }
 
@@ -58,12 +65,8 @@ void Session<T>::open_folder() {
         lock_.emplace(prepare_run_folder(from, note_on_stdout(communicator_)));
     }
     from.run_folder = gather_texts(communicator_, from.run_folder).front();
-    const double step_flops = flops_per_token(options_.model.config, options_.batch.seq_len) *
-                              static_cast<double>(options_.batch.total);
-    const double peak_ms =
-        is_first() ? step_flops / (run_.peak.flops_per_second * options_.world_size) * 1e3 : 0;
     log_.emplace(from.run_folder, run_.schedule.steps, options_.batch.total, options_.output.log_every,
-                 is_first(), peak_ms);
+                 is_first());
     log_->run(
         run_description(options_, model_, simt::device_info().name, run_.peak, run_.schedule.steps, from));
     log_->note(fmt::format("writing to {}", log_->folder()));
@@ -93,7 +96,7 @@ void Session<T>::start() {
     }
     evaluate(step_);
     // No later checkpoint would record that the run is complete.
-    if (checkpoints_ && state_.evaluated && step_ == run_.schedule.steps) save();
+    if (step_ == run_.schedule.steps) save_if_due(step_);
 }
 
 template <class T>
@@ -103,8 +106,22 @@ int Session<T>::next_step() {
 }
 
 template <class T>
+const Batch& Session<T>::batch(int step, int micro) {
+    if (fault_) return *batch_;
+    try {
+        batch_ = &reading_input([&]() -> const Batch& { return run_.loader->at(step, micro); });
+    } catch (const InputFault& fault) {
+        if (communicator_.size() == 1 || !batch_) throw;
+        fault_ = fault;
+    }
+    return *batch_;
+}
+
+template <class T>
 StepFlags Session<T>::flags() const {
-    return {.stop = stop_requested(), .writing = checkpoints_ && checkpoints_->is_writing()};
+    return {.stop = stop_requested(),
+            .writing = checkpoints_ && checkpoints_->is_writing(),
+            .unread = fault_.has_value()};
 }
 
 template <class T>
@@ -116,23 +133,46 @@ void Session<T>::record(int last) {
 template <class T>
 void Session<T>::finish_step() {
     const StepResult result = model_.finish_update();
-    const int step = ++state_.step;
-    log_->train(step, result, run_.schedule.at(step), result.ms, gpu_->take());
-    if (model_.profile().end_step(result.ms)) {
-        log_->profile(step, model_.profile().report(run_.peaks));
-        for (const std::string& line : model_.gemm().chosen_algorithms()) log_->note(line);
+    if (result.any.unread) {
+        // The next step may have begun; its update is not made either.
+        while (model_.updates_in_flight() > 0) model_.finish_update();
+        throw_together(communicator_, fault_);
     }
+    const int step = ++state_.step;
+    state_.val_loss.reset();
+    state_.evaluated = true;  // evaluate() sets it to false until it is done
+    if (is_first()) log_step(step, result);
     if (due(options_.output.log_layer_norms, step))
         log_->layer_norms(step, norms_by_layer(model_.table(), model_.squared_norms()));
     if (due(options_.system.check_replicas, step)) check_replicas(communicator_, model_.checksum(), step);
     reduced_ = result.any;
-    state_.skipped = std::isfinite(result.grad_norm) ? 0 : state_.skipped + 1;
+    // A step without targets says nothing about the weights.
+    if (result.has_targets) state_.skipped = std::isfinite(result.grad_norm) ? 0 : state_.skipped + 1;
     if (state_.skipped == 0 && is_sound(result.loss)) state_.sound_step = step;
     if (state_.skipped < options_.optimizer.max_skipped) return;
     if (checkpoints_) checkpoints_->finish();
     throw Error(
         fmt::format("{} steps in a row had a gradient norm that is not finite; the run ends at step {}",
                     state_.skipped, step));
+}
+
+template <class T>
+void Session<T>::log_step(int step, const StepResult& result) {
+    const double peak = mfu_->peak(), mfu = mfu_->of(result.ms);
+    log_->train(step, result, run_.schedule.at(step), result.ms, mfu, gpu_->take());
+    if (mfu_->peak() > peak) log_->mfu_peak(step, mfu_->peak(), rate_text(mfu_->peak(), options_.world_size));
+    if (model_.profile().end_step(result.ms)) log_profile(step);
+}
+
+// The peaks are measured a second time, because the machine may have been busy the first time.
+template <class T>
+void Session<T>::log_profile(int step) {
+    constexpr size_t enough = size_t{2} << 30;  // the measurement takes less
+    const Peaks again = simt::device_info().free_memory < enough
+                            ? Peaks{}
+                            : Peaks{measure_copy_bandwidth(), measure_matmul_rate(options_.system.dtype)};
+    log_->profile(step, model_.profile().report(larger(run_.peaks, again)));
+    for (const std::string& line : model_.gemm().chosen_algorithms()) log_->note(line);
 }
 
 template <class T>
@@ -165,7 +205,10 @@ auto Session<T>::show_progress(const char* what, size_t batches, const Evaluatio
 template <class T>
 void Session<T>::evaluate(int step) {
     const bool last = step == run_.schedule.steps;
+    const bool evaluates = run_.val_loader || run_.hellaswag || options_.evaluation.sample_every > 0;
     state_.val_loss.reset();
+    state_.evaluated = false;
+    if (last && evaluates && checkpoints_) save();
     if (ValidationLoader* const loader = run_.val_loader.get();
         loader && (due(options_.evaluation.val_every, step) || last)) {
         const auto result = show_progress("validating", loader->batches(), [&](const StopRequested& stop) {
@@ -191,16 +234,27 @@ void Session<T>::evaluate(int step) {
 
 template <class T>
 void Session<T>::save_if_due(int step) {
-    if (checkpoints_ &&
-        (due(options_.output.checkpoint_every, step) || step == run_.schedule.steps || stopped_))
-        save();
+    if (!checkpoints_) return;
+    const bool is_due =
+        due(options_.output.checkpoint_every, step) || step == run_.schedule.steps || stopped_;
+    if (saved_step_ != step && is_due) save();
+    else if (saved_step_ == step && state_.evaluated) checkpoints_->add_evaluation(state_.val_loss);
 }
 
 template <class T>
 void Session<T>::save() {
     state_.outlier_detector = outliers_.state();
     checkpoints_->save(model_, state_);
+    saved_step_ = state_.step;
     reduced_.writing = true;
+}
+
+// Called by all ranks. True if a checkpoint of the last finished step is complete.
+template <class T>
+bool Session<T>::save_finished_steps() {
+    if (!checkpoints_ || state_.step == run_.from.step()) return false;
+    if (saved_step_ != state_.step) save();
+    return checkpoints_->finish();
 }
 
 template <class T>
@@ -208,18 +262,29 @@ void Session<T>::finish() {
     if (checkpoints_ && !checkpoints_->finish()) throw Error("the last checkpoint could not be written");
     log_->sync();
     if (!stopped_) return log_->note(fmt::format("done; the run is in {}", log_->folder()));
-    const std::string resume = checkpoints_ ? fmt::format("; --resume {} continues it", log_->folder()) : "";
-    log_->note(fmt::format("stopped by a signal; everything is written to {}{}", log_->folder(), resume));
+    std::string next;
+    if (checkpoints_ && run_.from.checkpoint.empty() && checkpoints_->newest().empty())
+        next = fmt::format("; it has no checkpoint yet, and --resume auto --out {} begins it again",
+                           log_->folder());
+    else if (checkpoints_) next = fmt::format("; --resume {} continues it", log_->folder());
+    log_->note(fmt::format("stopped by a signal; everything is written to {}{}", log_->folder(), next));
 }
 
 template <class T>
 void Session<T>::fail(const Error& error) {
+    bool saved = false;
     try {
         while (state_.skipped < options_.optimizer.max_skipped && model_.updates_in_flight() > 0)
             finish_step();
+        saved = dynamic_cast<const InputFault*>(&error) && save_finished_steps();
     } catch (const std::exception&) {}  // the error that is being handled came first
     if (checkpoints_) checkpoints_->wait();
-    throw Error(fmt::format("{}; {}", error.what(), where_to_go_on()), error.exit_code);
+    // The loss of its step is sound, and nothing else was wrong with the model.
+    const bool good = saved && state_.sound_step == state_.step;
+    const std::string next =
+        good ? "the last good checkpoint is " + checkpoint_folder(run_.from.run_folder, state_.step)
+             : where_to_go_on();
+    throw Error(fmt::format("{}; {}", error.what(), next), error.exit_code);
 }
 
 // Names the checkpoint to continue from, for the last line of a run that fails.

@@ -8,8 +8,10 @@
 #include "system/error.h"
 #include "system/folder_lock.h"
 #include "trainer/checkpoint/checkpoint_writer.h"
+#include "trainer/data/input_fault.h"
 #include "trainer/distributed/communicator.h"
 #include "trainer/model/gpt2.h"
+#include "trainer/model/mfu.h"
 #include "trainer/run/gpu_monitor.h"
 #include "trainer/run/logger.h"
 #include "trainer/run/outlier_detector.h"
@@ -28,24 +30,29 @@ public:
     OptimizerOptions optimizer_at(int step) const {
         return run_.options.optimizer_at(run_.schedule.at(step));
     }
+    // This rank's part of a micro-step. If it cannot be read, the other ranks already wait for this one in
+    // the step: it takes part with an old batch, flags() tells the others, and record() ends the run on
+    // all ranks. InputFault if there are no others.
+    const Batch& batch(int step, int micro);
     // This rank's flags for the step's all-reduce.
     StepFlags flags() const;
     // Vetoes the update of an outlier (--skip-loss-z, --skip-norm-z); empty without these options.
     const Veto& veto() const { return veto_; }
 
     // Waits for the steps up to `step`, whose updates must have begun, and writes their lines. Error if
-    // too many consecutive steps were skipped.
+    // too many consecutive steps were skipped. InputFault, on all ranks, if one could not read its batch.
     void record(int last);
     // True if validation, sampling or saving follows this step, so the next one must wait.
     bool must_pause(int step) const;
     // Validates, scores HellaSwag and samples when due. A signal interrupts it, and the resumed run
-    // repeats it.
+    // repeats it. The last step's checkpoint is begun before, since evaluation may take long or fail.
     void evaluate(int step);
+    // Saves, or adds the evaluation to the checkpoint that was begun before it.
     void save_if_due(int step);
     // Waits for the last checkpoint and prints where the run is. Error if it could not be written.
     void finish();
     // Ends a run that failed: records the steps that are left and throws the error with the checkpoint to
-    // continue from.
+    // continue from. After an InputFault, which all ranks have, the last finished step is saved first.
     [[noreturn]] void fail(const Error& error);
 
 private:
@@ -54,7 +61,10 @@ private:
     void open_checkpoints();
     void start();
     void finish_step();
+    void log_step(int step, const StepResult& result);
+    void log_profile(int step);
     void save();
+    bool save_finished_steps();
     template <class Evaluation>
     auto show_progress(const char* what, size_t batches, const Evaluation& evaluation);
     std::string where_to_go_on() const;
@@ -65,14 +75,18 @@ private:
     GPT2<T>& model_;
     std::optional<FolderLock> lock_;  // rank 0's
     std::optional<Logger> log_;
+    std::optional<Mfu> mfu_;                       // rank 0's
     std::optional<CheckpointWriter> checkpoints_;  // std::nullopt with --checkpoint-every 0
     OutlierDetector outliers_;
     Veto veto_;
-    std::optional<GpuMonitor> gpu_;  // constructed before the first step
-    TrainingState& state_;           // state after the last recorded step
-    StepFlags reduced_;              // raised by any rank at the last recorded step
-    bool stopped_ = false;           // by a signal
+    std::optional<GpuMonitor> gpu_;    // constructed before the first step
+    TrainingState& state_;             // state after the last recorded step
+    StepFlags reduced_;                // raised by any rank at the last recorded step
+    const Batch* batch_ = nullptr;     // the latest that could be read
+    std::optional<InputFault> fault_;  // this rank's, while the others do not know it yet
+    bool stopped_ = false;             // by a signal
     bool started_ = false;
     int step_ = 0;             // the latest step returned by next_step()
+    int saved_step_ = 0;       // step of the latest checkpoint, if this session began to write one
     const int last_profiled_;  // up to this step, each step ends before the next begins
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "system/error.h"
+#include "system/json_text.h"
 #include "trainer/tokenizer/word_splitter.h"
 
 namespace {
@@ -103,28 +104,36 @@ std::string printable_bytes(std::string_view bytes) {
 }
 
 ByteLevelTokenizer::ByteLevelTokenizer(std::string name, const ByteLevelVocabulary& vocabulary,
-                                       std::vector<TextFile> files)
+                                       std::vector<TextFile> files, std::string former_name)
     : name_(std::move(name)),
+      former_name_(std::move(former_name)),
+      end_of_text_(vocabulary.end_of_text),
+      own_ids_(vocabulary.own_ids),
+      before_(vocabulary.before),
+      after_(vocabulary.after),
       digits_(vocabulary.digits),
       prefix_space_(vocabulary.prefix_space),
       encoding_(encoding_of(vocabulary)),
+      added_(vocabulary.added),
+      counts_added_(vocabulary.counts_added),
       files_(std::move(files)) {
-    const std::string& file = vocabulary.file;
     const ByteDecoder decoder;
-    for (const auto& [token, id] : vocabulary.tokens) {
-        const auto special = vocabulary.special_tokens.find(token);
-        CHECK(special == vocabulary.special_tokens.end() || special->second == id,
-              "{}: token '{}' has the numbers {} and {}", file, token, id, special->second);
-        if (special == vocabulary.special_tokens.end())
-            set_bytes(file, token, id, decoder.decode(token).value_or(""));
+    std::unordered_map<std::string, int> added;
+    for (const AddedToken& token : vocabulary.added) added[token.content] = token.id;
+    // An added token need not consist of the characters that stand for bytes.
+    for (const auto& [token, id] : vocabulary.tokens)
+        set_bytes(vocabulary.file, token, id,
+                  decoder.decode(token).value_or(added.contains(token) ? token : ""));
+    for (const auto& [token, id] : added)
+        if (!vocabulary.tokens.contains(token)) set_bytes(vocabulary.file, token, id, token);
+    for (const auto* around : {&before_, &after_}) {
+        for (const int id : *around)
+            CHECK(id < vocab_size(),
+                  "{}: its post_processor has the token number {}; expected one of the {} tokens",
+                  vocabulary.file, id, vocab_size());
     }
-    for (const auto& [token, id] : vocabulary.special_tokens) set_bytes(file, token, id, token);
-    if (vocabulary.end_of_text.empty()) return;
-    for (const auto* tokens : {&vocabulary.tokens, &vocabulary.special_tokens}) {
-        if (const auto found = tokens->find(vocabulary.end_of_text); found != tokens->end())
-            end_of_text_ = found->second;
-    }
-    CHECK(end_of_text_, "{}: has no token {}", file, vocabulary.end_of_text);
+    for (const uint16_t token : encoding_.all_tokens())
+        least_vocabulary_ = std::max(least_vocabulary_, token + 1);
 }
 
 void ByteLevelTokenizer::set_bytes(const std::string& file, const std::string& token, int id,
@@ -150,10 +159,41 @@ std::vector<std::pair<int, int>> ByteLevelTokenizer::merges() const {
     return pairs;
 }
 
-void ByteLevelTokenizer::append_tokens(std::vector<uint16_t>& tokens, std::string_view text) {
+std::vector<uint16_t> ByteLevelTokenizer::encode_prompt(std::string_view text) {
+    std::vector<uint16_t> tokens(before_.begin(), before_.end());
+    append_tokens(tokens, text, true);
+    tokens.insert(tokens.end(), after_.begin(), after_.end());
+    return tokens;
+}
+
+uint16_t ByteLevelTokenizer::in_model(const AddedToken& token) const {
+    CHECK(token.id < model_vocabulary(),
+          "a text contains the added token {} with the number {}, but the model has a vocabulary of {}; "
+          "expected texts without it, or a model with a row for it",
+          shown(token.content), token.id, model_vocabulary());
+    return static_cast<uint16_t>(token.id);
+}
+
+// Each piece of text between two added tokens is split into words by itself.
+void ByteLevelTokenizer::append_tokens(std::vector<uint16_t>& tokens, std::string_view text, bool begins) {
+    if (added_.empty()) return append_words(tokens, text, begins);
+    const char* const start = text.data();
+    added_.split(text, [&](std::string_view piece, const AddedToken* token) {
+        if (!token) {
+            if (!counts_added_) append_words(tokens, piece, begins || piece.data() != start);
+        } else if (counts_added_) {
+            counted_++;
+        } else {
+            tokens.push_back(in_model(*token));
+        }
+    });
+    if (counts_added_) append_words(tokens, text, begins);
+}
+
+void ByteLevelTokenizer::append_words(std::vector<uint16_t>& tokens, std::string_view text, bool begins) {
     if (text.empty()) return;
     std::string with_space;
-    if (prefix_space_ && text.front() != ' ') text = with_space.append(" ").append(text);
+    if (prefix_space_ && begins && text.front() != ' ') text = with_space.append(" ").append(text);
     const auto encode = [&](std::string_view piece) {
         split_words(piece, [&](std::string_view word) { encoding_.encode(tokens, word); });
     };
@@ -161,13 +201,9 @@ void ByteLevelTokenizer::append_tokens(std::vector<uint16_t>& tokens, std::strin
     else cut_at_digits(text, digits_, encode);
 }
 
-// A word always ends between a visible ASCII character and a space or newline: no alternative of the pattern
-// matches across, and the only lookahead, (?!\S), follows white space, but the character before the cut is
-// visible. With prefix_space a piece that begins with a newline would get a space, so it is not cut there.
 size_t ByteLevelTokenizer::safe_cut(std::string_view text, size_t from) const {
     for (size_t cut = from; cut < text.size(); cut++) {
-        const char before = text[cut - 1], after = text[cut];
-        if (before > ' ' && before < 0x7F && (after == ' ' || (after == '\n' && !prefix_space_))) return cut;
+        if (word_ends_at(text, cut) && (added_.empty() || added_.can_cut(text, cut))) return cut;
     }
     return text.size();
 }

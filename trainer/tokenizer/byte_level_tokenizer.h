@@ -1,12 +1,14 @@
 // byte_level_tokenizer.h: byte-level byte-pair encoding: GPT-2's tokenizer and others of its kind.
 #pragma once
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "trainer/tokenizer/added_tokens.h"
 #include "trainer/tokenizer/byte_pair_encoding.h"
 #include "trainer/tokenizer/tokenizer.h"
 
@@ -24,39 +26,54 @@ struct ByteLevelVocabulary {
     std::unordered_map<std::string, int> tokens;
     std::vector<std::pair<std::string, std::string>> merges;  // in the order in which they are tried
     std::string merges_file;                                  // path for errors in merges
-    // spelled as they are; text never encodes to them
-    std::unordered_map<std::string, int> special_tokens{};
-    std::string end_of_text{};  // a token or a special token; empty: none
+    std::vector<AddedToken> added{};                          // spelled as they are
+    bool counts_added = false;         // added tokens in a text are counted and stay ordinary text
+    std::optional<int> end_of_text{};  // the token between two texts
+    SpecialIds own_ids{};
+    std::vector<int> before{}, after{};  // tokens that the post-processor puts around a prompt
     Digits digits = Digits::nothing;
     bool prefix_space = false;  // a text that does not begin with a space gets one
 };
 
 class ByteLevelTokenizer : public Tokenizer {
 public:
-    // Throws a UsageError that names the file if the vocabulary lacks a byte, a merge's tokens or the end of
-    // text, or if two tokens have one number. files() returns `files`.
+    // Throws a UsageError that names the file if the vocabulary lacks a byte or a merge's tokens, or if two
+    // tokens have one number. files() returns `files`.
     ByteLevelTokenizer(std::string name, const ByteLevelVocabulary& vocabulary,
-                       std::vector<TextFile> files = {});
+                       std::vector<TextFile> files = {}, std::string former_name = "");
 
     std::string_view name() const override { return name_; }
+    std::string_view former_name() const override { return former_name_.empty() ? name_ : former_name_; }
     int vocab_size() const override { return static_cast<int>(token_bytes_.size()); }
     std::optional<int> end_of_text() const override { return end_of_text_; }
+    int least_vocabulary() const override { return least_vocabulary_; }
+    SpecialIds own_ids() const override { return own_ids_; }
     std::string_view token_bytes(int id) const override;
+    std::vector<uint16_t> encode_prompt(std::string_view text) override;
+    size_t unread_ends() const override { return counted_; }
     std::vector<std::pair<int, int>> merges() const override;
     std::span<const TextFile> files() const override { return files_; }
 
 protected:
-    void append_tokens(std::vector<uint16_t>& tokens, std::string_view text) override;
+    void append_tokens(std::vector<uint16_t>& tokens, std::string_view text, bool begins) override;
     size_t safe_cut(std::string_view text, size_t from) const override;
 
 private:
     void set_bytes(const std::string& file, const std::string& token, int id, const std::string& bytes);
+    void append_words(std::vector<uint16_t>& tokens, std::string_view text, bool begins);
+    uint16_t in_model(const AddedToken& token) const;
 
-    std::string name_;
+    std::string name_, former_name_;
     std::vector<std::string> token_bytes_;  // empty for a number without a token
     std::optional<int> end_of_text_;
+    SpecialIds own_ids_;
+    std::vector<int> before_, after_;
     Digits digits_;
     bool prefix_space_;
     BytePairEncoding encoding_;
+    int least_vocabulary_ = 0;
+    AddedTokens added_;
+    bool counts_added_;
+    size_t counted_ = 0;
     std::vector<TextFile> files_;
 };

@@ -37,6 +37,12 @@ std::vector<BytePairEncoding::Merge> BytePairEncoding::merges() const {
     return merges;
 }
 
+std::vector<uint16_t> BytePairEncoding::all_tokens() const {
+    std::vector<uint16_t> tokens(byte_tokens_.begin(), byte_tokens_.end());
+    tokens.insert(tokens.end(), merged_.begin(), merged_.end());
+    return tokens;
+}
+
 void BytePairEncoding::encode(std::vector<uint16_t>& tokens, std::string_view word) {
     if (word.size() > cached_bytes) return merge_word(tokens, word);
     CachedWord& cached = cache_[XXH3_64bits(word.data(), word.size()) % cache_slots];

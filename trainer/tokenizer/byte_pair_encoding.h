@@ -22,6 +22,9 @@ public:
     // The merges by rank, with left = right = 0 for one that a later merge of its pair replaced.
     std::vector<Merge> merges() const;
 
+    // The tokens that words can have.
+    std::vector<uint16_t> all_tokens() const;
+
     // Appends the tokens of a word.
     void encode(std::vector<uint16_t>& tokens, std::string_view word);
 

@@ -18,6 +18,18 @@ struct FirstCharacter {
 // The first character of a text that is not empty; a byte that is not UTF-8 counts as one.
 FirstCharacter first_character(std::string_view text);
 
+// Where the white space that ends at `end`, or begins at `begin`, has its other end.
+size_t white_space_before(std::string_view text, size_t end);
+size_t white_space_after(std::string_view text, size_t begin);
+// True if the text ends or begins with a character of \w: a letter, a mark, a decimal digit, or one that
+// joins words, such as _.
+bool ends_with_word_character(std::string_view text);
+bool begins_with_word_character(std::string_view text);
+
+// True if a word of the text ends at a position for certain, whatever precedes the character before it. Not
+// all ends of words are recognised.
+bool word_ends_at(std::string_view text, size_t at);
+
 // The bytes of the first word of a text that is not empty.
 size_t first_word(std::string_view text);
 

@@ -1,0 +1,67 @@
+#include "trainer/tokenizer/special_ids.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "system/file_access.h"
+#include "system/json_text.h"
+#include "system/mapped_file.h"
+
+using nlohmann::json;
+
+namespace {
+
+std::string text_of(const std::string& path) { return is_there(path) ? MappedFile(path).text() : ""; }
+
+// The numbers of one field, which is a number or a list of numbers; null and -1 stand for no token.
+std::vector<int> numbers_of(const json& object, const char* name) {
+    std::vector<int> numbers;
+    const auto field = object.find(name);
+    if (field == object.end()) return numbers;
+    for (const json& value : field->is_array() ? *field : json::array({*field})) {
+        if (value.is_number_unsigned() && value.get<uint64_t>() < (1u << 16))
+            numbers.push_back(value.get<int>());
+    }
+    return numbers;
+}
+
+SpecialIds ids_of(const json& object) {
+    const auto one = [&](const char* name) {
+        const std::vector<int> numbers = numbers_of(object, name);
+        return numbers.empty() ? std::nullopt : std::optional(numbers.front());
+    };
+    return {one("bos_token_id"), one("pad_token_id"), numbers_of(object, "eos_token_id")};
+}
+
+}  // namespace
+
+SpecialIds first_known(std::initializer_list<SpecialIds> choices, int V) {
+    SpecialIds known;
+    for (SpecialIds ids : choices) {
+        std::erase_if(ids.ends, [&](int id) { return id >= V; });
+        if (known.ends.empty()) known.ends = ids.ends;
+        if (!known.begin && ids.begin.value_or(V) < V) known.begin = ids.begin;
+        if (!known.pad && ids.pad.value_or(V) < V) known.pad = ids.pad;
+    }
+    return known;
+}
+
+ModelIds read_model_ids(const std::string& folder) {
+    ModelIds ids;
+    const std::string place = folder.empty() ? "" : folder + "/";
+    if (const json config = parse_json(text_of(place + "config.json")); config.is_object()) {
+        ids.config = ids_of(config);
+        const json& size = config.value("vocab_size", json());
+        if (size.is_number_unsigned() && size.get<uint64_t>() <= (1u << 16)) ids.vocab_size = size.get<int>();
+    }
+    const std::string text = text_of(place + "generation_config.json");
+    if (const json config = parse_json(text); config.is_object()) {
+        ids.generation_config = text;
+        ids.generation = ids_of(config);
+        const std::set<std::string> ours = {"bos_token_id",       "eos_token_id",         "pad_token_id",
+                                            "_from_model_config", "transformers_version", "use_cache"};
+        for (const auto& [name, value] : config.items())
+            ids.generation_says_more |= !ours.contains(name) && !value.is_null() && value != false;
+    }
+    return ids;
+}

@@ -1,0 +1,206 @@
+#include "trainer/tokenizer/special_tokens.h"
+
+#include <algorithm>
+#include <charconv>
+#include <initializer_list>
+#include <optional>
+#include <set>
+
+#include "system/error.h"
+#include "system/json_text.h"
+#include "trainer/tokenizer/tokenizer_files.h"
+#include "trainer/tokenizer/tokenizer_json.h"
+
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* tasks[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                 "pad_token", "cls_token", "mask_token"};
+
+bool is_task(const std::string& name) {
+    return std::find(std::begin(tasks), std::end(tasks), name) != std::end(tasks);
+}
+
+// True for the tasks that GPT2Tokenizer gives to <|endoftext|> if no file names a token.
+bool has_default(const std::string& task) {
+    return task == "bos_token" || task == "eos_token" || task == "unk_token";
+}
+
+// A token of a task is a text or an object. As a text, it is special.
+std::optional<AddedToken> token_of(const json& value, const std::string& path) {
+    if (value.is_null() || value == "") return std::nullopt;
+    AddedToken token =
+        value.is_string() ? AddedToken{.content = value.get<std::string>()} : added_token_of(value, path);
+    token.special = true;
+    return token;
+}
+
+class Collector {
+public:
+    Collector(const std::string& path, const std::unordered_map<std::string, int>& vocabulary)
+        : path_(path), vocabulary_(vocabulary) {}
+
+    bool has(const std::string& content) const { return find(content) != tokens_.size(); }
+    // stated: the number by the file; null if it names none.
+    void add(AddedToken token, const json& stated) {
+        const size_t place = find(token.content);
+        const auto known = vocabulary_.find(token.content);
+        token.id = place < tokens_.size()       ? tokens_[place].id
+                   : known != vocabulary_.end() ? known->second
+                                                : next();
+        CHECK(stated.is_null() || (stated.is_number_unsigned() && stated.get<uint64_t>() < max_vocab_size),
+              "{}: added token {} has number {}, expected a whole number below {}", path_,
+              shown(token.content), shown(stated), max_vocab_size);
+        CHECK(stated.is_null() || stated == token.id,
+              "{}: token '{}' has the numbers {} and {}; Hugging Face's tokenizers take the first", path_,
+              token.content, token.id, stated.get<int>());
+        CHECK(token.id < max_vocab_size, "{}: added token {} would have number {}; expected fewer than {}",
+              path_, shown(token.content), token.id, max_vocab_size);
+        if (place == tokens_.size()) places_[token.content] = place, tokens_.push_back(std::move(token));
+        else tokens_[place] = std::move(token);
+    }
+    std::vector<AddedToken> take() { return std::move(tokens_); }
+
+private:
+    size_t find(const std::string& content) const {
+        const auto found = places_.find(content);
+        return found == places_.end() ? tokens_.size() : found->second;
+    }
+    int next() const {
+        int next = static_cast<int>(vocabulary_.size());
+        for (const AddedToken& token : tokens_) next = std::max(next, token.id + 1);
+        return next;
+    }
+
+    const std::string& path_;
+    const std::unordered_map<std::string, int>& vocabulary_;
+    std::vector<AddedToken> tokens_;
+    std::unordered_map<std::string, size_t> places_;
+};
+
+// With added_tokens_decoder, special_tokens_map.json is only read for what tokenizer_config.json leaves out.
+bool is_old(const TokenizerSays& says) { return !says.config.contains("added_tokens_decoder"); }
+
+// Tasks by their names, with what the files say: a text, an object, or null.
+std::map<std::string, json> read_tasks(const TokenizerSays& says) {
+    const json &first = is_old(says) ? says.map : says.config,
+               &second = is_old(says) ? says.config : says.map;
+    std::map<std::string, json> found;
+    for (const json* file : {&first, &second}) {
+        for (const auto& [name, value] : file->items())
+            if (is_task(name)) found.emplace(name, value);
+    }
+    return found;
+}
+
+// Special tokens without a task of their own.
+std::vector<json> other_special_tokens(const TokenizerSays& says) {
+    std::vector<json> others;
+    for (const json* file : {&says.config, &says.map}) {
+        if (file == &says.map && !is_old(says)) continue;
+        for (const auto& [name, value] : file->items())
+            if (name.ends_with("_token") && !is_task(name) && value.is_string()) others.push_back(value);
+        const json& extra = field(*file, "extra_special_tokens");
+        for (const json& token : extra.empty() ? field(*file, "additional_special_tokens") : extra)
+            others.push_back(token);
+    }
+    return others;
+}
+
+// {"50257": {"content": ..}} or {"content": 50257}, in the order of the numbers.
+std::vector<std::pair<int, json>> by_number(const json& object, bool number_first, const std::string& path) {
+    std::vector<std::pair<int, json>> tokens;
+    for (const auto& [name, value] : object.items()) {
+        int number = -1;
+        if (number_first) std::from_chars(name.data(), name.data() + name.size(), number);
+        else if (value.is_number_unsigned() && value.get<uint64_t>() < max_vocab_size)
+            number = value.get<int>();
+        CHECK(number >= 0 && number < max_vocab_size,
+              "{}: added token {} has number {}, expected a whole number below {}", path,
+              number_first ? shown(field(value, "content")) : shown(name),
+              number_first ? shown(name) : shown(value), max_vocab_size);
+        tokens.emplace_back(number, number_first ? value : json(name));
+    }
+    std::sort(tokens.begin(), tokens.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    return tokens;
+}
+
+// Tokens of added_tokens_decoder, or else of added_tokens.json, which has only contents and numbers.
+void add_listed(const TokenizerSays& says, const std::set<std::string>& special, Collector& collector) {
+    if (!is_old(says)) {
+        for (const auto& [number, token] : by_number(says.config["added_tokens_decoder"], true, says.path))
+            collector.add(added_token_of(token, says.path), static_cast<unsigned>(number));
+        return;
+    }
+    for (const auto& [number, name] : by_number(says.added, false, says.path)) {
+        AddedToken token{.content = name.get<std::string>()};
+        token.special = special.contains(token.content);
+        token.normalized = !token.special;
+        if (!collector.has(token.content)) collector.add(token, static_cast<unsigned>(number));
+    }
+}
+
+bool is_empty(const json& value) {
+    return value.is_null() || value == false || (value.is_structured() && value.empty());
+}
+
+}  // namespace
+
+SpecialTokens read_special_tokens(const TokenizerSays& says,
+                                  const std::unordered_map<std::string, int>& vocabulary) {
+    SpecialTokens special;
+    Collector collector(says.path, vocabulary);
+    for (const json& token : says.added_tokens)
+        collector.add(added_token_of(token, says.path), field(token, "id"));
+
+    const std::map<std::string, json> named = read_tasks(says);
+    std::vector<AddedToken> tokens;  // in the order in which new ones are numbered
+    for (const char* task : tasks) {
+        const auto found = named.find(task);
+        const bool is_default = says.gpt2_class && found == named.end() && has_default(task);
+        const std::optional<AddedToken> token =
+            is_default ? AddedToken{.content = gpt2_end_of_text, .special = true}
+                       : token_of(found == named.end() ? json() : found->second, says.path);
+        if (!token) continue;
+        (is_default ? special.defaults : special.tasks)[task] = token->content;
+        tokens.push_back(*token);
+    }
+    for (const json& value : other_special_tokens(says)) {
+        if (const std::optional<AddedToken> token = token_of(value, says.path)) tokens.push_back(*token);
+    }
+    std::set<std::string> contents;
+    for (const AddedToken& token : tokens) contents.insert(token.content);
+    add_listed(says, contents, collector);
+    for (const AddedToken& token : tokens)
+        if (!collector.has(token.content)) collector.add(token, json());
+    special.added = collector.take();
+    if (field(says.config, "split_special_tokens") == true)
+        for (AddedToken& token : special.added) token.passed_over = token.special;
+    return special;
+}
+
+bool says_more_than_gpt2(const TokenizerSays& says) {
+    const std::set<std::string> harmless = {"tokenizer_class",
+                                            "model_max_length",
+                                            "name_or_path",
+                                            "backend",
+                                            "clean_up_tokenization_spaces",
+                                            "special_tokens_map_file",
+                                            "tokenizer_file",
+                                            "is_local",
+                                            "local_files_only",
+                                            "added_tokens_decoder"};
+    const auto is_gpt2s = [&](const std::string& name, const json& value) {
+        if (harmless.contains(name)) return true;
+        if (has_default(name))
+            return (value.is_object() ? field(value, "content") : value) == gpt2_end_of_text;
+        return is_empty(value) || (name == "errors" && value == "replace") ||
+               (name.ends_with("_side") && value == "right");
+    };
+    for (const json* file : {&says.config, &says.map}) {
+        for (const auto& [name, value] : file->items())
+            if (!is_gpt2s(name, value)) return true;
+    }
+    return false;
+}

@@ -1,0 +1,37 @@
+// special_tokens.h: the added tokens of a tokenizer and their tasks, from all files in which transformers
+//   looks for them.
+//   tokenizer.json           added_tokens
+//   tokenizer_config.json    added_tokens_decoder, bos_token, eos_token, .., extra_special_tokens
+//   special_tokens_map.json  the same tasks, and added_tokens.json: read if there is no added_tokens_decoder;
+//                            a task of special_tokens_map.json replaces that of tokenizer_config.json
+// Checked with transformers 5.24 (dev/reference_folders.py).
+#pragma once
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "trainer/tokenizer/added_tokens.h"
+
+// The files beside a vocabulary; null for one that is missing.
+struct TokenizerSays {
+    std::string path;  // of the tokenizer.json or vocab.json, for errors
+    nlohmann::json added_tokens, config, map, added;
+    bool gpt2_class = false;  // transformers opens it with its GPT2Tokenizer
+};
+
+struct SpecialTokens {
+    std::vector<AddedToken> added;
+    std::map<std::string, std::string> tasks;     // "eos_token": its content
+    std::map<std::string, std::string> defaults;  // tasks of the class, which no file names
+};
+
+// Numbers new tokens as Hugging Face does, after the vocabulary. UsageError if a file gives one another
+// number.
+SpecialTokens read_special_tokens(const TokenizerSays& says,
+                                  const std::unordered_map<std::string, int>& vocabulary);
+
+// True if tokenizer_config.json or special_tokens_map.json says something that GPT-2's own files do not, so
+// that a copy of the model needs them.
+bool says_more_than_gpt2(const TokenizerSays& says);

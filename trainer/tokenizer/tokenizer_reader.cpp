@@ -1,0 +1,264 @@
+#include <xxhash.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "system/error.h"
+#include "system/file_access.h"
+#include "system/json_text.h"
+#include "system/mapped_file.h"
+#include "system/text_encoding.h"
+#include "trainer/tokenizer/special_tokens.h"
+#include "trainer/tokenizer/tokenizer_files.h"
+#include "trainer/tokenizer/tokenizer_json.h"
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+// Files of a tokenizer that travel with a model, beside tokenizer.json or vocab.json.
+constexpr const char* companions[] = {"tokenizer.json",        "vocab.json",        "merges.txt",
+                                      "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json",
+                                      "chat_template.jinja",   "chat_template.json"};
+
+std::string beside(const std::string& path, const std::string& name) {
+    return fs::path(path).replace_filename(name);
+}
+
+// The JSON object in a file beside path; null if there is none.
+json object_beside(const std::string& path, const char* name) {
+    const std::string file = beside(path, name);
+    return is_there(file) ? read_json_object(file) : json();
+}
+
+// root: the tokenizer.json; null if there is only a vocab.json.
+TokenizerSays read_beside(const std::string& path, const json& root) {
+    TokenizerSays says{.path = path,
+                       .added_tokens = field(root, "added_tokens"),
+                       .config = object_beside(path, "tokenizer_config.json"),
+                       .map = object_beside(path, "special_tokens_map.json"),
+                       .added = object_beside(path, "added_tokens.json")};
+    CHECK(
+        field(says.config, "auto_map").empty(),
+        "{}: its tokenizer_config.json has an auto_map: the tokenizer brings its own code, which is not run",
+        path);
+    const json& given = field(says.config, "tokenizer_class");
+    const std::string model = beside(path, "config.json");
+    const json config = given.is_null() && is_there(model) ? parse_json(MappedFile(model).text()) : json();
+    says.gpt2_class = given == "GPT2Tokenizer" || given == "GPT2TokenizerFast" ||
+                      (given.is_null() && (root.is_null() || field(config, "model_type") == "gpt2"));
+    return says;
+}
+
+std::vector<TextFile> files_beside(const std::string& path, const TokenizerSays& says, bool has_json) {
+    std::vector<TextFile> files;
+    const std::string own = has_json ? "tokenizer.json" : "vocab.json";
+    for (const std::string name : companions) {
+        if (!has_json && name == "tokenizer.json") continue;  // another tokenizer, since vocab.json was named
+        const std::string file = name == own ? path : beside(path, name);
+        if (is_there(file)) files.push_back({name, MappedFile(file).text()});
+    }
+    // In the folder of a GPT-2, a tokenizer.json alone is opened by GPT2Tokenizer.
+    if (has_json && says.config.is_null() && says.gpt2_class)
+        files.push_back({"tokenizer_config.json", json{{"tokenizer_class", "GPT2Tokenizer"}}.dump(2) + "\n"});
+    return files;
+}
+
+bool has_tokens_of(const Tokenizer& tokenizer, const ByteLevelVocabulary& vocabulary) {
+    for (int id = 0; id < tokenizer.vocab_size(); id++) {
+        const auto token = vocabulary.tokens.find(printable_bytes(tokenizer.token_bytes(id)));
+        if (token == vocabulary.tokens.end() || token->second != id) return false;
+    }
+    return true;
+}
+
+// gpt2 or byte if it has this vocabulary and these merges, else null. A vocabulary without merges.txt is
+// known by itself.
+std::unique_ptr<Tokenizer> shipped_tokenizer(const ByteLevelVocabulary& vocabulary) {
+    const bool any_merges = !is_there(vocabulary.merges_file);
+    for (const auto& [name, size] : {std::pair{"byte", 256}, {"gpt2", gpt2_vocab_size}}) {
+        if (vocabulary.tokens.size() != static_cast<size_t>(size)) continue;
+        std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(name);
+        if (has_tokens_of(*tokenizer, vocabulary) &&
+            (any_merges || vocabulary.merges == merges_of(*tokenizer)))
+            return tokenizer;
+    }
+    CHECK(!any_merges, "{}: has no merges.txt beside it, which a byte-level BPE needs", vocabulary.file);
+    return nullptr;
+}
+
+// True if added tokens are those of gpt2 or byte: at most <|endoftext|>.
+bool adds_nothing(const ByteLevelVocabulary& vocabulary) {
+    return std::all_of(vocabulary.added.begin(), vocabulary.added.end(), [&](const AddedToken& token) {
+        return token.content == gpt2_end_of_text && vocabulary.tokens.contains(gpt2_end_of_text) &&
+               !token.single_word && !token.lstrip && !token.rstrip && !token.passed_over;
+    });
+}
+
+// A checksum of everything on which the tokens of a text depend. Names of tokenizers without added tokens
+// have stayed the same since before these were found in texts, and `former` names are of that time.
+std::string checksum_of(const ByteLevelVocabulary& vocabulary, const json& special_tokens, bool former) {
+    std::string end;
+    for (const auto& [token, id] : vocabulary.tokens)
+        if (id == vocabulary.end_of_text) end = token;
+    json all = {{"tokens", vocabulary.tokens},
+                {"merges", vocabulary.merges},
+                {"special_tokens", json::object()},
+                {"digits", static_cast<int>(vocabulary.digits)},
+                {"prefix_space", vocabulary.prefix_space}};
+    for (const json& token : special_tokens)
+        all["special_tokens"][token.at("content").get<std::string>()] = token.at("id");
+    for (const AddedToken& token : vocabulary.added) {
+        if (token.id == vocabulary.end_of_text) end = token.content;
+        if (!former)
+            all["added"].push_back({token.id, token.content, token.single_word, token.lstrip, token.rstrip,
+                                    token.normalized, token.passed_over});
+    }
+    all["end_of_text"] = end;
+    const std::string text = all.dump(-1, ' ', false, json::error_handler_t::replace);
+    return fmt::format("bpe-{:016x}", XXH3_64bits(text.data(), text.size()));
+}
+
+// The tasks of special tokens, as numbers. Which token stands between texts is said by the tokenizer's files,
+// else by the model's, else by the class or by a usual name.
+void set_ids(ByteLevelVocabulary& vocabulary, const SpecialTokens& special, const ModelIds& model) {
+    std::map<std::string, int> numbers;
+    int size = 0;
+    for (const auto& [token, id] : vocabulary.tokens) size = std::max(size, id + 1);
+    for (const AddedToken& token : special.added) {
+        numbers[token.content] = token.id;
+        size = std::max(size, token.id + 1);
+    }
+    const auto task = [&](const std::map<std::string, std::string>& tasks, const char* name) {
+        const auto found = tasks.find(name);
+        return found == tasks.end() ? std::nullopt : std::optional(numbers.at(found->second));
+    };
+    vocabulary.own_ids = {
+        .begin = task(special.tasks, "bos_token"), .pad = task(special.tasks, "pad_token"), .ends = {}};
+    std::optional<int>& end = vocabulary.end_of_text;
+    end = task(special.tasks, "eos_token");
+    for (const std::vector<int>* ids : {&model.generation.ends, &model.config.ends}) {
+        for (const int id : *ids)
+            if (!end && id < size) end = id;
+    }
+    if (!end) end = task(special.defaults, "eos_token");
+    for (const char* name : {gpt2_end_of_text, "</s>"})
+        if (!end && numbers.contains(name)) end = numbers[name];
+    if (end) vocabulary.own_ids.ends = {*end};
+}
+
+// root: the tokenizer.json; null if there is only a vocab.json.
+void set_splitting(ByteLevelVocabulary& vocabulary, const TokenizerSays& says, const json& root) {
+    vocabulary.prefix_space = field(says.config, "add_prefix_space") == true;
+    if (root.is_null()) return;
+    const Splitting splitting = read_splitting(root, says.path);
+    vocabulary.digits = splitting.digits;
+    if (!says.gpt2_class) vocabulary.prefix_space = splitting.prefix_space;
+    CHECK(!says.gpt2_class || splitting.digits == Digits::nothing,
+          "{}: separates digits, but transformers opens it with GPT2Tokenizer, which does not from version 5 "
+          "on; expected \"tokenizer_class\": \"PreTrainedTokenizerFast\" in tokenizer_config.json if digits "
+          "are to be separated",
+          says.path);
+}
+
+// Tokens around a prompt: by tokenizer.json, or by tokenizer_config.json if there is only a vocab.json.
+void set_surrounding(ByteLevelVocabulary& vocabulary, const TokenizerSays& says, const json& root,
+                     const SpecialTokens& special) {
+    if (!root.is_null()) {
+        const Surrounding around = read_post_processor(root, says.path);
+        vocabulary.before = around.before;
+        vocabulary.after = around.after;
+        return;
+    }
+    const auto add = [&](const char* setting, const char* task, std::vector<int>& to) {
+        if (field(says.config, setting) != true) return;
+        const auto named = special.tasks.find(task), usual = special.defaults.find(task);
+        if (named == special.tasks.end() && usual == special.defaults.end()) return;
+        const std::string& content = named == special.tasks.end() ? usual->second : named->second;
+        for (const AddedToken& token : special.added)
+            if (token.content == content) to.push_back(token.id);
+    };
+    add("add_bos_token", "bos_token", vocabulary.before);
+    add("add_eos_token", "eos_token", vocabulary.after);
+}
+
+// The rest of a tokenizer whose vocabulary and merges are known. root: as above.
+std::unique_ptr<Tokenizer> read_rest(ByteLevelVocabulary vocabulary, const json& root) {
+    const std::string& path = vocabulary.file;
+    const TokenizerSays says = read_beside(path, root);
+    const SpecialTokens special = read_special_tokens(says, vocabulary.tokens);
+    vocabulary.added = special.added;
+    std::unique_ptr<Tokenizer> shipped = shipped_tokenizer(vocabulary);
+    if (shipped) vocabulary.merges = merges_of(*shipped);
+    // Files of gpt2 and byte need not describe the splitting.
+    const bool is_described = root.is_null() || !field(root, "pre_tokenizer").is_null();
+    if (is_described || !shipped) set_splitting(vocabulary, says, root);
+    set_surrounding(vocabulary, says, root, special);
+    set_ids(vocabulary, special, read_model_ids(fs::path(path).parent_path()));
+
+    const bool like_shipped = shipped && !vocabulary.prefix_space && vocabulary.digits == Digits::nothing;
+    const bool more = says_more_than_gpt2(says) || is_there(beside(path, "chat_template.jinja")) ||
+                      !vocabulary.before.empty() || !vocabulary.after.empty();
+    if (like_shipped && !more && adds_nothing(vocabulary) && vocabulary.own_ids.ends == shipped->ends()) {
+        const bool reads_ends =
+            shipped->name() == "gpt2" && field(says.config, "split_special_tokens") == false;
+        return reads_ends ? make_tokenizer("gpt2-eot") : std::move(shipped);
+    }
+    const std::string former = like_shipped ? std::string(shipped->name())
+                                            : checksum_of(vocabulary, field(root, "added_tokens"), true);
+    return std::make_unique<ByteLevelTokenizer>(checksum_of(vocabulary, json::array(), false), vocabulary,
+                                                files_beside(path, says, !root.is_null()), former);
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> read_gpt2_tokenizer(const std::string& name, const std::string& encoder_path,
+                                               const std::string& merges_path) {
+    const json tokens = read_json_object(encoder_path);
+    ByteLevelVocabulary vocabulary{.file = encoder_path,
+                                   .tokens = read_vocabulary(tokens, tokens.size(), encoder_path),
+                                   .merges = read_merges_file(merges_path),
+                                   .merges_file = merges_path,
+                                   .counts_added = name == "gpt2"};
+    const auto end = vocabulary.tokens.find(gpt2_end_of_text);
+    CHECK(end != vocabulary.tokens.end(), "{}: has no token {}", encoder_path, gpt2_end_of_text);
+    vocabulary.end_of_text = end->second;
+    vocabulary.own_ids.ends = {end->second};
+    vocabulary.added = {{.content = gpt2_end_of_text, .id = end->second, .special = true}};
+    return std::make_unique<ByteLevelTokenizer>(name, vocabulary);
+}
+
+std::unique_ptr<Tokenizer> read_tokenizer_file(const std::string& path) {
+    const std::string text = MappedFile(path).text();
+    check_fetched(path, text);
+    const json root = parse_json(text);
+    CHECK(
+        root.is_object(),
+        "{}: is not a JSON object; expected the tokenizer.json of a byte-level BPE, or its vocab.json beside "
+        "merges.txt; files of SentencePiece, WordPiece and tiktoken are not read",
+        path);
+    ByteLevelVocabulary vocabulary{.file = path, .tokens = {}, .merges = {}, .merges_file = path};
+    if (fs::path(path).filename() == "vocab.json") {
+        const std::string merges = beside(path, "merges.txt");
+        vocabulary.tokens = read_vocabulary(root, max_vocab_size, path);
+        if (is_there(merges)) vocabulary.merges = read_merges_file(merges);
+        vocabulary.merges_file = merges;
+        return read_rest(std::move(vocabulary), json());
+    }
+    const json& model = field(root, "model");
+    CHECK(field(model, "vocab").is_object(), "{}: has no model with a vocabulary", path);
+    refuse_other_models(root, path);
+    vocabulary.tokens = read_vocabulary(model.at("vocab"), max_vocab_size, path);
+    vocabulary.merges = read_merges(field(model, "merges"), path);
+    return read_rest(std::move(vocabulary), root);
+}
+
+std::string tokenizer_in(const std::string& folder) {
+    for (const char* name : {"/tokenizer.json", "/vocab.json"})
+        if (const std::string path = folder + name; is_there(path)) return path;
+    return "";
+}
