@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The folders are the map: a source includes only from its own folder and from those below it, and lines and functions are short."""
+import os
 import pathlib
 import re
 import sys
@@ -87,6 +88,14 @@ class Layout(unittest.TestCase):
         for folder in FOLDERS:
             with self.subTest(folder):
                 self.assertLessEqual(len(sources(folder)), MOST_SOURCES)
+
+    def test_scripts_can_be_started_by_their_names(self):
+        scripts = [path for folder in ("scripts", "dev", "test") for ending in ("*.sh", "*.py") for path in (ROOT / folder).rglob(ending)
+                   if path.read_text().startswith("#!")]
+        self.assertGreater(len(scripts), 50, "scripts were overlooked")
+        for path in scripts:
+            with self.subTest(str(path.relative_to(ROOT))):
+                self.assertTrue(os.access(path, os.X_OK), "expected it to be executable")
 
     def test_no_line_is_too_long(self):
         for path in all_sources():
