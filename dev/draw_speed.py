@@ -55,7 +55,7 @@ def main():
     rows = [row for row in rows if row]
     columns = max(map(len, rows))
     heights = [max(len(bars) for _, _, bars, _ in row) for row in rows]
-    size = 4.2 * columns, 0.8 + sum(0.27 * height + 0.35 for height in heights)
+    size = 4.8 * columns, 0.8 + sum(0.27 * height + 0.35 for height in heights)
     figure, grid = plt.subplots(len(rows), columns, figsize=size, squeeze=False, constrained_layout=True, height_ratios=heights)
     for row, axes in zip(rows, grid):
         for axis in axes[len(row) :]:

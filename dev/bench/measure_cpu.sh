@@ -39,6 +39,7 @@ if $try; then
     cp docs/performance.md "$root/docs"
     rounds=1 train=(--steps 1 --discard 1) generate=(--tokens 4) processes=(--steps 1 --discard 1 --rounds 1)
 fi
+dev/draw_speed.py --help >/dev/null  # it needs matplotlib: better missed now than after 40 minutes
 failed=""
 # measure NAME COMMAND...: keeps the results as NAME.json with --try, else under the name that result_file.py gives them.
 measure() {
