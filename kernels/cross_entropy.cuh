@@ -107,11 +107,11 @@ void cross_entropy_forward_backward(T* logits, float* losses, const int* targets
           "cross-entropy: N = {} and V = {} must be positive, and V at most Vp = {}", N, V, Vp);
     simt::for_vector_length<W, T>(Vp, [&](auto n) {
         if constexpr (W::threads > 1 && n() > 1) {
-            const size_t row = simt::shared_size<T>(V / n() * n());
-            if (write_dlogits && row <= simt::available_shared_bytes()) {
+            if (write_dlogits && keeps_row<n(), T>(V, simt::available_shared_bytes())) {
                 const size_t blocks = std::min<size_t>(N, 2 * simt::multiprocessors());
                 return launch(cross_entropy_gradient_kernel<W, n(), T>, static_cast<unsigned>(blocks),
-                              W::threads, row, stream, logits, losses, targets, dloss, N, V, Vp);
+                              W::threads, kept_row_bytes<n(), T>(V), stream, logits, losses, targets, dloss,
+                              N, V, Vp);
             }
         }
         launch(cross_entropy_kernel<W, n(), T>, static_cast<unsigned>(N), W::threads, 0, stream, logits,

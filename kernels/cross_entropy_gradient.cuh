@@ -4,12 +4,28 @@
 //   it begins the copy of the next row's vector to the same place. A row's copies are in flight while the
 //   gradient of the row before is computed and written, and they occupy no registers.
 //   At V = 50257 in bf16 two blocks fit on an SM of sm_90 or sm_100 and have up to 196 KB in flight; at least
-//   17 KB must be in flight (elementwise.cuh). Where only one fits (fp32, and other GPUs), nothing is in
-//   flight while the block adds up the row. A thread reads only what it copied itself, so the copies need no
-//   barrier and cause no conflicts between banks.
+//   17 KB must be in flight (elementwise.cuh). A thread reads only what it copied itself, so the copies need
+//   no barrier and cause no conflicts between banks.
+//   Where only one block fits (sm_80, sm_86, sm_89, sm_120; all GPUs in fp32), nothing is in flight while it
+//   adds up its row. It is the better form there too: the SMs add up at different times, and 98 KB are in
+//   flight on each of the others, where 4 to 9 KB must be. Memory needs 15,000 (A100), 30,000 (RTX 3090) to
+//   64,000 cycles (RTX 4090) for a row, and a block 10,000 to 20,000 for its 37,500 warp instructions.
+//   Without shared memory a row would be read twice, the second time from the L2 cache only if the rows of
+//   all blocks fit there: 16 MB on an RTX 3090, whose cache has 6.
 #pragma once
 #include "kernels/common.cuh"
 #include "kernels/online_softmax.cuh"
+
+// Bytes of shared memory that a row of V logits takes.
+template <int N, class T>
+constexpr size_t kept_row_bytes(int V) {
+    return simt::shared_size<T>(static_cast<size_t>(V / N * N));
+}
+// The row is kept wherever it fits into the shared memory that a block can get.
+template <int N, class T>
+constexpr bool keeps_row(int V, size_t available) {
+    return kept_row_bytes<N, T>(V) <= available;
+}
 
 // A thread's column after the last whole vector. There is at most one, because fewer columns are left than
 // the block has threads.

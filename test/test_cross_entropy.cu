@@ -209,6 +209,27 @@ TEST(CrossEntropyOracle, MatchesPyTorch) {
     EXPECT_LE(relative_error(dlogits, o.dlogits), 0x1p-23);
 }
 
+// GPT-2's row in bf16 leaves 352 bytes of the 99 KiB that a block may have on a consumer's GPU. The limits by
+// compute capability are those of the CUDA C++ Programming Guide.
+TEST(CrossEntropyShapes, GPUsKeepARowOfGpt2InSharedMemoryWhereItFits) {
+    struct Gpu {
+        const char* capabilities;
+        size_t kib;
+        bool bf16, fp32;
+    };
+    for (const auto& [capabilities, kib, bf16, fp32] : {Gpu{"8.6, 8.9, 12.0", 99, true, false},
+                                                        {"8.0", 163, true, false},
+                                                        {"9.0, 10.0", 227, true, true}}) {
+        SCOPED_TRACE(capabilities);
+        const size_t available = simt::without_collectives(kib << 10);
+        EXPECT_EQ((keeps_row<8, bfloat16>(50257, available)), bf16);
+        EXPECT_EQ((keeps_row<4, float>(50257, available)), fp32);
+    }
+    const size_t smallest = simt::without_collectives(99 << 10);
+    EXPECT_TRUE((keeps_row<8, bfloat16>(50439, smallest)));
+    EXPECT_FALSE((keeps_row<8, bfloat16>(50440, smallest)));
+}
+
 TEST(CrossEntropyShapes, PaddedVocabularyBelowTheVocabularyIsRefused) {
     float* none = nullptr;
     EXPECT_THROW(cross_entropy_forward_backward(none, none, nullptr, 1.0f, 1, 100, 96, true, nullptr),

@@ -72,18 +72,20 @@ void launch(void (*kernel)(Parameters...), dim3 grid, unsigned block, size_t sha
 #endif
 }
 
-// Bytes of shared memory that launch can give a block on the GPU in use, without the static arrays of
-// the collectives. CPU: as many as on sm_90.
+// Bytes of shared memory that launch can give a block that may have `of_block` of it: all but the static
+// arrays of the collectives.
+constexpr size_t without_collectives(size_t of_block) { return of_block - 512; }
+
+// The same on the GPU in use. CPU: as on sm_90.
 inline size_t available_shared_bytes() {
-    constexpr size_t of_collectives = 512;
 #ifdef __CUDACC__
     int device = 0, bytes = 0;
     const bool known =
         cudaGetDevice(&device) == cudaSuccess &&
         cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess;
-    return (known ? static_cast<size_t>(bytes) : 48 * 1024) - of_collectives;
+    return without_collectives(known ? static_cast<size_t>(bytes) : 48 * 1024);
 #else
-    return max_shared_bytes - of_collectives;
+    return without_collectives(max_shared_bytes);
 #endif
 }
 

@@ -45,7 +45,7 @@ namespace simt {
 
 constexpr int warp_size = 32;
 constexpr unsigned max_block = 1024;  // threads
-// of a block, on sm_90 and sm_100 (163 KiB on sm_80, 99 KiB on sm_86 and sm_89)
+// of a block, on sm_90 and sm_100 (163 KiB on sm_80; 99 KiB on sm_86, sm_89 and sm_120)
 constexpr size_t max_shared_bytes = 227 * 1024;
 
 // Number of Vecs of 16 floats whose sums the CPU's registers can hold beside the factors.
