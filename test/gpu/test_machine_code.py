@@ -1,12 +1,14 @@
 """Reads the machine code of the GPU build's kernels: test_machine_code.py build/cuda/cmake/gpu/libflatgpt_gpu.a
-[--print | --registers FILE]
+[--print | --occupancy | --registers FILE]
 
 Three things are checked: kernels bound by memory move 16 bytes per instruction, none keeps registers in local memory, and enough bytes are in
-flight. The last is reported for each kernel of IN_FLIGHT: its registers, the warps that fit on an SM, and the loads that begin before the first
-of them is needed.
+flight. The last is judged for each launch of LAUNCHES on each GPU of SM: registers, threads and shared memory give the blocks and warps that run on an
+SM at once, and the loads that begin before the first of them is needed give the bytes in flight. A GPU for which nothing was built is judged by the
+code that it would run.
 
 Needs cuobjdump and nvdisasm: of the CUDA Toolkit, or the wheels that configuring the GPU build installs into build/cuda-tools; CUOBJDUMP names the
-first. Without them the test is skipped (77). --print adds the number of instructions of each kind in each kernel.
+first. Without them the test is skipped (77). --print adds the number of instructions of each kind in each kernel. --occupancy prints the table of
+docs/performance.md, and checks nothing.
 --registers writes the kernels' registers on compute capability 9.0 to a file, for the software GPU
 (docs/software-gpu.md), and checks nothing."""
 
@@ -71,29 +73,68 @@ EXPECTED = [
 
 
 @dataclasses.dataclass
-class InFlight:
+class Launch:
+    """A kernel of a training step, as it is launched for GPT-2 124M in bf16."""
+
+    name: str  # in the table
     kernel: str  # a regular expression that one kernel's demangled name matches
-    block: int  # threads, as launched for GPT-2 124M in bf16
-    loads: int  # of 16 bytes that must have begun when the first of them is used; where the threads have `vectors` of them, no more are needed
+    block: int  # threads
+    loads: int = 0  # of 16 bytes that a thread must have begun when it uses the first of them; more do not count
     ahead: bool = False  # they are of the next row: their first use lies behind a barrier
-    blocks: int = 1  # intended number of blocks on an SM of an H200 at once
+    grid: int = 0  # blocks of the whole grid for each SM; 0: more than fit
     shared: int = 0  # bytes of dynamic shared memory of a block
     whole: bool = False  # all of it is being copied at once
+    warps: int = 0  # that an SM must have where arithmetic bounds the kernel, and not memory
 
 
-# 768 channels of bf16 are 3 vectors of 8 for each lane of a warp; a row of 50257 logits is 6282 vectors.
-IN_FLIGHT = [
-    InFlight(r"\blayernorm_forward_kernel<RowCut<simt::Width<32, 16>, 8, 4>, bfloat16, false>", 128, 3),
-    InFlight(r"\blayernorm_forward_kernel<RowCut<simt::Width<32, 16>, 8, 4>, bfloat16, true>", 128, 6),
-    InFlight(r"\blayernorm_backward_wide_kernel<8, bfloat16, 2>", 96, 3, ahead=True, blocks=6),
-    InFlight(r"\blayernorm_backward_wide_kernel<8, bfloat16, 3>", 96, 3, ahead=True, blocks=6),
-    InFlight(r"\bcross_entropy_gradient_kernel<simt::Width<512, 16>, 8, bfloat16>", 512, 0, blocks=2, shared=6282 * 16, whole=True),
+# 768 channels of bf16 are 3 vectors of 8 for each lane of a warp; a row of 50257 logits is 6282 vectors. Attention copies its tiles of 64 rows while
+# it multiplies the tiles before: two warps for each of an SM's four tensor cores, so that one multiplies while the other computes exponentials.
+LAUNCHES = [
+    Launch("encoder, forward", r"\bencoder_forward_kernel<simt::Width<32, 16>, 8, bfloat16>", 128, 2),
+    Launch("layernorm, forward", r"\blayernorm_forward_kernel<RowCut<simt::Width<32, 16>, 8, 4>, bfloat16, false>", 128, 3),
+    Launch("residual + layernorm, forward", r"\blayernorm_forward_kernel<RowCut<simt::Width<32, 16>, 8, 4>, bfloat16, true>", 128, 6),
+    Launch("GELU, forward", r"\bgelu_forward_kernel<simt::Width<32, 16>, 8, bfloat16>", 256, 4),
+    Launch("classifier with gradient", r"\bcross_entropy_gradient_kernel<simt::Width<512, 16>, 8, bfloat16>", 512, grid=2, shared=6282 * 16, whole=True),
+    Launch("GELU, backward", r"\bgelu_backward_kernel<simt::Width<32, 16>, 8, bfloat16>", 256, 2),
+    Launch("layernorm, backward", r"\blayernorm_backward_wide_kernel<8, bfloat16, 2>", 96, 3, ahead=True, grid=6),
+    Launch("layernorm, backward with a third sum", r"\blayernorm_backward_wide_kernel<8, bfloat16, 3>", 96, 3, ahead=True, grid=6),
+    Launch("bias gradient by column sums", r"\bpartial_kernel<simt::Width<32, 16>, 8, bfloat16>", 256, 2, shared=8320),
+    Launch("encoder, backward by token", r"\bencoder_backward_token_kernel<simt::Width<32, 16>, 8, bfloat16>", 256, 3, shared=8320),
+    Launch("encoder, backward by place", r"\bencoder_backward_place_kernel<simt::Width<32, 16>, 8, bfloat16>", 128, 3),
+    Launch("gradient norm", r"\bglobal_norm_kernel<simt::Width<512, 16>, 4>", 512, 3),
+    Launch("AdamW", r"\badamw_kernel<simt::Width<32, 16>, 4, bfloat16>", 256, 4),
+    Launch("attention, forward", r"\battention_mma_forward_kernel<64, ", 128, shared=36864, warps=8),
+    Launch("attention, backward of q", r"\battention_mma_backward_q_kernel<64, ", 128, shared=36864, warps=8),
+    Launch("attention, backward of k and v", r"\battention_mma_backward_kv_kernel<64, ", 128, shared=37888, warps=8),
 ]
-# A byte takes about 800 cycles from memory to an SM that uses its share of an H200's bandwidth, 21 bytes a cycle (kernels/elementwise.cuh).
-LEAST_IN_FLIGHT = 17 * 1024
-# Limits of an SM, by architecture: warps, blocks, bytes of shared memory. Each of its four parts has 16,384 registers,
-# which are allocated to warps in units of 256; each block takes 1 KiB of shared memory beside its own.
-SM = {80: (64, 32, 164 * 1024), 90: (64, 32, 228 * 1024), 100: (64, 32, 228 * 1024), 120: (48, 24, 100 * 1024)}
+# A byte takes about this long from memory to an SM that uses its share of the bandwidth: 800 cycles of an H200 (kernels/elementwise.cuh).
+LATENCY = 480e-9
+
+
+@dataclasses.dataclass
+class Multiprocessor:
+    """An SM's limits by compute capability, from the CUDA C++ Programming Guide; and the bandwidth and SMs of a GPU that has it, from its data sheet."""
+
+    warps: int
+    blocks: int
+    shared: int  # bytes of all blocks; each block takes 1 KiB beside its own
+    gpu: str
+    bandwidth: float  # bytes a second
+    count: int
+
+    def least_in_flight(self):
+        """Bytes that must always be on their way to an SM, or memory is not busy."""
+        return self.bandwidth * LATENCY / self.count
+
+
+SM = {
+    80: Multiprocessor(64, 32, 164 * 1024, "A100", 2039e9, 108),
+    86: Multiprocessor(48, 16, 100 * 1024, "RTX 3090", 936e9, 82),
+    89: Multiprocessor(48, 24, 100 * 1024, "RTX 4090", 1008e9, 128),
+    90: Multiprocessor(64, 32, 228 * 1024, "H200", 4800e9, 132),
+    100: Multiprocessor(64, 32, 228 * 1024, "B200", 8000e9, 148),
+    120: Multiprocessor(48, 24, 100 * 1024, "RTX 5090", 1792e9, 170),
+}
 
 
 def find_cuobjdump():
@@ -168,13 +209,17 @@ def read_resources(cuobjdump, path):
     return kernels
 
 
-def warps_of_sm(kernel, block, shared, architecture):
-    """The warps that an SM holds, of blocks of these threads and dynamic shared memory; 0 if no block fits."""
-    most_warps, most_blocks, shared_of_sm = SM[architecture]
-    warps = -(-block // 32)
+def blocks_of_sm(kernel, block, shared, architecture):
+    """The blocks of these threads and dynamic shared memory that an SM holds at once; 0 if none fits. Each of an SM's four parts has 16,384 registers,
+    which warps get in units of 256."""
+    sm, warps = SM[architecture], -(-block // 32)
     registers = -(-kernel.registers * 32 // 256) * 256  # of a warp
-    by_registers, by_shared = 4 * (16384 // registers) // warps, shared_of_sm // (kernel.shared + shared + 1024)
-    return min(most_warps // warps, most_blocks, by_registers, by_shared) * warps
+    by_registers = 4 * (16384 // registers) // warps if registers else sm.blocks
+    return min(sm.warps // warps, sm.blocks, by_registers, sm.shared // (kernel.shared + shared + 1024))
+
+
+def warps_of_sm(kernel, block, shared, architecture):
+    return blocks_of_sm(kernel, block, shared, architecture) * -(-block // 32)
 
 
 def loads_in_flight(kernel, ahead):
@@ -199,32 +244,104 @@ def loads_in_flight(kernel, ahead):
     return across if ahead else most
 
 
-def judge_in_flight(expected, kernels, architecture):
-    """(a line with the result, its fault or None)"""
-    found = {name: kernel for name, kernel in kernels.items() if re.search(expected.kernel, name)}
+@dataclasses.dataclass
+class Occupancy:
+    launch: Launch
+    kernel: Kernel
+    blocks: int  # that run on an SM at once
+    by_shared: int  # that its shared memory has room for
+    loads: int  # that the machine code begins before the first is used
+
+    @property
+    def warps(self):
+        return self.blocks * -(-self.launch.block // 32)
+
+    @property
+    def in_flight(self):
+        """Bytes; 0 where arithmetic bounds the kernel."""
+        if self.launch.whole:
+            return self.blocks * self.launch.shared
+        return self.blocks * self.launch.block * 16 * min(self.loads, self.launch.loads)
+
+
+def occupancy(launch, kernels, architecture):
+    """The Occupancy of a launch on a GPU of this compute capability, or a fault."""
+    found = {name: kernel for name, kernel in kernels.items() if re.search(launch.kernel, name)}
     if len(found) != 1:
-        return None, f"{len(found)} kernels are called {expected.kernel}; expected 1"
-    ((name, kernel),) = found.items()
-    warps = warps_of_sm(kernel, expected.block, expected.shared, architecture)
-    name = re.search(r"(\w+<.*?)\(", name)[1]
-    stated = f"{name}: {kernel.registers} registers, {warps} warps an SM, "
-    if expected.whole:
-        in_flight = warps * 32 // expected.block * expected.shared
-        stated += f"copies of {expected.shared} bytes a block"
-        few = None
+        return f"{len(found)} kernels are called {launch.kernel}; expected 1"
+    (kernel,) = found.values()
+    most = launch.grid or SM[architecture].blocks
+    blocks = min(most, blocks_of_sm(kernel, launch.block, launch.shared, architecture))
+    by_shared = min(most, SM[architecture].shared // (kernel.shared + launch.shared + 1024))
+    return Occupancy(launch, kernel, blocks, by_shared, loads_in_flight(kernel, launch.ahead))
+
+
+def described(found, architecture):
+    launch = found.launch
+    text = f"{launch.name}: {found.kernel.registers} registers, {found.warps} warps in blocks of {launch.block // 32} an SM"
+    if launch.warps:
+        return f"{text}; wanted: {launch.warps} warps"
+    if launch.whole:
+        text += f", copies of {launch.shared} bytes a block"
     else:
-        loads = loads_in_flight(kernel, expected.ahead)
-        in_flight = warps * 32 * 16 * min(loads, expected.loads)
-        stated += f"{loads} loads of 16 bytes begin before {'a barrier and ' if expected.ahead else ''}their first use"
-        few = loads < expected.loads and f"expected {expected.loads} loads"
-    stated += f": {in_flight / 1024:.0f} KiB in flight"
-    # Other GPUs need less in flight, because their memory is slower, and may have shared memory for fewer blocks.
-    if not few and architecture in (90, 100):
-        if in_flight < LEAST_IN_FLIGHT:
-            few = f"expected at least {LEAST_IN_FLIGHT // 1024} KiB"
-        elif warps * 32 // expected.block < expected.blocks:
-            few = f"expected {expected.blocks} blocks of {expected.block} threads"
-    return stated, few and f"{stated}; {few}"
+        text += f", {found.loads} loads of 16 bytes begin before {'a barrier and ' if launch.ahead else ''}their first use"
+    return f"{text}: {found.in_flight / 1024:.0f} KiB in flight; wanted: {SM[architecture].least_in_flight() / 1024:.0f}"
+
+
+def fault_of(found, architecture):
+    """What the launch lacks, or None."""
+    launch = found.launch
+    if found.blocks == 0:
+        return "no block fits on an SM"
+    if found.loads < launch.loads:
+        return f"expected {launch.loads} loads"
+    if found.warps < launch.warps:
+        return f"expected {launch.warps} warps"
+    if not launch.warps and found.in_flight < SM[architecture].least_in_flight():
+        return "too little is in flight"
+    # A grid of few blocks counts on all of them running at once, unless shared memory has no room for them.
+    if launch.grid and found.blocks < found.by_shared:
+        return f"registers leave room for fewer than {found.by_shared} blocks"
+    return None
+
+
+def code_for(architecture, built):
+    """The newest of these architectures whose code a GPU of this compute capability runs, or None."""
+    return max((other for other in built if other // 10 == architecture // 10 and other <= architecture), default=None)
+
+
+def judge_occupancy(of_architecture):
+    """(lines, faults) for every GPU of SM whose code is there."""
+    lines, faults = [], []
+    for architecture in SM:
+        code = code_for(architecture, of_architecture)
+        for launch in LAUNCHES if code else []:
+            found = occupancy(launch, of_architecture[code], architecture)
+            prefix = f"sm_{architecture}" + (f" (code of sm_{code})" if code != architecture else "")
+            if isinstance(found, str):
+                faults.append(f"{prefix}: {found}")
+                continue
+            lines.append(f"{prefix} {described(found, architecture)}")
+            if fault := fault_of(found, architecture):
+                faults.append(f"{lines[-1]}; {fault}")
+    return lines, faults
+
+
+def print_occupancy(of_architecture):
+    """The table of docs/performance.md."""
+    shown = {architecture: code_for(architecture, of_architecture) for architecture in SM}
+    shown = {architecture: code for architecture, code in shown.items() if code}
+    rows = [["kernel", "threads a block", "loads begun"] + [f"{SM[a].gpu} ({a / 10:.1f})" for a in shown]]
+    rows += [["---"] * len(rows[0])]
+    rows += [["wanted in flight", "", ""] + [f"{SM[a].least_in_flight() / 1024:.0f} KiB" for a in shown]]
+    for launch in LAUNCHES:
+        found = [occupancy(launch, of_architecture[code], a) for a, code in shown.items()]
+        if missing := next((fault for fault in found if isinstance(fault, str)), None):
+            sys.exit(missing)
+        loads = "a row" if launch.whole else launch.loads or ""
+        cells = [f"{f.warps}" if launch.warps else f"{f.warps}: {f.in_flight / 1024:.0f}" for f in found]
+        rows.append([launch.name, str(launch.block), str(loads), *cells])
+    print("\n".join("| " + " | ".join(row) + " |" for row in rows))
 
 
 def faults_of(expected, kernels):
@@ -280,12 +397,12 @@ def main():
         if architecture not in judged:
             continue
         faults += [f"sm_{architecture}: {fault}" for expected in EXPECTED for fault in faults_of(expected, kernels)]
-        for expected in IN_FLIGHT if architecture in SM else []:
-            stated, fault = judge_in_flight(expected, kernels, architecture)
-            if stated:
-                print(f"sm_{architecture} {stated}")
-            if fault:
-                faults.append(f"sm_{architecture}: {fault}")
+    if "--occupancy" in sys.argv:
+        return print_occupancy(of_architecture)
+    lines, too_few = judge_occupancy({architecture: of_architecture[architecture] for architecture in judged})
+    faults += too_few
+    if lines:
+        print("\n".join(lines))
     if not of_architecture:
         faults.append(f"{archive} holds no kernels")
     elif not judged:
