@@ -43,7 +43,8 @@ struct WideRow {
         for_each_of_wide_row<N>(C, [&](int v, int i) INLINE {
             const size_t at = row * C + i;
             dout[v] = load_raw<N>(from_dout + at), inp[v] = load_raw<N>(from_inp + at);
-            if (from_dresidual) dresidual[v] = load_raw<N>(from_dresidual + at), stay_narrow(dresidual[v]);
+            if (simt::uniform_registers && from_dresidual)
+                dresidual[v] = load_raw<N>(from_dresidual + at), stay_narrow(dresidual[v]);
             // nvcc would widen them at once, and so wait for the loads here
             stay_narrow(dout[v]), stay_narrow(inp[v]);
         });
@@ -74,6 +75,12 @@ __global__ void __launch_bounds__(layernorm_max_block)
     for (size_t row = begin; row < end; row++) {
         WideRow<T, N> now = next;
         if (row + 1 < end) next.fetch(row + 1, C, dresidual, dout, inp, mean, rstd);
+
+        // Without uniform registers, holding it ahead would spill.
+        if (!simt::uniform_registers && dresidual) {
+            for_each_of_wide_row<N>(
+                C, [&](int v, int i) INLINE { now.dresidual[v] = load_raw<N>(dresidual + row * C + i); });
+        }
 
         // of dnorm and of dnorm * norm: sums over the row until they are divided by C below
         float averages[2] = {0.0f, 0.0f};

@@ -308,6 +308,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
         }
     }
 
+    const AttentionBlock again = block.computed_again();
     UNROLL
     for (int m = 0; m < rows; m++) {
         UNROLL
@@ -315,11 +316,11 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
             const int r = row + 16 * m + mma_row() + 8 * h;
             sum[m][h] = simt::row_sum<4>(sum[m][h]);
             if (mma_column() == 0 && r < shape.T)
-                lse[block.statistics() + r] = maximum[m][h] * scale + simt::log(sum[m][h]);
+                lse[again.statistics() + r] = maximum[m][h] * scale + simt::log(sum[m][h]);
             sum[m][h] = 1.0f / sum[m][h];
         }
     }
-    store_sums(block.plain(out), own_out, sum, row);
+    store_sums(again.plain(out), own_out, sum, row);
 }
 
 // The warp's own rows are queries; keys and values pass by. Writes delta for the kernel below.
@@ -491,8 +492,9 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
             ones[m][h] = 1.0f;
         }
     }
-    store_sums(block.packed(dqkv, 1), own_dk, scales, row);
-    store_sums(block.packed(dqkv, 2), own_dv, ones, row);
+    const AttentionBlock again = block.computed_again();
+    store_sums(again.packed(dqkv, 1), own_dk, scales, row);
+    store_sums(again.packed(dqkv, 2), own_dv, ones, row);
 }
 
 // True if these kernels compute with this width and type: a row must have at least a warp of threads,

@@ -55,6 +55,14 @@ constexpr int cpu_register_sums = 16;
 constexpr int cpu_register_sums = 4;
 #endif
 
+// GPUs before sm_75 have no registers that a warp shares, so a row's number takes those of each thread.
+// For device code only.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 750
+constexpr bool uniform_registers = false;
+#else
+constexpr bool uniform_registers = true;
+#endif
+
 // True in builds with the checks of docs/simt.md: poisoned memory, gaps between arrays.
 constexpr bool checked = SIMT_CHECKED;
 
