@@ -99,7 +99,7 @@ TEST_F(Checkpoint, TheStateOfAnotherOptimizerIsRefused) {
             [](const std::string& buffer, const float*) { ADD_FAILURE() << buffer << " was handed out"; });
     };
     for (const std::vector<std::string>& buffers :
-         {std::vector<std::string>{"exp_avg"}, {"exp_avg", "momentum_buffer"}}) {
+         {std::vector<std::string>{"exp_avg"}, std::vector<std::string>{"exp_avg", "momentum_buffer"}}) {
         EXPECT_NE(message_of<UsageError>([&] { read(model->table(), buffers); }).find("optimizer_0000"),
                   std::string::npos);
     }

@@ -95,11 +95,9 @@ std::map<std::string, Expected> count_by_hand(size_t e, bool rounded) {
         const char* name;
         size_t calls, in, out;
     };
-    for (const Matmul& m : {Matmul{"qkv", layers, C, 3 * C},
-                            {"attproj", layers, C, C},
-                            {"fc", layers, C, 4 * C},
-                            {"fcproj", layers, 4 * C, C},
-                            {"head", micro_steps, C, Vp}}) {
+    for (const Matmul& m :
+         {Matmul{"qkv", layers, C, 3 * C}, Matmul{"attproj", layers, C, C}, Matmul{"fc", layers, C, 4 * C},
+          Matmul{"fcproj", layers, 4 * C, C}, Matmul{"head", micro_steps, C, Vp}}) {
         const std::string name = m.name, dims = shape(m.in, m.out);
         const size_t flops = 2 * N * m.in * m.out, three = (N * m.in + m.out * m.in + N * m.out) * e;
         const size_t pre_gelu = N * 4 * C * e;  // kept by fc, read again by fcproj's gradient
