@@ -7,6 +7,7 @@
 #                  ctest --preset software-gpu runs the tests
 # make gpu-bundle  builds and packs them for a machine with NVIDIA's driver and PyTorch, but no compiler: build/flatgpt-gpu.tar.xz;
 #                  ARCHITECTURES=90a (or "80 90a"): for these GPUs only, which is smaller and builds faster
+# CUDA_HOME=/usr/local/cuda-12.9 before make gpu, software-gpu or gpu-bundle: with this toolkit instead of the nvcc in PATH
 # make install     installs the CPU programs, their data, man pages and bash completion: PREFIX=/usr/local, below DESTDIR; make install-gpu: the GPU's
 # make fuzz        runs the fuzz targets of every reader, SECONDS=60 each; TARGETS="safetensors token_shard" selects some
 # make bench       the CPU benchmarks, in build/release/

@@ -3,9 +3,9 @@
 #   scripts/check_cuda.sh [TARGET]     TARGET: make's target, for the message; gpu: the programs are run here, so the driver counts too
 set -euo pipefail
 target=${1:-gpu} here=${1:-}
-nvcc=$(command -v nvcc || true)
-for folder in "${CUDA_HOME:-}" /usr/local/cuda; do
-    [ -n "$nvcc" ] || { [ -x "$folder/bin/nvcc" ] && nvcc=$folder/bin/nvcc; } || true
+# The order in which CMake looks, too: CUDA_HOME chooses between several toolkits.
+for nvcc in "${CUDA_HOME:-}/bin/nvcc" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc ""; do
+    [ ! -x "$nvcc" ] || break
 done
 if [ -z "$nvcc" ]; then
     echo "make $target: nvcc is missing; install the CUDA Toolkit, 12.4 or newer, or set CUDA_HOME to where it is" >&2

@@ -6,6 +6,7 @@ nvcc, nvidia-smi and apt are imitated, so this needs none of them.
 import json
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
@@ -101,6 +102,46 @@ class GpuSetup(unittest.TestCase):
             self.assertEqual(self.run_program(ROOT / "scripts/check_cuda.sh", "gpu-bundle").returncode, 0)
         self.program("nvidia-smi", "exit 9")
         self.assertEqual(self.run_program(ROOT / "scripts/check_cuda.sh").returncode, 0)
+
+    def test_cuda_home_chooses_between_several_toolkits(self):
+        other = self.folder / "cuda-12.9"
+        self.nvcc("12.9", NVCC_13)
+        self.gpus("9.0", driver="12.9")
+        (self.folder / "cuda").rename(other)
+        (other / "include").mkdir()
+        (other / "include/cublasLt.h").touch()
+        self.bin.mkdir(parents=True)
+        self.nvcc("13.0", NVCC_13)
+        self.environment["PATH"] = f"{self.bin}:{other}/bin:{os.environ['PATH']}"
+        self.environment["CUDA_HOME"] = str(other)
+        result = self.run_program(ROOT / "scripts/check_cuda.sh", "gpu")  # the driver would be too old for 13.0
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        # A build folder keeps the compiler that it was configured with.
+        build = self.folder / "build"
+        build.mkdir()
+        self.program("cmake", 'echo "cmake $@"')
+        for nvcc, anew in ((self.bin / "nvcc", True), (other / "bin/nvcc", False)):
+            (build / "CMakeCache.txt").write_text(f"CMAKE_HOME_DIRECTORY:INTERNAL={ROOT}\nCMAKE_CUDA_COMPILER:FILEPATH={nvcc}\n")
+            result = self.run_program(ROOT / "scripts/configure.sh", "cuda", "-B", build)
+            self.assertEqual(f"{build} was configured for {nvcc}; it is configured anew" in result.stdout, anew, result.stdout)
+
+    def test_no_list_leaves_its_type_to_a_newer_nvcc(self):
+        # nvcc before 12.9 does not compile: for (const auto& [a, b] : {std::pair{1, 2}, {3, 4}}). It deduces the list only if each element has a type.
+        def untyped(text):
+            for loop in re.finditer(r"\bfor \([^;{}]*:\s*(?={)", text):
+                depth = 0
+                for at, character in enumerate(text[loop.end() :], loop.end()):
+                    if character == "{" and depth == 1 and text[:at].rstrip()[-1] in "{,":
+                        yield text[loop.start() : at + 20]
+                    depth += (character == "{") - (character == "}")
+                    if depth == 0:
+                        break
+
+        self.assertTrue(list(untyped("for (const auto& [a, b] :\n {std::pair{f(1), 2}, {3, 4}}) {")))
+        self.assertFalse(list(untyped("for (const auto& [a, b] : {std::pair{1, g({2})}, std::pair{3, 4}}) { call({1}); }")))
+        for path in sorted(ROOT.rglob("*")):
+            if path.suffix in (".cu", ".cuh", ".h") and path.relative_to(ROOT).parts[0] not in ("build", "runs"):
+                self.assertEqual(list(untyped(path.read_text())), [], path)
 
     def test_a_folder_that_cannot_be_read_does_not_hide_cublas(self):
         self.nvcc("12.8", NVCC_13)
