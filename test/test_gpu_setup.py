@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What make gpu asks of a machine before it compiles: packages, CUDA, driver, and the GPUs that the code is for.
+"""What make gpu asks of a machine before it compiles: packages, CUDA, driver, libraries, and the GPUs that the code is for.
 
 nvcc, nvidia-smi and apt are imitated, so this needs none of them.
 """
@@ -7,7 +7,9 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -150,6 +152,87 @@ class GpuSetup(unittest.TestCase):
         (self.folder / "cuda/include").mkdir()
         (self.folder / "cuda/include/cublasLt.h").touch()
         self.assertEqual(self.run_program(ROOT / "scripts/check_cuda.sh").returncode, 0)
+
+    def library(self, prefix, header, lines, library, code=""):
+        """A library in a folder: its header, with #define lines, and its file, with this C code."""
+        for folder, name, text in (("include", header, lines), ("lib", library, "")):
+            (prefix / folder).mkdir(parents=True, exist_ok=True)
+            (prefix / folder / name).write_text(text)
+        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", prefix / "lib" / library], input=code, text=True, check=True, timeout=60)
+
+    def cudnn(self, prefix, library, cuda, patch=0):
+        lines = f"#define CUDNN_MAJOR 9\n#define CUDNN_MINOR 19\n#define CUDNN_PATCHLEVEL {patch}\n"
+        self.library(prefix, "cudnn_version.h", lines, library, f"unsigned long cudnnGetCudartVersion(void) {{ return {cuda}000; }}")
+
+    def found(self):
+        """What the build finds for CUDA 13 where nothing is installed but what the test has put into self.python and self.system."""
+        (self.folder / "CMakeLists.txt").write_text(f"""cmake_minimum_required(VERSION 3.22)
+            project(found NONE)
+            set(CMAKE_SYSTEM_PREFIX_PATH {self.system})
+            set(CUDAToolkit_VERSION_MAJOR 13)
+            set(FLATGPT_NCCL ON)
+            set(FLATGPT_CUDNN ON)
+            add_library(CUDA::nvrtc INTERFACE IMPORTED)
+            foreach(command add_library target_include_directories target_compile_definitions target_link_libraries)
+                function(${{command}})
+                endfunction()
+            endforeach()
+            foreach(part python_packages nccl cudnn)
+                include({ROOT}/cmake/gpu/${{part}}.cmake)
+            endforeach()
+            message("NCCL ${{NCCL_INCLUDE}} ${{NCCL}}")
+            message("cuDNN ${{CUDNN_INCLUDE}} ${{CUDNN}}: ${{cudnn}}")
+        """)
+        shutil.rmtree(self.folder / "found", ignore_errors=True)
+        result = self.run_program("cmake", "-S", self.folder, "-B", self.folder / "found")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stderr.replace(f"{self.python}/nvidia", "PYTHON").replace(str(self.system), "SYSTEM").splitlines()
+
+    def empty_machine(self):
+        self.system = self.folder / "system"
+        venv = self.folder / "venv"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True, timeout=60)
+        self.python = next(venv.glob("lib/python3*/site-packages"))
+        for name in ("NCCL_ROOT", "NCCL_HOME", "CUDNN_ROOT", "CUDNN_FRONTEND_ROOT"):
+            self.environment.pop(name, None)
+        self.environment |= {"PATH": f"{venv}/bin:{self.environment['PATH']}", "PYTHONUSERBASE": str(self.folder / "user")}
+        (self.python / "include").mkdir()
+        (self.python / "include/cudnn_frontend_version.h").write_text("#define CUDNN_FRONTEND_MAJOR_VERSION 1\n#define CUDNN_FRONTEND_MINOR_VERSION 32\n")
+
+    def test_nccl_and_cudnn_are_found_where_pytorch_has_them(self):
+        self.empty_machine()
+        nothing, no_cudnn = self.found()
+        self.assertEqual(nothing, "NCCL NCCL_INCLUDE-NOTFOUND NCCL-NOTFOUND")
+        self.assertIn("without cuDNN (libcudnn9-dev-cuda-13, CUDNN_ROOT, or pip install nvidia-cudnn-cu13)", no_cudnn)
+        self.library(self.python / "nvidia/nccl", "nccl.h", "", "libnccl.so.2")
+        self.cudnn(self.python / "nvidia/cudnn", "libcudnn.so.9", 13)
+        in_python = [
+            "NCCL PYTHON/nccl/include PYTHON/nccl/lib/libnccl.so.2",
+            "cuDNN PYTHON/cudnn/include PYTHON/cudnn/lib/libcudnn.so.9: bf16 attention by cuDNN 9.19.0 (frontend 1.32)",
+        ]
+        self.assertEqual(self.found(), in_python)
+        # Header and library are of one version, although the system's libraries have the name that is looked for first.
+        self.library(self.system, "nccl.h", "", "libnccl.so")
+        self.cudnn(self.system, "libcudnn.so", 13, patch=1)
+        self.assertEqual(self.found(), in_python)
+        for package in ("nccl", "cudnn"):
+            shutil.rmtree(self.python / "nvidia" / package)
+        self.assertEqual(self.found(), [
+            "NCCL SYSTEM/include SYSTEM/lib/libnccl.so",
+            "cuDNN SYSTEM/include SYSTEM/lib/libcudnn.so: bf16 attention by cuDNN 9.19.1 (frontend 1.32)",
+        ])  # fmt: skip
+
+    def test_cudnn_for_another_cuda_is_refused(self):
+        self.empty_machine()
+        self.cudnn(self.python / "nvidia/cudnn", "libcudnn.so.9", 12)
+        self.assertIn("by our own kernel: PYTHON/cudnn/lib/libcudnn.so.9 is for CUDA 12, not 13 (libcudnn9-dev-cuda-13, or CUDNN_ROOT)", self.found()[1])
+
+    def test_make_gpu_builds_the_programs_and_no_test(self):
+        for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "ARCHITECTURES"):
+            self.environment.pop(name, None)
+        printed = self.run_program("make", "-n", "-C", ROOT, "gpu").stdout
+        self.assertEqual([line for line in printed.splitlines() if line.startswith("cmake --build")],
+                         ["cmake --build --preset cuda --target train_gpt2cu evaluate_gpt2cu generate_gpt2cu tokenize convert"])  # fmt: skip
 
     def installed(self, known, *arguments):
         """What setup.sh installs where nothing is installed and apt knows these packages once its lists are updated."""

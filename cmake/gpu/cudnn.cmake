@@ -15,7 +15,7 @@ if(FLATGPT_CUDNN)
     list(TRANSFORM python_packages APPEND /nvidia/cudnn OUTPUT_VARIABLE cudnn_packages)
     find_path(CUDNN_INCLUDE cudnn_version.h PATH_SUFFIXES include
         HINTS ${CUDNN_ROOT} ENV CUDNN_ROOT ${CUDAToolkit_INCLUDE_DIRS} ${cudnn_packages})
-    find_library(CUDNN NAMES cudnn libcudnn.so.9 PATH_SUFFIXES lib lib64
+    find_library(CUDNN NAMES cudnn libcudnn.so.9 NAMES_PER_DIR PATH_SUFFIXES lib lib64
         HINTS ${CUDNN_ROOT} ENV CUDNN_ROOT ${CUDAToolkit_LIBRARY_DIR} ${cudnn_packages})
     find_cudnn_frontend()
     if(CUDNN AND CUDNN_INCLUDE AND NOT CUDNN_FRONTEND_INCLUDE)
