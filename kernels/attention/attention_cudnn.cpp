@@ -1,6 +1,7 @@
 // attention_cudnn.cpp: attention.h by cuDNN's scaled dot-product attention
 //   https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/operations/Attention.html
-//   A plan is a graph of one operation over strided tensors; it is made once for every shape and pass.
+//   A plan is a graph of one operation over strided tensors; it is made once for every shape and pass, and
+//   compiled when it first runs: memory plans ask about many shapes of which few run.
 //   cuDNN's "stats" are our lse.
 //   This is host code only, because nvcc takes minutes over the frontend's headers.
 #include "kernels/attention/attention_cudnn.h"
@@ -117,10 +118,41 @@ private:
     AttentionShape whole_, part_;
 };
 
+// A graph for which cuDNN's heuristics have listed plans, the best one first, that are not compiled yet.
+class PlannedGraph : public Graph {
+public:
+    // The frontend's own part of the workspace. cuDNN's part is still 0 here, because nothing is compiled.
+    size_t own_workspace() const { return static_cast<size_t>(get_autotune_workspace_size()); }
+
+    // Bytes of workspace of the plan that check_support() accepted.
+    fe::error_t accepted_workspace(int64_t& bytes) {
+        if (plans.candidate >= 0) return get_workspace_size(bytes);  // cuDNN before 9.2 compiles to check
+        // In spite of its name, this returns the plans that are left.
+        fe::EngineConfigList accepted = plans.get_barred_engine_configs();
+        const fe::error_t status = fe::detail::get_workspace_size(accepted.front(), bytes);
+        bytes += static_cast<int64_t>(own_workspace());
+        return status;
+    }
+};
+
 struct Plan {
     CudnnOffer offer;
-    std::unique_ptr<Graph> graph;
+    std::unique_ptr<PlannedGraph> graph;
+    bool compiled = false;
 };
+
+// One handle for the process: creating it loads libraries, and --batch-size auto compares many models, each
+// with its own attention. It is not destroyed, because CUDA may end before it.
+cudnnHandle_t cudnn_handle() {
+    static const cudnnHandle_t handle = [] {
+        cudnnHandle_t created = nullptr;
+        const cudnnStatus_t status = cudnnCreate(&created);
+        if (status != CUDNN_STATUS_SUCCESS)
+            throw Error(fmt::format("cuDNN does not start: {}", cudnnGetErrorString(status)));
+        return created;
+    }();
+    return handle;
+}
 
 }  // namespace
 
@@ -134,11 +166,6 @@ struct CudnnAttention::State {
 
     State(bool deterministic, std::optional<DescribedGpu> gpu)
         : deterministic(deterministic), described(std::move(gpu)) {}
-    State(const State&) = delete;
-    ~State() {
-        plans.clear();
-        if (library) cudnnDestroy(library);
-    }
 
     // Returns "" or the reason why cuDNN cannot be used.
     std::string start() {
@@ -153,10 +180,8 @@ struct CudnnAttention::State {
                 properties->deserialize({described->properties.begin(), described->properties.end()})
                     .get_message());
         }
-        const cudnnStatus_t status = cudnnCreate(&library);
-        return status == CUDNN_STATUS_SUCCESS
-                   ? ""
-                   : fmt::format("cuDNN does not start: {}", cudnnGetErrorString(status));
+        library = cudnn_handle();
+        return "";
     }
 
     // Cases that are refused here, without asking cuDNN. Returns the reason, or "".
@@ -175,8 +200,8 @@ struct CudnnAttention::State {
         return "";
     }
 
-    // A graph for the part, checked for support within so much workspace. Plans are compiled later.
-    fe::error_t describe(Graph& graph, AttentionShape shape, AttentionShape part, AttentionPass pass,
+    // A graph for the part, checked for support within so much workspace.
+    fe::error_t describe(PlannedGraph& graph, AttentionShape shape, AttentionShape part, AttentionPass pass,
                          size_t most_workspace) const {
         if (described) {
             graph.set_device_properties(properties);
@@ -190,9 +215,7 @@ struct CudnnAttention::State {
             status = described ? graph.build_operation_graph() : graph.build_operation_graph(library);
         if (status.is_good()) status = graph.create_execution_plans({fe::HeurMode_t::A});
         if (status.is_bad()) return status;
-        // Before there are plans, this size is the frontend's own part of the workspace. The limit below
-        // applies to cuDNN's part.
-        const auto own = static_cast<size_t>(graph.get_autotune_workspace_size());
+        const size_t own = graph.own_workspace();  // the limit below applies to cuDNN's part
         if (own > most_workspace) return {fe::error_code_t::GRAPH_NOT_SUPPORTED, "too little workspace"};
         graph.deselect_workspace_greater_than(static_cast<int64_t>(most_workspace - own));
         return graph.check_support();
@@ -205,22 +228,36 @@ struct CudnnAttention::State {
         if (plan.offer.refusal.empty()) plan.offer.refusal = refusal(shape, pass);
         if (!plan.offer.refusal.empty()) return plan;
 
-        auto graph = std::make_unique<Graph>();
+        auto graph = std::make_unique<PlannedGraph>();
         fe::error_t status = describe(*graph, shape, shape, pass, most_workspace);
         for (AttentionShape& part = plan.offer.part; status.is_bad() && (part.B > 1 || part.NH > 1);) {
             // Smaller parts help only if the workspace is the reason.
-            if (Graph unlimited; describe(unlimited, shape, part, pass, size_t{1} << 62).is_bad()) break;
+            PlannedGraph unlimited;
+            if (describe(unlimited, shape, part, pass, size_t{1} << 62).is_bad()) break;
             part = smaller(part);
-            graph = std::make_unique<Graph>();
+            graph = std::make_unique<PlannedGraph>();
             status = describe(*graph, shape, part, pass, most_workspace);
         }
         int64_t bytes = 0;
-        if (status.is_good() && !described) status = graph->build_plans();
-        if (status.is_good() && !described) status = graph->get_workspace_size(bytes);
+        if (status.is_good()) status = graph->accepted_workspace(bytes);
         plan.offer.workspace_bytes = static_cast<size_t>(bytes);
         if (status.is_good()) plan.graph = std::move(graph);
         else plan.offer.refusal = one_line("cuDNN finds no plan: " + status.get_message());
         return plan;
+    }
+
+    // Compiles the plan, which may end in a refusal. If the accepted plan does not compile, the frontend
+    // tries the next ones, which may need more than the workspace that was offered.
+    void compile(Plan& plan) const {
+        plan.compiled = true;
+        if (!plan.graph) return;
+        int64_t bytes = 0;
+        fe::error_t status = plan.graph->build_plans();
+        if (status.is_good()) status = plan.graph->get_workspace_size(bytes);
+        if (status.is_good() && static_cast<size_t>(bytes) > plan.offer.workspace_bytes)
+            status = {fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED, "too little workspace"};
+        if (status.is_bad())
+            plan.offer.refusal = one_line("cuDNN does not compile its plan: " + status.get_message());
     }
 
     // Runs the pass part by part. tensors(offset) gives the addresses of the part at that offset.
@@ -263,9 +300,11 @@ const CudnnOffer& CudnnAttention::plan(AttentionShape shape, AttentionPass pass,
     return place->second.offer;
 }
 
-const CudnnOffer* CudnnAttention::planned(AttentionShape shape, AttentionPass pass) const {
+const CudnnOffer* CudnnAttention::compiled(AttentionShape shape, AttentionPass pass) {
     const auto place = state_->plans.find({pass, shape.B, shape.T, shape.NH, shape.HS});
-    return place == state_->plans.end() ? nullptr : &place->second.offer;
+    if (place == state_->plans.end()) return nullptr;
+    if (!place->second.compiled) state_->compile(place->second);
+    return &place->second.offer;
 }
 
 void CudnnAttention::forward(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape,

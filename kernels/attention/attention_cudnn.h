@@ -19,7 +19,7 @@ struct DescribedGpu {
 // cuDNN's answer for one pass over a shape.
 struct CudnnOffer {
     std::string refusal;         // the reason why cuDNN does not compute it; empty if it does
-    size_t workspace_bytes = 0;  // needed by the plan; unknown for a described GPU
+    size_t workspace_bytes = 0;  // needed by the plan
     AttentionShape part{};       // shape of one execution; the whole shape is computed part by part
 };
 
@@ -33,12 +33,13 @@ public:
     // The reason why nothing can be computed here (no cuDNN, or an unsuitable GPU); empty if it can.
     const std::string& unavailable();
 
-    // Plans a pass over a shape within so much workspace. The first call for a shape takes about a second.
+    // Plans a pass over a shape within so much workspace, without compiling anything.
     const CudnnOffer& plan(AttentionShape shape, AttentionPass pass, size_t most_workspace);
-    // The offer that plan returned for this shape and pass; nullptr if it was not called.
-    const CudnnOffer* planned(AttentionShape shape, AttentionPass pass) const;
+    // The offer that plan() returned for this shape and pass; nullptr if it was not called. The first call
+    // compiles the plan, which takes about a second and may turn the offer into a refusal.
+    const CudnnOffer* compiled(AttentionShape shape, AttentionPass pass);
 
-    // For a shape and pass that plan() did not refuse.
+    // For a shape and pass that compiled() did not refuse.
     void forward(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape, void* workspace,
                  stream_t stream);
     void backward(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv, const bfloat16* out,

@@ -34,11 +34,18 @@ struct Attention::State {
         return std::is_same_v<T, bfloat16> && backend != AttentionBackend::kernel;
     }
 
+    // UsageError if cuDNN was asked for by name and refuses.
+    void check_offer(const CudnnOffer& offer) const {
+        CHECK(backend != AttentionBackend::cudnn || offer.refusal.empty(),
+              "--attention cudnn: {}; expected --attention auto or kernel", offer.refusal);
+    }
+
     // True if cuDNN computes the pass. A refusal by cuDNN is printed once. Shapes that were not planned,
     // such as a sample's, are too rare to be worth a plan.
     bool use_cudnn(AttentionShape shape, AttentionPass pass) {
-        const CudnnOffer* const offer = considers_cudnn<bfloat16>() ? cudnn.planned(shape, pass) : nullptr;
+        const CudnnOffer* const offer = considers_cudnn<bfloat16>() ? cudnn.compiled(shape, pass) : nullptr;
         if (!offer) return false;
+        check_offer(*offer);
         if (!offer->refusal.empty() && said.insert(offer->refusal).second)
             print_line(stderr, "attention: our own kernel, not cuDNN's: " + offer->refusal);
         return offer->refusal.empty();
@@ -47,8 +54,7 @@ struct Attention::State {
     // cuDNN's workspace for one pass; 0 if our own kernel computes it.
     size_t cudnn_workspace_bytes(AttentionShape shape, AttentionPass pass) {
         const CudnnOffer& offer = cudnn.plan(shape, pass, workspace_limit(shape));
-        CHECK(backend != AttentionBackend::cudnn || offer.refusal.empty(),
-              "--attention cudnn: {}; expected --attention auto or kernel", offer.refusal);
+        check_offer(offer);
         return offer.refusal.empty() ? offer.workspace_bytes : 0;
     }
 };

@@ -14,7 +14,7 @@ CudnnAttention::~CudnnAttention() = default;
 
 const std::string& CudnnAttention::unavailable() { return state_->reason; }
 const CudnnOffer& CudnnAttention::plan(AttentionShape, AttentionPass, size_t) { return state_->nothing; }
-const CudnnOffer* CudnnAttention::planned(AttentionShape, AttentionPass) const { return &state_->nothing; }
+const CudnnOffer* CudnnAttention::compiled(AttentionShape, AttentionPass) { return &state_->nothing; }
 void CudnnAttention::forward(bfloat16*, float*, const bfloat16*, AttentionShape, void*, stream_t) {
     throw Error(state_->reason);
 }

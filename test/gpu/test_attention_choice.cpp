@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct Imitation {
     std::string unavailable;
     bool deterministic = false;
     int longest = 1024;  // longest sequence that cuDNN supports
+    bool compiles = true;
+    int compilations = 0;
     size_t most_workspace = 0;
     std::vector<std::string> calls;
 };
@@ -28,6 +31,7 @@ Imitation* imitation = nullptr;
 
 struct CudnnAttention::State {
     std::map<std::pair<int, AttentionPass>, CudnnOffer> offers;
+    std::set<std::pair<int, AttentionPass>> compiled;
 };
 CudnnAttention::CudnnAttention(bool deterministic) : state_(std::make_unique<State>()) {
     imitation->deterministic = deterministic;
@@ -42,9 +46,15 @@ const CudnnOffer& CudnnAttention::plan(AttentionShape shape, AttentionPass pass,
     else if (shape.T > imitation->longest) offer.refusal = "too long";
     return offer;
 }
-const CudnnOffer* CudnnAttention::planned(AttentionShape shape, AttentionPass pass) const {
+const CudnnOffer* CudnnAttention::compiled(AttentionShape shape, AttentionPass pass) {
     const auto place = state_->offers.find({shape.T, pass});
-    return place == state_->offers.end() ? nullptr : &place->second;
+    if (place == state_->offers.end()) return nullptr;
+    CudnnOffer& offer = place->second;
+    if (offer.refusal.empty() && state_->compiled.insert({shape.T, pass}).second) {
+        imitation->compilations++;
+        if (!imitation->compiles) offer.refusal = "does not compile";
+    }
+    return &offer;
 }
 void CudnnAttention::forward(bfloat16*, float*, const bfloat16*, AttentionShape, void*, stream_t) {
     imitation->calls.push_back("cudnn forward");
@@ -119,6 +129,28 @@ TEST_F(AttentionChoice, WhatCudnnRefusesOurKernelComputesAndTheReasonIsSaidOnce)
         for (int i = 0; i < 3; i++) EXPECT_EQ(train<bfloat16>(attention, length(T)), by_kernel);
     }
     EXPECT_EQ(testing::internal::GetCapturedStderr(), "attention: our own kernel, not cuDNN's: too long\n");
+}
+
+// --batch-size auto and --plan ask about many shapes, and every plan would take a second to compile.
+TEST_F(AttentionChoice, OnlyTheShapesThatRunAreCompiled) {
+    const Attention attention;
+    for (const int T : {64, 128, 256, 512}) attention.workspace_bytes<bfloat16>(length(T));
+    EXPECT_EQ(imitation_.compilations, 0);
+    for (int step = 0; step < 3; step++) EXPECT_EQ(train<bfloat16>(attention, length(256)), by_cudnn);
+    EXPECT_EQ(imitation_.compilations, 2);  // forward and backward
+}
+
+TEST_F(AttentionChoice, APlanThatDoesNotCompileLeavesThePassToOurKernel) {
+    imitation_.compiles = false;
+    const Attention attention, only_cudnn(AttentionBackend::cudnn);
+    EXPECT_GE(attention.workspace_bytes<bfloat16>(length(64)), 64 * kernel_bytes_a_token);
+    testing::internal::CaptureStderr();
+    for (int step = 0; step < 3; step++) EXPECT_EQ(train<bfloat16>(attention, length(64)), by_kernel);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(),
+              "attention: our own kernel, not cuDNN's: does not compile\n");
+    only_cudnn.workspace_bytes<bfloat16>(length(64));
+    EXPECT_EQ(message_of<UsageError>([&] { train<bfloat16>(only_cudnn, length(64)); }),
+              "--attention cudnn: does not compile; expected --attention auto or kernel");
 }
 
 TEST_F(AttentionChoice, ShapesNotAskedAboutAreOurKernelsAndNothingIsSaid) {

@@ -1,19 +1,56 @@
 // attention_cudnn.cpp with the real cuDNN, without a GPU: the plans that it finds for described GPUs, and
 // their memory. CUDA's stub replaces the driver if there is none.
+#include <cudnn.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include "kernels/attention/attention_cudnn.h"
 #include "system/error.h"
 
+static int handles = 0, compilations = 0;
+
+// These take the place of cuDNN's functions. The handle is never used, because it needs a GPU.
+cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
+    handles++;
+    *handle = reinterpret_cast<cudnnHandle_t>(&handles);
+    return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
+                                           cudnnBackendDescriptor_t* made) {
+    if (type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) compilations++;
+    static const auto real = reinterpret_cast<decltype(&cudnnBackendCreateDescriptor)>(
+        dlsym(RTLD_NEXT, "cudnnBackendCreateDescriptor"));
+    return real(type, made);
+}
+
+simt::DeviceInfo simt::device_info() {
+    DeviceInfo info;
+    info.compute_capability = 90;
+    return info;
+}
+
 namespace {
 
 constexpr size_t unlimited = size_t{1} << 62;
 
-DescribedGpu gpu(int compute_capability, int multiprocessors, int shared_bytes, int threads, int blocks,
-                 size_t l2_bytes) {
-    return {compute_capability, multiprocessors,
-            fmt::format(R"({{"cudaDeviceId":0,"deviceVer":{},"driverVer":13000,"totalGlobalMem":85017624576,)"
+struct Gpu {
+    const char* name;
+    int compute_capability, multiprocessors;
+    int shared_bytes, threads, blocks;  // of a multiprocessor; of the shared memory, what a block may use
+    size_t l2_bytes, memory_bytes;
+};
+constexpr size_t mebibyte = size_t{1} << 20, gibibyte = size_t{1} << 30;
+constexpr Gpu turing{"Turing", 75, 68, 65536, 1024, 16, 6 * mebibyte, 11 * gibibyte};
+constexpr Gpu a100{"A100", 80, 108, 166912, 2048, 32, 40 * mebibyte, 80 * gibibyte};
+constexpr Gpu rtx4090{"RTX 4090", 89, 128, 101376, 1536, 24, 72 * mebibyte, 24 * gibibyte};
+constexpr Gpu h100{"H100", 90, 132, 232448, 2048, 32, 50 * mebibyte, 80 * gibibyte};
+constexpr Gpu h200{"H200", 90, 132, 232448, 2048, 32, 50 * mebibyte, 140 * gibibyte};
+constexpr Gpu b200{"B200", 100, 148, 232448, 2048, 32, 126 * mebibyte, 180 * gibibyte};
+constexpr Gpu gpus[] = {a100, rtx4090, h100, h200, b200};
+
+DescribedGpu described(const Gpu& gpu) {
+    return {gpu.compute_capability, gpu.multiprocessors,
+            fmt::format(R"({{"cudaDeviceId":0,"deviceVer":{},"driverVer":13000,"totalGlobalMem":{},)"
                         R"("maxGridSize":[2147483647,65535,65535],)"
                         R"("maxBlockSize":[1024,1024,64],"regsPerBlock":65536,"multiProcessorCount":{},)"
                         R"("warpSize":32,"maxSharedMemoryPerBlock":49152,)"
@@ -23,16 +60,17 @@ DescribedGpu gpu(int compute_capability, int multiprocessors, int shared_bytes, 
                         R"("supportCoopLaunch":1,)"
                         R"("smClockRateKHz":1980000,"memClockRateKHz":2619000,"l2CacheSize":{},)"
                         R"("deviceName":"described"}})",
-                        compute_capability * 10, multiprocessors, shared_bytes, blocks, threads, l2_bytes)};
+                        gpu.compute_capability * 10, gpu.memory_bytes, gpu.multiprocessors, gpu.shared_bytes,
+                        gpu.blocks, gpu.threads, gpu.l2_bytes)};
 }
-DescribedGpu a100() { return gpu(80, 108, 166912, 2048, 32, size_t{40} << 20); }
-DescribedGpu h100() { return gpu(90, 132, 232448, 2048, 32, size_t{50} << 20); }
 
 std::string describe(AttentionShape s) { return fmt::format("B={} T={} NH={} HS={}", s.B, s.T, s.NH, s.HS); }
 size_t gradient_bytes(AttentionShape s) {
     return static_cast<size_t>(s.B) * static_cast<size_t>(s.T) * static_cast<size_t>(s.NH) *
            static_cast<size_t>(s.HS) * sizeof(float);
 }
+// The workspace that attention_gpu.cpp allows.
+size_t limit(AttentionShape s) { return std::max(256 * mebibyte, 2 * gradient_bytes(s)); }
 
 constexpr AttentionShape gpt2_124M{64, 1024, 12, 64}, gpt2_1558M{16, 1024, 25, 64};
 constexpr AttentionShape odd_shapes[] = {{3, 19, 3, 16},  {1, 2, 1, 8},    {5, 33, 7, 32},  {1, 1023, 25, 64},
@@ -53,9 +91,9 @@ void expect_offered(CudnnAttention& cudnn, AttentionShape shape) {
 TEST(AttentionCudnn, HasPlansForEveryShapeOfHeadsOfAMultipleOfEight) {
     for (const bool deterministic : {false, true}) {
         SCOPED_TRACE(deterministic ? "deterministic" : "not deterministic");
-        for (const DescribedGpu& described : {a100(), h100()}) {
-            SCOPED_TRACE(described.compute_capability);
-            CudnnAttention cudnn(deterministic, described);
+        for (const Gpu& gpu : gpus) {
+            SCOPED_TRACE(gpu.name);
+            CudnnAttention cudnn(deterministic, described(gpu));
             ASSERT_EQ(cudnn.unavailable(), "");
             for (const AttentionShape& shape : odd_shapes) expect_offered(cudnn, shape);
             for (const AttentionShape& shape : {gpt2_124M, gpt2_1558M}) expect_offered(cudnn, shape);
@@ -64,32 +102,61 @@ TEST(AttentionCudnn, HasPlansForEveryShapeOfHeadsOfAMultipleOfEight) {
 }
 
 TEST(AttentionCudnn, SaysWhyItRefuses) {
-    CudnnAttention cudnn(false, h100());
+    CudnnAttention cudnn(false, described(h100));
     const auto reason = [&](AttentionShape shape) {
         return cudnn.plan(shape, AttentionPass::forward, unlimited).refusal;
     };
     EXPECT_EQ(reason({2, 64, 3, 12}),
               "cuDNN's attention needs a head size that is a multiple of 8, and 12 is not");
     EXPECT_EQ(reason({2, 1, 3, 16}), "cuDNN's attention does not train on sequences of one token");
-    CudnnAttention turing(false, gpu(75, 68, 65536, 1024, 16, size_t{6} << 20));
-    EXPECT_EQ(turing.unavailable(), "cuDNN's attention needs compute capability 8.0, and this GPU has 7.5");
-    EXPECT_EQ(turing.plan({2, 64, 3, 16}, AttentionPass::backward, unlimited).refusal, turing.unavailable());
+    CudnnAttention old(false, described(turing));
+    EXPECT_EQ(old.unavailable(), "cuDNN's attention needs compute capability 8.0, and this GPU has 7.5");
+    EXPECT_EQ(old.plan({2, 64, 3, 16}, AttentionPass::backward, unlimited).refusal, old.unavailable());
     CudnnAttention nonsense(false, {90, 132, "{}"});
     EXPECT_NE(nonsense.unavailable(), "");
 }
 
+// The model's memory plan asks for these sizes, for many batch sizes.
+TEST(AttentionCudnn, SaysTheWorkspaceWithoutCompiling) {
+    compilations = 0;
+    for (const Gpu& gpu : gpus) {
+        CudnnAttention cudnn(false, described(gpu));
+        for (const AttentionShape& shape : {gpt2_124M, gpt2_1558M}) {
+            SCOPED_TRACE(fmt::format("{}, {}", gpu.name, describe(shape)));
+            const size_t forward = cudnn.plan(shape, AttentionPass::forward, limit(shape)).workspace_bytes,
+                         backward = cudnn.plan(shape, AttentionPass::backward, limit(shape)).workspace_bytes;
+            fmt::print("{:<8} {}: forward {:.1f} MiB, backward {:.1f} MiB\n", gpu.name, describe(shape),
+                       static_cast<double>(forward) / mebibyte, static_cast<double>(backward) / mebibyte);
+            EXPECT_LE(forward, limit(shape));
+            EXPECT_LE(backward, limit(shape));
+            EXPECT_GT(backward, gradient_bytes(shape));  // the gradient of q in fp32, and sums of rows
+        }
+    }
+    EXPECT_EQ(compilations, 0);
+    // A plan that is to run is compiled, up to loading its code, for which there is no driver.
+    CudnnAttention cudnn(false, described(h100));
+    cudnn.plan(gpt2_124M, AttentionPass::forward, unlimited);
+    cudnn.compiled(gpt2_124M, AttentionPass::forward);
+    EXPECT_GT(compilations, 0);
+}
+
+// --batch-size auto makes a model, with its attention, for every batch size that it compares.
+TEST(AttentionCudnn, StartsOnceInAProcess) {
+    for (int i = 0; i < 3; i++) EXPECT_EQ(CudnnAttention(false).unavailable(), "");
+    EXPECT_EQ(handles, 1);
+}
+
 // On Hopper the deterministic backward keeps (T, T) numbers a head.
 TEST(AttentionCudnn, ADeterministicBackwardRunsInPartsThatFit) {
-    CudnnAttention fast(false, h100()), deterministic(true, h100());
+    CudnnAttention fast(false, described(h100)), deterministic(true, described(h100));
     for (const AttentionShape& shape :
          {gpt2_124M, gpt2_1558M, AttentionShape{7, 2048, 25, 64}, AttentionShape{1, 8192, 12, 64}}) {
         SCOPED_TRACE(describe(shape));
-        const size_t limit = std::max(size_t{256} << 20, 2 * gradient_bytes(shape));
-        const CudnnOffer& whole = fast.plan(shape, AttentionPass::backward, limit);
+        const CudnnOffer& whole = fast.plan(shape, AttentionPass::backward, limit(shape));
         EXPECT_EQ(whole.refusal, "");
         EXPECT_EQ(whole.part.B, shape.B);
         EXPECT_EQ(whole.part.NH, shape.NH);
-        const CudnnOffer& parts = deterministic.plan(shape, AttentionPass::backward, limit);
+        const CudnnOffer& parts = deterministic.plan(shape, AttentionPass::backward, limit(shape));
         EXPECT_EQ(parts.refusal, "");
         EXPECT_LT(parts.part.B * parts.part.NH, shape.B * shape.NH);
         EXPECT_EQ(shape.B % parts.part.B, 0);
