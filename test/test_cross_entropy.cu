@@ -217,9 +217,9 @@ TEST(CrossEntropyShapes, GPUsKeepARowOfGpt2InSharedMemoryWhereItFits) {
         size_t kib;
         bool bf16, fp32;
     };
-    for (const auto& [capabilities, kib, bf16, fp32] : {Gpu{"8.6, 8.9, 12.0", 99, true, false},
-                                                        {"8.0", 163, true, false},
-                                                        {"9.0, 10.0", 227, true, true}}) {
+    for (const auto& [capabilities, kib, bf16, fp32] :
+         {Gpu{"8.6, 8.9, 12.0", 99, true, false}, Gpu{"8.0", 163, true, false},
+          Gpu{"9.0, 10.0", 227, true, true}}) {
         SCOPED_TRACE(capabilities);
         const size_t available = simt::without_collectives(kib << 10);
         EXPECT_EQ((keeps_row<8, bfloat16>(50257, available)), bf16);
