@@ -492,9 +492,8 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
             ones[m][h] = 1.0f;
         }
     }
-    const AttentionBlock again = block.computed_again();
-    store_sums(again.packed(dqkv, 1), own_dk, scales, row);
-    store_sums(again.packed(dqkv, 2), own_dv, ones, row);
+    store_sums(block.packed(dqkv, 1), own_dk, scales, row);
+    store_sums(block.computed_again().packed(dqkv, 2), own_dv, ones, row);
 }
 
 // True if these kernels compute with this width and type: a row must have at least a warp of threads,
