@@ -63,7 +63,7 @@ static std::string as_strict_json(std::string_view line, bool& replaced) {
     return strict;
 }
 
-// What the library says of a text that is not JSON: the column and the reason.
+// The column and the reason, as the library states them, for a text that is not JSON.
 static std::string problem_of(std::string_view text) {
     try {
         const json value = json::parse(text);

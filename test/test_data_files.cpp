@@ -483,7 +483,7 @@ TEST(DataFiles, SmallTextsLeaveNoCache) {
     EXPECT_TRUE(texts.cached().empty());
 }
 
-// Of a cache of three shards, a killed process has committed the last ones.
+// A killed process may have committed all shards of a cache but the first.
 TEST(DataFiles, AHalfWrittenCacheIsMadeAgain) {
     CachedTexts texts;
     texts.notes.options.shard_tokens = 4;

@@ -49,6 +49,7 @@ UsageError too_few_tokens(const std::string& name, size_t tokens, int T);
 std::vector<TokenShard> open_split(const std::vector<std::string>& values, Tokenizer& tokenizer,
                                    const DataOptions& options = {});
 
-// What open_data would train on, without reading it: "12 texts of 34567 bytes", "3 shards of 1000 tokens".
+// Describes what open_data would train on, without reading it: "12 texts of 34567 bytes", "3 shards of 1000
+// tokens".
 std::string describe_data(const std::vector<std::string>& train_data,
                           const std::vector<std::string>& val_data, const Note& note);
