@@ -230,7 +230,7 @@ TEST(DataFiles, AFolderIsTheTextsInIt) {
                 ": 1 file that describes the folder is taken as texts like the others; to leave them "
                 "out, name the others instead of the folder: " +
                 docs + "/README.md"}));
-    // What a note recommends works, and a file that is named beside its folder counts twice.
+    // The command that a note recommends works, and a file that is named beside its folder counts twice.
     EXPECT_EQ(split_of({docs, docs + "/link"}), "!one, two, threefar");
     EXPECT_EQ(split_of({docs, docs + "/a.md"}), "!one, two, threeone, ");
 }

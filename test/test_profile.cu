@@ -246,7 +246,7 @@ TEST(Profile, NoOperationIsFasterThanAPeak) {
     EXPECT_DOUBLE_EQ(report["peak_flops_per_second"].get<double>(), per_second(2, "flops"));
     EXPECT_DOUBLE_EQ(rows[1]["share_of_peak"].get<double>(), 1);
     EXPECT_DOUBLE_EQ(rows[2]["share_of_peak"].get<double>(), 1);
-    // Where the first one finds its bytes is not known; if it was faster than memory, it has no share.
+    // It is not known where the first one finds its bytes; if it was faster than memory, it has no share.
     EXPECT_EQ(rows[0]["rate"], "bytes");
     EXPECT_EQ(rows[0]["share_of_peak"].is_null(), per_second(0, "bytes") > per_second(1, "bytes")) << report;
     EXPECT_TRUE(rows[0]["share_of_peak"].is_null()) << report;

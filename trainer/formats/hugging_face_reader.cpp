@@ -18,7 +18,7 @@ using nlohmann::json;
 namespace {
 
 constexpr char prefix[] = "transformer.";
-// What torch.compile and DistributedDataParallel put before the names of a model that is saved inside them.
+// Prefixes that torch.compile and DistributedDataParallel put before a saved model's names.
 constexpr const char* prefixes[] = {prefix, "_orig_mod.", "module."};
 
 std::string without_prefixes(std::string name) {

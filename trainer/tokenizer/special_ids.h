@@ -19,7 +19,7 @@ struct SpecialIds {
 // Each task by the first of these that gives it to tokens below V; others are left out.
 SpecialIds first_known(std::initializer_list<SpecialIds> choices, int V);
 
-// What the folder of a model says.
+// The special ids that a model's folder states.
 struct ModelIds {
     SpecialIds config, generation;
     int vocab_size = 0;                 // by config.json; 0: unknown

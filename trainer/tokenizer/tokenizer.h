@@ -44,7 +44,7 @@ public:
     virtual std::optional<int> end_of_text() const = 0;
     // The vocabulary that a model needs at least: the tokens of ordinary text, without added tokens.
     virtual int least_vocabulary() const { return vocab_size(); }
-    // What the tokenizer's own files say. The model's files come before them: special_ids.h.
+    // The statements of the tokenizer's own files. The model's files come before them: special_ids.h.
     virtual SpecialIds own_ids() const;
     // The bytes of token id, valid as long as the tokenizer exists. UsageError if id is not in the
     // vocabulary.
