@@ -22,6 +22,10 @@ while [ $# -gt 0 ]; do
 done
 [ ${#toolkits[@]} -gt 0 ] || { echo "usage: dev/check_toolkits.sh [--gpus LIST] [--quick | --files LIST] TOOLKIT..." >&2; exit 2; }
 
+for toolkit in "${toolkits[@]}"; do
+    [ -x "$toolkit/bin/nvcc" ] || { echo "check_toolkits: $toolkit has no bin/nvcc; expected the folder of a CUDA Toolkit" >&2; exit 2; }
+done
+
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # compile NVCC RESULTS GPU WHAT FILE: adds a line to RESULTS, "good" or "bad", and one for each spill. WHAT: -c, or -cubin, which leaves out the

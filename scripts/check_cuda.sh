@@ -7,6 +7,9 @@ target=${1:-gpu} here=${1:-}
 for nvcc in "${CUDA_HOME:-}/bin/nvcc" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc ""; do
     [ ! -x "$nvcc" ] || break
 done
+if [ -n "$nvcc" ] && [ -n "${CUDA_HOME:-}" ] && [ ! -x "$CUDA_HOME/bin/nvcc" ]; then
+    echo "make $target: CUDA_HOME=$CUDA_HOME has no bin/nvcc; $nvcc is used" >&2
+fi
 if [ -z "$nvcc" ]; then
     echo "make $target: nvcc is missing; install the CUDA Toolkit, 12.4 or newer, or set CUDA_HOME to where it is" >&2
     exit 1

@@ -139,6 +139,8 @@ def main():
     parser.add_argument("--batch-size", type=int, default=64, help="sequences of 1024 tokens in a micro-step")
     options = parser.parse_args()
     train = pathlib.Path(options.train).resolve()
+    if not train.is_file():
+        sys.exit(f"predict_step: {train} is not there; expected train_gpt2, which make builds")
     operations = operations_of(profile(train, 1), profile(train, 2), options.batch_size)
     print("\n".join([*table_of_rates(), "", *table_of_times(operations, options.batch_size)]))
 
