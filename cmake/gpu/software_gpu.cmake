@@ -120,6 +120,29 @@ if(FLATGPT_TESTS)
         endif()
     endforeach()
 
+    # Tests of host code, by its calls of the libraries and their errors.
+    set(traced_tests step_graphs.cpp gemm_tuning.cpp cuda_errors.cu)
+    if(FLATGPT_NCCL AND NCCL AND NCCL_INCLUDE)
+        list(APPEND traced_tests communicator_nccl.cpp)
+    endif()
+    foreach(path ${traced_tests})
+        get_filename_component(name test_${path} NAME_WE)
+        add_software_executable(${name} ${PROJECT_SOURCE_DIR}/test/gpu/test_${path})
+        add_dependencies(${name}_software flatgpt_test)
+        target_include_directories(${name}_software PRIVATE ${PROJECT_SOURCE_DIR}/test)
+        set_target_properties(${name}_software PROPERTIES CUDA_ARCHITECTURES 80-virtual)
+        gtest_discover_tests(${name}_software TEST_SUFFIX _software DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 600)
+    endforeach()
+    target_compile_definitions(test_step_graphs_software PRIVATE SOFTWARE_TRAIN_PROGRAM="$<TARGET_FILE:train_gpt2cu_software>")
+    add_dependencies(test_step_graphs_software train_gpt2cu_software)
+    if(TARGET test_communicator_nccl_software)
+        target_sources(test_communicator_nccl_software PRIVATE ${PROJECT_SOURCE_DIR}/trainer/distributed/bootstrap_no_mpi.cpp)
+        target_link_options(test_communicator_nccl_software PRIVATE -Wl,--wrap=ncclCommAbort -Wl,--wrap=ncclCommInitRank -Wl,--wrap=ncclGetLastError)
+    endif()
+    # Replaced: the GPU's and cuBLASLt's description, and the time between events.
+    target_link_options(test_gemm_tuning_software PRIVATE -Wl,--wrap=_ZN4simt11device_infoEv -Wl,--wrap=cublasLtGetVersion
+        -Wl,--wrap=_ZN4simt16event_elapsed_msEP10CUevent_stS1_)
+
     # The software GPU's own tests.
     file(GLOB sources CONFIGURE_DEPENDS ${software_gpu}/test_*.cpp)
     foreach(source ${sources})
@@ -131,7 +154,6 @@ if(FLATGPT_TESTS)
         add_dependencies(software-gpu ${name}_software)
         gtest_discover_tests(${name}_software TEST_SUFFIX _software DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 600)
     endforeach()
-    target_sources(test_cublaslt_software PRIVATE ${PROJECT_SOURCE_DIR}/kernels/gemm/cublaslt_product.cpp)
 
     # The kernels with planted faults are run from their PTX.
     add_library(planted_faults OBJECT EXCLUDE_FROM_ALL ${software_gpu}/planted_faults.cu)

@@ -1,18 +1,17 @@
-// cublaslt.cpp: replaces cuBLASLt on the software GPU: D = epilogue(alpha op(A) op(B) + beta C),
-// column-major
+// cublaslt.cpp: replaces cuBLASLt on the software GPU: D = epilogue(op(A) op(B) + beta D), column-major and
+// contiguous
 //   Written from NVIDIA's documentation (https://docs.nvidia.com/cuda/cublas/#using-the-cublaslt-api) and
 //   the comments of cublasLt.h. It computes when its turn in the stream comes, after checking every
 //   operand, and rejects what they document as an error. Where they leave a choice, it makes the one that
-//   demands most of the caller: the operands of the fast algorithms and their leading dimensions must be
-//   aligned to 16 bytes, an algorithm without that alignment has no epilogue, and the library leaves
-//   garbage in the whole workspace. Unsupported attributes and epilogues end the process with a line that
-//   names them.
-#include <cublasLt.h>
+//   demands most of the caller: the operands of the fast algorithms and their columns must be aligned to 16
+//   bytes, an algorithm without that alignment has no epilogue, and the library leaves garbage in the whole
+//   workspace. What our programs do not use ends the process with a line that names it.
+#include "cublaslt.h"
+
 #include <cublas_api.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -22,12 +21,14 @@
 #include "blocked_product.h"
 #include "kernels/simt/bfloat16.h"
 #include "stream.h"
+#include "trace.h"
 
 struct cublasLtContext {};
 
 namespace {
 
 using software_gpu::Fault;
+using software_gpu::LtAlgorithm;
 
 constexpr size_t multiprocessors = 132;  // of the H200, for the heuristic
 
@@ -37,25 +38,23 @@ constexpr size_t multiprocessors = 132;  // of the H200, for the heuristic
 // descriptors
 
 struct Operation : cublasLtMatmulDescOpaque_t {
-    int32_t compute, scale;
-    int32_t pointer_mode = CUBLASLT_POINTER_MODE_HOST;
+    cublasComputeType_t compute;
     int32_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
     uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     void* bias = nullptr;
     void* aux = nullptr;
     int64_t aux_leading = 0;
-    int32_t bias_type = -1, aux_type = -1;  // -1: D's
+    int32_t bias_type = -1;  // -1: D's
 };
 struct Layout : cublasLtMatrixLayoutOpaque_t {
     cudaDataType_t type;
     size_t rows, columns;
-    int64_t leading;
 
     size_t element_bytes() const { return type == CUDA_R_32F ? sizeof(float) : sizeof(bfloat16); }
-    size_t column_bytes() const { return static_cast<size_t>(leading) * element_bytes(); }
+    size_t column_bytes() const { return rows * element_bytes(); }
+    size_t bytes() const { return columns * column_bytes(); }
 };
 struct Preference : cublasLtMatmulPreferenceOpaque_t {
-    uint32_t search = CUBLASLT_SEARCH_BEST_FIT;
     uint64_t workspace = 0;
     uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_MASK;
     uint32_t alignment[4] = {256, 256, 256, 256};  // of A, B, C and D
@@ -69,20 +68,16 @@ cublasStatus_t assign(T& to, const void* from, size_t bytes) {
 }
 template <class T>
 cublasStatus_t give(const T& value, void* to, size_t bytes, size_t* written) {
-    if (bytes == 0 && !written) return CUBLAS_STATUS_INVALID_VALUE;
-    if (bytes != 0 && (!to || bytes != sizeof(T))) return CUBLAS_STATUS_INVALID_VALUE;
-    if (bytes != 0) std::memcpy(to, &value, sizeof(T));
-    if (written) *written = sizeof(T);
+    if (!to || bytes != sizeof(T)) return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(to, &value, sizeof(T));
+    *written = sizeof(T);
     return CUBLAS_STATUS_SUCCESS;
 }
 
 bool has_bias(uint32_t epilogue) {
-    return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_BIAS ||
-           epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
-bool has_bias_gradient(uint32_t epilogue) {
-    return epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB;
-}
+bool has_bias_gradient(uint32_t epilogue) { return epilogue == CUBLASLT_EPILOGUE_BGRADB; }
 bool writes_aux(uint32_t epilogue) {
     return epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
@@ -93,12 +88,9 @@ const char* epilogue_name(uint32_t epilogue) {
     switch (epilogue) {
         case CUBLASLT_EPILOGUE_DEFAULT: return "DEFAULT";
         case CUBLASLT_EPILOGUE_BIAS: return "BIAS";
-        case CUBLASLT_EPILOGUE_GELU: return "GELU";
-        case CUBLASLT_EPILOGUE_GELU_BIAS: return "GELU_BIAS";
         case CUBLASLT_EPILOGUE_GELU_AUX: return "GELU_AUX";
         case CUBLASLT_EPILOGUE_GELU_AUX_BIAS: return "GELU_AUX_BIAS";
         case CUBLASLT_EPILOGUE_DGELU: return "DGELU";
-        case CUBLASLT_EPILOGUE_BGRADA: return "BGRADA";
         case CUBLASLT_EPILOGUE_BGRADB: return "BGRADB";
         default: return nullptr;
     }
@@ -109,7 +101,7 @@ const char* epilogue_name(uint32_t epilogue) {
 
 struct Problem {
     Operation operation;
-    Layout a, b, c, d;
+    Layout a, b, d;
 
     bool transposes_a() const { return operation.transpose_a != CUBLAS_OP_N; }
     bool transposes_b() const { return operation.transpose_b != CUBLAS_OP_N; }
@@ -130,62 +122,38 @@ std::string Problem::describe() const {
 // The fp32 and bf16 rows of cublasLtMatmul's table of data types.
 bool knows_types(const Problem& p) {
     const bool tf32 = p.operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
-    if ((!tf32 && p.operation.compute != CUBLAS_COMPUTE_32F) || p.operation.scale != CUDA_R_32F) return false;
-    if (p.a.type != p.b.type || p.c.type != p.d.type) return false;
+    if ((!tf32 && p.operation.compute != CUBLAS_COMPUTE_32F) || p.a.type != p.b.type) return false;
     if (p.a.type == CUDA_R_32F) return p.d.type == CUDA_R_32F;
     return p.a.type == CUDA_R_16BF && !tf32 && (p.d.type == CUDA_R_16BF || p.d.type == CUDA_R_32F);
 }
 
 bool shapes_fit(const Problem& p) {
     const size_t a_rows = p.transposes_a() ? p.a.columns : p.a.rows,
-                 b_rows = p.transposes_b() ? p.b.columns : p.b.rows;
-    const size_t b_columns = p.transposes_b() ? p.b.rows : p.b.columns;
-    if (a_rows != p.m() || b_rows != p.k() || b_columns != p.n() || p.c.rows != p.m() || p.c.columns != p.n())
-        return false;
-    const auto holds = [](const Layout& layout) {
-        return layout.leading > 0 && static_cast<size_t>(layout.leading) >= layout.rows;
-    };
-    return p.m() > 0 && p.n() > 0 && p.k() > 0 && holds(p.a) && holds(p.b) && holds(p.c) && holds(p.d);
+                 b_rows = p.transposes_b() ? p.b.columns : p.b.rows,
+                 b_columns = p.transposes_b() ? p.b.rows : p.b.columns;
+    return a_rows == p.m() && b_rows == p.k() && b_columns == p.n() && p.m() > 0 && p.n() > 0 && p.k() > 0;
 }
 
 // SUCCESS, or the reason why no algorithm computes it.
 cublasStatus_t check(const Problem& p) {
     const Operation& o = p.operation;
-    if (!knows_types(p) || o.pointer_mode != CUBLASLT_POINTER_MODE_HOST) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!knows_types(p)) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (!shapes_fit(p)) return CUBLAS_STATUS_INVALID_VALUE;
-    const auto d_type = [&](int32_t type) { return type == -1 || type == p.d.type; };
-    if ((has_bias(o.epilogue) || has_bias_gradient(o.epilogue)) && !d_type(o.bias_type))
+    const bool reads_or_writes_bias = has_bias(o.epilogue) || has_bias_gradient(o.epilogue);
+    if (reads_or_writes_bias && o.bias_type != -1 && o.bias_type != p.d.type)
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (!has_aux(o.epilogue)) return CUBLAS_STATUS_SUCCESS;
-    if (!d_type(o.aux_type)) return CUBLAS_STATUS_NOT_SUPPORTED;
     // "Must be divisible by 8 and be no less than the number of rows in the output matrix."
-    const bool holds = o.aux_leading % 8 == 0 && o.aux_leading >= static_cast<int64_t>(p.m());
+    const bool holds =
+        !has_aux(o.epilogue) || (o.aux_leading % 8 == 0 && o.aux_leading == static_cast<int64_t>(p.m()));
     return holds ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
-
-struct Kind {
-    int32_t id;
-    uint32_t tile, stages;
-    uint32_t alignment;  // of addresses and leading dimensions, in bytes; 1: of the elements
-    uint32_t schemes;    // of adding the parts of K; 0: it cannot split K
-    size_t workspace;    // of its own
-    bool has_epilogues;
-};
-constexpr uint32_t every_scheme = CUBLASLT_REDUCTION_SCHEME_MASK;
-constexpr Kind kinds[] = {
-    {66, CUBLASLT_MATMUL_TILE_128x256, CUBLASLT_MATMUL_STAGES_64xAUTO, 16, every_scheme, 0, true},
-    {67, CUBLASLT_MATMUL_TILE_256x128, CUBLASLT_MATMUL_STAGES_64xAUTO, 16,
-     CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, size_t{4} << 20, true},
-    {21, CUBLASLT_MATMUL_TILE_64x64, CUBLASLT_MATMUL_STAGES_32x3, 1, 0, 0, false},
-};
 
 // The content of cublasLtMatmulAlgo_t.
 struct Algorithm {
     static constexpr uint32_t mark = 0x5f3a91c7;
     uint32_t marked = mark;
     int32_t id = 0, parts = 1;
-    uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE, tile = 0, stages = 0, swizzling = 0, custom = 0;
-    uint16_t inner_shape = 0, cluster = 0;
+    uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
 
     static std::optional<Algorithm> of(const cublasLtMatmulAlgo_t* algo) {
         Algorithm algorithm;
@@ -196,9 +164,9 @@ struct Algorithm {
         algo = {};
         std::memcpy(&algo, this, sizeof(*this));
     }
-    const Kind* kind() const {
-        const auto found = std::ranges::find(kinds, id, &Kind::id);
-        return found == std::end(kinds) ? nullptr : found;
+    const LtAlgorithm* kind() const {
+        const auto found = std::ranges::find(software_gpu::lt_algorithms(), id, &LtAlgorithm::id);
+        return found == software_gpu::lt_algorithms().end() ? nullptr : &*found;
     }
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
@@ -210,18 +178,16 @@ size_t workspace_bytes(const Problem& p, const Algorithm& algorithm) {
         case CUBLASLT_REDUCTION_SCHEME_INPLACE: return algorithm.kind()->workspace + counters;
         case CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE:
             return algorithm.kind()->workspace + elements * sizeof(float);
-        case CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE:
-            return algorithm.kind()->workspace + elements * p.d.element_bytes();
         default: return algorithm.kind()->workspace;
     }
 }
 
 // SUCCESS, or the reason why this algorithm does not compute the problem, for operands at any addresses.
 cublasStatus_t check(const Problem& p, const Algorithm& algorithm) {
-    const Kind& kind = *algorithm.kind();
+    const LtAlgorithm& kind = *algorithm.kind();
     const uint32_t epilogue = p.operation.epilogue;
     if (epilogue != CUBLASLT_EPILOGUE_DEFAULT && !kind.has_epilogues) return CUBLAS_STATUS_NOT_SUPPORTED;
-    for (const Layout* layout : {&p.a, &p.b, &p.c, &p.d}) {
+    for (const Layout* layout : {&p.a, &p.b, &p.d}) {
         if (layout->column_bytes() % kind.alignment != 0) return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     if (algorithm.parts < 1) return CUBLAS_STATUS_INVALID_VALUE;
@@ -240,11 +206,9 @@ cublasStatus_t check(const Problem& p, const Algorithm& algorithm) {
 // terms.
 std::vector<Algorithm> proposals(const Problem& p) {
     std::vector<Algorithm> whole, split;
-    for (const Kind& kind : kinds) {
+    for (const LtAlgorithm& kind : software_gpu::lt_algorithms()) {
         Algorithm algorithm;
         algorithm.id = kind.id;
-        algorithm.tile = kind.tile;
-        algorithm.stages = kind.stages;
         whole.push_back(algorithm);
         for (const auto scheme :
              {CUBLASLT_REDUCTION_SCHEME_INPLACE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}) {
@@ -264,8 +228,9 @@ std::optional<Problem> problem_of(cublasLtMatmulDesc_t operation, cublasLtMatrix
                                   cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                                   cublasLtMatrixLayout_t d) {
     if (!operation || !a || !b || !c || !d) return std::nullopt;
+    if (c != d) stop("a product whose C is not D is not known here");
     const auto layout = [](cublasLtMatrixLayout_t opaque) { return *static_cast<const Layout*>(opaque); };
-    return Problem{*static_cast<const Operation*>(operation), layout(a), layout(b), layout(c), layout(d)};
+    return Problem{*static_cast<const Operation*>(operation), layout(a), layout(b), layout(d)};
 }
 
 bool is_aligned(const void* address, size_t bytes) {
@@ -277,9 +242,6 @@ cublasLtMatmulHeuristicResult_t result_of(const Problem& p, const Algorithm& alg
     algorithm.put(result.algo);
     result.workspaceSize = workspace_bytes(p, algorithm);
     result.state = CUBLAS_STATUS_SUCCESS;
-    const size_t blocks =
-        ((p.m() + 127) / 128) * ((p.n() + 255) / 256) * static_cast<size_t>(algorithm.parts);
-    result.wavesCount = static_cast<float>(blocks) / multiprocessors;
     return result;
 }
 
@@ -320,11 +282,6 @@ void store(void* values, cudaDataType_t type, size_t offset, const float* from, 
         for (size_t i = 0; i < count; i++) to[i] = bfloat16(from[i]);
     }
 }
-void round_to(cudaDataType_t type, std::vector<float>& values) {
-    if (type == CUDA_R_32F) return;
-    for (float& value : values) value = static_cast<float>(bfloat16(value));
-}
-
 // ----------------------------------------------------------------------------------------------------
 // products
 
@@ -333,97 +290,72 @@ void round_to(cudaDataType_t type, std::vector<float>& values) {
 struct Product {
     Problem problem;
     Algorithm algorithm;
-    float alpha, beta;
-    const void *a, *b, *c;
+    float beta;
+    const void *a, *b;
     void *d, *workspace;
     size_t workspace_bytes;
 
-    void run() const;
-
-private:
-    struct Range {
+    struct Operand {
         const char* name;
         const void* begin;
-        size_t bytes;
-        bool written;
+        size_t bytes, element_bytes;
+        bool read, written;
     };
+    std::vector<Operand> operands() const;
+    void run() const;
+    std::string traced() const;
+
+private:
     std::string who(const char* operand) const {
         return fmt::format("operand {} of {}:", operand, problem.describe());
     }
-    void check_matrix(const char* name, const void* values, const Layout& layout, bool written) const;
-    void check_range(const std::string& who, const void* values, size_t bytes, bool written) const;
     void check_operands() const;
     void check_overlaps() const;
     void check_workspace() const;
     std::vector<float> column_block(software_gpu::ProductRange columns) const;
     std::vector<float> part(software_gpu::ProductRange columns, int32_t index) const;
-    void add_c(std::vector<float>& sums, software_gpu::ProductRange columns) const;
-    void finish(float* values, size_t column) const;
+    void add_d(std::vector<float>& sums, software_gpu::ProductRange columns) const;
+    std::vector<float> column(const void* values, size_t j) const;
+    void finish(float* values, size_t j) const;
     void store_bias_gradient() const;
     software_gpu::ProductInput input(const void* values, const Layout& layout, bool transposed) const;
-    Layout aux_layout() const {
-        Layout layout = problem.d;
-        layout.leading = problem.operation.aux_leading;
-        return layout;
-    }
-    size_t bias_count() const {
-        return problem.operation.epilogue == CUBLASLT_EPILOGUE_BGRADB ? problem.n() : problem.m();
-    }
-    std::vector<float> bias() const;
 };
 
-void Product::check_range(const std::string& who, const void* values, size_t bytes, bool written) const {
-    software_gpu::Memory& memory = software_gpu::device_memory();
-    if (!(written ? memory.note_write(const_cast<void*>(values), bytes, who)
-                  : memory.check_read(values, bytes, who))) {
-        throw Fault(
-            fmt::format("{} {} is not memory of the device, but {}", who, values, memory.nearest(values)));
-    }
+std::vector<Product::Operand> Product::operands() const {
+    const Operation& o = problem.operation;
+    const size_t element = problem.d.element_bytes(), bytes = problem.d.bytes();
+    std::vector<Operand> all = {{"A", a, problem.a.bytes(), problem.a.element_bytes(), true, false},
+                                {"B", b, problem.b.bytes(), problem.b.element_bytes(), true, false},
+                                {"D", d, bytes, element, beta != 0, true}};
+    if (has_bias(o.epilogue)) all.push_back({"bias", o.bias, problem.m() * element, element, true, false});
+    if (has_bias_gradient(o.epilogue))
+        all.push_back({"bias gradient", o.bias, problem.n() * element, element, false, true});
+    if (has_aux(o.epilogue))
+        all.push_back({"aux", o.aux, bytes, element, !writes_aux(o.epilogue), writes_aux(o.epilogue)});
+    return all;
 }
 
-void Product::check_matrix(const char* name, const void* values, const Layout& layout, bool written) const {
-    const std::string text = who(name);  // computed once: most of a strided matrix's columns are short
-    const size_t bytes = layout.rows * layout.element_bytes();
-    if (bytes == layout.column_bytes()) return check_range(text, values, bytes * layout.columns, written);
-    for (size_t j = 0; j < layout.columns; j++) {
-        check_range(text, static_cast<const std::byte*>(values) + j * layout.column_bytes(), bytes, written);
-    }
-}
-
-// Reads first: C may be D.
+// Reads come first: they may be of what is written.
 void Product::check_operands() const {
-    const Operation& o = problem.operation;
-    check_matrix("A", a, problem.a, false);
-    check_matrix("B", b, problem.b, false);
-    if (beta != 0) check_matrix("C", c, problem.c, false);
-    if (has_bias(o.epilogue))
-        check_range(who("bias"), o.bias, problem.m() * problem.d.element_bytes(), false);
-    if (o.epilogue == CUBLASLT_EPILOGUE_DGELU) check_matrix("aux", o.aux, aux_layout(), false);
-    if (has_bias_gradient(o.epilogue))
-        check_range(who("bias gradient"), o.bias, bias_count() * problem.d.element_bytes(), true);
-    if (writes_aux(o.epilogue)) check_matrix("aux", o.aux, aux_layout(), true);
-    check_matrix("D", d, problem.d, true);
+    software_gpu::Memory& memory = software_gpu::device_memory();
+    for (const bool writes : {false, true}) {
+        for (const Operand& o : operands()) {
+            if (writes ? !o.written : !o.read) continue;
+            if (!(writes ? memory.note_write(const_cast<void*>(o.begin), o.bytes, who(o.name))
+                         : memory.check_read(o.begin, o.bytes, who(o.name))))
+                throw Fault(fmt::format("{} {} is not memory of the device, but {}", who(o.name), o.begin,
+                                        memory.nearest(o.begin)));
+        }
+    }
 }
 
-// Written memory may not overlap anything else, but C may be D.
+// Written memory may not overlap anything else.
 void Product::check_overlaps() const {
-    const Operation& o = problem.operation;
-    const auto whole = [](const Layout& layout) {
-        return (layout.columns - 1) * layout.column_bytes() + layout.rows * layout.element_bytes();
-    };
-    std::vector<Range> ranges = {{"A", a, whole(problem.a), false},
-                                 {"B", b, whole(problem.b), false},
-                                 {"D", d, whole(problem.d), true}};
-    if (beta != 0 && c != d) ranges.push_back({"C", c, whole(problem.c), false});
-    if (has_bias(o.epilogue))
-        ranges.push_back({"bias", o.bias, problem.m() * problem.d.element_bytes(), false});
-    if (has_bias_gradient(o.epilogue))
-        ranges.push_back({"bias gradient", o.bias, bias_count() * problem.d.element_bytes(), true});
-    if (has_aux(o.epilogue)) ranges.push_back({"aux", o.aux, whole(aux_layout()), writes_aux(o.epilogue)});
-    if (workspace_bytes > 0) ranges.push_back({"workspace", workspace, workspace_bytes, true});
-    for (size_t i = 0; i < ranges.size(); i++) {
+    std::vector<Operand> all = operands();
+    if (workspace_bytes > 0) all.push_back({"workspace", workspace, workspace_bytes, 1, false, true});
+    for (size_t i = 0; i < all.size(); i++) {
         for (size_t j = 0; j < i; j++) {
-            const Range &one = ranges[j], &other = ranges[i];
+            const Operand &one = all[j], &other = all[i];
             const auto one_begin = reinterpret_cast<uintptr_t>(one.begin),
                        other_begin = reinterpret_cast<uintptr_t>(other.begin);
             if ((one.written || other.written) && one_begin < other_begin + other.bytes &&
@@ -450,8 +382,9 @@ void Product::check_workspace() const {
                                            : memory.nearest(workspace)));
     }
     constexpr size_t step = size_t{64} << 10, piece = 256;
+    const std::string text = who("workspace");
     const auto spoil = [&](size_t offset, size_t bytes) {
-        memory.note_write(begin + offset, bytes, who("workspace"));
+        memory.note_write(begin + offset, bytes, text);
         std::memset(begin + offset, 0xff, bytes);
         memory.unpoison_gap(begin + offset, bytes);  // counts as never written from now on
     };
@@ -468,13 +401,13 @@ software_gpu::ProductInput Product::input(const void* values, const Layout& layo
     const Tf32 rounding = !tf32                                            ? Tf32::none
                           : software_gpu::settings().tensor_cores_truncate ? Tf32::truncate
                                                                            : Tf32::nearest;
-    return {values, layout.type != CUDA_R_32F, transposed, static_cast<size_t>(layout.leading), rounding};
+    return {values, layout.type != CUDA_R_32F, transposed, layout.rows, rounding};
 }
 
 // op(A) op(B) of these columns over one part of K.
 std::vector<float> Product::part(software_gpu::ProductRange columns, int32_t index) const {
-    const size_t k = problem.k(), parts = static_cast<size_t>(algorithm.parts),
-                 i = static_cast<size_t>(index);
+    const size_t k = problem.k() - algorithm.kind()->forgets_last_term,
+                 parts = static_cast<size_t>(algorithm.parts), i = static_cast<size_t>(index);
     const bool tensor_cores =
         problem.a.type != CUDA_R_32F || problem.operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     std::vector<float> sums(problem.m() * (columns.end - columns.begin));
@@ -485,87 +418,80 @@ std::vector<float> Product::part(software_gpu::ProductRange columns, int32_t ind
     return sums;
 }
 
-// sums = alpha sums + beta C
-void Product::add_c(std::vector<float>& sums, software_gpu::ProductRange columns) const {
-    const size_t m = problem.m();
-    std::vector<float> column(m);
+// A column of a matrix like D.
+std::vector<float> Product::column(const void* values, size_t j) const {
+    std::vector<float> loaded(problem.m());
+    software_gpu::ProductInput{values, problem.d.type != CUDA_R_32F, false, loaded.size()}.load(
+        loaded.data(), 0, j, loaded.size());
+    return loaded;
+}
+
+// sums += beta D
+void Product::add_d(std::vector<float>& sums, software_gpu::ProductRange columns) const {
+    if (beta == 0 || algorithm.kind()->overwrites) return;  // D may hold anything
     for (size_t j = columns.begin; j < columns.end; j++) {
-        float* const x = sums.data() + (j - columns.begin) * m;
-        for (size_t i = 0; i < m; i++) x[i] *= alpha;
-        if (beta == 0) continue;  // C may hold anything
-        software_gpu::ProductInput{c, problem.c.type != CUDA_R_32F, false,
-                                   static_cast<size_t>(problem.c.leading)}
-            .load(column.data(), 0, j, m);
-        for (size_t i = 0; i < m; i++) x[i] += beta * column[i];
+        const std::vector<float> before = column(d, j);
+        float* const x = sums.data() + (j - columns.begin) * before.size();
+        for (size_t i = 0; i < before.size(); i++) x[i] += beta * before[i];
     }
 }
 
-// alpha op(A) op(B) + beta C; the algorithm decides how the parts of K are added.
+// op(A) op(B) + beta D; parts of K that are added in place are added to beta D.
 std::vector<float> Product::column_block(software_gpu::ProductRange columns) const {
     std::vector<float> sums = part(columns, 0);
     const bool in_place = algorithm.scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE;
-    if (in_place) add_c(sums, columns);
-    // A sum in place is kept in D in D's type; parts of other schemes are in the workspace.
-    const cudaDataType_t held_as =
-        algorithm.scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE ? CUDA_R_32F : problem.d.type;
+    if (in_place) add_d(sums, columns);
     for (int32_t i = 1; i < algorithm.parts; i++) {
-        std::vector<float> more = part(columns, i);
-        if (in_place || i == 1) round_to(held_as, sums);
-        if (!in_place) round_to(held_as, more);
-        const float factor = in_place ? alpha : 1;
-        for (size_t e = 0; e < sums.size(); e++) sums[e] += factor * more[e];
+        const std::vector<float> more = part(columns, i);
+        for (size_t e = 0; e < sums.size(); e++) sums[e] += more[e];
     }
-    if (!in_place) add_c(sums, columns);
+    if (!in_place) add_d(sums, columns);
     return sums;
 }
 
-std::vector<float> Product::bias() const {
-    std::vector<float> values(problem.m());
-    software_gpu::ProductInput{problem.operation.bias, problem.d.type != CUDA_R_32F, false, values.size()}
-        .load(values.data(), 0, 0, values.size());
-    return values;
-}
-
 // The epilogue of a column, and its store to D.
-void Product::finish(float* values, size_t column) const {
+void Product::finish(float* values, size_t j) const {
     const Operation& o = problem.operation;
     const size_t m = problem.m();
-    const size_t aux_offset = column * static_cast<size_t>(o.aux_leading);
-    if (writes_aux(o.epilogue)) store(o.aux, problem.d.type, aux_offset, values, m);
-    if (o.epilogue & CUBLASLT_EPILOGUE_GELU) {
+    if (writes_aux(o.epilogue)) {
+        store(o.aux, problem.d.type, j * m, values, m);
         for (size_t i = 0; i < m; i++) values[i] = gelu(values[i]);
     }
     if (o.epilogue == CUBLASLT_EPILOGUE_DGELU) {
-        std::vector<float> aux(m);
-        software_gpu::ProductInput{o.aux, problem.d.type != CUDA_R_32F, false,
-                                   static_cast<size_t>(o.aux_leading)}
-            .load(aux.data(), 0, column, m);
+        const std::vector<float> aux = column(o.aux, j);
         for (size_t i = 0; i < m; i++) values[i] *= gelu_derivative(aux[i]);
     }
-    store(d, problem.d.type, column * static_cast<size_t>(problem.d.leading), values, m);
+    store(d, problem.d.type, j * m, values, m);
 }
 
-// The sum of op(A)'s rows, or of op(B)'s columns, over k, in D's type; what was there is overwritten.
+// The sums of op(B)'s columns over k, in D's type; what was there is overwritten.
 void Product::store_bias_gradient() const {
-    const bool of_a = problem.operation.epilogue == CUBLASLT_EPILOGUE_BGRADA;
-    const Layout& layout = of_a ? problem.a : problem.b;
-    const bool k_in_columns = of_a ? problem.transposes_a() : !problem.transposes_b();
-    software_gpu::ProductInput values = input(of_a ? a : b, layout, false);
+    software_gpu::ProductInput values = input(b, problem.b, false);
     values.tf32 = software_gpu::Tf32::none;  // nothing is multiplied
-    std::vector<float> sums(bias_count()), column(layout.rows);
-    for (size_t j = 0; j < layout.columns; j++) {
-        values.load(column.data(), 0, j, layout.rows);
-        for (size_t i = 0; i < layout.rows; i++) sums[k_in_columns ? j : i] += column[i];
+    std::vector<float> sums(problem.n()), one(problem.b.rows);
+    for (size_t j = 0; j < problem.b.columns; j++) {
+        values.load(one.data(), 0, j, problem.b.rows);
+        for (size_t i = 0; i < problem.b.rows; i++) sums[problem.transposes_b() ? i : j] += one[i];
     }
+    for (float& sum : sums) sum *= 1 + algorithm.kind()->bias_gradient_error;
     store(problem.operation.bias, problem.d.type, 0, sums.data(), sums.size());
+}
+
+// The product's line in the trace.
+std::string Product::traced() const {
+    return fmt::format("{} algorithm {}, {} parts, scheme {}, {} bytes of workspace, {} = {} x {} + {} D",
+                       problem.describe(), algorithm.id, algorithm.parts, algorithm.scheme, workspace_bytes,
+                       d, a, b, beta);
 }
 
 void Product::run() const {
     check_overlaps();
     check_operands();
     check_workspace();
+    if (algorithm.kind()->writes_nothing) return;
     const size_t m = problem.m();
-    const std::vector<float> added = has_bias(problem.operation.epilogue) ? bias() : std::vector<float>();
+    const Operation& o = problem.operation;
+    const std::vector<float> added = has_bias(o.epilogue) ? column(o.bias, 0) : std::vector<float>();
     constexpr size_t block = 256;
     for (size_t first = 0; first < problem.n(); first += block) {
         const software_gpu::ProductRange columns{first, std::min(problem.n(), first + block)};
@@ -576,26 +502,50 @@ void Product::run() const {
             finish(x, j);
         }
     }
-    if (has_bias_gradient(problem.operation.epilogue)) store_bias_gradient();
+    if (has_bias_gradient(o.epilogue)) store_bias_gradient();
 }
 
 // True if every operand of the product is present and has the algorithm's alignment.
 bool operands_suit(const Product& product, uint32_t alignment) {
+    return std::ranges::all_of(product.operands(), [&](const Product::Operand& o) {
+        return o.begin && is_aligned(o.begin, std::max<size_t>(alignment, o.element_bytes));
+    });
+}
+
+// SUCCESS, or the reason why the product is not launched.
+cublasStatus_t check(const Product& product) {
     const Problem& p = product.problem;
-    const Operation& o = p.operation;
-    const auto suits = [&](const void* address, size_t element_bytes) {
-        return address && is_aligned(address, std::max<size_t>(alignment, element_bytes));
-    };
-    if (!suits(product.a, p.a.element_bytes()) || !suits(product.b, p.b.element_bytes()) ||
-        !suits(product.d, p.d.element_bytes()))
-        return false;
-    if (product.beta != 0 && !suits(product.c, p.c.element_bytes())) return false;
-    if ((has_bias(o.epilogue) || has_bias_gradient(o.epilogue)) && !suits(o.bias, p.d.element_bytes()))
-        return false;
-    return !has_aux(o.epilogue) || suits(o.aux, p.d.element_bytes());
+    if (const cublasStatus_t status = check(p); status != CUBLAS_STATUS_SUCCESS) return status;
+    if (const cublasStatus_t status = check(p, product.algorithm); status != CUBLAS_STATUS_SUCCESS)
+        return status;
+    const LtAlgorithm& kind = *product.algorithm.kind();
+    if (!operands_suit(product, kind.alignment)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (product.workspace_bytes > 0 && (!product.workspace || !is_aligned(product.workspace, 256)))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (workspace_bytes(p, product.algorithm) > product.workspace_bytes) return CUBLAS_STATUS_INVALID_VALUE;
+    return kind.status;
 }
 
 }  // namespace
+
+std::vector<LtAlgorithm>& software_gpu::lt_algorithms() {
+    static std::vector<LtAlgorithm> algorithms = {{.id = 66,
+                                                   .tile = CUBLASLT_MATMUL_TILE_128x256,
+                                                   .stages = CUBLASLT_MATMUL_STAGES_64xAUTO,
+                                                   .alignment = 16,
+                                                   .schemes = every_scheme},
+                                                  {.id = 67,
+                                                   .tile = CUBLASLT_MATMUL_TILE_256x128,
+                                                   .stages = CUBLASLT_MATMUL_STAGES_64xAUTO,
+                                                   .alignment = 16,
+                                                   .schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
+                                                   .workspace = size_t{4} << 20},
+                                                  {.id = 21,
+                                                   .tile = CUBLASLT_MATMUL_TILE_64x64,
+                                                   .stages = CUBLASLT_MATMUL_STAGES_32x3,
+                                                   .has_epilogues = false}};
+    return algorithms;
+}
 
 // ----------------------------------------------------------------------------------------------------
 // the library's functions
@@ -623,9 +573,9 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
+    if (scale != CUDA_R_32F) stop("factors of another type than fp32 are not known here");
     auto* const operation = new Operation;
     operation->compute = compute;
-    operation->scale = scale;
     *made = operation;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -638,9 +588,6 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               size_t bytes) {
     auto& o = *static_cast<Operation*>(desc);
     switch (attribute) {
-        case CUBLASLT_MATMUL_DESC_COMPUTE_TYPE: return assign(o.compute, value, bytes);
-        case CUBLASLT_MATMUL_DESC_SCALE_TYPE: return assign(o.scale, value, bytes);
-        case CUBLASLT_MATMUL_DESC_POINTER_MODE: return assign(o.pointer_mode, value, bytes);
         case CUBLASLT_MATMUL_DESC_TRANSA: return assign(o.transpose_a, value, bytes);
         case CUBLASLT_MATMUL_DESC_TRANSB: return assign(o.transpose_b, value, bytes);
         case CUBLASLT_MATMUL_DESC_EPILOGUE: {
@@ -652,7 +599,6 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
         case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return assign(o.bias_type, value, bytes);
         case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return assign(o.aux, value, bytes);
         case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return assign(o.aux_leading, value, bytes);
-        case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE: return assign(o.aux_type, value, bytes);
         default:
             stop(fmt::format("attribute {} of an operation is not known here", static_cast<int>(attribute)));
     }
@@ -660,11 +606,12 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType type, uint64_t rows,
                                           uint64_t columns, int64_t leading) {
+    if (leading != static_cast<int64_t>(rows))
+        stop(fmt::format("a leading dimension of {} for {} rows is not known here", leading, rows));
     auto* const layout = new Layout;
     layout->type = type;
     layout->rows = rows;
     layout->columns = columns;
-    layout->leading = leading;
     *made = layout;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -686,7 +633,6 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     const void* value, size_t bytes) {
     auto& p = *static_cast<Preference*>(preference);
     switch (attribute) {
-        case CUBLASLT_MATMUL_PREF_SEARCH_MODE: return assign(p.search, value, bytes);
         case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return assign(p.workspace, value, bytes);
         case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: return assign(p.schemes, value, bytes);
         case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: return assign(p.alignment[0], value, bytes);
@@ -706,6 +652,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     const std::optional<Problem> problem = problem_of(operation, a, b, c, d);
     if (!handle || !problem || !preference || !results || !count || most <= 0)
         return CUBLAS_STATUS_INVALID_VALUE;
+    software_gpu::trace("cublasLtMatmulAlgoGetHeuristic");
     *count = 0;
     if (const cublasStatus_t status = check(*problem); status != CUBLAS_STATUS_SUCCESS) return status;
     const auto& wanted = *static_cast<const Preference*>(preference);
@@ -732,6 +679,8 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
     const std::optional<Problem> problem = problem_of(operation, a, b, c, d);
     const std::optional<Algorithm> algorithm = Algorithm::of(algo);
     if (!handle || !problem || !algorithm || !result) return CUBLAS_STATUS_INVALID_VALUE;
+    software_gpu::trace("cublasLtMatmulAlgoCheck");
+    if (!algorithm->kind()->passes_check) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (const cublasStatus_t status = check(*problem); status != CUBLAS_STATUS_SUCCESS) return status;
     if (const cublasStatus_t status = check(*problem, *algorithm); status != CUBLAS_STATUS_SUCCESS)
         return status;
@@ -746,7 +695,7 @@ cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t* alg
                                                  size_t bytes, size_t* written) {
     const std::optional<Algorithm> algorithm = Algorithm::of(algo);
     if (!algorithm) return CUBLAS_STATUS_INVALID_VALUE;
-    const Kind& kind = *algorithm->kind();
+    const LtAlgorithm& kind = *algorithm->kind();
     switch (attribute) {
         case CUBLASLT_ALGO_CAP_SPLITK_SUPPORT: return give<int32_t>(kind.schemes != 0, value, bytes, written);
         case CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK:
@@ -780,11 +729,11 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
     if (!algorithm) return CUBLAS_STATUS_INVALID_VALUE;
     switch (attribute) {
         case CUBLASLT_ALGO_CONFIG_ID: return give(algorithm->id, value, bytes, written);
-        case CUBLASLT_ALGO_CONFIG_TILE_ID: return give(algorithm->tile, value, bytes, written);
+        case CUBLASLT_ALGO_CONFIG_TILE_ID: return give(algorithm->kind()->tile, value, bytes, written);
         case CUBLASLT_ALGO_CONFIG_SPLITK_NUM: return give(algorithm->parts, value, bytes, written);
         case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME: return give(algorithm->scheme, value, bytes, written);
-        case CUBLASLT_ALGO_CONFIG_STAGES_ID: return give(algorithm->stages, value, bytes, written);
-        case CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID: return give(algorithm->cluster, value, bytes, written);
+        case CUBLASLT_ALGO_CONFIG_STAGES_ID: return give(algorithm->kind()->stages, value, bytes, written);
+        case CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID: return give(uint16_t{0}, value, bytes, written);
         default:
             stop(fmt::format("setting {} of an algorithm is not known here", static_cast<int>(attribute)));
     }
@@ -800,29 +749,19 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     const std::optional<Algorithm> algorithm = Algorithm::of(algo);
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
     if (!problem || !algorithm || !alpha || !beta) return CUBLAS_STATUS_INVALID_VALUE;
-    if (const cublasStatus_t status = check(*problem); status != CUBLAS_STATUS_SUCCESS) return status;
-    if (const cublasStatus_t status = check(*problem, *algorithm); status != CUBLAS_STATUS_SUCCESS)
-        return status;
-    const Product product{*problem,
-                          *algorithm,
-                          *static_cast<const float*>(alpha),
-                          *static_cast<const float*>(beta),
-                          a,
-                          b,
-                          c,
-                          d,
-                          workspace,
-                          workspace_size};
-    // How the factors act on a bias gradient is not documented.
-    if (has_bias_gradient(problem->operation.epilogue) && product.alpha != 1)
-        return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (!operands_suit(product, algorithm->kind()->alignment)) return CUBLAS_STATUS_INVALID_VALUE;
-    if (c == d && product.beta != 0 && problem->c.leading != problem->d.leading)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    if (workspace_size > 0 && (!workspace || !is_aligned(workspace, 256))) return CUBLAS_STATUS_INVALID_VALUE;
-    if (workspace_bytes(*problem, *algorithm) > workspace_size) return CUBLAS_STATUS_INVALID_VALUE;
-    software_gpu::enqueue(
-        stream, [product] { product.run(); }, problem->describe());
-    return CUBLAS_STATUS_SUCCESS;
+    if (c != d || *static_cast<const float*>(alpha) != 1)
+        stop("a product with a factor, or whose C is not D, is not known here");
+    const Product product{*problem,  *algorithm,    *static_cast<const float*>(beta), a, b, d,
+                          workspace, workspace_size};
+    const cublasStatus_t status = check(product);
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        software_gpu::enqueue(
+            stream, [product] { product.run(); },
+            software_gpu::traces() ? product.traced() : problem->describe());
+    } else {
+        software_gpu::trace(fmt::format("cublasLtMatmul refuses algorithm {}: {}", algorithm->id,
+                                        cublasLtGetStatusName(status)));
+    }
+    return status;
 }
 }

@@ -17,6 +17,7 @@
 #include "fat_binary.h"
 #include "queues.h"
 #include "stream.h"
+#include "trace.h"
 
 namespace software_gpu {
 namespace {
@@ -51,7 +52,8 @@ cudaError_t call(const Work& work) {
 
 // The same, for calls that a capturing thread must not make.
 template <class Work>
-cudaError_t call_outside_of_capture(const Work& work) {
+cudaError_t call_outside_of_capture(const std::string& name, const Work& work) {
+    trace(name);
     if (capture_mode != cudaStreamCaptureModeRelaxed && Queues::instance().forbidden())
         return result(cudaErrorStreamCaptureUnsupported);
     return call(work);
@@ -201,9 +203,23 @@ cudaError_t refusal(const Kernel& kernel, dim3 grid, dim3 block, size_t dynamic_
     return cudaSuccess;
 }
 
+// The launch's line in the trace, with the first 8 bytes of each argument.
+std::string traced(const Kernel& kernel, const Launch& what) {
+    std::string text = fmt::format("{} <<<{} {} {}, {}, {}>>>", kernel.name, what.grid.x, what.grid.y,
+                                   what.grid.z, what.block.x, what.dynamic_shared_bytes);
+    for (const Parameter& parameter : kernel.parameters) {
+        uint64_t value = 0;
+        std::memcpy(&value, what.arguments.data() + parameter.offset, std::min<size_t>(parameter.bytes, 8));
+        text += fmt::format(" {:x}", value);
+    }
+    return text;
+}
+
 cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
                    cudaStream_t stream) {
     return call([&] {
+        if (refuses("captured launch") && Queues::instance().forbidden())
+            return cudaErrorStreamCaptureUnsupported;
         const Kernel& kernel = Kernels::instance().find(function);
         const cudaError_t status = refusal(kernel, grid, block, shared_bytes);
         if (status != cudaSuccess) return status;
@@ -211,6 +227,7 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments
                     {block.x, block.y, block.z},
                     shared_bytes,
                     pack_arguments(kernel, arguments)};
+        std::string name = traces() ? traced(kernel, what) : kernel.name;
         const auto work = [kernel, what = std::move(what)] {
             if (!settings().count) return run(kernel, what, device_memory(), settings());
             Counters counters;
@@ -218,7 +235,7 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments
             const std::lock_guard lock(host_mutex);
             add(counted[kernel.name], counters);
         };
-        Queues::instance().give(stream, Command{.name = kernel.name, .work = work});
+        Queues::instance().give(stream, Command{.name = std::move(name), .work = work});
         return cudaSuccess;
     });
 }
@@ -425,7 +442,7 @@ const char* cudaGetErrorString(cudaError_t error) {
 
 // ---- memory
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
-    return call_outside_of_capture([&] {
+    return call_outside_of_capture(fmt::format("cudaMalloc {}", bytes), [&] {
         const auto paused = Queues::instance().pause();
         const std::lock_guard lock(host_mutex);
         *memory = nullptr;
@@ -437,7 +454,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
 }
 cudaError_t cudaFree(void* memory) {
     if (!memory) return cudaSuccess;
-    return call_outside_of_capture([&] {
+    return call_outside_of_capture("cudaFree", [&] {
         Queues::instance().synchronize();
         const auto paused = Queues::instance().pause();
         const std::lock_guard lock(host_mutex);
@@ -446,7 +463,7 @@ cudaError_t cudaFree(void* memory) {
 }
 // Filled with 0xFF, which a test cannot mistake for data that a copy has not yet brought.
 cudaError_t cudaMallocHost(void** memory, size_t bytes) {
-    return call_outside_of_capture([&] {
+    return call_outside_of_capture(fmt::format("cudaMallocHost {}", bytes), [&] {
         *memory = std::aligned_alloc(4096, (std::max<size_t>(bytes, 1) + 4095) / 4096 * 4096);
         if (!*memory) return cudaErrorMemoryAllocation;
         std::memset(*memory, 0xFF, bytes);
@@ -457,7 +474,7 @@ cudaError_t cudaMallocHost(void** memory, size_t bytes) {
 }
 cudaError_t cudaFreeHost(void* memory) {
     if (!memory) return cudaSuccess;
-    return call_outside_of_capture([&] {
+    return call_outside_of_capture("cudaFreeHost", [&] {
         Queues::instance().synchronize();
         const std::lock_guard lock(host_mutex);
         if (pinned.erase(reinterpret_cast<uintptr_t>(memory)) == 0) return cudaErrorInvalidValue;
@@ -494,10 +511,12 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
 }
 
 // ---- streams and events
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
     if (flags != cudaStreamNonBlocking)
         stop(Fault("streams that wait for the default stream are not imitated"));
-    return *stream = Queues::instance().create(), cudaSuccess;
+    *stream = Queues::instance().create();
+    trace(fmt::format("stream {} of priority {}", fmt::ptr(*stream), priority));
+    return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
     return cudaStreamCreateWithPriority(stream, flags, 0);
@@ -510,12 +529,15 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     return Queues::instance().destroy(stream), cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-    return call_outside_of_capture([&] { return Queues::instance().synchronize(stream), cudaSuccess; });
+    return call_outside_of_capture("cudaStreamSynchronize",
+                                   [&] { return Queues::instance().synchronize(stream), cudaSuccess; });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+    trace(fmt::format("stream {} waits for event {}", fmt::ptr(stream), fmt::ptr(event)));
     return call([&] { return Queues::instance().wait(stream, event); });
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+    trace("cudaEventCreate");
     *event = new CUevent_st;
     (*event)->state->has_time = !(flags & cudaEventDisableTiming);
     return cudaSuccess;
@@ -526,14 +548,17 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
     return delete event, cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    trace(fmt::format("record event {} in stream {}", fmt::ptr(event), fmt::ptr(stream)));
     return call([&] { return Queues::instance().record(event, stream), cudaSuccess; });
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     return call_outside_of_capture(
-        [&] { return Queues::instance().is_over(event) ? cudaSuccess : cudaErrorNotReady; });
+        "", [&] { return Queues::instance().is_over(event) ? cudaSuccess : cudaErrorNotReady; });
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-    return call_outside_of_capture([&] { return Queues::instance().synchronize(event), cudaSuccess; });
+    return call_outside_of_capture(
+        Queues::instance().work_follows(event) ? "wait for an event that work follows" : "wait for all work",
+        [&] { return Queues::instance().synchronize(event), cudaSuccess; });
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t stop) {
     return call([&] { return Queues::instance().elapsed(ms, start, stop); });
@@ -546,7 +571,9 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
     if (mode != cudaStreamCaptureModeThreadLocal)
         stop(Fault("captures that concern other threads are not imitated"));
+    trace("begin a capture");
     if (!stream) return result(cudaErrorStreamCaptureUnsupported);  // the legacy default stream
+    if (refuses("cudaStreamBeginCapture")) return result(cudaErrorIllegalState);
     return result(Queues::instance().begin_capture(stream));
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
@@ -557,15 +584,17 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     if (Queues::instance().capture_status(stream) == cudaStreamCaptureStatusNone)
         return result(cudaErrorIllegalState);
     const auto commands = Queues::instance().end_capture(stream);
-    if (!commands) return result(cudaErrorStreamCaptureInvalidated);
+    if (!commands || refuses("cudaStreamEndCapture")) return result(cudaErrorStreamCaptureInvalidated);
     return *graph = new CUgraph_st{*commands}, cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSuccess; }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+    if (refuses("cudaGraphInstantiate")) return result(cudaErrorMemoryAllocation);
     return *executable = new CUgraphExec_st{graph->commands}, cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) { return delete executable, cudaSuccess; }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+    trace(fmt::format("graph {}", fmt::ptr(executable)));
     return call([&] { return Queues::instance().give(stream, executable->commands), cudaSuccess; });
 }
 

@@ -32,6 +32,7 @@
 
 #include "kernels/simt/bfloat16.h"
 #include "stream.h"
+#include "trace.h"
 
 namespace {
 
@@ -542,8 +543,12 @@ void ncclComm::call(const Call& call, ncclRedOp_t operation, const void* from, v
     if (!from || !to)
         throw Error(ncclInvalidArgument, fmt::format("{}: an address is NULL", call.describe()));
     streams.insert(stream);
+    const std::string places =
+        software_gpu::traces()
+            ? fmt::format(" from {} to {} in stream {}", from, to, static_cast<const void*>(stream))
+            : "";
     software_gpu::enqueue(
-        stream, [group = group, call, from, to] { group->run(call, from, to); }, call.describe(),
+        stream, [group = group, call, from, to] { group->run(call, from, to); }, call.describe() + places,
         software_gpu::WaitsFor::other_processes);
 }
 

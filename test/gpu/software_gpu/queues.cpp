@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "stream.h"
+#include "trace.h"
 
 namespace software_gpu {
 namespace {
@@ -67,6 +68,7 @@ void Queues::destroy(cudaStream_t stream) {
 }
 
 void Queues::give(cudaStream_t stream, Command command) {
+    trace((captured ? "| " : "") + command.name);
     give(stream, Commands{std::make_shared<const Command>(std::move(command))});
 }
 
@@ -83,6 +85,7 @@ void Queues::give(cudaStream_t stream, const Commands& commands) {
 
 void Queues::push(CUstream_st& s, std::shared_ptr<const Command> command) {
     if (!std::exchange(started_, true)) std::thread([this] { work(); }).detach();
+    work_given_ += command->work != nullptr;
     merge(s.before, host_);
     check_order(s, *command);
     s.before[s.number] = ++s.given;
@@ -116,6 +119,7 @@ void Queues::record(cudaEvent_t event, cudaStream_t stream) {
     push(s, std::make_shared<const Command>(
                 Command{.name = "an event", .records = event->state, .number = ++state.recorded}));
     state.before = s.before;
+    state.work_before = work_given_;
     run_ahead(lock);
 }
 
@@ -180,6 +184,11 @@ bool Queues::is_over(cudaEvent_t event) {
     if (state.completed < state.recorded) return false;
     host_knows(state.before);
     return true;
+}
+
+bool Queues::work_follows(cudaEvent_t event) {
+    const Lock lock(mutex_);
+    return work_given_ > event->state->work_before;
 }
 
 cudaError_t Queues::elapsed(float* ms, cudaEvent_t start, cudaEvent_t stop) {

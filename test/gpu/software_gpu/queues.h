@@ -32,6 +32,7 @@ struct EventState {
     bool has_time = true;
     std::chrono::steady_clock::time_point time;
     Clock before;  // of its last record
+    uint64_t work_before = 0;
 };
 
 // Bytes that a copy or fill touches.
@@ -106,6 +107,8 @@ public:
     void synchronize(cudaEvent_t event);
     void synchronize();
     bool is_over(cudaEvent_t event);
+    // True if work was given to any stream after the event's last record.
+    bool work_follows(cudaEvent_t event);
     cudaError_t elapsed(float* ms, cudaEvent_t start, cudaEvent_t stop);
 
     // Held while the device's allocations change: no command runs.
@@ -148,7 +151,7 @@ private:
     CUstream_st* default_;
     CUstream_st* last_ = nullptr;
     unsigned created_ = 0;
-    uint64_t captures_ = 0, executed_ = 0, pending_ = 0, activity_ = 0;
+    uint64_t captures_ = 0, executed_ = 0, pending_ = 0, activity_ = 0, work_given_ = 0;
     std::vector<const std::function<bool()>*> waiters_;
     std::vector<Use> uses_;
     Clock host_;
