@@ -362,7 +362,8 @@ TEST(CommunicatorNccl, TheTimeOfAnOperationCountsFromWhenThisProcessIsReady) {
         const Values values;
         const auto communicator = self.join(short_time);
         software_gpu::enqueue(
-            nullptr, [] { pass(2 * short_time); }, "backward");
+            nullptr, [] { pass(2 * short_time); }, "backward",
+            software_gpu::WaitsFor::other_processes);  // never delays the host
         communicator->wait(communicator->begin(values.all_reduce(), nullptr), nullptr);
         simt::stream_synchronize(nullptr);
         pass(2 * short_time);
