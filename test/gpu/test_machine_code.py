@@ -1,5 +1,5 @@
 """Reads the machine code of the GPU build's kernels: test_machine_code.py build/cuda/cmake/gpu/libflatgpt_gpu.a
-[--print | --occupancy | --registers FILE]
+[--occupancy | --registers FILE]
 
 Three things are checked: kernels bound by memory move 16 bytes per instruction, none keeps registers in local memory, and enough bytes are in
 flight. The last is judged for each launch of LAUNCHES on each GPU of SM: registers, threads and shared memory give the blocks and warps that run on an
@@ -7,8 +7,7 @@ SM at once, and the loads that begin before the first of them is needed give the
 code that it would run.
 
 Needs cuobjdump and nvdisasm: of the CUDA Toolkit, or the wheels that configuring the GPU build installs into build/cuda-tools; CUOBJDUMP names the
-first. Without them the test is skipped (77). --print adds the number of instructions of each kind in each kernel. --occupancy prints the table of
-docs/performance.md, and checks nothing.
+first. Without them the test is skipped (77). --occupancy prints the table of docs/performance.md, and checks nothing.
 --registers writes the kernels' registers on compute capability 9.0 to a file, for the software GPU
 (docs/software-gpu.md), and checks nothing."""
 
@@ -357,15 +356,6 @@ def faults_of(expected, kernels):
             yield f"{name}: keeps registers in local memory"
 
 
-def print_table(kernels):
-    kinds = ("HMMA", "LDSM", "LDGSTS", "LDG", "STG", "LDS", "STS", "LDL", "STL", "MUFU", "FFMA", "FMUL", "FADD", "SHFL", "BAR")
-    for name, kernel in sorted(kernels.items()):
-        opcodes, counts = kernel.opcodes, collections.Counter()
-        for opcode, count in opcodes.items():
-            counts[opcode.split(".")[0]] += count
-        print(f"  {name}: {sum(opcodes.values())} instructions, " + ", ".join(f"{kind} {counts[kind]}" for kind in kinds if counts[kind]))
-
-
 def write_registers(cuobjdump, archive, path):
     """Writes a line for each kernel: its mangled name, and a thread's registers. Without cuobjdump there is no line."""
     found = read_resources(cuobjdump, archive) if cuobjdump else {}
@@ -391,9 +381,6 @@ def main():
     judged = sorted(architecture for architecture in of_architecture if architecture >= 80)
     faults = []
     for architecture, kernels in sorted(of_architecture.items()):
-        if "--print" in sys.argv:
-            print(f"sm_{architecture}")
-            print_table(kernels)
         if architecture not in judged:
             continue
         faults += [f"sm_{architecture}: {fault}" for expected in EXPECTED for fault in faults_of(expected, kernels)]

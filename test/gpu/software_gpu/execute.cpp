@@ -892,28 +892,6 @@ void run_block(Block& block) {
     }
 }
 
-// Throws for a launch that a GPU would reject.
-void check_launch(const Kernel& kernel, const Launch& launch) {
-    const size_t threads = launch.block.count();
-    const auto refuse = [&](const std::string& why) {
-        throw Fault(fmt::format("a launch of {} that a GPU refuses: {}", kernel.name, why));
-    };
-    if (threads == 0 || threads > 1024) refuse(fmt::format("blocks of {} threads", threads));
-    if (threads > kernel.max_threads)
-        refuse(fmt::format("blocks of {} threads, for launch bounds of {}", threads, kernel.max_threads));
-    if (launch.grid.count() == 0 || launch.grid.x > 0x7FFFFFFF || launch.grid.y > 0xFFFF ||
-        launch.grid.z > 0xFFFF)
-        refuse(fmt::format("a grid of {} x {} x {}", launch.grid.x, launch.grid.y, launch.grid.z));
-    if (launch.dynamic_shared_bytes > kernel.max_dynamic_shared_bytes ||
-        launch.dynamic_shared_bytes + kernel.static_shared_bytes > 227 * 1024) {
-        refuse(fmt::format("{} bytes of dynamic shared memory beside {} static ones, of {} asked for",
-                           launch.dynamic_shared_bytes, kernel.static_shared_bytes,
-                           kernel.max_dynamic_shared_bytes));
-    }
-    if (launch.arguments.size() != kernel.parameter_bytes)
-        refuse(fmt::format("{} bytes of arguments for {}", launch.arguments.size(), kernel.parameter_bytes));
-}
-
 void add_counters(Grid& grid) {
     Counters& counters = *grid.counters;
     counters.launches++;
@@ -932,7 +910,6 @@ void add_counters(Grid& grid) {
 void run(const Kernel& kernel, const Launch& launch, Memory& memory, const Settings& settings,
          Counters* counters) {
     static uint32_t launches = 0;
-    check_launch(kernel, launch);
     Grid grid;
     grid.function = kernel.function.get(), grid.launch = &launch, grid.memory = &memory,
     grid.settings = settings;

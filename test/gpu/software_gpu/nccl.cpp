@@ -4,9 +4,9 @@
 //   through that memory when its turn in the stream comes, in rounds that wait for every rank. All of this
 //   vanishes with the processes. Sums are added in rank order. Sums of bf16 are rounded at every addition,
 //   as in NCCL's rings with two values at a time, which is the least exact that a GPU may be. Ranks that
-//   call different collectives are a finding. If a rank ends, aborts, or does not arrive for
-//   SOFTWARE_GPU_PATIENCE seconds (120), the communicator has an error (ncclCommGetAsyncError). 10 seconds
-//   later that ends the process, unless it has aborted the communicator.
+//   call different collectives are a finding. If a rank ends or aborts, the communicator has an error
+//   (ncclCommGetAsyncError). 10 seconds later that ends the process, unless it has aborted the communicator.
+//   Otherwise a rank waits for the others as long as its communicator allows.
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -69,11 +69,6 @@ void needed(const ncclComm* comm) {
     if (!comm) throw Error(ncclInvalidArgument, "the communicator is NULL");
 }
 
-std::chrono::duration<double> patience() {
-    const char* const seconds = std::getenv("SOFTWARE_GPU_PATIENCE");
-    return std::chrono::duration<double>(seconds ? std::atof(seconds) : 120);
-}
-
 // ----------------------------------------------------------------------------------------------------
 // meeting
 
@@ -97,7 +92,7 @@ private:
 // A rank sends Hello, and rank 0 answers with Welcome; the shared memory is attached unless Welcome has an
 // error.
 struct Hello {
-    int version, size, rank, device;
+    int size, rank, device;
 };
 struct Welcome {
     ncclResult_t result = ncclSuccess;
@@ -125,11 +120,10 @@ File new_socket() {
     return made;
 }
 
-void wait_readable(int file, Clock::time_point until, const std::string& what) {
+void wait_readable(int file) {
     pollfd wanted{file, POLLIN, 0};
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
-    if (left <= 0 || poll(&wanted, 1, static_cast<int>(left)) <= 0)
-        throw Error(ncclSystemError, fmt::format("{} for {:g} s", what, patience().count()));
+    if (poll(&wanted, 1, -1) <= 0)
+        throw Error(ncclSystemError, fmt::format("poll: {}", std::strerror(errno)));
 }
 
 void send_with(int to, const Welcome& welcome, int memory) {
@@ -168,10 +162,6 @@ File receive_memory(int from) {
 
 void check_hello(const Hello& hello, const std::vector<Hello>& others) {
     const Hello& first = others[0];
-    if (hello.version != first.version)
-        throw Error(ncclInvalidUsage,
-                    fmt::format("Mismatched NCCL version detected : rank {} version {} rank 0 version {}",
-                                hello.rank, hello.version, first.version));
     if (hello.size != first.size)
         throw Error(ncclInvalidUsage,
                     fmt::format("rank {} expects {} ranks, rank 0 {}", hello.rank, hello.size, first.size));
@@ -192,7 +182,6 @@ void welcome_others(const ncclUniqueId& id, const Hello& own, int memory) {
     if (bind(listening, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
         listen(listening, own.size) != 0)
         throw Error(ncclSystemError, fmt::format("{}: {}", text_of(id), std::strerror(errno)));
-    const Clock::time_point until = Clock::now() + std::chrono::duration_cast<Clock::duration>(patience());
     std::vector<Hello> hellos = {own};
     std::vector<File> others;
     const auto answer = [&](const Welcome& welcome, int with) {
@@ -200,9 +189,9 @@ void welcome_others(const ncclUniqueId& id, const Hello& own, int memory) {
     };
     try {
         while (hellos.size() < static_cast<size_t>(own.size)) {
-            wait_readable(listening, until, fmt::format("only {} of {} ranks came", hellos.size(), own.size));
+            wait_readable(listening);
             others.emplace_back(accept4(listening, nullptr, nullptr, SOCK_CLOEXEC));
-            wait_readable(others.back(), until, "a rank said nothing");
+            wait_readable(others.back());
             Hello hello{};
             if (recv(others.back(), &hello, sizeof(hello), 0) != sizeof(hello))
                 throw Error(ncclRemoteError, "a rank ended while the ranks met");
@@ -219,18 +208,12 @@ void welcome_others(const ncclUniqueId& id, const Hello& own, int memory) {
 }
 
 File join(const ncclUniqueId& id, const Hello& own) {
-    const Clock::time_point until = Clock::now() + std::chrono::duration_cast<Clock::duration>(patience());
     const auto [address, length] = address_of(id);
     const File socket = new_socket();
-    while (connect(socket, reinterpret_cast<const sockaddr*>(&address), length) != 0) {
-        if (Clock::now() > until)
-            throw Error(ncclSystemError,
-                        fmt::format("rank 0 did not come to {} for {:g} s", text_of(id), patience().count()));
+    while (connect(socket, reinterpret_cast<const sockaddr*>(&address), length) != 0)
         std::this_thread::sleep_for(5ms);
-    }
     send(socket, &own, sizeof(own), MSG_NOSIGNAL);
-    wait_readable(socket, until + std::chrono::duration_cast<Clock::duration>(patience()),
-                  "rank 0 did not answer");  // it may wait for others
+    wait_readable(socket);  // rank 0 may wait for others
     return receive_memory(socket);
 }
 
@@ -366,8 +349,7 @@ void Group::fail(const Error& error) {
 
 template <class IsThere>
 void Group::wait_for_all(const std::string& what, const IsThere& is_there) {
-    const Clock::time_point begin = Clock::now();
-    Clock::time_point looked = begin;
+    Clock::time_point looked = Clock::now();
     int missing = 0;
     for (int polls = 0;; polls++) {
         while (missing < size_ && is_there(seat(missing))) missing++;
@@ -387,9 +369,6 @@ void Group::wait_for_all(const std::string& what, const IsThere& is_there) {
         if (ended || aborted)
             throw Error(ncclRemoteError, fmt::format("rank {} has {} before {}", missing,
                                                      aborted ? "aborted" : "ended", what));
-        if (now - begin > patience())
-            throw Error(ncclRemoteError, fmt::format("rank {} did not come to {} for {:g} s", missing, what,
-                                                     patience().count()));
     }
 }
 
@@ -543,10 +522,9 @@ void ncclComm::call(const Call& call, ncclRedOp_t operation, const void* from, v
     if (!from || !to)
         throw Error(ncclInvalidArgument, fmt::format("{}: an address is NULL", call.describe()));
     streams.insert(stream);
-    const std::string places =
-        software_gpu::traces()
-            ? fmt::format(" from {} to {} in stream {}", from, to, static_cast<const void*>(stream))
-            : "";
+    const std::string places = software_gpu::traces() ? fmt::format(" from {} to {} in stream {}", from, to,
+                                                                    static_cast<const void*>(stream))
+                                                      : "";
     software_gpu::enqueue(
         stream, [group = group, call, from, to] { group->run(call, from, to); }, call.describe() + places,
         software_gpu::WaitsFor::other_processes);
@@ -582,7 +560,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int r
             throw Error(ncclInvalidArgument, fmt::format("rank {} of {}", rank, size));
         if (!text_of(id).starts_with(id_begin))
             throw Error(ncclInvalidArgument, "the id is not of ncclGetUniqueId");
-        Hello own{.version = NCCL_VERSION_CODE, .size = size, .rank = rank, .device = 0};
+        Hello own{.size = size, .rank = rank, .device = 0};
         cudaGetDevice(&own.device);
         File memory;
         if (rank == 0) {

@@ -280,24 +280,11 @@ __global__ void anothers_copy_without_barrier(float* out, const float* in) {
     out[threadIdx.x] = tile[127 - threadIdx.x];  // finding: anothers_copy_without_barrier
 }
 
-// ---- launches
+// ---- memory that has been freed, and two streams
 
 template <bool planted>
 __global__ void reads(float* out, const float* in) {
     out[threadIdx.x] = in[threadIdx.x];  // finding: reads
-}
-template <bool planted>
-__global__ void __launch_bounds__(64) bounded(float* out, const float* in) {
-    out[threadIdx.x] = in[threadIdx.x];
-}
-template <bool planted>
-__global__ void uses_shared_memory(float* out, const float* in) {
-    __shared__ float fixed[256];
-    simt::SharedMemory shared;
-    float* const tile = shared.take<float>(32);
-    fixed[threadIdx.x] = tile[threadIdx.x] = in[threadIdx.x];
-    __syncwarp();
-    out[threadIdx.x] = tile[31 - threadIdx.x] + fixed[31 - threadIdx.x];
 }
 
 // Naming them makes nvcc compile them.
@@ -333,6 +320,4 @@ extern const void* const kernels[] = {BOTH(missing_barrier),
                                       BOTH(read_before_copy_arrives),
                                       BOTH(wait_for_older_copy),
                                       BOTH(anothers_copy_without_barrier),
-                                      BOTH(reads),
-                                      BOTH(bounded),
-                                      BOTH(uses_shared_memory)};
+                                      BOTH(reads)};

@@ -175,7 +175,7 @@ struct Launch {
     std::vector<std::byte> arguments;  // as laid out by Kernel::parameters
 };
 
-// Executes the whole grid. Throws Fault for a finding of a check, and for a launch that a GPU would reject.
+// Executes the whole grid. Throws Fault for a finding of a check.
 void run(const Kernel& kernel, const Launch& launch, Memory& memory, const Settings& settings,
          Counters* counters = nullptr);
 

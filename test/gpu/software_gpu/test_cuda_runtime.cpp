@@ -114,40 +114,30 @@ TEST(FatBinary, HoldsPtxPlainAndCompressed) {
 }
 
 TEST(FatBinary, RefusesWhatItCannotRead) {
-    {
-        FatBinary binary;
-        binary.wrapper.magic++;
-        EXPECT_NE(refusal_of(binary.finished()).find("wrapper"), std::string::npos);
-    }
-    {
-        FatBinary binary;
-        binary.finished();
-        binary.bytes[0] ^= 1;
-        EXPECT_NE(refusal_of(&binary.wrapper).find("magic number"), std::string::npos);
-    }
-    {
+    const auto expect_refusal = [](const std::string& what, auto damage) {
         FatBinary binary;
         binary.add(1, 80, ptx, 0x11, 0, 0);
+        binary.finished();
+        damage(binary);
+        EXPECT_NE(refusal_of(&binary.wrapper).find(what), std::string::npos) << what;
+    };
+    const auto packed = [](std::string text, uint64_t flags, size_t bytes) {
+        return [=](FatBinary& binary) {
+            binary.content.clear();
+            binary.add(1, 80, text, flags, bytes, ptx.size());
+            binary.finished();
+        };
+    };
+    const size_t half = zstd(ptx).size() / 2;
+    expect_refusal("wrapper", [](FatBinary& binary) { binary.wrapper.magic++; });
+    expect_refusal("magic number", [](FatBinary& binary) { binary.bytes[0] ^= 1; });
+    expect_refusal("cut off", [](FatBinary& binary) {
         binary.content.resize(binary.content.size() - 8);
-        EXPECT_NE(refusal_of(binary.finished()).find("cut off"), std::string::npos);
-    }
-    {
-        FatBinary binary;
-        std::string damaged = zstd(ptx);
-        damaged.resize(damaged.size() / 2);
-        binary.add(1, 80, damaged, 0x8011, damaged.size(), ptx.size());
-        EXPECT_NE(refusal_of(binary.finished()).find("zstd"), std::string::npos);
-    }
-    {
-        FatBinary binary;
-        binary.add(1, 80, lz4(ptx), 0x2011, lz4(ptx).size() / 2, ptx.size());
-        EXPECT_NE(refusal_of(binary.finished()).find("LZ4"), std::string::npos);
-    }
-    {
-        FatBinary binary;
-        binary.add(1, 80, "compressed in another way", 0x10011, 0, 0);
-        EXPECT_NE(refusal_of(binary.finished()).find("marked as PTX"), std::string::npos);
-    }
+        binary.finished();
+    });
+    expect_refusal("zstd", packed(zstd(ptx).substr(0, half), 0x8011, half));
+    expect_refusal("LZ4", packed(lz4(ptx), 0x2011, lz4(ptx).size() / 2));
+    expect_refusal("marked as PTX", packed("compressed in another way", 0x10011, 0));
 }
 
 // ---- streams and events
@@ -196,28 +186,6 @@ TEST(Streams, EachKeepsItsOrderAndTheSeedMixesThem) {
     EXPECT_TRUE(orders.contains("123xyz"));
     EXPECT_TRUE(orders.contains("xyz123"));
     EXPECT_GT(orders.size(), 4u);
-}
-
-// The event's record is between 2 and 3, the wait between x and y.
-std::string with_event(uint64_t seed, bool waits) {
-    Streams streams(seed);
-    CUevent_st event;
-    streams.give(streams.a, '1'), streams.give(streams.a, '2');
-    streams.queues.record(&event, streams.a);
-    streams.give(streams.a, '3');
-    streams.give(streams.b, 'x');
-    if (waits) { EXPECT_EQ(streams.queues.wait(streams.b, &event), cudaSuccess); }
-    streams.give(streams.b, 'y');
-    return streams.finished();
-}
-
-TEST(Streams, WaitForEventsAndAMissingOneShows) {
-    std::set<std::string> orders, without;
-    for (unsigned seed = 0; seed < seeds; seed++) {
-        orders.insert(of(with_event(seed, true), "2y")), without.insert(of(with_event(seed, false), "2y"));
-    }
-    EXPECT_EQ(orders, std::set<std::string>{"2y"});
-    EXPECT_EQ(without, (std::set<std::string>{"2y", "y2"}));
 }
 
 TEST(Streams, WaitForTheRecordBeforeTheWait) {

@@ -323,36 +323,6 @@ TEST_F(PlantedFaults, CopyOfAnotherThreadWithoutABarrier) {
           numbers(128));
 }
 
-// ---- launches
-
-std::string refused(const std::string& kernel, const std::string& why) {
-    return "a launch of " + kernel + " that a GPU refuses: " + why;
-}
-
-TEST_F(PlantedFaults, ThreadsBeyondTheLaunchBounds) {
-    EXPECT_EQ(finding("bounded<false>", {}, threads(64), empty(96), numbers(96)), "");
-    EXPECT_EQ(finding("bounded<false>", {}, threads(96), empty(96), numbers(96)),
-              refused("bounded<false>", "blocks of 96 threads, for launch bounds of 64"));
-}
-TEST_F(PlantedFaults, SharedMemoryBeyondWhatWasAskedFor) {
-    const std::string name = "uses_shared_memory<false>";
-    float *const out = empty(32), *const in = numbers(32);
-    const auto with = [&](size_t kilobytes, size_t bytes) {
-        Launch launch = threads(32);
-        launch.dynamic_shared_bytes = kilobytes * 1024 + bytes;
-        return finding(name, {}, launch, out, in);
-    };
-    const std::string too_much = refused(name, "");
-    EXPECT_EQ(with(47, 0), "");  // beside 1 KB that the kernel has by itself
-    EXPECT_EQ(with(47, 1).substr(0, too_much.size()), too_much);
-    kernel(name).max_dynamic_shared_bytes = 100 * 1024;
-    EXPECT_EQ(with(100, 0), "");
-    EXPECT_EQ(with(100, 1).substr(0, too_much.size()), too_much);
-    kernel(name).max_dynamic_shared_bytes = 300 * 1024;
-    EXPECT_EQ(with(226, 0), "");
-    EXPECT_EQ(with(226, 1).substr(0, too_much.size()), too_much);
-}
-
 // ---- two streams
 
 // A kernel in a second stream reads what a kernel in the first one writes.

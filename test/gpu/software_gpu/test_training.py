@@ -124,9 +124,6 @@ class OneProcess:
     def test_recompute(self):
         self.check("recompute", *BATCH, "--recompute", "block", *FAST)
 
-    def test_attention(self):
-        self.check("our attention", *BATCH, "--attention", "kernel", *FAST)
-
     def test_orders(self):
         """The same bits in any order of warps, blocks and streams."""
         options = ["--dtype", self.dtype, "--batch-size", 2, "--checkpoint-every", STEPS, *FAST]
