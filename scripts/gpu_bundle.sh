@@ -8,7 +8,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:?usage: scripts/gpu_bundle.sh BUILD [ARCHIVE]}
-archive=${2:-$root/build/flatgpt-gpu.tar.xz}
+archive=$(realpath -m "${2:-$root/build/flatgpt-gpu.tar.xz}")
 most=56000000  # bytes: leaves room for a source tree beside it in a transfer of 64 MiB
 
 fail() {

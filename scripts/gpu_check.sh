@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the project's claims for GPUs on a GPU: speed beside PyTorch and llm.c, tests, losses, kernels, sanitizers. Writes a report to OUTDIR.
-#   scripts/gpu_check.sh OUTDIR [--time-limit SECONDS] [--continue] [--llmc PATH] [OPTION...]     --help lists them
-# Builds for the GPU first, if there is no build.
+#   scripts/gpu_check.sh OUTDIR [--time-limit SECONDS] [--llmc PATH] [OPTION...]     --help lists them
+# The same command goes on where an earlier one ended. Builds for the GPU first, if there is no build.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 export PYTHONDONTWRITEBYTECODE=1
