@@ -327,6 +327,14 @@ class GpuCheck(Folder):
         self.assertTrue(self.sleeper_is_dead(), "a program outlived the check")
         self.assertIn("the same command goes on with what is left", result.stdout)
 
+    def test_nothing_is_begun_that_would_not_end_in_time(self):
+        check = gpu_check.Check.__new__(gpu_check.Check)
+        check.rehearsal, check.options = False, argparse.Namespace(time_limit=540)
+        # The last job takes longer than a call.
+        for seconds, left, fits in ((100, 101, True), (100, 99, False), (600, 410, True), (600, 400, False)):
+            check.left = lambda left=left: left
+            self.assertEqual(check.fits(gpu_check.Job("", seconds=seconds)), fits, (seconds, left))
+
     def test_stopped_by_a_signal_it_leaves_a_whole_report_and_no_program(self):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
             with self.subTest(signal=number.name):

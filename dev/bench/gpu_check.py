@@ -489,7 +489,7 @@ class Check(Parts):
                         print(f"{part}/{name}: its program has changed; its result is dropped", flush=True)
                         del found[name]
             due = job.name in self.failed_before[part] if again else job.name not in found
-            if due and not job.missing and part in self.options.parts:
+            if due and not job.missing and part in self.options.parts and self.fits(job):
                 self.run_job(part, job)
 
         self.report["parts"][part] |= dict(status="unfinished", reason="the check was killed")
@@ -519,10 +519,12 @@ class Check(Parts):
         missing = {job.name: job.missing for job in jobs if job.missing and job.name not in found}
         self.report["parts"][part] |= dict(status=status, reason="; ".join(reasons), missing=missing)
 
+    def fits(self, job):
+        """Whether the job may be begun now. One that takes longer than a call is begun only early in one."""
+        return self.left() > (0 if self.rehearsal else min(job.seconds, 0.75 * self.options.time_limit))
+
     def run_job(self, part, job):
-        """Runs a job and keeps its record. One that takes longer than a call is begun only early in one."""
-        if self.left() <= (0 if self.rehearsal else min(job.seconds, 0.75 * self.options.time_limit)):
-            return
+        """Runs a job and keeps its record."""
         folder, start = pathlib.Path(tempfile.mkdtemp(dir=self.scratch)), time.monotonic()
         record = dict(status="failed", program=job.identity)
         try:
