@@ -85,8 +85,8 @@ def lost_without_padding(arguments):
     return arguments.micro_steps * (of[VOCABULARY] - of[PADDED])
 
 
-def train(arguments, only=None):
-    """Milliseconds of every step of each trained row, or a note why there are none: {name: (ms, note)}. only: train this row alone, for one round."""
+def train(arguments):
+    """Milliseconds of every step of each trained row, or a note why there are none: {name: (ms, note)}."""
     program = our_program(arguments.device)
     shared = dict(program=program, device=arguments.device, data=token_shards(arguments.data, VOCABULARY), layers=arguments.layers, heads=arguments.heads,
                   channels=arguments.channels, context=arguments.seq_len, vocab=VOCABULARY, batch_size=arguments.batch_size, seq_len=arguments.seq_len,
@@ -95,9 +95,8 @@ def train(arguments, only=None):
     environment = {"FLATGPT_MATMULS": str(pathlib.Path(scratch.name, "matmul_algorithms.json"))}  # products are timed once; the caller's FILE takes precedence
     environment |= os.environ | {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
     has_graphs = "--no-graph" in subprocess.run([program, "--help"], capture_output=True, text=True).stdout
-    rows = {name: dict(ms=[], note=absent, options=options) for name, options, absent in trained_rows(arguments.device, has_graphs)
-            if only in (None, name)}  # fmt: skip
-    for round_ in range(1 if only else arguments.rounds):
+    rows = {name: dict(ms=[], note=absent, options=options) for name, options, absent in trained_rows(arguments.device, has_graphs)}
+    for round_ in range(arguments.rounds):
         for name, row in rows.items():
             if row["note"]:
                 continue
@@ -107,8 +106,6 @@ def train(arguments, only=None):
                 row["ms"] += Ours(shared | {"more": row["options"][2:]}, dtype, environment).run(arguments.steps, arguments.discard)["ms"]
             except RuntimeError as error:
                 lacking = re.search(r"this build has no \w+", str(error))
-                if only and not lacking:
-                    fail(f"{name}: {error}")
                 row["note"] = lacking[0] if lacking else str(error)
     progress("")
     return {name: (row["ms"] if not row["note"] else [], row["note"]) for name, row in rows.items()}
@@ -133,12 +130,7 @@ def lost_without(name, arguments):
 def ladder(arguments):
     """Rows in order: [{name, ms, tokens_per_second, gain over the row above, note}]."""
     trained = {name: (statistics.median(ms) if ms else None, note) for name, (ms, note) in train(arguments).items()}
-    return assemble(arguments, trained, {name: lost_without(name, arguments) for name in LOST})
-
-
-def assemble(arguments, trained, lost):
-    """The rows of ladder() from {name: (median ms or None, note)} of the trained rows and of the computed differences."""
-    trained = dict(trained)
+    lost = {name: lost_without(name, arguments) for name in LOST}
     bf16, note = trained.pop("bf16")
     without = [(None if None in (bf16, *losses) else bf16 + sum(losses)) for losses in ((lost["padding"][0], lost["epilogues"][0]), (lost["padding"][0],))]
     rows = [(name, *trained.pop(name)) for name in ("fp32", "tf32")]
@@ -174,20 +166,12 @@ def main():
     parser.add_argument("--build", metavar="DIR", help="of the benchmarks (default: build/cuda, or build/release)")
     parser.add_argument("--tiny", action="store_true", help="a model that trains in no time, to try this out")
     parser.add_argument("--json", metavar="OUT", help="write the rows")
-    names = [*(name for device in ("cuda", "cpu") for name, *_ in trained_rows(device, True)), *LOST]
-    parser.add_argument("--row", choices=dict.fromkeys(names), metavar="NAME", help="only measure what this row is made of, in one round (gpu_check's grain)")
     arguments = parser.parse_args()
     arguments.layers, arguments.heads, arguments.channels = SIZES[arguments.model]
     arguments.bench_seconds = 0.2
     if arguments.tiny:
         vars(arguments).update(TINY)
     arguments.build = arguments.build or ROOT / "build" / ("cuda" if arguments.device == "cuda" else "release")
-    if arguments.row:
-        ms, note = lost_without(arguments.row, arguments) if arguments.row in LOST else train(arguments, arguments.row)[arguments.row]
-        print(f"{arguments.row}: {note or ms}")
-        if arguments.json:
-            pathlib.Path(arguments.json).write_text(json.dumps(dict(ms=ms, note=note)) + "\n")
-        return
     rows = ladder(arguments)
     print(f"{'':34}{'ms':>10}{'tokens/s':>12}{'gain':>8}")
     for row in rows:
