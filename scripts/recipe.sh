@@ -65,8 +65,7 @@ find_gpus() {
 # Prints the program's plan with these options more. CUDA itself takes a GiB. Why there is no plan stands in the file $refusal.
 plan() {
     local usable=$((memory > 1024 ? memory - 1024 : 1))
-    "$program" --config "$recipe" "${words[@]}" "$@" --plan --world-size "$gpus" --device "${gpu:-unknown}" "${speed[@]}" \
-        --device-memory "${usable}M" 2>"$refusal"
+    "$program" --config "$recipe" "${words[@]}" "$@" --plan --world-size "$gpus" --device-memory "${usable}M" 2>"$refusal"
 }
 
 refuse() {
@@ -133,7 +132,8 @@ if [ "$gpus" -gt 1 ]; then command=("$root/scripts/run_multi_gpu.sh" --processes
 command+=(--config "$recipe" "${fitted[@]}" "${words[@]}")
 sed -n 's/^# The data are made by: /data: made by /p' "$recipe"
 echo "gpu: $([ "$gpus" -eq 1 ] || echo "$gpus x ")${gpu:-unknown}, $((memory / 1024)) GiB"
-grep -E '^(step|run|time):' <<<"$planned"
+grep -E '^(step|run):' <<<"$planned"
+"$root/dev/expected_time.py" --gpu "${gpu:-unknown}" "${speed[@]}" <<<"$planned" 2>"$refusal" || [ $? = 3 ] || echo "time: unknown: $(tail -n 1 "$refusal")"
 echo "command:$(printf ' %q' "${command[@]}")"
 [ $dry_run = no ] || exit 0
 rm -f "$refusal"

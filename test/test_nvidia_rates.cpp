@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "trainer/run/nvidia_rates.h"
+#include "trainer/run/peaks.h"
 
 namespace {
 
@@ -36,25 +36,16 @@ TEST(NvidiaRates, VariantsOfADataCentreGpuDiffer) {
     EXPECT_DOUBLE_EQ(tera("NVIDIA B300 SXM6 AC", DType::bf16), 2250);
 }
 
-TEST(NvidiaRates, WorkstationAndGeForceCards) {
-    EXPECT_DOUBLE_EQ(tera("NVIDIA RTX A2000 12GB", DType::bf16), 31.9);
+TEST(NvidiaRates, MakersAndFamiliesMayStandBeforeACardsName) {
     EXPECT_DOUBLE_EQ(tera("NVIDIA RTX A6000", DType::bf16), 154.8);
     EXPECT_DOUBLE_EQ(tera("NVIDIA RTX 6000 Ada Generation", DType::bf16), 364.2);
-    EXPECT_DOUBLE_EQ(tera("Quadro RTX 6000", DType::fp32), 16.3);
-    EXPECT_DOUBLE_EQ(tera("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", DType::bf16), 503.8);
     EXPECT_DOUBLE_EQ(tera("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", DType::fp32), 110);
-    EXPECT_DOUBLE_EQ(tera("NVIDIA GeForce RTX 2080 Ti", DType::fp32), 13.4);
-    EXPECT_DOUBLE_EQ(tera("NVIDIA GeForce RTX 3060", DType::bf16), 25.5);
-    EXPECT_DOUBLE_EQ(tera("NVIDIA GeForce RTX 4070", DType::bf16), 58.3);
-    EXPECT_DOUBLE_EQ(tera("NVIDIA GeForce RTX 4070 Ti", DType::bf16), 80.2);
     EXPECT_DOUBLE_EQ(tera("NVIDIA GeForce RTX 4070 Ti SUPER", DType::bf16), 88.2);
-    EXPECT_DOUBLE_EQ(tera("NVIDIA GeForce RTX 4090", DType::tf32), 82.6);
-    EXPECT_DOUBLE_EQ(tera("NVIDIA GeForce RTX 5090", DType::bf16), 209.5);
+    EXPECT_DOUBLE_EQ(tera("NVIDIA GeForce RTX 5090", DType::tf32), 104.8);
 }
 
 TEST(NvidiaRates, TuringHasFp32Only) {
     EXPECT_DOUBLE_EQ(tera("Tesla T4", DType::fp32), 8.1);
-    EXPECT_DOUBLE_EQ(tera("NVIDIA GeForce GTX 1660 SUPER", DType::fp32), 5);
     EXPECT_FALSE(nvidia_matmul_rate("Tesla T4", DType::bf16));
     EXPECT_FALSE(nvidia_matmul_rate("NVIDIA GeForce RTX 2080", DType::tf32));
 }

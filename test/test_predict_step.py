@@ -51,7 +51,7 @@ class PredictStep(unittest.TestCase):
         self.assertAlmostEqual(backward, 1 / predict_step.BACKWARD)
 
     def test_no_rate_is_above_the_data_sheets(self):
-        rates = (ROOT / "trainer" / "run" / "nvidia_rates.cpp").read_text()
+        rates = (ROOT / "trainer" / "run" / "nvidia_rates.inc").read_text()
         for gpu in predict_step.GPUS:
             with self.subTest(gpu.name):
                 self.assertLess(gpu.products, predict_step.data_sheet_rate(gpu.name, rates))

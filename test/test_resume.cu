@@ -624,6 +624,25 @@ TEST_F(Resume, AloneGoesOnWithTheRunsOwnOptions) {
     EXPECT_NE(complete.output.find("nothing is left to do"), std::string::npos) << complete.output;
 }
 
+// Up to November 2026 a plan had more options, which every run wrote into its state.
+TEST_F(Resume, OptionsThatOnlyEarlierVersionsHadAreLeftOut) {
+    const std::string run = folder / "run", last = checkpoint_folder(run, 2);
+    expect_success(train("--steps 2 --lr 0.003 --out " + run));
+    TrainingState state = read_state(last);
+    state.options.update({{"device", "H100"},
+                          {"gpus-per-machine", 4},
+                          {"link", "pcie4"},
+                          {"network", "hdr1"},
+                          {"tokens-per-second", 1000.5}});
+    fs::remove(last + "/" + state_file_name);
+    write_state(last, state);
+    const ProgramResult result = resume_alone(run + " --steps 4");
+    expect_success(result);
+    EXPECT_NE(result.output.find("from here on: --steps 4 instead of 2\n"), std::string::npos)
+        << result.output;
+    EXPECT_EQ(last_step(run), 4);
+}
+
 TEST_F(Resume, AnOptionThatIsGivenAgainCountsInsteadOfTheRuns) {
     const std::string run = folder / "run", other_length = folder / "other_length";
     expect_success(train("--tokens 256 --total-batch 64 --lr 0.003 --out " + run));

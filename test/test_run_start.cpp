@@ -114,6 +114,52 @@ TEST(RunStart, PlansOfAbsurdSizesTookMinutes) {
     }
 }
 
+// The number that stands between two texts.
+double number_in(const std::string& plan, const std::string& before, const std::string& after) {
+    const size_t begin = plan.find(before) + before.size();
+    size_t used = 0;
+    const double value = plan.find(before) == std::string::npos ? 0 : std::stod(plan.substr(begin), &used);
+    EXPECT_TRUE(used > 0 && plan.substr(begin + used).starts_with(after)) << plan;
+    return value;
+}
+
+TEST(RunStart, APlanOfSeveralProcessesSaysWhatTheySend) {
+    const auto plan = [](const std::string& options) {
+        const ProgramResult result =
+            run_program(TRAIN_PROGRAM, "--dtype bf16 --plan --device-memory 900G " + options);
+        EXPECT_EQ(result.exit_code, 0) << result.errors;
+        return result.output;
+    };
+    const std::string gpt2 = "--model gpt2 --batch-size 8 --total-batch 524288 --world-size 64 ",
+                      plain = plan(gpt2), sharded = plan(gpt2 + "--zero 1 --reduce-dtype bf16"),
+                      xl = "--model gpt2-xl --batch-size 1 --total-batch 1048576 --world-size ";
+    // Twice 63 of 64 parts of the gradients. Padding adds less than 0.2 %, the gaps of checked builds more.
+    const double sent = number_in(plain, " buckets, ", " MiB of gradients (fp32, all-reduce)\n"),
+                 least = 2 * 63.0 / 64 * 4 * 124'439'808 / 0x1p20;
+    EXPECT_GE(sent, least - 0.1);
+    if (!simt::checked) { EXPECT_LE(sent, 1.002 * least); }
+    // A reduce-scatter of bf16 is a quarter of it, and so is the all-gather.
+    const std::string half = " MiB of gradients (bf16, reduce-scatter) and ";
+    EXPECT_NEAR(number_in(sharded, " buckets, ", half), sent / 4, 0.1);
+    EXPECT_NEAR(number_in(sharded, half, " MiB of parameters (bf16, all-gather)\n"), sent / 4, 0.1);
+    // ZeRO-1 divides the optimizer's state, to the padding of the parts.
+    const std::string state = "optimizer state (fp32)";
+    EXPECT_NEAR(number_in(sharded, state, " MiB"), number_in(plain, state, " MiB") / 64, 0.1);
+    // Many processes communicate whole layers; else the latency of a ring would be paid every few MiB.
+    EXPECT_GT(number_in(plan(xl + "8"), "in a step, in ", " buckets"), 3 * 48);
+    EXPECT_EQ(number_in(plan(xl + "1024"), "in a step, in ", " buckets"), 48 + 2);
+    EXPECT_EQ(plan("").find("processes"), std::string::npos);
+}
+
+TEST(RunStart, APlanSaysTheWorkOfAToken) {
+    const std::string gpt2 = "--model gpt2 --batch-size 64 --plan --device-memory 79G --dtype bf16 ";
+    const double work = 6.0 * (124'439'808 + 12 * 768 * 1024);
+    for (const auto& [more, factor] : {std::pair("", 1.0), std::pair("--recompute block", 4.0 / 3)}) {
+        const std::string plan = run_program(TRAIN_PROGRAM, gpt2 + more).output;
+        EXPECT_NEAR(number_in(plan, "\nwork: ", " FLOP a token\n"), factor * work, 0.5) << plan;
+    }
+}
+
 TEST(RunStart, APlanThatNobodyCouldReadWasNoError) {
     for (const char* to : {">/dev/full", ">&-"}) {
         const ProgramResult result =

@@ -418,6 +418,15 @@ INSTANTIATE_TEST_SUITE_P(
         WrongInput{"NegativeProfile", "--profile -1", "--profile"},
         WrongInput{"ProfileWithJunk", "--profile 5x", "--profile"},
         WrongInput{"MemoryWithJunk", "--device-memory 1X", "1X"},
+        WrongInput{"WorldSizeWithoutPlan", "--world-size 8",
+                   "--world-size is for --plan only; the number of processes that train is set by their "
+                   "launcher, such as mpirun -np 8"},
+        WrongInput{"PlanOfNoProcess", "--plan --world-size 0", "--world-size 0"},
+        WrongInput{"PlanOfAPartOfAMicroStep", "--plan --world-size 8 --total-batch 768",
+                   "is not a multiple of a micro-step's 12 x 64 x 8 processes = 6144 tokens"},
+        WrongInput{"PlanOfTooManyProcesses", "--plan --world-size 5 --batch-size auto --total-batch 768",
+                   "12 sequences of a step do not divide among 5 processes"},
+        WrongInput{"OptionOfAnEarlierVersion", "--plan --link pcie4", "--link is not an option"},
         WrongInput{"MissingConfig", "--config none.toml", "none.toml"}),
     [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(

@@ -37,7 +37,7 @@ GAP = 2e-6  # seconds between two kernels of a graph: assumed
 
 @dataclasses.dataclass
 class Gpu:
-    name: str  # as in trainer/run/nvidia_rates.cpp
+    name: str  # as in trainer/run/nvidia_rates.inc
     bandwidth: float  # bytes/s, data sheet
     products: float  # FLOP/s of large products in bf16, measured by others
     attention: float  # FLOP/s forward, causal, T = 1024, head size 64
@@ -56,7 +56,7 @@ GPUS = [
 
 
 def data_sheet_rate(name, text):
-    """The rate of dense products in bf16, FLOP/s, in nvidia_rates.cpp."""
+    """The rate of dense products in bf16, FLOP/s, in nvidia_rates.inc."""
     return float(re.search(rf'\{{"{re.escape(name)}", ([\d.]+),', text)[1]) * 1e12
 
 
@@ -108,7 +108,7 @@ def row(*cells):
 
 
 def table_of_rates():
-    text = (ROOT / "trainer" / "run" / "nvidia_rates.cpp").read_text()
+    text = (ROOT / "trainer" / "run" / "nvidia_rates.inc").read_text()
     lines = [row("", *(gpu.name for gpu in GPUS)), row(*["---"] * (1 + len(GPUS)))]
     lines += [row("bandwidth, data sheet, GB/s", *(f"{gpu.bandwidth / 1e9:.0f}" for gpu in GPUS))]
     lines += [row("products in bf16, data sheet, TFLOP/s", *(f"{data_sheet_rate(gpu.name, text) / 1e12:.0f}" for gpu in GPUS))]

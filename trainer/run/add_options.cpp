@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "trainer/command_line/config_file.h"
-#include "trainer/run/scaling.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 namespace {
@@ -288,33 +287,12 @@ void add_plan(Options& o, Group& system) {
         CHECK(to.device_memory >= 1 << 20,
               "--device-memory {} is less than 1 MiB; expected a size such as 40G", text);
     };
-    const auto link = [](const std::string& option, Link& target) {
-        return [&target, option](const std::string& text) {
-            target = parse_link(option, text.substr(0, most_letters));
-        };
-    };
-    to.machines.within = parse_link("--link", "nvlink3");
-    to.machines.between = parse_link("--network", "hdr8");
     system.flag(start, "--plan", to.only,
-                "print the memory plan and stop; with --world-size, also print how the run would scale");
+                "print the memory plan and stop; with --world-size, also print what a process sends");
     system.parsed(start, "--device-memory", "SIZE", "", set_memory,
                   "plan for this much memory, such as 40G, instead of the free memory");
-    system.number(plan, "--world-size", o.world_size, 1, 1 << 16,
+    system.number(start, "--world-size", o.world_size, 1, 1 << 16,
                   "with --plan: number of processes to plan for, one per GPU");
-    system.number(plan, "--gpus-per-machine", to.machines.per_machine, 1, 1 << 16,
-                  "with --plan: number of GPUs in a machine");
-    system.parsed(plan, "--link", "LINK", "nvlink3", link("--link", to.machines.within),
-                  fmt::format("with --plan: link between the GPUs of a machine: {}, or bandwidth in GB/s and "
-                              "latency in microseconds, such as 235,3.4",
-                              known_links()));
-    system.parsed(plan, "--network", "LINK", "hdr8", link("--network", to.machines.between),
-                  "with --plan: link between machines, over all network cards of a machine together; values "
-                  "as for --link");
-    system.dependent(plan, "--tokens-per-second", to.tokens_per_second, 1e-3, 1e12,
-                     "with --plan: measured tokens per second of a single process [38 % of the GPU's peak; "
-                     "156 TFLOP/s for an unknown GPU]");
-    system.text(plan, "--device", to.device, "NAME",
-                "with --plan: the GPU whose time is estimated, such as H100 [the GPU of this machine]");
 }
 
 }  // namespace

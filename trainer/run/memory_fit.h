@@ -126,17 +126,3 @@ void check_memory(const Options& o, const GPT2<T>& model, size_t memory, const N
     throw UsageError(fmt::format("the run needs {}, but {} are {}; {}", readable(total), readable(memory),
                                  o.plan.device_memory ? "planned for" : "free", advice));
 }
-
-// The table of --plan for --world-size processes. With --batch-size auto, fewer processes take larger
-// micro-batches.
-template <class T>
-std::string scaling_plan(const Options& o, size_t memory) {
-    StepShape step = o.step_shape();
-    if (o.values.at("batch-size") == "auto") {
-        Options alone = o;
-        alone.world_size = 1;
-        // with --zero 1 a single process may have no room for any batch
-        step.most_sequences = std::max(o.batch.size, largest_batch<T>(alone, memory));
-    }
-    return scaling_table(step, o.world_size, o.plan.machines);
-}

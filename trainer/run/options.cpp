@@ -19,22 +19,6 @@ OptimizerOptions Options::optimizer_at(double learning_rate) const {
     return {learning_rate, c.beta1, c.beta2, c.eps, c.weight_decay, c.clip, c.momentum, c.nesterov};
 }
 
-StepShape Options::step_shape() const {
-    StepShape step{.config = model.config,
-                   .seq_len = batch.seq_len,
-                   .most_sequences = batch.size,
-                   .total_batch = batch.total};
-    step.recompute_block = system.recompute == Recompute::block;
-    step.zero = system.zero;
-    step.gradients = system.reduce_dtype == DType::bf16 ? Collective::bf16 : Collective::fp32;
-    step.parameters = system.dtype == DType::bf16 ? Collective::bf16 : Collective::fp32;
-    // 156 TFLOP/s is half of an A100's peak; llm.c reaches 175 TFLOP/s with the 124M model on an A100.
-    step.tokens_per_second = plan.tokens_per_second > 0
-                                 ? plan.tokens_per_second
-                                 : 156e12 / flops_per_token(model.config, batch.seq_len);
-    return step;
-}
-
 int Options::step_count(uint64_t windows) const {
     const double total = static_cast<double>(batch.total);
     double count = length.steps;
@@ -207,15 +191,6 @@ void resolve_batch(Options& o) {
           b.total / sequence, 1 << 30);
 }
 
-void check_plan(const Options& o, const Given& given) {
-    for (const auto& [name, scope] : o.scopes) {
-        CHECK(scope != Scope::plan || o.plan.only || !given("--" + name), "--{} is for --plan only{}", name,
-              name == "world-size" ? "; the number of processes that train is set by their launcher, such as "
-                                     "mpirun -np 8"
-                                   : "");
-    }
-}
-
 // words: the command line. own: options of the run that is resumed, parsed after them.
 std::optional<Options> parse_words(const std::vector<std::string>& words, const std::vector<std::string>& own,
                                    const Process& process) {
@@ -249,7 +224,9 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
     check_optimizer(o, given);
     resolve_tokenizer(o, given);
     resolve_batch(o);
-    check_plan(o, given);
+    CHECK(o.plan.only || !given("--world-size"),
+          "--world-size is for --plan only; the number of processes that train is set by their launcher, "
+          "such as mpirun -np 8");
     o.values = final_values(app, o);
     return o;
 }

@@ -18,7 +18,6 @@
 #include "trainer/model/dtype.h"
 #include "trainer/model/gpt2.h"
 #include "trainer/model/schedule.h"
-#include "trainer/run/scaling.h"
 
 // The scope of an option decides what a resumed run does with it.
 enum class Scope {
@@ -26,7 +25,6 @@ enum class Scope {
     training,  // what training computes: the value may change, with a note
     run,       // anything else about a run: the value may change
     start,     // one start of the program: a resumed run does not inherit the value
-    plan,      // like start, and only --plan uses it
 };
 
 // Defaults with --init-from: nanoGPT's config/finetune_shakespeare.py, whose 20 steps are about two epochs.
@@ -105,9 +103,6 @@ struct SystemChoice {
 struct PlanChoice {
     bool only = false;                    // print the plan and stop
     std::optional<size_t> device_memory;  // bytes
-    std::string device;                   // name of a GPU; empty: this machine's
-    Machines machines;
-    double tokens_per_second = 0;  // of one process; 0: assumed (Options::step_shape)
 };
 
 struct Options {
@@ -133,7 +128,6 @@ struct Options {
     // Micro-steps in a step.
     int accumulation() const { return static_cast<int>(batch.total / micro_batch_tokens()); }
     int step_count(uint64_t windows) const;  // from --steps, --tokens, or --epochs over `windows` windows
-    StepShape step_shape() const;            // the step for --plan's scaling model
     OptimizerOptions optimizer_at(double learning_rate) const;
 };
 

@@ -89,7 +89,7 @@ std::vector<std::string> own_options(const CLI::App& app, const std::map<std::st
         const auto option = known.find(name);
         const auto scope = scopes.find(name);
         if (option == known.end() || scope == scopes.end() || decided.contains(name)) continue;
-        if (scope->second == Scope::start || scope->second == Scope::plan) continue;
+        if (scope->second == Scope::start) continue;
         if (value.is_array()) {
             for (const json& one : value) words.push_back(fmt::format("--{}={}", name, option_text(one)));
             continue;

@@ -11,9 +11,9 @@
 
 // Returns options of the run at `path` as words of a command line, such as "--lr=0.001". path is a
 // checkpoint or a run's folder, whose newest checkpoint counts. Options that app was given, that a given
-// option replaces, or whose scope is start or plan are left out. The model's shape and the tokenizer are
-// separate words instead of --model and --init-from, so the resumed run no longer needs the model that it
-// began with. Empty if path holds no readable checkpoint; resuming from it reports what is wrong. app
-// must have been parsed.
+// option replaces, whose scope is start, or that only earlier versions had are left out. The model's shape
+// and the tokenizer are separate words instead of --model and --init-from, so the resumed run no longer
+// needs the model that it began with. Empty if path holds no readable checkpoint; resuming from it reports
+// what is wrong. app must have been parsed.
 std::vector<std::string> own_options(const CLI::App& app, const std::map<std::string, Scope>& scopes,
                                      const std::string& path);

@@ -1,11 +1,14 @@
 #include <algorithm>
+#include <cctype>
 #include <random>
+#include <set>
+#include <sstream>
+#include <string_view>
 #include <vector>
 
 #include "kernels/copy.cuh"
 #include "kernels/gemm/gemm.h"
 #include "kernels/simt/timing.h"
-#include "trainer/run/nvidia_rates.h"
 #include "trainer/run/peaks.h"
 
 namespace {
@@ -59,6 +62,34 @@ double matmul_rate(bool tf32, bool quick) {
     return best;
 }
 
+struct Rates {
+    std::string_view name;
+    double bf16, tf32, fp32;  // TFLOP/s
+};
+constexpr Rates data_sheets[] = {
+#include "trainer/run/nvidia_rates.inc"
+};
+
+// Words without influence on the rate: makers, sockets of modules ("SXM4"), cooling, and memory in the
+// sizes that one chip is sold with. Any other size may be another chip: a GeForce RTX 3050 with 6 GB has
+// fewer cores, an A100 with 64 GB has more.
+bool is_skipped(const std::string& word) {
+    static const std::set<std::string> words = {"NVIDIA", "TESLA", "GEFORCE", "AC",    "LC",
+                                                "40GB",   "80GB",  "120GB",   "480GB", "144G"};
+    return words.contains(word) || word.starts_with("HBM") || word.starts_with("SXM");
+}
+
+// "NVIDIA A100-PCIE-40GB" becomes "A100 PCIE".
+std::string simplified(std::string name) {
+    for (char& c : name) c = c == '-' ? ' ' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    std::istringstream in(name);
+    std::string result;
+    for (std::string word; in >> word;) {
+        if (!is_skipped(word)) result += (result.empty() ? "" : " ") + word;
+    }
+    return result;
+}
+
 }  // namespace
 
 double measure_copy_bandwidth() {
@@ -77,6 +108,20 @@ double measure_copy_bandwidth() {
 double measure_matmul_rate(DType dtype, bool quick) {
     return dtype == DType::bf16 ? matmul_rate<bfloat16>(false, quick)
                                 : matmul_rate<float>(dtype == DType::tf32, quick);
+}
+
+// All remaining words must match: "RTX 4090 Laptop GPU" is another chip than "RTX 4090", and a slice of a
+// GPU (MIG) is slower than the whole.
+std::optional<double> nvidia_matmul_rate(const std::string& device, DType dtype) {
+    const std::string name = simplified(device);
+    for (const Rates& rates : data_sheets) {
+        if (rates.name != name) continue;
+        const double tera = dtype == DType::bf16   ? rates.bf16
+                            : dtype == DType::tf32 ? rates.tf32
+                                                   : rates.fp32;
+        if (tera > 0) return tera * 1e12;
+    }
+    return std::nullopt;
 }
 
 MatmulPeak matmul_peak(const std::string& device, DType dtype, double measured) {

@@ -1,5 +1,6 @@
 // peaks.h: the machine's peak rates, with which a step and its operations are compared.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "trainer/model/dtype.h"
@@ -11,6 +12,10 @@ double measure_copy_bandwidth();
 // FLOP/s of large matrix products with factors of this type, computed by gemm.h: the best of a few
 // products or, if quick, of one.
 double measure_matmul_rate(DType dtype, bool quick = false);
+
+// FLOP/s of dense products that accumulate in fp32, as NVIDIA publishes them (nvidia_rates.inc), by CUDA's
+// name of the GPU. std::nullopt if the GPU is not in the table, lacks the type, or has no confirmed rate.
+std::optional<double> nvidia_matmul_rate(const std::string& device, DType dtype);
 
 // The rate of which the model FLOPs utilization (MFU) is a fraction.
 struct MatmulPeak {

@@ -19,7 +19,6 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/formats/model_file.h"
 #include "trainer/run/disk_fit.h"
-#include "trainer/run/expected_time.h"
 #include "trainer/run/memory_fit.h"
 #include "trainer/run/replicas.h"
 #include "trainer/run/run_description.h"
@@ -82,6 +81,45 @@ void check_disk_space(const Options& o, const GPT2<T>& model, const ResumePoint&
 
 std::vector<std::string> train_data(const Options& o) {
     return o.data.train.empty() ? std::vector{data_directory() + "/tinyshakespeare.txt"} : o.data.train;
+}
+
+// The run's length, unless its data decide it, and the work of a token. dev/expected_time.py reads both.
+std::string length_plan(const Options& o) {
+    // Recomputed blocks add a second forward pass, which is a third of a step's work.
+    const double again = o.system.recompute == Recompute::block ? 4.0 / 3 : 1;
+    const double flops = again * flops_per_token(o.model.config, o.batch.seq_len);
+    std::string length = fmt::format("{:g} epochs of the training data", o.length.epochs);
+    if (o.length.epochs == 0) {
+        const int steps = o.step_count(0);
+        const double tokens = static_cast<double>(steps) * static_cast<double>(o.batch.total);
+        length = fmt::format("{} steps, {}", steps,
+                             tokens < 1e8 ? fmt::format("{:.3f} million tokens", tokens * 1e-6)
+                                          : fmt::format("{:.1f} billion tokens", tokens * 1e-9));
+    }
+    return fmt::format("run: {}\nwork: {:.0f} FLOP a token", length, flops);
+}
+
+// What a process sends in a step, and receives as much.
+std::string communication_plan(const Options& o, const TensorTable& table) {
+    const auto sent = [&](Collective::Kind kind, DType type) {
+        const bool bf16 = type == DType::bf16;
+        size_t bytes = 0;
+        for (const Bucket& b : table.buckets()) {
+            const Collective collective{kind, nullptr, b.elements,
+                                        bf16 ? Collective::bf16 : Collective::fp32};
+            bytes += collective.bytes_sent(o.world_size);
+        }
+        return fmt::format("{:.1f} MiB of {} ({}, ", static_cast<double>(bytes) / 0x1p20,
+                           kind == Collective::all_gather ? "parameters" : "gradients",
+                           bf16 ? "bf16" : "fp32");
+    };
+    const DType gradients = o.system.reduce_dtype;
+    return fmt::format("each of {} processes sends and receives in a step, in {} buckets, {}", o.world_size,
+                       table.buckets().size(),
+                       o.system.zero == 0
+                           ? sent(Collective::all_reduce, gradients) + "all-reduce)"
+                           : sent(Collective::reduce_scatter, gradients) + "reduce-scatter) and " +
+                                 sent(Collective::all_gather, o.system.dtype) + "all-gather)");
 }
 
 // --plan also serves machines that do not have the data.
@@ -264,10 +302,8 @@ std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& comm
     print_model(o, *run.model, communicator, say);
     check_memory(o, *run.model, memory, say);
     if (o.plan.only) {
-        const ExpectedSpeed speed = expected_speed(o, simt::device_info().name);
-        say(length_plan(o, speed));
-        if (speed.tokens_per_second > 0) o.plan.tokens_per_second = speed.tokens_per_second;
-        if (o.world_size > 1) say(scaling_plan<T>(o, memory));
+        say(length_plan(o));
+        if (o.world_size > 1) say(communication_plan(o, run.model->table()));
         if (!o.data.train.empty()) say(data_plan(o));
         // a failed write is an error here, because the plan is the program's only output
         if (communicator.rank() == 0) write_output("", "the plan");
