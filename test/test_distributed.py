@@ -418,9 +418,10 @@ class StartAndEnd(Runs):
             runs.append((place, rank, self.start(2, *self.options, "--out", self.folder / f"{place}-{rank}", before=before)))
         for place, rank, process in runs:  # all of them wait at the same time
             with self.subTest(place=place, rank=rank):
-                where = {"init": "no response from the other processes for 5 s (--comm-timeout), in MPI_Init",
-                         "finalize": "no response from the other processes for 5 s (--comm-timeout), in MPI_Finalize",
-                         "end": "the other processes have not ended for 5 s (--comm-timeout)"}[place]  # fmt: skip
+                if place == "end":  # the others have left it: the kernel kills it, and mpirun names it
+                    self.assertRegex(self.assert_failed(process, "", seconds=40, code=137), rf"process rank {rank} .* signal 9")
+                    continue
+                where = f"no response from the other processes for 5 s (--comm-timeout), in MPI_{place.capitalize()}"
                 self.assert_failed(process, re.escape(f"rank {1 - rank}: {where}; rank {rank} is stopped"), seconds=40, code=1)
 
     def test_a_container_that_forbids_copies_between_processes_printed_lines_for_every_message(self):
@@ -485,9 +486,9 @@ class StartAndEnd(Runs):
                     said = [line for line in errors.splitlines() if line.startswith("train_gpt2")]
                     print(f"{name} of rank {victim} after {moment:.2f} of {whole:.2f} s: exit code {process.returncode} after {waited:.1f} s, {said}",
                           file=sys.stderr)  # fmt: skip
-                self.assertLess(waited, limit + 10)
+                self.assertLess(waited, limit + 25)
                 if name == "stop" and process.returncode != 0:
-                    self.assertIn(f"; rank {victim} is stopped", errors)
+                    self.assertRegex(errors, rf"; rank {victim} is stopped|process rank {victim} .* signal 9")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
-// local_ranks() finds the other ranks of a launch on this machine and reports which are idle. The ranks
-// are simulated.
-#include <algorithm>
-
+// idle_ranks() names the ranks of a launch on this machine that are stopped or gone; end_within() ends even a
+// stopped process. The ranks are simulated.
 #include "rank_process.h"
 #include "trainer/distributed/local_ranks.h"
 
@@ -18,23 +16,9 @@ Process process_of(int rank, int world_size, int local_size) {
     });
 }
 
-TEST(LocalRanks, AreThoseOfTheSameLaunch) {
-    EXPECT_TRUE(local_ranks(process_of(0, 4, 4)).empty());
-    const RankProcess first(1, 4, address()), third(3, 4, address()), other_launch(2, 4, "another"),
-        other_size(2, 3, address());
-    std::vector<LocalRank> found = local_ranks(process_of(0, 4, 4));
-    std::sort(found.begin(), found.end(),
-              [](const LocalRank& a, const LocalRank& b) { return a.rank < b.rank; });
-    ASSERT_EQ(found.size(), 2u);
-    EXPECT_EQ(std::pair(found[0].rank, found[0].pid), std::pair(1, first.pid()));
-    EXPECT_EQ(std::pair(found[1].rank, found[1].pid), std::pair(3, third.pid()));
-    EXPECT_EQ(found[1].arguments, std::string("cat\0", 4));
-    EXPECT_FALSE(found[1].same_program || found[1].stopped() || found[1].leaving);
-    EXPECT_EQ(local_ranks(process_of(1, 4, 4)).size(), 1u);  // a rank is not one of its own others
-}
-
 TEST(LocalRanks, ThatAreStoppedOrGoneAreNamed) {
     RankProcess first(1, 4, address()), second(2, 4, address());
+    const RankProcess other_launch(3, 4, "another"), other_size(2, 3, address());
     EXPECT_EQ(idle_ranks(process_of(0, 4, 4)), "rank 3 does not run on this machine");
     first.stop();
     second.kill();
@@ -45,14 +29,27 @@ TEST(LocalRanks, ThatAreStoppedOrGoneAreNamed) {
               "rank 1 is stopped, rank 2 does not run on this machine, rank 3 does not run on this machine");
     // With several machines, a missing rank may run on another one.
     EXPECT_EQ(idle_ranks(process_of(0, 4, 3)), "rank 1 is stopped");
+    // A rank is not one of its own others.
+    EXPECT_EQ(idle_ranks(process_of(1, 4, 3)), "");
 }
 
 TEST(LocalRanks, AreUnknownIfTheLauncherNamesNoLaunch) {
     Process process = process_of(0, 4, 4);
     const RankProcess first(1, 4, address());
     process.launch = "";
-    EXPECT_TRUE(local_ranks(process).empty());
     EXPECT_EQ(idle_ranks(process), "");
+}
+
+TEST(LocalRanks, AStoppedProcessEnds) {
+    const pid_t child = fork();
+    if (child == 0) {
+        end_within(0.5);
+        raise(SIGSTOP);
+        _exit(0);
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
 }
 
 }  // namespace

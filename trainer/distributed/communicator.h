@@ -52,6 +52,7 @@ public:
     int rank() const { return process_.rank; }
     int size() const { return process_.world_size; }
     const Process& process() const { return process_; }
+    double time_limit() const { return time_limit_; }  // seconds
 
     // Begins an operation once `stream` has finished the work queued so far. The operation runs on the
     // communicator's own stream, after earlier operations, and overlaps with later work on `stream`. Its
@@ -73,11 +74,13 @@ public:
     }
 
 protected:
-    explicit Communicator(const Process& process) : process_(process) {}
+    explicit Communicator(const Process& process, double time_limit = 0)
+        : process_(process), time_limit_(time_limit) {}
     virtual void end_others(int exit_code) = 0;
 
 private:
     const Process process_;
+    const double time_limit_;
 };
 
 // Joins the other processes of this launch. time_limit is in seconds, for each operation, from when this

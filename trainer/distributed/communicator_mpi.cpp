@@ -53,7 +53,7 @@ void add_up(T* out, const Source& source, size_t sources, size_t count) {
 class Mpi : public Communicator {
 public:
     Mpi(const Process& process, double time_limit)
-        : Communicator(process), time_limit_(time_limit), thread_([this] { run(); }) {}
+        : Communicator(process, time_limit), thread_([this] { run(); }) {}
     ~Mpi() override {
         std::unique_lock lock(mutex_);
         ending_ = true;
@@ -64,7 +64,6 @@ public:
             give_up(process(), no_word("MPI_Finalize"));
         lock.unlock();
         thread_.join();
-        if (leaving_) leave_together(process(), limit_of_meeting().count());
     }
 
     // Waits for MPI_Init.
@@ -300,7 +299,8 @@ private:
                          transfer.indices.data(), MPI_STATUSES_IGNORE);
             if (over == MPI_UNDEFINED) break;
             if (abort_code_ >= 0 || breaks_off_) throw Error(broken_off);
-            if (Clock::now() - begin > time_limit_) throw Error(missing(transfer, what));
+            if (Clock::now() - begin > std::chrono::duration<double>(time_limit()))
+                throw Error(missing(transfer, what));
             std::this_thread::sleep_for(nap);
             nap = std::min(nap + std::chrono::microseconds(10), std::chrono::microseconds(500));
         }
@@ -316,13 +316,13 @@ private:
         std::string names;
         for (const size_t rank : ranks) names += (names.empty() ? "rank " : ", ") + std::to_string(rank);
         const std::string idle = idle_ranks(process());
-        return fmt::format("no response from {} for {} s (--comm-timeout), in {}{}{}", names,
-                           time_limit_.count(), what, idle.empty() ? "" : "; ", idle);
+        return fmt::format("no response from {} for {} s (--comm-timeout), in {}{}{}", names, time_limit(),
+                           what, idle.empty() ? "" : "; ", idle);
     }
 
     // MPI takes a second to start, and longer on a busy machine, so the limit is at least 5 s.
     std::chrono::duration<double> limit_of_meeting() const {
-        return std::max(time_limit_, std::chrono::duration<double>(5));
+        return std::chrono::duration<double>(std::max(time_limit(), 5.0));
     }
     std::string no_word(const char* what) const {
         return fmt::format("no response from the other processes for {} s (--comm-timeout), in {}",
@@ -330,7 +330,6 @@ private:
     }
 
     static constexpr const char* broken_off = "another error ends this process";
-    const std::chrono::duration<double> time_limit_;
     std::mutex mutex_;
     std::condition_variable changed_;
     // Guarded by mutex_.

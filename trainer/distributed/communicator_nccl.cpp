@@ -131,8 +131,7 @@ private:
 class Nccl : public Communicator {
 public:
     Nccl(const Process& process, double time_limit)
-        : Communicator(process),
-          time_limit_(time_limit),
+        : Communicator(process, time_limit),
           watchdog_(process, time_limit, [this] { return waiting_for(); }) {
         const Call call(*this, fmt::format("meeting the other {} processes", size() - 1));
         const ncclUniqueId id = unique_id(process);
@@ -155,12 +154,9 @@ public:
         // one.
         if (std::uncaught_exceptions() > 0) break_off();
         if (ncclComm_t comm = take_comm()) {
-            {
-                const Call call(*this, "leaving the other processes");
-                ncclCommFinalize(comm);
-                ncclCommDestroy(comm);
-            }
-            leave_together(process(), time_limit_);
+            const Call call(*this, "leaving the other processes");
+            ncclCommFinalize(comm);
+            ncclCommDestroy(comm);
         }
         for (const Operation& operation : operations_) {
             cudaEventDestroy(operation.ready);
@@ -299,7 +295,6 @@ private:
         return status == cudaSuccess;
     }
 
-    const double time_limit_;
     cudaStream_t stream_ = nullptr;
     std::array<Operation, 256> operations_;  // more than one backward pass begins
     std::mutex mutex_;

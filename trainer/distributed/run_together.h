@@ -21,6 +21,8 @@ int run_together(const std::string& program, const Body& body) {
         process = this_process();
         body(process, communicator);
         if (!communicator) check_same_arguments(process);  // such as after --help
+        // The others wait for this process to leave them, and name it if it does not.
+        else if (process.world_size > 1) end_within(communicator->time_limit() + 15);
         return 0;
     } catch (const std::exception& error) {
         if (process.world_size == 1) return report(program, error);
