@@ -106,6 +106,7 @@ class Runs(unittest.TestCase):
     def assert_same_training(self, ours, theirs, loss=1e-5, norm=1e-3):
         self.assertEqual([r["step"] for r in ours], [r["step"] for r in theirs])
         for a, b in zip(ours, theirs):
+            self.assertEqual(a["tokens"], b["tokens"])
             self.assertLessEqual(abs(a["loss"] / b["loss"] - 1), loss, f"step {a['step']}")
             self.assertLessEqual(abs(a["grad_norm"] / b["grad_norm"] - 1), norm, f"step {a['step']}")
 
@@ -134,7 +135,9 @@ class Training(Runs):
             for processes, batch, zero in ((2, 6, 0), (2, 1, 1), (3, 4, 1), (3, 2, 0), (4, 3, 0), (4, 1, 1)):
                 with self.subTest(dtype=dtype, processes=processes, batch=batch, zero=zero):
                     out = self.folder / f"{dtype}-{processes}-{zero}"
-                    self.run_to_end(processes, *options, "--batch-size", batch, "--zero", zero, "--out", out)
+                    output = self.run_to_end(processes, *options, "--batch-size", batch, "--zero", zero, "--out", out)
+                    self.assertEqual((output.count("writing to"), len(metrics(out, "run"))), (1, 1))  # rank 0 alone speaks
+                    self.assertIn(f"{processes} processes over MPI", output)
                     self.assert_same_training(metrics(out), metrics(alone), loss, norm)
 
     def test_a_step_without_targets_is_skipped_by_all(self):
