@@ -56,6 +56,13 @@ def link(text):
     raise argparse.ArgumentTypeError(f"{text}; expected one of {', '.join(LINKS)}, or GB/s and microseconds such as 235,3.4")
 
 
+def positive(text):
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}; expected a number above 0")
+    return value
+
+
 def peak(gpu, dtype):
     """FLOP/s of the GPU by NVIDIA's table, which it is looked up in as by peaks.cu; 0 if it is not there."""
     skipped = re.compile(r"NVIDIA|TESLA|GEFORCE|AC|LC|40GB|80GB|120GB|480GB|144G|HBM.*|SXM.*")
@@ -87,11 +94,9 @@ def number(pattern, plan):
 
 def step_seconds(plan, tokens_per_second, machines):
     """(computation, communication, the part of it that no computation hides) of a step, in which a process has so many tokens per second."""
-    processes = int(number(r"^each of (\d+) processes", plan))
-    buckets = number(r"in (\d+) buckets", plan)
-    tokens, micro_steps = number(r"^step: (\d+) tokens", plan), number(r"x (\d+) micro-steps?$", plan)
-    compute = tokens / processes / tokens_per_second
-    forward = compute / micro_steps / 3
+    processes, buckets = int(number(r"^each of (\d+) processes", plan)), number(r"in (\d+) buckets", plan)
+    compute = number(r"^step: (\d+) tokens", plan) / processes / tokens_per_second
+    forward = compute / number(r"x (\d+) micro-steps?$", plan) / 3
     # The gradients of the embeddings are complete only at the end of backward, and the next forward pass begins with them.
     embeddings = number(r" (\d+) channels", plan) * (number(r"padded to (\d+)", plan) + number(r"context (\d+)", plan)) / number(r"(\d+) parameters$", plan)
     communication = exposed = collective_seconds("all-reduce", 4 * 4, processes, machines)  # loss, gradient norm and two flags
@@ -127,11 +132,12 @@ def time_line(plan, tokens_per_second, source):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: parser.exit(2, f"expected_time: {message}; --help shows the usage\n")
     parser.add_argument("--gpu", help="such as H100 (default: the plan's)")
-    parser.add_argument("--tokens-per-second", type=float, metavar="X", help=f"measured speed of one GPU (default: {100 * SHARE:.0f} %% of its peak)")
+    parser.add_argument("--tokens-per-second", type=positive, metavar="X", help=f"measured speed of one GPU (default: {100 * SHARE:.0f} %% of its peak)")
     parser.add_argument("--link", type=link, help=f"between the GPUs of a machine: {', '.join(LINKS)}, or GB/s and microseconds, such as 235,3.4")
     parser.add_argument("--network", type=link, help="between machines, over all network cards of a machine together")
-    parser.add_argument("--gpus-per-machine", type=int, default=8, metavar="N")
+    parser.add_argument("--gpus-per-machine", type=positive, default=8, metavar="N")
     options = parser.parse_args()
     plan = sys.stdin.read()
     device = re.search(r"^(bf16|tf32|fp32) on (.*?)(, \d+ processes over .*)?$", plan, re.MULTILINE)
@@ -142,11 +148,11 @@ def main():
     rate = peak(gpu, device[1])
     source = f"an estimate, not measured: {100 * SHARE:.0f} % of {gpu}'s {rate / 1e12:.0f} TFLOP/s"
     speed = options.tokens_per_second or SHARE * rate / work
-    if speed <= 0:
+    if speed == 0:
         parser.exit(3, f"expected_time: {RATES.name} has no rate of {gpu} in {device[1]}; give the speed of one GPU by --tokens-per-second\n")
     print(time_line(plan, speed, "as given" if options.tokens_per_second else source))
     if (options.link or options.network) and "processes sends" in plan:
-        machines = Machines(options.link or LINKS["nvlink3"], options.network or LINKS["hdr8"], options.gpus_per_machine)
+        machines = Machines(options.link or LINKS["nvlink3"], options.network or LINKS["hdr8"], math.ceil(options.gpus_per_machine))
         print(communication_line(plan, speed, machines))
 
 

@@ -124,6 +124,11 @@ fitted=() auto=(--batch-size auto)
 share_step
 [ ${#auto[@]} -eq 0 ] || fit_batch
 planned=$(plan "${fitted[@]}") || refuse
+hours=$("$root/dev/expected_time.py" --gpu "${gpu:-unknown}" "${speed[@]}" <<<"$planned" 2>"$refusal") || case $? in
+    2) refuse ;;
+    3) ;;  # a GPU whose peak is not known
+    *) hours="time: unknown: $(tail -n 1 "$refusal")" ;;  # such as a machine without python3
+esac
 
 hellaswag=$root/dev/data/hellaswag/hellaswag_val.bin  # made by dev/data/hellaswag.py
 if [ -f "$hellaswag" ] && ! given --hellaswag; then fitted+=(--hellaswag "$hellaswag"); fi
@@ -133,7 +138,7 @@ command+=(--config "$recipe" "${fitted[@]}" "${words[@]}")
 sed -n 's/^# The data are made by: /data: made by /p' "$recipe"
 echo "gpu: $([ "$gpus" -eq 1 ] || echo "$gpus x ")${gpu:-unknown}, $((memory / 1024)) GiB"
 grep -E '^(step|run):' <<<"$planned"
-"$root/dev/expected_time.py" --gpu "${gpu:-unknown}" "${speed[@]}" <<<"$planned" 2>"$refusal" || [ $? = 3 ] || echo "time: unknown: $(tail -n 1 "$refusal")"
+[ -z "$hours" ] || echo "$hours"
 echo "command:$(printf ' %q' "${command[@]}")"
 [ $dry_run = no ] || exit 0
 rm -f "$refusal"

@@ -114,6 +114,7 @@ class Lines(unittest.TestCase):
         for arguments, text, code, expected in (
             ([], "", 2, "expected_time: standard input has no plan"),
             (["--gpu", "Any"], plan, 3, "expected_time: nvidia_rates.inc has no rate of Any in bf16; give the speed"),
+            (["--tokens-per-second", "-1"], plan, 2, "-1; expected a number above 0"),
             *((["--link", wrong], plan, 2, f"{wrong}; expected one of") for wrong in ("nvlink", "12", "12,4,", "12,4us", "0,4", "nan,4", "1e300,1", "12,-1")),
         ):
             result = run_script(*arguments, plan=text)

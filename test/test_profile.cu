@@ -6,7 +6,7 @@
 
 #include "kernels/copy.cuh"
 #include "model.cuh"
-#include "trainer/run/profile_table.h"
+#include "trainer/run/logger.h"
 
 namespace {
 

@@ -203,6 +203,7 @@ class Recipes(unittest.TestCase):
             (["--memory", "9" * 20 + "G"], f"--memory {'9' * 20}G; expected a size like 24G"),
             (["--dry-run", "--steps", "9" * 20], "--steps"),
             (["--memory", "24"], "--memory 24; expected a size like 24G"),
+            (["--tokens-per-second", "0"], "--tokens-per-second: 0; expected a number above 0"),
             (["--batch", "3"], "--batch is not an option"),
         ):
             self.assert_refused(expected, "recipe", "gpt2_124M", *arguments, gpus=gpus)

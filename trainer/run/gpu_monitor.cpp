@@ -30,21 +30,7 @@ struct GpuMonitor::Nvml {
     using Device = struct nvmlDevice_st*;
     static constexpr int success = 0, sensor_of_gpu = 0, clock_of_sm = 1;
 
-    struct Library {
-        void* handle;
-        explicit Library(const std::string& name) : handle(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {}
-        Library(const Library&) = delete;
-        ~Library() {
-            if (handle) dlclose(handle);
-        }
-        // Sets function to nullptr if the library has no such function.
-        template <class Function>
-        void find(Function*& function, const char* name) const {
-            function = handle ? reinterpret_cast<Function*>(dlsym(handle, name)) : nullptr;
-        }
-    };
-
-    Library library;
+    void* library;  // nullptr: there is none
     int (*init)() = nullptr;
     int (*shutdown)() = nullptr;
     int (*handle_by_address)(const char*, Device*) = nullptr;
@@ -55,22 +41,30 @@ struct GpuMonitor::Nvml {
     Device device = nullptr;
     bool started = false;
 
-    Nvml(const std::string& name, const std::string& pci_bus_id) : library(name) {
-        library.find(init, "nvmlInit_v2");
-        library.find(shutdown, "nvmlShutdown");
-        library.find(handle_by_address, "nvmlDeviceGetHandleByPciBusId_v2");
-        library.find(power, "nvmlDeviceGetPowerUsage");
-        library.find(temperature, "nvmlDeviceGetTemperature");
-        library.find(clock, "nvmlDeviceGetClockInfo");
-        library.find(clock_reasons, "nvmlDeviceGetCurrentClocksEventReasons");
+    Nvml(const std::string& name, const std::string& pci_bus_id)
+        : library(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+        find(init, "nvmlInit_v2");
+        find(shutdown, "nvmlShutdown");
+        find(handle_by_address, "nvmlDeviceGetHandleByPciBusId_v2");
+        find(power, "nvmlDeviceGetPowerUsage");
+        find(temperature, "nvmlDeviceGetTemperature");
+        find(clock, "nvmlDeviceGetClockInfo");
+        find(clock_reasons, "nvmlDeviceGetCurrentClocksEventReasons");
         // the function's name before driver 535
-        if (!clock_reasons) library.find(clock_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
+        if (!clock_reasons) find(clock_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
         started = init && shutdown && handle_by_address && init() == success;
         if (started && handle_by_address(pci_bus_id.c_str(), &device) != success) device = nullptr;
     }
     Nvml(const Nvml&) = delete;
     ~Nvml() {
         if (started) shutdown();
+        if (library) dlclose(library);
+    }
+
+    // Leaves the function at nullptr if the library lacks it.
+    template <class Function>
+    void find(Function*& function, const char* name) const {
+        if (library) function = reinterpret_cast<Function*>(dlsym(library, name));
     }
 
     GpuReading read() const {

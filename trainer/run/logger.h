@@ -51,5 +51,8 @@ private:
     int timed_steps_ = 0;
 };
 
+// A report of profile.h as a table for the terminal.
+std::string profile_table(const nlohmann::ordered_json& report);
+
 // A name for a new folder: runs/ and the current time. make_new_folder finds another name if it is taken.
 std::string new_run_folder();

@@ -101,25 +101,19 @@ std::string length_plan(const Options& o) {
 
 // What a process sends in a step, and receives as much.
 std::string communication_plan(const Options& o, const TensorTable& table) {
-    const auto sent = [&](Collective::Kind kind, DType type) {
-        const bool bf16 = type == DType::bf16;
-        size_t bytes = 0;
-        for (const Bucket& b : table.buckets()) {
-            const Collective collective{kind, nullptr, b.elements,
-                                        bf16 ? Collective::bf16 : Collective::fp32};
-            bytes += collective.bytes_sent(o.world_size);
-        }
-        return fmt::format("{:.1f} MiB of {} ({}, ", static_cast<double>(bytes) / 0x1p20,
-                           kind == Collective::all_gather ? "parameters" : "gradients",
-                           bf16 ? "bf16" : "fp32");
+    const auto sent = [&](Collective::Kind kind, DType type, const char* what) {
+        const Collective::Element element = type == DType::bf16 ? Collective::bf16 : Collective::fp32;
+        const size_t bytes = Collective{kind, nullptr, table.elements(), element}.bytes_sent(o.world_size);
+        return fmt::format("{:.1f} MiB of {} ({}, ", static_cast<double>(bytes) / 0x1p20, what,
+                           element == Collective::bf16 ? "bf16" : "fp32");
     };
-    const DType gradients = o.system.reduce_dtype;
+    const DType reduced = o.system.reduce_dtype;
     return fmt::format("each of {} processes sends and receives in a step, in {} buckets, {}", o.world_size,
                        table.buckets().size(),
                        o.system.zero == 0
-                           ? sent(Collective::all_reduce, gradients) + "all-reduce)"
-                           : sent(Collective::reduce_scatter, gradients) + "reduce-scatter) and " +
-                                 sent(Collective::all_gather, o.system.dtype) + "all-gather)");
+                           ? sent(Collective::all_reduce, reduced, "gradients") + "all-reduce)"
+                           : sent(Collective::reduce_scatter, reduced, "gradients") + "reduce-scatter) and " +
+                                 sent(Collective::all_gather, o.system.dtype, "parameters") + "all-gather)");
 }
 
 // --plan also serves machines that do not have the data.
