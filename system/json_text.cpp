@@ -6,7 +6,7 @@
 #include <charconv>
 
 #include "system/error.h"
-#include "system/mapped_file.h"
+#include "system/file_reader.h"
 #include "system/printable.h"
 #include "system/text_encoding.h"
 
@@ -85,7 +85,7 @@ ReadJson read_json(std::string_view line) {
 }
 
 json read_json_object(const std::string& path) {
-    const std::string text = MappedFile(path).text();
+    const std::string text = FileReader(path).text();
     check_fetched(path, text);
     json value = parse_json(text);
     CHECK(value.is_object(), "{}: is not a JSON object", path);

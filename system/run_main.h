@@ -2,6 +2,7 @@
 // its output, which must not be lost unnoticed.
 #pragma once
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <csignal>
 #include <cstdio>
@@ -29,13 +30,20 @@ inline int report(const std::string& program, const std::exception& error) {
     return own ? own->exit_code : 1;
 }
 
-// At the limit of file sizes, makes a write fail, which is reported, instead of killing the program.
-inline void ignore_limits_of_files() { std::signal(SIGXFSZ, SIG_IGN); }
+// At the limit of file sizes, makes a write fail, which is reported, instead of killing the program. Raises
+// the limit of open files, often 1,024, as far as it may be: a data set can have more shards.
+inline void set_limits_of_files() {
+    std::signal(SIGXFSZ, SIG_IGN);
+    rlimit files = {};
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+}
 
 // Runs body and reports its exception, if any. Returns main's exit code.
 template <class Body>
 int run_main(const std::string& program, const Body& body) {
-    ignore_limits_of_files();
+    set_limits_of_files();
     try {
         body();
         return 0;

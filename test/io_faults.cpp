@@ -1,8 +1,9 @@
 // io_faults.cpp: a library for LD_PRELOAD that makes chosen system calls fail, as a failing disk would.
-//   IO_FAULT_CALLS   the calls, separated by commas: open stat opendir readdir read mmap page write fsync
-//                    syncdir close rename exchange mkdir unlink statvfs flock; each name is a family (read:
-//                    read, pread, readv).
-//                    page: a mapped file has one page that cannot be read; accessing it raises SIGBUS
+//   IO_FAULT_CALLS   the calls, separated by commas: open stat opendir readdir read page write fsync syncdir
+//                    close rename exchange mkdir unlink statvfs flock; each name is a family (read: read,
+//                    pread, readv).
+//                    page: a file has one page of 4096 bytes that pread cannot read; it gives the bytes
+//                    before it, as a disk does
 //   IO_FAULT_PATH    a part of the file's path; unset: every file
 //   IO_FAULT_ERRNO   the error's number; unset: EIO
 //   IO_FAULT_FIRST   the first matching call that fails, from 1; unset: 1; 0: none fails
@@ -15,13 +16,13 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <climits>
@@ -90,24 +91,18 @@ auto pass(const char* family, const std::string& path, const char* name, Argumen
     else return Result(-1);
 }
 
-// Replaces one page of a mapping by an unreadable one.
-void spoil_page(void* memory, size_t bytes) {
-    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE)), pages = (bytes + page - 1) / page;
-    const int nothing = memfd_create("unreadable", MFD_CLOEXEC);
-    const size_t chosen =
-        std::strtoul(setting("IO_FAULT_PAGE", std::to_string(pages / 2).c_str()), nullptr, 10);
-    char* const place = static_cast<char*>(memory) + chosen % pages * page;
-    original<decltype(mmap)>("mmap")(place, page, PROT_READ, MAP_PRIVATE | MAP_FIXED, nothing, 0);
-    original<decltype(close)>("close")(nothing);
-}
-
-void* mapped(const char* name, void* at, size_t bytes, int protection, int flags, int file, off_t offset) {
-    const auto map = original<decltype(mmap)>(name);
-    if (file < 0) return map(at, bytes, protection, flags, file, offset);
-    if (fails("mmap", path_of(file))) return MAP_FAILED;
-    void* const memory = map(at, bytes, protection, flags, file, offset);
-    if (memory != MAP_FAILED && fails("page", path_of(file))) spoil_page(memory, bytes);
-    return memory;
+// A read that ends before the page that cannot be read, or fails because it begins in it.
+ssize_t read_at(const char* name, int file, void* to, size_t bytes, off_t at) {
+    constexpr off_t page = 4096;
+    struct stat status;
+    if (syscall(SYS_fstat, file, &status) == 0 && status.st_size > 0) {
+        const off_t pages = (status.st_size + page - 1) / page;
+        const off_t bad =
+            std::atol(setting("IO_FAULT_PAGE", std::to_string(pages / 2).c_str())) % pages * page;
+        if (at < bad) bytes = std::min(bytes, static_cast<size_t>(bad - at));
+        else if (at < bad + page && fails("page", path_of(file))) return -1;
+    }
+    return pass<decltype(pread)>("read", path_of(file), name, file, to, bytes, at);
 }
 
 }  // namespace
@@ -195,17 +190,9 @@ ssize_t read(int file, void* to, size_t bytes) {
 ssize_t readv(int file, const iovec* to, int count) {
     return pass<decltype(readv)>("read", path_of(file), "readv", file, to, count);
 }
-ssize_t pread(int file, void* to, size_t bytes, off_t at) {
-    return pass<decltype(pread)>("read", path_of(file), "pread", file, to, bytes, at);
-}
+ssize_t pread(int file, void* to, size_t bytes, off_t at) { return read_at("pread", file, to, bytes, at); }
 ssize_t pread64(int file, void* to, size_t bytes, off64_t at) {
-    return pass<decltype(pread64)>("read", path_of(file), "pread64", file, to, bytes, at);
-}
-void* mmap(void* at, size_t bytes, int protection, int flags, int file, off_t offset) noexcept {
-    return mapped("mmap", at, bytes, protection, flags, file, offset);
-}
-void* mmap64(void* at, size_t bytes, int protection, int flags, int file, off64_t offset) noexcept {
-    return mapped("mmap64", at, bytes, protection, flags, file, offset);
+    return read_at("pread64", file, to, bytes, at);
 }
 
 ssize_t write(int file, const void* from, size_t bytes) {

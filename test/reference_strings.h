@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "system/mapped_file.h"
+#include "system/file_reader.h"
 
 // Calls check(text, tokens) for each of the strings in a file of test/reference; returns how many they are.
 template <class Check>
 size_t for_each_reference_string(const std::string& name, Check check) {
-    const MappedFile file(PROJECT_ROOT "/test/reference/" + name);
-    const char* next = file.bytes().data();
+    const std::string file = FileReader(PROJECT_ROOT "/test/reference/" + name).text();
+    const char* next = file.data();
     const auto read_uint32 = [&] {
         uint32_t value;
         std::memcpy(&value, next, sizeof(value));
@@ -31,6 +31,6 @@ size_t for_each_reference_string(const std::string& name, Check check) {
         SCOPED_TRACE(::testing::PrintToString(text));
         check(text, tokens);
     }
-    EXPECT_EQ(next, file.bytes().data() + file.bytes().size());
+    EXPECT_EQ(next, file.data() + file.size());
     return strings;
 }

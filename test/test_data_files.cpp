@@ -139,7 +139,7 @@ TEST(DataFiles, TheEndOfTextStandsBetweenTextsAndNotAroundThem) {
     ASSERT_EQ(split.size(), 1u);
     // "tea" is 660 64 in GPT-2's vocabulary
     const std::vector<uint16_t> expected = {660, 64, 50256, 660, 64, 50256, 660, 64};
-    EXPECT_EQ(std::vector(split[0].tokens().begin(), split[0].tokens().end()), expected);
+    EXPECT_EQ(split[0].tokens(), expected);
 }
 
 TEST(DataFiles, AnEndOfTextThatIsTakenAsOrdinaryTextIsSaid) {
@@ -664,7 +664,7 @@ TEST(DataFiles, ATextInAnotherEncodingIsSaid) {
         << notes.lines[1];
 }
 
-TEST(DataFiles, ATextThatIsTooShortLeavesNoCacheBehind) {
+TEST(DataFiles, ATextThatIsTooShortIsRefusedByItsName) {
     CachedTexts texts;
     const TemporaryFolder& folder = texts.folder;
     const std::string path = folder.write("a.txt", std::string(50, 'x')),
@@ -680,7 +680,6 @@ TEST(DataFiles, ATextThatIsTooShortLeavesNoCacheBehind) {
             fmt::format("{}: {} tokens are too few for a sequence of {} and its next token; use a longer "
                         "text or a shorter sequence",
                         name, tokens, T));
-        EXPECT_TRUE(texts.cached().empty()) << name;
     };
     refuse(path, {}, 45, 0, path + " (without its last tenth)", 45, 45);
     refuse(path, {}, 8, 8, path + " (its last tenth)", 5, 8);
@@ -690,7 +689,6 @@ TEST(DataFiles, ATextThatIsTooShortLeavesNoCacheBehind) {
     // without validation its tokens are not needed
     texts.notes.options.train_T = 44;
     EXPECT_EQ(open_data({path}, {}, bytes, texts.notes.options).train[0].size(), 45u);
-    EXPECT_EQ(texts.cached().size(), 2u);
 }
 
 TEST(DataFiles, ALongTextSaysThatItIsBeingTokenized) {
@@ -795,15 +793,29 @@ TEST(DataFiles, WhatAKilledProcessLeftOfACacheIsRemovedWhenItIsOld) {
     EXPECT_TRUE(fs::exists(other));
 }
 
-TEST(DataFiles, AnInterruptEndsTheTokenizingOfALongText) {
+// It is asked for after each MiB that is read for the checksum, and after each 4 MiB that are tokenized.
+TEST(DataFiles, AnInterruptEndsTheReadingAndTokenizingOfALongText) {
     CachedTexts texts;
     const std::string path = texts.folder.write("a.txt", std::string(size_t{9} << 20, 'x'));
-    int asked = 0;
-    texts.notes.options.stop = [&] { return ++asked > 2; };
-    EXPECT_EQ(message_of<Error>([&] { open_split({path}, bytes, texts.notes.options); }),
-              "interrupted while " + path + " was being tokenized; nothing was written");
-    EXPECT_TRUE(texts.cached().empty());
-    EXPECT_LE(asked, 4);
+    for (const auto& [times, what] : {std::pair{2, "read"}, {10, "tokenized; nothing was written"}}) {
+        int asked = 0;
+        texts.notes.options.stop = [&, most = times] { return ++asked > most; };
+        EXPECT_EQ(message_of<Error>([&] { open_split({path}, bytes, texts.notes.options); }),
+                  "interrupted while " + path + " was being " + what);
+        EXPECT_TRUE(texts.cached().empty());
+        EXPECT_LE(asked, times + 2);
+    }
+}
+
+TEST(DataFiles, AWordThatIsTooLongIsRefusedByItsPlace) {
+    const TemporaryFolder folder;
+    const auto gpt2 = make_tokenizer("gpt2");
+    const std::string path = folder.write("a.txt", "a b" + std::string(size_t{21} << 20, 'x') + " c");
+    EXPECT_EQ(message_of<UsageError>([&] { open_split({path}, *gpt2); }),
+              path +
+                  ": no word ends in the 19 MiB before byte 20971520; expected shorter words, such as those "
+                  "between white space, or --tokenizer byte");
+    EXPECT_EQ(open_split({path}, bytes)[0].size(), (size_t{21} << 20) + 5);
 }
 
 // Twenty thousand texts need neither as many open files nor as many mappings at once.

@@ -87,10 +87,10 @@ TEST_P(SplitAtAnyBatch, LossIsTheMeanOverItsWindows) {
     double expected = 0;
     const auto alone = reference_model<float>(reference("model"), {.B = 1, .training = false});
     for (const TokenShard& shard : shards) {
-        for (size_t at = 0; at + reference_T < shard.size(); at += reference_T) {
-            const std::vector<int> tokens(
-                shard.tokens().begin() + static_cast<std::ptrdiff_t>(at),
-                shard.tokens().begin() + static_cast<std::ptrdiff_t>(at) + reference_T + 1);
+        const std::vector<uint16_t> all = shard.tokens();
+        for (size_t at = 0; at + reference_T < all.size(); at += reference_T) {
+            const auto first = all.begin() + static_cast<std::ptrdiff_t>(at);
+            const std::vector<int> tokens(first, first + reference_T + 1);
             alone->evaluate(OwnedBatch(1, reference_T, {tokens.begin(), tokens.end() - 1},
                                        {tokens.begin() + 1, tokens.end()}));
             for (const float loss : alone->losses())

@@ -88,8 +88,7 @@ struct Folder {
         write_folder(written.path());
         config = json::parse(read_file(written / "config.json"));
         const SafetensorsFile file(written / "model.safetensors");
-        for (const auto& [name, t] : file.tensors())
-            tensors[name] = {t.dtype, t.shape, std::string(static_cast<const char*>(t.data), t.bytes)};
+        for (const auto& [name, t] : file.tensors()) tensors[name] = {t.dtype, t.shape, file.bytes(name)};
     }
     std::string write(const std::string& path,
                       const std::function<std::string(const std::string&)>& file_of = {}) const {

@@ -108,7 +108,7 @@ class Checkpoints(Runs):
     def test_what_cannot_be_opened_is_not_damaged(self):
         for file in self.files:
             for calls, error, text in (("open", "EACCES", "Permission denied"), ("open", "EIO", "Input/output error"),
-                                       ("open", "EMFILE", "Too many open files"), ("mmap", "ENOMEM", "Cannot allocate memory"),
+                                       ("open", "EMFILE", "Too many open files"), ("open", "ENOMEM", "Cannot allocate memory"),
                                        ("stat", "ESTALE", "Stale file handle")):  # fmt: skip
                 with self.subTest(file=file, error=error):
                     path = self.out / "checkpoints" / "step_00000006" / file
@@ -132,7 +132,7 @@ class Checkpoints(Runs):
 
     def test_weights_that_cannot_be_read_end_with_one_line(self):
         weights = self.out / "checkpoints" / "step_00000006" / "model.safetensors"
-        # The first mapping's checksum is compared; the second one is loaded.
+        # The first read is compared with the checksum; the second one is loaded.
         result = self.resume(faults("page", "step_00000006/model.safetensors", first=2))
         self.assert_one_line(result, f"{weights}: cannot be read at byte ", code=1)
         self.assertEqual(contents(self.out), contents(self.begun))
@@ -270,13 +270,14 @@ class RandomReadErrors(Runs):
         seed = int(os.environ.get("SEED", random.randrange(1 << 30)))
         rng = random.Random(seed)
         wanted = int(os.environ.get("READ_ERRORS", 12))
-        calls, log = "open,stat,opendir,readdir,read,mmap,page", self.folder / "calls"
+        calls, log = "open,stat,opendir,readdir,read,page", self.folder / "calls"
         self.assertEqual(self.resume(faults(calls, self.folder, first=0, log=log)).returncode, 0)
         total = len(matching_calls(log))
         self.assertGreater(total, 50)
         outcomes = {}
         for number in range(wanted):
-            first, count = rng.randrange(1, total + 1), rng.choice([1, 1, 1, 2, 50])
+            # The loader reads a batch ahead, of 8 windows, or has not begun to when the run ends.
+            first, count = rng.randrange(1, total + 1 - 8), rng.choice([1, 1, 1, 2, 50])
             error = rng.choice(["EIO", "EACCES", "EMFILE", "ENOMEM", "ESTALE"])
             with self.subTest(seed=seed, number=number, first=first, count=count, error=error):
                 shutil.rmtree(self.out)

@@ -1,37 +1,22 @@
 // The reader accepts the files of Hugging Face's writer and ours, and rejects everything else in one line.
-#include <gtest/gtest.h>
-
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <random>
 
-#include "system/error.h"
+#include "temporary_folder.h"
 #include "trainer/formats/safetensors.h"
 
 class Safetensors : public ::testing::Test {
 protected:
-    Safetensors() {
-        const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-        path_ = std::filesystem::temp_directory_path() /
-                fmt::format("flatgpt_{}_{}.safetensors", test->name(), std::random_device{}());
-    }
-    ~Safetensors() override { std::filesystem::remove(path_); }
-
     // A file with this header text and number of data bytes.
     void write_file(const std::string& header, size_t data_bytes) {
         const uint64_t length = header.size();
         write_bytes(std::string(reinterpret_cast<const char*>(&length), sizeof length) + header +
                     std::string(data_bytes, '\1'));
     }
-    void write_bytes(const std::string& bytes) { std::ofstream(path_, std::ios::binary) << bytes; }
-    std::string read_bytes() {
-        std::ifstream file(path_, std::ios::binary);
-        return {std::istreambuf_iterator<char>(file), {}};
-    }
+    void write_bytes(const std::string& bytes) { folder_.write("file", bytes); }
 
     // Reads the file and everything in it. Returns the message if it was rejected, which must be one line
     // that names the file.
@@ -39,23 +24,20 @@ protected:
         try {
             const SafetensorsFile file(path_);
             for (const auto& [name, tensor] : file.tensors()) {
-                const auto* bytes = static_cast<const unsigned char*>(tensor.data);
-                unsigned sum = 0;
-                for (size_t i = 0; i < tensor.bytes; i++) sum += bytes[i];
-                volatile unsigned touched = sum;  // every byte is read, for AddressSanitizer to see
-                static_cast<void>(touched);
+                EXPECT_EQ(file.bytes(name).size(), tensor.bytes);
                 EXPECT_EQ(file.at(name).elements() == 0, tensor.bytes == 0);
             }
             return "";
         } catch (const UsageError& error) {
             const std::string message = error.what();
-            EXPECT_TRUE(message.starts_with(path_.string() + ": ")) << message;
+            EXPECT_TRUE(message.starts_with(path_ + ": ")) << message;
             EXPECT_EQ(message.find_first_of("\n\r"), std::string::npos) << message;
-            return message.substr(path_.string().size() + 2);
+            return message.substr(path_.size() + 2);
         }
     }
 
-    std::filesystem::path path_;
+    const TemporaryFolder folder_;
+    const std::string path_ = folder_ / "file";
 };
 
 TEST_F(Safetensors, WhatIsWrittenIsReadBack) {
@@ -88,8 +70,7 @@ TEST_F(Safetensors, WhatIsWrittenIsReadBack) {
     EXPECT_EQ(file.floats("scalar"), (std::vector<float>{1.5f}));
     for (const auto& [name, tensor] : file.tensors()) {
         if (tensor.bytes == 0) continue;
-        EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.data) % (tensor.bytes / tensor.elements()), 0u)
-            << name << " is not aligned";
+        EXPECT_EQ(tensor.begin % (tensor.bytes / tensor.elements()), 0u) << name << " is not aligned";
     }
 }
 
@@ -107,20 +88,14 @@ TEST_F(Safetensors, AskingForWhatIsNotThereNamesFileAndTensor) {
     const int64_t large = int64_t{1} << 40;
     write_safetensors(path_, {{"real", "F32", {1}, &value}, {"large", "I64", {1}, &large}});
     const SafetensorsFile file(path_);
-    const auto message = [&](auto call) -> std::string {
-        try {
-            call();
-        } catch (const UsageError& error) { return error.what(); }
-        return "";
-    };
-    EXPECT_EQ(message([&] { file.at("absent"); }), path_.string() + ": has no tensor \"absent\"");
+    const auto message = [&](auto call) { return message_of<UsageError>(call); };
+    EXPECT_EQ(message([&] { file.at("absent"); }), path_ + ": has no tensor \"absent\"");
     EXPECT_EQ(message([&] { file.ints("real"); }),
-              path_.string() + ": tensor \"real\" is F32, where integers were expected");
+              path_ + ": tensor \"real\" is F32, where integers were expected");
     EXPECT_EQ(message([&] { file.floats("large"); }),
-              path_.string() + ": tensor \"large\" is I64, where F32, BF16, F16 or F64 was expected");
-    EXPECT_EQ(
-        message([&] { file.ints("large"); }),
-        path_.string() + ": tensor \"large\" has the element 1099511627776, which is no 32-bit integer");
+              path_ + ": tensor \"large\" is I64, where F32, BF16, F16 or F64 was expected");
+    EXPECT_EQ(message([&] { file.ints("large"); }),
+              path_ + ": tensor \"large\" has the element 1099511627776, which is no 32-bit integer");
 }
 
 TEST_F(Safetensors, WriterRefusesTwoTensorsOfOneNameAndUnknownTypes) {
@@ -194,7 +169,7 @@ TEST_F(Safetensors, EveryTruncationIsRefused) {
     const std::vector<float> data(6, 1);
     write_safetensors(path_, {{"a", "F32", {2, 3}, data.data()}, {"b", "F32", {1}, data.data()}},
                       {{"k", "v"}});
-    const std::string whole = read_bytes();
+    const std::string whole = read_file(path_);
     ASSERT_EQ(refusal(), "");
     for (size_t size = 0; size < whole.size(); size++) {
         write_bytes(whole.substr(0, size));
@@ -212,7 +187,7 @@ TEST_F(Safetensors, MutatedFilesNeverCrash) {
                        {"c", "I64", {1, 1}, data.data()},
                        {"d", "U8", {0}, nullptr}},
                       {{"k", "v"}});
-    const std::string whole = read_bytes();
+    const std::string whole = read_file(path_);
     const unsigned seed = 1;
     std::mt19937 random(seed);
     const auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };

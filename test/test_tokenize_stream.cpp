@@ -12,10 +12,7 @@
 #include "trainer/data/token_shard.h"
 #include "trainer/tokenizer/tokenizer.h"
 
-static std::vector<uint16_t> tokens_in(const std::string& path) {
-    const TokenShard shard(path);
-    return {shard.tokens().begin(), shard.tokens().end()};
-}
+static std::vector<uint16_t> tokens_in(const std::string& path) { return TokenShard(path).tokens(); }
 
 // Document i of the test's stream: i words, in several writing systems; the first is empty.
 static std::string document(int i) {

@@ -9,9 +9,9 @@
 #include <map>
 #include <random>
 
+#include "pieces.h"
 #include "reference_strings.h"
 #include "system/data_directory.h"
-#include "system/mapped_file.h"
 #include "temporary_folder.h"
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/tokenizer/word_splitter.h"
@@ -19,14 +19,6 @@
 static Tokenizer& gpt2() {
     static const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer("gpt2");
     return *tokenizer;
-}
-
-static std::vector<uint16_t> encode_in_pieces(std::string_view text, size_t piece_bytes) {
-    std::vector<uint16_t> tokens;
-    gpt2().encode_in_pieces(text, piece_bytes, [&](std::span<const uint16_t> piece) {
-        tokens.insert(tokens.end(), piece.begin(), piece.end());
-    });
-    return tokens;
 }
 
 static uint64_t hash(const std::vector<uint16_t>& tokens) {
@@ -46,11 +38,11 @@ static constexpr KnownText known_texts[] = {{"tinyshakespeare.txt", 338'025, 0x1
 
 TEST(Gpt2Tokenizer, AgreesWithTiktokenOnRealText) {
     for (const KnownText& known : known_texts) {
-        const MappedFile file(data_directory() + "/" + known.file);
-        const std::vector<uint16_t> tokens = gpt2().encode(file.bytes());
+        const std::string text = read_file(data_directory() + "/" + known.file);
+        const std::vector<uint16_t> tokens = gpt2().encode(text);
         EXPECT_EQ(tokens.size(), known.tokens) << known.file;
         EXPECT_EQ(hash(tokens), known.xxh3) << known.file;
-        EXPECT_EQ(gpt2().decode(tokens), file.bytes()) << known.file;
+        EXPECT_EQ(gpt2().decode(tokens), text) << known.file;
     }
     const std::vector<uint16_t> beginning = {5962, 22307, 25, 198, 8421, 356, 5120, 597};
     EXPECT_EQ(gpt2().encode("First Citizen:\nBefore we proceed any"), beginning);
@@ -71,12 +63,12 @@ TEST(Gpt2Tokenizer, AgreesWithTiktokenOnRandomUnicode) {
 
 TEST(Gpt2Tokenizer, EncodingInPiecesGivesTheTokensOfTheWhole) {
     for_each_tiktoken_string([](const std::string& text, const std::vector<uint16_t>& tokens) {
-        EXPECT_EQ(encode_in_pieces(text, 1), tokens);
+        EXPECT_EQ(encode_in_pieces(gpt2(), text, 1), tokens);
     });
     for (const KnownText& known : known_texts) {
-        const MappedFile file(data_directory() + "/" + known.file);
+        const std::string text = read_file(data_directory() + "/" + known.file);
         for (const size_t piece : {0, 1, 1000, 1 << 20})
-            EXPECT_EQ(hash(encode_in_pieces(file.bytes(), piece)), known.xxh3)
+            EXPECT_EQ(hash(encode_in_pieces(gpt2(), text, piece)), known.xxh3)
                 << known.file << " by " << piece;
     }
 }
@@ -152,7 +144,7 @@ TEST(Gpt2Tokenizer, AnyBytesDecodeBackToThemselves) {
         SCOPED_TRACE(::testing::PrintToString(text));
         const std::vector<uint16_t> tokens = gpt2().encode(text);
         EXPECT_EQ(gpt2().decode(tokens), text);
-        EXPECT_EQ(encode_in_pieces(text, 1), tokens);
+        EXPECT_EQ(encode_in_pieces(gpt2(), text, 1), tokens);
     }
     std::string all;
     for (int byte = 0; byte < 65'536; byte++) all += {static_cast<char>(byte >> 8), static_cast<char>(byte)};
@@ -186,7 +178,7 @@ TEST(Gpt2Tokenizer, EndOfTextInATextIsATokenOrIsCounted) {
     EXPECT_EQ(reads->unread_ends(), 0u);
     EXPECT_EQ(counts->unread_ends(), 0u);
     counts->encode(text);
-    counts->encode_in_pieces(text, 1, [](std::span<const uint16_t>) {});
+    encode_in_pieces(*counts, text, 1);
     EXPECT_EQ(counts->unread_ends(), 4u);
     EXPECT_EQ(note_of_unread_ends(0), "");
     EXPECT_EQ(
@@ -204,7 +196,7 @@ TEST(Gpt2Tokenizer, EncodesTextsOfAnyScriptInPieces) {
         while (text.size() < 100'000) text += line;
         size_t longest = 0;
         std::vector<uint16_t> tokens;
-        gpt2().encode_in_pieces(text, 1000, [&](std::span<const uint16_t> piece) {
+        gpt2().encode_in_pieces(pieces_of(text, 1000), [&](std::span<const uint16_t> piece) {
             longest = std::max(longest, piece.size());
             tokens.insert(tokens.end(), piece.begin(), piece.end());
         });
@@ -226,9 +218,9 @@ TEST(Gpt2Tokenizer, OneLongWordIsNotQuadratic) {
 
 // The cached words come from the first encoding: a second pass over the text must not differ.
 TEST(Gpt2Tokenizer, EncodesTheSameTextTheSameWay) {
-    const MappedFile file(data_directory() + "/wikitext2_valid.txt");
+    const std::string text = read_file(data_directory() + "/wikitext2_valid.txt");
     const std::unique_ptr<Tokenizer> fresh = make_tokenizer("gpt2");
-    EXPECT_EQ(hash(fresh->encode(file.bytes())), hash(fresh->encode(file.bytes())));
+    EXPECT_EQ(hash(fresh->encode(text)), hash(fresh->encode(text)));
 }
 
 TEST(ByteTokenizer, ATokenIsAByte) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "pieces.h"
 #include "reference_strings.h"
 #include "system/data_directory.h"
 #include "temporary_folder.h"
@@ -16,15 +17,6 @@ using nlohmann::json;
 
 static std::string reference(const std::string& name) {
     return PROJECT_ROOT "/test/reference/bpe/" + name + ".json";
-}
-
-static std::vector<uint16_t> encode_in_pieces(Tokenizer& tokenizer, std::string_view text,
-                                              size_t piece_bytes) {
-    std::vector<uint16_t> tokens;
-    tokenizer.encode_in_pieces(text, piece_bytes, [&](std::span<const uint16_t> piece) {
-        tokens.insert(tokens.end(), piece.begin(), piece.end());
-    });
-    return tokens;
 }
 
 // Made by dev/reference_bpe.py, which also compares whole texts.

@@ -3,18 +3,14 @@
 #include <algorithm>
 
 #include "fuzz.h"
-#include "trainer/tokenizer/tokenizer.h"
+#include "test/pieces.h"
 
 static void round_trip(Tokenizer& tokenizer, std::string_view text, size_t piece_bytes) {
     const std::vector<uint16_t> tokens = tokenizer.encode(text);
     require(tokenizer.decode(tokens) == text);
     require(!tokenizer.end_of_text() ||
             std::find(tokens.begin(), tokens.end(), *tokenizer.end_of_text()) == tokens.end());
-    std::vector<uint16_t> in_pieces;
-    tokenizer.encode_in_pieces(text, piece_bytes, [&](std::span<const uint16_t> piece) {
-        in_pieces.insert(in_pieces.end(), piece.begin(), piece.end());
-    });
-    require(in_pieces == tokens);
+    require(encode_in_pieces(tokenizer, text, piece_bytes) == tokens);
 }
 
 static std::unique_ptr<Tokenizer> gpt2, byte;

@@ -3,6 +3,7 @@
 // of an input. They are read by themselves, and as a folder with and without the tokenizer.json. Whole texts
 // and their pieces become the same tokens.
 #include "fuzz.h"
+#include "test/pieces.h"
 #include "trainer/tokenizer/tokenizer_files.h"
 
 static void check(Tokenizer& tokenizer, std::string_view text) {
@@ -13,11 +14,7 @@ static void check(Tokenizer& tokenizer, std::string_view text) {
         const std::vector<uint16_t> tokens = tokenizer.encode(some);
         for (const uint16_t token : tokens) require(token < tokenizer.vocab_size());
         tokenizer.decode(tokens);
-        std::vector<uint16_t> in_pieces;
-        tokenizer.encode_in_pieces(some, text.size() % 7 + 1, [&](std::span<const uint16_t> piece) {
-            in_pieces.insert(in_pieces.end(), piece.begin(), piece.end());
-        });
-        require(in_pieces == tokens);
+        require(encode_in_pieces(tokenizer, some, text.size() % 7 + 1) == tokens);
         for (const uint16_t token : tokenizer.encode_prompt(some)) require(token < tokenizer.vocab_size());
     }
     tokenizer.ends();

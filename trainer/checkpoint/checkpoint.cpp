@@ -295,12 +295,11 @@ void read_optimizer_state(const std::string& folder, const TensorTable& table,
             for (const OptimizerFile& file : files) {
                 const std::vector<Range> ranges = file.ranges(buffer, t);
                 if (ranges.empty()) continue;
-                const std::byte* from =
-                    reinterpret_cast<const std::byte*>(file.file().at(optimizer_tensor(buffer, t)).data);
+                const std::vector<float> held_by_file = file.file().floats(optimizer_tensor(buffer, t));
+                const float* from = held_by_file.data();
                 for (const Range& range : ranges) {
-                    const size_t bytes = (range.end - range.begin) * sizeof(float);
-                    std::memcpy(values.data() + t.offset + range.begin, from, bytes);
-                    from += bytes;
+                    std::copy_n(from, range.end - range.begin, values.data() + t.offset + range.begin);
+                    from += range.end - range.begin;
                 }
             }
         }

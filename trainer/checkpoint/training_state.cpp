@@ -8,12 +8,11 @@
 #include <limits>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "system/atomic_file.h"
 #include "system/file_access.h"
+#include "system/file_reader.h"
 #include "system/json_text.h"
-#include "system/mapped_file.h"
 #include "system/printable.h"
 
 namespace fs = std::filesystem;
@@ -28,17 +27,13 @@ std::string checksum(std::string_view bytes) {
     return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
 }
 // The checksum of a whole file. ReadError if it cannot be read.
-std::string checksum(const MappedFile& file) {
-    constexpr size_t piece_bytes = size_t{1} << 20;
+std::string checksum(const FileReader& file) {
     const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
                                                                                 XXH3_freeState);
     XXH3_64bits_reset(state.get());
-    std::vector<char> piece(std::min(piece_bytes, file.bytes().size()));
-    for (size_t begin = 0; begin < file.bytes().size(); begin += piece_bytes) {
-        const size_t bytes = std::min(piece_bytes, file.bytes().size() - begin);
-        file.copy(piece.data(), begin, bytes);
-        XXH3_64bits_update(state.get(), piece.data(), bytes);
-    }
+    file.read_pieces(0, file.size(), [&](std::string_view piece) {
+        XXH3_64bits_update(state.get(), piece.data(), piece.size());
+    });
     return fmt::format("{:016x}", XXH3_64bits_digest(state.get()));
 }
 
@@ -76,7 +71,7 @@ json checked_object(const std::string& path, std::string_view bytes) {
 
 json state_object(const std::string& path) {
     CHECK(is_there(path), "{}: is missing", path);
-    return checked_object(path, MappedFile(path).text());
+    return checked_object(path, FileReader(path).text());
 }
 
 TrainingState state_of(const std::string& path, const json& object) {
@@ -122,9 +117,8 @@ void check_file(const std::string& folder, const std::string& name, size_t bytes
           "{}/{}: names the file '{}', outside its folder", folder, state_file_name, printable(name));
     const std::string path = folder + "/" + name;
     CHECK(is_there(path), "{}: is missing", path);
-    const MappedFile file(path);
-    CHECK(file.bytes().size() == bytes, "{}: has {} bytes, but {} were written", path, file.bytes().size(),
-          bytes);
+    const FileReader file(path);
+    CHECK(file.size() == bytes, "{}: has {} bytes, but {} were written", path, file.size(), bytes);
     CHECK(checksum(file) == expected, "{}: is damaged: its checksum does not match", path);
 }
 
@@ -165,8 +159,8 @@ void check_model_files(const std::string& folder) {
 void write_state(const std::string& folder, const TrainingState& state) {
     json files = json::object();
     for (const fs::path& path : entries_of(folder)) {
-        const MappedFile file(path);
-        files[path.filename()] = {{"bytes", file.bytes().size()}, {checksum_key, checksum(file)}};
+        const FileReader file(path);
+        files[path.filename()] = {{"bytes", file.size()}, {checksum_key, checksum(file)}};
     }
     json object = {{"format", format},
                    {"step", state.step},

@@ -1,10 +1,11 @@
 #include "trainer/data/data_files.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "system/error.h"
-#include "system/mapped_file.h"
+#include "system/file_reader.h"
 #include "trainer/data/input_files.h"
 #include "trainer/data/joined_texts.h"
 #include "trainer/data/token_cache.h"
@@ -13,70 +14,37 @@ static constexpr double holdout_fraction = 0.1;
 
 namespace {
 
-// The shards of a split. Those of its texts may have no final names yet, which they get in open().
-class PreparedSplit {
-public:
-    PreparedSplit(const std::vector<InputFile>& files, TextReader& reader);
-    PreparedSplit(const TextStream& texts, TextReader& reader) { stream_.emplace(texts, reader); }
-
-    // UsageError unless a shard has T+1 tokens; T = 0: no requirement.
-    void check(int T) const;
-    std::vector<TokenShard> open(TextReader& reader) &&;
-
-private:
-    std::vector<TokenShard> shards_;
-    std::optional<StreamTokens> stream_;
-    size_t before_stream_ = 0;  // shards that come before the stream
-};
-
-PreparedSplit::PreparedSplit(const std::vector<InputFile>& files, TextReader& reader) {
+// The shards of a split. Its texts are one stream of tokens, where the first of them stands.
+std::vector<TokenShard> open_files(const std::vector<InputFile>& files, TextReader& reader) {
     TextStream texts;
+    std::vector<TokenShard> shards;
+    std::ptrdiff_t before = 0;  // shards that come before the stream
     for (const InputFile& file : files) {
-        if (file.text) {
-            if (texts.parts.empty()) before_stream_ = shards_.size();
-            texts.parts.push_back({file.path});
-        } else {
-            shards_.emplace_back(file.path);
+        if (!file.text) {
+            shards.emplace_back(file.path);
+            continue;
         }
+        if (texts.parts.empty()) before = std::ssize(shards);
+        texts.parts.push_back({file.path});
     }
-    if (texts.parts.empty()) return;
+    if (texts.parts.empty()) return shards;
     texts.name = name_of_texts(texts.parts);
-    stream_.emplace(texts, reader);
+    std::vector<TokenShard> stream = tokens_of(texts, reader);
+    shards.insert(shards.begin() + before, std::move_iterator(stream.begin()),
+                  std::move_iterator(stream.end()));
+    return shards;
 }
 
-void PreparedSplit::check(int T) const {
-    if (T == 0) return;
-    const auto least = static_cast<size_t>(T);
-    const bool enough =
-        (stream_ && stream_->longest() > least) ||
-        std::any_of(shards_.begin(), shards_.end(), [&](const TokenShard& s) { return s.size() > least; });
-    if (enough) return;
-    if (stream_ && before_stream_ == 0) throw too_few_tokens(stream_->name(), stream_->longest(), T);
-    throw too_few_tokens(shards_[0].name(), shards_[0].size(), T);
-}
-
-std::vector<TokenShard> PreparedSplit::open(TextReader& reader) && {
-    if (!stream_) return std::move(shards_);
-    std::vector<TokenShard> all;
-    for (size_t i = 0; i <= shards_.size(); i++) {
-        if (i == before_stream_)
-            for (TokenShard& shard : std::move(*stream_).open(reader)) all.push_back(std::move(shard));
-        if (i < shards_.size()) all.push_back(std::move(shards_[i]));
-    }
-    return all;
+// UsageError unless a shard has T+1 tokens; T = 0: no requirement.
+std::vector<TokenShard> checked(std::vector<TokenShard> shards, int T) {
+    const auto is_long = [&](const TokenShard& shard) { return shard.size() > static_cast<size_t>(T); };
+    if (T > 0 && std::none_of(shards.begin(), shards.end(), is_long))
+        throw too_few_tokens(shards[0].name(), shards[0].size(), T);
+    return shards;
 }
 
 bool all_texts(const std::vector<InputFile>& files) {
     return std::all_of(files.begin(), files.end(), [](const InputFile& file) { return file.text; });
-}
-
-DataSplits open_checked(PreparedSplit train, std::optional<PreparedSplit> val, TextReader& reader) {
-    train.check(reader.options.train_T);
-    if (val) val->check(reader.options.val_T);
-    DataSplits data;
-    data.train = std::move(train).open(reader);
-    if (val) data.val = std::move(*val).open(reader);
-    return data;
 }
 
 // Holds out the last tenth of all texts together, so one text may be divided between both splits.
@@ -90,13 +58,15 @@ DataSplits hold_out(const std::vector<InputFile>& files, TextReader& reader) {
     const auto stream = [&](std::vector<TextPart>& parts, const char* part, const char* one,
                             const char* several) {
         const std::string name = name_of_texts(parts) + (alone ? one : several);
-        return TextStream{.parts = std::move(parts), .name = name, .part = part};
+        return tokens_of({.parts = std::move(parts), .name = name, .part = part}, reader);
     };
-    PreparedSplit train(
+    DataSplits data;
+    data.train = checked(
         stream(divided.train, "train", " (without its last tenth)", " (without the last tenth of all)"),
-        reader);
-    PreparedSplit val(stream(divided.val, "val", " (its last tenth)", " (the last tenth of all)"), reader);
-    return open_checked(std::move(train), std::move(val), reader);
+        reader.options.train_T);
+    data.val = checked(stream(divided.val, "val", " (its last tenth)", " (the last tenth of all)"),
+                       reader.options.val_T);
+    return data;
 }
 
 struct AllInputs {
@@ -129,10 +99,10 @@ UsageError too_few_tokens(const std::string& name, size_t tokens, int T) {
 std::vector<TokenShard> open_split(const std::vector<std::string>& values, Tokenizer& tokenizer,
                                    const DataOptions& options) {
     TextReader reader{tokenizer, options};
-    PreparedSplit split(input_files(values, {.split = Split::val, .note = options.note}).files, reader);
-    split.check(options.val_T);
+    const Inputs inputs = input_files(values, {.split = Split::val, .note = options.note});
+    std::vector<TokenShard> shards = checked(open_files(inputs.files, reader), options.val_T);
     reader.say_findings();
-    return std::move(split).open(reader);
+    return shards;
 }
 
 DataSplits open_data(const std::vector<std::string>& train_data, const std::vector<std::string>& val_data,
@@ -143,10 +113,8 @@ DataSplits open_data(const std::vector<std::string>& train_data, const std::vect
     if (inputs.divides_texts) {
         data = hold_out(inputs.train, reader);
     } else {
-        PreparedSplit train(inputs.train, reader);
-        std::optional<PreparedSplit> val;
-        if (!inputs.val.empty()) val.emplace(inputs.val, reader);
-        data = open_checked(std::move(train), std::move(val), reader);
+        data.train = checked(open_files(inputs.train, reader), options.train_T);
+        if (!inputs.val.empty()) data.val = checked(open_files(inputs.val, reader), options.val_T);
     }
     reader.say_findings();
     data.train_texts = static_cast<size_t>(std::count_if(inputs.train.begin(), inputs.train.end(),
@@ -158,7 +126,7 @@ std::string describe_data(const std::vector<std::string>& train_data,
                           const std::vector<std::string>& val_data, const Note& note) {
     size_t texts = 0, bytes = 0, shards = 0, tokens = 0;
     for (const auto& [path, is_text] : find_inputs(train_data, val_data, {.note = note}).train) {
-        if (is_text) texts++, bytes += MappedFile(path).bytes().size();
+        if (is_text) texts++, bytes += FileReader(path).size();
         else shards++, tokens += TokenShard(path).size();
     }
     const auto plural = [](size_t count, const char* what) {

@@ -37,7 +37,7 @@ struct DataOptions {
 
 // The shards and texts that the values name. Without val_data, validation data are the files named val in
 // folders that also hold files named train, or, if all inputs are texts, the last tenth of them. UsageError
-// as from input_files, and if a file cannot be read or the texts are too short; no caches are left then.
+// as from input_files, and if a file cannot be read or the texts are too short.
 DataSplits open_data(const std::vector<std::string>& train_data, const std::vector<std::string>& val_data,
                      Tokenizer& tokenizer, const DataOptions& options = {});
 

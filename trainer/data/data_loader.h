@@ -111,7 +111,6 @@ public:
     void check_masks(const ReadingProgress& progress) const;
 
     int micro_steps() const { return static_cast<int>(micro_steps_); }
-    uint64_t samples_per_step() const { return samples_per_step_; }
     uint64_t windows() const { return windows_.count(); }  // samples in an epoch
 
 private:

@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include "system/mapped_file.h"
+#include "system/file_reader.h"
 #include "system/text_encoding.h"
 #include "trainer/data/token_shard.h"
 
@@ -39,11 +39,7 @@ constexpr Container containers[] = {
      "write its documents as JSON lines and pipe them into: tokenize --stream --out shards"},
 };
 
-std::string first_bytes(const MappedFile& file) {
-    std::string first(std::min(file.bytes().size(), looked_at), '\0');
-    file.copy(first.data(), 0, first.size());
-    return first;
-}
+std::string first_bytes(const std::string& path) { return FileReader(path).text(0, looked_at); }
 
 const Container* container_of(std::string_view first) {
     const auto found = std::find_if(std::begin(containers), std::end(containers),
@@ -64,7 +60,7 @@ bool is_one_of(const std::string& text, std::initializer_list<std::string_view> 
 
 FileKind kind_of_file(const std::string& path) {
     const std::string ending = fs::path(path).extension();
-    const std::string first = first_bytes(MappedFile(path));
+    const std::string first = first_bytes(path);
     if (ending != ".txt" && begins_as_shard(first)) return FileKind::shard;
     if (ending == ".bin" || ending == ".txt") check_fetched(path, first);
     if (ending == ".bin" || container_of(first) != nullptr) return FileKind::other;
@@ -73,7 +69,7 @@ FileKind kind_of_file(const std::string& path) {
 }
 
 std::string refusal_of_file(const std::string& path) {
-    const Container* const container = container_of(first_bytes(MappedFile(path)));
+    const Container* const container = container_of(first_bytes(path));
     if (container == nullptr)
         return fmt::format(
             "{}: is neither text nor a token shard; expected a file of UTF-8 text, or what tokenize wrote",

@@ -8,9 +8,9 @@
 #include <numeric>
 
 #include "system/error.h"
+#include "system/file_reader.h"
 #include "system/host_allocator.h"
 #include "system/json_text.h"
-#include "system/mapped_file.h"
 #include "system/text_encoding.h"
 
 namespace {
@@ -179,7 +179,7 @@ std::vector<HellaSwagExample> parse_hellaswag(std::string_view bytes, const std:
 }
 
 std::vector<HellaSwagExample> read_hellaswag(const std::string& path, Tokenizer& tokenizer) {
-    const std::string text = MappedFile(path).text();
+    const std::string text = FileReader(path).text();
     check_fetched(path, text);
     return parse_hellaswag(text, path, tokenizer);
 }

@@ -5,34 +5,37 @@
 #include <algorithm>
 #include <utility>
 
-#include "system/mapped_file.h"
+#include "system/error.h"
+#include "system/file_reader.h"
 #include "system/text_encoding.h"
 #include "system/utf8_stream.h"
 
-static constexpr size_t piece_bytes = size_t{4} << 20;  // text that is tokenized at a time
+static constexpr size_t piece_bytes = size_t{4} << 20;    // text that is read and tokenized at a time
+static constexpr size_t longest_word = size_t{16} << 20;  // a word is tokenized as a whole
 
 // `at`, moved back by up to three bytes to the start of its UTF-8 character, so that no character is cut
 // in two.
-static size_t start_of_character(std::string_view text, size_t at) {
-    size_t start = at;
+static size_t start_of_character(const FileReader& file, size_t at) {
     // A character has at most three continuation bytes. More of them are not UTF-8, and then any cut will
     // do.
-    for (int i = 0; i < 3 && start > 0 && start < text.size() && (text[start] & 0xC0) == 0x80; i++) start--;
+    const size_t least = at - std::min<size_t>(at, 3);
+    const std::string bytes = file.text(least, at + 1);
+    size_t start = at;
+    while (start > least && start < file.size() && (bytes[start - least] & 0xC0) == 0x80) start--;
     return start;
 }
 
 DividedTexts divide_texts(const std::vector<std::string>& paths, double fraction) {
     size_t total = 0;
-    for (const std::string& path : paths) total += MappedFile(path).bytes().size();
+    for (const std::string& path : paths) total += FileReader(path).size();
     size_t rest = static_cast<size_t>(static_cast<double>(total) * (1 - fraction));  // still for training
     DividedTexts divided;
     for (const std::string& path : paths) {
-        const MappedFile file(path);
-        const std::string_view text = file.bytes();
-        const size_t cut = start_of_character(text, std::min(rest, text.size()));
+        const FileReader file(path);
+        const size_t cut = start_of_character(file, std::min(rest, file.size()));
         if (cut > 0) divided.train.push_back({path, 0, cut});
-        if (cut < text.size()) divided.val.push_back({path, cut, text.size()});
-        rest = cut < text.size() ? 0 : rest - cut;  // everything after the divided text is held out
+        if (cut < file.size()) divided.val.push_back({path, cut, file.size()});
+        rest = cut < file.size() ? 0 : rest - cut;  // everything after the divided text is held out
     }
     return divided;
 }
@@ -41,37 +44,45 @@ JoinedTexts::JoinedTexts(Tokenizer& tokenizer, Consume consume)
     : tokenizer_(tokenizer), consume_(std::move(consume)), ends_before_(tokenizer.unread_ends()) {}
 
 void JoinedTexts::append(const TextPart& part) {
-    const MappedFile file(part.path);
-    std::string_view text = file.bytes().substr(0, part.end);
-    const bool has_mark = part.begin == 0 && text.starts_with(byte_order_mark);
-    const size_t begin = has_mark ? byte_order_mark.size() : std::min(part.begin, text.size());
-    text.remove_prefix(begin);
-    texts_++;
+    const FileReader file(part.path);
+    const size_t end = std::min(part.end, file.size());
+    const bool has_mark =
+        part.begin == 0 && file.text(0, std::min(end, byte_order_mark.size())) == byte_order_mark;
+    size_t next = has_mark ? byte_order_mark.size() : std::min(part.begin, end);
     if (has_mark) findings_.marked.push_back(part.path);
-    if (text.empty()) return;
-    look_at(part.path, text, begin);
+    if (next == end) return;
     if (const std::optional<int> end = tokenizer_.end_of_text(); end && !is_empty_) {
         const uint16_t token = static_cast<uint16_t>(*end);
         consume_({&token, 1});
     }
     is_empty_ = false;
-    const size_t before = bytes_;
-    tokenizer_.encode_in_pieces(text, piece_bytes, [&](std::span<const uint16_t> tokens) {
-        bytes_ = std::min(bytes_ + piece_bytes, before + text.size());
-        consume_(tokens);
-    });
-    bytes_ = before + text.size();
+    bool is_utf8 = true;
+    const auto more = [&](std::string& text) {
+        CHECK(text.size() < longest_word,
+              "{}: no word ends in the {} MiB before byte {}; expected shorter words, such as those between "
+              "white space, or --tokenizer byte",
+              part.path, text.size() >> 20, next);
+        const size_t begin = next;
+        next = end - begin > piece_bytes ? start_of_character(file, begin + piece_bytes) : end;
+        const std::string piece = file.text(begin, next);
+        if (is_utf8) is_utf8 = look_at(part.path, piece, begin);
+        text += piece;
+        bytes_ += piece.size();
+        return next < end;
+    };
+    tokenizer_.encode_in_pieces(more, consume_);
     findings_.unread_ends = tokenizer_.unread_ends() - ends_before_;
 }
 
-// begin: where the text begins in the file.
-void JoinedTexts::look_at(const std::string& path, std::string_view text, size_t begin) {
-    const size_t invalid = first_invalid_utf8(text);
-    if (invalid == text.size()) return;
+// True if a piece of a text, which begins at byte `begin` of the file, is UTF-8.
+bool JoinedTexts::look_at(const std::string& path, std::string_view piece, size_t begin) {
+    const size_t invalid = first_invalid_utf8(piece);
+    if (invalid == piece.size()) return true;
     if (findings_.not_utf8.empty())
         findings_.first_bytes =
-            fmt::format("byte {:#04x} at {}", static_cast<unsigned char>(text[invalid]), begin + invalid);
+            fmt::format("byte {:#04x} at {}", static_cast<unsigned char>(piece[invalid]), begin + invalid);
     findings_.not_utf8.push_back(path);
+    return false;
 }
 
 void TextFindings::add(const TextFindings& more) {

@@ -37,21 +37,21 @@ struct TextFindings {
 class JoinedTexts {
 public:
     using Consume = std::function<void(std::span<const uint16_t>)>;
-    // Passes the tokens to `consume` in order, those of a few MiB of text at a time.
+    // Passes the tokens to `consume` in order, those of a few MiB of text at a time. At most 20 MiB of text
+    // are in memory: a UsageError names the place where a word would be longer than 16 MiB.
     JoinedTexts(Tokenizer& tokenizer, Consume consume);
 
     void append(const TextPart& part);
-    size_t bytes() const { return bytes_; }  // of text that has been passed on, accurate to about a word
-    size_t texts() const { return texts_; }
+    size_t bytes() const { return bytes_; }  // of text that has been read
     const TextFindings& findings() const { return findings_; }
 
 private:
-    void look_at(const std::string& path, std::string_view text, size_t begin);
+    bool look_at(const std::string& path, std::string_view piece, size_t begin);
 
     Tokenizer& tokenizer_;
     Consume consume_;
     size_t ends_before_;  // Tokenizer::unread_ends before the first text
-    size_t bytes_ = 0, texts_ = 0;
+    size_t bytes_ = 0;
     bool is_empty_ = true;
     TextFindings findings_;
 };

@@ -91,7 +91,8 @@ void RestartableShards::split_short_input() {
     if (writer_) writer_->close();
     const TokenShard whole(writer_ ? writer_->temporary_path()
                                    : fmt::format("{}/{}", options_.folder, shards_.back().file));
-    std::span<const uint16_t> rest = whole.tokens();
+    const std::vector<uint16_t> tokens = whole.tokens();
+    std::span<const uint16_t> rest = tokens;
     const std::vector<StreamPlace> documents = std::move(first_documents_);
     writer_.reset();
     shards_.clear();
@@ -155,7 +156,7 @@ void RestartableShards::write_manifest() const {
 }
 
 void RestartableShards::read_manifest() {
-    const std::string text = MappedFile(manifest_).text();
+    const std::string text = FileReader(manifest_).text();
     nlohmann::json manifest;
     std::vector<Shard> shards;
     std::string tokenizer, place_field;

@@ -12,8 +12,8 @@
 
 #include "system/atomic_file.h"
 #include "system/file_access.h"
+#include "system/file_reader.h"
 #include "system/json_text.h"
-#include "system/mapped_file.h"
 #include "trainer/data/progress_notes.h"
 
 namespace fs = std::filesystem;
@@ -46,7 +46,7 @@ std::string cache_prefix(const TextStream& texts, std::string_view tokenizer) {
 }
 
 size_t bytes_of(const TextPart& part) {
-    const size_t size = MappedFile(part.path).bytes().size();
+    const size_t size = FileReader(part.path).size();
     return std::min(part.end, size) - std::min(part.begin, size);
 }
 
@@ -58,13 +58,14 @@ uint64_t hash_of(const TextStream& texts, const TextReader& reader) {
     ProgressNotes progress(reader.options.note, reader.options.note_seconds);
     size_t done = 0;
     for (const TextPart& part : texts.parts) {
-        if (reader.is_stopped()) throw Error(fmt::format("interrupted while {} was being read", texts.name));
         progress.at([&] { return fmt::format("reading text {} of {}", done + 1, texts.parts.size()); });
-        const MappedFile file(part.path);
-        const std::string_view text = file.bytes().substr(0, part.end).substr(part.begin);
-        const size_t size = text.size();  // so that a text's end counts
+        const size_t size = bytes_of(part);  // so that a text's end counts
         XXH3_64bits_update(state.get(), &size, sizeof(size));
-        XXH3_64bits_update(state.get(), text.data(), size);
+        FileReader(part.path).read_pieces(part.begin, part.end, [&](std::string_view piece) {
+            if (reader.is_stopped())
+                throw Error(fmt::format("interrupted while {} was being read", texts.name));
+            XXH3_64bits_update(state.get(), piece.data(), piece.size());
+        });
         done++;
     }
     return XXH3_64bits_digest(state.get());
@@ -88,15 +89,16 @@ TextFindings findings_of(const json& object) {
             .unread_ends = object.at("unread_ends").get<size_t>()};
 }
 
-struct Cache {
-    std::vector<TokenShard> shards;  // empty: there is no valid cache
+struct StreamTokens {
+    std::vector<TokenShard> shards;
     TextFindings findings;
 };
 
 // Beside the shards, a list says how many they are, and what was found in the texts.
-Cache read_cache(const std::string& folder, const std::string& prefix, const std::string& name,
-                 uint64_t hash) {
-    Cache cache;
+// Without a valid cache there are no shards.
+StreamTokens read_cache(const std::string& folder, const std::string& prefix, const std::string& name,
+                        uint64_t hash) {
+    StreamTokens cache;
     try {
         if (!is_there(list_path(folder, prefix))) return {};
         const json list = read_json_object(list_path(folder, prefix));
@@ -134,6 +136,56 @@ TextFindings tokenize(const TextStream& texts, const TextReader& reader, const s
     return joined.findings();
 }
 
+void write_cache(const std::string& folder, const std::string& prefix, uint64_t hash, const TextStream& texts,
+                 const TextReader& reader) {
+    std::error_code failed;  // if it fails, the writer below reports why
+    fs::create_directories(folder, failed);
+    remove_leftovers(folder, prefix, "", abandoned_after);
+    TokenShardSeries series(folder, prefix, reader.options.shard_tokens, hash);
+    const TextFindings findings =
+        tokenize(texts, reader, fmt::format("this is done once, and kept in {}", folder),
+                 [&](std::span<const uint16_t> tokens) { series.append(tokens); });
+    series.close();
+    const json list = {{"shards", series.shards().size()}, {"findings", json_of(findings)}};
+    write_atomically(list_path(folder, prefix),
+                     list.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+    series.commit();
+}
+
+// The tokens in a cache, which is made if there is none. No shards if it cannot be written.
+StreamTokens find_or_make_cache(const TextStream& texts, uint64_t hash, TextReader& reader) {
+    const std::string folder = cache_folder(), prefix = cache_prefix(texts, reader.tokenizer.name());
+    StreamTokens cache = read_cache(folder, prefix, texts.name, hash);
+    if (!cache.shards.empty()) return cache;
+    try {
+        write_cache(folder, prefix, hash, texts, reader);
+        return read_cache(folder, prefix, texts.name, hash);
+    } catch (const Error& error) {
+        const bool of_text =
+            dynamic_cast<const UsageError*>(&error) || dynamic_cast<const ReadError*>(&error);
+        if (of_text || reader.is_stopped()) throw;
+        reader.say_uncached(texts.name, error);
+        return {};
+    }
+}
+
+StreamTokens keep_in_memory(const TextStream& texts, const TextReader& reader) {
+    const size_t most = reader.options.shard_tokens;
+    std::vector<std::vector<uint16_t>> shards(1);
+    StreamTokens kept;
+    kept.findings = tokenize(texts, reader, "they are kept in memory", [&](std::span<const uint16_t> tokens) {
+        while (!tokens.empty()) {
+            if (shards.back().size() == most) shards.emplace_back();
+            const size_t part = std::min(tokens.size(), most - shards.back().size());
+            shards.back().insert(shards.back().end(), tokens.begin(),
+                                 tokens.begin() + static_cast<ptrdiff_t>(part));
+            tokens = tokens.subspan(part);
+        }
+    });
+    for (std::vector<uint16_t>& tokens : shards) kept.shards.emplace_back(std::move(tokens), texts.name);
+    return kept;
+}
+
 }  // namespace
 
 void TextReader::say_findings() const {
@@ -148,90 +200,18 @@ void TextReader::say_uncached(const std::string& texts, const Error& why) {
     said = true;
 }
 
-StreamTokens::StreamTokens(const TextStream& texts, TextReader& reader) : name_(texts.name) {
+std::vector<TokenShard> tokens_of(const TextStream& texts, TextReader& reader) {
     CHECK(reader.tokenizer.name() != "none",
           "{}: is text, which --tokenizer none cannot tokenize; expected token shards, or another "
           "--tokenizer",
           texts.name);
     size_t bytes = 0;
     for (const TextPart& part : texts.parts) bytes += bytes_of(part);
-    content_hash_ = hash_of(texts, reader);
-    const bool is_large = bytes >= reader.options.cache_bytes;
-    if (!is_large || !find_or_make_cache(texts, content_hash_, reader)) keep_in_memory(texts, reader);
-    reader.findings.add(findings_);
-}
-
-// False if no cache can be written.
-bool StreamTokens::find_or_make_cache(const TextStream& texts, uint64_t hash, TextReader& reader) {
-    const std::string folder = cache_folder(), prefix = cache_prefix(texts, reader.tokenizer.name());
-    if (Cache cache = read_cache(folder, prefix, name_, hash); !cache.shards.empty()) {
-        shards_ = std::move(cache.shards);
-        findings_ = cache.findings;
-        return true;
-    }
-    try {
-        write_cache(folder, prefix, hash, texts, reader);
-        return true;
-    } catch (const UsageError&) {
-        throw;  // a text cannot be read
-    } catch (const Error& error) {
-        if (reader.is_stopped()) throw;
-        reader.say_uncached(name_, error);
-    }
-    series_.reset();
-    return false;
-}
-
-void StreamTokens::write_cache(const std::string& folder, const std::string& prefix, uint64_t hash,
-                               const TextStream& texts, const TextReader& reader) {
-    std::error_code failed;  // if it fails, the writer below reports why
-    fs::create_directories(folder, failed);
-    remove_leftovers(folder, prefix, "", abandoned_after);
-    series_.emplace(folder, prefix, reader.options.shard_tokens, hash);
-    findings_ = tokenize(texts, reader, fmt::format("this is done once, and kept in {}", folder),
-                         [&](std::span<const uint16_t> tokens) { series_->append(tokens); });
-    series_->close();
-    list_path_ = list_path(folder, prefix);
-}
-
-void StreamTokens::keep_in_memory(const TextStream& texts, const TextReader& reader) {
-    const size_t most = reader.options.shard_tokens;
-    std::vector<std::vector<uint16_t>> shards(1);
-    findings_ = tokenize(texts, reader, "they are kept in memory", [&](std::span<const uint16_t> tokens) {
-        while (!tokens.empty()) {
-            if (shards.back().size() == most) shards.emplace_back();
-            const size_t part = std::min(tokens.size(), most - shards.back().size());
-            shards.back().insert(shards.back().end(), tokens.begin(),
-                                 tokens.begin() + static_cast<ptrdiff_t>(part));
-            tokens = tokens.subspan(part);
-        }
-    });
-    for (std::vector<uint16_t>& tokens : shards) shards_.emplace_back(std::move(tokens), name_);
-}
-
-size_t StreamTokens::longest() const {
-    size_t longest = 0;
-    for (const TokenShard& shard : shards_) longest = std::max(longest, shard.size());
-    if (series_)
-        for (const TokenShardWriter& shard : series_->shards()) longest = std::max(longest, shard.size());
-    return longest;
-}
-
-std::vector<TokenShard> StreamTokens::open(TextReader& reader) && {
-    if (series_) commit(reader);
-    for (TokenShard& shard : shards_) shard.set_content_hash(content_hash_);
-    return std::move(shards_);
-}
-
-void StreamTokens::commit(TextReader& reader) {
-    // Mapped by their temporary names, they stay readable even if they cannot be given others.
-    for (const TokenShardWriter& shard : series_->shards())
-        shards_.emplace_back(shard.temporary_path(), name_);
-    try {
-        const json list = {{"shards", shards_.size()}, {"findings", json_of(findings_)}};
-        write_atomically(list_path_, list.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
-        series_->commit();
-    } catch (const Error& error) { return reader.say_uncached(name_, error); }
-    shards_.clear();
-    for (const TokenShardWriter& shard : series_->shards()) shards_.emplace_back(shard.path(), name_);
+    const uint64_t hash = hash_of(texts, reader);
+    StreamTokens tokens;
+    if (bytes >= reader.options.cache_bytes) tokens = find_or_make_cache(texts, hash, reader);
+    if (tokens.shards.empty()) tokens = keep_in_memory(texts, reader);
+    reader.findings.add(tokens.findings);
+    for (TokenShard& shard : tokens.shards) shard.set_content_hash(hash);
+    return std::move(tokens.shards);
 }

@@ -1,7 +1,5 @@
 // token_cache.h: the tokens of a split's texts, from a cache or made now.
 #pragma once
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,27 +27,6 @@ struct TextReader {
     bool is_stopped() const { return options.stop && options.stop(); }
 };
 
-// A cache that is made now has a temporary name until open(), so that nothing is left of texts that turn
-// out to be too short.
-class StreamTokens {
-public:
-    StreamTokens(const TextStream& texts, TextReader& reader);
-
-    const std::string& name() const { return name_; }
-    size_t longest() const;  // tokens in the longest of its shards
-    std::vector<TokenShard> open(TextReader& reader) &&;
-
-private:
-    bool find_or_make_cache(const TextStream& texts, uint64_t hash, TextReader& reader);
-    void write_cache(const std::string& folder, const std::string& prefix, uint64_t hash,
-                     const TextStream& texts, const TextReader& reader);
-    void keep_in_memory(const TextStream& texts, const TextReader& reader);
-    void commit(TextReader& reader);
-
-    std::string name_;
-    std::vector<TokenShard> shards_;
-    std::optional<TokenShardSeries> series_;  // written, but without its final names
-    std::string list_path_;
-    TextFindings findings_;
-    uint64_t content_hash_ = 0;
-};
+// The tokens of the texts as shards, at least one, which may be empty. UsageError for a text that cannot be
+// read.
+std::vector<TokenShard> tokens_of(const TextStream& texts, TextReader& reader);

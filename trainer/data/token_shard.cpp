@@ -18,7 +18,8 @@ static constexpr uint32_t shard_magic = 20240520, wide_shard_magic = 20240801;
 static constexpr uint32_t shard_version = 1;
 using Header = std::array<uint32_t, 256>;
 
-std::string mask_of(const std::string& shard) {
+// The name of a shard's mask; "" unless `shard` ends in .bin.
+static std::string mask_of(const std::string& shard) {
     return shard.ends_with(".bin") ? shard.substr(0, shard.size() - std::strlen(".bin")) + ".mask" : "";
 }
 
@@ -31,12 +32,11 @@ bool begins_as_shard(std::string_view first_bytes) {
 
 TokenShard::TokenShard(const std::string& path, const std::string& name)
     : file_(std::in_place, path), name_(name) {
-    const std::string_view bytes = file_->bytes();
-    CHECK(bytes.size() >= sizeof(Header),
-          "{}: {} bytes are too short for a token shard, whose header alone has {}", path, bytes.size(),
-          sizeof(Header));
+    const size_t bytes = file_->size();
+    CHECK(bytes >= sizeof(Header), "{}: {} bytes are too short for a token shard, whose header alone has {}",
+          path, bytes, sizeof(Header));
     Header header;
-    file_->copy(header.data(), 0, sizeof(header));
+    file_->read(header.data(), 0, sizeof(header));
     CHECK(header[0] != wide_shard_magic,
           "{}: is llm.c's shard of 32-bit tokens; expected one of 16-bit tokens, which tokenize makes", path);
     CHECK(
@@ -49,26 +49,31 @@ TokenShard::TokenShard(const std::string& path, const std::string& name)
         path, header[0], shard_magic, shard_version);
     CHECK(header[1] == shard_version, "{}: token shard of version {}, expected {}", path, header[1],
           shard_version);
-    const size_t count = header[2], expected = sizeof(Header) + count * sizeof(uint16_t);
-    CHECK(bytes.size() == expected,
-          "{}: {} bytes, expected {} for the {} tokens of its header; the file is damaged", path,
-          bytes.size(), expected, count);
-    tokens_ = {reinterpret_cast<const uint16_t*>(bytes.data() + sizeof(Header)), count};
+    size_ = header[2];
+    const size_t expected = sizeof(Header) + size_ * sizeof(uint16_t);
+    CHECK(bytes == expected, "{}: {} bytes, expected {} for the {} tokens of its header; the file is damaged",
+          path, bytes, expected, size_);
     source_hash_ = header[4] | uint64_t{header[5]} << 32;
     const std::string mask = mask_of(path);
     if (mask.empty() || !is_there(mask)) return;
     mask_.emplace(mask);
-    CHECK(mask_->bytes().size() == count, "{}: {} bytes, expected one for each of the {} tokens of {}", mask,
-          mask_->bytes().size(), count, path);
+    CHECK(mask_->size() == size_, "{}: {} bytes, expected one for each of the {} tokens of {}", mask,
+          mask_->size(), size_, path);
 }
 
 void TokenShard::read(std::span<uint16_t> tokens, size_t begin) const {
-    if (file_) file_->copy(tokens.data(), sizeof(Header) + begin * sizeof(uint16_t), tokens.size_bytes());
+    if (file_) file_->read(tokens.data(), sizeof(Header) + begin * sizeof(uint16_t), tokens.size_bytes());
     else std::copy_n(memory_.begin() + static_cast<std::ptrdiff_t>(begin), tokens.size(), tokens.begin());
 }
 
+std::vector<uint16_t> TokenShard::tokens() const {
+    std::vector<uint16_t> tokens(size_);
+    read(tokens, 0);
+    return tokens;
+}
+
 void TokenShard::read_mask(std::span<uint8_t> mask, size_t begin) const {
-    mask_->copy(mask.data(), begin, mask.size());
+    mask_->read(mask.data(), begin, mask.size());
     const auto wrong = std::find_if(mask.begin(), mask.end(), [](uint8_t value) { return value > 1; });
     CHECK(wrong == mask.end(),
           "{}: byte {} is {}; expected 1 for a token that counts as a target, 0 for one that does not",

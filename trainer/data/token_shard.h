@@ -17,15 +17,12 @@
 #include <vector>
 
 #include "system/atomic_file.h"
-#include "system/mapped_file.h"
-
-// The name of a shard's mask; "" unless `shard` ends in .bin.
-std::string mask_of(const std::string& shard);
+#include "system/file_reader.h"
 
 // True if a file's first bytes hold the magic number.
 bool begins_as_shard(std::string_view first_bytes);
 
-// A shard of any size, mapped read-only; or tokens in memory.
+// A shard of any size in a file, which stays open; or tokens in memory.
 class TokenShard {
 public:
     // UsageError, naming the file, if it cannot be read or is not a token shard, or if its mask has
@@ -35,27 +32,26 @@ public:
     TokenShard(const std::string& path, const std::string& name);
     // Tokens in memory, without a file.
     TokenShard(std::vector<uint16_t> tokens, const std::string& name)
-        : name_(name), memory_(std::move(tokens)), tokens_(memory_) {}
+        : name_(name), memory_(std::move(tokens)), size_(memory_.size()) {}
 
     const std::string& name() const { return name_; }
-    std::span<const uint16_t> tokens() const { return tokens_; }
-    // Copies tokens.size() tokens from position `begin` on. ReadError if the file cannot be read
-    // (mapped_file.h).
+    // Reads tokens.size() tokens from position `begin` on. ReadError if the file cannot be read.
     void read(std::span<uint16_t> tokens, size_t begin) const;
+    std::vector<uint16_t> tokens() const;  // all of them
     bool has_mask() const { return mask_.has_value(); }
-    // Copies from the mask likewise; has_mask() must be true. UsageError for a byte other than 0 and 1.
+    // Reads from the mask likewise; has_mask() must be true. UsageError for a byte other than 0 and 1.
     void read_mask(std::span<uint8_t> mask, size_t begin) const;
-    size_t size() const { return tokens_.size(); }
+    size_t size() const { return size_; }
     uint64_t source_hash() const { return source_hash_; }
     // Hash of all texts that the tokens were made from, by which a run knows its data again; 0: none.
     uint64_t content_hash() const { return content_hash_; }
     void set_content_hash(uint64_t hash) { content_hash_ = hash; }
 
 private:
-    std::optional<MappedFile> file_, mask_;
+    std::optional<FileReader> file_, mask_;
     std::string name_;
     std::vector<uint16_t> memory_;
-    std::span<const uint16_t> tokens_;
+    size_t size_ = 0;  // in tokens
     uint64_t source_hash_ = 0, content_hash_ = 0;
 };
 

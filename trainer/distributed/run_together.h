@@ -14,7 +14,7 @@
 // waiting for this one. Returns main's exit code.
 template <class Body>
 int run_together(const std::string& program, const Body& body) {
-    ignore_limits_of_files();
+    set_limits_of_files();
     Process process;
     std::unique_ptr<Communicator> communicator;
     try {

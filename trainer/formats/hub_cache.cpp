@@ -11,7 +11,7 @@
 
 #include "system/error.h"
 #include "system/file_access.h"
-#include "system/mapped_file.h"
+#include "system/file_reader.h"
 
 namespace {
 
@@ -56,7 +56,7 @@ std::string folder_of(const std::string& name) { return cache_folder() + "/" + f
 std::optional<std::string> snapshot_of(const std::string& name) {
     const std::string folder = folder_of(name), main = folder + "/refs/main";
     if (!is_there(main)) return std::nullopt;
-    std::string snapshot(MappedFile(main).text());
+    std::string snapshot(FileReader(main).text());
     snapshot.erase(
         std::find_if(snapshot.begin(), snapshot.end(), [](unsigned char c) { return !std::isalnum(c); }),
         snapshot.end());

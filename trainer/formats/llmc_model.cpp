@@ -3,12 +3,11 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <cstring>
 #include <map>
 
 #include "kernels/simt/bfloat16.h"
 #include "system/atomic_file.h"
-#include "system/mapped_file.h"
+#include "system/file_reader.h"
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian and so are we");
 
@@ -30,13 +29,12 @@ void for_each_in_order(const TensorTable& table, Visit visit) {
     }
 }
 
-LlmcHeader read_header(const MappedFile& file) {
-    const std::string_view bytes = file.bytes();
-    CHECK(bytes.size() >= sizeof(LlmcHeader),
+LlmcHeader read_header(const FileReader& file) {
+    CHECK(file.size() >= sizeof(LlmcHeader),
           "{}: {} bytes are too short for a model of llm.c, whose header alone has {}", file.path(),
-          bytes.size(), sizeof(LlmcHeader));
+          file.size(), sizeof(LlmcHeader));
     LlmcHeader header;
-    std::memcpy(header.data(), bytes.data(), sizeof(header));
+    file.read(header.data(), 0, sizeof(header));
     CHECK(header[0] == magic, "{}: is not a model of llm.c: magic number {}, expected {}", file.path(),
           header[0], magic);
     CHECK(header[1] == 3 || header[1] == 5, "{}: model of version {}; expected 3 (fp32) or 5 (bf16)",
@@ -63,25 +61,21 @@ GPT2Config shape_of(const LlmcHeader& header, const std::string& path) {
 
 class LlmcModel : public ModelFile {
 public:
-    explicit LlmcModel(MappedFile file) : LlmcModel(read_header(file), std::move(file)) {}
+    explicit LlmcModel(FileReader file) : LlmcModel(read_header(file), std::move(file)) {}
 
     std::vector<float> read(const Tensor& tensor) const override {
-        const char* data = file_.bytes().data() + places_.at({tensor.kind, tensor.layer});
-        std::vector<float> values(tensor.elements);
-        for (size_t i = 0; i < tensor.unpadded_elements; i++) {
-            if (element_bytes_ == sizeof(float)) {
-                std::memcpy(&values[i], data + i * sizeof(float), sizeof(float));
-            } else {
-                bfloat16 value;
-                std::memcpy(&value, data + i * sizeof(value), sizeof(value));
-                values[i] = static_cast<float>(value);
-            }
-        }
+        const auto as_float = [](auto value) { return static_cast<float>(value); };
+        const size_t begin = places_.at({tensor.kind, tensor.layer});
+        std::vector<float> values =
+            element_bytes_ == sizeof(float)
+                ? read_elements<float>(file_, begin, tensor.unpadded_elements, as_float)
+                : read_elements<bfloat16>(file_, begin, tensor.unpadded_elements, as_float);
+        values.resize(tensor.elements);
         return values;
     }
 
 private:
-    LlmcModel(const LlmcHeader& header, MappedFile&& file)
+    LlmcModel(const LlmcHeader& header, FileReader&& file)
         : ModelFile(file.path(), shape_of(header, file.path())),
           file_(std::move(file)),
           element_bytes_(header[1] == static_cast<int32_t>(LlmcVersion::fp32) ? sizeof(float)
@@ -95,13 +89,13 @@ private:
                            : tensor.elements) *
                    element_bytes_;
         });
-        CHECK(file_.bytes().size() == end,
+        CHECK(file_.size() == end,
               "{}: has {} bytes; expected {} for the {} layers, {} channels, context {} and padded "
               "vocabulary {} of its header; it is damaged or cut short",
-              path(), file_.bytes().size(), end, config().L, config().C, config().context, header[7]);
+              path(), file_.size(), end, config().L, config().C, config().context, header[7]);
     }
 
-    MappedFile file_;
+    FileReader file_;
     size_t element_bytes_;
     std::map<std::pair<Kind, int>, size_t> places_;  // byte offsets from the file's start
 };
@@ -109,7 +103,7 @@ private:
 }  // namespace
 
 std::unique_ptr<ModelFile> open_llmc_model(const std::string& path) {
-    return std::make_unique<LlmcModel>(MappedFile(path));
+    return std::make_unique<LlmcModel>(FileReader(path));
 }
 
 void write_llmc_model(const std::string& path, const ModelFile& model, LlmcVersion version) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -55,18 +54,16 @@ static size_t tensor_bytes(const std::string& path, const std::string& name, con
 size_t SafetensorsFile::Tensor::elements() const { return bytes / element_bytes(dtype); }
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
-    const std::string_view bytes = file_.bytes();
-    check_fetched(path, bytes);
-    CHECK(bytes.size() >= length_bytes, "{}: has {} bytes, too few for a safetensors file", path,
-          bytes.size());
+    check_fetched(path, file_.text(0, 64));
+    CHECK(file_.size() >= length_bytes, "{}: has {} bytes, too few for a safetensors file", path,
+          file_.size());
     uint64_t header_bytes;
-    std::memcpy(&header_bytes, bytes.data(), length_bytes);
-    CHECK(header_bytes <= max_header_bytes && header_bytes <= bytes.size() - length_bytes,
+    file_.read(&header_bytes, 0, length_bytes);
+    CHECK(header_bytes <= max_header_bytes && header_bytes <= file_.size() - length_bytes,
           "{}: is not a safetensors file, or cut short: its header would take {} of its {} bytes", path,
-          header_bytes, bytes.size());
-    const size_t data_offset = length_bytes + header_bytes;
-    read_header(bytes.substr(length_bytes, header_bytes), bytes.data() + data_offset,
-                bytes.size() - data_offset);
+          header_bytes, file_.size());
+    const size_t data_begin = length_bytes + header_bytes;
+    read_header(file_.text(length_bytes, data_begin), data_begin);
 }
 
 // Parses the header as JSON. UsageError if an object has a key twice or if the nesting is deeper than the
@@ -102,7 +99,8 @@ static std::vector<size_t> sizes(const std::string& path, const std::string& nam
     return list->get<std::vector<size_t>>();
 }
 
-void SafetensorsFile::read_header(std::string_view header, const char* data, size_t data_bytes) {
+void SafetensorsFile::read_header(std::string_view header, size_t data_begin) {
+    const size_t data_bytes = file_.size() - data_begin;
     struct Range {
         size_t begin, end;
         const std::string* name;
@@ -120,7 +118,7 @@ void SafetensorsFile::read_header(std::string_view header, const char* data, siz
         }
         const auto dtype = entry.find("dtype");
         CHECK(dtype != entry.end() && dtype->is_string(), "{}: tensor {} has no dtype", path(), shown(name));
-        Tensor tensor{dtype->get<std::string>(), sizes(path(), name, entry, "shape"), nullptr, 0};
+        Tensor tensor{dtype->get<std::string>(), sizes(path(), name, entry, "shape"), 0, 0};
         tensor.bytes = tensor_bytes(path(), name, tensor.dtype, tensor.shape);
         const std::vector<size_t> offsets = sizes(path(), name, entry, "data_offsets");
         CHECK(offsets.size() == 2 && offsets[0] <= offsets[1] && offsets[1] <= data_bytes,
@@ -130,7 +128,7 @@ void SafetensorsFile::read_header(std::string_view header, const char* data, siz
         CHECK(offsets[1] - offsets[0] == tensor.bytes,
               "{}: tensor {} has {} bytes of data, but its dtype and shape need {}", path(), shown(name),
               offsets[1] - offsets[0], tensor.bytes);
-        tensor.data = data + offsets[0];
+        tensor.begin = data_begin + offsets[0];
         ranges.push_back({offsets[0], offsets[1], &tensors_.emplace(name, std::move(tensor)).first->first});
     }
     std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
@@ -165,24 +163,23 @@ static float half_to_float(uint16_t half) {
 }
 
 // Applies convert to each element of the tensor read as a Stored.
-template <class Stored, class Result, class Convert>
-static std::vector<Result> convert_elements(const SafetensorsFile::Tensor& tensor, Convert convert) {
-    std::vector<Result> results(tensor.elements());
-    for (size_t i = 0; i < results.size(); i++) {
-        Stored stored;
-        std::memcpy(&stored, static_cast<const char*>(tensor.data) + i * sizeof(Stored), sizeof(Stored));
-        results[i] = convert(stored);
-    }
-    return results;
+template <class Stored, class Convert>
+static auto converted(const FileReader& file, const SafetensorsFile::Tensor& tensor, const Convert& convert) {
+    return read_elements<Stored>(file, tensor.begin, tensor.elements(), convert);
+}
+
+std::string SafetensorsFile::bytes(const std::string& name) const {
+    const Tensor& tensor = at(name);
+    return file_.text(tensor.begin, tensor.begin + tensor.bytes);
 }
 
 std::vector<float> SafetensorsFile::floats(const std::string& name) const {
     const Tensor& tensor = at(name);
     const auto cast = [](auto value) { return static_cast<float>(value); };
-    if (tensor.dtype == "F64") return convert_elements<double, float>(tensor, cast);
-    if (tensor.dtype == "F32") return convert_elements<float, float>(tensor, cast);
-    if (tensor.dtype == "BF16") return convert_elements<bfloat16, float>(tensor, cast);
-    if (tensor.dtype == "F16") return convert_elements<uint16_t, float>(tensor, half_to_float);
+    if (tensor.dtype == "F64") return converted<double>(file_, tensor, cast);
+    if (tensor.dtype == "F32") return converted<float>(file_, tensor, cast);
+    if (tensor.dtype == "BF16") return converted<bfloat16>(file_, tensor, cast);
+    if (tensor.dtype == "F16") return converted<uint16_t>(file_, tensor, half_to_float);
     throw UsageError(fmt::format("{}: tensor {} is {}, where F32, BF16, F16 or F64 was expected", path(),
                                  shown(name), tensor.dtype));
 }
@@ -194,14 +191,14 @@ std::vector<int> SafetensorsFile::ints(const std::string& name) const {
               path(), shown(name), value);
         return static_cast<int>(value);
     };
-    if (tensor.dtype == "I64") return convert_elements<int64_t, int>(tensor, cast);
-    if (tensor.dtype == "U64") return convert_elements<uint64_t, int>(tensor, cast);
-    if (tensor.dtype == "I32") return convert_elements<int32_t, int>(tensor, cast);
-    if (tensor.dtype == "U32") return convert_elements<uint32_t, int>(tensor, cast);
-    if (tensor.dtype == "I16") return convert_elements<int16_t, int>(tensor, cast);
-    if (tensor.dtype == "U16") return convert_elements<uint16_t, int>(tensor, cast);
-    if (tensor.dtype == "I8") return convert_elements<int8_t, int>(tensor, cast);
-    if (tensor.dtype == "U8") return convert_elements<uint8_t, int>(tensor, cast);
+    if (tensor.dtype == "I64") return converted<int64_t>(file_, tensor, cast);
+    if (tensor.dtype == "U64") return converted<uint64_t>(file_, tensor, cast);
+    if (tensor.dtype == "I32") return converted<int32_t>(file_, tensor, cast);
+    if (tensor.dtype == "U32") return converted<uint32_t>(file_, tensor, cast);
+    if (tensor.dtype == "I16") return converted<int16_t>(file_, tensor, cast);
+    if (tensor.dtype == "U16") return converted<uint16_t>(file_, tensor, cast);
+    if (tensor.dtype == "I8") return converted<int8_t>(file_, tensor, cast);
+    if (tensor.dtype == "U8") return converted<uint8_t>(file_, tensor, cast);
     throw UsageError(
         fmt::format("{}: tensor {} is {}, where integers were expected", path(), shown(name), tensor.dtype));
 }

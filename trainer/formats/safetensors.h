@@ -11,17 +11,16 @@
 #include <string_view>
 #include <vector>
 
-#include "system/mapped_file.h"
+#include "system/file_reader.h"
 
-// Reads a file without copying it. The header is not trusted: an inconsistency is a UsageError that names
+// Reads the header at once, and tensors as they are asked for. The header is not trusted: an inconsistency is a UsageError that names
 // the file and the tensor.
 class SafetensorsFile {
 public:
     struct Tensor {
         std::string dtype;  // in the format's spelling: F32, BF16, I64, ...
         std::vector<size_t> shape;
-        const void* data;  // in the mapped file, not necessarily aligned
-        size_t bytes;
+        size_t begin, bytes;  // place in the file
         size_t elements() const;
     };
 
@@ -38,11 +37,13 @@ public:
     // UsageError for any other type or value.
     std::vector<float> floats(const std::string& name) const;
     std::vector<int> ints(const std::string& name) const;
+    // The tensor's bytes as they are in the file.
+    std::string bytes(const std::string& name) const;
 
 private:
-    void read_header(std::string_view header, const char* data, size_t data_bytes);
+    void read_header(std::string_view header, size_t data_begin);
 
-    MappedFile file_;
+    FileReader file_;
     std::map<std::string, Tensor> tensors_;
     std::map<std::string, std::string> metadata_;
 };

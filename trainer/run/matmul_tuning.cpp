@@ -8,7 +8,7 @@
 
 #include "system/atomic_file.h"
 #include "system/file_access.h"
-#include "system/mapped_file.h"
+#include "system/file_reader.h"
 #include "system/note.h"
 #include "system/print_line.h"
 
@@ -47,7 +47,7 @@ static std::string shared_file() {
 static std::string adopt_file(Gemm& gemm, const std::string& path, bool shared, const Note& note) {
     std::string text, reason;
     try {
-        text = MappedFile(path).text();
+        text = FileReader(path).text();
         reason = gemm.adopt(text);
     } catch (const Error& error) {
         const bool unreadable = dynamic_cast<const AccessError*>(&error) != nullptr ||

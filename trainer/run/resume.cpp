@@ -12,8 +12,8 @@
 
 #include "system/atomic_file.h"
 #include "system/file_access.h"
+#include "system/file_reader.h"
 #include "system/json_text.h"
-#include "system/mapped_file.h"
 #include "system/note.h"
 #include "trainer/run/logger.h"
 
@@ -368,7 +368,7 @@ FolderLock prepare_run_folder(ResumePoint& from, const Note& note) {
     const std::string path = metrics_file(from.run_folder), checkpoints = checkpoints_folder(from.run_folder);
     // The metrics are read before anything changes.
     std::optional<std::string> metrics;
-    if (!from.checkpoint.empty() && is_there(from.metrics)) metrics = MappedFile(from.metrics).text();
+    if (!from.checkpoint.empty() && is_there(from.metrics)) metrics = FileReader(from.metrics).text();
     if (from.is_unnamed() && !from.is_new) take_back(from, note);
     remove_leftovers(checkpoints, "step_");
     set_aside(from.damaged, "damaged", note);

@@ -5,6 +5,7 @@
 //   - with `single_word`, only where no word character stands beside it (a refused place is passed over)
 //   - `lstrip` and `rstrip` take the white space before and after it away
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <functional>
@@ -32,8 +33,10 @@ public:
     // null. A piece of text is not empty.
     using Consume = std::function<void(std::string_view piece, const AddedToken* token)>;
     void split(std::string_view text, const Consume& consume) const;
+    size_t longest() const { return std::max(whole_.longest(), in_pieces_.longest()); }  // in bytes
     // True if no added token crosses or touches the position, so that the tokens on either side are found
-    // without the other. The character before it must not be white space.
+    // without the other. The character before it must not be white space, and after it the text must have
+    // longest() bytes or be at its end.
     bool can_cut(std::string_view text, size_t at) const;
 
 private:
@@ -43,6 +46,7 @@ private:
         Set() = default;
         explicit Set(std::vector<AddedToken> tokens);
         bool empty() const { return tokens_.empty(); }
+        size_t longest() const { return longest_; }
         void split(std::string_view text, const Consume& consume) const;
         bool can_cut(std::string_view text, size_t at) const;
 

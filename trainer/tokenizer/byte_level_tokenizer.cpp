@@ -201,9 +201,12 @@ void ByteLevelTokenizer::append_words(std::vector<uint16_t>& tokens, std::string
     else cut_at_digits(text, digits_, encode);
 }
 
-size_t ByteLevelTokenizer::safe_cut(std::string_view text, size_t from) const {
-    for (size_t cut = from; cut < text.size(); cut++) {
+size_t ByteLevelTokenizer::last_cut(std::string_view text, size_t seen) const {
+    // Behind a cut, a whole character and the longest added token must be in sight.
+    const size_t ahead = std::max<size_t>(4, added_.longest());
+    if (text.size() <= ahead) return 0;
+    for (size_t cut = text.size() - ahead; cut > 0 && cut + ahead > seen; cut--) {
         if (word_ends_at(text, cut) && (added_.empty() || added_.can_cut(text, cut))) return cut;
     }
-    return text.size();
+    return 0;
 }

@@ -56,7 +56,7 @@ public:
 
 protected:
     void append_tokens(std::vector<uint16_t>& tokens, std::string_view text, bool begins) override;
-    size_t safe_cut(std::string_view text, size_t from) const override;
+    size_t last_cut(std::string_view text, size_t seen) const override;
 
 private:
     void set_bytes(const std::string& file, const std::string& token, int id, const std::string& bytes);

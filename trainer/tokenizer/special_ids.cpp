@@ -4,14 +4,14 @@
 #include <set>
 
 #include "system/file_access.h"
+#include "system/file_reader.h"
 #include "system/json_text.h"
-#include "system/mapped_file.h"
 
 using nlohmann::json;
 
 namespace {
 
-std::string text_of(const std::string& path) { return is_there(path) ? MappedFile(path).text() : ""; }
+std::string text_of(const std::string& path) { return is_there(path) ? FileReader(path).text() : ""; }
 
 // The numbers of one field, which is a number or a list of numbers; null and -1 stand for no token.
 std::vector<int> numbers_of(const json& object, const char* name) {

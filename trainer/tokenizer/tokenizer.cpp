@@ -43,16 +43,22 @@ std::string Tokenizer::decode(std::span<const uint16_t> tokens) const {
     return text;
 }
 
-void Tokenizer::encode_in_pieces(std::string_view text, size_t piece_bytes,
+void Tokenizer::encode_in_pieces(const std::function<bool(std::string& text)>& more,
                                  const std::function<void(std::span<const uint16_t>)>& consume) {
+    std::string text;
     std::vector<uint16_t> tokens;
-    for (bool begins = true; !text.empty(); begins = false) {
-        const size_t cut =
-            text.size() > piece_bytes ? safe_cut(text, std::max<size_t>(piece_bytes, 1)) : text.size();
-        tokens.clear();
-        append_tokens(tokens, text.substr(0, cut), begins);
-        consume(tokens);
-        text.remove_prefix(cut);
+    size_t seen = 0;
+    for (bool begins = true, ends = false; !ends;) {
+        ends = !more(text);
+        const size_t cut = ends ? text.size() : last_cut(text, seen);
+        if (cut > 0) {
+            tokens.clear();
+            append_tokens(tokens, std::string_view(text).substr(0, cut), begins);
+            consume(tokens);
+            text.erase(0, cut);
+            begins = false;
+        }
+        seen = text.size();
     }
 }
 
@@ -104,7 +110,7 @@ protected:
     void append_tokens(std::vector<uint16_t>& tokens, std::string_view text, bool) override {
         for (const char character : text) tokens.push_back(static_cast<unsigned char>(character));
     }
-    size_t safe_cut(std::string_view, size_t from) const override { return from; }
+    size_t last_cut(std::string_view text, size_t) const override { return text.size(); }
 
 private:
     std::array<char, 256> bytes_;
@@ -129,7 +135,7 @@ protected:
               "there is text, of which --tokenizer none makes no tokens; expected token shards, or "
               "--tokenizer gpt2, byte or a tokenizer.json");
     }
-    size_t safe_cut(std::string_view text, size_t) const override { return text.size(); }
+    size_t last_cut(std::string_view text, size_t) const override { return text.size(); }
 
 private:
     std::vector<std::string> numbers_;

@@ -68,9 +68,10 @@ public:
     virtual std::vector<uint16_t> encode_prompt(std::string_view text) { return encode(text); }
     std::string decode(std::span<const uint16_t> tokens) const;
 
-    // Passes the tokens of encode(text) to consume in order, those of about piece_bytes of text at a time,
-    // for texts larger than memory.
-    void encode_in_pieces(std::string_view text, size_t piece_bytes,
+    // Passes the tokens of encode(whole text) to consume in order, a piece at a time, for texts larger than
+    // memory. more(text) appends the next piece to the bytes that wait for the end of a word, and returns
+    // false if it was the last one.
+    void encode_in_pieces(const std::function<bool(std::string& text)>& more,
                           const std::function<void(std::span<const uint16_t>)>& consume);
     // How often the texts encoded so far contain "<|endoftext|>" that gpt2 read as ordinary text.
     virtual size_t unread_ends() const { return 0; }
@@ -78,9 +79,9 @@ public:
 protected:
     // Appends the tokens of text. begins: it is not the rest of a text that was cut.
     virtual void append_tokens(std::vector<uint16_t>& tokens, std::string_view text, bool begins) = 0;
-    // The first position at or after `from` (> 0) where text can be cut without a change of its tokens;
-    // text.size() if there is none.
-    virtual size_t safe_cut(std::string_view text, size_t from) const = 0;
+    // The last position where a text that begins so, and goes on, can be cut without a change of its tokens;
+    // 0 if there is none. `seen`: there was none in the first so many bytes.
+    virtual size_t last_cut(std::string_view text, size_t seen) const = 0;
     int model_vocabulary() const { return model_vocabulary_; }
 
 private:

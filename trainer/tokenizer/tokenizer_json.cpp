@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "system/error.h"
+#include "system/file_reader.h"
 #include "system/json_text.h"
-#include "system/mapped_file.h"
 
 using nlohmann::json;
 
@@ -121,7 +121,7 @@ Merges read_merges(const json& list, const std::string& path) {
 }
 
 Merges read_merges_file(const std::string& path) {
-    const std::string text = MappedFile(path).text();
+    const std::string text = FileReader(path).text();
     Merges merges;
     for (std::string_view rest = text; !rest.empty();) {
         std::string_view line = rest.substr(0, rest.find('\n'));

@@ -8,8 +8,8 @@
 
 #include "system/error.h"
 #include "system/file_access.h"
+#include "system/file_reader.h"
 #include "system/json_text.h"
-#include "system/mapped_file.h"
 #include "system/text_encoding.h"
 #include "trainer/tokenizer/special_tokens.h"
 #include "trainer/tokenizer/tokenizer_files.h"
@@ -48,7 +48,7 @@ TokenizerSays read_beside(const std::string& path, const json& root) {
         path);
     const json& given = field(says.config, "tokenizer_class");
     const std::string model = beside(path, "config.json");
-    const json config = given.is_null() && is_there(model) ? parse_json(MappedFile(model).text()) : json();
+    const json config = given.is_null() && is_there(model) ? parse_json(FileReader(model).text()) : json();
     says.gpt2_class = given == "GPT2Tokenizer" || given == "GPT2TokenizerFast" ||
                       (given.is_null() && (root.is_null() || field(config, "model_type") == "gpt2"));
     return says;
@@ -60,7 +60,7 @@ std::vector<TextFile> files_beside(const std::string& path, const TokenizerSays&
     for (const std::string name : companions) {
         if (!has_json && name == "tokenizer.json") continue;  // another tokenizer, since vocab.json was named
         const std::string file = name == own ? path : beside(path, name);
-        if (is_there(file)) files.push_back({name, MappedFile(file).text()});
+        if (is_there(file)) files.push_back({name, FileReader(file).text()});
     }
     // In the folder of a GPT-2, a tokenizer.json alone is opened by GPT2Tokenizer.
     if (has_json && says.config.is_null() && says.gpt2_class)
@@ -233,7 +233,7 @@ std::unique_ptr<Tokenizer> read_gpt2_tokenizer(const std::string& name, const st
 }
 
 std::unique_ptr<Tokenizer> read_tokenizer_file(const std::string& path) {
-    const std::string text = MappedFile(path).text();
+    const std::string text = FileReader(path).text();
     check_fetched(path, text);
     const json root = parse_json(text);
     CHECK(
