@@ -168,18 +168,23 @@ static void tokenize(const Options& options) {
 
 static void tokenize_standard_input(const Options& options) {
     const OutputFolder folder(options.out);
+    StatusLine line(stderr);
     RestartableShards shards({.folder = options.out,
                               .prefix = options.prefix,
                               .split = options.split,
                               .tokenizer = std::string(make_tokenizer(options.tokenizer)->name()),
                               .place_field = options.place_field,
                               .shard_tokens = options.shard_tokens,
-                              .val_tokens = options.val_tokens});
+                              .val_tokens = options.val_tokens},
+                             [&](const std::string& path, size_t tokens) {
+                                 line.erase();
+                                 fmt::print("{}: {} tokens\n", path, tokens);
+                                 std::fflush(stdout);
+                             });
     if (shards.complete()) {
         fmt::print("{}: all shards are finished already\n", options.out);
         return;
     }
-    StatusLine line(stderr);
     Progress progress(line, "tokenize", "documents read", 0);
     DocumentKeys keys{.text = options.field, .place = options.place_field, .skip_bad = options.skip_bad};
     // Shards of an earlier version end at documents whose field "place" was read if they had one.
@@ -191,12 +196,7 @@ static void tokenize_standard_input(const Options& options) {
             throw Error("interrupted; the same command continues after the finished shards");
         progress.at(documents->count());
     });
-    const auto finished = [&](const std::string& path) {
-        line.erase();
-        fmt::print("{}: {} tokens\n", path, TokenShard(path).size());
-        std::fflush(stdout);
-    };
-    const size_t unread = tokenize_stream(*documents, shards, options.tokenizer, options.threads, finished);
+    const size_t unread = tokenize_stream(*documents, shards, options.tokenizer, options.threads);
     for (const std::string& note : documents->notes()) note_on_stderr("tokenize: " + note);
     if (unread > 0) note_on_stderr("tokenize: " + note_of_unread_ends(unread));
 }

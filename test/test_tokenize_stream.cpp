@@ -367,7 +367,7 @@ TEST_F(TokenizeStream, StreamsOfEarlierVersionsGoOnOrAreRefusedByName) {
 }
 
 TEST(PlaceMemory, RemembersTheLatestPlacesInBoundedMemory) {
-    PlaceMemory memory(4096);
+    PlaceMemory memory(1024);
     for (int i = 0; i < 100'000; i++) {
         ASSERT_TRUE(memory.add(std::to_string(i)));
         ASSERT_FALSE(memory.add(std::to_string(std::max(0, i - 2047)))) << i;

@@ -3,7 +3,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -64,36 +63,9 @@ std::vector<std::string> DocumentStream::notes() const {
 }
 
 bool PlaceMemory::add(std::string_view place) {
-    const XXH128_hash_t full = XXH3_128bits(place.data(), place.size());
-    const Hash hash{std::max<uint64_t>(1, full.low64), full.high64};
-    make_room();
-    Hash& slot = slot_of(latest_, hash);
-    if (slot == hash || (!older_.empty() && slot_of(older_, hash) == hash)) return false;
-    slot = hash;
-    count_++;
-    return true;
-}
-
-PlaceMemory::Hash& PlaceMemory::slot_of(Slots& slots, const Hash& hash) {
-    size_t i = hash.low % slots.size();
-    while (slots[i] != Hash{} && slots[i] != hash) i = (i + 1) % slots.size();
-    return slots[i];
-}
-
-// Keeps half of the slots free. When latest_ cannot grow any more, its hashes become the older ones, and
-// those before them are forgotten.
-void PlaceMemory::make_room() {
-    if (2 * count_ < latest_.size()) return;
-    Slots filled = std::exchange(latest_, {});
-    const size_t slots = std::min(most_slots_, std::max<size_t>(1024, 2 * filled.size()));
-    if (filled.size() == most_slots_) {
-        older_ = std::exchange(filled, {});
-        count_ = 0;
-    }
-    latest_.resize(slots);
-    for (const Hash& hash : filled) {
-        if (hash != Hash{}) slot_of(latest_, hash) = hash;
-    }
+    const uint64_t hash = XXH3_64bits(place.data(), place.size());
+    if (latest_.size() == a_generation_) { oldest_ = std::exchange(older_, std::exchange(latest_, {})); }
+    return !oldest_.contains(hash) && !older_.contains(hash) && latest_.insert(hash).second;
 }
 
 DocumentStream::DocumentStream(int file, const std::string& name, const DocumentKeys& keys, bool until_end,

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 // The keys of a document's JSON object.
@@ -32,27 +33,17 @@ struct Document {
 // document has to be numbered.
 Document parse_document(std::string_view line, const DocumentKeys& keys);
 
-// Finds places that come twice by their 128-bit hashes, in at most 1 GiB of memory: the latest 2^24 places
-// are always remembered, and up to 2^25.
+// Finds places that come twice by their hashes, in at most 1 GiB of memory: the latest 16 million places are
+// always remembered, and up to 24 million.
 class PlaceMemory {
 public:
-    explicit PlaceMemory(size_t most_slots = size_t{1} << 25) : most_slots_(most_slots) {}
+    explicit PlaceMemory(size_t a_generation = 8'000'000) : a_generation_(a_generation) {}
     // False if the place is remembered already.
     bool add(std::string_view place);
 
 private:
-    struct Hash {
-        uint64_t low = 0, high = 0;  // both 0: a free slot
-        bool operator==(const Hash&) const = default;
-    };
-    // Open addressing: a hash lies in the first slot, from its own on, that was free.
-    using Slots = std::vector<Hash>;
-    static Hash& slot_of(Slots& slots, const Hash& hash);
-    void make_room();
-
-    size_t most_slots_;
-    Slots latest_, older_;
-    size_t count_ = 0;  // hashes in latest_
+    size_t a_generation_;
+    std::unordered_set<uint64_t> latest_, older_, oldest_;
 };
 
 class DocumentStream {

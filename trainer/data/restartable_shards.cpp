@@ -18,81 +18,82 @@ static size_t val_tokens_of(const RestartableShardsOptions& options) {
                                   : options.val_tokens.value_or(options.shard_tokens);
 }
 
-RestartableShards::RestartableShards(const RestartableShardsOptions& options)
+RestartableShards::RestartableShards(const RestartableShardsOptions& options, Finished finished)
     : options_(options),
+      finished_(std::move(finished)),
       val_tokens_(val_tokens_of(options)),
-      manifest_(fmt::format("{}/{}{}shards.json", options.folder, options.prefix,
-                            options.split == "first" ? "" : options.split + "_")),
+      manifest_(
+          path_of(options.prefix + (options.split == "first" ? "" : options.split + "_") + "shards.json")),
       lock_(options.folder, "writing shards") {
     if (fs::exists(manifest_)) read_manifest();
     else refuse_foreign_shards();
+    if (!shards_.empty()) from_ = shards_.back().end;
     // A killed process leaves the shard that it was writing under a temporary name.
     for (const char* split : {"train_", "val_"})
         remove_leftovers(options.folder, options.prefix + split, ".bin");
     remove_leftovers(options.folder, fs::path(manifest_).filename());
 }
 
-std::optional<StreamPlace> RestartableShards::place() const {
-    if (shards_.empty()) return std::nullopt;
-    return shards_.back().end;
+bool RestartableShards::needs(const std::string& document) {
+    if (from_ && !reached_) reached_ = document == from_->document;
+    return !from_ || reached_;
 }
 
-std::vector<std::string> RestartableShards::append(const std::string& document,
-                                                   std::span<const uint16_t> tokens, size_t from_token) {
-    const size_t before = shards_.size();
-    end_ = {document, from_token};
+void RestartableShards::append(const std::string& document, std::span<const uint16_t> tokens) {
+    end_ = {document, 0};
+    if (from_ && document == from_->document) {
+        CHECK(tokens.size() >= from_->tokens,
+              "document '{}' has {} tokens, of which {} are in the finished shards; expected the same "
+              "documents as before",
+              document, tokens.size(), from_->tokens);
+        end_ = *from_;
+        tokens = tokens.subspan(from_->tokens);
+    }
+    from_.reset();
     const bool may_be_all = options_.split == "first" && !options_.val_tokens && tokens_ < val_tokens_;
     if (may_be_all) first_documents_.push_back({document, tokens.size()});
     while (!tokens.empty()) {
         if (!writer_)
-            writer_.emplace(fmt::format("{}/{}{}_{:06}.bin", options_.folder, options_.prefix,
-                                        is_val() ? "val" : "train", shards_.size()));
+            writer_.emplace(path_of(
+                fmt::format("{}{}_{:06}.bin", options_.prefix, is_val() ? "val" : "train", shards_.size())));
         const size_t part = std::min(tokens.size(), room() - writer_->size());
         writer_->append(tokens.first(part));
         tokens = tokens.subspan(part);
         end_.tokens += part;
         if (writer_->size() == room()) finish_shard();
     }
-    std::vector<std::string> finished;
-    for (size_t i = before; i < shards_.size(); i++)
-        finished.push_back(fmt::format("{}/{}", options_.folder, shards_[i].file));
-    return finished;
 }
 
-std::vector<std::string> RestartableShards::finish() {
+void RestartableShards::finish() {
+    CHECK(!from_ || reached_,
+          "document '{}', where the finished shards end, is not in the input; expected the same documents as "
+          "before",
+          from_->document);
     const size_t tokens = tokens_ + (writer_ ? writer_->size() : 0);
     CHECK(tokens > 0, "the input holds no text; expected documents");
-    size_t before = shards_.size();
     if (options_.split == "first" && tokens <= val_tokens_) {
         size_t known = 0;
         for (const StreamPlace& document : first_documents_) known += document.tokens;
         if (options_.val_tokens || known < tokens || tokens < 2) {
-            const size_t val_tokens = val_tokens_;
             remove_shards();
             throw UsageError(fmt::format(
                 "all {} tokens of the input would be for validation; expected more text, or fewer "
                 "than --val-tokens {}",
-                tokens, val_tokens));
+                tokens, val_tokens_));
         }
         split_short_input();
-        before = 0;
     }
     if (writer_) finish_shard();
     complete_ = true;
     write_manifest();
-    std::vector<std::string> finished;
-    for (size_t i = before; i < shards_.size(); i++)
-        finished.push_back(fmt::format("{}/{}", options_.folder, shards_[i].file));
-    return finished;
 }
 
 // The whole input is in one validation shard, which leaves none for training: divides it into two.
 void RestartableShards::split_short_input() {
     if (writer_) writer_->close();
-    const TokenShard whole(writer_ ? writer_->temporary_path()
-                                   : fmt::format("{}/{}", options_.folder, shards_.back().file));
-    const std::vector<uint16_t> tokens = whole.tokens();
-    std::span<const uint16_t> rest = tokens;
+    const std::vector<uint16_t> whole =
+        TokenShard(writer_ ? writer_->temporary_path() : path_of(shards_.back().file)).tokens();
+    std::span<const uint16_t> rest = whole;
     const std::vector<StreamPlace> documents = std::move(first_documents_);
     writer_.reset();
     shards_.clear();
@@ -109,7 +110,7 @@ void RestartableShards::remove_shards() {
     writer_.reset();
     std::error_code ignored;
     fs::remove(manifest_, ignored);
-    for (const Shard& shard : shards_) fs::remove(fmt::format("{}/{}", options_.folder, shard.file), ignored);
+    for (const Shard& shard : shards_) fs::remove(path_of(shard.file), ignored);
     shards_.clear();
 }
 
@@ -124,13 +125,12 @@ void RestartableShards::finish_shard() {
     writer_->commit();
     tokens_ += writer_->size();
     writer_.reset();
+    if (finished_) finished_(path_of(shards_.back().file), shards_.back().tokens);
 }
 
 bool RestartableShards::is_finished(const Shard& shard) const {
-    const std::string path = fmt::format("{}/{}", options_.folder, shard.file);
-    if (!fs::exists(path)) return false;
     try {
-        return TokenShard(path).size() == shard.tokens;
+        return fs::exists(path_of(shard.file)) && TokenShard(path_of(shard.file)).size() == shard.tokens;
     } catch (const UsageError&) { return false; }  // truncated or overwritten: it is made again
 }
 
@@ -181,9 +181,7 @@ void RestartableShards::read_manifest() {
         throw UsageError(
             fmt::format("{}: is not a list of shards; remove it and its shards to start again", manifest_));
     }
-    const auto is_there = [&](const Shard& shard) {
-        return fs::exists(fmt::format("{}/{}", options_.folder, shard.file));
-    };
+    const auto is_there = [&](const Shard& shard) { return fs::exists(path_of(shard.file)); };
     if (std::none_of(shards.begin(), shards.end(), is_there)) {  // the earlier run finished no shard
         complete_ = false;
         return refuse_foreign_shards();

@@ -17,6 +17,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -44,26 +45,28 @@ struct RestartableShardsOptions {
 
 class RestartableShards {
 public:
+    // Called for each shard as soon as it has its final name.
+    using Finished = std::function<void(const std::string& path, size_t tokens)>;
+
     // Resumes after the finished shards of an earlier run. UsageError if that run had other options, if
     // the folder holds shards that the list does not name, or if another process is writing shards there.
-    explicit RestartableShards(const RestartableShardsOptions& options);
+    explicit RestartableShards(const RestartableShardsOptions& options, Finished finished = {});
     RestartableShards(const RestartableShards&) = delete;
 
     bool complete() const { return complete_; }
     // True for a stream that an earlier version began and that is resumed without place_field.
     bool takes_places_as_before() const { return takes_places_as_before_; }
-    // Where in the stream the finished shards end; std::nullopt at its beginning.
-    std::optional<StreamPlace> place() const;
 
-    // Appends the tokens of the next document. from_token is the number of its tokens that are left out
-    // because finished shards hold them. Returns the paths of the shards that this call finished. Errors
-    // as AtomicFile's.
-    std::vector<std::string> append(const std::string& document, std::span<const uint16_t> tokens,
-                                    size_t from_token = 0);
-    // Ends the stream and finishes the last shard, which may be short. Returns the paths of the shards
-    // that this call finished. UsageError if the stream was empty, or left nothing for training; shards
-    // of it are removed, so that another attempt can start.
-    std::vector<std::string> finish();
+    // Called for every document of the input in turn. False if finished shards hold all of it, so that it
+    // must not be appended.
+    bool needs(const std::string& document);
+    // Appends the tokens of the next document. Those that finished shards hold are left out. UsageError if
+    // these are more than the document has. Other errors as AtomicFile's.
+    void append(const std::string& document, std::span<const uint16_t> tokens);
+    // Ends the stream and finishes the last shard, which may be short. UsageError if the finished shards end
+    // at a document that was not in the input, and if the stream was empty or left nothing for training;
+    // shards of it are then removed, so that another attempt can start.
+    void finish();
 
 private:
     struct Shard {
@@ -80,9 +83,11 @@ private:
     bool is_finished(const Shard& shard) const;
     bool is_val() const { return tokens_ < val_tokens_; }
     size_t room() const;  // tokens that the shard being written will hold when full
+    std::string path_of(const std::string& file) const { return options_.folder + "/" + file; }
     void finish_shard();
 
     RestartableShardsOptions options_;
+    Finished finished_;
     size_t val_tokens_;                         // resolved from options_.split and options_.val_tokens
     std::vector<StreamPlace> first_documents_;  // documents of a first shard that may be the only one
     std::string manifest_;                      // path of the JSON file
@@ -90,6 +95,8 @@ private:
     std::vector<Shard> shards_;  // finished
     size_t tokens_ = 0;          // tokens in the finished shards
     bool complete_ = false, takes_places_as_before_ = false;
+    std::optional<StreamPlace> from_;  // where the finished shards end, until a document is appended
+    bool reached_ = false;             // from_ was in the input
     std::optional<TokenShardWriter> writer_;
     StreamPlace end_;  // where in the stream the appended tokens end
 };
