@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <optional>
 #include <random>
 #include <utility>
 
@@ -29,8 +28,7 @@ std::string temporary_beside(const std::string& path) {
     return fmt::format("{}.tmp-{:08x}", path, std::random_device()());
 }
 
-// The name before .tmp-XXXXXXXX; std::nullopt for other names.
-static std::optional<std::string> final_name_of(const std::string& name) {
+std::optional<std::string> final_name_of(const std::string& name) {
     const std::string final_name = name.substr(0, name.rfind(".tmp-"));
     const std::string random = name.substr(std::min(name.size(), final_name.size() + 5));
     if (random.size() != 8 || random.find_first_not_of("0123456789abcdef") != random.npos)
@@ -40,8 +38,8 @@ static std::optional<std::string> final_name_of(const std::string& name) {
 
 bool is_temporary(const std::string& name) { return final_name_of(name).has_value(); }
 
-std::vector<std::string> leftovers(const std::string& folder, const std::string& prefix,
-                                   const std::string& suffix) {
+static std::vector<std::string> leftovers(const std::string& folder, const std::string& prefix,
+                                          const std::string& suffix) {
     std::error_code ignored;
     std::vector<std::string> found;
     for (fs::directory_iterator entry(folder, ignored), end; !ignored && entry != end;

@@ -5,6 +5,7 @@
 #pragma once
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -15,17 +16,17 @@ void write_atomically(const std::string& path, std::string_view bytes);
 
 // An unused name beside path: PATH.tmp-XXXXXXXX.
 std::string temporary_beside(const std::string& path);
-// Paths of the files and folders PREFIX*SUFFIX.tmp-XXXXXXXX, which killed processes left incomplete. No
-// other process may be writing to the folder. Other names are never leftovers.
-std::vector<std::string> leftovers(const std::string& folder, const std::string& prefix,
-                                   const std::string& suffix = "");
-// The second form is for a folder to which other processes may be writing: it removes only leftovers that
-// have not changed for this long.
+// The name, without its folder, before .tmp-XXXXXXXX; std::nullopt for names that temporary_beside never
+// returns.
+std::optional<std::string> final_name_of(const std::string& name);
+bool is_temporary(const std::string& name);
+// Removes the files and folders PREFIX*SUFFIX.tmp-XXXXXXXX, which killed processes left incomplete, and no
+// others. No other process may be writing to the folder.
 void remove_leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix = "");
+// For a folder to which other processes may be writing: removes only leftovers that have not changed for
+// this long.
 void remove_leftovers(const std::string& folder, const std::string& prefix, const std::string& suffix,
                       std::chrono::hours unchanged);
-// True for names that temporary_beside returns, without their folder.
-bool is_temporary(const std::string& name);
 // Waits until the file's bytes are on the disk.
 void sync_file(const std::string& path);
 // Waits until the folder's names are on the disk. No effect on file systems that cannot sync folders, or

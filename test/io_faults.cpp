@@ -1,7 +1,6 @@
 // io_faults.cpp: a library for LD_PRELOAD that makes chosen system calls fail, as a failing disk would.
 //   IO_FAULT_CALLS   the calls, separated by commas: open stat opendir readdir read page write fsync syncdir
-//                    close rename exchange mkdir unlink statvfs flock; each name is a family (read: read,
-//                    pread, readv).
+//                    close rename mkdir unlink statvfs flock; each name is a family (read: read, pread, readv).
 //                    page: a file has one page of 4096 bytes that pread cannot read; it gives the bytes
 //                    before it, as a disk does
 //   IO_FAULT_PATH    a part of the file's path; unset: every file
@@ -226,11 +225,6 @@ int rename(const char* from, const char* to) noexcept {
 int renameat(int from_folder, const char* from, int to_folder, const char* to) noexcept {
     const std::string names = path_at(from_folder, from) + " " + path_at(to_folder, to);
     return pass<decltype(renameat)>("rename", names, "renameat", from_folder, from, to_folder, to);
-}
-int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
-    const std::string names = path_at(from_folder, from) + " " + path_at(to_folder, to);
-    const char* const family = (flags & RENAME_EXCHANGE) != 0 ? "exchange" : "rename";
-    return pass<decltype(renameat2)>(family, names, "renameat2", from_folder, from, to_folder, to, flags);
 }
 int flock(int file, int operation) noexcept {
     return pass<decltype(flock)>("flock", path_of(file), "flock", file, operation);

@@ -12,35 +12,28 @@ import pathlib
 class File:
     def __init__(self, content=b""):
         self.synced = content
-        self.changes = []  # since then: ("write", offset, bytes) or ("truncate", size)
+        self.writes = []  # since then: (offset, bytes)
 
-    @staticmethod
-    def changed(content, change):
-        if change[0] == "truncate":
-            return content[: change[1]].ljust(change[1], b"\0")
-        _, offset, data = change
-        return content[:offset].ljust(offset, b"\0") + data + content[offset + len(data) :]
-
-    def content(self, changes=None):
-        """The content with all changes, or with the first so many."""
+    def content(self, writes=None):
+        """The content with all writes, or with the first so many."""
         content = self.synced
-        for change in self.changes[:changes]:
-            content = self.changed(content, change)
+        for offset, data in self.writes[:writes]:
+            content = content[:offset].ljust(offset, b"\0") + data + content[offset + len(data) :]
         return content
 
     def sync(self):
-        self.synced, self.changes = self.content(), []
+        self.synced, self.writes = self.content(), []
 
     def after_cut(self, kind, rng):
         """A possible content after a cut. kind: that of write_state."""
         whole = self.content()
-        if kind in ("everything", "nothing") or not self.changes:
+        if kind in ("everything", "nothing") or not self.writes:
             return whole if kind == "everything" else self.synced
-        how = rng.choice(["all", "nothing", "some writes", "cut in a write", "blocks of zeros"])
-        if how in ("all", "nothing"):
-            return whole if how == "all" else self.synced
-        if how == "some writes":
-            return self.content(rng.randrange(len(self.changes)))
+        how = rng.choice(["all", "some writes", "cut in a write", "blocks of zeros"])
+        if how == "all":
+            return whole
+        if how == "some writes":  # or none
+            return self.content(rng.randrange(len(self.writes)))
         if how == "cut in a write":
             return whole[: rng.randint(min(len(self.synced), len(whole)), len(whole))]
         blocks = [(i, whole[i : i + 512]) for i in range(0, len(whole), 512)]
@@ -91,17 +84,14 @@ class Disk:
         elif operation == "unlink":
             entry = (self.current[int(fields[0])], fields[1])
             self.change([(entry, None)], [self.entries[entry]])
-        elif operation in ("rename", "exchange"):
+        elif operation == "rename":
             before, after = (self.current[int(fields[0])], fields[1]), (self.current[int(fields[2])], fields[3])
-            nodes = self.entries[before], self.entries.get(after)
-            self.change([(before, nodes[1] if operation == "exchange" else None), (after, nodes[0])], nodes)
+            self.change([(before, None), (after, self.entries[before])], [self.entries[before], self.entries.get(after)])
         elif operation == "sync":
             self.sync(self.current[int(fields[0])])
-        elif operation == "truncate":
-            self.nodes[self.current[int(fields[0])]].changes.append((operation, int(fields[1])))
         else:
             inode, offset, size = map(int, fields)
-            self.nodes[self.current[inode]].changes.append((operation, offset, data.read(size)))
+            self.nodes[self.current[inode]].writes.append((offset, data.read(size)))
 
     def sync(self, node):
         if self.nodes[node] is not None:

@@ -24,7 +24,7 @@ TRACER = os.environ.get("FILE_TRACE_LIBRARY", str(ROOT / "build/release/cmake/cp
 OPTIONS = {"--layers": 1, "--heads": 2, "--channels": 16, "--context": 16, "--batch-size": 2, "--total-batch": 64, "--warmup": 2,
            "--val-every": 3, "--val-steps": 2, "--sample-every": 5, "--sample-tokens": 3, "--checkpoint-every": 2}  # fmt: skip
 STEPS = 8
-WRITING = "write,fsync,syncdir,close,rename,exchange,mkdir,unlink"
+WRITING = "write,fsync,syncdir,close,rename,mkdir,unlink"
 
 
 def metrics(run):
@@ -90,12 +90,10 @@ class Durability(unittest.TestCase):
     def new_root(self):
         return pathlib.Path(tempfile.mkdtemp(dir=self.folder))
 
-    def traced(self, root, **environment):
-        """Trains in root/new/run; returns its trace and result."""
+    def traced(self, root, run="new/run"):
+        """Trains in root/run; returns its trace and result."""
         trace = power_cuts.Trace(root, self.folder / f"{root.name}.trace")
-        libraries = " ".join([TRACER, *filter(None, [environment.get("LD_PRELOAD")])])
-        environment = trace.environment | environment | {"LD_PRELOAD": libraries}
-        return trace, self.train(root / "new/run", self.options, **environment)
+        return trace, self.train(run and root / run, self.options, cwd=root, **trace.environment, LD_PRELOAD=TRACER)
 
     def check_end(self, run, result, saved):
         """A run resumed after a fault has lost nothing, and ended with the results of a run without faults."""
@@ -110,12 +108,12 @@ class Durability(unittest.TestCase):
 
 
 class PowerCuts(Durability):
-    def recover(self, disk, kind, saved, **environment):
+    def recover(self, disk, kind, saved):
         """Resumes from the state after a cut. Returns the new run's trace and result. saved: a step whose checkpoint must be there."""
         root = self.new_root()
         disk.write_state(root, kind, self.rng)
         left = sorted(str(path.relative_to(root)) for path in root.rglob("*"))
-        trace, result = self.traced(root, **environment)
+        trace, result = self.traced(root)
         with self.subTest(seed=self.seed, kind=kind, saved=saved, left=left):
             self.check_end(root / "new/run", result, saved)
         shutil.rmtree(root)
@@ -144,8 +142,8 @@ class PowerCuts(Durability):
 
     def test_a_new_folder_under_runs_is_on_the_disk(self):
         root, then = self.new_root(), self.new_root()
-        trace = power_cuts.Trace(root, f"{root}.trace")
-        self.finished(self.train(None, cwd=root, **trace.environment | {"LD_PRELOAD": TRACER}))
+        trace, result = self.traced(root, None)
+        self.finished(result)
         trace.disk_after(None).write_state(then, "nothing", self.rng)
         runs = list(then.glob("runs/*"))
         self.assertEqual([model_of(run, STEPS) for run in runs], [self.expected[1]])
@@ -167,54 +165,37 @@ class PowerCuts(Durability):
             with self.subTest(without=what), self.assertRaises(AssertionError):
                 self.check_end(root / "new/run", self.train(root / "new/run"), STEPS)
 
-    def random_cuts(self, begin, wanted, **environment):
-        """Random cuts of a run, which begin() starts, and of the runs that resume it."""
-        first = trace, result, floor = begin()
+    def random_cuts(self, trace, result, floor, wanted):
+        """Random cuts of this run, and of the runs that resume it. floor: a step whose checkpoint was there when it began."""
+        first = trace, result, floor
         for _ in range(wanted):
             disk = trace.disk_after(self.rng.randint(0, len(trace.operations())))
             saved = max(floor, last_saved(result.stdout[: disk.said]))
             kind = self.rng.choice(["nothing", "everything", "prefix", "subset", "subset"])
-            trace, result = self.recover(disk, kind, saved, **environment)
+            trace, result = self.recover(disk, kind, saved)
             floor = saved
             if saved == STEPS or self.rng.random() < 0.3:
                 trace, result, floor = first
 
     def test_random_cuts(self):
-        def begin():
-            trace, result = self.traced(self.new_root())
-            return trace, self.finished(result), 0
+        trace, result = self.traced(self.new_root())
+        self.random_cuts(trace, self.finished(result), 0, int(os.environ.get("POWER_CUTS", 5)))
 
-        self.random_cuts(begin, int(os.environ.get("POWER_CUTS", 5)))
-
-    def test_cuts_while_a_checkpoint_replaces_one_of_the_same_step(self):
-        """With and without a file system that can exchange two names."""
+    def test_cuts_while_an_evaluation_is_added_to_a_checkpoint(self):
+        """The last validation was interrupted, and a resumed run repeats it."""
         self.options = {"--val-every": 1000, "--sample-every": 1000}
-        self.expected = self.straight_run("replaced", self.options)
-        for exchange in (True, False):
-            no_exchange = io_faults.faults("exchange", "", "EINVAL", count=10**9)
-            environment = {} if exchange else no_exchange
-
-            def begin():
-                root = self.new_root()
-                self.stop_in_last_evaluation(root / "new/run")
-                trace, result = self.traced(root, **environment)
-                if not exchange:
-                    self.assertNotIn("exchange", [operation for operation, *_ in trace.operations()])
-                self.assertEqual(last_saved(self.finished(result).stdout), STEPS)
-                return trace, result, STEPS
-
-            self.random_cuts(begin, int(os.environ.get("POWER_CUTS", 10)) // 5, **environment)
-
-    def stop_in_last_evaluation(self, run):
-        """Leaves a checkpoint of the last step which records that its validation was interrupted."""
-        command = self.command(run, self.options | {"--val-steps": 0})
+        self.expected = self.straight_run("repeated", self.options)
+        root = self.new_root()
+        command = self.command(root / "new/run", self.options | {"--val-steps": 0})
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.environment())
         self.addCleanup(process.stdout.close)
         for line in process.stdout:
             if line.startswith(f"step {STEPS}/"):
                 process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(60), 0)
-        self.assertEqual([record["kind"] for record in metrics(run)], ["train"] * STEPS)
+        self.assertEqual([record["kind"] for record in metrics(root / "new/run")], ["train"] * STEPS)
+        trace, result = self.traced(root)
+        self.random_cuts(trace, self.finished(result), STEPS, int(os.environ.get("POWER_CUTS", 5)))
 
 
 class WriteErrors(Durability):
@@ -245,7 +226,8 @@ class WriteErrors(Durability):
                 saved = last_saved(result.stdout)
                 self.assertEqual(result.returncode, 1, result.stdout)
                 self.assertIn(saved, range(2, STEPS))
-                self.assertIn("cannot be", result.stdout)
+                self.assertRegex(result.stdout, r"step \d+: the checkpoint could not be written, .*cannot be")
+                self.assertIn("the last checkpoint could not be written", result.stderr)
                 self.check_end(run, self.train(run), saved)
 
     def calls(self, root):

@@ -5,6 +5,7 @@
 #include "kernels/simt/target.h"
 #include "metrics_lines.h"
 #include "program.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/run_folder.h"
 #include "trainer/run/disk_fit.h"
 
@@ -42,44 +43,6 @@ TEST(RunStart, TwoRunsOfOneSecondHadOneFolder) {
                   make_new_folder(folder / "file/run");
               }).find(folder / "file/run: cannot be made: "),
               0u);
-}
-
-TEST(RunStart, TwoRunsStartedAtOnceBothTrain) {
-    const TemporaryFolder folder;
-    const std::string command = fmt::format(
-        "for i in 1 2 3; do '{}' {} --checkpoint-every 0 --warmup 1 --steps 2 >$i.txt & done; wait",
-        TRAIN_PROGRAM, tiny);
-    ASSERT_EQ(std::system(fmt::format("cd '{}'; {}", folder.path(), command).c_str()), 0);
-    size_t runs = 0;
-    for (const auto& run : fs::directory_iterator(folder / "runs")) {
-        EXPECT_EQ(metrics_of(run.path(), "train").size(), 2u) << run.path();
-        runs++;
-    }
-    EXPECT_EQ(runs, 3u);
-    for (const char* file : {"1.txt", "2.txt", "3.txt"})
-        EXPECT_NE(read_file(folder / file).find("done; the run is in runs/"), std::string::npos)
-            << read_file(folder / file);
-}
-
-TEST(RunStart, ARunWasBegunAmongAnotherRunsCheckpoints) {
-    const TemporaryFolder folder;
-    const std::string run = folder / "run", checkpoint = checkpoint_folder(run, 7);
-    fs::create_directories(checkpoint);
-    folder.write("run/metrics.jsonl", "");
-    std::ofstream(checkpoint + "/state.json") << "{}";
-    for (const std::string& out :
-         {checkpoint, checkpoint + "/", run + "/checkpoints", run + "/checkpoints/"}) {
-        const ProgramResult result = run_program(TRAIN_PROGRAM, tiny + "--steps 1 --out " + out);
-        EXPECT_EQ(result.exit_code, 2);
-        EXPECT_EQ(result.errors,
-                  "train_gpt2: --out " + out +
-                      " is the checkpoints folder of a run; expected a folder for a new run\n");
-    }
-    // A folder that has this name by chance.
-    EXPECT_EQ(
-        run_program(TRAIN_PROGRAM, tiny + "--steps 1 --checkpoint-every 0 --out " + folder / "checkpoints")
-            .exit_code,
-        0);
 }
 
 // Sizes that took minutes or overflowed 64 bits.
@@ -233,31 +196,6 @@ TEST(RunStart, CheckpointsOnTheDiskAtOnce) {
     const std::optional<size_t> free = free_bytes("/none/of/these"), of_root = free_bytes("/");
     ASSERT_TRUE(free && of_root);
     EXPECT_GT(*of_root, 0u);
-}
-
-// A checkpoints folder on a disk that is not mounted: steps were trained that could not be saved, and
-// --resume auto began the run again.
-TEST(RunStart, ALinkToCheckpointsThatLeadsNowhereIsRefused) {
-    const TemporaryFolder folder;
-    const std::string run = folder / "run", options = tiny + "--steps 4 --warmup 0 --out " + run;
-    ASSERT_EQ(run_program(TRAIN_PROGRAM, options + " --checkpoint-every 2").exit_code, 0);
-    fs::rename(run + "/checkpoints", folder / "disk");
-    fs::create_directory_symlink(folder / "disk", run + "/checkpoints");
-    const std::string metrics = read_file(run + "/metrics.jsonl");
-    EXPECT_EQ(run_program(TRAIN_PROGRAM, options + " --resume auto").exit_code,
-              0);  // where the disk is there
-    fs::rename(folder / "disk", folder / "unmounted");
-    for (const std::string& resume : {std::string(" --resume auto"), " --resume " + run}) {
-        const ProgramResult refused = run_program(TRAIN_PROGRAM, options + resume);
-        EXPECT_EQ(refused.exit_code, 2) << resume;
-        EXPECT_EQ(refused.errors, "train_gpt2: " + run + "/checkpoints: is a link to " + folder / "disk" +
-                                      ", which is not there; expected a folder; is its disk mounted?\n");
-    }
-    EXPECT_EQ(read_file(run + "/metrics.jsonl"), metrics);
-    const std::string prepared = folder / "prepared";
-    fs::create_directory(prepared);
-    fs::create_directory_symlink(folder / "disk", prepared + "/checkpoints");
-    EXPECT_EQ(run_program(TRAIN_PROGRAM, tiny + "--steps 4 --out " + prepared).exit_code, 2);
 }
 
 }  // namespace

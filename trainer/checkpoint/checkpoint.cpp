@@ -1,12 +1,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 
-#include <fcntl.h>
-#include <sys/statvfs.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -142,35 +137,18 @@ UnfinishedCheckpoint::~UnfinishedCheckpoint() {
     if (!folder_.empty()) fs::remove_all(folder_, ignored);
 }
 
-// Renames folder to path. If an older checkpoint had that name, such as one whose evaluation was
-// interrupted, returns its new name; else "". An error leaves everything unchanged.
-static std::string give_name(const std::string& folder, const std::string& path) {
-    // Atomic on file systems that can exchange two names.
-    if (renameat2(AT_FDCWD, folder.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) return folder;
-    std::error_code absent, failure, ignored;
-    const std::string old = temporary_beside(path);
-    fs::rename(path, old, absent);
-    fs::rename(folder, path, failure);
-    if (!failure) return absent ? "" : old;
-    if (!absent) fs::rename(old, path, ignored);
-    throw Error(fmt::format("{}: cannot be given its name: {}", path, failure.message()));
-}
-
 void UnfinishedCheckpoint::complete(const TrainingState& state) {
     write_state(folder_, state);
-    const std::string made = folder_;
-    folder_ = give_name(made, path_);
+    rename_path(folder_, path_);
     try {
         sync_folder(fs::path(path_).parent_path());
     } catch (const Error&) {
-        // The new name may not survive a power cut, so an older checkpoint gets its name back. If that
-        // fails too, both checkpoints stay.
-        const std::string old = std::exchange(folder_, "");
-        std::error_code failure;
-        if (old.empty()) fs::rename(path_, made, failure);
-        if (!failure) folder_ = old.empty() ? made : give_name(old, path_);
+        // The new name may not survive a power cut. If it cannot be taken back, the checkpoint stays.
+        std::error_code ignored;
+        fs::rename(path_, folder_, ignored);
         throw;
     }
+    folder_.clear();
 }
 
 Snapshot::Snapshot(const SnapshotShape& shape, const TensorTable& table,
@@ -199,15 +177,21 @@ double space_of_checkpoints(size_t bytes, size_t count) {
            static_cast<double>(reserve_bytes);
 }
 
+std::optional<size_t> free_bytes(const std::string& path) {
+    std::error_code failure;
+    fs::path folder = fs::absolute(path, failure);
+    while (!fs::exists(folder, failure) && folder.has_relative_path()) folder = folder.parent_path();
+    const fs::space_info space = fs::space(folder, failure);
+    if (failure || space.capacity == 0) return std::nullopt;  // some file systems count no blocks
+    return space.available;
+}
+
 void check_free_space(const std::string& folder, size_t bytes) {
-    struct statvfs status;
-    if (statvfs(folder.c_str(), &status) != 0)
-        throw Error(fmt::format("{}: {}", folder, std::strerror(errno)));
-    const double free = static_cast<double>(status.f_bavail) * static_cast<double>(status.f_frsize),
-                 needed = space_of_checkpoints(bytes, 1);
-    if (free < needed)
+    const std::optional<size_t> free = free_bytes(folder);
+    const double needed = space_of_checkpoints(bytes, 1);
+    if (free && static_cast<double>(*free) < needed)
         throw Error(fmt::format("{}: {:.1f} MiB are free, but a checkpoint needs {:.1f} MiB", folder,
-                                free / 0x1p20, needed / 0x1p20));
+                                static_cast<double>(*free) / 0x1p20, needed / 0x1p20));
 }
 
 void write_checkpoint_files(const std::string& folder, const GPT2Config& config, const Tokenizer& tokenizer,

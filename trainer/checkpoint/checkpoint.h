@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -83,7 +84,7 @@ private:
 };
 
 // A checkpoint that is being written; the destructor removes it unless it was completed. Used by one process
-// only. It gets its name RUN/checkpoints/step_XXXXXXXX last and replaces an older checkpoint of that name.
+// only. It gets its name RUN/checkpoints/step_XXXXXXXX last; a run has at most one checkpoint of a step.
 class UnfinishedCheckpoint {
 public:
     // Error if the folder cannot be made, or the disk has less than `bytes` free.
@@ -104,6 +105,9 @@ private:
 void write_checkpoint_files(const std::string& folder, const GPT2Config& config, const Tokenizer& tokenizer,
                             const Snapshot& snapshot);
 
+// Free bytes on the disk of path or, if path does not exist yet, of its nearest existing parent.
+// std::nullopt: unknown.
+std::optional<size_t> free_bytes(const std::string& path);
 // Free bytes that a disk needs for `count` checkpoints with `bytes` of tensors each: their other files, and a
 // reserve for the run's, are counted in. A double, since `count` may be absurd.
 double space_of_checkpoints(size_t bytes, size_t count);

@@ -50,6 +50,11 @@ std::vector<SavedCheckpoint> CheckpointWriter::saved_in_folder() const {
     return saved;
 }
 
+void CheckpointWriter::note_unwritten(const std::exception& error) const {
+    note_(fmt::format("step {}: the checkpoint could not be written, and the run continues without it: {}",
+                      state_.step, error.what()));
+}
+
 std::future<bool> CheckpointWriter::in_background(const std::function<void()>& action) {
     return std::async(std::launch::async, [this, action] {
         simt::unpin_this_thread();
@@ -57,9 +62,7 @@ std::future<bool> CheckpointWriter::in_background(const std::function<void()>& a
             action();
             return true;
         } catch (const std::exception& error) {
-            note_(fmt::format(
-                "step {}: the checkpoint could not be written, and the run continues without it: {}",
-                state_.step, error.what()));
+            note_unwritten(error);
             return false;
         }
     });
@@ -74,11 +77,7 @@ void CheckpointWriter::start(TrainingState state) {
         try {
             unfinished_.emplace(options_.run_folder, state_.step, snapshot_.checkpoint_bytes());
             folder = unfinished_->folder();
-        } catch (const std::exception& error) {
-            note_(fmt::format(
-                "step {}: the checkpoint could not be written, and the run continues without it: {}",
-                state_.step, error.what()));
-        }
+        } catch (const std::exception& error) { note_unwritten(error); }
     }
     folder = gather_texts(communicator_, folder)[0];
     written_ = false;
@@ -119,14 +118,13 @@ void CheckpointWriter::complete() {
 
 bool CheckpointWriter::finish() {
     if (phase_ == writing) {
-        const bool mine = thread_.get();
-        const bool everywhere = sum_over_processes(communicator_, {mine ? 0.0 : 1.0})[0] == 0;
-        if (!alone()) {
-            complete_if_written(everywhere);
-        } else {
+        const bool everywhere = sum_over_processes(communicator_, {thread_.get() ? 0.0 : 1.0})[0] == 0;
+        if (alone()) {
             unfinished_.reset();
             phase_ = idle;
             written_ = everywhere;
+        } else {
+            complete_if_written(everywhere);
         }
     }
     if (phase_ == completing) {
@@ -138,16 +136,18 @@ bool CheckpointWriter::finish() {
     return written_;
 }
 
-void CheckpointWriter::add_evaluation(const std::optional<double>& val_loss) {
+void CheckpointWriter::add_evaluation(const TrainingState& state) {
     if (!finish() || communicator_.rank() > 0) return;
+    state_ = state;
     try {
         sync_file(metrics_file(options_.run_folder));  // they hold the evaluation
-        ::add_evaluation(checkpoint_folder(options_.run_folder, state_.step), val_loss);
-        saved_.back().val_loss = val_loss;
+        ::add_evaluation(checkpoint_folder(options_.run_folder, state.step), state.val_loss);
+        for (SavedCheckpoint& saved : saved_)
+            if (saved.step == state.step) saved.val_loss = state.val_loss;
         remove_superseded();
     } catch (const std::exception& error) {
-        note_(fmt::format("step {}: the validation loss could not be added to the checkpoint: {}",
-                          state_.step, error.what()));
+        note_(fmt::format("step {}: the validation loss could not be added to the checkpoint: {}", state.step,
+                          error.what()));
         written_ = false;
     }
 }
@@ -167,12 +167,11 @@ void CheckpointWriter::remove_superseded() {
 void CheckpointWriter::remove(int step) {
     const std::string path = checkpoint_folder(options_.run_folder, step), name = temporary_beside(path);
     try {
-        fs::rename(path, name);
+        rename_path(path, name);
         sync_folder(checkpoints_folder(options_.run_folder));
         fs::remove_all(name);
     } catch (const std::exception& error) {
-        const std::string reason = error.what();
-        note_(fmt::format("step {}: the checkpoint cannot be removed: {}", step, reason));
+        note_(fmt::format("step {}: the checkpoint cannot be removed: {}", step, error.what()));
     }
 }
 

@@ -70,8 +70,9 @@ public:
     // Waits until the checkpoint is complete. False if the latest one could not be written.
     bool finish();
 
-    // Waits until the latest checkpoint is complete, and records that its step has been evaluated.
-    void add_evaluation(const std::optional<double>& val_loss);
+    // Records in the checkpoint of the state's step that it has been evaluated. The checkpoint is the latest
+    // one that was saved, for which this waits, or the one that the run was resumed from.
+    void add_evaluation(const TrainingState& state);
 
     // True while this rank's part is being written.
     bool is_writing() const;
@@ -85,6 +86,7 @@ public:
 
 private:
     bool alone() const { return communicator_.size() == 1; }
+    void note_unwritten(const std::exception& error) const;
     std::vector<SavedCheckpoint> saved_in_folder() const;
     void start(TrainingState state);
     std::future<bool> in_background(const std::function<void()>& action);

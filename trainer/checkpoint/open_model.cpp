@@ -48,9 +48,9 @@ static std::unique_ptr<ModelFile> open_folder(const std::string& path) {
     if (is_there(path + "/config.json")) return open_hugging_face_model(path);
     CHECK(is_run_folder(path),
           "{}: has no config.json; expected the folder of a Hugging Face GPT-2, a run or a checkpoint", path);
-    const std::optional<std::string> checkpoint = newest_checkpoint(path);
-    CHECK(checkpoint, "{}: is the folder of a run that has no checkpoint yet", path);
-    return open_hugging_face_model(*checkpoint);
+    const std::string checkpoint = newest_checkpoint(path).path;
+    CHECK(!checkpoint.empty(), "{}: is the folder of a run that has no checkpoint yet", path);
+    return open_hugging_face_model(checkpoint);
 }
 
 static std::unique_ptr<ModelFile> open_best(const std::string& run) {

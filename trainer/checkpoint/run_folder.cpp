@@ -69,59 +69,42 @@ bool is_checkpoint_folder(const std::string& path) {
             step_of(folder.filename()));
 }
 
-std::vector<CheckpointFolder> checkpoint_folders(const std::string& run_folder) {
+std::vector<CheckpointFolder> checkpoint_folders(const std::string& run_folder, CheckpointNames names) {
     std::vector<CheckpointFolder> found;
     for (const fs::path& path : entries_of(checkpoints_folder(run_folder))) {
-        const std::optional<int> step = step_of(path.filename());
+        std::string name = path.filename();
+        if (names == CheckpointNames::temporary_too) name = final_name_of(name).value_or(name);
+        const std::optional<int> step = step_of(name);
         if (step && is_folder(path)) found.push_back({*step, path});
     }
-    std::sort(found.begin(), found.end(),
-              [](const CheckpointFolder& a, const CheckpointFolder& b) { return a.step < b.step; });
+    // Of one step, the folder without .tmp-XXXXXXXX is the last and thus the newest.
+    std::sort(found.begin(), found.end(), [](const CheckpointFolder& a, const CheckpointFolder& b) {
+        return std::pair(a.step, b.path) < std::pair(b.step, a.path);
+    });
     return found;
 }
 
-std::vector<CheckpointFolder> unnamed_checkpoints(const std::string& run_folder, int step) {
-    std::vector<std::pair<TrainingState, std::string>> whole;
-    for (const std::string& path : leftovers(checkpoints_folder(run_folder), std::string(step_prefix))) {
-        const std::string name = path.substr(0, path.rfind(".tmp-"));
-        const std::optional<int> its_step = step_of(fs::path(name).filename());
-        if (!its_step || *its_step <= step || is_there(name)) continue;
-        try {
-            whole.emplace_back(whole_checkpoint(path), path);
-        } catch (const AccessError&) { throw; } catch (const Error&) {
-        }  // half written, half removed, or unreadable
-    }
-    // If two belong to one step, the one with a complete evaluation comes first.
-    const auto rank = [](const auto& found) { return std::pair(found.first.step, found.first.evaluated); };
-    std::sort(whole.begin(), whole.end(), [&](const auto& a, const auto& b) { return rank(a) > rank(b); });
-    std::vector<CheckpointFolder> found;
-    for (const auto& [state, path] : whole) found.push_back({state.step, path});
-    return found;
-}
-
-NewestCheckpoint find_newest_checkpoint(const std::string& run_folder, const Note& note) {
+NewestCheckpoint newest_checkpoint(const std::string& run_folder, const Note& note, CheckpointNames names) {
     NewestCheckpoint newest;
-    const std::vector<CheckpointFolder> folders = checkpoint_folders(run_folder);
-    for (auto checkpoint = folders.rbegin(); checkpoint != folders.rend(); ++checkpoint) {
-        const auto pass_over = [&](std::vector<CheckpointFolder>& others, const Error& error) {
-            others.push_back(*checkpoint);
-            note(fmt::format("the checkpoint of step {} is passed over: {}", checkpoint->step, error.what()));
+    std::vector<CheckpointFolder> folders = checkpoint_folders(run_folder, names);
+    for (; !folders.empty(); folders.pop_back()) {
+        const CheckpointFolder& folder = folders.back();
+        const auto pass_over = [&](const char* word, const Error& error) {
+            if (is_temporary(fs::path(folder.path).filename())) return;
+            newest.passed_over.push_back({folder, word});
+            note(fmt::format("the checkpoint of step {} is passed over: {}", folder.step, error.what()));
         };
         try {
-            newest.state = whole_checkpoint(checkpoint->path);
-            newest.path = checkpoint->path;
+            newest.state = whole_checkpoint(folder.path);
+            newest.path = folder.path;
             return newest;
         } catch (const AccessError&) { throw; } catch (const ReadError& error) {
-            pass_over(newest.unreadable, error);
-        } catch (const UsageError& error) { pass_over(newest.damaged, error); }
+            pass_over("unreadable", error);
+        } catch (const UsageError& error) { pass_over("damaged", error); }
     }
-    CHECK(folders.empty(), "{}: none of its {} checkpoints is whole", run_folder, folders.size());
+    CHECK(newest.passed_over.empty(), "{}: none of its {} checkpoints is whole", run_folder,
+          newest.passed_over.size());
     return newest;
-}
-
-std::optional<std::string> newest_checkpoint(const std::string& run_folder, const Note& note) {
-    const std::string path = find_newest_checkpoint(run_folder, note).path;
-    return path.empty() ? std::nullopt : std::optional(path);
 }
 
 std::optional<std::string> best_checkpoint(const std::string& run_folder) {
@@ -139,8 +122,15 @@ std::optional<std::string> best_checkpoint(const std::string& run_folder) {
     return best;
 }
 
-std::string free_name(const std::string& path, const std::string& word) {
+void rename_path(const std::string& path, const std::string& name) {
+    std::error_code failure;
+    fs::rename(path, name, failure);
+    if (failure) throw Error(fmt::format("{}: cannot be renamed: {}", path, failure.message()));
+}
+
+std::string set_aside(const std::string& path, const std::string& word) {
     std::string name = path + "." + word;
     for (int i = 2; is_there(name); i++) name = fmt::format("{}.{}-{}", path, word, i);
+    rename_path(path, name);
     return name;
 }

@@ -1,9 +1,9 @@
 // run_folder.h: the layout of a run's folder.
 //   RUN/metrics.jsonl
-//   RUN/checkpoints/step_00001000/          a whole checkpoint, or one that was damaged later
-//   RUN/checkpoints/step_00001000.<word>    not a checkpoint: .tmp-XXXXXXXX is being written or removed;
-//                                           .damaged, .unreadable and .superseded,
-//                                           perhaps with a number behind, were set aside
+//   RUN/checkpoints/step_00001000/          a checkpoint; whole if its state.json vouches for every file
+//   RUN/checkpoints/step_00001000.<word>    .tmp-XXXXXXXX is being written or removed, or is what a killed
+//                                           process left of that; .damaged, .unreadable and .superseded,
+//                                           perhaps with a number behind, were set aside and are not read
 #pragma once
 #include <optional>
 #include <string>
@@ -15,7 +15,6 @@
 struct CheckpointFolder {
     int step;
     std::string path;
-    bool operator==(const CheckpointFolder&) const = default;
 };
 
 // These throw AccessError if the system denies access, because a run that cannot be seen is not "no run".
@@ -31,32 +30,37 @@ std::string make_new_folder(const std::string& path);
 std::string metrics_file(const std::string& run_folder);
 std::string checkpoints_folder(const std::string& run_folder);
 std::string checkpoint_folder(const std::string& run_folder, int step);
-// The folders that have a checkpoint's name, oldest first; their contents are not checked.
-std::vector<CheckpointFolder> checkpoint_folders(const std::string& run_folder);
+// The folders that have a checkpoint's name, oldest first; their contents are not checked. With
+// temporary_too also those with its temporary name: a killed process may have left a whole checkpoint there.
+enum class CheckpointNames { final_only, temporary_too };
+std::vector<CheckpointFolder> checkpoint_folders(const std::string& run_folder,
+                                                 CheckpointNames names = CheckpointNames::final_only);
 
-// Whole checkpoints that a killed process left under a temporary name, newest first: either it was killed
-// before the last rename, or it had renamed an older checkpoint to make room, on a file system that cannot
-// exchange names. Only checkpoints of steps after `step` whose name is free.
-std::vector<CheckpointFolder> unnamed_checkpoints(const std::string& run_folder, int step);
+// A checkpoint that is to be renamed to PATH.WORD.
+struct SetAside {
+    CheckpointFolder folder;
+    std::string word;
+};
 
 // The newest whole checkpoint, and the newer ones that were passed over.
 struct NewestCheckpoint {
-    std::string path;  // empty: the run has no checkpoint
+    std::string path;  // empty: there is no checkpoint
     TrainingState state;
-    std::vector<CheckpointFolder> damaged;     // a file is missing or differs from what was written
-    std::vector<CheckpointFolder> unreadable;  // a file could be opened but not read
+    // damaged: a file is missing or differs from what was written; unreadable: a file could be opened but
+    // not read
+    std::vector<SetAside> passed_over;
 };
-// Verifies all checksums (seconds for billions of parameters). Each checkpoint that is passed over is noted
-// with the reason. UsageError if there are checkpoints but none is whole. AccessError if the system denies
-// access to one (EACCES, EMFILE, ...), because it may be whole.
-NewestCheckpoint find_newest_checkpoint(const std::string& run_folder, const Note& note = note_on_stderr);
-// The path of that checkpoint, if the run has any.
-std::optional<std::string> newest_checkpoint(const std::string& run_folder,
-                                             const Note& note = note_on_stderr);
+// Verifies all checksums (seconds for billions of parameters). Notes the reason for each checkpoint that is
+// passed over; a temporary folder that is not whole is none. UsageError if there are checkpoints but none is
+// whole. AccessError if the system denies access to one (EACCES, EMFILE, ...), because it may be whole.
+NewestCheckpoint newest_checkpoint(const std::string& run_folder, const Note& note = note_on_stderr,
+                                   CheckpointNames names = CheckpointNames::final_only);
 
 // The checkpoint with the lowest validation loss, the newest of several; std::nullopt if no finite loss was
 // measured. Only state.json is read; a checkpoint whose state.json is unreadable is ignored.
 std::optional<std::string> best_checkpoint(const std::string& run_folder);
 
-// PATH.WORD or, if that is taken, PATH.WORD-2, PATH.WORD-3, ...
-std::string free_name(const std::string& path, const std::string& word);
+// Error if the system cannot rename it.
+void rename_path(const std::string& path, const std::string& name);
+// Renames path to PATH.WORD or, if that is taken, to PATH.WORD-2, PATH.WORD-3, ... Returns its name.
+std::string set_aside(const std::string& path, const std::string& word);

@@ -3,26 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <numeric>
 
 #include "system/error.h"
 #include "trainer/checkpoint/checkpoint.h"
 
-namespace fs = std::filesystem;
-
 static std::string shown_bytes(double bytes) {
     return bytes >= 10 * 0x1p30 ? fmt::format("{:.1f} GiB", bytes / 0x1p30)
                                 : fmt::format("{:.1f} MiB", bytes / 0x1p20);
-}
-
-std::optional<size_t> free_bytes(const std::string& path) {
-    std::error_code failure;
-    fs::path folder = fs::absolute(path, failure);
-    while (!fs::exists(folder, failure) && folder.has_relative_path()) folder = folder.parent_path();
-    const fs::space_info space = fs::space(folder, failure);
-    if (failure || space.capacity == 0) return std::nullopt;  // some file systems count no blocks
-    return space.available;
 }
 
 size_t most_checkpoints(const Options& o, int from, int steps) {

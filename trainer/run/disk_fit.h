@@ -1,14 +1,9 @@
 // disk_fit.h: checks before training whether the checkpoints of a run fit on its disk.
 #pragma once
 #include <cstddef>
-#include <optional>
 #include <string>
 
 #include "trainer/run/options.h"
-
-// Free bytes on the disk that holds path or, if path does not exist yet, its nearest existing parent.
-// std::nullopt: unknown.
-std::optional<size_t> free_bytes(const std::string& path);
 
 // The largest number of checkpoints on the disk at once, from step `from` to the end of a run of `steps`:
 // those that --keep and --keep-every keep, the one with the lowest validation loss, and the one that is

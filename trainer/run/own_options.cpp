@@ -25,12 +25,9 @@ std::optional<TrainingState> state_of(const std::string& checkpoint) {
 // The checkpoint folders that path stands for, newest first.
 std::vector<std::string> checkpoints_of(const std::string& path) {
     if (!is_run_folder(path)) return {path};
-    std::vector<CheckpointFolder> folders = checkpoint_folders(path);
-    const std::vector<CheckpointFolder> unnamed =
-        unnamed_checkpoints(path, folders.empty() ? 0 : folders.back().step);
-    folders.insert(folders.end(), unnamed.rbegin(), unnamed.rend());
     std::vector<std::string> paths;
-    for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder) paths.push_back(folder->path);
+    for (const CheckpointFolder& folder : checkpoint_folders(path, CheckpointNames::temporary_too))
+        paths.insert(paths.begin(), folder.path);
     return paths;
 }
 

@@ -7,7 +7,6 @@
 #include <array>
 #include <filesystem>
 #include <optional>
-#include <set>
 #include <span>
 
 #include "system/atomic_file.h"
@@ -34,11 +33,15 @@ bool same_folder(const std::string& a, const std::string& b) {
     return fs::equivalent(a, b, absent);
 }
 
-// The run's checkpoints of later steps: damaged and passed over, or left behind on purpose.
-std::vector<CheckpointFolder> newer_than(const std::string& run, int step) {
-    std::vector<CheckpointFolder> folders = checkpoint_folders(run);
-    std::erase_if(folders, [&](const CheckpointFolder& folder) { return folder.step <= step; });
-    return folders;
+// The metrics and the checkpoints that a folder holds. They are compared before and after the wait for the
+// folder's lock, because another process may have trained there.
+std::vector<std::string> contents_of_run(const std::string& folder) {
+    std::vector<std::string> contents;
+    if (is_there(metrics_file(folder))) contents.push_back(metrics_file(folder));
+    if (is_folder(checkpoints_folder(folder))) contents.push_back(checkpoints_folder(folder));
+    for (const fs::path& path : entries_of(checkpoints_folder(folder))) contents.push_back(path);
+    std::sort(contents.begin(), contents.end());
+    return contents;
 }
 
 std::string value_text(const json& value) {
@@ -87,34 +90,6 @@ json text_identity_of(std::span<const TokenShard> shards) {
     return json();
 }
 
-// Renames path to a free name with the suffix `word` and returns that name.
-std::string set_aside(const std::string& path, const std::string& word) {
-    const std::string aside = free_name(path, word);
-    std::error_code failure;
-    fs::rename(path, aside, failure);
-    if (failure) throw Error(fmt::format("{}: cannot be renamed: {}", path, failure.message()));
-    return aside;
-}
-
-void set_aside(const std::vector<CheckpointFolder>& folders, const std::string& word, const Note& note) {
-    for (const CheckpointFolder& folder : folders)
-        note(fmt::format("the {} checkpoint of step {} is now called {}", word, folder.step,
-                         set_aside(folder.path, word)));
-}
-
-// True if the folder is still as find_resume_point found it. Another process may have trained there
-// before this one held its lock.
-bool is_as_found(const ResumePoint& from) {
-    if (from.is_new) return !is_run_folder(from.run_folder);
-    std::vector<CheckpointFolder> known;
-    for (const auto* folders : {&from.damaged, &from.unreadable, &from.later})
-        known.insert(known.end(), folders->begin(), folders->end());
-    std::sort(known.begin(), known.end(),
-              [](const CheckpointFolder& a, const CheckpointFolder& b) { return a.step < b.step; });
-    return newer_than(from.run_folder, from.step()) == known &&
-           (from.checkpoint.empty() || is_there(from.checkpoint));
-}
-
 // True if the run's tokenizer had this name before added tokens were found in texts. If that changes the
 // tokens of the run's texts, the data differ, too.
 bool is_former_name(const json& name, const Options& options) {
@@ -138,62 +113,44 @@ int ResumePoint::batch_size(const Options& options) const {
                                                                                         : 0;
 }
 
-bool ResumePoint::is_unnamed() const { return is_temporary(fs::path(checkpoint).filename()); }
-
 bool ResumePoint::is_complete(int steps) const {
     CHECK(step() <= steps,
           "{} is at step {} already, but the run has {} steps; expected more steps or an earlier checkpoint",
           checkpoint, step(), steps);
-    return !checkpoint.empty() && step() == steps && state.evaluated && !is_unnamed();
+    return !checkpoint.empty() && step() == steps && state.evaluated &&
+           !is_temporary(fs::path(checkpoint).filename());
 }
 
 static ResumePoint new_run(const Options& options) {
-    ResumePoint point;
-    point.is_proposed = options.output.folder.empty();
-    point.run_folder = point.is_proposed ? new_run_folder() : options.output.folder;
-    point.is_new = true;
-    // if another run has taken the name by now, make_new_folder finds another one
-    if (point.is_proposed) return point;
-    CHECK(!is_checkpoint_folder(point.run_folder) && !holds_checkpoints(point.run_folder),
-          "--out {} is the checkpoints folder of a run; expected a folder for a new run",
-          options.output.folder);
-    CHECK(!is_run_folder(point.run_folder),
-          "--out {} holds another run; expected a new or empty folder, or --resume auto to continue "
-          "that run",
-          options.output.folder);
-    return point;
+    const std::string& out = options.output.folder;
+    // if another run has taken the proposed name by now, make_new_folder finds another one
+    if (out.empty()) return {.run_folder = new_run_folder(), .is_proposed = true};
+    CHECK(!is_checkpoint_folder(out) && !holds_checkpoints(out),
+          "--out {} is the checkpoints folder of a run; expected a folder for a new run", out);
+    CHECK(!is_run_folder(out),
+          "--out {} holds another run; expected a new or empty folder, or --resume auto to continue that run",
+          out);
+    return {.run_folder = out};
 }
 
 static ResumePoint newest_of_run(const std::string& run, const Note& note) {
-    ResumePoint point;
-    point.run_folder = run;
-    NewestCheckpoint newest = find_newest_checkpoint(run, note);
-    const std::vector<CheckpointFolder> unnamed =
-        unnamed_checkpoints(run, newest.path.empty() ? 0 : newest.state.step);
-    if (!unnamed.empty()) {
-        newest.path = unnamed.front().path;
-        newest.state = read_state(newest.path);
-    }
-    if (newest.path.empty()) return point;
-    point.checkpoint = newest.path;
+    ResumePoint point{.run_folder = run, .found = contents_of_run(run), .metrics = metrics_file(run)};
+    NewestCheckpoint newest = newest_checkpoint(run, note, CheckpointNames::temporary_too);
+    point.checkpoint = std::move(newest.path);
     point.state = std::move(newest.state);
-    point.metrics = metrics_file(run);
-    point.damaged = std::move(newest.damaged);
-    point.unreadable = std::move(newest.unreadable);
-    for (auto* others : {&point.damaged, &point.unreadable})
-        std::erase_if(*others, [&](const CheckpointFolder& folder) { return folder.step <= point.step(); });
+    point.set_aside = std::move(newest.passed_over);
     return point;
 }
 
 static ResumePoint given_checkpoint(const std::string& path) {
-    ResumePoint point;
-    point.run_folder = run_of(path);
-    point.checkpoint = path;
-    point.state = whole_checkpoint(path);
-    if (!point.run_folder.empty()) {
-        point.metrics = metrics_file(point.run_folder);
-        point.later = newer_than(point.run_folder, point.state.step);
-    }
+    ResumePoint point{.run_folder = run_of(path),
+                      .checkpoint = fs::path(path + "/").lexically_normal().parent_path(),
+                      .state = whole_checkpoint(path)};
+    if (point.run_folder.empty()) return point;
+    point.found = contents_of_run(point.run_folder);
+    point.metrics = metrics_file(point.run_folder);
+    for (const CheckpointFolder& folder : checkpoint_folders(point.run_folder))
+        if (folder.step > point.step()) point.set_aside.push_back({folder, "superseded"});
     return point;
 }
 
@@ -214,9 +171,7 @@ ResumePoint find_resume_point(const Options& options, const Note& note) {
     if (options.output.resume == "auto") {
         CHECK(!options.output.folder.empty(), "--resume auto needs --out, the folder of the run to continue");
         if (!is_run_folder(options.output.folder)) return new_run(options);
-        ResumePoint point = newest_of_run(options.output.folder, note);
-        point.over_again = point.checkpoint.empty();
-        return point;
+        return newest_of_run(options.output.folder, note);
     }
     const std::string& path = options.output.resume;
     CHECK(is_run_folder(path) || is_checkpoint_folder(path),
@@ -229,13 +184,11 @@ ResumePoint find_resume_point(const Options& options, const Note& note) {
     if (point.run_folder.empty() ||
         (!options.output.folder.empty() && !same_folder(options.output.folder, point.run_folder))) {
         // The run branches off: everything beside the checkpoint stays as it is.
-        const ResumePoint branch = new_run(options);
-        point.run_folder = branch.run_folder;
-        point.is_proposed = branch.is_proposed;
-        point.is_new = true;
-        point.damaged.clear();
-        point.unreadable.clear();
-        point.later.clear();
+        ResumePoint branch = new_run(options);
+        branch.checkpoint = point.checkpoint;
+        branch.state = point.state;
+        branch.metrics = point.metrics;
+        return branch;
     }
     return point;
 }
@@ -313,16 +266,6 @@ std::string metrics_up_to(const std::string& text, int step, bool evaluated) {
     return kept;
 }
 
-// Names a whole checkpoint that a killed process left under a temporary name.
-static void take_back(ResumePoint& from, const Note& note) {
-    const std::string path = checkpoint_folder(from.run_folder, from.step());
-    std::error_code failure;
-    fs::rename(from.checkpoint, path, failure);
-    if (failure) throw Error(fmt::format("{}: cannot be renamed: {}", from.checkpoint, failure.message()));
-    note(fmt::format("{} is a whole checkpoint; it is now called {}", from.checkpoint, path));
-    from.checkpoint = path;
-}
-
 // The steps from 1 to `step` that have no train line in these metrics, such as "3, 7 to 9"; "" if there
 // are none.
 static std::string steps_without_line(const std::string& metrics, int step) {
@@ -354,36 +297,50 @@ static void cut_metrics(const ResumePoint& from, const std::optional<std::string
     if (!steps.empty()) note(fmt::format("{} has no lines for these steps: {}", from.metrics, steps));
 }
 
+// Leaves nothing newer than the checkpoint under a checkpoint's name, and the checkpoint under its own.
+static void tidy_checkpoints(ResumePoint& from, const Note& note) {
+    for (const auto& [folder, word] : from.set_aside)
+        note(fmt::format("the {} checkpoint of step {} is now called {}", word, folder.step,
+                         set_aside(folder.path, word)));
+    const std::string path = checkpoint_folder(from.run_folder, from.step());
+    const bool is_own = same_folder(run_of(from.checkpoint), from.run_folder);
+    if (is_own && is_temporary(fs::path(from.checkpoint).filename())) {
+        rename_path(from.checkpoint, path);
+        note(fmt::format("{} is a whole checkpoint; it is now called {}", from.checkpoint, path));
+        from.checkpoint = path;
+    }
+    if (same_folder(from.checkpoint, path)) from.checkpoint = path;
+    remove_leftovers(checkpoints_folder(from.run_folder), "step_");
+    remove_leftovers(path, state_file_name);
+    if (is_there(checkpoints_folder(from.run_folder))) sync_folder(checkpoints_folder(from.run_folder));
+}
+
 FolderLock prepare_run_folder(ResumePoint& from, const Note& note) {
+    if (from.is_proposed) from.run_folder = make_new_folder(from.run_folder);
     std::error_code failure;
     make_folders(from.run_folder, failure);
     CHECK(!failure, "--out {}: {}; expected a folder that can be written", from.run_folder,
           failure.message());
     FolderLock lock(from.run_folder, "training", note);
-    CHECK(is_as_found(from),
+    CHECK(contents_of_run(from.run_folder) == from.found,
           "{}: another process has written there while this one was starting; nothing was changed, start "
           "again",
           from.run_folder);
-    remove_leftovers(from.run_folder, "metrics.jsonl");
-    const std::string path = metrics_file(from.run_folder), checkpoints = checkpoints_folder(from.run_folder);
     // The metrics are read before anything changes.
     std::optional<std::string> metrics;
     if (!from.checkpoint.empty() && is_there(from.metrics)) metrics = FileReader(from.metrics).text();
-    if (from.is_unnamed() && !from.is_new) take_back(from, note);
-    remove_leftovers(checkpoints, "step_");
-    set_aside(from.damaged, "damaged", note);
-    set_aside(from.unreadable, "unreadable", note);
-    set_aside(from.later, "superseded", note);
+    remove_leftovers(from.run_folder, "metrics.jsonl");
     // The metrics are cut only after the renames are durable; otherwise checkpoints of later steps would
     // lack their lines.
-    if (is_there(checkpoints)) sync_folder(checkpoints);
-    if (from.over_again) {
-        note(
-            fmt::format("{} holds a run without a checkpoint; it starts again from step 1", from.run_folder));
-        if (is_there(path)) note(fmt::format("its metrics are now called {}", set_aside(path, "superseded")));
-    } else if (!from.checkpoint.empty()) {
+    tidy_checkpoints(from, note);
+    if (!from.checkpoint.empty()) {
         cut_metrics(from, metrics, note);
         note(fmt::format("continuing from step {} of {}", from.state.step, from.checkpoint));
+    } else if (!from.found.empty()) {
+        note(
+            fmt::format("{} holds a run without a checkpoint; it starts again from step 1", from.run_folder));
+        const std::string path = metrics_file(from.run_folder);
+        if (is_there(path)) note(fmt::format("its metrics are now called {}", set_aside(path, "superseded")));
     }
     return lock;
 }

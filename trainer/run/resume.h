@@ -21,20 +21,18 @@
 
 struct ResumePoint {
     std::string run_folder;  // where this run writes; it may not exist yet
-    // the folder is named after the current time; make_new_folder claims this name or a similar one
+    // the folder is named after the current time; prepare_run_folder claims this name or a similar one
     bool is_proposed = false;
-    std::string checkpoint;  // a whole checkpoint; empty: start from step 1
-    TrainingState state;     // of the checkpoint
+    std::vector<std::string> found{};  // paths of the metrics and checkpoints in run_folder; empty: no run
+    std::string checkpoint{};          // a whole checkpoint; empty: start from step 1
+    TrainingState state{};             // of the checkpoint
     // file of the metrics up to the checkpoint's step, with which the new ones begin; empty: none
-    std::string metrics;
-    bool is_new = false;      // the folder must not hold a run yet
-    bool over_again = false;  // the folder holds a run without any checkpoint
-    // Newer checkpoints in the run's folder. damaged and unreadable were passed over (run_folder.h);
-    // later ones are left behind if an older checkpoint was given.
-    std::vector<CheckpointFolder> damaged, unreadable, later;
+    std::string metrics{};
+    std::vector<SetAside> set_aside{};  // newer checkpoints of the run, passed over or left behind
 
     int step() const { return checkpoint.empty() ? 0 : state.step; }
-    bool is_unnamed() const;  // true if the checkpoint still has its temporary name
+    // True if the checkpoint is in run_folder and has its name, as it has after prepare_run_folder.
+    bool is_in_run_folder() const { return checkpoint == checkpoint_folder(run_folder, step()); }
     // The checkpoint's micro-batch, with which sums round as before; 0 if it does not divide a step of
     // this run.
     int batch_size(const Options& options) const;
@@ -62,11 +60,11 @@ void check_same_run(const ResumePoint& from, const nlohmann::json& identity, siz
                     const Options& options, const Note& note);
 
 // Makes the run's folder and holds its lock for the lifetime of the result. UsageError if another process
-// holds the lock or has written there since find_resume_point. Removes files that a killed run left half
-// written, gives an unnamed checkpoint its name, renames checkpoints that were passed over or left behind
-// so that they can be inspected, and cuts metrics.jsonl back to the checkpoint's step. A run that starts
-// again renames its old metrics. All of this is durable on return. Notes what it did, and which steps
-// have no line.
+// holds the lock or has written there since find_resume_point. Renames checkpoints that were passed over or
+// left behind, so that they can be inspected, gives a checkpoint with a temporary name its own, removes what
+// a killed run left half written, and cuts metrics.jsonl back to the checkpoint's step. A run that starts
+// again renames its old metrics. All of this is durable on return. Notes what it did, and which steps have no
+// line.
 FolderLock prepare_run_folder(ResumePoint& from, const Note& note);
 
 // The lines of a metrics.jsonl that belong to the steps up to `step`, without the lines of later steps,

@@ -60,11 +60,10 @@ Session<T>::Session(PreparedRun<T>& run, Communicator& communicator)
 template <class T>
 void Session<T>::open_folder() {
     ResumePoint& from = run_.from;
-    if (is_first()) {
-        if (from.is_proposed) from.run_folder = make_new_folder(from.run_folder);
-        lock_.emplace(prepare_run_folder(from, note_on_stdout(communicator_)));
-    }
+    if (is_first()) lock_.emplace(prepare_run_folder(from, note_on_stdout(communicator_)));
     from.run_folder = gather_texts(communicator_, from.run_folder).front();
+    from.checkpoint = gather_texts(communicator_, from.checkpoint).front();
+    if (from.is_in_run_folder()) saved_step_ = from.step();
     log_.emplace(from.run_folder, run_.schedule.steps, options_.batch.total, options_.output.log_every,
                  is_first());
     log_->run(
@@ -95,8 +94,7 @@ void Session<T>::start() {
         return;
     }
     evaluate(step_);
-    // No later checkpoint would record that the run is complete.
-    if (step_ == run_.schedule.steps) save_if_due(step_);
+    save_if_due(step_);
 }
 
 template <class T>
@@ -208,7 +206,7 @@ void Session<T>::evaluate(int step) {
     const bool evaluates = run_.val_loader || run_.hellaswag || options_.evaluation.sample_every > 0;
     state_.val_loss.reset();
     state_.evaluated = false;
-    if (last && evaluates && checkpoints_) save();
+    if (last && evaluates && checkpoints_ && saved_step_ != step) save();
     if (ValidationLoader* const loader = run_.val_loader.get();
         loader && (due(options_.evaluation.val_every, step) || last)) {
         const auto result = show_progress("validating", loader->batches(), [&](const StopRequested& stop) {
@@ -238,7 +236,7 @@ void Session<T>::save_if_due(int step) {
     const bool is_due =
         due(options_.output.checkpoint_every, step) || step == run_.schedule.steps || stopped_;
     if (saved_step_ != step && is_due) save();
-    else if (saved_step_ == step && state_.evaluated) checkpoints_->add_evaluation(state_.val_loss);
+    else if (saved_step_ == step && state_.evaluated) checkpoints_->add_evaluation(state_);
 }
 
 template <class T>

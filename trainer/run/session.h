@@ -87,6 +87,6 @@ private:
     bool stopped_ = false;             // by a signal
     bool started_ = false;
     int step_ = 0;             // the latest step returned by next_step()
-    int saved_step_ = 0;       // step of the latest checkpoint, if this session began to write one
+    int saved_step_ = 0;       // step of the run's latest checkpoint, complete or begun
     const int last_profiled_;  // up to this step, each step ends before the next begins
 };
