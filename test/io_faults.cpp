@@ -1,6 +1,6 @@
 // io_faults.cpp: a library for LD_PRELOAD that makes chosen system calls fail, as a failing disk would.
 //   IO_FAULT_CALLS   the calls, separated by commas: open stat opendir readdir read page write fsync syncdir
-//                    close rename mkdir unlink statvfs flock; each name is a family (read: read, pread, readv).
+//                    close rename mkdir unlink statvfs flock; each name is a family (read: read, pread).
 //                    page: a file has one page of 4096 bytes that pread cannot read; it gives the bytes
 //                    before it, as a disk does
 //   IO_FAULT_PATH    a part of the file's path; unset: every file
@@ -10,7 +10,8 @@
 //   IO_FAULT_PAGE    which page of the file "page" means, from 0; unset: the one in the middle
 //   IO_FAULT_LOG     a file that gets a line "CALL PATH" for each call that fails; with IO_FAULT_FIRST 0,
 //                    for each call that matches
-// Calls that the C library makes by itself, such as fopen's, are not seen.
+// These are the calls that our programs and libstdc++ make. Calls that the C library makes by itself, such as
+// fopen's, are not seen.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -116,26 +117,12 @@ int open(const char* path, int flags, ...) {
     va_end(arguments);
     return pass<decltype(open)>("open", path, "open", path, flags, mode);
 }
-int open64(const char* path, int flags, ...) {
-    va_list arguments;
-    va_start(arguments, flags);
-    const mode_t mode = mode_of(flags, arguments);
-    va_end(arguments);
-    return pass<decltype(open64)>("open", path, "open64", path, flags, mode);
-}
 int openat(int folder, const char* path, int flags, ...) {
     va_list arguments;
     va_start(arguments, flags);
     const mode_t mode = mode_of(flags, arguments);
     va_end(arguments);
     return pass<decltype(openat)>("open", path_at(folder, path), "openat", folder, path, flags, mode);
-}
-int openat64(int folder, const char* path, int flags, ...) {
-    va_list arguments;
-    va_start(arguments, flags);
-    const mode_t mode = mode_of(flags, arguments);
-    va_end(arguments);
-    return pass<decltype(openat64)>("open", path_at(folder, path), "openat64", folder, path, flags, mode);
 }
 FILE* fopen(const char* path, const char* mode) {
     return pass<decltype(fopen)>("open", path, "fopen", path, mode);
@@ -156,17 +143,8 @@ int fstat(int file, struct stat* to) noexcept {
 int fstatat(int folder, const char* path, struct stat* to, int flags) noexcept {
     return pass<decltype(fstatat)>("stat", path_at(folder, path), "fstatat", folder, path, to, flags);
 }
-int stat64(const char* path, struct stat64* to) noexcept {
-    return pass<decltype(stat64)>("stat", path, "stat64", path, to);
-}
-int lstat64(const char* path, struct stat64* to) noexcept {
-    return pass<decltype(lstat64)>("stat", path, "lstat64", path, to);
-}
 int fstat64(int file, struct stat64* to) noexcept {
     return pass<decltype(fstat64)>("stat", path_of(file), "fstat64", file, to);
-}
-int fstatat64(int folder, const char* path, struct stat64* to, int flags) noexcept {
-    return pass<decltype(fstatat64)>("stat", path_at(folder, path), "fstatat64", folder, path, to, flags);
 }
 int statvfs(const char* path, struct statvfs* to) noexcept {
     return pass<decltype(statvfs)>("statvfs", path, "statvfs", path, to);
@@ -179,15 +157,9 @@ DIR* fdopendir(int folder) {
 dirent* readdir(DIR* folder) {
     return pass<decltype(readdir)>("readdir", path_of(dirfd(folder)), "readdir", folder);
 }
-dirent64* readdir64(DIR* folder) {
-    return pass<decltype(readdir64)>("readdir", path_of(dirfd(folder)), "readdir64", folder);
-}
 
 ssize_t read(int file, void* to, size_t bytes) {
     return pass<decltype(read)>("read", path_of(file), "read", file, to, bytes);
-}
-ssize_t readv(int file, const iovec* to, int count) {
-    return pass<decltype(readv)>("read", path_of(file), "readv", file, to, count);
 }
 ssize_t pread(int file, void* to, size_t bytes, off_t at) { return read_at("pread", file, to, bytes, at); }
 ssize_t pread64(int file, void* to, size_t bytes, off64_t at) {
@@ -203,14 +175,10 @@ ssize_t writev(int file, const iovec* from, int count) {
 ssize_t pwrite(int file, const void* from, size_t bytes, off_t at) {
     return pass<decltype(pwrite)>("write", path_of(file), "pwrite", file, from, bytes, at);
 }
-ssize_t pwrite64(int file, const void* from, size_t bytes, off64_t at) {
-    return pass<decltype(pwrite64)>("write", path_of(file), "pwrite64", file, from, bytes, at);
-}
 int fsync(int file) {
     const char* const family = is_folder(file) ? "syncdir" : "fsync";
     return pass<decltype(fsync)>(family, path_of(file), "fsync", file);
 }
-int fdatasync(int file) { return pass<decltype(fdatasync)>("fsync", path_of(file), "fdatasync", file); }
 // The descriptor is closed all the same, as on Linux.
 int close(int file) {
     const std::string path = path_of(file);
@@ -221,10 +189,6 @@ int close(int file) {
 // Both names count as the path.
 int rename(const char* from, const char* to) noexcept {
     return pass<decltype(rename)>("rename", std::string(from) + " " + to, "rename", from, to);
-}
-int renameat(int from_folder, const char* from, int to_folder, const char* to) noexcept {
-    const std::string names = path_at(from_folder, from) + " " + path_at(to_folder, to);
-    return pass<decltype(renameat)>("rename", names, "renameat", from_folder, from, to_folder, to);
 }
 int flock(int file, int operation) noexcept {
     return pass<decltype(flock)>("flock", path_of(file), "flock", file, operation);
