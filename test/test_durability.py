@@ -28,10 +28,10 @@ WRITING = "write,fsync,syncdir,close,rename,mkdir,unlink"
 
 
 def metrics(run):
-    """Lines without the varying parts: times, and the marks of runs."""
+    """Lines without the varying parts: times, the peaks that a busy machine measures again, and the marks of runs."""
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     times = ("step_ms", "tokens_per_second", "mfu")
-    return [{key: record[key] for key in record if key not in times} for record in records if record["kind"] != "run"]
+    return [{key: record[key] for key in record if key not in times} for record in records if record["kind"] not in ("run", "mfu_peak")]
 
 
 def model_of(run, step):

@@ -303,13 +303,13 @@ static void tidy_checkpoints(ResumePoint& from, const Note& note) {
         note(fmt::format("the {} checkpoint of step {} is now called {}", word, folder.step,
                          set_aside(folder.path, word)));
     const std::string path = checkpoint_folder(from.run_folder, from.step());
-    const bool is_own = same_folder(run_of(from.checkpoint), from.run_folder);
-    if (is_own && is_temporary(fs::path(from.checkpoint).filename())) {
+    const std::string name = fs::path(from.checkpoint).filename();
+    const bool is_branch = from.found.empty();
+    if (!is_branch && is_temporary(name)) {
         rename_path(from.checkpoint, path);
         note(fmt::format("{} is a whole checkpoint; it is now called {}", from.checkpoint, path));
-        from.checkpoint = path;
     }
-    if (same_folder(from.checkpoint, path)) from.checkpoint = path;
+    if (!is_branch && final_name_of(name).value_or(name) == fs::path(path).filename()) from.checkpoint = path;
     remove_leftovers(checkpoints_folder(from.run_folder), "step_");
     remove_leftovers(path, state_file_name);
     if (is_there(checkpoints_folder(from.run_folder))) sync_folder(checkpoints_folder(from.run_folder));
