@@ -13,21 +13,26 @@
 
 namespace fs = std::filesystem;
 
+std::vector<SavedCheckpoint> saved_checkpoints(const std::string& run_folder) {
+    std::vector<SavedCheckpoint> saved;
+    for (const CheckpointFolder& folder : checkpoint_folders(run_folder)) {
+        try {
+            saved.push_back({folder.step, read_state(folder.path).val_loss});
+        } catch (const Error&) {}
+    }
+    return saved;
+}
+
 bool is_good(const SavedCheckpoint& saved, int sound_step) {
     return saved.step < sound_step && (!saved.val_loss || is_sound(*saved.val_loss));
 }
 
-static const SavedCheckpoint* newest_good_of(const std::vector<SavedCheckpoint>& saved, int sound_step) {
-    const auto good = std::find_if(saved.rbegin(), saved.rend(),
-                                   [&](const SavedCheckpoint& s) { return is_good(s, sound_step); });
-    return good == saved.rend() ? nullptr : &*good;
-}
-
 std::vector<int> superseded(const std::vector<SavedCheckpoint>& saved, const KeepPolicy& policy,
                             int sound_step) {
-    const SavedCheckpoint *best = nullptr, *good = newest_good_of(saved, sound_step);
+    const SavedCheckpoint *best = nullptr, *good = nullptr;
     for (const SavedCheckpoint& s : saved) {
         if (s.val_loss && std::isfinite(*s.val_loss) && (!best || *s.val_loss <= *best->val_loss)) best = &s;
+        if (is_good(s, sound_step)) good = &s;
     }
     std::vector<int> steps;
     for (size_t i = 0; i < saved.size(); i++) {
@@ -37,17 +42,6 @@ std::vector<int> superseded(const std::vector<SavedCheckpoint>& saved, const Kee
         if (!newest && !for_good && &s != best && &s != good) steps.push_back(s.step);
     }
     return steps;
-}
-
-std::vector<SavedCheckpoint> CheckpointWriter::saved_in_folder() const {
-    std::vector<SavedCheckpoint> saved;
-    for (const CheckpointFolder& folder : checkpoint_folders(options_.run_folder)) {
-        try {
-            const TrainingState state = read_state(folder.path);
-            saved.push_back({folder.step, state.val_loss});
-        } catch (const Error&) {}  // damaged or unreadable; it is ignored and stays as it is
-    }
-    return saved;
 }
 
 void CheckpointWriter::note_unwritten(const std::exception& error) const {
@@ -173,15 +167,4 @@ void CheckpointWriter::remove(int step) {
     } catch (const std::exception& error) {
         note_(fmt::format("step {}: the checkpoint cannot be removed: {}", step, error.what()));
     }
-}
-
-std::string CheckpointWriter::newest_good(int sound_step) const {
-    const std::vector<SavedCheckpoint> saved = saved_in_folder();
-    const SavedCheckpoint* good = newest_good_of(saved, sound_step);
-    return good ? checkpoint_folder(options_.run_folder, good->step) : "";
-}
-
-std::string CheckpointWriter::newest() const {
-    const std::vector<SavedCheckpoint> saved = saved_in_folder();
-    return saved.empty() ? "" : checkpoint_folder(options_.run_folder, saved.back().step);
 }

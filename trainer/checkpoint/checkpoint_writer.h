@@ -26,6 +26,9 @@ struct SavedCheckpoint {
     std::optional<double> val_loss;  // at this step, if it was measured
 };
 
+// The run's checkpoints whose state.json can be read, oldest first; others are ignored and stay as they are.
+std::vector<SavedCheckpoint> saved_checkpoints(const std::string& run_folder);
+
 // True if the checkpoint's validation loss is sound or was not measured, and the loss of a later step,
 // computed from weights trained on from it, was sound too.
 bool is_good(const SavedCheckpoint& saved, int sound_step);
@@ -52,7 +55,7 @@ public:
           communicator_(communicator),
           snapshot_(SnapshotShape::of(model), model.table(), model.optimizer_buffers(), allocator),
           note_(std::move(note)),
-          saved_(saved_in_folder()) {}
+          saved_(saved_checkpoints(options.run_folder)) {}
     ~CheckpointWriter() { wait(); }
     CheckpointWriter(const CheckpointWriter&) = delete;
 
@@ -79,15 +82,10 @@ public:
     // Waits for this process's thread only. A checkpoint that other ranks have not written yet is not
     // completed.
     void wait();
-    // Path of the run's newest good checkpoint, and of its newest one; "" if there is none. Called after
-    // finish() or wait().
-    std::string newest_good(int sound_step) const;
-    std::string newest() const;
 
 private:
     bool alone() const { return communicator_.size() == 1; }
     void note_unwritten(const std::exception& error) const;
-    std::vector<SavedCheckpoint> saved_in_folder() const;
     void start(TrainingState state);
     std::future<bool> in_background(const std::function<void()>& action);
     void complete_if_written(bool everywhere);

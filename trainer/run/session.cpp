@@ -261,7 +261,7 @@ void Session<T>::finish() {
     log_->sync();
     if (!stopped_) return log_->note(fmt::format("done; the run is in {}", log_->folder()));
     std::string next;
-    if (checkpoints_ && run_.from.checkpoint.empty() && checkpoints_->newest().empty())
+    if (checkpoints_ && run_.from.checkpoint.empty() && saved_checkpoints(log_->folder()).empty())
         next = fmt::format("; it has no checkpoint yet, and --resume auto --out {} begins it again",
                            log_->folder());
     else if (checkpoints_) next = fmt::format("; --resume {} continues it", log_->folder());
@@ -289,14 +289,16 @@ void Session<T>::fail(const Error& error) {
 template <class T>
 std::string Session<T>::where_to_go_on() const {
     const ResumePoint& from = run_.from;
-    const bool good_begin =
-        !from.checkpoint.empty() && is_good({from.step(), from.state.val_loss}, state_.sound_step);
-    std::string good = good_begin ? from.checkpoint : "", newest = from.checkpoint;
+    std::string good, newest;
+    const auto consider = [&](const std::string& path, const SavedCheckpoint& saved) {
+        newest = path;
+        if (is_good(saved, state_.sound_step)) good = path;
+    };
+    if (!from.checkpoint.empty()) consider(from.checkpoint, {from.step(), from.state.val_loss});
     try {
-        if (const std::string own = checkpoints_ ? checkpoints_->newest_good(state_.sound_step) : "";
-            !own.empty())
-            good = own;
-        if (const std::string own = checkpoints_ ? checkpoints_->newest() : ""; !own.empty()) newest = own;
+        if (checkpoints_)
+            for (const SavedCheckpoint& saved : saved_checkpoints(from.run_folder))
+                consider(checkpoint_folder(from.run_folder, saved.step), saved);
     } catch (const std::exception&) {
         // The folder cannot be read; the error that ended the run is still printed.
     }
