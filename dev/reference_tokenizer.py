@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Writes test/reference/tiktoken.bin: 10,000 random Unicode strings and their GPT-2 tokens by tiktoken.
+"""Writes random Unicode strings and their tokens by other programs, for the tests: test/reference/tiktoken.bin and test/reference/bpe/.
 
-    pip install tiktoken && dev/reference_tokenizer.py
+    pip install tiktoken tokenizers && dev/reference_tokenizer.py     # tested with tiktoken 0.14.0 and tokenizers 0.23.3; the same bytes every time
+
+tiktoken.bin has 10,000 strings with GPT-2's tokens. bpe/NAME.json is a byte-level BPE as Hugging Face's tokenizers saves it, NAME.bin has 300 strings
+with its tokens; the strings of added_tokens_* contain added tokens of every kind.
 
 Format, little-endian: uint32 strings; then for each: uint32 bytes, uint32 tokens, the bytes (UTF-8), the tokens (uint16).
 The strings contain only code points whose class is the same in every Unicode since 12.1 (2019), so that any version of tiktoken gives the same
@@ -13,9 +16,10 @@ import random
 import struct
 
 import tiktoken
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-STRINGS = 10_000
+OUT = ROOT / "test" / "reference"
 
 RANGES = {
     "ascii": [(0x20, 0x7E)],
@@ -68,19 +72,78 @@ def tiktoken_gpt2() -> tiktoken.Encoding:
     )
 
 
-def main() -> None:
-    encoding = tiktoken_gpt2()
-    rng = random.Random(20190214)
-    out = bytearray(struct.pack("<I", STRINGS))
-    for _ in range(STRINGS):
-        text = "".join(piece(rng) for _ in range(rng.randint(0, 12)))
-        tokens = encoding.encode_ordinary(text)
-        data = text.encode("utf-8")
+BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False)
+SPLITTINGS = {
+    "plain": BYTES,
+    "prefix_space": pre_tokenizers.ByteLevel(add_prefix_space=True),
+    "digits": pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), BYTES]),
+    "number_runs": pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=False), BYTES]),
+}
+
+
+def trained(splitting):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = splitting, decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=["<|endoftext|>", "<｜pad｜>"], show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator((ROOT / "data/wikitext2_valid.txt").read_text().splitlines(), trainer)
+    return tokenizer
+
+
+def merges_out_of_order():
+    """A BPE whose tokens are not numbered in the order of the merges, with a token that two merges make, unused numbers and an end of text."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    merges = [("h", "e"), ("t", "he"), ("t", "h"), ("th", "e"), ("Ġ", "the"), ("i", "n"), ("in", "g"), ("n", "g"), ("i", "ng"), ("e", "r")]
+    vocabulary = {character: 1000 - index for index, character in enumerate(alphabet)}
+    for left, right in reversed(merges):
+        vocabulary.setdefault(left + right, len(vocabulary) - len(alphabet))
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer.pre_tokenizer, tokenizer.decoder = BYTES, decoders.ByteLevel()
+    tokenizer.add_special_tokens(["</s>"])
+    return tokenizer
+
+
+ADDED = [
+    AddedToken("<a>", special=True), AddedToken("<ab>", special=True), AddedToken("<left>", special=True, lstrip=True),
+    AddedToken("<right>", special=True, rstrip=True), AddedToken("<both>", special=True, lstrip=True, rstrip=True),
+    AddedToken("the", single_word=True), AddedToken("th"), AddedToken("ü語", single_word=True, normalized=False), AddedToken("a b"),
+    AddedToken("  "), AddedToken("<a><", normalized=True), AddedToken("word <", normalized=True, rstrip=True),
+    AddedToken("\n", normalized=False), AddedToken(" x", normalized=False, single_word=True),
+]
+
+
+def with_added_tokens(tokenizer):
+    tokenizer = Tokenizer.from_str(tokenizer.to_str())
+    tokenizer.add_tokens(ADDED)
+    return tokenizer
+
+
+def added_piece(rng):
+    """An added token, a piece of one, or what may stand beside one."""
+    between = ["", "", " ", "  ", "   ", "\n", "\t ", "\u3000", "_", "e\u0301", "\u200d", "1", "²", "語", "Ab", "<", "<a", ">", ".", "'s", " the", "theatre"]
+    return rng.choice([rng.choice(ADDED).content, rng.choice(between), rng.choice(between), piece(rng)])
+
+
+def write_strings(path, count, seed, some, encode):
+    """`count` strings of up to 12 pieces, some(rng), with the tokens that encode(text) gives."""
+    rng, out = random.Random(seed), bytearray(struct.pack("<I", count))
+    for _ in range(count):
+        text = "".join(some(rng) for _ in range(rng.randint(0, 12)))
+        data, tokens = text.encode(), encode(text)
         out += struct.pack("<II", len(data), len(tokens)) + data + struct.pack(f"<{len(tokens)}H", *tokens)
-    path = ROOT / "test/reference/tiktoken.bin"
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(out)
-    print(f"{path}: {STRINGS} strings, {len(out)} bytes")
+
+
+def main() -> None:
+    write_strings(OUT / "tiktoken.bin", 10_000, 20190214, piece, tiktoken_gpt2().encode_ordinary)
+    made = {name: trained(splitting) for name, splitting in SPLITTINGS.items()} | {"merges_out_of_order": merges_out_of_order()}
+    made |= {f"added_tokens_{name}": with_added_tokens(made[name]) for name in ("plain", "prefix_space", "digits")}
+    for name, tokenizer in made.items():
+        file = OUT / "bpe" / f"{name}.json"
+        file.write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, separators=(",", ":")) + "\n")
+        tokenizer, added = Tokenizer.from_file(str(file)), name.startswith("added")
+        write_strings(file.with_suffix(".bin"), 300, 20190215 if added else 20190214, added_piece if added else piece,
+                      lambda text: tokenizer.encode(text, add_special_tokens=False).ids)  # noqa: B023, fmt: skip
 
 
 if __name__ == "__main__":

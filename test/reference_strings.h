@@ -1,5 +1,5 @@
 // reference_strings.h: strings and the tokens that another tokenizer made of them, as
-// dev/reference_tokenizer.py and reference_bpe.py write them.
+// dev/reference_tokenizer.py writes them.
 #pragma once
 #include <gtest/gtest.h>
 

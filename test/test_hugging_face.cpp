@@ -467,8 +467,8 @@ TEST(HuggingFace, FoldersThatHoldNoModelSayWhatIsMissing) {
 // ----------------------------------------------------------------------------------------------------
 // tokenizer files
 
-// Golden files: transformers 5.23.0 and tokenizers 0.23.3 opened these in dev/check_interchange.py, split
-// all real texts into our tokens, and computed our logits. After an intended change of a file, run that
+// Golden files: transformers 5.24.0 and tokenizers 0.23.3 opened these in dev/check_outside.sh, split all
+// real texts into our tokens, and computed our likelihoods. After an intended change of a file, run that
 // again and put the test's output here.
 TEST(TokenizerFiles, AndConfigurationAreThoseThatTransformersWasSeenToLoad) {
     const TemporaryFolder temporary;

@@ -19,7 +19,7 @@ static std::string reference(const std::string& name) {
     return PROJECT_ROOT "/test/reference/bpe/" + name + ".json";
 }
 
-// Made by dev/reference_bpe.py, which also compares whole texts.
+// Made by dev/reference_tokenizer.py.
 TEST(TokenizerJson, AgreesWithHuggingFaceOnRandomUnicode) {
     for (const char* name : {"plain", "prefix_space", "digits", "number_runs", "merges_out_of_order"}) {
         SCOPED_TRACE(name);
@@ -35,8 +35,8 @@ TEST(TokenizerJson, AgreesWithHuggingFaceOnRandomUnicode) {
     }
 }
 
-// Added tokens of every kind (dev/reference_bpe.py), in strings that consist of them and of what may stand
-// beside them.
+// Added tokens of every kind (dev/reference_tokenizer.py), in strings that consist of them and of what may
+// stand beside them.
 TEST(TokenizerJson, AddedTokensAreFoundAsHuggingFaceFindsThem) {
     for (const char* name : {"added_tokens_plain", "added_tokens_prefix_space", "added_tokens_digits"}) {
         SCOPED_TRACE(name);
@@ -293,7 +293,7 @@ TEST(TokenizerJson, FilesOfOtherTokenizersAreRefusedByTheirKind) {
 }
 
 // ----------------------------------------------------------------------------------------------------
-// folders; the expected values are those of transformers 5.24.0 (dev/reference_folders.py)
+// folders; the expected values are those of transformers 5.24.0 (test/outside/test_folders.py)
 
 // Writes a folder with plain.json (600 tokens: 0 is <|endoftext|>, 1 is <｜pad｜>) and other files.
 static std::string write_folder(const TemporaryFolder& folder,

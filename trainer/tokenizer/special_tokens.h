@@ -4,7 +4,7 @@
 //   tokenizer_config.json    added_tokens_decoder, bos_token, eos_token, .., extra_special_tokens
 //   special_tokens_map.json  the same tasks, and added_tokens.json: read if there is no added_tokens_decoder;
 //                            a task of special_tokens_map.json replaces that of tokenizer_config.json
-// Checked with transformers 5.24 (dev/reference_folders.py).
+// Checked with transformers 5.24 (test/outside/test_folders.py).
 #pragma once
 #include <map>
 #include <nlohmann/json.hpp>

@@ -1,34 +1,26 @@
 #!/usr/bin/env python3
-"""Makes folders of tokenizers with transformers and tokenizers, and compares what our programs and transformers do with each.
+"""Folders of tokenizers that transformers and tokenizers make: our programs and transformers do the same with each.
 
-    pip install torch transformers==5.24.0 tokenizers==0.23.3 safetensors && make && dev/reference_folders.py [NAME...]
-
+dev/check_outside.sh runs this; one folder alone: build/outside/bin/python3 test/outside/test_folders.py -k "own, digits"
 For each folder, which also holds a small GPT-2:
   text     ./tokenize: the tokens of two texts with every added token, and the token between them
   prompt   ./generate_gpt2 --greedy: the tokens after tokenizer(prompt), which agree only if the prompt's tokens do
   end      the same with a model that always draws one of its ends of text, and with one that never does
   saved    AutoTokenizer, config.json and generation_config.json of a checkpoint and of ./convert's folder; the tokenizer's files byte for byte
-A text or a prompt of a folder that is refused must be refused with the line that is expected. Exits with 1 if something differs.
-
-Result with transformers 5.24.0 and tokenizers 0.23.3: every folder is ok.
+With transformers 5.24.0 and tokenizers 0.23.3 all agree.
 """
 import json
-import os
 import pathlib
 import random
 import shutil
-import subprocess
-import sys
 import tempfile
+import unittest
 
-os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", TRANSFORMERS_VERBOSITY="error")
-import torch  # noqa: E402
-import transformers  # noqa: E402
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers  # noqa: E402
-from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, GPT2TokenizerFast, PreTrainedTokenizerFast  # noqa: E402
+import torch
+from outside import DATA, gpt2_files, gpt2_tokenizer, run, tokens_of  # beside this file
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-transformers.utils.logging.disable_progress_bar()
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 CONTEXT, ENDLESS = 128, 6
 COMPANIONS = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja"]
 EXTRA = "word 12 345 the theatre naïve 語 \n\n  x's <|user|>hi <|user|> <|bot|>\tyo <pad><mask>  <mask>y remdesivir remdesivirs in  Go_Go Go!"
@@ -36,20 +28,6 @@ EXTRA = "word 12 345 the theatre naïve 語 \n\n  x's <|user|>hi <|user|> <|bot|
 
 # ----------------------------------------------------------------------------------------------------
 # tokenizers and models
-
-
-def gpt2(**more):
-    with tempfile.TemporaryDirectory() as folder:
-        slow(pathlib.Path(folder))
-        return GPT2TokenizerFast(vocab=f"{folder}/vocab.json", merges=f"{folder}/merges.txt", **more)
-
-
-def slow(folder, **files):
-    """GPT-2's vocab.json and merges.txt, and other files: name without ending = content."""
-    folder.mkdir(exist_ok=True, parents=True)
-    shutil.copy(ROOT / "data/gpt2_encoder.json", folder / "vocab.json")
-    shutil.copy(ROOT / "data/gpt2_vocab.bpe", folder / "merges.txt")
-    write(folder, **files)
 
 
 def write(folder, **files):
@@ -61,7 +39,7 @@ def own(pre=None, post=None, special=("<s>", "<pad>", "</eos>"), size=600):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer, tokenizer.decoder = pre or pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=list(special), show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
-    tokenizer.train_from_iterator((ROOT / "data/wikitext2_valid.txt").read_text().splitlines()[:600], trainer)
+    tokenizer.train_from_iterator((DATA / "wikitext2_valid.txt").read_text().splitlines()[:600], trainer)
     if post:
         tokenizer.post_processor = post
     return tokenizer
@@ -98,7 +76,8 @@ def folder_of(tokenizer, V=None, ids=None, generation=None, **files):
 
 def slow_folder(V=50257, **files):
     def build(folder):
-        slow(folder, **files)
+        gpt2_files(folder)
+        write(folder, **files)
         save_model(folder, V)
 
     return build
@@ -161,24 +140,24 @@ SPACE = pre_tokenizers.ByteLevel(add_prefix_space=True)
 FAST_CLASS = {"tokenizer_class": "PreTrainedTokenizerFast"}
 
 FOLDERS = {
-    "gpt2": folder_of(gpt2),
-    "gpt2, pad is end": folder_of(lambda: gpt2(pad_token="<|endoftext|>")),
-    "gpt2, pad, user, bot": folder_of(lambda: with_tokens(gpt2(pad_token="<pad>"), USER, BOT)),
-    "gpt2, other begin and end": folder_of(lambda: with_tokens(gpt2(bos_token="<|user|>", eos_token="<|bot|>", pad_token="<pad>"), "remdesivir"),
+    "gpt2": folder_of(gpt2_tokenizer),
+    "gpt2, pad is end": folder_of(lambda: gpt2_tokenizer(pad_token="<|endoftext|>")),
+    "gpt2, pad, user, bot": folder_of(lambda: with_tokens(gpt2_tokenizer(pad_token="<pad>"), USER, BOT)),
+    "gpt2, other begin and end": folder_of(lambda: with_tokens(gpt2_tokenizer(bos_token="<|user|>", eos_token="<|bot|>", pad_token="<pad>"), "remdesivir"),
                                            ids=dict(bos_token_id=50257, eos_token_id=50258, pad_token_id=50259)),
-    "gpt2, lstrip": folder_of(lambda: gpt2(mask_token=AddedToken("<mask>", lstrip=True, special=True))),
-    "gpt2, rstrip": folder_of(lambda: with_tokens(gpt2(), AddedToken("<mask>", rstrip=True))),
-    "gpt2, both strips": folder_of(lambda: with_tokens(gpt2(), AddedToken("<mask>", rstrip=True, lstrip=True, normalized=False))),
-    "gpt2, single words": folder_of(lambda: with_tokens(gpt2(), AddedToken("remdesivir", single_word=True), AddedToken("Go", single_word=True))),
-    "gpt2, words": folder_of(lambda: with_tokens(gpt2(), "remdesivir", "in", "ï", "語 ")),
-    "gpt2, spaces": folder_of(lambda: with_tokens(gpt2(), AddedToken("  ", normalized=False), AddedToken("\n\n", normalized=False), AddedToken("\t"))),
-    "gpt2, longest of several": folder_of(lambda: with_tokens(gpt2(), "<|us", USER, AddedToken("er|>hi"), AddedToken("the", normalized=False), "theatre")),
-    "gpt2, prefix space": folder_of(lambda: gpt2(add_prefix_space=True)),
-    "gpt2, prefix space, tokens": folder_of(lambda: with_tokens(gpt2(add_prefix_space=True), USER, BOT, AddedToken("remdesivir"))),
-    "gpt2, chat template": folder_of(lambda: chat(with_tokens(gpt2(), USER))),
-    "gpt2, not resized": folder_of(lambda: gpt2(pad_token="<pad>"), V=50257),
-    "gpt2, padded to 64": folder_of(lambda: with_tokens(gpt2(pad_token="<pad>"), USER, BOT), V=50304),
-    "gpt2, special tokens split": folder_of(lambda: with_tokens(gpt2(split_special_tokens=True), USER, "remdesivir")),
+    "gpt2, lstrip": folder_of(lambda: gpt2_tokenizer(mask_token=AddedToken("<mask>", lstrip=True, special=True))),
+    "gpt2, rstrip": folder_of(lambda: with_tokens(gpt2_tokenizer(), AddedToken("<mask>", rstrip=True))),
+    "gpt2, both strips": folder_of(lambda: with_tokens(gpt2_tokenizer(), AddedToken("<mask>", rstrip=True, lstrip=True, normalized=False))),
+    "gpt2, single words": folder_of(lambda: with_tokens(gpt2_tokenizer(), AddedToken("remdesivir", single_word=True), AddedToken("Go", single_word=True))),
+    "gpt2, words": folder_of(lambda: with_tokens(gpt2_tokenizer(), "remdesivir", "in", "ï", "語 ")),
+    "gpt2, spaces": folder_of(lambda: with_tokens(gpt2_tokenizer(), AddedToken("  ", normalized=False), AddedToken("\n\n", normalized=False), AddedToken("\t"))),
+    "gpt2, longest of several": folder_of(lambda: with_tokens(gpt2_tokenizer(), "<|us", USER, AddedToken("er|>hi"), AddedToken("the", normalized=False), "theatre")),
+    "gpt2, prefix space": folder_of(lambda: gpt2_tokenizer(add_prefix_space=True)),
+    "gpt2, prefix space, tokens": folder_of(lambda: with_tokens(gpt2_tokenizer(add_prefix_space=True), USER, BOT, AddedToken("remdesivir"))),
+    "gpt2, chat template": folder_of(lambda: chat(with_tokens(gpt2_tokenizer(), USER))),
+    "gpt2, not resized": folder_of(lambda: gpt2_tokenizer(pad_token="<pad>"), V=50257),
+    "gpt2, padded to 64": folder_of(lambda: with_tokens(gpt2_tokenizer(pad_token="<pad>"), USER, BOT), V=50304),
+    "gpt2, special tokens split": folder_of(lambda: with_tokens(gpt2_tokenizer(split_special_tokens=True), USER, "remdesivir")),
     "slow files": slow_folder(),
     "slow, added_tokens.json": slow_folder(50259, added_tokens={"remdesivir": 50257, "<|user|>": 50258},
                                            special_tokens_map={"additional_special_tokens": ["<|user|>"]}),
@@ -224,22 +203,6 @@ FOLDERS = {
 # comparisons
 
 
-class Different(Exception):
-    pass
-
-
-def same(what, ours, theirs):
-    if ours != theirs:
-        raise Different(f"{what}: ours {ours}, transformers {theirs}")
-
-
-def run(program, *words):
-    result = subprocess.run([ROOT / program, *map(str, words)], capture_output=True, text=True)
-    if result.returncode != 0:
-        raise Different(f"{program}: {result.stderr.strip()}")
-    return result.stdout
-
-
 def texts_of(tokenizer, V, seed):
     """A text with every added token that the model has, among words and spaces."""
     rng = random.Random(seed)
@@ -253,73 +216,14 @@ def texts_of(tokenizer, V, seed):
     return text if not any(content in text for content in absent) else "plain words"
 
 
-def is_plain_gpt2(name):
-    return name in ("gpt2", "slow files")
-
-
-def end_between(folder, tokenizer, V):
-    """The token between two texts: the tokenizer's, else the model's."""
-    if tokenizer.eos_token_id is not None and not (tokenizer.eos_token == "<|endoftext|>" and tokenizer.eos_token_id >= V):
-        return tokenizer.eos_token_id
-    ends = ends_of(folder)
-    return ends[0] if ends else None
-
-
 def ends_of(folder):
+    """The tokens that end the model's texts."""
     for name in ("generation_config.json", "config.json"):
         if (folder / name).exists():
             ends = json.loads((folder / name).read_text()).get("eos_token_id")
             if ends is not None:
                 return ends if isinstance(ends, list) else [ends]
     return []
-
-
-def check_text(name, folder, tokenizer, V, work):
-    texts = [texts_of(tokenizer, V, 1), texts_of(tokenizer, V, 2)]
-    for i, text in enumerate(texts):
-        (work / f"{i}.txt").write_bytes(text.encode())
-    run("tokenize", "--tokenizer", "gpt2-eot" if is_plain_gpt2(name) else folder, "--out", work / "shards", work / "0.txt", work / "1.txt")
-    shard = (work / "shards/train_000000.bin").read_bytes()[1024:]
-    ours = [int.from_bytes(shard[i : i + 2], "little") for i in range(0, len(shard), 2)]
-    first, second = (tokenizer(text, add_special_tokens=False).input_ids for text in texts)
-    end = end_between(folder, tokenizer, V)
-    same("text", ours, first + ([] if end is None else [end]) + second)
-    return len(ours)
-
-
-def continuation(folder, prompt, *words):
-    return json.loads(run("generate_gpt2", folder, *words, "--prompt", prompt, "--greedy", "--max-tokens", ENDLESS, "--dtype", "fp32", "--json"))["samples"][0]["tokens"]
-
-
-@torch.no_grad()
-def check_prompt(name, folder, tokenizer, V):
-    model = GPT2LMHeadModel.from_pretrained(folder).eval()
-    used = min(V, len(tokenizer))
-    for prompt in ("Hello there", texts_of(tokenizer, V, 3)[:60]):
-        ids = tokenizer(prompt, return_tensors="pt").input_ids
-        # numbers without a token are never drawn here
-        theirs = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=ENDLESS, do_sample=False, pad_token_id=0, suppress_tokens=list(range(used, V)) or None)
-        words = ["--tokenizer", "gpt2-eot"] if is_plain_gpt2(name) else []
-        same(f"continuation of {prompt!r}", continuation(folder, prompt, *words), theirs[0, ids.shape[1] :].tolist())
-
-
-def check_end(folder, tokenizer, V, work):
-    """A model that always draws one token stops there only if the token ends a text."""
-    ends = [end for end in ends_of(folder) if end < V] or [tokenizer.eos_token_id]
-    for token in [end for end in ends if end is not None and end < V] + [65]:
-        always = work / f"always{token}"
-        shutil.copytree(folder, always)
-        model = GPT2LMHeadModel.from_pretrained(folder)
-        with torch.no_grad():
-            model.transformer.ln_f.weight.fill_(0), model.transformer.ln_f.bias.fill_(1)
-            model.transformer.wte.weight.fill_(0)
-            model.transformer.wte.weight[token] = 1
-        kept = {name: (folder / name).read_bytes() for name in ("config.json", "generation_config.json") if (folder / name).exists()}
-        model.save_pretrained(always)
-        (always / "generation_config.json").unlink(missing_ok=True)
-        for file, content in kept.items():
-            (always / file).write_bytes(content)
-        same(f"text of token {token}", continuation(always, "Hello"), [token] * (1 if token in ends else ENDLESS))
 
 
 def ids_in(folder):
@@ -330,55 +234,102 @@ def ids_in(folder):
     return found
 
 
-def check_saved(name, folder, saved, tokenizer, V):
-    again = AutoTokenizer.from_pretrained(saved)
-    texts = [EXTRA, texts_of(tokenizer, V, 4)]
-    for what in (len, lambda t: [t(text).input_ids for text in texts], lambda t: (t.bos_token, t.eos_token, t.pad_token, t.unk_token), lambda t: t.chat_template):
-        same(f"{saved.name}: tokenizer", what(again), what(tokenizer))
-    if not is_plain_gpt2(name):
-        for file in COMPANIONS:
-            if (folder / file).exists():
-                same(f"{saved.name}: {file}", (saved / file).read_bytes(), (folder / file).read_bytes())
-    ours = ids_in(saved)
-    for key, value in ids_in(folder).items():
-        ends = value if isinstance(value, list) else [value]
-        if all(end < V for end in ends):
-            same(f"{saved.name}: {key}", ours.get(key), value)
-    ends = [end for end in ends_of(folder) if end < V] or [tokenizer.eos_token_id]
-    if ends[0] is not None and ends[0] < V:
-        same(f"{saved.name}: ends", ends_of(saved), ends)
+def continuation(folder, prompt, *words):
+    options = ["--prompt", prompt, "--greedy", "--max-tokens", ENDLESS, "--dtype", "fp32", "--json"]
+    return json.loads(run("generate_gpt2", folder, *words, *options))["samples"][0]["tokens"]
 
 
-def check_folder(name, build, work):
-    folder = work / "model"
-    build(folder)
-    tokenizer, V = AutoTokenizer.from_pretrained(folder), json.loads((folder / "config.json").read_text())["vocab_size"]
-    tokens = check_text(name, folder, tokenizer, V, work)
-    check_prompt(name, folder, tokenizer, V)
-    check_end(folder, tokenizer, V, work)
-    run("convert", folder, "--format", "hf", "--out", work / "converted")
-    (work / "long.txt").write_text((ROOT / "data/wikitext2_valid.txt").read_text()[:4000])
-    run("train_gpt2", "--init-from", folder, "--train-data", work / "long.txt", "--seq-len", 32, "--batch-size", 1, "--steps", 1, "--val-every", 0,
-        "--sample-every", 0, "--out", work / "run")  # fmt: skip
-    run("train_gpt2", "--resume", work / "run", "--steps", 2)
-    for saved in (work / "converted", work / "run/checkpoints/step_00000002"):
-        check_saved(name, folder, saved, tokenizer, V)
-    return f"ok ({tokens} tokens of text, {len(tokenizer)} tokens in all, {V} rows)"
+class Folders(unittest.TestCase):
+    maxDiff = None
 
-
-def main():
-    failed = False
-    for name, build in FOLDERS.items():
-        if sys.argv[1:] and name not in sys.argv[1:]:
-            continue
+    def check(self, name, build):
         with tempfile.TemporaryDirectory() as work:
-            try:
-                result = check_folder(name, build, pathlib.Path(work))
-            except Different as difference:
-                failed, result = True, f"DIFFERENT: {difference}"
-            print(f"{name}: {result}", flush=True)
-    sys.exit(failed)
+            self.work = pathlib.Path(work)
+            self.folder = self.work / "model"
+            build(self.folder)
+            self.tokenizer = AutoTokenizer.from_pretrained(self.folder)
+            self.V = json.loads((self.folder / "config.json").read_text())["vocab_size"]
+            # Without this word <|endoftext|> in a text would be ordinary text to our programs.
+            self.plain_gpt2 = name in ("gpt2", "slow files")
+            self.ends = [end for end in ends_of(self.folder) if end < self.V] or [self.tokenizer.eos_token_id]
+            for part in (self.check_text, self.check_prompt, self.check_end, self.check_saved):
+                with self.subTest(part.__name__):
+                    part()
+
+    def end_between(self):
+        """The token between two texts: the tokenizer's, else the model's."""
+        tokenizer = self.tokenizer
+        if tokenizer.eos_token_id is not None and not (tokenizer.eos_token == "<|endoftext|>" and tokenizer.eos_token_id >= self.V):
+            return [tokenizer.eos_token_id]
+        return ends_of(self.folder)[:1]
+
+    def check_text(self):
+        texts = [texts_of(self.tokenizer, self.V, 1), texts_of(self.tokenizer, self.V, 2)]
+        first, second = (self.tokenizer(text, add_special_tokens=False).input_ids for text in texts)
+        self.assertEqual(tokens_of("gpt2-eot" if self.plain_gpt2 else self.folder, *texts), [*first, *self.end_between(), *second])
+
+    @torch.no_grad()
+    def check_prompt(self):
+        model = GPT2LMHeadModel.from_pretrained(self.folder).eval()
+        words = ["--tokenizer", "gpt2-eot"] if self.plain_gpt2 else []
+        unused = list(range(min(self.V, len(self.tokenizer)), self.V))  # numbers without a token are never drawn here
+        for prompt in ("Hello there", texts_of(self.tokenizer, self.V, 3)[:60]):
+            ids = self.tokenizer(prompt, return_tensors="pt").input_ids
+            theirs = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=ENDLESS, do_sample=False, pad_token_id=0, suppress_tokens=unused or None)
+            self.assertEqual(continuation(self.folder, prompt, *words), theirs[0, ids.shape[1] :].tolist(), prompt)
+
+    def check_end(self):
+        """A model that always draws one token stops there only if the token ends a text."""
+        for token in [end for end in self.ends if end is not None and end < self.V] + [65]:
+            always = self.work / f"always{token}"
+            shutil.copytree(self.folder, always)
+            model = GPT2LMHeadModel.from_pretrained(self.folder)
+            with torch.no_grad():
+                model.transformer.ln_f.weight.fill_(0), model.transformer.ln_f.bias.fill_(1)
+                model.transformer.wte.weight.fill_(0)
+                model.transformer.wte.weight[token] = 1
+            model.save_pretrained(always)
+            (always / "generation_config.json").unlink(missing_ok=True)
+            for name in ("config.json", "generation_config.json"):
+                if (self.folder / name).exists():
+                    shutil.copy(self.folder / name, always)
+            self.assertEqual(continuation(always, "Hello"), [token] * (1 if token in self.ends else ENDLESS))
+
+    def check_saved(self):
+        run("convert", self.folder, "--format", "hf", "--out", self.work / "converted")
+        text, trained = self.work / "long.txt", self.work / "run"
+        text.write_text((DATA / "wikitext2_valid.txt").read_text()[:4000])
+        run("train_gpt2", "--init-from", self.folder, "--train-data", text, "--seq-len", 32, "--batch-size", 1, "--steps", 1, "--val-every", 0,
+            "--sample-every", 0, "--out", trained)  # fmt: skip
+        run("train_gpt2", "--resume", trained, "--steps", 2)
+        for saved in (self.work / "converted", trained / "checkpoints" / "step_00000002"):
+            again, texts = AutoTokenizer.from_pretrained(saved), [EXTRA, texts_of(self.tokenizer, self.V, 4)]
+            for what in (len, lambda t: [t(text).input_ids for text in texts], lambda t: (t.bos_token, t.eos_token, t.pad_token, t.unk_token), lambda t: t.chat_template):
+                self.assertEqual(what(again), what(self.tokenizer), saved.name)
+            for file in () if self.plain_gpt2 else COMPANIONS:
+                if (self.folder / file).exists():
+                    self.assertEqual((saved / file).read_bytes(), (self.folder / file).read_bytes(), f"{saved.name}: {file}")
+            ours = ids_in(saved)
+            for key, value in ids_in(self.folder).items():
+                if all(end < self.V for end in (value if isinstance(value, list) else [value])):
+                    self.assertEqual(ours.get(key), value, f"{saved.name}: {key}")
+            if self.ends[0] is not None and self.ends[0] < self.V:
+                self.assertEqual(ends_of(saved), self.ends, saved.name)
+
+
+for name, build in FOLDERS.items():
+    setattr(Folders, f"test_{name}", lambda self, name=name, build=build: self.check(name, build))
+
+
+class WholeTexts(unittest.TestCase):
+    def test_tokenizers_of_the_dumps(self):
+        """Every text in data/ by ./tokenize and by tokenizers; CI compares strings (dev/reference_tokenizer.py)."""
+        for file in sorted((DATA.parent / "test" / "reference" / "bpe").glob("*.json")):
+            tokenizer = Tokenizer.from_file(str(file))
+            for text in sorted(DATA.glob("*.txt")):
+                with self.subTest(f"{file.name}, {text.name}"):
+                    self.assertEqual(tokens_of(file, text.read_text()), tokenizer.encode(text.read_text(), add_special_tokens=False).ids)
 
 
 if __name__ == "__main__":
-    main()
+    unittest.main()
