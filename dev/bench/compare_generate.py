@@ -36,7 +36,9 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import result_file  # noqa: E402
-from compare_pytorch import PEER_ENVIRONMENT, ROOT, SIZES, Worker, enter_environment, peer_environment, processor, progress, reason  # noqa: E402
+import tables  # noqa: E402
+from compare_pytorch import (PEER_ENVIRONMENT, ROOT, SIZES, Worker, enter_environment, peer_environment, positive, processor, progress,  # noqa: E402
+                             reason, use_threads)  # fmt: skip
 
 VOCABULARY, SEED = 50257, 1337
 # our contenders: name and options
@@ -46,10 +48,7 @@ OURS = {
     "ours fp32 int8": ["--dtype", "fp32", "--quantize", "int8"],
     "ours bf16 int8": ["--dtype", "bf16", "--quantize", "int8"],
 }
-TRANSFORMERS = {"transformers fp32": "fp32", "transformers bf16": "bf16"}
-CTRANSLATE2 = {"ctranslate2 float32": "float32", "ctranslate2 int8": "int8"}
-LLAMA_CPP = {"llama.cpp f32": "f32", "llama.cpp bf16": "bf16", "llama.cpp q8_0": "q8_0"}
-# what is compared with what
+# what is compared with what: a program and the name that it has for the type
 LIKE = {
     "fp32": ["ours fp32", "llama.cpp f32", "ctranslate2 float32", "transformers fp32"],
     "bf16": ["ours bf16", "llama.cpp bf16", "transformers bf16"],
@@ -332,40 +331,29 @@ def summary(answers):
     return results
 
 
-def figures(result):
-    return [title for title, value in result.items() if isinstance(value, dict)]
+def rounded(results):
+    """As a result file has them."""
+    return {name: {key: {k: v if isinstance(v, str) else round(v, 2) for k, v in value.items()} if isinstance(value, dict) else value
+                   for key, value in result.items()} for name, result in results.items()}  # fmt: skip
 
 
-def report(results, tokens):
-    titles = figures(next(iter(results.values())))
-    row = "{:22}" + "{:>30}" * len(titles) + "{:>16}"
-    print(row.format("tokens/s", *titles, "tokens agree"))
-    for name, result in results.items():
-        cells = [f"{result[title]['rate']:.1f} ({result[title]['low']:.1f} to {result[title]['high']:.1f})" for title in titles]
-        print(row.format(name, *cells, f"{result['agree']} of {tokens}" if "agree" in result else "").rstrip())
-        if variants := {title: result[title]["variant"] for title in titles if "variant" in result[title]}:
-            print("    " + "; ".join(f"{title}: {variant}" for title, variant in variants.items()))
+def report(results, arguments):
+    options = dict(tokens=arguments.tokens, prompt_tokens=arguments.prompt_tokens)
+    print(tables.aligned(tables.generate_table(dict(results=rounded(results), options=options))))
 
 
 def save(arguments, results, program, versions, threads):
     """Saves the result file for the tables. versions: of the peers, by name."""
-    kept = {name: {key: {k: v if isinstance(v, str) else round(v, 2) for k, v in value.items()} if isinstance(value, dict) else value
-                   for key, value in result.items()} for name, result in results.items()}  # fmt: skip
     versions = versions | {"flatgpt": result_file.our_version(program), "oneDNN": result_file.onednn_version(program)}
     options = {name: getattr(arguments, name) for name in ("model", "context", "prompt_tokens", "tokens", "rounds")}
     libraries = [side for side in ("transformers", "ctranslate2") if any(result["side"] == side for result in results.values())]
     if any(result["side"] == "llama.cpp" for result in results.values()):
         libraries.append("llama.cpp where it is faster so")
     environment = {", ".join(libraries): PEER_ENVIRONMENT} if libraries else {}
-    result_file.save(arguments.save, "compare_generate", f"generation-{arguments.model}", threads, versions, options, kept, environment)
+    result_file.save(arguments.save, "compare_generate", f"generation-{arguments.model}", threads, versions, options, rounded(results), environment)
 
 
 def parse_arguments():
-    def positive(text):
-        if int(text) < 1:
-            raise argparse.ArgumentTypeError(f"{text} must be positive")
-        return int(text)
-
     def lengths(text):
         return sorted({positive(length) for length in text.split(",")})
 
@@ -392,11 +380,11 @@ def contenders_of(arguments, options, environment):
     """Those that --only names and that are here; a line says which peer is not, and why."""
     wanted = arguments.only.split(",") if arguments.only else [""]
 
-    def chosen(names):
-        return [name for name in names if any(name.startswith(start) for start in wanted)]
+    def chosen(program):
+        return [name for names in LIKE.values() for name in names if name.split()[0] == program and any(map(name.startswith, wanted))]
 
-    contenders = [Library(options, name, environment) for name in chosen(TRANSFORMERS)]
-    if names := chosen(CTRANSLATE2):
+    contenders = [Library(options, name, environment) for name in chosen("transformers")]
+    if names := chosen("ctranslate2"):
         try:
             converter, path = pathlib.Path(sys.prefix, "bin", "ct2-transformers-converter"), pathlib.Path(options["folder"], "ctranslate2")
             if not converter.exists():
@@ -406,15 +394,15 @@ def contenders_of(arguments, options, environment):
             contenders += [Library(options | {"converted": str(path)}, name, environment) for name in names]
         except RuntimeError as error:
             leave_out("ctranslate2", error)
-    if names := chosen(LLAMA_CPP):
+    if names := chosen("llama.cpp"):
         try:
             if not arguments.llama_cpp:
                 raise RuntimeError("pass --llama-cpp with the folder of a built llama.cpp")
             llama = LlamaFolder(arguments.llama_cpp.expanduser().resolve())
-            contenders += [LlamaCpp(options, name, environment, llama, llama.model(options["folder"], LLAMA_CPP[name])) for name in names]
+            contenders += [LlamaCpp(options, name, environment, llama, llama.model(options["folder"], name.split()[1])) for name in names]
         except RuntimeError as error:
             leave_out("llama.cpp", error)
-    return contenders + [Ours(options, name, environment) for name in chosen(OURS)]
+    return contenders + [Ours(options, name, environment) for name in chosen("ours")]
 
 
 def peer_versions(arguments, contenders):
@@ -434,10 +422,7 @@ def main():
     program = pathlib.Path(os.environ.get("GENERATE_PROGRAM", ROOT / "generate_gpt2"))
     if not program.exists():
         fail("generate_gpt2 is not built; please run: make")
-    cores = sorted(os.sched_getaffinity(0))
-    threads = arguments.threads or len(cores)
-    os.sched_setaffinity(0, cores[:threads])  # inherited by every contender
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    threads, environment = use_threads(arguments.threads)
     draw = random.Random(SEED)
     prompts = [draw.choices(range(VOCABULARY - 1), k=length) for length in arguments.prompt_tokens]
     options = dict(folder=model_folder(arguments), program=str(program), prompts=prompts, tokens=arguments.tokens, threads=threads)
@@ -457,7 +442,7 @@ def main():
     if not results:
         fail("there is nothing to compare")
     print(", ".join(f"{name} {version}" for name, version in versions.items()))
-    report(results, arguments.tokens)
+    report(results, arguments)
     if arguments.json:
         pathlib.Path(arguments.json).write_text(json.dumps(dict(machine=machine, versions=versions, options=options, results=results), indent=1) + "\n")
     if arguments.save is not None:

@@ -20,8 +20,7 @@ leaves it out. "oneDNN" rows are PyTorch with another library for the products o
 itself. They are shown beside the others, and ratios to PyTorch's best leave them out.
 
 On a GPU PyTorch, too, is started anew for every slice (compiled code stays on disk), because a sleeping process would hold memory that the
-others need. With several batch sizes, each contender uses the one that was fastest while warming up; the number of tokens of a step stays.
-Memory is that of the GPU, read by nvidia-smi in the same way for all.
+others need. Memory is that of the GPU, read by nvidia-smi in the same way for all.
 
 PyTorch is installed into build/pytorch-venv, once; FLATGPT_PYTORCH_VENV names an environment that has it already.
 """
@@ -32,7 +31,6 @@ import json
 import math
 import os
 import pathlib
-import platform
 import re
 import signal
 import statistics
@@ -44,19 +42,20 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import result_file  # noqa: E402
+import tables  # noqa: E402
+from result_file import ROOT, processor  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHARD_MAGIC, SHARD_HEADER_BYTES = 20240520, 1024
 TEXT = ROOT / "data" / "tinyshakespeare.txt"
 SIZES = {"d6": (6, 6, 384), "d12": (12, 12, 768), "d24": (24, 16, 1024), "d36": (36, 20, 1280), "d48": (48, 25, 1600)}  # layers, heads, channels
 SIZES |= {"gpt2": SIZES["d12"], "gpt2-medium": SIZES["d24"], "gpt2-large": SIZES["d36"], "gpt2-xl": SIZES["d48"]}
 PRESETS = {
-    "shakespeare": dict(layers=4, heads=4, channels=128, context=64, vocab=256, batch_size=[12], seq_len=64, steps=100, discard=20),
-    "d12": dict(model="d12", context=1024, vocab=50257, batch_size=[4], seq_len=64, steps=8, discard=2),
-    "d12-1024": dict(model="d12", context=1024, vocab=50257, batch_size=[1], seq_len=1024, steps=4, discard=2),
+    "shakespeare": dict(layers=4, heads=4, channels=128, context=64, vocab=256, batch_size=12, seq_len=64, steps=100, discard=20),
+    "d12": dict(model="d12", context=1024, vocab=50257, batch_size=4, seq_len=64, steps=8, discard=2),
+    "d12-1024": dict(model="d12", context=1024, vocab=50257, batch_size=1, seq_len=1024, steps=4, discard=2),
     # For GPUs.
-    "124M": dict(model="d12", context=1024, vocab=50257, batch_size=[64], seq_len=1024, total_batch=524288, steps=8, discard=2),
-    "1558M": dict(model="d48", context=1024, vocab=50257, batch_size=[8, 16], seq_len=1024, total_batch=32768, steps=8, discard=2),
+    "124M": dict(model="d12", context=1024, vocab=50257, batch_size=64, seq_len=1024, total_batch=524288, steps=8, discard=2),
+    "1558M": dict(model="d48", context=1024, vocab=50257, batch_size=8, seq_len=1024, total_batch=32768, steps=8, discard=2),
 }
 BETAS, EPS, WEIGHT_DECAY, CLIP, SEED = (0.9, 0.95), 1e-8, 0.1, 1.0, 1337
 # Huge pages for PyTorch's tensors and for malloc, memory that stays with the process, threads that stay on their cores.
@@ -65,6 +64,7 @@ PEER_ENVIRONMENT = {
     "OMP_PROC_BIND": "true",
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=8589934592:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=268435456",
 }
+TOOL = "compare_pytorch"
 LOSS_WINDOW = 10  # --loss-check: the number of last steps whose mean is compared
 
 
@@ -326,11 +326,9 @@ class Worker:
 
 
 class Contender:
-    """kind: contenders of one kind differ in their batch size only."""
-
-    def __init__(self, side, kind, options, dtype, environment):
-        self.side, self.kind, self.dtype, self.environment = side, kind, dtype, environment
-        self.options, self.name = options, f"{kind}, B {options['batch_size']}"
+    def __init__(self, side, title, options, dtype, environment):
+        self.side, self.dtype, self.environment = side, dtype, environment
+        self.options, self.name, self.variables = options, f"{title}, B {options['batch_size']}", None
 
     def close(self):
         pass
@@ -345,9 +343,9 @@ class PyTorch(Contender):
     """variables: which part of PEER_ENVIRONMENT is compared, as a suffix of the name; every slice then starts a new process."""
 
     def __init__(self, options, dtype, compiled, environment, onednn=False, variables=None):
-        kind = f"PyTorch {dtype}{' oneDNN' if onednn else ''}{' compiled' if compiled else ''}"
+        title = f"PyTorch {dtype}{' oneDNN' if onednn else ''}{' compiled' if compiled else ''}{f', {variables}' if variables else ''}"
         more = dict(dtype=dtype, compile=compiled, onednn=onednn)
-        super().__init__("pytorch_onednn" if onednn else "pytorch", kind + (f", {variables}" if variables else ""), options | more, dtype, environment)
+        super().__init__("pytorch_onednn" if onednn else "pytorch", title, options | more, dtype, environment)
         self.variables, self.worker, self.anew = variables, None, options["device"] == "cuda" or variables is not None
 
     def run(self, steps, discard):
@@ -397,7 +395,7 @@ class Ours(Contender):
     def run(self, steps, discard):
         o = self.options
         shape = ["--layers", o["layers"], "--heads", o["heads"], "--channels", o["channels"], "--context", o["context"], "--vocab", o["vocab"]]
-        command = [o["program"], "--train-data", o["data"], "--tokenizer", "byte" if o["vocab"] == 256 else "gpt2", "--data-order", "file",
+        command = [*o.get("launch", []), o["program"], "--train-data", o["data"], "--tokenizer", "byte" if o["vocab"] == 256 else "gpt2", "--data-order", "file",
                    *(["--init-from", o["init_from"]] if "init_from" in o else shape),
                    "--batch-size", o["batch_size"], "--seq-len", o["seq_len"], "--total-batch", o["total_batch"],
                    "--lr", o["lr"], "--schedule", "constant", "--warmup", o["warmup"], "--weight-decay", WEIGHT_DECAY, "--beta1", BETAS[0],
@@ -466,31 +464,21 @@ def measure(contenders, arguments, results):
     alive = []
     for contender in contenders:
         progress(f"{contender.name}: compiling and warming up")
-        rivals = sum(other.kind == contender.kind for other in contenders) > 1
         with GpuMemory() if arguments.device == "cuda" else contextlib.nullcontext() as memory:
-            steps = 0 if arguments.loss_check else arguments.steps if arguments.slice else 2 if rivals else 0
-            discard = arguments.loss_steps if arguments.loss_check else arguments.discard if arguments.slice else max(5, arguments.discard)
-            if getattr(contender, "variables", None):
-                discard = 1  # it compiles, and starts anew for its slices
-            answer = attempt(contender, steps, discard)
+            if arguments.loss_check:
+                answer = attempt(contender, 0, arguments.loss_steps)
+            elif arguments.slice:
+                answer = attempt(contender, arguments.steps, arguments.discard)
+            else:  # with other variables it compiles, and starts anew for its slices
+                answer = attempt(contender, 0, 1 if contender.variables else max(5, arguments.discard))
         if answer:
             alive.append(contender)
             result = dict(side=contender.side, dtype=contender.dtype, batch_size=contender.options["batch_size"], ms=answer["ms"] if arguments.slice else [],
-                          peak_bytes=memory and memory.peak or answer["peak_bytes"], first_loss=answer["losses"][0])  # fmt: skip
-            if getattr(contender, "variables", None):
-                result["variables"] = contender.variables
-            if rivals:
-                result["trial_ms"] = statistics.fmean(answer["ms"])
+                          variables=contender.variables, peak_bytes=memory and memory.peak or answer["peak_bytes"])  # fmt: skip
             if arguments.loss_check:
                 losses = answer["losses"][: arguments.loss_steps]
                 result |= dict(losses=losses, loss=statistics.fmean(losses[-LOSS_WINDOW:]))
             results[contender.name] = result
-    for kind in dict.fromkeys(contender.kind for contender in alive):
-        same = [contender for contender in alive if contender.kind == kind]
-        for slower in sorted(same, key=lambda contender: results[contender.name].get("trial_ms", 0))[1:]:
-            slower.close()
-            alive.remove(slower)
-            results.pop(slower.name)
     for round_ in range(arguments.rounds):
         for k in range(len(alive)):
             contender = alive[(k + round_) % len(alive)]
@@ -507,82 +495,32 @@ def measure(contenders, arguments, results):
     progress("")
 
 
-def take_medians(results, arguments):
-    for result in results.values():
-        result["median_ms"] = statistics.median(result["ms"]) if result["ms"] else None
-        result["tokens_per_second"] = arguments.total_batch / result["median_ms"] * 1e3 if result["ms"] else None
-
-
-def ratios(results):
-    """Ours over PyTorch's best: over all dtypes, and in each dtype that both have."""
-    found = {}
-    for dtype in ["all", *dict.fromkeys(result["dtype"] for result in results.values())]:
-        timed = {name: r for name, r in results.items() if r["median_ms"] and dtype in ("all", r["dtype"])}
-        best = {
-            side: min((name for name in timed if timed[name]["side"] == side), key=lambda name: timed[name]["median_ms"], default=None)
-            for side in ("ours", "pytorch")
-        }
-        if best["ours"] and best["pytorch"]:
-            ratio = timed[best["ours"]]["median_ms"] / timed[best["pytorch"]]["median_ms"]
-            found[dtype] = dict(ours=best["ours"], pytorch=best["pytorch"], ratio=ratio)
-    return found
-
-
-def loss_differences(results):
-    """Compares ours with each PyTorch of the same dtype, trained from the same weights: the step, from 1, of the largest difference of their losses,
-    that difference, and the mean difference."""
-    for ours, a in results.items():
-        for theirs, b in results.items():
-            if (a["side"], b["side"]) == ("ours", "pytorch") and a["dtype"] == b["dtype"] and "losses" in a:
-                differences = [abs(x - y) for x, y in zip(a["losses"], b["losses"])]
-                worst = max(range(len(differences)), key=differences.__getitem__)
-                yield ours, theirs, worst + 1, differences[worst], statistics.fmean(differences)
-
-
-def spread(ms):
-    """Tenth and ninetieth percentile."""
-    low, *_, high = statistics.quantiles(ms, n=10) if len(ms) > 1 else (ms[0], ms[0])
-    return low, high
-
-
-def report(results, arguments):
-    row = f"{{:{max(28, *map(len, results))}}}" + "{:>12}{:>20}{:>12}{:>12}{:>14}"
-    loss_title = f"loss {max(1, arguments.loss_steps - LOSS_WINDOW + 1)}-{arguments.loss_steps}" if arguments.loss_check else ""
-    print(row.format("", "median ms", "10 % to 90 % ms", "tokens/s", "peak MiB", loss_title).rstrip())
-    for name, result in results.items():
-        ms, peak, cells = result["ms"], result["peak_bytes"], ["-", "-", "-"]
-        if ms:
-            low, high = spread(ms)
-            cells = [f"{result['median_ms']:.1f}", f"{low:.1f} to {high:.1f}", f"{result['tokens_per_second']:,.0f}"]
-        loss = f"{result['loss']:.4f}" if "loss" in result else ""
-        print(row.format(name, *cells, f"{peak / 2**20:,.0f}" if peak else "-", loss).rstrip())
-    for ours, theirs, step, largest, mean in loss_differences(results):
-        print(f"loss of {ours} and {theirs}: at most {largest:.6f} apart, at step {step} of {arguments.loss_steps}, and {mean:.6f} in the mean")
-    for dtype, ratio in ratios(results).items():
-        print(f"ratio {dtype}: {ratio['ratio']:.3f}  ({ratio['ours']} / {ratio['pytorch']})")
-
-
-def save(arguments, options, results, version, threads, tool="compare_pytorch"):
-    """Saves the result file for the tables: medians and quantiles."""
+def medians(results):
+    """Medians and quantiles of the contenders, as a result file has them."""
     kept = {}
     for name, result in results.items():
-        if result["ms"]:
-            low, high = spread(result["ms"])
-            kept[name] = dict(side=result["side"], dtype=result["dtype"], median_ms=round(result["median_ms"], 3), p10_ms=round(low, 3),
-                              p90_ms=round(high, 3), peak_mib=round(result["peak_bytes"] / 2**20) if result["peak_bytes"] else None)  # fmt: skip
-            if "variables" in result:
-                kept[name]["variables"] = result["variables"]
-            if "loss" in result:
-                kept[name]["loss"] = round(result["loss"], 4)
+        kept[name] = {key: result[key] for key in ("side", "dtype", "variables") if result.get(key)}
+        if ms := result["ms"]:
+            low, *_, high = statistics.quantiles(ms, n=10) if len(ms) > 1 else (ms[0], ms[0])
+            kept[name] |= dict(median_ms=round(statistics.median(ms), 3), p10_ms=round(low, 3), p90_ms=round(high, 3),
+                               peak_mib=round(result["peak_bytes"] / 2**20) if result["peak_bytes"] else None)  # fmt: skip
+        if "loss" in result:
+            kept[name]["loss"] = round(result["loss"], 4)
+    return kept
+
+
+def save(arguments, options, results, version, threads, tool=TOOL):
+    """Saves the result file for the tables: medians and quantiles."""
+    kept = {name: result for name, result in medians(results).items() if "median_ms" in result}
     program = options.get("program")
     versions = {"PyTorch": version} | ({"flatgpt": result_file.our_version(program), "oneDNN": result_file.onednn_version(program)} if program else {})
     shown = {name: value for name, value in options.items() if name not in ("program", "data", "init_from", "llmc")}
-    shown |= dict(batch_size=arguments.batch_size, rounds=arguments.rounds, steps=arguments.steps)
+    shown |= dict(rounds=arguments.rounds, steps=arguments.steps)
     preset = PRESETS[arguments.preset]
     preset = dict(zip(("layers", "heads", "channels"), SIZES.get(preset.get("model"), ()))) | preset
     changed = [name for name, value in preset.items() if name in options and options[name] != value]
     kind = "variables" if arguments.which_variables else "training"
-    what = f"{kind}-other" if changed or arguments.batch_size != preset["batch_size"] else f"{kind}-{arguments.preset}"
+    what = f"{kind}-other" if changed else f"{kind}-{arguments.preset}"
     theirs = {} if arguments.plain_environment else PEER_ENVIRONMENT
     environment = {"PyTorch and llm.c" if tool == "compare_llmc" else "PyTorch": theirs} if arguments.device == "cpu" and not arguments.which_variables else {}
     result_file.save(arguments.save, tool, what, threads, versions, shown, kept, environment)
@@ -609,19 +547,16 @@ def contenders_of(options, arguments, wanted, environment):
     for dtype in arguments.dtype:
         for library in (False, True) if onednn and dtype == "fp32" and not arguments.no_onednn else (False,):
             for mode in modes:
-                for size in arguments.pytorch_batch_size:
-                    contenders.append(PyTorch(options | {"batch_size": size}, dtype, mode == "compile", theirs, library))
-        for size in arguments.batch_size:
-            if "ours" in wanted:
-                contenders.append(Ours(options | {"batch_size": size}, dtype, environment))
-            if arguments.llmc and dtype == "bf16" and arguments.slice in (None, "llmc"):
-                contenders.append(LlmC(options | {"batch_size": size}, environment))
+                contenders.append(PyTorch(options, dtype, mode == "compile", theirs, library))
+        if "ours" in wanted:
+            contenders.append(Ours(options, dtype, environment))
+        if arguments.llmc and dtype == "bf16" and arguments.slice in (None, "llmc"):
+            contenders.append(LlmC(options, environment))
     return contenders
 
 
 def contenders_by_variables(options, arguments, environment):
     """PyTorch once with each part of PEER_ENVIRONMENT."""
-    options = options | {"batch_size": arguments.batch_size[0]}
     return [PyTorch(options, dtype, mode == "compile", peer_environment(environment, names=names), variables=title)
             for dtype in arguments.dtype for mode in arguments.mode for title, names in parts_of_environment().items()]  # fmt: skip
 
@@ -630,14 +565,6 @@ def progress(text):
     """Shows progress in one line that is overwritten, on a terminal only."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
-
-
-def processor():
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.machine()
 
 
 def pytorch():
@@ -705,24 +632,29 @@ def token_shards(data, vocab):
     return str(folder / "train_*.bin")
 
 
-def parse_arguments():
-    def positive(text):
-        if int(text) < 1:
-            raise argparse.ArgumentTypeError(f"{text} must be positive")
-        return int(text)
+def use_threads(threads):
+    """Keeps this process, and those that it starts, to as many cores; all by default. Returns their number and the environment of the processes."""
+    cores = sorted(os.sched_getaffinity(0))
+    threads = threads or len(cores)
+    os.sched_setaffinity(0, cores[:threads])
+    return threads, os.environ | {"OMP_NUM_THREADS": str(threads)}
 
-    def batch_sizes(text):
-        return [positive(size) for size in text.split(",")]
 
+def positive(text):
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} must be positive")
+    return int(text)
+
+
+def parse_arguments(words, tool):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.error = lambda message: parser.exit(2, f"compare_pytorch: {message}; --help shows the usage\n")
+    parser.error = lambda message: parser.exit(2, f"{tool}: {message}; --help shows the usage\n")
     parser.add_argument("--preset", choices=PRESETS, default="shakespeare", help="values for whatever is not given (default: %(default)s)")
     parser.add_argument("--model", choices=SIZES, help="layers, heads and channels by name")
     for name in ("layers", "heads", "channels", "context", "vocab", "seq-len"):
         parser.add_argument(f"--{name}", type=positive)
-    parser.add_argument("--batch-size", type=batch_sizes, help="sequences of a micro-step, or a list; each contender takes its fastest")
-    parser.add_argument("--pytorch-batch-size", type=batch_sizes, help="PyTorch's list, where it is another one")
-    parser.add_argument("--total-batch", type=positive, help="tokens of a step (default: one micro-step of the first batch size)")
+    parser.add_argument("--batch-size", type=positive, help="sequences of a micro-step")
+    parser.add_argument("--total-batch", type=positive, help="tokens of a step (default: one micro-step)")
     parser.add_argument("--lr", type=float, default=3e-4, help="(default: %(default)s)")
     parser.add_argument("--warmup", type=int, default=0, help="steps over which the learning rate rises (default: %(default)s)")
     parser.add_argument("--dtype", default="fp32,bf16", help="a list of fp32, tf32, bf16 (default: %(default)s)")
@@ -745,7 +677,7 @@ def parse_arguments():
     only.add_argument("--slice", choices=("ours", "pytorch", "llmc"), help="start this one contender once, for --discard and --steps (gpu_check's grain)")
     parser.add_argument("--json", metavar="OUT", help="write the results, every step's time included")
     result_file.add_option(parser)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     size = dict(zip(("layers", "heads", "channels"), SIZES[arguments.model])) if arguments.model else {}
     preset = PRESETS[arguments.preset]
     if "model" in preset:
@@ -759,11 +691,9 @@ def parse_arguments():
         parser.error("--dtype is a list of fp32, tf32, bf16, and --mode of plain, compile")
     if arguments.channels % arguments.heads or arguments.seq_len > arguments.context:
         parser.error("--channels must be a multiple of --heads, and --seq-len at most --context")
-    arguments.pytorch_batch_size = arguments.pytorch_batch_size or arguments.batch_size
-    arguments.total_batch = arguments.total_batch or arguments.batch_size[0] * arguments.seq_len
-    for size in [*arguments.batch_size, *arguments.pytorch_batch_size]:
-        if arguments.total_batch % (size * arguments.seq_len):
-            parser.error(f"--total-batch {arguments.total_batch} is not a multiple of {size} x {arguments.seq_len} tokens")
+    arguments.total_batch = arguments.total_batch or arguments.batch_size * arguments.seq_len
+    if arguments.total_batch % (arguments.batch_size * arguments.seq_len):
+        parser.error(f"--total-batch {arguments.total_batch} is not a multiple of {arguments.batch_size} x {arguments.seq_len} tokens")
     if (arguments.ours_only or arguments.slice) and arguments.device == "auto":
         parser.error("--ours-only and --slice need --device cpu or cuda")
     if arguments.which_variables and (arguments.loss_check or arguments.plain_environment):
@@ -782,12 +712,13 @@ def parse_arguments():
     return arguments
 
 
-def main():
+def main(words=None, more=None, tool=TOOL):
+    """words: the options, those of the command line by default; more(options, environment) returns a contender beside those that they name."""
     if sys.argv[1:2] == ["--worker"]:
         return worker(json.loads(sys.argv[2]))
     if sys.argv[1:2] == ["--write-initial-weights"]:
         return write_initial_weights(json.loads(sys.argv[2]))
-    arguments = parse_arguments()
+    arguments = parse_arguments(words, tool)
     version, gpu = None, ""
     only_pytorch = arguments.pytorch_only or arguments.which_variables
     wanted = {arguments.slice} if arguments.slice else {"pytorch"} if only_pytorch else {"ours"} if arguments.ours_only else {"ours", "pytorch"}
@@ -798,13 +729,10 @@ def main():
         arguments.device = "cuda" if gpu else "cpu"
     if arguments.which_variables and arguments.device == "cuda":
         fail("--which-variables: these variables are for a CPU; expected --device cpu")
-    cores = sorted(os.sched_getaffinity(0))
-    threads = arguments.threads or len(cores)
-    os.sched_setaffinity(0, cores[:threads])  # inherited by every contender
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    threads, environment = use_threads(arguments.threads)
     scratch = tempfile.TemporaryDirectory()
     environment.setdefault("FLATGPT_MATMULS", str(pathlib.Path(scratch.name, "matmul_algorithms.json")))  # our slices on a GPU time products once
-    names = ("layers", "heads", "channels", "context", "vocab", "seq_len", "total_batch", "lr", "warmup", "device", "llmc")
+    names = ("layers", "heads", "channels", "context", "vocab", "batch_size", "seq_len", "total_batch", "lr", "warmup", "device", "llmc")
     options = {name: getattr(arguments, name) for name in names} | dict(threads=threads)
     if "ours" in wanted:
         options["program"] = our_program(arguments.device)
@@ -822,6 +750,8 @@ def main():
             options["init_from"] = initial.name
             if subprocess.call([sys.executable, __file__, "--write-initial-weights", json.dumps(options)], env=environment) != 0:
                 fail("the initial weights could not be written")
+        if more:
+            contenders.append(more(options, environment))
         if arguments.which_variables:
             contenders += contenders_by_variables(options, arguments, environment)
         else:
@@ -834,16 +764,15 @@ def main():
             contender.close()
         initial.cleanup()
         scratch.cleanup()
-    take_medians(results, arguments)
     sides = {result["side"] for result in results.values()}
     if results:
-        report(results, arguments)
+        print(tables.aligned(tables.training_table(dict(results=medians(results)))))
     if arguments.json:
         theirs = {} if arguments.plain_environment or arguments.device == "cuda" else PEER_ENVIRONMENT
-        whole = dict(machine=machine, pytorch=version, environment=theirs, options=options, results=results, ratios=ratios(results))
+        whole = dict(machine=machine, pytorch=version, environment=theirs, options=options, results=results)
         pathlib.Path(arguments.json).write_text(json.dumps(whole, indent=1) + "\n")
     if arguments.save is not None and results and not interrupted:
-        save(arguments, options, results, version, threads)
+        save(arguments, options, results, version, threads, tool)
     if interrupted:
         fail("interrupted")
     if not wanted <= sides:

@@ -16,16 +16,12 @@ llama=() llmc="" variables=false try=false root=. save=(--save) rounds=3
 train=() generate=() processes=(--steps 2 --discard 1)
 while [ $# -gt 0 ]; do
     case $1 in
-        --llama-cpp | --llama-version | --llmc)
-            [ $# -gt 1 ] || usage "$1 has no value"
-            case $1 in
-                --llmc) llmc=$(realpath -- "$2") ;;
-                --llama-cpp) llama+=("$1" "$(realpath -- "$2")") ;;
-                --llama-version) llama+=("$1" "$2") ;;
-            esac
-            shift ;;
         --which-variables) variables=true ;;
         --try) try=true ;;
+        --llmc | --llama-cpp | --llama-version) [ $# -gt 1 ] || usage "$1 has no value" ;;&
+        --llmc) llmc=$(realpath -- "$2"); shift ;;
+        --llama-cpp) llama+=("$1" "$(realpath -- "$2")"); shift ;;
+        --llama-version) llama+=("$1" "$2"); shift ;;
         *) usage "unknown option $1" ;;
     esac
     shift
@@ -52,11 +48,9 @@ make
 echo "load of the last minute: $(cut -d ' ' -f 1 /proc/loadavg)"
 pytorch=dev/bench/compare_pytorch.py
 measure shakespeare $pytorch --preset shakespeare --rounds "$rounds" "${train[@]}"
-if [ -n "$llmc" ]; then
-    measure d12 dev/bench/compare_llmc.py "$llmc" --rounds "$rounds" "${train[@]}"
-else
-    measure d12 $pytorch --preset d12 --rounds "$rounds" "${train[@]}"
-fi
+d12=($pytorch --preset d12)
+[ -z "$llmc" ] || d12=(dev/bench/compare_llmc.py "$llmc")
+measure d12 "${d12[@]}" --rounds "$rounds" "${train[@]}"
 measure d12-1024 $pytorch --preset d12-1024 --rounds "$rounds" "${train[@]}"
 measure generation dev/bench/compare_generate.py --rounds "$rounds" "${generate[@]}" "${llama[@]}"
 for dtype in fp32 bf16; do

@@ -53,12 +53,15 @@ def huge_pages():
     return re.search(r"\[(\w+)\]|$", text)[1] or ""
 
 
+def processor():
+    return cpuinfo("model name") or platform.machine()
+
+
 def machine(threads):
-    processor = cpuinfo("model name") or platform.machine()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return dict(
-        name=machine_name(processor, cpuinfo("flags")),
-        processor=processor,
+        name=machine_name(processor(), cpuinfo("flags")),
+        processor=processor(),
         cores=threads,
         memory_gib=round(memory, 1),
         huge_pages=huge_pages(),

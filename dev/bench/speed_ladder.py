@@ -20,7 +20,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from compare_pytorch import ROOT, SIZES, TEXT, Ours, our_program, progress, reason, token_shards  # noqa: E402
+import tables  # noqa: E402
+from compare_pytorch import ROOT, SIZES, TEXT, Ours, our_program, positive, progress, reason, token_shards  # noqa: E402
 
 VOCABULARY, PADDED = 50257, 50304
 TINY = dict(layers=1, heads=2, channels=32, batch_size=2, seq_len=16, steps=2, discard=1, rounds=1, bench_seconds=0.01)
@@ -147,11 +148,6 @@ def ladder(arguments):
 
 
 def main():
-    def positive(text):
-        if int(text) < 1:
-            raise argparse.ArgumentTypeError(f"{text} must be positive")
-        return int(text)
-
     parser = argparse.ArgumentParser(prog="speed_ladder", description=__doc__.split("\n", 1)[0])
     parser.error = lambda message: parser.exit(2, f"speed_ladder: {message}; --help shows the usage\n")
     parser.add_argument("--model", choices=SIZES, default="d12", help="(default: %(default)s)")
@@ -173,10 +169,9 @@ def main():
         vars(arguments).update(TINY)
     arguments.build = arguments.build or ROOT / "build" / ("cuda" if arguments.device == "cuda" else "release")
     rows = ladder(arguments)
-    print(f"{'':34}{'ms':>10}{'tokens/s':>12}{'gain':>8}")
-    for row in rows:
-        cells = f"{row['ms']:10.1f}{row['tokens_per_second']:12,.0f}" if row["ms"] else f"{'-':>10}{'-':>12}"
-        print(f"{row['name']:34}{cells}{row['gain'] or 0:8.2f}  {row['note']}".rstrip() if row["gain"] else f"{row['name']:34}{cells}{'':8}  {row['note']}".rstrip())
+    cells = [[row["name"], *(f"{row[key]:,.{digits}f}" if row[key] else "" for key, digits in (("ms", 1), ("tokens_per_second", 0), ("gain", 2))), row["note"]]
+             for row in rows]  # fmt: skip
+    print(tables.aligned(tables.table(["", "ms", "tokens/s", "gain", ""], cells)))
     if arguments.json:
         pathlib.Path(arguments.json).write_text(json.dumps(dict(rows=rows), indent=1) + "\n")
     if not any(row["ms"] for row in rows):

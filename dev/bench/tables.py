@@ -118,12 +118,20 @@ def table(titles, rows):
     return line(titles) + "|" + "---|" * len(titles) + "\n" + "".join(map(line, rows))
 
 
+def aligned(text):
+    """The text with the cells of its table filled up, for a terminal."""
+    rows = [line[1:-1].split("|") for line in text.splitlines() if line.startswith("|")]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    filled = iter("|".join(cell.ljust(width, cell[-1:]) for cell, width in zip(row, widths)) for row in rows)
+    return "\n".join(next(filled).rstrip() if line.startswith("|") else line for line in text.splitlines())
+
+
 def best_ms(result, side, dtype=None):
     """The best time of a side, in one dtype or over all; None if it has none."""
     found = [
         contender["median_ms"]
         for contender in result["results"].values()
-        if contender["side"] == side and dtype in (None, contender["dtype"])
+        if contender["side"] == side and dtype in (None, contender["dtype"]) and "median_ms" in contender
     ]
     return min(found, default=None)
 
@@ -144,30 +152,32 @@ def shares(result, side, whole=True):
     return ", ".join(f"{ratio:.2f} {name}" for name, ratio in ratios if ratio is not None)
 
 
-def training(results, what):
-    result = results.of(what)
-    if not result:
-        return results.missing()
+def training_table(result):
+    """Every contender, and the ratios to PyTorch's best."""
     contenders, rows = result["results"], []
     losses = any("loss" in contender for contender in contenders.values())
     for name, contender in contenders.items():
-        plain, digits = name.split(", B ")[0], 1 if contender["median_ms"] < 200 else 0
+        plain = name.split(", B ")[0]
         plain = plain.replace("fp32 oneDNN", "fp32, oneDNN's products,").removesuffix(",")
         bold = "**" if contender["side"] == "ours" else ""
-        spread = f"{contender['p10_ms']:.{digits}f} to {contender['p90_ms']:.{digits}f}"
-        row = [
-            f"{bold}{plain}{bold}",
-            f"{bold}{contender['median_ms']:.1f}{bold}",
-            spread,
-            str(contender["peak_mib"]),
-        ]
+        row = [f"{bold}{plain}{bold}", "", "", ""]
+        if "median_ms" in contender:  # else it was only trained for its losses
+            digits = 1 if contender["median_ms"] < 200 else 0
+            spread = f"{contender['p10_ms']:.{digits}f} to {contender['p90_ms']:.{digits}f}"
+            row[1:] = f"{bold}{contender['median_ms']:.1f}{bold}", spread, str(contender["peak_mib"] or "")
         rows.append(row + [f"{contender['loss']:.4f}" if "loss" in contender else ""] if losses else row)
-    titles = ["", "ms a step", "10 % to 90 %", "peak MiB"] + ["loss"] * losses
-    text = f"{origin(result)}\n{table(titles, rows)}\nOurs / PyTorch's best: {shares(result, 'pytorch')}.\n"
+    text = table(["", "ms a step", "10 % to 90 %", "peak MiB"] + ["loss"] * losses, rows) + "\n"
+    if ours_over(result, "pytorch"):
+        text += f"Ours / PyTorch's best: {shares(result, 'pytorch')}.\n"
     if ours_over(result, "pytorch_onednn"):
         ratios = shares(result, "pytorch_onednn", whole=False)
         text += f"Ours / PyTorch's best with oneDNN's products: {ratios}.\n"
     return text
+
+
+def training(results, what):
+    result = results.of(what)
+    return f"{origin(result)}\n{training_table(result)}" if result else results.missing()
 
 
 def figures(contender):
@@ -183,10 +193,8 @@ def figure_title(result, name):
     return f"prompt of {max(result['options']['prompt_tokens'])}" if name == "prompt" else name
 
 
-def generate(results):
-    result = results.of(GENERATION)
-    if not result:
-        return results.missing()
+def generate_table(result):
+    """Every contender's rates, and with which options the peers were fastest."""
     contenders, rows, variants = result["results"], [], []
     names = figures(next(iter(contenders.values())))
     for name, contender in contenders.items():
@@ -206,8 +214,13 @@ def generate(results):
         best = listed([f"`{variant}` ({', '.join(titles)})" for variant, titles in found.items()])
         variants += [f"- {name} was fastest with {best}."] if found else []
     titles = [f"tokens/s: {figure_title(result, figure)}" for figure in names]
-    text = f"{origin(result)}\n{table(['', *titles, 'tokens agree'], rows)}"
+    text = table(["", *titles, "tokens agree"], rows)
     return text + ("\n" + "\n".join(variants) + "\n" if variants else "")
+
+
+def generate(results):
+    result = results.of(GENERATION)
+    return f"{origin(result)}\n{generate_table(result)}" if result else results.missing()
 
 
 def processes(results):
@@ -255,15 +268,13 @@ def variables(results):
     )
 
 
-def fastest_peer(result, kind, figure):
-    """The name and the rate of the fastest peer of one type of generation; None if there is none."""
-    found = [
-        (result["results"][name][figure]["rate"], name)
-        for name in ALIKE[kind][1]
-        if name in result["results"]
-    ]
-    rate, name = max(found, default=(None, None))
-    return (name, rate) if name else None
+def generation_rows(result):
+    """(type, figure, our rate, {peer: its rate}) for every type that ours was measured in, and every figure."""
+    measured = result["results"] if result else {}
+    for kind, (ours, names) in ALIKE.items():
+        for figure in figures(measured.get(ours, {})):
+            peers = {name: measured[name][figure]["rate"] for name in names if name in measured}
+            yield kind, figure, measured[ours][figure]["rate"], peers
 
 
 def comparisons(results):
@@ -277,17 +288,12 @@ def comparisons(results):
                     share = f"{1 / ratio:.2f} of the speed of {SIDES[side]}"
                     yield 1 / ratio, f"a training step of {model} in {dtype} ({share})"
     result = results.of(GENERATION)
-    for kind, (ours, _) in ALIKE.items() if result else ():
-        for figure in figures(result["results"].get(ours, {})):
-            peer = fastest_peer(result, kind, figure)
-            if peer:
-                ratio = result["results"][ours][figure]["rate"] / peer[1]
-                what = (
-                    f"reading a {figure_title(result, figure)} tokens"
-                    if figure == "prompt"
-                    else f"{figure} tokens"
-                )
-                yield ratio, f"generating, {what} in {kind} ({ratio:.2f} of the speed of {peer[0]})"
+    for kind, figure, ours, peers in generation_rows(result):
+        if peers:
+            peer = max(peers, key=peers.get)
+            title = f"reading a {figure_title(result, figure)}" if figure == "prompt" else figure
+            share = f"{ours / peers[peer]:.2f} of the speed of {peer}"
+            yield ours / peers[peer], f"generating, {title} tokens in {kind} ({share})"
 
 
 def slower(results):
@@ -335,25 +341,16 @@ def speed(results):
             peaks.setdefault(contender["side"], []).append(contender["peak_mib"])
     if {"ours", "pytorch"} <= set(peaks):
         text += f"\nGPT-2 124M takes {gib(peaks['ours'])} GiB where PyTorch takes {gib(peaks['pytorch'])}.\n"
-    result, rows = results.of(GENERATION), []
-    if not result:
+    rows = list(generation_rows(results.of(GENERATION)))
+    if not rows:
         return text
-    peers = list(
-        dict.fromkeys(
-            name.split()[0] for _, names in ALIKE.values() for name in names if name in result["results"]
-        )
-    )
-    for kind, (ours, names) in ALIKE.items():
-        for figure in figures(result["results"][ours]) if ours in result["results"] else ():
-            by_peer = {
-                name.split()[0]: result["results"][name][figure]["rate"]
-                for name in names
-                if name in result["results"]
-            }
-            title = f"{kind}: {figure_title(result, figure)}"
-            cells = [number(by_peer[peer]) if peer in by_peer else "" for peer in peers]
-            rows.append([title, f"**{number(result['results'][ours][figure]['rate'])}**", *cells])
-    return text + "\n" + table(["generating with GPT-2 124M, tokens/s", "flatgpt", *peers], rows)
+    programs = list(dict.fromkeys(peer.split()[0] for *_, peers in rows for peer in peers))
+    cells = []
+    for kind, figure, ours, peers in rows:
+        by_program = {peer.split()[0]: number(rate) for peer, rate in peers.items()}
+        title = f"{kind}: {figure_title(results.of(GENERATION), figure)}"
+        cells.append([title, f"**{number(ours)}**", *(by_program.get(program, "") for program in programs)])
+    return text + "\n" + table(["generating with GPT-2 124M, tokens/s", "flatgpt", *programs], cells)
 
 
 def peers_means(results):
@@ -401,17 +398,11 @@ def panels(results):
             )
             ratio = ours_over(result, "pytorch")
             found.append([f"a training step, {model}", "ms", bars, f"{1 / ratio:.1f}x" if ratio else ""])
-    if result := results.of(GENERATION):
-        for kind, (ours, peers) in ALIKE.items():
-            names = [name for name in (ours, *peers) if name in result["results"]]
-            if not names:
-                continue
-            figure = figures(result["results"][names[0]])[-1]
-            rates = [(name, result["results"][name]) for name in names]
-            bars = [
-                [name.replace("ours", "flatgpt"), each["side"], each[figure]["rate"]] for name, each in rates
-            ]
-            found.append([f"{figure} tokens, {kind}", "tokens/s", sorted(bars, key=lambda bar: -bar[2]), ""])
+    last = {kind: row for kind, *row in generation_rows(results.of(GENERATION))}  # after the longest prompt
+    for kind, (figure, ours, peers) in last.items():
+        bars = [[ALIKE[kind][0].replace("ours", "flatgpt"), "ours", ours]]
+        bars += [[peer, peer.split()[0], rate] for peer, rate in peers.items()]
+        found.append([f"{figure} tokens, {kind}", "tokens/s", sorted(bars, key=lambda bar: -bar[2]), ""])
     return dict(place=results.place(), panels=found)
 
 
