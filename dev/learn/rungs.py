@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """What fp32, bf16, attention in tiles and recomputation do to a training step's time and memory: draws docs/learn/5-from-fp32-to-everything.png.
 
-    python3 dev/learn/speed_ladder.py              # needs: make
+    python3 dev/learn/rungs.py              # needs: make
 
 Every rung has all that the rungs before it have. They are trained in turns, three rounds, so that a busy machine slows all of them; the median over
 the rounds counts, and only ratios to the first rung are drawn. Time by kind of operation is from --profile, memory from the plan that the
-program prints. scripts/speed_ladder.sh measures GPT-2 124M instead, on a GPU too, and what has no option.
+program prints. The first rungs are those of the ladder, scripts/speed_ladder.sh, which measures GPT-2 124M, on a GPU too, and what has no option.
 """
 import argparse
 import array
@@ -20,7 +20,8 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "dev" / "bench")]
 import plot  # noqa: E402
-import speed_ladder as bench  # noqa: E402, dev/bench/speed_ladder.py: this file is __main__, or learn_speed_ladder in its test
+import speed_ladder  # noqa: E402
+import tables  # noqa: E402
 from compare_pytorch import SHARD_HEADER_BYTES, SHARD_MAGIC, TEXT, our_program, progress, read_metrics, reason  # noqa: E402
 
 SIZE = dict(layers=2, heads=12, channels=768, context=256, vocab=16384, batch_size=4)
@@ -31,12 +32,11 @@ PARTS = {"parameters": "#1f5fa8", "master weights": "#5cb8e6", "gradients": "#7a
 
 
 def rungs():
-    """{name: options}. The first three are those of dev/bench/speed_ladder.py on a CPU."""
-    trained = {name: options for name, options, absent in bench.trained_rows("cpu", False) if not absent}
-    everything = [name for name in trained][-1]
-    gelu = [*trained[everything], "--recompute", "gelu"]
-    block = [*trained[everything], "--recompute", "block"]
-    return trained | {"GELU again": gelu, "blocks again": block, "head in 8 parts": [*block, "--head-chunks", "8"]}
+    """{name: options}, each with those of the rungs before it."""
+    trained = {name: options for name, options, absent in speed_ladder.trained_rows("cpu", False) if not absent}
+    everything = list(trained.values())[-1]
+    block = [*everything, "--recompute", "block"]
+    return trained | {"GELU again": [*everything, "--recompute", "gelu"], "blocks again": block, "head in 8 parts": [*block, "--head-chunks", "8"]}
 
 
 PLAN = re.compile(r"^  (parameters|master weights|gradients|optimizer state|activations|workspace|total) .*?([\d.]+) MiB", re.M)
@@ -79,7 +79,7 @@ def train(size, options, shard):
                    "--warmup", "0", "--val-every", "0", "--sample-every", "0", "--checkpoint-every", "0", "--out", f"{folder}/run"]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, env={"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))} | os.environ)
         if done.returncode != 0:
-            sys.exit(f"speed_ladder: {reason(done.stderr)}")
+            sys.exit(f"rungs: {reason(done.stderr)}")
         steps = [record for record in read_metrics(pathlib.Path(folder, "run", "metrics.jsonl")) if record["kind"] == "train"]
     return read_output(done.stdout) | dict(ms=[record["step_ms"] for record in steps[WARM_UP:]], loss=steps[-1]["loss"])
 
@@ -128,20 +128,23 @@ def intensities(size, bytes_each):
 
 
 def report(size, runs, result):
-    fp32, bf16 = (next(of for name, of in runs.items() if name == wanted) for wanted in ("fp32", "bf16"))
+    def show(titles, rows):
+        print(tables.aligned(tables.table(titles, rows)) + "\n")
+
     first = next(iter(result.values()))["ms"]
-    print(f"{'':24}{'time':>8}{'memory':>8}{'loss':>8}  fastest, slowest step; time by kind: " + ", ".join(KINDS))
-    for name, row in result.items():
-        print(f"{name:24}{row['time']:8.2f}{row['memory']:8.2f}{row['loss']:8.3f}" + "".join(f"{ms / first:6.2f}" for ms in row["spread"]) + "   " + "".join(f"{ms / row['ms'] * row['time']:6.3f}" for ms in row["kinds"].values()))
-    print("\nMiB                     " + "".join(f"{part:>27}" for part in (*PARTS, "total")))
-    for name, row in result.items():
-        print(f"{name:24}" + "".join(f"{row['plan'].get(part, 0):27.1f}" for part in (*PARTS, "total")))
-    for dtype, of, each in (("fp32", fp32, 4), ("bf16", bf16, 2)):
+    numbers = {name: [row["time"], row["memory"], *(ms / first for ms in (*row["spread"], *row["kinds"].values()))] for name, row in result.items()}
+    show(["ratios to fp32", "time", "memory", "fastest step", "slowest step", *KINDS, "loss"],
+         [[name, *(f"{number:.3f}" for number in row), f"{result[name]['loss']:.3f}"] for name, row in numbers.items()])  # fmt: skip
+    parts = (*PARTS, "total")
+    show(["MiB", *parts], [[name, *(f"{row['plan'].get(part, 0):.1f}" for part in parts)] for name, row in result.items()])
+    for dtype, each in (("fp32", 4), ("bf16", 2)):
+        of, rows = runs[dtype], []
         copy, rate = (statistics.median(run["peaks"][i] for run in of) for i in (0, 1))
-        print(f"\n{dtype}: the machine makes {rate / copy:.1f} FLOPs in the time of a byte copied; an operation's FLOPs a byte, and its rate's share of its peak")
         for name, (flops, moved) in intensities(size, each).items():
-            ms, work, unit = (statistics.median(run["operations"][name][0] for run in of), of[0]["operations"][name][1], of[0]["operations"][name][2])
-            print(f"{name:24}{flops / moved:8.1f}{work / ms / (copy if unit == 'GB/s' else rate):8.2f} of the {'copy' if unit == 'GB/s' else 'product'}")
+            ms, (_, work, unit) = statistics.median(run["operations"][name][0] for run in of), of[0]["operations"][name]
+            share = f"{work / ms / copy:.2f} of a copy" if unit == "GB/s" else f"{work / ms / rate:.2f} of products"
+            rows.append([name, f"{flops / moved:.1f}", share])
+        show([dtype, "FLOPs a byte", "share of the peak"], [*rows, ["the machine's balance", f"{rate / copy:.1f}", ""]])
 
 
 def stacked(axis, result, parts, values, title, spread=None):
@@ -176,8 +179,8 @@ def draw(result, out):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="speed_ladder", description=__doc__.split("\n", 1)[0])
-    parser.error = lambda message: parser.exit(2, f"speed_ladder: {message}; --help shows the usage\n")
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.error = lambda message: parser.exit(2, f"rungs: {message}; --help shows the usage\n")
     parser.add_argument("--rounds", type=int, default=3, help="(default: %(default)s)")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/learn/5-from-fp32-to-everything.png")
     parser.add_argument("--tiny", action="store_true", help="a model that trains in no time, to try this out")
