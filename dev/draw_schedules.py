@@ -4,9 +4,9 @@
     dev/draw_schedules.py [--out FILE]     # needs: make
 """
 import argparse
-import json
 import pathlib
 import subprocess
+import sys
 import tempfile
 
 import matplotlib
@@ -15,6 +15,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+from run_metrics import RunMetrics  # noqa: E402
+
 SCHEDULES = ["cosine", "linear", "constant", "wsd"]
 TINY = "--layers 1 --heads 1 --channels 8 --context 8 --batch-size 1 --val-every 0 --sample-every 0 --checkpoint-every 0 --log-every 1000".split()
 
@@ -24,8 +27,7 @@ def rates(schedule, folder):
     run = folder / schedule
     options = ["--schedule", schedule, "--steps", "200", "--warmup", "20", "--lr", "1e-3", "--min-lr-fraction", "0.1", "--out", run]
     subprocess.run([ROOT / "train_gpt2", *TINY, *options], check=True, stdout=subprocess.DEVNULL)
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [record["lr"] for record in records if record["kind"] == "train"]
+    return RunMetrics(run).values("train", "lr")
 
 
 def main():

@@ -11,7 +11,7 @@ import math
 import statistics
 import sys
 
-from run_metrics import OneLineParser, RunMetrics, number, one_line, one_line_errors, valid  # beside this script
+from run_metrics import OneLineParser, RunMetrics, one_line, one_line_errors, valid  # beside this script
 
 LONGEST = 32  # characters of a cell
 OF_ONE_START = {"out", "resume", "config", "profile", "plan", "device-memory"}  # options whose difference is not shown
@@ -26,31 +26,22 @@ def finite(values):
 
 
 def options_of(run):
-    options = run.header.get("options")
-    if not isinstance(options, dict):
-        return {}
-    values = {name: f"{value:g}" if isinstance(value, float) else valid(str(value)) for name, value in options.items()}
+    values = {name: f"{value:g}" if isinstance(value, float) else valid(str(value)) for name, value in run.options().items()}
     return {valid(name): one_line(value) for name, value in values.items() if name not in OF_ONE_START}
 
 
 def measured(run):
     """A run's results by column; values that it did not measure are absent."""
-    train, row = run.by_kind["train"], {}
-    row["steps"] = int(train[-1]["step"])
-    tokens = number(train[-1].get("tokens"))
-    if math.isfinite(tokens):
-        row["tokens"] = tokens
-    row["hours"] = sum(ms for ms in finite(number(r.get("step_ms")) for r in train) if 0 <= ms < 1e12) / 3.6e6
-    losses = [(number(r.get("loss")), int(r["step"])) for r in run.by_kind.get("val", [])]
-    losses = [(loss, step) for loss, step in losses if math.isfinite(loss)]
-    if losses:
+    steps = run.steps("train")
+    row = {"steps": steps[-1], "hours": sum(run.seconds()) / 3600}
+    if tokens := finite(run.values("train", "tokens")[-1:]):
+        row["tokens"] = tokens[0]
+    if losses := [(loss, step) for loss, step in zip(run.values("val", "loss"), run.steps("val")) if math.isfinite(loss)]:
         row["best val"], row["at step"] = min(losses)
-    last = finite(number(r.get("loss")) for r in train[-max(1, len(train) // 50) :])
-    if last:
+    if last := finite(run.values("train", "loss")[-max(1, len(steps) // 50) :]):
         row["loss"] = statistics.fmean(last)
     for name, key, factor in (("tokens/s", "tokens_per_second", 1), ("MFU, %", "mfu", 100)):
-        values = finite(number(r.get(key)) for r in train)
-        if values:
+        if values := finite(run.values("train", key)):
             row[name] = factor * statistics.median(values)
     return row
 

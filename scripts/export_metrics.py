@@ -35,7 +35,7 @@ def scalars(run):
     by_step = {}
     for kind, records in run.by_kind.items():
         for count, record in enumerate(records, 1):
-            series = by_step.setdefault(int(record["step"]), {})
+            series = by_step.setdefault(record["step"], {})
             series.update({f"{kind}/{name}": value for name, value in numbers(record)})
             if kind == "skipped":
                 series["skipped/count"] = float(count)
@@ -49,17 +49,16 @@ def texts(run):
         found.append((0, "run", "```\n" + json.dumps({k: v for k, v in run.header.items() if k != "kind"}, indent=1) + "\n```"))
     for record in run.by_kind.get("sample", []):
         if isinstance(record.get("text"), str):
-            found.append((int(record["step"]), "sample", record["text"]))
+            found.append((record["step"], "sample", record["text"]))
     return found
 
 
 def times(run):
     """The time of each step, in seconds. The last step ended when the file was last written; each took its step_ms."""
-    milliseconds = [(int(r["step"]), number(r.get("step_ms"))) for r in run.by_kind["train"]]
-    durations = [(step, ms / 1000 if 0 <= ms < 1e12 else 0.0) for step, ms in milliseconds]
-    time = run.file.stat().st_mtime - sum(duration for _, duration in durations)
+    durations = run.seconds()
+    time = run.file.stat().st_mtime - sum(durations)
     at = {0: time}
-    for step, duration in durations:
+    for step, duration in zip(run.steps("train"), durations):
         time += duration
         at[step] = time
     return lambda step: at.get(step, time)
@@ -109,9 +108,8 @@ def write_wandb(run, project):
         import wandb
     except ImportError as error:
         raise MetricsError(f"{error}; install Weights & Biases with: pip install wandb") from error
-    options = run.header.get("options")
     try:
-        exported = wandb.init(project=project, name=run.name, dir=str(run.folder), mode="offline", config=options if isinstance(options, dict) else {})
+        exported = wandb.init(project=project, name=run.name, dir=str(run.folder), mode="offline", config=run.options())
         for step, series in scalars(run):
             exported.log(series, step=step)
         for _, name, text in texts(run):

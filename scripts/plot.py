@@ -70,13 +70,11 @@ class Run(RunMetrics):
 
     def __init__(self, path, x="steps"):
         super().__init__(path)
-        trained = self.by_kind["train"]
-        self.trained_steps = np.array([int(r["step"]) for r in trained])
+        self.trained_steps = np.array(self.steps("train"))
         if x == "tokens":
-            self.trained_x = np.array([number(r.get("tokens")) for r in trained])
+            self.trained_x = np.array(self.values("train", "tokens"))
         elif x == "hours":
-            milliseconds = np.array([number(r.get("step_ms")) for r in trained])
-            self.trained_x = np.cumsum(np.where((milliseconds >= 0) & (milliseconds < 1e12), milliseconds, 0)) / 3.6e6
+            self.trained_x = np.cumsum(self.seconds()) / 3600
         else:
             self.trained_x = self.trained_steps.astype(float)
         if not np.isfinite(self.trained_x).any():
@@ -89,16 +87,14 @@ class Run(RunMetrics):
 
     def series(self, kind, key):
         """Positions on the x axis and values as arrays; NaN where the run wrote null."""
-        records = self.by_kind.get(kind, [])
-        return self.x_of([int(r["step"]) for r in records]), np.array([number(r.get(key)) for r in records])
+        return self.x_of(self.steps(kind)), np.array(self.values(kind, key))
 
     def short_name(self):
         half = LONGEST_NAME // 2
         return self.name if len(self.name) <= LONGEST_NAME else f"{self.name[: half - 1]}…{self.name[-half:]}"
 
     def options(self):
-        options = self.header.get("options")
-        return {key.replace("-", "_"): value for key, value in options.items()} if isinstance(options, dict) else {}
+        return {key.replace("-", "_"): value for key, value in super().options().items()}
 
     def size(self):
         """"124M" and so on, or None if OpenAI has no model of this size."""
@@ -130,7 +126,7 @@ class Run(RunMetrics):
         """Steps, and by layer the norms at them: {"wte": [..], "h.0": [..], ..}; key: "grad" or "weight"."""
         records = [r for r in self.by_kind.get("layer_norms", []) if isinstance(r.get(key), dict)]
         layers = list(dict.fromkeys(layer for record in records for layer in record[key]))
-        return self.x_of([int(r["step"]) for r in records]), {layer: np.array([number(r[key].get(layer)) for r in records]) for layer in layers}
+        return self.x_of([r["step"] for r in records]), {layer: np.array([number(r[key].get(layer)) for r in records]) for layer in layers}
 
 
 def smoothed(values):

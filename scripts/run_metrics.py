@@ -62,13 +62,6 @@ def number(value):
         return math.nan
 
 
-def step_of(record):
-    step = int(record["step"])
-    if not 0 <= step <= LAST_STEP:
-        raise ValueError(step)
-    return step
-
-
 class RunMetrics:
     """header: the last `run` record. by_kind: the records of every other kind, by step; of a step that was logged twice the last record counts."""
 
@@ -87,8 +80,10 @@ class RunMetrics:
                 if kind == "run":
                     self.header = record
                 else:
-                    step = step_of(record)
-                    by_kind.setdefault(valid(kind), {})[step] = record
+                    record["step"] = int(record["step"])
+                    if not 0 <= record["step"] <= LAST_STEP:
+                        raise ValueError(record["step"])
+                    by_kind.setdefault(valid(kind), {})[record["step"]] = record
             except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
                 unreadable += index + 1 < len(lines)  # the last line may be incomplete: the program is writing it, or was killed
         if unreadable:
@@ -97,6 +92,21 @@ class RunMetrics:
         if not self.by_kind.get("train"):
             raise MetricsError(f"{self.file} has no finished step yet")
         self.name = valid(self.folder.resolve().name)
+
+    def options(self):
+        options = self.header.get("options")
+        return options if isinstance(options, dict) else {}
+
+    def steps(self, kind):
+        return [record["step"] for record in self.by_kind.get(kind, [])]
+
+    def values(self, kind, key):
+        """A number for every record of a kind; NaN where it wrote none."""
+        return [number(record.get(key)) for record in self.by_kind.get(kind, [])]
+
+    def seconds(self):
+        """The time that each step took; 0 where its record does not say it."""
+        return [ms / 1000 if 0 <= ms < 1e12 else 0.0 for ms in self.values("train", "step_ms")]
 
     def hint(self):
         """A hint for a path that names a checkpoint's folder instead of its run's."""

@@ -157,12 +157,6 @@ class ExportMetrics(unittest.TestCase):
         (self.packages / "wandb.py").write_text("def init(**options):\n    raise RuntimeError('no\\nproject')\n")
         self.assert_refused(self.export(self.run_folder, "--wandb"), "export_metrics: wandb: no project")
 
-    def test_wrong_use_is_one_line(self):
-        self.assert_refused(self.export(self.packages), "holds no run")
-        self.assert_refused(self.export(self.run_folder, "--nonsense"), "--nonsense")
-        (self.packages / "metrics.jsonl").write_text('{"kind":"run"}\n')
-        self.assert_refused(self.export(self.packages), "has no finished step yet")
-
 
 if __name__ == "__main__":
     unittest.main()

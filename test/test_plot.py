@@ -62,15 +62,6 @@ class Plot(unittest.TestCase):
         self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
         self.assertIn(expected, result.stderr)
 
-    def test_a_run_becomes_a_picture(self):
-        run = self.write(run_lines())
-        self.assert_drawn(self.plot(run), run / "loss.png")
-
-    def test_several_runs_share_a_picture(self):
-        runs = [self.write(run_lines(), name) for name in ("first", "second")]
-        out = self.folder / "both.png"
-        self.assert_drawn(self.plot(*runs, "--out", out), out)
-
     def test_many_runs_are_legible(self):
         runs = [self.write(run_lines(), f"{'a' * 60}-{i}") for i in range(13)]
         out = self.folder / "many.png"
@@ -146,12 +137,6 @@ class Plot(unittest.TestCase):
         result = self.plot(run)
         self.assert_drawn(result, run / "loss.png")
         self.assertEqual(result.stderr, "")
-
-    def test_unreadable_lines_before_the_last_are_counted(self):
-        run = self.write(["{", "7", '{"kind":"train"}', *run_lines()])
-        result = self.plot(run)
-        self.assert_drawn(result, run / "loss.png")
-        self.assertIn("3 unreadable lines", result.stderr)
 
     def test_a_step_logged_again_after_resuming_counts_once(self):
         lines = run_lines(10) + [record(kind="run", resumed_from=8), record(kind="train", step=9, loss=1.0), record(kind="train", step=10, loss=2.0)]

@@ -6,7 +6,6 @@
 Prints the largest differences. The runs stay in runs/learn-accumulation/, and --draw draws them again.
 """
 import argparse
-import json
 import os
 import pathlib
 import shutil
@@ -39,8 +38,7 @@ def train(options, steps, folder):
 
 
 def read(folder):
-    records = [json.loads(line) for line in (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()]
-    return {key: np.array([r[key] for r in records if r["kind"] == "train"], dtype=float) for key in ("loss", "grad_norm")}
+    return {key: np.array(pictures.RunMetrics(folder).values("train", key)) for key in ("loss", "grad_norm")}
 
 
 def differences(curves):

@@ -22,7 +22,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 import plot  # noqa: E402
-from run_metrics import OneLineParser, RunMetrics, number  # noqa: E402
+from run_metrics import OneLineParser, RunMetrics  # noqa: E402
 
 PROGRAM = pathlib.Path(os.environ.get("TRAIN_PROGRAM", ROOT / "train_gpt2"))
 # Name, options, and learning rates.
@@ -43,9 +43,8 @@ class Trained:
 
     def __init__(self, run):
         metrics = RunMetrics(run)
-        self.losses = [number(record["loss"]) for record in metrics.by_kind["train"]]
-        self.norms = [number(record["grad_norm"]) for record in metrics.by_kind["train"]]
-        self.val = number(metrics.by_kind.get("val", [{}])[-1].get("loss"))
+        self.losses, self.norms = metrics.values("train", "loss"), metrics.values("train", "grad_norm")
+        self.val = (metrics.values("val", "loss") or [math.nan])[-1]
 
 
 def train(options, folder):

@@ -8,6 +8,8 @@ except ImportError as error:
     sys.exit(f"{sys.argv[0]}: {error} in {sys.executable}; run scripts/setup.sh plot, then /usr/bin/python3 {' '.join(sys.argv)}")
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+from run_metrics import RunMetrics  # noqa: E402, F401
 BLUE, RED, GREEN, GREY = "#1f5fa8", "#c8553d", "#3a7d44", "#777777"
 
 
