@@ -4,20 +4,8 @@
 //   product in that dtype) and reports GB/s, GFLOP/s and the share of these peaks. Small shapes stay in the
 //   caches between calls and can exceed 100 % of the bandwidth; --cold prevents that.
 //
-//   template <class T>
-//   void bench_gelu(BenchRun& run) {
-//       const size_t count = run["N"] * run["C"];
-//       simt::DeviceBuffer<T> out(count), inp = random_buffer<T>(count);
-//       run.measure(cost::gelu<T>(count), [&](stream_t stream) { gelu_forward(out.data(), inp.data(), count,
-//       stream); });
-//   }
-//   int main(int argc, char** argv) {
-//       Bench bench("GELU, forward and backward", {{"N", {256}, "rows"}, {"C", {768, 3072}, "channels"}},
-//                   [](const BenchModel& m) { return BenchShapes{{{"N", m.N()}, {"C", 4 * m.C()}}}; });
-//       bench.add("gelu_forward", BENCH_TYPES(bench_gelu));
-//       return bench.main(argc, argv);
-//   }
-//
+//   bench_gelu.cu is the shortest example: functions that call BenchRun::measure, and a Bench to which they are
+//   added by name.
 //   bench_gelu --N 64 --C 768,1600 --dtype bf16 --json out.json --benchmark_filter=forward
 //   bench_gelu --preset 124M --cold          # the shapes of a training step of GPT-2 124M
 #pragma once

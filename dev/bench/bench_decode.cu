@@ -96,14 +96,6 @@ void bench_step(BenchRun& run) {
             decoder.step(tokens);
         });
 }
-template <class T>
-void bench_step_plain(BenchRun& run) {
-    bench_step<T, false>(run);
-}
-template <class T>
-void bench_step_int8(BenchRun& run) {
-    bench_step<T, true>(run);
-}
 
 int main(int argc, char** argv) {
     Bench bench(
@@ -121,7 +113,7 @@ int main(int argc, char** argv) {
     bench.add("decode_matmul", BENCH_TYPES(bench_matmul));
     bench.add("decode_matmul_int8", BENCH_TYPES(bench_matmul_int8));
     bench.add("decode_attention", BENCH_TYPES(bench_attention));
-    bench.add("decode_step", BENCH_TYPES(bench_step_plain));
-    bench.add("decode_step_int8", BENCH_TYPES(bench_step_int8));
+    bench.add("decode_step", BenchBodies{bench_step<float, false>, bench_step<bfloat16, false>});
+    bench.add("decode_step_int8", BenchBodies{bench_step<float, true>, bench_step<bfloat16, true>});
     return bench.main(argc, argv);
 }

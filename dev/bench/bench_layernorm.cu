@@ -37,7 +37,7 @@ void bench_residual_forward(BenchRun& run) {
 // the sum of the result, from which training takes the bias gradient of a projection. Otherwise that gradient
 // would be an epilogue of the product for the weight gradient (bench_matmul: matmul_backward_weight and
 // matmul_backward_weight_bias).
-template <class T, bool Sum = false>
+template <class T, bool Sum>
 void bench_backward(BenchRun& run) {
     Tensors<T> t(run);
     const int C = static_cast<int>(t.C);
@@ -50,11 +50,6 @@ void bench_backward(BenchRun& run) {
     });
 }
 
-template <class T>
-void bench_backward_sum(BenchRun& run) {
-    bench_backward<T, true>(run);
-}
-
 int main(int argc, char** argv) {
     Bench bench("Layernorm and residual sum, forward and backward",
                 {{"N", {256, 768}, "rows"}, {"C", {128, 768}, "channels"}}, [](const BenchModel& m) {
@@ -62,7 +57,9 @@ int main(int argc, char** argv) {
                 });
     bench.add("layernorm_forward", BENCH_TYPES(bench_forward));
     bench.add("residual_layernorm_forward", BENCH_TYPES(bench_residual_forward));
-    bench.add("layernorm_backward", BENCH_TYPES(bench_backward));
-    bench.add("layernorm_backward_sum", BENCH_TYPES(bench_backward_sum));
+    bench.add("layernorm_backward",
+              BenchBodies{bench_backward<float, false>, bench_backward<bfloat16, false>});
+    bench.add("layernorm_backward_sum",
+              BenchBodies{bench_backward<float, true>, bench_backward<bfloat16, true>});
     return bench.main(argc, argv);
 }

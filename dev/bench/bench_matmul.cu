@@ -60,7 +60,7 @@ void bench_backward_input_gelu(BenchRun& run) {
 }
 
 // Gradients are accumulated, as in every micro-step but the first.
-template <class T, bool Bias = false>
+template <class T, bool Bias>
 void bench_backward_weight(BenchRun& run) {
     Layer<T> l(run);
     simt::DeviceBuffer<float> dweight(l.OC * l.C), dbias(l.OC);
@@ -70,11 +70,6 @@ void bench_backward_weight(BenchRun& run) {
         l.gemm.backward_weight(dweight.data(), Bias ? dbias.data() : nullptr, l.out.data(), l.inp.data(), l.N,
                                l.C, l.OC, true, stream);
     });
-}
-
-template <class T>
-void bench_backward_weight_bias(BenchRun& run) {
-    bench_backward_weight<T, true>(run);
 }
 
 }  // namespace
@@ -96,7 +91,9 @@ int main(int argc, char** argv) {
     bench.add("matmul_forward_gelu", BENCH_TYPES(bench_forward_gelu));
     bench.add("matmul_backward_input", BENCH_TYPES(bench_backward_input));
     bench.add("matmul_backward_input_gelu", BENCH_TYPES(bench_backward_input_gelu));
-    bench.add("matmul_backward_weight", BENCH_TYPES(bench_backward_weight));
-    bench.add("matmul_backward_weight_bias", BENCH_TYPES(bench_backward_weight_bias));
+    bench.add("matmul_backward_weight",
+              BenchBodies{bench_backward_weight<float, false>, bench_backward_weight<bfloat16, false>});
+    bench.add("matmul_backward_weight_bias",
+              BenchBodies{bench_backward_weight<float, true>, bench_backward_weight<bfloat16, true>});
     return bench.main(argc, argv);
 }

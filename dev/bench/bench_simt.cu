@@ -73,46 +73,23 @@ void meetings_of_block(benchmark::State& state) {
     measure(state, meetings, [&] { simt::launch(Kernel, 1, block, 0, nullptr, out.data()); });
 }
 
-BENCHMARK(launches)->ArgName("grid")->Arg(1)->Arg(2)->Arg(24)->Arg(1000)->UseManualTime();
-BENCHMARK(blocks)->ArgName("block")->Arg(32)->Arg(256)->Arg(1024)->UseManualTime();
-BENCHMARK(meetings_of_block<syncthreads_kernel>)
-    ->Name("syncthreads")
-    ->ArgName("block")
-    ->Arg(32)
-    ->Arg(128)
-    ->Arg(1024)
-    ->UseManualTime();
-BENCHMARK(meetings_of_block<syncwarp_kernel>)
-    ->Name("syncwarp")
-    ->ArgName("block")
-    ->Arg(32)
-    ->Arg(128)
-    ->UseManualTime();
-BENCHMARK(meetings_of_block<shuffle_kernel>)
-    ->Name("shuffle")
-    ->ArgName("block")
-    ->Arg(32)
-    ->Arg(128)
-    ->UseManualTime();
-BENCHMARK(meetings_of_block<warp_sum_kernel>)
-    ->Name("warp_sum")
-    ->ArgName("block")
-    ->Arg(32)
-    ->Arg(128)
-    ->UseManualTime();
-BENCHMARK(meetings_of_block<block_sum_kernel>)
-    ->Name("block_sum")
-    ->ArgName("block")
-    ->Arg(32)
-    ->Arg(128)
-    ->Arg(1024)
-    ->UseManualTime();
-
 }  // namespace
 
 int main(int argc, char** argv) {
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
     simt::select_device();
+    const auto add = [](const char* name, const char* argument, std::initializer_list<int64_t> values,
+                        void (*function)(benchmark::State&)) {
+        auto* added = benchmark::RegisterBenchmark(name, function)->ArgName(argument)->UseManualTime();
+        for (const int64_t value : values) added->Arg(value);
+    };
+    add("launches", "grid", {1, 2, 24, 1000}, launches);
+    add("blocks", "block", {32, 256, 1024}, blocks);
+    add("syncthreads", "block", {32, 128, 1024}, meetings_of_block<syncthreads_kernel>);
+    add("syncwarp", "block", {32, 128}, meetings_of_block<syncwarp_kernel>);
+    add("shuffle", "block", {32, 128}, meetings_of_block<shuffle_kernel>);
+    add("warp_sum", "block", {32, 128}, meetings_of_block<warp_sum_kernel>);
+    add("block_sum", "block", {32, 128, 1024}, meetings_of_block<block_sum_kernel>);
     benchmark::RunSpecifiedBenchmarks();
 }
