@@ -20,7 +20,6 @@
 #include "trainer/checkpoint/open_model.h"
 #include "trainer/formats/model_file.h"
 #include "trainer/inference/generate.h"
-#include "trainer/inference/sliding_decoder.h"
 #include "trainer/model/decoder.h"
 #include "trainer/run/generate_options.h"
 #include "trainer/run/memory_fit.h"
@@ -164,13 +163,13 @@ Generation continue_text(Decoder<T>& decoder, const std::vector<int>& prompt, co
     const auto on_token = [&](int sample, int token) {
         if (!command.json) printer.add(sample, token);
     };
-    SlidingDecoder sliding(decoder, std::min(config.context, decoder.max_tokens()), config.Vp());
-    const Generation generation = generate(sliding, prompt,
+    const Generation generation = generate(decoder, prompt,
                                            {.samples = command.samples,
                                             .max_tokens = command.max_tokens,
                                             .context = command.stop_at_context ? config.context : INT_MAX,
                                             .vocabulary = std::min(tokenizer.vocab_size(), config.V),
                                             .padded_vocabulary = config.Vp(),
+                                            .window = decoder.max_tokens(),
                                             .ends = tokenizer.ends(),
                                             .sampling = command.sampling,
                                             .seed = command.seed,

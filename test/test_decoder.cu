@@ -1,7 +1,6 @@
 // Decoder: generating one token at a time with a cache must give the same logits as the whole forward pass.
 #include "model.cuh"
 #include "trainer/inference/generate.h"
-#include "trainer/inference/window_decoder.h"
 #include "trainer/model/decoder.h"
 #include "trainer/model/quantized_weights.h"
 
@@ -106,7 +105,7 @@ TEST(Decoder, GeneratesTheSameTokensWithAndWithoutCache) {
     Decoder<float> decoder(config, {.samples = 1, .max_tokens = config.context});
     decoder.allocate();
     decoder.load([&](const Tensor& tensor) { return model->parameter(tensor); });
-    WindowDecoder<float> whole(*model, config.context);
+    WithoutCache<GPT2<float>> whole{*model};
     for (const double temperature : {0.0, 0.8, 1.5}) {
         const GenerateOptions options{.max_tokens = 100,
                                       .context = config.context,

@@ -18,7 +18,7 @@
 #include "trainer/formats/hugging_face.h"
 #include "trainer/formats/model_file.h"
 #include "trainer/inference/generate.h"
-#include "trainer/inference/window_decoder.h"
+#include "trainer/model/gpt2.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 namespace {
@@ -104,9 +104,12 @@ TEST(GenerateProgram, TokensAreThoseOfTheWholeForwardPass) {
     for (const Case& c : {Case{"--greedy", {.temperature = 0}}, Case{"--seed 5", {}},
                           Case{"--temperature 0.8 --top-k 20 --seed 5", {0.8, 20, 1}},
                           Case{"--seed 5 --top-p 0.7", {1, 0, 0.7}}}) {
-        WindowDecoder<float> whole(model, small.context);
-        const GenerateOptions options{
-            .max_tokens = 100, .vocabulary = small.V, .ends = {}, .sampling = c.sampling, .seed = 5};
+        WithoutCache<GPT2<float>> whole{model};
+        const GenerateOptions options{.max_tokens = 100,
+                                      .vocabulary = small.V,
+                                      .window = small.context,
+                                      .sampling = c.sampling,
+                                      .seed = 5};
         const Generation expected = generate(
             whole, prompt, options, [](int, int) {}, [] { return false; });
         const nlohmann::json samples =

@@ -5,7 +5,6 @@
 
 #include "system/stop_signal.h"
 #include "trainer/inference/generate.h"
-#include "trainer/inference/window_decoder.h"
 #include "trainer/model/gpt2.h"
 #include "trainer/run/options.h"
 #include "trainer/tokenizer/tokenizer.h"
@@ -14,7 +13,7 @@
 template <class T>
 std::string sample_text(GPT2<T>& model, const Tokenizer& tokenizer, const Options& o, int step) {
     const int start = tokenizer.end_of_text().value_or('\n');
-    WindowDecoder<T> decoder(model, o.batch.seq_len);
+    WithoutCache<GPT2<T>> decoder{model};
     std::string text;
     const auto append = [&](int, int token) {
         if (!tokenizer.ends_text(token)) text += tokenizer.token_bytes(token);
@@ -23,6 +22,7 @@ std::string sample_text(GPT2<T>& model, const Tokenizer& tokenizer, const Option
              {.max_tokens = o.evaluation.sample_tokens,
               // the model's vocabulary may be larger than the tokenizer's
               .vocabulary = std::min(tokenizer.vocab_size(), o.model.config.V),
+              .window = o.batch.seq_len,
               .ends = tokenizer.ends(),
               .seed = o.system.seed,
               .step = static_cast<uint64_t>(step)},
