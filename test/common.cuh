@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "bounded.h"
 #include "kernels/simt/simt.cuh"
+#include "plain_gpt2.h"
 #include "program.h"
 #include "trainer/formats/safetensors.h"
 
@@ -19,6 +21,13 @@ std::vector<float> random_values(size_t count, unsigned seed, float scale = 1.0f
     std::vector<float> values(count);
     for (float& value : values) value = static_cast<float>(T(normal(generator)));
     return values;
+}
+
+inline std::vector<int> random_tokens(int count, int V, unsigned seed) {
+    std::mt19937 generator(seed);
+    std::vector<int> tokens(static_cast<size_t>(count));
+    for (int& token : tokens) token = static_cast<int>(generator() % static_cast<unsigned>(V));
+    return tokens;
 }
 
 template <class T>
@@ -58,8 +67,8 @@ std::vector<float> download(const simt::DeviceBuffer<T>& buffer) {
 }
 
 // |actual - expected| / |expected|; a NaN anywhere makes it a NaN, which no EXPECT_LE accepts.
-template <class Expected>
-double relative_error(const std::vector<float>& actual, const Expected& expected) {
+template <class Actual, class Expected>
+double relative_error(const std::vector<Actual>& actual, const std::vector<Expected>& expected) {
     EXPECT_EQ(actual.size(), expected.size());
     double difference = 0, norm = 0;
     for (size_t i = 0; i < actual.size(); i++) {
@@ -70,45 +79,45 @@ double relative_error(const std::vector<float>& actual, const Expected& expected
     return norm == 0 ? std::sqrt(difference) : std::sqrt(difference / norm);
 }
 
-// Every element may be off by at most factor * eps * (the sum of the magnitudes of its terms).
-inline void expect_elements(const std::vector<float>& actual, const std::vector<double>& expected,
-                            const std::vector<double>& magnitude, double eps, double factor = 8) {
-    ASSERT_EQ(actual.size(), expected.size());
-    ASSERT_EQ(actual.size(), magnitude.size());
-    for (size_t i = 0; i < actual.size(); i++) {
-        ASSERT_LE(std::abs(static_cast<double>(actual[i]) - expected[i]), factor * eps * magnitude[i] + 1e-37)
-            << "element " << i << " of " << actual.size() << ", expected " << expected[i];
-    }
-}
-
 // Rounding unit of the type that a kernel stores.
 template <class T>
 constexpr double epsilon = 0x1p-24;
 template <>
 inline constexpr double epsilon<bfloat16> = 0x1p-8;
 
-// The bound of a kernel that computes in fp32 and rounds its result to T once: 8 eps of the sum of the
-// magnitudes of an element's terms, plus the rounding to T.
-template <class T>
-void expect_each_close(const std::vector<float>& actual, const std::vector<double>& expected,
-                       const std::vector<double>& magnitude) {
+// Every element may be off by bound(expected element).
+template <class Bound>
+void expect_within(const std::vector<float>& actual, const std::vector<Bounded>& expected, Bound bound) {
     ASSERT_EQ(actual.size(), expected.size());
-    ASSERT_EQ(actual.size(), magnitude.size());
-    constexpr bool is_fp32 = std::is_same_v<T, float>;
     for (size_t i = 0; i < actual.size(); i++) {
-        const double bound = 8 * epsilon<float> * magnitude[i] +
-                             (is_fp32 ? 0 : 1.01 * epsilon<T> * std::abs(expected[i])) + 1e-37;
-        ASSERT_LE(std::abs(static_cast<double>(actual[i]) - expected[i]), bound)
+        ASSERT_LE(std::abs(static_cast<double>(actual[i]) - expected[i].value), bound(expected[i]) + 1e-37)
             << "element " << i << " of " << actual.size() << " is " << actual[i] << ", expected "
-            << expected[i];
+            << expected[i].value;
     }
+}
+
+// The bound of a result that is rounded several times: `factor` units of eps of its magnitude.
+inline void expect_elements(const std::vector<float>& actual, const std::vector<Bounded>& expected,
+                            double eps, double factor = 8) {
+    expect_within(actual, expected, [&](Bounded e) { return factor * eps * e.size(); });
+}
+
+// The bound of a kernel that computes in fp32 and rounds its result to T once.
+template <class T>
+void expect_each_close(const std::vector<float>& actual, const std::vector<Bounded>& expected) {
+    constexpr double rounding = std::is_same_v<T, float> ? 0 : 1.01 * epsilon<T>;
+    expect_within(actual, expected,
+                  [](Bounded e) { return 8 * epsilon<float> * e.size() + rounding * std::abs(e.value); });
 }
 // The error of the whole tensor may be 1e-5 (bf16: 1e-2) of its norm.
 template <class T>
-void expect_close(const std::vector<float>& actual, const std::vector<double>& expected,
-                  const std::vector<double>& magnitude) {
-    expect_each_close<T>(actual, expected, magnitude);
+void expect_close(const std::vector<float>& actual, const std::vector<Bounded>& expected) {
+    expect_each_close<T>(actual, expected);
     EXPECT_LE(relative_error(actual, expected), (std::is_same_v<T, float> ? 1e-5 : 1e-2));
+}
+template <class T>
+void expect_close(const simt::DeviceBuffer<T>& actual, const std::vector<Bounded>& expected) {
+    expect_close<T>(download(actual), expected);
 }
 
 // test/reference/NAME.safetensors: numbers PyTorch computed (dev/reference.py).

@@ -65,5 +65,54 @@ std::unique_ptr<GPT2<T>> reference_model(const SafetensorsFile& weights, GPT2Opt
     return model;
 }
 
+inline OwnedBatch reference_batch(const SafetensorsFile& dump) {
+    return OwnedBatch(reference_B, reference_T, dump.ints("x"), dump.ints("y"));
+}
+
+// The ten batches of test/reference/trajectory.safetensors, and PyTorch's losses and norms.
+struct Trajectory {
+    const SafetensorsFile dump = reference("trajectory");
+    const std::vector<int> x = dump.ints("x"), y = dump.ints("y");
+    const std::vector<float> loss = dump.floats("loss.fp64"), grad_norm = dump.floats("grad_norm.fp64");
+
+    OwnedBatch at(int step) const { return sequences(x, y, reference_T, step * reference_B, reference_B); }
+};
+
+// The same model in plain loops.
+template <class Number, class T>
+plain::GPT2<Number> plain_copy(GPT2<T>& model) {
+    const GPT2Config& config = model.config();
+    plain::Tensors<Number> parameters;
+    for (const Tensor& tensor : model.table().tensors()) {
+        const std::vector<float> values = model.parameter(tensor);
+        parameters[tensor.name].assign(
+            values.begin(), values.begin() + static_cast<std::ptrdiff_t>(tensor.unpadded_elements));
+    }
+    return {{static_cast<size_t>(config.V), static_cast<size_t>(config.L), static_cast<size_t>(config.NH),
+             static_cast<size_t>(config.C)},
+            parameters};
+}
+
 constexpr OptimizerOptions reference_adamw{
     .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};
+
+template <class T>
+StepResult train_step(GPT2<T>& model, const Batch& batch, const OptimizerOptions& options = reference_adamw,
+                      const Veto& veto = {}) {
+    model.forward(batch);
+    model.backward();
+    return model.update(options, veto);
+}
+
+template <class T>
+std::vector<std::vector<float>> gradients_of(const GPT2<T>& model) {
+    std::vector<std::vector<float>> all;
+    for (const Tensor& tensor : model.table().tensors()) all.push_back(model.gradient(tensor));
+    return all;
+}
+template <class T>
+std::vector<std::vector<float>> parameters_of(GPT2<T>& model) {
+    std::vector<std::vector<float>> all;
+    for (const Tensor& tensor : model.table().tensors()) all.push_back(model.parameter(tensor));
+    return all;
+}

@@ -27,7 +27,8 @@ TYPED_TEST(GlobalNorm, MatchesDoublePrecision) {
         const auto grads = random_values<float>(n, 1, 1e-3f);
         double expected = 0;
         for (const double g : grads) expected += g * g;
-        EXPECT_LE(relative_error({norm_squared<TypeParam>(grads)}, std::vector<double>{expected}), 1e-6) << n;
+        EXPECT_LE(relative_error(std::vector{norm_squared<TypeParam>(grads)}, std::vector{expected}), 1e-6)
+            << n;
     }
 }
 

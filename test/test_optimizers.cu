@@ -1,16 +1,31 @@
 // Every optimizer against torch.optim's (dev/reference.py): twenty steps of the kernels and of the whole
-// model; the kernels against double precision; a step that must be skipped.
+// model; the kernels against double precision; clipping; a step that must be skipped.
 #include <limits>
 
 #include "kernels/adamw.cuh"
 #include "kernels/rmsprop.cuh"
 #include "kernels/sgd.cuh"
 #include "model.cuh"
-#include "optimizer_state_on_device.cuh"
 
 namespace {
 
 constexpr double lr = 1e-2, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1;  // as in the dump
+
+OptimizerState download_state(const simt::DeviceBuffer<OptimizerState>& state) {
+    OptimizerState value;
+    simt::copy_to_host(&value, state.data(), sizeof(value), nullptr);
+    simt::stream_synchronize(nullptr);
+    return value;
+}
+simt::DeviceBuffer<OptimizerState> state_after(int steps, double lr) {
+    OptimizerState value{};
+    value.lr = lr;
+    value.step = steps;
+    simt::DeviceBuffer<OptimizerState> state(1);
+    simt::copy_to_device(state.data(), &value, sizeof(value), nullptr);
+    simt::stream_synchronize(nullptr);
+    return state;
+}
 
 struct Rule {
     const char* name;
@@ -49,52 +64,25 @@ void update(const Rule& rule, T* params, float* master, float* first, float* sec
     }
 }
 
-// A step in double precision, and the sum of the magnitudes of the terms of each result.
-struct Exact {
-    double p, buffers[2], p_magnitude, magnitudes[2];
-};
-Exact exact_step(const Rule& rule, double p, double first, double second, double grad, double scale,
-                 double weight_decay, int t) {
-    Exact e{p, {first, second}, std::abs(p), {std::abs(first), std::abs(second)}};
-    double &b0 = e.buffers[0], &b1 = e.buffers[1];
-    double g = grad * scale, g_magnitude = std::abs(g), direction = 0, direction_magnitude = 0;
-    if (rule.optimizer == Optimizer::adamw) {
-        e.p *= 1 - lr * weight_decay;
-    } else {
-        g += weight_decay * p;
-        g_magnitude += std::abs(weight_decay * p);
-    }
+// A step of one parameter p with its two buffers.
+void expected_step(const Rule& rule, Bounded& p, Bounded (&buffers)[2], Bounded g, int t) {
+    if (rule.optimizer != Optimizer::adamw) g += decay * p;
     if (rule.optimizer == Optimizer::adamw || rule.optimizer == Optimizer::adam) {
-        b0 = beta1 * first + (1 - beta1) * g;
-        e.magnitudes[0] = std::abs(first) + g_magnitude;
-        b1 = beta2 * second + (1 - beta2) * g * g;
-        e.magnitudes[1] = beta2 * second + (1 - beta2) * g_magnitude * g_magnitude;
-        const double denominator =
-            (1 - std::pow(beta1, t)) * (std::sqrt(b1 / (1 - std::pow(beta2, t))) + eps);
-        direction = b0 / denominator;
-        direction_magnitude = e.magnitudes[0] / denominator * (1 + e.magnitudes[1] / b1);
-    } else {
-        double u = g, u_magnitude = g_magnitude;
-        double *momentum_buffer = &b0, *momentum_magnitude = &e.magnitudes[0];
-        if (rule.optimizer == Optimizer::rmsprop) {
-            b0 = beta2 * first + (1 - beta2) * g * g;
-            e.magnitudes[0] = beta2 * first + (1 - beta2) * g_magnitude * g_magnitude;
-            u = g / (std::sqrt(b0) + eps);
-            u_magnitude = g_magnitude / (std::sqrt(b0) + eps) * (1 + e.magnitudes[0] / b0);
-            momentum_buffer = &b1, momentum_magnitude = &e.magnitudes[1];
-        }
-        direction = u;
-        direction_magnitude = u_magnitude;
-        if (rule.momentum > 0) {
-            *momentum_magnitude = std::abs(rule.momentum * *momentum_buffer) + u_magnitude;
-            *momentum_buffer = rule.momentum * *momentum_buffer + u;
-            direction = rule.nesterov ? u + rule.momentum * *momentum_buffer : *momentum_buffer;
-            direction_magnitude = u_magnitude + *momentum_magnitude;
-        }
+        const double decoupled = rule.optimizer == Optimizer::adamw ? decay : 0;
+        plain::adamw_update(&p, &buffers[0], &buffers[1], &g, 1, t, {lr, beta1, beta2, eps, decoupled});
+        return;
     }
-    e.p -= lr * direction;
-    e.p_magnitude += lr * direction_magnitude;
-    return e;
+    const bool rmsprop = rule.optimizer == Optimizer::rmsprop;
+    Bounded &square = buffers[0], &momentum = buffers[rmsprop ? 1 : 0];
+    if (rmsprop) {
+        square = beta2 * square + (1 - beta2) * g * g;
+        g = g / (sqrt(square) + eps);
+    }
+    if (rule.momentum > 0) {
+        momentum = rule.momentum * momentum + g;
+        g = rule.nesterov ? g + rule.momentum * momentum : momentum;
+    }
+    p = p - lr * g;
 }
 
 template <class W>
@@ -164,42 +152,38 @@ TYPED_TEST(Optimizers, TwentyStepsMatchPyTorch) {
     }
 }
 
-// One step on random state: whole vectors and a remainder, aligned or not.
+// Step t on random state: whole vectors and a remainder, aligned or not.
 template <class W, class T>
-void test_against_oracle(const Rule& rule, size_t n, size_t offset, double clip) {
+void test_against_oracle(const Rule& rule, size_t n, size_t offset, double clip, int t) {
     SCOPED_TRACE(testing::Message() << rule.name << ", n = " << n << ", offset = " << offset
-                                    << ", clip = " << clip);
+                                    << ", clip = " << clip << ", step " << t);
     const size_t count = n + offset;
     auto p = random_values<float>(count, 1), g = random_values<float>(count, 2);
-    std::vector<float> state_before[2] = {random_values<float>(count, 3, 0.1f),
-                                          random_values<float>(count, 4, 0.1f)};
+    std::vector<float> before[2] = {random_values<float>(count, 3, 0.1f),
+                                    random_values<float>(count, 4, 0.1f)};
     // a mean of squares
-    for (float& value : state_before[rule.optimizer == Optimizer::rmsprop ? 0 : 1]) value *= value;
+    for (float& value : before[rule.optimizer == Optimizer::rmsprop ? 0 : 1]) value *= value;
     // here eps is the larger part
-    for (size_t i = 2; i < count; i += 5) p[i] = state_before[0][i] = state_before[1][i] = 0, g[i] = 1e-9f;
+    for (size_t i = 2; i < count; i += 5) p[i] = before[0][i] = before[1][i] = 0, g[i] = 1e-9f;
     const auto master = upload<float>(p), grads = upload<float>(g),
                norm = upload<float>(std::vector<float>{9.0f});
-    const simt::DeviceBuffer<float> buffers[2] = {upload<float>(state_before[0]),
-                                                  upload<float>(state_before[1])};
+    const simt::DeviceBuffer<float> buffers[2] = {upload<float>(before[0]), upload<float>(before[1])};
     auto params = poisoned<T>(count);
-    const auto state = state_after(4, lr);
+    const auto state = state_after(t - 1, lr);
     optimizer_prepare<W>(state.data(), norm.data(), static_cast<float>(clip), beta1, beta2, nullptr);
     const auto at = [&](size_t i) { return i < rule.buffers() ? buffers[i].data() + offset : nullptr; };
     update<W>(rule, params.data() + offset, master.data() + offset, at(0), at(1), grads.data() + offset, n,
               decay, state.data());
 
-    std::vector<double> p_expected(p.begin(), p.end()), p_magnitude(count), expected[2], magnitude[2];
-    for (int b = 0; b < 2; b++)
-        expected[b].assign(state_before[b].begin(), state_before[b].end()), magnitude[b].resize(count);
-    const double scale = clip > 0 ? std::min(1.0, clip / (3.0 + 1e-6)) : 1.0;
+    std::vector<Bounded> p_expected = exact(p), expected[2] = {exact(before[0]), exact(before[1])};
+    const double scale = clip > 0 ? plain::clipping(3.0, clip) : 1.0;
     for (size_t i = offset; i < count; i++) {
-        const Exact e = exact_step(rule, p[i], state_before[0][i], state_before[1][i], g[i], scale, decay, 5);
-        p_expected[i] = e.p, p_magnitude[i] = e.p_magnitude;
-        for (size_t b = 0; b < rule.buffers(); b++)
-            expected[b][i] = e.buffers[b], magnitude[b][i] = e.magnitudes[b];
+        Bounded of_element[2] = {expected[0][i], expected[1][i]};
+        expected_step(rule, p_expected[i], of_element, scale * Bounded(g[i]), t);
+        for (int b = 0; b < 2; b++) expected[b][i] = of_element[b];
     }
-    expect_close<float>(download(master), p_expected, p_magnitude);
-    for (int b = 0; b < 2; b++) expect_close<float>(download(buffers[b]), expected[b], magnitude[b]);
+    expect_close(master, p_expected);
+    for (int b = 0; b < 2; b++) expect_close(buffers[b], expected[b]);
     const auto masters = download(master), copies = download(params);
     for (size_t i = offset; i < count; i++) ASSERT_EQ(copies[i], static_cast<float>(T(masters[i]))) << i;
     for (size_t i = 0; i < offset; i++) EXPECT_TRUE(std::isnan(copies[i])) << "wrote in front of the range";
@@ -208,12 +192,28 @@ TYPED_TEST(Optimizers, MatchDoublePrecision) {
     for (const Rule& rule : rules) {
         for (const size_t n : {1, 8, 33, 3001}) {
             for (const size_t offset : {0, 1}) {
-                test_against_oracle<TypeParam, float>(rule, n, offset, 1.0);
-                test_against_oracle<TypeParam, bfloat16>(rule, n, offset, 4.0);
+                test_against_oracle<TypeParam, float>(rule, n, offset, 1.0, 1);
+                test_against_oracle<TypeParam, bfloat16>(rule, n, offset, 4.0, 5);
             }
         }
-        test_against_oracle<TypeParam, float>(rule, 100, 0, 0.0);
+        test_against_oracle<TypeParam, float>(rule, 100, 0, 0.0, 2);
+        test_against_oracle<TypeParam, float>(rule, 100, 0, 1.0, 1000000);
     }
+}
+
+// torch.nn.utils.clip_grad_norm_ divides by norm + 1e-6: a small norm shows it.
+TYPED_TEST(Optimizers, ClippingIsTorchs) {
+    const auto scale = [](float norm, float clip) {
+        const auto state = state_after(0, 1e-3);
+        const auto norm_squared = upload<float>(std::vector<float>{norm * norm});
+        optimizer_prepare<TypeParam>(state.data(), norm_squared.data(), clip, beta1, beta2, nullptr);
+        return download_state(state).scale;
+    };
+    EXPECT_NEAR(scale(1e-6f, 1e-6f), 0.5f, 1e-6f);
+    EXPECT_NEAR(scale(3.0f, 1.5f), 0.5f, 1e-6f);
+    EXPECT_EQ(scale(0.5f, 1.5f), 1.0f);
+    EXPECT_EQ(scale(3.0f, 0.0f), 1.0f);
+    EXPECT_EQ(scale(0.0f, 1.0f), 1.0f);
 }
 
 TYPED_TEST(Optimizers, ANormThatIsNotFiniteChangesNothing) {
@@ -225,28 +225,35 @@ TYPED_TEST(Optimizers, ANormThatIsNotFiniteChangesNothing) {
                    second = upload<float>(before);
         const auto copy = upload<bfloat16>(before);
         const auto copy_before = download(copy);
-        for (const float bad :
-             {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
-            const auto norm = upload<float>(std::vector<float>{bad}),
-                       grads = upload<float>(std::vector<float>(100, bad));
+        const auto step = [&](float norm_squared) {
+            const auto norm = upload<float>(std::vector<float>{norm_squared}),
+                       grads = upload<float>(std::vector<float>(100, std::sqrt(norm_squared / 100)));
             optimizer_prepare<TypeParam>(state.data(), norm.data(), 1.0f, beta1, beta2, nullptr);
             update<TypeParam>(rule, copy.data(), master.data(), rule.buffers() > 0 ? first.data() : nullptr,
                               rule.buffers() > 1 ? second.data() : nullptr, grads.data(), 100, decay,
                               state.data());
+        };
+        for (const float bad :
+             {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+            step(bad);
             EXPECT_EQ(download(master), before);
             EXPECT_EQ(download(first), before);
             EXPECT_EQ(download(second), before);
             EXPECT_EQ(download(copy), copy_before);
+            EXPECT_EQ(download_state(state).step, 7);
+            EXPECT_FALSE(std::isfinite(download_state(state).grad_norm));
         }
+        step(1.0f);
+        EXPECT_NE(download(master), before);
+        EXPECT_EQ(download_state(state).step, 8);
     }
 }
 
 // The whole model: parameters with and without decay, the buffers of every stretch, clipping by the norm
 // over all of them.
 TEST(Optimizers, TheModelFollowsPyTorchForTwentySteps) {
-    const SafetensorsFile dump = reference("optimizers"), weights = reference("model"),
-                          batches = reference("trajectory");
-    const auto x = batches.ints("x"), y = batches.ints("y");
+    const SafetensorsFile dump = reference("optimizers"), weights = reference("model");
+    const Trajectory batches;
     for (const Rule& rule : rules) {
         SCOPED_TRACE(rule.name);
         const auto model =
@@ -256,17 +263,15 @@ TEST(Optimizers, TheModelFollowsPyTorchForTwentySteps) {
         ASSERT_EQ(losses.size(), 20u);
         const size_t steps = simt::checked ? 3 : losses.size();
         for (size_t step = 0; step < steps; step++) {
-            const int batch = static_cast<int>(step % 10);
-            model->forward(sequences(x, y, reference_T, batch * reference_B, reference_B));
-            model->backward();
-            const StepResult result = model->update({.lr = rule.optimizer == Optimizer::sgd ? 0.1 : 1e-3,
-                                                     .beta1 = beta1,
-                                                     .beta2 = beta2,
-                                                     .eps = eps,
-                                                     .weight_decay = decay,
-                                                     .clip = 1.0,
-                                                     .momentum = rule.momentum,
-                                                     .nesterov = rule.nesterov});
+            const StepResult result = train_step(*model, batches.at(static_cast<int>(step % 10)),
+                                                 {.lr = rule.optimizer == Optimizer::sgd ? 0.1 : 1e-3,
+                                                  .beta1 = beta1,
+                                                  .beta2 = beta2,
+                                                  .eps = eps,
+                                                  .weight_decay = decay,
+                                                  .clip = 1.0,
+                                                  .momentum = rule.momentum,
+                                                  .nesterov = rule.nesterov});
             ASSERT_NEAR(result.loss / losses[step], 1.0, 1e-5) << "step " << step + 1;
             ASSERT_NEAR(result.grad_norm / norms[step], 1.0, 1e-4) << "step " << step + 1;
         }
