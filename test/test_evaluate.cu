@@ -129,14 +129,12 @@ TEST(Evaluate, AStopLeavesNoResult) {
 // Computing a score between two steps changes nothing.
 TEST(Evaluate, TrainingGoesOnUntouched) {
     const SafetensorsFile dump = reference("model");
-    const OwnedBatch batch(reference_B, reference_T, dump.ints("x"), dump.ints("y"));
+    const OwnedBatch batch = reference_batch(dump);
     std::vector<float> losses[2];
     for (const bool between : {false, true}) {
         const auto model = reference_model<float>(dump);
         for (int step = 0; step < 2; step++) {
-            model->forward(batch);
-            model->backward();
-            losses[between].push_back(model->update(reference_adamw).loss);
+            losses[between].push_back(train_step(*model, batch).loss);
             if (between && step == 0) scores(*model, reference_B);
         }
     }

@@ -9,45 +9,33 @@
 
 namespace {
 
-std::vector<float> without_padding(const std::vector<float>& values, size_t rows, size_t columns,
-                                   size_t padded_columns) {
-    std::vector<float> kept;
-    for (size_t r = 0; r < rows; r++)
-        kept.insert(kept.end(), values.begin() + static_cast<std::ptrdiff_t>(r * padded_columns),
-                    values.begin() + static_cast<std::ptrdiff_t>(r * padded_columns + columns));
-    return kept;
-}
-
-OwnedBatch reference_batch(const SafetensorsFile& dump) {
-    return OwnedBatch(reference_B, reference_T, dump.ints("x"), dump.ints("y"));
-}
-
 TEST(GPT2, ActivationsMatchPyTorch) {
     const SafetensorsFile dump = reference("model");
     const auto model = reference_model<float>(dump);
-    const OwnedBatch batch = reference_batch(dump);
-    const double sum = model->evaluate(batch);
-
+    const double sum = model->evaluate(reference_batch(dump));
     // Roundings of fp32 through two blocks of sums of up to 192 terms stay well below 1e-5 of the norm.
     constexpr double bound = 1e-5;
-    EXPECT_LE(relative_error(model->activation("encoded"), dump.floats("act.encoder")), bound);
+    const auto expect = [&](const std::string& ours, int l, const std::string& theirs) {
+        EXPECT_LE(relative_error(model->activation(ours, l), dump.floats("act." + theirs)), bound) << theirs;
+    };
+    expect("encoded", -1, "encoder");
+    expect("lnf", -1, "ln_f");
     for (int l = 0; l < reference_config.L; l++) {
-        const std::string h = "act.h." + std::to_string(l) + ".";
-        EXPECT_LE(relative_error(model->activation("ln1", l), dump.floats(h + "ln_1")), bound) << l;
-        EXPECT_LE(relative_error(model->activation("qkv", l), dump.floats(h + "qkv")), bound) << l;
-        EXPECT_LE(relative_error(model->activation("att", l), dump.floats(h + "attention")), bound) << l;
-        EXPECT_LE(relative_error(model->activation("residual2", l), dump.floats(h + "residual_attention")),
-                  bound)
-            << l;
-        EXPECT_LE(relative_error(model->activation("ln2", l), dump.floats(h + "ln_2")), bound) << l;
-        EXPECT_LE(relative_error(model->activation("fch", l), dump.floats(h + "fc")), bound) << l;
-        EXPECT_LE(relative_error(model->activation("fch_gelu", l), dump.floats(h + "gelu")), bound) << l;
-        EXPECT_LE(relative_error(model->activation("residual3", l), dump.floats(h + "residual_mlp")), bound)
-            << l;
+        for (const auto& [ours, theirs] : {std::pair{"ln1", "ln_1"},
+                                           {"qkv", "qkv"},
+                                           {"att", "attention"},
+                                           {"residual2", "residual_attention"},
+                                           {"ln2", "ln_2"},
+                                           {"fch", "fc"},
+                                           {"fch_gelu", "gelu"},
+                                           {"residual3", "residual_mlp"}})
+            expect(ours, l, fmt::format("h.{}.{}", l, theirs));
     }
-    EXPECT_LE(relative_error(model->activation("lnf"), dump.floats("act.ln_f")), bound);
-    const std::vector<float> logits =
-        without_padding(model->activation("logits"), reference_B * reference_T, 131, 256);
+    const std::vector<float> padded = model->activation("logits");
+    std::vector<float> logits;
+    for (size_t i = 0; i < padded.size(); i++) {
+        if (i % 256 < 131) logits.push_back(padded[i]);
+    }
     EXPECT_LE(relative_error(logits, dump.floats("logits")), bound);
     EXPECT_LE(relative_error(model->losses(), dump.floats("losses")), bound);
     EXPECT_NEAR(sum / (reference_B * reference_T), static_cast<double>(dump.floats("loss")[0]), 1e-5);
@@ -87,8 +75,7 @@ TEST(GPT2, RecomputingGivesTheSameBits) {
             model->forward(batch);
             model->backward();
         }
-        std::vector<std::vector<float>> gradients;
-        for (const Tensor& tensor : model->table().tensors()) gradients.push_back(model->gradient(tensor));
+        const auto gradients = gradients_of(*model);
         if (first.empty()) first = gradients;
         // On a GPU cuBLASLt's epilogue computes the GELU first, and our kernel computes it again: the last
         // bit may differ.
@@ -154,9 +141,7 @@ TEST(GPT2, TheHeadInChunksAccumulatesOverMicroSteps) {
                 model->evaluate(batch);
             }
         }
-        std::vector<std::vector<float>> all;
-        for (const Tensor& tensor : model->table().tensors()) all.push_back(model->gradient(tensor));
-        return all;
+        return gradients_of(*model);
     };
     const auto expected = gradients(1, false);
     for (const bool stale : {false, true}) {
@@ -180,12 +165,7 @@ TEST(GPT2, ARehearsalLeavesTheFirstStepAsItIs) {
             model->backward();
         }
         const StepResult result = model->update(reference_adamw);
-        std::vector<std::vector<float>> state = {{result.loss, result.grad_norm}};
-        for (const Tensor& tensor : model->table().tensors()) {
-            state.push_back(model->gradient(tensor));
-            state.push_back(model->parameter(tensor));
-        }
-        return state;
+        return std::tuple(result.loss, result.grad_norm, gradients_of(*model), parameters_of(*model));
     };
     for (const int head_chunks : {1, 4}) EXPECT_EQ(step(true, head_chunks), step(false, head_chunks));
 }
@@ -200,6 +180,7 @@ TEST(GPT2, IgnoredTargetsDoNotCount) {
     const auto state_after = [&](bool with_ignored) {
         const auto model =
             reference_model<float>(dump, {.total_batch = static_cast<size_t>(with_ignored ? 2 * N : N)});
+        StepResult result;
         for (int step = 0; step < 3; step++) {
             model->forward(OwnedBatch(reference_B, reference_T, x, y).of_step_with(with_ignored ? N : -1));
             model->backward();
@@ -208,18 +189,11 @@ TEST(GPT2, IgnoredTargetsDoNotCount) {
                                    .of_step_with(N));
                 model->backward();
             }
-            const StepResult result = model->update(reference_adamw);
+            result = model->update(reference_adamw);
             EXPECT_GT(result.grad_norm, 1.0f) << "clipped";
-            if (step == 2) {
-                std::vector<std::vector<float>> state = {{result.loss, result.grad_norm}};
-                for (const Tensor& tensor : model->table().tensors())
-                    state.push_back(model->parameter(tensor));
-                for (const double norm : model->squared_norms().gradients)
-                    state.push_back({static_cast<float>(norm)});
-                return state;
-            }
         }
-        return std::vector<std::vector<float>>();
+        return std::tuple(result.loss, result.grad_norm, parameters_of(*model),
+                          model->squared_norms().gradients);
     };
     EXPECT_EQ(state_after(true), state_after(false));
 
@@ -276,8 +250,7 @@ void expect_a_step_without_targets_changes_nothing(Optimizer optimizer) {
             }
             EXPECT_EQ(step(y, 2 * static_cast<int64_t>(y.size())).skipped, "");
         }
-        std::vector<std::vector<float>> state;
-        for (const Tensor& tensor : model->table().tensors()) state.push_back(model->parameter(tensor));
+        std::vector<std::vector<float>> state = parameters_of(*model);
         for (const std::string& buffer : model->optimizer_buffers())
             model->read_optimizer(buffer, state.emplace_back(model->state_elements()).data());
         return state;
@@ -296,17 +269,13 @@ TEST(GPT2, AStepWithoutTargetsChangesNothing) {
 // Losses and norms may differ by these factors, final parameters by that share of their norm.
 template <class T>
 void expect_trajectory(double loss_bound, double norm_bound, double parameter_bound) {
-    const SafetensorsFile dump = reference("trajectory");
+    const Trajectory trajectory;
+    const SafetensorsFile& dump = trajectory.dump;
     const auto model = reference_model<T>(reference("model"));
-    const std::vector<int> x = dump.ints("x"), y = dump.ints("y");
-    const std::vector<float> loss = dump.floats("loss.fp64"), norm = dump.floats("grad_norm.fp64");
-    for (int step = 0; step < 10; step++) {
-        model->forward(sequences(x, y, reference_T, step * reference_B, reference_B));
-        model->backward();
-        const StepResult result = model->update(reference_adamw);
-        const auto s = static_cast<size_t>(step);
-        EXPECT_NEAR(result.loss / loss[s], 1.0, loss_bound) << "step " << step;
-        EXPECT_NEAR(result.grad_norm / norm[s], 1.0, norm_bound) << "step " << step;
+    for (size_t s = 0; s < trajectory.loss.size(); s++) {
+        const StepResult result = train_step(*model, trajectory.at(static_cast<int>(s)));
+        EXPECT_NEAR(result.loss / trajectory.loss[s], 1.0, loss_bound) << "step " << s;
+        EXPECT_NEAR(result.grad_norm / trajectory.grad_norm[s], 1.0, norm_bound) << "step " << s;
     }
     for (const Tensor& tensor : model->table().tensors()) {
         if (!dump.contains("final." + tensor.name)) continue;
@@ -328,14 +297,8 @@ TEST(GPT2, TenStepsInBf16StayNearPyTorchsTrajectory) { expect_trajectory<bfloat1
 template <class T>
 void expect_state_round_trip() {
     const auto trained = reference_model<T>(reference("model"), {.deterministic = true});
-    const SafetensorsFile dump = reference("trajectory");
-    const std::vector<int> x = dump.ints("x"), y = dump.ints("y");
-    const auto step = [&](GPT2<T>& model, int s) {
-        model.forward(sequences(x, y, reference_T, s * reference_B, reference_B));
-        model.backward();
-        return model.update(reference_adamw);
-    };
-    for (int s = 0; s < 3; s++) step(*trained, s);
+    const Trajectory trajectory;
+    for (int s = 0; s < 3; s++) train_step(*trained, trajectory.at(s));
     EXPECT_EQ(trained->optimizer_step(), 3);
 
     GPT2<T> fresh(reference_config, {.B = reference_B,
@@ -367,12 +330,12 @@ void expect_state_round_trip() {
     fresh.set_optimizer_step(trained->optimizer_step());
     EXPECT_EQ(fresh.optimizer_step(), 3);
     for (int s = 3; s < 6; s++) {
-        const StepResult expected = step(*trained, s), result = step(fresh, s);
+        const StepResult expected = train_step(*trained, trajectory.at(s)),
+                         result = train_step(fresh, trajectory.at(s));
         EXPECT_EQ(result.loss, expected.loss) << "step " << s;
         EXPECT_EQ(result.grad_norm, expected.grad_norm) << "step " << s;
     }
-    for (const Tensor& t : fresh.table().tensors())
-        EXPECT_EQ(fresh.parameter(t), trained->parameter(t)) << t.name;
+    EXPECT_EQ(parameters_of(fresh), parameters_of(*trained));
 }
 TEST(GPT2, StateMovesToAFreshModelBitForBit) { expect_state_round_trip<float>(); }
 TEST(GPT2, Bf16StateMovesToAFreshModelBitForBit) { expect_state_round_trip<bfloat16>(); }
@@ -410,11 +373,7 @@ TEST(GPT2, PaddedVocabularyStaysZero) {
     const SafetensorsFile dump = reference("model");
     const auto model = reference_model<bfloat16>(dump);
     const OwnedBatch batch = reference_batch(dump);
-    for (int step = 0; step < 3; step++) {
-        model->forward(batch);
-        model->backward();
-        model->update(reference_adamw);
-    }
+    for (int step = 0; step < 3; step++) train_step(*model, batch);
     const Tensor& wte = model->table().at(Kind::wte);
     const std::vector<float> values = model->parameter(wte);
     for (size_t i = wte.unpadded_elements; i < values.size(); i++) ASSERT_EQ(values[i], 0.0f);
@@ -429,37 +388,28 @@ TEST(GPT2, NonFiniteGradientChangesNothing) {
     std::vector<float> broken = model->parameter(wpe);
     broken[5] = INFINITY;
     model->set_parameter(wpe, broken);
-    std::vector<std::vector<float>> before;
-    for (const Tensor& tensor : model->table().tensors()) before.push_back(model->parameter(tensor));
-    model->forward(batch);
-    model->backward();
-    EXPECT_FALSE(std::isfinite(model->update(reference_adamw).grad_norm));
-    for (size_t i = 0; i < before.size(); i++)
-        EXPECT_EQ(model->parameter(model->table().tensors()[i]), before[i]);
+    const auto before = parameters_of(*model);
+    EXPECT_FALSE(std::isfinite(train_step(*model, batch).grad_norm));
+    EXPECT_EQ(parameters_of(*model), before);
 
     // Adam's count has not moved either: with the right weights the trajectory is PyTorch's from its first
     // step.
     model->set_parameter(wpe, dump.floats(wpe.name));
-    const SafetensorsFile trajectory = reference("trajectory");
-    const std::vector<int> x = trajectory.ints("x"), y = trajectory.ints("y");
-    const std::vector<float> loss = trajectory.floats("loss.fp64");
-    for (int step = 0; step < 3; step++) {
-        model->forward(sequences(x, y, reference_T, step * reference_B, reference_B));
-        model->backward();
-        EXPECT_NEAR(model->update(reference_adamw).loss / loss[static_cast<size_t>(step)], 1.0, 1e-5);
-    }
+    const Trajectory trajectory;
+    for (int step = 0; step < 3; step++)
+        EXPECT_NEAR(train_step(*model, trajectory.at(step)).loss / trajectory.loss[step], 1.0, 1e-5);
 }
 
 // The next step begins before the host reads the last one's results: the bits are the same, also around a
 // vetoed step and one that is not finite.
 TEST(GPT2, ResultsReadAStepLateAreTheSame) {
-    const SafetensorsFile dump = reference("model"), trajectory = reference("trajectory");
-    const std::vector<int> x = trajectory.ints("x"), y = trajectory.ints("y");
+    const SafetensorsFile dump = reference("model");
+    const Trajectory trajectory;
     const auto prompt = reference_model<float>(dump), late = reference_model<float>(dump);
     const int steps = 6;
     const auto begin = [&](GPT2<float>& model, int step) {
         model.begin_step();
-        model.forward(sequences(x, y, reference_T, step * reference_B, reference_B));
+        model.forward(trajectory.at(step));
         model.backward();
         OptimizerOptions options = reference_adamw;
         options.lr *= step == 4 ? 1e30 : step + 1;
@@ -486,8 +436,7 @@ TEST(GPT2, ResultsReadAStepLateAreTheSame) {
         EXPECT_EQ(results[s].any.stop, s == 3);
         EXPECT_EQ(results[s].any.writing, s != 3);
     }
-    for (const Tensor& t : prompt->table().tensors())
-        EXPECT_EQ(late->parameter(t), prompt->parameter(t)) << t.name;
+    EXPECT_EQ(parameters_of(*late), parameters_of(*prompt));
     EXPECT_EQ(late->optimizer_step(), prompt->optimizer_step());
 }
 

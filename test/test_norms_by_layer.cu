@@ -6,10 +6,6 @@
 
 namespace {
 
-OwnedBatch batch_of(const SafetensorsFile& dump) {
-    return OwnedBatch(reference_B, reference_T, dump.ints("x"), dump.ints("y"));
-}
-
 double squares_of(const std::vector<float>& values) {
     double sum = 0;
     for (const float v : values) sum += static_cast<double>(v) * v;
@@ -21,9 +17,7 @@ void expect_norms_of_double_precision() {
     const SafetensorsFile dump = reference("model");
     const auto model = reference_model<T>(dump);
     std::map<std::string, double> expected[4];
-    model->forward(batch_of(dump));
-    model->backward();
-    const StepResult result = model->update(reference_adamw);
+    const StepResult result = train_step(*model, reference_batch(dump));
     EXPECT_EQ(result.skipped, "");
     for (const Tensor& tensor : model->table().tensors()) {
         const std::string name = tensor.name.substr(12), layer = tensor.layer < 0
@@ -80,13 +74,11 @@ TEST(NormsByLayer, WhatIsNotFiniteIsNull) {
 // steps are the same.
 template <class T>
 void expect_a_veto_to_leave_nothing_behind() {
-    const SafetensorsFile dump = reference("model"), trajectory = reference("trajectory");
-    const auto x = trajectory.ints("x"), y = trajectory.ints("y");
+    const SafetensorsFile dump = reference("model");
+    const Trajectory trajectory;
     const auto plain = reference_model<T>(dump), watched = reference_model<T>(dump);
     const auto step = [&](GPT2<T>& model, int batch, const Veto& veto) {
-        model.forward(sequences(x, y, reference_T, batch * reference_B, reference_B));
-        model.backward();
-        return model.update(reference_adamw, veto);
+        return train_step(model, trajectory.at(batch), reference_adamw, veto);
     };
     StepResult seen;
     const Veto refuse = [&](const StepResult& result) { return seen = result, "loss z 8.31 > 7"; };
@@ -105,8 +97,7 @@ void expect_a_veto_to_leave_nothing_behind() {
     EXPECT_EQ(actual.grad_norm, expected.grad_norm);
     EXPECT_EQ(seen.loss, expected.loss);
     EXPECT_EQ(watched->optimizer_step(), 2);
-    for (const Tensor& tensor : plain->table().tensors())
-        EXPECT_EQ(watched->parameter(tensor), plain->parameter(tensor)) << tensor.name;
+    EXPECT_EQ(parameters_of(*watched), parameters_of(*plain));
 }
 TEST(StepWatch, AVetoedStepChangesNothing) {
     expect_a_veto_to_leave_nothing_behind<float>();

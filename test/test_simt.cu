@@ -406,15 +406,21 @@ TEST(Vec, LengthIsTheWidestThatKeepsRowsAligned) {
 
 // ---- arithmetic ----
 
-__global__ void exp_kernel(float* out, const float* inp, size_t count) {
+enum class Function { exp, exp_nonpositive, exp2 };
+template <Function F>
+__global__ void function_kernel(float* out, const float* inp, size_t count) {
     for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
-         i += static_cast<size_t>(gridDim.x) * blockDim.x)
-        out[i] = simt::exp(inp[i]);
+         i += static_cast<size_t>(gridDim.x) * blockDim.x) {
+        if constexpr (F == Function::exp) out[i] = simt::exp(inp[i]);
+        else if constexpr (F == Function::exp2) out[i] = simt::exp2(inp[i]);
+        else out[i] = simt::exp_nonpositive(inp[i]);
+    }
 }
-std::vector<float> exp_on_device(const std::vector<float>& values) {
+template <Function F>
+std::vector<float> on_device(const std::vector<float>& values) {
     const auto inp = upload<float>(values);
     auto out = poisoned<float>(values.size());
-    simt::launch(exp_kernel, 64, 128, 0, nullptr, out.data(), inp.data(), values.size());
+    simt::launch(function_kernel<F>, 64, 128, 0, nullptr, out.data(), inp.data(), values.size());
     return download(out);
 }
 
@@ -437,7 +443,7 @@ TEST(Math, ExpIsWithinItsUlpForEveryExponent) {
     }
     // densely where it is neither 0 nor infinity
     for (float x = -104.5f; x < 89.5f; x += 0x1p-11f) values.push_back(x);
-    const std::vector<float> results = exp_on_device(values);
+    const std::vector<float> results = on_device<Function::exp>(values);
     double worst = 0;
     for (size_t i = 0; i < values.size(); i++) {
         const double error = error_in_ulp(results[i], std::exp(static_cast<double>(values[i])));
@@ -446,26 +452,16 @@ TEST(Math, ExpIsWithinItsUlpForEveryExponent) {
     }
     RecordProperty("worst_ulp", std::to_string(worst));
 }
-__global__ void exp_nonpositive_kernel(float* out, const float* inp, size_t count) {
-    for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
-         i += static_cast<size_t>(gridDim.x) * blockDim.x)
-        out[i] = simt::exp_nonpositive(inp[i]);
-}
 TEST(Math, ExpNonpositiveIsExpButForSubnormalResults) {
     std::vector<float> values = {0.0f, -0.0f, -0x1p-149f, -87.0f, -88.0f, -1000.0f, -FLT_MAX, -INFINITY};
     for (float x = -88.5f; x <= 0.0f; x += 0x1p-11f) values.push_back(x);
-    const auto inp = upload<float>(values);
-    auto out = poisoned<float>(values.size());
-    simt::launch(exp_nonpositive_kernel, 64, 128, 0, nullptr, out.data(), inp.data(), values.size());
-    const std::vector<float> results = download(out);
+    const std::vector<float> results = on_device<Function::exp_nonpositive>(values);
     for (size_t i = 0; i < values.size(); i++) {
         const double exact = std::exp(static_cast<double>(values[i]));
         if (exact >= 0x1p-126) EXPECT_LE(error_in_ulp(results[i], exact), most_ulp_of_exp()) << values[i];
         else EXPECT_NEAR(results[i], exact, 0x1p-126) << values[i];
     }
-    const auto nan = poisoned<float>(1);
-    simt::launch(exp_nonpositive_kernel, 1, 32, 0, nullptr, out.data(), nan.data(), size_t{1});
-    EXPECT_TRUE(std::isnan(download(out)[0]));
+    EXPECT_TRUE(std::isnan(on_device<Function::exp_nonpositive>({std::nanf("")})[0]));
 }
 __global__ void quick_kernel(float* exps, float* quotients, float* larger, const float* a, const float* b,
                              size_t count) {
@@ -504,35 +500,25 @@ TEST(Math, QuickFormsAreWithinTheirBounds) {
 }
 TEST(Math, ExpOfSpecialValues) {
     const std::vector<float> results =
-        exp_on_device({0.0f, -0.0f, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, 0x1p-149f, -0x1p-149f, 1000.0f,
-                       -1000.0f, std::nanf(""), -std::nanf("")});
+        on_device<Function::exp>({0.0f, -0.0f, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, 0x1p-149f, -0x1p-149f,
+                                  1000.0f, -1000.0f, std::nanf(""), -std::nanf("")});
     const std::vector<float> expected = {1, 1, INFINITY, 0, INFINITY, 0, 1, 1, INFINITY, 0};
     for (size_t i = 0; i < expected.size(); i++) EXPECT_EQ(results[i], expected[i]) << "value " << i;
     EXPECT_TRUE(std::isnan(results[10]) && std::isnan(results[11]));
 }
 
-__global__ void exp2_kernel(float* out, const float* inp, size_t count) {
-    for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
-         i += static_cast<size_t>(gridDim.x) * blockDim.x)
-        out[i] = simt::exp2(inp[i]);
-}
 TEST(Math, Exp2IsWithinTheErrorOfTheGpusInstruction) {
     std::vector<float> values = {0.0f,     -0.0f,    1.0f,      -1.0f,  0x1p-149f, -126.5f,
                                  -1000.0f, -FLT_MAX, -INFINITY, 128.0f, INFINITY};
     for (float x = -126.0f; x < 128.0f; x += 0x1.8p-9f) values.push_back(x);
-    const auto inp = upload<float>(values);
-    auto out = poisoned<float>(values.size());
-    simt::launch(exp2_kernel, 64, 128, 0, nullptr, out.data(), inp.data(), values.size());
-    const std::vector<float> results = download(out);
+    const std::vector<float> results = on_device<Function::exp2>(values);
     for (size_t i = 0; i < values.size(); i++) {
         const double exact = std::exp2(static_cast<double>(values[i]));
         if (values[i] >= 128) EXPECT_EQ(results[i], INFINITY);
         else if (exact < 0x1p-126) EXPECT_EQ(results[i], 0) << values[i];
         else EXPECT_NEAR(results[i], exact, 0x1p-22 * exact) << values[i];
     }
-    const auto nan = poisoned<float>(1);
-    simt::launch(exp2_kernel, 1, 32, 0, nullptr, out.data(), nan.data(), size_t{1});
-    EXPECT_TRUE(std::isnan(download(out)[0]));
+    EXPECT_TRUE(std::isnan(on_device<Function::exp2>({std::nanf("")})[0]));
 }
 
 __global__ void elementary_kernel(float* out, float x) {
@@ -567,13 +553,11 @@ __global__ void convert_kernel(float* widened, bfloat16* narrowed, const uint16_
     }
 }
 // All 65536 values widened, and values between each and its successor rounded: on the device and on the host.
-class Bfloat16 : public testing::Test {
-protected:
-    static constexpr size_t count = 65536;
-    // Rounds the value of bits i with `fraction` in the lower half of the word, for every i; calls check(i,
-    // rounded bits).
-    template <class Check>
-    static void round_all(uint32_t fraction, Check check) {
+TEST(Bfloat16, WidensExactlyAndRoundsToTheNearestOrEven) {
+    constexpr size_t count = 65536;
+    // The lower half of a float's bits: nothing, below the middle, the middle, above it. The largest finite
+    // value rounds up to infinity.
+    for (const uint32_t fraction : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
         std::vector<uint16_t> bits(count);
         std::vector<float> floats(count);
         for (uint32_t i = 0; i < count; i++) {
@@ -591,32 +575,18 @@ protected:
         simt::copy_to_host(rounded.data(), narrowed.data(), narrowed.bytes(), nullptr);
         const std::vector<float> wide = download(widened);
         for (uint32_t i = 0; i < count; i++) {
+            SCOPED_TRACE(testing::Message() << std::hex << (i << 16 | fraction));
             bfloat16 value;
             value.bits = static_cast<uint16_t>(i);
             ASSERT_EQ(std::bit_cast<uint32_t>(static_cast<float>(value)), i << 16);
             ASSERT_EQ(std::bit_cast<uint32_t>(wide[i]), i << 16);
+            const bool up = fraction > 0x8000 || (fraction == 0x8000 && i % 2 == 1);
             for (const bfloat16 got : {rounded[i], bfloat16(floats[i])}) {
-                if (std::isnan(floats[i]))
-                    ASSERT_TRUE(std::isnan(static_cast<float>(got)))
-                        << "of " << std::hex << (i << 16 | fraction);
-                else ASSERT_NO_FATAL_FAILURE(check(i, got.bits));
+                if (std::isnan(floats[i])) ASSERT_TRUE(std::isnan(static_cast<float>(got)));
+                else ASSERT_EQ(got.bits, i + up);
             }
         }
     }
-};
-TEST_F(Bfloat16, EveryValueConvertsToItselfAndBack) {
-    round_all(0, [](uint32_t i, uint32_t rounded) { ASSERT_EQ(rounded, i); });
-}
-TEST_F(Bfloat16, RoundsDownBelowTheMiddle) {
-    round_all(1, [](uint32_t i, uint32_t rounded) { ASSERT_EQ(rounded, i); });
-    round_all(0x7fff, [](uint32_t i, uint32_t rounded) { ASSERT_EQ(rounded, i); });
-}
-TEST_F(Bfloat16, RoundsTheMiddleToEven) {
-    round_all(0x8000, [](uint32_t i, uint32_t rounded) { ASSERT_EQ(rounded, i + (i & 1)) << std::hex << i; });
-}
-TEST_F(Bfloat16, RoundsUpAboveTheMiddle) {  // the largest finite value to infinity
-    round_all(0x8001, [](uint32_t i, uint32_t rounded) { ASSERT_EQ(rounded, i + 1); });
-    round_all(0xffff, [](uint32_t i, uint32_t rounded) { ASSERT_EQ(rounded, i + 1); });
 }
 
 // ---- launches and the device ----

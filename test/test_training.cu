@@ -106,10 +106,7 @@ TEST(Training, AccumulationNeedsItsScale) {
             model.backward();
         }
         std::vector<float> all;
-        for (const Tensor& tensor : model.table().tensors()) {
-            const std::vector<float> g = model.gradient(tensor);
-            all.insert(all.end(), g.begin(), g.end());
-        }
+        for (const std::vector<float>& g : gradients_of(model)) all.insert(all.end(), g.begin(), g.end());
         return all;
     };
     const std::vector<float> whole = gradient(4, 4 * T);   // one batch of four
@@ -132,11 +129,7 @@ TEST(Training, OneBatchIsLearntByHeart) {
     fast.lr = 3e-3;
     StepResult result{};
     const int steps = simt::checked ? 12 : 200;
-    for (int step = 0; step < steps; step++) {
-        model.forward(batch);
-        model.backward();
-        result = model.update(fast);
-    }
+    for (int step = 0; step < steps; step++) result = train_step(model, batch, fast);
     EXPECT_LT(result.loss, simt::checked ? 5.0 : 0.02);
 }
 
@@ -168,11 +161,9 @@ TEST(Training, MarkovChainIsLearntToItsEntropy) {
     std::mt19937_64 training(11);
     for (int step = 0; step < steps; step++) {
         const Samples s = draw(training);
-        model.forward(sequences(s.inputs, s.targets, T, 0, B));
-        model.backward();
         OptimizerOptions options = adamw;
         options.lr = 5e-3 * (1.0 - static_cast<double>(step) / steps);
-        model.update(options);
+        train_step(model, sequences(s.inputs, s.targets, T, 0, B), options);
     }
     const auto loss = [&] {
         std::mt19937_64 validation(12);
