@@ -1,7 +1,8 @@
 // attention_cudnn.cpp: attention.h by cuDNN's scaled dot-product attention
 //   https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/operations/Attention.html
 //   A plan is a graph of one operation over strided tensors; it is made once for every shape and pass, and
-//   compiled when it first runs: memory plans ask about many shapes of which few run.
+//   compiled when it first runs: memory plans ask about many shapes of which few run. cuDNN's heuristics
+//   order several plans by a model of the GPU; the first few are timed on the GPU itself.
 //   cuDNN's "stats" are our lse.
 //   This is host code only, because nvcc takes minutes over the frontend's headers.
 #include "kernels/attention/attention_cudnn.h"
@@ -16,7 +17,10 @@
 #include <optional>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
+#include "kernels/gemm/gemm_tuner.h"
 #include "system/error.h"
 
 namespace {
@@ -133,13 +137,31 @@ public:
         bytes += static_cast<int64_t>(own_workspace());
         return status;
     }
+
+    // Compiles up to `most` plans that need no more workspace than this, and returns their numbers; execute()
+    // runs the first of them. Returns nothing if none compiles; `status` says why.
+    std::vector<int64_t> compile(size_t most_workspace, size_t most, fe::error_t& status) {
+        deselect_workspace_greater_than(static_cast<int64_t>(most_workspace - own_workspace()));
+        status = build_plans();
+        if (status.is_bad()) return {};
+        std::vector<int64_t> compiled = {plans.candidate};
+        for (int64_t i = compiled[0] + 1; i < get_execution_plan_count() && compiled.size() < most; i++)
+            if (build_plan_at_index(i).is_good()) compiled.push_back(i);
+        choose(compiled[0]);
+        return compiled;
+    }
+    void choose(int64_t plan) { plans.candidate = plan; }
 };
 
 struct Plan {
     CudnnOffer offer;
     std::unique_ptr<PlannedGraph> graph;
     bool compiled = false;
+    std::vector<int64_t> untimed;  // which of the graph's plans to time when it first runs
 };
+
+constexpr size_t most_timed = 4;      // each takes about half a second to compile
+constexpr double timing_seconds = 2;  // for each shape and pass
 
 // One handle for the process: creating it loads libraries, and --batch-size auto compares many models, each
 // with its own attention. It is not destroyed, because CUDA may end before it.
@@ -246,28 +268,43 @@ struct CudnnAttention::State {
         return plan;
     }
 
-    // Compiles the plan, which may end in a refusal. If the accepted plan does not compile, the frontend
-    // tries the next ones, which may need more than the workspace that was offered.
+    // Compiles the plan, which may end in a refusal. The deterministic attention keeps the first, because two
+    // runs may time differently, and another plan has other bits.
     void compile(Plan& plan) const {
         plan.compiled = true;
         if (!plan.graph) return;
-        int64_t bytes = 0;
-        fe::error_t status = plan.graph->build_plans();
-        if (status.is_good()) status = plan.graph->get_workspace_size(bytes);
-        if (status.is_good() && static_cast<size_t>(bytes) > plan.offer.workspace_bytes)
-            status = {fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED, "too little workspace"};
+        fe::error_t status;
+        plan.untimed =
+            plan.graph->compile(plan.offer.workspace_bytes, deterministic ? 1 : most_timed, status);
         if (status.is_bad())
             plan.offer.refusal = one_line("cuDNN does not compile its plan: " + status.get_message());
     }
 
-    // Runs the pass part by part. tensors(offset) gives the addresses of the part at that offset.
+    // Runs the compiled plans on the tensors of the first part, whose outputs every one overwrites, and keeps
+    // the fastest. A plan that fails, or computes something else than the first, is left out.
+    void keep_fastest(Plan& plan, Tensors part, const std::vector<GemmTuner::Output>& outputs,
+                      void* workspace, stream_t stream) const {
+        const std::vector<int64_t> plans_to_time = std::exchange(plan.untimed, {});
+        if (plans_to_time.size() < 2) return;
+        GemmTuner tuner(timing_seconds, workspace, plan.offer.workspace_bytes);
+        const auto run = [&](size_t i) {
+            plan.graph->choose(plans_to_time[i]);
+            return plan.graph->execute(library, part, workspace).is_good();
+        };
+        const auto fastest = tuner.fastest(plans_to_time.size(), run, outputs, stream);
+        plan.graph->choose(plans_to_time[fastest ? fastest->way : 0]);
+    }
+
+    // Runs the pass part by part. tensors(offset) gives the addresses of the part at that offset, and outputs
+    // are what the pass writes of the first sequence.
     template <class AddressesOf>
     void run(AttentionShape shape, AttentionPass pass, void* workspace, stream_t stream,
-             AddressesOf tensors) {
-        const Plan& made = plans.at({pass, shape.B, shape.T, shape.NH, shape.HS});
+             const std::vector<GemmTuner::Output>& outputs, AddressesOf tensors) {
+        Plan& made = plans.at({pass, shape.B, shape.T, shape.NH, shape.HS});
         const cudnnStatus_t status = cudnnSetStream(library, stream);
         if (status != CUDNN_STATUS_SUCCESS)
             throw Error(fmt::format("attention: cuDNN says {}", cudnnGetErrorString(status)));
+        keep_fastest(made, tensors(Offset(shape, 0, 0)), outputs, workspace, stream);
         for (int b = 0; b < shape.B; b += made.offer.part.B) {
             for (int h = 0; h < shape.NH; h += made.offer.part.NH) {
                 Tensors part = tensors(Offset(shape, b, h));
@@ -310,8 +347,10 @@ const CudnnOffer* CudnnAttention::compiled(AttentionShape shape, AttentionPass p
 void CudnnAttention::forward(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape,
                              void* workspace, stream_t stream) {
     const size_t C = static_cast<size_t>(shape.NH) * static_cast<size_t>(shape.HS);
+    const Offset second(shape, 1, 0);  // where the second sequence begins
     auto* const q = const_cast<bfloat16*>(qkv);
-    state_->run(shape, AttentionPass::forward, workspace, stream, [&](Offset o) -> Tensors {
+    const std::vector<GemmTuner::Output> outputs = {{out, second.out, true}, {lse, second.lse, false}};
+    state_->run(shape, AttentionPass::forward, workspace, stream, outputs, [&](Offset o) -> Tensors {
         return {{q_id, q + o.qkv},
                 {k_id, q + o.qkv + C},
                 {v_id, q + o.qkv + 2 * C},
@@ -323,8 +362,10 @@ void CudnnAttention::forward(bfloat16* out, float* lse, const bfloat16* qkv, Att
 void CudnnAttention::backward(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv, const bfloat16* out,
                               const float* lse, AttentionShape shape, void* workspace, stream_t stream) {
     const size_t C = static_cast<size_t>(shape.NH) * static_cast<size_t>(shape.HS);
+    const Offset second(shape, 1, 0);
     auto* const q = const_cast<bfloat16*>(qkv);
-    state_->run(shape, AttentionPass::backward, workspace, stream, [&](Offset o) -> Tensors {
+    const std::vector<GemmTuner::Output> outputs = {{dqkv, second.qkv, true}};
+    state_->run(shape, AttentionPass::backward, workspace, stream, outputs, [&](Offset o) -> Tensors {
         return {{q_id, q + o.qkv},
                 {k_id, q + o.qkv + C},
                 {v_id, q + o.qkv + 2 * C},

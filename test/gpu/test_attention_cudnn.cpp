@@ -1,13 +1,25 @@
-// attention_cudnn.cpp with the real cuDNN, without a GPU: the plans that it finds for described GPUs, and
-// their memory. CUDA's stub replaces the driver if there is none.
+// attention_cudnn.cpp with the real cuDNN, without a GPU: the plans that it finds for described GPUs, their
+// memory, and which of them runs. CUDA's stub replaces the driver if there is none.
 #include <cudnn.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <set>
+#include <vector>
 
 #include "kernels/attention/attention_cudnn.h"
 #include "system/error.h"
 
 static int handles = 0, compilations = 0;
+// While it is true, plans count as compiled, and executing one does only what `execute` does.
+static bool imitate_plans = false;
+static std::set<cudnnBackendDescriptor_t> execution_plans;
+static std::function<void(cudnnBackendDescriptor_t)> execute;
+static double clock_ms = 0;
 
 // These take the place of cuDNN's functions. The handle is never used, because it needs a GPU.
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
@@ -15,18 +27,60 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
     *handle = reinterpret_cast<cudnnHandle_t>(&handles);
     return CUDNN_STATUS_SUCCESS;
 }
+#define REAL(function) reinterpret_cast<decltype(&(function))>(dlsym(RTLD_NEXT, #function))
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
                                            cudnnBackendDescriptor_t* made) {
-    if (type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) compilations++;
-    static const auto real = reinterpret_cast<decltype(&cudnnBackendCreateDescriptor)>(
-        dlsym(RTLD_NEXT, "cudnnBackendCreateDescriptor"));
-    return real(type, made);
+    const cudnnStatus_t status = REAL(cudnnBackendCreateDescriptor)(type, made);
+    execution_plans.erase(*made);
+    if (type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
+        compilations++;
+        execution_plans.insert(*made);
+    }
+    return status;
+}
+cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
+    if (imitate_plans && execution_plans.count(descriptor)) return CUDNN_STATUS_SUCCESS;
+    return REAL(cudnnBackendFinalize)(descriptor);
+}
+cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t descriptor,
+                                       cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                                       int64_t most, int64_t* count, void* values) {
+    // The frontend asks the driver about CUDA graphs for engines that compile their kernels themselves.
+    if (imitate_plans && name == CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE) {
+        *count = 0;
+        return CUDNN_STATUS_SUCCESS;
+    }
+    if (!imitate_plans || !execution_plans.count(descriptor))
+        return REAL(cudnnBackendGetAttribute)(descriptor, name, type, most, count, values);
+    EXPECT_EQ(name, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
+    *static_cast<int64_t*>(values) = 0;
+    return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t) {
+    execute(plan);
+    return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t) { return CUDNN_STATUS_SUCCESS; }
+cudnnStatus_t cudnnGetStream(cudnnHandle_t, cudaStream_t* stream) {
+    *stream = nullptr;
+    return CUDNN_STATUS_SUCCESS;
 }
 
 simt::DeviceInfo simt::device_info() {
     DeviceInfo info;
     info.compute_capability = 90;
     return info;
+}
+void* simt::device_malloc(size_t bytes) { return std::calloc(1, bytes); }
+void simt::device_free(void* memory) noexcept { std::free(memory); }
+void simt::fill_zero(void* memory, size_t bytes, stream_t) { std::memset(memory, 0, bytes); }
+void simt::copy_to_host(void* to, const void* from, size_t bytes, stream_t) { std::memcpy(to, from, bytes); }
+void simt::stream_synchronize(stream_t) {}
+event_t simt::event_create() { return reinterpret_cast<event_t>(new double); }
+void simt::event_destroy(event_t event) noexcept { delete reinterpret_cast<double*>(event); }
+void simt::event_record(event_t event, stream_t) { *reinterpret_cast<double*>(event) = clock_ms; }
+float simt::event_elapsed_ms(event_t start, event_t stop) {
+    return static_cast<float>(*reinterpret_cast<double*>(stop) - *reinterpret_cast<double*>(start));
 }
 
 namespace {
@@ -138,6 +192,42 @@ TEST(AttentionCudnn, SaysTheWorkspaceWithoutCompiling) {
     cudnn.plan(gpt2_124M, AttentionPass::forward, unlimited);
     cudnn.compiled(gpt2_124M, AttentionPass::forward);
     EXPECT_GT(compilations, 0);
+}
+
+// Runs attention's forward with imitated plans: how many milliseconds each takes, and which number it writes.
+// Returns which plan computed the second call, counted in the order of their first runs.
+int plan_that_stays(bool deterministic, const std::vector<double>& ms, const std::vector<float>& writes) {
+    constexpr AttentionShape shape{2, 64, 3, 64};
+    std::vector<bfloat16> qkv(3 * 2 * 64 * 3 * 64), out(2 * 64 * 3 * 64);
+    std::vector<float> lse(2 * 3 * 64);
+    std::vector<cudnnBackendDescriptor_t> seen;
+    int last = -1;
+    execute = [&](cudnnBackendDescriptor_t plan) {
+        const auto found = std::find(seen.begin(), seen.end(), plan);
+        last = static_cast<int>(found - seen.begin());
+        if (found == seen.end()) seen.push_back(plan);
+        clock_ms += ms.at(static_cast<size_t>(last));
+        std::fill(out.begin(), out.end(), bfloat16(writes.at(static_cast<size_t>(last))));
+        std::fill(lse.begin(), lse.end(), 1.0f);
+    };
+    CudnnAttention cudnn(deterministic, described(h100));
+    imitate_plans = true;
+    EXPECT_EQ(cudnn.plan(shape, AttentionPass::forward, unlimited).refusal, "");
+    EXPECT_EQ(cudnn.compiled(shape, AttentionPass::forward)->refusal, "");
+    std::vector<char> workspace(1 << 20);
+    for (int call = 0; call < 2; call++)
+        cudnn.forward(out.data(), lse.data(), qkv.data(), shape, workspace.data(), nullptr);
+    imitate_plans = false;
+    EXPECT_EQ(seen.size(), deterministic ? 1 : ms.size());
+    return last;
+}
+
+TEST(AttentionCudnn, KeepsTheFastestPlanThatAgreesWithTheFirst) {
+    EXPECT_EQ(plan_that_stays(false, {3, 2, 4, 5}, {1, 1, 1, 1}), 1);
+    EXPECT_EQ(plan_that_stays(false, {3, 4, 4, 2}, {1, 1, 1, 1}), 3);
+    EXPECT_EQ(plan_that_stays(false, {3, 4, 4, 5}, {1, 1, 1, 1}), 0);
+    EXPECT_EQ(plan_that_stays(false, {3, 1, 2, 5}, {1, 1.5, 1, 1}), 2);
+    EXPECT_EQ(plan_that_stays(true, {3, 2, 4, 5}, {1, 1, 1, 1}), 0);
 }
 
 // --batch-size auto makes a model, with its attention, for every batch size that it compares.
