@@ -222,7 +222,11 @@ TEST(CommunicatorNccl, LeavingWaitsForTheOthersButNotAfterAnError) {
             return fails || values.first() == 2 ? "" : "the operation did not run";
         });
         EXPECT_EQ(results[0], "");
-        EXPECT_TRUE(fails || results[1].empty()) << results[1];
+        EXPECT_EQ(results[1], fails
+                                  ? "1: test_communicator_nccl: rank 1: NCCL: remote process exited or there "
+                                    "was a network error: rank 0 has aborted before ncclAllReduce of 10 "
+                                    "fp32\n"
+                                  : "");
     }
 }
 
@@ -446,6 +450,17 @@ TEST(SoftwareNccl, RanksThatCallDifferentCollectivesAreFound) {
             return Collective{Collective::all_reduce, v, 10, rank == 0 ? Collective::fp32 : Collective::bf16};
         }),
         twice("ncclAllReduce of 10 fp32 while rank 1 calls ncclAllReduce of 10 bf16"));
+}
+
+TEST(SoftwareNccl, RanksThatExpectDifferentNumbersAreRefused) {
+    const Strings results = in_processes(2, [](const Rank& self) {
+        Rank other = self;
+        other.process.world_size += self.process.rank;
+        other.join();
+        return "";
+    });
+    const std::string message = "1: NCCL: invalid usage (run with NCCL_DEBUG=WARN for details): ";
+    EXPECT_EQ(results, Strings(2, message + "rank 1 expects 3 ranks, rank 0 2"));
 }
 
 TEST(SoftwareNccl, SumsOfBf16AreRoundedAtEveryAddition) {
