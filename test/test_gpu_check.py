@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""scripts/gpu_check.sh: order, limits, faults, verdicts, the report; scripts/gpu_bundle.sh's archive. The GPU,
-our programs, compute-sanitizer and PyTorch or its absence are simulated."""
+"""scripts/gpu_check.sh: order, limits, faults, verdicts, the report; scripts/gpu_bundle.sh's archive. The
+GPU, our programs, compute-sanitizer and PyTorch or its absence are simulated."""
 
 import argparse
 import collections
@@ -216,6 +216,10 @@ class GpuCheck(Folder):
         order += [f"test_trainingcu {piece}" for piece in range(4)]
         calls = self.calls()
         self.assertEqual(sorted(order, key=calls.index), order)
+        # The sides take turns: each micro-batch once, then the fastest of each side twice.
+        ours, theirs = "train", "compare_pytorch pytorch"
+        trials = [f"{ours} 64", f"{theirs} 64", f"{ours} 128", f"{theirs} 128"]
+        self.assertEqual(calls[:8], [*trials, f"{theirs} 64", f"{ours} 64", f"{ours} 64", f"{theirs} 64"])
         # PyTorch cannot train with its larger micro-batch of 1558M.
         keys = ("model", "side", "batch_size", "slices")
         rows = [" ".join(str(row[key]) for key in keys) for row in self.report()["training"]]
@@ -283,6 +287,7 @@ class GpuCheck(Folder):
                 self.assertRegex(page, rf"\| {part}/{job} \| failed \| [\d.]+ \| {re.escape(why)}")
         self.assertIn(f"| tests/test_randomcu | missing |  | {self.build}/test_randomcu is not exe", page)
         self.assertIn(f"| kernels/bench_gelucu | missing |  | {self.build}/bench_gelucu is not built", page)
+        self.assertEqual((self.status()["speed-124M"], self.status()["tests"]), ("failed", "failed"))
         self.assertEqual(self.unit("tests", "test_layernormcu")["status"], "passed")
         self.assertEqual(len(self.report()["kernels"]), 26)
         for beginning in ("every test passes", "--deterministic"):
@@ -322,7 +327,8 @@ class GpuCheck(Folder):
         self.assertEqual(result.returncode, 1)
         self.assertLess(time.monotonic() - start, 30)
         self.assertRegex(result.stdout, r"\ntests +unfinished +1 of 4 are left\n")
-        self.assertRegex(result.stdout, r"\nkernels +not run +8 of 8 are left\n")  # none was begun only to be ended
+        # None was begun only to be ended.
+        self.assertRegex(result.stdout, r"\nkernels +not run +8 of 8 are left\n")
         self.assertIsNone(self.criterion("every test passes")[0])  # nothing failed
         self.assertTrue(self.sleeper_is_dead(), "a program outlived the check")
         self.assertIn("the same command goes on with what is left", result.stdout)
