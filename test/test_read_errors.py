@@ -246,6 +246,14 @@ class TrainingData(Runs):
             self.assertEqual((run / end).read_bytes(), (straight / end).read_bytes())
         return errors
 
+    def test_a_data_set_of_more_shards_than_the_soft_limit_of_open_files(self):
+        folder, run = self.folder / "shards", self.folder / "many"
+        folder.mkdir()
+        for number in range(80):
+            write_shard(folder / f"train_{number:06}.bin", list(self.data.read_bytes()[1024 + 100 * number : 1124 + 100 * number]))
+        result = self.train("--steps", 1, "--out", run, "--train-data", folder, before=["sh", "-c", 'ulimit -Sn 40; exec "$0" "$@"'])
+        self.assertEqual(result.returncode, 0, result.stderr)
+
     def test_a_shard_that_is_cut_under_a_run_ends_it_with_one_line(self):
         errors = self.end_of_a_run_whose_data_is_cut([])
         self.assertEqual(errors.count("\n"), 1, errors)

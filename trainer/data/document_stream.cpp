@@ -3,6 +3,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -64,8 +65,13 @@ std::vector<std::string> DocumentStream::notes() const {
 
 bool PlaceMemory::add(std::string_view place) {
     const uint64_t hash = XXH3_64bits(place.data(), place.size());
-    if (latest_.size() == a_generation_) { oldest_ = std::exchange(older_, std::exchange(latest_, {})); }
-    return !oldest_.contains(hash) && !older_.contains(hash) && latest_.insert(hash).second;
+    if (latest_[0].size() == a_generation_) {
+        std::rotate(latest_.begin(), latest_.end() - 1, latest_.end());
+        latest_[0] = {};
+    }
+    for (const auto& generation : latest_)
+        if (generation.contains(hash)) return false;
+    return latest_[0].insert(hash).second;
 }
 
 DocumentStream::DocumentStream(int file, const std::string& name, const DocumentKeys& keys, bool until_end,

@@ -6,6 +6,7 @@
 //   or, if a key is named for it, the string or whole number under that key, which must be there and differ
 //   between documents.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -34,16 +35,16 @@ struct Document {
 Document parse_document(std::string_view line, const DocumentKeys& keys);
 
 // Finds places that come twice by their hashes, in at most 1 GiB of memory: the latest 16 million places are
-// always remembered, and up to 24 million.
+// always remembered, and up to 21 million.
 class PlaceMemory {
 public:
-    explicit PlaceMemory(size_t a_generation = 8'000'000) : a_generation_(a_generation) {}
+    explicit PlaceMemory(size_t a_generation = 5'334'000) : a_generation_(a_generation) {}
     // False if the place is remembered already.
     bool add(std::string_view place);
 
 private:
     size_t a_generation_;
-    std::unordered_set<uint64_t> latest_, older_, oldest_;
+    std::array<std::unordered_set<uint64_t>, 4> latest_;  // generations, the newest first
 };
 
 class DocumentStream {

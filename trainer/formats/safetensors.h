@@ -13,8 +13,8 @@
 
 #include "system/file_reader.h"
 
-// Reads the header at once, and tensors as they are asked for. The header is not trusted: an inconsistency is a UsageError that names
-// the file and the tensor.
+// Reads the header at once, and tensors as they are asked for. The header is not trusted: an inconsistency
+// is a UsageError that names the file and the tensor.
 class SafetensorsFile {
 public:
     struct Tensor {
