@@ -75,7 +75,7 @@ protected:
 
 std::string newest_of(const std::string& run) { return newest_checkpoint(run).path; }
 
-// Lines without the varying parts: times, the peaks that a busy machine measures again, and the marks of runs.
+// Lines without the varying parts: times, peaks that a busy machine measures again, and the marks of runs.
 std::vector<nlohmann::json> metrics(const std::string& run) {
     std::vector<nlohmann::json> lines = metrics_of(run);
     std::erase_if(lines, [](const nlohmann::json& line) {
