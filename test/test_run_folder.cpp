@@ -273,6 +273,8 @@ TEST_F(RunFolder, EveryWrongByteOfACheckpointIsSeen) {
             const std::string message = message_of<UsageError>([&] { whole_checkpoint(path_of("6")); });
             EXPECT_TRUE(message.starts_with(path + ": ")) << message;
         }
+        fs::remove(path);
+        EXPECT_EQ(message_of<UsageError>([&] { whole_checkpoint(path_of("6")); }), path + ": is missing");
         std::ofstream(path, std::ios::binary) << whole;
         EXPECT_EQ(whole_checkpoint(path_of("6")).step, 6);
     }
