@@ -119,7 +119,7 @@ class Rungs(Experiment):
                 ms, done, unit = operations[operation]
                 least = calls * expected[operation][unit == "GB/s"] / 1e6
                 self.assertAlmostEqual(done, least, delta=least * 0.0006 / ms + 0.06 * ms, msg=f"{name} {operation}")
-        self.assertRegex(text, rf"\| bf16 +\| {result['bf16']['time']:.3f} +\| {result['bf16']['memory']:.3f} +\|")
+        self.assertRegex(text, rf"\n bf16 +\| {result['bf16']['time']:.3f} +\| {result['bf16']['memory']:.3f} +\|")
         for axis, key, delta in zip(figure.axes, ("time", "memory"), (1e-6, 0.06)):  # a plan of a few MiB is printed to 0.1
             for place, row in enumerate(result.values()):
                 self.assertAlmostEqual(sum(container[place].get_width() for container in axis.containers), row[key], delta=delta)
