@@ -4,8 +4,8 @@
 //   product in that dtype) and reports GB/s, GFLOP/s and the share of these peaks. Small shapes stay in the
 //   caches between calls and can exceed 100 % of the bandwidth; --cold prevents that.
 //
-//   bench_gelu.cu is the shortest example: functions that call BenchRun::measure, and a Bench to which they are
-//   added by name.
+//   bench_gelu.cu is the shortest example: functions that call BenchRun::measure, and a Bench to which they
+//   are added by name.
 //   bench_gelu --N 64 --C 768,1600 --dtype bf16 --json out.json --benchmark_filter=forward
 //   bench_gelu --preset 124M --cold          # the shapes of a training step of GPT-2 124M
 #pragma once
