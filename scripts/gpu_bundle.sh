@@ -19,11 +19,11 @@ fail() {
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 bundle=$work/flatgpt-gpu
-mkdir -p "$bundle/build/cuda" "$bundle/lib" "$bundle/dev/bench" "$bundle/test"
+mkdir -p "$bundle/build/cuda" "$bundle/lib" "$bundle/dev/bench" "$bundle/test" "$bundle/trainer/run"
 # Tests look for the programs in the folder where they were built.
 [ "$(basename "$build")" = cuda ] || ln -s cuda "$bundle/build/$(basename "$build")"
 
-for program in "$build"/{train,evaluate,generate}_gpt2cu "$build"/{logitscu,tokenize,convert} "$build"/test_*cu "$build"/bench_*; do
+for program in "$build"/{train,evaluate,generate}_gpt2cu "$build"/{tokenize,convert} "$build"/test_*cu "$build"/bench_*; do
     [ -f "$program" ] && [ -x "$program" ] || continue
     name=$(basename "$program")
     [[ "$(readelf -d "$program")" == *'(RPATH)'*'[$ORIGIN/../../lib]'* ]] ||
@@ -40,6 +40,8 @@ cp -r "$root/data" "$root/LICENSE" "$bundle"
 cp -r "$root/test/reference" "$bundle/test"
 cp -r "$root/scripts" "$root/recipes" "$bundle"
 cp "$root"/dev/bench/*.py "$bundle/dev/bench"
+cp "$root/dev/expected_time.py" "$bundle/dev"  # recipe.sh prints hours by it
+cp "$root/trainer/run/nvidia_rates.inc" "$bundle/trainer/run"
 mv "$bundle/scripts/gpu_bundle_run.sh" "$bundle/run.sh"
 cp "$build/CUDA_VERSION" "$bundle"  # which the driver has to know
 { git -C "$root" describe --always --dirty 2>/dev/null || echo unknown; } >"$bundle/VERSION"

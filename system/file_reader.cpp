@@ -14,7 +14,9 @@ FileReader::FileReader(const std::string& path) : path_(path) {
     file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     CHECK(file_ >= 0 || (errno != ENOENT && errno != ENOTDIR), "{}: cannot be opened: {}", path,
           std::strerror(errno));
-    if (file_ < 0) throw AccessError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
+    if (file_ < 0)
+        throw AccessError(fmt::format("{}: cannot be opened: {}{}", path, std::strerror(errno),
+                                      errno == EMFILE ? "; every shard stays open; see ulimit -Hn" : ""));
     struct stat status;
     const int failed = fstat(file_, &status) == 0 ? 0 : errno;
     if (failed == 0 && S_ISREG(status.st_mode)) {

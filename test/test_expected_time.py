@@ -81,6 +81,8 @@ class Communication(unittest.TestCase):
         compute, communication, exposed = expected_time.step_seconds(plan_of(*SMALL, "--world-size", 8), 218e3, Machines((0.1e9, 0), LINKS["hdr8"]))
         self.assertGreater(exposed, 0.9 * communication)
         self.assertGreater(exposed, 9 * compute)
+        whole = 2 * 7 / 8 * 4 * 124.44e6 / 0.1e9  # a ring of eight sends each fp32 gradient twice, but for an eighth
+        self.assertAlmostEqual(communication, whole, delta=0.01 * whole)
 
 
 class Lines(unittest.TestCase):

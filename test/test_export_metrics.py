@@ -60,6 +60,10 @@ class ExportMetrics(unittest.TestCase):
         self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (2, "", 1), result.stderr)
         self.assertIn(expected, result.stderr)
 
+    def test_wrong_use_is_one_line(self):
+        self.assert_refused(self.export(self.packages), "holds no run")
+        self.assert_refused(self.export(self.run_folder, "--nonsense"), "--nonsense")
+
     def test_every_number_of_every_record_is_a_point(self):
         run = export_metrics.RunMetrics(self.run_folder)
         self.assertEqual(dict(export_metrics.scalars(run)), EXPECTED)

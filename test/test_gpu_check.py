@@ -654,7 +654,7 @@ class Bundle(Folder):
         self.pack()
         self.fake("bin/nvidia-smi", SMI.format(H100))
         for path in ("VERSION", "CUDA_VERSION", "data/tinyshakespeare.txt", "test/reference/gelu.safetensors",
-                     "dev/bench/markov_text.py", "lib/libstdc++.so.6"):  # fmt: skip
+                     "dev/bench/markov_text.py", "dev/expected_time.py", "trainer/run/nvidia_rates.inc", "lib/libstdc++.so.6"):  # fmt: skip
             self.assertTrue((self.bundle / path).is_file(), path)
         # This is the name that the tests use.
         self.assertTrue((self.bundle / "build" / "gpu-90a" / "train_gpt2cu").is_file())

@@ -188,10 +188,13 @@ TYPED_TEST(PlainGPT2, TenStepsOfTraining) {
         EXPECT_NEAR(model.update({.lr = 1e-3}, static_cast<int>(s) + 1, 1.0) / norms[s], 1,
                     in_double ? 1e-7 : 1e-4);
     }
+    size_t compared = 0;
     for (const auto& [name, values] : model.parameters) {
         if (!dump.contains("final." + name)) continue;
+        compared++;
         EXPECT_LE(relative_error(values, dump.floats("final." + name)), in_double ? 0x1p-22 : 1e-4) << name;
     }
+    EXPECT_EQ(compared, 6u);
 }
 
 }  // namespace

@@ -367,6 +367,23 @@ TEST_F(Resume, TheLastCheckpointDoesNotWaitForItsValidation) {
     expect_said(expect_success(train(options + again)), "nothing is left to do");
 }
 
+// The evaluation of a copy makes a new checkpoint, whose name another one has.
+TEST_F(Resume, ACopyThatWasNotEvaluatedLeavesTheOriginalAside) {
+    const std::string options = "--steps 4 --checkpoint-every 2 --val-steps 1 --sample-every 0",
+                      last = checkpoint_folder(run, 4), copy = checkpoints_folder(run) + "/copy";
+    expect_success(train(options + to_run));
+    fs::copy(last, copy, fs::copy_options::recursive);
+    TrainingState state = read_state(copy);
+    state.evaluated = false;
+    state.val_loss.reset();
+    fs::remove(copy + "/state.json");
+    write_state(copy, state);
+    expect_success(train(options + " --resume " + copy));
+    EXPECT_TRUE(whole_checkpoint(last).evaluated);
+    EXPECT_TRUE(whole_checkpoint(last + ".superseded").evaluated);
+    EXPECT_FALSE(whole_checkpoint(copy).evaluated);
+}
+
 TEST_F(Resume, DamagedCheckpointsArePassedOverAndSetAside) {
     const std::string options = "--schedule constant --checkpoint-every 3 --keep 9";
     expect_success(train(options + to_straight + " --steps 9"));

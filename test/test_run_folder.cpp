@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "temporary_folder.h"
 #include "trainer/checkpoint/run_folder.h"
@@ -31,10 +32,13 @@ protected:
     std::string path_of(const std::string& word) const {
         return checkpoints_folder(run) + "/" + name_of(word);
     }
-    // A checkpoint of two small files beside its state. With "!" behind its name it lacks one.
+    // A checkpoint of two small files beside its state. With "!" behind its name it lacks one; "=3" behind a
+    // name without a step says the step.
     void make(const std::string& word, bool evaluated = true) const {
-        const std::string path = path_of(word.substr(0, word.find('!')));
-        const int step = std::atoi(fs::path(path).filename().c_str() + 5);
+        const std::string path = path_of(word.substr(0, word.find_first_of("!=")));
+        const size_t equals = word.find('=');
+        const int step = std::atoi(equals == word.npos ? fs::path(path).filename().c_str() + 5
+                                                       : word.c_str() + equals + 1);
         fs::create_directories(path);
         std::ofstream(path + "/model.safetensors") << "weights of step " << step;
         std::ofstream(path + "/config.json") << "{}";
@@ -83,21 +87,26 @@ protected:
 TEST_P(Found, IsResumedAndTidied) {
     ResumePoint from = find(given.empty() ? "auto" : given, run);
     ASSERT_EQ(from.step(), GetParam().step);
-    std::string last;
-    prepare_run_folder(from, [&](const std::string& line) { last = line; });
+    std::string before_last, last;
+    prepare_run_folder(from, [&](const std::string& line) { before_last = std::exchange(last, line); });
     EXPECT_EQ(checkpoints(), GetParam().after);
     if (from.step() == 0) {
+        EXPECT_EQ(before_last, run + " holds a run without a checkpoint; it starts again from step 1");
         EXPECT_EQ(last, "its metrics are now called " + metrics_file(run) + ".superseded");
         return;
     }
     EXPECT_EQ(last, fmt::format("continuing from step {} of {}", from.step(), from.checkpoint));
     EXPECT_EQ(whole_checkpoint(from.checkpoint).step, from.step());
-    EXPECT_EQ(given.empty() ? newest_checkpoint(run).path : given, from.checkpoint);
+    EXPECT_EQ(fs::exists(given) ? given : newest_checkpoint(run).path, from.checkpoint);
 }
 
 TEST_P(Found, IsLeftAsItIsByABranch) {
-    if (GetParam().step == 0) return;
     const std::string before = checkpoints();
+    if (GetParam().step == 0) {
+        EXPECT_THROW(find(run, branch), UsageError);
+        EXPECT_EQ(checkpoints(), before);
+        return;
+    }
     const ResumePoint from = find(given.empty() ? run : given, branch);
     EXPECT_EQ(from.step(), GetParam().step);
     prepare(from);
@@ -116,6 +125,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Folder{"an earlier one given", "3 6 9!", "3", 3, "3 6.superseded 9.superseded"},
                     Folder{"one given that was set aside", "3 6 9 6.superseded", "6.superseded", 6,
                            "3 6 6.superseded 9.superseded"},
+                    Folder{"a copy given", "3 6 backup=3", "backup", 3, "backup 3 6.superseded"},
+                    Folder{"a whole leftover given", "3 6 3.tmp-0123abcd", "3.tmp-0123abcd", 3,
+                           "3 3.superseded 6.superseded"},
                     Folder{"killed while writing", "3 6.tmp-0123abcd!", "", 3, "3"},
                     Folder{"killed before anything was saved", "3.tmp-0123abcd!", "", 0, ""},
                     Folder{"killed before the last rename", "3 6.tmp-0123abcd 9.tmp-76543210!", "", 6, "3 6"},

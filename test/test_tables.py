@@ -145,6 +145,24 @@ class Tables(Temporary):
         ):
             self.assertEqual(tables.peers_environment({"environment": environment}), expected)
 
+    def test_ratios_are_right(self):
+        onednn = {"PyTorch fp32 oneDNN compiled, B 4": contender("pytorch_onednn", 40)}
+        self.write("a", result("training-d12", results=training(50, 100) | onednn))
+        text = self.made("training-d12")
+        self.assertIn("Ours / PyTorch's best: 0.50 in fp32, 0.50 the best of each.", text)
+        self.assertIn("Ours / PyTorch's best with oneDNN's products: 1.25 in fp32.", text)
+        text = self.made("slower")
+        self.assertIn("(1 of 2 comparisons, Fast", text)
+        self.assertIn("124M, 4 x 64 in fp32 (0.80 of the speed of PyTorch with oneDNN's products).", text)
+        rates = {"1 process": {"ratio": 1.0}, "2 processes, --zero 0": {"ratio": 1.25}, "2 processes, --zero 1": {"ratio": 1.5}}
+        for dtype in ("fp32", "bf16"):
+            self.write(dtype, result(f"processes-d12-{dtype}", results=rates) | dict(options=dict(dtype=dtype)))
+        self.assertIn("| Fast, 2 cores, 2026-03-01, aaaaaaa | fp32 | 1.25 | 1.50 |", self.made("processes"))
+        times = {"none": 500, "all": 400, "A alone": 490, "B alone": 420, "all without B": 480}
+        rows = {f"PyTorch bf16 compiled, {part}, B 4": contender("pytorch", ms) | dict(dtype="bf16", variables=part) for part, ms in times.items()}
+        self.write("b", result("variables-d12", "Slow", "2026-02-01", "bbbbbbb", rows))
+        self.assertIn("all of them together change the time by -20 %; the most effective one alone, `B`, by -16 %.", self.made("variables"))
+
     def test_a_picture_of_other_figures_than_the_tables_is_named(self):
         self.write("a", result("training-d12"))
         self.made("picture")

@@ -285,7 +285,6 @@ struct CudnnAttention::State {
     void keep_fastest(Plan& plan, Tensors part, const std::vector<GemmTuner::Output>& outputs,
                       void* workspace, stream_t stream) const {
         const std::vector<int64_t> plans_to_time = std::exchange(plan.untimed, {});
-        if (plans_to_time.size() < 2) return;
         GemmTuner tuner(timing_seconds, workspace, plan.offer.workspace_bytes);
         const auto run = [&](size_t i) {
             plan.graph->choose(plans_to_time[i]);
@@ -304,7 +303,8 @@ struct CudnnAttention::State {
         const cudnnStatus_t status = cudnnSetStream(library, stream);
         if (status != CUDNN_STATUS_SUCCESS)
             throw Error(fmt::format("attention: cuDNN says {}", cudnnGetErrorString(status)));
-        keep_fastest(made, tensors(Offset(shape, 0, 0)), outputs, workspace, stream);
+        if (made.untimed.size() > 1)
+            keep_fastest(made, tensors(Offset(shape, 0, 0)), outputs, workspace, stream);
         for (int b = 0; b < shape.B; b += made.offer.part.B) {
             for (int h = 0; h < shape.NH; h += made.offer.part.NH) {
                 Tensors part = tensors(Offset(shape, b, h));

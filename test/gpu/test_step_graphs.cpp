@@ -258,13 +258,13 @@ TEST(StepGraphs, OnlyAVetoWaitsForTheNorm) {
 // The whole program: its loop, with a validation in between.
 class Program : public testing::Test {
 protected:
-    static Calls train() {
+    static Calls train(const std::string& more = "") {
         const TemporaryFolder folder;
         const ProgramResult result = run_program(
             SOFTWARE_TRAIN_PROGRAM,
             "--layers 2 --heads 2 --channels 16 --context 8 --batch-size 2 --total-batch 32 --steps 12 "
             "--sample-every 0 --val-every 6 --val-steps 1 --checkpoint-every 0 --vocab 256 --out " +
-                folder / "run",
+                folder / "run" + more,
             fmt::format("cd /; export FLATGPT_MATMUL_SECONDS=0 SOFTWARE_GPU_TRACE='{}'", folder / "trace"));
         EXPECT_EQ(result.exit_code, 0) << result.errors;
         Calls calls;
@@ -283,6 +283,8 @@ protected:
         return {begin_of(first), begin_of(last + 1)};
     }
 };
+
+TEST_F(Program, WithoutGraphsNothingIsCaptured) { EXPECT_EQ(captures_in(train(" --no-graph")), 0); }
 
 TEST_F(Program, NeitherAllocatesNorWaitsInItsLoop) {
     const Calls calls = train();

@@ -45,15 +45,15 @@ def real_texts():
 
 @torch.no_grad()
 def their_likelihoods(model, encode, example):
-    """The mean log-likelihood of every ending's tokens."""
-    context, means = encode(example["ctx"]), []
+    """Mean and sum of the log-likelihoods of every ending's tokens."""
+    context, endings = encode(example["ctx"]), []
     for text in example["endings"]:
         ending = encode(" " + text)
         window = torch.tensor([(context + ending)[-(model.config.n_positions + 1) :]])
         hidden = model.transformer(window[:, :-1]).last_hidden_state[0, -len(ending) :]  # the head only where it counts
         likelihoods = model.lm_head(hidden).log_softmax(-1).gather(1, window[0, -len(ending) :, None])
-        means.append(likelihoods.mean().item())
-    return means
+        endings.append((likelihoods.mean().item(), likelihoods.sum().item()))
+    return endings
 
 
 @torch.no_grad()
@@ -89,12 +89,13 @@ class Models(unittest.TestCase):
         examples = [json.loads(line) for line in examples.read_text().splitlines()]
         theirs = [their_likelihoods(model, encode, example) for example in examples]
         ours = [json.loads(line)["mean"] for line in scores.read_text().splitlines()]
-        worst = max(abs(a - b) for row in zip(ours, theirs, strict=True) for a, b in zip(*row, strict=True))
-        right = sum(means.index(max(means)) == example["label"] for means, example in zip(theirs, examples))
+        worst = max(abs(a - b) for row in zip(ours, theirs, strict=True) for a, (b, _) in zip(*row, strict=True))
         loss = their_loss(model, text, model.config.n_positions)
         print(f"{path}: likelihoods differ by {worst:.1e}, losses by {abs(result['loss'] - loss):.1e}", flush=True)
         self.assertLessEqual(worst, MAX_LIKELIHOOD)
-        self.assertEqual(result["hellaswag"]["accuracy_norm"], right / len(examples))
+        for by, accuracy in enumerate(("accuracy_norm", "accuracy")):
+            right = sum(max(range(4), key=lambda i: endings[i][by]) == example["label"] for endings, example in zip(theirs, examples))
+            self.assertEqual(result["hellaswag"][accuracy], right / len(examples), accuracy)
         self.assertLessEqual(abs(result["loss"] - loss), MAX_LOSS)
 
         prompt = text[:20]

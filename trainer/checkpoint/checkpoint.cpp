@@ -139,6 +139,8 @@ UnfinishedCheckpoint::~UnfinishedCheckpoint() {
 
 void UnfinishedCheckpoint::complete(const TrainingState& state) {
     write_state(folder_, state);
+    // The run may have been resumed from a copy of the checkpoint that has this name.
+    if (is_there(path_)) set_aside(path_, "superseded");
     rename_path(folder_, path_);
     try {
         sync_folder(fs::path(path_).parent_path());

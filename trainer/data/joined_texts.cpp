@@ -10,8 +10,7 @@
 #include "system/text_encoding.h"
 #include "system/utf8_stream.h"
 
-static constexpr size_t piece_bytes = size_t{4} << 20;    // text that is read and tokenized at a time
-static constexpr size_t longest_word = size_t{16} << 20;  // a word is tokenized as a whole
+static constexpr size_t piece_bytes = size_t{4} << 20;  // text that is read and tokenized at a time
 
 // `at`, moved back by up to three bytes to the start of its UTF-8 character, so that no character is cut
 // in two.
@@ -51,19 +50,17 @@ void JoinedTexts::append(const TextPart& part) {
     size_t next = has_mark ? byte_order_mark.size() : std::min(part.begin, end);
     if (has_mark) findings_.marked.push_back(part.path);
     if (next == end) return;
-    if (const std::optional<int> end = tokenizer_.end_of_text(); end && !is_empty_) {
-        const uint16_t token = static_cast<uint16_t>(*end);
+    if (const std::optional<int> end_of_text = tokenizer_.end_of_text(); end_of_text && !is_empty_) {
+        const uint16_t token = static_cast<uint16_t>(*end_of_text);
         consume_({&token, 1});
     }
     is_empty_ = false;
     bool is_utf8 = true;
     const auto more = [&](std::string& text) {
-        CHECK(text.size() < longest_word,
-              "{}: no word ends in the {} MiB before byte {}; expected shorter words, such as those between "
-              "white space, or --tokenizer byte",
-              part.path, text.size() >> 20, next);
-        const size_t begin = next;
-        next = end - begin > piece_bytes ? start_of_character(file, begin + piece_bytes) : end;
+        // A long word is tokenized as a whole. Each time that its end is not found, as much again is read, so
+        // that it is searched through only a few times.
+        const size_t begin = next, wanted = std::max(piece_bytes, text.size());
+        next = end - begin > wanted ? start_of_character(file, begin + wanted) : end;
         const std::string piece = file.text(begin, next);
         if (is_utf8) is_utf8 = look_at(part.path, piece, begin);
         text += piece;

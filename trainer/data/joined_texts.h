@@ -37,8 +37,8 @@ struct TextFindings {
 class JoinedTexts {
 public:
     using Consume = std::function<void(std::span<const uint16_t>)>;
-    // Passes the tokens to `consume` in order, those of a few MiB of text at a time. At most 20 MiB of text
-    // are in memory: a UsageError names the place where a word would be longer than 16 MiB.
+    // Passes the tokens to `consume` in order, those of a few MiB of text at a time. Only so much text is in
+    // memory, unless one word is longer.
     JoinedTexts(Tokenizer& tokenizer, Consume consume);
 
     void append(const TextPart& part);

@@ -123,8 +123,7 @@ TextFindings tokenize(const TextStream& texts, const TextReader& reader, const s
     const JoinedTexts* stream = nullptr;
     JoinedTexts joined(reader.tokenizer, [&](std::span<const uint16_t> tokens) {
         if (reader.is_stopped())
-            throw Error(
-                fmt::format("interrupted while {} was being tokenized; nothing was written", texts.name));
+            throw Error(fmt::format("interrupted while {} was being tokenized", texts.name));
         consume(tokens);
         progress.at([&] {
             return fmt::format("tokenizing {}: {} of {} MiB; {}", texts.name, stream->bytes() >> 20,

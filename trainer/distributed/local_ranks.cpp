@@ -26,6 +26,7 @@ namespace fs = std::filesystem;
 struct LocalRank {
     int rank;
     bool stopped;
+    fs::path program;
     std::string arguments;  // each ends with a zero
 };
 
@@ -64,7 +65,9 @@ std::vector<LocalRank> local_ranks(const Process& process) {
         const std::string status = content(folder + "/status");
         const bool stopped = status.find("\nState:\tT") != std::string::npos ||
                              status.find("\nState:\tt") != std::string::npos;
-        found.push_back({*rank, stopped, content(folder + "/cmdline")});
+        std::error_code hidden;
+        found.push_back(
+            {*rank, stopped, fs::read_symlink(folder + "/exe", hidden), content(folder + "/cmdline")});
     }
     return found;
 }
@@ -117,13 +120,15 @@ void end_within(double seconds) {
 
 void check_same_arguments(const Process& process) {
     if (process.launch.empty() || rank_in(process, fmt::format("/proc/{}", getppid()))) return;
-    const std::string own = content("/proc/self/cmdline"), program(own.c_str());
+    const std::string own = content("/proc/self/cmdline");
+    std::error_code hidden;
+    const fs::path program = fs::read_symlink("/proc/self/exe", hidden);
     std::set<int> same;
     // Some ranks may not have started yet, others may have ended already.
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
     while (static_cast<int>(same.size()) < process.local_size - 1 && std::chrono::steady_clock::now() < end) {
         for (const LocalRank& other : local_ranks(process)) {
-            if (other.arguments.c_str() != program) continue;
+            if (other.program != program) continue;
             CHECK(
                 other.arguments == own,
                 "this process only prints a text and exits, but rank {} has other options and would wait for "

@@ -33,13 +33,14 @@ bool same_folder(const std::string& a, const std::string& b) {
     return fs::equivalent(a, b, absent);
 }
 
-// The metrics and the checkpoints that a folder holds. They are compared before and after the wait for the
-// folder's lock, because another process may have trained there.
+// The metrics and the checkpoints that a folder holds. They are compared when the run is found and again
+// under the folder's lock, because another process may have trained there in between.
 std::vector<std::string> contents_of_run(const std::string& folder) {
     std::vector<std::string> contents;
     if (is_there(metrics_file(folder))) contents.push_back(metrics_file(folder));
     if (is_folder(checkpoints_folder(folder))) contents.push_back(checkpoints_folder(folder));
-    for (const fs::path& path : entries_of(checkpoints_folder(folder))) contents.push_back(path);
+    for (const fs::path& path : entries_of(checkpoints_folder(folder)))
+        if (path.filename().string().starts_with("step_")) contents.push_back(path);
     std::sort(contents.begin(), contents.end());
     return contents;
 }
@@ -306,6 +307,7 @@ static void tidy_checkpoints(ResumePoint& from, const Note& note) {
     const std::string name = fs::path(from.checkpoint).filename();
     const bool is_branch = from.found.empty();
     if (!is_branch && is_temporary(name)) {
+        if (is_there(path)) set_aside(path, "superseded");
         rename_path(from.checkpoint, path);
         note(fmt::format("{} is a whole checkpoint; it is now called {}", from.checkpoint, path));
     }
