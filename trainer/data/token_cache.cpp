@@ -25,7 +25,7 @@ namespace {
 // abandoned.
 constexpr auto abandoned_after = std::chrono::hours(1);
 
-std::string cache_folder() {
+std::string token_cache_folder() {
     const char* cache = std::getenv("XDG_CACHE_HOME");
     const char* home = std::getenv("HOME");
     return (cache != nullptr && *cache != '\0' ? fs::path(cache)
@@ -153,7 +153,7 @@ void write_cache(const std::string& folder, const std::string& prefix, uint64_t 
 
 // The tokens in a cache, which is made if there is none. No shards if it cannot be written.
 StreamTokens find_or_make_cache(const TextStream& texts, uint64_t hash, TextReader& reader) {
-    const std::string folder = cache_folder(), prefix = cache_prefix(texts, reader.tokenizer.name());
+    const std::string folder = token_cache_folder(), prefix = cache_prefix(texts, reader.tokenizer.name());
     StreamTokens cache = read_cache(folder, prefix, texts.name, hash);
     if (!cache.shards.empty()) return cache;
     try {
