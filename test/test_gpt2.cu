@@ -21,14 +21,10 @@ TEST(GPT2, ActivationsMatchPyTorch) {
     expect("encoded", -1, "encoder");
     expect("lnf", -1, "ln_f");
     for (int l = 0; l < reference_config.L; l++) {
-        for (const auto& [ours, theirs] : {std::pair{"ln1", "ln_1"},
-                                           {"qkv", "qkv"},
-                                           {"att", "attention"},
-                                           {"residual2", "residual_attention"},
-                                           {"ln2", "ln_2"},
-                                           {"fch", "fc"},
-                                           {"fch_gelu", "gelu"},
-                                           {"residual3", "residual_mlp"}})
+        for (const auto& [ours, theirs] :
+             {std::pair{"ln1", "ln_1"}, std::pair{"qkv", "qkv"}, std::pair{"att", "attention"},
+              std::pair{"residual2", "residual_attention"}, std::pair{"ln2", "ln_2"}, std::pair{"fch", "fc"},
+              std::pair{"fch_gelu", "gelu"}, std::pair{"residual3", "residual_mlp"}})
             expect(ours, l, fmt::format("h.{}.{}", l, theirs));
     }
     const std::vector<float> padded = model->activation("logits");
