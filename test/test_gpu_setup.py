@@ -181,6 +181,9 @@ class GpuSetup(unittest.TestCase):
                 include({ROOT}/cmake/gpu/${{part}}.cmake)
             endforeach()
             message("NCCL ${{NCCL_INCLUDE}} ${{NCCL}}")
+            if(NOT FLATGPT_NCCL)
+                message("${{without_nccl}}")
+            endif()
             message("cuDNN ${{CUDNN_INCLUDE}} ${{CUDNN}}: ${{cudnn}}")
         """)
         shutil.rmtree(self.folder / "found", ignore_errors=True)
@@ -226,6 +229,14 @@ class GpuSetup(unittest.TestCase):
         self.empty_machine()
         self.cudnn(self.python / "nvidia/cudnn", "libcudnn.so.9", 12)
         self.assertIn("by our own kernel: PYTHON/cudnn/lib/libcudnn.so.9 is for CUDA 12, not 13 (libcudnn9-dev-cuda-13, or CUDNN_ROOT)", self.found()[1])
+
+    def test_nccl_for_another_cuda_is_refused(self):
+        self.empty_machine()
+        for cuda, said in ((13, []), (12, ["one GPU only: PYTHON/nccl/lib/libnccl.so.2 is for CUDA 12, not 13 "
+                                           "(libnccl-dev, NCCL_HOME, or pip install nvidia-nccl-cu13)"])):  # fmt: skip
+            self.library(self.python / "nvidia/nccl", "nccl.h", "", "libnccl.so.2", f'const char* text = "NCCL version 2.28.9+cuda{cuda}.0";')
+            self.assertEqual(self.found()[1:-1], said)
+            shutil.rmtree(self.python / "nvidia/nccl")
 
     def test_make_gpu_builds_the_programs_and_no_test(self):
         for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "ARCHITECTURES"):
