@@ -8,6 +8,7 @@
 
 #include "system/atomic_file.h"
 #include "system/error.h"
+#include "system/file_access.h"
 #include "system/host_allocator.h"
 #include "system/printable.h"
 #include "trainer/checkpoint/run_folder.h"
