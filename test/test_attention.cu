@@ -146,8 +146,8 @@ void expect_each_near(const Computed& computed, const Expected& expected, LseBou
                   [&](Bounded e) { return bound.units * epsilon<float> * e.size() + bound.beside; });
     expect_elements(computed.dqkv, expected.dqkv, epsilon<T>);
 }
-// Where hundreds of values are averaged, zeros would be within each element's own bound, but not within that
-// of the tensor. lse is never rounded to T.
+// A bound on the whole tensor. An output that is the mean of hundreds of values is so small that zeros would
+// pass the bound of each element. lse is never rounded to T.
 template <class T>
 void expect_near(const Computed& computed, const Expected& expected, LseBound bound = {}) {
     EXPECT_LE(relative_error(computed.out, expected.out), tolerance<T>);

@@ -48,7 +48,7 @@ public:
     ~Gpu();
     void offer(std::vector<Planned> algorithms);
     Planned& planned(int id) { return *std::ranges::find(algorithms_, id, &Planned::id); }
-    // What was called since forget().
+    // The calls that were seen since forget() was called last.
     struct Seen {
         std::vector<Launch> launches;
         std::vector<size_t> allocations;  // bytes

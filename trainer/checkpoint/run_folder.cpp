@@ -77,7 +77,7 @@ std::vector<CheckpointFolder> checkpoint_folders(const std::string& run_folder, 
         const std::optional<int> step = step_of(name);
         if (step && is_folder(path)) found.push_back({*step, path});
     }
-    // Of one step, the folder without .tmp-XXXXXXXX is the last and thus the newest.
+    // Two folders of one step are ordered so that the one without .tmp-XXXXXXXX comes last, as the newest.
     std::sort(found.begin(), found.end(), [](const CheckpointFolder& a, const CheckpointFolder& b) {
         return std::pair(a.step, b.path) < std::pair(b.step, a.path);
     });

@@ -99,7 +99,7 @@ std::string length_plan(const Options& o) {
     return fmt::format("run: {}\nwork: {:.0f} FLOP a token", length, flops);
 }
 
-// What a process sends in a step, and receives as much.
+// Says how many bytes a process sends in a step, which is also how many it receives.
 std::string communication_plan(const Options& o, const TensorTable& table) {
     const auto sent = [&](Collective::Kind kind, DType type, const char* what) {
         const Collective::Element element = type == DType::bf16 ? Collective::bf16 : Collective::fp32;
