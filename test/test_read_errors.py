@@ -284,8 +284,7 @@ class RandomReadErrors(Runs):
         self.assertGreater(total, 50)
         outcomes = {}
         for number in range(wanted):
-            # The loader reads a batch ahead, of 8 windows, or has not begun to when the run ends.
-            first, count = rng.randrange(1, total + 1 - 8), rng.choice([1, 1, 1, 2, 50])
+            first, count = rng.randrange(1, total + 1), rng.choice([1, 1, 1, 2, 50])
             error = rng.choice(["EIO", "EACCES", "EMFILE", "ENOMEM", "ESTALE"])
             with self.subTest(seed=seed, number=number, first=first, count=count, error=error):
                 shutil.rmtree(self.out)
@@ -293,14 +292,18 @@ class RandomReadErrors(Runs):
                 failed = self.folder / "failed"
                 failed.unlink(missing_ok=True)
                 result = self.resume(faults(calls, self.folder, error, first, count, failed, page=rng.randrange(1000)))
-                self.assertTrue(matching_calls(failed), "no call has failed")
+                # The loader reads ahead by as much as it has time for, so a run may end before its call number `first`.
+                calls_failed = matching_calls(failed)
                 if result.returncode != 0:
+                    self.assertTrue(calls_failed, result.stderr)
                     self.assert_one_line(result)
                     self.assert_goes_on()
                 else:
                     self.assert_same_end()
-                what = f"{matching_calls(failed)[0].split()[0]}: {'ended' if result.returncode else 'went on'}"
+                call = calls_failed[0].split()[0] if calls_failed else "no call"
+                what = f"{call}: {'ended' if result.returncode else 'went on'}"
                 outcomes[what] = outcomes.get(what, 0) + 1
+        self.assertLess(outcomes.get("no call: went on", 0), 1 + wanted / 2, outcomes)
         if "READ_ERRORS" in os.environ:
             print(f"seed {seed}: {total} calls; {outcomes}", file=sys.stderr)
 
