@@ -8,7 +8,6 @@
 //                     FILE_TRACE.data holds the bytes of all writes, one after the other
 // These are the calls that our programs and libstdc++ make; test_durability.py notices a change that is not
 // in the trace.
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -101,11 +100,6 @@ struct Entry {
     ino_t folder;
     std::string name;
 };
-
-template <class Function>
-Function* original(const char* name) {
-    return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
 
 // Calls `open`, which makes the file if it is not there and succeeds with something other than `failed`.
 template <class Open, class Result>

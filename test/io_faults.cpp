@@ -13,7 +13,6 @@
 // These are the calls that our programs and libstdc++ make. Calls that the C library makes by itself, such as
 // fopen's, are not seen.
 #include <dirent.h>
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -25,11 +24,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <climits>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <type_traits>
 
@@ -75,11 +72,6 @@ std::string path_at(int folder, const char* path) {
 bool is_folder(int file) {
     struct stat status;
     return syscall(SYS_fstat, file, &status) == 0 && S_ISDIR(status.st_mode);
-}
-
-template <class Function>
-Function* original(const char* name) {
-    return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
 // Calls the original, unless this call must fail.

@@ -1,5 +1,6 @@
 // preloaded_calls.h: shared by the libraries for LD_PRELOAD
 #pragma once
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -21,4 +22,10 @@ inline std::string path_of(int file) {
 // The mode of open(), which callers give only with these flags.
 inline mode_t mode_of(int flags, va_list arguments) {
     return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(arguments, mode_t) : 0;
+}
+
+// The function that this library replaces.
+template <class Function>
+Function* original(const char* name) {
+    return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }

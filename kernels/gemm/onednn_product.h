@@ -1,9 +1,9 @@
 // onednn_product.h: a oneDNN matrix product with all that a call needs. It is made once for a shape, so
 //   that calls allocate nothing of ours.
 #pragma once
+#include <dnnl.hpp>
 #include <vector>
 
-#include "kernels/gemm/onednn_compat.h"
 #include "kernels/simt/bfloat16.h"
 #include "system/error.h"
 
@@ -35,6 +35,26 @@ inline bool onednn_multiplies_bf16_fast() {
     };
     return has(dnnl::cpu_isa::avx512_core_amx) ||
            (has(dnnl::cpu_isa::avx512_core_bf16) && __builtin_cpu_is("amd"));
+}
+
+// One description of dst = src weights + bias for oneDNN 2.6 (Debian 12) and 3.x (Ubuntu 24.04), whose C++
+// interfaces differ. An empty bias descriptor means no bias. The result is empty if this machine cannot
+// compute it.
+template <class Matmul = dnnl::matmul>
+typename Matmul::primitive_desc onednn_matmul(const dnnl::engine& engine, const dnnl::memory::desc& src,
+                                              const dnnl::memory::desc& weights,
+                                              const dnnl::memory::desc& bias, const dnnl::memory::desc& dst,
+                                              const dnnl::primitive_attr& attributes) {
+    using Primitive = typename Matmul::primitive_desc;
+    if constexpr (requires { typename Matmul::desc; }) {  // 2.x describes the operation first
+        using Operation = typename Matmul::desc;
+        return Primitive(
+            bias.get_size() > 0 ? Operation(src, weights, bias, dst) : Operation(src, weights, dst),
+            attributes, engine, true);
+    } else {
+        return bias.get_size() > 0 ? Primitive(engine, src, weights, bias, dst, attributes, true)
+                                   : Primitive(engine, src, weights, dst, attributes, true);
+    }
 }
 
 // dst = (or +=) src weights + bias as the description says, for any matrices of its shapes.

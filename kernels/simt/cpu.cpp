@@ -9,17 +9,14 @@
 #include <fmt/core.h>
 #include <omp.h>
 
-#include <algorithm>
 #include <array>
 #include <boost/context/detail/fcontext.hpp>
-#include <cstring>
 #include <exception>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/simt/block_memory.h"
-#include "kernels/simt/fiber_stack.h"
 #include "kernels/simt/ready_threads.h"
 #include "kernels/simt/target.h"
 #include "system/error.h"

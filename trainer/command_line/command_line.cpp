@@ -1,18 +1,16 @@
 #include "trainer/command_line/command_line.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "system/version.h"
 #include "trainer/command_line/config_file.h"
 #include "trainer/command_line/help_text.h"
-#include "trainer/command_line/manual.h"
 #include "trainer/command_line/near_names.h"
+#include "trainer/model/dtype.h"
 
 namespace {
 

@@ -20,7 +20,6 @@
 #include "kernels/attention/attention.h"
 #include "system/error.h"
 #include "system/run_main.h"
-#include "trainer/model/dtype.h"
 
 inline const std::map<std::string, AttentionBackend> attentions = {{"auto", AttentionBackend::automatic},
                                                                    {"cudnn", AttentionBackend::cudnn},

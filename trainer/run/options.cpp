@@ -4,13 +4,14 @@
 #include <climits>
 #include <cmath>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
+#include <set>
 
 #include "trainer/checkpoint/open_model.h"
+#include "trainer/checkpoint/run_folder.h"
+#include "trainer/checkpoint/training_state.h"
 #include "trainer/command_line/help_text.h"
 #include "trainer/model/gpt2_config.h"
 #include "trainer/run/add_options.h"
-#include "trainer/run/own_options.h"
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/tokenizer/tokenizer_files.h"
 
@@ -189,6 +190,93 @@ void resolve_batch(Options& o) {
           b.total / sequence, processes, sequence * processes);
     CHECK(b.total / sequence <= 1 << 30, "--total-batch {} is {} sequences; expected at most {}", b.total,
           b.total / sequence, 1 << 30);
+}
+
+// The checkpoint folders that path stands for, newest first.
+std::vector<std::string> checkpoints_of(const std::string& path) {
+    if (!is_run_folder(path)) return {path};
+    std::vector<std::string> paths;
+    for (const CheckpointFolder& folder : checkpoint_folders(path, CheckpointNames::temporary_too))
+        paths.insert(paths.begin(), folder.path);
+    return paths;
+}
+
+std::optional<TrainingState> newest_state(const std::vector<std::string>& checkpoints) {
+    for (const std::string& checkpoint : checkpoints) {
+        try {
+            return read_state(checkpoint);
+        } catch (const Error&) {}  // an older one is tried
+    }
+    return std::nullopt;
+}
+
+// The value of --tokenizer for that name: the name itself if it is a word, else the tokenizer's file in the
+// newest checkpoint in which it is whole.
+std::string place_of_tokenizer(const std::string& name, const std::vector<std::string>& checkpoints) {
+    if (is_tokenizer_word(name)) return name;
+    for (const std::string& checkpoint : checkpoints) {
+        try {
+            const std::string file = tokenizer_in(checkpoint);
+            if (file.empty()) continue;
+            const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(file);
+            if (tokenizer->name() == name || tokenizer->former_name() == name) return file;
+        } catch (const Error&) {}  // damaged; an older one is tried
+    }
+    throw UsageError(fmt::format(
+        "{}: no checkpoint has the files of the run's tokenizer {}; please name it with --tokenizer",
+        checkpoints.front(), name));
+}
+
+std::string option_text(const nlohmann::json& value) {
+    return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+// With --resume PATH, options that the command line leaves out take the values in the checkpoint's
+// state.json, so that --resume PATH alone continues the run as it was. Returns them as words of a command
+// line, such as "--lr=0.001". path is a checkpoint or a run's folder, whose newest checkpoint counts.
+// Options that app was given, that a given option replaces, whose scope is start, or that only earlier
+// versions had are left out. The model's shape and the tokenizer are separate words instead of --model and
+// --init-from, so the resumed run no longer needs the model that it began with. Empty if path holds no
+// readable checkpoint; resuming from it reports what is wrong. app must have been parsed.
+std::vector<std::string> own_options(const CLI::App& app, const std::map<std::string, Scope>& scopes,
+                                     const std::string& path) {
+    const std::vector<std::string> checkpoints = checkpoints_of(path);
+    const std::optional<TrainingState> state = newest_state(checkpoints);
+    if (!state) return {};
+    std::map<std::string, const CLI::Option*> known;
+    std::set<std::string> decided;
+    for (const CLI::Option* option : options_of(app)) {
+        if (option->get_lnames().empty()) continue;
+        const std::string& name = option->get_lnames().front();
+        known[name] = option;
+        if (option->count() == 0) continue;
+        decided.insert(name);
+        for (const CLI::Option* excluded : option->get_excludes())
+            decided.insert(excluded->get_lnames().front());
+    }
+    nlohmann::json values = state->options;
+    for (const auto& [name, value] : state->identity.items()) {
+        if (name != "train-data") values[name] = value;  // its value there is a checksum
+    }
+    std::vector<std::string> words;
+    for (const auto& [name, value] : values.items()) {
+        const auto option = known.find(name);
+        const auto scope = scopes.find(name);
+        if (option == known.end() || scope == scopes.end() || decided.contains(name)) continue;
+        if (scope->second == Scope::start) continue;
+        if (value.is_array()) {
+            for (const nlohmann::json& one : value)
+                words.push_back(fmt::format("--{}={}", name, option_text(one)));
+            continue;
+        }
+        const std::string text =
+            name == "tokenizer" ? place_of_tokenizer(option_text(value), checkpoints) : option_text(value);
+        const bool is_default = text.empty() || (option->second->get_items_expected_max() > 0
+                                                     ? text == option->second->get_default_str()
+                                                     : text == "false");
+        if (!is_default) words.push_back(fmt::format("--{}={}", name, text));
+    }
+    return words;
 }
 
 // words: the command line. own: options of the run that is resumed, parsed after them.

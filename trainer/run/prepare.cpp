@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <numeric>
 #include <utility>
 
@@ -16,12 +17,12 @@
 #include "system/run_main.h"
 #include "system/status_line.h"
 #include "system/stop_signal.h"
+#include "system/version.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/formats/model_file.h"
 #include "trainer/run/disk_fit.h"
 #include "trainer/run/memory_fit.h"
 #include "trainer/run/replicas.h"
-#include "trainer/run/run_description.h"
 
 namespace {
 
@@ -31,6 +32,21 @@ std::string note_of_warmup(const Schedule& schedule) {
         "note: the warmup of {} steps is longer than the run of {}; the learning rate rises to {:.3g} "
         "instead of {:.3g}",
         schedule.warmup, schedule.steps, schedule.at(schedule.steps), schedule.lr);
+}
+
+// Program, options and data, which must be equal on all ranks; otherwise they would train different models.
+nlohmann::json process_description(const Options& o, const nlohmann::json& identity, const DataSplits& data) {
+    nlohmann::json files = nlohmann::json::array();
+    for (const auto* split : {&data.train, &data.val}) {
+        for (const TokenShard& shard : *split)
+            files.push_back({{"name", std::filesystem::path(shard.name()).filename().string()},
+                             {"tokens", shard.size()}});
+    }
+    return {{"version", version},
+            {"options", o.values},
+            {"batch_size", o.batch.size},
+            {"data", identity},
+            {"files", files}};
 }
 
 size_t tokens_of(const std::vector<TokenShard>& shards) {

@@ -12,16 +12,64 @@
 #include "system/print_line.h"
 #include "system/printable.h"
 #include "system/stop_signal.h"
+#include "system/version.h"
 #include "trainer/inference/evaluate.h"
+#include "trainer/inference/generate.h"
 #include "trainer/model/norms_by_layer.h"
 #include "trainer/run/matmul_tuning.h"
 #include "trainer/run/replicas.h"
-#include "trainer/run/run_description.h"
-#include "trainer/run/sample_text.h"
 
 namespace {
 
 bool due(int every, int step) { return every > 0 && step % every == 0; }
+
+// The first line of metrics.jsonl.
+template <class T>
+nlohmann::json run_description(const Options& o, const GPT2<T>& model, const std::string& device,
+                               const MatmulPeak& peak, int steps, const ResumePoint& from) {
+    nlohmann::json description = {
+        {"options", o.values},
+        {"model",
+         {{"layers", o.model.config.L},
+          {"heads", o.model.config.NH},
+          {"channels", o.model.config.C},
+          {"context", o.model.config.context},
+          {"vocab", o.model.config.V},
+          {"parameters", model.table().parameters()}}},
+        {"batch",
+         {{"batch_size", o.batch.size},
+          {"seq_len", o.batch.seq_len},
+          {"micro_steps", o.accumulation()},
+          {"total_batch", o.batch.total},
+          {"processes", o.world_size}}},
+        {"steps", steps},
+        {"machine", device},
+        {"mfu_peak", {{"flops_per_second", peak.flops_per_second}, {"measured", peak.measured}}},
+        {"versions", {{"flatgpt", version}, {"compiler", __VERSION__}}}};
+    if (!from.checkpoint.empty()) description["resumed_from"] = from.step();
+    return description;
+}
+
+// Text drawn from the model's distribution at temperature 1. It may be longer than the context.
+template <class T>
+std::string sample_text(GPT2<T>& model, const Tokenizer& tokenizer, const Options& o, int step) {
+    const int start = tokenizer.end_of_text().value_or('\n');
+    WithoutCache<GPT2<T>> decoder{model};
+    std::string text;
+    const auto append = [&](int, int token) {
+        if (!tokenizer.ends_text(token)) text += tokenizer.token_bytes(token);
+    };
+    generate(decoder, {start < o.model.config.V ? start : 0},
+             {.max_tokens = o.evaluation.sample_tokens,
+              // the model's vocabulary may be larger than the tokenizer's
+              .vocabulary = std::min(tokenizer.vocab_size(), o.model.config.V),
+              .window = o.batch.seq_len,
+              .ends = tokenizer.ends(),
+              .seed = o.system.seed,
+              .step = static_cast<uint64_t>(step)},
+             append, stop_requested);
+    return text;
+}
 
 }  // namespace
 
