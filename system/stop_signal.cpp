@@ -1,7 +1,5 @@
 #include "system/stop_signal.h"
 
-#include <csignal>
-
 static bool ignored = false;
 
 // Runs before any library's constructor, since .preinit_array is called first. The sanitizers are not

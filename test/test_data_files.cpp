@@ -8,7 +8,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <numeric>
 
 #include "temporary_folder.h"
 #include "trainer/data/data_files.h"

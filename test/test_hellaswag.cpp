@@ -2,7 +2,6 @@
 // line, and every ending is scored exactly once.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <limits>
 #include <map>
 #include <set>

@@ -9,7 +9,6 @@
 #include "trainer/data/restartable_shards.h"
 #include "trainer/formats/model_file.h"
 #include "trainer/tokenizer/tokenizer.h"
-#include "trainer/tokenizer/tokenizer_files.h"
 
 static std::string nested(int levels) { return std::string(levels, '[') + std::string(levels, ']'); }
 static const std::string deep = nested(1'000'000);

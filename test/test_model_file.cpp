@@ -1,8 +1,6 @@
 // open_model finds the model behind every kind of path, and llm.c's files are read and written bit for bit
 // or rejected by name.
-#include <bit>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "kernels/simt/bfloat16.h"
 #include "model_weights.h"

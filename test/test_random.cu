@@ -1,5 +1,4 @@
 // Fresh tensors: normal numbers that depend on (seed, purpose, index) alone, constants, conversions.
-#include <limits>
 
 #include "common.cuh"
 #include "kernels/random.cuh"

@@ -1,5 +1,4 @@
 // The reader accepts the files of Hugging Face's writer and ours, and rejects everything else in one line.
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>

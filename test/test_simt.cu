@@ -3,7 +3,6 @@
 #include <bit>
 #include <cfloat>
 #include <cmath>
-#include <limits>
 
 #include "common.cuh"
 

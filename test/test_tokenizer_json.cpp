@@ -3,13 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "pieces.h"
 #include "reference_strings.h"
-#include "system/data_directory.h"
 #include "temporary_folder.h"
 #include "trainer/tokenizer/tokenizer_files.h"
 

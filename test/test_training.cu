@@ -1,7 +1,5 @@
 // Training as a whole: results that must not change when the work is split differently, and that a model
 // learns as much as it can.
-#include <algorithm>
-#include <map>
 
 #include "model.cuh"
 #include "trainer/model/quantized_weights.h"

@@ -1,7 +1,6 @@
 #include "kernels/gemm/gemm_tuner.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/simt/bfloat16.h"
 

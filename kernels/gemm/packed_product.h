@@ -10,7 +10,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "kernels/simt/bfloat16.h"

@@ -2,7 +2,6 @@
 // its workspace, and the messages.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <map>
 #include <set>
 #include <string>

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
 #include <map>
 
 #include "system/atomic_file.h"
 #include "system/error.h"
 #include "system/file_access.h"
-#include "system/host_allocator.h"
 #include "system/printable.h"
 #include "trainer/checkpoint/run_folder.h"
 #include "trainer/formats/hugging_face.h"

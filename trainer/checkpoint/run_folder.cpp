@@ -15,7 +15,6 @@
 #include "system/atomic_file.h"
 #include "system/file_access.h"
 #include "system/print_line.h"
-#include "system/printable.h"
 
 namespace fs = std::filesystem;
 

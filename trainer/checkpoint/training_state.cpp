@@ -2,7 +2,6 @@
 
 #include <xxhash.h>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <new>
 
 #include "kernels/simt/device.h"
 #include "system/error.h"

@@ -9,7 +9,6 @@
 
 #include "system/error.h"
 #include "system/file_reader.h"
-#include "system/host_allocator.h"
 #include "system/json_text.h"
 #include "system/text_encoding.h"
 

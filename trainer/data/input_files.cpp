@@ -9,7 +9,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "system/atomic_file.h"

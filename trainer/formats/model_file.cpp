@@ -1,6 +1,5 @@
 #include "trainer/formats/model_file.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "system/file_access.h"

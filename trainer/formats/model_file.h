@@ -2,8 +2,6 @@
 // tensor at a time.
 //   checkpoint/open_model.h opens one by its path.
 #pragma once
-#include <algorithm>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>

@@ -1,7 +1,6 @@
 #include "trainer/run/generate_options.h"
 
 #include <charconv>
-#include <cstdint>
 
 #include "trainer/command_line/command_line.h"
 #include "trainer/command_line/help_text.h"

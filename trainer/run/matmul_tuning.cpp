@@ -9,7 +9,6 @@
 #include "system/atomic_file.h"
 #include "system/file_access.h"
 #include "system/file_reader.h"
-#include "system/note.h"
 #include "system/print_line.h"
 
 namespace fs = std::filesystem;

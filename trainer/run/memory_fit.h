@@ -14,7 +14,6 @@
 #include "system/error.h"
 #include "system/note.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/run_folder.h"
 #include "trainer/model/gpt2.h"
 #include "trainer/run/options.h"
 #include "trainer/run/replicas.h"

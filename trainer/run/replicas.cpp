@@ -6,7 +6,6 @@
 
 #include "system/error.h"
 #include "system/json_text.h"
-#include "system/note.h"
 
 using nlohmann::json;
 

@@ -7,13 +7,11 @@
 #include <array>
 #include <filesystem>
 #include <optional>
-#include <span>
 
 #include "system/atomic_file.h"
 #include "system/file_access.h"
 #include "system/file_reader.h"
 #include "system/json_text.h"
-#include "system/note.h"
 #include "trainer/run/logger.h"
 
 namespace fs = std::filesystem;

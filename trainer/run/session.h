@@ -1,7 +1,6 @@
 // session.h: everything that surrounds training in a run: metrics, validation, samples, checkpoints,
 // signals.
 #pragma once
-#include <functional>
 #include <optional>
 #include <string>
 

@@ -1,6 +1,5 @@
 #include "trainer/tokenizer/added_tokens.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "trainer/tokenizer/word_splitter.h"

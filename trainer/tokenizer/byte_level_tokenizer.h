@@ -1,6 +1,5 @@
 // byte_level_tokenizer.h: byte-level byte-pair encoding: GPT-2's tokenizer and others of its kind.
 #pragma once
-#include <array>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -16,7 +16,6 @@
 #include <cmath>
 #include <cstring>
 #include <optional>
-#include <vector>
 
 #include "blocked_product.h"
 #include "kernels/simt/bfloat16.h"

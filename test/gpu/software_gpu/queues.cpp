@@ -8,7 +8,6 @@
 #include <thread>
 #include <utility>
 
-#include "stream.h"
 #include "trace.h"
 
 namespace software_gpu {
