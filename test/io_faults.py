@@ -3,7 +3,8 @@ import errno
 import os
 import pathlib
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from common import ROOT  # beside this file
+
 LIBRARY = os.environ.get("IO_FAULTS_LIBRARY", str(ROOT / "build/release/cmake/cpu/libio_faults.so"))
 
 

@@ -1,33 +1,30 @@
 #!/usr/bin/env python3
 """A machine that is busy when a run starts: its peaks are measured far too low, and no share of them exceeds 1."""
-import json
 import os
-import pathlib
 import subprocess
-import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from common import ROOT, FolderTest, metrics  # beside this file
+
 PROGRAM = os.environ.get("TRAIN_PROGRAM", str(ROOT / "build" / "release" / "train_gpt2"))
 CLOCK = os.environ.get("FAST_CLOCK_LIBRARY", str(ROOT / "build" / "release" / "cmake" / "cpu" / "libfast_clock.so"))
 STEPS, PROFILED = 12, 4
 
 
-class BusyStart(unittest.TestCase):
+class BusyStart(FolderTest):
     def test_the_peaks_are_measured_again(self):
-        with tempfile.TemporaryDirectory() as folder:
-            out = pathlib.Path(folder, "run")
-            command = f"{PROGRAM} --steps {STEPS} --profile {PROFILED} --val-every 0 --sample-every 0 --checkpoint-every 0 --out {out}"
-            metrics = out / "metrics.jsonl"
-            done = subprocess.run(command.split(), env=os.environ | {"LD_PRELOAD": CLOCK, "FAST_CLOCK_UNTIL": str(metrics)}, capture_output=True, text=True)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            records = [json.loads(line) for line in metrics.read_text().splitlines()]
-        first, train = records[0]["mfu_peak"]["flops_per_second"], [record for record in records if record["kind"] == "train"]
-        raised = {record["step"]: record["flops_per_second"] for record in records if record["kind"] == "mfu_peak"}
+        out = self.folder / "run"
+        command = f"{PROGRAM} --steps {STEPS} --profile {PROFILED} --val-every 0 --sample-every 0 --checkpoint-every 0 --out {out}"
+        environment = os.environ | {"LD_PRELOAD": CLOCK, "FAST_CLOCK_UNTIL": str(out / "metrics.jsonl")}
+        done = subprocess.run(command.split(), env=environment, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        (run,), train, (profile,) = (metrics(out, kind) for kind in ("run", "train", "profile"))
+        first = run["mfu_peak"]["flops_per_second"]
+        raised = {record["step"]: record["flops_per_second"] for record in metrics(out, "mfu_peak")}
         self.assertEqual(len(train), STEPS)
         peak = first
         # 6 operations a parameter and token, and 6 x layers x channels x sequence length for attention
-        flops = 6 * records[0]["model"]["parameters"] + 6 * 4 * 128 * 64
+        flops = 6 * run["model"]["parameters"] + 6 * 4 * 128 * 64
         for record in train:
             peak = raised.get(record["step"], peak)
             self.assertLessEqual(record["mfu"], 1)
@@ -36,7 +33,6 @@ class BusyStart(unittest.TestCase):
         self.assertLess(len(raised), STEPS / 2)  # one measurement is enough, unless the machine is really busy
         self.assertEqual(done.stdout.count(" was faster than the peak for MFU, which is now "), len(raised))
 
-        (profile,) = (record for record in records if record["kind"] == "profile")
         shares = [operation["share_of_peak"] for operation in profile["operations"] if operation["share_of_peak"] is not None]
         self.assertGreater(len(shares), 10)
         self.assertLessEqual(max(shares), 1)

@@ -12,14 +12,13 @@ import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 import unittest
 
-from packages import with_packages  # beside this file
+from common import ROOT, FolderTest  # beside this file
+from packages import with_packages
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("TOKENIZE_PROGRAM", str(ROOT / "build" / "release" / "tokenize"))
 with_packages("numpy", "pyarrow")
 HAS_PYARROW = importlib.util.find_spec("pyarrow") is not None
@@ -56,11 +55,9 @@ def write_parquet(path, records, rows_per_group):
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), path, row_group_size=rows_per_group)
 
 
-class DataPreparation(unittest.TestCase):
+class DataPreparation(FolderTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         self.source, self.out = self.folder / "source", self.folder / "out"
 
     def run_program(self, program, *arguments, environment=None):

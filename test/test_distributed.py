@@ -14,13 +14,12 @@ import resource
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
-from io_faults import faults  # beside this file
+from common import ROOT, FolderTest, metrics, write_shard  # beside this file
+from io_faults import faults
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("TRAIN_PROGRAM", str(ROOT / "build" / "release" / "train_gpt2"))
 STOPPING_MPI = os.environ.get("STOPPING_MPI", str(ROOT / "build" / "release" / "cmake" / "cpu" / "libstopping_mpi.so"))
 MPIRUN = ROOT / "test" / "mpi" / "mpirun.sh"
@@ -38,16 +37,6 @@ def launch(processes, *options, before=""):
     command += [part for option in values.items() for part in option]
     return subprocess.Popen([str(part) for part in command], env=ENVIRONMENT, text=True, start_new_session=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
-
-
-def metrics(folder, kind="train"):
-    records = [json.loads(line) for line in (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()]
-    return [record for record in records if record["kind"] == kind]
-
-
-def write_shard(path, tokens):
-    header = [20240520, 1, len(tokens)] + [0] * 253
-    path.write_bytes(b"".join(n.to_bytes(4, "little") for n in header) + b"".join(t.to_bytes(2, "little") for t in tokens))
 
 
 def overwrite(path, content):
@@ -68,12 +57,7 @@ def ranks_of(mpirun):
     return [children[rank] for rank in sorted(children)]
 
 
-class Runs(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class Runs(FolderTest):
     def start(self, processes, *options, **more):
         process = launch(processes, *options, **more)
         self.addCleanup(process.communicate)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """dev/expected_time.py against its own formulas, against published measurements, and on plans of the program."""
 import os
-import pathlib
 import re
 import subprocess
 import sys
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from common import ROOT  # beside this file
+
 PROGRAM = os.environ.get("TRAIN_PROGRAM", str(ROOT / "build" / "release" / "train_gpt2"))
 sys.path.insert(0, str(ROOT / "dev"))
 import expected_time  # noqa: E402

@@ -6,13 +6,13 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import textwrap
 import unittest
 
-from packages import with_packages  # beside this file
+from common import ROOT, FolderTest  # beside this file
+from packages import with_packages
 
-SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "scripts" / "export_metrics.py"
+SCRIPT = ROOT / "scripts" / "export_metrics.py"
 sys.path.insert(0, str(SCRIPT.parent))
 import export_metrics  # noqa: E402
 
@@ -41,28 +41,23 @@ EXPECTED = {
 }  # fmt: skip
 
 
-class ExportMetrics(unittest.TestCase):
+class ExportMetrics(FolderTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.run_folder = pathlib.Path(folder.name) / "run"
+        super().setUp()
+        self.run_folder = self.folder / "run"
         self.run_folder.mkdir()
         text = "\n".join(json.dumps(record) for record in RECORDS) + '\n{"kind":"train","st'  # incomplete: the run is still writing
         (self.run_folder / "metrics.jsonl").write_text(text)
-        self.packages = pathlib.Path(folder.name) / "packages"
+        self.packages = self.folder / "packages"
         self.packages.mkdir()
 
     def export(self, *arguments):
         environment = {**os.environ, "PYTHONPATH": str(self.packages)}
         return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, env=environment)
 
-    def assert_refused(self, result, expected):
-        self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (2, "", 1), result.stderr)
-        self.assertIn(expected, result.stderr)
-
     def test_wrong_use_is_one_line(self):
-        self.assert_refused(self.export(self.packages), "holds no run")
-        self.assert_refused(self.export(self.run_folder, "--nonsense"), "--nonsense")
+        self.assert_one_line(self.export(self.packages), "holds no run")
+        self.assert_one_line(self.export(self.run_folder, "--nonsense"), "--nonsense")
 
     def test_every_number_of_every_record_is_a_point(self):
         run = export_metrics.RunMetrics(self.run_folder)
@@ -126,8 +121,8 @@ class ExportMetrics(unittest.TestCase):
     def test_a_missing_package_says_what_to_install(self):
         (self.packages / "tensorboard.py").write_text("raise ImportError('no tensorboard here')")
         (self.packages / "wandb.py").write_text("raise ImportError('no wandb here')")
-        self.assert_refused(self.export(self.run_folder), "pip install tensorboard")
-        self.assert_refused(self.export(self.run_folder, "--wandb"), "pip install wandb")
+        self.assert_one_line(self.export(self.run_folder), "pip install tensorboard")
+        self.assert_one_line(self.export(self.run_folder, "--wandb"), "pip install wandb")
         self.assertEqual([path.name for path in self.run_folder.iterdir()], ["metrics.jsonl"])
 
     def test_records_of_any_content_ended_in_a_traceback(self):
@@ -154,12 +149,12 @@ class ExportMetrics(unittest.TestCase):
         with self.assertRaisesRegex(export_metrics.MetricsError, "expected the name of a folder"):
             export_metrics.check_replaceable(pathlib.Path("/"))
         if HAS_TENSORBOARD:
-            self.assert_refused(self.export(self.run_folder, "--out", self.packages), "holds precious")
+            self.assert_one_line(self.export(self.run_folder, "--out", self.packages), "holds precious")
             self.assertEqual((self.packages / "precious").read_text(), "a year's work")
 
     def test_an_error_of_wandb_is_one_line(self):
         (self.packages / "wandb.py").write_text("def init(**options):\n    raise RuntimeError('no\\nproject')\n")
-        self.assert_refused(self.export(self.run_folder, "--wandb"), "export_metrics: wandb: no project")
+        self.assert_one_line(self.export(self.run_folder, "--wandb"), "export_metrics: wandb: no project")
 
 
 if __name__ == "__main__":

@@ -4,21 +4,14 @@
 The archives are not part of the project, so building them and testing the programs with them is done by hand (docs/machines.md).
 """
 import os
-import pathlib
 import shutil
 import subprocess
-import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from common import ROOT, FolderTest  # beside this file
 
 
-class Fetch(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class Fetch(FolderTest):
     def configure(self, *options):
         command = ["cmake", "-S", ROOT, "-B", self.folder / "build", "-G", "Ninja", "-DFLATGPT_BENCHMARKS=OFF", "-DFLATGPT_MPI=OFF", *options]
         result = subprocess.run(command, capture_output=True, text=True, timeout=300)

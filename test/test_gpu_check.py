@@ -14,12 +14,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 import unittest.mock as mock
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from common import ROOT, FolderTest  # beside this file
+
 sys.path.insert(0, str(ROOT / "dev" / "bench"))
 import gpu_check  # noqa: E402
 import gpu_report  # noqa: E402
@@ -108,20 +108,7 @@ ROWS = {
 }  # fmt: skip
 
 
-class Folder(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def fake(self, name, text):
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        path.chmod(0o755)
-
-
-class GpuCheck(Folder):
+class GpuCheck(FolderTest):
     def setUp(self):
         super().setUp()
         self.build, self.out = self.folder / "build", self.folder / "out"
@@ -422,9 +409,7 @@ class GpuCheck(Folder):
         whole = report.read_text()
         for text, error in ((whole, expected), (whole[:100], "report.json is not whole: ")):
             report.write_text(text)
-            result = self.check("--parts", "deterministic")
-            self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (1, "", 1))
-            self.assertIn(error, result.stderr)
+            self.assert_one_line(self.check("--parts", "deterministic"), error, code=1)
             self.assertEqual(report.read_text(), text)
 
     def test_wrong_use_is_one_line(self):
@@ -437,9 +422,7 @@ class GpuCheck(Folder):
         ):
             if not arguments:
                 self.fake("bin/nvidia-smi", "#!/bin/sh\nexit 9\n")
-            result = self.check(*arguments)
-            self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (2, "", 1))
-            self.assertIn(error, result.stderr)
+            self.assert_one_line(self.check(*arguments), error)
         self.assertFalse(self.out.exists())
 
 
@@ -609,7 +592,7 @@ class SpeedLadder(unittest.TestCase):
                                   ("CUDA graphs", absent)])  # fmt: skip
 
 
-class Bundle(Folder):
+class Bundle(FolderTest):
     """scripts/gpu_bundle.sh and its run.sh, in an empty folder, with any programs that need libstdc++."""
 
     def setUp(self):

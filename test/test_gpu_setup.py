@@ -5,15 +5,14 @@ nvcc, nvidia-smi and apt are imitated, so this needs none of them.
 """
 import json
 import os
-import pathlib
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from common import ROOT, FolderTest  # beside this file
+
 # Names in the package lists of Ubuntu (main and universe) on 25 November 2026; Debian 12 has those of 24.04.
 UBUNTU_22 = set("""build-essential ccache clang cmake libbenchmark-dev libboost-context-dev libcli11-dev libdnnl-dev libedit-dev libfmt-dev
     libgtest-dev liblz4-dev libopenmpi-dev libxxhash-dev libzstd-dev ninja-build nlohmann-json3-dev openmpi-bin pkg-config python3 python3-matplotlib
@@ -23,19 +22,16 @@ NVCC_13 = "75 80 86 87 88 89 90 100 103 110 120 121".split()
 NVCC_12_4 = "50 52 53 60 61 62 70 72 75 80 86 87 89 90".split()
 
 
-class GpuSetup(unittest.TestCase):
+class GpuSetup(FolderTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         self.bin = self.folder / "cuda" / "bin"
         self.bin.mkdir(parents=True)
         self.environment = {name: value for name, value in os.environ.items() if name != "CUDA_HOME"}
         self.environment["PATH"] = f"{self.bin}:{os.environ['PATH']}"
 
     def program(self, name, script):
-        (self.bin / name).write_text(f"#!/bin/sh\n{script}\n")
-        (self.bin / name).chmod(0o755)
+        self.fake(f"cuda/bin/{name}", f"#!/bin/sh\n{script}\n")
 
     def nvcc(self, version, architectures):
         listed = " ".join(f"sm_{number}" for number in architectures)

@@ -4,14 +4,13 @@
 The training program, nvidia-smi, mpirun, srun and scontrol are simulated: nothing here needs a GPU, MPI or SLURM.
 """
 import os
-import pathlib
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from common import ROOT, FolderTest  # beside this file
+
 RUN = ROOT / "scripts" / "run_multi_gpu.sh"
 
 # Writes its arguments and environment, then acts as FAKE_rank, or FAKE, requests. A process that got SIGUSR1 ends like
@@ -32,26 +31,18 @@ esac
 """
 
 
-class Launching(unittest.TestCase):
+class Launching(FolderTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         self.bin = self.folder / "bin"
-        self.bin.mkdir()
-        self.fake("program", PROGRAM)
-        self.fake("nvidia-smi", "#!/bin/sh\nexit 9\n")
+        self.fake("bin/program", PROGRAM)
+        self.fake("bin/nvidia-smi", "#!/bin/sh\nexit 9\n")
         self.environment = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", "FOLDER": str(self.folder), "TRAIN_PROGRAM": str(self.bin / "program")}
         for name in ("CUDA_VISIBLE_DEVICES", "MASTER_ADDR", "MASTER_PORT"):
             self.environment.pop(name, None)
 
-    def fake(self, name, text):
-        path = self.bin / name
-        path.write_text(text)
-        path.chmod(0o755)
-
     def fake_gpus(self, count):
-        self.fake("nvidia-smi", "#!/bin/sh\n" + "echo '81920, NVIDIA H100 80GB HBM3'\n" * count)
+        self.fake("bin/nvidia-smi", "#!/bin/sh\n" + "echo '81920, NVIDIA H100 80GB HBM3'\n" * count)
 
     def run_script(self, *arguments, **environment):
         command = [RUN, *map(str, arguments)]
@@ -94,7 +85,7 @@ class Launching(unittest.TestCase):
 
     def test_mpirun_is_used_where_it_is(self):
         self.fake_gpus(8)
-        self.fake("mpirun", '#!/bin/sh\nprintf "%s\\n" "$@" >"$FOLDER/mpirun"; echo "$OMPI_ALLOW_RUN_AS_ROOT" >"$FOLDER/root"; exit 5\n')
+        self.fake("bin/mpirun", '#!/bin/sh\nprintf "%s\\n" "$@" >"$FOLDER/mpirun"; echo "$OMPI_ALLOW_RUN_AS_ROOT" >"$FOLDER/root"; exit 5\n')
         result = self.run_script("--zero", 1)
         self.assertEqual(result.returncode, 5)
         self.assertEqual(self.read("mpirun").split(), ["-np", "8", "--bind-to", "none", str(self.bin / "program"), "--zero", "1"])
@@ -120,7 +111,7 @@ class Launching(unittest.TestCase):
 
     def test_mpirun_is_given_time_for_a_checkpoint(self):
         # Like mpirun, it passes SIGUSR1 on, and kills its processes soon after SIGINT or SIGTERM.
-        self.fake("mpirun", """#!/bin/bash
+        self.fake("bin/mpirun", """#!/bin/bash
 trap 'echo USR1 >>"$FOLDER/got"; [ "$FAKE" = slow ] || exit 0' USR1
 trap 'echo TERM >>"$FOLDER/got"; exit 7' TERM
 trap 'echo INT >>"$FOLDER/got"; exit 8' INT
@@ -170,8 +161,8 @@ for ((i = 0; i < 600; i++)); do sleep 0.05; done
 
     def start_job(self, job, *arguments, **environment):
         """Starts a job like sbatch: from a copy of the script elsewhere. srun starts two tasks and passes signals on to them."""
-        self.fake("scontrol", '#!/bin/sh\necho "$@" >>"$FOLDER/scontrol"\n')
-        self.fake("srun", """#!/bin/bash
+        self.fake("bin/scontrol", '#!/bin/sh\necho "$@" >>"$FOLDER/scontrol"\n')
+        self.fake("bin/srun", """#!/bin/bash
             options=()
             while [[ $1 == --* ]]; do options+=("$1"); shift; done
             echo "${options[@]}" >"$FOLDER/srun"

@@ -3,14 +3,13 @@
 import contextlib
 import importlib.util
 import io
-import pathlib
 import sys
-import tempfile
 import types
 import unittest
 import unittest.mock
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from common import ROOT, FolderTest  # beside this file
+
 try:
     import matplotlib  # noqa: F401
 except ImportError as error:
@@ -25,12 +24,7 @@ def load(name):
     return module
 
 
-class Experiment(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class Experiment(FolderTest):
     def run_main(self, module, *options):
         """What the script prints, and the figure that it wrote into a picture."""
         picture, figures, out = self.folder / "picture.png", [], io.StringIO()

@@ -7,10 +7,10 @@ import os
 import pathlib
 import shutil
 import subprocess
-import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from common import ROOT, FolderTest  # beside this file
+
 PROGRAMS = ["train_gpt2", "evaluate_gpt2", "generate_gpt2", "tokenize", "convert"]
 CMAKE = """cmake_minimum_required(VERSION 3.25)
 project(stand_in LANGUAGES NONE)
@@ -20,11 +20,9 @@ endforeach()
 """ % " ".join(PROGRAMS)
 
 
-class MovedCheckout(unittest.TestCase):
+class MovedCheckout(FolderTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name).resolve()
+        super().setUp()
         self.checkout = self.folder / "first"
         (self.checkout / "scripts").mkdir(parents=True)
         for name in ("Makefile", "CMakePresets.json", "scripts/configure.sh"):

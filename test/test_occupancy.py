@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """test/gpu/test_machine_code.py: what runs on a multiprocessor at once, and whether enough of it is in flight."""
-import pathlib
 import sys
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from common import ROOT  # beside this file
+
 sys.path.insert(0, str(ROOT / "test" / "gpu"))
 import test_machine_code as machine_code  # noqa: E402
 

@@ -7,11 +7,12 @@ import pathlib
 import struct
 import subprocess
 import sys
-import tempfile
 import unittest
 import unittest.mock
 
-SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "scripts" / "plot.py"
+from common import ROOT, FolderTest  # beside this file
+
+SCRIPT = ROOT / "scripts" / "plot.py"
 sys.path.insert(0, str(SCRIPT.parent))
 import plot  # noqa: E402
 
@@ -31,12 +32,7 @@ def run_lines(steps=300, options=None):
     return lines
 
 
-class Plot(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class Plot(FolderTest):
     def write(self, lines, name="run", end="\n"):
         run = self.folder / name
         run.mkdir()
@@ -55,12 +51,6 @@ class Plot(unittest.TestCase):
         self.assertTrue(800 <= width <= 3000 and 600 <= height <= 3000, (width, height))
         self.assertGreater(len(data), 20_000)  # an empty figure of this size takes less
         self.assertEqual([file.name for file in picture.parent.glob(".*png*")], [])
-
-    def assert_refused(self, result, expected):
-        self.assertEqual(result.returncode, 2)
-        self.assertEqual(result.stdout, "")
-        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
-        self.assertIn(expected, result.stderr)
 
     def test_many_runs_are_legible(self):
         runs = [self.write(run_lines(), f"{'a' * 60}-{i}") for i in range(13)]
@@ -118,9 +108,9 @@ class Plot(unittest.TestCase):
             places, _ = plot.Run(run, x).series("val", "loss")
             self.assertAlmostEqual(places[-1], last, delta=last * 1e-9)
             self.assert_drawn(self.plot(run, "--x", x), run / "loss.png")
-        self.assert_refused(self.plot(run, "--x", "miles"), "invalid choice")
+        self.assert_one_line(self.plot(run, "--x", "miles"), "invalid choice")
         old = self.write([record(kind="train", step=1, loss=3.0)], "old")
-        self.assert_refused(self.plot(old, "--x", "tokens"), "does not say the tokens of its steps; expected --x steps")
+        self.assert_one_line(self.plot(old, "--x", "tokens"), "does not say the tokens of its steps; expected --x steps")
 
     def test_speed_is_drawn_where_it_was_measured(self):
         self.assertTrue(plot.Speed().wanted([plot.Run(self.write(run_lines()))]))
@@ -196,15 +186,14 @@ class Plot(unittest.TestCase):
         self.assertTrue(plot.np.isfinite(plot.smoothed(line)).all())
 
     def test_what_cannot_be_drawn_is_one_line(self):
-        self.assert_refused(self.plot(self.folder / "absent"), "holds no run")
-        self.assert_refused(self.plot(self.write([], "empty")), "no finished step yet")
-        self.assert_refused(self.plot(self.write([record(kind="run")], "begun")), "no finished step yet")
-        self.assert_refused(self.plot("--unknown"), "unrecognized arguments")
+        self.assert_one_line(self.plot(self.folder / "absent"), "holds no run")
+        self.assert_one_line(self.plot(self.write([], "empty")), "no finished step yet")
+        self.assert_one_line(self.plot(self.write([record(kind="run")], "begun")), "no finished step yet")
+        self.assert_one_line(self.plot("--unknown"), "unrecognized arguments")
 
     def test_a_python_without_matplotlib_names_one_that_has_it(self):
         result = subprocess.run([sys.executable, "-S", SCRIPT, "run"], capture_output=True, text=True)  # -S: sees no packages
-        self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result.stderr)
-        self.assertIn("No module named", result.stderr)
+        self.assert_one_line(result, "No module named", code=1)
         system = "/usr/bin/python3"
         if pathlib.Path(system).exists() and subprocess.run([system, "-c", "import matplotlib, numpy"], stderr=subprocess.DEVNULL).returncode == 0:
             self.assertIn(f"{system} has it: {system} {SCRIPT} run", result.stderr)
@@ -219,7 +208,7 @@ class Plot(unittest.TestCase):
             self.assertTrue((self.folder / name).read_bytes().startswith(begin), name)
         self.assertIn(b"<svg", (self.folder / "a.svg").read_bytes())
         for name in ("a.jpg", "a", "."):
-            self.assert_refused(self.plot(run, "--out", self.folder / name), "ends in .png, .svg or .pdf")
+            self.assert_one_line(self.plot(run, "--out", self.folder / name), "ends in .png, .svg or .pdf")
         self.assertFalse((self.folder / "a.jpg").exists())
 
     def test_records_of_any_content_ended_in_a_traceback(self):
@@ -240,17 +229,15 @@ class Plot(unittest.TestCase):
         run = self.write(run_lines(5))
         checkpoint = run / "checkpoints" / "step_00000005"
         checkpoint.mkdir(parents=True)
-        self.assert_refused(self.plot(checkpoint), f"it lies in the run {run.resolve()}")
+        self.assert_one_line(self.plot(checkpoint), f"it lies in the run {run.resolve()}")
 
     def test_a_full_disk_ended_in_a_traceback(self):
         run = self.write(run_lines(5))
         with open("/dev/full", "w") as full:
             result = subprocess.run([sys.executable, SCRIPT, run], stdout=full, stderr=subprocess.PIPE, text=True)
-        self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result.stderr)
-        self.assertIn("No space left", result.stderr)
+        self.assert_one_line(result, "No space left", code=1)
         limited = subprocess.run(["/bin/sh", "-c", 'ulimit -f 8; exec "$0" "$@"', sys.executable, "-B", SCRIPT, run], capture_output=True, text=True)
-        self.assertEqual((limited.returncode, limited.stderr.count("\n")), (1, 1), limited.stderr)
-        self.assertIn("File too large", limited.stderr)
+        self.assert_one_line(limited, "File too large", code=1)
 
     def test_a_name_that_is_not_utf_8(self):
         name = b"r\xffn".decode(errors="surrogateescape")
@@ -265,8 +252,7 @@ class Plot(unittest.TestCase):
 
     def test_a_folder_that_cannot_be_written_is_one_line(self):
         run = self.write(run_lines(5))
-        result = self.plot(run, "--out", self.folder / "absent" / "loss.png")
-        self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result.stderr)
+        self.assert_one_line(self.plot(run, "--out", self.folder / "absent" / "loss.png"), "loss.png", code=1)
 
     def compare(self, *arguments):
         return subprocess.run([sys.executable, SCRIPT.with_name("compare_runs.py"), *arguments], capture_output=True, text=True)
@@ -289,8 +275,8 @@ class Plot(unittest.TestCase):
         self.assertEqual(len(rows), 3)
 
     def test_a_table_of_no_run_is_refused(self):
-        self.assert_refused(self.compare(self.folder / "absent"), "holds no run")
-        self.assert_refused(self.compare(), "required: RUN_DIR")
+        self.assert_one_line(self.compare(self.folder / "absent"), "holds no run")
+        self.assert_one_line(self.compare(), "required: RUN_DIR")
 
 
 if __name__ == "__main__":

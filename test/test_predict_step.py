@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """dev/bench/predict_step.py: costs grow with the batch, and an operation takes the time of what bounds it."""
-import pathlib
 import sys
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from common import ROOT  # beside this file
+
 sys.path.insert(0, str(ROOT / "dev" / "bench"))
 import predict_step  # noqa: E402
 

@@ -14,9 +14,9 @@ import tempfile
 import time
 import unittest
 
+from common import ROOT, metrics, write_shard  # beside this file
 from io_faults import faults, matching_calls
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("TRAIN_PROGRAM", str(ROOT / "build" / "release" / "train_gpt2"))
 GENERATE = str(pathlib.Path(PROGRAM).with_name("generate_gpt2"))
 MPIRUN = [str(ROOT / "test" / "mpi" / "mpirun.sh"), "-np", "2"]
@@ -27,14 +27,8 @@ DEFAULTS = {"--layers": 1, "--heads": 2, "--channels": 16, "--context": 16, "--b
             "--checkpoint-every": 3, "--keep": 9}  # fmt: skip
 
 
-def write_shard(path, tokens):
-    header = [20240520, 1, len(tokens)] + [0] * 253
-    path.write_bytes(b"".join(n.to_bytes(4, "little") for n in header) + b"".join(t.to_bytes(2, "little") for t in tokens))
-
-
 def lines_of(run, kind="train"):
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [(r["step"], r["loss"], r.get("grad_norm")) for r in records if r["kind"] == kind]
+    return [(r["step"], r["loss"], r.get("grad_norm")) for r in metrics(run, kind)]
 
 
 def contents(folder):
@@ -164,24 +158,24 @@ class Folders(Runs):
 
     def test_the_metrics_of_a_run_that_starts_again_are_kept(self):
         shutil.rmtree(self.out / "checkpoints")
-        metrics = (self.out / "metrics.jsonl").read_bytes()
+        lines = (self.out / "metrics.jsonl").read_bytes()
         result = self.resume()
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn(f"its metrics are now called {self.out / 'metrics.jsonl.superseded'}", result.stdout)
-        self.assertEqual((self.out / "metrics.jsonl.superseded").read_bytes(), metrics)
+        self.assertEqual((self.out / "metrics.jsonl.superseded").read_bytes(), lines)
         self.assert_same_end()
         # The run is repeated: nothing is overwritten.
         second = (self.out / "metrics.jsonl").read_bytes()
         shutil.rmtree(self.out / "checkpoints")
         self.assertEqual(self.resume().returncode, 0)
-        self.assertEqual((self.out / "metrics.jsonl.superseded").read_bytes(), metrics)
+        self.assertEqual((self.out / "metrics.jsonl.superseded").read_bytes(), lines)
         self.assertEqual((self.out / "metrics.jsonl.superseded-2").read_bytes(), second)
 
     def test_metrics_that_cannot_be_read_are_left_alone(self):
-        metrics = self.out / "metrics.jsonl"
-        self.assert_refused(self.resume(faults("open", metrics, "EACCES")), f"{metrics}: cannot be opened: Permission denied")
-        result = self.resume(faults("page", metrics))
-        self.assert_one_line(result, f"{metrics}: cannot be read at byte 0", code=1)
+        file = self.out / "metrics.jsonl"
+        self.assert_refused(self.resume(faults("open", file, "EACCES")), f"{file}: cannot be opened: Permission denied")
+        result = self.resume(faults("page", file))
+        self.assert_one_line(result, f"{file}: cannot be read at byte 0", code=1)
         self.assertEqual(contents(self.out), contents(self.begun))
         self.assert_goes_on()
 

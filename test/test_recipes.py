@@ -5,17 +5,16 @@ TRAIN_PROGRAM and TOKENIZE_PROGRAM name the programs to test with; nvidia-smi is
 """
 import json
 import os
-import pathlib
 import re
 import shlex
 import struct
 import subprocess
-import tempfile
 import unittest
 
 import numpy
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from common import ROOT, FolderTest, metrics  # beside this file
+
 SCRIPTS = ROOT / "scripts"
 BUILD = ROOT / "build" / "release"
 PROGRAMS = {name: os.environ.get(name, str(BUILD / program)) for name, program in (("TRAIN_PROGRAM", "train_gpt2"), ("TOKENIZE_PROGRAM", "tokenize"))}
@@ -38,18 +37,11 @@ def recipe_options(recipe):
     return {"--" + name: value for name, value in (line.split(" = ") for line in lines if line and line[0] != "#")}
 
 
-class Recipes(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class Recipes(FolderTest):
     def run_script(self, script, *arguments, gpus=()):
         """Runs a script. gpus: (name, MiB) of those that nvidia-smi lists."""
-        smi = self.folder / "nvidia-smi"
         lines = "".join(f"echo '{memory}, {name}'\n" for name, memory in gpus)
-        smi.write_text("#!/bin/sh\n" + (lines or "echo 'NVIDIA-SMI has failed'; exit 9\n"))
-        smi.chmod(0o755)
+        self.fake("nvidia-smi", "#!/bin/sh\n" + (lines or "echo 'NVIDIA-SMI has failed'; exit 9\n"))
         environment = {**os.environ, **PROGRAMS, "PATH": f"{self.folder}:{os.environ['PATH']}"}
         return subprocess.run([SCRIPTS / f"{script}.sh", *map(str, arguments)], capture_output=True, text=True, env=environment, cwd=self.folder)
 
@@ -67,10 +59,7 @@ class Recipes(unittest.TestCase):
         return {**recipe_options(recipe), **options}, result
 
     def assert_refused(self, expected, script, *arguments, gpus=()):
-        result = self.run_script(script, *arguments, gpus=gpus)
-        self.assertEqual(result.returncode, 2, result.stderr)
-        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
-        self.assertIn(expected, result.stderr)
+        self.assert_one_line(self.run_script(script, *arguments, gpus=gpus), expected)
 
     def test_the_total_batch_stays_on_every_card(self):
         for recipe, (model, seq_len, total, most, steps, smallest) in RECIPES.items():
@@ -265,10 +254,9 @@ class Recipes(unittest.TestCase):
         model = self.write_hugging_face_model()
         result = self.run_script("finetune_shakespeare", model, "--out", run, *options)
         self.assertEqual(result.returncode, 0, result.stderr)
-        records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        options = records[0]["options"]
+        options = metrics(run, "run")[0]["options"]
         self.assertEqual((options["lr"], options["schedule"], options["total-batch"], options["steps"]), (3e-5, "constant", 32 * 32, 2))
-        losses = [record["loss"] for record in records if record["kind"] == "train"]
+        losses = [record["loss"] for record in metrics(run)]
         self.assertEqual(len(losses), 2)
         self.assertTrue(all(10.5 < loss < 11.2 for loss in losses), losses)  # ln 50257 = 10.82
         plan = self.run_script("finetune_shakespeare", model, "--plan")
@@ -281,11 +269,10 @@ class Recipes(unittest.TestCase):
         text.write_text("The quick brown fox jumps over the lazy dog.\n" * 40)
         result = self.run_script("finetune", model, text, "--out", run, "--lr=1e-2", "--tokenizer", "byte")
         self.assertEqual(result.returncode, 0, result.stderr)
-        records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        options = records[0]["options"]
+        options = metrics(run, "run")[0]["options"]
         # 1800 bytes are 56 sequences of 32: 7 of them a step.
         self.assertEqual((options["lr"], options["warmup"], options["total-batch"], options["steps"]), (1e-2, 0, 7 * 32, 20))
-        losses = {record["step"]: record["loss"] for record in records if record["kind"] == "val"}
+        losses = {record["step"]: record["loss"] for record in metrics(run, "val")}
         self.assertEqual(sorted(losses), [5, 10, 15, 20])
         self.assertLess(losses[20], losses[5])
         kept = {int(folder.name[5:]) for folder in (run / "checkpoints").iterdir()}

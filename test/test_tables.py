@@ -10,15 +10,14 @@ import contextlib
 import io
 import json
 import os
-import pathlib
 import struct
 import subprocess
 import sys
-import tempfile
 import unittest
 import unittest.mock
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from common import ROOT, FolderTest  # beside this file
+
 TABLES = ROOT / "dev" / "bench" / "tables.py"
 sys.path.insert(0, str(ROOT / "dev" / "bench"))
 import compare_generate  # noqa: E402
@@ -62,32 +61,23 @@ def result(what, machine="Fast", date="2026-03-01 10:00", commit="aaaaaaa", resu
     )
 
 
-class Temporary(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = pathlib.Path(folder.name)
-
-
-class Tables(Temporary):
+class Tables(FolderTest):
     def setUp(self):
         super().setUp()
-        self.results, self.page = self.root / "dev" / "bench" / "results", self.root / "docs" / "performance.md"
+        self.results, self.page = self.folder / "dev" / "bench" / "results", self.folder / "docs" / "performance.md"
         self.results.mkdir(parents=True)
         self.page.parent.mkdir()
-        (self.root / "README.md").write_text("No tables.\n")
+        (self.folder / "README.md").write_text("No tables.\n")
 
     def write(self, name, content):
         (self.results / f"{name}.json").write_text(json.dumps(content))
 
     def run_tables(self, *arguments):
-        command = [sys.executable, TABLES, "--root", self.root, *arguments]
+        command = [sys.executable, TABLES, "--root", self.folder, *arguments]
         return subprocess.run(command, capture_output=True, text=True)
 
     def refused(self, expected, *arguments):
-        done = self.run_tables(*arguments)
-        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (1, "", 1), done.stderr)
-        self.assertIn(expected, done.stderr)
+        self.assert_one_line(self.run_tables(*arguments), expected, code=1)
 
     def made(self, name):
         self.page.write_text(f"Before.\n\n{block(name)}\nAfter.\n")
@@ -166,7 +156,7 @@ class Tables(Temporary):
     def test_a_picture_of_other_figures_than_the_tables_is_named(self):
         self.write("a", result("training-d12"))
         self.made("picture")
-        picture, named = self.root / "docs" / "speed.png", "docs/speed.png shows other figures than dev/bench/results"
+        picture, named = self.folder / "docs" / "speed.png", "docs/speed.png shows other figures than dev/bench/results"
         self.refused(named, "--check")
         figures = tables.panels(tables.Results(self.results))
         bars = [["flatgpt fp32", "ours", 50], ["PyTorch fp32", "pytorch", 100]]
@@ -187,7 +177,7 @@ class Tables(Temporary):
         self.assertIn("**49.0**", self.page.read_text())
 
     def test_tables_are_made_of_what_the_tools_save(self):
-        program = self.root / "program"
+        program = self.folder / "program"
         program.write_text("#!/bin/sh\necho flatgpt 1.2.3\n")
         program.chmod(0o755)
         arguments = argparse.Namespace(save=self.results / "training.json", preset="d12", rounds=1, steps=3,
@@ -265,9 +255,9 @@ print(json.dumps([dict(build_commit="abc", n_depth=int(depth), avg_ts=rate) for 
 """
 
 
-class Peers(Temporary):
+class Peers(FolderTest):
     def contenders(self, only, llama_cpp):
-        options = dict(folder=str(self.root), prompts=[[1] * 64, [1] * 512], tokens=8, threads=2)
+        options = dict(folder=str(self.folder), prompts=[[1] * 64, [1] * 512], tokens=8, threads=2)
         arguments, said = argparse.Namespace(only=only, llama_cpp=llama_cpp, llama_version=None), io.StringIO()
         with contextlib.redirect_stderr(said), unittest.mock.patch.object(sys, "prefix", "/none"):
             found = compare_generate.contenders_of(arguments, options, dict(os.environ))
@@ -276,7 +266,7 @@ class Peers(Temporary):
     def test_a_missing_peer_leaves_its_rows_out_with_one_line(self):
         for only, llama_cpp, expected in (
             ("llama.cpp", None, "llama.cpp is left out: pass --llama-cpp with the folder"),
-            ("llama.cpp", self.root, "has no llama-bench; expected it there, in bin or in build/bin"),
+            ("llama.cpp", self.folder, "has no llama-bench; expected it there, in bin or in build/bin"),
             ("ctranslate2", None, "ctranslate2 is left out: /none does not have it"),
         ):
             found, said = self.contenders(only, llama_cpp)
@@ -284,14 +274,14 @@ class Peers(Temporary):
             self.assertIn(expected, said)
 
     def test_the_fastest_way_to_run_llama_cpp_counts_and_is_named(self):
-        programs = self.root / "build" / "bin"
+        programs = self.folder / "build" / "bin"
         programs.mkdir(parents=True)
         for name in ("llama-bench", "llama-quantize"):
             (programs / name).write_text(LLAMA_BENCH)
             (programs / name).chmod(0o755)
         for kind in ("f32", "bf16", "q8_0"):
-            (self.root / f"{kind}.gguf").touch()
-        (contender,), said = self.contenders("llama.cpp f32", self.root)
+            (self.folder / f"{kind}.gguf").touch()
+        (contender,), said = self.contenders("llama.cpp f32", self.folder)
         self.assertEqual(said, "")
         answers = {contender.name: [contender.run() for _ in range(2)]}
         found = compare_generate.summary(answers)["llama.cpp f32"]
@@ -312,16 +302,16 @@ class Peers(Temporary):
             self.assertEqual(found, {"PATH": "/bin"} | {name: every[name] for name in names}, title)
 
 
-class ResultFile(Temporary):
+class ResultFile(FolderTest):
     def test_a_command_shows_no_path_of_the_machine(self):
-        tool, saved = self.root / "llama.cpp", self.root / "saved.json"
+        tool, saved = self.folder / "llama.cpp", self.folder / "saved.json"
         tool.mkdir()
         command = ["x", "--llama-cpp", str(tool), "--rounds", "3", "--save", str(saved)]
         with unittest.mock.patch.object(sys, "argv", command), contextlib.redirect_stdout(io.StringIO()):
             result_file.save(str(saved), "tool", "what", 2, {}, {}, {}, {})
         found = json.loads(saved.read_text())
         self.assertEqual(found["command"], "dev/bench/tool.py --llama-cpp llama.cpp --rounds 3")
-        self.assertNotIn(str(self.root), saved.read_text())
+        self.assertNotIn(str(self.folder), saved.read_text())
 
     def test_a_machine_is_named_by_what_decides_its_speed(self):
         for processor, flags, name in (
@@ -334,21 +324,21 @@ class ResultFile(Temporary):
             self.assertEqual(result_file.machine_name(processor, flags), name)
 
     def test_a_changed_source_makes_the_commit_dirty_and_a_changed_table_does_not(self):
-        self.assertEqual(result_file.commit(self.root), "unknown")
+        self.assertEqual(result_file.commit(self.folder), "unknown")
 
         def git(*arguments):
             identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
-            subprocess.run(["git", "-C", self.root, *identity, *arguments], check=True, capture_output=True)
+            subprocess.run(["git", "-C", self.folder, *identity, *arguments], check=True, capture_output=True)
 
         git("init")
         for name in ("kernel.cuh", "README.md"):
-            (self.root / name).write_text("one\n")
+            (self.folder / name).write_text("one\n")
         git("add", ".")
         git("commit", "-m", "one")
-        self.assertRegex(result_file.commit(self.root), r"^[0-9a-f]{7}$")
+        self.assertRegex(result_file.commit(self.folder), r"^[0-9a-f]{7}$")
         for name, expected in (("README.md", r"^[0-9a-f]{7}$"), ("kernel.cuh", r"^[0-9a-f]{7}-dirty$")):
-            (self.root / name).write_text("two\n")
-            self.assertRegex(result_file.commit(self.root), expected)
+            (self.folder / name).write_text("two\n")
+            self.assertRegex(result_file.commit(self.folder), expected)
 
     def test_the_files_name_says_what_where_and_when(self):
         path = result_file.default_path("training-d12", "AMD EPYC, AVX512_BF16", "2026-11-22")

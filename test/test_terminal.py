@@ -14,12 +14,12 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 import time
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from common import ROOT, FolderTest  # beside this file
+
 TRAIN = os.environ.get("TRAIN_PROGRAM", str(ROOT / "build/release/train_gpt2"))
 TOKENIZE = os.environ.get("TOKENIZE_PROGRAM", str(ROOT / "build/release/tokenize"))
 GENERATE = str(pathlib.Path(os.environ.get("BUILD", ROOT / "build/release")) / "generate_gpt2")
@@ -119,12 +119,7 @@ class Program:
         os.close(self.own)
 
 
-class Terminal(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class Terminal(FolderTest):
     def start(self, *command, **more):
         program = Program(command, **more)
         self.addCleanup(program.close)
