@@ -56,11 +56,17 @@ simt::DeviceBuffer<T> poisoned(size_t count) {
     return buffer;
 }
 
+// The elements in their own type.
 template <class T>
-std::vector<float> download(const simt::DeviceBuffer<T>& buffer) {
+std::vector<T> download_raw(const simt::DeviceBuffer<T>& buffer) {
     std::vector<T> raw(buffer.size());
     simt::copy_to_host(raw.data(), buffer.data(), buffer.bytes(), nullptr);
     simt::stream_synchronize(nullptr);
+    return raw;
+}
+template <class T>
+std::vector<float> download(const simt::DeviceBuffer<T>& buffer) {
+    const std::vector<T> raw = download_raw(buffer);
     std::vector<float> values(raw.size());
     for (size_t i = 0; i < raw.size(); i++) values[i] = static_cast<float>(raw[i]);
     return values;

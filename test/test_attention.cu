@@ -245,9 +245,7 @@ TEST(Attention, BlocksWorkOnEveryTileOfEveryHeadOnceGroupByGroup) {
         const simt::DeviceBuffer<float> qkv(3 * elements(shape)), out(elements(shape));
         simt::launch(work_of_block_kernel, static_cast<unsigned>(work.size()), 32, 0, nullptr, work.data(),
                      qkv.data(), out.data(), shape, rows, group);
-        std::vector<WorkOfBlock> found(work.size());
-        simt::copy_to_host(found.data(), work.data(), work.bytes(), nullptr);
-        simt::stream_synchronize(nullptr);
+        const std::vector<WorkOfBlock> found = download_raw(work);
         size_t block = 0;
         for (size_t begin = 0; begin < heads; begin += static_cast<size_t>(group)) {
             for (int tile = 0; tile < tiles; tile++) {

@@ -82,13 +82,6 @@ template <class W>
 class Quantize : public testing::Test {};
 TYPED_TEST_SUITE(Quantize, Widths);
 
-std::vector<int> download_bytes(const simt::DeviceBuffer<int8_t>& buffer) {
-    std::vector<int8_t> raw(buffer.size());
-    simt::copy_to_host(raw.data(), buffer.data(), buffer.bytes(), nullptr);
-    simt::stream_synchronize(nullptr);
-    return {raw.begin(), raw.end()};
-}
-
 TYPED_TEST(Quantize, RoundsToTheNearestOf255Steps) {
     for (const auto& [OC, C] : std::vector<std::pair<size_t, size_t>>{{1, 1}, {3, 64}, {37, 33}, {5, 768}}) {
         SCOPED_TRACE(testing::Message() << "OC = " << OC << ", C = " << C);
@@ -100,7 +93,7 @@ TYPED_TEST(Quantize, RoundsToTheNearestOf255Steps) {
         quantize<TypeParam>(quantized.data(), scales.data(), weight_.data(), OC, static_cast<int>(C),
                             nullptr);
         dequantize<TypeParam>(back.data(), quantized.data(), scales.data(), OC, static_cast<int>(C), nullptr);
-        const std::vector<int> q = download_bytes(quantized);
+        const std::vector<int8_t> q = download_raw(quantized);
         const std::vector<float> scale = download(scales), values = download(back);
         for (size_t o = 0; o < OC; o++) {
             float largest = 0;
@@ -127,7 +120,7 @@ TYPED_TEST(Quantize, RoundsHalvesToEven) {
     auto quantized = poisoned<int8_t>(8);
     auto scales = poisoned<float>(1);
     quantize<TypeParam>(quantized.data(), scales.data(), weight.data(), 1, 8, nullptr);
-    EXPECT_EQ(download_bytes(quantized), (std::vector<int>{127, 0, 2, 2, 0, -2, -2, -127}));
+    EXPECT_EQ(download_raw(quantized), (std::vector<int8_t>{127, 0, 2, 2, 0, -2, -2, -127}));
 }
 
 // A NaN was treated as 0, which hid a broken model.

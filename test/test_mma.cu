@@ -147,9 +147,7 @@ void expect_ldmatrix() {
     const auto out = poisoned<unsigned>(128);
     simt::launch(ldmatrix_kernel<Trans>, 1, 32, simt::shared_size<bfloat16>(32 * matrix_pitch), nullptr,
                  out.data());
-    std::vector<unsigned> result(128);
-    simt::copy_to_host(result.data(), out.data(), out.bytes(), nullptr);
-    simt::stream_synchronize(nullptr);
+    const std::vector<unsigned> result = download_raw(out);
     for (int lane = 0; lane < 32; lane++) {
         for (int i = 0; i < 4; i++) {
             const auto element = [&](int row, int column) {
@@ -183,8 +181,7 @@ TEST(Pairs, RoundToNearestAndKeepTheirOrder) {
     const auto pairs = poisoned<unsigned>(32);
     const auto floats = poisoned<float>(64);
     simt::launch(pairs_kernel, 1, 32, 0, nullptr, pairs.data(), floats.data(), inp.data(), stored.data());
-    std::vector<unsigned> result(32);
-    simt::copy_to_host(result.data(), pairs.data(), pairs.bytes(), nullptr);
+    const std::vector<unsigned> result = download_raw(pairs);
     const std::vector<float> loaded = download(floats);
     for (size_t i = 0; i < 64; i++) {
         EXPECT_EQ(result[i / 2] >> (i % 2 * 16) & 0xffffu, bfloat16(values[i]).bits) << "element " << i;

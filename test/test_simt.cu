@@ -140,9 +140,7 @@ TYPED_TEST(Shuffle, TakesTheNamedLanesValue) {
     simt::DeviceBuffer<TypeParam> out(4 * block);
     simt::launch(shuffle_kernel<TypeParam>, 1, block, 0, nullptr, out.data(), out.data() + block,
                  out.data() + 2 * block, out.data() + 3 * block);
-    std::vector<TypeParam> values(4 * block);
-    simt::copy_to_host(values.data(), out.data(), out.bytes(), nullptr);
-    simt::stream_synchronize(nullptr);
+    const std::vector<TypeParam> values = download_raw(out);
     const auto value_of = [](unsigned thread) { return static_cast<TypeParam>(thread * 3 + 1); };
     for (unsigned i = 0; i < block; i++) {
         const unsigned lane = i % 32, warp = i - lane;
@@ -302,13 +300,10 @@ TEST(Simt, AtomicsCountEveryThread) {
     simt::fill_zero(signed_count.data(), signed_count.bytes(), nullptr);
     simt::fill_zero(wide.data(), wide.bytes(), nullptr);
     simt::launch(atomics_kernel, 100, 64, 0, nullptr, counts.data(), signed_count.data(), wide.data());
-    unsigned long long sum = 0;
-    simt::copy_to_host(&sum, wide.data(), sizeof(sum), nullptr);
-    simt::stream_synchronize(nullptr);
     EXPECT_EQ(download(counts)[0], 12800);
     EXPECT_EQ(download(counts)[1], 6400 % 7);
     EXPECT_EQ(download(signed_count)[0], -6400);
-    EXPECT_EQ(sum, 6400 * 0x100000001ull);
+    EXPECT_EQ(download_raw(wide)[0], 6400 * 0x100000001ull);
 }
 
 // ---- vectors ----
@@ -570,8 +565,7 @@ TEST(Bfloat16, WidensExactlyAndRoundsToTheNearestOrEven) {
         simt::DeviceBuffer<bfloat16> narrowed(count);
         simt::launch(convert_kernel, 16, 128, 0, nullptr, widened.data(), narrowed.data(), device_bits.data(),
                      device_floats.data(), count);
-        std::vector<bfloat16> rounded(count);
-        simt::copy_to_host(rounded.data(), narrowed.data(), narrowed.bytes(), nullptr);
+        const std::vector<bfloat16> rounded = download_raw(narrowed);
         const std::vector<float> wide = download(widened);
         for (uint32_t i = 0; i < count; i++) {
             SCOPED_TRACE(testing::Message() << std::hex << (i << 16 | fraction));
@@ -598,19 +592,16 @@ __global__ void number_blocks_kernel(unsigned* out) {
 TEST(Launch, GridHasThreeDimensions) {
     simt::DeviceBuffer<unsigned> out(5 * 4 * 3);
     simt::launch(number_blocks_kernel, dim3(5, 4, 3), 64, 0, nullptr, out.data());
-    std::vector<unsigned> numbers(out.size());
-    simt::copy_to_host(numbers.data(), out.data(), out.bytes(), nullptr);
-    simt::stream_synchronize(nullptr);
+    const std::vector<unsigned> numbers = download_raw(out);
     for (unsigned i = 0; i < numbers.size(); i++)
         EXPECT_EQ(numbers[i], i % 5 + 100 * (i / 5 % 4) + 10000 * (i / 20) + 64000000);
 }
 
 std::string launch_error(dim3 grid, unsigned block, size_t shared_bytes = 0) {
-    try {
+    return message_of<Error>([&] {
         simt::launch(number_blocks_kernel, grid, block, shared_bytes, nullptr,
                      static_cast<unsigned*>(nullptr));
-    } catch (const Error& error) { return error.what(); }
-    return "";
+    });
 }
 TEST(Launch, RefusesWhatAGpuWouldRefuse) {
     EXPECT_EQ(launch_error(1, 0), "launch: a block of 0 threads; expected 1 or a multiple of 32 up to 1024");
