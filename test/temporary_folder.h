@@ -45,6 +45,12 @@ inline std::string read_file(const std::string& path) {
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// True if the text contains the words. The text is printed otherwise.
+inline testing::AssertionResult says(const std::string& text, const std::string& words) {
+    const bool found = text.find(words) != std::string::npos;
+    return testing::AssertionResult(found) << "'" << words << (found ? "' is in: " : "' is not in: ") << text;
+}
+
 // The message of the E that action throws, checked to be a single line.
 template <class E, class Action>
 std::string message_of(Action action) {

@@ -100,8 +100,7 @@ TEST_F(Checkpoint, TheStateOfAnotherOptimizerIsRefused) {
     };
     for (const std::vector<std::string>& buffers :
          {std::vector<std::string>{"exp_avg"}, std::vector<std::string>{"exp_avg", "momentum_buffer"}}) {
-        EXPECT_NE(message_of<UsageError>([&] { read(model->table(), buffers); }).find("optimizer_0000"),
-                  std::string::npos);
+        EXPECT_TRUE(says(message_of<UsageError>([&] { read(model->table(), buffers); }), "optimizer_0000"));
     }
     EXPECT_THROW(read(TensorTable({131, 33, 2, 3, 48}), {"exp_avg", "exp_avg_sq"}), UsageError);
 }
@@ -121,7 +120,7 @@ TEST_F(Checkpoint, OneWrongBitInAnyFileLeavesTheOneBefore) {
         EXPECT_EQ(newest_checkpoint(run.path(), [&](const std::string& line) { lines.push_back(line); }).path,
                   checkpoint_folder(run.path(), 1));
         ASSERT_EQ(lines.size(), 1u);
-        EXPECT_NE(lines[0].find(entry.path()), std::string::npos) << lines[0];
+        EXPECT_TRUE(says(lines[0], entry.path()));
         file.seekp(0).put(static_cast<char>(first)).flush();
         files++;
     }
@@ -145,8 +144,7 @@ TEST_F(Checkpoint, AFullDiskCostsOneCheckpoint) {
         const bool written = w.finish();
         setrlimit(RLIMIT_FSIZE, &unlimited);
         EXPECT_FALSE(written) << bytes;
-        EXPECT_NE(lines.back().find("step 2: the checkpoint could not be written"), std::string::npos)
-            << lines.back();
+        EXPECT_TRUE(says(lines.back(), "step 2: the checkpoint could not be written"));
         EXPECT_EQ(newest_checkpoint(run.path()).state.step, 1);
         EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints_folder(run.path())), {}), 1)
             << "something is left";
@@ -160,7 +158,7 @@ TEST_F(Checkpoint, FreeSpaceIsAskedFor) {
     check_free_space(run.path(), 1);
     const std::string message =
         message_of<Error>([&] { check_free_space(run.path(), std::numeric_limits<size_t>::max() / 2); });
-    EXPECT_NE(message.find("MiB are free, but a checkpoint needs "), std::string::npos) << message;
+    EXPECT_TRUE(says(message, "MiB are free, but a checkpoint needs "));
 }
 
 TEST_F(Checkpoint, ThoseThatAreNotKeptGo) {

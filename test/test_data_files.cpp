@@ -13,6 +13,7 @@
 #include "trainer/data/data_files.h"
 #include "trainer/data/data_loader.h"
 #include "trainer/data/input_files.h"
+#include "write_shard.h"
 
 namespace fs = std::filesystem;
 
@@ -59,14 +60,6 @@ struct CachedTexts {
     std::string path_of(const std::string& name) const { return caches / ("flatgpt/" + name); }
 };
 
-std::string shard(const TemporaryFolder& folder, const std::string& name,
-                  const std::vector<uint16_t>& tokens) {
-    TokenShardWriter writer(folder / name);
-    writer.append(tokens);
-    writer.commit();
-    return folder / name;
-}
-
 std::string text_of(const std::vector<TokenShard>& shards, const Tokenizer& tokenizer = bytes) {
     std::string text;
     for (const TokenShard& shard : shards) text += tokenizer.decode(shard.tokens());
@@ -89,7 +82,7 @@ std::string splits_of(const std::vector<std::string>& train, const std::vector<s
 TEST(DataFiles, APatternIsTakenInTheOrderOfTheNames) {
     const TemporaryFolder folder;
     for (const char* name : {"2", "0", "1"})
-        shard(folder, fmt::format("shard_{}.bin", name), {uint16_t(*name)});
+        write_shard(folder, fmt::format("shard_{}.bin", name), {uint16_t(*name)});
     EXPECT_EQ(splits_of({folder / "shard_*.bin"}, {}), "012|");
     EXPECT_TRUE(open_data({folder / "shard_*.bin"}, {}, bytes).val.empty());
 }
@@ -97,8 +90,8 @@ TEST(DataFiles, APatternIsTakenInTheOrderOfTheNames) {
 TEST(DataFiles, AListKeepsItsOrderAndItsRepeats) {
     TemporaryFolder folder;
     Notes notes;
-    const std::string web = shard(folder, "web.bin", {'w'}), domain = shard(folder, "domain.bin", {'d'}),
-                      text = folder.write("a.txt", "text");
+    const std::string web = write_shard(folder, "web.bin", {'w'}),
+                      domain = write_shard(folder, "domain.bin", {'d'}), text = folder.write("a.txt", "text");
     EXPECT_EQ(splits_of({web, domain}, {}), "wd|");
     EXPECT_EQ(splits_of({domain, web}, {}), "dw|");
     EXPECT_EQ(splits_of({folder / "{web,domain}.bin"}, {}), "wd|");
@@ -150,8 +143,7 @@ TEST(DataFiles, AnEndOfTextThatIsTakenAsOrdinaryTextIsSaid) {
         EXPECT_EQ(open_split({path}, *make_tokenizer(tokenizer), notes.options)[0].size(), size_t(tokens))
             << tokenizer;
         ASSERT_EQ(notes.lines.size(), size_t(lines)) << tokenizer;
-        for (const std::string& line : notes.lines)
-            EXPECT_NE(line.find("gpt2-eot"), std::string::npos) << line;
+        for (const std::string& line : notes.lines) EXPECT_TRUE(says(line, "gpt2-eot"));
     }
 }
 
@@ -183,7 +175,7 @@ TEST(DataFiles, ATextIsATextWhateverItsName) {
         EXPECT_EQ(open_data({path}, {}, bytes).val.size(), 1u) << name;
     }
     // A file without the usual ending is a shard, too, but one called .txt is read as a text.
-    const std::string tokens = read_file(shard(folder, "tokens.bin", std::vector<uint16_t>(20)));
+    const std::string tokens = read_file(write_shard(folder, "tokens.bin", std::vector<uint16_t>(20)));
     EXPECT_EQ(open_split({folder.write("tokens", tokens)}, bytes)[0].size(), 20u);
     EXPECT_EQ(open_split({folder.write("tokens.txt", tokens)}, bytes)[0].size(), tokens.size());
     const std::string picture =
@@ -237,8 +229,8 @@ TEST(DataFiles, AFolderIsTheTextsInIt) {
 TEST(DataFiles, AFolderOfShardsKeepsItsValidationShardsForValidation) {
     const TemporaryFolder folder;
     Notes notes;
-    const std::string train = shard(folder, "fineweb_train_000001.bin", {'t'}),
-                      val = shard(folder, "fineweb_val_000000.bin", {'v'}), all = folder.path();
+    const std::string train = write_shard(folder, "fineweb_train_000001.bin", {'t'}),
+                      val = write_shard(folder, "fineweb_val_000000.bin", {'v'}), all = folder.path();
     folder.write("README.md", "the data's description");
     folder.write("fineweb_shards.json", "{}");
     EXPECT_EQ(splits_of({all}, {}, notes.options), "t|v");
@@ -265,7 +257,7 @@ TEST(DataFiles, AFolderOfShardsKeepsItsValidationShardsForValidation) {
     older.sorted_once = true;
     EXPECT_EQ(splits_of({all}, {}, older), "the data's descriptiontv|");
     // A split for tests is no part of either.
-    const std::string test = shard(folder, "fineweb_test_000000.bin", {'x'});
+    const std::string test = write_shard(folder, "fineweb_test_000000.bin", {'x'});
     EXPECT_EQ(splits_of({all}, {}), "t|v");
     EXPECT_EQ(split_of({all}), "v");
     fs::remove(test);
@@ -332,9 +324,9 @@ TEST(DataFiles, SplitsOfFoldersAndOfNamesAreAlike) {
     EXPECT_EQ(splits({"train/a.txt", "train/val.txt", "train/test/b.txt"}), "a|b");
     EXPECT_EQ(splits({"wiki train.txt", "wiki val.txt"}), "a|b");
     EXPECT_EQ(splits({"train_alpha", "val_beta", "z"}), "ab|c");  // not alike
-    shard(folder, "train_000000.bin", {'t'});
+    write_shard(folder, "train_000000.bin", {'t'});
     fs::create_directory(folder / "val");
-    shard(folder, "val/x_000000.bin", {'v'});
+    write_shard(folder, "val/x_000000.bin", {'v'});
     EXPECT_EQ(splits_of({folder.path()}, {}), "t|v");
 }
 
@@ -362,7 +354,7 @@ TEST(DataFiles, APatternThatMatchesFilesForValidationSaysSo) {
     const TemporaryFolder folder;
     Notes notes;
     for (const char* name : {"train_0.bin", "train_1.bin", "val_0.bin"})
-        shard(folder, name, {uint16_t(*name)});
+        write_shard(folder, name, {uint16_t(*name)});
     const std::string pattern = folder / "*.bin",
                       said =
                           "'" + pattern +
@@ -414,7 +406,7 @@ TEST(DataFiles, ALoneTextHoldsOutItsLastTenth) {
     const size_t cut = text.size() * 9 / 10;
     EXPECT_EQ(splits_of({path}, {}), text.substr(0, cut) + "|" + text.substr(cut));
     EXPECT_EQ(splits_of({path}, {folder.write("b.txt", "other")}), text + "|other");
-    EXPECT_EQ(splits_of({path, shard(folder, "s.bin", {'s'})}, {}), text + "s|");
+    EXPECT_EQ(splits_of({path, write_shard(folder, "s.bin", {'s'})}, {}), text + "s|");
     // 9 of 10 bytes would cut the last character in two.
     EXPECT_EQ(splits_of({folder.write("c.txt", "1234567\xE2\x82\xAC")}, {}), "1234567|\xE2\x82\xAC");
 }
@@ -560,10 +552,8 @@ TEST(DataFiles, PointersOfGitLfsAreNamed) {
     EXPECT_EQ(split_of({folder.path()}), "text");
     for (const char* name : {"c.bin", "c.txt"}) {
         const std::string path = folder.write(name, pointer);
-        EXPECT_NE(message_of<UsageError>([&] {
-                      open_split({folder.path()}, bytes);
-                  }).find(path + ": is git LFS's pointer to the file"),
-                  std::string::npos);
+        EXPECT_TRUE(says(message_of<UsageError>([&] { open_split({folder.path()}, bytes); }),
+                         path + ": is git LFS's pointer to the file"));
         fs::remove(path);
     }
 }
@@ -655,12 +645,11 @@ TEST(DataFiles, ATextInAnotherEncodingIsSaid) {
     const std::string divided = folder.write("divided.txt", "caf\xE9 and more caf\xE9");
     splits_of({divided}, {}, notes.options);
     ASSERT_EQ(notes.lines.size(), 1u);
-    EXPECT_EQ(notes.lines[0].find("likewise"), std::string::npos) << notes.lines[0];
+    EXPECT_FALSE(says(notes.lines[0], "likewise"));
     notes.lines.clear();
     split_of({latin, folder.write("sjis.txt", "\x93\xFA\x96\x7B"), latin}, notes.options);
     ASSERT_EQ(notes.lines.size(), 2u);  // one is about the repeat
-    EXPECT_NE(notes.lines[1].find("as they are; 2 other texts likewise; if"), std::string::npos)
-        << notes.lines[1];
+    EXPECT_TRUE(says(notes.lines[1], "as they are; 2 other texts likewise; if"));
 }
 
 TEST(DataFiles, ATextThatIsTooShortIsRefusedByItsName) {
@@ -716,8 +705,7 @@ TEST(DataFiles, TokensStayInMemoryWhereNoCacheCanBeWritten) {
         EXPECT_EQ(text_of(data.train) + text_of(data.val),
                   "some words, ten for training and one for validation");
         ASSERT_EQ(texts.notes.lines.size(), 1u);  // not one for every part
-        EXPECT_NE(texts.notes.lines[0].find("Not a directory; the tokens of " + lone), std::string::npos)
-            << texts.notes.lines[0];
+        EXPECT_TRUE(says(texts.notes.lines[0], "Not a directory; the tokens of " + lone));
     }
     EXPECT_EQ(texts.folder.files().size(), 1u);
 }
@@ -744,10 +732,8 @@ TEST(DataFiles, ATextIsReadWhenItsCacheFillsTheDisk) {
     std::signal(SIGXFSZ, handler);
     EXPECT_EQ(read, text);
     ASSERT_EQ(texts.notes.lines.size(), 1u);
-    EXPECT_NE(texts.notes.lines[0].find("cannot be written: File too large; the tokens of " + path +
-                                        " are kept in memory, and made again by the next run"),
-              std::string::npos)
-        << texts.notes.lines[0];
+    EXPECT_TRUE(says(texts.notes.lines[0], "cannot be written: File too large; the tokens of " + path +
+                                               " are kept in memory, and made again by the next run"));
     EXPECT_TRUE(texts.cached().empty());
 }
 
@@ -760,8 +746,7 @@ TEST(DataFiles, ATextIsReadWhenItsCacheCannotGetItsName) {
     fs::create_directories(cache + "/taken");
     EXPECT_EQ(split_of({path}, texts.notes.options), "some words");
     ASSERT_EQ(texts.notes.lines.size(), 1u);
-    EXPECT_NE(texts.notes.lines[0].find("cannot be given its name"), std::string::npos)
-        << texts.notes.lines[0];
+    EXPECT_TRUE(says(texts.notes.lines[0], "cannot be given its name"));
     EXPECT_EQ(texts.cached().size(), 1u);
 }
 

@@ -18,6 +18,7 @@
 #include "trainer/data/data_loader.h"
 #include "trainer/data/input_files.h"
 #include "trainer/data/permutation.h"
+#include "write_shard.h"
 
 // Token i of shard s is s*10000 + i, so a batch shows its source.
 static constexpr int shard_stride = 10'000;
@@ -27,11 +28,7 @@ static TokenShard numbered_shard(const TemporaryFolder& folder, int index, size_
     std::vector<uint16_t> tokens(count);
     for (size_t i = 0; i < count; i++)
         tokens[i] = static_cast<uint16_t>(static_cast<size_t>(index) * shard_stride + i);
-    const std::string path = folder / ("shard_" + std::to_string(index) + ".bin");
-    TokenShardWriter writer(path);
-    writer.append(tokens);
-    writer.commit();
-    return TokenShard(path);
+    return TokenShard(write_shard(folder, "shard_" + std::to_string(index) + ".bin", tokens));
 }
 
 static std::vector<TokenShard> numbered_shards(const TemporaryFolder& folder,
@@ -183,10 +180,8 @@ TEST(DataLoader, AMaskHidesTargets) {
     std::vector<TokenShard> wrong;
     wrong.push_back(numbered_shard(folder, 0, 17));
     DataLoader reads(wrong, {.B = 2, .T = 8, .V = vocabulary, .total_batch = 16});
-    EXPECT_NE(message_of<UsageError>([&] {
-                  reads.next();
-              }).find("shard_0.mask: byte 12 is 2; expected 1 for a token that counts"),
-              std::string::npos);
+    EXPECT_TRUE(says(message_of<UsageError>([&] { reads.next(); }),
+                     "shard_0.mask: byte 12 is 2; expected 1 for a token that counts"));
 }
 
 TEST(DataLoader, EachWindowComesOnceAnEpoch) {
@@ -284,12 +279,8 @@ TEST(DataLoader, OrderSortsPositionsByTokenStably) {
     std::vector<uint16_t> tokens(10'000);
     // one token fills a batch; many repeat
     for (size_t i = 0; i < tokens.size(); i++) tokens[i] = static_cast<uint16_t>(i < 200 ? 7 : i * i % 31);
-    {
-        TokenShardWriter writer(folder / "a.bin");
-        writer.append(tokens);
-        writer.commit();
-    }
-    const std::vector<TokenShard> shards = open_data({folder / "a.bin"}, {}, *make_tokenizer("byte")).train;
+    const std::string shard = write_shard(folder, "a.bin", tokens);
+    const std::vector<TokenShard> shards = open_data({shard}, {}, *make_tokenizer("byte")).train;
     DataLoader loader(shards, {.B = 3, .T = 33, .V = 31, .total_batch = 99, .shuffle = false});
     for (int i = 0; i < 20; i++) {
         const Batch& batch = loader.next();

@@ -5,6 +5,7 @@
 #include "model.cuh"
 #include "temporary_folder.h"
 #include "trainer/inference/evaluate.h"
+#include "write_shard.h"
 
 namespace {
 
@@ -65,13 +66,9 @@ TEST(Evaluate, HellaSwagScoresInBf16AreNearPyTorch) {
 
 // Numbered tokens, so that all windows differ.
 TokenShard shard_of(const TemporaryFolder& folder, const std::string& name, size_t tokens) {
-    TokenShardWriter writer(folder / name);
-    for (size_t i = 0; i < tokens; i++) {
-        const uint16_t token = static_cast<uint16_t>((i * i + 7 * i + tokens) % 131);
-        writer.append({&token, 1});
-    }
-    writer.commit();
-    return TokenShard(folder / name);
+    std::vector<uint16_t> numbered(tokens);
+    for (size_t i = 0; i < tokens; i++) numbered[i] = static_cast<uint16_t>((i * i + 7 * i + tokens) % 131);
+    return TokenShard(write_shard(folder, name, numbered));
 }
 
 class SplitAtAnyBatch : public testing::TestWithParam<int> {};

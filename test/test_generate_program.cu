@@ -73,7 +73,7 @@ std::vector<int> encoded(const std::string& tokenizer, const std::string& text) 
 }
 
 nlohmann::json samples_of(const ProgramResult& result) {
-    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_TRUE(succeeded(result));
     const nlohmann::json object = nlohmann::json::parse(result.output);
     EXPECT_EQ(object.size(), 1u);
     return object.at("samples");
@@ -212,9 +212,9 @@ TEST(GenerateProgram, PrintsTheTextAndNothingElse) {
     for (const std::string setting : {"--greedy", "--greedy --dtype bf16", "--temperature 0 --quantize int8",
                                       "--top-k 1 --dtype bf16 --quantize int8"}) {
         const ProgramResult result = generate(arguments + setting);
-        EXPECT_EQ(result.exit_code, 0);
+        EXPECT_TRUE(succeeded(result));
         EXPECT_EQ(result.output, mixed) << setting;
-        EXPECT_NE(result.errors.find("tokens/s"), std::string::npos) << result.errors;
+        EXPECT_TRUE(says(result.errors, "tokens/s"));
     }
     EXPECT_EQ(generate(arguments + "--samples 3 --greedy").output, mixed + "---\n" + mixed + "---\n" + mixed);
     EXPECT_EQ(samples_of(generate(arguments + "--json --greedy")), one_sample(encoded("byte", mixed), mixed));
@@ -310,7 +310,7 @@ TEST(GenerateProgram, EndOfTextEndsASampleAndIsNotText) {
     const std::string path = reciting_model(folder / "model", {50257, 32, 1, 1, 16}, "gpt2", tokens);
     const ProgramResult result = generate(path + " --prompt Hello --greedy");
     EXPECT_EQ(result.output, " world");
-    EXPECT_EQ(result.errors.find("context"), std::string::npos) << result.errors;
+    EXPECT_FALSE(says(result.errors, "context"));
     EXPECT_EQ(samples_of(generate(path + " --tokens 15496 --greedy --json")), one_sample(tokens, " world"));
     // Without a prompt a text begins after an end-of-text token.
     EXPECT_EQ(generate(path + " --greedy").output, " world");
@@ -334,7 +334,7 @@ TEST(GenerateProgram, SaysWhenTheContextIsFull) {
     for (const nlohmann::json& sample : samples_of(full)) EXPECT_EQ(sample.at("tokens").size(), 42u);
     EXPECT_TRUE(full.errors.starts_with("the context of 48 tokens is full\n")) << full.errors;
     EXPECT_EQ(samples_of(asked)[0].at("tokens").size(), 42u);
-    EXPECT_EQ(asked.errors.find("context"), std::string::npos);
+    EXPECT_FALSE(says(asked.errors, "context"));
 }
 
 TEST(GenerateProgram, APromptThatIsLongerThanTheContextWasSaidToBeReadWhole) {
@@ -360,7 +360,7 @@ TEST(GenerateProgram, OnlyTheTokenizersTokensAreDrawn) {
             for (const int token : sample.at("tokens")) EXPECT_LT(token, 50257) << draws;
         }
     }
-    EXPECT_EQ(generate(path + " --tokens 50300 --max-tokens 3").exit_code, 0);  // in the model's vocabulary
+    EXPECT_TRUE(succeeded(generate(path + " --tokens 50300 --max-tokens 3")));  // in the model's vocabulary
 }
 
 TEST(GenerateProgram, ATokenizerOfAnotherSizeThanTheVocabularyIsRefused) {
@@ -369,9 +369,8 @@ TEST(GenerateProgram, ATokenizerOfAnotherSizeThanTheVocabularyIsRefused) {
                              const std::string& expected) {
         const std::string path = random_model(folder / "model", {V, 16, 1, 1, 8}, tokenizer);
         const ProgramResult result = generate(path + " --max-tokens 3 " + arguments);
-        EXPECT_EQ(result.exit_code, 2);
         EXPECT_EQ(result.output, "");
-        EXPECT_EQ(result.errors, "generate_gpt2: " + path + " has a vocabulary of " + expected + "\n");
+        EXPECT_EQ(refusal_of(result), "generate_gpt2: " + path + " has a vocabulary of " + expected + "\n");
         std::filesystem::remove_all(path);
     };
     const std::string rest = ", or, for token shards alone, --tokenizer none",
@@ -402,12 +401,12 @@ TEST(GenerateProgram, AnInterruptEndsItWithWhatIsPrintedWhole) {
         EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
         const std::string text = read_file(folder / "out");
         EXPECT_EQ(replace_invalid_utf8(text), text);
-        EXPECT_EQ(read_file(folder / "err").find("context"), std::string::npos) << "it had ended by itself";
+        EXPECT_FALSE(says(read_file(folder / "err"), "context")) << "it had ended by itself";
         if (arguments == std::string("--json")) {
             EXPECT_EQ(nlohmann::json::parse(text).at("samples").size(), 1u);
         } else if (arguments == std::string("--samples 2")) {
             // between two texts, however short they still are
-            EXPECT_NE(text.find("\n---\n"), std::string::npos) << text;
+            EXPECT_TRUE(says(text, "\n---\n"));
         } else {
             EXPECT_GT(text.size(), 20u);
         }
@@ -437,10 +436,7 @@ TEST(GenerateProgram, AForeignTokenizerCanBeReplacedAsItsErrorSays) {
         reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte", encoded("byte", "as bytes\n"));
     folder.write("model/tokenizer.json", R"({"model": {"vocab": {"foreign": 0}}})");
     const std::string arguments = path + " --prompt x --greedy --max-tokens 9";
-    const ProgramResult refused = generate(arguments);
-    EXPECT_EQ(refused.exit_code, 2);
-    EXPECT_NE(refused.errors.find("another one can be named by --tokenizer"), std::string::npos)
-        << refused.errors;
+    EXPECT_TRUE(is_refused(generate(arguments), {"another one can be named by --tokenizer"}));
     EXPECT_EQ(generate(arguments + " --tokenizer byte").output, "as bytes\n");
     EXPECT_EQ(generate(arguments + " --tokenizer bytes").exit_code, 2);
 }
@@ -450,15 +446,13 @@ TEST(GenerateProgram, WrongUseIsOneLineAndExitCodeTwo) {
     const std::string path = random_model(folder / "model", small, "byte");
     const auto errors = [&](const std::string& arguments) {
         const ProgramResult result = generate(arguments);
-        EXPECT_EQ(result.exit_code, 2) << arguments;
         EXPECT_EQ(result.output, "") << arguments;
-        EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
         EXPECT_TRUE(result.errors.starts_with("generate_gpt2: ")) << result.errors;
-        return result.errors;
+        return refusal_of(result);
     };
-    EXPECT_NE(errors("").find("CHECKPOINT is required"), std::string::npos);
-    EXPECT_NE(errors(folder / "none").find(folder / "none"), std::string::npos);
-    EXPECT_NE(errors(folder.path()).find(folder.path()), std::string::npos);  // a folder without a model
+    EXPECT_TRUE(says(errors(""), "CHECKPOINT is required"));
+    EXPECT_TRUE(says(errors(folder / "none"), folder / "none"));
+    EXPECT_TRUE(says(errors(folder.path()), folder.path()));  // a folder without a model
     EXPECT_EQ(
         errors(path + " --stop-at-context --prompt " + std::string(48, 'a')),
         "generate_gpt2: the prompt has 48 tokens; expected at most 47, so that a new token fits into the "
@@ -478,11 +472,9 @@ TEST(GenerateProgram, WrongUseIsOneLineAndExitCodeTwo) {
           "--greedy --top-k 3",    "second_checkpoint"}) {
         errors(path + " " + wrong);
     }
-    EXPECT_NE(errors(path + " --seed 18446744073709551616")
-                  .find("expected a whole number from 0 to 18446744073709551615"),
-              std::string::npos);
-    EXPECT_NE(errors(path + " --samples 60000 --max-tokens 48 --dtype fp32 --quantize int9").find("int8"),
-              std::string::npos);
+    EXPECT_TRUE(says(errors(path + " --seed 18446744073709551616"),
+                     "expected a whole number from 0 to 18446744073709551615"));
+    EXPECT_TRUE(says(errors(path + " --samples 60000 --max-tokens 48 --dtype fp32 --quantize int9"), "int8"));
 }
 
 TEST(GenerateProgram, FailuresOfARunAreSaidAndHaveExitCodeOne) {
@@ -504,16 +496,6 @@ TEST(GenerateProgram, FailuresOfARunAreSaidAndHaveExitCodeOne) {
             "/bin/sh", fmt::format("-c \"'{}' '{}' {} >/dev/full\"", GENERATE_PROGRAM, path, arguments));
         EXPECT_EQ(full.exit_code, 1);
         EXPECT_EQ(full.errors, "generate_gpt2: the text cannot be written to standard output\n");
-    }
-}
-
-TEST(GenerateProgram, HelpSaysWhatItTakes) {
-    const ProgramResult result = generate("--help");
-    EXPECT_EQ(result.exit_code, 0);
-    for (const char* option :
-         {"CHECKPOINT", "--prompt", "--tokens", "--max-tokens", "--samples", "--temperature", "--top-k",
-          "--top-p", "--seed", "--greedy", "--quantize", "--json", "--dtype", "--tokenizer"}) {
-        EXPECT_NE(result.output.find(option), std::string::npos) << option;
     }
 }
 

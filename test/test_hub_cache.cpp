@@ -83,10 +83,9 @@ TEST_F(HubCache, WhatIsMissingIsFetchedByTheCommandThatIsSaid) {
     const std::string snapshot = write_snapshot(cache, "models--openai-community--gpt2-xl");
     fs::remove(snapshot + "/../../blobs/model.safetensors");  // the link stays, as after a failed download
     const std::string message = message_of<UsageError>([] { open_model("gpt2-xl"); });
-    EXPECT_NE(message.find("has no config.json or no model.safetensors; expected a whole download: hf "
-                           "download openai-community/gpt2-xl"),
-              std::string::npos)
-        << message;
+    EXPECT_TRUE(says(message,
+                     "has no config.json or no model.safetensors; expected a whole download: hf "
+                     "download openai-community/gpt2-xl"));
 }
 
 TEST_F(HubCache, APickleIsSaidToBeOneWithTheCommandThatConvertsIt) {
@@ -94,13 +93,10 @@ TEST_F(HubCache, APickleIsSaidToBeOneWithTheCommandThatConvertsIt) {
                       snapshot = write_snapshot(cache, "models--someone--old");
     fs::rename(snapshot + "/model.safetensors", snapshot + "/pytorch_model.bin");
     const std::string message = message_of<UsageError>([] { open_model("someone/old"); });
-    EXPECT_NE(message.find("has only a pickle of PyTorch (pytorch_model.bin), which is not read"),
-              message.npos)
-        << message;
-    EXPECT_NE(message.find("GPT2LMHeadModel.from_pretrained('someone/old').save_pretrained('FOLDER', "
-                           "safe_serialization=True)"),
-              message.npos)
-        << message;
+    EXPECT_TRUE(says(message, "has only a pickle of PyTorch (pytorch_model.bin), which is not read"));
+    EXPECT_TRUE(says(message,
+                     "GPT2LMHeadModel.from_pretrained('someone/old').save_pretrained('FOLDER', "
+                     "safe_serialization=True)"));
 }
 
 // The vocabulary's size says nothing about the language.

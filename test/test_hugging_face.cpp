@@ -186,10 +186,8 @@ TEST(HuggingFace, NamesOfWrappersAndAHeadThatIsTheEmbeddingWereRefused) {
     head.tensors.insert(std::move(embedding));
     expect_same_weights(*open_model(head.write(folder / "head")), table, masters_of(table));
     head.config["tie_word_embeddings"] = false;
-    EXPECT_NE(message_of<UsageError>([&] {
-                  open_model(head.write(folder / "untied"));
-              }).find("has no tensor transformer.wte.weight"),
-              std::string::npos);
+    EXPECT_TRUE(says(message_of<UsageError>([&] { open_model(head.write(folder / "untied")); }),
+                     "has no tensor transformer.wte.weight"));
 
     for (const char* name :
          {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate", "gelu_python_tanh"}) {
@@ -211,14 +209,10 @@ TEST(HuggingFace, FoldersAndFilesOfOtherProgramsAreNamed) {
                   "such as " +
                   folder / "out/checkpoint-1500");
     open_model(folder / "out/checkpoint-500");
-    EXPECT_NE(message_of<UsageError>([&] {
-                  open_model(folder.write("ckpt.pt", "PK\3\4 and more"));
-              }).find("ckpt.pt: is a pickle of PyTorch, as nanoGPT's ckpt.pt, which is not read"),
-              std::string::npos);
-    EXPECT_NE(message_of<UsageError>([&] {
-                  open_model(folder.write("m.gguf", "GGUF"));
-              }).find("is llama.cpp's GGUF"),
-              std::string::npos);
+    EXPECT_TRUE(says(message_of<UsageError>([&] { open_model(folder.write("ckpt.pt", "PK\3\4 and more")); }),
+                     "ckpt.pt: is a pickle of PyTorch, as nanoGPT's ckpt.pt, which is not read"));
+    EXPECT_TRUE(says(message_of<UsageError>([&] { open_model(folder.write("m.gguf", "GGUF")); }),
+                     "is llama.cpp's GGUF"));
     // git clone leaves this text in the place of a large file if git LFS is not installed.
     const std::string pointer =
         "version https://git-lfs.github.com/spec/v1\noid sha256:4665\nsize 548105171\n";
@@ -298,7 +292,7 @@ static void expect_refused(const std::vector<Damaged>& cases) {
         folder.write(path);
         const std::string message = message_of<UsageError>([&] { open_model(path); });
         const std::string expected = c.expected.starts_with("{}") ? path + c.expected.substr(2) : c.expected;
-        EXPECT_NE(message.find(expected), std::string::npos) << c.name << ": " << message;
+        EXPECT_TRUE(says(message, expected)) << c.name;
         EXPECT_TRUE(message.starts_with(path)) << message;
     }
 }
@@ -412,10 +406,8 @@ TEST(HuggingFace, ADamagedIndexIsRefusedByName) {
               path + "/" + second + ": tensor \"" + tensor + "\" is not in " + index);
     EXPECT_EQ(refusal([&](json& root) { root.at("weight_map")["new"] = second; }),
               path + "/" + second + ": has no tensor \"new\", which " + index + " lists for it");
-    EXPECT_NE(refusal([&](json& root) {
-                  root.at("weight_map")[tensor] = "gone.safetensors";
-              }).find("gone.safetensors: cannot be opened"),
-              std::string::npos);
+    EXPECT_TRUE(says(refusal([&](json& root) { root.at("weight_map")[tensor] = "gone.safetensors"; }),
+                     "gone.safetensors: cannot be opened"));
     for (const json& file : {json("../model.safetensors"), json("/etc/passwd"), json(""), json(7),
                              json("a\nb"), json(std::string("a\0.safetensors", 14))}) {
         EXPECT_TRUE(refusal([&](json& root) {
@@ -423,14 +415,9 @@ TEST(HuggingFace, ADamagedIndexIsRefusedByName) {
                     }).starts_with(index + ": the file of tensor \"" + tensor + "\""))
             << file;
     }
-    EXPECT_NE(refusal([&](json& root) { root.erase("weight_map"); }).find("has no weight_map"),
-              std::string::npos);
-    EXPECT_NE(refusal([&](json& root) { root = json::array(); }).find("is not a JSON object"),
-              std::string::npos);
-    EXPECT_NE(refusal([&](json& root) {
-                  root["weight_map"] = {1, 2};
-              }).find("has no weight_map"),
-              std::string::npos);
+    EXPECT_TRUE(says(refusal([&](json& root) { root.erase("weight_map"); }), "has no weight_map"));
+    EXPECT_TRUE(says(refusal([&](json& root) { root = json::array(); }), "is not a JSON object"));
+    EXPECT_TRUE(says(refusal([&](json& root) { root["weight_map"] = {1, 2}; }), "has no weight_map"));
 }
 
 TEST(HuggingFace, FoldersThatHoldNoModelSayWhatIsMissing) {
@@ -438,26 +425,24 @@ TEST(HuggingFace, FoldersThatHoldNoModelSayWhatIsMissing) {
     const auto refusal = [&](const std::string& path) {
         return message_of<UsageError>([&] { open_model(path); });
     };
-    EXPECT_NE(refusal(temporary / "nothing").find("is not there; expected a checkpoint"), std::string::npos);
+    EXPECT_TRUE(says(refusal(temporary / "nothing"), "is not there; expected a checkpoint"));
     EXPECT_EQ(refusal(temporary.path()),
               temporary.path() +
                   ": has no config.json; expected the folder of a Hugging Face GPT-2, a run or a "
                   "checkpoint");
     fs::create_directory(temporary / "adapter");
     temporary.write("adapter/adapter_config.json", "{}");
-    EXPECT_NE(refusal(temporary / "adapter").find("is an adapter of PEFT"), std::string::npos);
+    EXPECT_TRUE(says(refusal(temporary / "adapter"), "is an adapter of PEFT"));
     const std::string path = Folder().write(temporary / "model");
-    EXPECT_NE(refusal(path + "/model.safetensors").find("expected the folder of a Hugging Face GPT-2"),
-              std::string::npos);
-    EXPECT_NE(refusal(path + "/config.json").find("too short for a model of llm.c"), std::string::npos);
+    EXPECT_TRUE(says(refusal(path + "/model.safetensors"), "expected the folder of a Hugging Face GPT-2"));
+    EXPECT_TRUE(says(refusal(path + "/config.json"), "too short for a model of llm.c"));
     const std::string whole = read_file(path + "/model.safetensors");
     for (const size_t size : {size_t{0}, size_t{7}, size_t{100}, whole.size() / 2, whole.size() - 1}) {
         std::ofstream(path + "/model.safetensors", std::ios::binary) << whole.substr(0, size);
         EXPECT_TRUE(refusal(path).starts_with(path + "/model.safetensors: ")) << size;
     }
     fs::rename(path + "/model.safetensors", path + "/pytorch_model.bin");
-    EXPECT_NE(refusal(path).find("has only a pickle of PyTorch (pytorch_model.bin), which is not read"),
-              std::string::npos);
+    EXPECT_TRUE(says(refusal(path), "has only a pickle of PyTorch (pytorch_model.bin), which is not read"));
     for (const char* text : {"", "[]", "{", "\xff", "{\"n_layer\":"}) {
         std::ofstream(path + "/config.json") << text;
         EXPECT_EQ(refusal(path), path + "/config.json: is not a JSON object");

@@ -39,19 +39,18 @@ TEST(ConvertProgram, ToLlmcAndBackIsBitForBit) {
     const TemporaryFolder folder;
     const std::string model = random_model(folder / "model", small_config);
     const ProgramResult result = convert(model + " --format llmc-fp32 --out " + folder / "model.bin");
-    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    ASSERT_TRUE(succeeded(result));
     EXPECT_EQ(result.output, fmt::format("{}: {} parameters from {}\n", folder / "model.bin",
                                          TensorTable(small_config).parameters(), model));
-    ASSERT_EQ(convert(folder / "model.bin" + " --format hf --out " + folder / "back").exit_code, 0);
+    ASSERT_TRUE(succeeded(convert(folder / "model.bin" + " --format hf --out " + folder / "back")));
     for (const char* file : {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json",
                              "tokenizer_config.json"})
         EXPECT_EQ(read_file(folder / "back/" + file), read_file(model + "/" + file)) << file;
     // Conversions from bf16 on change nothing.
-    ASSERT_EQ(convert(model + " --format llmc-bf16 --out " + folder / "bf16.bin").exit_code, 0);
-    ASSERT_EQ(convert(folder / "bf16.bin" + " --out " + folder / "from-bf16").exit_code, 0);
-    ASSERT_EQ(
-        convert(folder / "from-bf16" + " --format llmc-bf16 --out " + folder / "bf16-again.bin").exit_code,
-        0);
+    ASSERT_TRUE(succeeded(convert(model + " --format llmc-bf16 --out " + folder / "bf16.bin")));
+    ASSERT_TRUE(succeeded(convert(folder / "bf16.bin" + " --out " + folder / "from-bf16")));
+    ASSERT_TRUE(
+        succeeded(convert(folder / "from-bf16" + " --format llmc-bf16 --out " + folder / "bf16-again.bin")));
     EXPECT_EQ(read_file(folder / "bf16.bin"), read_file(folder / "bf16-again.bin"));
     EXPECT_EQ(fs::file_size(folder / "bf16.bin") - 1024, (fs::file_size(folder / "model.bin") - 1024) / 2);
 }
@@ -64,7 +63,7 @@ TEST(ConvertProgram, WeightsThatAreNotFiniteAreSaid) {
     const float infinite = INFINITY;
     std::memcpy(bytes.data() + 1024 + 4, &infinite, 4);  // of wte, the first tensor
     const ProgramResult result = convert(folder.write("broken.bin", bytes) + " --out " + folder / "back");
-    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_TRUE(succeeded(result));
     EXPECT_EQ(result.errors, fmt::format("note: {}: tensor transformer.wte.weight holds inf; the results "
                                          "of a model with such weights are meaningless\n",
                                          folder / "broken.bin"));
@@ -86,9 +85,7 @@ TEST(ConvertProgram, WrongUseIsOneLineAndWritesNothing) {
     };
     for (const auto& [arguments, expected] : cases) {
         const ProgramResult result = convert(arguments);
-        EXPECT_EQ(result.exit_code, 2) << arguments;
-        EXPECT_NE(result.errors.find(expected), std::string::npos) << result.errors;
-        EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
+        EXPECT_TRUE(is_refused(result, {expected})) << arguments;
         EXPECT_TRUE(result.errors.starts_with("convert: ")) << result.errors;
         EXPECT_FALSE(fs::exists(folder / "out"));
     }
@@ -97,15 +94,13 @@ TEST(ConvertProgram, WrongUseIsOneLineAndWritesNothing) {
 TEST(ConvertProgram, ATokenizerSmallerThanTheVocabularyIsRefused) {
     const TemporaryFolder folder;
     const std::string model = random_model(folder / "model", {300, 8, 1, 1, 8});
-    const ProgramResult refused = convert(model + " --out " + folder / "out");
-    EXPECT_EQ(refused.exit_code, 2);
-    EXPECT_EQ(refused.errors,
+    EXPECT_EQ(refusal_of(convert(model + " --out " + folder / "out")),
               "convert: " + model + " has a vocabulary of 300, which the 256 tokens of --tokenizer " + model +
                   "/tokenizer.json do not fit; expected 1 to 256, or, for token shards alone, "
                   "--tokenizer none\n");
     EXPECT_FALSE(fs::exists(folder / "out"));
     // it holds no tokenizer
-    EXPECT_EQ(convert(model + " --format llmc-fp32 --out " + folder / "model.bin").exit_code, 0);
+    EXPECT_TRUE(succeeded(convert(model + " --format llmc-fp32 --out " + folder / "model.bin")));
 }
 
 TEST(ConvertProgram, AFullDiskLeavesNothingAndTheNextAttemptSucceeds) {
@@ -125,7 +120,7 @@ TEST(ConvertProgram, AFullDiskLeavesNothingAndTheNextAttemptSucceeds) {
             fmt::format("convert: {}/model.safetensors: cannot be written: File too large\n", folder / out));
         EXPECT_EQ(fs::exists(folder / out), std::string(out) == "empty");
         EXPECT_TRUE(!fs::exists(folder / out) || fs::is_empty(folder / out));
-        EXPECT_EQ(convert_within("true", arguments).exit_code, 0);
+        EXPECT_TRUE(succeeded(convert_within("true", arguments)));
     }
     const ProgramResult result =
         convert_within("ulimit -f 64", " --format llmc-fp32 --out " + folder / "model.bin");
@@ -142,21 +137,19 @@ ProgramResult train(const std::string& arguments) {
 TEST(InitFrom, TrainingStartsFromTheFilesWeightsWhateverItsFormat) {
     const TemporaryFolder folder;
     const std::string model = random_model(folder / "model", {256, 16, 2, 3, 24});
-    ASSERT_EQ(convert(model + " --format llmc-fp32 --out " + folder / "model.bin").exit_code, 0);
+    ASSERT_TRUE(succeeded(convert(model + " --format llmc-fp32 --out " + folder / "model.bin")));
     std::vector<json> steps;
     for (const std::string& from : {model, folder / "model.bin"}) {
         const std::string run = folder / fmt::format("run{}", steps.size());
         const ProgramResult result = train("--init-from " + from + " --out " + run);
-        ASSERT_EQ(result.exit_code, 0) << result.errors;
-        EXPECT_NE(result.output.find("2 layers, 3 heads, 24 channels, context 16, vocabulary 256"),
-                  std::string::npos)
-            << result.output;
+        ASSERT_TRUE(succeeded(result));
+        EXPECT_TRUE(says(result.output, "2 layers, 3 heads, 24 channels, context 16, vocabulary 256"));
         steps.push_back(metrics_of(run, "train").at(0));
     }
     EXPECT_EQ(steps[0].at("loss"), steps[1].at("loss"));
     EXPECT_EQ(steps[0].at("grad_norm"), steps[1].at("grad_norm"));
-    ASSERT_EQ(train("--layers 2 --heads 3 --channels 24 --context 16 --out " + folder / "drawn").exit_code,
-              0);
+    ASSERT_TRUE(
+        succeeded(train("--layers 2 --heads 3 --channels 24 --context 16 --out " + folder / "drawn")));
     EXPECT_GT(std::abs(metrics_of(folder / "drawn", "train").at(0).at("loss").get<double>() -
                        steps[0].at("loss").get<double>()),
               0.05);
@@ -165,8 +158,8 @@ TEST(InitFrom, TrainingStartsFromTheFilesWeightsWhateverItsFormat) {
 TEST(InitFrom, AShorterContextTakesTheFirstPositions) {
     const TemporaryFolder folder;
     const std::string model = random_model(folder / "model", {256, 16, 1, 1, 8});
-    ASSERT_EQ(train("--init-from " + model + " --seq-len 8 --out " + folder / "sequence").exit_code, 0);
-    ASSERT_EQ(train("--init-from " + model + " --context 8 --out " + folder / "context").exit_code, 0);
+    ASSERT_TRUE(succeeded(train("--init-from " + model + " --seq-len 8 --out " + folder / "sequence")));
+    ASSERT_TRUE(succeeded(train("--init-from " + model + " --context 8 --out " + folder / "context")));
     EXPECT_EQ(metrics_of(folder / "sequence", "train").at(0).at("loss"),
               metrics_of(folder / "context", "train").at(0).at("loss"));
     EXPECT_EQ(metrics_of(folder / "context", "run").at(0).at("model").at("context"), 8);
@@ -191,14 +184,11 @@ TEST(InitFrom, ATokenizerOfAnotherSizeThanTheVocabularyIsRefused) {
          "the model has a vocabulary of 50257, which the 256 tokens of --tokenizer byte do not fit"},
     };
     for (const auto& [arguments, expected] : cases) {
-        const ProgramResult result = train(arguments + " --out " + folder / "run");
-        EXPECT_EQ(result.exit_code, 2) << arguments;
-        EXPECT_NE(result.errors.find(expected), std::string::npos) << result.errors;
+        EXPECT_TRUE(is_refused(train(arguments + " --out " + folder / "run"), {expected})) << arguments;
         EXPECT_FALSE(fs::exists(folder / "run"));
     }
-    EXPECT_EQ(train("--vocab 50304 --layers 1 --heads 1 --channels 8 --context 16 --out " + folder / "padded")
-                  .exit_code,
-              0);
+    EXPECT_TRUE(succeeded(
+        train("--vocab 50304 --layers 1 --heads 1 --channels 8 --context 16 --out " + folder / "padded")));
 }
 
 TEST(InitFrom, ItsShapeIsTheFilesAndNothingElse) {
@@ -212,10 +202,9 @@ TEST(InitFrom, ItsShapeIsTheFilesAndNothingElse) {
         {"--seq-len 17", "--seq-len 17 is longer than the context of 16"},
     };
     for (const auto& [arguments, expected] : cases) {
-        const ProgramResult result =
-            train("--init-from " + model + " " + arguments + " --out " + folder / "run");
-        EXPECT_EQ(result.exit_code, 2) << arguments;
-        EXPECT_NE(result.errors.find(expected), std::string::npos) << result.errors;
+        EXPECT_TRUE(is_refused(train("--init-from " + model + " " + arguments + " --out " + folder / "run"),
+                               {expected}))
+            << arguments;
         EXPECT_FALSE(fs::exists(folder / "run"));
     }
 }
@@ -234,7 +223,7 @@ TEST(OwnTokenizer, TravelsWithTheModel) {
     const std::string run = folder / "run", given = folder.write("given.json", read_file(own_tokenizer)),
                       text = folder.write("a.txt", shakespeare(20'000));
     const std::string shape = " --layers 1 --heads 1 --channels 8 --context 32 --train-data " + text;
-    ASSERT_EQ(train("--tokenizer " + given + shape + " --out " + run).exit_code, 0);
+    ASSERT_TRUE(succeeded(train("--tokenizer " + given + shape + " --out " + run)));
     const json model = metrics_of(run, "run").at(0).at("model");
     EXPECT_EQ(model.at("vocab"), 600);
     // transformers opens the checkpoint with the same tokenizer.
@@ -244,34 +233,29 @@ TEST(OwnTokenizer, TravelsWithTheModel) {
     EXPECT_EQ(json::parse(read_file(checkpoint_of(run) + "/config.json")).at("eos_token_id"), 0);
     // The run continues without the file that it began with.
     fs::remove(given);
-    const ProgramResult more = run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 2");
-    ASSERT_EQ(more.exit_code, 0) << more.errors;
+    ASSERT_TRUE(succeeded(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 2")));
     for (const char* other : {"gpt2 --vocab 50257", "byte --vocab 256"}) {
-        const ProgramResult refused =
-            run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3 --tokenizer " + other);
-        EXPECT_EQ(refused.exit_code, 2);
-        EXPECT_NE(refused.errors.find("belongs to another run: "), std::string::npos) << refused.errors;
-        EXPECT_NE(refused.errors.find("instead of bpe-"), std::string::npos) << refused.errors;
+        EXPECT_TRUE(
+            is_refused(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3 --tokenizer " + other),
+                       {"belongs to another run: ", "instead of bpe-"}));
     }
-    ASSERT_EQ(
-        run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3 --tokenizer " + own_tokenizer).exit_code,
-        0);  // the same file by another name
+    ASSERT_TRUE(succeeded(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3 --tokenizer " +
+                                                         own_tokenizer)));  // the same file by another name
     // Into another folder, and resumed there.
     const std::string converted = folder / "converted";
-    ASSERT_EQ(convert(run + " --out " + converted).exit_code, 0);
+    ASSERT_TRUE(succeeded(convert(run + " --out " + converted)));
     EXPECT_EQ(read_file(converted + "/tokenizer.json"), read_file(own_tokenizer));
     EXPECT_EQ(read_file(converted + "/tokenizer_config.json"),
               read_file(run + "/checkpoints/step_00000003/tokenizer_config.json"));
     const ProgramResult tuned =
         train("--init-from " + converted + " --train-data " + text + " --out " + folder / "tuned");
-    EXPECT_EQ(tuned.exit_code, 0) << tuned.errors;
+    EXPECT_TRUE(succeeded(tuned));
     EXPECT_EQ(read_file(checkpoint_of(folder / "tuned") + "/tokenizer.json"), read_file(own_tokenizer));
     // A checkpoint that has lost its tokenizer.
     for (const auto& entry : fs::directory_iterator(run + "/checkpoints"))
         fs::remove(entry.path() / "tokenizer.json");
-    EXPECT_NE(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 4")
-                  .errors.find("please name it with --tokenizer"),
-              std::string::npos);
+    EXPECT_TRUE(says(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 4").errors,
+                     "please name it with --tokenizer"));
 }
 
 // plain.json with a padding token that it has got later, and a model that stops at one of two tokens.
@@ -286,10 +270,10 @@ TEST(OwnTokenizer, EverythingThatItsFolderSaysTravelsWithTheModel) {
         {"chat_template.jinja", "{{ messages }}"},
         {"generation_config.json", R"({"eos_token_id": [3, 4], "temperature": 0.5})"}};
     for (const auto& [name, text] : files) std::ofstream(model + "/" + name) << text;
-    ASSERT_EQ(convert(model + " --out " + folder / "converted").exit_code, 0);
+    ASSERT_TRUE(succeeded(convert(model + " --out " + folder / "converted")));
     const std::string text = folder.write("a.txt", shakespeare(20'000)), run = folder / "run";
-    ASSERT_EQ(train("--init-from " + model + " --train-data " + text + " --out " + run).exit_code, 0);
-    ASSERT_EQ(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 2").exit_code, 0);
+    ASSERT_TRUE(succeeded(train("--init-from " + model + " --train-data " + text + " --out " + run)));
+    ASSERT_TRUE(succeeded(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 2")));
     for (const std::string& copy :
          {folder / "converted", checkpoint_of(run), run + "/checkpoints/step_00000002"}) {
         for (const auto& [name, content] : files) EXPECT_EQ(read_file(copy + "/" + name), content) << copy;
@@ -310,35 +294,29 @@ TEST(OwnTokenizer, EverythingThatItsFolderSaysTravelsWithTheModel) {
     const std::string padded = folder.write("b.txt", shakespeare(20'000) + " <pad>");
     const ProgramResult refused =
         train("--init-from " + model + " --train-data " + padded + " --out " + folder / "other");
-    EXPECT_EQ(refused.exit_code, 2);
     EXPECT_EQ(run_program(GENERATE_PROGRAM, model + " --prompt '<pad>'").exit_code, 2);
-    EXPECT_NE(refused.errors.find("the added token \"<pad>\" with the number 600"), std::string::npos)
-        << refused.errors;
+    EXPECT_TRUE(is_refused(refused, {"the added token \"<pad>\" with the number 600"}));
 }
 
 TEST(OwnTokenizer, NoneTrainsOnShardsAndWritesNoTokenizer) {
     const TemporaryFolder folder;
     const std::string shards = folder / "shards", run = folder / "run",
                       text = folder.write("a.txt", shakespeare(20'000));
-    ASSERT_EQ(run_program(TOKENIZE_PROGRAM,
-                          std::string("--tokenizer ") + own_tokenizer + " --out " + shards + " " + text)
-                  .exit_code,
-              0);
+    ASSERT_TRUE(succeeded(run_program(
+        TOKENIZE_PROGRAM, std::string("--tokenizer ") + own_tokenizer + " --out " + shards + " " + text)));
     const std::string arguments =
         "--layers 1 --heads 1 --channels 8 --context 32 --vocab 600 --sample-every 1 --sample-tokens 4 "
         "--train-data " +
         shards;
-    const ProgramResult result =
-        run_program(TRAIN_PROGRAM, arguments + " --batch-size 2 --steps 1 --val-every 0 --out " + run);
-    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    ASSERT_TRUE(succeeded(
+        run_program(TRAIN_PROGRAM, arguments + " --batch-size 2 --steps 1 --val-every 0 --out " + run)));
     for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
         EXPECT_FALSE(fs::exists(checkpoint_of(run) + "/" + name)) << name;
     const std::string sample = metrics_of(run, "sample").at(0).at("text");
     EXPECT_EQ(std::count(sample.begin(), sample.end(), ' '), 4) << sample;
     EXPECT_EQ(sample.find_first_not_of("0123456789 "), std::string::npos) << sample;
-    const ProgramResult more = run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 2");
-    EXPECT_EQ(more.exit_code, 0) << more.errors;
-    EXPECT_EQ(run_program(CONVERT_PROGRAM, run + " --out " + folder / "converted").exit_code, 0);
+    EXPECT_TRUE(succeeded(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 2")));
+    EXPECT_TRUE(succeeded(run_program(CONVERT_PROGRAM, run + " --out " + folder / "converted")));
     EXPECT_FALSE(fs::exists(folder / "converted/tokenizer.json"));
 }
 
@@ -346,10 +324,8 @@ TEST(Masks, SayWhichTargetsCount) {
     const TemporaryFolder folder;
     const std::string shards = folder / "shards", text = folder.write("a.txt", shakespeare(4'000)),
                       run = folder / "run";
-    ASSERT_EQ(
-        run_program(TOKENIZE_PROGRAM, "--tokenizer byte --val-fraction 0.25 --out " + shards + " " + text)
-            .exit_code,
-        0);
+    ASSERT_TRUE(succeeded(
+        run_program(TOKENIZE_PROGRAM, "--tokenizer byte --val-fraction 0.25 --out " + shards + " " + text)));
     const std::string options =
         "--vocab 256 --layers 1 --heads 1 --channels 8 --context 32 --checkpoint-every 1 --train-data '" +
         shards + "/train_*' --val-data '" + shards +
@@ -359,11 +335,10 @@ TEST(Masks, SayWhichTargetsCount) {
         folder.write("shards/train_000000.mask", train_mask);
         folder.write("shards/val_000000.mask", val_mask);
         const ProgramResult result = run_program(TRAIN_PROGRAM, options + "--out " + folder / name);
-        EXPECT_EQ(result.exit_code, 0) << result.errors;
-        EXPECT_NE(result.output.find(
-                      "data: 3000 tokens to train on (masks say which count as targets), 1000 to validate"),
-                  std::string::npos)
-            << result.output;
+        EXPECT_TRUE(succeeded(result));
+        EXPECT_TRUE(
+            says(result.output,
+                 "data: 3000 tokens to train on (masks say which count as targets), 1000 to validate"));
         return metrics_of(folder / name, "train").at(0).at("loss").get<double>();
     };
     const std::string all(3000, '\1'), all_val(1000, '\1');
@@ -393,19 +368,14 @@ TEST(Masks, SayWhichTargetsCount) {
     EXPECT_NEAR(under_half.at("loss").get<double>(), metrics_of(run, "val").back().at("loss").get<double>(),
                 1e-6);  // the run's own validation had that mask too
     // Another mask is other data.
-    const ProgramResult refused = run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3");
-    EXPECT_EQ(refused.exit_code, 2);
-    EXPECT_NE(refused.errors.find("belongs to another run: --train-data 3000 tokens in 1 file, checksum "),
-              std::string::npos)
-        << refused.errors;
+    EXPECT_TRUE(is_refused(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3"),
+                           {"belongs to another run: --train-data 3000 tokens in 1 file, checksum "}));
     folder.write("shards/train_000000.mask", half);
-    EXPECT_EQ(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3").exit_code, 0);
+    EXPECT_TRUE(succeeded(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3")));
     // No target is left.
     folder.write("shards/val_000000.mask", std::string(1000, '\0'));
-    const ProgramResult nothing = run_program(EVALUATE_PROGRAM, run + " --val-data '" + shards + "/val_*'");
-    EXPECT_EQ(nothing.exit_code, 2);
-    EXPECT_NE(nothing.errors.find("the masks of the validation data hide every target"), std::string::npos)
-        << nothing.errors;
+    EXPECT_TRUE(is_refused(run_program(EVALUATE_PROGRAM, run + " --val-data '" + shards + "/val_*'"),
+                           {"the masks of the validation data hide every target"}));
 }
 
 }  // namespace

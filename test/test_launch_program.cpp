@@ -28,37 +28,30 @@ protected:
 
 TEST_F(LaunchProgram, TorchrunOnCpusIsToldToBeMpirun) {
     for (const int rank : {0, 1}) {
-        const ProgramResult result = run_program(TRAIN_PROGRAM, small + " --batch-size 4", torchrun(rank, 2));
-        EXPECT_EQ(result.exit_code, 2);
-        EXPECT_EQ(result.errors, fmt::format("train_gpt2: rank {}: torchrun started 2 processes, which on "
-                                             "CPUs communicate over MPI; expected mpirun -np 2\n",
-                                             rank));
+        EXPECT_EQ(refusal_of(run_program(TRAIN_PROGRAM, small + " --batch-size 4", torchrun(rank, 2))),
+                  fmt::format("train_gpt2: rank {}: torchrun started 2 processes, which on "
+                              "CPUs communicate over MPI; expected mpirun -np 2\n",
+                              rank));
     }
     const TemporaryFolder folder;
-    EXPECT_EQ(run_program(TRAIN_PROGRAM, small + " --batch-size 12 --out " + folder / "one", torchrun(0, 1))
-                  .exit_code,
-              0);
+    EXPECT_TRUE(succeeded(
+        run_program(TRAIN_PROGRAM, small + " --batch-size 12 --out " + folder / "one", torchrun(0, 1))));
 }
 
 TEST_F(LaunchProgram, SrunWithoutPmixIsToldToBeAnother) {
     const std::string step =
         "export SLURM_JOB_ID=7 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_STEP_ID=0 "
         "SLURM_STEP_NUM_TASKS=2 SLURM_STEP_TASKS_PER_NODE=2; cd /";
-    const ProgramResult result = run_program(TRAIN_PROGRAM, small + " --batch-size 4", step);
-    EXPECT_EQ(result.exit_code, 2);
-    EXPECT_EQ(result.errors,
+    EXPECT_EQ(refusal_of(run_program(TRAIN_PROGRAM, small + " --batch-size 4", step)),
               "train_gpt2: rank 0: srun started 2 processes that MPI cannot connect; expected srun "
               "--mpi=pmix, or mpirun -np 2\n");
 }
 
 TEST_F(LaunchProgram, AnEnvironmentThatContradictsItselfIsOneLine) {
-    const ProgramResult beyond = run_program(TRAIN_PROGRAM, small, torchrun(2, 2));
-    EXPECT_EQ(beyond.exit_code, 2);
-    EXPECT_EQ(beyond.errors, "train_gpt2: RANK=2 in the environment; expected a number from 0 to 1\n");
-    const ProgramResult part = run_program(TRAIN_PROGRAM, small, "export RANK=0; cd /");
-    EXPECT_EQ(part.exit_code, 2);
-    EXPECT_EQ(std::count(part.errors.begin(), part.errors.end(), '\n'), 1) << part.errors;
-    EXPECT_NE(part.errors.find("WORLD_SIZE is missing"), std::string::npos) << part.errors;
+    EXPECT_EQ(refusal_of(run_program(TRAIN_PROGRAM, small, torchrun(2, 2))),
+              "train_gpt2: RANK=2 in the environment; expected a number from 0 to 1\n");
+    EXPECT_TRUE(
+        is_refused(run_program(TRAIN_PROGRAM, small, "export RANK=0; cd /"), {"WORLD_SIZE is missing"}));
 }
 
 // An mpirun of another MPI than the program's: its variables contradict MPI.
@@ -68,9 +61,7 @@ TEST_F(LaunchProgram, WhatMpirunAndMpiSayDifferentlyIsOneLine) {
         fmt::format("-np 2 env OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_LOCAL_SIZE=3 '{}' --batch-size 1",
                     TRAIN_PROGRAM));
     EXPECT_NE(result.exit_code, 0);
-    EXPECT_NE(result.errors.find("train_gpt2: rank 0: MPI says process 0 of 2, but mpirun says 0 of 3"),
-              std::string::npos)
-        << result.errors;
+    EXPECT_TRUE(says(result.errors, "train_gpt2: rank 0: MPI says process 0 of 2, but mpirun says 0 of 3"));
 }
 
 TEST(LaunchProgramWithoutMpi, SaysWhatIsMissingWhenMoreThanOneProcessStarts) {
@@ -83,13 +74,11 @@ TEST(LaunchProgramWithoutMpi, SaysWhatIsMissingWhenMoreThanOneProcessStarts) {
     };
     const TemporaryFolder folder;
     const std::string options = fmt::format("{} --batch-size 4 --out '{}'", small, folder / "run");
-    const ProgramResult two = run_program(TRAIN_PROGRAM, options, of(2));
-    EXPECT_EQ(two.exit_code, 2);
-    EXPECT_EQ(two.errors,
+    EXPECT_EQ(refusal_of(run_program(TRAIN_PROGRAM, options, of(2))),
               "train_gpt2: rank 0: mpirun started 2 processes, but this program was built without MPI "
               "(libopenmpi-dev); expected one process, or a "
               "build with it\n");
-    EXPECT_EQ(run_program(TRAIN_PROGRAM, options, of(1)).exit_code, 0);
+    EXPECT_TRUE(succeeded(run_program(TRAIN_PROGRAM, options, of(1))));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "system/error.h"
+#include "temporary_folder.h"
 #include "trainer/distributed/launcher.h"
 
 namespace {
@@ -24,14 +25,7 @@ std::string place_of(const Process& p) {
 }
 
 void expect_error(const Environment& environment, const std::string& part) {
-    try {
-        process_in(environment);
-        FAIL() << "no error, expected one with: " << part;
-    } catch (const UsageError& error) {
-        const std::string message = error.what();
-        EXPECT_NE(message.find(part), std::string::npos) << message;
-        EXPECT_EQ(message.find('\n'), std::string::npos);
-    }
+    EXPECT_TRUE(says(message_of<UsageError>([&] { process_in(environment); }), part));
 }
 
 // `changes` on top of `environment`; an empty value removes a variable.

@@ -142,10 +142,9 @@ TEST(LlmcModel, HostileHeadersAreRefusedByName) {
     };
     for (const Case& c : cases) {
         const std::string message = refusal(with(c.field, c.value));
-        EXPECT_NE(message.find(c.expected), std::string::npos)
-            << c.field << " " << c.value << ": " << message;
+        EXPECT_TRUE(says(message, c.expected)) << c.field << " " << c.value;
     }
-    EXPECT_NE(refusal(whole + "x").find("has 3233 bytes; expected 3232"), std::string::npos);
+    EXPECT_TRUE(says(refusal(whole + "x"), "has 3233 bytes; expected 3232"));
     for (const size_t size : {size_t{0}, size_t{1023}, size_t{1024}, whole.size() - 1})
         refusal(whole.substr(0, size));
 }
@@ -177,9 +176,8 @@ TEST(OpenModel, ARunsFolderIsItsNewestWholeCheckpoint) {
     bytes[bytes.size() - 9] ^= 1;
     std::ofstream(weights, std::ios::binary) << bytes;
     EXPECT_EQ(open_model(run)->config().V, 10);
-    EXPECT_NE(
-        message_of<UsageError>([&] { open_model(checkpoint_folder(run, 10)); }).find("model.safetensors"),
-        std::string::npos);
+    EXPECT_TRUE(
+        says(message_of<UsageError>([&] { open_model(checkpoint_folder(run, 10)); }), "model.safetensors"));
 }
 
 TEST(OpenModel, ACheckpointWithoutItsOptimizerWasNoModel) {
@@ -195,11 +193,9 @@ TEST(OpenModel, ACheckpointWithoutItsOptimizerWasNoModel) {
     fs::remove(optimizer);
     EXPECT_EQ(open_model(checkpoint)->config().V, 10);
     const std::string missing = message_of<UsageError>([&] { whole_checkpoint(checkpoint); });
-    EXPECT_NE(missing.find("optimizer_0000"),
-              std::string::npos) << missing;  // nothing to resume from
+    EXPECT_TRUE(says(missing, "optimizer_0000"));  // nothing to resume from
     std::ofstream(checkpoint + "/config.json", std::ios::app) << " ";
-    EXPECT_NE(message_of<UsageError>([&] { open_model(checkpoint); }).find("config.json: has"),
-              std::string::npos);
+    EXPECT_TRUE(says(message_of<UsageError>([&] { open_model(checkpoint); }), "config.json: has"));
 }
 
 }  // namespace

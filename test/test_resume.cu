@@ -16,8 +16,8 @@
 #include "system/folder_lock.h"
 #include "trainer/checkpoint/run_folder.h"
 #include "trainer/checkpoint/training_state.h"
-#include "trainer/data/token_shard.h"
 #include "trainer/run/resume.h"
+#include "write_shard.h"
 
 namespace {
 
@@ -52,22 +52,8 @@ protected:
         return run_program(TRAIN_PROGRAM, with_tiny_model(arguments), before);
     }
     static std::string expect_success(const ProgramResult& result) {
-        EXPECT_EQ(result.exit_code, 0) << result.errors << result.output;
+        EXPECT_TRUE(succeeded(result)) << result.output;
         return result.output;
-    }
-    static void expect_said(const std::string& text, const std::string& words) {
-        EXPECT_NE(text.find(words), std::string::npos) << "not '" << words << "' but: " << text;
-    }
-    // One line says why.
-    static void expect_refused(const ProgramResult& result, const std::vector<std::string>& words) {
-        EXPECT_EQ(result.exit_code, 2) << result.output;
-        EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
-        for (const std::string& said : words) expect_said(result.errors, said);
-    }
-    void write_shard(const std::string& name, size_t tokens, uint16_t token) const {
-        TokenShardWriter shard(folder / name);
-        shard.append(std::vector<uint16_t>(tokens, token));
-        shard.commit();
     }
     TemporaryFolder folder;
     const std::string run = folder / "run", straight = folder / "straight", to_run = " --out " + run,
@@ -217,7 +203,7 @@ TEST_P(Killed, AtRandomMomentsEndsAsIfNothingHadHappened) {
     ASSERT_EQ(Process(options + again, folder / "out").wait(), 0) << read_file(folder / "out");
     expect_same_end(run, straight);
     for (const auto& entry : fs::recursive_directory_iterator(run)) {
-        EXPECT_EQ(entry.path().string().find(".tmp-"), std::string::npos) << entry.path() << " is left";
+        EXPECT_FALSE(says(entry.path().string(), ".tmp-")) << entry.path() << " is left";
     }
     EXPECT_LE(checkpoint_folders(run).size(), 5u);  // three newest, and the best validated one
 }
@@ -269,7 +255,8 @@ TEST_F(Resume, ARunThatIsStoppedBeforeItsFirstStepSaysHowToBeginItAgain) {
         if (output.find("stopped by a signal") != std::string::npos && !fs::exists(run + "/checkpoints"))
             break;
     }
-    expect_said(output, "; it has no checkpoint yet, and --resume auto --out " + run + " begins it again\n");
+    EXPECT_TRUE(
+        says(output, "; it has no checkpoint yet, and --resume auto --out " + run + " begins it again\n"));
     expect_success(train("--steps 3" + again));
     EXPECT_EQ(last_step(run), 3);
 }
@@ -289,7 +276,7 @@ TEST_F(Resume, OneRequestThatCameAsTwoSignalsKilledTheRunWithoutACheckpoint) {
             sleep_ms(gap_ms);
             process.send(second);
             ASSERT_EQ(process.wait(), 0) << read_file(folder / "out");
-            expect_said(read_file(folder / "out"), "stopped by a signal");
+            EXPECT_TRUE(says(read_file(folder / "out"), "stopped by a signal"));
             EXPECT_EQ(read_state(newest_of(run)).step, last_step(run));
         }
     }
@@ -369,7 +356,7 @@ TEST_F(Resume, TheLastCheckpointDoesNotWaitForItsValidation) {
     EXPECT_FALSE(fs::exists(half));
     EXPECT_TRUE(fs::exists(checkpoint_folder(run, 2))) << "the newest good one";
     expect_same_end(run, straight);
-    expect_said(expect_success(train(options + again)), "nothing is left to do");
+    EXPECT_TRUE(says(expect_success(train(options + again)), "nothing is left to do"));
 }
 
 // The evaluation of a copy makes a new checkpoint, whose name another one has.
@@ -402,8 +389,8 @@ TEST_F(Resume, DamagedCheckpointsArePassedOverAndSetAside) {
     std::ofstream(metrics_file(run), std::ios::app) << "{\"kind\":\"train\",\"step\":7,\"lo";
 
     const std::string output = expect_success(train(options + again + " --steps 9"));
-    expect_said(output, "step 6 is passed over: " + optimizer);
-    expect_said(output, "continuing from step 3");
+    EXPECT_TRUE(says(output, "step 6 is passed over: " + optimizer));
+    EXPECT_TRUE(says(output, "continuing from step 3"));
     EXPECT_TRUE(fs::exists(damaged + ".damaged"));
     EXPECT_TRUE(fs::exists(damaged + "/state.json"));  // written again on the way
     expect_same_end(run, straight);
@@ -414,7 +401,7 @@ TEST_F(Resume, AnotherModelOrDataSetIsRefusedByName) {
     const std::string text = folder.write("other.txt", std::string(5000, 'x')),
                       before = read_file(metrics_file(run));
     const auto refused = [&](const std::string& arguments, const std::vector<std::string>& said) {
-        expect_refused(train("--steps 8 " + arguments + again), said);
+        EXPECT_TRUE(is_refused(train("--steps 8 " + arguments + again), said));
         EXPECT_EQ(read_file(metrics_file(run)), before);
     };
     refused("--layers 2 --vocab 200 --tokenizer byte",
@@ -429,12 +416,13 @@ TEST_F(Resume, AnotherModelOrDataSetIsRefusedByName) {
 // Versions up to November 2026 took the files sorted by name, each once, whatever their order on the
 // command line.
 TEST_F(Resume, ARunOnShardsThatAnOlderVersionSortedGoesOn) {
-    for (const char* name : {"a.bin", "b.bin"}) write_shard(name, 2000, static_cast<uint16_t>(name[0]));
+    for (const char* name : {"a.bin", "b.bin"})
+        write_shard(folder, name, std::vector<uint16_t>(2000, static_cast<uint16_t>(name[0])));
     const std::string rest = " --schedule constant --val-every 0 --sample-every 0",
                       a = " " + folder / "a.bin", b = " " + folder / "b.bin";
     expect_success(train("--train-data" + a + b + rest + " --steps 4" + to_run));
-    expect_said(expect_success(train("--train-data" + b + a + b + rest + " --steps 8" + again)),
-                "the run began with its files sorted by name, each once, and goes on so");
+    EXPECT_TRUE(says(expect_success(train("--train-data" + b + a + b + rest + " --steps 8" + again)),
+                     "the run began with its files sorted by name, each once, and goes on so"));
     expect_success(train("--train-data" + a + b + rest + " --steps 8" + to_straight));
     expect_same_end(run, straight);
     // A list of files is part of the run, and a resumed run takes it from there.
@@ -452,10 +440,10 @@ TEST_F(Resume, ATextThatWasEditedIsNoticed) {
         expect_success(train(options + " --steps 2"));
         expect_success(train(options + " --steps 4"));
         folder.write("texts/a.md", as_it_was.substr(0, 5000) + "y" + as_it_was.substr(5001));
-        expect_refused(train(options + " --steps 6"), {"belongs to another run: --train-data "});
+        EXPECT_TRUE(is_refused(train(options + " --steps 6"), {"belongs to another run: --train-data "}));
         folder.write("texts/a.md", as_it_was);
         // the first nine tenths of the bytes
-        write_shard("x.bin", data == "texts" ? 180'000 : 90'000, 'x');
+        write_shard(folder, "x.bin", std::vector<uint16_t>(data == "texts" ? 180'000 : 90'000, 'x'));
         expect_success(train("--train-data " + folder / "x.bin" + rest + " --steps 6 --val-every 0"));
         for (const std::string& made : {run, folder / "x.bin"}) fs::remove_all(made);
     }
@@ -464,13 +452,13 @@ TEST_F(Resume, ATextThatWasEditedIsNoticed) {
 // The rules of older versions, tried next, would find no validation data.
 TEST_F(Resume, OtherDataAreRefusedForWhatTheyAreToday) {
     fs::create_directory(folder / "shards");
-    write_shard("shards/train.bin", 2000, 1);
-    write_shard("shards/val.bin", 2000, 2);
+    write_shard(folder, "shards/train.bin", std::vector<uint16_t>(2000, 1));
+    write_shard(folder, "shards/val.bin", std::vector<uint16_t>(2000, 2));
     const std::string options =
         "--train-data " + folder / "shards" + " --schedule constant --sample-every 0 --val-every 2" + again;
     expect_success(train(options + " --steps 2"));
-    write_shard("shards/train.bin", 2000, 3);
-    expect_refused(train(options + " --steps 4"), {"belongs to another run: --train-data "});
+    write_shard(folder, "shards/train.bin", std::vector<uint16_t>(2000, 3));
+    EXPECT_TRUE(is_refused(train(options + " --steps 4"), {"belongs to another run: --train-data "}));
 }
 
 TEST(CheckSameRun, ChecksumsOfTextsAreComparedWhereBothAreKnown) {
@@ -506,11 +494,12 @@ TEST(CheckSameRun, SeveralTextsOfAnOlderVersionAreRefusedWithTheReason) {
 
 TEST_F(Resume, OtherOptionsMayChangeAndThoseThatMatterAreSaid) {
     expect_success(train("--steps 4" + to_run));
-    expect_said(expect_success(train("--steps 4 --val-every 2" + again)), "nothing is left to do");
+    EXPECT_TRUE(says(expect_success(train("--steps 4 --val-every 2" + again)), "nothing is left to do"));
     const std::string longer =
         expect_success(train("--steps 6 --lr 0.5 --head-chunks 2 --log-every 2" + again));
-    expect_said(longer, "--head-chunks 2 instead of 1, --lr 0.5 instead of 0.001, --steps 6 instead of 4");
-    EXPECT_EQ(longer.find("--log-every"), std::string::npos) << longer;
+    EXPECT_TRUE(
+        says(longer, "--head-chunks 2 instead of 1, --lr 0.5 instead of 0.001, --steps 6 instead of 4"));
+    EXPECT_FALSE(says(longer, "--log-every"));
     EXPECT_EQ(last_step(run), 6);
     EXPECT_EQ(train("--steps 5" + again).exit_code, 2);
 }
@@ -538,10 +527,10 @@ TEST_F(Resume, AloneGoesOnWithTheRunsOwnOptions) {
               from_file + to_straight));
     fs::remove(from_file);
     const std::string output = expect_success(resume_alone(checkpoint_folder(straight, 4) + to_run));
-    EXPECT_EQ(output.find("options that change"), std::string::npos) << output;
+    EXPECT_FALSE(says(output, "options that change"));
     expect_same_end(run, straight);
     EXPECT_EQ(last_step(straight), 8);
-    expect_said(expect_success(resume_alone(straight)), "nothing is left to do");
+    EXPECT_TRUE(says(expect_success(resume_alone(straight)), "nothing is left to do"));
 }
 
 // Up to November 2026 a plan had more options, which every run wrote into its state.
@@ -558,18 +547,17 @@ TEST_F(Resume, OptionsThatOnlyEarlierVersionsHadAreLeftOut) {
     write_state(last, state);
     const ProgramResult result = resume_alone(run + " --steps 4");
     expect_success(result);
-    EXPECT_NE(result.output.find("from here on: --steps 4 instead of 2\n"), std::string::npos)
-        << result.output;
+    EXPECT_TRUE(says(result.output, "from here on: --steps 4 instead of 2\n"));
     EXPECT_EQ(last_step(run), 4);
 }
 
 TEST_F(Resume, AnOptionThatIsGivenAgainCountsInsteadOfTheRuns) {
     expect_success(train("--tokens 256 --total-batch 64 --lr 0.003" + to_run));
     const std::string before = read_file(metrics_file(run));
-    expect_refused(resume_alone(run + " --channels 32"), {"--channels 32 instead of 16"});
+    EXPECT_TRUE(is_refused(resume_alone(run + " --channels 32"), {"--channels 32 instead of 16"}));
     EXPECT_EQ(read_file(metrics_file(run)), before);
-    expect_said(expect_success(resume_alone(run + " --steps 6 --lr 0.5")),
-                "from here on: --lr 0.5 instead of 0.003, --steps 6");
+    EXPECT_TRUE(says(expect_success(resume_alone(run + " --steps 6 --lr 0.5")),
+                     "from here on: --lr 0.5 instead of 0.003, --steps 6"));
     EXPECT_EQ(last_step(run), 6);
 }
 
@@ -586,12 +574,12 @@ TEST_F(Resume, AloneNeedsNoModelThatTheRunBeganWith) {
 
 TEST_F(Resume, WrongPlacesAreRefused) {
     for (const std::string place : {"auto", "/nowhere", "sometimes"})
-        expect_refused(train("--steps 3 --resume " + place), {"--resume " + place});
+        EXPECT_TRUE(is_refused(train("--steps 3 --resume " + place), {"--resume " + place}));
 }
 
 TEST_F(Resume, TwoProcessesDoNotWriteToOneRun) {
     const FolderLock lock(folder.path(), "training");
-    expect_refused(train("--steps 2 --out " + folder.path()), {"another process is training there"});
+    EXPECT_TRUE(is_refused(train("--steps 2 --out " + folder.path()), {"another process is training there"}));
 }
 
 TEST_F(Resume, TheNewestCheckpointIsNamedWhenTheMetricsCannotBeWritten) {
@@ -604,10 +592,10 @@ TEST_F(Resume, TheNewestCheckpointIsNamedWhenTheMetricsCannotBeWritten) {
         << R"({"kind":"run","padding":")" + std::string(full - room, 'x') + "\"}\n";
     const ProgramResult result = train("--steps 200 " + options, "cd /; ulimit -f 160");
     EXPECT_EQ(result.exit_code, 1) << result.output;
-    expect_said(result.errors,
-                metrics_file(run) +
-                    ": File too large; the metrics cannot be written; the last good checkpoint is " +
-                    newest_of(run));
+    EXPECT_TRUE(says(result.errors,
+                     metrics_file(run) +
+                         ": File too large; the metrics cannot be written; the last good checkpoint is " +
+                         newest_of(run)));
     EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
     EXPECT_GT(last_step(run), 2) << result.output;
 }
@@ -624,13 +612,13 @@ TEST_F(Resume, ACheckpointWhoseUpdateBrokeTheWeightsIsNotTheLastGoodOne) {
         expect_success(train(arguments + options + " --steps 4"));
         const ProgramResult result = train(arguments + options + " --steps 20 --lr 1e30");
         EXPECT_EQ(result.exit_code, 1) << arguments << result.output;
-        expect_said(result.errors, "the last good checkpoint is " + checkpoint_folder(run, 4) + "\n");
+        EXPECT_TRUE(says(result.errors, "the last good checkpoint is " + checkpoint_folder(run, 4) + "\n"));
         EXPECT_EQ(whole_checkpoint(checkpoint_folder(run, 4)).skipped, 0);
     }
     fs::remove_all(run);  // now the first update breaks them
     const ProgramResult result = train("--val-every 0" + options + " --steps 20 --lr 1e30");
     EXPECT_EQ(result.exit_code, 1) << result.output;
-    expect_said(result.errors, "; no checkpoint is known to be good; the newest is " + run);
+    EXPECT_TRUE(says(result.errors, "; no checkpoint is known to be good; the newest is " + run));
 }
 
 }  // namespace

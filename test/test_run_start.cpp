@@ -8,6 +8,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/run_folder.h"
 #include "trainer/run/disk_fit.h"
+#include "write_shard.h"
 
 namespace {
 
@@ -18,12 +19,7 @@ const std::string tiny =
 
 // A shard with an invalid first token: training is rejected after all other checks.
 std::string shard_that_is_refused(const TemporaryFolder& folder) {
-    const std::vector<uint16_t> tokens(401, 999);
-    std::vector<int32_t> header(256);
-    header[0] = 20240520, header[1] = 1, header[2] = static_cast<int>(tokens.size());
-    return folder.write("train.bin",
-                        std::string(reinterpret_cast<const char*>(header.data()), 1024) +
-                            std::string(reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()));
+    return write_shard(folder, "train.bin", std::vector<uint16_t>(401, 999));
 }
 
 TEST(RunStart, TwoRunsOfOneSecondHadOneFolder) {
@@ -72,25 +68,16 @@ TEST(RunStart, PlansOfAbsurdSizesTookMinutes) {
         const ProgramResult result =
             run_program(TRAIN_PROGRAM, c.arguments, simt::checked ? "cd /" : "cd /; ulimit -t 30");
         EXPECT_EQ(result.exit_code, c.exit_code) << c.arguments << result.output << result.errors;
-        EXPECT_NE((result.output + result.errors).find(c.said), std::string::npos)
+        EXPECT_TRUE(says((result.output + result.errors), c.said))
             << c.arguments << result.output << result.errors;
     }
-}
-
-// The number that stands between two texts.
-double number_in(const std::string& plan, const std::string& before, const std::string& after) {
-    const size_t begin = plan.find(before) + before.size();
-    size_t used = 0;
-    const double value = plan.find(before) == std::string::npos ? 0 : std::stod(plan.substr(begin), &used);
-    EXPECT_TRUE(used > 0 && plan.substr(begin + used).starts_with(after)) << plan;
-    return value;
 }
 
 TEST(RunStart, APlanOfSeveralProcessesSaysWhatTheySend) {
     const auto plan = [](const std::string& options) {
         const ProgramResult result =
             run_program(TRAIN_PROGRAM, "--dtype bf16 --plan --device-memory 900G " + options);
-        EXPECT_EQ(result.exit_code, 0) << result.errors;
+        EXPECT_TRUE(succeeded(result));
         return result.output;
     };
     const std::string gpt2 = "--model gpt2 --batch-size 8 --total-batch 524288 --world-size 64 ",
@@ -111,7 +98,7 @@ TEST(RunStart, APlanOfSeveralProcessesSaysWhatTheySend) {
     // Many processes communicate whole layers; else the latency of a ring would be paid every few MiB.
     EXPECT_GT(number_in(plan(xl + "8"), "in a step, in ", " buckets"), 3 * 48);
     EXPECT_EQ(number_in(plan(xl + "1024"), "in a step, in ", " buckets"), 48 + 2);
-    EXPECT_EQ(plan("").find("processes"), std::string::npos);
+    EXPECT_FALSE(says(plan(""), "processes"));
 }
 
 TEST(RunStart, APlanSaysTheWorkOfAToken) {
@@ -137,7 +124,7 @@ TEST(RunStart, AWarmupLongerThanTheRunWasNotSaid) {
     const auto said = [&](const std::string& more, const std::string& out) {
         const ProgramResult result = run_program(
             TRAIN_PROGRAM, tiny + "--checkpoint-every 0 --warmup 8 " + more + " --out " + folder / out);
-        EXPECT_EQ(result.exit_code, 0) << result.errors;
+        EXPECT_TRUE(succeeded(result));
         return result.output;
     };
     const std::string longer = said("--steps 4", "longer"), not_longer = said("--steps 8", "exact");
@@ -145,7 +132,7 @@ TEST(RunStart, AWarmupLongerThanTheRunWasNotSaid) {
         "note: the warmup of 8 steps is longer than the run of 4; the learning rate rises to 0.0005 instead "
         "of 0.001\n");
     EXPECT_LT(place, longer.find("step 1/4")) << longer;
-    EXPECT_EQ(not_longer.find("the warmup of"), std::string::npos) << not_longer;
+    EXPECT_FALSE(says(not_longer, "the warmup of"));
     EXPECT_DOUBLE_EQ(metrics_of(folder / "longer", "train").back().at("lr").get<double>(), 0.0005);
 }
 
@@ -170,12 +157,11 @@ TEST(RunStart, CheckpointsThatWillNotFitTheDiskWereNoticedWhenItWasFull) {
                                 shard_that_is_refused(folder);
     const ProgramResult much = run_program(
         TRAIN_PROGRAM, options + " --checkpoint-every 1 --keep 900000000 --out " + folder / "new/run");
-    EXPECT_EQ(much.exit_code, 2);
-    EXPECT_NE(much.errors.find("token 999"), std::string::npos) << much.errors;
-    EXPECT_NE(much.output.find("note: up to 900000001 checkpoints of "), std::string::npos) << much.output;
+    EXPECT_TRUE(is_refused(much, {"token 999"}));
+    EXPECT_TRUE(says(much.output, "note: up to 900000001 checkpoints of "));
     EXPECT_FALSE(fs::exists(folder / "new"));
     const ProgramResult little = run_program(TRAIN_PROGRAM, options + " --out " + folder / "new/run");
-    EXPECT_EQ(little.output.find("note: up to"), std::string::npos) << little.output;
+    EXPECT_FALSE(says(little.output, "note: up to"));
 }
 
 TEST(RunStart, CheckpointsOnTheDiskAtOnce) {

@@ -152,8 +152,7 @@ TEST_F(Safetensors, HostileFilesAreRefusedInOneLine) {
     };
     for (const Case& c : cases) {
         write_file(c.header, c.data_bytes);
-        EXPECT_NE(refusal().find(c.expected), std::string::npos)
-            << c.header.substr(0, 120) << "\ngave: " << refusal();
+        EXPECT_TRUE(says(refusal(), c.expected)) << c.header.substr(0, 120);
     }
     for (const std::string& bytes : {std::string(), std::string("1234567"), std::string(8, '\xff'),
                                      std::string("\x10\0\0\0\0\0\0\0{}", 10)}) {

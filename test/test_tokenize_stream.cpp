@@ -102,9 +102,9 @@ TEST_F(TokenizeStream, EqualsTheFilesTokenizedTogether) {
     std::string files;
     for (int i = 0; i < document_count; i++)
         files += " " + folder_.write("document" + std::to_string(i), document(i));
-    ASSERT_EQ(run_program(TOKENIZE_PROGRAM, "--out " + folder_ / "files" + files).exit_code, 0);
+    ASSERT_TRUE(succeeded(run_program(TOKENIZE_PROGRAM, "--out " + folder_ / "files" + files)));
     const ProgramResult result = stream(lines(), "--val-tokens 0 --threads 3");
-    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    ASSERT_TRUE(succeeded(result));
     const std::vector<uint16_t> tokens = tokens_in(out_ + "/train_000000.bin");
     EXPECT_EQ(result.output, out_ + "/train_000000.bin: " + std::to_string(tokens.size()) + " tokens\n");
     EXPECT_EQ(tokens, all_tokens());
@@ -113,9 +113,8 @@ TEST_F(TokenizeStream, EqualsTheFilesTokenizedTogether) {
 }
 
 TEST_F(TokenizeStream, BytesHaveNoEndOfTextAndTheFieldHasAnyName) {
-    const ProgramResult result = stream("{\"story\":\"one\"}\r\n\n  \n{\"story\":\"tw\\u00f6\"}",
-                                        "--tokenizer byte --field story --val-tokens 2");
-    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    ASSERT_TRUE(succeeded(stream("{\"story\":\"one\"}\r\n\n  \n{\"story\":\"tw\\u00f6\"}",
+                                 "--tokenizer byte --field story --val-tokens 2")));
     EXPECT_EQ(make_tokenizer("byte")->decode(tokens_in(out_ + "/val_000000.bin")), "on");
     EXPECT_EQ(make_tokenizer("byte")->decode(tokens_in(out_ + "/train_000001.bin")), "etw\u00f6");
 }
@@ -124,15 +123,13 @@ TEST_F(TokenizeStream, EndOfTextInADocumentIsATokenOrIsSaid) {
     const std::string documents =
         "{\"text\":\"a<|endoftext|>b\"}\n{\"text\":\"b\"}\n{\"text\":\"<|endoftext|>a\"}\n";
     const ProgramResult counted = stream(documents, "--val-tokens 0 --threads 2");
-    EXPECT_EQ(counted.exit_code, 0);
-    EXPECT_NE(
-        counted.errors.find("note: the texts contain <|endoftext|> 2 times, which gpt2 reads as ordinary "
-                            "text; with --tokenizer gpt2-eot"),
-        std::string::npos)
-        << counted.errors;
+    EXPECT_TRUE(succeeded(counted));
+    EXPECT_TRUE(says(counted.errors,
+                     "note: the texts contain <|endoftext|> 2 times, which gpt2 reads as ordinary "
+                     "text; with --tokenizer gpt2-eot"));
     const ProgramResult read = stream(documents, "--val-tokens 0 --tokenizer gpt2-eot --prefix read_");
-    EXPECT_EQ(read.exit_code, 0) << read.errors;
-    EXPECT_EQ(read.errors.find("endoftext"), std::string::npos) << read.errors;  // it may say how far it is
+    EXPECT_TRUE(succeeded(read));
+    EXPECT_FALSE(says(read.errors, "endoftext"));  // it may say how far it is
     EXPECT_EQ(tokens_in(out_ + "/read_train_000000.bin"),
               (std::vector<uint16_t>{50256, 64, 50256, 65, 50256, 65, 50256, 50256, 64}));
 }
@@ -142,7 +139,7 @@ TEST_F(TokenizeStream, ValidationComesFirstAndShardsHaveTheirSize) {
     ASSERT_GT(tokens.size(), 5000);
     const ProgramResult result =
         stream(lines(), "--threads 2 --shard-tokens 1000 --val-tokens 1500 --prefix fineweb_");
-    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    ASSERT_TRUE(succeeded(result));
     EXPECT_EQ(concatenated("fineweb_"), tokens);
     std::vector<std::string> names;
     for (const auto& [name, bytes] : contents()) names.push_back(name);
@@ -156,12 +153,10 @@ TEST_F(TokenizeStream, ValidationComesFirstAndShardsHaveTheirSize) {
 }
 
 TEST_F(TokenizeStream, SplitsOfTheirOwnShareAFolder) {
-    ASSERT_EQ(
-        stream(lines(), "--threads 1 --tokenizer byte --shard-tokens 4000 --prefix s_ --split val").exit_code,
-        0);
-    ASSERT_EQ(stream(lines(30), "--threads 1 --tokenizer byte --shard-tokens 4000 --prefix s_ --split train")
-                  .exit_code,
-              0);
+    ASSERT_TRUE(succeeded(
+        stream(lines(), "--threads 1 --tokenizer byte --shard-tokens 4000 --prefix s_ --split val")));
+    ASSERT_TRUE(succeeded(
+        stream(lines(30), "--threads 1 --tokenizer byte --shard-tokens 4000 --prefix s_ --split train")));
     std::string text;
     for (int i = 0; i < document_count; i++) text += document(i);
     EXPECT_EQ(make_tokenizer("byte")->decode(concatenated("s_val")), text);
@@ -174,7 +169,7 @@ TEST_F(TokenizeStream, SplitsOfTheirOwnShareAFolder) {
 // finished shards are not written again.
 TEST_F(TokenizeStream, GoesOnAfterEveryBreakAndNeverMakesAShardAgain) {
     const std::string all = long_lines();
-    ASSERT_EQ(stream(all, long_).exit_code, 0);
+    ASSERT_TRUE(succeeded(stream(all, long_)));
     const auto whole = contents();
     std::filesystem::remove_all(folder_ / "new");
 
@@ -182,9 +177,9 @@ TEST_F(TokenizeStream, GoesOnAfterEveryBreakAndNeverMakesAShardAgain) {
     for (size_t bytes = 0; bytes < all.size(); bytes += all.size() / 12) {
         const ProgramResult result = stream(all.substr(0, all.rfind('\n', bytes) + 1), long_ + "--until-end");
         EXPECT_EQ(result.exit_code, 1);
-        EXPECT_NE(result.errors.find("ended after line"), std::string::npos) << result.errors;
+        EXPECT_TRUE(says(result.errors, "ended after line"));
         for (const auto& [name, bytes] : contents()) {
-            EXPECT_EQ(name.find(".tmp-"), std::string::npos) << name;
+            EXPECT_FALSE(says(name, ".tmp-"));
             if (!name.ends_with(".bin")) continue;
             EXPECT_EQ(bytes, whole.at(name)) << name;
             const auto time = std::filesystem::last_write_time(out_ + "/" + name);
@@ -192,18 +187,17 @@ TEST_F(TokenizeStream, GoesOnAfterEveryBreakAndNeverMakesAShardAgain) {
         }
     }
     EXPECT_GT(written.size(), 8u);
-    const ProgramResult last = stream(all + "{\"end\": true}\n", long_ + "--until-end");
-    ASSERT_EQ(last.exit_code, 0) << last.errors;
+    ASSERT_TRUE(succeeded(stream(all + "{\"end\": true}\n", long_ + "--until-end")));
     EXPECT_EQ(contents(), whole);
     const ProgramResult again = stream("this is not even read", long_);
-    EXPECT_EQ(again.exit_code, 0);
+    EXPECT_TRUE(succeeded(again));
     EXPECT_EQ(again.output, out_ + ": all shards are finished already\n");
     EXPECT_EQ(contents(), whole);
 }
 
 TEST_F(TokenizeStream, SigkillLosesOnlyTheShardBeingWritten) {
     const std::string all = long_lines();
-    ASSERT_EQ(stream(all, long_).exit_code, 0);
+    ASSERT_TRUE(succeeded(stream(all, long_)));
     const auto whole = contents();
     std::filesystem::remove_all(folder_ / "new");
 
@@ -229,27 +223,27 @@ TEST_F(TokenizeStream, SigkillLosesOnlyTheShardBeingWritten) {
     EXPECT_GE(finished, 7u);
     EXPECT_EQ(left_over, 1u);
     const ProgramResult result = stream(all, long_);
-    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    ASSERT_TRUE(succeeded(result));
     EXPECT_EQ(contents(), whole);
     EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'),
               static_cast<long>(whole.size() - 1 - finished));
 }
 
 TEST_F(TokenizeStream, DamagedAndMissingShardsAreMadeAgain) {
-    ASSERT_EQ(stream(lines(), small_).exit_code, 0);
+    ASSERT_TRUE(succeeded(stream(lines(), small_)));
     const auto whole = contents();
     std::filesystem::remove(out_ + "/train_000003.bin");
-    EXPECT_EQ(stream(lines(), small_).exit_code, 0);
+    EXPECT_TRUE(succeeded(stream(lines(), small_)));
     EXPECT_EQ(contents(), whole);
     std::filesystem::resize_file(out_ + "/val_000001.bin", 1100);
-    EXPECT_EQ(stream(lines(), small_).exit_code, 0);
+    EXPECT_TRUE(succeeded(stream(lines(), small_)));
     EXPECT_EQ(contents(), whole);
 }
 
 // A source that can begin in the middle gives each document's place, and sends none of the earlier ones.
 TEST_F(TokenizeStream, PlacesLetTheInputBeginWhereTheShardsEnd) {
     const std::string places = small_ + "--place-field place ";
-    ASSERT_EQ(stream(lines(0, true), places).exit_code, 0);
+    ASSERT_TRUE(succeeded(stream(lines(0, true), places)));
     const auto whole = contents();
     const auto manifest = nlohmann::json::parse(whole.at("shards.json"));
     const std::string place = manifest["shards"][2]["document"];
@@ -259,7 +253,7 @@ TEST_F(TokenizeStream, PlacesLetTheInputBeginWhereTheShardsEnd) {
             std::filesystem::remove(out_ + "/" + name);
     }
     const std::string rest = lines(std::stoi(place.substr(place.find(':') + 1)), true);
-    ASSERT_EQ(stream(rest, places).exit_code, 0);
+    ASSERT_TRUE(succeeded(stream(rest, places)));
     EXPECT_EQ(contents(), whole);
 }
 
@@ -291,14 +285,12 @@ TEST_F(TokenizeStream, ADataSetsOwnFieldPlaceWasTakenForOurs) {
     for (const char* place : {"", "--place-field id"}) {
         EXPECT_EQ(stream(stories(45), options + place).exit_code, 1);
         ASSERT_TRUE(std::filesystem::exists(out_ + "/train_000004.bin"));
-        const ProgramResult result = stream(stories(60) + "{\"end\": true}\n", options + place);
-        ASSERT_EQ(result.exit_code, 0) << result.errors;
+        ASSERT_TRUE(succeeded(stream(stories(60) + "{\"end\": true}\n", options + place)));
         EXPECT_EQ(stories_in(concatenated()), all);
         std::filesystem::remove_all(folder_ / "new");
     }
-    EXPECT_EQ(stream("{\"text\":\"abc\",\"place\":null}\n{\"text\":\"d\",\"place\":\"\"}", "--tokenizer byte")
-                  .exit_code,
-              0);
+    EXPECT_TRUE(succeeded(
+        stream("{\"text\":\"abc\",\"place\":null}\n{\"text\":\"d\",\"place\":\"\"}", "--tokenizer byte")));
 }
 
 TEST_F(TokenizeStream, APlaceThatComesTwiceIsAnError) {
@@ -309,15 +301,13 @@ TEST_F(TokenizeStream, APlaceThatComesTwiceIsAnError) {
         line(stories(5), "place"),
         "tokenize: standard input, line 3: the place \"Lagos\" (--place-field place) comes for the second "
         "time; expected a field that differs between documents\n");
-    EXPECT_NE(line(stories(1) + "{\"text\":\"a\"}\n", "id").find("line 2: expected \"id\""),
-              std::string::npos);
+    EXPECT_TRUE(says(line(stories(1) + "{\"text\":\"a\"}\n", "id"), "line 2: expected \"id\""));
     for (const char* place : {"null", "\"\"", "1.5", "[1]"}) {
-        EXPECT_NE(line(std::string("{\"text\":\"a\",\"id\":") + place + "}", "id")
-                      .find("line 1: \"id\" is neither a whole number nor a string with a character"),
-                  std::string::npos)
+        EXPECT_TRUE(says(line(std::string("{\"text\":\"a\",\"id\":") + place + "}", "id"),
+                         "line 1: \"id\" is neither a whole number nor a string with a character"))
             << place;
     }
-    EXPECT_NE(line("", "text").find("--place-field text: is the key of the text"), std::string::npos);
+    EXPECT_TRUE(says(line("", "text"), "--place-field text: is the key of the text"));
     EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));
 }
 
@@ -355,15 +345,13 @@ TEST_F(TokenizeStream, StreamsOfEarlierVersionsGoOnOrAreRefusedByName) {
     for (const char* place : {"", "--place-field place"}) {
         interrupt(with_places.substr(0, with_places.rfind('\n', with_places.size() * 3 / 4) + 1),
                   "--place-field place");
-        EXPECT_NE(go_on(with_places, "--place-field id").find("what is now --place-field place"),
-                  std::string::npos);
+        EXPECT_TRUE(says(go_on(with_places, "--place-field id"), "what is now --place-field place"));
         EXPECT_EQ(go_on(with_places, place), "");
         EXPECT_EQ(stories_in(concatenated()), all);
     }
     interrupt(stories(45), "");
-    EXPECT_NE(
-        go_on(stories(60), "").find("the place \"Lagos\" (--place-field place) comes for the second time"),
-        std::string::npos);
+    EXPECT_TRUE(
+        says(go_on(stories(60), ""), "the place \"Lagos\" (--place-field place) comes for the second time"));
 }
 
 TEST(PlaceMemory, RemembersTheLatestPlacesInBoundedMemory) {
@@ -383,17 +371,15 @@ TEST_F(TokenizeStream, BrokenInputIsOneLine) {
         "tokenize: standard input, line 2: expected a JSON object such as {\"text\": \"...\"} in "
         "UTF-8, found '{\"text\":\"cut of'; not JSON at column 16: missing closing quote; --skip-bad leaves "
         "such documents out and counts them\n");
-    EXPECT_NE(line(good + "\n[1]\n").find("line 3: expected a JSON object"), std::string::npos);
-    EXPECT_NE(line(good + "{\"text\":\"\xff\"}\n").find("line 2: expected a JSON object"), std::string::npos);
-    EXPECT_NE(
-        line(good + "{\"text\":7}\n").find("line 2: expected a string, but \"text\" is 7 in '{\"text\":7}'"),
-        std::string::npos);
-    EXPECT_NE(line("{\"txt\":\"a\"}\n").find("line 1: expected the string \"text\""), std::string::npos);
-    EXPECT_NE(line("{\"end\":true}\n" + good).find("line 2: expected nothing after"), std::string::npos);
-    EXPECT_NE(line("").find("the input holds no text"), std::string::npos);
-    EXPECT_NE(line("{\"text\":\"a\"}\n").find("all 1 tokens of the input would be for validation"),
-              std::string::npos);
-    EXPECT_NE(line(std::string(1 << 16, '[')).find("expected a JSON object"), std::string::npos);
+    EXPECT_TRUE(says(line(good + "\n[1]\n"), "line 3: expected a JSON object"));
+    EXPECT_TRUE(says(line(good + "{\"text\":\"\xff\"}\n"), "line 2: expected a JSON object"));
+    EXPECT_TRUE(says(line(good + "{\"text\":7}\n"),
+                     "line 2: expected a string, but \"text\" is 7 in '{\"text\":7}'"));
+    EXPECT_TRUE(says(line("{\"txt\":\"a\"}\n"), "line 1: expected the string \"text\""));
+    EXPECT_TRUE(says(line("{\"end\":true}\n" + good), "line 2: expected nothing after"));
+    EXPECT_TRUE(says(line(""), "the input holds no text"));
+    EXPECT_TRUE(says(line("{\"text\":\"a\"}\n"), "all 1 tokens of the input would be for validation"));
+    EXPECT_TRUE(says(line(std::string(1 << 16, '[')), "expected a JSON object"));
     EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));  // none of them left anything behind
 }
 
@@ -404,7 +390,7 @@ TEST_F(TokenizeStream, LinesOfPythonThatAreNoStrictJsonWereRefused) {
                               R"({"text": "\ud83d\ude00 \\ud83d \udc00\ud83d", "score": [Infinity, 1]})"
                               "\n";
     const ProgramResult result = stream(lines, "--tokenizer byte --val-tokens 0");
-    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    ASSERT_TRUE(succeeded(result));
     EXPECT_EQ(
         result.errors,
         "tokenize: halves of characters (lone surrogates, such as \\ud83d) in 2 documents were replaced by "
@@ -422,7 +408,7 @@ TEST_F(TokenizeStream, BadDocumentsAreLeftOutAndCountedOnRequest) {
         "tokenize: standard input, line 2: expected a string, but \"text\" is null in '{\"text\":null}'; "
         "--skip-bad leaves such documents out and counts them\n");
     const ProgramResult result = stream(lines, "--tokenizer byte --val-tokens 0 --skip-bad");
-    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    ASSERT_TRUE(succeeded(result));
     EXPECT_EQ(
         result.errors,
         "tokenize: 4 documents were left out (--skip-bad); the first: standard input, line 2: expected a "
@@ -430,40 +416,34 @@ TEST_F(TokenizeStream, BadDocumentsAreLeftOutAndCountedOnRequest) {
     EXPECT_EQ(make_tokenizer("byte")->decode(TokenShard(out_ + "/train_000000.bin").tokens()), "one two");
     // A place that comes twice is a fault of the whole input.
     std::filesystem::remove_all(out_);
-    EXPECT_NE(errors(2, "{\"text\":\"a\",\"id\":1}\n{\"text\":\"b\",\"id\":1}\n",
-                     "--tokenizer byte --val-tokens 0 --place-field id --skip-bad")
-                  .find("comes for the second time"),
-              std::string::npos);
+    EXPECT_TRUE(says(errors(2, "{\"text\":\"a\",\"id\":1}\n{\"text\":\"b\",\"id\":1}\n",
+                            "--tokenizer byte --val-tokens 0 --place-field id --skip-bad"),
+                     "comes for the second time"));
 }
 
 TEST_F(TokenizeStream, AnotherStreamOrOtherOptionsAreRefused) {
-    ASSERT_EQ(stream(lines(), small_).exit_code, 0);
-    EXPECT_NE(errors(2, lines(), "--tokenizer byte --shard-tokens 4001 --val-tokens 6000")
-                  .find("was begun with --shard-tokens 4000"),
-              std::string::npos);
-    EXPECT_NE(errors(2, lines(), "--tokenizer byte --shard-tokens 4000 --val-tokens 4000")
-                  .find("was begun with --val-tokens 6000"),
-              std::string::npos);
+    ASSERT_TRUE(succeeded(stream(lines(), small_)));
+    EXPECT_TRUE(says(errors(2, lines(), "--tokenizer byte --shard-tokens 4001 --val-tokens 6000"),
+                     "was begun with --shard-tokens 4000"));
+    EXPECT_TRUE(says(errors(2, lines(), "--tokenizer byte --shard-tokens 4000 --val-tokens 4000"),
+                     "was begun with --val-tokens 6000"));
     EXPECT_EQ(stream(lines(), "--tokenizer byte --shard-tokens 4000").output,
               out_ + ": all shards are finished already\n");
-    EXPECT_NE(errors(2, lines(), "--tokenizer gpt2 --shard-tokens 4000 --val-tokens 6000")
-                  .find("was begun with --tokenizer byte"),
-              std::string::npos);
-    EXPECT_NE(errors(2, lines(), small_ + "--place-field url").find("was begun without --place-field"),
-              std::string::npos);
+    EXPECT_TRUE(says(errors(2, lines(), "--tokenizer gpt2 --shard-tokens 4000 --val-tokens 6000"),
+                     "was begun with --tokenizer byte"));
+    EXPECT_TRUE(says(errors(2, lines(), small_ + "--place-field url"), "was begun without --place-field"));
     std::filesystem::remove(out_ + "/train_000003.bin");
-    EXPECT_NE(
-        errors(2, "{\"text\":\"a\"}\n", small_).find("where the finished shards end, is not in the input"),
-        std::string::npos);
+    EXPECT_TRUE(
+        says(errors(2, "{\"text\":\"a\"}\n", small_), "where the finished shards end, is not in the input"));
     std::string others;
     for (int i = 0; i < document_count; i++) others += "{\"text\":\"b\"}\n";
-    EXPECT_NE(errors(2, others, small_).find("expected the same documents as before"), std::string::npos);
+    EXPECT_TRUE(says(errors(2, others, small_), "expected the same documents as before"));
     for (const char* damage : {"", "{", "[]", "{\"tokenizer\":\"gpt2\"}"}) {
         std::ofstream(out_ + "/shards.json") << damage;
-        EXPECT_NE(errors(2, lines(), small_).find("is not a list of shards"), std::string::npos) << damage;
+        EXPECT_TRUE(says(errors(2, lines(), small_), "is not a list of shards")) << damage;
     }
     std::filesystem::remove(out_ + "/shards.json");
-    EXPECT_NE(errors(2, lines(), small_).find("which no shards.json lists"), std::string::npos);
+    EXPECT_TRUE(says(errors(2, lines(), small_), "which no shards.json lists"));
 }
 
 TEST_F(TokenizeStream, AnInputShorterThanAShardBecomesShards) {
@@ -473,7 +453,7 @@ TEST_F(TokenizeStream, AnInputShorterThanAShardBecomesShards) {
     for (const std::string& shard_tokens : {std::string("100000000"), std::to_string(text.size())}) {
         const std::string options = "--tokenizer byte --shard-tokens " + shard_tokens;
         const ProgramResult result = stream(lines(), options);
-        ASSERT_EQ(result.exit_code, 0) << result.errors;
+        ASSERT_TRUE(succeeded(result));
         const size_t val = text.size() / 10;
         const std::string finished = out_ + "/val_000000.bin: " + std::to_string(val) + " tokens\n" + out_ +
                                      "/train_000001.bin: " + std::to_string(text.size() - val) + " tokens\n";
@@ -487,7 +467,7 @@ TEST_F(TokenizeStream, AnInputShorterThanAShardBecomesShards) {
         EXPECT_EQ(stream(lines(), options).output, out_ + ": all shards are finished already\n");
         for (const char* lost : {"/train_000001.bin", "/val_000000.bin"}) {
             std::filesystem::remove(out_ + lost);
-            EXPECT_EQ(stream(lines(), options).exit_code, 0);
+            EXPECT_TRUE(succeeded(stream(lines(), options)));
             EXPECT_EQ(contents(), whole) << lost;
         }
         std::filesystem::remove_all(folder_ / "new");
@@ -500,48 +480,42 @@ TEST_F(TokenizeStream, AnInputShorterThanAShardBecomesShards) {
 // Three validation shards are finished before the lack of training data shows.
 TEST_F(TokenizeStream, TooLargeAValidationLeavesNothingThatBlocksAnotherTry) {
     const std::string wrong = "--tokenizer byte --shard-tokens 1000 --val-tokens 1000000";
-    EXPECT_NE(errors(2, lines(), wrong)
-                  .find("tokens of the input would be for validation; expected more text, or fewer than "
-                        "--val-tokens 1000000"),
-              std::string::npos);
+    EXPECT_TRUE(says(errors(2, lines(), wrong),
+                     "tokens of the input would be for validation; expected more text, or fewer than "
+                     "--val-tokens 1000000"));
     EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));
-    const ProgramResult result = stream(lines(), "--tokenizer byte --shard-tokens 2000 --val-tokens 1000");
-    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_TRUE(succeeded(stream(lines(), "--tokenizer byte --shard-tokens 2000 --val-tokens 1000")));
 }
 
 // The state after a failure between the list and its first shard.
 TEST_F(TokenizeStream, AListWithoutAnyOfItsShardsBlocksNothing) {
-    ASSERT_EQ(stream(lines(), small_).exit_code, 0);
+    ASSERT_TRUE(succeeded(stream(lines(), small_)));
     const auto whole = contents();
     for (const auto& [name, bytes] : whole) {
         if (name.ends_with(".bin")) std::filesystem::remove(out_ + "/" + name);
     }
     std::ofstream(out_ + "/train_000077.bin") << "not one of the list";
-    EXPECT_NE(errors(2, lines(), "--tokenizer gpt2 --val-tokens 100")
-                  .find("already holds train_000077.bin, which no shards.json lists"),
-              std::string::npos);
+    EXPECT_TRUE(says(errors(2, lines(), "--tokenizer gpt2 --val-tokens 100"),
+                     "already holds train_000077.bin, which no shards.json lists"));
     std::filesystem::remove(out_ + "/train_000077.bin");
-    const ProgramResult result = stream(lines(), "--tokenizer gpt2 --val-tokens 100");
-    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    ASSERT_TRUE(succeeded(stream(lines(), "--tokenizer gpt2 --val-tokens 100")));
     EXPECT_EQ(concatenated(), all_tokens());
 }
 
 TEST_F(TokenizeStream, APrefixThatIsNoBeginningOfANameIsRefused) {
     for (const char* prefix : {"a/b_", "/", "'\xff_'"}) {
-        EXPECT_NE(errors(2, lines(), std::string("--prefix ") + prefix)
-                      .find("expected the beginning of a file's name, in UTF-8 and without /"),
-                  std::string::npos);
+        EXPECT_TRUE(says(errors(2, lines(), std::string("--prefix ") + prefix),
+                         "expected the beginning of a file's name, in UTF-8 and without /"));
         EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));
     }
 }
 
 TEST_F(TokenizeStream, OptionsOfFilesAndOfStreamsDoNotMix) {
-    EXPECT_NE(errors(2, "", "--val-fraction 0.1").find("--val-fraction excludes --stream"),
-              std::string::npos);
-    EXPECT_NE(errors(2, "", "/etc/hostname").find("FILE excludes --stream"), std::string::npos);
-    EXPECT_NE(errors(2, "", "--split test").find("--split"), std::string::npos);
-    EXPECT_NE(errors(2, "", "--shard-tokens 0").find("--shard-tokens"), std::string::npos);
-    EXPECT_NE(errors(2, "", "--threads 0").find("--threads"), std::string::npos);
+    EXPECT_TRUE(says(errors(2, "", "--val-fraction 0.1"), "--val-fraction excludes --stream"));
+    EXPECT_TRUE(says(errors(2, "", "/etc/hostname"), "FILE excludes --stream"));
+    EXPECT_TRUE(says(errors(2, "", "--split test"), "--split"));
+    EXPECT_TRUE(says(errors(2, "", "--shard-tokens 0"), "--shard-tokens"));
+    EXPECT_TRUE(says(errors(2, "", "--threads 0"), "--threads"));
     const ProgramResult result = run_program(TOKENIZE_PROGRAM, "--prefix x --out " + out_ + " /etc/hostname");
     EXPECT_EQ(result.errors, "tokenize: --prefix needs --stream\n");
 }

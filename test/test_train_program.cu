@@ -6,6 +6,7 @@
 #include "metrics_lines.h"
 #include "program.h"
 #include "trainer/checkpoint/run_folder.h"
+#include "write_shard.h"
 
 namespace {
 
@@ -22,8 +23,8 @@ TEST(TrainProgram, WritesOneTrainLineAStepAndWhatWasAskedFor) {
     const TemporaryFolder folder;
     const ProgramResult result = train(
         "--steps 6 --val-every 4 --val-steps 2 --sample-every 3 --total-batch 64 --out " + folder / "run");
-    ASSERT_EQ(result.exit_code, 0) << result.errors;
-    EXPECT_NE(result.output.find("64 tokens = 2 x 16 x 2 micro-steps"), std::string::npos) << result.output;
+    ASSERT_TRUE(succeeded(result));
+    EXPECT_TRUE(says(result.output, "64 tokens = 2 x 16 x 2 micro-steps"));
     const nlohmann::json first = metrics_of(folder / "run").at(0);
     EXPECT_EQ(first.at("kind"), "run");
     EXPECT_EQ(first.at("options").at("total-batch"), 64);
@@ -63,9 +64,9 @@ TEST(TrainProgram, AProfileIsPrintedAndTheRunGoesOn) {
         "--deterministic --val-every 2 --val-steps 1 --sample-every 0 --steps 7 --total-batch 64 --out ";
     const ProgramResult plain = train(options + folder / "plain"),
                         profiled = train("--profile 2 " + options + folder / "profiled");
-    ASSERT_EQ(plain.exit_code, 0) << plain.errors;
-    ASSERT_EQ(profiled.exit_code, 0) << profiled.errors;
-    EXPECT_EQ(plain.output.find("profile:"), std::string::npos);
+    ASSERT_TRUE(succeeded(plain));
+    ASSERT_TRUE(succeeded(profiled));
+    EXPECT_FALSE(says(plain.output, "profile:"));
     const size_t table = profiled.output.find("profile: the mean of 2 steps");
     ASSERT_NE(table, std::string::npos) << profiled.output;
     EXPECT_EQ(profiled.output.find("profile:", table + 1), std::string::npos);
@@ -86,7 +87,7 @@ TEST(TrainProgram, AProfileIsPrintedAndTheRunGoesOn) {
     double ms = 0;
     for (const nlohmann::json& row : profile.at("operations")) {
         ms += row.at("ms").get<double>();
-        EXPECT_NE(profiled.output.find(row.at("name")), std::string::npos) << row;
+        EXPECT_TRUE(says(profiled.output, row.at("name"))) << row;
         if (row.at("name") == "qkv") {
             EXPECT_EQ(row.at("shape"), nlohmann::json({32, 16, 48}));
             EXPECT_EQ(row.at("calls"), 2);  // one layer, two micro-steps; validation does not count
@@ -112,8 +113,8 @@ TEST(TrainProgram, AResumedRunIsProfiledFromWhereItGoesOn) {
     const std::string out = folder / "run", other = folder / "other";
     const ProgramResult first = run("--steps 4 --out " + out),
                         profiled = run("--steps 9 --profile 2 --resume auto --out " + out);
-    ASSERT_EQ(first.exit_code, 0) << first.errors;
-    ASSERT_EQ(profiled.exit_code, 0) << profiled.errors;
+    ASSERT_TRUE(succeeded(first));
+    ASSERT_TRUE(succeeded(profiled));
     ASSERT_EQ(metrics_of(out, "train").size(), 9u);
     const std::vector<nlohmann::json> profiles = metrics_of(out, "profile");
     ASSERT_EQ(profiles.size(), 1u);
@@ -121,10 +122,8 @@ TEST(TrainProgram, AResumedRunIsProfiledFromWhereItGoesOn) {
 
     const ProgramResult short_of_steps =
         run("--steps 9 --profile 2 --resume " + out + "/checkpoints/step_00000006 --out " + other);
-    ASSERT_EQ(short_of_steps.exit_code, 0) << short_of_steps.errors;
-    EXPECT_NE(short_of_steps.output.find("--profile 2 is ignored: too few steps are left to measure"),
-              std::string::npos)
-        << short_of_steps.output;
+    ASSERT_TRUE(succeeded(short_of_steps));
+    EXPECT_TRUE(says(short_of_steps.output, "--profile 2 is ignored: too few steps are left to measure"));
     EXPECT_TRUE(metrics_of(other, "profile").empty());
     EXPECT_EQ(metrics_of(other, "train").back().at("step"), 9);
 }
@@ -135,11 +134,10 @@ TEST(TrainProgram, TheSameCommandTwiceGivesTheSameNumbers) {
     for (int i = 0; i < 2; i++) {
         const std::string out = folder / ("run" + std::to_string(i));
         // Sampling and validation in between must not disturb training.
-        ASSERT_EQ(train("--dtype bf16 --deterministic --steps 5 --val-steps 1 " +
-                        std::string(i ? "--sample-every 2 --val-every 2" : "--sample-every 0 --val-every 0") +
-                        " --out " + out)
-                      .exit_code,
-                  0);
+        ASSERT_TRUE(succeeded(
+            train("--dtype bf16 --deterministic --steps 5 --val-steps 1 " +
+                  std::string(i ? "--sample-every 2 --val-every 2" : "--sample-every 0 --val-every 0") +
+                  " --out " + out)));
         runs[i] = metrics_of(out, "train");
     }
     ASSERT_EQ(runs[0].size(), 5u);
@@ -153,10 +151,9 @@ TEST(TrainProgram, TheSameCommandTwiceGivesTheSameNumbers) {
 // step at which a run stops.
 TEST(TrainProgram, LinesStandInTheOrderOfTheSteps) {
     const TemporaryFolder folder;
-    ASSERT_EQ(train("--steps 7 --val-every 3 --val-steps 1 --sample-every 2 --log-layer-norms 3 --out " +
-                    folder / "run")
-                  .exit_code,
-              0);
+    ASSERT_TRUE(
+        succeeded(train("--steps 7 --val-every 3 --val-steps 1 --sample-every 2 --log-layer-norms 3 --out " +
+                        folder / "run")));
     std::string order;
     for (const nlohmann::json& line : metrics_of(folder / "run")) {
         if (line.at("kind") != "run")
@@ -165,37 +162,22 @@ TEST(TrainProgram, LinesStandInTheOrderOfTheSteps) {
     EXPECT_EQ(order, "t1 t2 s2 t3 l3 v3 t4 s4 t5 t6 l6 v6 s6 t7 v7 s7 ");
 }
 
-std::string write_shard(const TemporaryFolder& folder, const std::string& name,
-                        const std::vector<uint16_t>& tokens) {
-    std::vector<int32_t> header(256);
-    header[0] = 20240520, header[1] = 1, header[2] = static_cast<int>(tokens.size());
-    return folder.write(name,
-                        std::string(reinterpret_cast<const char*>(header.data()), 1024) +
-                            std::string(reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()));
-}
-
 TEST(TrainProgram, AMaskThatHidesEveryTargetGaveALossOfZero) {
     const TemporaryFolder folder;
     const std::string shard = write_shard(folder, "train.bin", std::vector<uint16_t>(12 * 16 + 5, 7)),
                       val = write_shard(folder, "val.bin", std::vector<uint16_t>(12 * 16 + 5, 7));
     const std::string options = "--tokenizer byte --vocab 256 --train-data " + shard +
                                 " --total-batch 64 --steps 9 --sample-every 0 --out " + folder / "run";
-    const auto refused = [&](const std::string& arguments) {
-        const ProgramResult result = train(options + arguments);
-        EXPECT_EQ(result.exit_code, 2);
-        EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
-        EXPECT_FALSE(std::filesystem::exists(folder / "run"));
-        return result.errors;
-    };
     std::string mask(12 * 16 + 5, '\0');
     mask[0] = mask.back() = 1;  // of a token that is no target, and of one in no window
     folder.write("train.mask", mask);
-    EXPECT_NE(refused(" --val-every 0").find("the masks of the training data hide every target"),
-              std::string::npos);
+    EXPECT_TRUE(
+        is_refused(train(options + " --val-every 0"), {"the masks of the training data hide every target"}));
     folder.write("train.mask", std::string(mask.size(), '\1'));
     folder.write("val.mask", mask);
-    EXPECT_NE(refused(" --val-data " + val).find("the masks of the validation data hide every target"),
-              std::string::npos);
+    EXPECT_TRUE(is_refused(train(options + " --val-data " + val),
+                           {"the masks of the validation data hide every target"}));
+    EXPECT_FALSE(std::filesystem::exists(folder / "run"));
 }
 
 TEST(TrainProgram, AStepWithoutTargetsIsSkipped) {
@@ -213,13 +195,12 @@ TEST(TrainProgram, AStepWithoutTargetsIsSkipped) {
     write_shard(folder, "part_0.bin", first);
     write_shard(folder, "part_1.bin", rest);
     const auto run = [&](const std::string& data, const std::string& steps) {
-        const ProgramResult result = run_program(
+        EXPECT_TRUE(succeeded(run_program(
             TRAIN_PROGRAM,
             "--layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --total-batch 64 --warmup 0 "
             "--lr 0.01 --schedule constant --tokenizer byte --vocab 256 --data-order file --val-every 0 "
             "--sample-every 0 --max-skipped 1 --train-data '" +
-                data + "' --steps " + steps + " --out " + folder / steps);
-        EXPECT_EQ(result.exit_code, 0) << result.errors;
+                data + "' --steps " + steps + " --out " + folder / steps)));
         return read_file(checkpoint_folder(folder / steps, std::stoi(steps)) + "/model.safetensors");
     };
     EXPECT_TRUE(run(all, "6") == run(folder / "part_*.bin", "4")) << "the skipped steps changed the weights";
@@ -246,11 +227,10 @@ TEST(TrainProgram, AnErrorFindsTheStepsBeforeItWrittenDown) {
     std::vector<uint16_t> tokens(40 * 16 + 1, 7);
     tokens[22 * 16 + 3] = 999;
     const std::string shard = write_shard(folder, "train.bin", tokens);
-    const ProgramResult result = train("--tokenizer byte --vocab 256 --train-data " + shard +
-                                       " --data-order file --total-batch 64 --steps 9 " +
-                                       "--val-every 0 --sample-every 0 --out " + folder / "run");
-    EXPECT_EQ(result.exit_code, 2) << result.errors;
-    EXPECT_NE(result.errors.find("token 999"), std::string::npos) << result.errors;
+    EXPECT_TRUE(is_refused(train("--tokenizer byte --vocab 256 --train-data " + shard +
+                                 " --data-order file --total-batch 64 --steps 9 " +
+                                 "--val-every 0 --sample-every 0 --out " + folder / "run"),
+                           {"token 999"}));
     EXPECT_EQ(metrics_of(folder / "run", "train").size(), 5u);
 }
 
@@ -260,14 +240,12 @@ TEST(TrainProgram, ARunWithoutFiniteNormsEndsAtTheStepThatItNames) {
     const ProgramResult result =
         train("--steps 20 --lr 1e30 --val-every 0 --sample-every 0 --max-skipped 3 --out " + folder / "run");
     EXPECT_EQ(result.exit_code, 1) << result.output;
-    EXPECT_NE(
-        result.errors.find("3 steps in a row had a gradient norm that is not finite; the run ends at step 4"),
-        std::string::npos)
-        << result.errors;
+    EXPECT_TRUE(says(result.errors,
+                     "3 steps in a row had a gradient norm that is not finite; the run ends at step 4"));
     EXPECT_EQ(metrics_of(folder / "run", "train").size(), 4u);
     EXPECT_EQ(metrics_of(folder / "run", "skipped").size(), 3u);
-    EXPECT_NE(result.output.find("| loss nan | norm "), std::string::npos) << result.output;
-    EXPECT_EQ(result.output.find("-nan"), std::string::npos) << result.output;
+    EXPECT_TRUE(says(result.output, "| loss nan | norm "));
+    EXPECT_FALSE(says(result.output, "-nan"));
 }
 
 // A model that fits eight processes with --zero 1 but not one process; a step of more sequences than a
@@ -277,22 +255,22 @@ TEST(TrainProgram, PlansWithAnAutomaticBatchThatOneProcessCouldNotHave) {
                                             "--model gpt2 --seq-len 1024 --dtype bf16 --total-batch 524288 "
                                             "--batch-size auto --zero 1 --world-size 8 "
                                             "--device-memory 2G --plan");
-    EXPECT_EQ(eight.exit_code, 0) << eight.errors;
-    EXPECT_NE(eight.output.find("8 processes"), std::string::npos) << eight.output;
+    EXPECT_TRUE(succeeded(eight));
+    EXPECT_TRUE(says(eight.output, "8 processes"));
     const ProgramResult huge = run_program(
         TRAIN_PROGRAM,
         "--model gpt2 --seq-len 1024 --batch-size auto --total-batch 4294967296 --device-memory 40G --plan");
-    EXPECT_EQ(huge.exit_code, 0) << huge.errors;
-    EXPECT_NE(huge.output.find("step: 4294967296 tokens"), std::string::npos) << huge.output;
+    EXPECT_TRUE(succeeded(huge));
+    EXPECT_TRUE(says(huge.output, "step: 4294967296 tokens"));
 }
 TEST(TrainProgram, PlanPrintsAndStops) {
     const TemporaryFolder folder;
     const ProgramResult result = run_program(
         TRAIN_PROGRAM,
         "--model gpt2-xl --batch-size 16 --dtype bf16 --device-memory 80G --plan --out " + folder / "run");
-    EXPECT_EQ(result.exit_code, 0) << result.errors;
-    EXPECT_NE(result.output.find("optimizer state"), std::string::npos) << result.output;
-    EXPECT_NE(result.output.find("1557611200 parameters"), std::string::npos) << result.output;
+    EXPECT_TRUE(succeeded(result));
+    EXPECT_TRUE(says(result.output, "optimizer state"));
+    EXPECT_TRUE(says(result.output, "1557611200 parameters"));
     EXPECT_TRUE(folder.files().empty());
 }
 
@@ -301,10 +279,9 @@ TEST(TrainProgram, AutomaticBatchIsTheLargestThatFits) {
     const std::string options = "--model d12 --batch-size auto --total-batch 65536 --plan --device-memory ";
     const ProgramResult roomy = run_program(TRAIN_PROGRAM, options + "900G"),
                         tight = run_program(TRAIN_PROGRAM, options + "12G");
-    EXPECT_NE(roomy.output.find("65536 tokens = 64 x 1024 x 1 micro-step"), std::string::npos)
-        << roomy.output;
-    EXPECT_EQ(tight.exit_code, 0) << tight.errors;
-    EXPECT_EQ(tight.output.find("65536 tokens = 64 x 1024"), std::string::npos) << tight.output;
+    EXPECT_TRUE(says(roomy.output, "65536 tokens = 64 x 1024 x 1 micro-step"));
+    EXPECT_TRUE(succeeded(tight));
+    EXPECT_FALSE(says(tight.output, "65536 tokens = 64 x 1024"));
 }
 
 // The logits of 124M and 64 x 1024 tokens take 12.3 GiB in fp32.
@@ -312,22 +289,14 @@ TEST(TrainProgram, TheHeadInChunksTakesLessMemoryAndLeavesRoomForMoreSequences) 
     const std::string options = "--model d12 --total-batch 65536 --plan --device-memory ";
     const auto activations = [&](const std::string& more) {
         const ProgramResult result = run_program(TRAIN_PROGRAM, options + "900G --batch-size 64 " + more);
-        double gibibytes = 0;
-        const size_t line = result.output.find("  activations ");
-        if (line != std::string::npos)
-            std::sscanf(result.output.c_str() + line, "  activations %lf GiB", &gibibytes);
-        return gibibytes;
+        return number_in(result.output, "  activations ", " GiB");
     };
     // printed with one decimal
     EXPECT_NEAR(activations("") - activations("--head-chunks 8"), 7.0 / 8 * 64 * 1024 * 50304 * 4 / 0x1p30,
                 0.11);
     const auto sequences = [&](const std::string& more) {
         const ProgramResult result = run_program(TRAIN_PROGRAM, options + "24G --batch-size auto " + more);
-        int count = 0;
-        const size_t place = result.output.find("65536 tokens = ");
-        if (place != std::string::npos)
-            std::sscanf(result.output.c_str() + place, "65536 tokens = %d", &count);
-        return count;
+        return number_in(result.output, "65536 tokens = ", " x 1024");
     };
     EXPECT_GT(sequences("--head-chunks 16"), sequences(""));
     EXPECT_GT(sequences(""), 0);
@@ -346,11 +315,9 @@ TEST_P(WrongInputs, EndInOneClearLine) {
     folder.write("word.toml", "steps = 1\nfoo\n");
     ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
     folder.write("binary.toml", std::string("\177ELF\0\1\377\n", 8));
-    const ProgramResult result = run_program(TRAIN_PROGRAM, std::string(GetParam().arguments) + " --out run",
-                                             "cd '" + folder.path() + "'");
-    EXPECT_EQ(result.exit_code, 2) << result.errors;
-    EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
-    EXPECT_NE(result.errors.find(GetParam().said), std::string::npos) << result.errors;
+    EXPECT_TRUE(is_refused(run_program(TRAIN_PROGRAM, std::string(GetParam().arguments) + " --out run",
+                                       "cd '" + folder.path() + "'"),
+                           {GetParam().said}));
     EXPECT_FALSE(std::filesystem::exists(folder / "run"));
 }
 INSTANTIATE_TEST_SUITE_P(
@@ -438,9 +405,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(TrainProgram, AnEmptyFolderForOutputIsRefused) {
-    const ProgramResult result = train("--steps 1 --out ''");
-    EXPECT_EQ(result.exit_code, 2);
-    EXPECT_NE(result.errors.find("--out has an empty value"), std::string::npos) << result.errors;
+    EXPECT_TRUE(is_refused(train("--steps 1 --out ''"), {"--out has an empty value"}));
 }
 
 // The sample is longer than the data that the C library keeps buffered after a failed write.
@@ -461,11 +426,9 @@ TEST(TrainProgram, GoesOnWhenNobodyReadsItsLines) {
 
 TEST(TrainProgram, AnotherRunIsNotOverwritten) {
     const TemporaryFolder folder;
-    ASSERT_EQ(train("--steps 1 --val-every 0 --sample-every 0 --out " + folder / "run").exit_code, 0);
+    ASSERT_TRUE(succeeded(train("--steps 1 --val-every 0 --sample-every 0 --out " + folder / "run")));
     const std::string before = read_file(folder / "run/metrics.jsonl");
-    const ProgramResult result = train("--steps 1 --out " + folder / "run");
-    EXPECT_EQ(result.exit_code, 2);
-    EXPECT_NE(result.errors.find("holds another run"), std::string::npos) << result.errors;
+    EXPECT_TRUE(is_refused(train("--steps 1 --out " + folder / "run"), {"holds another run"}));
     EXPECT_EQ(read_file(folder / "run/metrics.jsonl"), before);
 }
 
@@ -480,8 +443,7 @@ TEST(TrainProgram, FileNamesThatAreNotUtf8Work) {
         text, config);
     const std::string sizes = common + "--layers 1 --heads 2 --channels 16 --context 16 ";
     const auto succeed = [](const std::string& arguments) {
-        const ProgramResult result = run_program(TRAIN_PROGRAM, arguments);
-        EXPECT_EQ(result.exit_code, 0) << result.errors;
+        EXPECT_TRUE(succeeded(run_program(TRAIN_PROGRAM, arguments)));
     };
     succeed(sizes + "--steps 1 --out '" + run + "'");
     ASSERT_EQ(metrics_of(run, "run").size(), 1u);
@@ -490,9 +452,8 @@ TEST(TrainProgram, FileNamesThatAreNotUtf8Work) {
     EXPECT_EQ(metrics_of(run, "train").size(), 2u);
     succeed(common + "--steps 1 --init-from '" + run + "' --out '" + run + "-2'");
     const ProgramResult missing = train("--train-data '" + folder / name + "' --out " + folder / "run");
-    EXPECT_EQ(missing.exit_code, 2);
-    EXPECT_EQ(missing.errors, "train_gpt2: no file matches '" + folder / "\uFFFD\uFFFD" +
-                                  "'; expected token shards or texts\n");
+    EXPECT_EQ(refusal_of(missing), "train_gpt2: no file matches '" + folder / "\uFFFD\uFFFD" +
+                                       "'; expected token shards or texts\n");
 }
 
 TEST(TrainProgram, APatternWithoutQuotesIsSeveralFiles) {
@@ -503,19 +464,18 @@ TEST(TrainProgram, APatternWithoutQuotesIsSeveralFiles) {
         "--layers 1 --heads 2 --channels 16 --context 16 --batch-size 1 --steps 1 --sample-every 0";
     const std::string command = fmt::format("'{}' {} --val-data {}/a.md --out {} --train-data {}/*.md",
                                             TRAIN_PROGRAM, options, folder.path(), run, folder.path());
-    const ProgramResult result = run_program("/bin/sh", fmt::format("-c \"{}\"", command));
-    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    ASSERT_TRUE(succeeded(run_program("/bin/sh", fmt::format("-c \"{}\"", command))));
     EXPECT_EQ(metrics_of(run, "run").at(0).at("options").at("train-data"),
               nlohmann::json({folder / "a.md", folder / "b.md"}));
     EXPECT_EQ(metrics_of(run, "run").at(0).at("options").at("val-data"), folder / "a.md");
-    EXPECT_EQ(run_program(TRAIN_PROGRAM, fmt::format("--resume {} --steps 2", run)).exit_code, 0);
+    EXPECT_TRUE(succeeded(run_program(TRAIN_PROGRAM, fmt::format("--resume {} --steps 2", run))));
 }
 
 TEST(TrainProgram, OptionsFromAFile) {
     const TemporaryFolder folder;
     const std::string config =
         folder.write("run.toml", "steps = 2\nlr = 0.5\nval-every = 0\nsample-every = 0\nplan = false\n");
-    ASSERT_EQ(train("--config " + config + " --lr 0.25 --out " + folder / "run").exit_code, 0);
+    ASSERT_TRUE(succeeded(train("--config " + config + " --lr 0.25 --out " + folder / "run")));
     const nlohmann::json options = metrics_of(folder / "run").at(0).at("options");
     EXPECT_EQ(options.at("steps"), 2);
     EXPECT_EQ(options.at("lr"), 0.25);  // the command line takes precedence

@@ -524,7 +524,7 @@ TYPED_TEST(GemmTuning, EveryAlignmentHasAnAlgorithmOfItsOwn) {
          {"epilogue 4\"", "epilogue 4, B aligned to 64\"", "epilogue 4, D aligned to 128\"",
           "epilogue 4, A aligned to 64\"", "epilogue 4, bias aligned to 16\"",
           "epilogue 4, A aligned to 16, D aligned to 64\""})
-        EXPECT_NE(choices.find(named), std::string::npos) << named;
+        EXPECT_TRUE(says(choices, named)) << named;
 }
 
 TYPED_TEST(GemmTuning, UnalignedOperandsAreChosenForApart) {
@@ -543,8 +543,7 @@ TYPED_TEST(GemmTuning, UnalignedOperandsAreChosenForApart) {
     ASSERT_EQ(this->fake.seen().launches.size(), 1u);
     EXPECT_EQ(this->fake.seen().launches[0].id, 2);
     EXPECT_EQ(this->fake.seen().launches[0].epilogue, "DEFAULT");
-    EXPECT_NE(machine.gemm.choices().find(fmt::format(", B aligned to {}", sizeof(TypeParam))),
-              std::string::npos);
+    EXPECT_TRUE(says(machine.gemm.choices(), fmt::format(", B aligned to {}", sizeof(TypeParam))));
 }
 
 TYPED_TEST(GemmTuning, ChoicesAreTakenOverWithoutTiming) {
@@ -617,7 +616,7 @@ TYPED_TEST(GemmTuning, AnAlgorithmThatCuBlasLtNoLongerTakesIsNotUsed) {
     EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 11);  // once a product
 
     testing::internal::CaptureStderr();
-    EXPECT_NE(tuner.tune().find(" of them no longer possible"), std::string::npos);
+    EXPECT_TRUE(says(tuner.tune(), " of them no longer possible"));
     testing::internal::GetCapturedStderr();
     EXPECT_EQ(ids(tuner.step()), std::set{3});
 }
@@ -774,8 +773,7 @@ TEST_F(MatmulTuning, AFileThatDoesNotHoldIsWrittenAnew) {
     Rank updated(0);
     updated.tune(from);
     ASSERT_EQ(updated.notes.size(), 2u);
-    EXPECT_NE(updated.notes[0].find("another cuBLASLt: 130100, not 130200"), std::string::npos)
-        << updated.notes[0];
+    EXPECT_TRUE(says(updated.notes[0], "another cuBLASLt: 130100, not 130200"));
     Rank again(0);
     again.tune(from);
     EXPECT_EQ(again.notes.size(), 1u);
@@ -880,7 +878,7 @@ TEST_F(MatmulTuning, TheTimeIsLimitedByTheEnvironmentAndByThoseWhoWait) {
     unsetenv("FLATGPT_MATMUL_SECONDS");
     Rank impatient(0);
     impatient.tune(run("impatient"), 1e-9);
-    EXPECT_NE(impatient.notes.at(0).find(" left to cuBLASLt"), std::string::npos) << impatient.notes[0];
+    EXPECT_TRUE(says(impatient.notes.at(0), " left to cuBLASLt")) << impatient.notes[0];
 }
 
 }  // namespace

@@ -1,0 +1,16 @@
+// write_shard.h: a shard of given tokens, for the tests of what reads one
+#pragma once
+#include <string>
+#include <vector>
+
+#include "temporary_folder.h"
+#include "trainer/data/token_shard.h"
+
+// Returns its path.
+inline std::string write_shard(const TemporaryFolder& folder, const std::string& name,
+                               const std::vector<uint16_t>& tokens) {
+    TokenShardWriter writer(folder / name);
+    writer.append(tokens);
+    writer.commit();
+    return folder / name;
+}
