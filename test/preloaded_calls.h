@@ -19,12 +19,6 @@ inline std::string path_of(int file) {
     return bytes > 0 ? std::string(path, static_cast<size_t>(bytes)) : "";
 }
 
-// The C library's function of this name.
-template <class Function>
-Function* original(const char* name) {
-    return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
-
 // The mode of open(), which callers give only with these flags.
 inline mode_t mode_of(int flags, va_list arguments) {
     return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(arguments, mode_t) : 0;

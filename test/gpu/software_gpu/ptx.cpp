@@ -709,7 +709,7 @@ std::string class_of(std::string_view opcode) {
     if (begins("ld.local") || begins("st.local")) return "local";
     if (begins("ld.param") || begins("mov.") || begins("cvta.")) return "move";
     if (begins("cp.async")) return "asynchronous copy";
-    if (begins("atom.")) return "atomic";
+    if (begins("atom.") || begins("red.")) return "atomic";
     if (begins("shfl.")) return "shuffle";
     if (begins("bar.") || begins("membar.")) return "barrier";
     if (begins("bra") || begins("ret") || begins("call")) return "control";
