@@ -144,6 +144,18 @@ uint32_t funnel_left(uint32_t low, uint32_t high, uint32_t by) {
     by &= 31;
     return by == 0 ? high : high << by | low >> (32 - by);
 }
+
+// Each of the selector's four lowest hexadecimal digits picks a byte of `low` (0 to 3) or `high` (4 to 7);
+// 8 more picks that byte's sign instead, in all eight bits.
+uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+    const uint64_t bytes = uint64_t{high} << 32 | low;
+    uint32_t permuted = 0;
+    for (uint32_t k = 0; k < 4; k++) {
+        const uint32_t digit = selector >> 4 * k & 15, byte = bytes >> 8 * (digit & 7) & 0xff;
+        permuted |= (digit < 8 ? byte : byte >> 7 ? 0xffu : 0u) << 8 * k;
+    }
+    return permuted;
+}
 // PTX leaves the result of a division by zero undefined; here it is all ones, which no test expects.
 template <class T>
 T quotient(T a, T b) {
@@ -582,6 +594,7 @@ Table make_table() {
     add_bits<uint32_t>(table, "b32");
     add_bits<uint64_t>(table, "b64");
     add<funnel_left, uint32_t, uint32_t, uint32_t, uint32_t>(table, "shf.l.wrap.b32");
+    add<permute_bytes, uint32_t, uint32_t, uint32_t, uint32_t>(table, "prmt.b32");
     add_floats<float>(table, "f32");
     add_floats<double>(table, "f64");
     add<fma_down, float, float, float, float>(table, "fma.rm.f32");
