@@ -82,7 +82,7 @@ SMALL = dict(
     decode="--C 64 --OC 256 --NH 2 --benchmark_filter=decode_(matmul/|attention)",  # no int8, no whole models
 )
 # A rehearsal runs the first test of a program, or the first of these where others take long.
-QUICK_TESTS = dict(attention="Attention.*", data_parallel="*OneBit", decoder="*Refuses*", gemm="*/1.Matches*")
+QUICK_TESTS = dict(attention="Attention.*", data_parallel="*OneBit", decoder="*Refuses*", gemm="*/1.*Matches*")
 QUICK_LONG_TESTS = "*Prints*:*WrongUse*:*Slurms*:*ADropped*:*Plan*:*NeedsItsScale:*IsRefused"
 # Starts $0 processes of a program, one a GPU, as torchrun would, and fails if one of them does.
 AS_TORCHRUN = """export WORLD_SIZE=$0 LOCAL_WORLD_SIZE=$0 MASTER_ADDR=127.0.0.1
