@@ -15,9 +15,10 @@
 #include "system/stop_signal.h"
 #include "trainer/checkpoint/open_model.h"
 #include "trainer/data/data_files.h"
-#include "trainer/formats/model_file.h"
+#include "trainer/engine/quantized_weights.h"
 #include "trainer/inference/evaluate.h"
-#include "trainer/model/quantized_weights.h"
+#include "trainer/models/families.h"
+#include "trainer/models/model_file.h"
 #include "trainer/run/evaluate_options.h"
 #include "trainer/run/memory_fit.h"
 
@@ -95,7 +96,7 @@ void check_finite(const std::vector<EndingScores>& scores) {
 template <class T>
 void evaluate_all(const EvaluateOptions& o) {
     const auto file = open_model(o.checkpoint, o.best ? WhichCheckpoint::best : WhichCheckpoint::newest);
-    const GPT2Config& config = file->config();
+    const ModelConfig& config = file->config();
     CHECK(o.seq_len <= config.context, "--seq-len {} is longer than the model's context of {}", o.seq_len,
           config.context);
     int seq_len = o.seq_len > 0 ? o.seq_len : config.context;
@@ -120,11 +121,11 @@ void evaluate_all(const EvaluateOptions& o) {
         if (o.val_data.empty()) seq_len = std::min(seq_len, longest_row(examples));
     }
 
-    GPT2<T> model(config, {.B = o.batch_size,
-                           .T = seq_len,
-                           .training = false,
-                           .tf32 = o.dtype == DType::tf32,
-                           .attention = o.attention});
+    Model<T> model(make_family<T>(config), {.B = o.batch_size,
+                                            .T = seq_len,
+                                            .training = false,
+                                            .tf32 = o.dtype == DType::tf32,
+                                            .attention = o.attention});
     check_fits(model.memory_plan(), fmt::format("--batch-size {}", o.batch_size),
                "a smaller batch size or --seq-len");
     // The data is checked before the model is loaded.

@@ -18,9 +18,10 @@
 #include "system/stop_signal.h"
 #include "system/utf8_stream.h"
 #include "trainer/checkpoint/open_model.h"
-#include "trainer/formats/model_file.h"
+#include "trainer/engine/decoder.h"
 #include "trainer/inference/generate.h"
-#include "trainer/model/decoder.h"
+#include "trainer/models/families.h"
+#include "trainer/models/model_file.h"
 #include "trainer/run/generate_options.h"
 #include "trainer/run/memory_fit.h"
 #include "trainer/tokenizer/tokenizer.h"
@@ -43,7 +44,7 @@ bool shows_colour() {
 
 // The tokens of a prompt, at least one.
 std::vector<int> prompt_of(const std::string& text, std::vector<int> tokens, Tokenizer& tokenizer,
-                           const GPT2Config& config) {
+                           const ModelConfig& config) {
     if (tokens.empty()) {
         for (const uint16_t token : tokenizer.encode_prompt(text)) tokens.push_back(token);
     }
@@ -156,7 +157,7 @@ void report(const Generation& generation, size_t prompt_tokens, int context) {
 template <class T>
 Generation continue_text(Decoder<T>& decoder, const std::vector<int>& prompt, const GenerateCommand& command,
                          const Tokenizer& tokenizer, uint64_t turn) {
-    const GPT2Config& config = decoder.config();
+    const ModelConfig& config = decoder.config();
     const bool echoed = terminal && !command.json && !command.interactive;
     TextPrinter printer(tokenizer, command.samples, echoed ? text_of(prompt, tokenizer) : "",
                         command.samples > 1 || command.interactive);
@@ -215,7 +216,7 @@ template <class T>
 void generate_texts(const GenerateCommand& command) {
     const std::unique_ptr<ModelFile> file =
         open_model(command.checkpoint, command.best ? WhichCheckpoint::best : WhichCheckpoint::newest);
-    const GPT2Config& config = file->config();
+    const ModelConfig& config = file->config();
     const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer_for(
         command.checkpoint, config.V, command.tokenizer.empty() ? tokenizer_name(*file) : command.tokenizer);
     const std::vector<int> prompt = prompt_of(command.prompt, command.tokens, *tokenizer, config);
@@ -223,7 +224,8 @@ void generate_texts(const GenerateCommand& command) {
         command.interactive ? SIZE_MAX : prompt.size() + static_cast<size_t>(command.max_tokens);
     const int cached = static_cast<int>(std::min(wanted, static_cast<size_t>(config.context)));
 
-    Decoder<T> decoder(config, {.samples = command.samples, .max_tokens = cached, .int8 = command.int8});
+    Decoder<T> decoder(make_family<T>(config),
+                       {.samples = command.samples, .max_tokens = cached, .int8 = command.int8});
     check_fits(decoder.memory_plan(), "the model with its cache",
                "fewer --samples or --max-tokens, or --quantize int8");
     decoder.allocate();

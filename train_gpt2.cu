@@ -1,6 +1,6 @@
 // train_gpt2.cu: the training loop.
-//   text -> tokens -> DataLoader -> GPT2::forward -> loss -> GPT2::backward, which sums the gradients over
-//   the processes in the last micro-step -> GPT2::begin_update
+//   text -> tokens -> DataLoader -> Model::forward -> loss -> Model::backward, which sums the gradients over
+//   the processes in the last micro-step -> Model::begin_update
 //   Every process runs it. Session does what surrounds training: metrics, validation, checkpoints, signals.
 #include <csignal>
 #include <memory>
@@ -10,8 +10,8 @@
 #include "system/stop_signal.h"
 #include "trainer/distributed/communicator.h"
 #include "trainer/distributed/run_together.h"
-#include "trainer/model/dtype.h"
-#include "trainer/model/gpt2.h"
+#include "trainer/engine/dtype.h"
+#include "trainer/engine/model.h"
 #include "trainer/run/options.h"
 #include "trainer/run/prepare.h"
 #include "trainer/run/session.h"
@@ -22,7 +22,7 @@ template <class T>
 void train(const Options& options, Communicator& communicator) {
     std::optional<PreparedRun<T>> prepared = prepare<T>(options, communicator);
     if (!prepared) return;  // --plan, or the run is complete
-    GPT2<T>& model = *prepared->model;
+    Model<T>& model = *prepared->model;
     const int micro_steps = prepared->loader->micro_steps();
     Session<T> run(*prepared, communicator);
     try {

@@ -1,6 +1,6 @@
 // convert: writes a model in another program's format.
 //   convert MODEL --format hf|llmc-fp32|llmc-bf16 --out PATH
-//   MODEL is anything that open_model opens: a checkpoint, a run's folder, a Hugging Face GPT-2, a .bin of
+//   MODEL is anything that open_model opens: a checkpoint, a run's folder, a Hugging Face model, a .bin of
 //   llm.c.
 //   hf writes a folder that transformers opens (fp32, with the tokenizer's files); llmc-* writes a .bin of
 //   llm.c, which has no place for the tokenizer.
@@ -11,9 +11,9 @@
 #include "trainer/checkpoint/open_model.h"
 #include "trainer/command_line/command_line.h"
 #include "trainer/command_line/help_text.h"
-#include "trainer/formats/hugging_face.h"
-#include "trainer/formats/llmc_model.h"
-#include "trainer/formats/model_file.h"
+#include "trainer/models/hugging_face.h"
+#include "trainer/models/llmc_model.h"
+#include "trainer/models/model_file.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 namespace fs = std::filesystem;

@@ -5,6 +5,7 @@
 """
 import argparse
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 from run_metrics import RunMetrics  # noqa: E402
 
-SCHEDULES = ["cosine", "linear", "constant", "wsd"]
+SCHEDULES = re.findall(r'^    \{"(\w+)",', (ROOT / "trainer/run/schedule.cpp").read_text(), re.MULTILINE)
 TINY = "--layers 1 --heads 1 --channels 8 --context 8 --batch-size 1 --val-every 0 --sample-every 0 --checkpoint-every 0 --log-every 1000".split()
 
 

@@ -37,8 +37,9 @@ __global__ void sgd_kernel(T* params, float* master, float* b, const float* grad
             Vec<float, M> buffer = load_streaming<M>(b + i);
             UNROLL
             for (int k = 0; k < M; k++) {
-                buffer[k] = c.momentum * buffer[k] + g[k];
-                g[k] = of_gradient * g[k] + of_buffer * buffer[k];
+                // Written out, because compilers differ in which product of a sum they fuse.
+                buffer[k] = fmaf(c.momentum, buffer[k], g[k]);
+                g[k] = fmaf(of_gradient, g[k], of_buffer * buffer[k]);
             }
             store_streaming(b + i, buffer);
         }

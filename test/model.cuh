@@ -5,7 +5,8 @@
 
 #include "common.cuh"
 #include "trainer/data/batch.h"
-#include "trainer/model/gpt2.h"
+#include "trainer/engine/model.h"
+#include "trainer/models/families.h"
 
 // A batch that owns its tokens, in the layout the loader makes.
 class OwnedBatch {
@@ -50,15 +51,15 @@ inline OwnedBatch sequences(const std::vector<int>& inputs, const std::vector<in
 
 // The model of test/reference/model.safetensors: V = 131, context 32, 2 layers, 3 heads, 48 channels; 3
 // sequences of 19 tokens.
-constexpr GPT2Config reference_config{131, 32, 2, 3, 48};
+constexpr ModelConfig reference_config{131, 32, 2, 3, 48};
 constexpr int reference_B = 3, reference_T = 19;
 
 template <class T>
-std::unique_ptr<GPT2<T>> reference_model(const SafetensorsFile& weights, GPT2Options options = {}) {
+std::unique_ptr<Model<T>> reference_model(const SafetensorsFile& weights, ModelOptions options = {}) {
     options.B = options.B ? options.B : reference_B;
     options.T = reference_T;
     options.total_batch = options.total_batch ? options.total_batch : reference_B * reference_T;
-    auto model = std::make_unique<GPT2<T>>(reference_config, options);
+    auto model = std::make_unique<Model<T>>(make_family<T>(reference_config), options);
     model->allocate();
     for (const Tensor& tensor : model->table().tensors())
         model->set_parameter(tensor, weights.floats(tensor.name));
@@ -80,8 +81,8 @@ struct Trajectory {
 
 // The same model in plain loops.
 template <class Number, class T>
-plain::GPT2<Number> plain_copy(GPT2<T>& model) {
-    const GPT2Config& config = model.config();
+plain::GPT2<Number> plain_copy(Model<T>& model) {
+    const ModelConfig& config = model.config();
     plain::Tensors<Number> parameters;
     for (const Tensor& tensor : model.table().tensors()) {
         const std::vector<float> values = model.parameter(tensor);
@@ -97,7 +98,7 @@ constexpr OptimizerOptions reference_adamw{
     .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};
 
 template <class T>
-StepResult train_step(GPT2<T>& model, const Batch& batch, const OptimizerOptions& options = reference_adamw,
+StepResult train_step(Model<T>& model, const Batch& batch, const OptimizerOptions& options = reference_adamw,
                       const Veto& veto = {}) {
     model.forward(batch);
     model.backward();
@@ -105,13 +106,13 @@ StepResult train_step(GPT2<T>& model, const Batch& batch, const OptimizerOptions
 }
 
 template <class T>
-std::vector<std::vector<float>> gradients_of(const GPT2<T>& model) {
+std::vector<std::vector<float>> gradients_of(const Model<T>& model) {
     std::vector<std::vector<float>> all;
     for (const Tensor& tensor : model.table().tensors()) all.push_back(model.gradient(tensor));
     return all;
 }
 template <class T>
-std::vector<std::vector<float>> parameters_of(GPT2<T>& model) {
+std::vector<std::vector<float>> parameters_of(Model<T>& model) {
     std::vector<std::vector<float>> all;
     for (const Tensor& tensor : model.table().tensors()) all.push_back(model.parameter(tensor));
     return all;

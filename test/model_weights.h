@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "temporary_folder.h"
-#include "trainer/formats/hugging_face.h"
-#include "trainer/formats/model_file.h"
+#include "trainer/models/families.h"
+#include "trainer/models/hugging_face.h"
+#include "trainer/models/model_file.h"
 
-constexpr GPT2Config small_config{131, 12, 2, 3, 24};
+constexpr ModelConfig small_config{131, 12, 2, 3, 24};
 
 // A flat buffer whose every parameter has a value of its own, with rubbish between the tensors.
 inline std::vector<float> masters_of(const TensorTable& table) {
@@ -35,9 +36,9 @@ inline void expect_same_weights(const ModelFile& file, const TensorTable& table,
     }
 }
 
-inline void write_folder(const std::string& folder, const GPT2Config& config = small_config) {
+inline void write_folder(const std::string& folder, const ModelConfig& config = small_config) {
     std::filesystem::create_directories(folder);
-    const TensorTable table(config);
+    const TensorTable table = table_of(config);
     write_hugging_face_model(folder + "/model.safetensors", table, masters_of(table).data());
     write_hugging_face_metadata(folder, config, *make_tokenizer(config.V <= 256 ? "byte" : "gpt2"));
 }

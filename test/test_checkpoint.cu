@@ -20,7 +20,7 @@ const HostAllocator pinned{simt::pinned_malloc, simt::pinned_free};
 
 // The reference model after some steps.
 template <class T>
-std::unique_ptr<GPT2<T>> trained_model(int updates) {
+std::unique_ptr<Model<T>> trained_model(int updates) {
     auto model = reference_model<T>(reference("model"));
     const SafetensorsFile dump = reference("trajectory");
     const std::vector<int> x = dump.ints("x"), y = dump.ints("y");
@@ -43,7 +43,7 @@ TrainingState state_at(int step) {
 class Checkpoint : public testing::Test {
 protected:
     template <class T>
-    CheckpointWriter writer(const GPT2<T>& model, KeepPolicy keep = {}) {
+    CheckpointWriter writer(const Model<T>& model, KeepPolicy keep = {}) {
         return CheckpointWriter(model, alone, {run.path(), *byte, keep}, pinned,
                                 [&](const std::string& line) { lines.push_back(line); });
     }
@@ -54,7 +54,7 @@ protected:
 };
 
 template <class T>
-void expect_same_state(GPT2<T>& loaded, GPT2<T>& saved) {
+void expect_same_state(Model<T>& loaded, Model<T>& saved) {
     for (const Tensor& t : saved.table().tensors())
         EXPECT_EQ(loaded.parameter(t), saved.parameter(t)) << t.name;
     EXPECT_EQ(loaded.optimizer_step(), saved.optimizer_step());
@@ -79,8 +79,9 @@ void expect_round_trip(const std::string& run) {
     ASSERT_TRUE(writer.finish());
     const TrainingState state = whole_checkpoint(checkpoint_folder(run, 5));
     EXPECT_EQ(state.optimizer_step, 3);
-    GPT2<T> loaded(reference_config,
-                   {.B = reference_B, .T = reference_T, .total_batch = reference_B * reference_T, .seed = 9});
+    Model<T> loaded(
+        make_family<T>(reference_config),
+        {.B = reference_B, .T = reference_T, .total_batch = reference_B * reference_T, .seed = 9});
     loaded.allocate();
     load_checkpoint(loaded, checkpoint_folder(run, 5), state);
     expect_same_state(loaded, *saved);
@@ -102,7 +103,7 @@ TEST_F(Checkpoint, TheStateOfAnotherOptimizerIsRefused) {
          {std::vector<std::string>{"exp_avg"}, std::vector<std::string>{"exp_avg", "momentum_buffer"}}) {
         EXPECT_TRUE(says(message_of<UsageError>([&] { read(model->table(), buffers); }), "optimizer_0000"));
     }
-    EXPECT_THROW(read(TensorTable({131, 33, 2, 3, 48}), {"exp_avg", "exp_avg_sq"}), UsageError);
+    EXPECT_THROW(read(table_of({131, 33, 2, 3, 48}), {"exp_avg", "exp_avg_sq"}), UsageError);
 }
 
 // test_run_folder.cpp changes every bit of such a file.

@@ -219,7 +219,7 @@ TEST(CommandLine, BashCompletesOptionsTheirChoicesAndFiles) {
     EXPECT_EQ(completed("train_gpt2 --val-"), "--val-data|--val-every|--val-steps|");
     EXPECT_EQ(completed("train_gpt2 --dtype ''"), "bf16|fp32|tf32|");
     EXPECT_EQ(completed("train_gpt2 --dtype = b"), "bf16|");
-    EXPECT_EQ(completed("train_gpt2 --schedule ="), "cosine|linear|constant|wsd|");
+    EXPECT_EQ(completed("train_gpt2 --data-order ="), "shuffled|file|");
     EXPECT_EQ(completed("train_gpt2 -i boo"), "book one.txt|");
     EXPECT_EQ(completed("train_gpt2 --steps boo"), "|");
 }

@@ -41,7 +41,7 @@ void test_product(const DecodeMatmulShape& shape, Epilogue epilogue) {
     auto out = poisoned<T>(K * OC);
     decode_matmul<W>(out.data(), inp_.data(), weight_.data(), int8 ? scales_.data() : nullptr,
                      epilogue == Epilogue::plain ? nullptr : bias_.data(), shape,
-                     epilogue == Epilogue::bias_gelu, nullptr);
+                     epilogue == Epilogue::bias_gelu ? Activation::gelu : Activation::none, nullptr);
 
     std::vector<Bounded> dequantized = exact(weight), expected(K * OC);
     for (size_t i = 0; int8 && i < dequantized.size(); i++)

@@ -1,13 +1,13 @@
 // Decoder: generating one token at a time with a cache must give the logits of plain_gpt2.h.
 #include "model.cuh"
+#include "trainer/engine/decoder.h"
+#include "trainer/engine/quantized_weights.h"
 #include "trainer/inference/generate.h"
-#include "trainer/model/decoder.h"
-#include "trainer/model/quantized_weights.h"
 
 namespace {
 
 struct Shape {
-    GPT2Config config;
+    ModelConfig config;
     int samples, prompt, tokens;
 };
 // Shapes: one sample, to the context's end; odd channels and head sizes; a prompt that fills the context;
@@ -19,14 +19,15 @@ const std::vector<Shape> shapes = {{{131, 24, 2, 3, 48}, 1, 1, 24},
                                    {{70, 300, 1, 1, 32}, 2, 253, 259}};
 
 template <class T>
-std::unique_ptr<GPT2<T>> random_model(const GPT2Config& config) {
-    auto model = std::make_unique<GPT2<T>>(
-        config, GPT2Options{.B = 1, .T = config.context, .total_batch = 1, .training = false, .seed = 3});
+std::unique_ptr<Model<T>> random_model(const ModelConfig& config) {
+    auto model = std::make_unique<Model<T>>(
+        make_family<T>(config),
+        ModelOptions{.B = 1, .T = config.context, .total_batch = 1, .training = false, .seed = 3});
     model->allocate();
     unsigned seed = 1;
     // larger than at the start of training, so that every part of the model influences the result
     for (const Tensor& tensor : model->table().tensors()) {
-        const bool scale = tensor.init == Init::ones;
+        const bool scale = tensor.init.value == 1;
         model->set_parameter(tensor, random_values<T>(tensor.unpadded_elements, seed++, scale ? 0.2f : 0.1f,
                                                       scale ? 1.0f : 0.0f));
     }
@@ -45,7 +46,7 @@ void test_against_plain_loops(bool int8) {
         SCOPED_TRACE(testing::Message() << "V = " << shape.config.V << ", C = " << shape.config.C
                                         << ", samples = " << shape.samples);
         const auto model = random_model<T>(shape.config);
-        Decoder<T> decoder(shape.config,
+        Decoder<T> decoder(make_family<T>(shape.config),
                            {.samples = shape.samples, .max_tokens = shape.tokens, .int8 = int8});
         decoder.allocate();
         decoder.load([&](const Tensor& tensor) { return model->parameter(tensor); });
@@ -99,12 +100,12 @@ TEST(Decoder, Int8GivesTheLogitsOfTheQuantizedWeights) {
 // The same draws give the same text with and without the cache, also greedily. In fp32, because two bf16
 // logits may be equal, or change places.
 TEST(Decoder, GeneratesTheSameTokensWithAndWithoutCache) {
-    const GPT2Config config{131, simt::checked ? 24 : 64, 2, 3, 48};
+    const ModelConfig config{131, simt::checked ? 24 : 64, 2, 3, 48};
     const auto model = random_model<float>(config);
-    Decoder<float> decoder(config, {.samples = 1, .max_tokens = config.context});
+    Decoder<float> decoder(make_family<float>(config), {.samples = 1, .max_tokens = config.context});
     decoder.allocate();
     decoder.load([&](const Tensor& tensor) { return model->parameter(tensor); });
-    WithoutCache<GPT2<float>> whole{*model};
+    WithoutCache<Model<float>> whole{*model};
     for (const double temperature : {0.0, 0.8, 1.5}) {
         const GenerateOptions options{.max_tokens = 100,
                                       .context = config.context,
@@ -126,9 +127,9 @@ TEST(Decoder, GeneratesTheSameTokensWithAndWithoutCache) {
 }
 
 TEST(Decoder, PlansWhatItAllocates) {
-    const GPT2Config config{256, 64, 2, 2, 64};
-    const Decoder<bfloat16> plain(config, {.samples = 3, .max_tokens = 40}),
-        int8(config, {.samples = 3, .max_tokens = 40, .int8 = true});
+    const ModelConfig config{256, 64, 2, 2, 64};
+    const Decoder<bfloat16> plain(make_family<bfloat16>(config), {.samples = 3, .max_tokens = 40}),
+        int8(make_family<bfloat16>(config), {.samples = 3, .max_tokens = 40, .int8 = true});
     const auto bytes = [](const auto& decoder, const std::string& name) {
         for (const auto& [part, bytes] : decoder.memory_plan()) {
             if (part == name) return bytes;
@@ -145,10 +146,10 @@ TEST(Decoder, PlansWhatItAllocates) {
 }
 
 TEST(Decoder, RefusesWhatItCannotDo) {
-    const GPT2Config config{131, 32, 1, 1, 16};
-    EXPECT_THROW(Decoder<float>(config, {.samples = 0, .max_tokens = 8}), UsageError);
-    EXPECT_THROW(Decoder<float>(config, {.samples = 1, .max_tokens = 33}), UsageError);
-    Decoder<float> decoder(config, {.samples = 2, .max_tokens = 8});
+    const ModelConfig config{131, 32, 1, 1, 16};
+    EXPECT_THROW(Decoder<float>(make_family<float>(config), {.samples = 0, .max_tokens = 8}), UsageError);
+    EXPECT_THROW(Decoder<float>(make_family<float>(config), {.samples = 1, .max_tokens = 33}), UsageError);
+    Decoder<float> decoder(make_family<float>(config), {.samples = 2, .max_tokens = 8});
     decoder.allocate();
     EXPECT_THROW(decoder.load([](const Tensor&) { return std::vector<float>(3); }), UsageError);
     decoder.load([](const Tensor& tensor) { return std::vector<float>(tensor.elements, 0.1f); });

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "system/error.h"
-#include "trainer/model/dtype.h"
+#include "trainer/engine/dtype.h"
 
 namespace {
 

@@ -13,7 +13,7 @@ const std::string hellaswag_file = relocated(PROJECT_ROOT "/test/reference/hella
 const StopRequested never = [] { return false; };
 
 template <class T>
-std::vector<EndingScores> scores(GPT2<T>& model, int B) {
+std::vector<EndingScores> scores(Model<T>& model, int B) {
     HellaSwag hellaswag(read_hellaswag(hellaswag_file, *make_tokenizer("byte")), B, reference_T,
                         reference_config.V);
     EXPECT_GT(hellaswag.shortened(), 0U);

@@ -6,21 +6,22 @@
 #include "trainer/checkpoint/open_model.h"
 #include "trainer/data/hellaswag.h"
 #include "trainer/data/token_shard.h"
-#include "trainer/formats/hugging_face.h"
-#include "trainer/formats/model_file.h"
+#include "trainer/engine/model.h"
 #include "trainer/formats/safetensors.h"
-#include "trainer/model/gpt2.h"
+#include "trainer/models/families.h"
+#include "trainer/models/hugging_face.h"
+#include "trainer/models/model_file.h"
 
 namespace {
 
-constexpr GPT2Config config{131, 32, 2, 3, 48};  // that of test/reference/model.safetensors
-constexpr int seq_len = 19;                      // with which hellaswag.jsonl was scored
+constexpr ModelConfig config{131, 32, 2, 3, 48};  // that of test/reference/model.safetensors
+constexpr int seq_len = 19;                       // with which hellaswag.jsonl was scored
 const std::string hellaswag_file = std::string(PROJECT_ROOT) + "/test/reference/hellaswag.jsonl";
 
 // PyTorch's small model as a Hugging Face folder. broken: one of its weights is a NaN.
 std::string model_folder(const TemporaryFolder& folder, bool broken = false) {
     const SafetensorsFile weights(std::string(PROJECT_ROOT) + "/test/reference/model.safetensors");
-    const TensorTable table(config);
+    const TensorTable table = table_of(config);
     std::vector<float> masters(table.elements());
     for (const Tensor& tensor : table.tensors()) {
         const std::vector<float> values = weights.floats(tensor.name);
@@ -28,7 +29,7 @@ std::string model_folder(const TemporaryFolder& folder, bool broken = false) {
     }
     if (broken) {
         for (const Tensor& tensor : table.tensors()) {
-            if (tensor.kind == Kind::fcw) masters[tensor.offset + 5] = NAN;
+            if (tensor.name.ends_with("c_fc.weight")) masters[tensor.offset + 5] = NAN;
         }
     }
     const std::string path = folder / "model";
@@ -84,7 +85,7 @@ TEST(EvaluateProgram, LossOfASplitIsTheMeanOverItsWindows) {
     for (int i = 0; i < 101 * seq_len + 7; i++) text += static_cast<char>('a' + (i * i + i / 7) % 26);
     const std::string model_path = model_folder(folder), text_path = folder.write("val.txt", text);
 
-    GPT2<float> model(config, {.B = 1, .T = seq_len, .training = false});
+    Model<float> model(make_family<float>(config), {.B = 1, .T = seq_len, .training = false});
     model.allocate();
     load_weights(model, *open_model(model_path));
     double sum = 0;

@@ -103,8 +103,8 @@ TYPED_TEST(GemmTest, ForwardGeluMatchesDoublePrecision) {
     using T = typename TypeParam::T;
     this->for_every_shape([&](const Layer<T>& l) {
         const auto out = poisoned<T>(l.N * l.OC), pre_gelu = poisoned<T>(l.N * l.OC);
-        this->gemm->forward_gelu(out.data(), pre_gelu.data(), l.inp_.data(), l.weight_.data(), l.bias_.data(),
-                                 l.N, l.C, l.OC, nullptr);
+        this->gemm->forward(out.data(), l.inp_.data(), l.weight_.data(), l.bias_.data(), l.N, l.C, l.OC,
+                            nullptr, Activation::gelu, pre_gelu.data());
         Values expected = l.out(true);
         expect_matches(pre_gelu, expected);
         // gelu's slope is at most 1.13: it passes on the error of pre_gelu, and adds one rounding
@@ -143,8 +143,8 @@ TYPED_TEST(GemmTest, BackwardInputGeluMatchesDoublePrecision) {
         const std::vector<float> pre_gelu = random_values<T>(l.N * l.C, 5);
         const auto pre_gelu_ = upload<T>(pre_gelu);
         const auto dpre_gelu = poisoned<T>(l.N * l.C);
-        this->gemm->backward_input_gelu(dpre_gelu.data(), l.dout_.data(), l.weight_.data(), pre_gelu_.data(),
-                                        l.N, l.C, l.OC, nullptr);
+        this->gemm->backward_input(dpre_gelu.data(), l.dout_.data(), l.weight_.data(), l.N, l.C, l.OC,
+                                   nullptr, Activation::gelu, pre_gelu_.data());
         Values expected, dweight(l.OC * l.C), dbias(l.OC);
         l.backward(expected, dweight, dbias);
         // the derivative multiplies the error of dinp, and has a few roundings of its own; next to its

@@ -15,10 +15,11 @@
 #include "system/utf8_stream.h"
 #include "trainer/checkpoint/open_model.h"
 #include "trainer/checkpoint/run_folder.h"
-#include "trainer/formats/hugging_face.h"
-#include "trainer/formats/model_file.h"
+#include "trainer/engine/model.h"
 #include "trainer/inference/generate.h"
-#include "trainer/model/gpt2.h"
+#include "trainer/models/families.h"
+#include "trainer/models/hugging_face.h"
+#include "trainer/models/model_file.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 namespace {
@@ -29,10 +30,10 @@ ProgramResult generate(const std::string& arguments, const std::string& before =
 
 // A model folder whose tensors have the values of `value(tensor, element)`.
 template <class Value>
-std::string write_model(const std::string& folder, const GPT2Config& config, const std::string& tokenizer,
+std::string write_model(const std::string& folder, const ModelConfig& config, const std::string& tokenizer,
                         const Value& value) {
     std::filesystem::create_directories(folder);
-    const TensorTable table(config);
+    const TensorTable table = table_of(config);
     std::vector<float> masters(table.elements());
     for (const Tensor& tensor : table.tensors()) {
         for (size_t i = 0; i < tensor.unpadded_elements; i++) masters[tensor.offset + i] = value(tensor, i);
@@ -43,26 +44,26 @@ std::string write_model(const std::string& folder, const GPT2Config& config, con
 }
 
 // Weights so large that every part of the model influences which token is likely.
-std::string random_model(const std::string& folder, const GPT2Config& config, const std::string& tokenizer) {
+std::string random_model(const std::string& folder, const ModelConfig& config, const std::string& tokenizer) {
     std::mt19937 random(11);
     std::normal_distribution<float> normal(0, 0.15f);
-    return write_model(folder, config, tokenizer, [&](const Tensor& tensor, size_t) {
-        return (tensor.init == Init::ones ? 1.0f : 0.0f) + normal(random);
-    });
+    return write_model(folder, config, tokenizer,
+                       [&](const Tensor& tensor, size_t) { return (tensor.init.value) + normal(random); });
 }
 
 // A model that, after a prompt of any one token, recites these tokens and then repeats the last one. Only
 // its position decides: position t is direction t of the channels, and so is the token that is due after
 // it.
-std::string reciting_model(const std::string& folder, const GPT2Config& config, const std::string& tokenizer,
+std::string reciting_model(const std::string& folder, const ModelConfig& config, const std::string& tokenizer,
                            const std::vector<int>& tokens) {
     const size_t C = static_cast<size_t>(config.C);
     EXPECT_GE(C, tokens.size());
     return write_model(folder, config, tokenizer, [&](const Tensor& tensor, size_t i) {
-        if (tensor.kind == Kind::wpe) return std::min(i / C, tokens.size() - 1) == i % C ? 100.0f : 0.0f;
-        if (tensor.kind == Kind::wte)
+        if (tensor.name == "transformer.wpe.weight")
+            return std::min(i / C, tokens.size() - 1) == i % C ? 100.0f : 0.0f;
+        if (tensor.name == "transformer.wte.weight")
             return i % C < tokens.size() && static_cast<size_t>(tokens[i % C]) == i / C ? 1.0f : 0.0f;
-        return tensor.init == Init::ones ? 1.0f : 0.0f;
+        return tensor.init.value;
     });
 }
 
@@ -86,14 +87,15 @@ nlohmann::json one_sample(const std::vector<int>& tokens, const std::string& tex
     return nlohmann::json::array({sample});
 }
 
-constexpr GPT2Config small{256, 48, 2, 2, 32};
+constexpr ModelConfig small{256, 48, 2, 2, 32};
 const std::string mixed = "Gr\u00FC\u00DFe \u65E5\u672C \U0001F600!\n";
 
 TEST(GenerateProgram, TokensAreThoseOfTheWholeForwardPass) {
     const TemporaryFolder folder;
     const std::string path = random_model(folder / "model", small, "byte");
     const auto file = open_model(path);
-    GPT2<float> model(small, {.B = 1, .T = small.context, .total_batch = 1, .training = false});
+    Model<float> model(make_family<float>(small),
+                       {.B = 1, .T = small.context, .total_batch = 1, .training = false});
     model.allocate();
     load_weights(model, *file);
     const std::vector<int> prompt = encoded("byte", "Wo");
@@ -104,7 +106,7 @@ TEST(GenerateProgram, TokensAreThoseOfTheWholeForwardPass) {
     for (const Case& c : {Case{"--greedy", {.temperature = 0}}, Case{"--seed 5", {}},
                           Case{"--temperature 0.8 --top-k 20 --seed 5", {0.8, 20, 1}},
                           Case{"--seed 5 --top-p 0.7", {1, 0, 0.7}}}) {
-        WithoutCache<GPT2<float>> whole{model};
+        WithoutCache<Model<float>> whole{model};
         const GenerateOptions options{.max_tokens = 100,
                                       .vocabulary = small.V,
                                       .window = small.context,

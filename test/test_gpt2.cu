@@ -38,7 +38,7 @@ TEST(GPT2, ActivationsMatchPyTorch) {
 }
 
 template <class T>
-void expect_gradients(const std::string& name, const GPT2Options& options, double bound) {
+void expect_gradients(const std::string& name, const ModelOptions& options, double bound) {
     const SafetensorsFile dump = reference(name);
     const auto model = reference_model<T>(dump, options);
     const OwnedBatch batch = reference_batch(dump);
@@ -62,7 +62,7 @@ TEST(GPT2, RecomputingGivesTheSameBits) {
     const OwnedBatch batch = reference_batch(dump);
     std::vector<std::vector<float>> first;
     size_t bytes = SIZE_MAX;
-    for (const Recompute recompute : {Recompute::none, Recompute::gelu, Recompute::block}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::activation, Recompute::block}) {
         const auto model = reference_model<float>(dump, {.recompute = recompute});
         EXPECT_LT(total_bytes(model->memory_plan()), bytes)
             << "more is computed again, but no memory is saved";
@@ -94,13 +94,10 @@ TEST(GPT2, TheHeadInChunksGivesTheSameLossesAndPyTorchsGradients) {
     const std::vector<float> losses = whole->losses();
     whole->forward(shorter);
     const std::vector<float> shorter_losses = whole->losses();
-    const auto expect_losses = [&](const GPT2<float>& model, const std::vector<float>& expected) {
-        // On a GPU cuBLASLt may choose another algorithm for fewer tokens.
-        if (simt::is_gpu()) {
-            EXPECT_LE(relative_error(model.losses(), expected), 1e-6);
-        } else {
-            EXPECT_EQ(model.losses(), expected);
-        }
+    const auto expect_losses = [&](const Model<float>& model, const std::vector<float>& expected) {
+        // cuBLASLt, and oneDNN without AVX-512, may choose another algorithm for fewer tokens: sums of 48
+        // products in another order.
+        EXPECT_LE(relative_error(model.losses(), expected), 1e-6);
     };
     size_t bytes = total_bytes(whole->memory_plan());
     for (const int chunks : {2, 3, 5, 57}) {
@@ -297,11 +294,11 @@ void expect_state_round_trip() {
     for (int s = 0; s < 3; s++) train_step(*trained, trajectory.at(s));
     EXPECT_EQ(trained->optimizer_step(), 3);
 
-    GPT2<T> fresh(reference_config, {.B = reference_B,
-                                     .T = reference_T,
-                                     .total_batch = reference_B * reference_T,
-                                     .deterministic = true,
-                                     .seed = 7});
+    Model<T> fresh(make_family<T>(reference_config), {.B = reference_B,
+                                                      .T = reference_T,
+                                                      .total_batch = reference_B * reference_T,
+                                                      .deterministic = true,
+                                                      .seed = 7});
     fresh.allocate();
     std::vector<float> host(fresh.table().elements());
     trained->read_masters(host.data());
@@ -370,7 +367,7 @@ TEST(GPT2, PaddedVocabularyStaysZero) {
     const auto model = reference_model<bfloat16>(dump);
     const OwnedBatch batch = reference_batch(dump);
     for (int step = 0; step < 3; step++) train_step(*model, batch);
-    const Tensor& wte = model->table().at(Kind::wte);
+    const Tensor& wte = model->table().named("transformer.wte.weight");
     const std::vector<float> values = model->parameter(wte);
     for (size_t i = wte.unpadded_elements; i < values.size(); i++) ASSERT_EQ(values[i], 0.0f);
 }
@@ -380,7 +377,7 @@ TEST(GPT2, NonFiniteGradientChangesNothing) {
     const auto model = reference_model<float>(dump);
     const OwnedBatch batch = reference_batch(dump);
     // An infinite position embedding makes every gradient a NaN.
-    const Tensor& wpe = model->table().at(Kind::wpe);
+    const Tensor& wpe = model->table().named("transformer.wpe.weight");
     std::vector<float> broken = model->parameter(wpe);
     broken[5] = INFINITY;
     model->set_parameter(wpe, broken);
@@ -403,7 +400,7 @@ TEST(GPT2, ResultsReadAStepLateAreTheSame) {
     const Trajectory trajectory;
     const auto prompt = reference_model<float>(dump), late = reference_model<float>(dump);
     const int steps = 6;
-    const auto begin = [&](GPT2<float>& model, int step) {
+    const auto begin = [&](Model<float>& model, int step) {
         model.begin_step();
         model.forward(trajectory.at(step));
         model.backward();
@@ -506,9 +503,10 @@ TEST(GPT2, EvaluationModelAgreesWithTrainingModel) {
 
 TEST(GPT2, WeightsAreAFunctionOfTheSeed) {
     const auto weights = [](uint64_t seed) {
-        GPT2<float> model(reference_config, {.B = 1, .T = 4, .total_batch = 4, .seed = seed});
+        Model<float> model(make_family<float>(reference_config),
+                           {.B = 1, .T = 4, .total_batch = 4, .seed = seed});
         model.allocate();
-        return model.parameter(model.table().at(Kind::fcprojw, 1));
+        return model.parameter(model.table().named("transformer.h.1.mlp.c_proj.weight"));
     };
     const std::vector<float> once = weights(1);
     EXPECT_EQ(weights(1), once);
@@ -516,19 +514,15 @@ TEST(GPT2, WeightsAreAFunctionOfTheSeed) {
 }
 
 TEST(GPT2, WeightsAreDrawnAsOpenAiDrewThem) {
-    GPT2<float> model(reference_config, {.B = 1, .T = 4, .total_batch = 4, .seed = 3});
+    Model<float> model(make_family<float>(reference_config), {.B = 1, .T = 4, .total_batch = 4, .seed = 3});
     model.allocate();
     const double residual = 0.02 / std::sqrt(2.0 * reference_config.L);  // 2 L of these add up
-    const std::map<Kind, double> deviations = {{Kind::wte, 0.02},  {Kind::wpe, 0.02},
-                                               {Kind::qkvw, 0.02}, {Kind::attprojw, residual},
-                                               {Kind::fcw, 0.02},  {Kind::fcprojw, residual}};
     for (const Tensor& tensor : model.table().tensors()) {
         const std::vector<float> all = model.parameter(tensor);
         const std::vector<float> values(all.begin(),
                                         all.begin() + static_cast<std::ptrdiff_t>(tensor.unpadded_elements));
-        const auto deviation = deviations.find(tensor.kind);
-        if (deviation == deviations.end()) {  // biases, and the weights of layer norms
-            const bool weight = tensor.init == Init::ones;
+        if (tensor.shape.size() == 1) {  // biases, and the weights of layer norms
+            const bool weight = tensor.init.value == 1;
             EXPECT_TRUE(std::all_of(values.begin(), values.end(), [&](float value) {
                 return value == (weight ? 1 : 0);
             })) << tensor.name;
@@ -541,7 +535,8 @@ TEST(GPT2, WeightsAreDrawnAsOpenAiDrewThem) {
         for (const float w : values) sum += w, squares += static_cast<double>(w) * static_cast<double>(w);
         // Four standard errors: that of a mean of n draws is 1 / sqrt(n) of the deviation, that of the
         // deviation 1 / sqrt(2 n).
-        const double n = static_cast<double>(values.size()), expected = deviation->second;
+        const double n = static_cast<double>(values.size()),
+                     expected = tensor.name.ends_with("c_proj.weight") ? residual : 0.02;
         EXPECT_NEAR(sum / n, 0, 4 * expected / std::sqrt(n)) << tensor.name;
         EXPECT_NEAR(std::sqrt(squares / n), expected, 4 * expected / std::sqrt(2 * n)) << tensor.name;
     }
@@ -557,7 +552,8 @@ struct DeafOther : SingleProcess {
 TEST(GPT2, AfterAnErrorItsOperationsAreBrokenOffInsteadOfWaitedFor) {
     DeafOther all;
     const auto train = [&](bool fails) {
-        GPT2<float> model(reference_config, {.B = 1, .T = 4, .total_batch = 8, .rank = 0, .world_size = 2});
+        Model<float> model(make_family<float>(reference_config),
+                           {.B = 1, .T = 4, .total_batch = 8, .rank = 0, .world_size = 2});
         model.allocate(&all);
         const std::vector<int> tokens(4, 1);
         model.forward(OwnedBatch(1, 4, tokens, tokens));
@@ -574,8 +570,8 @@ TEST(GPT2, AfterAnErrorItsOperationsAreBrokenOffInsteadOfWaitedFor) {
 }
 
 TEST(GPT2, ImpossibleShapesAreRefused) {
-    const auto make = [](GPT2Config config, int B, int T) {
-        GPT2<float> model(config, {.B = B, .T = T, .total_batch = 1});
+    const auto make = [](ModelConfig config, int B, int T) {
+        Model<float> model(make_family<float>(config), {.B = B, .T = T, .total_batch = 1});
     };
     // 48 channels, 7 heads: llm.c trains NH = 7 with C = 768 without an error
     EXPECT_THROW(make({131, 32, 2, 7, 48}, 1, 8), UsageError);
@@ -584,7 +580,8 @@ TEST(GPT2, ImpossibleShapesAreRefused) {
     EXPECT_THROW(make({131, 32, 2, 3, 48}, 0, 8), UsageError);
     EXPECT_THROW(make({0, 32, 2, 3, 48}, 1, 8), UsageError);
     const auto chunks = [](int count) {
-        GPT2<float> model(reference_config, {.B = 2, .T = 4, .total_batch = 8, .head_chunks = count});
+        Model<float> model(make_family<float>(reference_config),
+                           {.B = 2, .T = 4, .total_batch = 8, .head_chunks = count});
     };
     EXPECT_NO_THROW(chunks(8));
     EXPECT_THROW(chunks(9), UsageError);

@@ -8,7 +8,7 @@
 #include "program.h"
 #include "trainer/checkpoint/open_model.h"
 #include "trainer/formats/hub_cache.h"
-#include "trainer/formats/model_file.h"
+#include "trainer/models/model_file.h"
 
 namespace {
 
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 // A snapshot whose files are links to blobs, as in a real cache.
 std::string write_snapshot(const std::string& cache, const std::string& repository_folder,
-                           const GPT2Config& config = small_config) {
+                           const ModelConfig& config = small_config) {
     const fs::path folder = fs::path(cache) / repository_folder,
                    snapshot = folder / "snapshots/607a30d783dfa663caf39e06633721c8d4cfcd7e";
     write_folder((folder / "blobs").string(), config);

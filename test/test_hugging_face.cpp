@@ -12,8 +12,8 @@
 #include "model_weights.h"
 #include "system/data_directory.h"
 #include "trainer/checkpoint/open_model.h"
-#include "trainer/formats/hugging_face.h"
 #include "trainer/formats/safetensors.h"
+#include "trainer/models/hugging_face.h"
 #include "trainer/tokenizer/tokenizer_files.h"
 
 namespace fs = std::filesystem;
@@ -23,10 +23,10 @@ namespace {
 
 TEST(HuggingFace, AFolderIsReadBackBitForBit) {
     const TemporaryFolder folder;
-    for (const GPT2Config& config :
-         {small_config, GPT2Config{300, 5, 1, 1, 33}, GPT2Config{128, 1, 3, 2, 2}}) {
+    for (const ModelConfig& config :
+         {small_config, ModelConfig{300, 5, 1, 1, 33}, ModelConfig{128, 1, 3, 2, 2}}) {
         write_folder(folder / "model", config);
-        const TensorTable table(config);
+        const TensorTable table = table_of(config);
         const auto file = open_model(folder / "model");
         EXPECT_EQ(file->config().V, config.V);
         EXPECT_EQ(file->config().context, config.context);
@@ -43,7 +43,7 @@ TEST(HuggingFace, AFolderIsReadBackBitForBit) {
 TEST(HuggingFace, TheFileHasHuggingFacesNamesAndLayout) {
     const TemporaryFolder folder;
     write_folder(folder.path());
-    const TensorTable table(small_config);
+    const TensorTable table = table_of(small_config);
     const std::vector<float> masters = masters_of(table);
     const SafetensorsFile file(folder / "model.safetensors");
     EXPECT_EQ(file.metadata().at("format"), "pt");
@@ -52,7 +52,7 @@ TEST(HuggingFace, TheFileHasHuggingFacesNamesAndLayout) {
     EXPECT_EQ(file.at("transformer.h.1.attn.c_attn.weight").shape, (std::vector<size_t>{24, 72}));
     EXPECT_EQ(file.at("transformer.h.1.mlp.c_proj.weight").shape, (std::vector<size_t>{96, 24}));
     const std::vector<float> weight = file.floats("transformer.h.1.attn.c_attn.weight");
-    const size_t offset = table.at(Kind::qkvw, 1).offset;
+    const size_t offset = table.named("transformer.h.1.attn.c_attn.weight").offset;
     for (size_t i = 0; i < 24; i++) {
         for (size_t o = 0; o < 72; o++) ASSERT_EQ(weight[i * 72 + o], masters[offset + o * 24 + i]);
     }
@@ -114,7 +114,7 @@ struct Folder {
         tensors.erase(from);
     }
     void without_prefix() {
-        const TensorTable table(small_config);
+        const TensorTable table = table_of(small_config);
         for (const Tensor& t : table.tensors())
             rename(t.name, t.name.substr(std::string("transformer.").size()));
     }
@@ -140,7 +140,7 @@ std::string shard_of(const std::string& name) {
 }
 
 void expect_small_weights(const std::string& path) {
-    const TensorTable table(small_config);
+    const TensorTable table = table_of(small_config);
     expect_same_weights(*open_model(path), table, masters_of(table));
 }
 
@@ -173,7 +173,7 @@ TEST(HuggingFace, ShardsPrefixHeadAndMasksAreOneModel) {
 // torch.compile or DistributedDataParallel.
 TEST(HuggingFace, NamesOfWrappersAndAHeadThatIsTheEmbeddingWereRefused) {
     const TemporaryFolder folder;
-    const TensorTable table(small_config);
+    const TensorTable table = table_of(small_config);
     Folder wrapped;
     std::map<std::string, Folder::Data> named;
     for (auto& [name, data] : wrapped.tensors) named["module._orig_mod." + name] = data;
@@ -229,7 +229,7 @@ TEST(HuggingFace, FoldersAndFilesOfOtherProgramsAreNamed) {
 
 TEST(HuggingFace, NarrowWeightsAreReadExactly) {
     const TemporaryFolder temporary;
-    const TensorTable table(small_config);
+    const TensorTable table = table_of(small_config);
     Folder bf16, f16;
     bf16.narrow<bfloat16>("BF16", [](float value) { return bfloat16(value); });
     // The values are multiples of 2^-20 below 2^-4; their leading 11 bits fit an f16 of exponent -14 and on.
@@ -268,7 +268,7 @@ TEST(HuggingFace, SizesMayHaveTheNamesOfOtherModels) {
         folder.config.erase(name);
     }
     folder.write(path);
-    const GPT2Config config = open_model(path)->config();
+    const ModelConfig config = open_model(path)->config();
     EXPECT_EQ((std::array{config.L, config.C, config.V, config.context}), (std::array{2, 24, 131, 12}));
 }
 
@@ -459,16 +459,16 @@ TEST(TokenizerFiles, AndConfigurationAreThoseThatTransformersWasSeenToLoad) {
     const TemporaryFolder temporary;
     const struct {
         std::string tokenizer;
-        GPT2Config config;
+        ModelConfig config;
         std::map<std::string, uint64_t> hashes;
     } folders[] = {{"gpt2",
-                    GPT2Config::named("gpt2"),
+                    named_model("gpt2"),
                     {{"config.json", 0x78981e3acca054b4},
                      {"generation_config.json", 0x86a5b5891f2a683e},
                      {"tokenizer.json", 0x4ca9495e0dd199c4},
                      {"tokenizer_config.json", 0xce49af29039c07ad}}},
                    {"byte",
-                    GPT2Config{},
+                    ModelConfig{},
                     {{"config.json", 0xa02adb0f0d39f866},
                      {"generation_config.json", 0xdaa13e4f205dc5ba},
                      {"tokenizer.json", 0x0cec64c32c146c6b},

@@ -18,16 +18,15 @@ using nlohmann::json;
 ProgramResult convert(const std::string& arguments) { return run_program(CONVERT_PROGRAM, arguments); }
 
 // Trained models, so that a step from them differs from a step from any other weights.
-std::string random_model(const std::string& folder, const GPT2Config& config) {
+std::string random_model(const std::string& folder, const ModelConfig& config) {
     fs::create_directories(folder);
-    const TensorTable table(config);
+    const TensorTable table = table_of(config);
     std::vector<float> masters(table.elements());
     uint32_t state = 1;
     for (const Tensor& t : table.tensors()) {
         for (size_t i = 0; i < t.unpadded_elements; i++) {
             state = state * 1664525 + 1013904223;
-            masters[t.offset + i] = (static_cast<float>(state >> 8) * 0x1p-24f - 0.5f) * 0.3f +
-                                    (t.init == Init::ones ? 1.0f : 0.0f);
+            masters[t.offset + i] = (static_cast<float>(state >> 8) * 0x1p-24f - 0.5f) * 0.3f + t.init.value;
         }
     }
     write_hugging_face_model(folder + "/model.safetensors", table, masters.data());
@@ -41,7 +40,7 @@ TEST(ConvertProgram, ToLlmcAndBackIsBitForBit) {
     const ProgramResult result = convert(model + " --format llmc-fp32 --out " + folder / "model.bin");
     ASSERT_TRUE(succeeded(result));
     EXPECT_EQ(result.output, fmt::format("{}: {} parameters from {}\n", folder / "model.bin",
-                                         TensorTable(small_config).parameters(), model));
+                                         table_of(small_config).parameters(), model));
     ASSERT_TRUE(succeeded(convert(folder / "model.bin" + " --format hf --out " + folder / "back")));
     for (const char* file : {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json",
                              "tokenizer_config.json"})

@@ -7,7 +7,7 @@
 #include "trainer/data/document_stream.h"
 #include "trainer/data/hellaswag.h"
 #include "trainer/data/restartable_shards.h"
-#include "trainer/formats/model_file.h"
+#include "trainer/models/model_file.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 static std::string nested(int levels) { return std::string(levels, '[') + std::string(levels, ']'); }

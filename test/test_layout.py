@@ -12,8 +12,13 @@ import reader_path  # noqa: E402
 
 # from the lowest layer up
 FOLDERS = ["system", "kernels/simt", "kernels", "kernels/gemm", "kernels/attention", "kernels/decode",
-           "trainer/distributed", "trainer/tokenizer", "trainer/data", "trainer/model", "trainer/formats",
-           "trainer/checkpoint", "trainer/inference", "trainer/command_line", "trainer/run"]
+           "trainer/distributed", "trainer/tokenizer", "trainer/data", "trainer/formats", "trainer/engine", "trainer/models",
+           "trainer/models/gpt2", "trainer/checkpoint", "trainer/inference", "trainer/command_line", "trainer/run"]
+# Only the list of families includes the folder of a family.
+FAMILIES = [folder for folder in FOLDERS if folder.startswith("trainer/models/")]
+LIST_OF_FAMILIES = ["trainer/models/families.cpp", "trainer/models/families.cu"]
+# Names of GPT-2's tensors and activations, and sizes of its matrices.
+NAMES_OF_A_FAMILY = re.compile(r"\b(?:wte|wpe|ln_?[12f]|lnf|qkv|c_attn|att|attproj|c_proj|fc|c_fc|fcproj|fch|gelu|[34] \* C)(?:_|\b)")
 MOST_SOURCES, MOST_COLUMNS, MOST_LINES, MOST_LINES_TO_READ = 40, 110, 80, 50
 # A flash attention kernel is one pass over tiles whose registers and shared memory live to its end: a function cut out of it
 # would take a dozen references, and nvcc would have to see through them.
@@ -82,7 +87,26 @@ class Layout(unittest.TestCase):
             for included in INCLUDE.findall(path.read_text()):
                 with self.subTest(f"{path.relative_to(ROOT)} includes {included}"):
                     self.assertTrue((ROOT / included).is_file(), "expected a path from the root of the project")
-                    self.assertIn(str(pathlib.PurePath(included).parent), allowed)
+                    lists = str(path.relative_to(ROOT)) in LIST_OF_FAMILIES
+                    self.assertIn(str(pathlib.PurePath(included).parent), allowed + FAMILIES if lists else allowed)
+
+    def test_only_the_list_and_its_tests_know_a_family(self):
+        for path in all_sources():
+            place = path.relative_to(ROOT)
+            if str(place) in LIST_OF_FAMILIES or place.parts[0] in ("test", "dev"):
+                continue
+            for included in INCLUDE.findall(path.read_text()):
+                if (folder := str(pathlib.PurePath(included).parent)) in FAMILIES:
+                    self.assertEqual(str(place.parent), folder, f"{place} includes {included}")
+
+    def test_the_engine_names_no_tensor_of_a_family(self):
+        self.assertEqual(NAMES_OF_A_FAMILY.findall('"h.0.ln_1.weight" 4 * C gelu_ attn fcx'), ["ln_1", "4 * C", "gelu_"])
+        for path in sources("trainer/engine"):
+            if path.name == "cost.h":  # counts what the kernels do, by the kernels' names
+                continue
+            code = re.sub(r"//[^\n]*", "", path.read_text())
+            with self.subTest(str(path.relative_to(ROOT))):
+                self.assertEqual(NAMES_OF_A_FAMILY.findall(code), [])
 
     def test_no_folder_has_too_many_sources(self):
         for folder in FOLDERS:

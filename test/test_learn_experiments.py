@@ -104,7 +104,7 @@ class Rungs(Experiment):
             self.assertAlmostEqual(run["loss"], runs["fp32"][0]["loss"], delta=0.02)
         self.assertNotIn("master weights", result["fp32"]["plan"])
         self.assertIn("master weights", result["bf16"]["plan"])
-        # The program's rates times its times are what trainer/model/cost.h counts, as far as
+        # The program's rates times its times are what trainer/engine/cost.h counts, as far as
         # times printed to 0.001 ms and rates to 0.1 say it.
         for name, each in (("fp32", 4), ("bf16", 2)):
             operations = runs[name][0]["operations"]

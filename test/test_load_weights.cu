@@ -3,7 +3,7 @@
 #include "model.cuh"
 #include "temporary_folder.h"
 #include "trainer/checkpoint/open_model.h"
-#include "trainer/formats/model_file.h"
+#include "trainer/models/model_file.h"
 
 namespace {
 
@@ -13,7 +13,7 @@ const std::string folders = relocated(PROJECT_ROOT "/test/reference/hugging_face
 template <class T>
 std::vector<float> logits_of(const ModelFile& file, const std::vector<int>& tokens) {
     const int length = static_cast<int>(tokens.size());
-    GPT2<T> model(file.config(), {.B = 1, .T = length, .total_batch = 1, .training = false});
+    Model<T> model(make_family<T>(file.config()), {.B = 1, .T = length, .total_batch = 1, .training = false});
     model.allocate();
     load_weights(model, file);
     model.evaluate(OwnedBatch(1, length, tokens, tokens));
@@ -42,29 +42,29 @@ TEST(LoadWeights, AFolderOfTransformersGivesItsLogits) {
 
 TEST(LoadWeights, AShorterContextTakesTheFirstPositionsAndAnotherShapeIsRefused) {
     const auto file = open_model(folders + "sharded");
-    GPT2Config config = file->config();
+    ModelConfig config = file->config();
     config.context = 9;
-    GPT2<float> model(config, {.B = 1, .T = 9, .total_batch = 1, .training = false});
+    Model<float> model(make_family<float>(config), {.B = 1, .T = 9, .total_batch = 1, .training = false});
     model.allocate();
     load_weights(model, *file);
-    const std::vector<float> whole = file->values(file->table().at(Kind::wpe)),
-                             positions = model.parameter(model.table().at(Kind::wpe));
+    const std::vector<float> whole = file->values(file->table().named("transformer.wpe.weight")),
+                             positions = model.parameter(model.table().named("transformer.wpe.weight"));
     EXPECT_EQ(positions, std::vector<float>(whole.begin(), whole.begin() + 9 * config.C));
 
-    const auto refusal = [&](int GPT2Config::*field, int value) {
-        GPT2Config other = file->config();
+    const auto refusal = [&](int ModelConfig::*field, int value) {
+        ModelConfig other = file->config();
         other.*field = value;
-        GPT2<float> model(other, {.B = 1, .T = 4, .total_batch = 1, .training = false});
+        Model<float> model(make_family<float>(other), {.B = 1, .T = 4, .total_batch = 1, .training = false});
         return message_of<UsageError>([&] { load_weights(model, *file); });
     };
-    EXPECT_EQ(refusal(&GPT2Config::context, 17),
+    EXPECT_EQ(refusal(&ModelConfig::context, 17),
               folders + "sharded: has a context of 16; expected at least 17");
     EXPECT_EQ(
-        refusal(&GPT2Config::V, 40),
+        refusal(&ModelConfig::V, 40),
         folders +
             "sharded: has 2 layers, 2 heads, 8 channels and a vocabulary of 41; expected 2, 2, 8 and 40");
-    EXPECT_TRUE(says(refusal(&GPT2Config::NH, 4), "expected 2, 4, 8 and 41"));
-    EXPECT_TRUE(says(refusal(&GPT2Config::L, 1), "expected 1, 2, 8 and 41"));
+    EXPECT_TRUE(says(refusal(&ModelConfig::NH, 4), "expected 2, 4, 8 and 41"));
+    EXPECT_TRUE(says(refusal(&ModelConfig::L, 1), "expected 1, 2, 8 and 41"));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // A step's share of the machine's peak, which may have been measured too low
 #include <gtest/gtest.h>
 
-#include "trainer/model/mfu.h"
+#include "trainer/run/mfu.h"
 
 namespace {
 

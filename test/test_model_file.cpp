@@ -7,9 +7,9 @@
 #include "trainer/checkpoint/open_model.h"
 #include "trainer/checkpoint/run_folder.h"
 #include "trainer/checkpoint/training_state.h"
-#include "trainer/formats/llmc_model.h"
-#include "trainer/formats/model_file.h"
 #include "trainer/formats/safetensors.h"
+#include "trainer/models/llmc_model.h"
+#include "trainer/models/model_file.h"
 
 namespace fs = std::filesystem;
 
@@ -48,8 +48,8 @@ TEST(LlmcModel, TensorsLieByKindAndThenByLayer) {
         EXPECT_EQ(model->config().NH, 2);
         EXPECT_EQ(model->config().C, 4);
         EXPECT_EQ(tokenizer_name(*model), "byte");
-        const auto expect = [&](Kind kind, int layer, size_t first, size_t count) {
-            const Tensor& tensor = model->table().at(kind, layer);
+        const auto expect = [&](const std::string& name, size_t first, size_t count) {
+            const Tensor& tensor = model->table().named("transformer." + name);
             const std::vector<float> values = model->values(tensor);
             ASSERT_EQ(values.size(), tensor.elements);
             for (size_t i = 0; i < values.size(); i++) {
@@ -59,27 +59,30 @@ TEST(LlmcModel, TensorsLieByKindAndThenByLayer) {
             }
         };
         size_t at = 0;
-        const auto next = [&](Kind kind, size_t elements, bool of_layers = true) {
-            for (int l = 0; l < (of_layers ? 2 : 1); l++, at += elements)
-                expect(kind, of_layers ? l : -1, at, elements);
+        const auto next = [&](const std::string& name, size_t elements) {
+            expect(name, at, elements);
+            at += elements;
         };
-        expect(Kind::wte, -1, 0, 7 * 4);  // its two padded rows are undefined
+        const auto in_layers = [&](const std::string& name, size_t elements) {
+            for (const char* layer : {"h.0.", "h.1."}) next(layer + name, elements);
+        };
+        expect("wte.weight", 0, 7 * 4);  // its two padded rows are undefined
         at = 9 * 4;
-        next(Kind::wpe, 20, false);
-        next(Kind::ln1w, 4);
-        next(Kind::ln1b, 4);
-        next(Kind::qkvw, 48);
-        next(Kind::qkvb, 12);
-        next(Kind::attprojw, 16);
-        next(Kind::attprojb, 4);
-        next(Kind::ln2w, 4);
-        next(Kind::ln2b, 4);
-        next(Kind::fcw, 64);
-        next(Kind::fcb, 16);
-        next(Kind::fcprojw, 64);
-        next(Kind::fcprojb, 4);
-        next(Kind::lnfw, 4, false);
-        next(Kind::lnfb, 4, false);
+        next("wpe.weight", 20);
+        in_layers("ln_1.weight", 4);
+        in_layers("ln_1.bias", 4);
+        in_layers("attn.c_attn.weight", 48);
+        in_layers("attn.c_attn.bias", 12);
+        in_layers("attn.c_proj.weight", 16);
+        in_layers("attn.c_proj.bias", 4);
+        in_layers("ln_2.weight", 4);
+        in_layers("ln_2.bias", 4);
+        in_layers("mlp.c_fc.weight", 64);
+        in_layers("mlp.c_fc.bias", 16);
+        in_layers("mlp.c_proj.weight", 64);
+        in_layers("mlp.c_proj.bias", 4);
+        next("ln_f.weight", 4);
+        next("ln_f.bias", 4);
         EXPECT_EQ(at, tiny_elements);
     }
 }
@@ -88,7 +91,7 @@ TEST(LlmcModel, WhatIsWrittenIsReadBackBitForBit) {
     const TemporaryFolder folder;
     write_folder(folder / "model");
     const auto original = open_model(folder / "model");
-    const TensorTable table(small_config);
+    const TensorTable table = table_of(small_config);
     std::vector<float> masters = masters_of(table);
     write_llmc_model(folder / "fp32.bin", *original, LlmcVersion::fp32);
     expect_same_weights(*open_model(folder / "fp32.bin"), table, masters);
@@ -154,7 +157,7 @@ TEST(LlmcModel, HostileHeadersAreRefusedByName) {
 TEST(OpenModel, ARunsFolderIsItsNewestWholeCheckpoint) {
     const TemporaryFolder folder;
     const std::string run = folder / "run";
-    const auto checkpoint = [&](int step, const GPT2Config& config) {
+    const auto checkpoint = [&](int step, const ModelConfig& config) {
         write_folder(checkpoint_folder(run, step), config);
         TrainingState state;
         state.step = state.optimizer_step = step;

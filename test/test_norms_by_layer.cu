@@ -2,7 +2,7 @@
 #include <map>
 
 #include "model.cuh"
-#include "trainer/model/norms_by_layer.h"
+#include "trainer/engine/norms_by_layer.h"
 
 namespace {
 
@@ -20,10 +20,10 @@ void expect_norms_of_double_precision() {
     const StepResult result = train_step(*model, reference_batch(dump));
     EXPECT_EQ(result.skipped, "");
     for (const Tensor& tensor : model->table().tensors()) {
-        const std::string name = tensor.name.substr(12), layer = tensor.layer < 0
-                                                                     ? name.substr(0, name.find('.'))
-                                                                     : "h." + std::to_string(tensor.layer);
-        const std::string kind = tensor.layer < 0 ? name : name.substr(4);
+        const std::string name = tensor.name.substr(std::string("transformer.").size());
+        const bool in_block = name.starts_with("h.");  // the model has fewer than ten
+        const std::string layer = in_block ? name.substr(0, 3) : name.substr(0, name.find('.')),
+                          kind = in_block ? name.substr(4) : name;
         const double grad = squares_of(model->gradient(tensor)),
                      weight = squares_of(model->parameter(tensor));
         expected[0][layer] += grad, expected[1][layer] += weight, expected[2][kind] += grad,
@@ -56,7 +56,7 @@ TEST(NormsByLayer, AreThoseOfDoublePrecisionAndAddUpToTheGlobalNorm) {
 }
 
 TEST(NormsByLayer, WhatIsNotFiniteIsNull) {
-    const TensorTable table(reference_config);
+    const TensorTable table = table_of(reference_config);
     SquaredNorms norms{std::vector<float>(table.tensors().size(), 4.0f),
                        std::vector<float>(table.tensors().size(), 1.0f)};
     norms.gradients[0] = NAN;
@@ -77,7 +77,7 @@ void expect_a_veto_to_leave_nothing_behind() {
     const SafetensorsFile dump = reference("model");
     const Trajectory trajectory;
     const auto plain = reference_model<T>(dump), watched = reference_model<T>(dump);
-    const auto step = [&](GPT2<T>& model, int batch, const Veto& veto) {
+    const auto step = [&](Model<T>& model, int batch, const Veto& veto) {
         return train_step(model, trajectory.at(batch), reference_adamw, veto);
     };
     StepResult seen;

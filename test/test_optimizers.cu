@@ -284,8 +284,8 @@ TEST(Optimizers, OnlyTheBuffersInUseAreAllocated) {
     EXPECT_EQ(names(rules[5]), Names{"square_avg"});
     EXPECT_EQ(names(rules[6]), (Names{"square_avg", "momentum_buffer"}));
     for (const Rule& rule : rules) {
-        const GPT2<float> model(
-            reference_config,
+        const Model<float> model(
+            make_family<float>(reference_config),
             {.B = 1, .T = 8, .total_batch = 8, .optimizer = rule.optimizer, .momentum = rule.momentum > 0});
         const size_t one = model.table().elements() * sizeof(float);
         for (const auto& [name, bytes] : model.memory_plan()) {

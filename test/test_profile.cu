@@ -11,7 +11,7 @@
 namespace {
 
 // 2 layers, 3 heads of 16; 131 tokens, padded to 256.
-constexpr GPT2Config config{131, 32, 2, 3, 48};
+constexpr ModelConfig config{131, 32, 2, 3, 48};
 constexpr size_t B = 3, T = 19, N = B * T, C = 48, L = 2, NH = 3, Vp = 256, micro_steps = 2;
 
 struct Measured {
@@ -22,9 +22,9 @@ struct Measured {
 // The report of `steps` steps, of two micro-steps each. Work outside a step, such as an evaluation between
 // two of them, must not count.
 template <class Type>
-Measured measure(int steps, GPT2Options options = {}) {
+Measured measure(int steps, ModelOptions options = {}) {
     options.B = B, options.T = T, options.total_batch = micro_steps * N;
-    GPT2<Type> model(config, options);
+    Model<Type> model(make_family<Type>(config), options);
     model.allocate();
     model.profile().measure(steps);
     std::mt19937 generator(5);
@@ -109,9 +109,9 @@ std::map<std::string, Expected> count_by_hand(size_t e, bool rounded) {
         add(name + " dW" + dims, m.calls, (N * m.in + N * m.out) * e, flops);
         rows[name + " dW" + dims].bytes += static_cast<double>(m.calls / 2 * (4 + 8) * m.in * m.out);
     }
-    const TensorTable table(config);
+    const TensorTable table = table_of(config);
     size_t all = 0, zeroed = 0;
-    for (const Stretch& s : table.stretches()) all += s.elements, zeroed += s.from_matmul ? 0 : s.elements;
+    for (const FlatRange& s : table.ranges()) all += s.elements, zeroed += s.from_matmul ? 0 : s.elements;
     add("zero gradientsnull", 1, 4 * zeroed);
     add("gradient normnull", 1, 4 * all);
     add("optimizernull", 1, (4 + 8 + 8 + 8 + (rounded ? 2 : 0)) * all);  // gradient, master, m, v
@@ -146,7 +146,7 @@ TEST(Profile, BytesAndOperationsInBf16) { expect_counts<bfloat16>(); }
 
 // Recomputation is an operation of its own, or more calls of one.
 TEST(Profile, RecomputedOperationsAreSeen) {
-    const Measured gelu = measure<float>(1, {.recompute = Recompute::gelu}),
+    const Measured gelu = measure<float>(1, {.recompute = Recompute::activation}),
                    block = measure<float>(1, {.recompute = Recompute::block});
     EXPECT_EQ(gelu.rows.at("GELU againnull")["calls"], micro_steps * L);
     EXPECT_EQ(block.rows.at("layernorm againnull")["calls"], micro_steps * L);

@@ -244,7 +244,7 @@ class Recipes(FolderTest):
         text = json.dumps(header).encode()
         (model / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
         config = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": layers, "n_head": heads, "n_embd": C, "n_positions": context,
-                  "n_ctx": context, "vocab_size": vocab, "_name_or_path": "gpt2", "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}  # fmt: skip
+                  "n_ctx": context, "vocab_size": vocab, "_name_or_path": "gpt2", "layer_norm_epsilon": 1e-5}  # fmt: skip
         (model / "config.json").write_text(json.dumps(config))
         return model
 

@@ -4,7 +4,7 @@
 #include <numbers>
 
 #include "system/error.h"
-#include "trainer/model/schedule.h"
+#include "trainer/run/schedule.h"
 
 namespace {
 

@@ -2,11 +2,11 @@
 // learns as much as it can.
 
 #include "model.cuh"
-#include "trainer/model/quantized_weights.h"
+#include "trainer/engine/quantized_weights.h"
 
 namespace {
 
-constexpr GPT2Config small_config{256, 16, 4, 4, 128};
+constexpr ModelConfig small_config{256, 16, 4, 4, 128};
 constexpr int T = 16, samples = 16;
 
 // Bytes of a text that repeats itself imperfectly, so that there is something to learn; the same on every
@@ -33,12 +33,12 @@ constexpr OptimizerOptions adamw{
 
 template <class Type>
 std::vector<StepResult> train(int batch, int steps, bool deterministic = false, int head_chunks = 1) {
-    GPT2<Type> model(small_config, {.B = batch,
-                                    .T = T,
-                                    .total_batch = samples * T,
-                                    .head_chunks = head_chunks,
-                                    .deterministic = deterministic,
-                                    .seed = 7});
+    Model<Type> model(make_family<Type>(small_config), {.B = batch,
+                                                        .T = T,
+                                                        .total_batch = samples * T,
+                                                        .head_chunks = head_chunks,
+                                                        .deterministic = deterministic,
+                                                        .seed = 7});
     model.allocate();
     std::vector<StepResult> results;
     for (int step = 0; step < steps; step++) {
@@ -97,7 +97,8 @@ TEST(Training, TheSameRunTwiceGivesTheSameBits) {
 TEST(Training, AccumulationNeedsItsScale) {
     const Samples s = draw_samples(4, 5);
     const auto gradient = [&](int batch, size_t tokens_divided_by) {
-        GPT2<float> model(small_config, {.B = batch, .T = T, .total_batch = tokens_divided_by, .seed = 7});
+        Model<float> model(make_family<float>(small_config),
+                           {.B = batch, .T = T, .total_batch = tokens_divided_by, .seed = 7});
         model.allocate();
         for (int first = 0; first < 4; first += batch) {
             model.forward(sequences(s.inputs, s.targets, T, first, batch));
@@ -119,7 +120,8 @@ TEST(Training, AccumulationNeedsItsScale) {
 
 // A gradient step on one batch repeated: the loss must go to zero, or some gradient is wrong.
 TEST(Training, OneBatchIsLearntByHeart) {
-    GPT2<float> model({256, T, 2, 2, 32}, {.B = 2, .T = T, .total_batch = 2 * T, .seed = 3});
+    Model<float> model(make_family<float>({256, T, 2, 2, 32}),
+                       {.B = 2, .T = T, .total_batch = 2 * T, .seed = 3});
     model.allocate();
     const Samples s = draw_samples(2, 9);
     const OwnedBatch batch = sequences(s.inputs, s.targets, T, 0, 2);
@@ -153,7 +155,8 @@ TEST(Training, MarkovChainIsLearntToItsEntropy) {
         }
         return s;
     };
-    GPT2<float> model({16, T, 2, 2, 32}, {.B = B, .T = T, .total_batch = B * T, .seed = 3});
+    Model<float> model(make_family<float>({16, T, 2, 2, 32}),
+                       {.B = B, .T = T, .total_batch = B * T, .seed = 3});
     model.allocate();
     constexpr int steps = 600;
     std::mt19937_64 training(11);

@@ -24,8 +24,8 @@
 #include "kernels/random.cuh"
 #include "kernels/simt/simt.cuh"
 #include "kernels/simt/timing.h"
-#include "trainer/model/cost.h"
-#include "trainer/model/tensor_table.h"
+#include "trainer/engine/cost.h"
+#include "trainer/models/families.h"
 #include "trainer/run/peaks.h"
 
 struct BenchDimension {
@@ -41,7 +41,7 @@ using BenchShapes = std::vector<BenchShape>;
 // The model of --preset and its micro-step: on a GPU that of llm.c's recipes, on a CPU with as many tokens as
 // in docs/performance.md.
 struct BenchModel {
-    GPT2Config config;
+    ModelConfig config;
     size_t B, T;
 
     size_t N() const { return B * T; }
@@ -50,12 +50,12 @@ struct BenchModel {
     size_t HS() const { return static_cast<size_t>(config.HS()); }
     size_t V() const { return static_cast<size_t>(config.V); }
     size_t Vp() const { return static_cast<size_t>(config.Vp()); }
-    size_t parameters() const { return TensorTable(config).elements(); }  // of the flat buffer
+    size_t parameters() const { return table_of(config).elements(); }  // of the flat buffer
 };
 
 inline BenchModel bench_model(const std::string& preset) {
     const bool small = preset == "124M";
-    return {GPT2Config::named(small ? "gpt2" : "gpt2-xl"), simt::is_gpu() ? size_t{small ? 64u : 16u} : 4,
+    return {named_model(small ? "gpt2" : "gpt2-xl"), simt::is_gpu() ? size_t{small ? 64u : 16u} : 4,
             simt::is_gpu() ? size_t{1024} : 64};
 }
 
@@ -89,7 +89,7 @@ simt::DeviceBuffer<T> random_buffer(size_t count, float scale = 1.0f, unsigned s
 class BenchRun {
 public:
     BenchRun(benchmark::State& state, BenchShape shape, std::string dtype, const BenchPeaks& peaks,
-             const GPT2Config& model, bool cold)
+             const ModelConfig& model, bool cold)
         : state_(state),
           shape_(std::move(shape)),
           dtype_(std::move(dtype)),
@@ -100,7 +100,7 @@ public:
     size_t operator[](const std::string& dimension) const { return shape_.at(dimension); }
     const std::string& dtype() const { return dtype_; }  // fp32, tf32 or bf16
     bool tf32() const { return dtype_ == "tf32"; }
-    const GPT2Config& model() const { return model_; }  // that of --preset; default: GPT-2 124M
+    const ModelConfig& model() const { return model_; }  // that of --preset; default: GPT-2 124M
 
     // Times body(stream), which starts the work of one call. Called once.
     template <class Body>
@@ -136,7 +136,7 @@ private:
     BenchShape shape_;
     std::string dtype_;
     const BenchPeaks& peaks_;
-    const GPT2Config& model_;
+    const ModelConfig& model_;
     bool cold_;
 };
 

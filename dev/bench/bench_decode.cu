@@ -7,7 +7,7 @@
 #include "kernels/decode/decode_attention.cuh"
 #include "kernels/decode/decode_matmul.cuh"
 #include "kernels/quantize.cuh"
-#include "trainer/model/decoder.h"
+#include "trainer/engine/decoder.h"
 
 // The number of matrices that take 64 MiB or more in total. A product that cycles through them reads its
 // weights from memory, as a model does layer by layer.
@@ -24,7 +24,7 @@ void bench_matmul(BenchRun& run) {
     size_t next = 0;
     run.measure({.bytes = C * OC * sizeof(T), .flops = 2 * K * C * OC}, [&](stream_t stream) {
         decode_matmul(out.data(), inp.data(), weight.data() + next++ % count * C * OC,
-                      static_cast<const float*>(nullptr), bias.data(), {K, C, OC}, false, stream);
+                      static_cast<const float*>(nullptr), bias.data(), {K, C, OC}, Activation::none, stream);
     });
 }
 
@@ -40,7 +40,7 @@ void bench_matmul_int8(BenchRun& run) {
     size_t next = 0;
     run.measure({.bytes = C * OC, .flops = 2 * K * C * OC}, [&](stream_t stream) {
         decode_matmul(out.data(), inp.data(), weight.data() + next++ % count * C * OC, scales.data(),
-                      bias.data(), {K, C, OC}, false, stream);
+                      bias.data(), {K, C, OC}, Activation::none, stream);
     });
 }
 
@@ -69,8 +69,8 @@ void bench_attention(BenchRun& run) {
 // but not in the bytes.
 template <class T, bool Int8>
 void bench_step(BenchRun& run) {
-    const GPT2Config& config = run.model();
-    Decoder<T> decoder(config,
+    const ModelConfig& config = run.model();
+    Decoder<T> decoder(make_family<T>(config),
                        {.samples = static_cast<int>(run["K"]), .max_tokens = config.context, .int8 = Int8});
     decoder.allocate();
     std::minstd_rand generator(1);
@@ -81,7 +81,7 @@ void bench_step(BenchRun& run) {
     decoder.load([&](const Tensor& tensor) {
         std::vector<float> values(tensor.elements);
         for (size_t i = 0; i < values.size(); i++) values[i] = period[i % period.size()];
-        if (tensor.kind != Kind::wpe)
+        if (tensor.name != "transformer.wpe.weight")
             weight_bytes += tensor.elements * (Int8 && tensor.shape.size() == 2 ? 1 : sizeof(T));
         return values;
     });

@@ -36,8 +36,8 @@ void bench_forward_gelu(BenchRun& run) {
     Layer<T> l(run);
     simt::DeviceBuffer<T> pre_gelu(l.N * l.OC);
     run.measure(l.cost(0, 1), [&](stream_t stream) {
-        l.gemm.forward_gelu(l.out.data(), pre_gelu.data(), l.inp.data(), l.weight.data(), l.bias.data(), l.N,
-                            l.C, l.OC, stream);
+        l.gemm.forward(l.out.data(), l.inp.data(), l.weight.data(), l.bias.data(), l.N, l.C, l.OC, stream,
+                       Activation::gelu, pre_gelu.data());
     });
 }
 
@@ -54,8 +54,8 @@ void bench_backward_input_gelu(BenchRun& run) {
     Layer<T> l(run);
     const auto pre_gelu = random_buffer<T>(l.N * l.C);
     run.measure(l.cost(1), [&](stream_t stream) {
-        l.gemm.backward_input_gelu(l.inp.data(), l.out.data(), l.weight.data(), pre_gelu.data(), l.N, l.C,
-                                   l.OC, stream);
+        l.gemm.backward_input(l.inp.data(), l.out.data(), l.weight.data(), l.N, l.C, l.OC, stream,
+                              Activation::gelu, pre_gelu.data());
     });
 }
 

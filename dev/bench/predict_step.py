@@ -3,7 +3,7 @@
 
     dev/bench/predict_step.py [--train ./train_gpt2] [--batch-size 64]    # prints the tables of docs/performance.md
 
-The operations with their bytes and flops are those of --profile (trainer/model/cost.h). They grow linearly with the number of sequences, so two short
+The operations with their bytes and flops are those of --profile (trainer/engine/cost.h). They grow linearly with the number of sequences, so two short
 runs on the CPU, with 1 and with 2 sequences of 1024 tokens, give them for any number. An operation that does not grow happens once a step; its time is
 divided by the step's micro-steps.
 

@@ -17,7 +17,8 @@
 #include <vector>
 
 #include "system/run_main.h"
-#include "trainer/model/gpt2.h"
+#include "trainer/engine/model.h"
+#include "trainer/models/families.h"
 
 namespace {
 
@@ -68,10 +69,10 @@ double variance(const std::vector<float>& rows, size_t C) {
     return mean_square(rows) - of_means * static_cast<double>(C) / static_cast<double>(rows.size());
 }
 
-void undo_residual_scale(GPT2<float>& model) {
+void undo_residual_scale(Model<float>& model) {
     const float factor = std::sqrt(2.0f * static_cast<float>(model.config().L));
     for (const Tensor& tensor : model.table().tensors()) {
-        if (tensor.init != Init::residual_normal) continue;
+        if (!tensor.name.ends_with("c_proj.weight")) continue;
         std::vector<float> weights = model.parameter(tensor);
         for (float& w : weights) w *= factor;
         model.set_parameter(tensor, weights);
@@ -79,11 +80,11 @@ void undo_residual_scale(GPT2<float>& model) {
 }
 
 void measure(int layers, int channels, bool scaled) {
-    GPT2Config config;
+    ModelConfig config;
     config.L = layers, config.C = channels, config.NH = channels % 32 == 0 ? channels / 32 : 1;
     config.V = vocabulary, config.context = tokens_each;
     constexpr size_t N = size_t{sequences} * tokens_each;
-    GPT2<float> model(config, {.B = sequences, .T = tokens_each, .total_batch = N});
+    Model<float> model(make_family<float>(config), {.B = sequences, .T = tokens_each, .total_batch = N});
     model.allocate();
     if (!scaled) undo_residual_scale(model);
 
@@ -100,7 +101,8 @@ void measure(int layers, int channels, bool scaled) {
     model.backward();
     std::vector<double> gradients;
     for (int l = 0; l < layers; l++)
-        gradients.push_back(std::sqrt(mean_square(model.gradient(model.table().at(Kind::qkvw, l)))));
+        gradients.push_back(std::sqrt(mean_square(
+            model.gradient(model.table().named(fmt::format("transformer.h.{}.attn.c_attn.weight", l))))));
     const double loss =
         std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
     write_output(fmt::format("{{\"variance\": {}, \"gradient\": {}, \"loss\": {}}}\n", list(variances),

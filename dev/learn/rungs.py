@@ -114,7 +114,7 @@ def summary(runs):
 
 
 def intensities(size, bytes_each):
-    """{operation: (FLOPs, bytes) of one call}, each tensor read or written once, as trainer/model/cost.h counts; a norm is taken as 8 FLOPs a value."""
+    """{operation: (FLOPs, bytes) of one call}, each tensor read or written once, as trainer/engine/cost.h counts; a norm is taken as 8 FLOPs a value."""
     N, C, parameters = size["batch_size"] * size["context"], size["channels"], 12 * size["channels"] ** 2
     product = lambda inputs, outputs, more=0: (2 * N * inputs * outputs, bytes_each * (N * inputs + inputs * outputs + (1 + more) * N * outputs))  # noqa: E731
     return {

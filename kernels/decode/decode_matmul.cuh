@@ -2,8 +2,9 @@
 //   when text is generated one token at a time
 //   weight: float, bfloat16, or int8 with scales (OC) fp32 (quantize.cuh); converted to float within the
 //   product
-//   bias (OC). scales = nullptr means 1, bias = nullptr means 0. With gelu, out = gelu(the product
-//   rounded to T), because training stores the rounded product (gemm.h). Sums are fp32.
+//   bias (OC). scales = nullptr means 1, bias = nullptr means 0. With an activation, out =
+//   activation(the product rounded to T), because training stores the rounded product (gemm.h). Sums are
+//   fp32.
 //
 // The cost is reading the weights, so each weight is read from memory once, whatever K is. W::threads
 // threads share a few rows of the weight, and sum their products with a few rows of inp (`samples`) in
@@ -17,6 +18,7 @@
 #pragma once
 #include <algorithm>
 
+#include "kernels/activation.h"
 #include "kernels/common.cuh"
 #include "kernels/gelu.cuh"
 #include "kernels/simt/products.cuh"
@@ -47,7 +49,7 @@ struct Operands {
     const T* bias;
     int K, C;
     size_t OC;
-    bool gelu;
+    bool gelu;  // decided by the host: the kernel that compares an Activation takes up to 12 registers more
 };
 
 // sums[r][s] = the products of rows row + r and samples sample + s over the columns of this lane. Beyond
@@ -190,11 +192,12 @@ struct DecodeMatmulShape {
 // Reads OC * C weights; bound by memory bandwidth for K up to 4 to 8, by arithmetic beyond.
 template <class W = simt::NativeWidth<32>, class T, class Weight>
 void decode_matmul(T* out, const T* inp, const Weight* weight, const float* scales, const T* bias,
-                   DecodeMatmulShape shape, bool gelu, stream_t stream) {
+                   DecodeMatmulShape shape, Activation activation, stream_t stream) {
     using namespace decode_matmul_detail;
     const auto [K, C, OC] = shape;
     CHECK(K > 0 && C > 0 && OC > 0, "decode_matmul: K = {}, C = {} and OC = {} must be positive", K, C, OC);
-    const Operands<T> operands{inp, scales, bias, static_cast<int>(K), static_cast<int>(C), OC, gelu};
+    const Operands<T> operands{
+        inp, scales, bias, static_cast<int>(K), static_cast<int>(C), OC, activation == Activation::gelu};
     for_cut<W, Weight>(K, C, [&](auto cut) {
         using Cut = decltype(cut);
         const size_t rows_of_block = Cut::block / W::threads * Cut::rows;

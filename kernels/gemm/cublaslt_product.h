@@ -15,7 +15,7 @@
 // The vector and the matrix that an epilogue reads or writes besides D.
 struct EpilogueData {
     const void* bias = nullptr;  // BIAS reads m elements, BGRADB writes n elements; both of output_type
-    const void* aux = nullptr;   // (m, n): the GELU's input, which GELU_AUX writes and DGELU reads
+    const void* aux = nullptr;   // (m, n): the activation's input; forward writes and backward reads it
 };
 struct LtOperands {
     void* d;

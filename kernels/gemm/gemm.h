@@ -2,6 +2,9 @@
 //   forward:  out (N, OC) = inp (N, C) weight^T + bias
 //   backward: dinp (N, C) = dout (N, OC) weight,   dweight (OC, C) = or += dout^T inp
 //   All matrices are row-major and contiguous; weight is (OC, C) = (out, in). T is float or bfloat16.
+//   An activation may follow forward, and its gradient backward. Either is the product's epilogue or a
+//   kernel of its own, as the implementation finds faster; results in fp32 (and TF32) always have our own
+//   formula, since a library's may be less exact.
 //   Products accumulate in fp32. With tf32 the GPU rounds fp32 inputs to 10-bit mantissas; the CPU
 //   ignores it.
 //   2*N*C*OC operations each; bound by arithmetic, except where N is small.
@@ -14,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/activation.h"
 #include "kernels/simt/bfloat16.h"
 #include "kernels/simt/device.h"
 
@@ -37,26 +41,17 @@ public:
     // to come. The caller owns the memory, which must outlive the Gemm.
     void use_workspace(void* workspace, size_t bytes);
 
-    // out (N, OC) = inp (N, C) weight^T + bias (OC); bias may be nullptr
+    // out (N, OC) = inp (N, C) weight^T + bias (OC); bias may be nullptr. With an activation this sum is
+    // pre_activation (N, OC), and out = activation(pre_activation); without one pre_activation is ignored.
     template <class T>
     void forward(T* out, const T* inp, const T* weight, const T* bias, size_t N, size_t C, size_t OC,
-                 stream_t stream);
+                 stream_t stream, Activation activation = {}, T* pre_activation = nullptr);
 
-    // pre_gelu (N, OC) = inp weight^T + bias;  out (N, OC) = gelu(pre_gelu). In fp32 (and TF32), here
-    // and in backward, the GELU is always that of gelu.cuh, since a library's may be less exact.
-    template <class T>
-    void forward_gelu(T* out, T* pre_gelu, const T* inp, const T* weight, const T* bias, size_t N, size_t C,
-                      size_t OC, stream_t stream);
-
-    // dinp (N, C) = dout (N, OC) weight
+    // dinp (N, C) = dout (N, OC) weight. With an activation, of which inp was the result:
+    // dinp = (dout weight) * activation'(pre_activation (N, C)).
     template <class T>
     void backward_input(T* dinp, const T* dout, const T* weight, size_t N, size_t C, size_t OC,
-                        stream_t stream);
-
-    // dpre_gelu (N, C) = (dout (N, OC) weight) * gelu'(pre_gelu)
-    template <class T>
-    void backward_input_gelu(T* dpre_gelu, const T* dout, const T* weight, const T* pre_gelu, size_t N,
-                             size_t C, size_t OC, stream_t stream);
+                        stream_t stream, Activation activation = {}, const T* pre_activation = nullptr);
 
     // dweight (OC, C) fp32 = (or +=, if accumulate) dout^T inp;  dbias (OC) fp32 += column sums of dout;
     // dbias may be nullptr

@@ -1,9 +1,9 @@
 // gemm_cublaslt.cpp: gemm.h on the GPU, by cuBLASLt
 //   cuBLASLt is column-major: our row-major (rows, columns) matrix is its (columns, rows) matrix, so
 //   every product is computed transposed.
-//   Bias, GELU and their gradients are epilogues of the product. Where cuBLASLt has no such epilogue
-//   (sizes or addresses that are not aligned), or timing found it slower, our kernels follow a plain
-//   product. GELU and its gradient are epilogues in bf16 only (fuses_gelu below).
+//   Bias, activations and their gradients are epilogues of the product. Where cuBLASLt has no such epilogue
+//   (activation_epilogues below; sizes or addresses that are not aligned), or timing found it slower, our
+//   kernels follow a plain product.
 //   Each product uses the heuristic's first choice of algorithm until tune() has timed the others.
 #include <algorithm>
 #include <map>
@@ -26,12 +26,23 @@ constexpr cudaDataType_t type_of = CUDA_R_32F;
 template <>
 constexpr cudaDataType_t type_of<bfloat16> = CUDA_R_16BF;
 
-// cuBLASLt does not document how exact the tanh of its epilogues is. The GPU's own (tanh.approx.f32) has
-// a relative error of up to 2^-11, which rounding the result to bf16 (2^-9) hides. Results in fp32 must
-// be within 1e-5 of double precision, so there our own kernel follows the product. TF32 rounds only the
+// The epilogues of an activation; CUBLASLT_EPILOGUE_DEFAULT where cuBLASLt has none that is exact enough.
+struct ActivationEpilogues {
+    cublasLtEpilogue_t forward = CUBLASLT_EPILOGUE_DEFAULT, forward_bias = CUBLASLT_EPILOGUE_DEFAULT,
+                       backward = CUBLASLT_EPILOGUE_DEFAULT;
+};
+
+// cuBLASLt does not document how exact the tanh of its GELU is. The GPU's own (tanh.approx.f32) has a
+// relative error of up to 2^-11, which rounding the result to bf16 (2^-9) hides. Results in fp32 must be
+// within 1e-5 of double precision, so there our own kernel follows the product. TF32 rounds only the
 // inputs of products, so it keeps fp32's GELU.
 template <class T>
-constexpr bool fuses_gelu = std::is_same_v<T, bfloat16>;
+ActivationEpilogues activation_epilogues(Activation activation) {
+    if (activation == Activation::none) return {.forward_bias = CUBLASLT_EPILOGUE_BIAS};
+    if (activation == Activation::gelu && std::is_same_v<T, bfloat16>)
+        return {CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU};
+    return {};
+}
 
 // Workspace for cuBLASLt: more than the smallest products need, so that it can split K. NVIDIA
 // recommends 32 MiB, and more on Hopper.
@@ -57,7 +68,7 @@ size_t scratch_bytes(size_t N, size_t OC) {
 struct Gemm::State {
     cublasLtHandle_t library = nullptr;
     const bool tf32;
-    const bool prefers_fused_gelu;
+    const bool prefers_fused_activation;
     char* workspace = nullptr;
     size_t workspace_bytes = 0;
     GemmMachine machine;
@@ -69,8 +80,8 @@ struct Gemm::State {
 
     explicit State(bool tf32)
         : tf32(tf32),
-          // Measured by others: GELU in the epilogue is faster on Hopper and slower before it.
-          prefers_fused_gelu(simt::device_info().compute_capability >= 90) {
+          // Measured by others with GELU: in the epilogue it is faster on Hopper and slower before it.
+          prefers_fused_activation(simt::device_info().compute_capability >= 90) {
         const cublasStatus_t status = cublasLtCreate(&library);
         if (status != CUBLAS_STATUS_SUCCESS)
             throw Error(fmt::format("gemm: cuBLASLt does not start: {}", cublasLtGetStatusName(status)));
@@ -111,11 +122,13 @@ struct Gemm::State {
             throw Error(fmt::format("gemm: cuBLASLt has no algorithm for {}", problem.describe()));
     }
 
-    // Runs a product with an epilogue and then finish(); or apart() if there is no such product or it is
-    // slower. own: bytes at the front of the workspace that the product must not touch.
+    // Runs a product with an epilogue and then finish(); or apart() if the problem has no epilogue, or if
+    // there is no such product or it is slower. own: bytes at the front of the workspace that the product
+    // must not touch.
     template <class Finish, class Apart>
     void run(LtProblem problem, const LtOperands& operands, size_t own, stream_t stream, const Finish& finish,
              const Apart& apart) {
+        if (problem.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return apart();
         problem.alignment = LtAlignment::of(operands);
         // The leading dimension of aux must be a multiple of 8.
         const bool suits = problem.alignment.least() >= 16 &&
@@ -135,7 +148,7 @@ private:
 
     // Used without timing: true if the product's epilogue is expected to be faster than our kernel.
     bool prefers_epilogue(const LtProblem& problem) const {
-        return prefers_fused_gelu || !(problem.reads_aux() || problem.writes_aux());
+        return prefers_fused_activation || !(problem.reads_aux() || problem.writes_aux());
     }
 
     LtProduct& product_for(const LtProblem& problem, const EpilogueData& data, size_t own) {
@@ -275,54 +288,39 @@ std::vector<std::string> Gemm::chosen_algorithms() const { return state_->choice
 
 template <class T>
 void Gemm::forward(T* out, const T* inp, const T* weight, const T* bias, size_t N, size_t C, size_t OC,
-                   stream_t stream) {
+                   stream_t stream, Activation activation, T* pre_activation) {
     // out^T (OC, N) = weight (C, OC)^T inp^T (C, N)
     const LtProblem plain = state_->problem<T, T>(OC, N, C, true, false, false);
-    const LtOperands operands = {out, weight, inp};
-    if (!bias) return state_->run(plain, operands, stream);
-    const auto finish = [] {};
+    const bool activates = activation != Activation::none;
     const auto apart = [&] {
-        state_->run(plain, operands, stream);
-        gemm_add_bias(out, bias, N, OC, stream);
+        if (activates) {
+            forward(pre_activation, inp, weight, bias, N, C, OC, stream);
+            gemm_activation_forward(activation, out, pre_activation, N * OC, stream);
+        } else {
+            state_->run(plain, {out, weight, inp}, stream);
+            if (bias) gemm_add_bias(out, bias, N, OC, stream);
+        }
     };
-    state_->run(plain.with(CUBLASLT_EPILOGUE_BIAS), {out, weight, inp, {.bias = bias}}, 0, stream, finish,
-                apart);
-}
-
-template <class T>
-void Gemm::forward_gelu(T* out, T* pre_gelu, const T* inp, const T* weight, const T* bias, size_t N, size_t C,
-                        size_t OC, stream_t stream) {
-    const auto apart = [&] {
-        forward(pre_gelu, inp, weight, bias, N, C, OC, stream);
-        gemm_gelu_forward(out, pre_gelu, N * OC, stream);
-    };
-    if (!fuses_gelu<T>) return apart();
-    const LtProblem plain = state_->problem<T, T>(OC, N, C, true, false, false);
-    const auto epilogue = bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
     const auto finish = [] {};
-    state_->run(plain.with(epilogue), {out, weight, inp, {.bias = bias, .aux = pre_gelu}}, 0, stream, finish,
-                apart);
+    const ActivationEpilogues epilogues = activation_epilogues<T>(activation);
+    const EpilogueData data{.bias = bias, .aux = activates ? pre_activation : nullptr};
+    state_->run(plain.with(bias ? epilogues.forward_bias : epilogues.forward), {out, weight, inp, data}, 0,
+                stream, finish, apart);
 }
 
 template <class T>
 void Gemm::backward_input(T* dinp, const T* dout, const T* weight, size_t N, size_t C, size_t OC,
-                          stream_t stream) {
+                          stream_t stream, Activation activation, const T* pre_activation) {
     // dinp^T (C, N) = weight^T (C, OC) dout^T (OC, N)
-    state_->run(state_->problem<T, T>(C, N, OC, false, false, false), {dinp, weight, dout}, stream);
-}
-
-template <class T>
-void Gemm::backward_input_gelu(T* dpre_gelu, const T* dout, const T* weight, const T* pre_gelu, size_t N,
-                               size_t C, size_t OC, stream_t stream) {
-    const auto apart = [&] {
-        backward_input(dpre_gelu, dout, weight, N, C, OC, stream);
-        gemm_gelu_backward(dpre_gelu, dpre_gelu, pre_gelu, N * C, stream);
-    };
-    if (!fuses_gelu<T>) return apart();
     const LtProblem plain = state_->problem<T, T>(C, N, OC, false, false, false);
+    const auto apart = [&] {
+        state_->run(plain, {dinp, weight, dout}, stream);
+        if (activation != Activation::none)
+            gemm_activation_backward(activation, dinp, dinp, pre_activation, N * C, stream);
+    };
     const auto finish = [] {};
-    state_->run(plain.with(CUBLASLT_EPILOGUE_DGELU), {dpre_gelu, weight, dout, {.aux = pre_gelu}}, 0, stream,
-                finish, apart);
+    state_->run(plain.with(activation_epilogues<T>(activation).backward),
+                {dinp, weight, dout, {.aux = pre_activation}}, 0, stream, finish, apart);
 }
 
 template <class T>
@@ -348,12 +346,10 @@ void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T*
 
 #define INSTANTIATE(T) \
     template size_t Gemm::workspace_bytes<T>(size_t, size_t, size_t); \
-    template void Gemm::forward(T*, const T*, const T*, const T*, size_t, size_t, size_t, stream_t); \
-    template void Gemm::forward_gelu(T*, T*, const T*, const T*, const T*, size_t, size_t, size_t, \
-                                     stream_t); \
-    template void Gemm::backward_input(T*, const T*, const T*, size_t, size_t, size_t, stream_t); \
-    template void Gemm::backward_input_gelu(T*, const T*, const T*, const T*, size_t, size_t, size_t, \
-                                            stream_t); \
+    template void Gemm::forward(T*, const T*, const T*, const T*, size_t, size_t, size_t, stream_t, \
+                                Activation, T*); \
+    template void Gemm::backward_input(T*, const T*, const T*, size_t, size_t, size_t, stream_t, Activation, \
+                                       const T*); \
     template void Gemm::backward_weight(float*, float*, const T*, const T*, size_t, size_t, size_t, bool, \
                                         stream_t);
 INSTANTIATE(float)

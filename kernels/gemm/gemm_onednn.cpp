@@ -152,29 +152,22 @@ void Gemm::use_workspace(void* workspace, size_t bytes) {
     state_->workspace_bytes = bytes;
 }
 
+// Activations are kernels of our own here: none is fused.
 template <class T>
 void Gemm::forward(T* out, const T* inp, const T* weight, const T* bias, size_t N, size_t C, size_t OC,
-                   stream_t) {
-    state_->multiply(bias ? Form::forward_bias : Form::forward, out, inp, weight, bias, {N, C, OC});
+                   stream_t stream, Activation activation, T* pre_activation) {
+    const bool activates = activation != Activation::none;
+    state_->multiply(bias ? Form::forward_bias : Form::forward, activates ? pre_activation : out, inp, weight,
+                     bias, {N, C, OC});
+    if (activates) gemm_activation_forward(activation, out, pre_activation, N * OC, stream);
 }
 
 template <class T>
-void Gemm::forward_gelu(T* out, T* pre_gelu, const T* inp, const T* weight, const T* bias, size_t N, size_t C,
-                        size_t OC, stream_t stream) {
-    forward(pre_gelu, inp, weight, bias, N, C, OC, stream);
-    gemm_gelu_forward(out, pre_gelu, N * OC, stream);
-}
-
-template <class T>
-void Gemm::backward_input(T* dinp, const T* dout, const T* weight, size_t N, size_t C, size_t OC, stream_t) {
+void Gemm::backward_input(T* dinp, const T* dout, const T* weight, size_t N, size_t C, size_t OC,
+                          stream_t stream, Activation activation, const T* pre_activation) {
     state_->multiply<T>(Form::backward_input, dinp, dout, weight, nullptr, {N, C, OC});
-}
-
-template <class T>
-void Gemm::backward_input_gelu(T* dpre_gelu, const T* dout, const T* weight, const T* pre_gelu, size_t N,
-                               size_t C, size_t OC, stream_t stream) {
-    backward_input(dpre_gelu, dout, weight, N, C, OC, stream);
-    gemm_gelu_backward(dpre_gelu, dpre_gelu, pre_gelu, N * C, stream);
+    if (activation != Activation::none)
+        gemm_activation_backward(activation, dinp, dinp, pre_activation, N * C, stream);
 }
 
 template <class T>
@@ -195,12 +188,10 @@ std::vector<std::string> Gemm::chosen_algorithms() const { return {}; }
 
 #define INSTANTIATE(T) \
     template size_t Gemm::workspace_bytes<T>(size_t, size_t, size_t); \
-    template void Gemm::forward(T*, const T*, const T*, const T*, size_t, size_t, size_t, stream_t); \
-    template void Gemm::forward_gelu(T*, T*, const T*, const T*, const T*, size_t, size_t, size_t, \
-                                     stream_t); \
-    template void Gemm::backward_input(T*, const T*, const T*, size_t, size_t, size_t, stream_t); \
-    template void Gemm::backward_input_gelu(T*, const T*, const T*, const T*, size_t, size_t, size_t, \
-                                            stream_t); \
+    template void Gemm::forward(T*, const T*, const T*, const T*, size_t, size_t, size_t, stream_t, \
+                                Activation, T*); \
+    template void Gemm::backward_input(T*, const T*, const T*, size_t, size_t, size_t, stream_t, Activation, \
+                                       const T*); \
     template void Gemm::backward_weight(float*, float*, const T*, const T*, size_t, size_t, size_t, bool, \
                                         stream_t);
 INSTANTIATE(float)

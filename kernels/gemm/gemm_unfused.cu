@@ -1,4 +1,5 @@
-// gemm_unfused.cu: gelu.cuh, column_sum.cuh and add_rows.cuh compiled for the two types, and out += bias
+// gemm_unfused.cu: the activations, column_sum.cuh and add_rows.cuh compiled for the two types, and
+//   out += bias
 #include "kernels/add_rows.cuh"
 #include "kernels/column_sum.cuh"
 #include "kernels/gelu.cuh"
@@ -31,13 +32,20 @@ void gemm_add_bias(T* out, const T* bias, size_t N, size_t OC, stream_t stream) 
 }
 
 template <class T>
-void gemm_gelu_forward(T* out, const T* pre_gelu, size_t count, stream_t stream) {
-    gelu_forward(out, pre_gelu, count, stream);
+void gemm_activation_forward(Activation activation, T* out, const T* inp, size_t n, stream_t stream) {
+    switch (activation) {
+        case Activation::none: break;
+        case Activation::gelu: return gelu_forward(out, inp, n, stream);
+    }
 }
 
 template <class T>
-void gemm_gelu_backward(T* dpre_gelu, const T* dgelu, const T* pre_gelu, size_t count, stream_t stream) {
-    gelu_backward(dpre_gelu, dgelu, pre_gelu, count, stream);
+void gemm_activation_backward(Activation activation, T* dinp, const T* dout, const T* inp, size_t n,
+                              stream_t stream) {
+    switch (activation) {
+        case Activation::none: break;
+        case Activation::gelu: return gelu_backward(dinp, dout, inp, n, stream);
+    }
 }
 
 template <class T>
@@ -56,10 +64,11 @@ size_t gemm_bias_gradient_scratch_bytes(size_t N, size_t OC) {
 
 template void gemm_add_bias(float*, const float*, size_t, size_t, stream_t);
 template void gemm_add_bias(bfloat16*, const bfloat16*, size_t, size_t, stream_t);
-template void gemm_gelu_forward(float*, const float*, size_t, stream_t);
-template void gemm_gelu_forward(bfloat16*, const bfloat16*, size_t, stream_t);
-template void gemm_gelu_backward(float*, const float*, const float*, size_t, stream_t);
-template void gemm_gelu_backward(bfloat16*, const bfloat16*, const bfloat16*, size_t, stream_t);
+template void gemm_activation_forward(Activation, float*, const float*, size_t, stream_t);
+template void gemm_activation_forward(Activation, bfloat16*, const bfloat16*, size_t, stream_t);
+template void gemm_activation_backward(Activation, float*, const float*, const float*, size_t, stream_t);
+template void gemm_activation_backward(Activation, bfloat16*, const bfloat16*, const bfloat16*, size_t,
+                                       stream_t);
 template void gemm_bias_gradient(float*, const float*, size_t, size_t, void*, stream_t);
 template void gemm_bias_gradient(float*, const bfloat16*, size_t, size_t, void*, stream_t);
 template size_t gemm_bias_gradient_scratch_bytes<float>(size_t, size_t);

@@ -1,16 +1,19 @@
 // gemm_unfused.h: our own kernels for what the libraries do not fuse into a product, at this machine's
 //   width, for host code
-//   The arguments are those of gelu.cuh and column_sum.cuh.
 #pragma once
 #include <cstddef>
 
+#include "kernels/activation.h"
 #include "kernels/simt/bfloat16.h"
 #include "kernels/simt/device.h"
 
+// out (n) = activation(inp (n)), and its gradient dinp (n) = dout * activation'(inp); dinp may be dout.
+// activation is not none.
 template <class T>
-void gemm_gelu_forward(T* out, const T* pre_gelu, size_t count, stream_t stream);
+void gemm_activation_forward(Activation activation, T* out, const T* inp, size_t n, stream_t stream);
 template <class T>
-void gemm_gelu_backward(T* dpre_gelu, const T* dgelu, const T* pre_gelu, size_t count, stream_t stream);
+void gemm_activation_backward(Activation activation, T* dinp, const T* dout, const T* inp, size_t n,
+                              stream_t stream);
 
 // out (N, OC) += bias (OC)
 template <class T>

@@ -3,7 +3,7 @@
 // replaced by a small one, because reading the real one takes longer than everything else.
 #include "fuzz.h"
 #include "trainer/checkpoint/open_model.h"
-#include "trainer/formats/model_file.h"
+#include "trainer/models/model_file.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 static void open(const FuzzFolder& folder) {

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "fuzz.h"
-#include "trainer/formats/llmc_model.h"
+#include "trainer/models/llmc_model.h"
 
 static void read(std::string_view bytes) {
     const MemoryFile memory(bytes);

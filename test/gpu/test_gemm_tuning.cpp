@@ -216,16 +216,16 @@ struct Layers {
 
     void run(Gemm& gemm, int micro_steps = 2) {
         for (int micro = 0; micro < micro_steps; micro++) {
-            gemm.forward_gelu(hidden.data(), pre_gelu.data(), inp.data(), weight.data(), bias.data(), N, C,
-                              OC, nullptr);
+            gemm.forward(hidden.data(), inp.data(), weight.data(), bias.data(), N, C, OC, nullptr,
+                         Activation::gelu, pre_gelu.data());
             gemm.forward<T>(out.data(), hidden.data(), weight2.data(), bias.data(), N, OC, C, nullptr);
             gemm.forward<T>(plain.data(), inp.data(), weight.data(), nullptr, N, C, OC, nullptr);
             gemm.backward_weight(dhead.data(), nullptr, hidden.data(), inp.data(), N, C, OC, micro > 0,
                                  nullptr);
             gemm.backward_weight(dweight2.data(), nullptr, dout.data(), hidden.data(), N, OC, C, micro > 0,
                                  nullptr);
-            gemm.backward_input_gelu(dpre_gelu.data(), dout.data(), weight2.data(), pre_gelu.data(), N, OC, C,
-                                     nullptr);
+            gemm.backward_input(dpre_gelu.data(), dout.data(), weight2.data(), N, OC, C, nullptr,
+                                Activation::gelu, pre_gelu.data());
             gemm.backward_weight(dweight.data(), dbias.data(), dpre_gelu.data(), inp.data(), N, C, OC,
                                  micro > 0, nullptr);
             gemm.backward_input(dinp.data(), dpre_gelu.data(), weight.data(), N, C, OC, nullptr);

@@ -11,13 +11,14 @@
 #include "software_gpu/trace.h"
 #include "system/error.h"
 #include "trainer/distributed/single_process.h"
-#include "trainer/model/gpt2.h"
+#include "trainer/engine/model.h"
+#include "trainer/models/families.h"
 
 namespace {
 
 using Calls = std::vector<std::string>;
 
-constexpr GPT2Config config{64, 8, 2, 2, 16};
+constexpr ModelConfig config{64, 8, 2, 2, 16};
 constexpr int rows = 2, length = 8;
 constexpr OptimizerOptions adamw{
     .lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};
@@ -72,14 +73,14 @@ struct Tokens : Batch {
 template <class Type = float>
 struct Trainer {
     SingleProcess communicator{Process{0, 2, 0, 2, "", "", ""}};  // nothing is sent
-    GPT2<Type> model;
+    Model<Type> model;
     Tokens batch;
 
-    explicit Trainer(GPT2Options options = {}) : model(config, with_shape(options)) {
+    explicit Trainer(ModelOptions options = {}) : model(make_family<Type>(config), with_shape(options)) {
         model.allocate(&communicator);
         take_calls();
     }
-    static GPT2Options with_shape(GPT2Options options) {
+    static ModelOptions with_shape(ModelOptions options) {
         options.B = rows, options.T = length,
         options.total_batch = static_cast<size_t>(2 * rows * length * options.world_size);
         options.attention = AttentionBackend::kernel;
@@ -142,7 +143,7 @@ void expect_replays(Recompute recompute, Optimizer optimizer) {
 TEST(StepGraphs, EveryPartOfTheStepIsCapturedOnceAndReplayed) {
     expect_replays<float>(Recompute::none, Optimizer::adamw);
     expect_replays<float>(Recompute::block, Optimizer::sgd);
-    expect_replays<bfloat16>(Recompute::gelu, Optimizer::rmsprop);
+    expect_replays<bfloat16>(Recompute::activation, Optimizer::rmsprop);
 }
 
 TEST(StepGraphs, OneMicroStepHasFourParts) {

@@ -13,8 +13,8 @@ int main() {
         constexpr int T = 8;
         simt::select_device(process.local_rank, process.local_size);
         all = make_communicator(process, 600);
-        GPT2<float> model(
-            {64, T, 2, 2, 16},
+        Model<float> model(
+            make_family<float>({64, T, 2, 2, 16}),
             {.B = 1, .T = T, .total_batch = 2 * T, .rank = process.rank, .world_size = process.world_size});
         model.allocate(all.get());
         sum_over_processes(*all, {1.0});  // both processes are here

@@ -18,10 +18,10 @@ int world() { return communicator().size(); }
 
 // Widths, vocabulary and number of parameters that are not divisible; every bucket has the padding that
 // makes its parts equal in size.
-constexpr GPT2Config odd{203, 24, 3, 3, 51};
+constexpr ModelConfig odd{203, 24, 3, 3, 51};
 
 // Sequences of a step that repeat themselves imperfectly: something to learn.
-OwnedBatch batch_of(int step, int first, int count, const GPT2Config& config = odd) {
+OwnedBatch batch_of(int step, int first, int count, const ModelConfig& config = odd) {
     std::vector<int> inputs, targets;
     for (int sample = first; sample < first + count; sample++) {
         std::mt19937 generator(static_cast<unsigned>(step * 1000 + sample));
@@ -41,14 +41,14 @@ struct Trained {
 };
 
 template <class Type>
-Trained train(GPT2Options options, int steps, Communicator& all,
-              const std::function<void(GPT2<Type>&)>& after_step = {}) {
+Trained train(ModelOptions options, int steps, Communicator& all,
+              const std::function<void(Model<Type>&)>& after_step = {}) {
     options.T = T;
     options.total_batch = samples * T;
     options.seed = 7;
     options.rank = all.rank();
     options.world_size = all.size();
-    GPT2<Type> model(odd, options);
+    Model<Type> model(make_family<Type>(odd), options);
     model.allocate(&all);
     Trained trained;
     const int micro_steps = samples / (options.B * all.size());
@@ -121,7 +121,7 @@ TYPED_TEST(DataParallel, ShardedOptimizerGivesTheSameBits) {
         EXPECT_EQ(whole.results[s].loss, sharded.results[s].loss);
         EXPECT_EQ(whole.results[s].grad_norm, sharded.results[s].grad_norm);
     }
-    const TensorTable table(odd, world());
+    const TensorTable table = table_of(odd, world());
     for (const Tensor& t : table.tensors())
         EXPECT_EQ(
             std::memcmp(&whole.masters[t.offset], &sharded.masters[t.offset], t.elements * sizeof(float)), 0)
@@ -131,7 +131,7 @@ TYPED_TEST(DataParallel, ShardedOptimizerGivesTheSameBits) {
 TYPED_TEST(DataParallel, ParametersAreTheSameBitsInAllProcessesAtEveryStep) {
     for (const bool zero : {false, true}) {
         train<TypeParam>({.B = samples / world(), .zero = zero}, 4, communicator(),
-                         [](GPT2<TypeParam>& model) {
+                         [](Model<TypeParam>& model) {
                              const std::string own = std::to_string(model.checksum());
                              for (const std::string& other : gather_texts(communicator(), own))
                                  EXPECT_EQ(other, own);
@@ -141,11 +141,12 @@ TYPED_TEST(DataParallel, ParametersAreTheSameBitsInAllProcessesAtEveryStep) {
 
 // A checksum that no difference changes would prove nothing.
 TYPED_TEST(DataParallel, ChecksumSeesOneBit) {
-    GPT2<TypeParam> model(
-        odd, {.B = 1, .T = T, .total_batch = T, .rank = communicator().rank(), .world_size = world()});
+    Model<TypeParam> model(
+        make_family<TypeParam>(odd),
+        {.B = 1, .T = T, .total_batch = T, .rank = communicator().rank(), .world_size = world()});
     model.allocate(&communicator());
     const uint64_t before = model.checksum();
-    const Tensor& bias = model.table().at(Kind::fcb, 1);
+    const Tensor& bias = model.table().named("transformer.h.1.mlp.c_fc.bias");
     std::vector<float> values = model.parameter(bias);
     values[17] += 0x1p-6f;
     model.set_parameter(bias, values);
@@ -168,12 +169,13 @@ TYPED_TEST(DataParallel, EachBucketIsReducedOnceInTheLastMicroStep) {
     for (const bool zero : {false, true}) {
         CountingCommunicator counting(communicator());
         const int micro_steps = 4;
-        GPT2<TypeParam> model(odd, {.B = 1,
-                                    .T = T,
-                                    .total_batch = static_cast<size_t>(micro_steps * world()) * T,
-                                    .rank = communicator().rank(),
-                                    .world_size = world(),
-                                    .zero = zero});
+        Model<TypeParam> model(make_family<TypeParam>(odd),
+                               {.B = 1,
+                                .T = T,
+                                .total_batch = static_cast<size_t>(micro_steps * world()) * T,
+                                .rank = communicator().rank(),
+                                .world_size = world(),
+                                .zero = zero});
         model.allocate(&counting);
         counting.begun.clear();
         for (int micro = 0; micro < micro_steps; micro++) {
@@ -201,12 +203,12 @@ TYPED_TEST(DataParallel, EachBucketIsReducedOnceInTheLastMicroStep) {
 
 TYPED_TEST(DataParallel, ShardedOptimizerStateIsAnNthOfTheWhole) {
     const auto plan = [](bool zero) {
-        return GPT2<TypeParam>(odd, {.B = 1,
-                                     .T = T,
-                                     .total_batch = T,
-                                     .rank = communicator().rank(),
-                                     .world_size = world(),
-                                     .zero = zero})
+        return Model<TypeParam>(make_family<TypeParam>(odd), {.B = 1,
+                                                              .T = T,
+                                                              .total_batch = T,
+                                                              .rank = communicator().rank(),
+                                                              .world_size = world(),
+                                                              .zero = zero})
             .memory_plan();
     };
     const auto bytes_of = [](const MemoryPlan& all, const std::string& name) {
@@ -238,15 +240,16 @@ size_t resident_bytes() {
 TYPED_TEST(DataParallel, ShardedOptimizerStateTakesAnNthOfTheMemory) {
     if (simt::checked) GTEST_SKIP() << "AddressSanitizer keeps what was freed";
     // large compared with the pages of 2 MiB to which each allocation is rounded up
-    constexpr GPT2Config config{1000, 16, 6, 4, 512};
+    constexpr ModelConfig config{1000, 16, 6, 4, 512};
     const auto held = [&](bool zero) {
         const size_t before = resident_bytes();
-        GPT2<TypeParam> model(config, {.B = 1,
-                                       .T = T,
-                                       .total_batch = static_cast<size_t>(world()) * T,
-                                       .rank = communicator().rank(),
-                                       .world_size = world(),
-                                       .zero = zero});
+        Model<TypeParam> model(make_family<TypeParam>(config),
+                               {.B = 1,
+                                .T = T,
+                                .total_batch = static_cast<size_t>(world()) * T,
+                                .rank = communicator().rank(),
+                                .world_size = world(),
+                                .zero = zero});
         model.allocate(&communicator());
         model.forward(batch_of(0, communicator().rank(), 1, config));
         model.backward();
@@ -257,7 +260,7 @@ TYPED_TEST(DataParallel, ShardedOptimizerStateTakesAnNthOfTheMemory) {
     const double whole = held(false), sharded = held(true);
     // the moments, and the masters beside bf16
     const size_t state = std::is_same_v<TypeParam, float> ? 2 : 3;
-    const double bytes = static_cast<double>(state * TensorTable(config, world()).elements() * sizeof(float));
+    const double bytes = static_cast<double>(state * table_of(config, world()).elements() * sizeof(float));
     EXPECT_NEAR((whole - sharded) / bytes, 1 - 1.0 / world(), 0.15) << whole << " bytes, sharded " << sharded;
 }
 
@@ -303,7 +306,7 @@ TEST(DataParallelSpeed, ReductionOverlapsBackward) {
     if (simt::checked) GTEST_SKIP() << "times are not measured in checked builds";
     if (static_cast<unsigned>(world()) > std::thread::hardware_concurrency())
         GTEST_SKIP() << "fewer cores than processes: these wait for each other";
-    constexpr GPT2Config config{1024, 64, 12, 4, 256};
+    constexpr ModelConfig config{1024, 64, 12, 4, 256};
     const int B = 8, sequence = 64;
     std::vector<int> tokens(static_cast<size_t>(B * sequence));
     for (size_t i = 0; i < tokens.size(); i++) tokens[i] = static_cast<int>(i * 7 % 1000);
@@ -313,19 +316,19 @@ TEST(DataParallelSpeed, ReductionOverlapsBackward) {
         return std::chrono::duration<double, std::milli>(d).count();
     };
     struct Timed {
-        explicit Timed(Communicator& all, const GPT2Config& config, GPT2Options options)
-            : model(config, options) {
+        explicit Timed(Communicator& all, const ModelConfig& config, ModelOptions options)
+            : model(make_family<float>(config), options) {
             model.allocate(&all);
         }
-        GPT2<float> model;
+        Model<float> model;
         // milliseconds; the best of some steps, because other programs can only slow a step down
         double backward = 1e9, whole = 1e9;
     };
-    const GPT2Options options{.B = B,
-                              .T = sequence,
-                              .total_batch = static_cast<size_t>(B * sequence * world()),
-                              .rank = communicator().rank(),
-                              .world_size = world()};
+    const ModelOptions options{.B = B,
+                               .T = sequence,
+                               .total_batch = static_cast<size_t>(B * sequence * world()),
+                               .rank = communicator().rank(),
+                               .world_size = world()};
     const auto take_step = [&](Timed& timed) {
         const Clock::time_point start = Clock::now();
         timed.model.forward(batch);
@@ -339,7 +342,7 @@ TEST(DataParallelSpeed, ReductionOverlapsBackward) {
     SingleProcess none(communicator().process());  // nothing is sent: the parts exist without it
     Timed alone(none, config, options);
     for (int step = 0; step < 4; step++) take_step(alone);
-    const double bytes = static_cast<double>(TensorTable(config, world()).elements() * sizeof(float));
+    const double bytes = static_cast<double>(table_of(config, world()).elements() * sizeof(float));
     SlowCommunicator slow(none, alone.backward / 2 / 1e3 / bytes);
     Timed slowed(slow, config, options);
     // Other programs may interfere for a while: with more steps the best ones of both approach their real

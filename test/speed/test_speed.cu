@@ -15,7 +15,7 @@
 #include "kernels/layernorm.cuh"
 #include "kernels/simt/timing.h"
 #include "model.cuh"
-#include "trainer/model/gpt2.h"
+#include "trainer/engine/model.h"
 #include "trainer/run/peaks.h"
 
 namespace {
@@ -190,10 +190,10 @@ private:
 };
 
 double step_over_products() {
-    constexpr GPT2Config config;  // the quickstart's
+    constexpr ModelConfig config;  // the quickstart's
     constexpr int B = 12, sequence = 64;
     constexpr size_t N = B * sequence;
-    GPT2<float> model(config, {.B = B, .T = sequence, .total_batch = N});
+    Model<float> model(make_family<float>(config), {.B = B, .T = sequence, .total_batch = N});
     model.allocate();
     std::mt19937 generator(1);
     std::vector<int> tokens(N);

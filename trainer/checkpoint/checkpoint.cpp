@@ -10,8 +10,8 @@
 #include "system/file_access.h"
 #include "system/printable.h"
 #include "trainer/checkpoint/run_folder.h"
-#include "trainer/formats/hugging_face.h"
 #include "trainer/formats/safetensors.h"
+#include "trainer/models/hugging_face.h"
 
 namespace fs = std::filesystem;
 
@@ -52,7 +52,7 @@ struct KeptTensor {
 };
 std::vector<KeptTensor> kept_tensors(const TensorTable& table, int rank) {
     std::vector<KeptTensor> kept;
-    for (const Stretch& piece : table.shard_of_tensors(rank)) {
+    for (const FlatRange& piece : table.shard_of_tensors(rank)) {
         const Tensor* const tensor = &table.tensors()[piece.tensor];
         if (kept.empty() || kept.back().tensor != tensor) kept.push_back({tensor, piece.state_offset, {}});
         kept.back().ranges.push_back(
@@ -195,7 +195,7 @@ void check_free_space(const std::string& folder, size_t bytes) {
                                 static_cast<double>(*free) / 0x1p20, needed / 0x1p20));
 }
 
-void write_checkpoint_files(const std::string& folder, const GPT2Config& config, const Tokenizer& tokenizer,
+void write_checkpoint_files(const std::string& folder, const ModelConfig& config, const Tokenizer& tokenizer,
                             const Snapshot& snapshot) {
     if (snapshot.shape().has_masters()) {
         write_hugging_face_model(folder + "/model.safetensors", snapshot.table(), snapshot.masters());

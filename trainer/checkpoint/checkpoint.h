@@ -24,9 +24,9 @@
 #include "system/host_allocator.h"
 #include "trainer/checkpoint/training_state.h"
 #include "trainer/data/data_loader.h"  // HostAllocator
-#include "trainer/formats/hugging_face_reader.h"
-#include "trainer/formats/model_file.h"
-#include "trainer/model/gpt2.h"
+#include "trainer/engine/model.h"
+#include "trainer/models/hugging_face_reader.h"
+#include "trainer/models/model_file.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 // The part of a model's state that one process writes. Rank 0 writes the master weights. The optimizer
@@ -37,7 +37,7 @@ struct SnapshotShape {
     size_t state_elements;  // elements of this rank's part of an optimizer buffer
 
     template <class T>
-    static SnapshotShape of(const GPT2<T>& model) {
+    static SnapshotShape of(const Model<T>& model) {
         return {model.options().rank, model.options().world_size, model.options().sharded(),
                 model.state_elements()};
     }
@@ -60,7 +60,7 @@ public:
 
     // Called by all ranks together.
     template <class T>
-    void take(GPT2<T>& model) {
+    void take(Model<T>& model) {
         model.read_masters(masters_.get());
         for (const auto& [name, values] : optimizer_) model.read_optimizer(name, values.get());
     }
@@ -69,7 +69,7 @@ public:
     const TensorTable& table() const { return table_; }
     const float* masters() const { return masters_.get(); }
     // The optimizer's buffers by name, each of shape().state_elements floats, at the table's offsets or, if
-    // sharded, at those of Stretch.
+    // sharded, at those of FlatRange.
     std::vector<std::pair<std::string, const float*>> optimizer() const;
     // Bytes of the tensors in a whole checkpoint, over all processes.
     size_t checkpoint_bytes() const { return (1 + buffers_) * table_.elements() * sizeof(float); }
@@ -102,7 +102,7 @@ private:
 };
 
 // Writes this process's files of the checkpoint into folder. Error if that fails.
-void write_checkpoint_files(const std::string& folder, const GPT2Config& config, const Tokenizer& tokenizer,
+void write_checkpoint_files(const std::string& folder, const ModelConfig& config, const Tokenizer& tokenizer,
                             const Snapshot& snapshot);
 
 // Free bytes on the disk of path or, if path does not exist yet, of its nearest existing parent.
@@ -124,7 +124,7 @@ void read_optimizer_state(const std::string& folder, const TensorTable& table,
 // Loads weights and optimizer state into a model. The checkpoint's checksums must have been verified
 // before; they are not read again. UsageError if it belongs to another model or optimizer.
 template <class T>
-void load_checkpoint(GPT2<T>& model, const std::string& folder, const TrainingState& state) {
+void load_checkpoint(Model<T>& model, const std::string& folder, const TrainingState& state) {
     load_weights(model, *open_hugging_face_model(folder));
     read_optimizer_state(
         folder, model.table(), model.optimizer_buffers(),

@@ -48,7 +48,7 @@ public:
     };
     // Allocates the snapshot and lists the run's existing checkpoints. The writing thread calls note too.
     template <class T>
-    CheckpointWriter(const GPT2<T>& model, Communicator& communicator, const Options& options,
+    CheckpointWriter(const Model<T>& model, Communicator& communicator, const Options& options,
                      const HostAllocator& allocator, Note note)
         : options_(options),
           config_(model.config()),
@@ -61,7 +61,7 @@ public:
 
     // save, poll, finish and add_evaluation are called by all ranks together.
     template <class T>
-    void save(GPT2<T>& model, TrainingState state) {
+    void save(Model<T>& model, TrainingState state) {
         finish();
         snapshot_.take(model);
         state.optimizer_step = model.optimizer_step();
@@ -94,7 +94,7 @@ private:
     void remove(int step);
 
     const Options options_;
-    const GPT2Config config_;
+    const ModelConfig config_;
     Communicator& communicator_;
     Snapshot snapshot_;
     const Note note_;

@@ -12,8 +12,8 @@
 #include "trainer/checkpoint/run_folder.h"
 #include "trainer/checkpoint/training_state.h"
 #include "trainer/formats/hub_cache.h"
-#include "trainer/formats/hugging_face_reader.h"
-#include "trainer/formats/llmc_model.h"
+#include "trainer/models/hugging_face_reader.h"
+#include "trainer/models/llmc_model.h"
 
 // The newest checkpoint-N of a folder that a Trainer of transformers wrote to; "" if it is none.
 static std::string newest_of_trainer(const std::string& folder) {

@@ -10,7 +10,7 @@
 #include "trainer/command_line/config_file.h"
 #include "trainer/command_line/help_text.h"
 #include "trainer/command_line/near_names.h"
-#include "trainer/model/dtype.h"
+#include "trainer/engine/dtype.h"
 
 namespace {
 

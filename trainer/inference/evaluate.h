@@ -13,7 +13,7 @@
 #include "trainer/data/input_fault.h"
 #include "trainer/distributed/communicator.h"
 #include "trainer/distributed/single_process.h"
-#include "trainer/model/gpt2.h"
+#include "trainer/engine/model.h"
 
 struct Evaluation {
     double loss = 0;        // mean over the tokens, nats
@@ -39,7 +39,7 @@ bool for_own_batches(const Communicator& communicator, size_t batches, const Sto
 // Evaluates the loader's batches once. Every target has the same weight, also in a last batch with fewer
 // targets. InputFault on all ranks if one of them cannot read its batches.
 template <class T>
-std::optional<Evaluation> evaluate(GPT2<T>& model, ValidationLoader& loader, Communicator& communicator,
+std::optional<Evaluation> evaluate(Model<T>& model, ValidationLoader& loader, Communicator& communicator,
                                    const StopRequested& stop) {
     double sum = 0, tokens = 0;  // exact: fewer than 2^53
     bool whole = false;
@@ -63,7 +63,7 @@ std::optional<Evaluation> evaluate(GPT2<T>& model, ValidationLoader& loader, Com
 
 // Log-likelihoods of every example's endings.
 template <class T>
-std::optional<std::vector<EndingScores>> score_endings(GPT2<T>& model, HellaSwag& hellaswag,
+std::optional<std::vector<EndingScores>> score_endings(Model<T>& model, HellaSwag& hellaswag,
                                                        Communicator& communicator,
                                                        const StopRequested& stop) {
     std::vector<size_t> first;  // each example's first ending among all endings; an ending has two numbers
@@ -102,7 +102,7 @@ std::optional<std::vector<EndingScores>> score_endings(GPT2<T>& model, HellaSwag
 }
 
 template <class T>
-std::optional<HellaSwagResult> evaluate(GPT2<T>& model, HellaSwag& hellaswag, Communicator& communicator,
+std::optional<HellaSwagResult> evaluate(Model<T>& model, HellaSwag& hellaswag, Communicator& communicator,
                                         const StopRequested& stop) {
     const auto scores = score_endings(model, hellaswag, communicator, stop);
     if (!scores) return std::nullopt;
@@ -111,12 +111,12 @@ std::optional<HellaSwagResult> evaluate(GPT2<T>& model, HellaSwag& hellaswag, Co
 
 // The same for a single process.
 template <class T>
-auto score_endings(GPT2<T>& model, HellaSwag& hellaswag, const StopRequested& stop) {
+auto score_endings(Model<T>& model, HellaSwag& hellaswag, const StopRequested& stop) {
     SingleProcess alone;
     return score_endings(model, hellaswag, alone, stop);
 }
 template <class T, class Loader>
-auto evaluate(GPT2<T>& model, Loader& loader, const StopRequested& stop) {
+auto evaluate(Model<T>& model, Loader& loader, const StopRequested& stop) {
     SingleProcess alone;
     return evaluate(model, loader, alone, stop);
 }

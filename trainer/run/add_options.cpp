@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "trainer/command_line/config_file.h"
+#include "trainer/models/families.h"
+#include "trainer/run/schedule.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 namespace {
@@ -15,7 +17,7 @@ const std::map<std::string, Optimizer> optimizers = {{"adamw", Optimizer::adamw}
                                                      {"sgd", Optimizer::sgd},
                                                      {"rmsprop", Optimizer::rmsprop}};
 const std::map<std::string, Recompute> recomputes = {
-    {"none", Recompute::none}, {"gelu", Recompute::gelu}, {"block", Recompute::block}};
+    {"none", Recompute::none}, {"gelu", Recompute::activation}, {"block", Recompute::block}};
 const std::map<std::string, DType> reduce_dtypes = {{"fp32", DType::fp32}, {"bf16", DType::bf16}};
 
 const Finetuning finetuning;
@@ -105,12 +107,12 @@ void add_data(CLI::App& app, Options& o) {
 void add_model(CLI::App& app, Options& o) {
     const auto set_name = [&o](const std::string& text) {
         try {
-            GPT2Config::named(text.substr(0, most_letters));
+            named_model(text.substr(0, most_letters));
         } catch (const UsageError& unknown) { throw UsageError(fmt::format("--model: {}", unknown.what())); }
         o.model.name = text;
     };
     Group model(app, "model", o);
-    GPT2Config& config = o.model.config;
+    ModelConfig& config = o.model.config;
     auto* name =
         model.parsed(start, "-e,--model", "NAME", "", set_name,
                      "a named size instead of --layers, --heads and --channels: d12, gpt2, gpt2-medium, "
@@ -162,7 +164,7 @@ void add_optimizer(CLI::App& app, Options& o) {
                                  "--init-from or --schedule constant is {}",
                                  finetuning.warmup));
     optimizer.word(
-        training, "-k,--schedule", to.schedule, {"cosine", "linear", "constant", "wsd"},
+        training, "-k,--schedule", to.schedule, schedule_names(),
         fmt::format("how the learning rate falls after warmup; wsd stays at the peak, then falls "
                     "as 1 - sqrt(x), x from 0 to 1, over the last fifth of the steps; the default with "
                     "--init-from is {}",

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "kernels/attention/attention.h"
-#include "trainer/model/dtype.h"
+#include "trainer/engine/dtype.h"
 
 struct EvaluateOptions {
     std::string checkpoint;

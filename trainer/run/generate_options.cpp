@@ -4,7 +4,7 @@
 
 #include "trainer/command_line/command_line.h"
 #include "trainer/command_line/help_text.h"
-#include "trainer/model/quantized_weights.h"
+#include "trainer/engine/quantized_weights.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 namespace {

@@ -12,7 +12,7 @@
 
 #include "system/status_line.h"
 #include "trainer/data/hellaswag.h"
-#include "trainer/model/gpt2.h"
+#include "trainer/engine/model.h"
 #include "trainer/run/gpu_monitor.h"
 
 class Logger {

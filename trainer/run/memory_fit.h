@@ -14,7 +14,8 @@
 #include "system/error.h"
 #include "system/note.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/model/gpt2.h"
+#include "trainer/engine/model.h"
+#include "trainer/models/families.h"
 #include "trainer/run/options.h"
 #include "trainer/run/replicas.h"
 
@@ -44,7 +45,7 @@ inline size_t memory_of_a_process(const Options& o, Communicator& communicator) 
     return smallest_over_processes(communicator, mine);
 }
 
-inline GPT2Options model_options(const Options& o) {
+inline ModelOptions model_options(const Options& o) {
     return {.B = o.batch.size,
             .T = o.batch.seq_len,
             .total_batch = o.batch.total,
@@ -66,7 +67,7 @@ inline GPT2Options model_options(const Options& o) {
 // The run's allocations on the device that runs its kernels. With a GPU, present or planned for, the
 // snapshot is in host memory.
 template <class T>
-MemoryPlan run_memory_plan(const Options& o, const GPT2<T>& model) {
+MemoryPlan run_memory_plan(const Options& o, const Model<T>& model) {
     MemoryPlan plan = model.memory_plan();
     if (o.output.checkpoint_every > 0 && !simt::is_gpu() && !o.plan.device_memory) {
         plan.emplace_back("checkpoint snapshot (fp32)",
@@ -83,7 +84,7 @@ size_t bytes_with_batch(const Options& o, int batch_size) {
     // A candidate batch may have fewer tokens than there are chunks.
     changed.system.head_chunks =
         static_cast<int>(std::min(int64_t{o.system.head_chunks}, int64_t{batch_size} * o.batch.seq_len));
-    return total_bytes(run_memory_plan(o, GPT2<T>(o.model.config, model_options(changed))));
+    return total_bytes(run_memory_plan(o, Model<T>(make_family<T>(o.model.config), model_options(changed))));
 }
 
 // The largest micro-batch that divides the step and fits into memory; 0 if not even one sequence fits.
@@ -104,7 +105,7 @@ int largest_batch(const Options& o, size_t memory) {
 // Prints the run's memory plan. UsageError, with options that would fit, if it needs more memory than
 // there is.
 template <class T>
-void check_memory(const Options& o, const GPT2<T>& model, size_t memory, const Note& say) {
+void check_memory(const Options& o, const Model<T>& model, size_t memory, const Note& say) {
     const MemoryPlan plan = run_memory_plan(o, model);
     say(fmt::format("memory plan{}", o.world_size == 1 ? "" : " of a process"));
     for (const auto& [name, bytes] : plan) say(fmt::format("  {:<26} {:>11}", name, readable(bytes)));

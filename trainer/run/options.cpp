@@ -10,7 +10,8 @@
 #include "trainer/checkpoint/run_folder.h"
 #include "trainer/checkpoint/training_state.h"
 #include "trainer/command_line/help_text.h"
-#include "trainer/model/gpt2_config.h"
+#include "trainer/engine/model_config.h"
+#include "trainer/models/families.h"
 #include "trainer/run/add_options.h"
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/tokenizer/tokenizer_files.h"
@@ -94,8 +95,8 @@ nlohmann::json final_values(const CLI::App& app, const Options& o) {
 // --model sets the sizes; --context and --vocab, if given, replace the named ones.
 void resolve_named_model(Options& o, const Given& given) {
     if (!given("--model")) return;
-    const GPT2Config sizes = o.model.config;
-    o.model.config = GPT2Config::named(o.model.name);
+    const ModelConfig sizes = o.model.config;
+    o.model.config = named_model(o.model.name);
     if (given("--context")) o.model.config.context = sizes.context;
     if (given("--vocab")) o.model.config.V = sizes.V;
 }
@@ -122,7 +123,7 @@ void resolve_tokenizer(Options& o, const Given& given) {
     if (!has_shape && !given("--model") && is_gpt2) o.model.config.V = gpt2_vocab_size;
     if (!has_shape && !is_tokenizer_word(o.data.tokenizer))
         o.model.config.V = make_tokenizer(o.data.tokenizer)->vocab_size();
-    o.model.config.check();
+    family_of(o.model.config).check(o.model.config);
 }
 
 // goes_on: a run is resumed, whose own options replace those that were not given.

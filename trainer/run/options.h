@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "trainer/distributed/launcher.h"
-#include "trainer/formats/model_file.h"
-#include "trainer/model/dtype.h"
-#include "trainer/model/gpt2.h"
-#include "trainer/model/schedule.h"
+#include "trainer/engine/dtype.h"
+#include "trainer/engine/model.h"
+#include "trainer/models/model_file.h"
+#include "trainer/run/schedule.h"
 
 // The scope of an option decides what a resumed run does with it.
 enum class Scope {
@@ -47,7 +47,7 @@ struct ModelChoice {
     std::string name;  // empty: the sizes in config
     std::string init_from;
     std::shared_ptr<const ModelFile> initial;  // the model of init_from; null: random weights
-    GPT2Config config;
+    ModelConfig config;
 };
 
 struct BatchChoice {

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "trainer/model/dtype.h"
+#include "trainer/engine/dtype.h"
 
 // Bytes read and written per second by a copy of 256 MiB: the faster of plain stores and of stores around
 // the caches, which do not read what they replace.

@@ -19,7 +19,8 @@
 #include "system/stop_signal.h"
 #include "system/version.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/formats/model_file.h"
+#include "trainer/models/families.h"
+#include "trainer/models/model_file.h"
 #include "trainer/run/disk_fit.h"
 #include "trainer/run/memory_fit.h"
 #include "trainer/run/replicas.h"
@@ -84,7 +85,7 @@ std::string training_plan(const Options& o, const Schedule& schedule, const Data
 // Notes if the run's checkpoints may not fit on the disk. Checkpoints that are already in the folder will
 // be replaced by newer ones, so they are not counted.
 template <class T>
-void check_disk_space(const Options& o, const GPT2<T>& model, const ResumePoint& from, int steps,
+void check_disk_space(const Options& o, const Model<T>& model, const ResumePoint& from, int steps,
                       const Note& say) {
     const std::optional<size_t> free = free_bytes(checkpoints_folder(from.run_folder));
     if (!free) return;
@@ -103,7 +104,7 @@ std::vector<std::string> train_data(const Options& o) {
 std::string length_plan(const Options& o) {
     // Recomputed blocks add a second forward pass, which is a third of a step's work.
     const double again = o.system.recompute == Recompute::block ? 4.0 / 3 : 1;
-    const double flops = again * flops_per_token(o.model.config, o.batch.seq_len);
+    const double flops = again * family_of(o.model.config).flops_per_token(o.model.config, o.batch.seq_len);
     std::string length = fmt::format("{:g} epochs of the training data", o.length.epochs);
     if (o.length.epochs == 0) {
         const int steps = o.step_count(0);
@@ -169,7 +170,7 @@ void choose_batch_size(Options& o, const ResumePoint& from, size_t memory) {
 }
 
 template <class T>
-void print_model(const Options& o, const GPT2<T>& model, const Communicator& communicator, const Note& say) {
+void print_model(const Options& o, const Model<T>& model, const Communicator& communicator, const Note& say) {
     say(fmt::format("{} on {}{}", to_string(o.system.dtype), simt::device_info().name,
                     communicator.size() == 1 ? ""
                                              : fmt::format(", {} processes over {}", communicator.size(),
@@ -308,7 +309,7 @@ std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& comm
     Options& o = run.options;
     const size_t memory = memory_of_a_process(o, communicator);
     choose_batch_size<T>(o, run.from, memory);
-    run.model = std::make_unique<GPT2<T>>(o.model.config, model_options(o));
+    run.model = std::make_unique<Model<T>>(make_family<T>(o.model.config), model_options(o));
     print_model(o, *run.model, communicator, say);
     check_memory(o, *run.model, memory, say);
     if (o.plan.only) {

@@ -9,18 +9,18 @@
 #include "trainer/data/data_loader.h"
 #include "trainer/data/hellaswag.h"
 #include "trainer/distributed/communicator.h"
-#include "trainer/model/gpt2.h"
-#include "trainer/model/schedule.h"
+#include "trainer/engine/model.h"
 #include "trainer/run/options.h"
 #include "trainer/run/peaks.h"
 #include "trainer/run/resume.h"
+#include "trainer/run/schedule.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 template <class T>
 struct PreparedRun {
     Options options;  // with the batch size that was chosen
     ResumePoint from;
-    std::unique_ptr<GPT2<T>> model{};  // allocated, with its weights and optimizer state
+    std::unique_ptr<Model<T>> model{};  // allocated, with its weights and optimizer state
     std::unique_ptr<Tokenizer> tokenizer{};
     DataSplits data{};
     std::unique_ptr<DataLoader> loader{};

@@ -13,9 +13,10 @@
 #include "system/printable.h"
 #include "system/stop_signal.h"
 #include "system/version.h"
+#include "trainer/engine/norms_by_layer.h"
 #include "trainer/inference/evaluate.h"
 #include "trainer/inference/generate.h"
-#include "trainer/model/norms_by_layer.h"
+#include "trainer/models/families.h"
 #include "trainer/run/matmul_tuning.h"
 #include "trainer/run/replicas.h"
 
@@ -25,7 +26,7 @@ bool due(int every, int step) { return every > 0 && step % every == 0; }
 
 // The first line of metrics.jsonl.
 template <class T>
-nlohmann::json run_description(const Options& o, const GPT2<T>& model, const std::string& device,
+nlohmann::json run_description(const Options& o, const Model<T>& model, const std::string& device,
                                const MatmulPeak& peak, int steps, const ResumePoint& from) {
     nlohmann::json description = {
         {"options", o.values},
@@ -52,9 +53,9 @@ nlohmann::json run_description(const Options& o, const GPT2<T>& model, const std
 
 // Text drawn from the model's distribution at temperature 1. It may be longer than the context.
 template <class T>
-std::string sample_text(GPT2<T>& model, const Tokenizer& tokenizer, const Options& o, int step) {
+std::string sample_text(Model<T>& model, const Tokenizer& tokenizer, const Options& o, int step) {
     const int start = tokenizer.end_of_text().value_or('\n');
-    WithoutCache<GPT2<T>> decoder{model};
+    WithoutCache<Model<T>> decoder{model};
     std::string text;
     const auto append = [&](int, int token) {
         if (!tokenizer.ends_text(token)) text += tokenizer.token_bytes(token);
@@ -96,8 +97,9 @@ Session<T>::Session(PreparedRun<T>& run, Communicator& communicator)
         veto_ = [&](const StepResult& step) { return outliers_.judge(step.loss, step.grad_norm); };
     if (is_first()) {
         model_.profile().measure(options_.system.profile);
-        const double flops = flops_per_token(options_.model.config, options_.batch.seq_len) *
-                             static_cast<double>(options_.batch.total) / options_.world_size;
+        const double flops =
+            family_of(options_.model.config).flops_per_token(options_.model.config, options_.batch.seq_len) *
+            static_cast<double>(options_.batch.total) / options_.world_size;
         // A GPU is at work on the next step, and its memory may be full.
         mfu_.emplace(run_.peak.flops_per_second, flops,
                      [&] { return simt::is_gpu() ? 0 : measure_matmul_rate(options_.system.dtype, true); });

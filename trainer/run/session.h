@@ -9,10 +9,10 @@
 #include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/data/input_fault.h"
 #include "trainer/distributed/communicator.h"
-#include "trainer/model/gpt2.h"
-#include "trainer/model/mfu.h"
+#include "trainer/engine/model.h"
 #include "trainer/run/gpu_monitor.h"
 #include "trainer/run/logger.h"
+#include "trainer/run/mfu.h"
 #include "trainer/run/outlier_detector.h"
 #include "trainer/run/prepare.h"
 
@@ -71,7 +71,7 @@ private:
     PreparedRun<T>& run_;
     Communicator& communicator_;
     const Options& options_;
-    GPT2<T>& model_;
+    Model<T>& model_;
     std::optional<FolderLock> lock_;  // rank 0's
     std::optional<Logger> log_;
     std::optional<Mfu> mfu_;                       // rank 0's

@@ -5,7 +5,7 @@
 
 training_kernels.cu launches the kernels that memory bounds, and attention's, with shapes of GPT-2 124M;
 train_gpt2cu trains one step of one block of that width. Each listed kernel must move at most 1.03 times
-its least bytes (by the formulas of trainer/model/cost.h), in whole 32-byte sectors and without bank
+its least bytes (by the formulas of trainer/engine/cost.h), in whole 32-byte sectors and without bank
 conflicts; the exceptions are EXPLAINED. With cuobjdump, every launch must fit into an SM of compute
 capability 9.0.
 --table prints the table of docs/performance.md.

@@ -22,7 +22,7 @@
 #include "kernels/global_norm.cuh"
 #include "kernels/layernorm.cuh"
 #include "kernels/random.cuh"
-#include "trainer/model/cost.h"
+#include "trainer/engine/cost.h"
 
 namespace {
 

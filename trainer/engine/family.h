@@ -1,0 +1,72 @@
+// family.h: what the engine asks of an architecture. A family knows its tensors and its blocks; the engine
+// knows batches, the head's loss, sums over processes, updates and the state from which training resumes.
+//   A micro-step calls embed, block_forward of each block, the engine's own head with the loss, then
+//   head_norm_backward, block_backward of each block from the last to the first, and embed_backward.
+#pragma once
+#include <string>
+
+#include "system/error.h"
+#include "trainer/engine/arena.h"
+#include "trainer/engine/context.h"
+#include "trainer/engine/generation.h"
+#include "trainer/engine/model_config.h"
+#include "trainer/engine/parameters.h"
+
+// logits (N, Vp) = input (N, C) weight (Vp, C)^T
+template <class T>
+struct Head {
+    const T* input;
+    T* dinput;  // receives the gradient of input
+    TensorId weight;
+};
+
+template <class T>
+class Family {
+public:
+    virtual ~Family() = default;
+
+    virtual const ModelConfig& config() const = 0;
+    // The table for this number of processes. Called once, before everything else.
+    virtual TensorTable make_table(int world_size) = 0;
+    // Reserves what a micro-step of N = B*T tokens needs. Called once, when context and parameters are known.
+    virtual void reserve(Arena& activations, Arena& workspace) = 0;
+    virtual void allocated() {}  // called once, when the reserved pointers are set
+    virtual Head<T> head() const = 0;
+
+    virtual void embed() = 0;
+    virtual void block_forward(int l) = 0;
+    // From the gradient of the head's input to that of the last block's output.
+    virtual void head_norm_backward() = 0;
+    virtual void block_backward(int l) = 0;
+    virtual void embed_backward() = 0;
+
+    // For tests: an activation of the last forward, by name, in block l (-1: outside the blocks).
+    struct Activation {
+        const T* values;
+        size_t elements;
+    };
+    virtual Activation activation(const std::string& name, int) const {
+        throw Error("no activation is called " + name);
+    }
+
+    // Before reserve(): what the operations work on, to train or evaluate, or to generate.
+    void attach(Context& context, Parameters<T>& parameters) {
+        context_ = &context, table_ = &parameters.table(), parameters_ = &parameters;
+    }
+    void attach(Context& context, const TensorTable& table, GenerationState<T>& generation) {
+        context_ = &context, table_ = &table, generation_ = &generation;
+    }
+
+protected:
+    size_t rows() const { return context_->rows(); }
+    stream_t stream() const { return context_->stream; }
+    const ModelOptions& options() const { return context_->options; }
+    // Waits until the tensor's group has arrived, if ZeRO-1 still sends it.
+    T* param(TensorId id) { return generation_ ? generation_->weights[id].values : parameters_->value(id); }
+    float* grad(TensorId id) const { return parameters_->gradient(id); }
+
+    Context* context_ = nullptr;
+    const TensorTable* table_ = nullptr;
+    Parameters<T>* parameters_ = nullptr;
+    GenerationState<T>* generation_ = nullptr;  // not nullptr: the model generates
+};

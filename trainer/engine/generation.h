@@ -1,0 +1,46 @@
+// generation.h: what a block's operations find when the model generates (decoder.h) instead of training: its
+// weights as T or int8, and the cache of keys and values. The block is the same one.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "kernels/decode/decode_cache.h"
+#include "trainer/engine/arena.h"
+#include "trainer/engine/tensor_table.h"
+
+struct DecoderOptions {
+    int samples = 1;
+    // Length of the cache: a sample's prompt and its continuation, at most the model's context.
+    int max_tokens = 0;
+    bool int8 = false;
+};
+
+template <class T>
+struct GenerationState {
+    // As T, or as int8 with one scale a row.
+    struct Weight {
+        T* values = nullptr;
+        int8_t* quantized = nullptr;
+        float* scales = nullptr;
+    };
+    // The cache of a block.
+    struct Cache {
+        T *keys = nullptr, *values = nullptr;
+    };
+
+    explicit GenerationState(const DecoderOptions& o) : options(o) {}
+
+    const DecoderOptions options;
+    std::vector<Weight> weights;  // by TensorId
+    Arena cache_memory{"keys and values"};
+    std::vector<Cache> caches;  // by block
+    // Scratch: with int8, the matrix that a prompt is multiplied by, as T; and that of decode_attention.
+    T* dequantized = nullptr;
+    float* attention_scratch = nullptr;
+
+    int length = 0;  // tokens in the cache
+    // A pass over the blocks takes a prompt, which is one sequence for all samples, or one token of each
+    // sample.
+    bool is_prompt = false;
+    int tokens = 1;  // of each sample that enter the cache in this pass; a prompt's padding follows them
+};

@@ -1,0 +1,86 @@
+// model_evaluation.cuh: forward passes outside of training steps, and what tests and reports look at
+#pragma once
+#include <algorithm>
+#include <bit>
+
+#include "system/error.h"
+#include "trainer/engine/model.h"
+
+template <class T>
+double Model<T>::evaluate(const Batch& batch) {
+    upload(batch);
+    forward_to_head();
+    head_chunks(false);
+    operation("sum of losses", cost::pass<float>(1, rows()));
+    sum_losses(eval_loss_, losses_, rows(), false, context_.stream);
+    context_.profile.end(context_.stream);
+    float loss = 0;
+    simt::copy_to_host(&loss, eval_loss_, sizeof(loss), context_.stream);
+    simt::stream_synchronize(context_.stream);
+    return static_cast<double>(loss);
+}
+
+template <class T>
+std::vector<float> Model<T>::next_token_logits(const std::vector<int>& tokens) {
+    CHECK(!tokens.empty() && tokens.size() <= static_cast<size_t>(options().T), "{} tokens; expected 1 to {}",
+          tokens.size(), options().T);
+    for (const int token : tokens)
+        CHECK(token >= 0 && token < config().V, "token {}; expected 0 to {}", token, config().V - 1);
+    // The length is padded to a power of two, so that libraries plan only a few shapes. Attention is
+    // causal, so the padding does not influence the tokens before it.
+    const size_t length =
+        std::min(std::bit_ceil(std::max<size_t>(tokens.size(), 16)), static_cast<size_t>(options().T));
+    std::vector<int32_t> padded(tokens.begin(), tokens.end());
+    padded.resize(length, 0);
+    simt::copy_to_device(context_.tokens, padded.data(), padded.size() * sizeof(int32_t), context_.stream);
+    context_.B = 1, context_.T = static_cast<int>(length);
+    forward_to_head();
+    context_.profile.end(context_.stream);
+    const Head<T> head = family_->head();
+    context_.gemm->forward(logits_, head.input + (tokens.size() - 1) * channels(),
+                           parameters_.value(head.weight), static_cast<const T*>(nullptr), 1, channels(),
+                           Vp(), context_.stream);
+    return to_host(logits_, static_cast<size_t>(config().V), context_.stream);
+}
+
+template <class T>
+void Model<T>::rehearse(const Batch& batch) {
+    const ModelOptions& o = options();
+    const size_t micro_batch =
+        static_cast<size_t>(o.B) * static_cast<size_t>(o.T) * static_cast<size_t>(o.world_size);
+    // The second micro-step runs other matmuls: those that add to the gradients.
+    for (size_t micro = 0; micro < std::min<size_t>(2, o.total_batch / micro_batch); micro++) {
+        forward(batch);
+        backward(false);
+    }
+    context_.micro_step = 0;
+    simt::stream_synchronize(context_.stream);
+}
+
+template <class T>
+size_t Model<T>::bytes_sent() const {
+    const auto sent = [&](Collective::Kind kind, Collective::Element element) {
+        return Collective{kind, nullptr, table_.elements(), element}.bytes_sent(options().world_size);
+    };
+    const Collective::Element gradients = options().reduce_bf16 ? Collective::bf16 : Collective::fp32;
+    if (!options().sharded()) return sent(Collective::all_reduce, gradients);
+    return sent(Collective::reduce_scatter, gradients) +
+           sent(Collective::all_gather, std::is_same_v<T, float> ? Collective::fp32 : Collective::bf16);
+}
+
+template <class T>
+std::vector<float> Model<T>::activation(const std::string& name, int layer) const {
+    if (name != "logits") {
+        const auto found = family_->activation(name, layer);
+        return to_host(found.values, found.elements, context_.stream);
+    }
+    if (head_in_chunks())
+        throw Error(
+            fmt::format("logits of {} chunks are not kept; expected one chunk", options().head_chunks));
+    return to_host(logits_, rows() * Vp(), context_.stream);
+}
+
+template <class T>
+std::vector<float> Model<T>::losses() const {
+    return to_host(losses_, rows(), context_.stream);
+}

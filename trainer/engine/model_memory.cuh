@@ -1,0 +1,112 @@
+// model_memory.cuh: the model's buffers, planned in the constructor, allocated once, filled with initial
+// weights.
+#pragma once
+#include <algorithm>
+#include <exception>
+
+#include "system/error.h"
+#include "trainer/engine/model.h"
+
+template <class T>
+Model<T>::Model(std::unique_ptr<Family<T>> family, const ModelOptions& options)
+    : context_(options),
+      family_(std::move(family)),
+      table_(family_->make_table(options.world_size)),
+      gradients_(table_, context_, memory_),
+      parameters_(table_, context_, gradients_, memory_),
+      update_(table_, context_, gradients_, parameters_, memory_),
+      graphs_(options.graphs) {
+    check_options();
+    family_->attach(context_, parameters_);
+    reserve();
+}
+
+template <class T>
+void Model<T>::check_options() const {
+    const ModelOptions& o = options();
+    CHECK(o.B > 0, "a batch of {} sequences; expected 1 or more", o.B);
+    CHECK(o.T > 0 && o.T <= config().context,
+          "sequences of {} tokens; expected 1 to the model's context of {}", o.T, config().context);
+    const int64_t tokens = static_cast<int64_t>(o.B) * o.T;
+    CHECK(o.head_chunks > 0 && o.head_chunks <= tokens,
+          "--head-chunks {}; expected 1 to the {} x {} = {} tokens of a micro-step", o.head_chunks, o.B, o.T,
+          tokens);
+    CHECK(o.rank >= 0 && o.rank < o.world_size, "process {} of {}", o.rank, o.world_size);
+}
+
+template <class T>
+Model<T>::~Model() {
+    try {
+        // Other processes may still read this memory: parameters in flight after the last update, or
+        // gradients while an error ends another process. After an error in this process they may never
+        // take part, and then every wait for them, on this stream too, would last forever.
+        const Communicator::Ticket last = std::max(gradients_.latest(), parameters_.latest());
+        if (last > 0 && std::uncaught_exceptions() > 0) context_.communicator->break_off();
+        else if (last > 0) context_.communicator->wait(last, context_.stream);
+        if (context_.stream) simt::stream_synchronize(context_.stream);
+    } catch (const std::exception&) {}  // the communicator has failed, and an earlier wait has reported it
+    graphs_.discard();
+    context_.gemm.reset();
+    for (const event_t event : copied_) {
+        if (event) simt::event_destroy(event);
+    }
+    if (context_.stream) simt::stream_destroy(context_.stream);
+}
+
+template <class T>
+void Model<T>::reserve() {
+    const size_t N = static_cast<size_t>(options().B) * static_cast<size_t>(options().T);
+    memory_.activations.reserve(context_.tokens, 3 * N);
+    family_->reserve(memory_.activations, memory_.workspace);
+    memory_.activations.reserve(logits_, head_rows() * Vp());
+    memory_.activations.reserve(losses_, N);
+    memory_.activations.reserve(step_sums_, 1);
+    memory_.activations.reserve(eval_loss_, 1);
+    memory_.workspace.reserve(gemm_workspace_, gemm_workspace_bytes());
+}
+
+// The largest workspace that any matrix product of the step needs.
+template <class T>
+size_t Model<T>::gemm_workspace_bytes() const {
+    const size_t N = static_cast<size_t>(options().B) * static_cast<size_t>(options().T);
+    size_t bytes = Gemm::workspace_bytes<T>(1, channels(), Vp());  // next_token_logits
+    for (TensorId id = 0; id < table_.tensors().size(); id++) {
+        const Tensor& t = table_[id];
+        if (!t.from_matmul) continue;
+        const size_t rows = id == family_->head().weight ? head_rows() : N;
+        bytes = std::max(bytes, Gemm::workspace_bytes<T>(rows, t.shape[1], t.shape[0]));
+    }
+    return bytes;
+}
+
+template <class T>
+MemoryPlan Model<T>::memory_plan() const {
+    MemoryPlan plan;
+    for (const Arena* arena : Memory::all(memory_)) {
+        if (arena->bytes() > 0) plan.emplace_back(arena->name(), arena->bytes());
+    }
+    return plan;
+}
+
+template <class T>
+void Model<T>::allocate(Communicator* communicator) {
+    const ModelOptions& o = options();
+    if (!o.alone() &&
+        !(communicator && communicator->size() == o.world_size && communicator->rank() == o.rank))
+        throw Error(
+            fmt::format("a model for process {} of {} needs their communicator", o.rank, o.world_size));
+    context_.communicator = o.alone() ? nullptr : communicator;
+    context_.stream = simt::stream_create();
+    for (event_t& event : copied_) event = simt::event_create();
+    steps_.allocate(context_.stream);
+    for (Arena* arena : Memory::all(memory_)) {
+        if (arena->bytes() > 0) arena->allocate();
+    }
+    family_->allocated();
+    context_.gemm = std::make_unique<Gemm>(Gemm::Options{.tf32 = o.tf32});
+    context_.gemm->use_workspace(gemm_workspace_, gemm_workspace_bytes());
+    parameters_.initialise();
+    update_.clear();
+    gradients_.clear();
+    simt::stream_synchronize(context_.stream);
+}

@@ -1,0 +1,62 @@
+// optimizer_buffers.cuh: the optimizer's state, read and written for checkpoints
+#pragma once
+#include "kernels/optimizer_state.cuh"
+#include "system/error.h"
+#include "trainer/engine/parameter_update.h"
+
+template <class T>
+std::vector<std::string> ParameterUpdate<T>::buffers() const {
+    return optimizer_buffer_names(context_.options.optimizer, context_.options.momentum);
+}
+
+template <class T>
+size_t ParameterUpdate<T>::state_elements() const {
+    const ModelOptions& o = context_.options;
+    return table_.elements() / static_cast<size_t>(o.sharded() ? o.world_size : 1);
+}
+
+template <class T>
+float* ParameterUpdate<T>::buffer(const std::string& name) const {
+    if (!context_.options.training)
+        throw Error("this model was allocated for evaluation only: it has no optimizer state");
+    const std::vector<std::string> names = buffers();
+    for (size_t i = 0; i < names.size(); i++) {
+        if (names[i] == name) return buffers_[i];
+    }
+    throw Error("the optimizer keeps no buffer called " + name);
+}
+
+template <class T>
+void ParameterUpdate<T>::read(const std::string& name, float* host) const {
+    simt::copy_to_host(host, buffer(name), state_elements() * sizeof(float), context_.stream);
+    simt::stream_synchronize(context_.stream);
+}
+
+template <class T>
+void ParameterUpdate<T>::write(const std::string& name, const float* host) {
+    float* const own = buffer(name);
+    if (context_.options.sharded()) {
+        for (const FlatRange& r : gradients_.updated())
+            simt::copy_to_device(own + r.state_offset, host + r.offset, r.elements * sizeof(float),
+                                 context_.stream);
+    } else {
+        simt::copy_to_device(own, host, table_.elements() * sizeof(float), context_.stream);
+    }
+    simt::stream_synchronize(context_.stream);
+}
+
+template <class T>
+int ParameterUpdate<T>::step() const {
+    OptimizerState state;
+    simt::copy_to_host(&state, state_, sizeof(state), context_.stream);
+    simt::stream_synchronize(context_.stream);
+    return state.step;
+}
+
+template <class T>
+void ParameterUpdate<T>::set_step(int step) {
+    OptimizerState state = {};  // every update computes the other members
+    state.step = step;
+    simt::copy_to_device(state_, &state, sizeof(state), context_.stream);
+    simt::stream_synchronize(context_.stream);
+}

@@ -1,0 +1,19 @@
+// quantized_weights.h: which weights the decoder keeps as int8 (kernels/quantize.cuh), and a model with
+// these weights for evaluation.
+#pragma once
+#include <map>
+#include <string>
+
+#include "trainer/engine/tensor_table.h"
+
+template <class T>
+class Model;
+
+// The values of --quantize.
+inline const std::map<std::string, bool> quantizations = {{"none", false}, {"int8", true}};
+
+// Rounds every matrix to int8 and back, so that the model's loss is that of the quantized weights. With
+// bfloat16 the dequantized values are rounded once more, whereas the decoder multiplies by the int8
+// values themselves.
+template <class T>
+void quantize_weights(Model<T>& model);

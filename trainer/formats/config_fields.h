@@ -1,0 +1,33 @@
+// config_fields.h: reads the fields of a model's config.json, of which those that change what the model
+// computes must have values that this program implements.
+//   https://huggingface.co/docs/transformers/main_classes/configuration
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+// Errors are UsageErrors that name the file and the field.
+class ConfigFields {
+public:
+    explicit ConfigFields(const std::string& path);
+
+    const nlohmann::json& all() const { return fields_; }
+    // What messages call the model: "GPT-2".
+    void set_title(std::string title) { title_ = std::move(title); }
+
+    // A whole number from 1 to most. alias: another name of the field that transformers accepts
+    // (attribute_map).
+    int size(const char* name, const char* alias, int most) const;
+    int size(const char* name, int most) const { return size(name, name, most); }
+    // Error if the field has a value other than the accepted ones. A missing field is accepted, because its
+    // default is among them.
+    void check(const char* name, const std::vector<nlohmann::json>& accepted) const;
+    // The same for a number, within a rounding of its text.
+    void check_number(const char* name, double accepted) const;
+
+private:
+    [[noreturn]] void refuse(const char* name, const std::string& expected) const;
+
+    std::string path_, title_;
+    nlohmann::json fields_;
+};

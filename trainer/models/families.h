@@ -1,0 +1,57 @@
+// families.h: the list of families, which is the only place that knows all of them.
+//   A family is a folder of this one: its rows of the table, its block, its files.
+#pragma once
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "trainer/engine/model_config.h"
+#include "trainer/engine/tensor_table.h"
+#include "trainer/formats/config_fields.h"
+
+template <class T>
+class Family;
+
+// What all programs ask of a family, whatever type it computes in.
+struct FamilyDescription {
+    const char* name;   // model_type in config.json
+    const char* title;  // as messages call it: "GPT-2"
+    // UsageError for a shape that it cannot have.
+    void (*check)(const ModelConfig& config);
+    TensorTable (*table)(const ModelConfig& config, int world_size);
+    // Floating-point operations a token, forward and backward.
+    double (*flops_per_token)(const ModelConfig& config, int seq_len);
+    std::map<std::string, ModelConfig> sizes;  // by the names of --model
+
+    // Its Hugging Face folder.
+    const char* prefix;  // of most tensors' names; files may lack it
+    // Refuses every setting with which the model would differ from ours.
+    ModelConfig (*read_config)(const ConfigFields& fields);
+    // The fields of config.json, except the numbers of special tokens.
+    nlohmann::json (*write_config)(const ModelConfig& config);
+    // True for a tensor, by its name without prefix, that carries no weights and that old files hold.
+    bool (*is_ignored)(const std::string& bare_name, const ModelConfig& config);
+    // Name of the tensor that is also the head; a file may repeat it as lm_head.weight. nullptr: the head is
+    // a tensor of its own.
+    const char* tied_head;
+    // The tensors in the order of llm.c's files; nullptr: llm.c has no such model.
+    std::vector<TensorId> (*llmc_order)(const ModelConfig& config);
+};
+
+const std::vector<FamilyDescription>& families();
+const FamilyDescription& family_of(const ModelConfig& config);
+
+// A shape by a name of --model; UsageError for another name lists all of them.
+ModelConfig named_model(const std::string& name);
+
+// UsageError, which begins with the file's path, for a shape that its family cannot have.
+void check_shape(const std::string& path, const ModelConfig& config);
+
+// The family's table, for one process or several. UsageError for an impossible shape.
+TensorTable table_of(const ModelConfig& config, int world_size = 1);
+
+// The model's blocks, for Model (engine/model.h).
+template <class T>
+std::unique_ptr<Family<T>> make_family(const ModelConfig& config);

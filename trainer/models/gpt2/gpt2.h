@@ -1,0 +1,63 @@
+// gpt2.h: GPT-2's activations and its passes, which gpt2.cuh lists operation by operation.
+//   Radford et al. 2019; pre-layernorm blocks, learned positions, tanh-GELU, a head tied to wte.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "trainer/models/gpt2/gpt2_table.h"
+#include "trainer/models/operations.h"
+
+template <class T>
+class GPT2 : public Operations<T> {
+public:
+    explicit GPT2(const ModelConfig& config)
+        : Operations<T>(config), p_(config), blocks_(static_cast<size_t>(config.L)) {}
+
+    TensorTable make_table(int world_size) override;
+    void reserve(Arena& activations, Arena& workspace) override;
+    void allocated() override;
+    Head<T> head() const override { return {lnf_.out, work_.dnarrow, p_.wte}; }
+
+    void embed() override;
+    void block_forward(int l) override { block_forward(l, false); }
+    void head_norm_backward() override;
+    void block_backward(int l) override;
+    void embed_backward() override;
+
+    // "encoded", "lnf", and in block l "ln1", "qkv", "att", "residual2", "ln2", "fch", "fch_gelu",
+    // "residual3".
+    typename Family<T>::Activation activation(const std::string& name, int l) const override;
+
+private:
+    // The activations of a block.
+    struct Block {
+        Normalised<T> ln1, ln2;
+        T *qkv = nullptr, *att = nullptr, *residual2 = nullptr, *fch = nullptr, *fch_gelu = nullptr,
+          *residual3 = nullptr;
+        float* lse = nullptr;
+    };
+    struct Workspace {           // contents last for one operation, or until a later one in the same step
+        T* branch = nullptr;     // (N, C) output of a projection, before it is added to the residual
+        T* dresidual = nullptr;  // (N, C) gradient of the residual stream
+        T* dnarrow = nullptr;    // (N, C) gradient of a layernorm's output or of the attention's output
+        T* dwide = nullptr;      // (N, 4C) gradient of the GELU's input or of qkv
+    };
+
+    void block_forward(int l, bool again);
+    Block& block(int l) { return blocks_[static_cast<size_t>(l)]; }
+    const GPT2Parameters::Layer& layer(int l) const { return p_.layers[static_cast<size_t>(l)]; }
+    const T* block_input(int l) { return l == 0 ? encoded_ : block(l - 1).residual3; }
+    bool is_last(int l) const { return l + 1 == this->config().L; }
+
+    using Base = Operations<T>;
+    using Base::attention, Base::attention_backward, Base::channels, Base::encoder, Base::encoder_backward,
+        Base::gelu, Base::grad, Base::layernorm, Base::layernorm_backward, Base::matmul, Base::matmul_dinput,
+        Base::matmul_dweight, Base::matmul_dweight_dbias, Base::most_rows, Base::options,
+        Base::reserve_normalised, Base::residual_layernorm, Base::rows;
+
+    GPT2Parameters p_;
+    T* encoded_ = nullptr;  // (N, C)
+    std::vector<Block> blocks_;
+    Normalised<T> lnf_;
+    Workspace work_;
+};

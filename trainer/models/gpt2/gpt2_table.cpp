@@ -1,0 +1,66 @@
+#include "trainer/models/gpt2/gpt2_table.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "system/error.h"
+
+void check_gpt2(const ModelConfig& c) {
+    CHECK(c.V > 0, "a vocabulary of {} tokens; expected 1 or more", c.V);
+    CHECK(c.V <= 65536,
+          "a vocabulary of {} tokens; expected at most 65536, since token files hold 16 bits a token", c.V);
+    CHECK(c.context > 0, "a context of {} tokens; expected 1 or more", c.context);
+    CHECK(c.L > 0, "{} layers; expected 1 or more", c.L);
+    CHECK(c.NH > 0, "{} heads; expected 1 or more", c.NH);
+    CHECK(c.C > 0, "{} channels; expected 1 or more", c.C);
+    CHECK(c.C % c.NH == 0, "{} channels do not divide into {} heads; expected a multiple", c.C, c.NH);
+    CHECK(c.HS() <= 128, "{} channels over {} heads are {} a head; expected at most 128: use more heads", c.C,
+          c.NH, c.HS());
+}
+
+GPT2Parameters::GPT2Parameters(const ModelConfig& config, int world_size)
+    : table((check_gpt2(config), config.L), world_size) {
+    const size_t C = static_cast<size_t>(config.C), V = static_cast<size_t>(config.V),
+                 Vp = static_cast<size_t>(config.Vp()), context = static_cast<size_t>(config.context);
+    const Init zeros = Init::constant(0), ones = Init::constant(1), normal = Init::normal(0.02f),
+               // 2 L outputs are summed in the residual stream
+        residual = Init::normal(0.02f / std::sqrt(2.0f * static_cast<float>(config.L)));
+    wte = table.add(table.embedding(), {.name = "transformer.wte.weight",
+                                        .shape = {Vp, C},
+                                        .init = normal,
+                                        .from_matmul = true,
+                                        .int8 = true,
+                                        .unpadded_rows = V});
+    wpe = table.add(table.embedding(), {"transformer.wpe.weight", {context, C}, normal});
+    for (int l = 0; l < config.L; l++) {
+        Layer& p = layers.emplace_back();
+        const auto name = [&](const char* of) { return fmt::format("transformer.h.{}.{}", l, of); };
+        const auto matrix = [&](const char* of, size_t out, size_t in, Init init) {
+            return table.add(table.block(l), {.name = name(of),
+                                              .shape = {out, in},
+                                              .init = init,
+                                              .from_matmul = true,
+                                              .transposed = true,
+                                              .int8 = true});
+        };
+        const auto vector = [&](const char* of, size_t elements, Init init) {
+            return table.add(table.block(l), {name(of), {elements}, init});
+        };
+        // The matrices come first, so that all tensors with weight decay are contiguous, and so are all
+        // without.
+        p.qkv.weight = matrix("attn.c_attn.weight", 3 * C, C, normal);
+        p.attproj.weight = matrix("attn.c_proj.weight", C, C, residual);
+        p.fc.weight = matrix("mlp.c_fc.weight", 4 * C, C, normal);
+        p.fcproj.weight = matrix("mlp.c_proj.weight", C, 4 * C, residual);
+        p.ln1 = {vector("ln_1.weight", C, ones), vector("ln_1.bias", C, zeros)};
+        p.qkv.bias = vector("attn.c_attn.bias", 3 * C, zeros);
+        p.attproj.bias = vector("attn.c_proj.bias", C, zeros);
+        p.ln2 = {vector("ln_2.weight", C, ones), vector("ln_2.bias", C, zeros)};
+        p.fc.bias = vector("mlp.c_fc.bias", 4 * C, zeros);
+        p.fcproj.bias = vector("mlp.c_proj.bias", C, zeros);
+    }
+    lnf = {table.add(table.head(), {"transformer.ln_f.weight", {C}, ones}),
+           table.add(table.head(), {"transformer.ln_f.bias", {C}, zeros})};
+    table.complete();
+}

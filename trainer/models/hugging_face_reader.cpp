@@ -1,0 +1,127 @@
+#include "trainer/models/hugging_face_reader.h"
+
+#include <set>
+
+#include "system/file_access.h"
+#include "system/json_text.h"
+#include "trainer/formats/config_fields.h"
+#include "trainer/formats/weight_files.h"
+#include "trainer/models/families.h"
+#include "trainer/models/hugging_face.h"
+
+namespace {
+
+// The shape by config.json, of the family that model_type names. GPT-2's oldest folders lack it.
+ModelConfig read_config(const std::string& path) {
+    ConfigFields fields(path);
+    std::vector<nlohmann::json> names;
+    std::string titles;
+    for (const FamilyDescription& family : families()) {
+        names.emplace_back(family.name);
+        titles += (titles.empty() ? "" : " or ") + std::string(family.title);
+    }
+    fields.set_title(titles);
+    fields.check("model_type", names);
+    const std::string name = fields.all().value("model_type", std::string(families().front().name));
+    const FamilyDescription& family = family_of({.family = name});
+    fields.set_title(family.title);
+    const ModelConfig config = family.read_config(fields);
+    check_shape(path, config);
+    return config;
+}
+
+std::string shape_text(const std::vector<size_t>& shape) {
+    std::string text;
+    for (const size_t n : shape) text += (text.empty() ? "" : ", ") + std::to_string(n);
+    return "(" + text + ")";
+}
+
+class HuggingFaceModel : public ModelFile {
+public:
+    explicit HuggingFaceModel(const std::string& folder)
+        : ModelFile(folder, read_config(folder + "/config.json")),
+          family_(family_of(config())),
+          weights_(folder, family_.prefix) {
+        // The head may be the only one of the two that is stored.
+        if (family_.tied_head && is_tied())
+            weights_.rename(head, weights_.without_prefixes(family_.tied_head));
+        std::set<std::string> known;
+        for (const Tensor& tensor : table().tensors()) {
+            check_tensor(place(tensor), tensor);
+            known.insert(weights_.without_prefixes(tensor.name));
+        }
+        if (family_.tied_head) known.insert(head);
+        for (const auto& [name, place] : weights_.places())
+            CHECK(known.contains(name) || family_.is_ignored(name, config()),
+                  "{}: tensor {} does not belong to a {} of {} layers", place.file->path(), shown(place.name),
+                  family_.title, config().L);
+        if (family_.tied_head) check_tied();
+    }
+
+    std::vector<float> read(const Tensor& tensor) const override {
+        const WeightFiles::Place& from = place(tensor);
+        std::vector<float> values = from.file->floats(from.name);
+        if (tensor.transposed) {
+            std::vector<float> transposed(values.size());
+            transpose(transposed.data(), values.data(), tensor.shape[1], tensor.shape[0]);
+            return transposed;
+        }
+        values.resize(tensor.elements);
+        return values;
+    }
+
+private:
+    static constexpr char head[] = "lm_head.weight";
+
+    const WeightFiles::Place& place(const Tensor& tensor) const {
+        const WeightFiles::Place* found = weights_.find(tensor.name);
+        CHECK(found, "{}: has no tensor {}, which a {} of {} layers has", path(), tensor.name, family_.title,
+              config().L);
+        return *found;
+    }
+
+    void check_tensor(const WeightFiles::Place& place, const Tensor& tensor) const {
+        const std::vector<size_t> expected = tensor.shape_in_file();
+        const SafetensorsFile::Tensor& found = place.tensor();
+        CHECK(found.shape == expected, "{}: tensor {} has the shape {}; expected {} by config.json",
+              place.file->path(), shown(place.name), shape_text(found.shape), shape_text(expected));
+        const bool is_number =
+            found.dtype == "F32" || found.dtype == "F16" || found.dtype == "BF16" || found.dtype == "F64";
+        CHECK(is_number, "{}: tensor {} is {}; expected F32, F16, BF16 or F64", place.file->path(),
+              shown(place.name), found.dtype);
+    }
+
+    // A separate head would be another model. If config.json says that there is one but the file has none
+    // (transformers saves the trunk of such a model so), the head is unknown.
+    void check_tied() const {
+        if (const WeightFiles::Place* own = weights_.find(head)) return check_head(*own);
+        CHECK(is_tied(),
+              "{}/config.json: tie_word_embeddings is false, but there is no lm_head.weight; expected the "
+              "head's weights, or true",
+              path());
+    }
+
+    bool is_tied() const {
+        return read_json_object(path() + "/config.json").value("tie_word_embeddings", true);
+    }
+
+    void check_head(const WeightFiles::Place& own) const {
+        const Tensor& tied = table().named(family_.tied_head);
+        check_tensor(own, tied);
+        const WeightFiles::Place& embedding = place(tied);
+        const bool equal = own.tensor().dtype == embedding.tensor().dtype
+                               ? own.file->bytes(own.name) == embedding.file->bytes(embedding.name)
+                               : own.file->floats(own.name) == embedding.file->floats(embedding.name);
+        CHECK(equal, "{}: tensor {} differs from {}; expected a {}, whose head is its token embedding",
+              own.file->path(), shown(own.name), shown(embedding.name), family_.title);
+    }
+
+    const FamilyDescription& family_;
+    WeightFiles weights_;
+};
+
+}  // namespace
+
+std::unique_ptr<ModelFile> open_hugging_face_model(const std::string& folder) {
+    return std::make_unique<HuggingFaceModel>(folder);
+}

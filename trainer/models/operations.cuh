@@ -1,0 +1,126 @@
+// operations.cuh: each operation with its kernel, parameters, sizes, and its name and cost for --profile
+#pragma once
+#include "kernels/encoder.cuh"
+#include "kernels/gelu.cuh"
+#include "kernels/layernorm.cuh"
+#include "trainer/models/operations.h"
+
+template <class T>
+void Operations<T>::reserve_scratch(Arena& workspace) {
+    attention_ = std::make_unique<Attention>(options().attention, options().deterministic);
+    const AttentionShape shape = attention_shape(options().B, options().T);
+    workspace.reserve(attention_scratch_, attention_->workspace_bytes<T>(shape, options().training));
+    if (this->generation_) reserve_cache(workspace);
+    if (options().training)
+        workspace.reserve(layernorm_scratch_, layernorm_backward_scratch(most_rows(), config_.C));
+}
+
+template <class T>
+void Operations<T>::reserve_normalised(Arena& activations, Normalised<T>& to) {
+    activations.reserve(to.out, most_rows() * channels());
+    activations.reserve(to.mean, most_rows());
+    activations.reserve(to.rstd, most_rows());
+}
+
+template <class T>
+std::array<size_t, 2> Operations<T>::sizes(TensorId weight) const {
+    const std::vector<size_t>& shape = (*this->table_)[weight].shape;
+    return {shape[0], shape[1]};
+}
+
+template <class T>
+void Operations<T>::encoder(T* out, TensorId wte, TensorId wpe) {
+    if (this->generation_) return generate_embedding(out, wte, wpe);
+    const T *const tokens = param(wte), *const positions = param(wpe);
+    operation("encoder", cost::encoder<T>(rows(), channels()));
+    encoder_forward(out, this->context_->inputs(), tokens, positions, this->context_->B, this->context_->T,
+                    config_.C, stream());
+}
+
+template <class T>
+void Operations<T>::encoder_backward(TensorId wte, TensorId wpe, const T* dout) {
+    const Context& batch = *this->context_;
+    operation("encoder backward", cost::encoder<T>(rows(), channels()));
+    ::encoder_backward(grad(wte), grad(wpe), dout, batch.inputs(), batch.order(), batch.B, batch.T, config_.C,
+                       stream());
+}
+
+template <class T>
+void Operations<T>::matmul(const char* name, T* out, const T* inp, const Affine& p, Activation activation,
+                           T* pre_activation) {
+    if (this->generation_) return generate_product(out, inp, p, activation, pre_activation);
+    const auto [OC, C] = sizes(p.weight);
+    const T *const weight = param(p.weight), *const bias = param(p.bias);
+    operation(name, cost::matmul<T>(rows(), C, OC, 0, pre_activation ? 1 : 0));
+    gemm().forward(out, inp, weight, bias, rows(), C, OC, stream(), activation, pre_activation);
+}
+
+template <class T>
+void Operations<T>::matmul_dweight(const char* name, TensorId weight, const T* dout, const T* inp) {
+    const auto [OC, C] = sizes(weight);
+    const bool accumulate = this->context_->accumulates();
+    operation(name, cost::matmul_weight<T>(rows(), C, OC, accumulate));
+    gemm().backward_weight(grad(weight), nullptr, dout, inp, rows(), C, OC, accumulate, stream());
+}
+
+template <class T>
+void Operations<T>::matmul_dweight_dbias(const char* name, const Affine& p, const T* dout, const T* inp) {
+    const auto [OC, C] = sizes(p.weight);
+    const bool accumulate = this->context_->accumulates();
+    operation(name, cost::matmul_weight<T>(rows(), C, OC, accumulate));
+    gemm().backward_weight(grad(p.weight), grad(p.bias), dout, inp, rows(), C, OC, accumulate, stream());
+}
+
+template <class T>
+void Operations<T>::matmul_dinput(const char* name, T* dinp, const T* dout, TensorId weight,
+                                  Activation activation, const T* pre_activation) {
+    const auto [OC, C] = sizes(weight);
+    operation(name, cost::matmul<T>(rows(), C, OC, pre_activation ? 1 : 0));
+    gemm().backward_input(dinp, dout, param(weight), rows(), C, OC, stream(), activation, pre_activation);
+}
+
+template <class T>
+void Operations<T>::gelu(const char* name, T* out, const T* pre_gelu, size_t channels) {
+    operation(name, cost::gelu<T>(rows() * channels));
+    gelu_forward(out, pre_gelu, rows() * channels, stream());
+}
+
+template <class T>
+void Operations<T>::attention(T* out, float* lse, const T* qkv, int l) {
+    if (this->generation_) return generate_attention(out, lse, qkv, l);
+    const AttentionShape shape = attention_shape(this->context_->B, this->context_->T);
+    operation("attention", cost::attention_forward<T>(shape));
+    attention_->forward(out, lse, qkv, shape, attention_scratch_, stream());
+}
+
+template <class T>
+void Operations<T>::attention_backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse) {
+    const AttentionShape shape = attention_shape(this->context_->B, this->context_->T);
+    operation("attention backward", cost::attention_backward<T>(shape));
+    attention_->backward(dqkv, dout, qkv, out, lse, shape, attention_scratch_, stream());
+}
+
+template <class T>
+void Operations<T>::layernorm(const char* name, const Normalised<T>& to, const T* inp, const Affine& p) {
+    const T *const weight = param(p.weight), *const bias = param(p.bias);
+    operation(name, cost::layernorm<T>(rows(), channels()));
+    layernorm_forward(to.out, to.mean, to.rstd, inp, weight, bias, rows(), config_.C, stream());
+}
+
+template <class T>
+void Operations<T>::residual_layernorm(const Normalised<T>& to, T* sum, const T* inp, const T* branch,
+                                       const Affine& p) {
+    const T *const weight = param(p.weight), *const bias = param(p.bias);
+    operation("residual + layernorm", cost::residual_layernorm<T>(rows(), channels()));
+    residual_layernorm_forward(to.out, sum, to.mean, to.rstd, inp, branch, weight, bias, rows(), config_.C,
+                               stream());
+}
+
+template <class T>
+void Operations<T>::layernorm_backward(T* dresidual, const T* dout, const T* inp, const Normalised<T>& kept,
+                                       const Affine& p, float* dsum, bool residual) {
+    operation("layernorm backward", cost::layernorm_backward<T>(rows(), channels(), residual));
+    ::layernorm_backward(dresidual, grad(p.weight), grad(p.bias), dsum, layernorm_scratch_,
+                         residual ? dresidual : static_cast<const T*>(nullptr), dout, inp, param(p.weight),
+                         kept.mean, kept.rstd, rows(), config_.C, stream());
+}

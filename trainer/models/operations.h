@@ -1,0 +1,91 @@
+// operations.h: the operations of which blocks are made, one call each. An operation knows where its
+// parameters lie, its name and its cost for --profile, and the seam or kernel that computes it.
+//   N = B*T rows. Gradients of parameters accumulate over a step's micro-steps; gradients of activations are
+//   written.
+#pragma once
+#include <array>
+#include <memory>
+
+#include "kernels/attention/attention.h"
+#include "trainer/engine/family.h"
+
+// The output of a layernorm, with the statistics of its input's rows.
+template <class T>
+struct Normalised {
+    T* out = nullptr;
+    float *mean = nullptr, *rstd = nullptr;
+};
+
+template <class T>
+class Operations : public Family<T> {
+public:
+    explicit Operations(const ModelConfig& config) : config_(config) {}
+    const ModelConfig& config() const override { return config_; }
+
+protected:
+    // Reserves the scratch of all operations and, to generate, the cache. Call from reserve().
+    void reserve_scratch(Arena& workspace);
+    void allocated() override;
+    void reserve_normalised(Arena& activations, Normalised<T>& to);
+    // N of a whole micro-step.
+    size_t most_rows() const { return static_cast<size_t>(options().B) * static_cast<size_t>(options().T); }
+
+    // out (N, C) = wte[token] + wpe[position]
+    void encoder(T* out, TensorId wte, TensorId wpe);
+    // dwte, dwpe += dout
+    void encoder_backward(TensorId wte, TensorId wpe, const T* dout);
+
+    // out (N, OC) = inp (N, C) weight (OC, C)^T + bias. With an activation this sum is pre_activation, kept for
+    // backward, and out = activation(pre_activation).
+    void matmul(const char* name, T* out, const T* inp, const Affine& p, Activation activation = {},
+                T* pre_activation = nullptr);
+    // dweight = dout^T inp in the step's first micro-step, += in later ones
+    void matmul_dweight(const char* name, TensorId weight, const T* dout, const T* inp);
+    // The same, and dbias += the column sums of dout
+    void matmul_dweight_dbias(const char* name, const Affine& p, const T* dout, const T* inp);
+    // dinp (N, C) = dout (N, OC) weight. With an activation, of which the matmul's input was the result, dinp
+    // is the gradient of pre_activation.
+    void matmul_dinput(const char* name, T* dinp, const T* dout, TensorId weight, Activation activation = {},
+                       const T* pre_activation = nullptr);
+    void gelu(const char* name, T* out, const T* pre_gelu, size_t channels);
+
+    // qkv of block l, whose keys and values enter the cache when the model generates
+    void attention(T* out, float* lse, const T* qkv, int l);
+    void attention_backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse);
+
+    void layernorm(const char* name, const Normalised<T>& to, const T* inp, const Affine& p);
+    // sum = inp + branch; to = layernorm(sum)
+    void residual_layernorm(const Normalised<T>& to, T* sum, const T* inp, const T* branch, const Affine& p);
+    // dresidual += the gradient of inp, or = if `residual` is false, because the residual stream ends here.
+    // dsum += the column sums of the new dresidual: the bias gradient of the projection that was added to the
+    // stream just before. nullptr: there is none.
+    void layernorm_backward(T* dresidual, const T* dout, const T* inp, const Normalised<T>& kept,
+                            const Affine& p, float* dsum, bool residual = true);
+
+    using Family<T>::rows;
+    using Family<T>::stream;
+    using Family<T>::options;
+    using Family<T>::param;
+    using Family<T>::grad;
+    size_t channels() const { return static_cast<size_t>(config_.C); }
+    Gemm& gemm() { return *this->context_->gemm; }
+    void operation(const char* name, const Cost& cost) { this->context_->operation(name, cost); }
+
+private:
+    // operations_generation.cuh: the same when the model generates (generation_ is not nullptr)
+    DecodeCache<T> cache_of(int l) const;
+    void reserve_cache(Arena& workspace);
+    void generate_embedding(T* out, TensorId wte, TensorId wpe);
+    void generate_product(T* out, const T* inp, const Affine& p, Activation activation, T* pre_activation);
+    void generate_attention(T* out, float* lse, const T* qkv, int l);
+    // OC and C of a product's weight (OC, C).
+    std::array<size_t, 2> sizes(TensorId weight) const;
+    AttentionShape attention_shape(int B, int sequence) const {
+        return {B, sequence, config_.NH, config_.HS()};
+    }
+
+    const ModelConfig config_;
+    std::unique_ptr<Attention> attention_;
+    std::byte* attention_scratch_ = nullptr;
+    float* layernorm_scratch_ = nullptr;
+};

@@ -1,0 +1,76 @@
+// operations_generation.cuh: the operations of a model that generates, over a prompt or one token a sample
+#pragma once
+#include "kernels/decode/decode_attention.cuh"
+#include "kernels/decode/decode_encoder.cuh"
+#include "kernels/encoder.cuh"
+#include "kernels/quantize.cuh"
+#include "trainer/engine/generation.cuh"
+#include "trainer/models/operations.h"
+
+template <class T>
+DecodeCache<T> Operations<T>::cache_of(int l) const {
+    const auto& cache = this->generation_->caches[static_cast<size_t>(l)];
+    const DecoderOptions& o = this->generation_->options;
+    return {cache.keys, cache.values, o.samples, config_.NH, config_.HS(), o.max_tokens};
+}
+
+template <class T>
+void Operations<T>::reserve_cache(Arena& workspace) {
+    GenerationState<T>& g = *this->generation_;
+    g.caches.resize(static_cast<size_t>(config_.L));
+    for (int l = 0; l < config_.L; l++) {
+        auto& cache = g.caches[static_cast<size_t>(l)];
+        for (T** part : {&cache.keys, &cache.values}) g.cache_memory.reserve(*part, cache_of(l).elements());
+    }
+    workspace.reserve(g.attention_scratch, decode_attention_scratch(g.options.samples, config_.NH,
+                                                                    config_.HS(), g.options.max_tokens));
+}
+
+// The kernels read whole tiles of the cache, also where tokens are still missing.
+template <class T>
+void Operations<T>::allocated() {
+    if (!this->generation_) return;
+    for (int l = 0; l < config_.L; l++) {
+        const DecodeCache<T> cache = cache_of(l);
+        for (T* const part : {cache.keys, cache.values})
+            simt::fill_zero(part, cache.elements() * sizeof(T), stream());
+    }
+}
+
+template <class T>
+void Operations<T>::generate_embedding(T* out, TensorId wte, TensorId wpe) {
+    const GenerationState<T>& g = *this->generation_;
+    const Context& batch = *this->context_;
+    const T* const positions = param(wpe) + static_cast<size_t>(g.length) * channels();
+    if (const auto& tokens = g.weights[wte]; tokens.quantized)
+        decode_encoder(out, batch.inputs(), tokens.quantized, tokens.scales, positions, rows(), config_.C,
+                       g.is_prompt ? channels() : 0, stream());
+    else
+        encoder_forward(out, batch.inputs(), tokens.values, positions, batch.B, batch.T, config_.C, stream());
+}
+
+// A prompt uses the library.
+template <class T>
+void Operations<T>::generate_product(T* out, const T* inp, const Affine& p, Activation activation,
+                                     T* pre_activation) {
+    const GenerationState<T>& g = *this->generation_;
+    const T* const bias = param(p.bias);
+    const auto [OC, C] = sizes(p.weight);
+    const auto& weight = g.weights[p.weight];
+    if (!g.is_prompt) return decode_product(out, inp, weight, bias, {rows(), C, OC}, activation, stream());
+    if (weight.quantized)
+        dequantize(g.dequantized, weight.quantized, weight.scales, OC, static_cast<int>(C), stream());
+    gemm().forward(out, inp, weight.quantized ? g.dequantized : weight.values, bias, rows(), C, OC, stream(),
+                   activation, pre_activation);
+}
+
+template <class T>
+void Operations<T>::generate_attention(T* out, float* lse, const T* qkv, int l) {
+    const GenerationState<T>& g = *this->generation_;
+    const DecodeCache<T> cache = cache_of(l);
+    decode_append(cache, qkv, g.length, g.tokens, g.is_prompt, stream());
+    if (g.is_prompt)
+        attention_->forward(out, lse, qkv, attention_shape(1, this->context_->T), attention_scratch_,
+                            stream());
+    else decode_attention(out, qkv, cache, g.length + 1, g.attention_scratch, stream());
+}

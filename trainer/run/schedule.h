@@ -1,0 +1,26 @@
+// schedule.h: the learning rate of each step.
+//   t = step - 1, of S steps with W of warmup; floor = lr * min_fraction. In the warmup, t < W, the rate
+//   is lr * (t + 1) / W. After it:
+//   cosine    floor + (lr - floor) * (1 + cos(pi * p)) / 2     p = (t - W) / (S - W)
+//   linear    floor + (lr - floor) * (1 - p)
+//   constant  lr
+//   wsd       lr, and over the last fifth floor + (lr - floor) * (1 - sqrt(r)), where r goes from 0 to 1
+//             (Hägele et al. 2024, arXiv:2405.18392); at least the last of two steps or more is below lr
+//   llm.c has the same schedules.
+#pragma once
+#include <string>
+#include <vector>
+
+// The shapes, as --schedule names them.
+std::vector<std::string> schedule_names();
+
+struct Schedule {
+    std::string shape = "cosine";
+    int steps = 0, warmup = 0;
+    double lr = 0, min_fraction = 0;
+
+    // UsageError for an unknown shape or negative lengths. A warmup longer than the run is allowed: the
+    // rate then rises until the end.
+    void check() const;
+    double at(int step) const;  // steps count from 1
+};
