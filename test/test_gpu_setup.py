@@ -274,6 +274,20 @@ class GpuSetup(FolderTest):
         self.assertIn("please run: sudo apt-get install -y --no-install-recommends build-essential cmake", result.stderr)
         self.assertIn("FLATGPT_FETCH=ON make gpu\n", result.stderr)
 
+    def test_cuda_12_4_that_cannot_be_fetched_leaves_nothing_behind(self):
+        mirrored = 'case "$1" in indextargets) echo http://mirror.test/debian/;; *) echo "E: no answer" >&2; exit 100;; esac'
+        for apt, expected in (
+            ("echo http://mirror.test/ubuntu/", "this machine's apt has no mirror of Debian"),
+            (mirrored, "Debian 13's nvidia-cuda-toolkit cannot be fetched (E: no answer)"),
+        ):
+            self.program("apt-get", apt)
+            result = self.run_program(ROOT / "dev" / "fetch_cuda_12_4.sh", self.folder / "fetched")
+            self.assertEqual((result.returncode, result.stdout, result.stderr), (1, "", f"fetch_cuda_12_4: {expected}\n"))
+            self.assertFalse((self.folder / "fetched").exists())
+        result = self.run_program(ROOT / "dev" / "fetch_cuda_12_4.sh", self.folder / "cuda")
+        self.assertEqual((result.returncode, result.stderr), (2, f"fetch_cuda_12_4: {self.folder}/cuda exists; expected a new folder\n"))
+        self.assertTrue((self.bin / "apt-get").exists())
+
     def test_warnings_are_errors_only_on_request(self):
         for option, expected in (((), False), (("-DFLATGPT_WERROR=ON",), True)):
             build = self.folder / f"build{len(option)}"
