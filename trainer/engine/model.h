@@ -1,6 +1,7 @@
 // model.h: trains any table of tensors. Forward, backward and update are lists of kernel calls on
 // preallocated flat buffers; the blocks are those of a family (family.h).
-//   model.cuh: a training step   model_memory.cuh: the buffers   model_evaluation.cuh: passes outside of steps
+//   model.cuh: a training step            model_memory.cuh: the buffers
+//   model_evaluation.cuh: forward passes outside of training steps
 //   T is the type of parameters and activations: float, or bfloat16 with fp32 master weights. Parameter
 //   gradients, optimizer state, statistics and losses are fp32 in both cases.
 #pragma once
