@@ -46,7 +46,7 @@ bool shows_colour() {
 std::vector<int> prompt_of(const std::string& text, std::vector<int> tokens, Tokenizer& tokenizer,
                            const ModelConfig& config) {
     if (tokens.empty()) {
-        for (const uint16_t token : tokenizer.encode_prompt(text)) tokens.push_back(token);
+        for (const Token token : tokenizer.encode_prompt(text)) tokens.push_back(token);
     }
     if (tokens.empty()) tokens = {tokenizer.end_of_text().value_or('\n')};
     for (const int token : tokens)

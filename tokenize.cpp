@@ -1,6 +1,8 @@
 // tokenize: texts to token shards.
 //   tokenize --tokenizer gpt2|byte|FILE [--val-fraction 0] --out DIR FILE...
 //   writes DIR/train_000000.bin, DIR/val_000000.bin and so on, 100 million tokens per shard, all or none.
+//   tokenize --train 32768 --out DIR/tokenizer.json FILE...
+//   makes a tokenizer of 32,768 tokens from texts, which --tokenizer takes and Hugging Face's tokenizers open.
 //   ... | tokenize --stream [--prefix fineweb_] [--val-tokens N] --out DIR
 //   writes the documents on standard input (document_stream.h) as shards, each as soon as it is full. The
 //   same command with the same input continues after the finished shards (restartable_shards.h).
@@ -28,6 +30,7 @@
 #include "trainer/data/joined_texts.h"
 #include "trainer/data/restartable_shards.h"
 #include "trainer/data/token_shard.h"
+#include "trainer/data/tokenizer_training.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 namespace fs = std::filesystem;
@@ -44,6 +47,11 @@ struct Options {
     bool stream = false, until_end = false, skip_bad = false;
     std::string prefix, split = "first", field = "text", place_field;
     std::optional<size_t> val_tokens;
+    // --train
+    size_t vocabulary = 0;  // 0: no tokenizer is made
+    std::string pattern = "gpt2";
+    std::vector<std::string> special = {"<|endoftext|>"};
+    size_t most_words = 20'000'000;
     int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 };
 
@@ -52,8 +60,8 @@ class SplitWriter {
 public:
     SplitWriter(const Options& options, const std::string& prefix, Tokenizer& tokenizer,
                 const std::function<void(size_t)>& appended)
-        : series_(options.out, prefix, options.shard_tokens),
-          texts_(tokenizer, [&](std::span<const uint16_t> tokens) {
+        : series_(options.out, prefix, options.shard_tokens, 0, tokenizer.vocab_size()),
+          texts_(tokenizer, [&](std::span<const Token> tokens) {
               if (stop_requested()) throw Error("interrupted; nothing was written");
               series_.append(tokens);
               appended(tokens.size());
@@ -170,7 +178,7 @@ static void tokenize(const Options& options) {
 
 static constexpr size_t batch_bytes = size_t{64} << 10;  // text that a thread takes at a time
 
-using Tokens = std::vector<uint16_t>;
+using Tokens = std::vector<Token>;
 
 // Documents, and a thread that makes tokens of them.
 struct DocumentBatch {
@@ -183,7 +191,7 @@ static std::vector<Tokens> tokens_of(Tokenizer& tokenizer, const std::vector<Doc
     for (const Document& document : documents) {
         Tokens& tokens = all.emplace_back();
         if (const std::optional<int> end = tokenizer.end_of_text())
-            tokens.push_back(static_cast<uint16_t>(*end));
+            tokens.push_back(static_cast<Token>(*end));
         const Tokens text = tokenizer.encode(document.text);
         tokens.insert(tokens.end(), text.begin(), text.end());
     }
@@ -247,12 +255,14 @@ static size_t tokenize_stream(DocumentStream& input, RestartableShards& shards, 
 static void tokenize_standard_input(const Options& options) {
     const OutputFolder folder(options.out);
     StatusLine line(stderr);
+    const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(options.tokenizer);
     RestartableShards shards({.folder = options.out,
                               .prefix = options.prefix,
                               .split = options.split,
-                              .tokenizer = std::string(make_tokenizer(options.tokenizer)->name()),
+                              .tokenizer = std::string(tokenizer->name()),
                               .place_field = options.place_field,
                               .shard_tokens = options.shard_tokens,
+                              .vocabulary = tokenizer->vocab_size(),
                               .val_tokens = options.val_tokens},
                              [&](const std::string& path, size_t tokens) {
                                  line.erase();
@@ -279,12 +289,95 @@ static void tokenize_standard_input(const Options& options) {
     if (unread > 0) note_on_stderr("tokenize: " + note_of_unread_ends(unread));
 }
 
+// Passes all texts to the training: files, or documents on standard input.
+static void read_texts(const Options& options, TokenizerTraining& training) {
+    if (!options.stream) {
+        const Note note = [](const std::string& line) { note_on_stderr("tokenize: " + line); };
+        for (const std::string& path : paths_of(input_files(options.files, {.note = note}).files))
+            training.append(TextPart{path});
+        for (const std::string& line : training.findings().notes()) note(line);
+        return;
+    }
+    DocumentStream documents(STDIN_FILENO, "standard input",
+                             {.text = options.field, .skip_bad = options.skip_bad}, options.until_end, [] {
+                                 if (stop_requested()) throw Error("interrupted; nothing was written");
+                             });
+    while (const std::optional<Document> document = documents.next()) training.append(document->text);
+    for (const std::string& line : documents.notes()) note_on_stderr("tokenize: " + line);
+}
+
+static SplitPattern pattern_of(const std::string& word) {
+    return word == "gpt4"       ? SplitPattern::gpt4
+           : word == "llama3"   ? SplitPattern::llama3
+           : word == "nanochat" ? SplitPattern::nanochat
+           : word == "qwen"     ? SplitPattern::qwen
+                                : SplitPattern::gpt2;
+}
+
+// Makes a tokenizer.json, and the tokenizer_config.json beside it.
+static void train_tokenizer(const Options& options) {
+    const fs::path path = options.out, config = fs::path(path).replace_filename("tokenizer_config.json");
+    CHECK(path.filename() == "tokenizer.json",
+          "--out {}: expected the path of a file tokenizer.json; tokenizer_config.json is written beside it",
+          options.out);
+    for (const fs::path& file : {path, config})
+        CHECK(!is_there(file), "--out {}: {} exists already; choose another folder, or remove it",
+              options.out, file.string());
+    const OutputFolder folder(path.has_parent_path() ? path.parent_path().string() : ".");
+    StatusLine line(stderr);
+    std::optional<Progress> progress;
+    progress.emplace(line, "read", "MB of text", 0);
+    const auto go_on = [&](size_t done) {
+        if (stop_requested()) throw Error("interrupted; nothing was written");
+        progress->at(done);
+    };
+    TokenizerTraining training({.vocabulary = options.vocabulary,
+                                .pattern = pattern_of(options.pattern),
+                                .special = options.special,
+                                .most_words = options.most_words,
+                                .threads = options.threads,
+                                .read = [&](size_t bytes) { go_on(bytes / 1'000'000); },
+                                .made = [&](size_t tokens) { go_on(tokens); }});
+    read_texts(options, training);
+    progress.reset();
+    progress.emplace(line, "train", "tokens", options.vocabulary);
+    const TokenizerTraining::Result result = training.finish();
+    progress.reset();
+    if (result.dropped > 0)
+        note_on_stderr(fmt::format(
+            "tokenize: note: the texts have more than {} distinct words; {} times a rare word was "
+            "dropped; --most-words takes more, at about 60 bytes each",
+            options.most_words, result.dropped));
+    write_atomically(config, result.config);
+    try {
+        write_atomically(path, result.tokenizer);
+    } catch (...) {
+        std::error_code ignored;
+        fs::remove(config, ignored);
+        throw;
+    }
+    fmt::print("{}: {} tokens from {:.1f} MB of text with {} distinct words\n", options.out,
+               result.vocabulary, static_cast<double>(result.bytes) / 1e6, result.words);
+}
+
+// UsageError for options that do not belong to the training of a tokenizer, or only to that.
+static void check_training(const Options& options, const CLI::App& app) {
+    const std::vector<std::string> of_training = {"--pattern", "--special", "--most-words"};
+    const std::vector<std::string> of_shards = {"--tokenizer", "--val-fraction", "--shard-tokens", "--prefix",
+                                                "--split",     "--val-tokens",   "--place-field"};
+    for (const std::string& name : options.vocabulary > 0 ? of_shards : of_training)
+        CHECK(app.get_option(name)->count() == 0, "{} {} --train", name,
+              options.vocabulary > 0 ? "excludes" : "needs");
+}
+
 // UsageError for options that do not belong to the given source of texts: files, or standard input.
 static void check_source(const Options& options, const CLI::App& app) {
     const std::vector<std::string> of_files = {"FILE", "--val-fraction"};
     const std::vector<std::string> of_stream = {"--prefix",      "--split",     "--val-tokens", "--field",
                                                 "--place-field", "--until-end", "--skip-bad",   "--threads"};
+    check_training(options, app);
     for (const std::string& name : options.stream ? of_files : of_stream) {
+        if (name == "--threads" && options.vocabulary > 0) continue;
         CHECK(app.get_option(name)->count() == 0, "{} {} --stream", name,
               options.stream ? "excludes" : "needs");
     }
@@ -299,6 +392,26 @@ static void check_source(const Options& options, const CLI::App& app) {
           "FILE is required, or --stream for documents on standard input");
 }
 
+static void add_training(CLI::App& app, Options& options) {
+    auto* train = app.add_option_group("a new tokenizer");
+    add_parsed(
+        *train, "--train", "N", "",
+        [&](const std::string& text) {
+            options.vocabulary = number_between("--train", text, size_t{256}, size_t{max_vocab_size});
+        },
+        "make a byte-level BPE of so many tokens from the texts, instead of shards; memory holds each "
+        "distinct "
+        "word once");
+    add_word(*train, "--pattern", options.pattern, {"gpt2", "gpt4", "llama3", "nanochat", "qwen"},
+             "how its texts are cut into words: as this model's");
+    add_texts(*train, "--special", options.special, "TOKEN",
+              "a special token; may be given several times; they are numbered last, and the first one begins "
+              "and ends texts [<|endoftext|>]")
+        ->allow_extra_args(false);
+    add_number(*train, "--most-words", options.most_words, 1000, size_t{1} << 31,
+               "distinct words in memory, at about 60 bytes each; beyond them the rarest are dropped");
+}
+
 int main(int argc,
          char** argv) {  // NOLINT(bugprone-exception-escape): before run_main, only wrong code here throws
     Options options;
@@ -310,13 +423,15 @@ int main(int argc,
     add_number(app, "--val-fraction", options.val_fraction, 0, below_1,
                "fraction of the texts, taken from the end, to hold out for validation");
     add_text(app, "--out", options.out, "DIR",
-             "folder to write the shards to: train_000000.bin, val_000000.bin and so on")
+             "folder to write the shards to: train_000000.bin, val_000000.bin and so on; with --train, the "
+             "tokenizer.json to write")
         ->required();
     add_number(app, "--shard-tokens", options.shard_tokens, 1, size_t{4'000'000'000},
                "tokens in a shard; the last one may have fewer");
     app.add_option("FILE", options.files,
                    "texts or folders of texts, in order; an end-of-text token separates them if the "
                    "tokenizer has one");
+    add_training(app, options);
     auto* stream = app.add_option_group("documents from standard input");
     stream->add_flag("--stream", options.stream,
                      "read documents from standard input, one JSON object per line; after an interruption, "
@@ -345,6 +460,8 @@ int main(int argc,
         app, {{"tokenize all texts of a folder; the last hundredth is for validation",
                "tokenize --val-fraction 0.01 --out shards books"},
               {"write bytes instead of GPT-2's tokens", "tokenize --tokenizer byte --out shards my_book.txt"},
+              {"make a tokenizer of 32,768 tokens from texts, for --tokenizer",
+               "tokenize --train 32768 --pattern gpt4 --out mine/tokenizer.json books"},
               {"tokenize documents, one JSON object per line",
                "zcat documents.jsonl.gz | tokenize --stream --out shards"}});
     return run_main("tokenize", [&] {
@@ -352,7 +469,8 @@ int main(int argc,
         check_source(options, app);
         stop_on({SIGINT, SIGTERM}, 0);
         answer_stop("\ntokenize: stopping\n");
-        if (options.stream) tokenize_standard_input(options);
+        if (options.vocabulary > 0) train_tokenizer(options);
+        else if (options.stream) tokenize_standard_input(options);
         else tokenize(options);
     });
 }

@@ -45,6 +45,7 @@ else()
 endif()
 if(PkgConfig_FOUND AND NOT FLATGPT_FETCH STREQUAL "ALL")
     pkg_check_modules(LIBEDIT QUIET IMPORTED_TARGET libedit)  # without it, prompts have no cursor keys
+    pkg_check_modules(UTF8PROC QUIET IMPORTED_TARGET libutf8proc)  # without it, tokenizers with the normalizer NFC are refused
 endif()
 find_package(Threads REQUIRED)
 

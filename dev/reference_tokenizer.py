@@ -16,7 +16,7 @@ import random
 import struct
 
 import tiktoken
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "test" / "reference"
@@ -81,6 +81,31 @@ SPLITTINGS = {
 }
 
 
+def split(regex):
+    steps = [pre_tokenizers.Split(Regex(regex), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    return pre_tokenizers.Sequence(steps)
+
+
+# The regular expressions of the files of Llama 3 and Qwen, of nanochat, and GPT-4's for both tokenizers and tiktoken.
+LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN = LLAMA3.replace("{1,3}", "")
+NANOCHAT = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+GPT4 = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s++\z|\s*[\r\n]|\s+(?!\S)|\s+"
+
+
+def with_splits():
+    """Tokenizers in the form of Llama 3 (words of the vocabulary before merges), Qwen (NFC), nanochat and GPT-4, one without words."""
+    made = {name: trained(split(regex)) for name, regex in (("llama3", LLAMA3), ("qwen", QWEN), ("nanochat", NANOCHAT), ("gpt4", GPT4))}
+    made["qwen"].normalizer = normalizers.NFC()
+    llama = json.loads(made["llama3"].to_str())
+    llama["model"] |= {"ignore_merges": True, "merges": [merge for index, merge in enumerate(llama["model"]["merges"]) if index % 7]}
+    nanochat = json.loads(made["nanochat"].to_str())
+    nanochat["model"]["byte_fallback"] = True
+    whole = json.loads(made["nanochat"].to_str())
+    whole["pre_tokenizer"] = whole["pre_tokenizer"]["pretokenizers"][1]
+    return made | {name: Tokenizer.from_str(json.dumps(file)) for name, file in (("llama3", llama), ("nanochat", nanochat), ("no_words", whole))}
+
+
 def trained(splitting):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer, tokenizer.decoder = splitting, decoders.ByteLevel()
@@ -136,8 +161,8 @@ def write_strings(path, count, seed, some, encode):
 
 def main() -> None:
     write_strings(OUT / "tiktoken.bin", 10_000, 20190214, piece, tiktoken_gpt2().encode_ordinary)
-    made = {name: trained(splitting) for name, splitting in SPLITTINGS.items()} | {"merges_out_of_order": merges_out_of_order()}
-    made |= {f"added_tokens_{name}": with_added_tokens(made[name]) for name in ("plain", "prefix_space", "digits")}
+    made = {name: trained(splitting) for name, splitting in SPLITTINGS.items()} | {"merges_out_of_order": merges_out_of_order()} | with_splits()
+    made |= {f"added_tokens_{name}": with_added_tokens(made[name]) for name in ("plain", "prefix_space", "digits", "qwen")}
     for name, tokenizer in made.items():
         file = OUT / "bpe" / f"{name}.json"
         file.write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, separators=(",", ":")) + "\n")

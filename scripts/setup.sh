@@ -11,8 +11,9 @@ cd "$(dirname "$0")/.."
 
 declare -A packages=(
     [build]="build-essential cmake ninja-build pkg-config libboost-context-dev libdnnl-dev libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev
-        libopenmpi-dev openmpi-bin libedit-dev"
-    [gpu]="build-essential cmake ninja-build pkg-config libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev libopenmpi-dev openmpi-bin libedit-dev"
+        libopenmpi-dev openmpi-bin libedit-dev libutf8proc-dev"
+    [gpu]="build-essential cmake ninja-build pkg-config libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev libopenmpi-dev openmpi-bin libedit-dev
+        libutf8proc-dev"
     [plot]="python3 python3-numpy python3-matplotlib"
     [test]="ccache libzstd-dev liblz4-dev libgtest-dev libbenchmark-dev clang libclang-rt-dev python3-venv"
 )

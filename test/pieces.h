@@ -18,9 +18,9 @@ inline auto pieces_of(std::string_view text, size_t bytes) {
     };
 }
 
-inline std::vector<uint16_t> encode_in_pieces(Tokenizer& tokenizer, std::string_view text, size_t bytes) {
-    std::vector<uint16_t> tokens;
-    tokenizer.encode_in_pieces(pieces_of(text, bytes), [&](std::span<const uint16_t> piece) {
+inline std::vector<Token> encode_in_pieces(Tokenizer& tokenizer, std::string_view text, size_t bytes) {
+    std::vector<Token> tokens;
+    tokenizer.encode_in_pieces(pieces_of(text, bytes), [&](std::span<const Token> piece) {
         tokens.insert(tokens.end(), piece.begin(), piece.end());
     });
     return tokens;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "system/file_reader.h"
+#include "trainer/tokenizer/token.h"
 
 // Calls check(text, tokens) for each of the strings in a file of test/reference; returns how many they are.
 template <class Check>
@@ -25,9 +26,10 @@ size_t for_each_reference_string(const std::string& name, Check check) {
     for (uint32_t i = 0; i < strings; i++) {
         const uint32_t bytes = read_uint32(), count = read_uint32();
         const std::string text(next, bytes);
-        std::vector<uint16_t> tokens(count);
-        if (count > 0) std::memcpy(tokens.data(), next + bytes, count * sizeof(uint16_t));
+        std::vector<uint16_t> narrow(count);
+        if (count > 0) std::memcpy(narrow.data(), next + bytes, count * sizeof(uint16_t));
         next += bytes + count * sizeof(uint16_t);
+        const std::vector<Token> tokens(narrow.begin(), narrow.end());
         SCOPED_TRACE(::testing::PrintToString(text));
         check(text, tokens);
     }

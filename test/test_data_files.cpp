@@ -82,7 +82,7 @@ std::string splits_of(const std::vector<std::string>& train, const std::vector<s
 TEST(DataFiles, APatternIsTakenInTheOrderOfTheNames) {
     const TemporaryFolder folder;
     for (const char* name : {"2", "0", "1"})
-        write_shard(folder, fmt::format("shard_{}.bin", name), {uint16_t(*name)});
+        write_shard(folder, fmt::format("shard_{}.bin", name), {Token(*name)});
     EXPECT_EQ(splits_of({folder / "shard_*.bin"}, {}), "012|");
     EXPECT_TRUE(open_data({folder / "shard_*.bin"}, {}, bytes).val.empty());
 }
@@ -130,7 +130,7 @@ TEST(DataFiles, TheEndOfTextStandsBetweenTextsAndNotAroundThem) {
     const std::vector<TokenShard> split = open_split({folder / "*.txt"}, *gpt2);
     ASSERT_EQ(split.size(), 1u);
     // "tea" is 660 64 in GPT-2's vocabulary
-    const std::vector<uint16_t> expected = {660, 64, 50256, 660, 64, 50256, 660, 64};
+    const std::vector<Token> expected = {660, 64, 50256, 660, 64, 50256, 660, 64};
     EXPECT_EQ(split[0].tokens(), expected);
 }
 
@@ -175,7 +175,7 @@ TEST(DataFiles, ATextIsATextWhateverItsName) {
         EXPECT_EQ(open_data({path}, {}, bytes).val.size(), 1u) << name;
     }
     // A file without the usual ending is a shard, too, but one called .txt is read as a text.
-    const std::string tokens = read_file(write_shard(folder, "tokens.bin", std::vector<uint16_t>(20)));
+    const std::string tokens = read_file(write_shard(folder, "tokens.bin", std::vector<Token>(20)));
     EXPECT_EQ(open_split({folder.write("tokens", tokens)}, bytes)[0].size(), 20u);
     EXPECT_EQ(open_split({folder.write("tokens.txt", tokens)}, bytes)[0].size(), tokens.size());
     const std::string picture =
@@ -354,7 +354,7 @@ TEST(DataFiles, APatternThatMatchesFilesForValidationSaysSo) {
     const TemporaryFolder folder;
     Notes notes;
     for (const char* name : {"train_0.bin", "train_1.bin", "val_0.bin"})
-        write_shard(folder, name, {uint16_t(*name)});
+        write_shard(folder, name, {Token(*name)});
     const std::string pattern = folder / "*.bin",
                       said =
                           "'" + pattern +
@@ -797,7 +797,7 @@ TEST(DataFiles, AWordMayBeLongerThanThePiecesOfAText) {
     const auto gpt2 = make_tokenizer("gpt2");
     for (const char repeated : {'x', ' ', '\n'}) {
         const std::string text = "a b" + std::string(size_t{21} << 20, repeated) + " c";
-        const std::vector<uint16_t> tokens = open_split({folder.write("a.txt", text)}, *gpt2)[0].tokens();
+        const std::vector<Token> tokens = open_split({folder.write("a.txt", text)}, *gpt2)[0].tokens();
         EXPECT_TRUE(tokens == gpt2->encode(text)) << static_cast<int>(repeated);
     }
 }

@@ -25,9 +25,9 @@ static constexpr int shard_stride = 10'000;
 static constexpr int vocabulary = 65'536;
 
 static TokenShard numbered_shard(const TemporaryFolder& folder, int index, size_t count) {
-    std::vector<uint16_t> tokens(count);
+    std::vector<Token> tokens(count);
     for (size_t i = 0; i < count; i++)
-        tokens[i] = static_cast<uint16_t>(static_cast<size_t>(index) * shard_stride + i);
+        tokens[i] = static_cast<Token>(static_cast<size_t>(index) * shard_stride + i);
     return TokenShard(write_shard(folder, "shard_" + std::to_string(index) + ".bin", tokens));
 }
 
@@ -276,9 +276,9 @@ TEST(DataLoader, AllocatesNothingAfterConstruction) {
 
 TEST(DataLoader, OrderSortsPositionsByTokenStably) {
     const TemporaryFolder folder;
-    std::vector<uint16_t> tokens(10'000);
+    std::vector<Token> tokens(10'000);
     // one token fills a batch; many repeat
-    for (size_t i = 0; i < tokens.size(); i++) tokens[i] = static_cast<uint16_t>(i < 200 ? 7 : i * i % 31);
+    for (size_t i = 0; i < tokens.size(); i++) tokens[i] = static_cast<Token>(i < 200 ? 7 : i * i % 31);
     const std::string shard = write_shard(folder, "a.bin", tokens);
     const std::vector<TokenShard> shards = open_data({shard}, {}, *make_tokenizer("byte")).train;
     DataLoader loader(shards, {.B = 3, .T = 33, .V = 31, .total_batch = 99, .shuffle = false});
@@ -330,7 +330,7 @@ TEST(DataLoader, ReadsPastTwoGigabytes) {  // a sparse file: it takes no room on
     std::filesystem::resize_file(path, 1024 + 2 * count);
     const size_t W = (count - 1) / 1000;
     const int file = open(path.c_str(), O_WRONLY);
-    const uint16_t marks[1001] = {11, 12, 13};
+    const Token marks[1001] = {11, 12, 13};
     ASSERT_EQ(pwrite(file, marks, sizeof(marks), static_cast<off_t>(1024 + 2 * 1000 * (W - 1))),
               static_cast<ssize_t>(sizeof(marks)));
     close(file);

@@ -66,8 +66,8 @@ TEST(Evaluate, HellaSwagScoresInBf16AreNearPyTorch) {
 
 // Numbered tokens, so that all windows differ.
 TokenShard shard_of(const TemporaryFolder& folder, const std::string& name, size_t tokens) {
-    std::vector<uint16_t> numbered(tokens);
-    for (size_t i = 0; i < tokens; i++) numbered[i] = static_cast<uint16_t>((i * i + 7 * i + tokens) % 131);
+    std::vector<Token> numbered(tokens);
+    for (size_t i = 0; i < tokens; i++) numbered[i] = static_cast<Token>((i * i + 7 * i + tokens) % 131);
     return TokenShard(write_shard(folder, name, numbered));
 }
 
@@ -84,7 +84,7 @@ TEST_P(SplitAtAnyBatch, LossIsTheMeanOverItsWindows) {
     double expected = 0;
     const auto alone = reference_model<float>(reference("model"), {.B = 1, .training = false});
     for (const TokenShard& shard : shards) {
-        const std::vector<uint16_t> all = shard.tokens();
+        const std::vector<Token> all = shard.tokens();
         for (size_t at = 0; at + reference_T < all.size(); at += reference_T) {
             const auto first = all.begin() + static_cast<std::ptrdiff_t>(at);
             const std::vector<int> tokens(first, first + reference_T + 1);

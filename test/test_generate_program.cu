@@ -69,7 +69,7 @@ std::string reciting_model(const std::string& folder, const ModelConfig& config,
 
 std::vector<int> encoded(const std::string& tokenizer, const std::string& text) {
     std::vector<int> tokens;
-    for (const uint16_t token : make_tokenizer(tokenizer)->encode(text)) tokens.push_back(token);
+    for (const Token token : make_tokenizer(tokenizer)->encode(text)) tokens.push_back(token);
     return tokens;
 }
 

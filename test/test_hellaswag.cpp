@@ -30,9 +30,9 @@ std::string eval_file(const Examples& examples) {
         std::vector<uint16_t> stream = {65535, 0, static_cast<uint16_t>(example.index),
                                         static_cast<uint16_t>(example.label),
                                         static_cast<uint16_t>(example.endings.size())};
-        const auto add = [&](const std::vector<uint16_t>& tokens) {
+        const auto add = [&](const std::vector<Token>& tokens) {
             stream.push_back(static_cast<uint16_t>(tokens.size()));
-            stream.insert(stream.end(), tokens.begin(), tokens.end());
+            for (const Token token : tokens) stream.push_back(static_cast<uint16_t>(token));
         };
         add(example.context);
         for (const auto& ending : example.endings) add(ending);

@@ -417,7 +417,7 @@ TEST_F(Resume, AnotherModelOrDataSetIsRefusedByName) {
 // command line.
 TEST_F(Resume, ARunOnShardsThatAnOlderVersionSortedGoesOn) {
     for (const char* name : {"a.bin", "b.bin"})
-        write_shard(folder, name, std::vector<uint16_t>(2000, static_cast<uint16_t>(name[0])));
+        write_shard(folder, name, std::vector<Token>(2000, static_cast<Token>(name[0])));
     const std::string rest = " --schedule constant --val-every 0 --sample-every 0",
                       a = " " + folder / "a.bin", b = " " + folder / "b.bin";
     expect_success(train("--train-data" + a + b + rest + " --steps 4" + to_run));
@@ -443,7 +443,7 @@ TEST_F(Resume, ATextThatWasEditedIsNoticed) {
         EXPECT_TRUE(is_refused(train(options + " --steps 6"), {"belongs to another run: --train-data "}));
         folder.write("texts/a.md", as_it_was);
         // the first nine tenths of the bytes
-        write_shard(folder, "x.bin", std::vector<uint16_t>(data == "texts" ? 180'000 : 90'000, 'x'));
+        write_shard(folder, "x.bin", std::vector<Token>(data == "texts" ? 180'000 : 90'000, 'x'));
         expect_success(train("--train-data " + folder / "x.bin" + rest + " --steps 6 --val-every 0"));
         for (const std::string& made : {run, folder / "x.bin"}) fs::remove_all(made);
     }
@@ -452,12 +452,12 @@ TEST_F(Resume, ATextThatWasEditedIsNoticed) {
 // The rules of older versions, tried next, would find no validation data.
 TEST_F(Resume, OtherDataAreRefusedForWhatTheyAreToday) {
     fs::create_directory(folder / "shards");
-    write_shard(folder, "shards/train.bin", std::vector<uint16_t>(2000, 1));
-    write_shard(folder, "shards/val.bin", std::vector<uint16_t>(2000, 2));
+    write_shard(folder, "shards/train.bin", std::vector<Token>(2000, 1));
+    write_shard(folder, "shards/val.bin", std::vector<Token>(2000, 2));
     const std::string options =
         "--train-data " + folder / "shards" + " --schedule constant --sample-every 0 --val-every 2" + again;
     expect_success(train(options + " --steps 2"));
-    write_shard(folder, "shards/train.bin", std::vector<uint16_t>(2000, 3));
+    write_shard(folder, "shards/train.bin", std::vector<Token>(2000, 3));
     EXPECT_TRUE(is_refused(train(options + " --steps 4"), {"belongs to another run: --train-data "}));
 }
 

@@ -19,7 +19,7 @@ const std::string tiny =
 
 // A shard with an invalid first token: training is rejected after all other checks.
 std::string shard_that_is_refused(const TemporaryFolder& folder) {
-    return write_shard(folder, "train.bin", std::vector<uint16_t>(401, 999));
+    return write_shard(folder, "train.bin", std::vector<Token>(401, 999));
 }
 
 TEST(RunStart, TwoRunsOfOneSecondHadOneFolder) {

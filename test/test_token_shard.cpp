@@ -10,9 +10,9 @@
 #include "temporary_folder.h"
 #include "trainer/data/token_shard.h"
 
-static std::vector<uint16_t> some_tokens(size_t count) {
-    std::vector<uint16_t> tokens(count);
-    for (size_t i = 0; i < count; i++) tokens[i] = static_cast<uint16_t>(i * 2654435761u >> 7);
+static std::vector<Token> some_tokens(size_t count) {
+    std::vector<Token> tokens(count);
+    for (size_t i = 0; i < count; i++) tokens[i] = static_cast<Token>(i * 2654435761u >> 7 & 0xFFFF);
     return tokens;
 }
 
@@ -28,7 +28,7 @@ TEST(TokenShard, ReadsWhatWasWritten) {
     const TemporaryFolder folder;
     // the last is larger than the writer's buffer
     for (const size_t count : {size_t{0}, size_t{1}, size_t{1'000'003}}) {
-        const std::vector<uint16_t> tokens = some_tokens(count);
+        const std::vector<Token> tokens = some_tokens(count);
         TokenShardWriter writer(folder / "a.bin", 0x0123456789ABCDEF);
         writer.append(std::span(tokens).first(count / 2));
         writer.append(std::span(tokens).subspan(count / 2));
@@ -41,13 +41,30 @@ TEST(TokenShard, ReadsWhatWasWritten) {
 
 TEST(TokenShard, HasTheBytesOfTheFormat) {
     const TemporaryFolder folder;
-    const std::vector<uint16_t> tokens = {1, 0xABCD};
+    const std::vector<Token> tokens = {1, 0xABCD};
     TokenShardWriter writer(folder / "a.bin");
     writer.append(tokens);
     writer.commit();
     std::string expected = shard_bytes(20240520, 1, 2, 4);
     expected.replace(1024, 4, "\x01\x00\xCD\xAB", 4);
     EXPECT_EQ(read_file(folder / "a.bin"), expected);
+}
+
+TEST(TokenShard, LargeVocabulariesHaveTheBytesOfTheSecondFormat) {
+    const TemporaryFolder folder;
+    const std::vector<Token> tokens = {1, 0xABCD, 0x12345};
+    TokenShardWriter writer(folder / "a.bin", 0, 65'537);
+    writer.append(tokens);
+    writer.commit();
+    std::string expected = shard_bytes(20240801, 7, 3, 12);
+    expected.replace(1024, 12, "\x01\0\0\0\xCD\xAB\0\0\x45\x23\x01\0", 12);
+    EXPECT_EQ(read_file(folder / "a.bin"), expected);
+    const TokenShard shard(folder / "a.bin");
+    EXPECT_EQ(shard.token_bytes(), 4u);
+    EXPECT_EQ(shard.tokens(), tokens);
+    std::vector<Token> last(1);
+    shard.read(last, 2);
+    EXPECT_EQ(last, std::vector<Token>{0x12345});
 }
 
 TEST(TokenShard, RefusesWhatIsNotAShardByName) {
@@ -66,8 +83,9 @@ TEST(TokenShard, RefusesWhatIsNotAShardByName) {
         foreign.starts_with(": is not a token shard: magic number 20240326, expected 20240520; make "
                             "shards with tokenize; the name of a text must not end in .bin; "))
         << foreign;
-    EXPECT_EQ(message(shard_bytes(20240801, 7, 2, 8)),
-              ": is llm.c's shard of 32-bit tokens; expected one of 16-bit tokens, which tokenize makes");
+    EXPECT_EQ(message(shard_bytes(20240801, 1, 2, 8)), ": token shard of version 1, expected 7");
+    EXPECT_EQ(message(shard_bytes(20240801, 7, 2, 4)),
+              ": 1028 bytes, expected 1032 for the 2 tokens of its header; the file is damaged");
     EXPECT_EQ(message(shard_bytes(20240520, 2, 2, 4)), ": token shard of version 2, expected 1");
     EXPECT_EQ(message(shard_bytes(20240520, 1, 3, 4)),
               ": 1028 bytes, expected 1030 for the 3 tokens of its header; the file is damaged");
@@ -97,9 +115,9 @@ TEST(TokenShard, LargerThanTwoGigabytesAndTwoBillionTokens) {  // a sparse file:
     close(file);
     const TokenShard shard(path);
     ASSERT_EQ(shard.size(), count);
-    std::vector<uint16_t> end(2);
+    std::vector<Token> end(2);
     shard.read(end, count - 2);
-    EXPECT_EQ(end, (std::vector<uint16_t>{0, last}));
+    EXPECT_EQ(end, (std::vector<Token>{0, last}));
 }
 
 TEST(TokenShardWriter, LeavesNothingBehindWithoutCommit) {
@@ -140,7 +158,7 @@ TEST(TokenShardWriter, AFolderThatIsNotThereIsAnErrorThatNamesTheFile) {
 
 TEST(TokenShardSeries, SplitsTheStreamAtTheGivenNumberOfTokens) {
     const TemporaryFolder folder;
-    const std::vector<uint16_t> tokens = some_tokens(2500);
+    const std::vector<Token> tokens = some_tokens(2500);
     {
         TokenShardSeries series(folder.path(), "train", 1000);
         for (size_t i = 0; i < tokens.size(); i += 700)
@@ -149,12 +167,12 @@ TEST(TokenShardSeries, SplitsTheStreamAtTheGivenNumberOfTokens) {
         EXPECT_FALSE(std::filesystem::exists(folder / "train_000000.bin"));  // full, but not committed
         series.commit();
     }
-    std::vector<uint16_t> read;
+    std::vector<Token> read;
     for (const auto& [name, size] :
          {std::pair("train_000000.bin", 1000), {"train_000001.bin", 1000}, {"train_000002.bin", 500}}) {
         const TokenShard shard(folder / name);
         EXPECT_EQ(shard.size(), static_cast<size_t>(size));
-        for (const uint16_t token : shard.tokens()) read.push_back(token);
+        for (const Token token : shard.tokens()) read.push_back(token);
     }
     EXPECT_EQ(read, tokens);
     EXPECT_EQ(folder.files().size(), 3u);
@@ -164,7 +182,7 @@ TEST(TokenShardSeries, AShardThatCannotGetItsNameTakesTheOthersWithIt) {
     const TemporaryFolder folder;
     std::filesystem::create_directories(folder / "a_000002.bin/taken");
     TokenShardSeries series(folder.path(), "a", 2);
-    const std::vector<uint16_t> tokens = {1, 2, 3, 4, 5};
+    const std::vector<Token> tokens = {1, 2, 3, 4, 5};
     series.append(tokens);
     EXPECT_TRUE(says(message_of<Error>([&] { series.commit(); }), "a_000002.bin: cannot be given its name"));
     EXPECT_FALSE(std::filesystem::exists(folder / "a_000000.bin"));

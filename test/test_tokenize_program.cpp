@@ -13,7 +13,7 @@ static ProgramResult tokenize(const std::string& arguments, const std::string& b
     return run_program(TOKENIZE_PROGRAM, arguments, before);
 }
 
-static std::vector<uint16_t> tokens_in(const std::string& path) { return TokenShard(path).tokens(); }
+static std::vector<Token> tokens_in(const std::string& path) { return TokenShard(path).tokens(); }
 
 TEST(TokenizeProgram, TinyshakespeareIsTheKnownStream) {
     const TemporaryFolder folder;
@@ -32,10 +32,10 @@ TEST(TokenizeProgram, EndOfTextStandsBetweenFiles) {
                               folder.write("b", "<|endoftext|>") + " " + folder.write("c", "three");
     const auto gpt2 = make_tokenizer("gpt2");
     ASSERT_TRUE(succeeded(tokenize("--out " + folder / "gpt2" + " " + files)));
-    std::vector<uint16_t> expected = gpt2->encode("one two");
+    std::vector<Token> expected = gpt2->encode("one two");
     for (const char* text : {"<|endoftext|>", "three"}) {
         expected.push_back(50256);
-        for (const uint16_t token : gpt2->encode(text)) expected.push_back(token);
+        for (const Token token : gpt2->encode(text)) expected.push_back(token);
     }
     EXPECT_EQ(tokens_in(folder / "gpt2/train_000000.bin"), expected);
 

@@ -12,7 +12,7 @@
 #include "trainer/data/token_shard.h"
 #include "trainer/tokenizer/tokenizer.h"
 
-static std::vector<uint16_t> tokens_in(const std::string& path) { return TokenShard(path).tokens(); }
+static std::vector<Token> tokens_in(const std::string& path) { return TokenShard(path).tokens(); }
 
 // Document i of the test's stream: i words, in several writing systems; the first is empty.
 static std::string document(int i) {
@@ -34,12 +34,12 @@ static std::string lines(int from = 0, bool with_places = false) {
     return lines;
 }
 
-static std::vector<uint16_t> all_tokens() {
-    std::vector<uint16_t> tokens;
+static std::vector<Token> all_tokens() {
+    std::vector<Token> tokens;
     const auto gpt2 = make_tokenizer("gpt2");
     for (int i = 1; i < document_count; i++) {  // a document without text is skipped
         tokens.push_back(50256);
-        for (const uint16_t token : gpt2->encode(document(i))) tokens.push_back(token);
+        for (const Token token : gpt2->encode(document(i))) tokens.push_back(token);
     }
     return tokens;
 }
@@ -67,16 +67,16 @@ protected:
             contents[entry.path().filename()] = read_file(entry.path());
         return contents;
     }
-    std::vector<uint16_t> concatenated(const std::string& prefix = "") const {
+    std::vector<Token> concatenated(const std::string& prefix = "") const {
         std::vector<std::pair<std::string, std::string>> shards;  // by number
         for (const auto& [name, bytes] : contents()) {
             if (name.starts_with(prefix) && name.ends_with(".bin"))
                 shards.emplace_back(name.substr(name.size() - 10), out_ + "/" + name);
         }
         std::ranges::sort(shards);
-        std::vector<uint16_t> tokens;
+        std::vector<Token> tokens;
         for (const auto& [number, path] : shards) {
-            for (const uint16_t token : tokens_in(path)) tokens.push_back(token);
+            for (const Token token : tokens_in(path)) tokens.push_back(token);
         }
         return tokens;
     }
@@ -105,7 +105,7 @@ TEST_F(TokenizeStream, EqualsTheFilesTokenizedTogether) {
     ASSERT_TRUE(succeeded(run_program(TOKENIZE_PROGRAM, "--out " + folder_ / "files" + files)));
     const ProgramResult result = stream(lines(), "--val-tokens 0 --threads 3");
     ASSERT_TRUE(succeeded(result));
-    const std::vector<uint16_t> tokens = tokens_in(out_ + "/train_000000.bin");
+    const std::vector<Token> tokens = tokens_in(out_ + "/train_000000.bin");
     EXPECT_EQ(result.output, out_ + "/train_000000.bin: " + std::to_string(tokens.size()) + " tokens\n");
     EXPECT_EQ(tokens, all_tokens());
     ASSERT_EQ(tokens.front(), 50256);  // end-of-text stands before every document, in files only between them
@@ -131,11 +131,11 @@ TEST_F(TokenizeStream, EndOfTextInADocumentIsATokenOrIsSaid) {
     EXPECT_TRUE(succeeded(read));
     EXPECT_FALSE(says(read.errors, "endoftext"));  // it may say how far it is
     EXPECT_EQ(tokens_in(out_ + "/read_train_000000.bin"),
-              (std::vector<uint16_t>{50256, 64, 50256, 65, 50256, 65, 50256, 50256, 64}));
+              (std::vector<Token>{50256, 64, 50256, 65, 50256, 65, 50256, 50256, 64}));
 }
 
 TEST_F(TokenizeStream, ValidationComesFirstAndShardsHaveTheirSize) {
-    const std::vector<uint16_t> tokens = all_tokens();
+    const std::vector<Token> tokens = all_tokens();
     ASSERT_GT(tokens.size(), 5000);
     const ProgramResult result =
         stream(lines(), "--threads 2 --shard-tokens 1000 --val-tokens 1500 --prefix fineweb_");
@@ -270,7 +270,7 @@ static std::string stories(int count) {
 }
 
 // The numbers of the stories in the shards, in order.
-static std::vector<int> stories_in(const std::vector<uint16_t>& bytes) {
+static std::vector<int> stories_in(const std::vector<Token>& bytes) {
     const std::string text(bytes.begin(), bytes.end());
     std::vector<int> numbers;
     for (size_t at = text.find("story "); at != std::string::npos; at = text.find("story ", at + 1))

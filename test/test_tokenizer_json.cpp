@@ -10,6 +10,7 @@
 #include "reference_strings.h"
 #include "temporary_folder.h"
 #include "trainer/tokenizer/tokenizer_files.h"
+#include "trainer/tokenizer/word_splitter.h"
 
 using nlohmann::json;
 
@@ -19,14 +20,17 @@ static std::string reference(const std::string& name) {
 
 // Made by dev/reference_tokenizer.py.
 TEST(TokenizerJson, AgreesWithHuggingFaceOnRandomUnicode) {
-    for (const char* name : {"plain", "prefix_space", "digits", "number_runs", "merges_out_of_order"}) {
+    for (const char* name : {"plain", "prefix_space", "digits", "number_runs", "merges_out_of_order",
+                             "llama3", "qwen", "nanochat", "gpt4", "no_words"}) {
         SCOPED_TRACE(name);
         const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(reference(name));
         const size_t strings = for_each_reference_string(
             std::string("bpe/") + name + ".bin", [&](const std::string& text, const auto& tokens) {
                 EXPECT_EQ(tokenizer->encode(text), tokens);
                 // with prefix_space, each piece between added tokens gets one
-                if (std::string(name) != "prefix_space") { EXPECT_EQ(tokenizer->decode(tokens), text); }
+                if (name != std::string("prefix_space") && name != std::string("qwen")) {
+                    EXPECT_EQ(tokenizer->decode(tokens), text);
+                }
                 EXPECT_EQ(encode_in_pieces(*tokenizer, text, 1), tokens);
             });
         EXPECT_EQ(strings, 300u);
@@ -36,7 +40,8 @@ TEST(TokenizerJson, AgreesWithHuggingFaceOnRandomUnicode) {
 // Added tokens of every kind (dev/reference_tokenizer.py), in strings that consist of them and of what may
 // stand beside them.
 TEST(TokenizerJson, AddedTokensAreFoundAsHuggingFaceFindsThem) {
-    for (const char* name : {"added_tokens_plain", "added_tokens_prefix_space", "added_tokens_digits"}) {
+    for (const char* name :
+         {"added_tokens_plain", "added_tokens_prefix_space", "added_tokens_digits", "added_tokens_qwen"}) {
         SCOPED_TRACE(name);
         const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(reference(name));
         size_t added = 0;
@@ -45,10 +50,55 @@ TEST(TokenizerJson, AddedTokensAreFoundAsHuggingFaceFindsThem) {
                 EXPECT_EQ(tokenizer->encode(text), tokens);
                 for (const size_t piece_bytes : {1, 7})
                     EXPECT_EQ(encode_in_pieces(*tokenizer, text, piece_bytes), tokens);
-                for (const uint16_t token : tokens) added += token >= 600;
+                for (const Token token : tokens) added += token >= 600;
             });
         EXPECT_EQ(strings, 300u);
         EXPECT_GT(added, 300u);
+    }
+}
+
+// The reference strings are random; here every pattern's kinds of words stand side by side.
+TEST(WordSplitter, PatternsDifferWhereTheirRegularExpressionsDo) {
+    const auto words = [](SplitPattern pattern, std::string_view text) {
+        std::string shown;
+        WordSplitter({pattern}).split(
+            text, [&](std::string_view word) { shown += (shown.empty() ? "" : "|") + std::string(word); });
+        return shown;
+    };
+    const std::string text = "It'S 12345 .x\n (y)\n\n  z'\xC5\xBFt \n ";
+    EXPECT_EQ(words(SplitPattern::gpt2, text), "It|'|S| 12345| .|x|\n| (|y|)|\n\n | z|'|\xC5\xBFt| \n ");
+    EXPECT_EQ(words(SplitPattern::llama3, text), "It|'S| |123|45| .|x|\n| (|y|)\n\n| | z|'\xC5\xBF|t| \n| ");
+    EXPECT_EQ(words(SplitPattern::gpt4, text), "It|'S| |123|45| .|x|\n| (|y|)\n\n| | z|'\xC5\xBF|t| \n ");
+    EXPECT_EQ(words(SplitPattern::nanochat, "12345'Ve"), "12|34|5|'Ve");
+    EXPECT_EQ(words(SplitPattern::qwen, "123"), "1|2|3");
+    EXPECT_EQ(words(SplitPattern::gpt4_number_runs, "12345"), "12345");
+    EXPECT_EQ(words(SplitPattern::digits, "ab12c"), "ab|1|2|c");
+    EXPECT_EQ(words(SplitPattern::digit_runs,
+                    "ab12c\xFF\xE2\x82"
+                    "3"),
+              "ab|12|c\xFF\xE2\x82|3");
+    for (const SplitPattern pattern : {SplitPattern::gpt2, SplitPattern::gpt4, SplitPattern::llama3,
+                                       SplitPattern::nanochat, SplitPattern::qwen})
+        EXPECT_TRUE(pattern_of_regex(regex_of(pattern)) == pattern);
+    EXPECT_FALSE(pattern_of_regex("\\w+").has_value());
+}
+
+TEST(TokenizerJson, OtherSplitsAreRefusedByTheirRegularExpression) {
+    const TemporaryFolder folder;
+    const json qwen = json::parse(read_file(reference("qwen")));
+    const std::pair<const char*, const char*> cases[] = {
+        {R"([{"op": "replace", "path": "/pre_tokenizer/pretokenizers/0/pattern/Regex", "value": "\\w+"}])",
+         R"(its pre_tokenizer splits by "\\w+"; expected the pattern of GPT-2, GPT-4, Llama 3, Qwen or)"},
+        {R"([{"op": "replace", "path": "/pre_tokenizer/pretokenizers/0/pattern", "value": {"String": " "}}])",
+         R"(its pre_tokenizer splits at {"String":" "}; expected a regular expression)"},
+        {R"([{"op": "replace", "path": "/pre_tokenizer/pretokenizers/0/behavior", "value": "Removed"}])",
+         "has a Split with the behavior \"Removed\"; expected Isolated, or Removed with invert"},
+        {R"([{"op": "replace", "path": "/pre_tokenizer/pretokenizers/1/add_prefix_space", "value": true}])",
+         "puts a space before every piece (Split and add_prefix_space)"},
+    };
+    for (const auto& [change, expected] : cases) {
+        const std::string file = folder.write("tokenizer.json", qwen.patch(json::parse(change)).dump());
+        EXPECT_TRUE(says(message_of<UsageError>([&] { make_tokenizer(file); }), expected));
     }
 }
 
@@ -186,7 +236,7 @@ TEST(TokenizerJson, Gpt2sIsGpt2UnlessItSaysMore) {
     EXPECT_EQ(make_tokenizer(file)->end_of_text(), 50256);
     EXPECT_EQ(name_of(none, R"({"pad_token": "<|endoftext|>"})").substr(0, 4), "bpe-");
     EXPECT_EQ(make_tokenizer(file)->former_name(), "gpt2");
-    EXPECT_EQ(make_tokenizer(file)->encode("a<|endoftext|>"), (std::vector<uint16_t>{64, 50256}));
+    EXPECT_EQ(make_tokenizer(file)->encode("a<|endoftext|>"), (std::vector<Token>{64, 50256}));
 }
 
 // A checkpoint's folder says which of the two its texts were read with.
@@ -208,9 +258,9 @@ TEST(TokenizerJson, WhatIsNotUnderstoodIsRefused) {
          "is a model of type \"WordPiece\"; expected a byte-level BPE"},
         {R"([{"op": "remove", "path": "/model/vocab"}])", "has no model with a vocabulary"},
         {R"([{"op": "replace", "path": "/model/vocab/a", "value": 1.5}])",
-         "token 'a' has number 1.5, expected a whole number below 65536"},
-        {R"([{"op": "replace", "path": "/model/vocab/a", "value": 65536}])",
-         "token 'a' has number 65536, expected a whole number below 65536"},
+         "token 'a' has number 1.5, expected a whole number below 4194304"},
+        {R"([{"op": "replace", "path": "/model/vocab/a", "value": 4194304}])",
+         "token 'a' has number 4194304, expected a whole number below 4194304"},
         {R"([{"op": "replace", "path": "/model/vocab/a", "value": 300}])",
          "with number 300 is not part of a byte-level vocabulary"},
         {R"([{"op": "add", "path": "/model/vocab/語", "value": 700}])",
@@ -223,25 +273,19 @@ TEST(TokenizerJson, WhatIsNotUnderstoodIsRefused) {
          "[\"a\"] is not a merge of two tokens"},
         {R"([{"op": "add", "path": "/model/merges/0", "value": "ab"}])", "'ab' is not a merge of two tokens"},
         {R"([{"op": "replace", "path": "/model/merges", "value": {}}])", "has no list of merges"},
-        {R"([{"op": "replace", "path": "/model/ignore_merges", "value": true}])",
-         "has ignore_merges true; expected none"},
-        {R"([{"op": "replace", "path": "/model/byte_fallback", "value": true}])",
-         "has byte_fallback true; expected none"},
         {R"([{"op": "replace", "path": "/model/dropout", "value": 0.1}])", "has dropout 0.1; expected none"},
-        {R"([{"op": "replace", "path": "/normalizer", "value": {"type": "NFC"}}])",
-         "has a normalizer of type \"NFC\"; expected none"},
+        {R"([{"op": "replace", "path": "/normalizer", "value": {"type": "NFKC"}}])",
+         "has a normalizer of type \"NFKC\"; expected NFC or none"},
         {R"([{"op": "replace", "path": "/pre_tokenizer", "value": null}])",
-         "its pre_tokenizer has a step null; expected ByteLevel, or Digits and ByteLevel"},
+         "its pre_tokenizer has a step null; expected ByteLevel, or Digits or Split and then ByteLevel"},
         {R"([{"op": "replace", "path": "/pre_tokenizer/type", "value": "Metaspace"}])",
          "its pre_tokenizer has a step \"Metaspace\""},
-        {R"([{"op": "replace", "path": "/pre_tokenizer/use_regex", "value": false}])",
-         "its pre_tokenizer does not split texts into words"},
         {R"([{"op": "replace", "path": "/pre_tokenizer", "value": {"type": "Sequence",)"
          R"( "pretokenizers": []}}])",
          "its pre_tokenizer is not ByteLevel"},
         {R"([{"op": "replace", "path": "/pre_tokenizer", "value": {"type": "Sequence",)"
          R"( "pretokenizers": [{"type": "Digits"}, {"type": "ByteLevel"}]}}])",
-         "puts a space before every number"},
+         "puts a space before every piece (Digits and add_prefix_space)"},
         {R"([{"op": "add", "path": "/decoder", "value": {"type": "WordPiece"}}])",
          "has a decoder of type \"WordPiece\"; expected ByteLevel"},
         {R"([{"op": "add", "path": "/post_processor", "value": {"type": "New"}}])",
@@ -311,7 +355,7 @@ TEST(TokenizerFolder, AddedTokensOfEveryFileAreFound) {
     const auto encoded = [&](const std::map<std::string, std::string>& files, const std::string& text) {
         return make_tokenizer(write_folder(folder, files))->encode(text);
     };
-    using Tokens = std::vector<uint16_t>;
+    using Tokens = std::vector<Token>;
     const Tokens space_h = make_tokenizer(reference("plain"))->encode(" h"), h = {73};
     ASSERT_EQ(space_h.size(), 1u);
     const auto joined = [](const Tokens& a, const Tokens& b) {
@@ -371,16 +415,16 @@ TEST(TokenizerFolder, PromptsGetWhatThePostProcessorAddsAndTextsDoNot) {
     const auto added = [&](const std::string& processor) {
         const auto tokenizer = make_tokenizer(write_folder(
             folder, {}, R"([{"op": "replace", "path": "/post_processor", "value": )" + processor + "}]"));
-        EXPECT_EQ(tokenizer->encode("h"), (std::vector<uint16_t>{73}));
+        EXPECT_EQ(tokenizer->encode("h"), (std::vector<Token>{73}));
         return tokenizer->encode_prompt("h");
     };
     const std::string pieces = R"({"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "end"}}])";
     EXPECT_EQ(added(R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "two"}}, )" +
                     pieces + R"(, "special_tokens": {"end": {"ids": [0]}, "two": {"ids": [1, 1]}}})"),
-              (std::vector<uint16_t>{1, 1, 73, 0}));
+              (std::vector<Token>{1, 1, 73, 0}));
     EXPECT_EQ(added(R"({"type": "RobertaProcessing", "sep": ["x", 0], "cls": ["y", 1]})"),
-              (std::vector<uint16_t>{1, 73, 0}));
-    EXPECT_EQ(added(R"({"type": "ByteLevel", "trim_offsets": false})"), (std::vector<uint16_t>{73}));
+              (std::vector<Token>{1, 73, 0}));
+    EXPECT_EQ(added(R"({"type": "ByteLevel", "trim_offsets": false})"), (std::vector<Token>{73}));
 }
 
 TEST(TokenizerFolder, VocabJsonWithMergesIsReadAsGpt2Tokenizer) {
@@ -408,7 +452,7 @@ TEST(TokenizerFolder, VocabJsonWithMergesIsReadAsGpt2Tokenizer) {
     std::filesystem::remove(folder / "tokenizer.json");
     folder.write("tokenizer_config.json", R"({"add_bos_token": true, "bos_token": "<b>"})");
     const auto begins = make_tokenizer(folder.path());
-    EXPECT_EQ(begins->encode_prompt("h"), (std::vector<uint16_t>{600, 73}));
+    EXPECT_EQ(begins->encode_prompt("h"), (std::vector<Token>{600, 73}));
 }
 
 TEST(TokenizerFolder, EndsComeFromTheModelsFilesThenFromTheTokenizers) {
@@ -463,12 +507,12 @@ TEST(TokenizerFolder, AModelMayLackAddedTokensButNotOthers) {
         {{"tokenizer_config.json", R"({"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<p>"})"}});
     const auto tokenizer = make_tokenizer_for("the model", 600, path);
     EXPECT_EQ(tokenizer->vocab_size(), 601);
-    EXPECT_EQ(tokenizer->encode("h"), (std::vector<uint16_t>{73}));
+    EXPECT_EQ(tokenizer->encode("h"), (std::vector<Token>{73}));
     EXPECT_EQ(
         message_of<UsageError>([&] { tokenizer->encode("h<p>"); }),
         "a text contains the added token \"<p>\" with the number 600, but the model has a vocabulary of 600; "
         "expected texts without it, or a model with a row for it");
-    EXPECT_EQ(make_tokenizer_for("the model", 640, path)->encode("<p>"), (std::vector<uint16_t>{600}));
+    EXPECT_EQ(make_tokenizer_for("the model", 640, path)->encode("<p>"), (std::vector<Token>{600}));
     EXPECT_THROW(make_tokenizer_for("the model", 599, path), UsageError);
     EXPECT_THROW(make_tokenizer_for("the model", 641, path), UsageError);
     folder.write("config.json", R"({"vocab_size": 50257})");  // the model that the tokenizer belongs to
@@ -477,7 +521,7 @@ TEST(TokenizerFolder, AModelMayLackAddedTokensButNotOthers) {
 
 TEST(NoTokenizer, ShowsTokensAsNumbersAndTakesNoText) {
     const std::unique_ptr<Tokenizer> none = make_tokenizer("none");
-    EXPECT_EQ(none->decode(std::vector<uint16_t>{0, 17, 65535}), "0 17 65535 ");
+    EXPECT_EQ(none->decode(std::vector<Token>{0, 17, 65535}), "0 17 65535 ");
     EXPECT_TRUE(none->encode("").empty());
     EXPECT_TRUE(says(message_of<UsageError>([&] { none->encode("a"); }), "--tokenizer none makes no tokens"));
     for (const int V : {1, 257, 50'000, 65'536})

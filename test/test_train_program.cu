@@ -164,8 +164,8 @@ TEST(TrainProgram, LinesStandInTheOrderOfTheSteps) {
 
 TEST(TrainProgram, AMaskThatHidesEveryTargetGaveALossOfZero) {
     const TemporaryFolder folder;
-    const std::string shard = write_shard(folder, "train.bin", std::vector<uint16_t>(12 * 16 + 5, 7)),
-                      val = write_shard(folder, "val.bin", std::vector<uint16_t>(12 * 16 + 5, 7));
+    const std::string shard = write_shard(folder, "train.bin", std::vector<Token>(12 * 16 + 5, 7)),
+                      val = write_shard(folder, "val.bin", std::vector<Token>(12 * 16 + 5, 7));
     const std::string options = "--tokenizer byte --vocab 256 --train-data " + shard +
                                 " --total-batch 64 --steps 9 --sample-every 0 --out " + folder / "run";
     std::string mask(12 * 16 + 5, '\0');
@@ -184,14 +184,14 @@ TEST(TrainProgram, AStepWithoutTargetsIsSkipped) {
     const TemporaryFolder folder;
     // Twelve windows, of which a step uses four; those of the second step have no targets, and are missing
     // in the other shard.
-    std::vector<uint16_t> tokens(12 * 16 + 1);
-    for (size_t i = 0; i < tokens.size(); i++) tokens[i] = static_cast<uint16_t>(i * i % 251);
+    std::vector<Token> tokens(12 * 16 + 1);
+    for (size_t i = 0; i < tokens.size(); i++) tokens[i] = static_cast<Token>(i * i % 251);
     std::string mask(tokens.size(), '\1');
     std::fill(mask.begin() + 65, mask.begin() + 129, '\0');
     const std::string all = write_shard(folder, "all.bin", tokens);
     folder.write("all.mask", mask);
-    const std::vector<uint16_t> first(tokens.begin(), tokens.begin() + 65);
-    const std::vector<uint16_t> rest(tokens.begin() + 128, tokens.end());
+    const std::vector<Token> first(tokens.begin(), tokens.begin() + 65);
+    const std::vector<Token> rest(tokens.begin() + 128, tokens.end());
     write_shard(folder, "part_0.bin", first);
     write_shard(folder, "part_1.bin", rest);
     const auto run = [&](const std::string& data, const std::string& steps) {
@@ -224,7 +224,7 @@ TEST(TrainProgram, AStepWithoutTargetsIsSkipped) {
 TEST(TrainProgram, AnErrorFindsTheStepsBeforeItWrittenDown) {
     const TemporaryFolder folder;
     // A shard of 40 windows, of which a step uses four; the 22nd holds an invalid token.
-    std::vector<uint16_t> tokens(40 * 16 + 1, 7);
+    std::vector<Token> tokens(40 * 16 + 1, 7);
     tokens[22 * 16 + 3] = 999;
     const std::string shard = write_shard(folder, "train.bin", tokens);
     EXPECT_TRUE(is_refused(train("--tokenizer byte --vocab 256 --train-data " + shard +

@@ -8,7 +8,7 @@
 
 // Returns its path.
 inline std::string write_shard(const TemporaryFolder& folder, const std::string& name,
-                               const std::vector<uint16_t>& tokens) {
+                               const std::vector<Token>& tokens) {
     TokenShardWriter writer(folder / name);
     writer.append(tokens);
     writer.commit();

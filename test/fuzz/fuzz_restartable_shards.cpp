@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         RestartableShards shards(
             {.folder = folder.path(), .tokenizer = "byte", .shard_tokens = 4, .val_tokens = 0});
         if (shards.complete()) return;
-        const std::vector<uint16_t> tokens = {1, 2, 3, 4, 5, 6};
+        const std::vector<Token> tokens = {1, 2, 3, 4, 5, 6};
         // Also the document where the finished shards end, if it is that of the corpus.
         for (const std::string document : {"a:1", "document"})
             if (shards.needs(document)) shards.append(document, tokens);

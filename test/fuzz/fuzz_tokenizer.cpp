@@ -6,7 +6,7 @@
 #include "test/pieces.h"
 
 static void round_trip(Tokenizer& tokenizer, std::string_view text, size_t piece_bytes) {
-    const std::vector<uint16_t> tokens = tokenizer.encode(text);
+    const std::vector<Token> tokens = tokenizer.encode(text);
     require(tokenizer.decode(tokens) == text);
     require(!tokenizer.end_of_text() ||
             std::find(tokens.begin(), tokens.end(), *tokenizer.end_of_text()) == tokens.end());

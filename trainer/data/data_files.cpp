@@ -154,7 +154,7 @@ TextFindings tokenize(const TextStream& texts, const TextReader& reader, const s
     for (const TextPart& part : texts.parts) total += bytes_of(part);
     ProgressNotes progress(reader.options.note, reader.options.note_seconds);
     const JoinedTexts* stream = nullptr;
-    JoinedTexts joined(reader.tokenizer, [&](std::span<const uint16_t> tokens) {
+    JoinedTexts joined(reader.tokenizer, [&](std::span<const Token> tokens) {
         if (reader.is_stopped())
             throw Error(fmt::format("interrupted while {} was being tokenized", texts.name));
         consume(tokens);
@@ -173,10 +173,10 @@ void write_cache(const std::string& folder, const std::string& prefix, uint64_t 
     std::error_code failed;  // if it fails, the writer below reports why
     fs::create_directories(folder, failed);
     remove_leftovers(folder, prefix, "", abandoned_after);
-    TokenShardSeries series(folder, prefix, reader.options.shard_tokens, hash);
+    TokenShardSeries series(folder, prefix, reader.options.shard_tokens, hash, reader.tokenizer.vocab_size());
     const TextFindings findings =
         tokenize(texts, reader, fmt::format("this is done once, and kept in {}", folder),
-                 [&](std::span<const uint16_t> tokens) { series.append(tokens); });
+                 [&](std::span<const Token> tokens) { series.append(tokens); });
     series.close();
     const json list = {{"shards", series.shards().size()}, {"findings", json_of(findings)}};
     write_atomically(list_path(folder, prefix),
@@ -203,9 +203,9 @@ StreamTokens find_or_make_cache(const TextStream& texts, uint64_t hash, TextRead
 
 StreamTokens keep_in_memory(const TextStream& texts, const TextReader& reader) {
     const size_t most = reader.options.shard_tokens;
-    std::vector<std::vector<uint16_t>> shards(1);
+    std::vector<std::vector<Token>> shards(1);
     StreamTokens kept;
-    kept.findings = tokenize(texts, reader, "they are kept in memory", [&](std::span<const uint16_t> tokens) {
+    kept.findings = tokenize(texts, reader, "they are kept in memory", [&](std::span<const Token> tokens) {
         while (!tokens.empty()) {
             if (shards.back().size() == most) shards.emplace_back();
             const size_t part = std::min(tokens.size(), most - shards.back().size());
@@ -214,7 +214,8 @@ StreamTokens keep_in_memory(const TextStream& texts, const TextReader& reader) {
             tokens = tokens.subspan(part);
         }
     });
-    for (std::vector<uint16_t>& tokens : shards) kept.shards.emplace_back(std::move(tokens), texts.name);
+    for (std::vector<Token>& tokens : shards)
+        kept.shards.emplace_back(std::move(tokens), texts.name, reader.tokenizer.vocab_size());
     return kept;
 }
 
@@ -236,6 +237,14 @@ std::vector<TokenShard> tokens_of(const TextStream& texts, TextReader& reader) {
     return std::move(tokens.shards);
 }
 
+// UsageError for a shard that cannot hold the tokens of a tokenizer.
+void check_token_bytes(const TokenShard& shard, const Tokenizer& tokenizer) {
+    CHECK(tokenizer.name() == "none" || shard.token_bytes() >= token_bytes_for(tokenizer.vocab_size()),
+          "{}: its tokens have 16 bits, but the {} tokens of --tokenizer {} need 32; expected shards that "
+          "tokenize made with this tokenizer",
+          shard.name(), tokenizer.vocab_size(), tokenizer.name());
+}
+
 // The shards of a split. Its texts are one stream of tokens, where the first of them stands.
 std::vector<TokenShard> open_files(const std::vector<InputFile>& files, TextReader& reader) {
     TextStream texts;
@@ -244,6 +253,7 @@ std::vector<TokenShard> open_files(const std::vector<InputFile>& files, TextRead
     for (const InputFile& file : files) {
         if (!file.text) {
             shards.emplace_back(file.path);
+            check_token_bytes(shards.back(), reader.tokenizer);
             continue;
         }
         if (texts.parts.empty()) before = std::ssize(shards);

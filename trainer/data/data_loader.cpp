@@ -46,13 +46,13 @@ int TokenWindows::targets_in(uint64_t window) const {
 int TokenWindows::read(int32_t* inputs, int32_t* targets, uint64_t window) const {
     const Place place = place_of(window);
     const auto& [shard, start] = place;
-    std::array<uint16_t, 1025> part;
+    std::array<Token, 1025> part;
     const size_t T = static_cast<size_t>(T_);
     for (size_t t = 0; t < T; t += part.size() - 1) {
-        const std::span<uint16_t> tokens(part.data(), std::min(part.size(), T - t + 1));
+        const std::span<Token> tokens(part.data(), std::min(part.size(), T - t + 1));
         shard.read(tokens, start + t);
         const auto largest = std::max_element(tokens.begin(), tokens.end());
-        if (*largest >= V_) {
+        if (*largest >= static_cast<Token>(V_)) {
             const size_t position = start + t + static_cast<size_t>(largest - tokens.begin());
             throw UsageError(
                 fmt::format("{}: token {} at position {} is outside the vocabulary of {}; was the file made "

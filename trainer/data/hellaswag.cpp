@@ -34,13 +34,12 @@ public:
         bytes_.remove_prefix(sizeof(value));
         return value;
     }
-    std::vector<uint16_t> tokens(const char* of) {
+    std::vector<Token> tokens(const char* of) {
         const size_t count = next();
         CHECK(count > 0, "{}: {} without tokens", what_, of);
         need(count * sizeof(uint16_t));
-        std::vector<uint16_t> values(count);
-        std::memcpy(values.data(), bytes_.data(), count * sizeof(uint16_t));
-        bytes_.remove_prefix(count * sizeof(uint16_t));
+        std::vector<Token> values(count);
+        for (Token& value : values) value = next();
         return values;
     }
     Numbers part(size_t bytes, std::string what) {
@@ -186,7 +185,7 @@ std::vector<HellaSwagExample> read_hellaswag(const std::string& path, Tokenizer&
 int longest_row(std::span<const HellaSwagExample> examples) {
     size_t longest = 1;
     for (const HellaSwagExample& example : examples) {
-        for (const std::vector<uint16_t>& ending : example.endings)
+        for (const std::vector<Token>& ending : example.endings)
             longest = std::max(longest, example.context.size() + ending.size() - 1);
     }
     return static_cast<int>(std::min<size_t>(longest, INT32_MAX));
@@ -220,9 +219,9 @@ HellaSwag::HellaSwag(std::vector<HellaSwagExample> examples, int B, int T, int V
           "batch of {} x {} tokens; expected positive sizes and fewer than 2^31 tokens", B, T);
     for (size_t e = 0; e < examples_.size(); e++) {
         const HellaSwagExample& example = examples_[e];
-        const auto check_tokens = [&](const std::vector<uint16_t>& tokens) {
-            const uint16_t largest = *std::max_element(tokens.begin(), tokens.end());
-            CHECK(largest < V,
+        const auto check_tokens = [&](const std::vector<Token>& tokens) {
+            const Token largest = *std::max_element(tokens.begin(), tokens.end());
+            CHECK(largest < static_cast<Token>(V),
                   "HellaSwag example {}: token {} is outside the model's vocabulary of {}; was the file made "
                   "with another tokenizer?",
                   e, largest, V);
@@ -264,7 +263,7 @@ std::span<const HellaSwag::Row> HellaSwag::rows(size_t batch) const {
 
 void HellaSwag::fill(int b, const Row& row) {
     const HellaSwagExample& example = examples_[row.example];
-    const std::vector<uint16_t>& ending = example.endings[row.ending];
+    const std::vector<Token>& ending = example.endings[row.ending];
     int32_t *inputs = batch_.inputs + b * batch_.T, *targets = batch_.targets + b * batch_.T;
     // The inputs are the context's last tokens, then the ending without its last token.
     const auto kept =

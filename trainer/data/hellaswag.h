@@ -19,10 +19,10 @@
 #include "trainer/tokenizer/tokenizer.h"
 
 struct HellaSwagExample {
-    int64_t index = 0;                           // its number in the data set
-    size_t label = 0;                            // number of the right ending, from 0
-    std::vector<uint16_t> context;               // one token or more
-    std::vector<std::vector<uint16_t>> endings;  // two or more, each of one token or more
+    int64_t index = 0;                        // its number in the data set
+    size_t label = 0;                         // number of the right ending, from 0
+    std::vector<Token> context;               // one token or more
+    std::vector<std::vector<Token>> endings;  // two or more, each of one token or more
 };
 
 // UsageError, naming file and line or example, for anything that is not such a file. The tokenizer is

@@ -51,7 +51,7 @@ void JoinedTexts::append(const TextPart& part) {
     if (has_mark) findings_.marked.push_back(part.path);
     if (next == end) return;
     if (const std::optional<int> end_of_text = tokenizer_.end_of_text(); end_of_text && !is_empty_) {
-        const uint16_t token = static_cast<uint16_t>(*end_of_text);
+        const Token token = static_cast<Token>(*end_of_text);
         consume_({&token, 1});
     }
     is_empty_ = false;

@@ -36,7 +36,7 @@ struct TextFindings {
 
 class JoinedTexts {
 public:
-    using Consume = std::function<void(std::span<const uint16_t>)>;
+    using Consume = std::function<void(std::span<const Token>)>;
     // Passes the tokens to `consume` in order, those of a few MiB of text at a time. Only so much text is in
     // memory, unless one word is longer.
     JoinedTexts(Tokenizer& tokenizer, Consume consume);

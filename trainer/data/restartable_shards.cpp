@@ -39,7 +39,7 @@ bool RestartableShards::needs(const std::string& document) {
     return !from_ || reached_;
 }
 
-void RestartableShards::append(const std::string& document, std::span<const uint16_t> tokens) {
+void RestartableShards::append(const std::string& document, std::span<const Token> tokens) {
     end_ = {document, 0};
     if (from_ && document == from_->document) {
         CHECK(tokens.size() >= from_->tokens,
@@ -54,8 +54,9 @@ void RestartableShards::append(const std::string& document, std::span<const uint
     if (may_be_all) first_documents_.push_back({document, tokens.size()});
     while (!tokens.empty()) {
         if (!writer_)
-            writer_.emplace(path_of(
-                fmt::format("{}{}_{:06}.bin", options_.prefix, is_val() ? "val" : "train", shards_.size())));
+            writer_.emplace(path_of(fmt::format("{}{}_{:06}.bin", options_.prefix, is_val() ? "val" : "train",
+                                                shards_.size())),
+                            0, options_.vocabulary);
         const size_t part = std::min(tokens.size(), room() - writer_->size());
         writer_->append(tokens.first(part));
         tokens = tokens.subspan(part);
@@ -91,9 +92,9 @@ void RestartableShards::finish() {
 // The whole input is in one validation shard, which leaves none for training: divides it into two.
 void RestartableShards::split_short_input() {
     if (writer_) writer_->close();
-    const std::vector<uint16_t> whole =
+    const std::vector<Token> whole =
         TokenShard(writer_ ? writer_->temporary_path() : path_of(shards_.back().file)).tokens();
-    std::span<const uint16_t> rest = whole;
+    std::span<const Token> rest = whole;
     const std::vector<StreamPlace> documents = std::move(first_documents_);
     writer_.reset();
     shards_.clear();

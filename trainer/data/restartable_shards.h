@@ -38,6 +38,7 @@ struct RestartableShardsOptions {
     std::string tokenizer;
     std::string place_field{};  // empty: documents are numbered
     size_t shard_tokens = 100'000'000;
+    int vocabulary = max_vocab_of_16_bits;  // as TokenShardWriter takes it
     // Default: the value of the earlier run that is resumed, else shard_tokens, or a tenth of a shorter
     // input.
     std::optional<size_t> val_tokens{};
@@ -62,7 +63,7 @@ public:
     bool needs(const std::string& document);
     // Appends the tokens of the next document. Those that finished shards hold are left out. UsageError if
     // these are more than the document has. Other errors as AtomicFile's.
-    void append(const std::string& document, std::span<const uint16_t> tokens);
+    void append(const std::string& document, std::span<const Token> tokens);
     // Ends the stream and finishes the last shard, which may be short. UsageError if the finished shards end
     // at a document that was not in the input, and if the stream was empty or left nothing for training;
     // shards of it are then removed, so that another attempt can start.

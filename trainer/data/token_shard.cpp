@@ -14,8 +14,11 @@
 static_assert(std::endian::native == std::endian::little,
               "the format is little-endian, and so is every machine that this is built for");
 
-static constexpr uint32_t shard_magic = 20240520, wide_shard_magic = 20240801;
-static constexpr uint32_t shard_version = 1;
+// By the bytes of a token.
+static constexpr struct {
+    size_t token_bytes;
+    uint32_t magic, version;
+} forms[] = {{2, 20240520, 1}, {4, 20240801, 7}};
 using Header = std::array<uint32_t, 256>;
 
 // The name of a shard's mask; "" unless `shard` ends in .bin.
@@ -27,7 +30,7 @@ bool begins_as_shard(std::string_view first_bytes) {
     uint32_t magic = 0;
     if (first_bytes.size() < sizeof(magic)) return false;
     std::memcpy(&magic, first_bytes.data(), sizeof(magic));
-    return magic == shard_magic;
+    return magic == forms[0].magic || magic == forms[1].magic;
 }
 
 TokenShard::TokenShard(const std::string& path, const std::string& name)
@@ -37,20 +40,20 @@ TokenShard::TokenShard(const std::string& path, const std::string& name)
           path, bytes, sizeof(Header));
     Header header;
     file_->read(header.data(), 0, sizeof(header));
-    CHECK(header[0] != wide_shard_magic,
-          "{}: is llm.c's shard of 32-bit tokens; expected one of 16-bit tokens, which tokenize makes", path);
+    const auto& form = header[0] == forms[1].magic ? forms[1] : forms[0];
     CHECK(
-        header[0] == shard_magic,
+        header[0] == form.magic,
         "{0}: is not a token shard: magic number {1}, expected {2}; make shards with tokenize; the name of a "
         "text must not end in .bin; 16-bit tokens without a header, such as nanoGPT's train.bin, become a "
         "shard so: python3 -c \"import numpy as n; t = n.fromfile('{0}', 'u2'); h = n.zeros(256, 'u4'); "
         "h[:3] "
         "= {2}, {3}, len(t); open('shard.bin', 'wb').write(h.tobytes() + t.tobytes())\"",
-        path, header[0], shard_magic, shard_version);
-    CHECK(header[1] == shard_version, "{}: token shard of version {}, expected {}", path, header[1],
-          shard_version);
+        path, header[0], form.magic, form.version);
+    CHECK(header[1] == form.version, "{}: token shard of version {}, expected {}", path, header[1],
+          form.version);
     size_ = header[2];
-    const size_t expected = sizeof(Header) + size_ * sizeof(uint16_t);
+    token_bytes_ = form.token_bytes;
+    const size_t expected = sizeof(Header) + size_ * token_bytes_;
     CHECK(bytes == expected, "{}: {} bytes, expected {} for the {} tokens of its header; the file is damaged",
           path, bytes, expected, size_);
     source_hash_ = header[4] | uint64_t{header[5]} << 32;
@@ -61,13 +64,23 @@ TokenShard::TokenShard(const std::string& path, const std::string& name)
           mask_->size(), size_, path);
 }
 
-void TokenShard::read(std::span<uint16_t> tokens, size_t begin) const {
-    if (file_) file_->read(tokens.data(), sizeof(Header) + begin * sizeof(uint16_t), tokens.size_bytes());
-    else std::copy_n(memory_.begin() + static_cast<std::ptrdiff_t>(begin), tokens.size(), tokens.begin());
+void TokenShard::read(std::span<Token> tokens, size_t begin) const {
+    if (!file_) {
+        std::copy_n(memory_.begin() + static_cast<std::ptrdiff_t>(begin), tokens.size(), tokens.begin());
+        return;
+    }
+    const size_t place = sizeof(Header) + begin * token_bytes_;
+    if (token_bytes_ == sizeof(Token)) return file_->read(tokens.data(), place, tokens.size_bytes());
+    std::array<uint16_t, 2048> part;
+    for (size_t done = 0; done < tokens.size(); done += part.size()) {
+        const size_t count = std::min(part.size(), tokens.size() - done);
+        file_->read(part.data(), place + done * sizeof(uint16_t), count * sizeof(uint16_t));
+        std::copy_n(part.begin(), count, tokens.begin() + static_cast<std::ptrdiff_t>(done));
+    }
 }
 
-std::vector<uint16_t> TokenShard::tokens() const {
-    std::vector<uint16_t> tokens(size_);
+std::vector<Token> TokenShard::tokens() const {
+    std::vector<Token> tokens(size_);
     read(tokens, 0);
     return tokens;
 }
@@ -80,25 +93,34 @@ void TokenShard::read_mask(std::span<uint8_t> mask, size_t begin) const {
           mask_->path(), begin + static_cast<size_t>(wrong - mask.begin()), *wrong);
 }
 
-TokenShardWriter::TokenShardWriter(const std::string& path, uint64_t source_hash)
-    : file_(path), source_hash_(source_hash) {
+TokenShardWriter::TokenShardWriter(const std::string& path, uint64_t source_hash, int vocabulary)
+    : file_(path), source_hash_(source_hash), token_bytes_(token_bytes_for(vocabulary)) {
     const Header empty = {};
     file_.write(empty.data(), sizeof(empty));
 }
 
-void TokenShardWriter::append(std::span<const uint16_t> tokens) {
+void TokenShardWriter::append(std::span<const Token> tokens) {
     constexpr size_t most = std::numeric_limits<uint32_t>::max();
     CHECK(tokens.size() <= most - size_,
           "{}: a token shard holds at most {} tokens; make several with tokenize", path(), most);
-    file_.write(tokens.data(), tokens.size_bytes());
     size_ += tokens.size();
+    if (token_bytes_ == sizeof(Token)) return file_.write(tokens.data(), tokens.size_bytes());
+    std::array<uint16_t, 2048> part;
+    while (!tokens.empty()) {
+        const size_t count = std::min(part.size(), tokens.size());
+        std::transform(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count), part.begin(),
+                       [](Token token) { return static_cast<uint16_t>(token); });
+        file_.write(part.data(), count * sizeof(uint16_t));
+        tokens = tokens.subspan(count);
+    }
 }
 
 void TokenShardWriter::close() {
     if (closed_) return;
     Header header = {};
-    header[0] = shard_magic;
-    header[1] = shard_version;
+    const auto& form = forms[token_bytes_ / 4];
+    header[0] = form.magic;
+    header[1] = form.version;
     header[2] = static_cast<uint32_t>(size_);
     header[4] = static_cast<uint32_t>(source_hash_);
     header[5] = static_cast<uint32_t>(source_hash_ >> 32);
@@ -113,18 +135,22 @@ void TokenShardWriter::commit() {
 }
 
 TokenShardSeries::TokenShardSeries(const std::string& folder, const std::string& prefix,
-                                   size_t tokens_per_shard, uint64_t source_hash)
-    : folder_(folder), prefix_(prefix), tokens_per_shard_(tokens_per_shard), source_hash_(source_hash) {}
+                                   size_t tokens_per_shard, uint64_t source_hash, int vocabulary)
+    : folder_(folder),
+      prefix_(prefix),
+      tokens_per_shard_(tokens_per_shard),
+      source_hash_(source_hash),
+      vocabulary_(vocabulary) {}
 
 std::string TokenShardSeries::path_of(const std::string& folder, const std::string& prefix, size_t index) {
     return fmt::format("{}/{}_{:06}.bin", folder, prefix, index);
 }
 
-void TokenShardSeries::append(std::span<const uint16_t> tokens) {
+void TokenShardSeries::append(std::span<const Token> tokens) {
     while (!tokens.empty()) {
         if (shards_.empty() || shards_.back().size() == tokens_per_shard_) {
             close();
-            shards_.emplace_back(path_of(folder_, prefix_, shards_.size()), source_hash_);
+            shards_.emplace_back(path_of(folder_, prefix_, shards_.size()), source_hash_, vocabulary_);
         }
         TokenShardWriter& shard = shards_.back();
         const size_t part = std::min(tokens.size(), tokens_per_shard_ - shard.size());

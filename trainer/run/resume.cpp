@@ -57,16 +57,22 @@ std::string identity_of(std::span<const TokenShard> shards) {
     XXH3_state_t* hash = XXH3_createState();
     XXH3_64bits_reset(hash);
     size_t tokens = 0;
-    std::array<uint16_t, tokens_a_place> place_tokens;
+    std::array<Token, tokens_a_place> place_tokens;
     for (const TokenShard& shard : shards) {
         const size_t size = shard.size();
         XXH3_64bits_update(hash, &size, sizeof(size));
         for (size_t place = 0; place < places; place++) {
             const size_t begin = size < tokens_a_place ? 0 : (size - tokens_a_place) / (places - 1) * place;
-            const std::span<uint16_t> read =
+            const std::span<Token> read =
                 std::span(place_tokens).first(std::min(size - begin, tokens_a_place));
             shard.read(read, begin);
-            XXH3_64bits_update(hash, read.data(), read.size_bytes());
+            // The checksum is that of the bytes in the shard.
+            std::array<uint16_t, tokens_a_place> narrow;
+            std::transform(read.begin(), read.end(), narrow.begin(),
+                           [](Token token) { return static_cast<uint16_t>(token); });
+            const bool wide = shard.token_bytes() == sizeof(Token);
+            XXH3_64bits_update(hash, wide ? static_cast<const void*>(read.data()) : narrow.data(),
+                               read.size() * shard.token_bytes());
             if (!shard.has_mask()) continue;
             std::array<uint8_t, tokens_a_place> place_mask;
             const std::span<uint8_t> mask = std::span(place_mask).first(read.size());

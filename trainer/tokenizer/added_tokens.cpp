@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "trainer/tokenizer/word_splitter.h"
+#include "trainer/tokenizer/characters.h"
 
 namespace {
 
@@ -69,17 +69,21 @@ bool AddedTokens::Set::can_cut(std::string_view text, size_t at) const {
     return true;
 }
 
-AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens) {
+AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, Normalize normalize) : normalize_(normalize) {
     std::vector<AddedToken> whole, in_pieces;
-    for (const AddedToken& token : tokens) (token.normalized ? in_pieces : whole).push_back(token);
+    for (const AddedToken& token : tokens) {
+        (token.normalized ? in_pieces : whole).push_back(token);
+        if (token.normalized && normalize) in_pieces.back().content = normalize(token.content);
+    }
     whole_ = Set(std::move(whole));
     in_pieces_ = Set(std::move(in_pieces));
 }
 
 void AddedTokens::split(std::string_view text, const Consume& consume) const {
-    if (in_pieces_.empty()) return whole_.split(text, consume);
+    if (in_pieces_.empty() && !normalize_) return whole_.split(text, consume);
     whole_.split(text, [&](std::string_view piece, const AddedToken* token) {
         if (token) consume(piece, token);
+        else if (normalize_) in_pieces_.split(normalize_(piece), consume);
         else in_pieces_.split(piece, consume);
     });
 }

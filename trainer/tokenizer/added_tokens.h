@@ -26,7 +26,10 @@ class AddedTokens {
 public:
     AddedTokens() = default;
     // The contents must differ from each other.
-    explicit AddedTokens(const std::vector<AddedToken>& tokens);
+    // normalize, if not null, is applied to the text between the tokens that are not `normalized`, and to the
+    // contents of the others.
+    using Normalize = std::string (*)(std::string_view text);
+    explicit AddedTokens(const std::vector<AddedToken>& tokens, Normalize normalize = nullptr);
 
     bool empty() const { return whole_.empty() && in_pieces_.empty(); }
     // Calls consume(piece, token) in order: for an added token, and for the text between two, where token is
@@ -58,4 +61,5 @@ private:
         size_t longest_ = 0;                  // bytes
     };
     Set whole_, in_pieces_;
+    Normalize normalize_ = nullptr;
 };

@@ -4,7 +4,8 @@
 
 #include "system/error.h"
 #include "system/json_text.h"
-#include "trainer/tokenizer/word_splitter.h"
+#include "system/unicode_nfc.h"
+#include "trainer/tokenizer/characters.h"
 
 namespace {
 
@@ -52,47 +53,57 @@ private:
     std::unordered_map<std::string, char> bytes_;
 };
 
+// The bytes of all tokens that stand for bytes.
+std::unordered_map<std::string, Token> words_of(const ByteLevelVocabulary& vocabulary) {
+    const ByteDecoder decoder;
+    std::unordered_map<std::string, Token> words;
+    for (const auto& [token, id] : vocabulary.tokens)
+        if (const auto bytes = decoder.decode(token)) words[*bytes] = static_cast<Token>(id);
+    return words;
+}
+
 BytePairEncoding encoding_of(const ByteLevelVocabulary& vocabulary) {
-    std::array<uint16_t, 256> byte_tokens;
+    std::array<Token, 256> byte_tokens = {};
     for (int byte = 0; byte < 256; byte++) {
         const auto found = vocabulary.tokens.find(byte_characters()[byte]);
         CHECK(found != vocabulary.tokens.end(),
               "{}: has no token for byte 0x{:02x}; expected one for each of the 256, as Hugging Face's "
               "BpeTrainer makes with initial_alphabet=ByteLevel.alphabet()",
               vocabulary.file, byte);
-        byte_tokens[byte] = static_cast<uint16_t>(found->second);
+        byte_tokens[byte] = static_cast<Token>(found->second);
     }
     const auto token = [&](const std::string& text) {
         const auto found = vocabulary.tokens.find(text);
         CHECK(found != vocabulary.tokens.end(),
               "{}: '{}' is not in the vocabulary; the merges and the vocabulary must belong together",
               vocabulary.merges_file, text);
-        return static_cast<uint16_t>(found->second);
+        return static_cast<Token>(found->second);
     };
-    CHECK(vocabulary.merges.size() <= BytePairEncoding::max_merges, "{}: has {} merges; expected at most {}",
-          vocabulary.merges_file, vocabulary.merges.size(), BytePairEncoding::max_merges);
     std::vector<BytePairEncoding::Merge> merges;
     for (const auto& [left, right] : vocabulary.merges)
         merges.push_back({token(left), token(right), token(left + right)});
-    return BytePairEncoding(byte_tokens, merges);
+    BytePairEncoding encoding(byte_tokens, merges);
+    if (vocabulary.ignores_merges) encoding.set_whole_words(words_of(vocabulary));
+    return encoding;
 }
 
-// Calls consume(piece) for the pieces into which a text is cut at its digits. Together they are the text.
-template <class Consume>
-void cut_at_digits(std::string_view text, Digits digits, const Consume& consume) {
-    size_t begin = 0;
-    bool in_number = false;
-    for (size_t at = 0, length; at < text.size(); at += length) {
-        const auto [bytes, number] = first_character(text.substr(at));
-        length = bytes;
-        const bool cut = number != in_number || (number && digits == Digits::each_other);
-        if (cut && at > begin) {
-            consume(text.substr(begin, at - begin));
-            begin = at;
-        }
-        in_number = number;
+// True for characters that normal form C leaves as they are, whatever stands beside them, if that is one of
+// these characters too. Most text consists of them.
+bool is_plain(char32_t code) {
+    return code < 0x300 || (code >= 0x4E00 && code <= 0x9FFF) || (code >= 0x3041 && code <= 0x3096) ||
+           (code >= 0x30A1 && code <= 0x30FA) || (code >= 0x3001 && code <= 0x3029) ||
+           (code >= 0xFF01 && code <= 0xFFEE) || (code >= 0xAC00 && code <= 0xD7A3) ||
+           (code >= 0x2010 && code <= 0x205E) || (code >= 0x400 && code <= 0x482) ||
+           (code >= 0x1F300 && code <= 0x1FAFF);
+}
+
+std::string in_nfc(std::string_view text) {
+    for (size_t at = 0; at < text.size();) {
+        const CodePoint point = code_point_at(text, at);
+        if (point.bytes > 0 && !is_plain(point.code)) return normalized_nfc(text);
+        at += std::max<size_t>(point.bytes, 1);
     }
-    if (begin < text.size()) consume(text.substr(begin));
+    return std::string(text);
 }
 
 }  // namespace
@@ -111,10 +122,11 @@ ByteLevelTokenizer::ByteLevelTokenizer(std::string name, const ByteLevelVocabula
       own_ids_(vocabulary.own_ids),
       before_(vocabulary.before),
       after_(vocabulary.after),
-      digits_(vocabulary.digits),
+      splitter_(vocabulary.steps),
       prefix_space_(vocabulary.prefix_space),
+      nfc_(vocabulary.nfc),
       encoding_(encoding_of(vocabulary)),
-      added_(vocabulary.added),
+      added_(vocabulary.added, vocabulary.nfc ? in_nfc : nullptr),
       counts_added_(vocabulary.counts_added),
       files_(std::move(files)) {
     const ByteDecoder decoder;
@@ -132,8 +144,8 @@ ByteLevelTokenizer::ByteLevelTokenizer(std::string name, const ByteLevelVocabula
                   "{}: its post_processor has the token number {}; expected one of the {} tokens",
                   vocabulary.file, id, vocab_size());
     }
-    for (const uint16_t token : encoding_.all_tokens())
-        least_vocabulary_ = std::max(least_vocabulary_, token + 1);
+    for (const Token token : encoding_.all_tokens())
+        least_vocabulary_ = std::max(least_vocabulary_, static_cast<int>(token) + 1);
 }
 
 void ByteLevelTokenizer::set_bytes(const std::string& file, const std::string& token, int id,
@@ -159,24 +171,24 @@ std::vector<std::pair<int, int>> ByteLevelTokenizer::merges() const {
     return pairs;
 }
 
-std::vector<uint16_t> ByteLevelTokenizer::encode_prompt(std::string_view text) {
-    std::vector<uint16_t> tokens(before_.begin(), before_.end());
+std::vector<Token> ByteLevelTokenizer::encode_prompt(std::string_view text) {
+    std::vector<Token> tokens(before_.begin(), before_.end());
     append_tokens(tokens, text, true);
     tokens.insert(tokens.end(), after_.begin(), after_.end());
     return tokens;
 }
 
-uint16_t ByteLevelTokenizer::in_model(const AddedToken& token) const {
+Token ByteLevelTokenizer::in_model(const AddedToken& token) const {
     CHECK(token.id < model_vocabulary(),
           "a text contains the added token {} with the number {}, but the model has a vocabulary of {}; "
           "expected texts without it, or a model with a row for it",
           shown(token.content), token.id, model_vocabulary());
-    return static_cast<uint16_t>(token.id);
+    return static_cast<Token>(token.id);
 }
 
 // Each piece of text between two added tokens is split into words by itself.
-void ByteLevelTokenizer::append_tokens(std::vector<uint16_t>& tokens, std::string_view text, bool begins) {
-    if (added_.empty()) return append_words(tokens, text, begins);
+void ByteLevelTokenizer::append_tokens(std::vector<Token>& tokens, std::string_view text, bool begins) {
+    if (added_.empty()) return append_words(tokens, nfc_ ? std::string_view(in_nfc(text)) : text, begins);
     const char* const start = text.data();
     added_.split(text, [&](std::string_view piece, const AddedToken* token) {
         if (!token) {
@@ -190,15 +202,22 @@ void ByteLevelTokenizer::append_tokens(std::vector<uint16_t>& tokens, std::strin
     if (counts_added_) append_words(tokens, text, begins);
 }
 
-void ByteLevelTokenizer::append_words(std::vector<uint16_t>& tokens, std::string_view text, bool begins) {
+void ByteLevelTokenizer::append_words(std::vector<Token>& tokens, std::string_view text, bool begins) {
     if (text.empty()) return;
     std::string with_space;
     if (prefix_space_ && begins && text.front() != ' ') text = with_space.append(" ").append(text);
-    const auto encode = [&](std::string_view piece) {
-        split_words(piece, [&](std::string_view word) { encoding_.encode(tokens, word); });
-    };
-    if (digits_ == Digits::nothing) encode(text);
-    else cut_at_digits(text, digits_, encode);
+    BytePairEncoding::Output output(tokens);
+    splitter_.split(text, [&](std::string_view word) { encoding_.encode(output, word); });
+}
+
+// True if a word ends at a position for certain, also after the text is normalized. A character there must
+// not combine with the one before it, and the class of that one may change. A space ends every word, and a
+// newline that is an end of a word stays one.
+bool ByteLevelTokenizer::can_cut(std::string_view text, size_t at) const {
+    if (!splitter_.word_ends_at(text, at) || !(added_.empty() || added_.can_cut(text, at))) return false;
+    if (!nfc_ || text[at] == ' ') return true;
+    const CodePoint next = code_point_at(text, at);
+    return (text[at - 1] == '\n' || text[at - 1] == '\r') && next.bytes > 0 && is_plain(next.code);
 }
 
 size_t ByteLevelTokenizer::last_cut(std::string_view text, size_t seen) const {
@@ -206,7 +225,7 @@ size_t ByteLevelTokenizer::last_cut(std::string_view text, size_t seen) const {
     const size_t ahead = std::max<size_t>(4, added_.longest());
     if (text.size() <= ahead) return 0;
     for (size_t cut = text.size() - ahead; cut > 0 && cut + ahead > seen; cut--) {
-        if (word_ends_at(text, cut) && (added_.empty() || added_.can_cut(text, cut))) return cut;
+        if (can_cut(text, cut)) return cut;
     }
     return 0;
 }

@@ -10,13 +10,10 @@
 #include "trainer/tokenizer/added_tokens.h"
 #include "trainer/tokenizer/byte_pair_encoding.h"
 #include "trainer/tokenizer/tokenizer.h"
+#include "trainer/tokenizer/word_splitter.h"
 
 // Bytes as vocabulary files write them: a printable character in UTF-8 for each.
 std::string printable_bytes(std::string_view bytes);
-
-// How digits are separated before a text is split into words: not at all, each one by itself, or runs of
-// digits from other characters.
-enum class Digits { nothing, each_other, other_characters };
 
 // A tokenizer as its files describe it.
 struct ByteLevelVocabulary {
@@ -30,8 +27,10 @@ struct ByteLevelVocabulary {
     std::optional<int> end_of_text{};  // the token between two texts
     SpecialIds own_ids{};
     std::vector<int> before{}, after{};  // tokens that the post-processor puts around a prompt
-    Digits digits = Digits::nothing;
-    bool prefix_space = false;  // a text that does not begin with a space gets one
+    std::vector<SplitPattern> steps = {SplitPattern::gpt2};  // that split a text into words
+    bool prefix_space = false;    // a text that does not begin with a space gets one
+    bool nfc = false;             // texts are normalized (unicode_nfc.h); not with prefix_space
+    bool ignores_merges = false;  // a word of the vocabulary is that token, whatever the merges say
 };
 
 class ByteLevelTokenizer : public Tokenizer {
@@ -48,27 +47,28 @@ public:
     int least_vocabulary() const override { return least_vocabulary_; }
     SpecialIds own_ids() const override { return own_ids_; }
     std::string_view token_bytes(int id) const override;
-    std::vector<uint16_t> encode_prompt(std::string_view text) override;
+    std::vector<Token> encode_prompt(std::string_view text) override;
     size_t unread_ends() const override { return counted_; }
     std::vector<std::pair<int, int>> merges() const override;
     std::span<const TextFile> files() const override { return files_; }
 
 protected:
-    void append_tokens(std::vector<uint16_t>& tokens, std::string_view text, bool begins) override;
+    void append_tokens(std::vector<Token>& tokens, std::string_view text, bool begins) override;
     size_t last_cut(std::string_view text, size_t seen) const override;
 
 private:
     void set_bytes(const std::string& file, const std::string& token, int id, const std::string& bytes);
-    void append_words(std::vector<uint16_t>& tokens, std::string_view text, bool begins);
-    uint16_t in_model(const AddedToken& token) const;
+    void append_words(std::vector<Token>& tokens, std::string_view text, bool begins);
+    bool can_cut(std::string_view text, size_t at) const;
+    Token in_model(const AddedToken& token) const;
 
     std::string name_, former_name_;
     std::vector<std::string> token_bytes_;  // empty for a number without a token
     std::optional<int> end_of_text_;
     SpecialIds own_ids_;
     std::vector<int> before_, after_;
-    Digits digits_;
-    bool prefix_space_;
+    WordSplitter splitter_;
+    bool prefix_space_, nfc_;
     BytePairEncoding encoding_;
     int least_vocabulary_ = 0;
     AddedTokens added_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <unordered_map>
 
 #include "system/data_directory.h"
 #include "system/error.h"
@@ -31,22 +32,22 @@ bool Tokenizer::ends_text(int token) const {
     return std::find(all.begin(), all.end(), token) != all.end();
 }
 
-std::vector<uint16_t> Tokenizer::encode(std::string_view text) {
-    std::vector<uint16_t> tokens;
+std::vector<Token> Tokenizer::encode(std::string_view text) {
+    std::vector<Token> tokens;
     append_tokens(tokens, text, true);
     return tokens;
 }
 
-std::string Tokenizer::decode(std::span<const uint16_t> tokens) const {
+std::string Tokenizer::decode(std::span<const Token> tokens) const {
     std::string text;
-    for (const uint16_t token : tokens) text += token_bytes(token);
+    for (const Token token : tokens) text += token_bytes(static_cast<int>(token));
     return text;
 }
 
 void Tokenizer::encode_in_pieces(const std::function<bool(std::string& text)>& more,
-                                 const std::function<void(std::span<const uint16_t>)>& consume) {
+                                 const std::function<void(std::span<const Token>)>& consume) {
     std::string text;
-    std::vector<uint16_t> tokens;
+    std::vector<Token> tokens;
     size_t seen = 0;
     for (bool begins = true, ends = false; !ends;) {
         ends = !more(text);
@@ -107,7 +108,7 @@ public:
     }
 
 protected:
-    void append_tokens(std::vector<uint16_t>& tokens, std::string_view text, bool) override {
+    void append_tokens(std::vector<Token>& tokens, std::string_view text, bool) override {
         for (const char character : text) tokens.push_back(static_cast<unsigned char>(character));
     }
     size_t last_cut(std::string_view text, size_t) const override { return text.size(); }
@@ -118,19 +119,18 @@ private:
 
 class NoTokenizer : public Tokenizer {
 public:
-    NoTokenizer() {
-        for (int id = 0; id < max_vocab_size; id++) numbers_.push_back(std::to_string(id) + " ");
-    }
     std::string_view name() const override { return "none"; }
     int vocab_size() const override { return max_vocab_size; }
     std::optional<int> end_of_text() const override { return std::nullopt; }
     std::string_view token_bytes(int id) const override {
-        CHECK(id >= 0 && id < max_vocab_size, "token {} has more than 16 bits", id);
-        return numbers_[static_cast<size_t>(id)];
+        CHECK(id >= 0 && id < max_vocab_size, "token {}; expected 0 to {}", id, max_vocab_size - 1);
+        std::string& number = numbers_[id];
+        if (number.empty()) number = std::to_string(id) + " ";
+        return number;
     }
 
 protected:
-    void append_tokens(std::vector<uint16_t>&, std::string_view text, bool) override {
+    void append_tokens(std::vector<Token>&, std::string_view text, bool) override {
         CHECK(text.empty(),
               "there is text, of which --tokenizer none makes no tokens; expected token shards, or "
               "--tokenizer gpt2, byte or a tokenizer.json");
@@ -138,7 +138,7 @@ protected:
     size_t last_cut(std::string_view text, size_t) const override { return text.size(); }
 
 private:
-    std::vector<std::string> numbers_;
+    mutable std::unordered_map<int, std::string> numbers_;  // of the tokens that were asked for
 };
 
 }  // namespace

@@ -21,8 +21,7 @@
 #include <vector>
 
 #include "trainer/tokenizer/special_ids.h"
-
-inline constexpr int max_vocab_size = 65536;  // tokens have 16 bits
+#include "trainer/tokenizer/token.h"
 
 struct TextFile {
     std::string name, text;
@@ -63,22 +62,22 @@ public:
     std::vector<int> ends() const;
     bool ends_text(int token) const;
 
-    std::vector<uint16_t> encode(std::string_view text);
+    std::vector<Token> encode(std::string_view text);
     // encode(text) with the tokens that the tokenizer's post-processor puts around a single text.
-    virtual std::vector<uint16_t> encode_prompt(std::string_view text) { return encode(text); }
-    std::string decode(std::span<const uint16_t> tokens) const;
+    virtual std::vector<Token> encode_prompt(std::string_view text) { return encode(text); }
+    std::string decode(std::span<const Token> tokens) const;
 
     // Passes the tokens of encode(whole text) to consume in order, a piece at a time, for texts larger than
     // memory. more(text) appends the next piece to the bytes that wait for the end of a word, and returns
     // false if it was the last one.
     void encode_in_pieces(const std::function<bool(std::string& text)>& more,
-                          const std::function<void(std::span<const uint16_t>)>& consume);
+                          const std::function<void(std::span<const Token>)>& consume);
     // How often the texts encoded so far contain "<|endoftext|>" that gpt2 read as ordinary text.
     virtual size_t unread_ends() const { return 0; }
 
 protected:
     // Appends the tokens of text. begins: it is not the rest of a text that was cut.
-    virtual void append_tokens(std::vector<uint16_t>& tokens, std::string_view text, bool begins) = 0;
+    virtual void append_tokens(std::vector<Token>& tokens, std::string_view text, bool begins) = 0;
     // The last position where a text that begins so, and goes on, can be cut without a change of its tokens;
     // 0 if there is none. `seen`: there was none in the first so many bytes.
     virtual size_t last_cut(std::string_view text, size_t seen) const = 0;

@@ -10,9 +10,12 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "trainer/tokenizer/merge_training.h"
 #include "trainer/tokenizer/tokenizer.h"
+#include "trainer/tokenizer/word_splitter.h"
 
 constexpr int gpt2_vocab_size = 50257;
 constexpr char gpt2_end_of_text[] = "<|endoftext|>";
@@ -31,8 +34,13 @@ std::string tokenizer_in(const std::string& folder);
 std::unique_ptr<Tokenizer> read_gpt2_tokenizer(const std::string& name, const std::string& encoder_path,
                                                const std::string& merges_path);
 
+// The tokenizer.json and tokenizer_config.json of merges that were trained. special: numbered after the other
+// tokens; the first one begins and ends texts.
+std::pair<std::string, std::string> files_of_training(const TrainedMerges& trained, SplitPattern pattern,
+                                                      const std::vector<std::string>& special);
+
 // Reads a tokenizer.json, or a vocab.json with the merges.txt beside it, and the other files beside it. It
-// must be a byte-level BPE without normalizer that splits text into words as GPT-2 does, perhaps after it
-// separates digits; any other is a UsageError that names the file and what was expected. Files that say what
+// must be a byte-level BPE whose texts are split by the patterns of word_splitter.h, perhaps after they are
+// normalized to NFC; any other is a UsageError that names the file and what was expected. Files that say what
 // gpt2 or byte is and nothing else give that tokenizer.
 std::unique_ptr<Tokenizer> read_tokenizer_file(const std::string& path);

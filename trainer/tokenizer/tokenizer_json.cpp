@@ -5,6 +5,7 @@
 #include "system/error.h"
 #include "system/file_reader.h"
 #include "system/json_text.h"
+#include "system/unicode_nfc.h"
 
 using nlohmann::json;
 
@@ -16,23 +17,47 @@ std::pair<std::string, std::string> merge_of(std::string_view line, const std::s
     return {std::string(line.substr(0, space)), std::string(line.substr(space + 1))};
 }
 
+// The pattern of a step Split. Its words are the whole text, so that two ways of writing it are the same:
+// each word by itself, or what lies between the words left out.
+SplitPattern pattern_of_split(const json& step, const std::string& path) {
+    const json& regex = field(field(step, "pattern"), "Regex");
+    CHECK(regex.is_string(), "{}: its pre_tokenizer splits at {}; expected a regular expression", path,
+          shown(field(step, "pattern")));
+    const std::optional<SplitPattern> pattern = pattern_of_regex(regex.get_ref<const std::string&>());
+    CHECK(pattern,
+          "{}: its pre_tokenizer splits by {}; expected the pattern of GPT-2, GPT-4, Llama 3, Qwen or "
+          "nanochat, as docs/formats.md lists them",
+          path, shown(regex));
+    const json &behavior = field(step, "behavior"), &invert = field(step, "invert");
+    CHECK(
+        behavior == "Isolated" || (behavior == "Removed" && invert == true),
+        "{}: its pre_tokenizer has a Split with the behavior {}{}; expected Isolated, or Removed with invert",
+        path, shown(behavior), invert == true ? " and invert" : "");
+    return *pattern;
+}
+
 void read_pre_tokenizer(const json& step, const std::string& path, Splitting& splitting) {
     const json& type = field(step, "type");
     if (type == "Sequence") {
         for (const json& inner : field(step, "pretokenizers")) read_pre_tokenizer(inner, path, splitting);
         return;
     }
-    CHECK(!splitting.bytes && (type == "Digits" || type == "ByteLevel"),
-          "{}: its pre_tokenizer has a step {}; expected ByteLevel, or Digits and ByteLevel", path,
-          shown(type));
+    CHECK(!splitting.bytes && (type == "Digits" || type == "ByteLevel" || type == "Split"),
+          "{}: its pre_tokenizer has a step {}; expected ByteLevel, or Digits or Split and then ByteLevel",
+          path, shown(type));
     if (type == "Digits") {
-        splitting.digits =
-            field(step, "individual_digits") == true ? Digits::each_other : Digits::other_characters;
+        const bool each = field(step, "individual_digits") == true;
+        splitting.steps.push_back(each ? SplitPattern::digits : SplitPattern::digit_runs);
+    } else if (type == "Split") {
+        splitting.steps.push_back(pattern_of_split(step, path));
     } else {
         splitting.bytes = true;
         // both are true by default in the tokenizers library
         splitting.prefix_space = field(step, "add_prefix_space") != false;
-        splitting.words = field(step, "use_regex") != false;
+        CHECK(splitting.steps.empty() || !splitting.prefix_space,
+              "{}: puts a space before every piece ({} and add_prefix_space)", path,
+              splitting.steps.back() <= SplitPattern::qwen ? "Split" : "Digits");
+        if (field(step, "use_regex") != false) splitting.steps.push_back(SplitPattern::gpt2);
     }
 }
 
@@ -171,11 +196,6 @@ Splitting read_splitting(const json& root, const std::string& path) {
     Splitting splitting;
     read_pre_tokenizer(field(root, "pre_tokenizer"), path, splitting);
     CHECK(splitting.bytes, "{}: its pre_tokenizer is not ByteLevel; expected a byte-level BPE", path);
-    const bool has_merges = !field(field(root, "model"), "merges").empty();
-    CHECK(splitting.words || !has_merges,
-          "{}: its pre_tokenizer does not split texts into words (use_regex); expected that", path);
-    CHECK(splitting.digits == Digits::nothing || !splitting.prefix_space,
-          "{}: puts a space before every number (Digits and add_prefix_space)", path);
     return splitting;
 }
 
@@ -185,20 +205,31 @@ Surrounding read_post_processor(const json& root, const std::string& path) {
     return around;
 }
 
+bool read_normalizer(const json& root, const std::string& path) {
+    const json& given = field(root, "normalizer");
+    const bool is_list = field(given, "type") == "Sequence";
+    const json& steps = field(given, "normalizers");
+    if (given.is_null() || (is_list && steps.empty())) return false;
+    const json& normalizer = is_list && steps.size() == 1 ? steps[0] : given;
+    CHECK(field(normalizer, "type") == "NFC",
+          "{}: has a normalizer of type {}; expected NFC or none, with the texts normalized before", path,
+          shown(field(normalizer, "type")));
+    CHECK(can_normalize(),
+          "{}: has the normalizer NFC, for which this program was built without utf8proc; install "
+          "libutf8proc-dev and build again",
+          path);
+    return true;
+}
+
 void refuse_other_models(const json& root, const std::string& path) {
-    const json &model = field(root, "model"), &normalizer = field(root, "normalizer"),
-               &decoder = field(root, "decoder");
+    const json &model = field(root, "model"), &decoder = field(root, "decoder");
     const json& type = field(model, "type");  // old versions wrote none
     CHECK(type == "BPE" || (type.is_null() && field(model, "merges").is_array()),
           "{}: is a model of type {}; expected a byte-level BPE", path, shown(type));
-    CHECK(normalizer.is_null() ||
-              (field(normalizer, "type") == "Sequence" && field(normalizer, "normalizers").empty()),
-          "{}: has a normalizer of type {}; expected none, with the texts normalized before", path,
-          shown(field(normalizer, "type")));
     CHECK(decoder.is_null() || field(decoder, "type") == "ByteLevel",
           "{}: has a decoder of type {}; expected ByteLevel", path, shown(field(decoder, "type")));
-    for (const char* name :
-         {"dropout", "ignore_merges", "byte_fallback", "continuing_subword_prefix", "end_of_word_suffix"}) {
+    // byte_fallback is for characters without a token, and ignore_merges is honoured.
+    for (const char* name : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
         const json& value = field(model, name);
         CHECK(value.is_null() || value == false || value == "" || value == 0, "{}: has {} {}; expected none",
               path, name, shown(value));

@@ -32,8 +32,8 @@ AddedToken added_token_of(const nlohmann::json& token, const std::string& path);
 
 // How a tokenizer.json splits a text. Its pre_tokenizer is one step or a Sequence of steps.
 struct Splitting {
-    Digits digits = Digits::nothing;
-    bool prefix_space = false, words = false, bytes = false;
+    std::vector<SplitPattern> steps;
+    bool prefix_space = false, bytes = false;
 };
 Splitting read_splitting(const nlohmann::json& root, const std::string& path);
 
@@ -43,5 +43,8 @@ struct Surrounding {
 };
 Surrounding read_post_processor(const nlohmann::json& root, const std::string& path);
 
-// Refuses other models than BPE, normalizers and decoders.
+// True if texts are normalized to NFC. Refuses other normalizers.
+bool read_normalizer(const nlohmann::json& root, const std::string& path);
+
+// Refuses other models than BPE, and other decoders.
 void refuse_other_models(const nlohmann::json& root, const std::string& path);

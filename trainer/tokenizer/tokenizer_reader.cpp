@@ -99,6 +99,24 @@ bool adds_nothing(const ByteLevelVocabulary& vocabulary) {
     });
 }
 
+// GPT-2's words, perhaps after the digits were separated, were the only ones before November 2026; names of
+// such tokenizers have stayed the same.
+void describe_steps(json& all, const ByteLevelVocabulary& vocabulary) {
+    const std::vector<SplitPattern>&steps = vocabulary.steps, gpt2 = {SplitPattern::gpt2},
+          each = {SplitPattern::digits, SplitPattern::gpt2},
+          runs = {SplitPattern::digit_runs, SplitPattern::gpt2};
+    all["digits"] = steps == each ? 1 : steps == runs ? 2 : 0;
+    if (steps != gpt2 && steps != each && steps != runs && !vocabulary.merges.empty()) {
+        for (const SplitPattern step : steps)
+            all["steps"].push_back(step == SplitPattern::digits       ? "digits"
+                                   : step == SplitPattern::digit_runs ? "digit_runs"
+                                                                      : regex_of(step));
+        if (steps.empty()) all["steps"] = json::array();
+    }
+    if (vocabulary.nfc) all["normalizer"] = "NFC";
+    if (vocabulary.ignores_merges) all["ignore_merges"] = true;
+}
+
 // A checksum of everything on which the tokens of a text depend. Names of tokenizers without added tokens
 // have stayed the same since before these were found in texts, and `former` names are of that time.
 std::string checksum_of(const ByteLevelVocabulary& vocabulary, const json& special_tokens, bool former) {
@@ -108,8 +126,8 @@ std::string checksum_of(const ByteLevelVocabulary& vocabulary, const json& speci
     json all = {{"tokens", vocabulary.tokens},
                 {"merges", vocabulary.merges},
                 {"special_tokens", json::object()},
-                {"digits", static_cast<int>(vocabulary.digits)},
                 {"prefix_space", vocabulary.prefix_space}};
+    describe_steps(all, vocabulary);
     for (const json& token : special_tokens)
         all["special_tokens"][token.at("content").get<std::string>()] = token.at("id");
     for (const AddedToken& token : vocabulary.added) {
@@ -156,12 +174,26 @@ void set_splitting(ByteLevelVocabulary& vocabulary, const TokenizerSays& says, c
     vocabulary.prefix_space = field(says.config, "add_prefix_space") == true;
     if (root.is_null()) return;
     const Splitting splitting = read_splitting(root, says.path);
-    vocabulary.digits = splitting.digits;
+    vocabulary.steps = splitting.steps;
+    vocabulary.nfc = read_normalizer(root, says.path);
+    vocabulary.ignores_merges = field(field(root, "model"), "ignore_merges") == true;
     if (!says.gpt2_class) vocabulary.prefix_space = splitting.prefix_space;
-    CHECK(!says.gpt2_class || splitting.digits == Digits::nothing,
+    const auto is_digits = [](SplitPattern step) {
+        return step == SplitPattern::digits || step == SplitPattern::digit_runs;
+    };
+    const bool digits = std::any_of(splitting.steps.begin(), splitting.steps.end(), is_digits);
+    CHECK(!says.gpt2_class || !digits,
           "{}: separates digits, but transformers opens it with GPT2Tokenizer, which does not from version 5 "
           "on; expected \"tokenizer_class\": \"PreTrainedTokenizerFast\" in tokenizer_config.json if digits "
           "are to be separated",
+          says.path);
+    const bool as_gpt2 = splitting.steps == std::vector{SplitPattern::gpt2} || vocabulary.merges.empty();
+    CHECK(!says.gpt2_class || (as_gpt2 && !vocabulary.nfc),
+          "{}: has other words or normalized texts, but transformers opens it with GPT2Tokenizer, which has "
+          "GPT-2's words; expected \"tokenizer_class\": \"PreTrainedTokenizerFast\" in tokenizer_config.json",
+          says.path);
+    CHECK(!vocabulary.nfc || !vocabulary.prefix_space,
+          "{}: normalizes texts (NFC) and puts a space before them (add_prefix_space); expected one of them",
           says.path);
 }
 
@@ -200,7 +232,10 @@ std::unique_ptr<Tokenizer> read_rest(ByteLevelVocabulary vocabulary, const json&
     set_surrounding(vocabulary, says, root, special);
     set_ids(vocabulary, special, read_model_ids(fs::path(path).parent_path()));
 
-    const bool like_shipped = shipped && !vocabulary.prefix_space && vocabulary.digits == Digits::nothing;
+    const bool like_shipped =
+        shipped && !vocabulary.prefix_space && !vocabulary.nfc && !vocabulary.ignores_merges &&
+        (vocabulary.merges.empty() ? vocabulary.steps.size() < 2
+                                   : vocabulary.steps == std::vector{SplitPattern::gpt2});
     const bool more = says_more_than_gpt2(says) || is_there(beside(path, "chat_template.jinja")) ||
                       !vocabulary.before.empty() || !vocabulary.after.empty();
     if (like_shipped && !more && adds_nothing(vocabulary) && vocabulary.own_ids.ends == shipped->ends()) {
