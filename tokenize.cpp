@@ -44,7 +44,7 @@ struct Options {
     std::vector<std::string> files;
     size_t shard_tokens = 100'000'000;
     // --stream
-    bool stream = false, until_end = false, skip_bad = false;
+    bool stream = false, bos = false, until_end = false, skip_bad = false;
     std::string prefix, split = "first", field = "text", place_field;
     std::optional<size_t> val_tokens;
     // --train
@@ -61,11 +61,14 @@ public:
     SplitWriter(const Options& options, const std::string& prefix, Tokenizer& tokenizer,
                 const std::function<void(size_t)>& appended)
         : series_(options.out, prefix, options.shard_tokens, 0, tokenizer.vocab_size()),
-          texts_(tokenizer, [&](std::span<const Token> tokens) {
-              if (stop_requested()) throw Error("interrupted; nothing was written");
-              series_.append(tokens);
-              appended(tokens.size());
-          }) {}
+          texts_(
+              tokenizer,
+              [&](std::span<const Token> tokens) {
+                  if (stop_requested()) throw Error("interrupted; nothing was written");
+                  series_.append(tokens);
+                  appended(tokens.size());
+              },
+              options.bos) {}
     SplitWriter(const SplitWriter&) = delete;
 
     void append(const std::vector<TextPart>& parts) {
@@ -186,12 +189,10 @@ struct DocumentBatch {
     std::future<std::vector<Tokens>> tokens{};
 };
 
-static std::vector<Tokens> tokens_of(Tokenizer& tokenizer, const std::vector<Document>& documents) {
+static std::vector<Tokens> tokens_of(Tokenizer& tokenizer, const std::vector<Document>& documents, bool bos) {
     std::vector<Tokens> all;
     for (const Document& document : documents) {
-        Tokens& tokens = all.emplace_back();
-        if (const std::optional<int> end = tokenizer.end_of_text())
-            tokens.push_back(static_cast<Token>(*end));
+        Tokens& tokens = all.emplace_back(tokens_before_text(tokenizer, true, bos));
         const Tokens text = tokenizer.encode(document.text);
         tokens.insert(tokens.end(), text.begin(), text.end());
     }
@@ -199,12 +200,13 @@ static std::vector<Tokens> tokens_of(Tokenizer& tokenizer, const std::vector<Doc
 }
 
 // Starts a thread that no signal reaches: signals must interrupt the reading thread's wait for input.
-static std::future<std::vector<Tokens>> start(Tokenizer& tokenizer, const std::vector<Document>& documents) {
+static std::future<std::vector<Tokens>> start(Tokenizer& tokenizer, const std::vector<Document>& documents,
+                                              bool bos) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    auto tokens =
-        std::async(std::launch::async, [&tokenizer, &documents] { return tokens_of(tokenizer, documents); });
+    auto tokens = std::async(std::launch::async,
+                             [&tokenizer, &documents, bos] { return tokens_of(tokenizer, documents, bos); });
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return tokens;
 }
@@ -213,10 +215,9 @@ static std::future<std::vector<Tokens>> start(Tokenizer& tokenizer, const std::v
 // the work was interrupted. Each document becomes the end-of-text token (if the tokenizer has one) and then
 // its own tokens; empty ones are skipped. Returns how often the documents contain "<|endoftext|>" as ordinary
 // text (Tokenizer::unread_ends).
-static size_t tokenize_stream(DocumentStream& input, RestartableShards& shards, const std::string& tokenizer,
-                              int threads) {
+static size_t tokenize_stream(DocumentStream& input, RestartableShards& shards, const Options& options) {
     std::vector<std::unique_ptr<Tokenizer>> tokenizers;
-    for (int i = 0; i < threads; i++) tokenizers.push_back(make_tokenizer(tokenizer));
+    for (int i = 0; i < options.threads; i++) tokenizers.push_back(make_tokenizer(options.tokenizer));
     std::deque<DocumentBatch> running;  // in the order of the documents
 
     const auto next_documents = [&] {
@@ -243,7 +244,7 @@ static size_t tokenize_stream(DocumentStream& input, RestartableShards& shards, 
         if (running.size() == tokenizers.size()) write_oldest();
         running.push_back({.documents = std::move(documents)});
         DocumentBatch& batch = running.back();
-        batch.tokens = start(*tokenizers[number % tokenizers.size()], batch.documents);
+        batch.tokens = start(*tokenizers[number % tokenizers.size()], batch.documents, options.bos);
     }
     while (!running.empty()) write_oldest();
     shards.finish();
@@ -256,10 +257,11 @@ static void tokenize_standard_input(const Options& options) {
     const OutputFolder folder(options.out);
     StatusLine line(stderr);
     const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(options.tokenizer);
+    tokens_before_text(*tokenizer, true, options.bos);  // an error before anything is read
     RestartableShards shards({.folder = options.out,
                               .prefix = options.prefix,
                               .split = options.split,
-                              .tokenizer = std::string(tokenizer->name()),
+                              .tokenizer = std::string(tokenizer->name()) + (options.bos ? " --bos" : ""),
                               .place_field = options.place_field,
                               .shard_tokens = options.shard_tokens,
                               .vocabulary = tokenizer->vocab_size(),
@@ -284,7 +286,7 @@ static void tokenize_standard_input(const Options& options) {
             throw Error("interrupted; the same command continues after the finished shards");
         progress.at(documents->count());
     });
-    const size_t unread = tokenize_stream(*documents, shards, options.tokenizer, options.threads);
+    const size_t unread = tokenize_stream(*documents, shards, options);
     for (const std::string& note : documents->notes()) note_on_stderr("tokenize: " + note);
     if (unread > 0) note_on_stderr("tokenize: " + note_of_unread_ends(unread));
 }
@@ -363,8 +365,9 @@ static void train_tokenizer(const Options& options) {
 // UsageError for options that do not belong to the training of a tokenizer, or only to that.
 static void check_training(const Options& options, const CLI::App& app) {
     const std::vector<std::string> of_training = {"--pattern", "--special", "--most-words"};
-    const std::vector<std::string> of_shards = {"--tokenizer", "--val-fraction", "--shard-tokens", "--prefix",
-                                                "--split",     "--val-tokens",   "--place-field"};
+    const std::vector<std::string> of_shards = {"--tokenizer",  "--val-fraction", "--shard-tokens",
+                                                "--bos",        "--prefix",       "--split",
+                                                "--val-tokens", "--place-field"};
     for (const std::string& name : options.vocabulary > 0 ? of_shards : of_training)
         CHECK(app.get_option(name)->count() == 0, "{} {} --train", name,
               options.vocabulary > 0 ? "excludes" : "needs");
@@ -432,6 +435,10 @@ int main(int argc,
                    "texts or folders of texts, in order; an end-of-text token separates them if the "
                    "tokenizer has one");
     add_training(app, options);
+    app.add_flag(
+        "--bos", options.bos,
+        "put the tokenizer's beginning token before each text; the end-of-text token still separates "
+        "texts if it is another one");
     auto* stream = app.add_option_group("documents from standard input");
     stream->add_flag("--stream", options.stream,
                      "read documents from standard input, one JSON object per line; after an interruption, "

@@ -38,7 +38,7 @@ def header(*values):
 def token_shards():
     def shard(tokens, source_hash=0, magic=20240520, version=1, count=None):
         counted = len(tokens) if count is None else count
-        return header(magic, version, counted, 0, source_hash) + struct.pack(f"<{len(tokens)}H", *tokens)
+        return header(magic, version, counted, 0, source_hash) + struct.pack(f"<{len(tokens)}{'I' if version == 7 else 'H'}", *tokens)
 
     seed("token_shard", "empty", shard([]))
     seed("token_shard", "small", shard([5962, 22307, 25, 198, 8421, 356, 5120, 597]))
@@ -47,6 +47,8 @@ def token_shards():
     seed("token_shard", "too_many", shard([1, 2, 3], count=2**31 + 3))
     seed("token_shard", "version", shard([1], version=2))
     seed("token_shard", "cut_short", shard([1, 2, 3])[:-1])
+    seed("token_shard", "wide", shard([1, 2, 50256, 3, 4], magic=20240801, version=7))
+    seed("token_shard", "wide_outside_the_vocabulary", shard([1, 2, 2**31, 3, 4], magic=20240801, version=7))
     seed("token_shard", "no_shard", b"To be, or not to be")
 
 
@@ -96,10 +98,15 @@ def tokenizer_files():
     seed("tokenizer_files", "merge_order", parts(json.dumps(encoder), "th e\nt h\n"))
     seed("tokenizer_files", "list", parts("[1,2]", "a b\n"))
     pre = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, {"type": "ByteLevel", "add_prefix_space": False}]}
+    regex = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+    qwen = {"type": "Sequence", "pretokenizers": [split, {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}]}
     special = [{"id": encoder["<|endoftext|>"], "content": "<|endoftext|>", "special": True}]
     described = {"model": {"type": "BPE", "vocab": encoder, "merges": merges}, "added_tokens": special}
-    for name, splitting in (("digits", pre), ("space", {"type": "ByteLevel"}), ("pattern", {"type": "Split"}), ("none", None)):
+    for name, splitting in (("digits", pre), ("space", {"type": "ByteLevel"}), ("pattern", {"type": "Split"}), ("none", None), ("qwen", qwen)):
         seed("tokenizer_files", name, parts("", "12 345", json.dumps({**described, "pre_tokenizer": splitting})))
+    for name, change in (("nfc", {"normalizer": {"type": "NFC"}}), ("whole_words", {"model": {**described["model"], "ignore_merges": True}})):
+        seed("tokenizer_files", name, parts("", "e\u0301 the", json.dumps({**described, "pre_tokenizer": qwen, **change})))
     whole = json.dumps({**described, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}})
     flags = {"content": "<x>", "lstrip": True, "rstrip": True, "single_word": True, "normalized": True, "special": False}
     config = {"tokenizer_class": "GPT2Tokenizer", "eos_token": "<e>", "add_bos_token": True, "extra_special_tokens": ["  "]}
@@ -120,8 +127,10 @@ def tokenizer_files():
 def tokenizer():
     texts = ["", "Hello world", "  \n\t  x", "I'll they've 123 4567", "na\u00efve \u65e5\u672c\u8a9e \U0001f600", "<|endoftext|>", "\u00a0\u2003\u3000",
              "a" * 300, " " * 300, "\u0301" * 50, "x\ny z\n\n  w"]  # fmt: skip
-    for index, text in enumerate(texts):
-        seed("tokenizer", f"text_{index:02}", text)
+    texts += ["'S '\u017f 12345 .x\n (y)\n\n  z \n ", "e\u0301 \uac00\u11a8 \r\n\r\n x"]
+    for target in ("tokenizer", "word_splitter", "tokenizer_training"):
+        for index, text in enumerate(texts):
+            seed(target, f"text_{index:02}", text)
     seed("tokenizer", "bytes", bytes(range(256)))
     seed("tokenizer", "broken_utf8", b"\xc3 \xe2\x82 \xf0\x9f\x98 \xed\xa0\x80 \xc0\x80 \xf4\x90\x80\x80 x")
     words("tokenizer", ["'s", "'ll", "\u00a0", "\u2028", "\u0661", "\U0001d7d8", "<|endoftext|>", b"\xed\xa0\x80", b"\xff"])

@@ -330,7 +330,7 @@ TEST(DataLoader, ReadsPastTwoGigabytes) {  // a sparse file: it takes no room on
     std::filesystem::resize_file(path, 1024 + 2 * count);
     const size_t W = (count - 1) / 1000;
     const int file = open(path.c_str(), O_WRONLY);
-    const Token marks[1001] = {11, 12, 13};
+    const uint16_t marks[1001] = {11, 12, 13};
     ASSERT_EQ(pwrite(file, marks, sizeof(marks), static_cast<off_t>(1024 + 2 * 1000 * (W - 1))),
               static_cast<ssize_t>(sizeof(marks)));
     close(file);

@@ -131,9 +131,9 @@ TEST(LlmcModel, HostileHeadersAreRefusedByName) {
         {2, 0, "its header says 0 tokens of context; expected 1 to 1048576"},
         {2, 6,
          "has 3232 bytes; expected 3248 for the 2 layers, 4 channels, context 6 and padded vocabulary 9"},
-        {3, -7, "its header says -7 tokens of vocabulary; expected 1 to 65536"},
-        {3, 10, "its header says a vocabulary padded to 9; expected 10 to 1048576"},
-        {3, 65537, "65537 tokens of vocabulary"},
+        {3, -7, "its header says -7 tokens of vocabulary; expected 1 to 4194304"},
+        {3, 10, "its header says a vocabulary padded to 9; expected 10 to 4194304"},
+        {3, 4194305, "4194305 tokens of vocabulary"},
         {4, std::numeric_limits<int32_t>::max(), "2147483647 layers; expected 1 to 4096"},
         {4, 4096, "has 3232 bytes; expected"},
         {5, 3, "4 channels do not divide into 3 heads"},
@@ -141,7 +141,7 @@ TEST(LlmcModel, HostileHeadersAreRefusedByName) {
         {6, 1 << 17, "65536 a head; expected at most 128"},
         {6, 1 << 30, "1073741824 channels; expected 1 to 131072"},
         {7, 6, "a vocabulary padded to 6; expected 7 to"},
-        {7, 1 << 21, "a vocabulary padded to 2097152"},
+        {7, 1 << 23, "a vocabulary padded to 8388608"},
     };
     for (const Case& c : cases) {
         const std::string message = refusal(with(c.field, c.value));

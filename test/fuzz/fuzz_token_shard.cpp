@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     read_or_refuse([&] {
         std::vector<TokenShard> shards;
         shards.emplace_back(file.path());
-        require(1024 + 2 * shards[0].tokens().size() == size);
+        require(1024 + shards[0].token_bytes() * shards[0].tokens().size() == size);
         const int T = 1 + static_cast<int>(shards[0].source_hash() % 64);
         const TokenWindows windows(shards, T, 50'257);
         std::vector<int32_t> inputs(T), targets(T);

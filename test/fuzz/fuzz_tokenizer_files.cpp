@@ -12,10 +12,11 @@ static void check(Tokenizer& tokenizer, std::string_view text) {
     for (const std::string_view some :
          {std::string_view("the theatre, other 12 345 \xff\n"), text.substr(0, 1000)}) {
         const std::vector<Token> tokens = tokenizer.encode(some);
-        for (const Token token : tokens) require(token < tokenizer.vocab_size());
+        for (const Token token : tokens) require(token < static_cast<Token>(tokenizer.vocab_size()));
         tokenizer.decode(tokens);
         require(encode_in_pieces(tokenizer, some, text.size() % 7 + 1) == tokens);
-        for (const Token token : tokenizer.encode_prompt(some)) require(token < tokenizer.vocab_size());
+        for (const Token token : tokenizer.encode_prompt(some))
+            require(token < static_cast<Token>(tokenizer.vocab_size()));
     }
     tokenizer.ends();
     tokenizer_files(tokenizer, 8);

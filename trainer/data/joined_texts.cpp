@@ -39,8 +39,23 @@ DividedTexts divide_texts(const std::vector<std::string>& paths, double fraction
     return divided;
 }
 
-JoinedTexts::JoinedTexts(Tokenizer& tokenizer, Consume consume)
-    : tokenizer_(tokenizer), consume_(std::move(consume)), ends_before_(tokenizer.unread_ends()) {}
+JoinedTexts::JoinedTexts(Tokenizer& tokenizer, Consume consume, bool begins)
+    : tokenizer_(tokenizer),
+      consume_(std::move(consume)),
+      ends_before_(tokenizer.unread_ends()),
+      begins_(begins) {}
+
+std::vector<Token> tokens_before_text(const Tokenizer& tokenizer, bool ends, bool begins) {
+    std::vector<Token> tokens;
+    const std::optional<int> end = tokenizer.end_of_text(), begin = tokenizer.begin_of_text();
+    if (ends && end) tokens.push_back(static_cast<Token>(*end));
+    CHECK(!begins || begin,
+          "--bos: the tokenizer {} has no token that begins a text; expected one whose tokenizer_config.json "
+          "names a bos_token",
+          tokenizer.name());
+    if (begins && (tokens.empty() || begin != end)) tokens.push_back(static_cast<Token>(*begin));
+    return tokens;
+}
 
 void JoinedTexts::append(const TextPart& part) {
     const FileReader file(part.path);
@@ -50,10 +65,8 @@ void JoinedTexts::append(const TextPart& part) {
     size_t next = has_mark ? byte_order_mark.size() : std::min(part.begin, end);
     if (has_mark) findings_.marked.push_back(part.path);
     if (next == end) return;
-    if (const std::optional<int> end_of_text = tokenizer_.end_of_text(); end_of_text && !is_empty_) {
-        const Token token = static_cast<Token>(*end_of_text);
-        consume_({&token, 1});
-    }
+    const std::vector<Token> before = tokens_before_text(tokenizer_, !is_empty_, begins_);
+    if (!before.empty()) consume_(before);
     is_empty_ = false;
     bool is_utf8 = true;
     const auto more = [&](std::string& text) {

@@ -34,12 +34,17 @@ struct TextFindings {
     std::vector<std::string> notes() const;
 };
 
+// The tokens that stand before a text. ends: the end of the text before it. begins: the beginning token, if it
+// is another one; UsageError if the tokenizer has none.
+std::vector<Token> tokens_before_text(const Tokenizer& tokenizer, bool ends, bool begins);
+
 class JoinedTexts {
 public:
     using Consume = std::function<void(std::span<const Token>)>;
     // Passes the tokens to `consume` in order, those of a few MiB of text at a time. Only so much text is in
-    // memory, unless one word is longer.
-    JoinedTexts(Tokenizer& tokenizer, Consume consume);
+    // memory, unless one word is longer. begins: each text has the tokenizer's beginning token before it; one
+    // token is both that and the end of the text before.
+    JoinedTexts(Tokenizer& tokenizer, Consume consume, bool begins = false);
 
     void append(const TextPart& part);
     size_t bytes() const { return bytes_; }  // of text that has been read
@@ -52,7 +57,7 @@ private:
     Consume consume_;
     size_t ends_before_;  // Tokenizer::unread_ends before the first text
     size_t bytes_ = 0;
-    bool is_empty_ = true;
+    bool begins_, is_empty_ = true;
     TextFindings findings_;
 };
 

@@ -9,6 +9,7 @@
 #include "system/atomic_file.h"
 #include "system/file_reader.h"
 #include "trainer/models/families.h"
+#include "trainer/tokenizer/token.h"
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian and so are we");
 
@@ -36,11 +37,12 @@ ModelConfig shape_of(const LlmcHeader& header, const std::string& path) {
               header[at], name, most);
         return header[at];
     };
-    const ModelConfig config{size(3, "tokens of vocabulary", 65536), size(2, "tokens of context", 1 << 20),
-                             size(4, "layers", 4096), size(5, "heads", 4096), size(6, "channels", 1 << 17)};
-    CHECK(header[7] >= config.V && header[7] <= 1 << 20,
+    const ModelConfig config{size(3, "tokens of vocabulary", max_vocab_size),
+                             size(2, "tokens of context", 1 << 20), size(4, "layers", 4096),
+                             size(5, "heads", 4096), size(6, "channels", 1 << 17)};
+    CHECK(header[7] >= config.V && header[7] <= max_vocab_size,
           "{}: its header says a vocabulary padded to {}; expected {} to {}", path, header[7], config.V,
-          1 << 20);
+          max_vocab_size);
     check_shape(path, config);
     return config;
 }

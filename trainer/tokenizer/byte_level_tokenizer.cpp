@@ -119,6 +119,7 @@ ByteLevelTokenizer::ByteLevelTokenizer(std::string name, const ByteLevelVocabula
     : name_(std::move(name)),
       former_name_(std::move(former_name)),
       end_of_text_(vocabulary.end_of_text),
+      begin_of_text_(vocabulary.own_ids.begin ? vocabulary.own_ids.begin : vocabulary.begin_of_text),
       own_ids_(vocabulary.own_ids),
       before_(vocabulary.before),
       after_(vocabulary.after),

@@ -23,8 +23,9 @@ struct ByteLevelVocabulary {
     std::vector<std::pair<std::string, std::string>> merges;  // in the order in which they are tried
     std::string merges_file;                                  // path for errors in merges
     std::vector<AddedToken> added{};                          // spelled as they are
-    bool counts_added = false;         // added tokens in a text are counted and stay ordinary text
-    std::optional<int> end_of_text{};  // the token between two texts
+    bool counts_added = false;           // added tokens in a text are counted and stay ordinary text
+    std::optional<int> end_of_text{};    // the token between two texts
+    std::optional<int> begin_of_text{};  // if own_ids has no begin
     SpecialIds own_ids{};
     std::vector<int> before{}, after{};  // tokens that the post-processor puts around a prompt
     std::vector<SplitPattern> steps = {SplitPattern::gpt2};  // that split a text into words
@@ -44,6 +45,7 @@ public:
     std::string_view former_name() const override { return former_name_.empty() ? name_ : former_name_; }
     int vocab_size() const override { return static_cast<int>(token_bytes_.size()); }
     std::optional<int> end_of_text() const override { return end_of_text_; }
+    std::optional<int> begin_of_text() const override { return begin_of_text_; }
     int least_vocabulary() const override { return least_vocabulary_; }
     SpecialIds own_ids() const override { return own_ids_; }
     std::string_view token_bytes(int id) const override;
@@ -64,7 +66,7 @@ private:
 
     std::string name_, former_name_;
     std::vector<std::string> token_bytes_;  // empty for a number without a token
-    std::optional<int> end_of_text_;
+    std::optional<int> end_of_text_, begin_of_text_;
     SpecialIds own_ids_;
     std::vector<int> before_, after_;
     WordSplitter splitter_;

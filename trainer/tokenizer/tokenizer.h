@@ -41,6 +41,8 @@ public:
     virtual int vocab_size() const = 0;
     // The token between two texts.
     virtual std::optional<int> end_of_text() const = 0;
+    // The token before a text: bos_token of the tokenizer's files, and <|endoftext|> of gpt2.
+    virtual std::optional<int> begin_of_text() const { return own_ids().begin; }
     // The vocabulary that a model needs at least: the tokens of ordinary text, without added tokens.
     virtual int least_vocabulary() const { return vocab_size(); }
     // The statements of the tokenizer's own files. The model's files come before them: special_ids.h.

@@ -261,7 +261,7 @@ std::unique_ptr<Tokenizer> read_gpt2_tokenizer(const std::string& name, const st
                                    .counts_added = name == "gpt2"};
     const auto end = vocabulary.tokens.find(gpt2_end_of_text);
     CHECK(end != vocabulary.tokens.end(), "{}: has no token {}", encoder_path, gpt2_end_of_text);
-    vocabulary.end_of_text = end->second;
+    vocabulary.end_of_text = vocabulary.begin_of_text = end->second;
     vocabulary.own_ids.ends = {end->second};
     vocabulary.added = {{.content = gpt2_end_of_text, .id = end->second, .special = true}};
     return std::make_unique<ByteLevelTokenizer>(name, vocabulary);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "trainer/models/gpt2/gpt2_table.h"
+#include "trainer/tokenizer/token.h"
 
 using nlohmann::json;
 
@@ -53,10 +54,11 @@ double flops_per_token(const ModelConfig& c, int seq_len) {
 }
 
 ModelConfig read_config(const ConfigFields& fields) {
-    const ModelConfig shape{
-        fields.size("vocab_size", 65536), fields.size("n_positions", "max_position_embeddings", 1 << 20),
-        fields.size("n_layer", "num_hidden_layers", 4096), fields.size("n_head", "num_attention_heads", 4096),
-        fields.size("n_embd", "hidden_size", 1 << 17)};
+    const ModelConfig shape{fields.size("vocab_size", max_vocab_size),
+                            fields.size("n_positions", "max_position_embeddings", 1 << 20),
+                            fields.size("n_layer", "num_hidden_layers", 4096),
+                            fields.size("n_head", "num_attention_heads", 4096),
+                            fields.size("n_embd", "hidden_size", 1 << 17)};
     fields.check("n_inner", {nullptr, 4 * shape.C});
     // names of one formula, the tanh approximation
     fields.check("activation_function",

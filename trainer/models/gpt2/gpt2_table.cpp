@@ -5,11 +5,11 @@
 #include <cmath>
 
 #include "system/error.h"
+#include "trainer/tokenizer/token.h"
 
 void check_gpt2(const ModelConfig& c) {
     CHECK(c.V > 0, "a vocabulary of {} tokens; expected 1 or more", c.V);
-    CHECK(c.V <= 65536,
-          "a vocabulary of {} tokens; expected at most 65536, since token files hold 16 bits a token", c.V);
+    CHECK(c.V <= max_vocab_size, "a vocabulary of {} tokens; expected at most {}", c.V, max_vocab_size);
     CHECK(c.context > 0, "a context of {} tokens; expected 1 or more", c.context);
     CHECK(c.L > 0, "{} layers; expected 1 or more", c.L);
     CHECK(c.NH > 0, "{} heads; expected 1 or more", c.NH);
