@@ -8,6 +8,7 @@ models=()
 for folder; do models+=("$(realpath -- "$folder")"); done
 cd "$(dirname "$0")/.."
 make
+cmake --build --preset release --target words
 python=build/outside/bin/python3
 python3 -m venv build/outside
 $python -m pip install --quiet numpy safetensors tiktoken tokenizers torch transformers
