@@ -2,7 +2,7 @@
 //   tokenize --tokenizer gpt2|byte|FILE [--val-fraction 0] --out DIR FILE...
 //   writes DIR/train_000000.bin, DIR/val_000000.bin and so on, 100 million tokens per shard, all or none.
 //   tokenize --train 32768 --out DIR/tokenizer.json FILE...
-//   makes a tokenizer of 32,768 tokens from texts, which --tokenizer takes and Hugging Face's tokenizers open.
+//   makes a tokenizer of 32,768 tokens from texts, which --tokenizer takes and Hugging Face opens.
 //   ... | tokenize --stream [--prefix fineweb_] [--val-tokens N] --out DIR
 //   writes the documents on standard input (document_stream.h) as shards, each as soon as it is full. The
 //   same command with the same input continues after the finished shards (restartable_shards.h).

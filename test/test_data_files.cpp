@@ -5,9 +5,11 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "temporary_folder.h"
 #include "trainer/data/data_files.h"
@@ -145,6 +147,39 @@ TEST(DataFiles, AnEndOfTextThatIsTakenAsOrdinaryTextIsSaid) {
         ASSERT_EQ(notes.lines.size(), size_t(lines)) << tokenizer;
         for (const std::string& line : notes.lines) EXPECT_TRUE(says(line, "gpt2-eot"));
     }
+}
+
+// A tokenizer with a number past 16 bits.
+std::unique_ptr<Tokenizer> wide_tokenizer(const TemporaryFolder& folder) {
+    nlohmann::json file = nlohmann::json::parse(read_file(PROJECT_ROOT "/test/reference/bpe/plain.json"));
+    file["model"]["vocab"]["zq"] = 70'000;
+    file["model"]["merges"].insert(file["model"]["merges"].begin(), {{"z", "q"}});
+    return make_tokenizer(folder.write("tokenizer.json", file.dump()));
+}
+
+TEST(DataFiles, ALargeVocabularyHas32BitsATokenInTheCache) {
+    CachedTexts texts;
+    const std::unique_ptr<Tokenizer> wide = wide_tokenizer(texts.folder);
+    const std::string path = texts.folder.write("a.txt", "to zq or not");
+    for (int run = 0; run < 2; run++) {
+        const std::vector<TokenShard> shards = open_split({path}, *wide, texts.notes.options);
+        ASSERT_EQ(shards.size(), 1u);
+        EXPECT_EQ(shards[0].token_bytes(), 4u);
+        EXPECT_EQ(shards[0].tokens(), wide->encode("to zq or not"));
+        EXPECT_EQ(std::ranges::count(shards[0].tokens(), 70'000u), 1);
+    }
+    ASSERT_EQ(texts.cached().size(), 1u);
+    EXPECT_EQ(fs::file_size(texts.path_of(texts.cached()[0])),
+              1024 + 4 * wide->encode("to zq or not").size());
+}
+
+TEST(DataFiles, AShardOf16BitsIsRefusedIfTheTokenizerNeeds32) {
+    const TemporaryFolder folder;
+    const std::unique_ptr<Tokenizer> wide = wide_tokenizer(folder);
+    const std::string shard = write_shard(folder, "narrow.bin", {1, 2, 3});
+    EXPECT_TRUE(says(message_of<UsageError>([&] { open_split({shard}, *wide); }),
+                     shard + ": its tokens have 16 bits, but the 70001 tokens of --tokenizer bpe-"));
+    EXPECT_EQ(open_split({shard}, bytes).size(), 1u);
 }
 
 TEST(DataFiles, AStreamIsCutIntoShards) {

@@ -15,8 +15,8 @@ from common import ROOT, FolderTest  # beside this file
 
 # Names in the package lists of Ubuntu (main and universe) on 25 November 2026; Debian 12 has those of 24.04.
 UBUNTU_22 = set("""build-essential ccache clang cmake libbenchmark-dev libboost-context-dev libcli11-dev libdnnl-dev libedit-dev libfmt-dev
-    libgtest-dev liblz4-dev libopenmpi-dev libxxhash-dev libzstd-dev ninja-build nlohmann-json3-dev openmpi-bin pkg-config python3 python3-matplotlib
-    python3-numpy python3-venv""".split())  # fmt: skip
+    libgtest-dev liblz4-dev libopenmpi-dev libutf8proc-dev libxxhash-dev libzstd-dev ninja-build nlohmann-json3-dev openmpi-bin pkg-config
+    python3 python3-matplotlib python3-numpy python3-venv""".split())  # fmt: skip
 UBUNTU_24 = UBUNTU_22 | {"libclang-rt-dev"}
 NVCC_13 = "75 80 86 87 88 89 90 100 103 110 120 121".split()
 NVCC_12_4 = "50 52 53 60 61 62 70 72 75 80 86 87 89 90".split()

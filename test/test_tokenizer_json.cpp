@@ -8,6 +8,7 @@
 
 #include "pieces.h"
 #include "reference_strings.h"
+#include "system/unicode_nfc.h"
 #include "temporary_folder.h"
 #include "trainer/tokenizer/tokenizer_files.h"
 #include "trainer/tokenizer/word_splitter.h"
@@ -23,6 +24,7 @@ TEST(TokenizerJson, AgreesWithHuggingFaceOnRandomUnicode) {
     for (const char* name : {"plain", "prefix_space", "digits", "number_runs", "merges_out_of_order",
                              "llama3", "qwen", "nanochat", "gpt4", "no_words"}) {
         SCOPED_TRACE(name);
+        if (name == std::string("qwen") && !can_normalize()) continue;
         const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(reference(name));
         const size_t strings = for_each_reference_string(
             std::string("bpe/") + name + ".bin", [&](const std::string& text, const auto& tokens) {
@@ -43,6 +45,7 @@ TEST(TokenizerJson, AddedTokensAreFoundAsHuggingFaceFindsThem) {
     for (const char* name :
          {"added_tokens_plain", "added_tokens_prefix_space", "added_tokens_digits", "added_tokens_qwen"}) {
         SCOPED_TRACE(name);
+        if (name == std::string("added_tokens_qwen") && !can_normalize()) continue;
         const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(reference(name));
         size_t added = 0;
         const size_t strings = for_each_reference_string(

@@ -180,6 +180,35 @@ TEST(TrainProgram, AMaskThatHidesEveryTargetGaveALossOfZero) {
     EXPECT_FALSE(std::filesystem::exists(folder / "run"));
 }
 
+// 151,936 is Qwen 3's vocabulary. The last token is in the data.
+TEST(TrainProgram, AVocabularyPast16BitsTrainsResumesAndGenerates) {
+    const TemporaryFolder folder;
+    constexpr int V = 151'936;
+    TokenShardWriter shard(folder / "train.bin", 0, V);
+    std::vector<Token> tokens(12 * 16 + 1);
+    for (size_t i = 0; i < tokens.size(); i++) tokens[i] = static_cast<Token>(V - 1 - i * i * 739 % V);
+    shard.append(tokens);
+    shard.commit();
+    const auto run = [&](const std::string& options, const std::string& out) {
+        EXPECT_TRUE(succeeded(run_program(TRAIN_PROGRAM, options + " --out " + folder / out)));
+        return read_file(checkpoint_folder(folder / out, 4) + "/model.safetensors");
+    };
+    const std::string whole =
+        run("--layers 1 --heads 1 --channels 8 --context 16 --batch-size 2 --total-batch 64 --tokenizer none "
+            "--vocab 151936 --val-every 0 --sample-every 4 --sample-tokens 4 --checkpoint-every 2 --steps 4 "
+            "--train-data " +
+                folder / "train.bin",
+            "whole");
+    EXPECT_TRUE(run("--resume " + checkpoint_folder(folder / "whole", 2), "resumed") == whole);
+    const ProgramResult generated = run_program(
+        GENERATE_PROGRAM, folder / "whole" + " --tokenizer none --tokens 151935 --max-tokens 3 --json");
+    EXPECT_TRUE(succeeded(generated));
+    EXPECT_EQ(nlohmann::json::parse(generated.output)["samples"][0]["tokens"].size(), 3u);
+    EXPECT_TRUE(
+        is_refused(run_program(GENERATE_PROGRAM, folder / "whole" + " --tokenizer none --tokens 151936"),
+                   {"token 151936 of the prompt; expected 0 to 151935"}));
+}
+
 TEST(TrainProgram, AStepWithoutTargetsIsSkipped) {
     const TemporaryFolder folder;
     // Twelve windows, of which a step uses four; those of the second step have no targets, and are missing

@@ -34,8 +34,8 @@ struct TextFindings {
     std::vector<std::string> notes() const;
 };
 
-// The tokens that stand before a text. ends: the end of the text before it. begins: the beginning token, if it
-// is another one; UsageError if the tokenizer has none.
+// The tokens that stand before a text. ends: the end of the text before it. begins: the beginning token, if
+// it is another one; UsageError if the tokenizer has none.
 std::vector<Token> tokens_before_text(const Tokenizer& tokenizer, bool ends, bool begins);
 
 class JoinedTexts {

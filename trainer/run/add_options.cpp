@@ -123,7 +123,8 @@ void add_model(CLI::App& app, Options& o) {
                                   "width of the model; a multiple of --heads");
     model.number(identity, "--context", config.context, 1, 1 << 20,
                  "longest sequence that the model accepts, in tokens");
-    auto* vocab = model.number(identity, "--vocab", config.V, 1, max_vocab_size, "number of tokens in the vocabulary");
+    auto* vocab =
+        model.number(identity, "--vocab", config.V, 1, max_vocab_size, "number of tokens in the vocabulary");
     auto* weights =
         model.text(start, "--init-from", o.model.init_from, "PATH",
                    fmt::format("start from the weights and the shape of this model: {} [random weights]",
