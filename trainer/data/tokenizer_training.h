@@ -1,8 +1,8 @@
 // tokenizer_training.h: a tokenizer.json that is made from texts.
 //   Texts are cut into words by all threads, 64 MiB at a time, and counted; then the merges are found
 //   (merge_training.h). Memory holds each distinct word once, and 64 MiB of text. Only if the distinct words
-//   would be more than `most_words`, the rarest are dropped, so that the result may depend on the order of the
-//   texts; it never depends on the number of threads.
+//   would be more than `most_words`, the rarest are dropped, so that the result may depend on the order of
+//   the texts; it never depends on the number of threads.
 #pragma once
 #include <cstddef>
 #include <functional>

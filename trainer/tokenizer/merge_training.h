@@ -24,6 +24,6 @@ struct TrainedMerges {
     std::vector<std::pair<Token, Token>> merges;  // in the order in which they are tried
 };
 
-// Up to `tokens` tokens, at least 256; fewer if the words have no more pairs. `made` is called with the number
-// of tokens so far, and may throw to stop.
+// Up to `tokens` tokens, at least 256; fewer if the words have no more pairs. `made` is called with the
+// number of tokens so far, and may throw to stop.
 TrainedMerges train_merges(const WordCounts& words, size_t tokens, const std::function<void(size_t)>& made);

@@ -14,8 +14,8 @@ public:
     void clear() { *this = WordCounts(); }
     size_t size() const { return words_.size(); }
 
-    // Drops the rarest words, all words of one count or none of them, so that at most `most` are left. Returns
-    // how many it drops.
+    // Drops the rarest words, all words of one count or none of them, so that at most `most` are left.
+    // Returns how many it drops.
     size_t keep(size_t most);
 
     template <class Consume>

@@ -174,8 +174,8 @@ constexpr std::pair<SplitPattern, std::string_view> regexes[] = {
     {SplitPattern::gpt2,
      R"('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s)"},
     {SplitPattern::gpt4,
-     R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s++\z|\s*[\r\n]|)"
-     R"(\s+(?!\S)|\s+)"},
+     R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s++\z|)"
+     R"(\s*[\r\n]|\s+(?!\S)|\s+)"},
     // tiktoken's own: for the regular expressions of Hugging Face's tokenizers, {1,3}+ repeats {1,3}.
     {SplitPattern::gpt4_number_runs,
      R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|)"
