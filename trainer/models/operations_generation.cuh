@@ -32,8 +32,8 @@ void Operations<T>::allocated() {
     if (!this->generation_) return;
     for (int l = 0; l < config_.L; l++) {
         const DecodeCache<T> cache = cache_of(l);
-        for (T* const part : {cache.keys, cache.values})
-            simt::fill_zero(part, cache.elements() * sizeof(T), stream());
+        simt::fill_zero(cache.keys, cache.elements() * sizeof(T), stream());
+        simt::fill_zero(cache.values, cache.elements() * sizeof(T), stream());
     }
 }
 
