@@ -463,14 +463,12 @@ int main(int argc,
         "--skip-bad", options.skip_bad,
         "leave out lines that are no documents (not JSON, no text), and say how many there were");
     add_number(*stream, "--threads", options.threads, 1, 1024, "number of threads that tokenize documents");
-    set_examples(
-        app, {{"tokenize all texts of a folder; the last hundredth is for validation",
-               "tokenize --val-fraction 0.01 --out shards books"},
-              {"write bytes instead of GPT-2's tokens", "tokenize --tokenizer byte --out shards my_book.txt"},
-              {"make a tokenizer of 32,768 tokens from texts, for --tokenizer",
-               "tokenize --train 32768 --pattern gpt4 --out mine/tokenizer.json books"},
-              {"tokenize documents, one JSON object per line",
-               "zcat documents.jsonl.gz | tokenize --stream --out shards"}});
+    set_examples(app, {{"tokenize all texts of a folder; the last hundredth is for validation",
+                        "tokenize --val-fraction 0.01 --out shards books"},
+                       {"make a tokenizer of 32,768 tokens from texts, instead of using GPT-2's",
+                        "tokenize --train 32768 --pattern gpt4 --out mine/tokenizer.json books"},
+                       {"tokenize documents, one JSON object per line",
+                        "zcat documents.jsonl.gz | tokenize --stream --out shards"}});
     return run_main("tokenize", [&] {
         if (!parse(app, argc, argv, {"--prefix"})) return;
         check_source(options, app);
