@@ -111,8 +111,8 @@ Calls replayed_step() {
     Calls calls = micro_step;
     calls.insert(calls.end(), {"graph 0", "graph 1"});
     calls.insert(calls.end(), micro_step.begin(), micro_step.end());
-    calls.insert(calls.end(), {"graph 2", "graph 3", "graph 4", "a copy of 8 bytes to the device",
-                               "a copy of 16 bytes to the host", "a copy of 16 bytes to the device",
+    calls.insert(calls.end(), {"graph 2", "graph 3", "graph 4", "a copy of 12 bytes to the device",
+                               "a copy of 20 bytes to the host", "a copy of 16 bytes to the device",
                                "graph 5", "record an event"});
     return calls;
 }

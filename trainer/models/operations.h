@@ -35,8 +35,8 @@ protected:
     // dwte, dwpe += dout
     void encoder_backward(TensorId wte, TensorId wpe, const T* dout);
 
-    // out (N, OC) = inp (N, C) weight (OC, C)^T + bias. With an activation this sum is pre_activation, kept for
-    // backward, and out = activation(pre_activation).
+    // out (N, OC) = inp (N, C) weight (OC, C)^T + bias. With an activation this sum is pre_activation, kept
+    // for backward, and out = activation(pre_activation).
     void matmul(const char* name, T* out, const T* inp, const Affine& p, Activation activation = {},
                 T* pre_activation = nullptr);
     // dweight = dout^T inp in the step's first micro-step, += in later ones
