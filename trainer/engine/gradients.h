@@ -28,7 +28,7 @@ public:
     void squared_norm(float* out, const float* values, size_t elements);
     float* norms() const { return range_norms_; }
 
-    // What this process updates: all ranges, or with ZeRO-1 its part of each.
+    // The ranges that this process updates: all of them, or with ZeRO-1 its part of each.
     const std::vector<FlatRange>& updated() const { return updated_; }
     Communicator::Ticket latest() const { return reduced_; }  // 0: nothing is being summed
 

@@ -29,7 +29,7 @@ struct StepResult {
 // be skipped, or an empty string if it may be made.
 using Veto = std::function<std::string(const StepResult&)>;
 
-// What one all-reduce sums over the processes at the end of a step.
+// The numbers that one all-reduce sums over the processes at the end of a step.
 struct StepSums {
     float loss = 0, norm_squared = 0;         // of all targets, and of the gradients
     float stop = 0, writing = 0, unread = 0;  // processes that set the flag
@@ -61,7 +61,7 @@ public:
     void end(std::string vetoed, stream_t stream);
     // Waits for the oldest step. Error if none is in flight.
     StepResult finish();
-    // Of the step that began last; 1 before the first.
+    // The weight of the step that began last; 1 before the first.
     double gradient_weight() const { return begun_ > 0 ? steps_[(begun_ - 1) % kept].gradient_weight() : 1; }
 
 private:

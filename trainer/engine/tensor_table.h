@@ -21,7 +21,7 @@ struct Init {
     static Init constant(float value) { return {.value = value}; }
 };
 
-// What a family says of a tensor.
+// A row of the table: everything that a family says of a tensor.
 struct Row {
     std::string name;           // in Hugging Face's files
     std::vector<size_t> shape;  // (out, in) for weights

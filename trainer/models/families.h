@@ -14,7 +14,7 @@
 template <class T>
 class Family;
 
-// What all programs ask of a family, whatever type it computes in.
+// An entry in the list of families. It does not depend on the type in which the model computes.
 struct FamilyDescription {
     const char* name;   // model_type in config.json
     const char* title;  // as messages call it: "GPT-2"
