@@ -102,6 +102,7 @@ class Durability(unittest.TestCase):
         complete = "nothing is left to do" in result.stdout
         self.assertGreaterEqual(int(going_on[1]) if going_on else STEPS if complete else 0, saved, result.stdout)
         self.assertNotRegex(result.stdout + result.stderr, "passed over|damaged|has no lines")
+        self.assertTrue((run / f"checkpoints/step_{STEPS:08}").exists(), result.stdout + result.stderr)
         self.assertEqual((metrics(run), model_of(run, STEPS)), self.expected)
         if not complete:
             self.assertEqual([path for path in run.rglob("*") if ".tmp-" in path.name], [])
