@@ -19,8 +19,9 @@ static ProgramResult tokenize(const std::string& arguments, const std::string& b
 
 // Merges by their texts, "left right".
 static std::vector<std::string> merges_in(const std::string& tokenizer) {
+    const json object = json::parse(tokenizer);
     std::vector<std::string> merges;
-    for (const json& merge : json::parse(tokenizer)["model"]["merges"])
+    for (const json& merge : object.at("model").at("merges"))
         merges.push_back(merge.is_string() ? merge.get<std::string>()
                                            : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
     return merges;
