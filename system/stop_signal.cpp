@@ -11,3 +11,12 @@ __attribute__((no_sanitize("address", "undefined"))) static void look_at_hangup(
 [[gnu::section(".preinit_array"), gnu::used]] static void (*const before_all_constructors)() = look_at_hangup;
 
 bool hangup_was_ignored() { return ignored; }
+
+void give_handlers_a_stack() {
+    static char memory[size_t{1} << 16];
+    stack_t stack = {};
+    sigaltstack(nullptr, &stack);
+    if (!(stack.ss_flags & SS_DISABLE)) return;  // the address sanitizer has made one
+    stack = {.ss_sp = memory, .ss_flags = 0, .ss_size = sizeof(memory)};
+    sigaltstack(&stack, nullptr);
+}

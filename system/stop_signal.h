@@ -51,11 +51,18 @@ inline void handle_stop(int received) {
     stop_signal_received = 1;
 }
 
-// flags: those of sigaction. Without SA_RESTART, a signal also interrupts a wait for input.
+// Handlers of the calling thread run on a stack of their own from now on, if they ask for it (SA_ONSTACK).
+// oneDNN's code for AVX2 keeps data below the stack pointer, farther than the 128 bytes that the system
+// spares, so a handler on the same stack would overwrite it: signals during products corrupted the heap.
+void give_handlers_a_stack();
+
+// Call in the main thread. flags: those of sigaction. Without SA_RESTART, a signal also interrupts a wait
+// for input. The threads that compute leave all signals to the main thread (simt::select_device).
 inline void stop_on(std::initializer_list<int> signals, int flags = SA_RESTART) {
+    give_handlers_a_stack();
     struct sigaction action = {};
     action.sa_handler = handle_stop;
-    action.sa_flags = flags;
+    action.sa_flags = flags | SA_ONSTACK;
     for (const int signal : signals) sigaction(signal, &action, nullptr);
 }
 

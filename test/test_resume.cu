@@ -282,6 +282,25 @@ TEST_F(Resume, OneRequestThatCameAsTwoSignalsKilledTheRunWithoutACheckpoint) {
     }
 }
 
+// Handlers that ran on the stack of oneDNN's products overwrote their data, on processors with AVX2 only.
+TEST_F(Resume, ManySignalsDuringAStepDoNotHarmIt) {
+    const std::string slow =
+        simt::checked ? " --total-batch 128" : " --channels 256 --batch-size 32 --total-batch 4096";
+    for (const char* threads : {"2", "1"}) {
+        fs::remove_all(run);
+        setenv("OMP_NUM_THREADS", threads, 1);
+        Process process("--steps 1000000" + to_run + slow, folder / "out");
+        wait_for_step(process, run, 1);
+        const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(900);
+        while (std::chrono::steady_clock::now() < end) {
+            process.send(SIGTERM);
+            std::this_thread::sleep_for(std::chrono::microseconds(500));
+        }
+        ASSERT_EQ(process.wait(), 0) << read_file(folder / "out");
+        EXPECT_EQ(read_state(newest_of(run)).step, last_step(run));
+    }
+}
+
 TEST_F(Resume, ASecondRequestASecondLaterEndsTheRunAtOnce) {
     const std::string slow = simt::checked ? " --total-batch 256" : " --total-batch 640000";
     for (const int signal : {SIGINT, SIGTERM}) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -119,6 +120,16 @@ void pin_this_thread(const int* cores, size_t count) {
     pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
 }
 
+// Signals are handled by the main thread, which has a stack for that (stop_signal.h). Those that tell of an
+// error of this thread are not blocked.
+void block_signals_in_this_thread() {
+    sigset_t set;
+    sigfillset(&set);
+    for (const int error : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS})
+        sigdelset(&set, error);
+    pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
 }  // namespace
 
 bool is_gpu() { return false; }
@@ -147,6 +158,7 @@ void select_device(int local_rank, int local_size) {
         // With fewer threads than cores, the system knows better which cores are free.
         if (threads == cores.size()) pin_this_thread(&cores[static_cast<size_t>(omp_get_thread_num())], 1);
         else pin_this_thread(cores.data(), cores.size());
+        if (omp_get_thread_num() > 0) block_signals_in_this_thread();
     }
 }
 
