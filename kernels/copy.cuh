@@ -6,7 +6,7 @@
 enum class CopyStores { plain, around_caches };
 
 // A thread copies `vectors` vectors. On the GPU neighbouring threads take neighbouring vectors; on the
-// CPU a thread takes a contiguous stretch.
+// CPU a thread takes a contiguous range.
 template <class W, CopyStores stores>
 __global__ void copy_kernel(float* to, const float* from, size_t count) {
     constexpr int N = W::bytes / sizeof(float), vectors = W::threads == 1 ? 64 : 1;

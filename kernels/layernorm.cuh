@@ -13,22 +13,22 @@
 #include "kernels/common.cuh"
 #include "kernels/layernorm_backward_wide.cuh"
 #include "kernels/layernorm_gradient.cuh"
-#include "kernels/row_cut.cuh"
+#include "kernels/row_tiling.cuh"
 
 constexpr float layernorm_eps = 1e-5f;
 
 // Reads a row into x and returns the sum of this thread's channels. With Residual the row is
 // residual = inp + branch, rounded to T as later passes and backward will read it.
-template <bool Residual, class Cut, class T>
-__device__ __forceinline__ float read_row(HeldRow<Cut, T>& x, const T* branch, T* residual, int end) {
-    constexpr int N = Cut::N;
-    [[maybe_unused]] HeldRow<Cut, T> b(branch);
-    for_each_of_row<Cut>(end, [&](int i, int v) INLINE {
+template <bool Residual, class Tiling, class T>
+__device__ __forceinline__ float read_row(HeldRow<Tiling, T>& x, const T* branch, T* residual, int end) {
+    constexpr int N = Tiling::N;
+    [[maybe_unused]] HeldRow<Tiling, T> b(branch);
+    for_each_of_row<Tiling>(end, [&](int i, int v) INLINE {
         x.fetch(i, v);
         if constexpr (Residual) b.fetch(i, v);
     });
     Vec<float, N> sums = simt::broadcast<N>(0.0f);
-    for_each_of_row<Cut>(end, [&](int i, int v) INLINE {
+    for_each_of_row<Tiling>(end, [&](int i, int v) INLINE {
         Vec<float, N> value = x.get(i, v);
         if constexpr (Residual) {
             const Vec<float, N> added = b.get(i, v);
@@ -45,28 +45,28 @@ __device__ __forceinline__ float read_row(HeldRow<Cut, T>& x, const T* branch, T
     return simt::sum(sums);
 }
 
-// Cut::W::threads threads share a row.
-template <class Cut, class T, bool Residual>
+// Tiling::W::threads threads share a row.
+template <class Tiling, class T, bool Residual>
 __global__ void layernorm_forward_kernel(T* out, T* residual, float* mean, float* rstd, const T* inp,
                                          const T* branch, const T* weight, const T* bias, size_t rows,
                                          int C) {
-    constexpr int threads = Cut::W::threads, N = Cut::N;
+    constexpr int threads = Tiling::W::threads, N = Tiling::N;
     const size_t row = simt::row_index<threads>(), first = row * C;
     // A row past the last one has no channels, but its threads take part in the collectives.
     const int end = row < rows ? C : 0;
-    HeldRow<Cut, T> x(inp + first);
+    HeldRow<Tiling, T> x(inp + first);
     const float sum = read_row<Residual>(x, Residual ? branch + first : nullptr,
                                          Residual ? residual + first : nullptr, end);
     const float m = simt::row_sum<threads>(sum) / static_cast<float>(C);
     Vec<float, N> squares = simt::broadcast<N>(0.0f);
-    for_each_of_row<Cut>(end, [&](int i, int v) INLINE {
+    for_each_of_row<Tiling>(end, [&](int i, int v) INLINE {
         const Vec<float, N> value = x.get_again(i, v);
         UNROLL
         for (int k = 0; k < N; k++) squares[k] += (value[k] - m) * (value[k] - m);
     });
     const float variance = simt::row_sum<threads>(simt::sum(squares)) / static_cast<float>(C);
     const float s = simt::rsqrt(variance + layernorm_eps);
-    for_each_of_row<Cut>(end, [&](int i, int v) INLINE {
+    for_each_of_row<Tiling>(end, [&](int i, int v) INLINE {
         const Vec<float, N> value = x.get_again(i, v), w = load<N>(weight + i), b = load<N>(bias + i);
         Vec<float, N> o;
         UNROLL
@@ -84,9 +84,9 @@ template <class W = simt::NativeWidth<32>, class T>
 void layernorm_forward(T* out, float* mean, float* rstd, const T* inp, const T* weight, const T* bias,
                        size_t N, int C, stream_t stream) {
     CHECK(N > 0 && C > 0, "layernorm: N = {} and C = {} must be positive", N, C);
-    for_row_cut<W, T>(C, [&]<class Cut>(Cut) {
-        launch_rows<Cut::W::threads>(layernorm_forward_kernel<Cut, T, false>, N, 0, stream, out, nullptr,
-                                     mean, rstd, inp, nullptr, weight, bias, N, C);
+    for_row_tiling<W, T>(C, [&]<class Tiling>(Tiling) {
+        launch_rows<Tiling::W::threads>(layernorm_forward_kernel<Tiling, T, false>, N, 0, stream, out,
+                                        nullptr, mean, rstd, inp, nullptr, weight, bias, N, C);
     });
 }
 
@@ -96,9 +96,9 @@ template <class W = simt::NativeWidth<32>, class T>
 void residual_layernorm_forward(T* out, T* residual, float* mean, float* rstd, const T* inp, const T* branch,
                                 const T* weight, const T* bias, size_t N, int C, stream_t stream) {
     CHECK(N > 0 && C > 0, "layernorm: N = {} and C = {} must be positive", N, C);
-    for_row_cut<W, T>(C, [&]<class Cut>(Cut) {
-        launch_rows<Cut::W::threads>(layernorm_forward_kernel<Cut, T, true>, N, 0, stream, out, residual,
-                                     mean, rstd, inp, branch, weight, bias, N, C);
+    for_row_tiling<W, T>(C, [&]<class Tiling>(Tiling) {
+        launch_rows<Tiling::W::threads>(layernorm_forward_kernel<Tiling, T, true>, N, 0, stream, out,
+                                        residual, mean, rstd, inp, branch, weight, bias, N, C);
     });
 }
 
@@ -128,12 +128,12 @@ inline size_t layernorm_backward_scratch(size_t N, int C) {
 }
 
 // The averages over one row; dout and inp point to its first channel.
-template <class Cut, class T>
+template <class Tiling, class T>
 __device__ __forceinline__ LayerNormRow layernorm_row(const T* dout, const T* inp, const T* weight,
                                                       float mean, float rstd, int C) {
-    constexpr int threads = Cut::W::threads, N = Cut::N;
+    constexpr int threads = Tiling::W::threads, N = Tiling::N;
     Vec<float, N> dnorms = simt::broadcast<N>(0.0f), dnorm_norms = dnorms;
-    for_each_of_row<Cut>(C, [&](int i, int) INLINE {
+    for_each_of_row<Tiling>(C, [&](int i, int) INLINE {
         const Vec<float, N> d = load<N>(dout + i), x = load<N>(inp + i), w = load<N>(weight + i);
         UNROLL
         for (int k = 0; k < N; k++) {
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(simt::block_of<W>, 1)
                               const float* __restrict__ mean, const float* __restrict__ rstd, size_t rows,
                               int C, size_t rows_per_group) {
     constexpr int R = layernorm_batch;
-    using Cut = RowCut<W, N, 0>;
+    using Tiling = RowTiling<W, N, 0>;
     const size_t begin = blockIdx.x * rows_per_group, end = min(rows, begin + rows_per_group);
     float* const sums = partial + static_cast<size_t>(blockIdx.x) * Sums * C;
 
@@ -167,9 +167,9 @@ __global__ void __launch_bounds__(simt::block_of<W>, 1)
         for (int r = 0; r < R; r++) {
             if (r >= count) continue;
             const size_t row = first + r;
-            batch[r] = layernorm_row<Cut>(dout + row * C, inp + row * C, weight, mean[row], rstd[row], C);
+            batch[r] = layernorm_row<Tiling>(dout + row * C, inp + row * C, weight, mean[row], rstd[row], C);
         }
-        for_each_of_row<Cut>(C, [&](int i, int) INLINE {
+        for_each_of_row<Tiling>(C, [&](int i, int) INLINE {
             const Vec<float, N> w = load<N>(weight + i);
             Vec<float, N> sum[Sums];
             UNROLL

@@ -1,7 +1,7 @@
 // optimizer_state.cuh: what the kernels of all optimizers share: the count of steps, the gradient norm,
 //   and the factor for the gradients
-//   norm = gradient_weight * the Euclidean norm of the gradients (global_norm.cuh)
-//   scale = gradient_weight * min(1, clip / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ computes it
+//   grad_norm = gradient_weight * the Euclidean norm of the gradients (global_norm.cuh)
+//   scale = gradient_weight * min(1, clip / (grad_norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ has it
 //   A step whose norm is not finite has scale = 0: it changes nothing and is not counted.
 //   Pascanu et al. 2013, arXiv:1211.5063
 #pragma once
@@ -29,11 +29,11 @@ __global__ void optimizer_prepare_kernel(OptimizerState* state, const float* nor
                                          double beta1, double beta2) {
     if (threadIdx.x > 0) return;
     const float weight = static_cast<float>(state->gradient_weight),
-                norm = weight * simt::sqrt(*norm_squared);
-    const bool finite = norm <= FLT_MAX;
-    state->grad_norm = norm;
+                grad_norm = weight * simt::sqrt(*norm_squared);
+    const bool finite = grad_norm <= FLT_MAX;
+    state->grad_norm = grad_norm;
     if (finite) state->step++;
-    const float wanted = clip / (norm + 1e-6f);
+    const float wanted = clip / (grad_norm + 1e-6f);
     state->scale = !finite ? 0.0f : clip > 0 && wanted < 1.0f ? weight * wanted : weight;
     const double t = state->step;
     state->bias_correction1 = static_cast<float>(1.0 - pow(beta1, t));

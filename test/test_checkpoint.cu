@@ -35,7 +35,7 @@ std::unique_ptr<Model<T>> trained_model(int updates) {
 TrainingState state_at(int step) {
     TrainingState state;
     state.step = step;
-    state.sound_step = step;
+    state.last_finite_step = step;
     state.batch_size = reference_B;
     return state;
 }
@@ -195,7 +195,7 @@ TEST(KeepPolicy, NamesWhatNeedNotBeKept) {
               (std::vector<int>{1500}));
 }
 
-// A checkpoint is known to be good once a later step was sound.
+// A checkpoint is known to be good once a later step had a plausible loss.
 TEST(KeepPolicy, TheLastCheckpointThatIsKnownToBeGoodStays) {
     const std::optional<double> none;
     EXPECT_FALSE(is_good({5, none}, 5));

@@ -546,10 +546,10 @@ TEST(GPT2, WeightsAreDrawnAsOpenAiDrewThem) {
 struct DeafOther : SingleProcess {
     DeafOther() : SingleProcess(Process{0, 2, 0, 2, "", "", ""}) {}
     void wait(Ticket, stream_t) override { waits++; }
-    void break_off() override { breaks++; }
-    int waits = 0, breaks = 0;
+    void abort_operations() override { aborts++; }
+    int waits = 0, aborts = 0;
 };
-TEST(GPT2, AfterAnErrorItsOperationsAreBrokenOffInsteadOfWaitedFor) {
+TEST(GPT2, AfterAnErrorItsOperationsAreAbortedInsteadOfWaitedFor) {
     DeafOther all;
     const auto train = [&](bool fails) {
         Model<float> model(make_family<float>(reference_config),
@@ -563,10 +563,10 @@ TEST(GPT2, AfterAnErrorItsOperationsAreBrokenOffInsteadOfWaitedFor) {
     };
     train(false);
     EXPECT_EQ(all.waits, 1);
-    EXPECT_EQ(all.breaks, 0);
+    EXPECT_EQ(all.aborts, 0);
     EXPECT_THROW(train(true), Error);
     EXPECT_EQ(all.waits, 0);
-    EXPECT_EQ(all.breaks, 1);
+    EXPECT_EQ(all.aborts, 1);
 }
 
 TEST(GPT2, ImpossibleShapesAreRefused) {

@@ -243,7 +243,7 @@ TYPED_TEST(Optimizers, ANormThatIsNotFiniteChangesNothing) {
     }
 }
 
-// The whole model: parameters with and without decay, the buffers of every stretch, clipping by the norm
+// The whole model: parameters with and without decay, the buffers of every range, clipping by the norm
 // over all of them.
 TEST(Optimizers, TheModelFollowsPyTorchForTwentySteps) {
     const SafetensorsFile dump = reference("optimizers"), weights = reference("model");

@@ -159,7 +159,7 @@ TEST(Sampler, TopKAndTopPFollowTheReference) {
     }
 }
 
-// The number of tokens that remain, where the first sorted stretch of them is not enough.
+// The number of tokens that remain, where the first sorted range of them is not enough.
 TEST(Sampler, ANucleusOfAFlatDistributionIsItsFirstTokens) {
     const std::vector<float> flat(200, 1.5f);
     for (const auto& [top_p, kept] : {std::pair{0.3175, 64}, {0.3225, 65}, {0.4975, 100}, {0.9975, 200}}) {

@@ -332,16 +332,16 @@ const std::string& CudnnAttention::unavailable() {
 
 const CudnnOffer& CudnnAttention::plan(AttentionShape shape, AttentionPass pass, size_t most_workspace) {
     unavailable();
-    const auto [place, fresh] = state_->plans.try_emplace({pass, shape.B, shape.T, shape.NH, shape.HS});
-    if (fresh) place->second = state_->make_plan(shape, pass, most_workspace);
-    return place->second.offer;
+    const auto [entry, fresh] = state_->plans.try_emplace({pass, shape.B, shape.T, shape.NH, shape.HS});
+    if (fresh) entry->second = state_->make_plan(shape, pass, most_workspace);
+    return entry->second.offer;
 }
 
 const CudnnOffer* CudnnAttention::compiled(AttentionShape shape, AttentionPass pass) {
-    const auto place = state_->plans.find({pass, shape.B, shape.T, shape.NH, shape.HS});
-    if (place == state_->plans.end()) return nullptr;
-    if (!place->second.compiled) state_->compile(place->second);
-    return &place->second.offer;
+    const auto entry = state_->plans.find({pass, shape.B, shape.T, shape.NH, shape.HS});
+    if (entry == state_->plans.end()) return nullptr;
+    if (!entry->second.compiled) state_->compile(entry->second);
+    return &entry->second.offer;
 }
 
 void CudnnAttention::forward(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape,

@@ -17,12 +17,11 @@ struct HeadRows {
     }
 };
 
-// The head of a block, and its stretch of `rows` rows of that head. Consecutive blocks take the same
-// stretch of `group` heads, so that the stretches with the most work all come first; then follows the
-// next group.
+// The head of a block, and its tile of `rows` rows of that head. Consecutive blocks take the same tile of
+// `group` heads, so that the tiles with the most work all come first; then follows the next group.
 struct AttentionBlock {
     AttentionShape shape;
-    int tiles;      // stretches of a head
+    int tiles;      // of a head
     unsigned head;  // 0 to B * NH - 1
     int tile;
 
@@ -67,9 +66,10 @@ inline void check_attention(AttentionShape shape) {
           shape.HS);
 }
 
-template <class Cut>
+template <class Tiling>
 unsigned attention_blocks(AttentionShape shape) {
-    const size_t blocks = static_cast<size_t>(simt::ceil_div(shape.T, Cut::block_rows)) * shape.B * shape.NH;
+    const size_t blocks =
+        static_cast<size_t>(simt::ceil_div(shape.T, Tiling::block_rows)) * shape.B * shape.NH;
     CHECK(blocks <= 0x7fffffff, "attention: B = {} times NH = {} is too large; use a smaller batch", shape.B,
           shape.NH);
     return static_cast<unsigned>(blocks);

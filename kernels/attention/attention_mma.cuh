@@ -20,7 +20,7 @@
 #include "kernels/attention/attention_head.cuh"
 
 template <int D_, int RowTiles, int Step, int Blocks>
-struct MmaCut {
+struct MmaTiling {
     static constexpr int D = D_;                // HS, rounded up
     static constexpr int depth = D / 16;        // products of (16, 16) along a row
     static constexpr int row_tiles = RowTiles;  // tiles of 16 rows that a warp owns
@@ -37,15 +37,15 @@ struct MmaCut {
     static_assert(D % 16 == 0 && tile % step == 0 && step % 16 == 0);
 };
 
-// Each cut has the most rows for a warp (a tile's numbers are then loaded into registers less often) and
+// Each tiling has the most rows for a warp (a tile's numbers are then loaded into registers less often) and
 // the longest step that fit into the registers without spills on all architectures. For dK and dV, two
 // tiles of rows at D = 64 would spill.
 template <int D>
-using MmaForwardCut = MmaCut<D, (D <= 64 ? 2 : 1), (D == 96 ? 32 : 64), (D == 96 ? 3 : 2)>;
+using MmaForwardTiling = MmaTiling<D, (D <= 64 ? 2 : 1), (D == 96 ? 32 : 64), (D == 96 ? 3 : 2)>;
 template <int D>
-using MmaBackwardQCut = MmaCut<D, (D <= 64 ? 2 : 1), 32, 2>;
+using MmaBackwardQTiling = MmaTiling<D, (D <= 64 ? 2 : 1), 32, 2>;
 template <int D>
-using MmaBackwardKVCut = MmaCut<D, 1, (D <= 32 ? 32 : 16), (D <= 64 ? 3 : 2)>;
+using MmaBackwardKVTiling = MmaTiling<D, 1, (D <= 32 ? 32 : 16), (D <= 64 ? 3 : 2)>;
 
 template <int Rows, int Columns>  // (16 * Rows, 16 * Columns)
 using MmaFactor = Vec<uint32_t, 4>[Rows][Columns];
@@ -110,55 +110,56 @@ __device__ __forceinline__ void set_zero(MmaSums<Rows, Columns>& sums) {
 
 // The two matrices a and b that pass by, tile after tile. Shared memory holds two tiles of each: one to
 // work on, and one that is being copied. The first half of the threads copies a, the second half b.
-template <class Cut>
+template <class Tiling>
 class PassingTiles {
 public:
     __device__ explicit PassingTiles(simt::SharedMemory& shared)
-        : a_tiles_(shared.take<bfloat16>(2 * Cut::tile_elements)),
-          b_tiles_(shared.take<bfloat16>(2 * Cut::tile_elements)) {}
+        : a_tiles_(shared.take<bfloat16>(2 * Tiling::tile_elements)),
+          b_tiles_(shared.take<bfloat16>(2 * Tiling::tile_elements)) {}
     // Starts copying the tiles whose first row is `row`.
     __device__ __forceinline__ void copy(HeadRows<const bfloat16> a, HeadRows<const bfloat16> b, int row) {
         // 16 bytes a thread; a power of two
-        constexpr int threads_a_row = Cut::D <= 32 ? 4 : Cut::D <= 64 ? 8 : 16;
-        constexpr int half = Cut::block / 2, rows_at_once = half / threads_a_row;
+        constexpr int threads_a_row = Tiling::D <= 32 ? 4 : Tiling::D <= 64 ? 8 : 16;
+        constexpr int half = Tiling::block / 2, rows_at_once = half / threads_a_row;
         // opaque: nothing computed from it stays in registers through the loop over tiles
         const int thread = simt::opaque(static_cast<int>(threadIdx.x));
         const bool copies_a = thread < half;
         const int row_of_thread = row + thread % half / threads_a_row, column = thread % threads_a_row * 8;
         const size_t stride = copies_a ? a.stride : b.stride;
         const bfloat16* from = (copies_a ? a.first : b.first) + row_of_thread * stride + column;
-        bfloat16* to = (copies_a ? a_tiles_ : b_tiles_) + row_in_tiles(row_of_thread) * Cut::pitch + column;
+        bfloat16* to =
+            (copies_a ? a_tiles_ : b_tiles_) + row_in_tiles(row_of_thread) * Tiling::pitch + column;
         // rows left to copy; none if the columns are past HS
         const int rows = column < a.columns ? a.count - row_of_thread : 0;
         UNROLL
-        for (int r = 0; r < Cut::tile; r += rows_at_once) {
-            if (column < Cut::D) simt::cp_async<8>(to + r * Cut::pitch, from, r < rows);
+        for (int r = 0; r < Tiling::tile; r += rows_at_once) {
+            if (column < Tiling::D) simt::cp_async<8>(to + r * Tiling::pitch, from, r < rows);
             from += rows_at_once * stride;
         }
     }
     // The index of a row within the two tiles.
-    static __device__ int row_in_tiles(int row) { return row & (2 * Cut::tile - 1); }
-    __device__ const bfloat16* a(int row) const { return a_tiles_ + row_in_tiles(row) * Cut::pitch; }
-    __device__ const bfloat16* b(int row) const { return b_tiles_ + row_in_tiles(row) * Cut::pitch; }
+    static __device__ int row_in_tiles(int row) { return row & (2 * Tiling::tile - 1); }
+    __device__ const bfloat16* a(int row) const { return a_tiles_ + row_in_tiles(row) * Tiling::pitch; }
+    __device__ const bfloat16* b(int row) const { return b_tiles_ + row_in_tiles(row) * Tiling::pitch; }
 
 private:
     bfloat16 *a_tiles_, *b_tiles_;
 };
 
 // sums += own * rows^T, for Columns * 8 rows of a tile
-template <class Cut, int Rows, int Columns>
+template <class Tiling, int Rows, int Columns>
 __device__ __forceinline__ void multiply_transposed(MmaSums<Rows, Columns>& sums,
-                                                    const MmaFactor<Rows, Cut::depth>& own,
+                                                    const MmaFactor<Rows, Tiling::depth>& own,
                                                     const bfloat16* rows) {
     // A (16, 16) piece is four (8, 8) matrices in the order above left, above right, below left, below
     // right. Transposed for the right factor, they are two pairs of registers.
     const int lane = static_cast<int>(threadIdx.x) % simt::warp_size;
-    const bfloat16* of_lane = rows + (lane / 16 * 8 + lane % 8) * Cut::pitch + lane / 8 % 2 * 8;
+    const bfloat16* of_lane = rows + (lane / 16 * 8 + lane % 8) * Tiling::pitch + lane / 8 % 2 * 8;
     UNROLL
-    for (int k = 0; k < Cut::depth; k++) {
+    for (int k = 0; k < Tiling::depth; k++) {
         UNROLL
         for (int n = 0; n < Columns; n += 2) {
-            const Vec<uint32_t, 4> b = simt::ldmatrix(of_lane + 8 * n * Cut::pitch + 16 * k);
+            const Vec<uint32_t, 4> b = simt::ldmatrix(of_lane + 8 * n * Tiling::pitch + 16 * k);
             UNROLL
             for (int m = 0; m < Rows; m++) {
                 simt::mma(sums[m][n], own[m][k], b[0], b[1]);
@@ -169,17 +170,17 @@ __device__ __forceinline__ void multiply_transposed(MmaSums<Rows, Columns>& sums
 }
 
 // sums += weights * rows, for Depth * 16 rows of a tile
-template <class Cut, int Rows, int Depth>
-__device__ __forceinline__ void multiply(MmaSums<Rows, 2 * Cut::depth>& sums,
+template <class Tiling, int Rows, int Depth>
+__device__ __forceinline__ void multiply(MmaSums<Rows, 2 * Tiling::depth>& sums,
                                          const MmaFactor<Rows, Depth>& weights, const bfloat16* rows) {
     // The four (8, 8) matrices in the order above left, below left, above right, below right.
     const int lane = static_cast<int>(threadIdx.x) % simt::warp_size;
-    const bfloat16* of_lane = rows + lane % 16 * Cut::pitch + lane / 16 * 8;
+    const bfloat16* of_lane = rows + lane % 16 * Tiling::pitch + lane / 16 * 8;
     UNROLL
     for (int k = 0; k < Depth; k++) {
         UNROLL
-        for (int n = 0; n < 2 * Cut::depth; n += 2) {
-            const Vec<uint32_t, 4> b = simt::ldmatrix_trans(of_lane + 16 * k * Cut::pitch + 8 * n);
+        for (int n = 0; n < 2 * Tiling::depth; n += 2) {
+            const Vec<uint32_t, 4> b = simt::ldmatrix_trans(of_lane + 16 * k * Tiling::pitch + 8 * n);
             UNROLL
             for (int m = 0; m < Rows; m++) {
                 simt::mma(sums[m][n], weights[m][k], b[0], b[1]);
@@ -224,33 +225,33 @@ __device__ __forceinline__ void mask_scores(MmaSums<Rows, Columns>& scores, int 
 }
 
 // The first row that the thread's warp owns.
-template <class Cut>
+template <class Tiling>
 __device__ __forceinline__ int mma_first_row(int block_row) {
-    return block_row + static_cast<int>(threadIdx.x) / simt::warp_size * Cut::warp_rows;
+    return block_row + static_cast<int>(threadIdx.x) / simt::warp_size * Tiling::warp_rows;
 }
 
 // The warp's own rows are queries; keys and values pass by.
-template <int D, class Cut = MmaForwardCut<D>>
-__global__ void __launch_bounds__(Cut::block, Cut::blocks)
+template <int D, class Tiling = MmaForwardTiling<D>>
+__global__ void __launch_bounds__(Tiling::block, Tiling::blocks)
     attention_mma_forward_kernel(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape,
                                  int group, float scale, float scale2) {
-    constexpr int rows = Cut::row_tiles;
+    constexpr int rows = Tiling::row_tiles;
     simt::SharedMemory shared;
-    const AttentionBlock block(shape, Cut::block_rows, group);
-    const int block_row = (block.tiles - 1 - block.tile) * Cut::block_rows;  // last queries have most keys
-    const int row = mma_first_row<Cut>(block_row),
-              end = row < shape.T ? min(row + Cut::warp_rows, shape.T) : 0;
-    const int keys = min(block_row + Cut::block_rows, shape.T);
+    const AttentionBlock block(shape, Tiling::block_rows, group);
+    const int block_row = (block.tiles - 1 - block.tile) * Tiling::block_rows;  // last queries have most keys
+    const int row = mma_first_row<Tiling>(block_row),
+              end = row < shape.T ? min(row + Tiling::warp_rows, shape.T) : 0;
+    const int keys = min(block_row + Tiling::block_rows, shape.T);
 
-    PassingTiles<Cut> kv(shared);
+    PassingTiles<Tiling> kv(shared);
     const auto copy = [&](int tile) {
         const AttentionBlock again = block.computed_again();
         kv.copy(again.packed(qkv, 1), again.packed(qkv, 2), tile);
     };
     copy(0);
     simt::cp_async_commit();
-    MmaFactor<rows, Cut::depth> own_q;
-    MmaSums<rows, 2 * Cut::depth> own_out;
+    MmaFactor<rows, Tiling::depth> own_q;
+    MmaSums<rows, 2 * Tiling::depth> own_out;
     float maximum[rows][2], sum[rows][2];  // for the lane's rows; each sum covers only its columns
     load_factor(own_q, block.packed(qkv, 0), row);
     set_zero(own_out);
@@ -264,31 +265,31 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     }
 
     UNROLL_ONCE
-    for (int tile = 0; tile < keys; tile += Cut::tile) {
+    for (int tile = 0; tile < keys; tile += Tiling::tile) {
         simt::cp_async_wait<0>();
         __syncthreads();  // the tile has arrived, and all reads of the previous tile are done
-        if (tile + Cut::tile < keys) copy(tile + Cut::tile);
+        if (tile + Tiling::tile < keys) copy(tile + Tiling::tile);
         simt::cp_async_commit();
         UNROLL_ONCE
-        for (int k0 = tile; k0 < min(tile + Cut::tile, end); k0 += Cut::step) {
-            MmaSums<rows, Cut::step / 8> p;
+        for (int k0 = tile; k0 < min(tile + Tiling::tile, end); k0 += Tiling::step) {
+            MmaSums<rows, Tiling::step / 8> p;
             set_zero(p);
-            multiply_transposed<Cut>(p, own_q, kv.a(k0));
-            if (k0 + Cut::step > row + 1) mask_scores<MmaOwn::queries>(p, row, k0);
+            multiply_transposed<Tiling>(p, own_q, kv.a(k0));
+            if (k0 + Tiling::step > row + 1) mask_scores<MmaOwn::queries>(p, row, k0);
             UNROLL
             for (int m = 0; m < rows; m++) {
                 UNROLL
                 for (int h = 0; h < 2; h++) {
                     float next = maximum[m][h];
                     UNROLL
-                    for (int n = 0; n < Cut::step / 8; n++)
+                    for (int n = 0; n < Tiling::step / 8; n++)
                         next = fmaxf(next, fmaxf(p[m][n][2 * h], p[m][n][2 * h + 1]));
                     next = simt::row_max<4>(next);
                     const float next2 = next * scale2, shrink = simt::exp2(maximum[m][h] * scale2 - next2);
                     maximum[m][h] = next;
                     sum[m][h] *= shrink;
                     UNROLL
-                    for (int n = 0; n < Cut::step / 8; n++) {
+                    for (int n = 0; n < Tiling::step / 8; n++) {
                         UNROLL
                         for (int j = 2 * h; j < 2 * h + 2; j++) {
                             p[m][n][j] = simt::exp2(p[m][n][j] * scale2 - next2);
@@ -296,15 +297,15 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
                         }
                     }
                     UNROLL
-                    for (int n = 0; n < 2 * Cut::depth; n++) {
+                    for (int n = 0; n < 2 * Tiling::depth; n++) {
                         own_out[m][n][2 * h] *= shrink;
                         own_out[m][n][2 * h + 1] *= shrink;
                     }
                 }
             }
-            MmaFactor<rows, Cut::step / 16> weights;
+            MmaFactor<rows, Tiling::step / 16> weights;
             round_sums(weights, p);
-            multiply<Cut>(own_out, weights, kv.b(k0));
+            multiply<Tiling>(own_out, weights, kv.b(k0));
         }
     }
 
@@ -324,28 +325,28 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
 }
 
 // The warp's own rows are queries; keys and values pass by. Writes delta for the kernel below.
-template <int D, class Cut = MmaBackwardQCut<D>>
-__global__ void __launch_bounds__(Cut::block, Cut::blocks)
+template <int D, class Tiling = MmaBackwardQTiling<D>>
+__global__ void __launch_bounds__(Tiling::block, Tiling::blocks)
     attention_mma_backward_q_kernel(bfloat16* dqkv, float* delta, const bfloat16* dout, const bfloat16* qkv,
                                     const bfloat16* out, const float* lse, AttentionShape shape, int group,
                                     float scale, float scale2) {
-    constexpr int rows = Cut::row_tiles;
+    constexpr int rows = Tiling::row_tiles;
     simt::SharedMemory shared;
-    const AttentionBlock block(shape, Cut::block_rows, group);
-    const int block_row = (block.tiles - 1 - block.tile) * Cut::block_rows;  // last queries have most keys
-    const int row = mma_first_row<Cut>(block_row),
-              end = row < shape.T ? min(row + Cut::warp_rows, shape.T) : 0;
-    const int keys = min(block_row + Cut::block_rows, shape.T);
+    const AttentionBlock block(shape, Tiling::block_rows, group);
+    const int block_row = (block.tiles - 1 - block.tile) * Tiling::block_rows;  // last queries have most keys
+    const int row = mma_first_row<Tiling>(block_row),
+              end = row < shape.T ? min(row + Tiling::warp_rows, shape.T) : 0;
+    const int keys = min(block_row + Tiling::block_rows, shape.T);
 
-    PassingTiles<Cut> kv(shared);
+    PassingTiles<Tiling> kv(shared);
     const auto copy = [&](int tile) {
         const AttentionBlock again = block.computed_again();
         kv.copy(again.packed(qkv, 1), again.packed(qkv, 2), tile);
     };
     copy(0);
     simt::cp_async_commit();
-    MmaFactor<rows, Cut::depth> own_q, own_dout;
-    MmaSums<rows, 2 * Cut::depth> own_dq;
+    MmaFactor<rows, Tiling::depth> own_q, own_dout;
+    MmaSums<rows, 2 * Tiling::depth> own_dq;
     float own_lse2[rows][2], own_delta[rows][2], scales[rows][2];
     load_factor(own_q, block.plain(out), row);  // out is needed only for delta; q replaces it below
     load_factor(own_dout, block.plain(dout), row);
@@ -355,7 +356,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
         for (int h = 0; h < 2; h++) {
             float sum = 0.0f;  // delta = rowsum(dout * out)
             UNROLL
-            for (int i = 0; i < 2 * Cut::depth; i++) {
+            for (int i = 0; i < 2 * Tiling::depth; i++) {
                 const Vec<float, 2> a = simt::floats_of_pair(own_q[m][i / 2][i % 2 * 2 + h]);
                 const Vec<float, 2> b = simt::floats_of_pair(own_dout[m][i / 2][i % 2 * 2 + h]);
                 sum += a[0] * b[0] + a[1] * b[1];
@@ -371,23 +372,23 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     set_zero(own_dq);
 
     UNROLL_ONCE
-    for (int tile = 0; tile < keys; tile += Cut::tile) {
+    for (int tile = 0; tile < keys; tile += Tiling::tile) {
         simt::cp_async_wait<0>();
         __syncthreads();  // the tile has arrived, and all reads of the previous tile are done
-        if (tile + Cut::tile < keys) copy(tile + Cut::tile);
+        if (tile + Tiling::tile < keys) copy(tile + Tiling::tile);
         simt::cp_async_commit();
         UNROLL_ONCE
-        for (int k0 = tile; k0 < min(tile + Cut::tile, end); k0 += Cut::step) {
-            MmaSums<rows, Cut::step / 8> scores, ds;
+        for (int k0 = tile; k0 < min(tile + Tiling::tile, end); k0 += Tiling::step) {
+            MmaSums<rows, Tiling::step / 8> scores, ds;
             set_zero(scores);
-            multiply_transposed<Cut>(scores, own_q, kv.a(k0));
-            if (k0 + Cut::step > row + 1) mask_scores<MmaOwn::queries>(scores, row, k0);
+            multiply_transposed<Tiling>(scores, own_q, kv.a(k0));
+            if (k0 + Tiling::step > row + 1) mask_scores<MmaOwn::queries>(scores, row, k0);
             set_zero(ds);
-            multiply_transposed<Cut>(ds, own_dout, kv.b(k0));
+            multiply_transposed<Tiling>(ds, own_dout, kv.b(k0));
             UNROLL
             for (int m = 0; m < rows; m++) {
                 UNROLL
-                for (int n = 0; n < Cut::step / 8; n++) {
+                for (int n = 0; n < Tiling::step / 8; n++) {
                     UNROLL
                     for (int i = 0; i < 4; i++) {
                         const float p = simt::exp2(scores[m][n][i] * scale2 - own_lse2[m][i / 2]);
@@ -395,9 +396,9 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
                     }
                 }
             }
-            MmaFactor<rows, Cut::step / 16> weights;
+            MmaFactor<rows, Tiling::step / 16> weights;
             round_sums(weights, ds);
-            multiply<Cut>(own_dq, weights, kv.a(k0));
+            multiply<Tiling>(own_dq, weights, kv.a(k0));
         }
     }
     store_sums(block.packed(dqkv, 0), own_dq, scales, row);
@@ -405,56 +406,56 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
 
 // The warp's own rows are keys; queries and their gradients pass by, from the first own key on. The
 // scores are those of attention.cuh, transposed.
-template <int D, class Cut = MmaBackwardKVCut<D>>
-__global__ void __launch_bounds__(Cut::block, Cut::blocks)
+template <int D, class Tiling = MmaBackwardKVTiling<D>>
+__global__ void __launch_bounds__(Tiling::block, Tiling::blocks)
     attention_mma_backward_kv_kernel(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv,
                                      const float* lse, const float* delta, AttentionShape shape, int group,
                                      float scale, float scale2) {
-    constexpr int rows = Cut::row_tiles;
+    constexpr int rows = Tiling::row_tiles;
     simt::SharedMemory shared;
-    float* lse_tiles = shared.take<float>(2 * Cut::tile);
-    float* delta_tiles = shared.take<float>(2 * Cut::tile);
-    const AttentionBlock block(shape, Cut::block_rows, group);
-    const int block_row = block.tile * Cut::block_rows;  // first keys have most queries
-    const int row = mma_first_row<Cut>(block_row),
-              begin = row < shape.T ? row / Cut::step * Cut::step : shape.T;
+    float* lse_tiles = shared.take<float>(2 * Tiling::tile);
+    float* delta_tiles = shared.take<float>(2 * Tiling::tile);
+    const AttentionBlock block(shape, Tiling::block_rows, group);
+    const int block_row = block.tile * Tiling::block_rows;  // first keys have most queries
+    const int row = mma_first_row<Tiling>(block_row),
+              begin = row < shape.T ? row / Tiling::step * Tiling::step : shape.T;
 
-    static_assert(Cut::block == 2 * Cut::tile);  // half of the threads copy lse, the others delta
-    PassingTiles<Cut> passing(shared);
+    static_assert(Tiling::block == 2 * Tiling::tile);  // half of the threads copy lse, the others delta
+    PassingTiles<Tiling> passing(shared);
     const auto copy = [&](int tile) {
         const AttentionBlock again = block.computed_again();
         passing.copy(again.packed(qkv, 0), again.plain(dout), tile);
-        const int thread = simt::opaque(static_cast<int>(threadIdx.x)), q = tile + thread % Cut::tile;
-        const bool copies_lse = thread < Cut::tile;
+        const int thread = simt::opaque(static_cast<int>(threadIdx.x)), q = tile + thread % Tiling::tile;
+        const bool copies_lse = thread < Tiling::tile;
         simt::cp_async<1>((copies_lse ? lse_tiles : delta_tiles) + passing.row_in_tiles(q),
                           (copies_lse ? lse : delta) + again.statistics() + q, q < shape.T);
     };
     copy(block_row);
     simt::cp_async_commit();
-    MmaFactor<rows, Cut::depth> own_k, own_v;
-    MmaSums<rows, 2 * Cut::depth> own_dk, own_dv;
+    MmaFactor<rows, Tiling::depth> own_k, own_v;
+    MmaSums<rows, 2 * Tiling::depth> own_dk, own_dv;
     load_factor(own_k, block.packed(qkv, 1), row);
     load_factor(own_v, block.packed(qkv, 2), row);
     set_zero(own_dk);
     set_zero(own_dv);
 
     UNROLL_ONCE
-    for (int tile = block_row; tile < shape.T; tile += Cut::tile) {
+    for (int tile = block_row; tile < shape.T; tile += Tiling::tile) {
         simt::cp_async_wait<0>();
         __syncthreads();  // the tile has arrived, and all reads of the previous tile are done
-        if (tile + Cut::tile < shape.T) copy(tile + Cut::tile);
+        if (tile + Tiling::tile < shape.T) copy(tile + Tiling::tile);
         simt::cp_async_commit();
         UNROLL_ONCE
-        for (int q0 = max(tile, begin); q0 < min(tile + Cut::tile, shape.T); q0 += Cut::step) {
+        for (int q0 = max(tile, begin); q0 < min(tile + Tiling::tile, shape.T); q0 += Tiling::step) {
             const int column = passing.row_in_tiles(q0) + mma_column();
-            MmaSums<rows, Cut::step / 8> scores, ds;
+            MmaSums<rows, Tiling::step / 8> scores, ds;
             // p is rounded at once, because it then needs half of the registers
-            MmaFactor<rows, Cut::step / 16> p, weights;
+            MmaFactor<rows, Tiling::step / 16> p, weights;
             set_zero(scores);
-            multiply_transposed<Cut>(scores, own_k, passing.a(q0));
-            if (q0 < row + Cut::warp_rows - 1) mask_scores<MmaOwn::keys>(scores, row, q0);
+            multiply_transposed<Tiling>(scores, own_k, passing.a(q0));
+            if (q0 < row + Tiling::warp_rows - 1) mask_scores<MmaOwn::keys>(scores, row, q0);
             UNROLL
-            for (int n = 0; n < Cut::step / 8; n++) {
+            for (int n = 0; n < Tiling::step / 8; n++) {
                 const Vec<float, 2> lse_n = load<2>(lse_tiles + column + 8 * n);
                 UNROLL
                 for (int m = 0; m < rows; m++) {
@@ -464,11 +465,11 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
                 }
             }
             round_sums(p, scores);
-            multiply<Cut>(own_dv, p, passing.b(q0));
+            multiply<Tiling>(own_dv, p, passing.b(q0));
             set_zero(ds);
-            multiply_transposed<Cut>(ds, own_v, passing.b(q0));
+            multiply_transposed<Tiling>(ds, own_v, passing.b(q0));
             UNROLL
-            for (int n = 0; n < Cut::step / 8; n++) {
+            for (int n = 0; n < Tiling::step / 8; n++) {
                 const Vec<float, 2> delta_n = load<2>(delta_tiles + column + 8 * n);
                 UNROLL
                 for (int m = 0; m < rows; m++) {
@@ -480,7 +481,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
                 }
             }
             round_sums(weights, ds);
-            multiply<Cut>(own_dk, weights, passing.a(q0));
+            multiply<Tiling>(own_dk, weights, passing.a(q0));
         }
     }
     float scales[rows][2], ones[rows][2];
@@ -516,9 +517,9 @@ inline int attention_mma_group(AttentionShape shape) {
 inline void attention_mma_forward(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape,
                                   stream_t stream) {
     for_head_size<32, 64, 96, 128>(shape.HS, [&](auto D) {
-        using Cut = MmaForwardCut<D()>;
-        launch(attention_mma_forward_kernel<D()>, attention_blocks<Cut>(shape), Cut::block,
-               2 * simt::shared_size<bfloat16>(2 * Cut::tile_elements), stream, out, lse, qkv, shape,
+        using Tiling = MmaForwardTiling<D()>;
+        launch(attention_mma_forward_kernel<D()>, attention_blocks<Tiling>(shape), Tiling::block,
+               2 * simt::shared_size<bfloat16>(2 * Tiling::tile_elements), stream, out, lse, qkv, shape,
                attention_mma_group(shape), attention_scale(shape), attention_scale(shape) * simt::log2_e);
     });
 }
@@ -530,14 +531,14 @@ inline void attention_mma_backward(bfloat16* dqkv, const bfloat16* dout, const b
                                    const bfloat16* out, const float* lse, float* scratch,
                                    AttentionShape shape, stream_t stream) {
     for_head_size<32, 64, 96, 128>(shape.HS, [&](auto D) {
-        using QCut = MmaBackwardQCut<D()>;
-        using KVCut = MmaBackwardKVCut<D()>;
-        const size_t tiles_bytes = 2 * simt::shared_size<bfloat16>(2 * KVCut::tile_elements);
-        launch(attention_mma_backward_q_kernel<D()>, attention_blocks<QCut>(shape), QCut::block, tiles_bytes,
-               stream, dqkv, scratch, dout, qkv, out, lse, shape, attention_mma_group(shape),
+        using QTiling = MmaBackwardQTiling<D()>;
+        using KVTiling = MmaBackwardKVTiling<D()>;
+        const size_t tiles_bytes = 2 * simt::shared_size<bfloat16>(2 * KVTiling::tile_elements);
+        launch(attention_mma_backward_q_kernel<D()>, attention_blocks<QTiling>(shape), QTiling::block,
+               tiles_bytes, stream, dqkv, scratch, dout, qkv, out, lse, shape, attention_mma_group(shape),
                attention_scale(shape), attention_scale(shape) * simt::log2_e);
-        launch(attention_mma_backward_kv_kernel<D()>, attention_blocks<KVCut>(shape), KVCut::block,
-               tiles_bytes + 2 * simt::shared_size<float>(2 * KVCut::tile), stream, dqkv, dout, qkv, lse,
+        launch(attention_mma_backward_kv_kernel<D()>, attention_blocks<KVTiling>(shape), KVTiling::block,
+               tiles_bytes + 2 * simt::shared_size<float>(2 * KVTiling::tile), stream, dqkv, dout, qkv, lse,
                scratch, shape, attention_mma_group(shape), attention_scale(shape),
                attention_scale(shape) * simt::log2_e);
     });

@@ -14,7 +14,7 @@
 #include "kernels/attention/attention_head.cuh"
 
 template <class W, int D_, int GpuRows, int GpuStep>
-struct AttentionCut {
+struct AttentionTiling {
     // One thread does the work of a block (on the CPU), so that no thread waits for another.
     static constexpr bool one_thread = W::threads == 1;
     static constexpr int D = D_;  // HS, rounded up
@@ -42,15 +42,15 @@ struct AttentionCut {
                   block_rows % warp_rows == 0);
 };
 
-// tile (Cut::tile, D) = the rows from `begin` on
-template <class Cut, class T>
+// tile (Tiling::tile, D) = the rows from `begin` on
+template <class Tiling, class T>
 __device__ __forceinline__ void load_tile(float* tile, HeadRows<const T> x, int begin) {
-    constexpr int group = Cut::group;
+    constexpr int group = Tiling::group;
     const bool aligned = x.columns % group == 0;
     UNROLL_ONCE
-    for (int i = (Cut::one_thread ? 0 : threadIdx.x) * group; i < Cut::tile * Cut::D;
-         i += Cut::threads * group) {
-        const int row = begin + i / Cut::D, column = i % Cut::D;
+    for (int i = (Tiling::one_thread ? 0 : threadIdx.x) * group; i < Tiling::tile * Tiling::D;
+         i += Tiling::threads * group) {
+        const int row = begin + i / Tiling::D, column = i % Tiling::D;
         if (aligned && row < x.count && column < x.columns)
             simt::store_shared(tile + i, load<group>(x.at(row, column)));
         else {
@@ -60,73 +60,73 @@ __device__ __forceinline__ void load_tile(float* tile, HeadRows<const T> x, int 
     }
 }
 
-// tile (Cut::tile) = one number for each of the rows from `begin` on, and `outside` past the last of `count`
-// rows
-template <class Cut>
+// tile (Tiling::tile) = one number for each of the rows from `begin` on, and `outside` past the last of
+// `count` rows
+template <class Tiling>
 __device__ __forceinline__ void load_numbers(float* tile, const float* of_rows, int begin, int count,
                                              float outside) {
-    for (int i = Cut::one_thread ? 0 : threadIdx.x; i < Cut::tile; i += Cut::threads)
+    for (int i = Tiling::one_thread ? 0 : threadIdx.x; i < Tiling::tile; i += Tiling::threads)
         tile[i] = begin + i < count ? of_rows[begin + i] : outside;
 }
 
 // A lane's columns come in groups, with its neighbours' groups in between, so that the lanes of a row read
 // neighbouring parts of a tile's row.
-template <class Cut>
+template <class Tiling>
 __device__ __forceinline__ int tile_column(int column, int lane) {
-    return column * Cut::lanes + lane * Cut::group;
+    return column * Tiling::lanes + lane * Tiling::group;
 }
 
 // own = rows of x, times factor
-template <class Cut, class T>
-__device__ __forceinline__ void load_own(typename Cut::Rows* own, HeadRows<const T> x, float factor, int row,
-                                         int lane) {
-    constexpr int group = Cut::group;
+template <class Tiling, class T>
+__device__ __forceinline__ void load_own(typename Tiling::Rows* own, HeadRows<const T> x, float factor,
+                                         int row, int lane) {
+    constexpr int group = Tiling::group;
     UNROLL
-    for (int c = 0; c < Cut::columns; c += group) {
-        Vec<float, group> in_memory[Cut::rows];
-        const int column = tile_column<Cut>(c, lane);
-        if (x.columns % group == 0 && row + Cut::rows <= x.count && column < x.columns) {
+    for (int c = 0; c < Tiling::columns; c += group) {
+        Vec<float, group> in_memory[Tiling::rows];
+        const int column = tile_column<Tiling>(c, lane);
+        if (x.columns % group == 0 && row + Tiling::rows <= x.count && column < x.columns) {
             UNROLL
-            for (int n = 0; n < Cut::rows; n++) in_memory[n] = load<group>(x.at(row + n, column));
+            for (int n = 0; n < Tiling::rows; n++) in_memory[n] = load<group>(x.at(row + n, column));
         } else {
             UNROLL
-            for (int n = 0; n < Cut::rows; n++) {
+            for (int n = 0; n < Tiling::rows; n++) {
                 UNROLL
                 for (int i = 0; i < group; i++) in_memory[n][i] = x.element(row + n, column + i);
             }
         }
-        typename Cut::Rows columns[group];
+        typename Tiling::Rows columns[group];
         simt::transpose(columns, in_memory);
         UNROLL
         for (int i = 0; i < group; i++) {
             UNROLL
-            for (int n = 0; n < Cut::rows; n++) own[c + i][n] = columns[i][n] * factor;
+            for (int n = 0; n < Tiling::rows; n++) own[c + i][n] = columns[i][n] * factor;
         }
     }
 }
 
 // rows of x = own * factor, with one factor for each row
-template <class Cut, class T>
-__device__ __forceinline__ void store_own(HeadRows<T> x, const typename Cut::Rows* own,
-                                          const typename Cut::Rows& factor, int row, int lane) {
-    constexpr int group = Cut::group;
+template <class Tiling, class T>
+__device__ __forceinline__ void store_own(HeadRows<T> x, const typename Tiling::Rows* own,
+                                          const typename Tiling::Rows& factor, int row, int lane) {
+    constexpr int group = Tiling::group;
     UNROLL
-    for (int c = 0; c < Cut::columns; c += group) {
-        typename Cut::Rows columns[group];
+    for (int c = 0; c < Tiling::columns; c += group) {
+        typename Tiling::Rows columns[group];
         UNROLL
         for (int i = 0; i < group; i++) {
             UNROLL
-            for (int n = 0; n < Cut::rows; n++) columns[i][n] = own[c + i][n] * factor[n];
+            for (int n = 0; n < Tiling::rows; n++) columns[i][n] = own[c + i][n] * factor[n];
         }
-        Vec<float, group> in_memory[Cut::rows];
+        Vec<float, group> in_memory[Tiling::rows];
         simt::transpose(in_memory, columns);
-        const int column = tile_column<Cut>(c, lane);
-        if (x.columns % group == 0 && row + Cut::rows <= x.count && column < x.columns) {
+        const int column = tile_column<Tiling>(c, lane);
+        if (x.columns % group == 0 && row + Tiling::rows <= x.count && column < x.columns) {
             UNROLL
-            for (int n = 0; n < Cut::rows; n++) store<group>(x.at(row + n, column), in_memory[n]);
+            for (int n = 0; n < Tiling::rows; n++) store<group>(x.at(row + n, column), in_memory[n]);
         } else {
             UNROLL
-            for (int n = 0; n < Cut::rows; n++) {
+            for (int n = 0; n < Tiling::rows; n++) {
                 UNROLL
                 for (int i = 0; i < group; i++) {
                     if (row + n < x.count && column + i < x.columns)
@@ -139,37 +139,37 @@ __device__ __forceinline__ void store_own(HeadRows<T> x, const typename Cut::Row
 
 // The numbers of a tile that a group of multiply_adds needs: one 16-byte load on a GPU. The CPU multiplies
 // straight from memory.
-template <class Cut>
+template <class Tiling>
 __device__ __forceinline__ auto load_factors(const float* tile) {
-    if constexpr (Cut::one_thread) return tile;
-    else return load<Cut::group>(tile);
+    if constexpr (Tiling::one_thread) return tile;
+    else return load<Tiling::group>(tile);
 }
 
 // dots[r][n] = sum over c of tile[r][c] * own[c][n], for r < count
-template <class Cut>
-__device__ __forceinline__ void dot_products(typename Cut::Rows* dots, const float* tile,
-                                             const typename Cut::Rows* own, int count, int lane) {
-    constexpr int group = Cut::row_sums, at_once = Cut::one_thread ? 1 : Cut::group;
+template <class Tiling>
+__device__ __forceinline__ void dot_products(typename Tiling::Rows* dots, const float* tile,
+                                             const typename Tiling::Rows* own, int count, int lane) {
+    constexpr int group = Tiling::row_sums, at_once = Tiling::one_thread ? 1 : Tiling::group;
     UNROLL
     for (int r0 = 0; r0 < count; r0 += group) {
-        typename Cut::Rows sums[group];
+        typename Tiling::Rows sums[group];
         UNROLL_REGISTERS
-        for (int r = 0; r < group; r++) sums[r] = simt::broadcast<Cut::rows>(0.0f);
+        for (int r = 0; r < group; r++) sums[r] = simt::broadcast<Tiling::rows>(0.0f);
         UNROLL
-        for (int c = 0; c < Cut::columns; c += at_once) {
-            const float* first = tile + r0 * Cut::D + tile_column<Cut>(c, lane);
+        for (int c = 0; c < Tiling::columns; c += at_once) {
+            const float* first = tile + r0 * Tiling::D + tile_column<Tiling>(c, lane);
             UNROLL_REGISTERS
             for (int r = 0; r < group; r++) {
-                const auto factors = load_factors<Cut>(first + r * Cut::D);
+                const auto factors = load_factors<Tiling>(first + r * Tiling::D);
                 UNROLL_REGISTERS
                 for (int i = 0; i < at_once; i++) simt::multiply_add(sums[r], factors[i], own[c + i]);
             }
         }
         UNROLL_REGISTERS
         for (int r = 0; r < group; r++) {
-            if constexpr (Cut::lanes > 1) {
+            if constexpr (Tiling::lanes > 1) {
                 UNROLL
-                for (int n = 0; n < Cut::rows; n++) sums[r][n] = simt::row_sum<Cut::lanes>(sums[r][n]);
+                for (int n = 0; n < Tiling::rows; n++) sums[r][n] = simt::row_sum<Tiling::lanes>(sums[r][n]);
             }
             dots[r0 + r] = sums[r];
         }
@@ -177,18 +177,18 @@ __device__ __forceinline__ void dot_products(typename Cut::Rows* dots, const flo
 }
 
 // own[c][n] += sum over r < count of tile[r][c] * weights[r][n]
-template <class Cut>
-__device__ __forceinline__ void accumulate(typename Cut::Rows* own, const float* tile,
-                                           const typename Cut::Rows* weights, int count, int lane) {
-    constexpr int group = Cut::column_sums;
+template <class Tiling>
+__device__ __forceinline__ void accumulate(typename Tiling::Rows* own, const float* tile,
+                                           const typename Tiling::Rows* weights, int count, int lane) {
+    constexpr int group = Tiling::column_sums;
     UNROLL
-    for (int c = 0; c < Cut::columns; c += group) {
-        typename Cut::Rows sums[group];
+    for (int c = 0; c < Tiling::columns; c += group) {
+        typename Tiling::Rows sums[group];
         UNROLL_REGISTERS
         for (int i = 0; i < group; i++) sums[i] = own[c + i];
         UNROLL
         for (int r = 0; r < count; r++) {
-            const auto factors = load_factors<Cut>(tile + r * Cut::D + tile_column<Cut>(c, lane));
+            const auto factors = load_factors<Tiling>(tile + r * Tiling::D + tile_column<Tiling>(c, lane));
             UNROLL_REGISTERS
             for (int i = 0; i < group; i++) simt::multiply_add(sums[i], factors[i], weights[r]);
         }
@@ -202,53 +202,54 @@ struct RowRange {
 };
 
 // A thread's place in its block.
-template <class Cut>
+template <class Tiling>
 struct AttentionThread {
-    int lane = Cut::one_thread ? 0 : static_cast<int>(threadIdx.x) % Cut::lanes;
-    int group = Cut::one_thread ? 0 : static_cast<int>(threadIdx.x) / Cut::lanes;
+    int lane = Tiling::one_thread ? 0 : static_cast<int>(threadIdx.x) % Tiling::lanes;
+    int group = Tiling::one_thread ? 0 : static_cast<int>(threadIdx.x) / Tiling::lanes;
     int first;  // first row of the block
 
     __device__ explicit AttentionThread(int first) : first(first) {}
-    __device__ int row(int strip) const { return first + (group + strip) * Cut::rows; }
+    __device__ int row(int strip) const { return first + (group + strip) * Tiling::rows; }
     // Begin and end of the rows of the thread's whole warp. All its threads use the same range, because
     // collectives need the whole warp.
     __device__ int begin(int strip) const {
-        return first + (row(strip) - first) / Cut::warp_rows * Cut::warp_rows;
+        return first + (row(strip) - first) / Tiling::warp_rows * Tiling::warp_rows;
     }
-    __device__ int end(int strip) const { return begin(strip) + Cut::warp_rows; }
+    __device__ int end(int strip) const { return begin(strip) + Tiling::warp_rows; }
     // The strip's queries see these keys of the tile that begins with key k0.
     __device__ RowRange keys_seen(int strip, int k0, int T) const {
-        return {0, begin(strip) < T ? min(min(end(strip), T) - k0, Cut::tile) : 0};
+        return {0, begin(strip) < T ? min(min(end(strip), T) - k0, Tiling::tile) : 0};
     }
     // The strip's keys are seen by these queries of the tile that begins with query q0.
     __device__ RowRange queries_seeing(int strip, int q0, int T) const {
-        return {max(begin(strip) - q0, 0), min(T - q0, Cut::tile)};
+        return {max(begin(strip) - q0, 0), min(T - q0, Tiling::tile)};
     }
 };
 
 // Rows of the tile that the next step takes. This is a constant on the GPU, where a step is held in
 // registers.
-template <class Cut>
+template <class Tiling>
 __device__ __forceinline__ int step_rows(int left) {
-    if constexpr (Cut::step == Cut::row_sums) return Cut::step;
-    else return left < Cut::step ? simt::ceil_div(left, Cut::row_sums) * Cut::row_sums : Cut::step;
+    if constexpr (Tiling::step == Tiling::row_sums) return Tiling::step;
+    else
+        return left < Tiling::step ? simt::ceil_div(left, Tiling::row_sums) * Tiling::row_sums : Tiling::step;
 }
 
 // The rows from begin to end pass by in tiles. load(first) fills shared memory with the tile whose first
 // row is `first`. range(strip, first) names the rows of the tile that the strip needs, and body(strip,
 // first, r0, count) computes with `count` of them, from the tile's row r0 on.
-template <class Cut, class Load, class Range, class Body>
+template <class Tiling, class Load, class Range, class Body>
 __device__ __forceinline__ void for_each_step(int begin, int end, Load load, Range range, Body body) {
-    for (int first = begin; first < end; first += Cut::tile) {
-        simt::row_barrier<Cut::threads>();  // all threads have read the previous tile
+    for (int first = begin; first < end; first += Tiling::tile) {
+        simt::row_barrier<Tiling::threads>();  // all threads have read the previous tile
         load(first);
-        simt::row_barrier<Cut::threads>();
+        simt::row_barrier<Tiling::threads>();
         UNROLL
-        for (int s = 0; s < Cut::strips; s++) {
+        for (int s = 0; s < Tiling::strips; s++) {
             const RowRange rows = range(s, first);
             UNROLL_ONCE
-            for (int r0 = rows.begin; r0 < rows.end; r0 += Cut::step)
-                body(s, first, r0, step_rows<Cut>(rows.end - r0));
+            for (int r0 = rows.begin; r0 < rows.end; r0 += Tiling::step)
+                body(s, first, r0, step_rows<Tiling>(rows.end - r0));
         }
     }
 }

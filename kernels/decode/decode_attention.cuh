@@ -55,7 +55,7 @@ template <int D>
 constexpr int partial_floats = D + 2;
 
 template <class W, int D_, class T>
-struct Cut {
+struct Tiling {
     static constexpr bool one_thread = W::threads == 1;
     static constexpr int D = D_;
     static constexpr int N = one_thread ? 64 / sizeof(T) : W::bytes / sizeof(T);
@@ -81,26 +81,27 @@ __device__ __forceinline__ void sum_over_groups(Vec<float, N>& v) {
 
 // scores[t - begin] = q k[t] for begin <= t < end, and -infinity up to the end of the last tile. Returns
 // the largest. begin is a multiple of a tile.
-template <class W, class Cut, class T>
+template <class W, class Tiling, class T>
 __device__ float score(float* scores, const T* q, const T* keys, int HS, int begin, int end, float scale) {
-    constexpr int N = Cut::N, tile = DecodeCache<T>::tile;
-    const int lane = simt::row_lane<W::threads>(), row = lane / Cut::lanes, column = lane % Cut::lanes * N;
-    float own[Cut::D / Cut::rows];  // the numbers of q for this thread's rows of a tile
+    constexpr int N = Tiling::N, tile = DecodeCache<T>::tile;
+    const int lane = simt::row_lane<W::threads>(), row = lane / Tiling::lanes,
+              column = lane % Tiling::lanes * N;
+    float own[Tiling::D / Tiling::rows];  // the numbers of q for this thread's rows of a tile
     UNROLL
-    for (int i = 0; i < Cut::D / Cut::rows; i++) {
-        const int d = i * Cut::rows + row;
+    for (int i = 0; i < Tiling::D / Tiling::rows; i++) {
+        const int d = i * Tiling::rows + row;
         own[i] = begin < end && d < HS ? static_cast<float>(q[d]) * scale : 0.0f;
     }
     float largest = -INFINITY;
     for (int t = begin; t < end; t += tile) {
-        const T* keys_of_tile = keys + static_cast<size_t>(t) * Cut::D + row * tile + column;
+        const T* keys_of_tile = keys + static_cast<size_t>(t) * Tiling::D + row * tile + column;
         Vec<float, N> sums = simt::broadcast<N>(0.0f);
         UNROLL
-        for (int i = 0; i < Cut::D / Cut::rows; i++)
+        for (int i = 0; i < Tiling::D / Tiling::rows; i++)
             simt::multiply_add(
                 sums, own[i],
-                simt::load_factors<N>(keys_of_tile + static_cast<size_t>(i) * Cut::rows * tile));
-        if constexpr (Cut::rows > 1) sum_over_groups<W::threads, Cut::lanes>(sums);
+                simt::load_factors<N>(keys_of_tile + static_cast<size_t>(i) * Tiling::rows * tile));
+        if constexpr (Tiling::rows > 1) sum_over_groups<W::threads, Tiling::lanes>(sums);
         UNROLL
         for (int n = 0; n < N; n++) sums[n] = t + column + n < end ? sums[n] : -INFINITY;
         if (row == 0) simt::store_shared(scores + (t - begin) + column, sums);
@@ -110,7 +111,7 @@ __device__ float score(float* scores, const T* q, const T* keys, int HS, int beg
 }
 
 // scores = exp(scores - largest); returns their sum
-template <class W, class Cut, class T>
+template <class W, class Tiling, class T>
 __device__ float exponentiate(float* scores, int count, float largest) {
     constexpr int N = W::threads == 1 ? 16 : 1, tile = DecodeCache<T>::tile;
     const int end = simt::ceil_div(count, tile) * tile;
@@ -130,8 +131,8 @@ __device__ float exponentiate(float* scores, int count, float largest) {
 template <class W, int D, class T>
 __global__ void kernel(T* out, float* partial, const T* qkv, DecodeCache<T> cache, int length, int chunks,
                        size_t items, float scale) {
-    using Cut = Cut<W, D, T>;
-    constexpr int N = Cut::N;
+    using Tiling = Tiling<W, D, T>;
+    constexpr int N = Tiling::N;
     simt::SharedMemory shared;
     float* scores = shared.take<float>(static_cast<size_t>(decode_chunk) * (blockDim.x / W::threads)) +
                     threadIdx.x / W::threads * decode_chunk;
@@ -143,36 +144,36 @@ __global__ void kernel(T* out, float* partial, const T* qkv, DecodeCache<T> cach
                  column_of_head = head % cache.NH * cache.HS;
     const T* q = qkv + sample * 3 * cache.NH * cache.HS + column_of_head;
 
-    const float largest = score<W, Cut>(scores, q, cache.keys + of_head, cache.HS, begin, end, scale);
+    const float largest = score<W, Tiling>(scores, q, cache.keys + of_head, cache.HS, begin, end, scale);
     simt::row_barrier<W::threads>();
-    const float sum = exponentiate<W, Cut, T>(scores, end - begin, largest);
+    const float sum = exponentiate<W, Tiling, T>(scores, end - begin, largest);
     simt::row_barrier<W::threads>();
 
-    const int lane = simt::row_lane<W::threads>(), first_column = lane % Cut::value_lanes * N;
-    Vec<float, N> sums[Cut::vectors];
+    const int lane = simt::row_lane<W::threads>(), first_column = lane % Tiling::value_lanes * N;
+    Vec<float, N> sums[Tiling::vectors];
     UNROLL_REGISTERS
-    for (int v = 0; v < Cut::vectors; v++) sums[v] = simt::broadcast<N>(0.0f);
+    for (int v = 0; v < Tiling::vectors; v++) sums[v] = simt::broadcast<N>(0.0f);
     const T* values = cache.values + of_head + first_column;
     if (first_column < D) {
-        for (int t = begin + lane / Cut::value_lanes; t < end; t += Cut::tokens) {
+        for (int t = begin + lane / Tiling::value_lanes; t < end; t += Tiling::tokens) {
             const float p = scores[t - begin];
             UNROLL_REGISTERS
-            for (int v = 0; v < Cut::vectors; v++)
+            for (int v = 0; v < Tiling::vectors; v++)
                 simt::multiply_add(sums[v], p,
                                    simt::load_factors<N>(values + static_cast<size_t>(t) * D + v * N));
         }
     }
-    if constexpr (Cut::tokens > 1) sum_over_groups<W::threads, Cut::value_lanes>(sums[0]);
-    if (item >= items || lane >= Cut::value_lanes || first_column >= D) return;
+    if constexpr (Tiling::tokens > 1) sum_over_groups<W::threads, Tiling::value_lanes>(sums[0]);
+    if (item >= items || lane >= Tiling::value_lanes || first_column >= D) return;
     if (chunks > 1) {
         float* to = partial + item * partial_floats<D>;
         if (lane == 0) to[0] = largest, to[1] = sum;
-        for (int v = 0; v < Cut::vectors; v++) {
+        for (int v = 0; v < Tiling::vectors; v++) {
             for (int n = 0; n < N; n++) to[2 + first_column + v * N + n] = sums[v][n];
         }
     } else {
         T* to = out + sample * cache.NH * cache.HS + column_of_head;
-        for (int v = 0; v < Cut::vectors; v++) {
+        for (int v = 0; v < Tiling::vectors; v++) {
             for (int n = 0; n < N; n++) {
                 const int column = first_column + v * N + n;
                 if (column < cache.HS) to[column] = T(sums[v][n] / sum);

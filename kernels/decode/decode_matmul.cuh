@@ -26,7 +26,7 @@
 namespace decode_matmul_detail {
 
 template <class W, class Weight, int Samples, bool Vectors>
-struct Cut {
+struct Tiling {
     static constexpr bool one_thread = W::threads == 1;
     static_assert(one_thread || W::threads == simt::warp_size, "a warp's lanes store what it computed");
     static constexpr int samples = Samples;
@@ -54,11 +54,11 @@ struct Operands {
 
 // sums[r][s] = the products of rows row + r and samples sample + s over the columns of this lane. Beyond
 // the last row or sample, the last one is used again.
-template <class W, class Cut, class T, class Weight>
-__device__ __forceinline__ void multiply(typename Cut::Sum (&sums)[Cut::rows_at_once][Cut::samples],
+template <class W, class Tiling, class T, class Weight>
+__device__ __forceinline__ void multiply(typename Tiling::Sum (&sums)[Tiling::rows_at_once][Tiling::samples],
                                          const Operands<T>& operands, const Weight* weight, size_t row,
                                          int sample) {
-    constexpr int N = Cut::columns, rows = Cut::rows_at_once, samples = Cut::samples;
+    constexpr int N = Tiling::columns, rows = Tiling::rows_at_once, samples = Tiling::samples;
     const int C = operands.C;
     const Weight* of_row[rows];
     const T* of_sample[samples];
@@ -70,7 +70,7 @@ __device__ __forceinline__ void multiply(typename Cut::Sum (&sums)[Cut::rows_at_
     UNROLL_REGISTERS
     for (int r = 0; r < rows; r++) {
         UNROLL_REGISTERS
-        for (int s = 0; s < samples; s++) sums[r][s] = simt::broadcast<Cut::lanes>(0.0f);
+        for (int s = 0; s < samples; s++) sums[r][s] = simt::broadcast<Tiling::lanes>(0.0f);
     }
     for (int c = simt::row_lane<W::threads>() * N; c < C; c += W::threads * N) {
         Vec<float, N> x[samples];
@@ -79,10 +79,10 @@ __device__ __forceinline__ void multiply(typename Cut::Sum (&sums)[Cut::rows_at_
         UNROLL_REGISTERS
         for (int r = 0; r < rows; r++) {
             const Vec<float, N> w = simt::load_factors<N>(of_row[r] + c);
-            if constexpr (Cut::prefetched_rows > 0) {
+            if constexpr (Tiling::prefetched_rows > 0) {
                 constexpr int line = 64 / sizeof(Weight);
                 if (c % line == 0)
-                    simt::prefetch(of_row[r] + c + static_cast<size_t>(Cut::prefetched_rows) * C);
+                    simt::prefetch(of_row[r] + c + static_cast<size_t>(Tiling::prefetched_rows) * C);
             }
             UNROLL_REGISTERS
             for (int s = 0; s < samples; s++) simt::multiply_add(sums[r][s], w, x[s]);
@@ -102,11 +102,11 @@ __device__ __forceinline__ void finish(T* out, float product, const Operands<T>&
 
 // For the CPU: of_row[r] holds the sums of row row + r with one sample. Finishes all these rows at once,
 // unless some of them lie beyond OC.
-template <class Cut, class T>
-__device__ __forceinline__ void finish_rows(T* out, const typename Cut::Sum (&of_row)[Cut::rows],
+template <class Tiling, class T>
+__device__ __forceinline__ void finish_rows(T* out, const typename Tiling::Sum (&of_row)[Tiling::rows],
                                             const Operands<T>& operands, size_t row, int sample) {
-    constexpr int rows = Cut::rows;
-    if constexpr (Cut::lanes == rows) {
+    constexpr int rows = Tiling::rows;
+    if constexpr (Tiling::lanes == rows) {
         if (row + rows <= operands.OC) {
             Vec<float, rows> of_lane[rows];
             simt::transpose(of_lane, of_row);
@@ -135,26 +135,26 @@ __device__ __forceinline__ void finish_rows(T* out, const typename Cut::Sum (&of
         finish(out, simt::sum(of_row[r]), operands, row + r, sample);
 }
 
-template <class W, class Cut, class T, class Weight>
+template <class W, class Tiling, class T, class Weight>
 __global__ void kernel(T* out, Operands<T> operands, const Weight* weight) {
-    constexpr int samples = Cut::samples, rows_at_once = Cut::rows_at_once;
-    const size_t row = simt::row_index<W::threads>() * Cut::rows;
+    constexpr int samples = Tiling::samples, rows_at_once = Tiling::rows_at_once;
+    const size_t row = simt::row_index<W::threads>() * Tiling::rows;
     for (int sample = 0; sample < operands.K; sample += samples) {
-        typename Cut::Sum sums[rows_at_once][samples];
-        if constexpr (Cut::one_thread) {
-            typename Cut::Sum of_sample[samples][Cut::rows];
-            for (int first = 0; first < Cut::rows; first += rows_at_once) {
-                multiply<W, Cut>(sums, operands, weight, row + first, sample);
+        typename Tiling::Sum sums[rows_at_once][samples];
+        if constexpr (Tiling::one_thread) {
+            typename Tiling::Sum of_sample[samples][Tiling::rows];
+            for (int first = 0; first < Tiling::rows; first += rows_at_once) {
+                multiply<W, Tiling>(sums, operands, weight, row + first, sample);
                 for (int r = 0; r < rows_at_once; r++) {
                     for (int s = 0; s < samples; s++) of_sample[s][first + r] = sums[r][s];
                 }
             }
             for (int s = 0; s < samples && sample + s < operands.K; s++)
-                finish_rows<Cut>(out, of_sample[s], operands, row, sample + s);
+                finish_rows<Tiling>(out, of_sample[s], operands, row, sample + s);
         } else {
             const int lane = simt::row_lane<W::threads>(), r_of_lane = lane / samples,
                       s_of_lane = lane % samples;
-            multiply<W, Cut>(sums, operands, weight, row, sample);
+            multiply<W, Tiling>(sums, operands, weight, row, sample);
             float product = 0.0f;  // of the row and the sample that this lane finishes
             UNROLL
             for (int r = 0; r < rows_at_once; r++) {
@@ -170,13 +170,13 @@ __global__ void kernel(T* out, Operands<T> operands, const Weight* weight) {
     }
 }
 
-// Calls body(Cut) with the Cut for K samples and C columns.
+// Calls body(Tiling) with the Tiling for K samples and C columns.
 template <class W, class Weight, class Body>
-void for_cut(size_t K, size_t C, Body body) {
+void for_tiling(size_t K, size_t C, Body body) {
     const auto with_samples = [&](auto samples) {
-        using Wide = Cut<W, Weight, samples(), true>;
+        using Wide = Tiling<W, Weight, samples(), true>;
         if (C % Wide::columns == 0) body(Wide{});
-        else body(Cut<W, Weight, samples(), false>{});
+        else body(Tiling<W, Weight, samples(), false>{});
     };
     if (K == 1) with_samples(std::integral_constant<int, 1>{});
     else if (K == 2) with_samples(std::integral_constant<int, 2>{});
@@ -198,10 +198,10 @@ void decode_matmul(T* out, const T* inp, const Weight* weight, const float* scal
     CHECK(K > 0 && C > 0 && OC > 0, "decode_matmul: K = {}, C = {} and OC = {} must be positive", K, C, OC);
     const Operands<T> operands{
         inp, scales, bias, static_cast<int>(K), static_cast<int>(C), OC, activation == Activation::gelu};
-    for_cut<W, Weight>(K, C, [&](auto cut) {
-        using Cut = decltype(cut);
-        const size_t rows_of_block = Cut::block / W::threads * Cut::rows;
-        launch(kernel<W, Cut, T, Weight>, static_cast<unsigned>(ceil_div(operands.OC, rows_of_block)),
-               Cut::block, 0, stream, out, operands, weight);
+    for_tiling<W, Weight>(K, C, [&](auto tiling) {
+        using Tiling = decltype(tiling);
+        const size_t rows_of_block = Tiling::block / W::threads * Tiling::rows;
+        launch(kernel<W, Tiling, T, Weight>, static_cast<unsigned>(ceil_div(operands.OC, rows_of_block)),
+               Tiling::block, 0, stream, out, operands, weight);
     });
 }

@@ -15,13 +15,13 @@ constexpr size_t pieces = 16, piece = 64;  // an output is compared in so many p
 constexpr double tolerance = 0.01;
 
 bool agree(const std::vector<float>& values, const std::vector<float>& expected) {
-    double difference = 0, norm = 0;
+    double difference = 0, squares = 0;
     for (size_t i = 0; i < expected.size(); i++) {
         const double e = expected[i], d = values[i] - e;
         difference += d * d;
-        norm += e * e;
+        squares += e * e;
     }
-    return difference <= tolerance * tolerance * norm;  // false where there is a NaN
+    return difference <= tolerance * tolerance * squares;  // false where there is a NaN
 }
 
 template <class T>

@@ -22,7 +22,7 @@ constexpr int lanes = simt::cpu_vector_bytes / sizeof(float);
 // 24 of 32 registers, or 12 of 16
 constexpr int tile_rows = lanes == 16 ? 8 : 6, tile_vectors = lanes == 16 ? 3 : 2;
 constexpr int tile_columns = tile_vectors * lanes;
-// Length of a stretch of K: a tile's strips of B (48 KiB) and of A (8 KiB) are read from the nearest
+// Length of a range of K: a tile's strips of B (48 KiB) and of A (8 KiB) are read from the nearest
 // caches.
 constexpr size_t depth = 256;
 // The largest block of C for one task: its A (256 KiB), B (384 KiB) and sums (384 KiB) fit the
@@ -37,7 +37,7 @@ typedef uint16_t HalfBits __attribute__((vector_size(lanes * sizeof(uint16_t)), 
 struct Scratch {  // of one thread
     alignas(64) float a[block_rows * depth];
     alignas(64) float b[block_columns * depth];
-    alignas(64) float sums[block_rows * block_columns];  // over the stretches of K so far
+    alignas(64) float sums[block_rows * block_columns];  // over the ranges of K so far
 };
 
 inline Lanes widen(const float* from) { return *reinterpret_cast<const Lanes*>(from); }
@@ -235,7 +235,7 @@ void block_product(Scratch& own, const Block<T, Result>& block, const Operand<T>
                     if (a.transposed) tile_product<V(), true>(sums, a_tile, b_strip, k_count, k == 0);
                     else tile_product<V(), false>(sums, a_tile, b_strip, k_count, k == 0);
                     if (last) block.write_tile(row, column, sums);
-                    // with a single stretch of K one tile serves all, and stays in the first-level cache
+                    // with a single range of K one tile serves all, and stays in the first-level cache
                     if (K > depth) sums += tile_rows * tile_columns;
                 }
             });

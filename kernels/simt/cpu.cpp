@@ -373,26 +373,26 @@ namespace {
 // program can occupy a core.
 template <class Run>
 void share_out(size_t count, const Run& run) {
-    struct alignas(64) Stretch {
+    struct alignas(64) Range {
         std::atomic<size_t> next;
         size_t end;
     };
-    static thread_local std::vector<Stretch> of_thread;  // kept, because a launch must not allocate
+    static thread_local std::vector<Range> of_thread;  // kept, because a launch must not allocate
     const auto threads = static_cast<size_t>(omp_get_max_threads());
-    if (of_thread.size() < threads) of_thread = std::vector<Stretch>(threads);
+    if (of_thread.size() < threads) of_thread = std::vector<Range>(threads);
     for (size_t t = 0; t < threads; t++) {
         of_thread[t].next.store(count * t / threads, std::memory_order_relaxed);
         of_thread[t].end = count * (t + 1) / threads;
     }
-    Stretch* const stretches = of_thread.data();
+    Range* const ranges = of_thread.data();
 #pragma omp parallel
     {
         const auto own = static_cast<size_t>(omp_get_thread_num());
         for (size_t k = 0; k < threads; k++) {
-            Stretch& stretch = stretches[(own + k) % threads];
+            Range& range = ranges[(own + k) % threads];
             while (true) {
-                const size_t i = stretch.next.fetch_add(1, std::memory_order_relaxed);
-                if (i >= stretch.end) break;
+                const size_t i = range.next.fetch_add(1, std::memory_order_relaxed);
+                if (i >= range.end) break;
                 run(i);
             }
         }

@@ -235,7 +235,7 @@ struct Model {
     Communicator& communicator;
     const Values& values;
     ~Model() {
-        if (std::uncaught_exceptions() > 0) communicator.break_off();
+        if (std::uncaught_exceptions() > 0) communicator.abort_operations();
         cudaStreamSynchronize(nullptr);  // the operation uses the values until then
     }
 };
@@ -264,7 +264,7 @@ TEST(CommunicatorNccl, AnErrorBreaksOffWhatOtherProcessesNeverJoin) {
             } catch (const Error&) { refused++; }
         }
         software_gpu::take_calls();
-        communicator->break_off();
+        communicator->abort_operations();
         return refused == 2 && take_calls().empty() ? "" : "it was used again";
     });
     EXPECT_EQ(results, (Strings{"", ""}));
@@ -281,7 +281,7 @@ TEST(CommunicatorNccl, AnAbortThatHangsEndsTheProcess) {
                             [](const Rank& self) {
                                 const auto communicator = self.join(short_time);
                                 abort_hangs = true;
-                                communicator->break_off();
+                                communicator->abort_operations();
                                 return "";
                             })[0],
                "ncclCommAbort has not finished for 0.2 s, after an error of this process");

@@ -52,8 +52,8 @@ def vectors_of(kernel, threads=32):
 EXPECTED = [
     Expected(vectors_of("encoder_forward_kernel"), 2, COPIES_16_BYTES),
     Expected(vectors_of("encoder_backward_token_kernel"), 2, COPIES_16_BYTES),
-    Expected(vectors_of("encoder_backward_place_kernel"), 2, COPIES_16_BYTES),
-    Expected(r"\blayernorm_forward_kernel<RowCut<simt::Width<(32|256), 16>, [48], [48]>", 16, COPIES_16_BYTES),
+    Expected(vectors_of("encoder_backward_position_kernel"), 2, COPIES_16_BYTES),
+    Expected(r"\blayernorm_forward_kernel<RowTiling<simt::Width<(32|256), 16>, [48], [48]>", 16, COPIES_16_BYTES),
     Expected(r"\blayernorm_backward_wide_kernel<[48], ", 4, COPIES_16_BYTES),
     Expected(vectors_of("cross_entropy_kernel", threads=512), 2, COPIES_16_BYTES),
     Expected(vectors_of("cross_entropy_gradient_kernel", threads=512), 2, ASYNCHRONOUS_COPIES | WRITES_16_BYTES),
@@ -90,8 +90,8 @@ class Launch:
 # it multiplies the tiles before: two warps for each of an SM's four tensor cores, so that one multiplies while the other computes exponentials.
 LAUNCHES = [
     Launch("encoder, forward", r"\bencoder_forward_kernel<simt::Width<32, 16>, 8, bfloat16>", 128, 2),
-    Launch("layernorm, forward", r"\blayernorm_forward_kernel<RowCut<simt::Width<32, 16>, 8, 4>, bfloat16, false>", 128, 3),
-    Launch("residual + layernorm, forward", r"\blayernorm_forward_kernel<RowCut<simt::Width<32, 16>, 8, 4>, bfloat16, true>", 128, 6),
+    Launch("layernorm, forward", r"\blayernorm_forward_kernel<RowTiling<simt::Width<32, 16>, 8, 4>, bfloat16, false>", 128, 3),
+    Launch("residual + layernorm, forward", r"\blayernorm_forward_kernel<RowTiling<simt::Width<32, 16>, 8, 4>, bfloat16, true>", 128, 6),
     Launch("GELU, forward", r"\bgelu_forward_kernel<simt::Width<32, 16>, 8, bfloat16>", 256, 4),
     Launch("classifier with gradient", r"\bcross_entropy_gradient_kernel<simt::Width<512, 16>, 8, bfloat16>", 512, grid=2, shared=6282 * 16, whole=True),
     Launch("GELU, backward", r"\bgelu_backward_kernel<simt::Width<32, 16>, 8, bfloat16>", 256, 2),
@@ -99,7 +99,7 @@ LAUNCHES = [
     Launch("layernorm, backward with a third sum", r"\blayernorm_backward_wide_kernel<8, bfloat16, 3>", 96, 3, ahead=True, grid=6),
     Launch("bias gradient by column sums", r"\bpartial_kernel<simt::Width<32, 16>, 8, bfloat16>", 256, 2, shared=8320),
     Launch("encoder, backward by token", r"\bencoder_backward_token_kernel<simt::Width<32, 16>, 8, bfloat16>", 256, 3, shared=8320),
-    Launch("encoder, backward by place", r"\bencoder_backward_place_kernel<simt::Width<32, 16>, 8, bfloat16>", 128, 3),
+    Launch("encoder, backward by position", r"\bencoder_backward_position_kernel<simt::Width<32, 16>, 8, bfloat16>", 128, 3),
     Launch("gradient norm", r"\bglobal_norm_kernel<simt::Width<512, 16>, 4>", 512, 3),
     Launch("AdamW", r"\badamw_kernel<simt::Width<32, 16>, 4, bfloat16>", 256, 4),
     Launch("attention, forward", r"\battention_mma_forward_kernel<64, ", 128, shared=36864, warps=8),

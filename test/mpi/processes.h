@@ -18,7 +18,7 @@ public:
         return inner_.begin(collective, stream);
     }
     void wait(Ticket ticket, stream_t stream) override { inner_.wait(ticket, stream); }
-    void break_off() override { inner_.break_off(); }
+    void abort_operations() override { inner_.abort_operations(); }
 
     size_t bytes_sent() const {
         size_t bytes = 0;

@@ -288,7 +288,7 @@ public:
             if (begun == ticket) std::this_thread::sleep_until(ready);
         }
     }
-    void break_off() override { inner_.break_off(); }
+    void abort_operations() override { inner_.abort_operations(); }
 
 protected:
     void end_others(int exit_code) override { inner_.abort(exit_code); }

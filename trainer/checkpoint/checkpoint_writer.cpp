@@ -21,16 +21,16 @@ std::vector<SavedCheckpoint> saved_checkpoints(const std::string& run_folder) {
     return saved;
 }
 
-bool is_good(const SavedCheckpoint& saved, int sound_step) {
-    return saved.step < sound_step && (!saved.val_loss || is_sound(*saved.val_loss));
+bool is_good(const SavedCheckpoint& saved, int last_finite_step) {
+    return saved.step < last_finite_step && (!saved.val_loss || is_plausible(*saved.val_loss));
 }
 
 std::vector<int> superseded(const std::vector<SavedCheckpoint>& saved, const KeepPolicy& policy,
-                            int sound_step) {
+                            int last_finite_step) {
     const SavedCheckpoint *best = nullptr, *good = nullptr;
     for (const SavedCheckpoint& s : saved) {
         if (s.val_loss && std::isfinite(*s.val_loss) && (!best || *s.val_loss <= *best->val_loss)) best = &s;
-        if (is_good(s, sound_step)) good = &s;
+        if (is_good(s, last_finite_step)) good = &s;
     }
     std::vector<int> steps;
     for (size_t i = 0; i < saved.size(); i++) {
@@ -149,7 +149,7 @@ void CheckpointWriter::wait() {
 }
 
 void CheckpointWriter::remove_superseded() {
-    for (const int step : superseded(saved_, options_.keep, state_.sound_step)) {
+    for (const int step : superseded(saved_, options_.keep, state_.last_finite_step)) {
         remove(step);
         std::erase_if(saved_, [&](const SavedCheckpoint& s) { return s.step == step; });
     }

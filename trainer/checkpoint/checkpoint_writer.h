@@ -29,15 +29,15 @@ struct SavedCheckpoint {
 // The run's checkpoints whose state.json can be read, oldest first; others are ignored and stay as they are.
 std::vector<SavedCheckpoint> saved_checkpoints(const std::string& run_folder);
 
-// True if the checkpoint's validation loss is sound or was not measured, and the loss of a later step,
-// computed from weights trained on from it, was sound too.
-bool is_good(const SavedCheckpoint& saved, int sound_step);
+// True if the checkpoint's validation loss is plausible or was not measured, and the loss of a later step,
+// computed from weights trained on from it, was plausible too.
+bool is_good(const SavedCheckpoint& saved, int last_finite_step);
 
 // Steps in `saved` (oldest first) whose checkpoints can be removed. Besides those that the policy keeps,
 // two are kept: the one with the lowest validation loss, and the newest good one, to which a run with
 // broken weights can go back.
 std::vector<int> superseded(const std::vector<SavedCheckpoint>& saved, const KeepPolicy& policy,
-                            int sound_step);
+                            int last_finite_step);
 
 class CheckpointWriter {
 public:

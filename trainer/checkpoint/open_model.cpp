@@ -81,14 +81,14 @@ static void refuse_other_formats(const std::string& path) {
 }
 
 std::unique_ptr<ModelFile> open_model(const std::string& path, WhichCheckpoint which) {
-    const std::string place = is_there(path) ? path : cached_model(path);
-    CHECK(!place.empty(),
+    const std::string found = is_there(path) ? path : cached_model(path);
+    CHECK(!found.empty(),
           "{}: is not there; expected a checkpoint, a run's folder, a Hugging Face GPT-2 or a .bin of llm.c",
           path);
-    if (which == WhichCheckpoint::best) return open_best(place);
-    if (is_folder(place)) return open_folder(place);
-    CHECK(!place.ends_with(".safetensors"),
-          "{}: is a file without its config.json; expected the folder of a Hugging Face GPT-2", place);
-    refuse_other_formats(place);
-    return open_llmc_model(place);
+    if (which == WhichCheckpoint::best) return open_best(found);
+    if (is_folder(found)) return open_folder(found);
+    CHECK(!found.ends_with(".safetensors"),
+          "{}: is a file without its config.json; expected the folder of a Hugging Face GPT-2", found);
+    refuse_other_formats(found);
+    return open_llmc_model(found);
 }

@@ -79,7 +79,7 @@ TrainingState state_of(const std::string& path, const json& object) {
     state.optimizer_step = whole_number<int>(object.at("optimizer_step"));
     state.skipped = whole_number<int>(object.at("skipped"));
     // Older versions wrote no sound_step.
-    state.sound_step =
+    state.last_finite_step =
         object.contains("sound_step") ? whole_number<int>(object["sound_step"]) : state.step - state.skipped;
     state.batch_size = whole_number<int>(object.at("batch_size"));
     object.at("evaluated").get_to(state.evaluated);
@@ -164,7 +164,7 @@ void write_state(const std::string& folder, const TrainingState& state) {
     json object = {{"format", format},
                    {"step", state.step},
                    {"optimizer_step", state.optimizer_step},
-                   {"sound_step", state.sound_step},
+                   {"sound_step", state.last_finite_step},
                    {"skipped", state.skipped},
                    {"batch_size", state.batch_size},
                    {"evaluated", state.evaluated},

@@ -15,8 +15,8 @@ struct TrainingState {
     // the last step that the parameters include, counting from 1
     int step = 0;
     int optimizer_step = 0;  // updates that changed the parameters
-    // the newest step with a finite gradient norm and a sound loss
-    int sound_step = 0;
+    // the newest step with a finite gradient norm and a plausible loss; "sound_step" in the file
+    int last_finite_step = 0;
     // consecutive steps, up to this one, whose gradient norm was not finite
     int skipped = 0;
     // sequences in a micro-step; another number rounds sums differently
@@ -33,8 +33,8 @@ struct TrainingState {
 
 // In nats. A fresh model has a loss of ln V, at most 11.1; weights that give the right token a probability
 // of e^-100 are broken.
-inline constexpr double highest_sound_loss = 100;
-inline bool is_sound(double loss) { return loss < highest_sound_loss; }  // false for NaN
+inline constexpr double highest_plausible_loss = 100;
+inline bool is_plausible(double loss) { return loss < highest_plausible_loss; }  // false for NaN
 
 inline constexpr const char* state_file_name = "state.json";
 

@@ -88,7 +88,7 @@ void parse_words(CLI::App& app, int argc, const char* const* argv,
     try {
         app.parse(argc, argv);
     } catch (const WrongValue& wrong) {
-        throw UsageError(file->place_of(wrong.option) + wrong.what());
+        throw UsageError(file->location_of(wrong.option) + wrong.what());
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == 0) throw;
         check_not_empty(app, may_be_empty);

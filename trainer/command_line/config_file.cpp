@@ -36,30 +36,30 @@ std::string without_comment(const std::string& text) {
     return trimmed(text);
 }
 
-std::string value_in(const std::string& text, const std::string& place) {
+std::string value_in(const std::string& text, const std::string& where) {
     const char quote = text.empty() ? ' ' : text.front();
     if (quote != '"' && quote != '\'') return without_comment(text);
     const size_t end = text.find(quote, 1);
-    CHECK(end != text.npos, "{}the quote {} is not closed; {}", place, text, example);
+    CHECK(end != text.npos, "{}the quote {} is not closed; {}", where, text, example);
     const std::string rest = without_comment(trimmed(text.substr(end + 1)));
-    CHECK(rest.empty(), "{}'{}' follows the quoted value; {}", place, rest, example);
+    CHECK(rest.empty(), "{}'{}' follows the quoted value; {}", where, rest, example);
     return text.substr(1, end - 1);
 }
 
 // std::nullopt for a line without an option.
-std::optional<ConfigLine> read_config_line(const std::string& line, const std::string& place) {
+std::optional<ConfigLine> read_config_line(const std::string& line, const std::string& where) {
     const bool text = std::all_of(line.begin(), line.end(), [](unsigned char c) {
         return c >= 0x20 ? c != 0x7F : c == '\t' || c == '\r';
     });
-    CHECK(text && line.size() < 65536, "{}is not a line of text; {}", place, example);
+    CHECK(text && line.size() < 65536, "{}is not a line of text; {}", where, example);
     const std::string content = trimmed(line);
     if (content.empty() || content.front() == '#' || content.front() == ';') return std::nullopt;
-    CHECK(content.front() != '[', "{}{} begins a section, but this file has no sections; {}", place, content,
+    CHECK(content.front() != '[', "{}{} begins a section, but this file has no sections; {}", where, content,
           example);
     const size_t equals = content.find('=');
     if (equals == content.npos) return ConfigLine{without_comment(content), std::nullopt};
     return ConfigLine{trimmed(content.substr(0, equals)),
-                      value_in(trimmed(content.substr(equals + 1)), place)};
+                      value_in(trimmed(content.substr(equals + 1)), where)};
 }
 
 const CLI::Option* option_called(const CLI::App& app, const std::string& name) {
@@ -84,13 +84,13 @@ bool is_flag(const CLI::Option& option) { return option.get_items_expected_max()
 
 }  // namespace
 
-std::string ConfigFile::place(int line) const {
+std::string ConfigFile::location(int line) const {
     return fmt::format("--config {}, line {}: ", app_.get_config_ptr()->results().front(), line);
 }
 
-std::string ConfigFile::place_of(const std::string& option) const {
+std::string ConfigFile::location_of(const std::string& option) const {
     const auto found = lines_.find(option);
-    return found == lines_.end() ? "" : place(found->second);
+    return found == lines_.end() ? "" : location(found->second);
 }
 
 std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const {
@@ -98,7 +98,7 @@ std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const 
     std::map<std::string, int> seen;
     int number = 0;
     for (std::string text; std::getline(input, text);) {
-        const std::string where = place(++number);
+        const std::string where = location(++number);
         if (number == 1 && text.starts_with(byte_order_mark)) text.erase(0, byte_order_mark.size());
         const std::optional<ConfigLine> line = read_config_line(text, where);
         if (!line) continue;

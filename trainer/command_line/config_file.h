@@ -23,10 +23,10 @@ public:
     std::string to_config(const CLI::App*, bool, bool, std::string) const override { return ""; }
 
     // "--config FILE, line 3: " if the option's value is from the file, else "".
-    std::string place_of(const std::string& option) const;
+    std::string location_of(const std::string& option) const;
 
 private:
-    std::string place(int line) const;
+    std::string location(int line) const;
 
     const CLI::App& app_;
     mutable std::map<std::string, int> lines_;  // line numbers of the options that the file sets

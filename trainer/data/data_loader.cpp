@@ -19,7 +19,7 @@ TokenWindows::TokenWindows(std::span<const TokenShard> shards, int T, int V)
     if (count() == 0) throw too_few_tokens(shards[0].name(), shards[0].size(), T);
 }
 
-TokenWindows::Place TokenWindows::place_of(uint64_t window) const {
+TokenWindows::Start TokenWindows::start_of(uint64_t window) const {
     const auto after = std::upper_bound(first_.begin(), first_.end(), window);
     const size_t index = static_cast<size_t>(after - first_.begin()) - 1;
     return {shards_[index], (window - first_[index]) * static_cast<size_t>(T_)};
@@ -30,30 +30,30 @@ bool TokenWindows::has_masks() const {
                        [](const TokenShard& shard) { return shard.has_mask(); });
 }
 
-std::vector<uint8_t> TokenWindows::mask_at(const Place& place) const {
+std::vector<uint8_t> TokenWindows::mask_at(const Start& start) const {
     std::vector<uint8_t> mask(static_cast<size_t>(T_));
-    place.shard.read_mask(mask, place.start + 1);
+    start.shard.read_mask(mask, start.token + 1);
     return mask;
 }
 
 int TokenWindows::targets_in(uint64_t window) const {
-    const Place place = place_of(window);
-    if (!place.shard.has_mask()) return T_;
-    const std::vector<uint8_t> mask = mask_at(place);
+    const Start start = start_of(window);
+    if (!start.shard.has_mask()) return T_;
+    const std::vector<uint8_t> mask = mask_at(start);
     return static_cast<int>(std::count(mask.begin(), mask.end(), 1));
 }
 
 int TokenWindows::read(int32_t* inputs, int32_t* targets, uint64_t window) const {
-    const Place place = place_of(window);
-    const auto& [shard, start] = place;
+    const Start start = start_of(window);
+    const auto& [shard, first] = start;
     std::array<Token, 1025> part;
     const size_t T = static_cast<size_t>(T_);
     for (size_t t = 0; t < T; t += part.size() - 1) {
         const std::span<Token> tokens(part.data(), std::min(part.size(), T - t + 1));
-        shard.read(tokens, start + t);
+        shard.read(tokens, first + t);
         const auto largest = std::max_element(tokens.begin(), tokens.end());
         if (*largest >= static_cast<Token>(V_)) {
-            const size_t position = start + t + static_cast<size_t>(largest - tokens.begin());
+            const size_t position = first + t + static_cast<size_t>(largest - tokens.begin());
             throw UsageError(
                 fmt::format("{}: token {} at position {} is outside the vocabulary of {}; was the file made "
                             "with another tokenizer?",
@@ -63,7 +63,7 @@ int TokenWindows::read(int32_t* inputs, int32_t* targets, uint64_t window) const
         std::copy(tokens.begin() + 1, tokens.end(), targets + t);
     }
     if (!shard.has_mask()) return T_;
-    const std::vector<uint8_t> mask = mask_at(place);
+    const std::vector<uint8_t> mask = mask_at(start);
     for (size_t t = 0; t < T; t++) {
         if (mask[t] == 0) targets[t] = Batch::ignored;
     }

@@ -42,13 +42,13 @@ public:
     int targets_in(uint64_t window) const;
 
 private:
-    struct Place {
+    struct Start {
         const TokenShard& shard;
-        size_t start;
+        size_t token;
     };
-    Place place_of(uint64_t window) const;
-    // The mask (T) of the targets of the window at this place.
-    std::vector<uint8_t> mask_at(const Place& place) const;
+    Start start_of(uint64_t window) const;
+    // The mask (T) of the targets of the window that starts here.
+    std::vector<uint8_t> mask_at(const Start& start) const;
 
     std::span<const TokenShard> shards_;
     std::vector<uint64_t> first_;  // first_[i]: windows before shard i; the last entry is W

@@ -65,7 +65,7 @@ public:
     // Call after an error that ends this process: ends the operations in flight, which another process
     // may never join, so that their memory can be freed. The memory's contents are undefined then. Later
     // calls of begin() and wait() throw Error. Other processes get no signal; abort() ends them.
-    virtual void break_off() = 0;
+    virtual void abort_operations() = 0;
     // Ends all processes at once, including this one: for an error that occurred on this process only.
     // The others need not be inside any call.
     [[noreturn]] void abort(int exit_code) {

@@ -91,9 +91,9 @@ public:
     }
 
     // The thread stops at its next poll. After that its only MPI call may be MPI_Abort.
-    void break_off() override {
+    void abort_operations() override {
         std::unique_lock lock(mutex_);
-        breaks_off_ = true;
+        aborted_ = true;
         changed_.notify_all();
         changed_.wait(lock, [&] { return failure_ != nullptr; });
     }
@@ -136,9 +136,9 @@ private:
             changed_.notify_all();
             while (true) {
                 changed_.wait(lock,
-                              [&] { return abort_code_ >= 0 || breaks_off_ || ending_ || !queue_.empty(); });
+                              [&] { return abort_code_ >= 0 || aborted_ || ending_ || !queue_.empty(); });
                 if (abort_code_ >= 0) break;
-                if (breaks_off_) throw Error(broken_off);
+                if (aborted_) throw Error(aborted_message);
                 if (queue_.empty()) {
                     leaving_ = true;
                     changed_.notify_all();
@@ -298,7 +298,7 @@ private:
             MPI_Testsome(static_cast<int>(transfer.requests.size()), transfer.requests.data(), &over,
                          transfer.indices.data(), MPI_STATUSES_IGNORE);
             if (over == MPI_UNDEFINED) break;
-            if (abort_code_ >= 0 || breaks_off_) throw Error(broken_off);
+            if (abort_code_ >= 0 || aborted_) throw Error(aborted_message);
             if (Clock::now() - begin > std::chrono::duration<double>(time_limit()))
                 throw Error(missing(transfer, what));
             std::this_thread::sleep_for(nap);
@@ -329,7 +329,7 @@ private:
                            limit_of_meeting().count(), what);
     }
 
-    static constexpr const char* broken_off = "another error ends this process";
+    static constexpr const char* aborted_message = "another error ends this process";
     std::mutex mutex_;
     std::condition_variable changed_;
     // Guarded by mutex_.
@@ -338,7 +338,7 @@ private:
     bool ready_ = false, ending_ = false, leaving_ = false, over_ = false;
     std::exception_ptr failure_;
     std::atomic<int> abort_code_ = -1;
-    std::atomic<bool> breaks_off_ = false;
+    std::atomic<bool> aborted_ = false;
     // Used by the thread only.
     Transfer transfers_[2];
     std::vector<std::byte> small_;

@@ -3,8 +3,8 @@
 //   communicator may block anywhere, and a watchdog thread ends the process with one line when NCCL
 //   reports an error or an operation exceeds the time limit.
 //   The watchdog does not use ncclCommAbort: aborted operations look finished, and the main thread would
-//   continue with undefined data. Only break_off() calls it, after an error of the main thread that ends
-//   the process.
+//   continue with undefined data. Only abort_operations() calls it, after an error of the main thread that
+//   ends the process.
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
@@ -152,7 +152,7 @@ public:
     ~Nccl() override {
         // After an error the other processes may never join; otherwise they may still need data from this
         // one.
-        if (std::uncaught_exceptions() > 0) break_off();
+        if (std::uncaught_exceptions() > 0) abort_operations();
         if (ncclComm_t comm = take_comm()) {
             const Call call(*this, "leaving the other processes");
             ncclCommFinalize(comm);
@@ -194,7 +194,7 @@ public:
     }
 
     // Ends kernels that wait for other processes, and so the streams that wait for these kernels.
-    void break_off() override {
+    void abort_operations() override {
         ncclComm_t comm = take_comm();
         if (comm == nullptr) return;
         watchdog_.allow_at_most(10);

@@ -7,7 +7,7 @@ public:
     explicit SingleProcess(const Process& process = {}) : Communicator(process) {}
     Ticket begin(const Collective&, stream_t) override { return ++begun_; }
     void wait(Ticket, stream_t) override {}
-    void break_off() override {}
+    void abort_operations() override {}
 
 protected:
     void end_others(int) override {}

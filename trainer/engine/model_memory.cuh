@@ -41,7 +41,7 @@ Model<T>::~Model() {
         // gradients while an error ends another process. After an error in this process they may never
         // take part, and then every wait for them, on this stream too, would last forever.
         const Communicator::Ticket last = std::max(gradients_.latest(), parameters_.latest());
-        if (last > 0 && std::uncaught_exceptions() > 0) context_.communicator->break_off();
+        if (last > 0 && std::uncaught_exceptions() > 0) context_.communicator->abort_operations();
         else if (last > 0) context_.communicator->wait(last, context_.stream);
         if (context_.stream) simt::stream_synchronize(context_.stream);
     } catch (const std::exception&) {}  // the communicator has failed, and an earlier wait has reported it

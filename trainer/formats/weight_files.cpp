@@ -19,9 +19,9 @@ WeightFiles::WeightFiles(const std::string& folder, const std::string& prefix)
                              : folder + ": has no model.safetensors and no model.safetensors.index.json");
 }
 
-const WeightFiles::Place* WeightFiles::find(const std::string& name) const {
-    const auto found = places_.find(without_prefixes(name));
-    return found == places_.end() ? nullptr : &found->second;
+const WeightFiles::Stored* WeightFiles::find(const std::string& name) const {
+    const auto found = tensors_.find(without_prefixes(name));
+    return found == tensors_.end() ? nullptr : &found->second;
 }
 
 std::string WeightFiles::without_prefixes(std::string name) const {
@@ -34,19 +34,19 @@ std::string WeightFiles::without_prefixes(std::string name) const {
 }
 
 void WeightFiles::rename(const std::string& from, const std::string& to) {
-    if (places_.contains(to)) return;
-    auto place = places_.extract(from);
-    if (place.empty()) return;
-    place.key() = to;
-    places_.insert(std::move(place));
+    if (tensors_.contains(to)) return;
+    auto tensor = tensors_.extract(from);
+    if (tensor.empty()) return;
+    tensor.key() = to;
+    tensors_.insert(std::move(tensor));
 }
 
 const SafetensorsFile& WeightFiles::open(const std::string& path) {
     const SafetensorsFile& file = *files_.emplace_back(std::make_unique<SafetensorsFile>(path));
     for (const auto& [name, tensor] : file.tensors()) {
-        const auto [place, is_new] = places_.emplace(without_prefixes(name), Place{&file, name});
+        const auto [stored, is_new] = tensors_.emplace(without_prefixes(name), Stored{&file, name});
         CHECK(is_new, "{}: tensor {} is present twice: also as {} in {}", path, shown(name),
-              shown(place->second.name), place->second.file->path());
+              shown(stored->second.name), stored->second.file->path());
     }
     return file;
 }

@@ -16,14 +16,14 @@ public:
     // Opens the files. UsageError if one is missing or damaged, or a tensor is missing or present twice.
     WeightFiles(const std::string& folder, const std::string& prefix);
 
-    struct Place {
+    struct Stored {
         const SafetensorsFile* file;
         std::string name;  // its name in the file
         const SafetensorsFile::Tensor& tensor() const { return file->at(name); }
     };
-    const std::map<std::string, Place>& places() const { return places_; }
-    // The tensor's place, by its name with or without prefixes; nullptr if there is none.
-    const Place* find(const std::string& name) const;
+    const std::map<std::string, Stored>& tensors() const { return tensors_; }
+    // The tensor, by its name with or without prefixes; nullptr if there is none.
+    const Stored* find(const std::string& name) const;
     std::string without_prefixes(std::string name) const;
     // Moves a tensor to another name, if there is a tensor of the first name and none of the second.
     void rename(const std::string& from, const std::string& to);
@@ -34,5 +34,5 @@ private:
 
     std::vector<std::string> prefixes_;
     std::vector<std::unique_ptr<SafetensorsFile>> files_;
-    std::map<std::string, Place> places_;
+    std::map<std::string, Stored> tensors_;
 };

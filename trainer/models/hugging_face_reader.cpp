@@ -47,19 +47,19 @@ public:
             weights_.rename(head, weights_.without_prefixes(family_.tied_head));
         std::set<std::string> known;
         for (const Tensor& tensor : table().tensors()) {
-            check_tensor(place(tensor), tensor);
+            check_tensor(stored(tensor), tensor);
             known.insert(weights_.without_prefixes(tensor.name));
         }
         if (family_.tied_head) known.insert(head);
-        for (const auto& [name, place] : weights_.places())
+        for (const auto& [name, stored] : weights_.tensors())
             CHECK(known.contains(name) || family_.is_ignored(name, config()),
-                  "{}: tensor {} does not belong to a {} of {} layers", place.file->path(), shown(place.name),
-                  family_.title, config().L);
+                  "{}: tensor {} does not belong to a {} of {} layers", stored.file->path(),
+                  shown(stored.name), family_.title, config().L);
         if (family_.tied_head) check_tied();
     }
 
     std::vector<float> read(const Tensor& tensor) const override {
-        const WeightFiles::Place& from = place(tensor);
+        const WeightFiles::Stored& from = stored(tensor);
         std::vector<float> values = from.file->floats(from.name);
         if (tensor.transposed) {
             std::vector<float> transposed(values.size());
@@ -73,28 +73,28 @@ public:
 private:
     static constexpr char head[] = "lm_head.weight";
 
-    const WeightFiles::Place& place(const Tensor& tensor) const {
-        const WeightFiles::Place* found = weights_.find(tensor.name);
+    const WeightFiles::Stored& stored(const Tensor& tensor) const {
+        const WeightFiles::Stored* found = weights_.find(tensor.name);
         CHECK(found, "{}: has no tensor {}, which a {} of {} layers has", path(), tensor.name, family_.title,
               config().L);
         return *found;
     }
 
-    void check_tensor(const WeightFiles::Place& place, const Tensor& tensor) const {
+    void check_tensor(const WeightFiles::Stored& stored, const Tensor& tensor) const {
         const std::vector<size_t> expected = tensor.shape_in_file();
-        const SafetensorsFile::Tensor& found = place.tensor();
+        const SafetensorsFile::Tensor& found = stored.tensor();
         CHECK(found.shape == expected, "{}: tensor {} has the shape {}; expected {} by config.json",
-              place.file->path(), shown(place.name), shape_text(found.shape), shape_text(expected));
+              stored.file->path(), shown(stored.name), shape_text(found.shape), shape_text(expected));
         const bool is_number =
             found.dtype == "F32" || found.dtype == "F16" || found.dtype == "BF16" || found.dtype == "F64";
-        CHECK(is_number, "{}: tensor {} is {}; expected F32, F16, BF16 or F64", place.file->path(),
-              shown(place.name), found.dtype);
+        CHECK(is_number, "{}: tensor {} is {}; expected F32, F16, BF16 or F64", stored.file->path(),
+              shown(stored.name), found.dtype);
     }
 
     // A separate head would be another model. If config.json says that there is one but the file has none
     // (transformers saves the trunk of such a model so), the head is unknown.
     void check_tied() const {
-        if (const WeightFiles::Place* own = weights_.find(head)) return check_head(*own);
+        if (const WeightFiles::Stored* own = weights_.find(head)) return check_head(*own);
         CHECK(is_tied(),
               "{}/config.json: tie_word_embeddings is false, but there is no lm_head.weight; expected the "
               "head's weights, or true",
@@ -105,10 +105,10 @@ private:
         return read_json_object(path() + "/config.json").value("tie_word_embeddings", true);
     }
 
-    void check_head(const WeightFiles::Place& own) const {
+    void check_head(const WeightFiles::Stored& own) const {
         const Tensor& tied = table().named(family_.tied_head);
         check_tensor(own, tied);
-        const WeightFiles::Place& embedding = place(tied);
+        const WeightFiles::Stored& embedding = stored(tied);
         const bool equal = own.tensor().dtype == embedding.tensor().dtype
                                ? own.file->bytes(own.name) == embedding.file->bytes(embedding.name)
                                : own.file->floats(own.name) == embedding.file->floats(embedding.name);

@@ -289,7 +289,7 @@ void load_start(PreparedRun<T>& run) {
     else if (run.options.model.initial) load_weights(*run.model, *run.options.model.initial);
     state.step = from.step();
     state.skipped = from.state.skipped;
-    state.sound_step = from.state.sound_step;
+    state.last_finite_step = from.state.last_finite_step;
 }
 
 }  // namespace

@@ -21,8 +21,8 @@ ResumePoint find_resume_point(const Options& options, Communicator& communicator
     return point;
 }
 
-static std::string value_at(const json& description, const json::json_pointer& place) {
-    return description.contains(place) ? shown(description.at(place)) : "nothing";
+static std::string value_at(const json& description, const json::json_pointer& pointer) {
+    return description.contains(pointer) ? shown(description.at(pointer)) : "nothing";
 }
 
 void check_same_start(Communicator& communicator, const json& description) {
@@ -33,11 +33,11 @@ void check_same_start(Communicator& communicator, const json& description) {
     for (size_t rank = 1; rank < texts.size(); rank++) {
         if (texts[rank] == texts[0]) continue;
         const json theirs = parse_json(texts[rank]), differences = json::diff(first, theirs);
-        const json::json_pointer place(differences.at(0).at("path").get<std::string>());
-        throw UsageError(
-            fmt::format("rank {} was started differently from rank 0: {} is {} instead of {}; expected the "
-                        "same program, options and data on all ranks",
-                        rank, place.to_string().substr(1), value_at(theirs, place), value_at(first, place)));
+        const json::json_pointer pointer(differences.at(0).at("path").get<std::string>());
+        throw UsageError(fmt::format(
+            "rank {} was started differently from rank 0: {} is {} instead of {}; expected the "
+            "same program, options and data on all ranks",
+            rank, pointer.to_string().substr(1), value_at(theirs, pointer), value_at(first, pointer)));
     }
 }
 

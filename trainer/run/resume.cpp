@@ -50,32 +50,31 @@ std::string value_text(const json& value) {
 // Names the checksum of texts in a run's identity.
 constexpr const char* texts_name = "train-texts";
 
-// Identifies the tokens independently of their files' names: their number, and a checksum of 64 places in
+// Identifies the tokens independently of their files' names: their number, and a checksum of 64 samples of
 // each shard.
 std::string identity_of(std::span<const TokenShard> shards) {
-    constexpr size_t places = 64, tokens_a_place = 256;
+    constexpr size_t samples = 64, sample_tokens = 256;
     XXH3_state_t* hash = XXH3_createState();
     XXH3_64bits_reset(hash);
     size_t tokens = 0;
-    std::array<Token, tokens_a_place> place_tokens;
+    std::array<Token, sample_tokens> sample;
     for (const TokenShard& shard : shards) {
         const size_t size = shard.size();
         XXH3_64bits_update(hash, &size, sizeof(size));
-        for (size_t place = 0; place < places; place++) {
-            const size_t begin = size < tokens_a_place ? 0 : (size - tokens_a_place) / (places - 1) * place;
-            const std::span<Token> read =
-                std::span(place_tokens).first(std::min(size - begin, tokens_a_place));
+        for (size_t i = 0; i < samples; i++) {
+            const size_t begin = size < sample_tokens ? 0 : (size - sample_tokens) / (samples - 1) * i;
+            const std::span<Token> read = std::span(sample).first(std::min(size - begin, sample_tokens));
             shard.read(read, begin);
             // The checksum is that of the bytes in the shard.
-            std::array<uint16_t, tokens_a_place> narrow;
+            std::array<uint16_t, sample_tokens> narrow;
             std::transform(read.begin(), read.end(), narrow.begin(),
                            [](Token token) { return static_cast<uint16_t>(token); });
             const bool wide = shard.token_bytes() == sizeof(Token);
             XXH3_64bits_update(hash, wide ? static_cast<const void*>(read.data()) : narrow.data(),
                                read.size() * shard.token_bytes());
             if (!shard.has_mask()) continue;
-            std::array<uint8_t, tokens_a_place> place_mask;
-            const std::span<uint8_t> mask = std::span(place_mask).first(read.size());
+            std::array<uint8_t, sample_tokens> sample_mask;
+            const std::span<uint8_t> mask = std::span(sample_mask).first(read.size());
             shard.read_mask(mask, begin);
             XXH3_64bits_update(hash, mask.data(), mask.size());
         }

@@ -196,7 +196,7 @@ void Session<T>::finish_step() {
     reduced_ = result.any;
     // A step without targets says nothing about the weights.
     if (result.has_targets) state_.skipped = std::isfinite(result.grad_norm) ? 0 : state_.skipped + 1;
-    if (state_.skipped == 0 && is_sound(result.loss)) state_.sound_step = step;
+    if (state_.skipped == 0 && is_plausible(result.loss)) state_.last_finite_step = step;
     if (state_.skipped < options_.optimizer.max_skipped) return;
     if (checkpoints_) checkpoints_->finish();
     throw Error(
@@ -327,8 +327,8 @@ void Session<T>::fail(const Error& error) {
         saved = dynamic_cast<const InputFault*>(&error) && save_finished_steps();
     } catch (const std::exception&) {}  // the error that is being handled came first
     if (checkpoints_) checkpoints_->wait();
-    // The loss of its step is sound, and nothing else was wrong with the model.
-    const bool good = saved && state_.sound_step == state_.step;
+    // The loss of its step is plausible, and nothing else was wrong with the model.
+    const bool good = saved && state_.last_finite_step == state_.step;
     const std::string next =
         good ? "the last good checkpoint is " + checkpoint_folder(run_.from.run_folder, state_.step)
              : where_to_go_on();
@@ -342,7 +342,7 @@ std::string Session<T>::where_to_go_on() const {
     std::string good, newest;
     const auto consider = [&](const std::string& path, const SavedCheckpoint& saved) {
         newest = path;
-        if (is_good(saved, state_.sound_step)) good = path;
+        if (is_good(saved, state_.last_finite_step)) good = path;
     };
     if (!from.checkpoint.empty()) consider(from.checkpoint, {from.step(), from.state.val_loss});
     try {

@@ -154,10 +154,10 @@ void ByteLevelTokenizer::set_bytes(const std::string& file, const std::string& t
     CHECK(id >= 0 && id < max_vocab_size, "{}: token '{}' has number {}, expected a whole number below {}",
           file, token, id, max_vocab_size);
     if (token_bytes_.size() <= static_cast<size_t>(id)) token_bytes_.resize(static_cast<size_t>(id) + 1);
-    std::string& place = token_bytes_[static_cast<size_t>(id)];
-    CHECK(!bytes.empty() && place.empty(),
+    std::string& own = token_bytes_[static_cast<size_t>(id)];
+    CHECK(!bytes.empty() && own.empty(),
           "{}: token '{}' with number {} is not part of a byte-level vocabulary", file, token, id);
-    place = bytes;
+    own = bytes;
 }
 
 std::string_view ByteLevelTokenizer::token_bytes(int id) const {

@@ -52,12 +52,12 @@ private:
         uint32_t size;   // tokens
         uint64_t count;  // how often it stands in the texts
     };
-    using Places = std::vector<uint32_t>;  // words; one may come twice
+    using Words = std::vector<uint32_t>;  // words; one may come twice
     // A pair with some of the words in which it stands: those in which it came to stand at the same time.
     struct Candidate {
         int64_t count;
         uint64_t pair;
-        size_t places;  // in places_
+        size_t words;  // in words_of_
         bool operator<(const Candidate& other) const {
             return count != other.count ? count < other.count : pair > other.pair;
         }
@@ -65,7 +65,7 @@ private:
     // The tokens that stand on one side of a merged pair.
     struct Side {
         std::vector<int64_t> counts;  // by token
-        std::vector<Places> places;   // by token
+        std::vector<Words> words;     // by token
         std::vector<Token> touched;
     };
 
@@ -73,12 +73,12 @@ private:
     void merge(const Candidate& candidate, Token merged);
     void merge_in(uint32_t word, Token left, Token right, Token merged);
     void note(Side& side, Token token, uint32_t word);
-    void offer(uint64_t pair, Places&& places);
+    void offer(uint64_t pair, Words&& words);
 
     std::vector<Token> tokens_;
     std::vector<Word> words_;
     PairCounts counts_;
-    std::vector<Places> places_;
+    std::vector<Words> words_of_;
     std::priority_queue<Candidate> candidates_;
     Side before_, after_;
 };
@@ -97,7 +97,7 @@ MergeTraining::MergeTraining(const WordCounts& words) {
 }
 
 void MergeTraining::count_pairs() {
-    std::vector<uint32_t> places(size_t{1} << 16);  // how many, by pair
+    std::vector<uint32_t> words(size_t{1} << 16);  // how many, by pair
     const auto for_each_pair = [&](const auto& consume) {
         for (size_t i = 0; i < words_.size(); i++) {
             const Token* const tokens = &tokens_[words_[i].begin];
@@ -105,9 +105,9 @@ void MergeTraining::count_pairs() {
                 consume(static_cast<uint32_t>(i), tokens[at] << 8 | tokens[at + 1]);
         }
     };
-    for_each_pair([&](uint32_t, Token pair) { places[pair]++; });
-    std::vector<Places> all(places.size());
-    for (size_t pair = 0; pair < all.size(); pair++) all[pair].reserve(places[pair]);
+    for_each_pair([&](uint32_t, Token pair) { words[pair]++; });
+    std::vector<Words> all(words.size());
+    for (size_t pair = 0; pair < all.size(); pair++) all[pair].reserve(words[pair]);
     for_each_pair([&](uint32_t word, Token pair) {
         counts_[pair_of(pair >> 8, pair & 0xFF)] += static_cast<int64_t>(words_[word].count);
         if (all[pair].empty() || all[pair].back() != word) all[pair].push_back(word);
@@ -118,10 +118,10 @@ void MergeTraining::count_pairs() {
                   std::move(all[pair]));
 }
 
-void MergeTraining::offer(uint64_t pair, Places&& places) {
+void MergeTraining::offer(uint64_t pair, Words&& words) {
     if (const int64_t count = counts_[pair]; count > 0) {
-        candidates_.push({count, pair, places_.size()});
-        places_.push_back(std::move(places));
+        candidates_.push({count, pair, words_of_.size()});
+        words_of_.push_back(std::move(words));
     }
 }
 
@@ -158,10 +158,10 @@ void MergeTraining::merge(const Candidate& candidate, Token merged) {
     for (Side* side : {&before_, &after_}) {
         const size_t size = std::max({side->counts.size(), merged + size_t{1}, size_t{256}});
         side->counts.resize(size);
-        side->places.resize(size);
+        side->words.resize(size);
     }
-    const Places places = std::move(places_[candidate.places]);
-    for (const uint32_t word : places) merge_in(word, left, right, merged);
+    const Words words = std::move(words_of_[candidate.words]);
+    for (const uint32_t word : words) merge_in(word, left, right, merged);
     for (const Token token : before_.touched) {
         const int64_t count = std::exchange(before_.counts[token], 0);
         counts_[pair_of(token, left)] -= count;
@@ -173,16 +173,16 @@ void MergeTraining::merge(const Candidate& candidate, Token merged) {
         counts_[pair_of(merged, token)] += count;
     }
     // A merged token beside another one is the same pair on either side.
-    if (!after_.places[merged].empty()) {
-        Places& both = before_.places[merged];
+    if (!after_.words[merged].empty()) {
+        Words& both = before_.words[merged];
         if (both.empty()) before_.touched.push_back(merged);
-        both.insert(both.end(), after_.places[merged].begin(), after_.places[merged].end());
-        after_.places[merged].clear();
+        both.insert(both.end(), after_.words[merged].begin(), after_.words[merged].end());
+        after_.words[merged].clear();
     }
     for (const Token token : before_.touched)
-        offer(pair_of(token, merged), std::exchange(before_.places[token], {}));
+        offer(pair_of(token, merged), std::exchange(before_.words[token], {}));
     for (const Token token : after_.touched)
-        if (token != merged) offer(pair_of(merged, token), std::exchange(after_.places[token], {}));
+        if (token != merged) offer(pair_of(merged, token), std::exchange(after_.words[token], {}));
     before_.touched.clear();
     after_.touched.clear();
 }
@@ -205,9 +205,9 @@ void MergeTraining::merge_in(uint32_t word, Token left, Token right, Token merge
 }
 
 void MergeTraining::note(Side& side, Token token, uint32_t word) {
-    Places& places = side.places[token];
-    if (places.empty()) side.touched.push_back(token);
-    if (places.empty() || places.back() != word) places.push_back(word);
+    Words& words = side.words[token];
+    if (words.empty()) side.touched.push_back(token);
+    if (words.empty() || words.back() != word) words.push_back(word);
     side.counts[token] += static_cast<int64_t>(words_[word].count);
 }
 

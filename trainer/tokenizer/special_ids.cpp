@@ -48,13 +48,13 @@ SpecialIds first_known(std::initializer_list<SpecialIds> choices, int V) {
 
 ModelIds read_model_ids(const std::string& folder) {
     ModelIds ids;
-    const std::string place = folder.empty() ? "" : folder + "/";
-    if (const json config = parse_json(text_of(place + "config.json")); config.is_object()) {
+    const std::string prefix = folder.empty() ? "" : folder + "/";
+    if (const json config = parse_json(text_of(prefix + "config.json")); config.is_object()) {
         ids.config = ids_of(config);
         const json& size = config.value("vocab_size", json());
         if (size.is_number_unsigned() && size.get<uint64_t>() <= (1u << 16)) ids.vocab_size = size.get<int>();
     }
-    const std::string text = text_of(place + "generation_config.json");
+    const std::string text = text_of(prefix + "generation_config.json");
     if (const json config = parse_json(text); config.is_object()) {
         ids.generation_config = text;
         ids.generation = ids_of(config);

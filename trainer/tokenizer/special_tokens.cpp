@@ -44,9 +44,9 @@ public:
     bool has(const std::string& content) const { return find(content) != tokens_.size(); }
     // stated: the number by the file; null if it names none.
     void add(AddedToken token, const json& stated) {
-        const size_t place = find(token.content);
+        const size_t index = find(token.content);
         const auto known = vocabulary_.find(token.content);
-        token.id = place < tokens_.size()       ? tokens_[place].id
+        token.id = index < tokens_.size()       ? tokens_[index].id
                    : known != vocabulary_.end() ? known->second
                                                 : next();
         CHECK(stated.is_null() || (stated.is_number_unsigned() && stated.get<uint64_t>() < max_vocab_size),
@@ -57,15 +57,15 @@ public:
               token.content, token.id, stated.get<int>());
         CHECK(token.id < max_vocab_size, "{}: added token {} would have number {}; expected fewer than {}",
               path_, shown(token.content), token.id, max_vocab_size);
-        if (place == tokens_.size()) places_[token.content] = place, tokens_.push_back(std::move(token));
-        else tokens_[place] = std::move(token);
+        if (index == tokens_.size()) indices_[token.content] = index, tokens_.push_back(std::move(token));
+        else tokens_[index] = std::move(token);
     }
     std::vector<AddedToken> take() { return std::move(tokens_); }
 
 private:
     size_t find(const std::string& content) const {
-        const auto found = places_.find(content);
-        return found == places_.end() ? tokens_.size() : found->second;
+        const auto found = indices_.find(content);
+        return found == indices_.end() ? tokens_.size() : found->second;
     }
     int next() const {
         int next = static_cast<int>(vocabulary_.size());
@@ -76,7 +76,7 @@ private:
     const std::string& path_;
     const std::unordered_map<std::string, int>& vocabulary_;
     std::vector<AddedToken> tokens_;
-    std::unordered_map<std::string, size_t> places_;
+    std::unordered_map<std::string, size_t> indices_;
 };
 
 // With added_tokens_decoder, special_tokens_map.json is only read for what tokenizer_config.json leaves out.

@@ -22,12 +22,12 @@ public:
     bool is(size_t at, char byte) const { return at < text_.size() && text_[at] == byte; }
     bool is_newline(size_t at) const { return is(at, '\n') || is(at, '\r'); }
 
-    Character at(size_t place) const {
-        if (place < text_.size()) {
-            const auto byte = static_cast<unsigned char>(text_[place]);
+    Character at(size_t index) const {
+        if (index < text_.size()) {
+            const auto byte = static_cast<unsigned char>(text_[index]);
             if (byte < 0x80) return {1, classes_[byte]};
         }
-        const auto [bytes, code] = code_point_at(text_, place);
+        const auto [bytes, code] = code_point_at(text_, index);
         return bytes == 0 ? Character{} : Character{bytes, classes_[code]};
     }
     // The end of the run of characters of one class from `end` on.

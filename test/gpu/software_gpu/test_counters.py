@@ -48,7 +48,7 @@ EXPLAINED = {
     "layernorm_backward_wide_kernel<8, bfloat16, 2": {STORES: (1.05, "a")},
     "layernorm_backward_wide_kernel<8, bfloat16, 3": {STORES: (1.07, "a")},
     "encoder_backward_token_kernel": {LOADS: (1.92, "bc"), STORES: (2.00, "b")},
-    "encoder_backward_place_kernel": {LOADS: (1.50, "b"), STORES: (2.00, "b")},
+    "encoder_backward_position_kernel": {LOADS: (1.50, "b"), STORES: (2.00, "b")},
     "attention_mma_forward_kernel": {LOADS: (1.10, "d"), STORES: (1.97, "d")},
     "attention_mma_backward_q_kernel": {LOADS: (1.25, "d"), STORES: (1.97, "d")},
     "attention_mma_backward_kv_kernel": {LOADS: (1.10, "d"), STORES: (2.00, "d")},

@@ -56,11 +56,11 @@ void layernorms() {
     const simt::DeviceBuffer<float> mean(N), rstd(N), scratch(layernorm_backward_scratch(N, C));
     layernorm_forward(out.data(), mean.data(), rstd.data(), inp.data(), weight.data(), bias.data(), N, C,
                       nullptr);
-    state("layernorm_forward_kernel<RowCut<simt::Width<32, 16>, 8, 4>, bfloat16, false", "layernorm, forward",
-          by(N, C), cost::layernorm<bfloat16>(N, C).bytes);
+    state("layernorm_forward_kernel<RowTiling<simt::Width<32, 16>, 8, 4>, bfloat16, false",
+          "layernorm, forward", by(N, C), cost::layernorm<bfloat16>(N, C).bytes);
     residual_layernorm_forward(out.data(), residual.data(), mean.data(), rstd.data(), inp.data(),
                                branch.data(), weight.data(), bias.data(), N, C, nullptr);
-    state("layernorm_forward_kernel<RowCut<simt::Width<32, 16>, 8, 4>, bfloat16, true",
+    state("layernorm_forward_kernel<RowTiling<simt::Width<32, 16>, 8, 4>, bfloat16, true",
           "residual + layernorm, forward", by(N, C), cost::residual_layernorm<bfloat16>(N, C).bytes);
 
     const auto dweight = numbers<float>(C), dbias = numbers<float>(C), sum = numbers<float>(C);
@@ -149,7 +149,7 @@ void encoder() {
           pass + cost::pass<bfloat16>(1, (met + T) * C).bytes);
     state("encoder_backward_token_kernel", "encoder, backward by token", shape,
           pass + cost::pass<float>(2, met * C).bytes);
-    state("encoder_backward_place_kernel", "encoder, backward by place", shape,
+    state("encoder_backward_position_kernel", "encoder, backward by position", shape,
           pass + cost::pass<float>(2, size_t{T} * C).bytes);
 }
 
