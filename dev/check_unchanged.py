@@ -173,7 +173,7 @@ def show_speed(base, ours, folder, rounds):
 
         return measure
 
-    large = {"--model": "gpt2", "--batch-size": 4, "--seq-len": 64, "--tokenizer": "byte"}
+    large = {"--model": "gpt2", "--batch-size": 4, "--seq-len": 64, "--tokenizer": "gpt2"}
     base.train(folder / "large", {**large, "--steps": 1, "--val-every": 0, "--sample-every": 0, "--optimizer": "sgd"})
 
     def token(tree):
