@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <set>
 #include <type_traits>
 
 #include "kernels/quantize.cuh"
@@ -90,12 +91,13 @@ void Decoder<T>::reserve() {
 // The largest workspace that a product of any prompt needs.
 template <class T>
 size_t Decoder<T>::gemm_workspace_bytes() const {
+    std::set<std::vector<size_t>> shapes;
+    for (const Tensor& t : table_.tensors())
+        if (t.from_matmul && table_.is_block(t.group)) shapes.insert(t.shape);
     size_t bytes = 0;
     for (const int rows : padded_lengths(max_tokens())) {
-        for (const Tensor& t : table_.tensors()) {
-            if (t.from_matmul && table_.is_block(t.group))
-                bytes = std::max(bytes, Gemm::workspace_bytes<T>(size(rows), t.shape[1], t.shape[0]));
-        }
+        for (const std::vector<size_t>& shape : shapes)
+            bytes = std::max(bytes, Gemm::workspace_bytes<T>(size(rows), shape[1], shape[0]));
     }
     return bytes;
 }

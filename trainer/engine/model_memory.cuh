@@ -2,7 +2,9 @@
 // weights.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <exception>
+#include <set>
 
 #include "system/error.h"
 #include "trainer/engine/model.h"
@@ -69,13 +71,14 @@ void Model<T>::reserve() {
 template <class T>
 size_t Model<T>::gemm_workspace_bytes() const {
     const size_t N = static_cast<size_t>(options().B) * static_cast<size_t>(options().T);
-    size_t bytes = Gemm::workspace_bytes<T>(1, channels(), Vp());  // next_token_logits
+    std::set<std::array<size_t, 3>> products{{1, channels(), Vp()}};  // next_token_logits
     for (TensorId id = 0; id < table_.tensors().size(); id++) {
         const Tensor& t = table_[id];
-        if (!t.from_matmul) continue;
         const size_t rows = id == family_->head().weight ? head_rows() : N;
-        bytes = std::max(bytes, Gemm::workspace_bytes<T>(rows, t.shape[1], t.shape[0]));
+        if (t.from_matmul) products.insert({rows, t.shape[1], t.shape[0]});
     }
+    size_t bytes = 0;
+    for (const auto& [rows, C, OC] : products) bytes = std::max(bytes, Gemm::workspace_bytes<T>(rows, C, OC));
     return bytes;
 }
 

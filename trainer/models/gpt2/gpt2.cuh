@@ -72,8 +72,9 @@ void GPT2<T>::embed_backward() {
 
 template <class T>
 TensorTable GPT2<T>::make_table(int world_size) {
-    p_ = GPT2Parameters(this->config(), world_size);
-    return p_.table;
+    TensorTable table(this->config().L, world_size);
+    p_ = add_gpt2(table, this->config());
+    return table;
 }
 
 template <class T>

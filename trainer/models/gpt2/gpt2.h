@@ -10,8 +10,9 @@
 template <class T>
 class GPT2 : public Operations<T> {
 public:
+    // UsageError for an impossible shape.
     explicit GPT2(const ModelConfig& config)
-        : Operations<T>(config), p_(config), blocks_(static_cast<size_t>(config.L)) {}
+        : Operations<T>((check_gpt2(config), config)), blocks_(static_cast<size_t>(config.L)) {}
 
     TensorTable make_table(int world_size) override;
     void reserve(Arena& activations, Arena& workspace) override;

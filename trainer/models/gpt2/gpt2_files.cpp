@@ -45,7 +45,10 @@ std::map<std::string, ModelConfig> sizes() {
 }
 
 TensorTable table(const ModelConfig& config, int world_size) {
-    return GPT2Parameters(config, world_size).table;
+    check_gpt2(config);
+    TensorTable table(config.L, world_size);
+    add_gpt2(table, config);
+    return table;
 }
 
 // 6 for each parameter, and 6 L C T for causal attention.
@@ -113,7 +116,8 @@ bool is_causal_mask(const std::string& name, const ModelConfig& config) {
 // write_model).
 std::vector<TensorId> llmc_order(const ModelConfig& config) {
     using Layer = GPT2Parameters::Layer;
-    const GPT2Parameters p(config);
+    TensorTable table(config.L);
+    const GPT2Parameters p = add_gpt2(table, config);
     std::vector<TensorId> order = {p.wte, p.wpe};
     for (const auto kind :
          {&Layer::ln1, &Layer::qkv, &Layer::attproj, &Layer::ln2, &Layer::fc, &Layer::fcproj}) {

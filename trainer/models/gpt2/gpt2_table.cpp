@@ -19,22 +19,22 @@ void check_gpt2(const ModelConfig& c) {
           c.NH, c.HS());
 }
 
-GPT2Parameters::GPT2Parameters(const ModelConfig& config, int world_size)
-    : table((check_gpt2(config), config.L), world_size) {
+GPT2Parameters add_gpt2(TensorTable& table, const ModelConfig& config) {
     const size_t C = static_cast<size_t>(config.C), V = static_cast<size_t>(config.V),
                  Vp = static_cast<size_t>(config.Vp()), context = static_cast<size_t>(config.context);
     const Init zeros = Init::constant(0), ones = Init::constant(1), normal = Init::normal(0.02f),
                // 2 L outputs are summed in the residual stream
         residual = Init::normal(0.02f / std::sqrt(2.0f * static_cast<float>(config.L)));
-    wte = table.add(table.embedding(), {.name = "transformer.wte.weight",
-                                        .shape = {Vp, C},
-                                        .init = normal,
-                                        .from_matmul = true,
-                                        .int8 = true,
-                                        .unpadded_rows = V});
-    wpe = table.add(table.embedding(), {"transformer.wpe.weight", {context, C}, normal});
+    GPT2Parameters all;
+    all.wte = table.add(table.embedding(), {.name = "transformer.wte.weight",
+                                            .shape = {Vp, C},
+                                            .init = normal,
+                                            .from_matmul = true,
+                                            .int8 = true,
+                                            .unpadded_rows = V});
+    all.wpe = table.add(table.embedding(), {"transformer.wpe.weight", {context, C}, normal});
     for (int l = 0; l < config.L; l++) {
-        Layer& p = layers.emplace_back();
+        GPT2Parameters::Layer& p = all.layers.emplace_back();
         const auto name = [&](const char* of) { return fmt::format("transformer.h.{}.{}", l, of); };
         const auto matrix = [&](const char* of, size_t out, size_t in, Init init) {
             return table.add(table.block(l), {.name = name(of),
@@ -60,7 +60,8 @@ GPT2Parameters::GPT2Parameters(const ModelConfig& config, int world_size)
         p.fc.bias = vector("mlp.c_fc.bias", 4 * C, zeros);
         p.fcproj.bias = vector("mlp.c_proj.bias", C, zeros);
     }
-    lnf = {table.add(table.head(), {"transformer.ln_f.weight", {C}, ones}),
-           table.add(table.head(), {"transformer.ln_f.bias", {C}, zeros})};
+    all.lnf = {table.add(table.head(), {"transformer.ln_f.weight", {C}, ones}),
+               table.add(table.head(), {"transformer.ln_f.bias", {C}, zeros})};
     table.complete();
+    return all;
 }

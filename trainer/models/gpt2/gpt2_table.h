@@ -10,14 +10,13 @@ struct GPT2Parameters {
         Affine ln1, qkv, attproj, ln2, fc, fcproj;
     };
 
-    // UsageError for an impossible shape.
-    explicit GPT2Parameters(const ModelConfig& config, int world_size = 1);
-
-    TensorTable table;
-    TensorId wte, wpe;  // wte is also the head
+    TensorId wte = 0, wpe = 0;  // wte is also the head
     std::vector<Layer> layers;
-    Affine lnf;
+    Affine lnf{};
 };
 
 // UsageError if a size is not positive, C is not a multiple of NH, or a head is longer than 128.
 void check_gpt2(const ModelConfig& config);
+
+// Fills `table` with the rows of a model of a possible shape.
+GPT2Parameters add_gpt2(TensorTable& table, const ModelConfig& config);
