@@ -1,5 +1,4 @@
-// layernorm_gradient.cuh: the gradient of one vector, for both kernels of layernorm's backward
-//   layernorm.cuh has the mathematics.
+// layernorm_gradient.cuh: the gradient of one vector, for both kernels of layernorm's backward, layernorm.cuh
 #pragma once
 #include "kernels/common.cuh"
 

@@ -826,12 +826,12 @@ TEST(DataFiles, AnInterruptEndsTheReadingAndTokenizingOfALongText) {
     }
 }
 
-// Words of 21 MiB, far longer than the pieces in which a text is read: letters, and white space.
+// Words longer than one or two of the pieces of 4 MiB in which a text is read: letters, and white space.
 TEST(DataFiles, AWordMayBeLongerThanThePiecesOfAText) {
     const TemporaryFolder folder;
     const auto gpt2 = make_tokenizer("gpt2");
-    for (const char repeated : {'x', ' ', '\n'}) {
-        const std::string text = "a b" + std::string(size_t{21} << 20, repeated) + " c";
+    for (const auto& [repeated, mib] : {std::pair{'x', size_t{9}}, {' ', 5}, {'\n', 5}}) {
+        const std::string text = "a b" + std::string(mib << 20, repeated) + " c";
         const std::vector<Token> tokens = open_split({folder.write("a.txt", text)}, *gpt2)[0].tokens();
         EXPECT_TRUE(tokens == gpt2->encode(text)) << static_cast<int>(repeated);
     }

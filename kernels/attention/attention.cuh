@@ -96,8 +96,7 @@ __global__ void __launch_bounds__(Tiling::block, 2)
         set_zero(own_out[s]);
     }
 
-    const auto load = [&](int k0)
-                          INLINE { load_tile<Tiling>(k_tile, k, k0), load_tile<Tiling>(v_tile, v, k0); };
+    const auto load = [&](int j) INLINE { load_tile<Tiling>(k_tile, k, j), load_tile<Tiling>(v_tile, v, j); };
     const auto range = [&](int s, int k0) INLINE { return thread.keys_seen(s, k0, shape.T); };
     const auto step = [&](int s, int k0, int r0, int count) INLINE {
         Rows p[Tiling::step];
@@ -186,8 +185,7 @@ __global__ void __launch_bounds__(Tiling::block, 2)
         set_zero(own_dq[s]);
     }
 
-    const auto load = [&](int k0)
-                          INLINE { load_tile<Tiling>(k_tile, k, k0), load_tile<Tiling>(v_tile, v, k0); };
+    const auto load = [&](int j) INLINE { load_tile<Tiling>(k_tile, k, j), load_tile<Tiling>(v_tile, v, j); };
     const auto range = [&](int s, int k0) INLINE { return thread.keys_seen(s, k0, shape.T); };
     const auto step = [&](int s, int k0, int r0, int count) INLINE {
         Rows scores[Tiling::step], ds[Tiling::step];

@@ -7,8 +7,7 @@ template <class T>
 void GPT2<T>::block_forward(int l, bool again) {
     const auto& p = layer(l);
     Block& a = block(l);
-    // In forward, ln1 has been computed already: by the kernel that ends the previous block, or for block 0
-    // by embed().
+    // In forward, ln1 is there already: from the kernel that ends the previous block, or from embed().
     if (again) layernorm("layernorm again", a.ln1, block_input(l), p.ln1);
     matmul("qkv", a.qkv, a.ln1.out, p.qkv);
     attention(a.att, a.lse, a.qkv, l);

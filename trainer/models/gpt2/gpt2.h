@@ -10,7 +10,6 @@
 template <class T>
 class GPT2 : public Operations<T> {
 public:
-    // UsageError for an impossible shape.
     explicit GPT2(const ModelConfig& config)
         : Operations<T>((check_gpt2(config), config)), blocks_(static_cast<size_t>(config.L)) {}
 
@@ -30,8 +29,7 @@ public:
     typename Family<T>::Activation activation(const std::string& name, int l) const override;
 
 private:
-    // The activations of a block.
-    struct Block {
+    struct Block {  // its activations
         Normalised<T> ln1, ln2;
         T *qkv = nullptr, *att = nullptr, *residual2 = nullptr, *fch = nullptr, *fch_gelu = nullptr,
           *residual3 = nullptr;
