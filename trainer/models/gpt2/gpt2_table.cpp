@@ -47,7 +47,7 @@ GPT2Parameters add_gpt2(TensorTable& table, const ModelConfig& config) {
         const auto vector = [&](const char* of, size_t elements, Init init) {
             return table.add(table.block(l), {name(of), {elements}, init});
         };
-        // The matrices come first, so that tensors with weight decay are contiguous, and so are those without.
+        // The matrices come first, so that tensors with weight decay are contiguous and so are the others.
         p.qkv.weight = matrix("attn.c_attn.weight", 3 * C, C, normal);
         p.attproj.weight = matrix("attn.c_proj.weight", C, C, residual);
         p.fc.weight = matrix("mlp.c_fc.weight", 4 * C, C, normal);
