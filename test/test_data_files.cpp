@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "kernels/simt/target.h"
 #include "temporary_folder.h"
 #include "trainer/data/data_files.h"
 #include "trainer/data/data_loader.h"
@@ -830,7 +831,9 @@ TEST(DataFiles, AnInterruptEndsTheReadingAndTokenizingOfALongText) {
 TEST(DataFiles, AWordMayBeLongerThanThePiecesOfAText) {
     const TemporaryFolder folder;
     const auto gpt2 = make_tokenizer("gpt2");
-    for (const auto& [repeated, mib] : {std::pair{'x', size_t{9}}, {' ', 5}, {'\n', 5}}) {
+    std::vector<std::pair<char, size_t>> words = {{'x', 5}};
+    if (!simt::checked) words = {{'x', 9}, {' ', 5}, {'\n', 5}};  // a checked build takes seconds for a MiB
+    for (const auto& [repeated, mib] : words) {
         const std::string text = "a b" + std::string(mib << 20, repeated) + " c";
         const std::vector<Token> tokens = open_split({folder.write("a.txt", text)}, *gpt2)[0].tokens();
         EXPECT_TRUE(tokens == gpt2->encode(text)) << static_cast<int>(repeated);
