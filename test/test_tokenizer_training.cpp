@@ -134,14 +134,15 @@ TEST(TokenizeProgram, TrainsATokenizerOnDocuments) {
 }
 
 TEST(TokenizeProgram, AnInterruptedTrainingLeavesNothing) {
-    const TemporaryFolder folder;
-    // The input never ends, so the signal comes while it is read.
-    const ProgramResult result =
-        run_program("timeout",
-                    "-s INT 1 " + std::string(TOKENIZE_PROGRAM) + " --train 300 --stream --out " +
-                        folder / "new/tokenizer.json",
-                    "(echo '{\"text\": \"hello\"}'; sleep 3) |");
-    EXPECT_NE(result.exit_code, 0);
+    const TemporaryFolder folder, scripts;
+    // The input is open for longer than the three seconds after which the signal comes.
+    const std::string script = scripts.write(
+        "script", "(echo '{\"text\": \"hello\"}'; sleep 5) | timeout --preserve-status -s INT 3 '" +
+                      std::string(TOKENIZE_PROGRAM) + "' --train 300 --stream --out " +
+                      folder / "new/tokenizer.json" + "\n");
+    const ProgramResult result = run_program("sh", script);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_TRUE(says(result.errors, "interrupted; nothing was written\n"));
     EXPECT_TRUE(folder.files().empty());
 }
 
