@@ -76,11 +76,11 @@ __device__ __forceinline__ Vec<float, N> encoder_sum(const T* dout, const int* o
 }
 
 template <int N>
-__device__ __forceinline__ void encoder_add(float* out, Vec<float, N> sum) {
-    const Vec<float, N> before = load<N>(out);
+__device__ __forceinline__ void encoder_add(float* out, const Vec<float, N>& sum) {
+    Vec<float, N> total = load<N>(out);
     UNROLL
-    for (int k = 0; k < N; k++) sum[k] += before[k];
-    store(out, sum);
+    for (int k = 0; k < N; k++) total[k] += sum[k];
+    store(out, total);
 }
 
 // blockIdx.x selects the entries, blockIdx.y the channels.

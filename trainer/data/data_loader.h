@@ -44,7 +44,7 @@ public:
 private:
     struct Start {
         const TokenShard& shard;
-        size_t token;
+        size_t token;  // the window's first, counted from the shard's
     };
     Start start_of(uint64_t window) const;
     // The mask (T) of the targets of the window that starts here.

@@ -52,7 +52,7 @@ private:
         uint32_t size;   // tokens
         uint64_t count;  // how often it stands in the texts
     };
-    using Words = std::vector<uint32_t>;  // words; one may come twice
+    using Words = std::vector<uint32_t>;  // their indices; one may come twice
     // A pair with some of the words in which it stands: those in which it came to stand at the same time.
     struct Candidate {
         int64_t count;
