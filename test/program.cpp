@@ -19,6 +19,9 @@ ProgramResult run_program(const std::string& program, const std::string& argumen
     const std::string command = fmt::format("{}; exec '{}' {} >'{}' 2>'{}'", before, program, arguments,
                                             folder / "out", folder / "err");
     const int status = std::system(command.c_str());
+    // The shell makes the file just before the program starts.
+    EXPECT_TRUE(std::filesystem::exists(folder / "out"))
+        << "the shell did not come to the program: " << command;
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(folder / "out"),
             read_file(folder / "err")};
 }
