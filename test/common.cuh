@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "bounded.h"
-#include "kernels/simt/simt.cuh"
+#include "kernels/simt/bfloat16.h"
+#include "kernels/simt/device.h"
 #include "plain_gpt2.h"
 #include "program.h"
 #include "trainer/formats/safetensors.h"

@@ -1,5 +1,6 @@
 // model.cuh: small models for the tests of the model and of training.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <vector>
 

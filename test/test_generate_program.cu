@@ -10,7 +10,7 @@
 #include <random>
 #include <sstream>
 
-#include "kernels/simt/target.h"
+#include "kernels/simt/host_device.h"
 #include "program.h"
 #include "system/utf8_stream.h"
 #include "trainer/checkpoint/open_model.h"

@@ -1,6 +1,7 @@
 // The instructions of simt/mma.cuh and simt/async_copy.cuh, on either machine, against the layouts of the
 // PTX ISA.
 #include "common.cuh"
+#include "kernels/simt/simt.cuh"
 
 namespace {
 

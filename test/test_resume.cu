@@ -10,7 +10,7 @@
 #include <thread>
 #include <tuple>
 
-#include "kernels/simt/target.h"
+#include "kernels/simt/host_device.h"
 #include "metrics_lines.h"
 #include "program.h"
 #include "system/folder_lock.h"

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "common.cuh"
+#include "kernels/simt/simt.cuh"
 
 namespace {
 

@@ -2,7 +2,7 @@
 // input.
 #include <sys/stat.h>
 
-#include "kernels/simt/target.h"
+#include "kernels/simt/host_device.h"
 #include "metrics_lines.h"
 #include "program.h"
 #include "trainer/checkpoint/run_folder.h"

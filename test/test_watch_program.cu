@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/simt/target.h"
+#include "kernels/simt/host_device.h"
 #include "metrics_lines.h"
 #include "program.h"
 #include "trainer/run/outlier_detector.h"

@@ -2,6 +2,9 @@
 //   A block's threads are fibers of one OS thread (cpu.cpp). Every barrier and collective has default
 //   arguments that hold the place of its call, so that a divergence is reported with file and line.
 #pragma once
+#ifdef SIMT_GPU
+#error "In the GPU build, nvcc compiles the files that include kernels/*.cuh; run scripts/configure.sh cuda"
+#endif
 #include <algorithm>
 #include <atomic>
 #include <bit>

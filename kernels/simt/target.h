@@ -37,10 +37,6 @@ struct Here {  // cpu.h records where barriers stand; the GPU does not need it
 #define INLINE __attribute__((always_inline))
 #endif
 
-#ifndef SIMT_CHECKED
-#define SIMT_CHECKED 0
-#endif
-
 namespace simt {
 
 constexpr int warp_size = 32;
@@ -62,9 +58,6 @@ constexpr bool uniform_registers = false;
 #else
 constexpr bool uniform_registers = true;
 #endif
-
-// True in builds with the checks of docs/simt.md: poisoned memory, gaps between arrays.
-constexpr bool checked = SIMT_CHECKED;
 
 // How a kernel is divided on a machine: `threads` threads share a row of the tensor, and each load or
 // store moves `bytes` bytes.
@@ -111,11 +104,6 @@ constexpr int block_of = W::threads < warp_size ? warp_size : W::threads;
 __device__ __forceinline__ int opaque(int value) {
     asm volatile("" : "+r"(value));
     return value;
-}
-
-template <class T>
-constexpr HOST_DEVICE T ceil_div(T a, T b) {
-    return (a + b - 1) / b;
 }
 
 }  // namespace simt

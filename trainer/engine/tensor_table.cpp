@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/simt/target.h"
+#include "kernels/simt/host_device.h"
 #include "system/error.h"
 
 namespace {
