@@ -1,5 +1,6 @@
 // Diagnostics of a step: norms by layer against double precision, and an update skipped by a veto.
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "model.cuh"
 #include "trainer/engine/norms_by_layer.h"

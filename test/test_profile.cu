@@ -1,6 +1,7 @@
 // The counts and times of --profile: bytes and flops against a count by hand, times against the clock.
 #include <chrono>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <thread>
 

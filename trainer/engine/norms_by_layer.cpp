@@ -1,6 +1,7 @@
 #include "trainer/engine/norms_by_layer.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "system/error.h"

@@ -1,6 +1,6 @@
 // norms_by_layer.h: the norms of gradients and weights, by layer and by kind of parameter.
 #pragma once
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
 #include "trainer/engine/tensor_table.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 void Profile::begin(const char* name, const Cost& cost, stream_t stream) {
     if (open_) simt::range_pop();

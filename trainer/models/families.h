@@ -3,14 +3,14 @@
 #pragma once
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "trainer/engine/model_config.h"
 #include "trainer/engine/tensor_table.h"
-#include "trainer/formats/config_fields.h"
 
+class ConfigFields;
 template <class T>
 class Family;
 

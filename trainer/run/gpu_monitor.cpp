@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace {

@@ -6,7 +6,7 @@
 //   printed plainly.
 #pragma once
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 

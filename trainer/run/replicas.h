@@ -1,7 +1,7 @@
 // replicas.h: checks that all processes of a run start alike and hold the same parameters.
 #pragma once
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "system/note.h"
 #include "trainer/distributed/communicator.h"

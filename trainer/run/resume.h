@@ -6,7 +6,7 @@
 //                   begins with a copy of the metrics
 // Nothing on the disk changes before prepare_run_folder, which is called after all checks.
 #pragma once
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <vector>

@@ -2,7 +2,7 @@
 //   https://huggingface.co/docs/tokenizers
 // Everything that would give other tokens than this program's is a UsageError that names file and setting.
 #pragma once
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <unordered_map>
 #include <utility>

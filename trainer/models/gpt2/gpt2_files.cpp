@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "trainer/formats/config_fields.h"
 #include "trainer/models/gpt2/gpt2_table.h"
 #include "trainer/tokenizer/token.h"
 
