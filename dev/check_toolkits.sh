@@ -57,7 +57,7 @@ compile_all() {
 good() { echo "$(grep -c '^good$' "$1") of $(grep -cE '^(good|bad)$' "$1")"; }
 
 programs=${programs:-$(git ls-files '*.cu' | grep -vE '^(test|dev/bench|dev/learn)/')}
-others=$(git ls-files 'test/*.cu' 'dev/bench/*.cu' 'dev/learn/*.cu')
+others=$(git ls-files 'test/test_*.cu' 'test/mpi/test_*.cu' 'dev/bench/*.cu')  # those of the GPU build
 echo "| CUDA | GPUs | files of the programs, for each GPU | kernels that spill | files of tests and benchmarks |"
 echo "|---|---|---|---|---|"
 for toolkit in "${toolkits[@]}"; do

@@ -301,6 +301,7 @@ TEST(TokenizerJson, WhatIsNotUnderstoodIsRefused) {
          "its post_processor has the token number 600; expected one of the 600 tokens"},
         {R"([{"op": "replace", "path": "/added_tokens/0/id", "value": -1}])",
          "added token \"<|endoftext|>\" has number -1"},
+        {R"([{"op": "remove", "path": "/added_tokens/0/id"}])", "added token \"<|endoftext|>\" has no id"},
         {R"([{"op": "replace", "path": "/added_tokens/0/id", "value": 7}])",
          "token '<|endoftext|>' has the numbers 0 and 7"},
     };

@@ -151,8 +151,13 @@ SpecialTokens read_special_tokens(const TokenizerSays& says,
                                   const std::unordered_map<std::string, int>& vocabulary) {
     SpecialTokens special;
     Collector collector(says.path, vocabulary);
-    for (const json& token : says.added_tokens)
-        collector.add(added_token_of(token, says.path), field(token, "id"));
+    for (const json& token : says.added_tokens) {
+        const AddedToken added = added_token_of(token, says.path);
+        const json& id = field(token, "id");
+        CHECK(!id.is_null(), "{}: added token {} has no id; expected a whole number", says.path,
+              shown(added.content));
+        collector.add(added, id);
+    }
 
     const std::map<std::string, json> named = read_tasks(says);
     std::vector<AddedToken> tokens;  // in the order in which new ones are numbered
