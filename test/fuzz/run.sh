@@ -7,5 +7,6 @@ set -euo pipefail
 build=$1 target=$2 seconds=$3
 mkdir -p "$build/found/$target" "$build/corpus/$target"
 words=$build/corpus/$target.dict
-exec "$build/fuzz_$target" -max_total_time="$seconds" -seed="${FUZZ_SEED:-0}" -timeout="${FUZZ_TIMEOUT:-5}" -rss_limit_mb=2048 -malloc_limit_mb=2048 -max_len=65536 -print_final_stats=1 -verbosity=1 \
+exec "$build/fuzz_$target" -max_total_time="$seconds" -seed="${FUZZ_SEED:-0}" -timeout="${FUZZ_TIMEOUT:-5}" \
+    -rss_limit_mb=2048 -malloc_limit_mb=2048 -max_len=65536 -print_final_stats=1 -verbosity=1 \
     $([ -f "$words" ] && echo "-dict=$words") -artifact_prefix="$build/finding-$target-" "$build/found/$target" "$build/corpus/$target"
