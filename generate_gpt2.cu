@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -182,29 +181,36 @@ Generation continue_text(Decoder<T>& decoder, const std::vector<int>& prompt, co
 }
 
 // The next line of standard input without its line break; std::nullopt at the end of the input, or if a
-// signal interrupted the wait.
-std::optional<std::string> read_prompt() {
+// signal asked to stop meanwhile. unread: what was read of the input and not yet returned.
+std::optional<std::string> read_prompt(std::string& unread) {
     if (isatty(STDIN_FILENO)) {
         std::fputs("> ", stderr);
         std::fflush(stderr);
     }
-    char* line = nullptr;
-    size_t capacity = 0;
-    ssize_t length = 0;
-    // The last of several signals of one request may interrupt the wait for the next prompt.
-    while ((length = getline(&line, &capacity, stdin)) < 0 && errno == EINTR && !stop_requested())
-        std::clearerr(stdin);
-    const std::unique_ptr<char, decltype(&std::free)> freed(line, &std::free);
-    if (length < 0) return std::nullopt;
-    const std::string_view text(line, static_cast<size_t>(length));
-    return std::string(text.substr(0, text.find_last_not_of("\r\n") + 1));
+    size_t length;
+    while ((length = unread.find('\n')) == std::string::npos) {
+        char bytes[4096];
+        if (!wait_for_input(STDIN_FILENO)) return std::nullopt;
+        const ssize_t got = read(STDIN_FILENO, bytes, sizeof(bytes));
+        if (got <= 0) {
+            if (unread.empty()) return std::nullopt;
+            unread += '\n';  // the last line may lack its line break
+        } else {
+            unread.append(bytes, static_cast<size_t>(got));
+        }
+    }
+    const std::string_view line = std::string_view(unread).substr(0, length);
+    std::string text(line.substr(0, line.find_last_not_of('\r') + 1));
+    unread.erase(0, length + 1);
+    return text;
 }
 
 template <class T>
 void answer_prompts(Decoder<T>& decoder, const GenerateCommand& command, Tokenizer& tokenizer) {
     const std::unique_ptr<LineEditor> editor = make_line_editor("generate_gpt2");
+    std::string unread;
     for (uint64_t turn = 0;; turn++) {
-        const std::optional<std::string> text = editor ? editor->read() : read_prompt();
+        const std::optional<std::string> text = editor ? editor->read() : read_prompt(unread);
         if (!text) break;
         continue_text(decoder, prompt_of(*text, {}, tokenizer, decoder.config()), command, tokenizer, turn);
         if (stop_requested()) wait_for_next_stop();
@@ -240,7 +246,7 @@ int main(int argc, char** argv) {
     return run_main("generate_gpt2", [&] {
         const std::optional<GenerateCommand> command = parse_generate_command(argc, argv);
         if (!command) return;
-        stop_on({SIGINT, SIGTERM}, command->interactive ? 0 : SA_RESTART);  // at a prompt, they end the wait
+        stop_on({SIGINT, SIGTERM});
         simt::select_device();
         check_dtype(command->dtype, simt::device_info());
         if (command->dtype == DType::bf16) generate_texts<bfloat16>(*command);

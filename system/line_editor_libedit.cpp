@@ -1,7 +1,6 @@
 #include <histedit.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <clocale>
 #include <cstdio>
 #include <cstdlib>
@@ -17,9 +16,9 @@ namespace {
 int read_character(EditLine*, wchar_t* to) {
     std::mbstate_t state = {};
     for (;;) {
+        if (!wait_for_input(STDIN_FILENO)) return -1;
         char byte;
         const ssize_t got = read(STDIN_FILENO, &byte, 1);
-        if (got < 0 && errno == EINTR && !stop_requested()) continue;
         if (got <= 0) return static_cast<int>(got);
         const size_t bytes = std::mbrtowc(to, &byte, 1, &state);
         if (bytes == static_cast<size_t>(-2)) continue;  // the beginning of a character

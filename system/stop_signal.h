@@ -70,6 +70,10 @@ inline void stop_on(std::initializer_list<int> signals, int flags = SA_RESTART) 
 // to print a stack) catch SIGHUP before main begins, so main cannot see it any more.
 bool hangup_was_ignored();
 
+// Waits until the file can be read, or has ended. False if a signal asked to stop, before the wait or during
+// it: a read() alone would miss a signal that comes just before it, and Ctrl-C would have no effect.
+bool wait_for_input(int file);
+
 // Call after a stop that ended the current work but not the program: the next request is a new one.
 inline void wait_for_next_stop() { stop_signal_received = 0; }
 

@@ -255,7 +255,7 @@ class Terminal(FolderTest):
         self.assertTrue(program.read(until="(?s)> .*> "), program.raw)
         self.assertIn("ROmeo é!", program.screen.rows[0])
         program.process.send_signal(signal.SIGINT)
-        self.assertTrue(program.read(seconds=5), program.raw)
+        self.assertTrue(program.read(), program.raw)
         self.assertEqual(program.process.returncode, 0)
 
     def test_a_long_validation_shows_how_far_it_is(self):

@@ -12,6 +12,7 @@
 #include "system/error.h"
 #include "system/json_text.h"
 #include "system/printable.h"
+#include "system/stop_signal.h"
 
 static constexpr size_t read_bytes = size_t{1} << 20;
 static constexpr size_t longest_line = size_t{1} << 30;
@@ -140,13 +141,9 @@ std::optional<std::string_view> DocumentStream::next_line() {
               line_ + 1, longest_line);
         buffer_.resize(searched + read_bytes);
         interrupted_();
-        ssize_t got = -1;
-        while ((got = read(file_, buffer_.data() + searched, read_bytes)) < 0) {
-            if (errno != EINTR)
-                throw Error(fmt::format("{}: cannot be read: {}", name_, std::strerror(errno)));
-            interrupted_();
-        }
-        interrupted_();
+        if (!wait_for_input(file_)) interrupted_();
+        const ssize_t got = read(file_, buffer_.data() + searched, read_bytes);
+        if (got < 0) throw Error(fmt::format("{}: cannot be read: {}", name_, std::strerror(errno)));
         buffer_.resize(searched + static_cast<size_t>(got));
         if (got == 0) {
             if (buffer_.empty()) return std::nullopt;
