@@ -54,6 +54,12 @@ struct Case {
     static constexpr Gemm::Options options = {.bf16 = bf16_};
 };
 
+// How product() scales and adds; the last two are Muon's.
+struct Sum {
+    float alpha, beta;
+};
+const Sum sums[] = {{1, 0}, {-0.5f, 0}, {1, 1}, {2.0315f, -4.775f}, {1, 3.4445f}};
+
 template <class Case>
 class GemmTest : public testing::Test {
 protected:
@@ -135,6 +141,49 @@ TYPED_TEST(GemmTest, BackwardMatchesDoublePrecision) {
         expect_matches(dweight, dweight_expected);
         expect_matches(dbias, dbias_expected);
     });
+}
+
+// Both factors lie in memory as they are or transposed. The sum is rounded once; what beta = 0 does not read
+// is poisoned.
+TYPED_TEST(GemmTest, ProductMatchesDoublePrecision) {
+    using T = typename TypeParam::T;
+    for (const auto& [M, K, N] : shapes) {
+        SCOPED_TRACE(testing::Message() << "M " << M << ", N " << N << ", K " << K);
+        this->workspace = poisoned<char>(Gemm::product_workspace_bytes<T>(M, N, K));
+        this->gemm->use_workspace(this->workspace.data(), this->workspace.bytes());
+        const auto a = random_values<T>(M * K, 1),
+                   b = random_values<T>(K * N, 2, 1 / std::sqrt(static_cast<float>(K))),
+                   add = random_values<T>(M * N, 3);
+        const auto turned = [](const std::vector<float>& x, size_t rows, size_t columns) {
+            std::vector<float> to(x.size());
+            for (size_t i = 0; i < x.size(); i++) to[i % columns * rows + i / columns] = x[i];
+            return to;
+        };
+        const simt::DeviceBuffer<T> a_[2] = {upload<T>(a), upload<T>(turned(a, M, K))},
+                                    b_[2] = {upload<T>(b), upload<T>(turned(b, K, N))}, add_ = upload<T>(add),
+                                    unread = poisoned<T>(M * N);
+        Values product(M * N);
+        for (size_t i = 0; i < M * N; i++) {
+            for (size_t k = 0; k < K; k++)
+                product[i] += Bounded(a[i / N * K + k]) * Bounded(b[k * N + i % N]);
+        }
+        for (const auto& [alpha, beta] : sums) {
+            Values expected = product;
+            for (size_t i = 0; i < M * N; i++)
+                expected[i] = Bounded(alpha) * expected[i] + Bounded(beta) * Bounded(add[i]);
+            for (const bool turn_a : {false, true}) {
+                for (const bool turn_b : {false, true}) {
+                    SCOPED_TRACE(testing::Message() << "alpha " << alpha << ", beta " << beta << ", "
+                                                    << (turn_a ? 'T' : 'N') << (turn_b ? 'T' : 'N'));
+                    const auto out = poisoned<T>(M * N);
+                    this->gemm->template product<T>(out.data(), {a_[turn_a].data(), turn_a},
+                                                    {b_[turn_b].data(), turn_b}, M, N, K, nullptr, alpha,
+                                                    beta, beta == 0 ? unread.data() : add_.data());
+                    expect_close(out, expected);
+                }
+            }
+        }
+    }
 }
 
 TYPED_TEST(GemmTest, BackwardInputGeluMatchesDoublePrecision) {

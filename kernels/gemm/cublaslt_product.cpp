@@ -57,7 +57,10 @@ std::string LtProblem::describe() const {
     return fmt::format("{}{} m = {}, n = {}, k = {}, {} to {}, compute type {}, epilogue {}{}{}",
                        transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, name(input_type),
                        name(output_type), static_cast<int>(compute), static_cast<int>(epilogue),
-                       accumulate ? ", adding" : "", alignment.describe());
+                       accumulate   ? ", adding"
+                       : adds_other ? ", adding another"
+                                    : "",
+                       alignment.describe());
 }
 
 LtAlignment LtAlignment::of(const LtOperands& operands) {
@@ -66,13 +69,14 @@ LtAlignment LtAlignment::of(const LtOperands& operands) {
         const uintptr_t bits = reinterpret_cast<uintptr_t>(address) | most;  // 256 for nullptr too
         return static_cast<size_t>(bits & -bits);
     };
-    return {alignment(operands.a), alignment(operands.b), alignment(operands.d),
-            alignment(operands.data.bias), alignment(operands.data.aux)};
+    return {alignment(operands.a),         alignment(operands.b),        alignment(operands.d),
+            alignment(operands.data.bias), alignment(operands.data.aux), alignment(operands.c)};
 }
 
 std::string LtAlignment::describe() const {
     std::string text;
-    for (const auto& [name, bytes] : {std::pair{"A", a}, {"B", b}, {"D", d}, {"bias", bias}, {"aux", aux}}) {
+    for (const auto& [name, bytes] :
+         {std::pair{"A", a}, {"B", b}, {"D", d}, {"bias", bias}, {"aux", aux}, {"C", c}}) {
         if (bytes < LtAlignment{}.a) text += fmt::format(", {} aligned to {}", name, bytes);
     }
     return text;
@@ -149,7 +153,8 @@ std::vector<GemmAlgorithm> LtProduct::heuristic(int most, size_t workspace_bytes
     // The heuristic reads the alignment of bias and aux off their addresses in the descriptor.
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(problem_.alignment.a));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(problem_.alignment.b));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(problem_.alignment.d));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+           static_cast<uint32_t>(problem_.adds_other ? problem_.alignment.c : problem_.alignment.d));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(problem_.alignment.d));
 
     std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
@@ -225,9 +230,10 @@ bool LtProduct::use(const GemmAlgorithm& algorithm, size_t workspace_bytes) {
 cublasStatus_t LtProduct::launch(const GemmAlgorithm& algorithm, const LtOperands& operands,
                                  const LtWorkspace& workspace, stream_t stream) {
     set_epilogue_data(operands.data);
-    const float one = 1.0f, beta = problem_.accumulate ? 1.0f : 0.0f;
+    const float beta = problem_.accumulate ? 1.0f : operands.beta;
+    const void* const c = problem_.adds_other ? operands.c : operands.d;
     const auto algo = std::bit_cast<cublasLtMatmulAlgo_t>(algorithm);
-    return cublasLtMatmul(library_, operation_, &one, operands.a, a_, operands.b, b_, &beta, operands.d, d_,
+    return cublasLtMatmul(library_, operation_, &operands.alpha, operands.a, a_, operands.b, b_, &beta, c, d_,
                           operands.d, d_, &algo, workspace.memory, workspace.bytes, stream);
 }
 

@@ -21,16 +21,19 @@ struct LtOperands {
     void* d;
     const void *a, *b;
     EpilogueData data = {};
+    // of a problem that adds another matrix: D = alpha op(A) op(B) + beta C
+    const void* c = nullptr;
+    float alpha = 1, beta = 0;
 };
 
 // The largest power of two up to 256 that divides each address. cuBLASLt chooses among its algorithms by
 // these, and distinguishes none above 256. An operand that is absent (nullptr) restricts nothing.
 struct LtAlignment {
-    size_t a = 256, b = 256, d = 256, bias = 256, aux = 256;
+    size_t a = 256, b = 256, d = 256, bias = 256, aux = 256, c = 256;
     auto operator<=>(const LtAlignment&) const = default;
 
     static LtAlignment of(const LtOperands& operands);
-    size_t least() const { return std::min({a, b, d, bias, aux}); }
+    size_t least() const { return std::min({a, b, d, bias, aux, c}); }
     std::string describe() const;  // ", B aligned to 16": only those below 256
 };
 
@@ -43,6 +46,7 @@ struct LtProblem {
     bool accumulate;             // D += instead of D =
     LtAlignment alignment = {};  // of the operands' addresses
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    bool adds_other = false;  // beta C of the operands, which is not D
     auto operator<=>(const LtProblem&) const = default;
 
     LtProblem with(cublasLtEpilogue_t wanted) const {

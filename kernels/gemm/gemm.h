@@ -1,6 +1,7 @@
 // gemm.h: the matrix products of training, in exactly the forms that the model uses, by a vendor library
 //   forward:  out (N, OC) = inp (N, C) weight^T + bias
 //   backward: dinp (N, C) = dout (N, OC) weight,   dweight (OC, C) = or += dout^T inp
+//   product:  out (M, N) = alpha op(a) (M, K) op(b) (K, N) + beta add (M, N), which only Muon needs
 //   All matrices are row-major and contiguous; weight is (OC, C) = (out, in). T is float or bfloat16.
 //   An activation may follow forward, and its gradient backward. Either is the product's epilogue or a
 //   kernel of its own, as the implementation finds faster; results in fp32 (and TF32) always have our own
@@ -20,6 +21,13 @@
 #include "kernels/activation.h"
 #include "kernels/simt/bfloat16.h"
 #include "kernels/simt/device.h"
+
+// A factor of Gemm::product: the matrix that lies in memory row by row, or its transpose.
+template <class T>
+struct Factor {
+    const T* values;
+    bool transposed = false;
+};
 
 class Gemm {
 public:
@@ -58,6 +66,15 @@ public:
     template <class T>
     void backward_weight(float* dweight, float* dbias, const T* dout, const T* inp, size_t N, size_t C,
                          size_t OC, bool accumulate, stream_t stream);
+
+    // out (M, N) = alpha op(a) (M, K) op(b) (K, N) + beta add (M, N), rounded once. out overlaps none of the
+    // others. With beta = 0 add is not read.
+    template <class T>
+    void product(T* out, Factor<T> a, Factor<T> b, size_t M, size_t N, size_t K, stream_t stream,
+                 float alpha = 1, float beta = 0, const T* add = nullptr);
+    // Scratch for any such product, as workspace_bytes is for the other forms.
+    template <class T>
+    static size_t product_workspace_bytes(size_t M, size_t N, size_t K);
 
     // The functions below choose the library's algorithm for each product on the GPU. On the CPU the
     // library chooses by itself: they do nothing and return nothing.

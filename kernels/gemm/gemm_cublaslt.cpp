@@ -344,6 +344,27 @@ void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T*
                 finish, apart);
 }
 
+template <class T>
+void Gemm::product(T* out, Factor<T> a, Factor<T> b, size_t M, size_t N, size_t K, stream_t stream,
+                   float alpha, float beta, const T* add) {
+    // out^T (N, M) = b^T (N, K) a^T (K, M)
+    LtProblem problem = state_->problem<T, T>(N, M, K, b.transposed, a.transposed, false);
+    problem.adds_other = beta != 0;
+    state_->run(problem,
+                {.d = out,
+                 .a = b.values,
+                 .b = a.values,
+                 .c = problem.adds_other ? add : nullptr,
+                 .alpha = alpha,
+                 .beta = beta},
+                stream);
+}
+
+template <class T>
+size_t Gemm::product_workspace_bytes(size_t, size_t, size_t) {
+    return library_workspace_bytes();
+}
+
 #define INSTANTIATE(T) \
     template size_t Gemm::workspace_bytes<T>(size_t, size_t, size_t); \
     template void Gemm::forward(T*, const T*, const T*, const T*, size_t, size_t, size_t, stream_t, \
@@ -351,6 +372,9 @@ void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T*
     template void Gemm::backward_input(T*, const T*, const T*, size_t, size_t, size_t, stream_t, Activation, \
                                        const T*); \
     template void Gemm::backward_weight(float*, float*, const T*, const T*, size_t, size_t, size_t, bool, \
-                                        stream_t);
+                                        stream_t); \
+    template void Gemm::product(T*, Factor<T>, Factor<T>, size_t, size_t, size_t, stream_t, float, float, \
+                                const T*); \
+    template size_t Gemm::product_workspace_bytes<T>(size_t, size_t, size_t);
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)

@@ -37,6 +37,15 @@ inline bool onednn_multiplies_bf16_fast() {
            (has(dnnl::cpu_isa::avx512_core_bf16) && __builtin_cpu_is("amd"));
 }
 
+// The post-op x -> factor * x; its interface differs between the versions too.
+template <class PostOps = dnnl::post_ops>
+void onednn_append_factor(PostOps& operations, float factor) {
+    constexpr auto linear = dnnl::algorithm::eltwise_linear;
+    if constexpr (requires { operations.append_eltwise(1.0f, linear, factor, 0.0f); })
+        operations.append_eltwise(1.0f, linear, factor, 0.0f);
+    else operations.append_eltwise(linear, factor, 0.0f);
+}
+
 // One description of dst = src weights + bias for oneDNN 2.6 (Debian 12) and 3.x (Ubuntu 24.04), whose C++
 // interfaces differ. An empty bias descriptor means no bias. The result is empty if this machine cannot
 // compute it.

@@ -174,6 +174,13 @@ struct Operand {
     }
 };
 
+// C = alpha op(A) op(B) + beta add (M, N); with beta = 0 add is not read.
+template <class Result>
+struct ScaledSum {
+    float alpha, beta;
+    const Result* add;
+};
+
 namespace packed_product_detail {
 
 // A block of C and all that is needed to write it.
@@ -183,12 +190,27 @@ struct Block {
     size_t stride, rows, columns;
     const T* bias;
     bool accumulate;
+    const ScaledSum<Result>* scaled;
+    size_t offset;  // of the block in C
+
+    void write_scaled(Result* to, const float* sums, size_t width) const {
+        const float alpha = scaled->alpha, beta = scaled->beta;
+        if (beta == 0) {
+            for (size_t i = 0; i < width; i++) to[i] = Result(alpha * sums[i]);
+        } else {
+            const Result* const add = scaled->add + offset + (to - c);
+            for (size_t i = 0; i < width; i++)
+                to[i] = Result(alpha * sums[i] + beta * static_cast<float>(add[i]));
+        }
+    }
 
     void write_tile(size_t row0, size_t column0, const float* sums) const {
         const size_t width = std::min<size_t>(tile_columns, columns - column0);
         for (size_t row = row0; row < std::min(rows, row0 + tile_rows); row++, sums += tile_columns) {
             Result* to = c + row * stride + column0;
-            if (accumulate) {
+            if (scaled) {
+                write_scaled(to, sums, width);
+            } else if (accumulate) {
                 for (size_t i = 0; i < width; i++) to[i] = Result(static_cast<float>(to[i]) + sums[i]);
             } else if (bias) {
                 for (size_t i = 0; i < width; i++)
@@ -265,11 +287,12 @@ inline size_t packed_product_scratch_bytes() {
     return static_cast<size_t>(omp_get_max_threads()) * sizeof(packed_product_detail::Scratch);
 }
 
-// c (M, N) = op(a) op(b) + bias (N), or += op(a) op(b) with accumulate. bias may be nullptr. scratch:
-// packed_product_scratch_bytes, aligned to 64 bytes. 2*M*N*K operations; bound by arithmetic.
+// c (M, N) = op(a) op(b) + bias (N), or += op(a) op(b) with accumulate, or as `scaled` says. bias and scaled
+// may be nullptr. scratch: packed_product_scratch_bytes, aligned to 64 bytes. 2*M*N*K operations; bound by
+// arithmetic.
 template <class T, class Result>
 void packed_product(Result* c, Operand<T> a, Operand<T> b, const T* bias, size_t M, size_t N, size_t K,
-                    bool accumulate, void* scratch) {
+                    bool accumulate, void* scratch, const ScaledSum<Result>* scaled = nullptr) {
     using namespace packed_product_detail;
     const BlockSize size = block_size(M, N);
     const size_t across = simt::ceil_div(N, size.columns), tasks = simt::ceil_div(M, size.rows) * across;
@@ -281,7 +304,9 @@ void packed_product(Result* c, Operand<T> a, Operand<T> b, const T* bias, size_t
                                      std::min(size.rows, M - m),
                                      std::min(size.columns, N - n),
                                      bias ? bias + n : nullptr,
-                                     accumulate};
+                                     accumulate,
+                                     scaled,
+                                     m * N + n};
         block_product(static_cast<Scratch*>(scratch)[omp_get_thread_num()], block, a, b, m, n, K);
     }
 }

@@ -1,5 +1,5 @@
-// cublaslt.cpp: replaces cuBLASLt on the software GPU: D = epilogue(op(A) op(B) + beta D), column-major and
-// contiguous
+// cublaslt.cpp: replaces cuBLASLt on the software GPU: D = epilogue(alpha op(A) op(B) + beta C), column-major
+// and contiguous
 //   Written from NVIDIA's documentation (https://docs.nvidia.com/cuda/cublas/#using-the-cublaslt-api) and
 //   the comments of cublasLt.h. It computes when its turn in the stream comes, after checking every
 //   operand, and rejects what they document as an error. Where they leave a choice, it makes the one that
@@ -227,7 +227,7 @@ std::optional<Problem> problem_of(cublasLtMatmulDesc_t operation, cublasLtMatrix
                                   cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                                   cublasLtMatrixLayout_t d) {
     if (!operation || !a || !b || !c || !d) return std::nullopt;
-    if (c != d) stop("a product whose C is not D is not known here");
+    if (c != d) stop("a product whose C has another layout than D is not known here");
     const auto layout = [](cublasLtMatrixLayout_t opaque) { return *static_cast<const Layout*>(opaque); };
     return Problem{*static_cast<const Operation*>(operation), layout(a), layout(b), layout(d)};
 }
@@ -289,8 +289,8 @@ void store(void* values, cudaDataType_t type, size_t offset, const float* from, 
 struct Product {
     Problem problem;
     Algorithm algorithm;
-    float beta;
-    const void *a, *b;
+    float alpha, beta;
+    const void *a, *b, *c;
     void *d, *workspace;
     size_t workspace_bytes;
 
@@ -313,7 +313,7 @@ private:
     void check_workspace() const;
     std::vector<float> column_block(software_gpu::ProductRange columns) const;
     std::vector<float> part(software_gpu::ProductRange columns, int32_t index) const;
-    void add_d(std::vector<float>& sums, software_gpu::ProductRange columns) const;
+    void add_c(std::vector<float>& sums, software_gpu::ProductRange columns) const;
     std::vector<float> column(const void* values, size_t j) const;
     void finish(float* values, size_t j) const;
     void store_bias_gradient() const;
@@ -325,7 +325,8 @@ std::vector<Product::Operand> Product::operands() const {
     const size_t element = problem.d.element_bytes(), bytes = problem.d.bytes();
     std::vector<Operand> all = {{"A", a, problem.a.bytes(), problem.a.element_bytes(), true, false},
                                 {"B", b, problem.b.bytes(), problem.b.element_bytes(), true, false},
-                                {"D", d, bytes, element, beta != 0, true}};
+                                {"D", d, bytes, element, beta != 0 && c == d, true}};
+    if (beta != 0 && c != d) all.push_back({"C", c, bytes, element, true, false});
     if (has_bias(o.epilogue)) all.push_back({"bias", o.bias, problem.m() * element, element, true, false});
     if (has_bias_gradient(o.epilogue))
         all.push_back({"bias gradient", o.bias, problem.n() * element, element, false, true});
@@ -414,6 +415,9 @@ std::vector<float> Product::part(software_gpu::ProductRange columns, int32_t ind
                               input(b, problem.b, problem.transposes_b()), problem.m(), columns,
                               {k * i / parts, k * (i + 1) / parts},
                               tensor_cores && software_gpu::settings().tensor_cores_truncate);
+    if (alpha != 1) {
+        for (float& sum : sums) sum *= alpha;
+    }
     return sums;
 }
 
@@ -425,26 +429,26 @@ std::vector<float> Product::column(const void* values, size_t j) const {
     return loaded;
 }
 
-// sums += beta D
-void Product::add_d(std::vector<float>& sums, software_gpu::ProductRange columns) const {
-    if (beta == 0 || algorithm.kind()->overwrites) return;  // D may hold anything
+// sums += beta C
+void Product::add_c(std::vector<float>& sums, software_gpu::ProductRange columns) const {
+    if (beta == 0 || algorithm.kind()->overwrites) return;  // C may hold anything
     for (size_t j = columns.begin; j < columns.end; j++) {
-        const std::vector<float> before = column(d, j);
+        const std::vector<float> before = column(c, j);
         float* const x = sums.data() + (j - columns.begin) * before.size();
         for (size_t i = 0; i < before.size(); i++) x[i] += beta * before[i];
     }
 }
 
-// op(A) op(B) + beta D; parts of K that are added in place are added to beta D.
+// alpha op(A) op(B) + beta C; parts of K that are added in place are added to beta C.
 std::vector<float> Product::column_block(software_gpu::ProductRange columns) const {
     std::vector<float> sums = part(columns, 0);
     const bool in_place = algorithm.scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE;
-    if (in_place) add_d(sums, columns);
+    if (in_place) add_c(sums, columns);
     for (int32_t i = 1; i < algorithm.parts; i++) {
         const std::vector<float> more = part(columns, i);
         for (size_t e = 0; e < sums.size(); e++) sums[e] += more[e];
     }
-    if (!in_place) add_d(sums, columns);
+    if (!in_place) add_c(sums, columns);
     return sums;
 }
 
@@ -478,9 +482,11 @@ void Product::store_bias_gradient() const {
 
 // The product's line in the trace.
 std::string Product::traced() const {
-    return fmt::format("{} algorithm {}, {} parts, scheme {}, {} bytes of workspace, {} = {} x {} + {} D",
+    const std::string factor = alpha == 1 ? "" : fmt::format("{} ", alpha),
+                      added = c == d ? "D" : fmt::format("{}", c);
+    return fmt::format("{} algorithm {}, {} parts, scheme {}, {} bytes of workspace, {} = {}{} x {} + {} {}",
                        problem.describe(), algorithm.id, algorithm.parts, algorithm.scheme, workspace_bytes,
-                       d, a, b, beta);
+                       d, factor, a, b, beta, added);
 }
 
 void Product::run() const {
@@ -748,10 +754,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     const std::optional<Algorithm> algorithm = Algorithm::of(algo);
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
     if (!problem || !algorithm || !alpha || !beta) return CUBLAS_STATUS_INVALID_VALUE;
-    if (c != d || *static_cast<const float*>(alpha) != 1)
-        stop("a product with a factor, or whose C is not D, is not known here");
-    const Product product{*problem,  *algorithm,    *static_cast<const float*>(beta), a, b, d,
-                          workspace, workspace_size};
+    const Product product{*problem,
+                          *algorithm,
+                          *static_cast<const float*>(alpha),
+                          *static_cast<const float*>(beta),
+                          a,
+                          b,
+                          c,
+                          d,
+                          workspace,
+                          workspace_size};
     const cublasStatus_t status = check(product);
     if (status == CUBLAS_STATUS_SUCCESS) {
         software_gpu::enqueue(

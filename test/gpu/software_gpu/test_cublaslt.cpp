@@ -11,6 +11,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -170,10 +171,14 @@ public:
         return status;
     }
     cublasStatus_t launch(const cublasLtMatmulAlgo_t& algo) {
-        const float one = 1;
-        return cublasLtMatmul(library, operation, &one, a_at ? a_at : a.memory, layouts[0], b.memory,
-                              layouts[1], &f.beta, d.memory, layouts[2], d.memory, layouts[2], &algo,
-                              workspace, workspace_bytes, nullptr);
+        return cublasLtMatmul(library, operation, &alpha, a_at ? a_at : a.memory, layouts[0], b.memory,
+                              layouts[1], &f.beta, other ? other->memory : d.memory, layouts[2], d.memory,
+                              layouts[2], &algo, workspace, workspace_bytes, nullptr);
+    }
+    // C, full of this value; otherwise C is D.
+    void add_other(float value) {
+        other.emplace(f.output, f.m, f.n);
+        other->fill(value);
     }
     // The message of the finding when it runs.
     std::string fault() {
@@ -193,6 +198,8 @@ public:
     size_t workspace_bytes;
     std::byte* workspace = nullptr;
     const std::byte* a_at = nullptr;
+    float alpha = 1;
+    std::optional<Matrix> other;
     cublasLtHandle_t library = nullptr;
     cublasLtMatmulDesc_t operation = nullptr;
     std::vector<cublasLtMatrixLayout_t> layouts;
@@ -269,6 +276,30 @@ TEST_F(CublasLt, ApproximationsMoveTheTanh) {
     EXPECT_NEAR(gelu(Approximation::up), nearest + move, 1e-6);
     EXPECT_NEAR(gelu(Approximation::down), nearest - move, 1e-6);
     EXPECT_NEAR(std::abs(gelu(Approximation::seeded) - nearest), move, 1e-6);
+}
+
+TEST_F(CublasLt, ScalesAndAddsAnotherMatrix) {
+    for (const cudaDataType_t type : {CUDA_R_32F, CUDA_R_16BF}) {
+        gpu = std::make_unique<Gpu>();
+        Call call({.k = 8, .input = type, .output = type, .beta = -0.5f});
+        call.alpha = 2;
+        call.add_other(6);
+        EXPECT_EQ(call.result(2, 3), 2 * 8 - 3);
+        EXPECT_EQ(call.other->at(2, 3), 6);
+    }
+    expect_begin(found({.beta = 1},
+                       [](Call& call) {
+                           call.add_other(1);
+                           call.other->forget(51);
+                       }),
+                 "operand C of cublasLtMatmul");
+    EXPECT_NE(found({.m = 200, .n = 200, .beta = 1},
+                    [](Call& call) {
+                        call.add_other(1);
+                        call.other->memory = call.d.memory + 4096;
+                    })
+                  .find("operands D and C overlap"),
+              std::string::npos);
 }
 
 // ----------------------------------------------------------------------------------------------------
