@@ -13,12 +13,13 @@
 struct AdamWStep {
     double beta1, beta2, eps, weight_decay;
     bool decoupled = true;  // true: AdamW; false: Adam, whose weight decay is added to the gradient
+    double rate = 1;        // the learning rate is this multiple of the state's
 };
 
 // The constants of a step as the kernel uses them. 1 - beta is computed in double precision, because in
 // fp32 the subtraction 1 - 0.999 loses three digits.
 struct AdamWCoefficients {
-    double decay;
+    double rate, decay;
     float one_minus_beta1, beta2, one_minus_beta2, eps, l2;
 };
 
@@ -27,9 +28,10 @@ __global__ void adamw_kernel(T* params, float* master, float* m, float* v, const
                              AdamWCoefficients c, const OptimizerState* state) {
     const float scale = state->scale;
     if (scale == 0.0f) return;
-    const float step_size = static_cast<float>(state->lr) / state->bias_correction1,
+    const double lr = state->lr * c.rate;
+    const float step_size = static_cast<float>(lr) / state->bias_correction1,
                 inverse_sqrt = 1.0f / state->sqrt_bias_correction2;
-    const float decay_factor = static_cast<float>(1.0 - state->lr * c.decay);
+    const float decay_factor = static_cast<float>(1.0 - lr * c.decay);
     const bool separate = static_cast<const void*>(params) != static_cast<const void*>(master);
     for_each_vector<W, N>(n, [&]<int M>(size_t i, Length<M>) INLINE {
         const Vec<float, M> g = load_streaming<M>(grads + i);
@@ -56,7 +58,8 @@ __global__ void adamw_kernel(T* params, float* master, float* m, float* v, const
 template <class W = simt::NativeWidth<32>, class T>
 void adamw_update(T* params, float* master, float* m, float* v, const float* grads, size_t n,
                   const AdamWStep& step, const OptimizerState* state, stream_t stream) {
-    const AdamWCoefficients c{.decay = step.decoupled ? step.weight_decay : 0.0,
+    const AdamWCoefficients c{.rate = step.rate,
+                              .decay = step.decoupled ? step.weight_decay : 0.0,
                               .one_minus_beta1 = static_cast<float>(1.0 - step.beta1),
                               .beta2 = static_cast<float>(step.beta2),
                               .one_minus_beta2 = static_cast<float>(1.0 - step.beta2),

@@ -12,11 +12,11 @@ public:
     explicit Mlp(const ModelConfig& config) : config_(config), layers_(static_cast<size_t>(config.L)) {}
     const ModelConfig& config() const override { return config_; }
 
-    TensorTable make_table(int world_size) override {
+    TensorTable make_table(const TableLayout& layout) override {
         const size_t C = channels(), V = static_cast<size_t>(config_.V),
                      Vp = static_cast<size_t>(config_.Vp());
         const Init normal = Init::normal(0.1f);
-        TensorTable table(config_.L, world_size);
+        TensorTable table(config_.L, layout);
         wte_ = table.add(table.embedding(),
                          {.name = "wte", .shape = {Vp, C}, .init = normal, .unpadded_rows = V});
         wpe_ = table.add(table.embedding(), {"wpe", {static_cast<size_t>(config_.context), C}, normal});

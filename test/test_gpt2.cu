@@ -245,14 +245,14 @@ void expect_a_step_without_targets_changes_nothing(Optimizer optimizer) {
         }
         std::vector<std::vector<float>> state = parameters_of(*model);
         for (const std::string& buffer : model->optimizer_buffers())
-            model->read_optimizer(buffer, state.emplace_back(model->state_elements()).data());
+            model->read_optimizer(buffer, state.emplace_back(model->table().elements()).data());
         return state;
     };
     EXPECT_EQ(state_after(true), state_after(false));
 }
 TEST(GPT2, AStepWithoutTargetsChangesNothing) {
     for (const Optimizer optimizer :
-         {Optimizer::adamw, Optimizer::adam, Optimizer::sgd, Optimizer::rmsprop}) {
+         {Optimizer::adamw, Optimizer::adam, Optimizer::sgd, Optimizer::rmsprop, Optimizer::muon}) {
         SCOPED_TRACE(static_cast<int>(optimizer));
         expect_a_step_without_targets_changes_nothing<float>(optimizer);
         expect_a_step_without_targets_changes_nothing<bfloat16>(optimizer);

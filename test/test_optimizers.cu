@@ -51,6 +51,7 @@ void update(const Rule& rule, T* params, float* master, float* first, float* sec
             sgd_update<W>(params, master, first, grads, n, {rule.momentum, weight_decay, rule.nesterov},
                           state, nullptr);
             break;
+        case Optimizer::muon: throw Error("Muon updates whole matrices: test_muon.cu");
         case Optimizer::rmsprop:
             rmsprop_update<W>(params, master, first, second, grads, n,
                               {beta2, eps, rule.momentum, weight_decay}, state, nullptr);

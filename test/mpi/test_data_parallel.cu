@@ -40,6 +40,13 @@ struct Trained {
     std::vector<float> masters;
 };
 
+OptimizerOptions muon() {
+    OptimizerOptions options = adamw;
+    options.lr = 0.02, options.momentum = 0.95;
+    options.rates = {1, 0.1, 0.15, 0.2};
+    return options;
+}
+
 template <class Type>
 Trained train(ModelOptions options, int steps, Communicator& all,
               const std::function<void(Model<Type>&)>& after_step = {}) {
@@ -57,7 +64,7 @@ Trained train(ModelOptions options, int steps, Communicator& all,
             model.forward(batch_of(step, (micro * all.size() + all.rank()) * options.B, options.B));
             model.backward(micro + 1 == micro_steps);
         }
-        trained.results.push_back(model.update(adamw));
+        trained.results.push_back(model.update(options.optimizer == Optimizer::muon ? muon() : adamw));
         if (after_step) after_step(model);
     }
     trained.masters.resize(model.table().elements());
@@ -87,17 +94,23 @@ void expect_near(const std::vector<StepResult>& a, const std::vector<StepResult>
     EXPECT_LE(norm, fp32 ? 1e-3 : 2e-2);
 }
 
+constexpr Optimizer optimizers[] = {Optimizer::adamw, Optimizer::muon};
+
+// With Muon no bound is wider: a direction in which the update amplifies rounding weighs little in the loss.
 TYPED_TEST(DataParallel, LossAndNormAreThoseOfOneProcess) {
     SingleProcess alone;
-    const std::vector<StepResult> whole = train<TypeParam>({.B = samples}, steps, alone).results;
-    for (const int micro_steps : {1, 3}) {
-        if (samples % (micro_steps * world()) != 0) continue;
-        for (const bool zero : {false, true}) {
-            SCOPED_TRACE(fmt::format("{} micro-steps, ZeRO {}", micro_steps, zero));
-            expect_near<TypeParam>(train<TypeParam>({.B = samples / (micro_steps * world()), .zero = zero},
-                                                    steps, communicator())
-                                       .results,
-                                   whole);
+    for (const Optimizer optimizer : optimizers) {
+        const std::vector<StepResult> whole =
+            train<TypeParam>({.B = samples, .optimizer = optimizer}, steps, alone).results;
+        for (const int micro_steps : {1, 3}) {
+            if (samples % (micro_steps * world()) != 0) continue;
+            for (const bool zero : {false, true}) {
+                SCOPED_TRACE(fmt::format("optimizer {}, {} micro-steps, ZeRO {}", static_cast<int>(optimizer),
+                                         micro_steps, zero));
+                const ModelOptions options{
+                    .B = samples / (micro_steps * world()), .optimizer = optimizer, .zero = zero};
+                expect_near<TypeParam>(train<TypeParam>(options, steps, communicator()).results, whole);
+            }
         }
     }
 }
@@ -112,30 +125,38 @@ TYPED_TEST(DataParallel, Bf16OnTheWayIsNearToo) {
                               whole);
 }
 
-// all_reduce adds up as reduce_scatter does, each process computes the norm of its part, and AdamW is
-// elementwise.
+// all_reduce adds up as reduce_scatter does, each process computes the norm of its part, AdamW is
+// elementwise, and a matrix's owner has all of its gradient.
 TYPED_TEST(DataParallel, ShardedOptimizerGivesTheSameBits) {
-    const Trained whole = train<TypeParam>({.B = samples / world()}, 5, communicator());
-    const Trained sharded = train<TypeParam>({.B = samples / world(), .zero = true}, 5, communicator());
-    for (size_t s = 0; s < whole.results.size(); s++) {
-        EXPECT_EQ(whole.results[s].loss, sharded.results[s].loss);
-        EXPECT_EQ(whole.results[s].grad_norm, sharded.results[s].grad_norm);
+    for (const Optimizer optimizer : optimizers) {
+        SCOPED_TRACE(static_cast<int>(optimizer));
+        const ModelOptions options{.B = samples / world(), .optimizer = optimizer},
+            in_parts{.B = samples / world(), .optimizer = optimizer, .zero = true};
+        const Trained whole = train<TypeParam>(options, 5, communicator()),
+                      sharded = train<TypeParam>(in_parts, 5, communicator());
+        for (size_t s = 0; s < whole.results.size(); s++) {
+            EXPECT_EQ(whole.results[s].loss, sharded.results[s].loss);
+            EXPECT_EQ(whole.results[s].grad_norm, sharded.results[s].grad_norm);
+        }
+        const TensorTable table = table_of(odd, {world(), optimizer == Optimizer::muon});
+        for (const Tensor& t : table.tensors())
+            EXPECT_EQ(
+                std::memcmp(&whole.masters[t.offset], &sharded.masters[t.offset], t.elements * sizeof(float)),
+                0)
+                << t.name;
     }
-    const TensorTable table = table_of(odd, world());
-    for (const Tensor& t : table.tensors())
-        EXPECT_EQ(
-            std::memcmp(&whole.masters[t.offset], &sharded.masters[t.offset], t.elements * sizeof(float)), 0)
-            << t.name;
 }
 
 TYPED_TEST(DataParallel, ParametersAreTheSameBitsInAllProcessesAtEveryStep) {
-    for (const bool zero : {false, true}) {
-        train<TypeParam>({.B = samples / world(), .zero = zero}, 4, communicator(),
-                         [](Model<TypeParam>& model) {
-                             const std::string own = std::to_string(model.checksum());
-                             for (const std::string& other : gather_texts(communicator(), own))
-                                 EXPECT_EQ(other, own);
-                         });
+    for (const Optimizer optimizer : optimizers) {
+        for (const bool zero : {false, true}) {
+            train<TypeParam>({.B = samples / world(), .optimizer = optimizer, .zero = zero}, 4,
+                             communicator(), [](Model<TypeParam>& model) {
+                                 const std::string own = std::to_string(model.checksum());
+                                 for (const std::string& other : gather_texts(communicator(), own))
+                                     EXPECT_EQ(other, own);
+                             });
+        }
     }
 }
 
@@ -165,17 +186,19 @@ TYPED_TEST(DataParallel, ChecksumSeesOneBit) {
 }
 
 // Gradients are sent in the last micro-step only, each bucket once.
-TYPED_TEST(DataParallel, EachBucketIsReducedOnceInTheLastMicroStep) {
+template <class Type>
+void expect_buckets_reduced_once(Optimizer optimizer) {
     for (const bool zero : {false, true}) {
         CountingCommunicator counting(communicator());
         const int micro_steps = 4;
-        Model<TypeParam> model(make_family<TypeParam>(odd),
-                               {.B = 1,
-                                .T = T,
-                                .total_batch = static_cast<size_t>(micro_steps * world()) * T,
-                                .rank = communicator().rank(),
-                                .world_size = world(),
-                                .zero = zero});
+        Model<Type> model(make_family<Type>(odd),
+                          {.B = 1,
+                           .T = T,
+                           .total_batch = static_cast<size_t>(micro_steps * world()) * T,
+                           .optimizer = optimizer,
+                           .rank = communicator().rank(),
+                           .world_size = world(),
+                           .zero = zero});
         model.allocate(&counting);
         counting.begun.clear();
         for (int micro = 0; micro < micro_steps; micro++) {
@@ -185,14 +208,18 @@ TYPED_TEST(DataParallel, EachBucketIsReducedOnceInTheLastMicroStep) {
         }
         const std::vector<Bucket>& buckets = model.table().buckets();
         EXPECT_EQ(counting.begun.size(), buckets.size());
-        size_t elements = 0;
+        size_t elements = 0, in_parts = 0;
         for (const Collective& collective : counting.begun) {
-            EXPECT_EQ(collective.kind, zero ? Collective::reduce_scatter : Collective::all_reduce);
+            EXPECT_TRUE(collective.kind == Collective::all_reduce ||
+                        (zero && collective.kind == Collective::reduce_scatter));
             EXPECT_EQ(collective.element, Collective::fp32);
             elements += collective.count;
+            if (collective.kind == Collective::reduce_scatter) in_parts += collective.count;
         }
+        // a matrix that one process updates is summed whole, for its owner
+        EXPECT_EQ(in_parts, zero ? model.table().state_elements(1, false) : 0);
         EXPECT_EQ(elements, model.table().elements());
-        model.update(adamw);
+        model.update(optimizer == Optimizer::muon ? muon() : adamw);
         // Besides the sums of loss, norm and flags, a step sends the bytes that the plan states.
         const size_t sums =
             Collective{Collective::all_reduce, nullptr, sizeof(StepSums) / sizeof(float), Collective::fp32}
@@ -200,6 +227,9 @@ TYPED_TEST(DataParallel, EachBucketIsReducedOnceInTheLastMicroStep) {
         EXPECT_EQ(counting.bytes_sent() - sums, model.bytes_sent());
         model.read_masters(nullptr);
     }
+}
+TYPED_TEST(DataParallel, EachBucketIsReducedOnceInTheLastMicroStep) {
+    for (const Optimizer optimizer : optimizers) expect_buckets_reduced_once<TypeParam>(optimizer);
 }
 
 TYPED_TEST(DataParallel, ShardedOptimizerStateIsAnNthOfTheWhole) {

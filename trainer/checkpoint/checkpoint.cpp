@@ -22,8 +22,10 @@ constexpr size_t reserve_bytes = size_t{16} << 20;  // left free on the disk for
 constexpr size_t metadata_bytes = size_t{8} << 20;
 
 std::string optimizer_file(int rank) { return fmt::format("optimizer_{:04}.safetensors", rank); }
-std::string optimizer_tensor(const std::string& buffer, const Tensor& tensor) {
-    return buffer + "." + tensor.name;
+// The name of a tensor's part of a buffer; "" if it has none.
+std::string optimizer_tensor(const TensorTable& table, const std::string& buffer, const Tensor& tensor) {
+    const std::string name = table.updates_whole(tensor) ? buffer_name_of_matrix(buffer) : buffer;
+    return name.empty() ? "" : name + "." + tensor.name;
 }
 
 std::vector<size_t> unpadded_shape(const Tensor& tensor) {
@@ -38,10 +40,10 @@ struct Range {
 };
 
 // The elements of a tensor that a process keeps: its ranges are contiguous in the process's state and begin
-// at state_offset.
+// where the first piece does.
 struct KeptTensor {
     const Tensor* tensor;
-    size_t state_offset;
+    FlatRange first;
     std::vector<Range> ranges;
 
     size_t elements() const {
@@ -54,7 +56,7 @@ std::vector<KeptTensor> kept_tensors(const TensorTable& table, int rank) {
     std::vector<KeptTensor> kept;
     for (const FlatRange& piece : table.shard_of_tensors(rank)) {
         const Tensor* const tensor = &table.tensors()[piece.tensor];
-        if (kept.empty() || kept.back().tensor != tensor) kept.push_back({tensor, piece.state_offset, {}});
+        if (kept.empty() || kept.back().tensor != tensor) kept.push_back({tensor, piece, {}});
         kept.back().ranges.push_back(
             {piece.offset - tensor->offset, piece.offset - tensor->offset + piece.elements});
     }
@@ -97,17 +99,22 @@ void write_optimizer_state(const std::string& folder, const Snapshot& snapshot) 
         metadata["begin"] = "0";
         metadata["end"] = std::to_string(snapshot.table().parameters());
     }
-    for (const auto& [buffer, values] : snapshot.optimizer()) {
+    const auto buffers = snapshot.optimizer();
+    for (size_t i = 0; i < buffers.size(); i++) {
+        const auto add = [&](const Tensor& t, const std::vector<size_t>& values_shape, const FlatRange& at) {
+            const std::string name = optimizer_tensor(snapshot.table(), buffers[i].first, t);
+            if (name.empty()) return;
+            tensors.push_back({name, "F32", values_shape, buffers[i].second + at.offset_in(i)});
+        };
         if (!shape.sharded) {
-            for (const Tensor& t : snapshot.table().tensors())
-                tensors.push_back({optimizer_tensor(buffer, t), "F32", unpadded_shape(t), values + t.offset});
+            for (const FlatRange& whole : snapshot.table().whole_tensors()) {
+                const Tensor& t = snapshot.table()[whole.tensor];
+                add(t, unpadded_shape(t), whole);
+            }
             continue;
         }
         for (const KeptTensor& kept : kept_tensors(snapshot.table(), shape.rank)) {
-            tensors.push_back({optimizer_tensor(buffer, *kept.tensor),
-                               "F32",
-                               {kept.elements()},
-                               values + kept.state_offset});
+            add(*kept.tensor, {kept.elements()}, kept.first);
             metadata[kept.tensor->name] = text_of(kept.ranges);
         }
     }
@@ -163,8 +170,8 @@ Snapshot::Snapshot(const SnapshotShape& shape, const TensorTable& table,
     };
     if (shape.has_masters()) masters_ = memory(table.elements());
     if (!shape.has_optimizer()) return;
-    for (const std::string& name : optimizer_buffers)
-        optimizer_.emplace_back(name, memory(shape.state_elements));
+    for (size_t i = 0; i < optimizer_buffers.size(); i++)
+        optimizer_.emplace_back(optimizer_buffers[i], memory(shape.state_elements[i]));
 }
 
 std::vector<std::pair<std::string, const float*>> Snapshot::optimizer() const {
@@ -223,10 +230,9 @@ public:
               printable(text));
         return world_size;
     }
-    // The elements of a tensor that this file holds, possibly none. UsageError if the entry is not a float
-    // array of that many elements.
-    std::vector<Range> ranges(const std::string& buffer, const Tensor& tensor) const {
-        const std::string name = optimizer_tensor(buffer, tensor);
+    // The elements of a tensor that this file holds under a name, possibly none. UsageError if the entry is
+    // not a float array of that many elements.
+    std::vector<Range> ranges(const std::string& name, const Tensor& tensor) const {
         if (!file_.contains(name)) return {};
         const auto& entry = file_.at(name);
         std::vector<Range> ranges = {{0, tensor.unpadded_elements}};
@@ -261,14 +267,16 @@ void read_optimizer_state(const std::string& folder, const TensorTable& table,
     size_t expected = 0, held = 0;
     for (const std::string& buffer : buffers) {
         for (const Tensor& t : table.tensors()) {
+            const std::string name = optimizer_tensor(table, buffer, t);
+            if (name.empty()) continue;
             size_t elements = 0;
             for (const OptimizerFile& file : files) {
-                for (const Range& range : file.ranges(buffer, t)) elements += range.end - range.begin;
-                expected += file.file().contains(optimizer_tensor(buffer, t));
+                for (const Range& range : file.ranges(name, t)) elements += range.end - range.begin;
+                expected += file.file().contains(name);
             }
             CHECK(elements == t.unpadded_elements,
                   "{}: has {} of the {} elements of {}; expected the state of the same optimizer and model",
-                  files[0].path(), elements, t.unpadded_elements, optimizer_tensor(buffer, t));
+                  files[0].path(), elements, t.unpadded_elements, name);
         }
     }
     for (const OptimizerFile& file : files) held += file.file().tensors().size();
@@ -277,10 +285,11 @@ void read_optimizer_state(const std::string& folder, const TensorTable& table,
     std::vector<float> values(table.elements(), 0.0f);
     for (const std::string& buffer : buffers) {
         for (const Tensor& t : table.tensors()) {
+            const std::string name = optimizer_tensor(table, buffer, t);
             for (const OptimizerFile& file : files) {
-                const std::vector<Range> ranges = file.ranges(buffer, t);
+                const std::vector<Range> ranges = file.ranges(name, t);
                 if (ranges.empty()) continue;
-                const std::vector<float> held_by_file = file.file().floats(optimizer_tensor(buffer, t));
+                const std::vector<float> held_by_file = file.file().floats(name);
                 const float* from = held_by_file.data();
                 for (const Range& range : ranges) {
                     std::copy_n(from, range.end - range.begin, values.data() + t.offset + range.begin);

@@ -4,7 +4,8 @@
 //                                fp32 master weights
 //   optimizer_RRRR.safetensors   of process RRRR: <buffer>.<parameter>, such as
 //                                exp_avg.transformer.wte.weight, fp32, in our layout: (out, in)
-//                                weights, V rows of wte. Metadata: rank, world_size. One process, or several
+//                                weights, V rows of wte. A matrix that Muon updates has momentum_buffer
+//                                alone. Metadata: rank, world_size. One process, or several
 //                                without ZeRO-1, write one file, of world_size 1, with whole tensors (begin,
 //                                end: all parameters). With ZeRO-1 each writes what it keeps of each tensor,
 //                                as a flat array, and the metadata say which of the tensor's elements:
@@ -13,6 +14,7 @@
 // It is written under the temporary name step_XXXXXXXX.tmp-XXXXXXXX, each file is made durable, and then it
 // is renamed, so a checkpoint under its name is complete.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -34,21 +36,30 @@
 struct SnapshotShape {
     int rank, world_size;
     bool sharded;
-    size_t state_elements;  // elements of this rank's part of an optimizer buffer
+    std::array<size_t, 2> state_elements;  // of this rank's part of each optimizer buffer
 
     template <class T>
     static SnapshotShape of(const Model<T>& model) {
-        return {model.options().rank, model.options().world_size, model.options().sharded(),
-                model.state_elements()};
+        return {model.options().rank,
+                model.options().world_size,
+                model.options().sharded(),
+                {model.state_elements(0), model.state_elements(1)}};
     }
     bool has_masters() const { return rank == 0; }
     bool has_optimizer() const { return rank == 0 || sharded; }
     size_t bytes(const TensorTable& table, size_t optimizer_buffers) const {
-        return ((has_masters() ? table.elements() : 0) +
-                (has_optimizer() ? optimizer_buffers * state_elements : 0)) *
-               sizeof(float);
+        size_t elements = has_masters() ? table.elements() : 0;
+        for (size_t i = 0; has_optimizer() && i < optimizer_buffers; i++) elements += state_elements[i];
+        return elements * sizeof(float);
     }
 };
+
+// Bytes of the tensors in a whole checkpoint with so many optimizer buffers.
+inline size_t checkpoint_bytes(const TensorTable& table, size_t buffers) {
+    size_t elements = table.elements();
+    for (size_t i = 0; i < buffers; i++) elements += table.state_elements(i, false);
+    return elements * sizeof(float);
+}
 
 // A copy of this process's part of a model's state in host memory, which can be written while training
 // continues.
@@ -68,11 +79,10 @@ public:
     const SnapshotShape& shape() const { return shape_; }
     const TensorTable& table() const { return table_; }
     const float* masters() const { return masters_.get(); }
-    // The optimizer's buffers by name, each of shape().state_elements floats, at the table's offsets or, if
-    // sharded, at those of FlatRange.
+    // The optimizer's buffers by name, each of shape().state_elements floats, at the offsets of FlatRange.
     std::vector<std::pair<std::string, const float*>> optimizer() const;
     // Bytes of the tensors in a whole checkpoint, over all processes.
-    size_t checkpoint_bytes() const { return (1 + buffers_) * table_.elements() * sizeof(float); }
+    size_t checkpoint_bytes() const { return ::checkpoint_bytes(table_, buffers_); }
 
 private:
     using Memory = std::unique_ptr<float, std::function<void(void*)>>;

@@ -101,4 +101,21 @@ constexpr Cost update(size_t elements, size_t buffers, size_t rounded_bytes) {
     return {.bytes = elements * ((3 + 2 * buffers) * sizeof(float) + rounded_bytes)};
 }
 
+// Of n elements of a matrix that Muon updates: their norm is read off the fp32 momentum, which is written
+// anew as T; and the update reads x, reads and writes the master, and writes the rounded parameter.
+template <class T>
+constexpr Cost muon_normalise(size_t n) {
+    return {.bytes = n * (2 * sizeof(float) + sizeof(T))};
+}
+template <class T>
+constexpr Cost muon_update(size_t n) {
+    return {.bytes = n * (sizeof(T) + 2 * sizeof(float) + (sizeof(T) < sizeof(float) ? sizeof(T) : 0))};
+}
+// Each of five steps reads x twice and writes it once, and writes and reads two squares of its shorter side.
+template <class T>
+constexpr Cost orthogonalise(size_t rows, size_t columns) {
+    const size_t n = std::min(rows, columns), k = std::max(rows, columns);
+    return {.bytes = 5 * (3 * n * k + 4 * n * n) * sizeof(T), .flops = 5 * (4 * n * n * k + 2 * n * n * n)};
+}
+
 }  // namespace cost

@@ -26,8 +26,8 @@ public:
     virtual ~Family() = default;
 
     virtual const ModelConfig& config() const = 0;
-    // The table for this number of processes. Called once, before everything else.
-    virtual TensorTable make_table(int world_size) = 0;
+    // The table in this layout. Called once, before everything else.
+    virtual TensorTable make_table(const TableLayout& layout) = 0;
     // Reserves what a micro-step of N = B*T tokens needs. Called once, when context and parameters are known.
     virtual void reserve(Arena& activations, Arena& workspace) = 0;
     virtual void allocated() {}  // called once, when the reserved pointers are set

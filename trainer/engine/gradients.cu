@@ -36,9 +36,9 @@ void Gradients::begin_step() {
 void Gradients::reduce(size_t group) {
     const ModelOptions& o = context_.options;
     if (o.alone()) return;
-    const Collective::Kind kind = o.sharded() ? Collective::reduce_scatter : Collective::all_reduce;
     for (const Bucket& b : table_.buckets()) {
         if (b.group != group) continue;
+        const Collective::Kind kind = sum_of(b);
         context_.operation("send gradients");
         if (o.reduce_bf16) convert(rounded_ + b.offset, values_ + b.offset, b.elements, context_.stream);
         const Collective sum = o.reduce_bf16

@@ -20,6 +20,11 @@ public:
     // Begins to sum a group's gradients, which are complete, over the processes. With ZeRO-1 each process
     // receives the sums of its own part only.
     void reduce(size_t group);
+    // How a bucket is summed: in parts, each for one process, or whole.
+    Collective::Kind sum_of(const Bucket& b) const {
+        return context_.options.sharded() && !b.is_whole() ? Collective::reduce_scatter
+                                                           : Collective::all_reduce;
+    }
     // Waits for the sums of all groups. Error if none has begun.
     void await_sums();
     // norm_squared[0] = the sum of the squares of this process's share of the sums

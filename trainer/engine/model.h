@@ -94,8 +94,8 @@ public:
     SquaredNorms squared_norms() { return parameters_.squared_norms(steps_.gradient_weight()); }
 
     // The state from which training resumes, as flat host buffers. They have table().elements() floats at
-    // the table's offsets, gaps included. Only read_optimizer gives state_elements() floats: with ZeRO-1,
-    // the parts that this process keeps (FlatRange::state_offset).
+    // the table's offsets, gaps included. Only read_optimizer gives state_elements(i) floats for buffer i:
+    // with ZeRO-1, the parts that this process keeps (FlatRange::offset_in).
 
     // Collective; call before the next forward. May overwrite the gradients. With host = nullptr this
     // process only takes part.
@@ -104,7 +104,7 @@ public:
     void write_masters(const float* host) { parameters_.write_masters(host); }
     // Names as in torch: exp_avg, exp_avg_sq; see optimizer.h.
     std::vector<std::string> optimizer_buffers() const { return update_.buffers(); }
-    size_t state_elements() const { return update_.state_elements(); }
+    size_t state_elements(size_t buffer = 0) const { return update_.state_elements(buffer); }
     void read_optimizer(const std::string& buffer, float* host) const { update_.read(buffer, host); }
     void write_optimizer(const std::string& buffer, const float* host) { update_.write(buffer, host); }
     int optimizer_step() const { return update_.step(); }  // updates that changed the parameters; Adam's t

@@ -54,18 +54,21 @@ void Model<T>::rehearse(const Batch& batch) {
         backward(false);
     }
     context_.micro_step = 0;
+    update_.matrices().rehearse();
     simt::stream_synchronize(context_.stream);
 }
 
 template <class T>
 size_t Model<T>::bytes_sent() const {
-    const auto sent = [&](Collective::Kind kind, Collective::Element element) {
-        return Collective{kind, nullptr, table_.elements(), element}.bytes_sent(options().world_size);
-    };
     const Collective::Element gradients = options().reduce_bf16 ? Collective::bf16 : Collective::fp32;
-    if (!options().sharded()) return sent(Collective::all_reduce, gradients);
-    return sent(Collective::reduce_scatter, gradients) +
-           sent(Collective::all_gather, std::is_same_v<T, float> ? Collective::fp32 : Collective::bf16);
+    size_t bytes = 0;
+    for (const Bucket& b : table_.buckets()) {
+        const Collective sum = {gradients_.sum_of(b), nullptr, b.elements, gradients};
+        bytes += sum.bytes_sent(options().world_size);
+        if (options().sharded())
+            bytes += Parameters<T>::gathering(b, static_cast<T*>(nullptr)).bytes_sent(options().world_size);
+    }
+    return bytes;
 }
 
 template <class T>

@@ -13,7 +13,7 @@ template <class T>
 Model<T>::Model(std::unique_ptr<Family<T>> family, const ModelOptions& options)
     : context_(options),
       family_(std::move(family)),
-      table_(family_->make_table(options.world_size)),
+      table_(family_->make_table({options.world_size, options.optimizer == Optimizer::muon})),
       gradients_(table_, context_, memory_),
       parameters_(table_, context_, gradients_, memory_),
       update_(table_, context_, gradients_, parameters_, memory_),
@@ -77,7 +77,7 @@ size_t Model<T>::gemm_workspace_bytes() const {
         const size_t rows = id == family_->head().weight ? head_rows() : N;
         if (t.from_matmul) products.insert({rows, t.shape[1], t.shape[0]});
     }
-    size_t bytes = 0;
+    size_t bytes = update_.matrices().gemm_workspace_bytes();
     for (const auto& [rows, C, OC] : products) bytes = std::max(bytes, Gemm::workspace_bytes<T>(rows, C, OC));
     return bytes;
 }

@@ -10,37 +10,35 @@ std::vector<std::string> ParameterUpdate<T>::buffers() const {
 }
 
 template <class T>
-size_t ParameterUpdate<T>::state_elements() const {
-    const ModelOptions& o = context_.options;
-    return table_.elements() / static_cast<size_t>(o.sharded() ? o.world_size : 1);
+size_t ParameterUpdate<T>::state_elements(size_t buffer) const {
+    return table_.state_elements(buffer, context_.options.sharded());
 }
 
 template <class T>
-float* ParameterUpdate<T>::buffer(const std::string& name) const {
+size_t ParameterUpdate<T>::buffer(const std::string& name) const {
     if (!context_.options.training)
         throw Error("this model was allocated for evaluation only: it has no optimizer state");
     const std::vector<std::string> names = buffers();
     for (size_t i = 0; i < names.size(); i++) {
-        if (names[i] == name) return buffers_[i];
+        if (names[i] == name) return i;
     }
     throw Error("the optimizer keeps no buffer called " + name);
 }
 
 template <class T>
 void ParameterUpdate<T>::read(const std::string& name, float* host) const {
-    simt::copy_to_host(host, buffer(name), state_elements() * sizeof(float), context_.stream);
+    const size_t i = buffer(name);
+    simt::copy_to_host(host, buffers_[i], state_elements(i) * sizeof(float), context_.stream);
     simt::stream_synchronize(context_.stream);
 }
 
 template <class T>
 void ParameterUpdate<T>::write(const std::string& name, const float* host) {
-    float* const own = buffer(name);
-    if (context_.options.sharded()) {
-        for (const FlatRange& r : gradients_.updated())
-            simt::copy_to_device(own + r.state_offset, host + r.offset, r.elements * sizeof(float),
-                                 context_.stream);
-    } else {
-        simt::copy_to_device(own, host, table_.elements() * sizeof(float), context_.stream);
+    const size_t i = buffer(name);
+    for (const FlatRange& r : gradients_.updated()) {
+        if (i == 1 && table_.updates_whole(table_[r.tensor])) continue;
+        simt::copy_to_device(buffers_[i] + r.offset_in(i), host + r.offset, r.elements * sizeof(float),
+                             context_.stream);
     }
     simt::stream_synchronize(context_.stream);
 }

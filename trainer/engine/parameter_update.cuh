@@ -11,16 +11,20 @@
 template <class T>
 ParameterUpdate<T>::ParameterUpdate(const TensorTable& table, Context& context, Gradients& gradients,
                                     Parameters<T>& parameters, Memory& memory)
-    : table_(table), context_(context), gradients_(gradients), parameters_(parameters) {
+    : table_(table),
+      context_(context),
+      gradients_(gradients),
+      parameters_(parameters),
+      matrices_(table, context, memory) {
     if (!context.options.training) return;
-    for (size_t i = 0; i < buffers().size(); i++) memory.optimizer.reserve(buffers_[i], state_elements());
+    for (size_t i = 0; i < buffers().size(); i++) memory.optimizer.reserve(buffers_[i], state_elements(i));
     memory.optimizer.reserve(state_, 1);
 }
 
 template <class T>
 void ParameterUpdate<T>::clear() {
-    for (float* const buffer : buffers_) {
-        if (buffer) simt::fill_zero(buffer, state_elements() * sizeof(float), context_.stream);
+    for (size_t i = 0; i < 2; i++) {
+        if (buffers_[i]) simt::fill_zero(buffers_[i], state_elements(i) * sizeof(float), context_.stream);
     }
     if (state_) simt::fill_zero(state_, sizeof(OptimizerState), context_.stream);
 }
@@ -46,7 +50,10 @@ void ParameterUpdate<T>::update(const FlatRange& r, const OptimizerOptions& o) {
     float* const masters = parameters_.masters(r);
     float* const grads = gradients_.flat() + r.offset;
     float* const first = buffers_[0] ? buffers_[0] + r.state_offset : nullptr;
-    float* const second = buffers_[1] ? buffers_[1] + r.state_offset : nullptr;
+    const Tensor& tensor = table_[r.tensor];
+    if (table_.updates_whole(tensor))
+        return matrices_.run({params, masters, first, grads}, tensor, o, state_);
+    float* const second = buffers_[1] ? buffers_[1] + r.second_offset : nullptr;
     const double decay = r.weight_decay ? o.weight_decay : 0.0;
     const Optimizer optimizer = context_.options.optimizer;
     const size_t buffers = (first ? 1u : 0u) + (second ? 1u : 0u);
@@ -55,12 +62,14 @@ void ParameterUpdate<T>::update(const FlatRange& r, const OptimizerOptions& o) {
     switch (optimizer) {
         case Optimizer::adamw:
         case Optimizer::adam:
+        case Optimizer::muon:  // of all but matrices
             adamw_update(params, masters, first, second, grads, r.elements,
                          {.beta1 = o.beta1,
                           .beta2 = o.beta2,
                           .eps = o.eps,
-                          .weight_decay = decay,
-                          .decoupled = optimizer == Optimizer::adamw},
+                          .weight_decay = optimizer == Optimizer::muon ? 0 : decay,
+                          .decoupled = optimizer != Optimizer::adam,
+                          .rate = o.rate(tensor.role)},
                          state_, context_.stream);
             break;
         case Optimizer::sgd:

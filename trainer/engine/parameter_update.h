@@ -6,6 +6,7 @@
 #include "trainer/engine/arena.h"
 #include "trainer/engine/context.h"
 #include "trainer/engine/gradients.h"
+#include "trainer/engine/matrix_update.h"
 #include "trainer/engine/optimizer.h"
 #include "trainer/engine/parameters.h"
 
@@ -18,6 +19,8 @@ public:
                     Parameters<T>& parameters, Memory& memory);
 
     void clear();  // the state before the first step
+    MatrixUpdate<T>& matrices() { return matrices_; }
+    const MatrixUpdate<T>& matrices() const { return matrices_; }
 
     // Copies what changes from step to step: {learning rate, gradient weight}, in pinned memory.
     void copy_rates(const double (&rates)[2]);
@@ -27,7 +30,7 @@ public:
 
     // The functions below are those of Model.
     std::vector<std::string> buffers() const;
-    size_t state_elements() const;
+    size_t state_elements(size_t buffer) const;
     void read(const std::string& buffer, float* host) const;
     void write(const std::string& buffer, const float* host);
     int step() const;
@@ -35,7 +38,7 @@ public:
 
 private:
     void update(const FlatRange& range, const OptimizerOptions& options);
-    float* buffer(const std::string& name) const;
+    size_t buffer(const std::string& name) const;
 
     const TensorTable& table_;
     Context& context_;
@@ -43,6 +46,7 @@ private:
     Parameters<T>& parameters_;
     float* buffers_[2] = {};  // one for each of buffers()
     OptimizerState* state_ = nullptr;
+    MatrixUpdate<T> matrices_;
 };
 
 extern template class ParameterUpdate<float>;

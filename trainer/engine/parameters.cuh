@@ -18,8 +18,7 @@ Parameters<T>::Parameters(const TensorTable& table, Context& context, Gradients&
     : table_(table), context_(context), gradients_(gradients), gathered_(table.groups(), 0) {
     memory.parameters.reserve(values_, table.elements());
     if (std::is_same_v<T, float>) return;
-    const size_t parts = sharded_masters() ? static_cast<size_t>(context.options.world_size) : 1;
-    memory.masters.reserve(masters_, table.elements() / parts);
+    memory.masters.reserve(masters_, table.state_elements(0, sharded_masters()));
 }
 
 template <class T>
@@ -40,12 +39,18 @@ void Parameters<T>::initialise() {
 }
 
 template <class T>
+template <class E>
+Collective Parameters<T>::gathering(const Bucket& b, E* values) {
+    constexpr Collective::Element element = std::is_same_v<E, float> ? Collective::fp32 : Collective::bf16;
+    if (b.is_whole()) return {Collective::broadcast, values + b.offset, b.elements, element, b.owner};
+    return {Collective::all_gather, values + b.offset, b.elements, element};
+}
+
+template <class T>
 void Parameters<T>::gather() {
-    const Collective::Element element = std::is_same_v<T, float> ? Collective::fp32 : Collective::bf16;
     context_.operation("send parameters");
     for (const Bucket& b : table_.buckets())
-        gathered_[b.group] = context_.communicator->begin(
-            {Collective::all_gather, values_ + b.offset, b.elements, element}, context_.stream);
+        gathered_[b.group] = context_.communicator->begin(gathering(b, values_), context_.stream);
 }
 
 template <class T>
@@ -88,9 +93,7 @@ void Parameters<T>::read_masters(float* host) {
                                  context_.stream);
         Communicator::Ticket gathered = 0;
         for (const Bucket& b : table_.buckets())
-            gathered = context_.communicator->begin(
-                {Collective::all_gather, whole_masters() + b.offset, b.elements, Collective::fp32},
-                context_.stream);
+            gathered = context_.communicator->begin(gathering(b, whole_masters()), context_.stream);
         context_.communicator->wait(gathered, context_.stream);
     }
     if (host) simt::copy_to_host(host, whole_masters(), table_.elements() * sizeof(float), context_.stream);

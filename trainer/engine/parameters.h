@@ -30,6 +30,9 @@ public:
     // Begins to gather the parameters, each part from the process that updated it, in the order in which
     // forward needs them.
     void gather();
+    // How a bucket of `values`, which has the table's layout, comes from those who updated it.
+    template <class E>
+    static Collective gathering(const Bucket& bucket, E* values);
     void await(size_t group);
     void await_all();
     bool in_flight() const { return latest() != 0; }

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-// The index of a tensor in its table.
-using TensorId = size_t;
+#include "trainer/engine/flat_layout.h"
+
 // The weight and the bias of a layernorm or of a matrix product.
 struct Affine {
     TensorId weight, bias;
@@ -32,6 +32,8 @@ struct Row {
     bool transposed = false;   // Hugging Face's files hold the transpose
     bool int8 = false;         // --quantize int8 rounds it
     size_t unpadded_rows = 0;  // rows without padding, which is zero and stays zero; 0: all
+    Role role = Role::vector;
+    size_t matrices = 1;  // with Role::matrix: blocks of rows that are matrices of their own
 };
 
 struct Tensor : Row {
@@ -43,30 +45,13 @@ struct Tensor : Row {
 
     // As in a file: without padding, transposed if the file's tensor is.
     std::vector<size_t> shape_in_file() const;
-};
-
-// The unit of communication between processes: a group or, if that is large, a piece of one. Its size, gaps
-// included, divides into world_size equal parts, each of them aligned.
-struct Bucket {
-    size_t offset, elements;
-    size_t group;
-};
-
-// A contiguous range of the flat buffer whose tensors agree in weight_decay and from_matmul. Under
-// ZeRO-1, also the part of such a range, or of a tensor, whose optimizer state one process keeps: process
-// `rank` owns part `rank` of each bucket.
-struct FlatRange {
-    size_t offset, elements;
-    // Offset of its optimizer state: equal to `offset`, or under ZeRO-1 an offset among the rank's parts.
-    size_t state_offset;
-    TensorId tensor;  // the tensor in which it begins
-    bool weight_decay, from_matmul;
+    size_t rows_of_matrix() const { return shape[0] / matrices; }
 };
 
 class TensorTable {
 public:
-    // The number of processes changes only the gaps of the layout.
-    explicit TensorTable(int blocks, int world_size = 1);
+    // The layout changes only the gaps.
+    explicit TensorTable(int blocks, const TableLayout& layout = {});
 
     // Groups: tensors whose gradients are complete at the same time, and which are communicated together.
     // In memory the embedding's come first, then the blocks', then those that only the head has.
@@ -86,16 +71,24 @@ public:
     const std::vector<Bucket>& buckets() const { return buckets_; }
     // The parts of each tensor, or of each range, that process `rank` keeps under ZeRO-1. The parts of
     // tensors leave out their padding.
-    std::vector<FlatRange> shard_of_tensors(int rank) const;
+    std::vector<FlatRange> shard_of_tensors(int rank) const { return shard_of(whole_tensors(), rank); }
     std::vector<FlatRange> shard_of_ranges(int rank) const { return shard_of(ranges_, rank); }
+    std::vector<FlatRange> whole_tensors() const;  // a range for each tensor, without padding
+    // Floats of a buffer of optimizer state: of all tensors, or the most that a process keeps of them.
+    size_t state_elements(size_t buffer, bool sharded) const;
+    bool updates_whole(const Tensor& t) const { return layout_.whole_matrices && t.role == Role::matrix; }
+    // Work of updating the matrices that each process owns, in units that cancel out in ratios.
+    const std::vector<double>& loads_of_owners() const { return loads_; }
     const Tensor& operator[](TensorId id) const { return tensors_[id]; }
     const Tensor& named(const std::string& name) const;  // Error if no tensor has this name
     size_t elements() const { return elements_; }        // of the flat buffer, gaps included
     size_t parameters() const { return parameters_; }    // of the model, without padding
 
 private:
-    void end_group();
+    void end_bucket();
+    void choose_owners();
     void find_ranges();
+    size_t second_offset(size_t offset) const;
     // The intersections of the ranges, sorted by offset, with the process's part of each bucket.
     std::vector<FlatRange> shard_of(const std::vector<FlatRange>& ranges, int rank) const;
 
@@ -103,7 +96,8 @@ private:
     std::vector<FlatRange> ranges_;
     std::vector<Bucket> buckets_;
     size_t groups_;
-    int world_size_;
+    TableLayout layout_;
+    std::vector<double> loads_;
     size_t group_ = 0;  // the group that is being added
-    size_t elements_ = 0, parameters_ = 0;
+    size_t elements_ = 0, second_elements_ = 0, parameters_ = 0;
 };

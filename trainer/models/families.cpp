@@ -31,6 +31,6 @@ void check_shape(const std::string& path, const ModelConfig& config) {
     } catch (const UsageError& error) { throw UsageError(fmt::format("{}: {}", path, error.what())); }
 }
 
-TensorTable table_of(const ModelConfig& config, int world_size) {
-    return family_of(config).table(config, world_size);
+TensorTable table_of(const ModelConfig& config, const TableLayout& layout) {
+    return family_of(config).table(config, layout);
 }

@@ -14,16 +14,24 @@ class ConfigFields;
 template <class T>
 class Family;
 
+// The options that --optimizer muon sets, unless they are given.
+struct MuonDefaults {
+    // peak learning rates of matrices, embeddings, the head and vectors
+    double lr, embedding_lr, head_lr, vector_lr;
+    double beta1, beta2, eps;  // of AdamW, which updates all but matrices
+};
+
 // An entry in the list of families. It does not depend on the type in which the model computes.
 struct FamilyDescription {
     const char* name;   // model_type in config.json
     const char* title;  // as messages call it: "GPT-2"
     // UsageError for a shape that it cannot have.
     void (*check)(const ModelConfig& config);
-    TensorTable (*table)(const ModelConfig& config, int world_size);
+    TensorTable (*table)(const ModelConfig& config, const TableLayout& layout);
     // Floating-point operations a token, forward and backward.
     double (*flops_per_token)(const ModelConfig& config, int seq_len);
     std::map<std::string, ModelConfig> sizes;  // by the names of --model
+    MuonDefaults muon, muon_finetuning;        // for random weights, and with --init-from
 
     // Its Hugging Face folder.
     const char* prefix;  // of most tensors' names; files may lack it
@@ -49,8 +57,8 @@ ModelConfig named_model(const std::string& name);
 // UsageError, which begins with the file's path, for a shape that its family cannot have.
 void check_shape(const std::string& path, const ModelConfig& config);
 
-// The family's table, for one process or several. UsageError for an impossible shape.
-TensorTable table_of(const ModelConfig& config, int world_size = 1);
+// The family's table. UsageError for an impossible shape.
+TensorTable table_of(const ModelConfig& config, const TableLayout& layout = {});
 
 // The model's blocks, for Model (engine/model.h).
 template <class T>

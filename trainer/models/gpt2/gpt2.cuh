@@ -70,8 +70,8 @@ void GPT2<T>::embed_backward() {
 // buffers
 
 template <class T>
-TensorTable GPT2<T>::make_table(int world_size) {
-    TensorTable table(this->config().L, world_size);
+TensorTable GPT2<T>::make_table(const TableLayout& layout) {
+    TensorTable table(this->config().L, layout);
     p_ = add_gpt2(table, this->config());
     return table;
 }

@@ -13,7 +13,7 @@ public:
     explicit GPT2(const ModelConfig& config)
         : Operations<T>((check_gpt2(config), config)), blocks_(static_cast<size_t>(config.L)) {}
 
-    TensorTable make_table(int world_size) override;
+    TensorTable make_table(const TableLayout& layout) override;
     void reserve(Arena& activations, Arena& workspace) override;
     void allocated() override;
     Head<T> head() const override { return {lnf_.out, work_.dnarrow, p_.wte}; }

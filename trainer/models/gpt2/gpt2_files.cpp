@@ -45,16 +45,16 @@ std::map<std::string, ModelConfig> sizes() {
     return by_name;
 }
 
-TensorTable table(const ModelConfig& config, int world_size) {
+TensorTable table(const ModelConfig& config, const TableLayout& layout) {
     check_gpt2(config);
-    TensorTable table(config.L, world_size);
+    TensorTable table(config.L, layout);
     add_gpt2(table, config);
     return table;
 }
 
 // 6 for each parameter, and 6 L C T for causal attention.
 double flops_per_token(const ModelConfig& c, int seq_len) {
-    return 6.0 * static_cast<double>(table(c, 1).parameters()) + 6.0 * c.L * c.C * seq_len;
+    return 6.0 * static_cast<double>(table(c, {}).parameters()) + 6.0 * c.L * c.C * seq_len;
 }
 
 ModelConfig read_config(const ConfigFields& fields) {
@@ -138,6 +138,20 @@ FamilyDescription gpt2_family() {
             .table = table,
             .flops_per_token = flops_per_token,
             .sizes = sizes(),
+            .muon = {.lr = 0.02,
+                     .embedding_lr = 0.003,
+                     .head_lr = 0.003,
+                     .vector_lr = 0.003,
+                     .beta1 = 0.9,
+                     .beta2 = 0.95,
+                     .eps = 1e-8},
+            .muon_finetuning = {.lr = 0.0005,
+                                .embedding_lr = 3e-5,
+                                .head_lr = 3e-5,
+                                .vector_lr = 3e-5,
+                                .beta1 = 0.9,
+                                .beta2 = 0.95,
+                                .eps = 1e-8},
             .prefix = "transformer.",
             .read_config = read_config,
             .write_config = write_config,

@@ -31,24 +31,29 @@ GPT2Parameters add_gpt2(TensorTable& table, const ModelConfig& config) {
                                             .init = normal,
                                             .from_matmul = true,
                                             .int8 = true,
-                                            .unpadded_rows = V});
-    all.wpe = table.add(table.embedding(), {"transformer.wpe.weight", {context, C}, normal});
+                                            .unpadded_rows = V,
+                                            .role = Role::head});
+    all.wpe = table.add(
+        table.embedding(),
+        {.name = "transformer.wpe.weight", .shape = {context, C}, .init = normal, .role = Role::embedding});
     for (int l = 0; l < config.L; l++) {
         GPT2Parameters::Layer& p = all.layers.emplace_back();
         const auto name = [&](const char* of) { return fmt::format("transformer.h.{}.{}", l, of); };
-        const auto matrix = [&](const char* of, size_t out, size_t in, Init init) {
+        const auto matrix = [&](const char* of, size_t out, size_t in, Init init, size_t matrices = 1) {
             return table.add(table.block(l), {.name = name(of),
                                               .shape = {out, in},
                                               .init = init,
                                               .from_matmul = true,
                                               .transposed = true,
-                                              .int8 = true});
+                                              .int8 = true,
+                                              .role = Role::matrix,
+                                              .matrices = matrices});
         };
         const auto vector = [&](const char* of, size_t elements, Init init) {
             return table.add(table.block(l), {name(of), {elements}, init});
         };
         // The matrices come first, so that tensors with weight decay are contiguous and so are the others.
-        p.qkv.weight = matrix("attn.c_attn.weight", 3 * C, C, normal);
+        p.qkv.weight = matrix("attn.c_attn.weight", 3 * C, C, normal, 3);  // of q, k and v
         p.attproj.weight = matrix("attn.c_proj.weight", C, C, residual);
         p.fc.weight = matrix("mlp.c_fc.weight", 4 * C, C, normal);
         p.fcproj.weight = matrix("mlp.c_proj.weight", C, 4 * C, residual);
