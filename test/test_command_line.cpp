@@ -10,6 +10,7 @@
 #include "program.h"
 #include "system/error.h"
 #include "temporary_folder.h"
+#include "trainer/models/families.h"
 #include "trainer/run/evaluate_options.h"
 #include "trainer/run/generate_options.h"
 #include "trainer/run/options.h"
@@ -101,6 +102,67 @@ TEST(CommandLine, AConstantRateWarmsUpOnlyIfThatIsAsked) {
     EXPECT_EQ(warmup({"-k", "wsd"}), 100);
 }
 
+Options options_of_words(std::vector<const char*> words) {
+    words.insert(words.begin(), "train_gpt2");
+    return *parse_options(static_cast<int>(words.size()), words.data());
+}
+
+TEST(CommandLine, MuonHasDefaultsOfItsOwn) {
+    const OptimizerChoice muon = options_of_words({"--optimizer", "muon"}).optimizer;
+    const MuonDefaults family = family_of({}).muon;
+    EXPECT_EQ(muon.lr, family.lr);
+    EXPECT_EQ(muon.head_lr, family.head_lr);
+    EXPECT_EQ(muon.momentum, 0.95);
+    EXPECT_EQ(muon.weight_decay, 0);
+    EXPECT_EQ(muon.schedule, "wsd");
+    EXPECT_EQ(muon.warmup, 0);
+    EXPECT_EQ(muon.cooldown, 0.7);
+    EXPECT_EQ(muon.cooldown_shape, "linear");
+
+    const OptimizerChoice given =
+        options_of_words({"--optimizer", "muon", "--lr", "0.04", "--vector-lr", "0.01", "--schedule", "wsd",
+                          "--cooldown", "0.3", "--warmup", "7", "--beta2", "0.9"})
+            .optimizer;
+    EXPECT_EQ(given.cooldown, 0.3);
+    EXPECT_EQ(given.cooldown_shape, "linear");
+    EXPECT_EQ(given.warmup, 7);
+    EXPECT_EQ(given.beta2, 0.9);
+    EXPECT_EQ(given.embedding_lr, family.embedding_lr);
+
+    // AdamW's recipe, but for the optimizer
+    const OptimizerChoice adamw = options_of_words({}).optimizer,
+                          matched = options_of_words({"--optimizer", "muon", "--muon-scale", "match-rms"})
+                                        .optimizer;
+    EXPECT_EQ(matched.lr, adamw.lr);
+    EXPECT_EQ(matched.embedding_lr, adamw.lr);
+    EXPECT_EQ(matched.weight_decay, adamw.weight_decay);
+    EXPECT_EQ(matched.schedule, adamw.schedule);
+    EXPECT_EQ(matched.warmup, adamw.warmup);
+
+    const Options o = options_of_words({"--optimizer", "muon", "--lr", "0.04", "--vector-lr", "0.01"});
+    EXPECT_DOUBLE_EQ(o.optimizer_at(0.02).rate(Role::matrix), 1);
+    EXPECT_DOUBLE_EQ(o.optimizer_at(0.02).rate(Role::vector), 0.25);
+    EXPECT_EQ(options_of_words({}).optimizer_at(0.5).rate(Role::vector), 1);
+    EXPECT_EQ(o.values.at("cooldown"), nlohmann::json(0.7));
+    EXPECT_EQ(options_of_words({}).values.at("cooldown"), nlohmann::json(""));
+    EXPECT_EQ(options_of_words({"-k", "wsd"}).values.at("cooldown"), nlohmann::json(0.2));
+}
+
+TEST(CommandLine, OptionsOfMuonAndOfWsdAreRefusedWhereTheyHaveNoEffect) {
+    for (const char* option : {"--embedding-lr", "--head-lr", "--vector-lr"})
+        EXPECT_TRUE(says(refusal({option, "0.1"}),
+                         std::string(option) + " has no effect with --optimizer adamw; leave it out"));
+    EXPECT_TRUE(says(refusal({"--muon-scale", "match-rms", "--optimizer", "sgd"}),
+                     "--muon-scale has no effect with --optimizer sgd"));
+    EXPECT_TRUE(says(refusal({"--optimizer", "muon", "--nesterov"}),
+                     "--nesterov has no effect with --optimizer muon"));
+    EXPECT_TRUE(says(refusal({"--optimizer", "muon", "--lr", "0"}), "expected a number above 0"));
+    EXPECT_TRUE(says(refusal({"--cooldown", "0.5"}), "--cooldown has no effect with --schedule cosine"));
+    EXPECT_TRUE(says(refusal({"--optimizer", "muon", "-k", "linear", "--cooldown-shape", "sqrt"}),
+                     "--cooldown-shape has no effect with --schedule linear"));
+    EXPECT_EQ(refusal({"--schedule", "wsd", "--cooldown", "0.5", "--cooldown-shape", "linear"}), "");
+}
+
 // strtoll read it as octal: 010 meant 8 steps.
 TEST(CommandLine, ALeadingZeroMadeANumberOctal) {
     const char* const words[] = {"train_gpt2", "--steps", "010"};
@@ -132,7 +194,7 @@ TEST(CommandLine, HelpShowedTheParsersWordsAndLongLines) {
         for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
     }
     const std::string help = run_program(TRAIN_PROGRAM, "--help").output;
-    EXPECT_TRUE(says(help, "\noptimizer:\n  --optimizer adam|adamw|rmsprop|sgd\n"));
+    EXPECT_TRUE(says(help, "\noptimizer:\n  --optimizer adam|adamw|muon|rmsprop|sgd\n"));
     EXPECT_TRUE(says(help,
                      "\n  -x,--steps N                steps to train; the default with --init-from is 2 "
                      "epochs [2000]\n"));

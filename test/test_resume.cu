@@ -347,6 +347,7 @@ INSTANTIATE_TEST_SUITE_P(Resume, Optimizers,
                          testing::Values("--optimizer adamw", "--optimizer adam --weight-decay 0.1",
                                          "--optimizer sgd --lr 0.1",
                                          "--optimizer sgd --lr 0.1 --momentum 0.9 --nesterov",
+                                         "--optimizer muon", "--optimizer muon --muon-scale match-rms",
                                          "--optimizer rmsprop", "--optimizer rmsprop --momentum 0.5",
                                          "--dtype bf16 --recompute block --head-chunks 3"));
 

@@ -44,6 +44,17 @@ TEST(Schedule, WsdDecaysInTheLastFifthOnly) {
     EXPECT_DOUBLE_EQ(with_floor.at(7), 6e-5 + (1 - std::sqrt(0.5)) * (6e-4 - 6e-5));  // r = 1/2
 }
 
+TEST(Schedule, WsdFallsOverTheCooldownInItsShape) {
+    const Schedule s{"wsd", 1000, 0, 1.0, 0.1, 0.7, "linear"};
+    EXPECT_DOUBLE_EQ(s.at(301), 1.0);
+    EXPECT_DOUBLE_EQ(s.at(651), 0.55);
+    EXPECT_NEAR(s.at(1000), 0.1 + 0.9 / 700, 1e-12);
+    EXPECT_DOUBLE_EQ((Schedule{"wsd", 1000, 0, 1.0, 0.0, 0.4}.at(701)), 0.5);  // 1 - sqrt(1/4)
+    EXPECT_DOUBLE_EQ((Schedule{"wsd", 10, 0, 1.0, 0.0, 1, "linear"}.at(2)), 0.9);
+    EXPECT_THROW((Schedule{"wsd", 10, 0, 1.0, 0.0, 0}.check()), UsageError);
+    EXPECT_THROW((Schedule{"wsd", 10, 0, 1.0, 0.0, 0.5, "cubic"}.check()), UsageError);
+}
+
 // The fall of a run of five steps was its last step alone, where r = 0.
 TEST(Schedule, AShortRunWithWsdNeverFell) {
     for (const int steps : {2, 3, 4, 5, 6}) {

@@ -15,12 +15,16 @@ namespace {
 const std::map<std::string, Optimizer> optimizers = {{"adamw", Optimizer::adamw},
                                                      {"adam", Optimizer::adam},
                                                      {"sgd", Optimizer::sgd},
-                                                     {"rmsprop", Optimizer::rmsprop}};
+                                                     {"rmsprop", Optimizer::rmsprop},
+                                                     {"muon", Optimizer::muon}};
+const std::map<std::string, MuonScale> muon_scales = {{"original", MuonScale::original},
+                                                      {"match-rms", MuonScale::match_rms}};
 const std::map<std::string, Recompute> recomputes = {
     {"none", Recompute::none}, {"gelu", Recompute::activation}, {"block", Recompute::block}};
 const std::map<std::string, DType> reduce_dtypes = {{"fp32", DType::fp32}, {"bf16", DType::bf16}};
 
 const Finetuning finetuning;
+const MuonSchedule muon_schedule;
 constexpr double below_1 = 0.9999999;
 constexpr size_t most_letters = 60;  // longer names are unknown, and an error shows at most this many letters
 
@@ -150,13 +154,7 @@ void add_batch(CLI::App& app, Options& o) {
                     "tokens in a step, over all its micro-steps and processes [those of one micro-step]");
 }
 
-void add_optimizer(CLI::App& app, Options& o) {
-    OptimizerChoice& to = o.optimizer;
-    Group optimizer(app, "optimizer", o);
-    optimizer.choice(identity, "--optimizer", to.kind, optimizers,
-                     "update rule, computed as by the class of this name in torch.optim");
-    optimizer.number(training, "-l,--lr", to.lr, 0, 1e30,
-                     fmt::format("peak learning rate; the default with --init-from is {}", finetuning.lr));
+void add_schedule(Group& optimizer, OptimizerChoice& to) {
     optimizer.number(
         training, "-q,--min-lr-fraction", to.min_lr_fraction, 0, 1,
         "learning rate at the end of the run, as a fraction of the peak; no effect with --schedule constant");
@@ -168,15 +166,56 @@ void add_optimizer(CLI::App& app, Options& o) {
         training, "-k,--schedule", to.schedule, schedule_names(),
         fmt::format("how the learning rate falls after warmup; wsd stays at the peak, then falls "
                     "as 1 - sqrt(x), x from 0 to 1, over the last fifth of the steps; the default with "
-                    "--init-from is {}",
-                    finetuning.schedule));
+                    "--init-from is {}, with muon {}",
+                    finetuning.schedule, muon_schedule.schedule));
+    optimizer.dependent(training, "--cooldown", to.cooldown, 1e-6, 1,
+                        fmt::format("fraction of the steps over which wsd falls; an error with other "
+                                    "schedules [{}, {} with muon]",
+                                    to.cooldown, muon_schedule.cooldown));
+    optimizer.word(
+        training, "--cooldown-shape", to.cooldown_shape, cooldown_shapes(),
+        fmt::format("how wsd falls: as 1 - sqrt(x) or as 1 - x; an error with other schedules; the "
+                    "default with muon is {}",
+                    muon_schedule.cooldown_shape));
+}
+
+// The rates of what Muon does not update itself.
+void add_muon(Group& optimizer, OptimizerChoice& to) {
+    const MuonDefaults gpt2 = families().front().muon;
+    const auto rate = [&](const char* name, double& target, const char* of, double value) {
+        optimizer.dependent(training, name, target, 0, 1e30,
+                            fmt::format("peak learning rate of {}, which AdamW updates beside muon; an error "
+                                        "with other optimizers [{}, or --lr with match-rms]",
+                                        of, value));
+    };
+    rate("--embedding-lr", to.embedding_lr, "embeddings that are not the head too", gpt2.embedding_lr);
+    rate("--head-lr", to.head_lr, "the head", gpt2.head_lr);
+    rate("--vector-lr", to.vector_lr, "biases and layernorms", gpt2.vector_lr);
+    optimizer.choice(training, "--muon-scale", to.muon_scale, muon_scales,
+                     "what muon multiplies --lr by for a matrix of rows x columns; original: sqrt(max(1, "
+                     "rows/columns)); match-rms: 0.2 sqrt(max(rows, columns)), with which AdamW's --lr, "
+                     "--weight-decay and schedule suit");
+}
+
+void add_optimizer(CLI::App& app, Options& o) {
+    OptimizerChoice& to = o.optimizer;
+    Group optimizer(app, "optimizer", o);
+    optimizer.choice(
+        identity, "--optimizer", to.kind, optimizers,
+        "update rule, computed as by the class of this name in torch.optim; muon: of the blocks' "
+        "matrices, and AdamW of everything else");
+    optimizer.number(training, "-l,--lr", to.lr, 0, 1e30,
+                     fmt::format("peak learning rate; the default with --init-from is {}, with muon {}",
+                                 finetuning.lr, families().front().muon.lr));
+    add_schedule(optimizer, to);
     optimizer.dependent(
         training, "-c,--weight-decay", to.weight_decay, 0, 1e30,
         "weight decay of tensors with two or more dimensions; decoupled with adamw, added to the "
-        "gradient with other optimizers [0.1 with adamw, 0 with others]");
+        "gradient with other optimizers; with muon decoupled, and of the matrices that it updates [0.1 with "
+        "adamw and match-rms, 0 with others]");
     optimizer.number(training, "--beta1", to.beta1, 0, below_1,
-                     "decay rate of the running mean of gradients; adamw and adam only, an error with other "
-                     "optimizers");
+                     "decay rate of the running mean of gradients; adamw, adam and muon only, an error with "
+                     "other optimizers");
     optimizer.number(training, "--beta2", to.beta2, 0, below_1,
                      fmt::format("decay rate of the running mean of squared gradients (alpha in torch's "
                                  "RMSprop); an error with sgd; the default with --init-from is {}",
@@ -185,9 +224,12 @@ void add_optimizer(CLI::App& app, Options& o) {
     optimizer.number(training, "--eps", to.eps, 1e-30, 1,
                      "added to the denominator of the update; an error with sgd");
     optimizer.number(training, "--momentum", to.momentum, 0, below_1,
-                     "momentum of the update; sgd and rmsprop only, an error with other optimizers");
+                     fmt::format("momentum of the update; sgd, rmsprop and muon only, an error with other "
+                                 "optimizers; the default with muon is {}",
+                                 muon_schedule.momentum));
     optimizer.flag(training, "--nesterov", to.nesterov,
                    "use Nesterov momentum, which needs --momentum; sgd only, an error with other optimizers");
+    add_muon(optimizer, to);
     optimizer.number(training, "--clip", to.clip, 0, 1e30,
                      "largest norm of the gradient; a larger gradient is scaled down to it; 0: no limit");
     optimizer.number(run, "--max-skipped", to.max_skipped, 1, most,

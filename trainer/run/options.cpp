@@ -18,7 +18,12 @@
 
 OptimizerOptions Options::optimizer_at(double learning_rate) const {
     const OptimizerChoice& c = optimizer;
-    return {learning_rate, c.beta1, c.beta2, c.eps, c.weight_decay, c.clip, c.momentum, c.nesterov};
+    OptimizerOptions of_step = {learning_rate,  c.beta1, c.beta2,    c.eps,
+                                c.weight_decay, c.clip,  c.momentum, c.nesterov};
+    of_step.muon_scale = c.muon_scale;
+    if (c.kind == Optimizer::muon)
+        of_step.rates = {1, c.embedding_lr / c.lr, c.head_lr / c.lr, c.vector_lr / c.lr};
+    return of_step;
 }
 
 int Options::step_count(uint64_t windows) const {
@@ -88,6 +93,16 @@ nlohmann::json final_values(const CLI::App& app, const Options& o) {
     values["warmup"] = o.optimizer.warmup;
     values["schedule"] = o.optimizer.schedule;
     values["beta2"] = o.optimizer.beta2;
+    if (o.optimizer.schedule == "wsd") values["cooldown"] = o.optimizer.cooldown;
+    values["cooldown-shape"] = o.optimizer.cooldown_shape;
+    if (o.optimizer.kind == Optimizer::muon) {
+        values["beta1"] = o.optimizer.beta1;
+        values["eps"] = o.optimizer.eps;
+        values["momentum"] = o.optimizer.momentum;
+        values["embedding-lr"] = o.optimizer.embedding_lr;
+        values["head-lr"] = o.optimizer.head_lr;
+        values["vector-lr"] = o.optimizer.vector_lr;
+    }
     if (o.length.epochs > 0) values["epochs"] = o.length.epochs;
     return values;
 }
@@ -126,6 +141,35 @@ void resolve_tokenizer(Options& o, const Given& given) {
     family_of(o.model.config).check(o.model.config);
 }
 
+// With match-rms AdamW's rates and decay suit every tensor, so all that --lr and the schedule do is as with
+// AdamW; otherwise the rates are the family's.
+void resolve_muon(Options& o, const Given& given) {
+    OptimizerChoice& c = o.optimizer;
+    const MuonSchedule usual;
+    const FamilyDescription& family = family_of(o.model.config);
+    const MuonDefaults defaults = given("--init-from") ? family.muon_finetuning : family.muon;
+    const auto set = [&](const char* option, auto& target, const auto& value) {
+        if (!given(option)) target = value;
+    };
+    set("--momentum", c.momentum, usual.momentum);
+    set("--beta1", c.beta1, defaults.beta1);
+    set("--beta2", c.beta2, defaults.beta2);
+    set("--eps", c.eps, defaults.eps);
+    const bool as_adamw = c.muon_scale == MuonScale::match_rms;
+    if (!as_adamw) set("--lr", c.lr, defaults.lr);
+    set("--embedding-lr", c.embedding_lr, as_adamw ? c.lr : defaults.embedding_lr);
+    set("--head-lr", c.head_lr, as_adamw ? c.lr : defaults.head_lr);
+    set("--vector-lr", c.vector_lr, as_adamw ? c.lr : defaults.vector_lr);
+    if (as_adamw) return;
+    if (!given("--init-from")) {
+        set("--schedule", c.schedule, usual.schedule);
+        set("--warmup", c.warmup, usual.warmup);
+    }
+    if (c.schedule != "wsd") return;
+    set("--cooldown", c.cooldown, usual.cooldown);
+    set("--cooldown-shape", c.cooldown_shape, usual.cooldown_shape);
+}
+
 // goes_on: a run is resumed, whose own options replace those that were not given.
 void resolve_defaults(Options& o, const Given& given, bool goes_on) {
     const Finetuning finetuning;
@@ -137,8 +181,11 @@ void resolve_defaults(Options& o, const Given& given, bool goes_on) {
         if (!given("--beta2") && c.kind != Optimizer::rmsprop) c.beta2 = finetuning.beta2;
         if (!given.any({"--steps", "--epochs", "--tokens"})) o.length.epochs = finetuning.epochs;
     }
+    if (c.kind == Optimizer::muon && !goes_on) resolve_muon(o, given);
     if (c.schedule == "constant" && !given("--warmup") && !goes_on) c.warmup = 0;
-    if (!given("--weight-decay") && c.kind != Optimizer::adamw) c.weight_decay = 0;
+    const bool decays =
+        c.kind == Optimizer::adamw || (c.kind == Optimizer::muon && c.muon_scale == MuonScale::match_rms);
+    if (!given("--weight-decay") && !decays) c.weight_decay = 0;
 }
 
 // An option without effect is an error, as in torch.optim, where a class takes only its own arguments.
@@ -148,11 +195,20 @@ void check_optimizer(const Options& o, const Given& given) {
         CHECK(!given(option) || std::find(owners.begin(), owners.end(), kind) != owners.end(),
               "{} has no effect with --optimizer {}; leave it out", option, name_of(kind));
     };
-    belongs("--beta1", {Optimizer::adamw, Optimizer::adam});
-    belongs("--beta2", {Optimizer::adamw, Optimizer::adam, Optimizer::rmsprop});
-    belongs("--eps", {Optimizer::adamw, Optimizer::adam, Optimizer::rmsprop});
-    belongs("--momentum", {Optimizer::sgd, Optimizer::rmsprop});
-    belongs("--nesterov", {Optimizer::sgd});
+    using enum Optimizer;
+    belongs("--beta1", {adamw, adam, muon});
+    belongs("--beta2", {adamw, adam, rmsprop, muon});
+    belongs("--eps", {adamw, adam, rmsprop, muon});
+    belongs("--momentum", {sgd, rmsprop, muon});
+    belongs("--nesterov", {sgd});
+    for (const char* option : {"--embedding-lr", "--head-lr", "--vector-lr", "--muon-scale"})
+        belongs(option, {muon});
+    CHECK(kind != muon || o.optimizer.lr > 0,
+          "--lr 0 with --optimizer muon: --embedding-lr, --head-lr and --vector-lr follow the schedule in "
+          "proportion to it; expected a number above 0");
+    for (const char* option : {"--cooldown", "--cooldown-shape"})
+        CHECK(!given(option) || o.optimizer.schedule == "wsd",
+              "{} has no effect with --schedule {}; leave it out", option, o.optimizer.schedule);
     CHECK(!o.optimizer.nesterov || o.optimizer.momentum > 0,
           "--nesterov needs a --momentum above 0, such as 0.9");
 }
@@ -265,6 +321,8 @@ std::vector<std::string> own_options(const CLI::App& app, const std::map<std::st
         const auto scope = scopes.find(name);
         if (option == known.end() || scope == scopes.end() || decided.contains(name)) continue;
         if (scope->second == Scope::start) continue;
+        // belongs to the schedule that is being replaced
+        if (name.starts_with("cooldown") && decided.contains("schedule")) continue;
         if (value.is_array()) {
             for (const nlohmann::json& one : value)
                 words.push_back(fmt::format("--{}={}", name, option_text(one)));

@@ -34,6 +34,13 @@ struct Finetuning {
     std::string schedule = "constant";
 };
 
+// What Muon's published runs have in common, and ours by default.
+struct MuonSchedule {
+    double momentum = 0.95, cooldown = 0.7;
+    int warmup = 0;
+    std::string schedule = "wsd", cooldown_shape = "linear";
+};
+
 constexpr int max_batch_size = 1 << 20;  // sequences
 
 struct DataChoice {
@@ -61,9 +68,14 @@ struct OptimizerChoice {
     double lr = 1e-3, min_lr_fraction = 0.1, weight_decay = 0.1;
     double beta1 = 0.9, beta2 = 0.99, eps = 1e-8, momentum = 0, clip = 1.0;
     bool nesterov = false;
+    // of muon only; the rates of what it does not update itself
+    double embedding_lr = 0, head_lr = 0, vector_lr = 0;
+    MuonScale muon_scale = MuonScale::original;
     double skip_loss_z = 0, skip_norm_z = 0;  // 0: no step is an outlier
     int warmup = 100, max_skipped = 10;
     std::string schedule = "cosine";
+    double cooldown = 0.2;  // of wsd
+    std::string cooldown_shape = "sqrt";
 };
 
 // At most one of epochs and tokens is positive; either takes precedence over steps.

@@ -89,7 +89,7 @@ void check_disk_space(const Options& o, const Model<T>& model, const ResumePoint
                       const Note& say) {
     const std::optional<size_t> free = free_bytes(checkpoints_folder(from.run_folder));
     if (!free) return;
-    const size_t bytes = (1 + model.optimizer_buffers().size()) * model.table().elements() * sizeof(float);
+    const size_t bytes = checkpoint_bytes(model.table(), model.optimizer_buffers().size());
     const size_t count = most_checkpoints(o, from.step(), steps),
                  there = checkpoint_folders(from.run_folder).size();
     const std::string note = check_disk(from.run_folder, bytes, count - std::min(count, there), *free);
@@ -118,19 +118,41 @@ std::string length_plan(const Options& o) {
 
 // Says how many bytes a process sends in a step, which is also how many it receives.
 std::string communication_plan(const Options& o, const TensorTable& table) {
-    const auto sent = [&](Collective::Kind kind, DType type, const char* what) {
+    // kind: of what processes update in parts; whole: of matrices that one of them updates
+    const auto sent = [&](Collective::Kind kind, Collective::Kind whole, DType type, const char* what) {
         const Collective::Element element = type == DType::bf16 ? Collective::bf16 : Collective::fp32;
-        const size_t bytes = Collective{kind, nullptr, table.elements(), element}.bytes_sent(o.world_size);
+        size_t bytes = 0;
+        for (const Bucket& b : table.buckets())
+            bytes += Collective{b.is_whole() ? whole : kind, nullptr, b.elements, element}.bytes_sent(
+                o.world_size);
         return fmt::format("{:.1f} MiB of {} ({}, ", static_cast<double>(bytes) / 0x1p20, what,
                            element == Collective::bf16 ? "bf16" : "fp32");
     };
+    using enum Collective::Kind;
     const DType reduced = o.system.reduce_dtype;
-    return fmt::format("each of {} processes sends and receives in a step, in {} buckets, {}", o.world_size,
-                       table.buckets().size(),
-                       o.system.zero == 0
-                           ? sent(Collective::all_reduce, reduced, "gradients") + "all-reduce)"
-                           : sent(Collective::reduce_scatter, reduced, "gradients") + "reduce-scatter) and " +
-                                 sent(Collective::all_gather, o.system.dtype, "parameters") + "all-gather)");
+    const bool muon = o.optimizer.kind == Optimizer::muon;
+    return fmt::format(
+        "each of {} processes sends and receives in a step, in {} buckets, {}", o.world_size,
+        table.buckets().size(),
+        o.system.zero == 0
+            ? sent(all_reduce, all_reduce, reduced, "gradients") + "all-reduce)"
+            : sent(reduce_scatter, all_reduce, reduced, "gradients") +
+                  (muon ? "reduce-scatter, of matrices all-reduce) and " : "reduce-scatter) and ") +
+                  sent(all_gather, broadcast, o.system.dtype, "parameters") +
+                  (muon ? "all-gather, of matrices broadcast)" : "all-gather)"));
+}
+
+// Says how evenly --zero 1 divides Muon's matrices among the processes.
+std::string owners_plan(const TensorTable& table) {
+    const std::vector<double>& loads = table.loads_of_owners();
+    const double sum = std::accumulate(loads.begin(), loads.end(), 0.0),
+                 most = *std::max_element(loads.begin(), loads.end());
+    const auto idle = std::count(loads.begin(), loads.end(), 0.0);
+    const std::string left_out =
+        idle == 0 ? "" : fmt::format("; {} of them have none, since there are too few matrices", idle);
+    return fmt::format(
+        "muon: each matrix is updated by one of {} processes; the busiest has {:.2f} of the mean{}",
+        loads.size(), most * static_cast<double>(loads.size()) / sum, left_out);
 }
 
 // --plan also serves machines that do not have the data.
@@ -312,6 +334,8 @@ std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& comm
     run.model = std::make_unique<Model<T>>(make_family<T>(o.model.config), model_options(o));
     print_model(o, *run.model, communicator, say);
     check_memory(o, *run.model, memory, say);
+    if (o.optimizer.kind == Optimizer::muon && run.model->options().sharded())
+        say(owners_plan(run.model->table()));
     if (o.plan.only) {
         say(length_plan(o));
         if (o.world_size > 1) say(communication_plan(o, run.model->table()));
@@ -322,8 +346,10 @@ std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& comm
     }
 
     open_loaders(run, communicator, say);
-    run.schedule = {o.optimizer.schedule, o.step_count(run.loader->windows()), o.optimizer.warmup,
-                    o.optimizer.lr, o.optimizer.min_lr_fraction};
+    run.schedule = {o.optimizer.schedule,        o.step_count(run.loader->windows()),
+                    o.optimizer.warmup,          o.optimizer.lr,
+                    o.optimizer.min_lr_fraction, o.optimizer.cooldown,
+                    o.optimizer.cooldown_shape};
     run.schedule.check();
     say(training_plan(o, run.schedule, run.data, run.loader->windows()));
     if (run.schedule.warmup > run.schedule.steps) say(note_of_warmup(run.schedule));

@@ -25,8 +25,10 @@ const std::pair<const char*, Rate> shapes[] = {
     {"wsd",
      [](const Schedule& s, double t, double floor) {
          // r = 0 at the first step of the fall, so a run of up to five steps needs two steps for it.
-         const double S = s.steps, begin = std::max(std::min(std::floor(0.8 * S), S - 2), 0.0);
-         return t < begin ? s.lr : floor + (1 - std::sqrt((t - begin) / (S - begin))) * (s.lr - floor);
+         const double S = s.steps, begin = std::max(std::min(std::floor((1 - s.cooldown) * S), S - 2), 0.0);
+         if (t < begin) return s.lr;
+         const double r = (t - begin) / (S - begin), fallen = s.cooldown_shape == "linear" ? r : std::sqrt(r);
+         return floor + (1 - fallen) * (s.lr - floor);
      }},
 };
 
@@ -38,12 +40,20 @@ std::vector<std::string> schedule_names() {
     return names;
 }
 
-void Schedule::check() const {
-    const std::vector<std::string> names = schedule_names();
+std::vector<std::string> cooldown_shapes() { return {"sqrt", "linear"}; }
+
+static void check_name(const char* what, const std::string& name, const std::vector<std::string>& names) {
     std::string known;
-    for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
-    CHECK(std::find(names.begin(), names.end(), shape) != names.end(), "unknown schedule '{}'; expected {}",
-          shape, known);
+    for (const std::string& one : names) known += (known.empty() ? "" : ", ") + one;
+    CHECK(std::find(names.begin(), names.end(), name) != names.end(), "unknown {} '{}'; expected {}", what,
+          name, known);
+}
+
+void Schedule::check() const {
+    check_name("schedule", shape, schedule_names());
+    check_name("shape of a cooldown", cooldown_shape, cooldown_shapes());
+    CHECK(cooldown > 0 && cooldown <= 1, "a cooldown of {} of the steps; expected a fraction up to 1",
+          cooldown);
     CHECK(steps >= 0 && warmup >= 0, "a schedule of {} steps with {} of warmup; expected neither below 0",
           steps, warmup);
 }
