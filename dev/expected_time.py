@@ -72,7 +72,7 @@ def peak(gpu, dtype):
 
 
 def collective_seconds(kind, size, processes, machines):
-    """Seconds for an all-reduce, a reduce-scatter or an all-gather of so many bytes, in all parts together."""
+    """Seconds for an all-reduce, a reduce-scatter, an all-gather or a broadcast of so many bytes, in all parts together."""
     count, local = -(-processes // machines.per_machine), min(processes, machines.per_machine)
     links = [machines.within] * (local > 1) + [machines.between] * (count > 1)
     if not links:
@@ -80,7 +80,8 @@ def collective_seconds(kind, size, processes, machines):
     bandwidth = min(bytes_per_second for bytes_per_second, _ in links)
     # Once around the ring. A part crosses from machine to machine count - 1 times.
     latency = (processes - count) * machines.within[1] + (count - 1) * machines.between[1]
-    once = latency + size * (processes - 1) / processes / bandwidth
+    # A broadcast passes everything on, the others all but a process's own part.
+    once = latency + size * (1 if kind == "broadcast" else (processes - 1) / processes) / bandwidth
     if kind != "all-reduce":
         return once
     up = (local - 1) * TREE_STEP_WITHIN * machines.within[1] + math.ceil(math.log2(count)) * TREE_STEP_BETWEEN * machines.between[1]
@@ -92,19 +93,36 @@ def number(pattern, plan):
     return float(found[1]) if found else 0
 
 
+SENT = re.compile(r"([\d.]+) MiB of (matrices' )?(gradients|parameters) \(\w+, (all-reduce|reduce-scatter|all-gather|broadcast)\)")
+
+
+def collectives(plan):
+    """What a process sends in a step by the plan: [(MiB, "matrices' " or "", "gradients" or "parameters", kind)]. None if the plan does not say it."""
+    line = re.search(r"^each of \d+ processes sends .*", plan, re.MULTILINE)
+    found = SENT.findall(line[0]) if line else []
+    return found if found and len(found) == line[0].count(" MiB of ") else None
+
+
 def step_seconds(plan, tokens_per_second, machines):
     """(computation, communication, the part of it that no computation hides) of a step, in which a process has so many tokens per second."""
     processes, buckets = int(number(r"^each of (\d+) processes", plan)), number(r"in (\d+) buckets", plan)
+    matrices = number(r"buckets \((\d+) of them matrices\)", plan)
     compute = number(r"^step: (\d+) tokens", plan) / processes / tokens_per_second
     forward = compute / number(r"x (\d+) micro-steps?$", plan) / 3
     # The gradients of the embeddings are complete only at the end of backward, and the next forward pass begins with them.
     embeddings = number(r" (\d+) channels", plan) * (number(r"padded to (\d+)", plan) + number(r"context (\d+)", plan)) / number(r"(\d+) parameters$", plan)
     communication = exposed = collective_seconds("all-reduce", 4 * 4, processes, machines)  # loss, gradient norm and two flags
-    for mebibytes, what, kind in re.findall(r"([\d.]+) MiB of (\w+) \(\w+, ([\w-]+)\)", plan):
-        sent = float(mebibytes) * 2**20 / (2 if kind == "all-reduce" else 1)
-        seconds = buckets * collective_seconds(kind, sent * processes / (processes - 1) / buckets, processes, machines)
-        communication += seconds
-        exposed += max(embeddings * seconds, seconds - (2 * forward if what == "gradients" else forward))
+    for phase, hidden in (("gradients", 2 * forward), ("parameters", forward)):
+        sizes, seconds = {}, {}  # of Muon's matrices, which are sent whole, and of all else
+        for mebibytes, of, what, kind in collectives(plan):
+            if what == phase:
+                count, sent = matrices if of else buckets - matrices, float(mebibytes) * 2**20
+                sizes[of] = sent * {"all-reduce": processes / (processes - 1) / 2, "broadcast": 1}.get(kind, processes / (processes - 1))
+                seconds[of] = count * collective_seconds(kind, sizes[of] / count, processes, machines)
+        if sizes:
+            total = sum(seconds.values())
+            communication += total
+            exposed += max(min(1, embeddings * sum(sizes.values()) / sizes[""]) * seconds[""], total - hidden)
     return compute, communication, exposed
 
 
@@ -144,6 +162,8 @@ def main():
     work = number(r"^work: (\d+) FLOP", plan)
     if not device or not work:
         parser.exit(2, "expected_time: standard input has no plan; expected what train_gpt2 --plan prints\n")
+    if re.search(r"^step: .* \d+ processes", plan, re.MULTILINE) and not collectives(plan):
+        parser.exit(2, "expected_time: the plan has several processes but not what they send; expected the line of this version's train_gpt2 --plan\n")
     gpu = options.gpu or device[2]
     rate = peak(gpu, device[1])
     source = f"an estimate, not measured: {100 * SHARE:.0f} % of {gpu}'s {rate / 1e12:.0f} TFLOP/s"

@@ -142,6 +142,11 @@ TEST(CommandLine, MuonHasDefaultsOfItsOwn) {
     const Options o = options_of_words({"--optimizer", "muon", "--lr", "0.04", "--vector-lr", "0.01"});
     EXPECT_DOUBLE_EQ(o.optimizer_at(0.02).rate(Role::matrix), 1);
     EXPECT_DOUBLE_EQ(o.optimizer_at(0.02).rate(Role::vector), 0.25);
+    EXPECT_EQ(o.optimizer_at(0.02).momentum, 0.95);
+    EXPECT_EQ(o.optimizer_at(0.02).muon_scale, MuonScale::original);
+    EXPECT_EQ(
+        options_of_words({"--optimizer", "muon", "--muon-scale", "match-rms"}).optimizer_at(0.1).muon_scale,
+        MuonScale::match_rms);
     EXPECT_EQ(options_of_words({}).optimizer_at(0.5).rate(Role::vector), 1);
     EXPECT_EQ(o.values.at("cooldown"), nlohmann::json(0.7));
     EXPECT_EQ(options_of_words({}).values.at("cooldown"), nlohmann::json(""));
@@ -156,7 +161,7 @@ TEST(CommandLine, OptionsOfMuonAndOfWsdAreRefusedWhereTheyHaveNoEffect) {
                      "--muon-scale has no effect with --optimizer sgd"));
     EXPECT_TRUE(says(refusal({"--optimizer", "muon", "--nesterov"}),
                      "--nesterov has no effect with --optimizer muon"));
-    EXPECT_TRUE(says(refusal({"--optimizer", "muon", "--lr", "0"}), "expected a number above 0"));
+    EXPECT_TRUE(says(refusal({"--optimizer", "muon", "--lr", "0"}), "expected at least 1e-30"));
     EXPECT_TRUE(says(refusal({"--cooldown", "0.5"}), "--cooldown has no effect with --schedule cosine"));
     EXPECT_TRUE(says(refusal({"--optimizer", "muon", "-k", "linear", "--cooldown-shape", "sqrt"}),
                      "--cooldown-shape has no effect with --schedule linear"));

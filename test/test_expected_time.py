@@ -15,6 +15,11 @@ from expected_time import LINKS, Machines, collective_seconds  # noqa: E402
 
 A100 = Machines(LINKS["nvlink3"], LINKS["hdr8"])
 SMALL = ["--model", "gpt2", "--batch-size", 64, "--total-batch", 2**19, "--dtype", "bf16"]
+# What the plan says with --optimizer muon --zero 1: 48 matrices have an owner, and all else is divided.
+MUON = (
+    "each of 8 processes sends and receives in a step, in 66 buckets (48 of them matrices), 132.0 MiB of gradients (fp32, reduce-scatter), 567.0 MiB of "
+    "matrices' gradients (fp32, all-reduce), 66.0 MiB of parameters (bf16, all-gather) and 162.0 MiB of matrices' parameters (bf16, broadcast)"
+)
 
 
 def plan_of(*options):
@@ -34,6 +39,8 @@ class Communication(unittest.TestCase):
             ("reduce-scatter", 8e8, 8, 7 * 3e-6 + 0.7 / 100),
             ("all-gather", 8e8, 4, 3 * 3e-6 + 0.6 / 100),
             ("all-reduce", 8e8, 8, 2 * (7 * 3e-6 + 0.7 / 100)),
+            # A broadcast sends all bytes.
+            ("broadcast", 8e8, 8, 7 * 3e-6 + 0.8 / 100),
             # Two machines: one of the 15 steps crosses, and the slowest link sets the pace.
             ("reduce-scatter", 1.6e9, 16, 14 * 3e-6 + 9e-6 + 1.5 / 10),
             ("all-reduce", 800, 1, 0),
@@ -85,6 +92,33 @@ class Communication(unittest.TestCase):
         self.assertAlmostEqual(communication, whole, delta=0.01 * whole)
 
 
+    def test_muons_matrices_are_reduced_and_broadcast_one_by_one(self):
+        plan = re.sub("^each of .*", MUON, plan_of(*SMALL, "--world-size", 8, "--zero", 1), flags=re.MULTILINE)
+        # Without latency, the bytes: those of the matrices are hidden by computation, the others are nearly all of the embeddings.
+        _, communication, exposed = expected_time.step_seconds(plan, 218e3, Machines((1e11, 0), LINKS["hdr8"]))
+        self.assertAlmostEqual(communication, (132 + 567 + 66 + 162) * 2**20 / 1e11, delta=1e-9)
+        self.assertAlmostEqual(exposed, (132 + 66) * 2**20 / 1e11, delta=0.01 * exposed)
+        # Without bytes, the latency of 7 steps: 18 buckets are scattered and gathered, 48 matrices go around the ring twice and once, and so do the flags.
+        _, communication, _ = expected_time.step_seconds(plan, 218e3, Machines((1e18, 1e-6), LINKS["hdr8"]))
+        self.assertAlmostEqual(communication, 7e-6 * (18 + 18 + 2 * 48 + 48 + 2), delta=1e-8)
+        # On a slow link only the computation hides something.
+        compute, communication, exposed = expected_time.step_seconds(plan, 218e3, Machines((1e8, 0), LINKS["hdr8"]))
+        self.assertAlmostEqual(exposed, communication - compute, delta=1e-6)
+
+    def test_the_programs_plan_of_muon_names_every_collective(self):
+        muon = [*SMALL, "--optimizer", "muon", "--world-size", 8]
+        found = expected_time.collectives(plan_of(*muon, "--zero", 1))
+        self.assertEqual([kind for *_, kind in found], ["reduce-scatter", "all-reduce", "all-gather", "broadcast"])
+        matrices, other = 12 * 12 * 768**2, (50304 + 1024) * 768 + 12 * 13 * 768 + 2 * 768
+        expected = (7 / 8 * 4 * other, 2 * 7 / 8 * 4 * matrices, 7 / 8 * 2 * other, 2 * matrices)
+        for (mebibytes, *_), size in zip(found, expected):
+            self.assertAlmostEqual(float(mebibytes), size / 2**20, delta=0.1 + 0.003 * size / 2**20)  # gaps
+        # With --zero 0 every process updates everything.
+        ((mebibytes, of, what, kind),) = expected_time.collectives(plan_of(*muon))
+        self.assertEqual((of, what, kind), ("", "gradients", "all-reduce"))
+        self.assertAlmostEqual(float(mebibytes), 2 * (float(found[0][0]) + float(found[1][0]) / 2), delta=0.3)
+
+
 class Lines(unittest.TestCase):
     def test_a_gpu_is_found_by_the_names_that_cuda_reports(self):
         for gpu, dtype, tera in (
@@ -122,6 +156,13 @@ class Lines(unittest.TestCase):
             result = run_script(*arguments, plan=text)
             self.assertEqual(result.returncode, code, result.stderr)
             self.assertIn(expected, result.stderr)
+
+    def test_a_plan_of_several_processes_that_does_not_say_what_they_send_is_refused(self):
+        plan = plan_of(*SMALL, "--world-size", 8)
+        for line in ("", "each of 8 processes sends nothing", MUON.replace("broadcast", "by mail")):
+            result = run_script("--gpu", "H100", plan=re.sub("^each of .*", line, plan, flags=re.MULTILINE))
+            self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (2, "", 1), result.stderr)
+            self.assertIn("expected_time: the plan has several processes but not what they send", result.stderr)
 
 
 if __name__ == "__main__":

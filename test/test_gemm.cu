@@ -58,7 +58,7 @@ struct Case {
 struct Sum {
     float alpha, beta;
 };
-const Sum sums[] = {{1, 0}, {-0.5f, 0}, {1, 1}, {2.0315f, -4.775f}, {1, 3.4445f}};
+const Sum sums[] = {{1, 0}, {-0.5f, 0}, {0, 2}, {1, 1}, {2.0315f, -4.775f}, {1, 3.4445f}};
 
 template <class Case>
 class GemmTest : public testing::Test {

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The experiments of docs/learn/4 and 5 run, draw what they measured, and measure what the chapters say."""
+"""The experiments of docs/learn/4, 5 and 6 run, draw what they measured, and measure what the chapters say."""
 import contextlib
 import importlib.util
 import io
+import re
 import sys
 import types
 import unittest
@@ -11,10 +12,12 @@ import unittest.mock
 from common import ROOT, FolderTest  # beside this file
 
 try:
-    import matplotlib  # noqa: F401
+    import matplotlib.figure
 except ImportError as error:
     print(f"{error}; the scripts need it\n\nOK (skipped=1)", file=sys.stderr)
     sys.exit(0)
+
+sys.path.insert(0, str(ROOT / "dev" / "learn"))  # where muon.py finds pictures.py
 
 
 def load(name):
@@ -28,14 +31,14 @@ class Experiment(FolderTest):
     def run_main(self, module, *options):
         """What the script prints, and the figure that it wrote into a picture."""
         picture, figures, out = self.folder / "picture.png", [], io.StringIO()
-        save = module.plot.plt.Figure.savefig
+        save = matplotlib.figure.Figure.savefig
 
         def keep(figure, *arguments, **named):
             save(figure, *arguments, **named)
             figures.append(figure)
 
         arguments = ["script", *options, "--out", str(picture)]
-        with unittest.mock.patch.object(module.plot.plt.Figure, "savefig", keep), unittest.mock.patch.object(sys, "argv", arguments):
+        with unittest.mock.patch.object(matplotlib.figure.Figure, "savefig", keep), unittest.mock.patch.object(sys, "argv", arguments):
             with contextlib.redirect_stdout(out):
                 module.main()
         self.assertEqual(picture.read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
@@ -117,6 +120,34 @@ class Rungs(Experiment):
         for axis, key, delta in zip(figure.axes, ("time", "memory"), (1e-6, 0.06)):  # a plan of a few MiB is printed to 0.1
             for place, row in enumerate(result.values()):
                 self.assertAlmostEqual(sum(container[place].get_width() for container in axis.containers), row[key], delta=delta)
+
+
+class Muon(Experiment):
+    def test_both_runs_learn_and_the_update_has_singular_values_near_one(self):
+        module, seen = load("muon"), {}
+        draw = module.draw
+
+        def keep(runs, before, after, arguments):
+            records = {name: module.RunMetrics(run).values("train", "loss") for name, run in runs.items()}
+            seen.update(losses=records, before=before, after=after)
+            draw(runs, before, after, arguments)
+
+        module.draw = keep
+        text, figure = self.run_main(module, "--tiny", "--steps", "40", "--val-steps", "2")
+        first = {losses[0] for losses in seen["losses"].values()}
+        self.assertEqual(len(first), 1)  # the same weights and batch
+        for name, losses in seen["losses"].items():
+            self.assertEqual(len(losses), 40)
+            val = float(re.search(rf"^{name}: validation loss (\d+\.\d+) after 40 steps$", text, re.M)[1])
+            self.assertLess(val, losses[0])
+        # Divided by its norm, a value above 0.002 ends between 0.68 and 1.21 (docs/learn/6), and a smaller one below that.
+        before, after = seen["before"], seen["after"]
+        self.assertEqual(before.shape, (16,))
+        self.assertTrue((after < 1.21).all(), after)
+        self.assertGreaterEqual((after > 0.68).sum(), (before / (before**2).sum() ** 0.5 > 0.002).sum())
+        curves, values = figure.axes
+        self.assertEqual([line.get_label() for line in curves.get_lines()], ["adamw", "muon"])
+        self.assertEqual(list(values.get_lines()[1].get_ydata()), list(after))
 
 
 if __name__ == "__main__":

@@ -250,23 +250,28 @@ TEST(MuonUpdate, ThePlainOneIsPythons) {
 // The gradients of a model are ill-conditioned: the update amplifies a relative error of them by up to 54,
 // and directions without gradient stay near 0. What is no matrix makes AdamW's first step.
 template <class T>
-void test_first_step() {
+void test_first_step(MuonScale muon_scale, double weight_decay) {
+    SCOPED_TRACE(weight_decay);
     const SafetensorsFile weights = reference("model");
     const auto model = reference_model<T>(weights, {.optimizer = Optimizer::muon});
     const auto before = parameters_of(*model);
-    const OptimizerOptions options = muon_options();
+    OptimizerOptions options = muon_options();
+    options.muon_scale = muon_scale, options.weight_decay = weight_decay, options.momentum = 0.9;
     const StepResult result = train_step(*model, reference_batch(weights), options);
     const double scale = std::min(1.0, options.clip / (static_cast<double>(result.grad_norm) + 1e-6));
     const auto after = parameters_of(*model), grads = gradients_of(*model);
+    std::vector<float> mean(model->table().elements());
+    model->read_optimizer("exp_avg", mean.data());
     for (TensorId id = 0; id < before.size(); id++) {
         const Tensor& t = model->table()[id];
         SCOPED_TRACE(t.name);
         std::vector<double> moved(t.unpadded_elements), expected;
         const bool matrix = t.role == Role::matrix;
-        const double factor = matrix ? muon_factor(MuonScale::original, t.rows_of_matrix(), t.shape[1]) : 1,
-                     rate = options.lr * options.rate(t.role) * factor;
+        const double factor = matrix ? muon_factor(muon_scale, t.rows_of_matrix(), t.shape[1]) : 1,
+                     rate = options.lr * options.rate(t.role) * factor,
+                     kept = matrix ? 1 - options.lr * weight_decay : 1;
         for (size_t i = 0; i < moved.size(); i++)
-            moved[i] = (static_cast<double>(before[id][i]) - static_cast<double>(after[id][i])) / rate;
+            moved[i] = (kept * static_cast<double>(before[id][i]) - static_cast<double>(after[id][i])) / rate;
         if (!matrix) {
             for (size_t i = 0; i < moved.size(); i++) {
                 const double g = scale * static_cast<double>(grads[id][i]);
@@ -275,6 +280,12 @@ void test_first_step() {
             continue;
         }
         expected = plain_directions(t, grads[id]);
+        for (size_t i = 0; i < moved.size(); i++) {
+            const double kept_of_gradient =
+                (1 - options.momentum) * scale * static_cast<double>(grads[id][i]);
+            EXPECT_NEAR(static_cast<double>(mean[t.offset + i]), kept_of_gradient,
+                        1e-5 * std::abs(kept_of_gradient));
+        }
         const size_t n = t.rows_of_matrix() * t.shape[1];
         for (size_t at = 0; at < moved.size(); at += n)
             EXPECT_LE(largest_singular_value(moved.data() + at, t.rows_of_matrix(), t.shape[1]), 1.3);
@@ -286,8 +297,9 @@ void test_first_step() {
     }
 }
 TEST(MuonUpdate, TheFirstStepOfAModelOrthogonalisesMatricesAndMovesTheRestByTheirRates) {
-    test_first_step<float>();
-    test_first_step<bfloat16>();
+    test_first_step<float>(MuonScale::original, 0);
+    test_first_step<float>(MuonScale::match_rms, 0.1);
+    test_first_step<bfloat16>(MuonScale::original, 0);
 }
 
 // Momentum advances once a step, however many micro-steps it has, and clipping is by the norm of all

@@ -85,6 +85,29 @@ class Recipes(FolderTest):
             self.assertEqual(batch_sizes, sorted(batch_sizes))
             self.assertEqual(batch_sizes[-1], most)  # as published, on 80 GB
 
+    def test_muons_recipe_fits_the_same_cards_as_adamws(self):
+        for gib in (8, 24, 80):
+            gpus = [("NVIDIA Some Card", gib * 1024)]
+            options, _ = self.dry_run("gpt2_124M_muon", gpus=gpus)
+            self.assertEqual((options["--model"], options["--optimizer"], options["--total-batch"]), ("d12", "muon", "524288"))
+            self.assertEqual(options["--batch-size"], self.dry_run("gpt2_124M", gpus=gpus)[0]["--batch-size"])
+            plan = self.program_plans(options, 1, f"{gib - 1}G").stdout
+            self.assertIn(f"step: 524288 tokens = {options['--batch-size']} x 1024 x ", plan)
+            self.assertIn("\nrun: 6200 steps, 3.3 billion tokens\n", plan)
+        # Several GPUs divide its matrices among them.
+        options, _ = self.dry_run("gpt2_124M_muon", gpus=[("NVIDIA H100 80GB HBM3", 81920)] * 8)
+        self.assertEqual((options["--processes"], options["--zero"]), ("8", "1"))
+        self.assertIn("\nmuon: each matrix is updated by one of 8 processes; ", self.program_plans(options, 8, "79G").stdout)
+
+    def test_the_small_recipe_of_muon_is_the_quickstarts_model_for_500_steps(self):
+        plan = subprocess.run([PROGRAMS["TRAIN_PROGRAM"], "--config", RECIPES_FOLDER / "shakespeare_muon.cfg", "--plan"], capture_output=True, text=True)
+        usual = subprocess.run([PROGRAMS["TRAIN_PROGRAM"], "--plan"], capture_output=True, text=True)
+        self.assertEqual((plan.returncode, plan.stderr), (0, ""))
+        self.assertIn("\nrun: 500 steps, ", plan.stdout)
+        self.assertEqual(recipe_options("shakespeare_muon")["--optimizer"], "muon")
+        for line in ("model", "step"):
+            self.assertEqual(re.search(f"^{line}: .*", plan.stdout, re.M)[0], re.search(f"^{line}: .*", usual.stdout, re.M)[0])
+
     def test_several_gpus_share_the_step(self):
         card = ("NVIDIA A100-SXM4-40GB", 40960)
         alone, _ = self.dry_run("gpt2_124M", gpus=[card])

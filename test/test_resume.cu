@@ -554,6 +554,38 @@ TEST_F(Resume, AloneGoesOnWithTheRunsOwnOptions) {
 }
 
 // Up to November 2026 a plan had more options, which every run wrote into its state.
+// Some defaults depend on the optimizer, the schedule or --lr.
+TEST_F(Resume, OptionsOfMuonFollowTheRunAndWhatIsGiven) {
+    const auto options_after = [&](int steps, const std::string& arguments) {
+        expect_success(resume_alone(folder / "run" + fmt::format(" --steps {} {}", steps, arguments)));
+        return whole_checkpoint(checkpoint_folder(run, steps)).options;
+    };
+    expect_success(train("--steps 2 --optimizer muon --cooldown-shape sqrt" + to_run));
+    nlohmann::json options = options_after(3, "--schedule wsd");
+    EXPECT_EQ(options["cooldown"], 0.7);
+    EXPECT_EQ(options["cooldown-shape"], "sqrt");
+    options_after(4, "--schedule cosine");
+    options = options_after(5, "--schedule wsd");
+    EXPECT_EQ(options["cooldown"], 0.7);
+    EXPECT_EQ(options["cooldown-shape"], "linear");
+    EXPECT_EQ(options_after(6, "--lr 0.01")["embedding-lr"], 0.003);
+    for (const char* other : {"adamw", "sgd"})
+        EXPECT_TRUE(is_refused(resume_alone(folder / "run" + fmt::format(" --optimizer {}", other)),
+                               {fmt::format("--optimizer {} instead of muon", other)}));
+    EXPECT_TRUE(is_refused(resume_alone(folder / "run" + " --muon-scale match-rms"),
+                           {"--muon-scale match-rms without --lr: the run's --lr 0.01 suits"}));
+}
+
+TEST_F(Resume, RatesOfMatchRmsFollowLr) {
+    expect_success(train("--steps 2 --optimizer muon --muon-scale match-rms --head-lr 0.002" + to_run));
+    expect_success(resume_alone(folder / "run" + " --steps 3 --lr 0.0005"));
+    const nlohmann::json options = whole_checkpoint(checkpoint_folder(run, 3)).options;
+    EXPECT_EQ(options["embedding-lr"], 0.0005);
+    EXPECT_EQ(options["vector-lr"], 0.0005);
+    EXPECT_EQ(options["head-lr"], 0.002);
+    EXPECT_EQ(options["schedule"], "cosine");
+}
+
 TEST_F(Resume, OptionsThatOnlyEarlierVersionsHadAreLeftOut) {
     const std::string run = folder / "run", last = checkpoint_folder(run, 2);
     expect_success(train("--steps 2 --lr 0.003 --out " + run));

@@ -145,7 +145,7 @@ TEST(WatchProgram, WhatTheOptimizerDoesNotKnowIsRefused) {
              {"--optimizer rmsprop --momentum 0.9 --nesterov",
               "--nesterov has no effect with --optimizer rmsprop; leave it out"},
              {"--optimizer sgd --nesterov", "--nesterov needs a --momentum above 0, such as 0.9"},
-             {"--optimizer lion", "--optimizer lion; expected adam|adamw|rmsprop|sgd\n"},
+             {"--optimizer lion", "--optimizer lion; expected adam|adamw|muon|rmsprop|sgd\n"},
              {"--skip-loss-z -1", "--skip-loss-z -1; expected a number from 0 to 1e+30\n"},
              {"--skip-norm-z nan", "--skip-norm-z nan; expected a number from 0 to 1e+30\n"},
              {"--log-layer-norms -1", "--log-layer-norms"}}) {

@@ -6,6 +6,7 @@
 //   multiple of 4096 bytes.
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <tuple>
 
 #include "kernels/gemm/gemm.h"
@@ -68,19 +69,23 @@ struct GeneralShape {
     auto operator<=>(const GeneralShape&) const = default;
 };
 
-// dst holds `add` when the product begins, so that the sum is rounded once.
+// dst holds `add` when the product begins, so that the sum is rounded once. The result is empty if oneDNN
+// would use its reference loop, which takes hundreds of times as long as a product.
 template <class T>
 dnnl::matmul::primitive_desc describe(const GeneralShape& s) {
     constexpr auto type = onednn_type<T>;
+    // alpha (product + beta / alpha add): for a factor before the sum, oneDNN 2.6 only has that loop.
     dnnl::post_ops operations;
+    if (s.beta != 0) operations.append_sum(s.beta / s.alpha);
     if (s.alpha != 1) onednn_append_factor(operations, s.alpha);
-    if (s.beta != 0) operations.append_sum(s.beta);
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     attributes.set_post_ops(operations);
-    return onednn_matmul(onednn_cpu(), onednn_matrix(s.M, s.K, type, s.transposed_a),
-                         onednn_matrix(s.K, s.N, type, s.transposed_b), dnnl::memory::desc(),
-                         onednn_matrix(s.M, s.N, type), attributes);
+    auto description = onednn_matmul(onednn_cpu(), onednn_matrix(s.M, s.K, type, s.transposed_a),
+                                     onednn_matrix(s.K, s.N, type, s.transposed_b), dnnl::memory::desc(),
+                                     onednn_matrix(s.M, s.N, type), attributes);
+    if (description && std::string_view(description.impl_info_str()).starts_with("ref")) return {};
+    return description;
 }
 
 // Rows of weight and dweight that are a multiple of 4096 bytes apart fall into the same cache sets, and
@@ -136,7 +141,8 @@ struct Gemm::State {
     void multiply(const GeneralShape& s, T* out, const T* a, const T* b, const T* add) {
         // as in rows_collide
         const bool collides = !s.transposed_b && s.N * sizeof(float) % 4096 == 0;
-        if (std::is_same_v<T, bfloat16> ? widen_bf16 : collides) return multiply_packed(s, out, a, b, add);
+        if (s.alpha == 0 || (std::is_same_v<T, bfloat16> ? widen_bf16 : collides))
+            return multiply_packed(s, out, a, b, add);
         const std::tuple key(onednn_type<T>, s);
         auto found = general_products.find(key);
         if (found == general_products.end()) {

@@ -211,6 +211,29 @@ double step_over_products() {
     return ratio(20, step, [&](size_t) { products.step(); });
 }
 
+// Muon's product that scales and adds, over the same without. A library's reference loop, which computes it
+// just as well, would take hundreds of times as long.
+template <class T>
+double scaled_sum_over_product() {
+    constexpr size_t n = 192;
+    simt::DeviceBuffer<T> a(n * n), out(n * n);
+    simt::fill_zero(a.data(), a.bytes(), nullptr);
+    simt::DeviceBuffer<char> workspace(Gemm::product_workspace_bytes<T>(n, n, n));
+    Gemm gemm({});
+    gemm.use_workspace(workspace.data(), workspace.bytes());
+    const auto multiply = [&](float alpha, float beta) {
+        gemm.product<T>(out.data(), {a.data()}, {a.data()}, n, n, n, nullptr, alpha, beta, a.data());
+    };
+    multiply(2, -1), multiply(1, 0);  // primitives are built
+    return ratio(20, [&](size_t) { multiply(2, -1); }, [&](size_t) { multiply(1, 0); });
+}
+
+TEST(MuonsProducts, AFactorAndASumCostLittle) {
+    omp_set_num_threads(1);
+    expect_at_most(3, "scaled sum fp32", scaled_sum_over_product<float>);
+    expect_at_most(3, "scaled sum bf16", scaled_sum_over_product<bfloat16>);
+}
+
 // The yardsticks of --profile and MFU, against the same work timed here: bytes or operations that are counted
 // by half, or twice, would show. It holds with vectors of any width.
 TEST(Peaks, AreWhatTheMachineDoes) {

@@ -154,59 +154,69 @@ void add_batch(CLI::App& app, Options& o) {
                     "tokens in a step, over all its micro-steps and processes [those of one micro-step]");
 }
 
+// GPT-2's defaults with muon, for random weights and with --init-from.
+std::pair<MuonDefaults, MuonDefaults> gpt2_muon() {
+    const FamilyDescription& gpt2 = families().front();
+    return {gpt2.muon, gpt2.muon_finetuning};
+}
+
 void add_schedule(Group& optimizer, OptimizerChoice& to) {
     optimizer.number(
         training, "-q,--min-lr-fraction", to.min_lr_fraction, 0, 1,
         "learning rate at the end of the run, as a fraction of the peak; no effect with --schedule constant");
     optimizer.number(training, "-u,--warmup", to.warmup, 0, most,
                      fmt::format("steps over which the learning rate rises to its peak; the default with "
-                                 "--init-from or --schedule constant is {}",
+                                 "--init-from, --schedule constant or muon is {}",
                                  finetuning.warmup));
     optimizer.word(
         training, "-k,--schedule", to.schedule, schedule_names(),
-        fmt::format("how the learning rate falls after warmup; wsd stays at the peak, then falls "
-                    "as 1 - sqrt(x), x from 0 to 1, over the last fifth of the steps; the default with "
-                    "--init-from is {}, with muon {}",
+        fmt::format("how the learning rate falls after warmup; wsd stays at the peak, then falls as "
+                    "--cooldown says; the default with --init-from is {}, with muon {}",
                     finetuning.schedule, muon_schedule.schedule));
     optimizer.dependent(training, "--cooldown", to.cooldown, 1e-6, 1,
                         fmt::format("fraction of the steps over which wsd falls; an error with other "
-                                    "schedules [{}, {} with muon]",
+                                    "schedules [{}; {} with muon]",
                                     to.cooldown, muon_schedule.cooldown));
     optimizer.word(
         training, "--cooldown-shape", to.cooldown_shape, cooldown_shapes(),
-        fmt::format("how wsd falls: as 1 - sqrt(x) or as 1 - x; an error with other schedules; the "
-                    "default with muon is {}",
+        fmt::format("how wsd falls: as 1 - sqrt(x) or as 1 - x, x from 0 to 1; an error with other "
+                    "schedules; the default with muon is {}",
                     muon_schedule.cooldown_shape));
 }
 
 // The rates of what Muon does not update itself.
 void add_muon(Group& optimizer, OptimizerChoice& to) {
-    const MuonDefaults gpt2 = families().front().muon;
-    const auto rate = [&](const char* name, double& target, const char* of, double value) {
-        optimizer.dependent(training, name, target, 0, 1e30,
-                            fmt::format("peak learning rate of {}, which AdamW updates beside muon; an error "
-                                        "with other optimizers [{}, or --lr with match-rms]",
-                                        of, value));
+    const auto [muon, finetuned] = gpt2_muon();
+    const auto rate = [&, muon = muon, finetuned = finetuned](const char* name, double& target,
+                                                              const char* of, double MuonDefaults::*value) {
+        optimizer.dependent(
+            training, name, target, 0, 1e30,
+            fmt::format("peak learning rate of {}, which AdamW updates beside muon; an error "
+                        "with other optimizers [{}; {} with --init-from, --lr with match-rms]",
+                        of, muon.*value, finetuned.*value));
     };
-    rate("--embedding-lr", to.embedding_lr, "embeddings that are not the head too", gpt2.embedding_lr);
-    rate("--head-lr", to.head_lr, "the head", gpt2.head_lr);
-    rate("--vector-lr", to.vector_lr, "biases and layernorms", gpt2.vector_lr);
+    rate("--embedding-lr", to.embedding_lr, "embeddings that are not the head too",
+         &MuonDefaults::embedding_lr);
+    rate("--head-lr", to.head_lr, "the head", &MuonDefaults::head_lr);
+    rate("--vector-lr", to.vector_lr, "biases and layernorms", &MuonDefaults::vector_lr);
     optimizer.choice(training, "--muon-scale", to.muon_scale, muon_scales,
                      "what muon multiplies --lr by for a matrix of rows x columns; original: sqrt(max(1, "
                      "rows/columns)); match-rms: 0.2 sqrt(max(rows, columns)), with which AdamW's --lr, "
-                     "--weight-decay and schedule suit");
+                     "--weight-decay, warmup and schedule suit and are the defaults");
 }
 
 void add_optimizer(CLI::App& app, Options& o) {
     OptimizerChoice& to = o.optimizer;
     Group optimizer(app, "optimizer", o);
+    const auto [muon, muon_finetuned] = gpt2_muon();
     optimizer.choice(
         identity, "--optimizer", to.kind, optimizers,
         "update rule, computed as by the class of this name in torch.optim; muon: of the blocks' "
         "matrices, and AdamW of everything else");
     optimizer.number(training, "-l,--lr", to.lr, 0, 1e30,
-                     fmt::format("peak learning rate; the default with --init-from is {}, with muon {}",
-                                 finetuning.lr, families().front().muon.lr));
+                     fmt::format("peak learning rate; the default with --init-from is {}, with muon {}, with "
+                                 "both {}",
+                                 finetuning.lr, muon.lr, muon_finetuned.lr));
     add_schedule(optimizer, to);
     optimizer.dependent(
         training, "-c,--weight-decay", to.weight_decay, 0, 1e30,
@@ -216,10 +226,11 @@ void add_optimizer(CLI::App& app, Options& o) {
     optimizer.number(training, "--beta1", to.beta1, 0, below_1,
                      "decay rate of the running mean of gradients; adamw, adam and muon only, an error with "
                      "other optimizers");
-    optimizer.number(training, "--beta2", to.beta2, 0, below_1,
-                     fmt::format("decay rate of the running mean of squared gradients (alpha in torch's "
-                                 "RMSprop); an error with sgd; the default with --init-from is {}",
-                                 finetuning.beta2));
+    optimizer.number(
+        training, "--beta2", to.beta2, 0, below_1,
+        fmt::format("decay rate of the running mean of squared gradients (alpha in torch's "
+                    "RMSprop); an error with sgd; the default with --init-from is {}, with muon {}",
+                    finetuning.beta2, muon.beta2));
     // 0 would divide 0 by 0 in the padded rows of wte.
     optimizer.number(training, "--eps", to.eps, 1e-30, 1,
                      "added to the denominator of the update; an error with sgd");

@@ -143,7 +143,7 @@ void resolve_tokenizer(Options& o, const Given& given) {
 
 // With match-rms AdamW's rates and decay suit every tensor, so all that --lr and the schedule do is as with
 // AdamW; otherwise the rates are the family's.
-void resolve_muon(Options& o, const Given& given) {
+void resolve_muon(Options& o, const Given& given, bool goes_on) {
     OptimizerChoice& c = o.optimizer;
     const MuonSchedule usual;
     const FamilyDescription& family = family_of(o.model.config);
@@ -151,21 +151,22 @@ void resolve_muon(Options& o, const Given& given) {
     const auto set = [&](const char* option, auto& target, const auto& value) {
         if (!given(option)) target = value;
     };
-    set("--momentum", c.momentum, usual.momentum);
-    set("--beta1", c.beta1, defaults.beta1);
-    set("--beta2", c.beta2, defaults.beta2);
-    set("--eps", c.eps, defaults.eps);
     const bool as_adamw = c.muon_scale == MuonScale::match_rms;
-    if (!as_adamw) set("--lr", c.lr, defaults.lr);
+    if (!goes_on) {
+        set("--momentum", c.momentum, usual.momentum);
+        set("--beta1", c.beta1, defaults.beta1);
+        set("--beta2", c.beta2, defaults.beta2);
+        set("--eps", c.eps, defaults.eps);
+        if (!as_adamw) set("--lr", c.lr, defaults.lr);
+        if (!as_adamw && !given("--init-from")) {
+            set("--schedule", c.schedule, usual.schedule);
+            set("--warmup", c.warmup, usual.warmup);
+        }
+    }
     set("--embedding-lr", c.embedding_lr, as_adamw ? c.lr : defaults.embedding_lr);
     set("--head-lr", c.head_lr, as_adamw ? c.lr : defaults.head_lr);
     set("--vector-lr", c.vector_lr, as_adamw ? c.lr : defaults.vector_lr);
-    if (as_adamw) return;
-    if (!given("--init-from")) {
-        set("--schedule", c.schedule, usual.schedule);
-        set("--warmup", c.warmup, usual.warmup);
-    }
-    if (c.schedule != "wsd") return;
+    if (as_adamw || c.schedule != "wsd") return;
     set("--cooldown", c.cooldown, usual.cooldown);
     set("--cooldown-shape", c.cooldown_shape, usual.cooldown_shape);
 }
@@ -181,7 +182,7 @@ void resolve_defaults(Options& o, const Given& given, bool goes_on) {
         if (!given("--beta2") && c.kind != Optimizer::rmsprop) c.beta2 = finetuning.beta2;
         if (!given.any({"--steps", "--epochs", "--tokens"})) o.length.epochs = finetuning.epochs;
     }
-    if (c.kind == Optimizer::muon && !goes_on) resolve_muon(o, given);
+    if (c.kind == Optimizer::muon) resolve_muon(o, given, goes_on);
     if (c.schedule == "constant" && !given("--warmup") && !goes_on) c.warmup = 0;
     const bool decays =
         c.kind == Optimizer::adamw || (c.kind == Optimizer::muon && c.muon_scale == MuonScale::match_rms);
@@ -203,9 +204,10 @@ void check_optimizer(const Options& o, const Given& given) {
     belongs("--nesterov", {sgd});
     for (const char* option : {"--embedding-lr", "--head-lr", "--vector-lr", "--muon-scale"})
         belongs(option, {muon});
-    CHECK(kind != muon || o.optimizer.lr > 0,
-          "--lr 0 with --optimizer muon: --embedding-lr, --head-lr and --vector-lr follow the schedule in "
-          "proportion to it; expected a number above 0");
+    CHECK(kind != muon || o.optimizer.lr >= 1e-30,
+          "--lr {} with --optimizer muon: --embedding-lr, --head-lr and --vector-lr follow the schedule in "
+          "proportion to it; expected at least 1e-30",
+          o.optimizer.lr);
     for (const char* option : {"--cooldown", "--cooldown-shape"})
         CHECK(!given(option) || o.optimizer.schedule == "wsd",
               "{} has no effect with --schedule {}; leave it out", option, o.optimizer.schedule);
@@ -288,6 +290,42 @@ std::string option_text(const nlohmann::json& value) {
     return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
+// Decides which of a run's own options hold when it is resumed with others.
+class OwnOptions {
+public:
+    // values: those of the run. given: options of the command line, by name.
+    OwnOptions(const nlohmann::json& values, const std::map<std::string, std::string>& given)
+        : values_(values), given_(given) {
+        CHECK(before("optimizer") != "muon" || !changes("muon-scale") || given.contains("lr"),
+              "--muon-scale {} without --lr: the run's --lr {} suits --muon-scale {}; expected --lr too",
+              given.at("muon-scale"), before("lr"), before("muon-scale"));
+    }
+    bool holds(const std::string& name) const {
+        if (given_.contains(name)) return false;
+        if (name.starts_with("cooldown")) return before("schedule") == "wsd" && !changes("schedule");
+        static const std::set<std::string> rates = {"embedding-lr", "head-lr", "vector-lr"},
+                                           rules = {"momentum", "nesterov", "beta1",
+                                                    "beta2",    "eps",      "muon-scale"};
+        // With match-rms these are --lr unless they were given.
+        if (rates.contains(name) && given_.contains("lr") && before("muon-scale") == "match-rms" &&
+            before(name) == before("lr"))
+            return false;
+        // Another optimizer is refused, but not for these.
+        return !(changes("optimizer") && (rates.contains(name) || rules.contains(name)));
+    }
+
+private:
+    std::string before(const std::string& name) const {
+        return values_.contains(name) ? option_text(values_[name]) : "";
+    }
+    bool changes(const std::string& name) const {
+        const auto found = given_.find(name);
+        return found != given_.end() && values_.contains(name) && found->second != before(name);
+    }
+    const nlohmann::json& values_;
+    const std::map<std::string, std::string>& given_;
+};
+
 // With --resume PATH, options that the command line leaves out take the values in the checkpoint's
 // state.json, so that --resume PATH alone continues the run as it was. Returns them as words of a command
 // line, such as "--lr=0.001". path is a checkpoint or a run's folder, whose newest checkpoint counts.
@@ -301,28 +339,27 @@ std::vector<std::string> own_options(const CLI::App& app, const std::map<std::st
     const std::optional<TrainingState> state = newest_state(checkpoints);
     if (!state) return {};
     std::map<std::string, const CLI::Option*> known;
-    std::set<std::string> decided;
+    std::map<std::string, std::string> given;
     for (const CLI::Option* option : options_of(app)) {
         if (option->get_lnames().empty()) continue;
         const std::string& name = option->get_lnames().front();
         known[name] = option;
         if (option->count() == 0) continue;
-        decided.insert(name);
+        given[name] = option->results().back();
         for (const CLI::Option* excluded : option->get_excludes())
-            decided.insert(excluded->get_lnames().front());
+            given.try_emplace(excluded->get_lnames().front());
     }
     nlohmann::json values = state->options;
     for (const auto& [name, value] : state->identity.items()) {
         if (name != "train-data") values[name] = value;  // its value there is a checksum
     }
+    const OwnOptions own(values, given);
     std::vector<std::string> words;
     for (const auto& [name, value] : values.items()) {
         const auto option = known.find(name);
         const auto scope = scopes.find(name);
-        if (option == known.end() || scope == scopes.end() || decided.contains(name)) continue;
+        if (option == known.end() || scope == scopes.end() || !own.holds(name)) continue;
         if (scope->second == Scope::start) continue;
-        // belongs to the schedule that is being replaced
-        if (name.starts_with("cooldown") && decided.contains("schedule")) continue;
         if (value.is_array()) {
             for (const nlohmann::json& one : value)
                 words.push_back(fmt::format("--{}={}", name, option_text(one)));
@@ -333,7 +370,9 @@ std::vector<std::string> own_options(const CLI::App& app, const std::map<std::st
         const bool is_default = text.empty() || (option->second->get_items_expected_max() > 0
                                                      ? text == option->second->get_default_str()
                                                      : text == "false");
-        if (!is_default) words.push_back(fmt::format("--{}={}", name, text));
+        // The defaults of these depend on the optimizer.
+        const bool varies = name.starts_with("cooldown") && !text.empty();
+        if (!is_default || varies) words.push_back(fmt::format("--{}={}", name, text));
     }
     return words;
 }

@@ -116,30 +116,36 @@ std::string length_plan(const Options& o) {
     return fmt::format("run: {}\nwork: {:.0f} FLOP a token", length, flops);
 }
 
-// Says how many bytes a process sends in a step, which is also how many it receives.
+// Says how many bytes a process sends in a step by each kind of collective, which is also how many it
+// receives. dev/expected_time.py reads it.
 std::string communication_plan(const Options& o, const TensorTable& table) {
-    // kind: of what processes update in parts; whole: of matrices that one of them updates
-    const auto sent = [&](Collective::Kind kind, Collective::Kind whole, DType type, const char* what) {
+    using enum Collective::Kind;
+    const bool sharded = o.system.zero != 0;
+    // One process updates such a matrix by Muon and sends it to all others.
+    const auto owned = [&](const Bucket& b) { return sharded && b.is_whole(); };
+    const auto matrices = std::count_if(table.buckets().begin(), table.buckets().end(), owned);
+    const auto sent = [&](bool of_owned, Collective::Kind kind, DType type, const char* what) {
         const Collective::Element element = type == DType::bf16 ? Collective::bf16 : Collective::fp32;
         size_t bytes = 0;
-        for (const Bucket& b : table.buckets())
-            bytes += Collective{b.is_whole() ? whole : kind, nullptr, b.elements, element}.bytes_sent(
-                o.world_size);
-        return fmt::format("{:.1f} MiB of {} ({}, ", static_cast<double>(bytes) / 0x1p20, what,
-                           element == Collective::bf16 ? "bf16" : "fp32");
+        for (const Bucket& b : table.buckets()) {
+            if (owned(b) == of_owned)
+                bytes += Collective{kind, nullptr, b.elements, element}.bytes_sent(o.world_size);
+        }
+        return fmt::format("{:.1f} MiB of {} ({}, {})", static_cast<double>(bytes) / 0x1p20, what,
+                           element == Collective::bf16 ? "bf16" : "fp32",
+                           kind == all_reduce       ? "all-reduce"
+                           : kind == reduce_scatter ? "reduce-scatter"
+                           : kind == all_gather     ? "all-gather"
+                                                    : "broadcast");
     };
-    using enum Collective::Kind;
-    const DType reduced = o.system.reduce_dtype;
-    const bool muon = o.optimizer.kind == Optimizer::muon;
-    return fmt::format(
-        "each of {} processes sends and receives in a step, in {} buckets, {}", o.world_size,
-        table.buckets().size(),
-        o.system.zero == 0
-            ? sent(all_reduce, all_reduce, reduced, "gradients") + "all-reduce)"
-            : sent(reduce_scatter, all_reduce, reduced, "gradients") +
-                  (muon ? "reduce-scatter, of matrices all-reduce) and " : "reduce-scatter) and ") +
-                  sent(all_gather, broadcast, o.system.dtype, "parameters") +
-                  (muon ? "all-gather, of matrices broadcast)" : "all-gather)"));
+    const DType reduced = o.system.reduce_dtype, kept = o.system.dtype;
+    std::string all = sent(false, sharded ? reduce_scatter : all_reduce, reduced, "gradients");
+    if (matrices > 0) all += ", " + sent(true, all_reduce, reduced, "matrices' gradients");
+    if (sharded) all += (matrices > 0 ? ", " : " and ") + sent(false, all_gather, kept, "parameters");
+    if (matrices > 0) all += " and " + sent(true, broadcast, kept, "matrices' parameters");
+    return fmt::format("each of {} processes sends and receives in a step, in {} buckets{}, {}", o.world_size,
+                       table.buckets().size(),
+                       matrices > 0 ? fmt::format(" ({} of them matrices)", matrices) : "", all);
 }
 
 // Says how evenly --zero 1 divides Muon's matrices among the processes.
