@@ -158,7 +158,8 @@ void test_twenty_updates(size_t rows, size_t columns) {
     EXPECT_LE(relative_error(download(mean), dump.floats(name + ".momentum_buffer")), 1e-6);
 }
 TEST(MuonUpdate, TwentyOfAMatrixMatchDoublePrecision) {
-    for (const auto& [rows, columns] : {std::pair<size_t, size_t>{48, 48}, {96, 48}, {48, 96}, {1, 48}}) {
+    constexpr size_t shapes[][2] = {{48, 48}, {96, 48}, {48, 96}, {1, 48}};
+    for (const auto& [rows, columns] : shapes) {
         test_twenty_updates<float>(rows, columns);
         test_twenty_updates<bfloat16>(rows, columns);
     }
