@@ -15,7 +15,7 @@ from expected_time import LINKS, Machines, collective_seconds  # noqa: E402
 
 A100 = Machines(LINKS["nvlink3"], LINKS["hdr8"])
 SMALL = ["--model", "gpt2", "--batch-size", 64, "--total-batch", 2**19, "--dtype", "bf16"]
-# What the plan says with --optimizer muon --zero 1: 48 matrices have an owner, and all else is divided.
+# The plan's line for --optimizer muon --zero 1: 48 matrices have an owner, and all else is divided.
 MUON = (
     "each of 8 processes sends and receives in a step, in 66 buckets (48 of them matrices), 132.0 MiB of gradients (fp32, reduce-scatter), 567.0 MiB of "
     "matrices' gradients (fp32, all-reduce), 66.0 MiB of parameters (bf16, all-gather) and 162.0 MiB of matrices' parameters (bf16, broadcast)"

@@ -95,7 +95,7 @@ TEST(MuonScale, GrowsWithTheShape) {
     EXPECT_DOUBLE_EQ(muon_factor(MuonScale::match_rms, 100, 25), 2);
 }
 
-// What an update needs besides the matrix.
+// An update needs this memory besides the matrix.
 template <class T>
 struct Scratch {
     const size_t rows, columns, n = std::min(rows, columns);
@@ -222,7 +222,7 @@ std::vector<double> plain_orthogonal(const std::vector<float>& matrix, size_t ro
     return x;
 }
 
-// Of each of a tensor's matrices.
+// Returns plain_orthogonal() of each of a tensor's matrices, one after the other.
 std::vector<double> plain_directions(const Tensor& t, const std::vector<float>& gradient) {
     const size_t n = t.rows_of_matrix() * t.shape[1];
     std::vector<double> all;

@@ -6,7 +6,6 @@
 Left: the training losses. Right: the singular values of a matrix's momentum as Muon's run keeps it, and of the update that five steps of the
 iteration make of it, computed here again. Both runs start from the same weights and see the same batches.
 """
-import argparse
 import json
 import os
 import pathlib
@@ -15,7 +14,7 @@ import sys
 import tempfile
 
 import pictures
-from pictures import BLUE, GREY, RED, ROOT, RunMetrics, np
+from pictures import BLUE, GREY, RED, ROOT, OneLineParser, RunMetrics, np
 
 PROGRAM = pathlib.Path(os.environ.get("TRAIN_PROGRAM", ROOT / "train_gpt2"))
 A, B, C = 3.4445, -4.7750, 2.0315
@@ -26,7 +25,9 @@ def train(optimizer, arguments, folder):
     run = pathlib.Path(folder) / optimizer
     every = ["--val-every", arguments.steps, "--val-steps", arguments.val_steps, "--sample-every", 0, "--checkpoint-every", arguments.steps]
     command = [PROGRAM, *arguments.model, "--optimizer", optimizer, "--steps", arguments.steps, *every, "--out", run]
-    subprocess.run([str(part) for part in command], check=True, capture_output=True)
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"muon: {' '.join(done.stderr.split())}")
     return run
 
 
@@ -70,7 +71,7 @@ def draw(runs, before, after, arguments):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser = OneLineParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--steps", type=int, default=500, help="of both runs (default: %(default)s)")
     parser.add_argument("--val-steps", type=int, default=0, help="batches of the validation at the end; 0: all (default: %(default)s)")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/learn/6-muon.png")

@@ -9,7 +9,7 @@ except ImportError as error:
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
-from run_metrics import RunMetrics  # noqa: E402, F401
+from run_metrics import OneLineParser, RunMetrics  # noqa: E402, F401
 BLUE, RED, GREEN, GREY = "#1f5fa8", "#c8553d", "#3a7d44", "#777777"
 
 

@@ -101,12 +101,13 @@ constexpr Cost update(size_t elements, size_t buffers, size_t rounded_bytes) {
     return {.bytes = elements * ((3 + 2 * buffers) * sizeof(float) + rounded_bytes)};
 }
 
-// Of n elements of a matrix that Muon updates: their norm is read off the fp32 momentum, which is written
-// anew as T; and the update reads x, reads and writes the master, and writes the rounded parameter.
+// Reads the n elements of Muon's step in fp32 twice, for their norm and to divide them by it, and writes them
+// as T.
 template <class T>
 constexpr Cost muon_normalise(size_t n) {
     return {.bytes = n * (2 * sizeof(float) + sizeof(T))};
 }
+// Reads x, reads and writes the master, and writes the rounded parameter, if there is one.
 template <class T>
 constexpr Cost muon_update(size_t n) {
     return {.bytes = n * (sizeof(T) + 2 * sizeof(float) + (sizeof(T) < sizeof(float) ? sizeof(T) : 0))};

@@ -10,7 +10,7 @@ using TensorId = size_t;
 enum class Role { matrix, embedding, head, vector };
 constexpr size_t role_count = 4;
 
-// What the place of a tensor in memory depends on, beside the order of the rows.
+// The place of a tensor in memory depends on this and on the order of the table's rows.
 struct TableLayout {
     TableLayout(int world_size = 1, bool whole_matrices = false)
         : world_size(world_size), whole_matrices(whole_matrices) {}
