@@ -1,5 +1,5 @@
 // generate_gpt2.cu: generates text with a trained model.
-//   prompt -> tokens -> Decoder::prefill, then for every token: sample, show, Decoder::step
+//   prompt -> tokens -> Decoder::prefill, then for every token: Decoder::draw, show, Decoder::step
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@
 #include "system/stop_signal.h"
 #include "system/utf8_stream.h"
 #include "trainer/checkpoint/open_model.h"
-#include "trainer/engine/decoder.h"
+#include "trainer/engine/generator.h"
 #include "trainer/inference/generate.h"
 #include "trainer/models/families.h"
 #include "trainer/models/model_file.h"
@@ -168,7 +168,6 @@ Generation continue_text(Decoder<T>& decoder, const std::vector<int>& prompt, co
                                             .max_tokens = command.max_tokens,
                                             .context = command.stop_at_context ? config.context : INT_MAX,
                                             .vocabulary = std::min(tokenizer.vocab_size(), config.V),
-                                            .padded_vocabulary = config.Vp(),
                                             .window = decoder.max_tokens(),
                                             .ends = tokenizer.ends(),
                                             .sampling = command.sampling,
@@ -230,12 +229,13 @@ void generate_texts(const GenerateCommand& command) {
         command.interactive ? SIZE_MAX : prompt.size() + static_cast<size_t>(command.max_tokens);
     const int cached = static_cast<int>(std::min(wanted, static_cast<size_t>(config.context)));
 
-    Decoder<T> decoder(make_family<T>(config),
-                       {.samples = command.samples, .max_tokens = cached, .int8 = command.int8});
-    check_fits(decoder.memory_plan(), "the model with its cache",
+    Generator<T> generator(make_family<T>(config),
+                           {.samples = command.samples, .max_tokens = cached, .int8 = command.int8});
+    check_fits(generator.memory_plan(), "the model with its cache",
                "fewer --samples or --max-tokens, or --quantize int8");
-    decoder.allocate();
-    decoder.load([&](const Tensor& tensor) { return file->values(tensor); });
+    generator.allocate();
+    generator.load([&](const Tensor& tensor) { return file->values(tensor); });
+    Decoder<T>& decoder = generator.decoder();
     if (command.interactive) return answer_prompts(decoder, command, *tokenizer);
     report(continue_text(decoder, prompt, command, *tokenizer, 0), prompt.size(), config.context);
 }

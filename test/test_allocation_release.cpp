@@ -76,6 +76,7 @@ void expect_no_allocation(Recompute recompute, Optimizer optimizer = Optimizer::
     Model<T> model(make_family<T>({256, sequence, 2, 4, 64}), {.B = B,
                                                                .T = sequence,
                                                                .total_batch = 2 * B * sequence,
+                                                               .generated_tokens = sequence,
                                                                .recompute = recompute,
                                                                .optimizer = optimizer});
     model.allocate();
@@ -96,6 +97,9 @@ void expect_no_allocation(Recompute recompute, Optimizer optimizer = Optimizer::
         model.begin_update(reference_adamw, {}, veto);
         if (step > 1) model.finish_update();
         if (outliers.active()) norms_by_layer(model.table(), model.squared_norms());
+        Decoder<T>& decoder = model.decoder();
+        decoder.prefill({1, 2, 3});
+        decoder.step(decoder.draw({.top_k = 40, .top_p = 0.9}, {}, 1, 256));
     }
     counting = false;
     // Without AVX-512, each product of oneDNN 2.6 takes scratch of its own beside the one that it is given.

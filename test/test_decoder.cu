@@ -1,8 +1,9 @@
 // Decoder: generating one token at a time with a cache must give the logits of plain_gpt2.h.
 #include "model.cuh"
-#include "trainer/engine/decoder.h"
+#include "plain_sampler.h"
+#include "temporary_folder.h"
+#include "trainer/engine/generator.h"
 #include "trainer/engine/quantized_weights.h"
-#include "trainer/inference/generate.h"
 
 namespace {
 
@@ -46,14 +47,17 @@ void test_against_plain_loops(bool int8) {
         SCOPED_TRACE(testing::Message() << "V = " << shape.config.V << ", C = " << shape.config.C
                                         << ", samples = " << shape.samples);
         const auto model = random_model<T>(shape.config);
-        Decoder<T> decoder(make_family<T>(shape.config),
-                           {.samples = shape.samples, .max_tokens = shape.tokens, .int8 = int8});
-        decoder.allocate();
-        decoder.load([&](const Tensor& tensor) { return model->parameter(tensor); });
+        Generator<T> generator(make_family<T>(shape.config),
+                               {.samples = shape.samples, .max_tokens = shape.tokens, .int8 = int8});
+        generator.allocate();
+        generator.load([&](const Tensor& tensor) { return model->parameter(tensor); });
+        Decoder<T>& decoder = generator.decoder();
         if (int8) quantize_weights(*model);
         plain::GPT2<double> plain_model = plain_copy<double>(*model);
         const size_t V = static_cast<size_t>(shape.config.V), Vp = static_cast<size_t>(shape.config.Vp());
-        const auto expect = [&](const float* logits, const std::vector<double>& all, int tokens) {
+        const auto expect = [&](const std::vector<double>& all, int tokens, size_t k = 0) {
+            const std::vector<float> rows = decoder.logits();
+            const float* const logits = rows.data() + k * Vp;
             const auto* expected = &all[(static_cast<size_t>(tokens) - 1) * V];
             EXPECT_LE(relative_error(std::vector(logits, logits + V), std::vector(expected, expected + V)),
                       tolerance<T>)
@@ -65,7 +69,8 @@ void test_against_plain_loops(bool int8) {
             return plain_model.activations["logits"];
         };
 
-        expect(decoder.prefill({1, 2, 3}), logits_of({1, 2, 3}), 3);  // a prompt starts over
+        decoder.prefill({1, 2, 3});  // a prompt starts over
+        expect(logits_of({1, 2, 3}), 3);
         const std::vector<int> prompt = random_tokens(shape.prompt, shape.config.V, 5);
         const std::vector<int> next =
             random_tokens(shape.samples * (shape.tokens - shape.prompt), shape.config.V, 6);
@@ -76,11 +81,12 @@ void test_against_plain_loops(bool int8) {
                 tokens.push_back(next[i]);
             expected.push_back(logits_of(tokens));
         }
-        expect(decoder.prefill(prompt), expected[0], shape.prompt);
+        decoder.prefill(prompt);
+        expect(expected[0], shape.prompt);
         for (int t = shape.prompt; t < shape.tokens; t++) {
             const auto at = next.begin() + static_cast<std::ptrdiff_t>(t - shape.prompt) * shape.samples;
-            const float* logits = decoder.step({at, at + shape.samples});
-            for (size_t k = 0; k < expected.size(); k++) expect(logits + k * Vp, expected[k], t + 1);
+            decoder.step({at, at + shape.samples});
+            for (size_t k = 0; k < expected.size(); k++) expect(expected[k], t + 1, k);
         }
         EXPECT_EQ(decoder.length(), shape.tokens);
         EXPECT_THROW(decoder.step(std::vector<int>(expected.size(), 0)), UsageError);
@@ -97,41 +103,43 @@ TEST(Decoder, Int8GivesTheLogitsOfTheQuantizedWeights) {
     test_against_plain_loops<bfloat16>(true);
 }
 
-// The same draws give the same text with and without the cache, also greedily. In fp32, because two bf16
-// logits may be equal, or change places.
-TEST(Decoder, GeneratesTheSameTokensWithAndWithoutCache) {
-    const ModelConfig config{131, simt::checked ? 24 : 64, 2, 3, 48};
+// After a prompt all samples draw from its one row, afterwards each from its own.
+TEST(Decoder, DrawsFromTheLogits) {
+    const ModelConfig config{131, 24, 2, 3, 48};
     const auto model = random_model<float>(config);
-    Decoder<float> decoder(make_family<float>(config), {.samples = 1, .max_tokens = config.context});
-    decoder.allocate();
-    decoder.load([&](const Tensor& tensor) { return model->parameter(tensor); });
-    WithoutCache<Model<float>> whole{*model};
-    for (const double temperature : {0.0, 0.8, 1.5}) {
-        const GenerateOptions options{.max_tokens = 100,
-                                      .context = config.context,
-                                      .vocabulary = config.V,
-                                      .padded_vocabulary = config.Vp(),
-                                      .ends = {},
-                                      .sampling = {.temperature = temperature, .top_k = 50, .top_p = 0.95},
-                                      .seed = 7};
-        const auto tokens = [&](auto& with) {
-            return generate(
-                       with, {5, 6, 7}, options, [](int, int) {}, [] { return false; })
-                .texts.at(0)
-                .tokens;
-        };
-        const std::vector<int> expected = tokens(whole);
-        EXPECT_EQ(expected.size(), static_cast<size_t>(config.context) - 3);  // to the end of the context
-        EXPECT_EQ(tokens(decoder), expected) << "temperature " << temperature;
+    Generator<float> generator(make_family<float>(config), {.samples = 3, .max_tokens = 24});
+    generator.allocate();
+    generator.load([&](const Tensor& tensor) { return model->parameter(tensor); });
+    Decoder<float>& decoder = generator.decoder();
+    const Sampling sampling{0.9, 20, 0.95};
+    const auto expected = [&](size_t row, uint64_t index, uint64_t sample, int V) {
+        const std::vector<float> logits = decoder.logits();
+        return plain::sample_token({&logits[row * static_cast<size_t>(config.Vp())], static_cast<size_t>(V)},
+                                   sampling, {.seed = 4, .index = index, .sample = sample});
+    };
+    decoder.prefill({1, 2, 3});
+    EXPECT_EQ(decoder.draw(sampling, {.seed = 4, .sample = 2}, 1, 131),
+              (std::vector{expected(0, 0, 2, 131)}));
+    for (uint64_t index = 0; index < 10; index++) {
+        const std::vector<int> drawn = decoder.draw(sampling, {.seed = 4, .index = index}, 3, 100);
+        ASSERT_EQ(drawn.size(), 3u);
+        for (size_t k = 0; k < 3; k++) EXPECT_EQ(drawn[k], expected(index == 0 ? 0 : k, index, k, 100));
+        decoder.step(drawn);
     }
+    EXPECT_THROW(decoder.draw(sampling, {}, 4, 131), UsageError);
+    EXPECT_THROW(decoder.draw(sampling, {}, 3, 132), UsageError);
+    generator.load([](const Tensor& tensor) { return std::vector<float>(tensor.elements, NAN); });
+    decoder.prefill({1});
+    EXPECT_EQ(message_of<Error>([&] { decoder.draw(sampling, {}, 1, 131); }),
+              "sampling: the model's logits are not finite");
 }
 
 TEST(Decoder, PlansWhatItAllocates) {
     const ModelConfig config{256, 64, 2, 2, 64};
-    const Decoder<bfloat16> plain(make_family<bfloat16>(config), {.samples = 3, .max_tokens = 40}),
+    const Generator<bfloat16> plain(make_family<bfloat16>(config), {.samples = 3, .max_tokens = 40}),
         int8(make_family<bfloat16>(config), {.samples = 3, .max_tokens = 40, .int8 = true});
-    const auto bytes = [](const auto& decoder, const std::string& name) {
-        for (const auto& [part, bytes] : decoder.memory_plan()) {
+    const auto bytes = [](const auto& generator, const std::string& name) {
+        for (const auto& [part, bytes] : generator.memory_plan()) {
             if (part == name) return bytes;
         }
         return size_t{0};
@@ -141,18 +149,19 @@ TEST(Decoder, PlansWhatItAllocates) {
     // behind every buffer; int8 has one more buffer, for the scales of each of the nine matrices
     constexpr size_t gap = simt::checked ? 256 : 0;
     EXPECT_EQ(bytes(plain, "keys and values"), cached * 2 + 4 * gap);
-    EXPECT_NEAR(static_cast<double>(bytes(plain, "weights") - bytes(int8, "weights") + 9 * gap),
+    EXPECT_NEAR(static_cast<double>(bytes(plain, "parameters") - bytes(int8, "parameters") + 9 * gap),
                 static_cast<double>(matrices), 0.05 * matrices);
 }
 
 TEST(Decoder, RefusesWhatItCannotDo) {
     const ModelConfig config{131, 32, 1, 1, 16};
-    EXPECT_THROW(Decoder<float>(make_family<float>(config), {.samples = 0, .max_tokens = 8}), UsageError);
-    EXPECT_THROW(Decoder<float>(make_family<float>(config), {.samples = 1, .max_tokens = 33}), UsageError);
-    Decoder<float> decoder(make_family<float>(config), {.samples = 2, .max_tokens = 8});
-    decoder.allocate();
-    EXPECT_THROW(decoder.load([](const Tensor&) { return std::vector<float>(3); }), UsageError);
-    decoder.load([](const Tensor& tensor) { return std::vector<float>(tensor.elements, 0.1f); });
+    EXPECT_THROW(Generator<float>(make_family<float>(config), {.samples = 0, .max_tokens = 8}), UsageError);
+    EXPECT_THROW(Generator<float>(make_family<float>(config), {.samples = 1, .max_tokens = 33}), UsageError);
+    Generator<float> generator(make_family<float>(config), {.samples = 2, .max_tokens = 8});
+    generator.allocate();
+    EXPECT_THROW(generator.load([](const Tensor&) { return std::vector<float>(3); }), UsageError);
+    generator.load([](const Tensor& tensor) { return std::vector<float>(tensor.elements, 0.1f); });
+    Decoder<float>& decoder = generator.decoder();
     EXPECT_THROW(decoder.step({1, 2}), UsageError);  // before a prompt
     EXPECT_THROW(decoder.prefill({}), UsageError);
     EXPECT_THROW(decoder.prefill(std::vector<int>(9, 1)), UsageError);

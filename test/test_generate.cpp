@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "plain_sampler.h"
 #include "temporary_folder.h"
 #include "trainer/inference/generate.h"
 
@@ -18,21 +19,29 @@ public:
     HashDecoder(int samples, float end_logit)
         : rows_(static_cast<size_t>(samples) * Vp), texts_(static_cast<size_t>(samples)), end_(end_logit) {}
 
-    const float* prefill(const std::vector<int>& prompt) {
+    void prefill(const std::vector<int>& prompt) {
         prefills++;
         for (auto& text : texts_) text = prompt;
-        fill(0);
-        std::fill(rows_.begin() + Vp, rows_.end(), NAN);
-        return rows_.data();
+        for (size_t k = 0; k < texts_.size(); k++) fill(k);
     }
-    const float* step(const std::vector<int>& tokens) {
+    void step(const std::vector<int>& tokens) {
         steps++;
         EXPECT_EQ(tokens.size(), texts_.size());
         for (size_t k = 0; k < texts_.size(); k++) {
             texts_[k].push_back(tokens[k]);
             fill(k);
         }
-        return rows_.data();
+    }
+    // V for a text that has ended.
+    std::vector<int> draw(const Sampling& sampling, Draw draw, int count, int ids) {
+        std::vector<int> tokens;
+        for (int row = 0; row < count; row++, draw.sample++) {
+            const float* const logits = rows_.data() + row * Vp;
+            tokens.push_back(std::isnan(logits[0])
+                                 ? V
+                                 : plain::sample_token({logits, static_cast<size_t>(ids)}, sampling, draw));
+        }
+        return tokens;
     }
     int prefills = 0, steps = 0;
 
@@ -56,12 +65,7 @@ private:
 };
 
 GenerateOptions options(int samples) {
-    return {.samples = samples,
-            .max_tokens = 40,
-            .vocabulary = V,
-            .padded_vocabulary = Vp,
-            .ends = {end_of_text},
-            .seed = 5};
+    return {.samples = samples, .max_tokens = 40, .vocabulary = V, .ends = {end_of_text}, .seed = 5};
 }
 
 Generation run(

@@ -10,14 +10,13 @@
 #include <random>
 #include <sstream>
 
-#include "kernels/simt/host_device.h"
+#include "model.cuh"
+#include "plain_sampler.h"
 #include "program.h"
 #include "system/utf8_stream.h"
 #include "trainer/checkpoint/open_model.h"
 #include "trainer/checkpoint/run_folder.h"
-#include "trainer/engine/model.h"
 #include "trainer/inference/generate.h"
-#include "trainer/models/families.h"
 #include "trainer/models/hugging_face.h"
 #include "trainer/models/model_file.h"
 #include "trainer/tokenizer/tokenizer.h"
@@ -90,6 +89,27 @@ nlohmann::json one_sample(const std::vector<int>& tokens, const std::string& tex
 constexpr ModelConfig small{256, 48, 2, 2, 32};
 const std::string mixed = "Gr\u00FC\u00DFe \u65E5\u672C \U0001F600!\n";
 
+// The plain loops as a decoder of one text.
+struct PlainDecoder {
+    plain::GPT2<double> model;
+    std::vector<int> text = {};
+    std::vector<float> logits = {};
+
+    void prefill(const std::vector<int>& tokens) {
+        text = tokens;
+        model.forward(text, text, text.size());
+        const std::vector<double>& all = model.activations["logits"];
+        logits.assign(all.end() - small.V, all.end());
+    }
+    void step(const std::vector<int>& tokens) {
+        text.push_back(tokens[0]);
+        prefill(std::vector(text));
+    }
+    std::vector<int> draw(const Sampling& sampling, const Draw& draw, int, int) const {
+        return {plain::sample_token(logits, sampling, draw)};
+    }
+};
+
 TEST(GenerateProgram, TokensAreThoseOfTheWholeForwardPass) {
     const TemporaryFolder folder;
     const std::string path = random_model(folder / "model", small, "byte");
@@ -106,7 +126,7 @@ TEST(GenerateProgram, TokensAreThoseOfTheWholeForwardPass) {
     for (const Case& c : {Case{"--greedy", {.temperature = 0}}, Case{"--seed 5", {}},
                           Case{"--temperature 0.8 --top-k 20 --seed 5", {0.8, 20, 1}},
                           Case{"--seed 5 --top-p 0.7", {1, 0, 0.7}}}) {
-        WithoutCache<Model<float>> whole{model};
+        PlainDecoder whole{plain_copy<double>(model)};
         const GenerateOptions options{.max_tokens = 100,
                                       .vocabulary = small.V,
                                       .window = small.context,

@@ -338,8 +338,11 @@ TEST(GPT2, Bf16StateMovesToAFreshModelBitForBit) { expect_state_round_trip<bfloa
 TEST(GPT2, Bf16ParametersAreTheMastersRounded) {
     const SafetensorsFile dump = reference("model");
     const auto model = reference_model<bfloat16>(dump), rounded = reference_model<bfloat16>(dump);
-    const std::vector<int> x = dump.ints("x");
-    const std::vector<int> tokens(x.begin(), x.begin() + reference_T);
+    const OwnedBatch batch = reference_batch(dump);
+    const auto logits_of = [&](Model<bfloat16>& of) {
+        of.evaluate(batch);
+        return of.activation("logits");
+    };
     std::vector<float> masters(model->table().elements());
     model->read_masters(masters.data());
     std::vector<float> changed = masters;
@@ -349,11 +352,11 @@ TEST(GPT2, Bf16ParametersAreTheMastersRounded) {
     }
     std::vector<float> whole = changed;
     for (float& value : whole) value = static_cast<float>(bfloat16(value));
-    const std::vector<float> before = model->next_token_logits(tokens);
+    const std::vector<float> before = logits_of(*model);
     model->write_masters(changed.data());
     rounded->write_masters(whole.data());
-    EXPECT_EQ(model->next_token_logits(tokens), rounded->next_token_logits(tokens));
-    EXPECT_NE(model->next_token_logits(tokens), before);
+    EXPECT_EQ(logits_of(*model), logits_of(*rounded));
+    EXPECT_NE(logits_of(*model), before);
     std::vector<float> kept(masters.size());
     model->read_masters(kept.data());
     for (const Tensor& t : model->table().tensors()) {
@@ -479,16 +482,57 @@ TEST(GPT2, AtMostTwoStepsAreUnderWay) {
     EXPECT_THROW(model->finish_update(), Error);
 }
 
-TEST(GPT2, NextTokenLogitsAreThoseOfTheLastToken) {
+// A model in training generates from its parameters as they are, at every length, from a prompt and one token
+// at a time.
+TEST(GPT2, GeneratesBetweenTwoSteps) {
     const SafetensorsFile dump = reference("model");
-    const auto model = reference_model<float>(dump);
+    const auto model = reference_model<float>(dump, {.generated_tokens = reference_T});
     const std::vector<int> x = dump.ints("x");
     const std::vector<float> logits = dump.floats("logits");
+    const auto expect = [&](int tokens) {
+        const std::vector<float> ours = model->decoder().logits();
+        const std::vector<float> expected(logits.begin() + (tokens - 1) * 131, logits.begin() + tokens * 131);
+        EXPECT_LE(relative_error(std::vector(ours.begin(), ours.begin() + 131), expected), 1e-5) << tokens;
+    };
     for (const int n : {1, 7, reference_T}) {
-        const std::vector<float> ours = model->next_token_logits(std::vector<int>(x.begin(), x.begin() + n));
-        const std::vector<float> expected(logits.begin() + (n - 1) * 131, logits.begin() + n * 131);
-        EXPECT_LE(relative_error(ours, expected), 1e-5) << n;
+        model->decoder().prefill(std::vector<int>(x.begin(), x.begin() + n));
+        expect(n);
+        for (int t = n; t < reference_T; t++)
+            model->decoder().step({x[static_cast<size_t>(t)]}), expect(t + 1);
     }
+    EXPECT_THROW(reference_model<float>(dump)->decoder(), Error);
+    EXPECT_THROW(reference_model<float>(dump, {.generated_tokens = reference_T + 1}), UsageError);
+}
+
+// Whatever a backward pass recomputes, and with gradients half summed or updates just begun.
+template <class T>
+void expect_same_training_with_texts() {
+    const SafetensorsFile dump = reference("model");
+    const OwnedBatch batch = reference_batch(dump);
+    for (const Recompute recompute : {Recompute::none, Recompute::activation, Recompute::block}) {
+        const auto alone = reference_model<T>(dump, {.recompute = recompute}),
+                   sampled = reference_model<T>(dump, {.generated_tokens = 5, .recompute = recompute});
+        std::vector<float> texts;
+        for (int s = 0; s < 3; s++) {
+            for (const bool generates : {false, true}) {
+                Model<T>& model = generates ? *sampled : *alone;
+                model.forward(batch);
+                model.backward();
+                model.update(reference_adamw);
+                if (!generates) continue;
+                model.decoder().prefill({1, 2, 3});
+                model.decoder().step({4});
+                texts.push_back(model.decoder().logits()[0]);
+            }
+            EXPECT_EQ(parameters_of(*sampled), parameters_of(*alone)) << s;
+        }
+        EXPECT_NE(texts[0], texts[1]);
+        EXPECT_GT(total_bytes(sampled->memory_plan()), total_bytes(alone->memory_plan()));
+    }
+}
+TEST(GPT2, TextsBetweenStepsChangeNothing) {
+    expect_same_training_with_texts<float>();
+    expect_same_training_with_texts<bfloat16>();
 }
 
 TEST(GPT2, EvaluationModelAgreesWithTrainingModel) {

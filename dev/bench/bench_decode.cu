@@ -7,7 +7,7 @@
 #include "kernels/decode/decode_attention.cuh"
 #include "kernels/decode/decode_matmul.cuh"
 #include "kernels/quantize.cuh"
-#include "trainer/engine/decoder.h"
+#include "trainer/engine/generator.h"
 
 // The number of matrices that take 64 MiB or more in total. A product that cycles through them reads its
 // weights from memory, as a model does layer by layer.
@@ -56,13 +56,16 @@ void bench_attention(BenchRun& run) {
                           values = random_buffer<T>(layers * elements), out(width),
                           qkv = random_buffer<T>(3 * width);
     simt::DeviceBuffer<float> scratch(decode_attention_scratch(K, NH, HS, length));
+    const simt::DeviceBuffer<int> before(1);
+    const int others = length - 1;
+    simt::copy_to_device(before.data(), &others, sizeof(others), nullptr);
     size_t next = 0;
-    run.measure({.bytes = 2 * run["T"] * width * sizeof(T), .flops = 4 * run["T"] * width},
-                [&](stream_t stream) {
-                    cache.keys = keys.data() + next % layers * elements;
-                    cache.values = values.data() + next++ % layers * elements;
-                    decode_attention(out.data(), qkv.data(), cache, length, scratch.data(), stream);
-                });
+    run.measure(
+        {.bytes = 2 * run["T"] * width * sizeof(T), .flops = 4 * run["T"] * width}, [&](stream_t stream) {
+            cache.keys = keys.data() + next % layers * elements;
+            cache.values = values.data() + next++ % layers * elements;
+            decode_attention(out.data(), qkv.data(), cache, before.data(), length, scratch.data(), stream);
+        });
 }
 
 // Steps that start with T tokens in the cache. A full cache is refilled, which counts in the measured time
@@ -70,15 +73,16 @@ void bench_attention(BenchRun& run) {
 template <class T, bool Int8>
 void bench_step(BenchRun& run) {
     const ModelConfig& config = run.model();
-    Decoder<T> decoder(make_family<T>(config),
-                       {.samples = static_cast<int>(run["K"]), .max_tokens = config.context, .int8 = Int8});
-    decoder.allocate();
-    std::minstd_rand generator(1);
+    Generator<T> generator(
+        make_family<T>(config),
+        {.samples = static_cast<int>(run["K"]), .max_tokens = config.context, .int8 = Int8});
+    generator.allocate();
+    std::minstd_rand random(1);
     std::normal_distribution<float> normal(0.0f, 0.02f);
     std::vector<float> period(1 << 16);
-    for (float& value : period) value = normal(generator);
+    for (float& value : period) value = normal(random);
     size_t weight_bytes = 0;
-    decoder.load([&](const Tensor& tensor) {
+    generator.load([&](const Tensor& tensor) {
         std::vector<float> values(tensor.elements);
         for (size_t i = 0; i < values.size(); i++) values[i] = period[i % period.size()];
         if (tensor.name != "transformer.wpe.weight")
@@ -86,6 +90,7 @@ void bench_step(BenchRun& run) {
         return values;
     });
     const std::vector<int> prompt(std::min<size_t>(run["T"], 1023), 1), tokens(run["K"], 2);
+    Decoder<T>& decoder = generator.decoder();
     decoder.prefill(prompt);
     const size_t cache_bytes =
         2 * run["K"] * prompt.size() * static_cast<size_t>(config.L * config.C) * sizeof(T);

@@ -11,6 +11,8 @@
 // A long sequence is cut into chunks, so that few samples fill the machine too. A chunk stores its
 // largest score, its sum of exp(score - largest) and its sum of exp(score - largest) v; the second
 // kernel brings the chunks to a common scale (Dao et al. 2023, "Flash-Decoding").
+// The number of tokens in the cache is read from the device's memory, so that one CUDA graph serves all
+// tokens of a chunk.
 //   GPU: a warp processes a chunk of one head; 4 lanes (16 bytes each) cover a row of a tile of keys, 8
 //   rows at once.
 //   CPU: a thread processes a chunk of one head.
@@ -23,14 +25,11 @@
 #include "kernels/decode/decode_cache.h"
 #include "kernels/simt/products.cuh"
 
-// Tokens of a chunk.
-constexpr int decode_chunk = 256;
-
 namespace decode_attention_detail {
 
 // W::threads threads copy one head of one token of one sample; columns beyond HS are zeros.
 template <class W, class T>
-__global__ void append_kernel(DecodeCache<T> cache, const T* qkv, int first, int count, bool shared,
+__global__ void append_kernel(DecodeCache<T> cache, const T* qkv, const int* before, int count, bool shared,
                               size_t items) {
     const size_t item = simt::row_index<W::threads>();
     if (item >= items) return;
@@ -39,7 +38,7 @@ __global__ void append_kernel(DecodeCache<T> cache, const T* qkv, int first, int
     const size_t sample = item / cache.NH / count, width = static_cast<size_t>(cache.NH) * cache.HS;
     const T* k =
         qkv + (((shared ? 0 : sample) * count + t) * 3 + 1) * width + static_cast<size_t>(head) * cache.HS;
-    const int token = first + t;
+    const int token = *before + t;
     const size_t of_head = (sample * cache.NH + head) * cache.head_elements();
     T* key =
         cache.keys + of_head + static_cast<size_t>(token / cache.tile) * D * cache.tile + token % cache.tile;
@@ -129,8 +128,8 @@ __device__ float exponentiate(float* scores, int count, float largest) {
 }
 
 template <class W, int D, class T>
-__global__ void kernel(T* out, float* partial, const T* qkv, DecodeCache<T> cache, int length, int chunks,
-                       size_t items, float scale) {
+__global__ void kernel(T* out, float* partial, const T* qkv, DecodeCache<T> cache, const int* before,
+                       int chunks, size_t items, float scale) {
     using Tiling = Tiling<W, D, T>;
     constexpr int N = Tiling::N;
     simt::SharedMemory shared;
@@ -139,7 +138,7 @@ __global__ void kernel(T* out, float* partial, const T* qkv, DecodeCache<T> cach
 
     const size_t item = simt::row_index<W::threads>(), head = item / chunks;  // head of samples * NH
     const int begin = item < items ? static_cast<int>(item % chunks) * decode_chunk : 0;
-    const int end = item < items ? min(begin + decode_chunk, length) : 0;
+    const int end = item < items ? max(begin, min(begin + decode_chunk, *before + 1)) : 0;
     const size_t sample = head / cache.NH, of_head = head * cache.head_elements(),
                  column_of_head = head % cache.NH * cache.HS;
     const T* q = qkv + sample * 3 * cache.NH * cache.HS + column_of_head;
@@ -212,39 +211,40 @@ inline size_t decode_attention_scratch(int samples, int NH, int HS, int max_toke
            (DecodeCache<float>::padded_head(HS) + 2);
 }
 
-// Writes tokens first to first + count - 1 into every sample's cache. qkv is (samples, count, 3, NH,
-// HS), or with `shared` (count, 3, NH, HS) for all samples. Reads 2 * NH * HS elements a token (and
-// sample, unless shared) and writes 2 * NH * D a token and sample; bound by memory bandwidth.
+// Writes `count` tokens into every sample's cache, behind the *before tokens that it holds: together at most
+// max_tokens. qkv is (samples, count, 3, NH, HS), or with `shared` (count, 3, NH, HS) for all samples. Reads
+// 2 * NH * HS elements a token (and sample, unless shared) and writes 2 * NH * D a token and sample; bound by
+// memory bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
-void decode_append(const DecodeCache<T>& cache, const T* qkv, int first, int count, bool shared,
+void decode_append(const DecodeCache<T>& cache, const T* qkv, const int* before, int count, bool shared,
                    stream_t stream) {
-    CHECK(first >= 0 && count > 0 && first + count <= cache.max_tokens,
-          "decode_append: tokens {} to {} do not fit in a cache of {} tokens", first, first + count - 1,
-          cache.max_tokens);
+    CHECK(count > 0 && count <= cache.max_tokens, "decode_append: {} tokens do not fit in a cache of {}",
+          count, cache.max_tokens);
     const size_t items = static_cast<size_t>(cache.samples) * count * cache.NH;
-    launch_rows<W::threads>(decode_attention_detail::append_kernel<W, T>, items, 0, stream, cache, qkv, first,
-                            count, shared, items);
+    launch_rows<W::threads>(decode_attention_detail::append_kernel<W, T>, items, 0, stream, cache, qkv,
+                            before, count, shared, items);
 }
 
-// out (samples, NH, HS) = attention of q in qkv (samples, 3, NH, HS) over the cache's first `length`
-// tokens, which include q's own. scratch: decode_attention_scratch floats. Reads
-// 2 * length * samples * NH * D elements; bound by memory bandwidth.
+// out (samples, NH, HS) = attention of q in qkv (samples, 3, NH, HS) over the cache's first *before + 1
+// tokens, of which q's own is the last. These are at most `most`, for which the launch is sized. scratch:
+// decode_attention_scratch floats. Reads 2 * (*before + 1) * samples * NH * D elements; bound by memory
+// bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
-void decode_attention(T* out, const T* qkv, const DecodeCache<T>& cache, int length, float* scratch,
-                      stream_t stream) {
+void decode_attention(T* out, const T* qkv, const DecodeCache<T>& cache, const int* before, int most,
+                      float* scratch, stream_t stream) {
     using namespace decode_attention_detail;
-    CHECK(length > 0 && length <= cache.max_tokens, "decode_attention: {} tokens; expected 1 to {}", length,
+    CHECK(most > 0 && most <= cache.max_tokens, "decode_attention: {} tokens; expected 1 to {}", most,
           cache.max_tokens);
     CHECK(cache.HS > 0 && cache.HS <= 128, "attention: head size {} is not supported; expected 1 to 128",
           cache.HS);
-    const int chunks = ceil_div(length, decode_chunk);
+    const int chunks = ceil_div(most, decode_chunk);
     const size_t heads = static_cast<size_t>(cache.samples) * cache.NH, items = heads * chunks;
     const float scale = 1.0f / std::sqrt(static_cast<float>(cache.HS));
     for_head_size<32, 64, 96, 128>(cache.HS, [&](auto D) {
         // On the CPU a block has one thread and one chunk of a head, so that the blocks balance the cores.
         constexpr unsigned block = W::threads == 1 ? 1 : 128, rows = block / W::threads;
         launch(kernel<W, D(), T>, static_cast<unsigned>(ceil_div<size_t>(items, rows)), block,
-               simt::shared_size<float>(decode_chunk * rows), stream, out, scratch, qkv, cache, length,
+               simt::shared_size<float>(decode_chunk * rows), stream, out, scratch, qkv, cache, before,
                chunks, items, scale);
         if (chunks > 1)
             launch_rows<W::threads>(combine_kernel<W, D(), T>, heads, 0, stream, out, scratch, chunks,

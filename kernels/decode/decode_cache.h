@@ -6,6 +6,9 @@
 #include "kernels/simt/bfloat16.h"
 #include "kernels/simt/host_device.h"
 
+// Tokens that attention processes together (decode_attention.cuh).
+constexpr int decode_chunk = 256;
+
 // The cache of one layer.
 template <class T>
 struct DecodeCache {

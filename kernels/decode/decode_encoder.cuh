@@ -1,22 +1,23 @@
-// decode_encoder.cuh: out[r] = scales[tokens[r]] * wte[tokens[r]] + wpe[r], embeddings from an int8 wte
-//   tokens (rows)   wte (V, C) int8   scales (V) fp32 (quantize.cuh)   out (rows, C)
-//   Row r of wpe begins at wpe + r * wpe_stride. wpe_stride is C for the tokens of one sequence, and 0
-//   for one token of every sample.
-//   encoder.cuh does the same with a wte of type T.
+// decode_encoder.cuh: out[r] = scale * wte[tokens[r]] + wpe[position], embeddings while text is generated
+//   tokens (rows)   wte (V, C)   wpe (maxT, C)   out (rows, C)
+//   An int8 wte has scales (V) fp32 (quantize.cuh); otherwise scales is nullptr and scale is 1.
+//   The rows are the tokens of one sequence, at positions *before + r, or one token of every sample, at
+//   position *before, which is a number in the device's memory (decode_attention.cuh).
 #pragma once
 #include "kernels/common.cuh"
 
 // W::threads threads share a row.
-template <class W, int N, class T>
-__global__ void decode_encoder_kernel(T* out, const int* tokens, const int8_t* wte, const float* scales,
-                                      const T* wpe, size_t rows, int C, size_t wpe_stride) {
+template <class W, int N, class T, class Weight>
+__global__ void decode_encoder_kernel(T* out, const int* tokens, const Weight* wte, const float* scales,
+                                      const T* wpe, const int* before, size_t rows, int C, bool sequence) {
     const size_t row = simt::row_index<W::threads>();
     if (row >= rows) return;
-    const size_t token = static_cast<size_t>(tokens[row]);
-    const float scale = scales[token];
+    const size_t token = static_cast<size_t>(tokens[row]),
+                 position = static_cast<size_t>(*before) + (sequence ? row : 0);
+    const float scale = scales ? scales[token] : 1.0f;
     for (int i = simt::row_lane<W::threads>() * N; i < C; i += W::threads * N) {
         const Vec<float, N> q = load<N>(wte + token * C + i);
-        Vec<float, N> v = load<N>(wpe + row * wpe_stride + i);
+        Vec<float, N> v = load<N>(wpe + position * C + i);
         UNROLL
         for (int k = 0; k < N; k++) v[k] += q[k] * scale;
         store(out + row * C + i, v);
@@ -24,12 +25,12 @@ __global__ void decode_encoder_kernel(T* out, const int* tokens, const int8_t* w
 }
 
 // Reads and writes rows * C elements. 0 <= token < V.
-template <class W = simt::NativeWidth<32>, class T>
-void decode_encoder(T* out, const int* tokens, const int8_t* wte, const float* scales, const T* wpe,
-                    size_t rows, int C, size_t wpe_stride, stream_t stream) {
+template <class W = simt::NativeWidth<32>, class T, class Weight>
+void decode_encoder(T* out, const int* tokens, const Weight* wte, const float* scales, const T* wpe,
+                    const int* before, size_t rows, int C, bool sequence, stream_t stream) {
     CHECK(rows > 0 && C > 0, "decode_encoder: rows = {} and C = {} must be positive", rows, C);
     simt::for_vector_length<W, T>(C, [&](auto n) {
-        launch_rows<W::threads>(decode_encoder_kernel<W, n(), T>, rows, 0, stream, out, tokens, wte, scales,
-                                wpe, rows, C, wpe_stride);
+        launch_rows<W::threads>(decode_encoder_kernel<W, n(), T, Weight>, rows, 0, stream, out, tokens, wte,
+                                scales, wpe, before, rows, C, sequence);
     });
 }

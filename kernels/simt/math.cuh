@@ -62,6 +62,15 @@ __device__ __forceinline__ float exp_nonpositive(float x) {
 #endif
 }
 
+// The bits of x: sign, exponent, mantissa.
+__device__ __forceinline__ uint32_t float_bits(float x) {
+#ifdef __CUDACC__
+    return __float_as_uint(x);
+#else
+    return std::bit_cast<uint32_t>(x);
+#endif
+}
+
 // 2^x within a factor of 1 +- 2^-22, one instruction of the GPU (PTX: ex2.approx.ftz). Results below the
 // normal range are 0.
 __device__ __forceinline__ float exp2(float x) {

@@ -11,6 +11,7 @@
 #include "software_gpu/trace.h"
 #include "system/error.h"
 #include "trainer/distributed/single_process.h"
+#include "trainer/engine/generator.h"
 #include "trainer/engine/model.h"
 #include "trainer/models/families.h"
 
@@ -83,6 +84,7 @@ struct Trainer {
     static ModelOptions with_shape(ModelOptions options) {
         options.B = rows, options.T = length,
         options.total_batch = static_cast<size_t>(2 * rows * length * options.world_size);
+        options.generated_tokens = length;
         options.attention = AttentionBackend::kernel;
         return options;
     }
@@ -220,11 +222,40 @@ TEST(StepGraphs, EvaluationInBetweenCapturesNothingAnew) {
     Trainer<float> trainer;
     for (int i = 0; i < 3; i++) trainer.step();
     trainer.model.evaluate(trainer.batch);
-    trainer.model.next_token_logits({1, 2, 3});
+    trainer.model.decoder().prefill({1, 2, 3});
+    trainer.model.decoder().step({4});
     const Calls calls = take_calls();
     EXPECT_EQ(captures_in(calls), 0);
     EXPECT_GT(work_in(calls).size(), 20u);
     EXPECT_EQ(work_in(trainer.step()).size(), 6u);
+}
+
+// The first token's kernels are launched one by one, the second's are captured, and all later ones are a
+// replay, until attention processes one more chunk. Only the drawn tokens are copied to the host.
+TEST(StepGraphs, ATokenIsOneGraph) {
+    constexpr ModelConfig longer{.V = 64, .context = 300, .L = 2, .NH = 2, .C = 16};
+    for (const int samples : {1, 3}) {
+        Generator<bfloat16> generator(make_family<bfloat16>(longer), {.samples = samples, .max_tokens = 300});
+        generator.allocate();
+        generator.load([](const Tensor& tensor) { return std::vector<float>(tensor.elements, 0.01f); });
+        Decoder<bfloat16>& decoder = generator.decoder();
+        decoder.prefill(std::vector<int>(250, 1));
+        std::vector<long> captures;
+        for (int i = 0; i < 12; i++) {
+            const std::vector<int> drawn = decoder.draw({}, {.index = static_cast<uint64_t>(i)}, samples, 64);
+            take_calls();
+            decoder.step(drawn);
+            const Calls calls = take_calls();
+            captures.push_back(captures_in(calls));
+            const bool first = i == 0 || i == 6;  // the 251st and the 257th token
+            EXPECT_EQ(work_in(calls).size() == 1 && is_graph(work_in(calls)[0]), !first) << i;
+        }
+        EXPECT_EQ(captures, (std::vector<long>{0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}));
+        decoder.draw({.top_k = 5}, {}, samples, 64);
+        const Calls calls = take_calls();
+        EXPECT_EQ(work_in(calls).size(), 1u);  // the kernel that draws
+        EXPECT_EQ(count(calls, fmt::format("a copy of {} bytes to the host", 4 * samples)), 1);
+    }
 }
 
 // Gradients are sent during backward of the last micro-step; with ZeRO-1 parameters arrive during the

@@ -34,3 +34,23 @@ Arena::~Arena() {
     if (!memory_.data()) return;
     for (const Gap& gap : gaps_) simt::unpoison_gap(memory_.data() + gap.offset, gap.bytes);
 }
+
+size_t total_bytes(const MemoryPlan& plan) {
+    size_t bytes = 0;
+    for (const auto& [name, part] : plan) bytes += part;
+    return bytes;
+}
+
+MemoryPlan Memory::plan() const {
+    MemoryPlan plan;
+    for (const Arena* arena : all(*this)) {
+        if (arena->bytes() > 0) plan.emplace_back(arena->name(), arena->bytes());
+    }
+    return plan;
+}
+
+void Memory::allocate() {
+    for (Arena* arena : all(*this)) {
+        if (arena->bytes() > 0) arena->allocate();
+    }
+}

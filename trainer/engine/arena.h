@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/simt/device.h"
@@ -46,14 +47,21 @@ private:
     simt::DeviceBuffer<std::byte> memory_;
 };
 
-// All device memory of a model.
+// Name and bytes of each allocation that a model will make.
+using MemoryPlan = std::vector<std::pair<std::string, size_t>>;
+size_t total_bytes(const MemoryPlan& plan);
+
+// All device memory of a model. What has no bytes is neither planned nor allocated.
 struct Memory {
     Arena parameters{"parameters"}, masters{"master weights (fp32)"}, gradients{"gradients (fp32)"},
-        optimizer{"optimizer state (fp32)"}, activations{"activations"}, workspace{"workspace"};
+        optimizer{"optimizer state (fp32)"}, cache{"keys and values"}, activations{"activations"},
+        workspace{"workspace"};
 
     // Pointers to all of them, in the order of the memory plan.
     static auto all(auto& m) {
-        return std::array{&m.parameters, &m.masters,     &m.gradients,
-                          &m.optimizer,  &m.activations, &m.workspace};
+        return std::array{&m.parameters, &m.masters,     &m.gradients, &m.optimizer,
+                          &m.cache,      &m.activations, &m.workspace};
     }
+    MemoryPlan plan() const;
+    void allocate();
 };

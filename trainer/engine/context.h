@@ -21,6 +21,8 @@ struct ModelOptions {
     // batch sets step_targets.
     size_t total_batch = 0;
     bool training = true;  // false: no gradients, no optimizer state
+    // Model::decoder() generates texts of up to this many tokens; 0: there is none.
+    int generated_tokens = 0;
     bool tf32 = false;
     Recompute recompute = Recompute::none;
     int head_chunks = 1;  // the head's logits are computed for 1/head_chunks of the tokens at a time

@@ -1,18 +1,13 @@
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <set>
-#include <type_traits>
 
-#include "kernels/quantize.cuh"
-#include "kernels/random.cuh"
+#include "kernels/decode/decode_sample.cuh"
 #include "system/error.h"
 #include "trainer/engine/decoder.h"
 #include "trainer/engine/generation.cuh"
 
 namespace {
-
-constexpr size_t staging_floats = size_t{1} << 20;  // at least one row of a matrix
 
 size_t size(int n) { return static_cast<size_t>(n); }
 
@@ -28,67 +23,32 @@ std::vector<int> padded_lengths(int max_tokens) {
     return lengths;
 }
 
-// The activations must hold a prompt, or a token of every sample. On a GPU, cuDNN's planning for a prompt
-// would take longer than our own kernel.
-ModelOptions options_for(const DecoderOptions& o) {
-    const int T = std::max(o.max_tokens, 1);
-    return {.B = static_cast<int>(simt::ceil_div(size(std::max(o.samples, 1)), size(T))),
-            .T = T,
-            .training = false,
-            .attention = simt::is_gpu() ? AttentionBackend::kernel : AttentionBackend::automatic};
-}
-
 }  // namespace
 
 template <class T>
-Decoder<T>::Decoder(std::unique_ptr<Family<T>> family, const DecoderOptions& options)
-    : context_(options_for(options)),
-      family_(std::move(family)),
-      table_(family_->make_table(1)),
-      generation_(options) {
+Decoder<T>::Decoder(Context& context, Family<T>& family, const TensorTable& table, Arena& cache,
+                    const DecoderOptions& options)
+    : context_(context),
+      family_(family),
+      table_(table),
+      state_{options, cache},
+      graphs_(size(simt::ceil_div(std::max(options.max_tokens, 1), decode_chunk)), context.options.graphs) {
     CHECK(options.samples > 0, "{} samples; expected 1 or more", options.samples);
     CHECK(options.max_tokens > 0 && options.max_tokens <= config().context,
           "a cache of {} tokens; expected 1 to the model's context of {}", options.max_tokens,
           config().context);
-    family_->attach(context_, table_, generation_);
-    reserve();
+    state_.weights.resize(table.tensors().size());
 }
 
 template <class T>
-Decoder<T>::~Decoder() {
-    context_.gemm.reset();
-    if (context_.stream) simt::stream_destroy(context_.stream);
+void Decoder<T>::reserve(Arena& activations) {
+    inputs_.resize(1 + std::max(size(samples()), size(max_tokens())));
+    tokens_.reserve(size(samples()));
+    activations.reserve(state_.before, inputs_.size());
+    activations.reserve(logits_, size(samples()) * Vp());
+    activations.reserve(drawn_, size(samples()));
 }
 
-// ----------------------------------------------------------------------------------------------------
-// memory
-
-template <class T>
-void Decoder<T>::reserve() {
-    const bool int8 = generation_.options.int8;
-    generation_.weights.resize(table_.tensors().size());
-    size_t longest_row = 0, largest_matrix = 0;
-    for (TensorId id = 0; id < table_.tensors().size(); id++) {
-        const Tensor& t = table_[id];
-        auto& weight = generation_.weights[id];
-        longest_row = std::max(longest_row, t.shape.back());
-        if (int8 && t.int8) {
-            weights_.reserve(weight.quantized, t.elements);
-            weights_.reserve(weight.scales, t.shape[0]);
-            if (table_.is_block(t.group)) largest_matrix = std::max(largest_matrix, t.elements);
-        } else {
-            weights_.reserve(weight.values, t.elements);
-        }
-    }
-    activations_.reserve(context_.tokens, size(context_.options.B) * size(context_.options.T));
-    family_->reserve(activations_, workspace_);
-    activations_.reserve(logits_, size(samples()) * size(config().Vp()));
-    workspace_.reserve(staging_, std::max(staging_floats, longest_row));
-    if (int8) workspace_.reserve(generation_.dequantized, largest_matrix);
-    workspace_.reserve(gemm_workspace_, gemm_workspace_bytes());
-}
-
-// The largest workspace that a product of any prompt needs.
 template <class T>
 size_t Decoder<T>::gemm_workspace_bytes() const {
     std::set<std::vector<size_t>> shapes;
@@ -103,101 +63,66 @@ size_t Decoder<T>::gemm_workspace_bytes() const {
 }
 
 template <class T>
-MemoryPlan Decoder<T>::memory_plan() const {
-    MemoryPlan plan;
-    for (const Arena* arena : {&weights_, &generation_.cache_memory, &activations_, &workspace_})
-        plan.emplace_back(arena->name(), arena->bytes());
-    return plan;
-}
-
-template <class T>
-void Decoder<T>::allocate() {
-    context_.stream = simt::stream_create();
-    for (Arena* arena : {&weights_, &generation_.cache_memory, &activations_, &workspace_}) {
-        if (arena->bytes() > 0) arena->allocate();
-    }
-    family_->allocated();
-    context_.gemm = std::make_unique<Gemm>(Gemm::Options{});
-    context_.gemm->use_workspace(gemm_workspace_, gemm_workspace_bytes());
-    host_raw_.resize(size(samples()) * size(config().Vp()));
-    host_logits_.resize(host_raw_.size());
-    host_tokens_.resize(size(context_.options.B) * size(context_.options.T));
-}
-
-template <class T>
-void Decoder<T>::load(const Values& values) {
-    for (TensorId id = 0; id < table_.tensors().size(); id++) {
-        const Tensor& t = table_[id];
-        std::vector<float> of_tensor = values(t);
-        CHECK(of_tensor.size() == t.elements || of_tensor.size() == t.unpadded_elements,
-              "{}: {} values; expected {}", t.name, of_tensor.size(), t.unpadded_elements);
-        of_tensor.resize(t.elements, 0.0f);
-        const auto& to = generation_.weights[id];
-        // fp32 values are copied to the device, a block of rows at a time, and converted there.
-        const size_t columns = t.shape.back(), rows = t.elements / columns,
-                     rows_at_once = std::max<size_t>(1, staging_floats / columns);
-        for (size_t row = 0; row < rows; row += rows_at_once) {
-            const size_t count = std::min(rows_at_once, rows - row), first = row * columns;
-            simt::copy_to_device(staging_, of_tensor.data() + first, count * columns * sizeof(float),
-                                 context_.stream);
-            if (to.quantized)
-                quantize(to.quantized + first, to.scales + row, staging_, count, static_cast<int>(columns),
-                         context_.stream);
-            else if constexpr (std::is_same_v<T, float>)
-                simt::copy_on_device(to.values + first, staging_, count * columns * sizeof(float),
-                                     context_.stream);
-            else convert(to.values + first, staging_, count * columns, context_.stream);
-        }
-        simt::stream_synchronize(context_.stream);
-    }
-}
-
-// ----------------------------------------------------------------------------------------------------
-// tokens
-
-template <class T>
-const float* Decoder<T>::pass(const std::vector<int>& tokens, int B, int T_, int kept, size_t first,
-                              size_t rows) {
+void Decoder<T>::pass(const std::vector<int>& tokens, int B, int T_, size_t first) {
     for (const int token : tokens)
         CHECK(token >= 0 && token < config().V, "token {}; expected 0 to {}", token, config().V - 1);
-    if (generation_.is_prompt) generation_.length = 0;
+    const stream_t stream = context_.stream;
+    simt::stream_synchronize(stream);  // the last pass has read inputs_
     context_.B = B, context_.T = T_;
-    std::fill(std::copy(tokens.begin(), tokens.end(), host_tokens_.begin()), host_tokens_.end(), 0);
-    simt::copy_to_device(context_.tokens, host_tokens_.data(), context_.rows() * sizeof(int32_t),
-                         context_.stream);
-    generation_.tokens = kept;
-    family_->embed();
-    for (int l = 0; l < config().L; l++) family_->block_forward(l);
-    generation_.length += kept;
-    const Head<T> head = family_->head();
-    const size_t C = table_[head.weight].shape[1], Vp = table_[head.weight].shape[0];
-    decode_product(logits_, head.input + first * C, generation_.weights[head.weight],
-                   static_cast<const T*>(nullptr), {rows, C, Vp}, Activation::none, context_.stream);
-
-    const size_t count = rows * Vp;
-    simt::copy_to_host(host_raw_.data(), logits_, count * sizeof(T), context_.stream);
-    simt::stream_synchronize(context_.stream);
-    for (size_t i = 0; i < count; i++) host_logits_[i] = static_cast<float>(host_raw_[i]);
-    return host_logits_.data();
+    inputs_[0] = length();
+    std::fill(std::copy(tokens.begin(), tokens.end(), inputs_.begin() + 1), inputs_.end(), 0);
+    simt::copy_to_device(state_.before, inputs_.data(), (1 + context_.rows()) * sizeof(int), stream);
+    const int chunks = simt::ceil_div(length() + state_.tokens, decode_chunk);
+    state_.most = std::min(chunks * decode_chunk, max_tokens());
+    const auto work = [&] {
+        family_.embed();
+        for (int l = 0; l < config().L; l++) family_.block_forward(l);
+        const Head<T> head = family_.head();
+        const size_t C = table_[head.weight].shape[1];
+        decode_product(logits_, head.input + first * C, state_.weights[head.weight],
+                       static_cast<const T*>(nullptr), {rows(), C, Vp()}, Activation::none, stream);
+    };
+    state_.active = true;
+    if (state_.is_prompt || context_.profile.measuring()) work();
+    else graphs_.run(size(chunks) - 1, stream, work);
+    state_.active = false;
+    state_.length += state_.tokens;
+    context_.profile.end(stream);
 }
 
 template <class T>
-const float* Decoder<T>::prefill(const std::vector<int>& prompt) {
+void Decoder<T>::prefill(const std::vector<int>& prompt) {
     CHECK(!prompt.empty() && prompt.size() <= size(max_tokens()), "a prompt of {} tokens; expected 1 to {}",
           prompt.size(), max_tokens());
-    const int tokens = static_cast<int>(prompt.size());
-    generation_.is_prompt = true;
-    return pass(prompt, 1, padded_length(tokens, max_tokens()), tokens, prompt.size() - 1, 1);
+    state_.is_prompt = true;
+    state_.length = 0;
+    state_.tokens = static_cast<int>(prompt.size());
+    pass(prompt, 1, padded_length(state_.tokens, max_tokens()), prompt.size() - 1);
 }
 
 template <class T>
-const float* Decoder<T>::step(const std::vector<int>& tokens) {
+void Decoder<T>::step(const std::vector<int>& tokens) {
     CHECK(tokens.size() == size(samples()), "{} tokens for {} samples; expected one each", tokens.size(),
           samples());
     CHECK(length() > 0, "a step before the prompt; expected prefill first");
     CHECK(length() < max_tokens(), "the cache is full: it holds {} tokens", max_tokens());
-    generation_.is_prompt = false;
-    return pass(tokens, samples(), 1, 1, 0, tokens.size());
+    state_.is_prompt = false;
+    state_.tokens = 1;
+    pass(tokens, samples(), 1, 0);
+}
+
+template <class T>
+const std::vector<int>& Decoder<T>::draw(const Sampling& sampling, const Draw& first, int count, int V) {
+    CHECK(count > 0 && count <= samples() && V <= config().V,
+          "{} draws of {} ids; expected up to {} of up to {}", count, V, samples(), config().V);
+    decode_sample(drawn_, SampledRows<T>{logits_, state_.is_prompt ? 0 : Vp(), V, count}, sampling, first,
+                  context_.stream);
+    tokens_.resize(size(count));
+    simt::copy_to_host(tokens_.data(), drawn_, tokens_.size() * sizeof(int), context_.stream);
+    simt::stream_synchronize(context_.stream);
+    if (*std::min_element(tokens_.begin(), tokens_.end()) < 0)
+        throw Error("sampling: the model's logits are not finite");
+    return tokens_;
 }
 
 template class Decoder<float>;

@@ -49,12 +49,10 @@ public:
         throw Error("no activation is called " + name);
     }
 
-    // Before reserve(): what the operations work on, to train or evaluate, or to generate.
-    void attach(Context& context, Parameters<T>& parameters) {
-        context_ = &context, table_ = &parameters.table(), parameters_ = &parameters;
-    }
-    void attach(Context& context, const TensorTable& table, GenerationState<T>& generation) {
-        context_ = &context, table_ = &table, generation_ = &generation;
+    // Before reserve(): what the operations work on, to train or evaluate, to generate, or both by turns.
+    void attach(Context& context, const TensorTable& table, Parameters<T>* parameters,
+                GenerationState<T>* generation) {
+        context_ = &context, table_ = &table, parameters_ = parameters, generation_ = generation;
     }
 
 protected:
@@ -62,11 +60,12 @@ protected:
     stream_t stream() const { return context_->stream; }
     const ModelOptions& options() const { return context_->options; }
     // Waits until the tensor's group has arrived, if ZeRO-1 still sends it.
-    T* param(TensorId id) { return generation_ ? generation_->weights[id].values : parameters_->value(id); }
+    T* param(TensorId id) { return generates() ? generation_->weights[id].values : parameters_->value(id); }
     float* grad(TensorId id) const { return parameters_->gradient(id); }
+    bool generates() const { return generation_ && generation_->active; }
 
     Context* context_ = nullptr;
     const TensorTable* table_ = nullptr;
     Parameters<T>* parameters_ = nullptr;
-    GenerationState<T>* generation_ = nullptr;  // not nullptr: the model generates
+    GenerationState<T>* generation_ = nullptr;
 };

@@ -28,19 +28,23 @@ struct GenerationState {
         T *keys = nullptr, *values = nullptr;
     };
 
-    explicit GenerationState(const DecoderOptions& o) : options(o) {}
-
     const DecoderOptions options;
-    std::vector<Weight> weights;  // by TensorId
-    Arena cache_memory{"keys and values"};
-    std::vector<Cache> caches;  // by block
+    Arena& cache_memory;
+    std::vector<Weight> weights = {};  // by TensorId
+    std::vector<Cache> caches = {};    // by block
     // Scratch: with int8, the matrix that a prompt is multiplied by, as T; and that of decode_attention.
     T* dequantized = nullptr;
     float* attention_scratch = nullptr;
 
-    int length = 0;  // tokens in the cache
+    // On the device: the number of tokens in the cache before this pass, and behind it the pass's tokens.
+    int* before = nullptr;
+    const int* ids() const { return before + 1; }
+
+    bool active = false;  // the family's operations generate; otherwise they train or evaluate
+    int length = 0;       // tokens in the cache
     // A pass over the blocks takes a prompt, which is one sequence for all samples, or one token of each
     // sample.
     bool is_prompt = false;
     int tokens = 1;  // of each sample that enter the cache in this pass; a prompt's padding follows them
+    int most = 0;    // at least the tokens in the cache after this pass, for which launches are sized
 };

@@ -8,23 +8,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "trainer/data/batch.h"
 #include "trainer/engine/arena.h"
 #include "trainer/engine/context.h"
+#include "trainer/engine/decoder.h"
 #include "trainer/engine/family.h"
 #include "trainer/engine/gradients.h"
 #include "trainer/engine/parameter_update.h"
 #include "trainer/engine/parameters.h"
 #include "trainer/engine/step_graphs.h"
 #include "trainer/engine/steps_in_flight.h"
-
-// Name and bytes of each allocation that the model will make.
-using MemoryPlan = std::vector<std::pair<std::string, size_t>>;
-size_t total_bytes(const MemoryPlan& plan);
 
 template <class T>
 class Model {
@@ -38,7 +35,7 @@ public:
     const ModelConfig& config() const { return family_->config(); }
     const TensorTable& table() const { return table_; }
     const ModelOptions& options() const { return context_.options; }
-    MemoryPlan memory_plan() const;
+    MemoryPlan memory_plan() const { return memory_.plan(); }
 
     // Allocates what the plan says and draws the initial weights. Error if memory cannot be allocated.
     // With several processes it needs a communicator of world_size processes that outlives the model. All
@@ -76,9 +73,9 @@ public:
     // Sum of the losses of the batch's targets that are not ignored. Does not change the step's loss or
     // gradients.
     double evaluate(const Batch& batch);
-    // Logits (V) of the token that follows `tokens`. UsageError unless there are 1 to T of them, all
-    // below V.
-    std::vector<float> next_token_logits(const std::vector<int>& tokens);
+    // Generates with the parameters as they are now, between two steps, and changes no state of training.
+    // Error without ModelOptions::generated_tokens.
+    Decoder<T>& decoder();
 
     // fp32 values of a tensor: of its master, or of the rounded parameter if only a shard of the masters
     // is kept. Padding is included.
@@ -153,6 +150,7 @@ private:
     const std::unique_ptr<Family<T>> family_;
     const TensorTable table_;
     Memory memory_;
+    std::optional<Decoder<T>> decoder_;
     Gradients gradients_;
     Parameters<T> parameters_;
     ParameterUpdate<T> update_;

@@ -1,7 +1,6 @@
 // model_evaluation.cuh: forward passes outside of training steps, and what tests and reports look at
 #pragma once
 #include <algorithm>
-#include <bit>
 
 #include "system/error.h"
 #include "trainer/engine/model.h"
@@ -21,26 +20,10 @@ double Model<T>::evaluate(const Batch& batch) {
 }
 
 template <class T>
-std::vector<float> Model<T>::next_token_logits(const std::vector<int>& tokens) {
-    CHECK(!tokens.empty() && tokens.size() <= static_cast<size_t>(options().T), "{} tokens; expected 1 to {}",
-          tokens.size(), options().T);
-    for (const int token : tokens)
-        CHECK(token >= 0 && token < config().V, "token {}; expected 0 to {}", token, config().V - 1);
-    // The length is padded to a power of two, so that libraries plan only a few shapes. Attention is
-    // causal, so the padding does not influence the tokens before it.
-    const size_t length =
-        std::min(std::bit_ceil(std::max<size_t>(tokens.size(), 16)), static_cast<size_t>(options().T));
-    std::vector<int32_t> padded(tokens.begin(), tokens.end());
-    padded.resize(length, 0);
-    simt::copy_to_device(context_.tokens, padded.data(), padded.size() * sizeof(int32_t), context_.stream);
-    context_.B = 1, context_.T = static_cast<int>(length);
-    forward_to_head();
-    context_.profile.end(context_.stream);
-    const Head<T> head = family_->head();
-    context_.gemm->forward(logits_, head.input + (tokens.size() - 1) * channels(),
-                           parameters_.value(head.weight), static_cast<const T*>(nullptr), 1, channels(),
-                           Vp(), context_.stream);
-    return to_host(logits_, static_cast<size_t>(config().V), context_.stream);
+Decoder<T>& Model<T>::decoder() {
+    if (!decoder_) throw Error("decoder: this model was allocated without generated_tokens");
+    parameters_.await_all();
+    return *decoder_;
 }
 
 template <class T>

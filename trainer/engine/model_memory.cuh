@@ -19,7 +19,10 @@ Model<T>::Model(std::unique_ptr<Family<T>> family, const ModelOptions& options)
       update_(table_, context_, gradients_, parameters_, memory_),
       graphs_(options.graphs) {
     check_options();
-    family_->attach(context_, parameters_);
+    if (options.generated_tokens > 0)
+        decoder_.emplace(context_, *family_, table_, memory_.cache,
+                         DecoderOptions{.max_tokens = options.generated_tokens});
+    family_->attach(context_, table_, &parameters_, decoder_ ? &decoder_->state() : nullptr);
     reserve();
 }
 
@@ -34,6 +37,8 @@ void Model<T>::check_options() const {
           "--head-chunks {}; expected 1 to the {} x {} = {} tokens of a micro-step", o.head_chunks, o.B, o.T,
           tokens);
     CHECK(o.rank >= 0 && o.rank < o.world_size, "process {} of {}", o.rank, o.world_size);
+    CHECK(o.generated_tokens <= o.T, "texts of {} tokens; expected at most the {} of a sequence",
+          o.generated_tokens, o.T);
 }
 
 template <class T>
@@ -64,31 +69,24 @@ void Model<T>::reserve() {
     memory_.activations.reserve(losses_, N);
     memory_.activations.reserve(step_sums_, 1);
     memory_.activations.reserve(eval_loss_, 1);
+    if (decoder_) decoder_->reserve(memory_.activations);
     memory_.workspace.reserve(gemm_workspace_, gemm_workspace_bytes());
 }
 
-// The largest workspace that any matrix product of the step needs.
+// The largest workspace that any matrix product of the step, or of a prompt, needs.
 template <class T>
 size_t Model<T>::gemm_workspace_bytes() const {
     const size_t N = static_cast<size_t>(options().B) * static_cast<size_t>(options().T);
-    std::set<std::array<size_t, 3>> products{{1, channels(), Vp()}};  // next_token_logits
+    std::set<std::array<size_t, 3>> products;
     for (TensorId id = 0; id < table_.tensors().size(); id++) {
         const Tensor& t = table_[id];
         const size_t rows = id == family_->head().weight ? head_rows() : N;
         if (t.from_matmul) products.insert({rows, t.shape[1], t.shape[0]});
     }
     size_t bytes = update_.matrices().gemm_workspace_bytes();
+    if (decoder_) bytes = std::max(bytes, decoder_->gemm_workspace_bytes());
     for (const auto& [rows, C, OC] : products) bytes = std::max(bytes, Gemm::workspace_bytes<T>(rows, C, OC));
     return bytes;
-}
-
-template <class T>
-MemoryPlan Model<T>::memory_plan() const {
-    MemoryPlan plan;
-    for (const Arena* arena : Memory::all(memory_)) {
-        if (arena->bytes() > 0) plan.emplace_back(arena->name(), arena->bytes());
-    }
-    return plan;
 }
 
 template <class T>
@@ -102,10 +100,10 @@ void Model<T>::allocate(Communicator* communicator) {
     context_.stream = simt::stream_create();
     for (event_t& event : copied_) event = simt::event_create();
     steps_.allocate(context_.stream);
-    for (Arena* arena : Memory::all(memory_)) {
-        if (arena->bytes() > 0) arena->allocate();
-    }
+    memory_.allocate();
     family_->allocated();
+    for (TensorId id = 0; decoder_ && id < table_.tensors().size(); id++)
+        decoder_->state().weights[id].values = parameters_.value(id);
     context_.gemm = std::make_unique<Gemm>(Gemm::Options{.tf32 = o.tf32});
     context_.gemm->use_workspace(gemm_workspace_, gemm_workspace_bytes());
     parameters_.initialise();

@@ -30,7 +30,7 @@ std::array<size_t, 2> Operations<T>::sizes(TensorId weight) const {
 
 template <class T>
 void Operations<T>::encoder(T* out, TensorId wte, TensorId wpe) {
-    if (this->generation_) return generate_embedding(out, wte, wpe);
+    if (this->generates()) return generate_embedding(out, wte, wpe);
     const T *const tokens = param(wte), *const positions = param(wpe);
     operation("encoder", cost::encoder<T>(rows(), channels()));
     encoder_forward(out, this->context_->inputs(), tokens, positions, this->context_->B, this->context_->T,
@@ -48,7 +48,7 @@ void Operations<T>::encoder_backward(TensorId wte, TensorId wpe, const T* dout) 
 template <class T>
 void Operations<T>::matmul(const char* name, T* out, const T* inp, const Affine& p, Activation activation,
                            T* pre_activation) {
-    if (this->generation_) return generate_product(out, inp, p, activation, pre_activation);
+    if (this->generates()) return generate_product(out, inp, p, activation, pre_activation);
     const auto [OC, C] = sizes(p.weight);
     const T *const weight = param(p.weight), *const bias = param(p.bias);
     operation(name, cost::matmul<T>(rows(), C, OC, 0, pre_activation ? 1 : 0));
@@ -87,7 +87,7 @@ void Operations<T>::gelu(const char* name, T* out, const T* pre_gelu, size_t cha
 
 template <class T>
 void Operations<T>::attention(T* out, float* lse, const T* qkv, int l) {
-    if (this->generation_) return generate_attention(out, lse, qkv, l);
+    if (this->generates()) return generate_attention(out, lse, qkv, l);
     const AttentionShape shape = attention_shape(this->context_->B, this->context_->T);
     operation("attention", cost::attention_forward<T>(shape));
     attention_->forward(out, lse, qkv, shape, attention_scratch_, stream());

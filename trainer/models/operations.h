@@ -72,7 +72,7 @@ protected:
     void operation(const char* name, const Cost& cost) { this->context_->operation(name, cost); }
 
 private:
-    // operations_generation.cuh: the same when the model generates (generation_ is not nullptr)
+    // operations_generation.cuh: the same when the model generates
     DecodeCache<T> cache_of(int l) const;
     void reserve_cache(Arena& workspace);
     void generate_embedding(T* out, TensorId wte, TensorId wpe);

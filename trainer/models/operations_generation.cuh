@@ -2,7 +2,6 @@
 #pragma once
 #include "kernels/decode/decode_attention.cuh"
 #include "kernels/decode/decode_encoder.cuh"
-#include "kernels/encoder.cuh"
 #include "kernels/quantize.cuh"
 #include "trainer/engine/generation.cuh"
 #include "trainer/models/operations.h"
@@ -40,13 +39,13 @@ void Operations<T>::allocated() {
 template <class T>
 void Operations<T>::generate_embedding(T* out, TensorId wte, TensorId wpe) {
     const GenerationState<T>& g = *this->generation_;
-    const Context& batch = *this->context_;
-    const T* const positions = param(wpe) + static_cast<size_t>(g.length) * channels();
-    if (const auto& tokens = g.weights[wte]; tokens.quantized)
-        decode_encoder(out, batch.inputs(), tokens.quantized, tokens.scales, positions, rows(), config_.C,
-                       g.is_prompt ? channels() : 0, stream());
-    else
-        encoder_forward(out, batch.inputs(), tokens.values, positions, batch.B, batch.T, config_.C, stream());
+    const auto& tokens = g.weights[wte];
+    const auto embed = [&](const auto* table) {
+        decode_encoder(out, g.ids(), table, tokens.scales, param(wpe), g.before, rows(), config_.C,
+                       g.is_prompt, stream());
+    };
+    if (tokens.quantized) embed(tokens.quantized);
+    else embed(tokens.values);
 }
 
 // A prompt uses the library.
@@ -68,9 +67,9 @@ template <class T>
 void Operations<T>::generate_attention(T* out, float* lse, const T* qkv, int l) {
     const GenerationState<T>& g = *this->generation_;
     const DecodeCache<T> cache = cache_of(l);
-    decode_append(cache, qkv, g.length, g.tokens, g.is_prompt, stream());
+    decode_append(cache, qkv, g.before, g.tokens, g.is_prompt, stream());
     if (g.is_prompt)
         attention_->forward(out, lse, qkv, attention_shape(1, this->context_->T), attention_scratch_,
                             stream());
-    else decode_attention(out, qkv, cache, g.length + 1, g.attention_scratch, stream());
+    else decode_attention(out, qkv, cache, g.before, g.most, g.attention_scratch, stream());
 }

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/decode/sampling.h"
 #include "trainer/engine/dtype.h"
-#include "trainer/inference/sampler.h"
 
 struct GenerateCommand {
     std::string checkpoint;             // as open_model() takes it

@@ -55,7 +55,7 @@ nlohmann::json run_description(const Options& o, const Model<T>& model, const st
 template <class T>
 std::string sample_text(Model<T>& model, const Tokenizer& tokenizer, const Options& o, int step) {
     const int start = tokenizer.end_of_text().value_or('\n');
-    WithoutCache<Model<T>> decoder{model};
+    Decoder<T>& decoder = model.decoder();
     std::string text;
     const auto append = [&](int, int token) {
         if (!tokenizer.ends_text(token)) text += tokenizer.token_bytes(token);
@@ -64,7 +64,7 @@ std::string sample_text(Model<T>& model, const Tokenizer& tokenizer, const Optio
              {.max_tokens = o.evaluation.sample_tokens,
               // the model's vocabulary may be larger than the tokenizer's
               .vocabulary = std::min(tokenizer.vocab_size(), o.model.config.V),
-              .window = o.batch.seq_len,
+              .window = decoder.max_tokens(),
               .ends = tokenizer.ends(),
               .seed = o.system.seed,
               .step = static_cast<uint64_t>(step)},

@@ -1,69 +1,124 @@
-#include <gtest/gtest.h>
-
+// Tokens drawn on the device: every width draws those of plain_sampler.h, and draws follow the distribution.
 #include <algorithm>
-#include <cmath>
-#include <numeric>
+#include <iterator>
 #include <random>
-#include <vector>
+#include <type_traits>
 
-#include "system/error.h"
+#include "common.cuh"
+#include "kernels/decode/decode_sample.cuh"
+#include "plain_sampler.h"
 #include "temporary_folder.h"
-#include "trainer/inference/sampler.h"
 
 namespace {
 
-// The probabilities after top-k and top-p, computed the simple way: everything sorted, in long double.
-// `tie` is true if rounding may decide whether one token more or less is kept.
-struct Reference {
-    std::vector<double> probability;
-    bool tie = false;
-};
+// The tokens of `count` samples, from first.sample on, that are all drawn from one row. Checked builds would
+// take minutes for thousands of draws by 256 threads each.
+using Native = std::conditional_t<simt::checked, simt::GpuWidth<32>, simt::NativeWidth<256>>;
+template <class W = Native, class T = float>
+std::vector<int> sample_tokens(const std::vector<float>& logits, const Sampling& sampling, const Draw& first,
+                               size_t count) {
+    const auto row = upload<T>(logits);
+    const simt::DeviceBuffer<int> tokens(count);
+    decode_sample<W>(tokens.data(),
+                     SampledRows<T>{row.data(), 0, static_cast<int>(logits.size()), static_cast<int>(count)},
+                     sampling, first, nullptr);
+    std::vector<int> drawn(count);
+    simt::copy_to_host(drawn.data(), tokens.data(), tokens.bytes(), nullptr);
+    simt::stream_synchronize(nullptr);
+    return drawn;
+}
 
-Reference reference(const std::vector<float>& logits, const Sampling& sampling) {
-    std::vector<size_t> ids(logits.size());
-    std::iota(ids.begin(), ids.end(), size_t{0});
-    std::stable_sort(ids.begin(), ids.end(), [&](size_t a, size_t b) { return logits[a] > logits[b]; });
-    if (sampling.top_k > 0) ids.resize(std::min(ids.size(), static_cast<size_t>(sampling.top_k)));
-    std::vector<long double> likelihood(logits.size());
-    const auto total = [&] { return std::accumulate(likelihood.begin(), likelihood.end(), 0.0L); };
-    for (const size_t id : ids)
-        likelihood[id] =
-            std::exp((static_cast<long double>(logits[id]) - logits[ids[0]]) / sampling.temperature);
-    Reference result;
-    if (sampling.top_p < 1) {
-        const long double all = total();
-        long double before = 0;
-        for (const size_t id : ids) {
-            result.tie |= std::abs(before / all - sampling.top_p) < 1e-9L;
-            const long double own = likelihood[id];
-            if (before > 0 && before / all >= sampling.top_p) likelihood[id] = 0;
-            before += own;
-        }
-    }
-    const long double all = total();
-    for (const long double l : likelihood) result.probability.push_back(static_cast<double>(l / all));
-    return result;
+int sample_token(const std::vector<float>& logits, const Sampling& sampling, const Draw& draw) {
+    return sample_tokens(logits, sampling, draw, 1)[0];
 }
 
 std::vector<int> count_draws(const std::vector<float>& logits, const Sampling& sampling, int draws) {
     std::vector<int> seen(logits.size());
-    for (int i = 0; i < draws; i++)
-        seen[static_cast<size_t>(
-            sample_token(logits, sampling, {.seed = 7, .index = static_cast<uint64_t>(i)}))]++;
+    for (const int token : sample_tokens(logits, sampling, {.seed = 1}, static_cast<size_t>(draws)))
+        seen[static_cast<size_t>(token)]++;
     return seen;
+}
+
+template <class W>
+class DecodeSample : public testing::Test {};
+using Widths = simt::TestWidths<testing::Types, 32, 256>;
+TYPED_TEST_SUITE(DecodeSample, Widths);
+
+std::vector<float> random_logits(size_t V, float spread, uint32_t seed) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal(0, spread);
+    std::vector<float> logits(V);
+    for (float& l : logits) l = normal(random);
+    return logits;
+}
+
+template <class W, class T>
+void expect_plain_tokens(std::vector<float> logits, const Sampling& sampling, size_t count) {
+    for (float& l : logits) l = static_cast<float>(T(l));
+    const Draw first{.seed = logits.size(), .step = 3, .index = 5, .sample = 9};
+    std::vector<int> expected;
+    for (Draw draw = first; expected.size() < count; draw.sample++)
+        expected.push_back(plain::sample_token(logits, sampling, draw));
+    EXPECT_EQ((sample_tokens<W, T>(logits, sampling, first, count)), expected)
+        << "V " << logits.size() << " temperature " << sampling.temperature << " top-k " << sampling.top_k
+        << " top-p " << sampling.top_p;
+}
+
+// Whole vocabularies and odd ones; logits that are close together, far apart, equal, in ties (in bf16 most of
+// them), of both signs of zero, and minus infinity in every place.
+TYPED_TEST(DecodeSample, DrawsTheTokensOfThePlainLoops) {
+    uint32_t seed = 1;
+    const bool fibers = TypeParam::threads > 1 && !simt::is_gpu();
+    for (const size_t V : {1, 2, 7, 131, 1023, 1025, 50257}) {
+        for (int kind = 0; kind < 5; kind++) {
+            std::vector<float> logits = random_logits(V, kind == 0 ? 0.01f : 4.0f, seed++);
+            for (size_t i = 0; i < V; i++) {
+                if (kind == 2) logits[i] = 1.25f;
+                if (kind == 3) logits[i] = i % 2 == 0 ? 0.0f : -0.0f;
+                if (kind == 4 && i % 3 != 0) logits[i] = -INFINITY;
+            }
+            for (const Sampling& sampling :
+                 {Sampling{0, 3, 0.5}, Sampling{0.8, 0, 1}, Sampling{1e-300, 0, 1}, Sampling{1, 1, 1},
+                  Sampling{1, 40, 1}, Sampling{1, 0, 1e-12}, Sampling{1.3, 0, 0.9}, Sampling{0.7, 50, 0.8},
+                  Sampling{2, static_cast<int>(V) - 1, 0.999}, Sampling{1, 1 << 30, 1 - 1e-16}}) {
+                const size_t count = V > 2000 ? (fibers ? 1 : 4) : (fibers ? 3 : 40);
+                expect_plain_tokens<TypeParam, float>(logits, sampling, count);
+                expect_plain_tokens<TypeParam, bfloat16>(logits, sampling, count);
+            }
+        }
+    }
+}
+
+// Every sample has a row of its own; what lies behind the vocabulary is not read.
+TYPED_TEST(DecodeSample, EachRowGivesItsToken) {
+    const size_t V = 300, stride = 384;
+    std::vector<float> rows(5 * stride, NAN);
+    for (size_t r = 0; r < 5; r++)
+        std::ranges::copy(random_logits(V, 2, static_cast<uint32_t>(r)), &rows[r * stride]);
+    const auto device = upload<float>(rows);
+    const simt::DeviceBuffer<int> tokens(5);
+    const Sampling sampling{.top_k = 100, .top_p = 0.9};
+    decode_sample<TypeParam>(tokens.data(), SampledRows<float>{device.data(), stride, static_cast<int>(V), 5},
+                             sampling, {.seed = 3}, nullptr);
+    std::vector<int> drawn(5), expected;
+    simt::copy_to_host(drawn.data(), tokens.data(), tokens.bytes(), nullptr);
+    simt::stream_synchronize(nullptr);
+    for (uint64_t r = 0; r < 5; r++)
+        expected.push_back(plain::sample_token({&rows[r * stride], V}, sampling, {.seed = 3, .sample = r}));
+    EXPECT_EQ(drawn, expected);
 }
 
 // Pearson's chi-squared over the tokens that are expected 5 times or more (the others together); its mean is
 // the degrees of freedom n, its variance 2 n. A token that must not be drawn fails at once.
 void expect_distribution(const std::vector<float>& logits, const Sampling& sampling) {
-    const Reference expected = reference(logits, sampling);
-    ASSERT_FALSE(expected.tie);
+    const std::vector<double> weights = plain::token_weights(logits, sampling);
+    const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
     const int draws = 3000;
     const std::vector<int> seen = count_draws(logits, sampling, draws);
     double chi_squared = 0, rare_expected = 0, rare_seen = 0;
     int cells = 0;
     for (size_t t = 0; t < logits.size(); t++) {
-        const double p = expected.probability[t] * draws;
+        const double p = weights[t] / total * draws;
         EXPECT_TRUE(p > 0 || seen[t] == 0) << "token " << t;
         if (p < 5) {
             rare_expected += p;
@@ -81,24 +136,14 @@ void expect_distribution(const std::vector<float>& logits, const Sampling& sampl
     EXPECT_LE(chi_squared, freedom + 5 * std::sqrt(2 * freedom)) << cells << " cells";
 }
 
-std::vector<float> random_logits(size_t V, float spread, uint32_t seed) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal(0, spread);
-    std::vector<float> logits(V);
-    for (float& l : logits) l = normal(random);
-    return logits;
-}
-
 TEST(Sampler, DrawsFollowTheSoftmax) {
     const std::vector<float> logits = {0.0f, 1.0f, -1.0f, 2.0f};
     for (const float temperature : {1.0f, 0.5f}) {
         double total = 0;
         for (const float l : logits) total += std::exp(static_cast<double>(l / temperature));
-        const int draws = 100000;
-        std::vector<int> seen(4);
-        for (int i = 0; i < draws; i++)
-            seen[static_cast<size_t>(sample_token(logits, {.temperature = static_cast<double>(temperature)},
-                                                  {1, 2, static_cast<uint64_t>(i)}))]++;
+        const int draws = simt::checked ? 2000 : 60000;
+        const std::vector<int> seen =
+            count_draws(logits, {.temperature = static_cast<double>(temperature)}, draws);
         for (size_t t = 0; t < 4; t++) {
             const double p = std::exp(static_cast<double>(logits[t] / temperature)) / total;
             // five standard deviations
@@ -131,12 +176,9 @@ TEST(Sampler, DrawsWithTemperatureAloneStayAsTheyWere) {
 TEST(Sampler, SamplesOfOneStepDiffer) {
     const std::vector<float> flat(50000, 0.0f);
     std::vector<int> drawn;
-    for (uint64_t sample = 0; sample < 20; sample++) {
-        for (uint64_t index = 0; index < 20; index++) {
-            drawn.push_back(
-                sample_token(flat, Sampling{}, {.seed = 1, .step = 0, .index = index, .sample = sample}));
-        }
-    }
+    for (uint64_t index = 0; index < 20; index++)
+        std::ranges::copy(sample_tokens(flat, Sampling{}, {.seed = 1, .index = index}, 20),
+                          std::back_inserter(drawn));
     std::sort(drawn.begin(), drawn.end());
     // 400 of 50,000: 1.6 pairs are expected to be equal.
     EXPECT_GE(std::unique(drawn.begin(), drawn.end()) - drawn.begin(), 390);
@@ -159,7 +201,7 @@ TEST(Sampler, TopKAndTopPFollowTheReference) {
     }
 }
 
-// The number of tokens that remain, where the first sorted range of them is not enough.
+// The number of tokens that remain, around that of a digit's values.
 TEST(Sampler, ANucleusOfAFlatDistributionIsItsFirstTokens) {
     const std::vector<float> flat(200, 1.5f);
     for (const auto& [top_p, kept] : {std::pair{0.3175, 64}, {0.3225, 65}, {0.4975, 100}, {0.9975, 200}}) {
@@ -215,20 +257,20 @@ TEST(Sampler, MinusInfinityIsNeverDrawn) {
     for (uint64_t i = 0; i < 100; i++) EXPECT_EQ(sample_token(logits, Sampling{}, {0, 0, i}), 1);
 }
 
-TEST(Sampler, LogitsWithoutAFiniteNumberAreAnError) {
-    EXPECT_THROW(sample_token(std::vector<float>{NAN, NAN}, Sampling{}, {}), Error);
-    EXPECT_THROW(sample_token(std::vector<float>{-INFINITY}, Sampling{}, {}), Error);
-    EXPECT_THROW(sample_token(std::vector<float>{}, Sampling{}, {}), Error);
+TEST(Sampler, LogitsWithoutAFiniteNumberGiveNoToken) {
+    EXPECT_EQ(sample_token({NAN, NAN}, Sampling{}, {}), -1);
+    EXPECT_EQ(sample_token({-INFINITY}, Sampling{}, {}), -1);
+    EXPECT_THROW(sample_token({}, Sampling{}, {}), UsageError);
 }
 
-TEST(Sampler, OneLogitThatIsNotFiniteIsAnError) {
-    for (const float wrong : {NAN, INFINITY}) {
+TEST(Sampler, OneLogitThatIsNotFiniteGivesNoToken) {
+    for (const float wrong : {NAN, -NAN, INFINITY}) {
         for (const size_t place : {0, 1, 2}) {
             std::vector<float> logits = {1, 2, 3};
             logits[place] = wrong;
             for (const double temperature : {0.0, 1.0}) {
-                EXPECT_THROW(sample_token(logits, {.temperature = temperature, .top_k = 2, .top_p = 0.9}, {}),
-                             Error);
+                EXPECT_EQ(sample_token(logits, {.temperature = temperature, .top_k = 2, .top_p = 0.9}, {}),
+                          -1);
             }
         }
     }

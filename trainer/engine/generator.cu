@@ -1,0 +1,103 @@
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/quantize.cuh"
+#include "kernels/random.cuh"
+#include "system/error.h"
+#include "trainer/engine/generator.h"
+
+namespace {
+
+constexpr size_t staging_floats = size_t{1} << 20;  // at least one row of a matrix
+
+// The activations must hold a prompt, or a token of every sample. On a GPU, cuDNN's planning for a prompt
+// would take longer than our own kernel.
+ModelOptions options_for(const DecoderOptions& o) {
+    const int T = std::max(o.max_tokens, 1);
+    return {.B = simt::ceil_div(std::max(o.samples, 1), T),
+            .T = T,
+            .training = false,
+            .attention = simt::is_gpu() ? AttentionBackend::kernel : AttentionBackend::automatic};
+}
+
+}  // namespace
+
+template <class T>
+Generator<T>::Generator(std::unique_ptr<Family<T>> family, const DecoderOptions& options)
+    : context_(options_for(options)),
+      family_(std::move(family)),
+      table_(family_->make_table(1)),
+      decoder_(context_, *family_, table_, memory_.cache, options) {
+    family_->attach(context_, table_, nullptr, &decoder_.state());
+    reserve();
+}
+
+template <class T>
+Generator<T>::~Generator() {
+    context_.gemm.reset();
+    if (context_.stream) simt::stream_destroy(context_.stream);
+}
+
+template <class T>
+void Generator<T>::reserve() {
+    GenerationState<T>& g = decoder_.state();
+    size_t longest_row = 0, largest_matrix = 0;
+    for (TensorId id = 0; id < table_.tensors().size(); id++) {
+        const Tensor& t = table_[id];
+        longest_row = std::max(longest_row, t.shape.back());
+        if (g.options.int8 && t.int8) {
+            memory_.parameters.reserve(g.weights[id].quantized, t.elements);
+            memory_.parameters.reserve(g.weights[id].scales, t.shape[0]);
+            if (table_.is_block(t.group)) largest_matrix = std::max(largest_matrix, t.elements);
+        } else {
+            memory_.parameters.reserve(g.weights[id].values, t.elements);
+        }
+    }
+    memory_.activations.reserve(
+        context_.tokens, static_cast<size_t>(context_.options.B) * static_cast<size_t>(context_.options.T));
+    family_->reserve(memory_.activations, memory_.workspace);
+    decoder_.reserve(memory_.activations);
+    memory_.workspace.reserve(staging_, std::max(staging_floats, longest_row));
+    if (g.options.int8) memory_.workspace.reserve(g.dequantized, largest_matrix);
+    memory_.workspace.reserve(gemm_workspace_, decoder_.gemm_workspace_bytes());
+}
+
+template <class T>
+void Generator<T>::allocate() {
+    context_.stream = simt::stream_create();
+    memory_.allocate();
+    family_->allocated();
+    context_.gemm = std::make_unique<Gemm>(Gemm::Options{});
+    context_.gemm->use_workspace(gemm_workspace_, decoder_.gemm_workspace_bytes());
+}
+
+template <class T>
+void Generator<T>::load(const Values& values) {
+    for (TensorId id = 0; id < table_.tensors().size(); id++) {
+        const Tensor& t = table_[id];
+        std::vector<float> of_tensor = values(t);
+        CHECK(of_tensor.size() == t.elements || of_tensor.size() == t.unpadded_elements,
+              "{}: {} values; expected {}", t.name, of_tensor.size(), t.unpadded_elements);
+        of_tensor.resize(t.elements, 0.0f);
+        const auto& to = decoder_.state().weights[id];
+        // fp32 values are copied to the device, a block of rows at a time, and converted there.
+        const size_t columns = t.shape.back(), rows = t.elements / columns,
+                     rows_at_once = std::max<size_t>(1, staging_floats / columns);
+        for (size_t row = 0; row < rows; row += rows_at_once) {
+            const size_t count = std::min(rows_at_once, rows - row), first = row * columns;
+            simt::copy_to_device(staging_, of_tensor.data() + first, count * columns * sizeof(float),
+                                 context_.stream);
+            if (to.quantized)
+                quantize(to.quantized + first, to.scales + row, staging_, count, static_cast<int>(columns),
+                         context_.stream);
+            else if constexpr (std::is_same_v<T, float>)
+                simt::copy_on_device(to.values + first, staging_, count * columns * sizeof(float),
+                                     context_.stream);
+            else convert(to.values + first, staging_, count * columns, context_.stream);
+        }
+        simt::stream_synchronize(context_.stream);
+    }
+}
+
+template class Generator<float>;
+template class Generator<bfloat16>;

@@ -1,0 +1,46 @@
+// generator.h: a model that only generates: its weights, and the decoder that works with them.
+//   Generator<bfloat16> generator(make_family<bfloat16>(config), {.samples = 4, .max_tokens = 256});
+//   generator.allocate();
+//   generator.load([&](const Tensor& tensor) { return file.values(tensor); });
+//   generator.decoder().prefill(prompt);
+//   With int8 the matrices (the embedding included) are int8 with one scale for each output channel
+//   (quantize.cuh), which is a quarter or half of the bytes; everything else is of type T.
+#pragma once
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "trainer/engine/decoder.h"
+
+template <class T>
+class Generator {
+public:
+    // fp32 values of a tensor, in the table's layout, with or without padding.
+    using Values = std::function<std::vector<float>(const Tensor&)>;
+
+    // Plans the memory and allocates nothing. UsageError for impossible shapes (the family's, the decoder's).
+    Generator(std::unique_ptr<Family<T>> family, const DecoderOptions& options);
+    ~Generator();
+    Generator(const Generator&) = delete;
+
+    const ModelConfig& config() const { return family_->config(); }
+    MemoryPlan memory_plan() const { return memory_.plan(); }
+    // Allocates what the plan says; nothing is allocated afterwards. Error if memory cannot be allocated.
+    void allocate();
+    void load(const Values& values);
+    Decoder<T>& decoder() { return decoder_; }
+
+private:
+    void reserve();
+
+    Context context_;
+    const std::unique_ptr<Family<T>> family_;
+    const TensorTable table_;
+    Memory memory_;
+    Decoder<T> decoder_;
+    float* staging_ = nullptr;  // fp32 weights on their way to the device's format
+    std::byte* gemm_workspace_ = nullptr;
+};
+
+extern template class Generator<float>;
+extern template class Generator<bfloat16>;
