@@ -78,6 +78,43 @@ TYPED_TEST(DecodeMatmul, DequantizesInt8) {
     test_products<TypeParam, bfloat16, int8_t>();
 }
 
+template <class W, class T, class Weight>
+void test_samples() {
+    constexpr size_t K = 9, OC = 37;
+    for (const size_t C : {256, 96, 48, 33}) {  // cache lines of every type, of some, of none; no vectors
+        const auto inp = upload<T>(random_values<T>(K * C, 1)), bias = upload<T>(random_values<T>(OC, 2));
+        const auto scales = upload<float>(random_values<float>(OC, 3));
+        std::vector<float> values;
+        if constexpr (std::is_same_v<Weight, int8_t>) values = random_bytes(OC * C, 4);
+        else values = random_values<Weight>(OC * C, 4);
+        const auto weight = upload<Weight>(values);
+        const auto product = [&](size_t first, size_t samples) {
+            auto out = poisoned<T>(samples * OC);
+            decode_matmul<W>(out.data(), inp.data() + first * C, weight.data(), scales.data(), bias.data(),
+                             {samples, C, OC}, Activation::none, nullptr);
+            return download(out);
+        };
+        std::vector<float> alone;
+        for (size_t k = 0; k < K; k++) {
+            const std::vector<float> one = product(k, 1);
+            alone.insert(alone.end(), one.begin(), one.end());
+        }
+        for (const size_t samples : {2, 3, 4, 5, 9}) {
+            const std::vector<float> together = product(0, samples);
+            for (size_t i = 0; i < together.size(); i++)
+                ASSERT_EQ(together[i], alone[i]) << "C = " << C << ", sample " << i / OC << " of " << samples;
+        }
+    }
+}
+
+// Texts do not depend on how many are generated together.
+TYPED_TEST(DecodeMatmul, ASampleIsTheSameAmongOthers) {
+    test_samples<TypeParam, float, float>();
+    test_samples<TypeParam, float, int8_t>();
+    test_samples<TypeParam, bfloat16, bfloat16>();
+    test_samples<TypeParam, bfloat16, int8_t>();
+}
+
 template <class W>
 class Quantize : public testing::Test {};
 TYPED_TEST_SUITE(Quantize, Widths);

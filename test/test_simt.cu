@@ -366,6 +366,14 @@ __global__ void multiply_add_and_transpose_kernel(float* sums, float* columns, c
     UNROLL_REGISTERS
     for (int r = 0; r < N; r++) simt::store(columns + r * N, turned[r]);
 }
+template <int N>
+__global__ void sums_of_rows_kernel(float* together, float* one_by_one, const float* inp) {
+    simt::Vec<float, 2 * N> rows[N];
+    UNROLL_REGISTERS
+    for (int r = 0; r < N; r++) rows[r] = simt::load<2 * N>(inp + r * 2 * N);
+    simt::store(together, simt::sums_of_rows(rows));
+    for (int r = 0; r < N; r++) one_by_one[r] = simt::sum(rows[r]);
+}
 template <class W>
 class VecOfWidth : public testing::Test {};
 using Widths = simt::TestWidths<testing::Types, 32>;
@@ -382,6 +390,13 @@ TYPED_TEST(VecOfWidth, MultiplyAddAndTranspose) {
     const std::vector<float> sum = download(sums), column = download(columns);
     for (size_t i = 0; i < N; i++) EXPECT_EQ(sum[i], values[i] + 3 * values[N + i]);
     for (size_t i = 0; i < N * N; i++) EXPECT_EQ(column[i], values[i % N * N + i / N]);
+}
+TYPED_TEST(VecOfWidth, SumsOfRowsAreThoseOfEachRow) {
+    constexpr size_t N = TypeParam::bytes / sizeof(float);
+    const auto inp = upload<float>(random_values<float>(N * 2 * N, 1));
+    auto together = poisoned<float>(N), one_by_one = poisoned<float>(N);
+    simt::launch(sums_of_rows_kernel<N>, 1, 1, 0, nullptr, together.data(), one_by_one.data(), inp.data());
+    EXPECT_EQ(download(together), download(one_by_one));
 }
 
 template <class W, class T>

@@ -11,10 +11,10 @@
 // registers. For more samples than that, the same rows are read again, from the first-level cache.
 //   GPU: a warp has 4 rows, each lane loads 16 bytes of each, and every product is summed by a shuffle
 //   tree.
-//   CPU: a thread has 16 rows and processes 4 at a time (1 if a sum fills the registers). A sum is a
-//   Vec; the Vecs of 16 rows are transposed, and then summed and finished as Vecs. The rows two groups
-//   ahead are prefetched: with four streams, each as short as a row, the hardware's prefetcher does not
-//   keep up (bf16: 7 to 9 GB/s on a core that reads 11 in a plain loop; with the prefetch it reads 11).
+//   CPU: a thread has 16 rows and reads them one after the other, so that the weights are one stream, which
+//   is prefetched. (Four rows side by side, as short as GPT-2's, are four streams that end too soon for the
+//   hardware's prefetcher: bf16 had 15 GB/s of the 20 of a plain loop.) A cache line of weights has as many
+//   sums as fit into the registers, because one alone would wait for each of its additions.
 #pragma once
 #include <algorithm>
 
@@ -25,22 +25,22 @@
 
 namespace decode_matmul_detail {
 
-template <class W, class Weight, int Samples, bool Vectors>
+// Columns: elements of a row that are loaded at once.
+template <class W, class Weight, int Samples, int Columns>
 struct Tiling {
     static constexpr bool one_thread = W::threads == 1;
     static_assert(one_thread || W::threads == simt::warp_size, "a warp's lanes store what it computed");
-    static constexpr int samples = Samples;
-    static constexpr int rows = one_thread ? 16 : 4;  // of the weight
-    static constexpr int rows_at_once = one_thread ? std::clamp(simt::cpu_register_sums / Samples, 1, 4) : 4;
-    // columns loaded at once
-    static constexpr int columns = !Vectors ? 1 : one_thread ? 16 : W::bytes / sizeof(Weight);
+    static constexpr int samples = Samples, columns = Columns;
+    static constexpr int rows = one_thread ? 16 : 4, rows_at_once = one_thread ? 1 : 4;  // of the weight
     // floats of a sum
     static constexpr int lanes = one_thread ? columns : 1;
-    static constexpr int prefetched_rows = one_thread && Vectors ? 2 * rows_at_once : 0;
     // on the CPU a block is one thread, so that the blocks balance the cores
     static constexpr unsigned block = one_thread ? 1 : 128;
     using Sum = Vec<float, lanes>;
 };
+
+// What a core reads during one access to memory: 20 GB/s * 100 ns.
+constexpr size_t prefetched_bytes = 2048;
 
 template <class T>
 struct Operands {
@@ -73,17 +73,13 @@ __device__ __forceinline__ void multiply(typename Tiling::Sum (&sums)[Tiling::ro
         for (int s = 0; s < samples; s++) sums[r][s] = simt::broadcast<Tiling::lanes>(0.0f);
     }
     for (int c = simt::row_lane<W::threads>() * N; c < C; c += W::threads * N) {
+        if constexpr (Tiling::one_thread) simt::prefetch(of_row[0] + c + prefetched_bytes / sizeof(Weight));
         Vec<float, N> x[samples];
         UNROLL_REGISTERS
         for (int s = 0; s < samples; s++) x[s] = simt::load_factors<N>(of_sample[s] + c);
         UNROLL_REGISTERS
         for (int r = 0; r < rows; r++) {
             const Vec<float, N> w = simt::load_factors<N>(of_row[r] + c);
-            if constexpr (Tiling::prefetched_rows > 0) {
-                constexpr int line = 64 / sizeof(Weight);
-                if (c % line == 0)
-                    simt::prefetch(of_row[r] + c + static_cast<size_t>(Tiling::prefetched_rows) * C);
-            }
             UNROLL_REGISTERS
             for (int s = 0; s < samples; s++) simt::multiply_add(sums[r][s], w, x[s]);
         }
@@ -106,17 +102,9 @@ template <class Tiling, class T>
 __device__ __forceinline__ void finish_rows(T* out, const typename Tiling::Sum (&of_row)[Tiling::rows],
                                             const Operands<T>& operands, size_t row, int sample) {
     constexpr int rows = Tiling::rows;
-    if constexpr (Tiling::lanes == rows) {
+    if constexpr (Tiling::lanes >= rows) {
         if (row + rows <= operands.OC) {
-            Vec<float, rows> of_lane[rows];
-            simt::transpose(of_lane, of_row);
-            UNROLL_REGISTERS
-            for (int half = rows / 2; half > 0; half /= 2) {
-                for (int l = 0; l < half; l++) {
-                    for (int r = 0; r < rows; r++) of_lane[l][r] += of_lane[l + half][r];
-                }
-            }
-            Vec<float, rows>& product = of_lane[0];
+            Vec<float, rows> product = simt::sums_of_rows(of_row);
             if (operands.scales) {
                 for (int r = 0; r < rows; r++) product[r] *= operands.scales[row + r];
             }
@@ -170,17 +158,22 @@ __global__ void kernel(T* out, Operands<T> operands, const Weight* weight) {
     }
 }
 
-// Calls body(Tiling) with the Tiling for K samples and C columns.
+// Calls body(Tiling) with the Tiling for K samples and C columns. The order of a sum does not depend on K.
 template <class W, class Weight, class Body>
 void for_tiling(size_t K, size_t C, Body body) {
+    constexpr bool one_thread = W::threads == 1;
+    // CPU: a cache line of weights, or half of the registers full of sums
+    constexpr int columns = one_thread ? 16 : W::bytes / sizeof(Weight), line = 64 / sizeof(Weight),
+                  wide = one_thread ? std::min(line, columns * simt::cpu_register_sums / 2) : columns,
+                  most_samples = one_thread ? std::min(4, columns * simt::cpu_register_sums / wide) : 4;
     const auto with_samples = [&](auto samples) {
-        using Wide = Tiling<W, Weight, samples(), true>;
-        if (C % Wide::columns == 0) body(Wide{});
-        else body(Tiling<W, Weight, samples(), false>{});
+        if (C % wide == 0) body(Tiling<W, Weight, samples(), wide>{});
+        else if (wide > columns && C % columns == 0) body(Tiling<W, Weight, samples(), columns>{});
+        else body(Tiling<W, Weight, samples(), 1>{});
     };
     if (K == 1) with_samples(std::integral_constant<int, 1>{});
     else if (K == 2) with_samples(std::integral_constant<int, 2>{});
-    else with_samples(std::integral_constant<int, 4>{});
+    else with_samples(std::integral_constant<int, most_samples>{});
 }
 
 }  // namespace decode_matmul_detail

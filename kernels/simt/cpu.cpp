@@ -1,9 +1,9 @@
 // cpu.cpp: runs a grid of blocks on CPU cores.
-//   Blocks run in parallel (OpenMP). The threads of a block run on fibers that never leave their OS thread.
-//   The first fiber runs one thread after the other, as a plain loop, until a thread meets a barrier; a
-//   kernel without barriers never switches fibers. The first thread that meets a barrier keeps the first
-//   fiber, every thread that has not run yet gets a fiber of its own, and from then on each thread runs
-//   until it waits.
+//   Blocks run in parallel (OpenMP). A block of one thread is a function call. The threads of a larger one
+//   run on fibers that never leave their OS thread. The first fiber runs one thread after the other, as a
+//   plain loop, until a thread meets a barrier; a kernel without barriers never switches fibers. The first
+//   thread that meets a barrier keeps the first fiber, every thread that has not run yet gets a fiber of its
+//   own, and from then on each thread runs until it waits.
 #include "kernels/simt/cpu.h"
 
 #include <fmt/core.h>
@@ -137,6 +137,11 @@ void BlockRunner::run(const Launch& launch, dim3 block_index, uint64_t block_num
     blockDim = dim3(launch.block);
     blockIdx = block_index;
     shared_.prepare(launch.shared_bytes);
+    if (launch.block == 1) {  // needs no fiber, because it waits for no other thread
+        running_ = 0;
+        threadIdx = dim3(0);
+        return launch.thread(launch.closure);
+    }
     ready_.start(launch.block, launch.order, block_number);
 
     first_ = ready_.take();
@@ -233,6 +238,10 @@ void BlockRunner::meet(bool of_block, Site site, Exchange exchange) {
     if (!of_block && launch_->block < warp_size) {
         throw Error(fmt::format("simt: {} at {}:{} in a block of {} thread; expected whole warps", site.what,
                                 site.here.file, site.here.line, launch_->block));
+    }
+    if (launch_->block == 1) {
+        if (exchange) exchange(threads_.data(), 1);
+        return;
     }
     if (!fibers_) begin_fibers();
     Thread& t = threads_[running_];

@@ -1,5 +1,7 @@
 // vec_products.cuh: the inner loops of matrix products over Vecs
 #pragma once
+#include <utility>
+
 #include "kernels/simt/vec.cuh"
 
 namespace simt {
@@ -24,7 +26,8 @@ __device__ __forceinline__ void multiply_add(Vec<float, N>& sum, float factor, c
 }
 
 // sum += a * b, element by element. If the sum is shorter than a and b (S < N), its element i adds up
-// the products i, i + S, i + 2 S, ...
+// the products i, i + S, i + 2 S, ... A product is not rounded before it is added, whatever surrounds this
+// function: g++ would otherwise decide that anew for each loop.
 template <int S, int N>
 __device__ __forceinline__ void multiply_add(Vec<float, S>& sum, const Vec<float, N>& a,
                                              const Vec<float, N>& b) {
@@ -41,43 +44,114 @@ __device__ __forceinline__ void multiply_add(Vec<float, S>& sum, const Vec<float
     }
 #endif
     UNROLL
-    for (int i = 0; i < N; i++) sum[i % S] += a[i] * b[i];
+    for (int i = 0; i < N; i++) sum[i % S] = fmaf(a[i], b[i], sum[i % S]);
+}
+
+#ifndef __CUDACC__
+namespace detail {
+
+constexpr int native_lanes = cpu_vector_bytes / sizeof(float);
+typedef float Native __attribute__((vector_size(cpu_vector_bytes), may_alias));
+
+// Lane i of the result is lane from(i) + offset of a and b, whose lanes follow those of a.
+template <int offset, class From, int... i>
+__forceinline__ Native shuffle(const Native& a, const Native& b, From from, std::integer_sequence<int, i...>) {
+#if __has_builtin(__builtin_shufflevector)
+    return __builtin_shufflevector(a, b, from(i) + offset...);
+#else  // g++ 11
+    typedef int Places __attribute__((vector_size(cpu_vector_bytes)));
+    return __builtin_shuffle(a, b, Places{from(i) + offset...});
+#endif
+}
+template <int offset, class From>
+__forceinline__ Native shuffle(const Native& a, const Native& b, From from) {
+    return shuffle<offset>(a, b, from, std::make_integer_sequence<int, native_lanes>{});
+}
+
+// The vectors hold the sums of several rows, each in `width` lanes. Adds the halves of each, so that half as
+// many vectors hold them; the last one holds the sum of row r in lane r.
+template <int width>
+__forceinline__ void add_halves(Native (&vectors)[native_lanes]) {
+    constexpr int half = width / 2;
+    // Sums of a and b take turns.
+    constexpr auto from = [](int lane) {
+        const int group = lane / half;
+        return group % 2 * native_lanes + group / 2 * width + lane % half;
+    };
+    UNROLL_REGISTERS
+    for (int i = 0; i < half; i++)
+        vectors[i] = shuffle<0>(vectors[i], vectors[i + half], from) +
+                     shuffle<half>(vectors[i], vectors[i + half], from);
+    if constexpr (half > 1) add_halves<half>(vectors);
+}
+
+}  // namespace detail
+#endif
+
+// The sum of each row, pairwise as sum() adds it (vec.cuh).
+template <int R, int N>
+__device__ __forceinline__ Vec<float, R> sums_of_rows(const Vec<float, N> (&rows)[R]) {
+    Vec<float, R> sums;
+#ifndef __CUDACC__
+    using namespace detail;
+    if constexpr (N % native_lanes == 0 && R % native_lanes == 0) {
+        UNROLL_REGISTERS
+        for (int r = 0; r < R; r += native_lanes) {
+            Native vectors[native_lanes];
+            UNROLL_REGISTERS
+            for (int i = 0; i < native_lanes; i++) {
+                Native parts[N / native_lanes];
+                UNROLL_REGISTERS
+                for (int p = 0; p < N / native_lanes; p++)
+                    parts[p] = *reinterpret_cast<const Native*>(rows[r + i].x + p * native_lanes);
+                UNROLL_REGISTERS
+                for (int half = N / native_lanes / 2; half > 0; half /= 2) {
+                    UNROLL_REGISTERS
+                    for (int p = 0; p < half; p++) parts[p] += parts[p + half];
+                }
+                vectors[i] = parts[0];
+            }
+            add_halves<native_lanes>(vectors);
+            *reinterpret_cast<Native*>(sums.x + r) = vectors[0];
+        }
+        return sums;
+    }
+#endif
+    UNROLL
+    for (int r = 0; r < R; r++) sums[r] = sum(rows[r]);
+    return sums;
 }
 
 // columns[c][r] = rows[r][c]
 template <int R, int C>
 __device__ __forceinline__ void transpose(Vec<float, R> (&columns)[C], const Vec<float, C> (&rows)[R]) {
 #ifndef __CUDACC__
-    if constexpr (R == 16 && C == 16 && cpu_vector_bytes == 64) {
-        // Four rounds, each of which interleaves the lower and the upper half of the rows, as one
-        // riffles cards.
-        typedef float Native __attribute__((vector_size(64), may_alias));
-        Native deck[16], shuffled[16];
+    using namespace detail;
+    if constexpr (R % native_lanes == 0 && C % native_lanes == 0) {
+        // Rounds, each of which interleaves the lower and the upper half of the rows, as one riffles cards.
+        constexpr auto from = [](int lane) { return lane % 2 * native_lanes + lane / 2; };
+        constexpr int half = native_lanes / 2;
         UNROLL_REGISTERS
-        for (int i = 0; i < 16; i++) deck[i] = *reinterpret_cast<const Native*>(rows[i].x);
-        UNROLL_REGISTERS
-        for (int round = 0; round < 4; round++) {
+        for (int block = 0; block < R * C; block += native_lanes * native_lanes) {
+            const int r = block / native_lanes % R, c = block / native_lanes / R * native_lanes;
+            Native deck[native_lanes], shuffled[native_lanes];
             UNROLL_REGISTERS
-            for (int i = 0; i < 8; i++) {
-#if __has_builtin(__builtin_shufflevector)
-                shuffled[2 * i] = __builtin_shufflevector(deck[i], deck[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4,
-                                                          20, 5, 21, 6, 22, 7, 23);
-                shuffled[2 * i + 1] = __builtin_shufflevector(deck[i], deck[i + 8], 8, 24, 9, 25, 10, 26, 11,
-                                                              27, 12, 28, 13, 29, 14, 30, 15, 31);
-#else  // g++ 11
-                typedef int Places __attribute__((vector_size(64)));
-                shuffled[2 * i] = __builtin_shuffle(
-                    deck[i], deck[i + 8], Places{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
-                shuffled[2 * i + 1] =
-                    __builtin_shuffle(deck[i], deck[i + 8],
-                                      Places{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
-#endif
+            for (int i = 0; i < native_lanes; i++)
+                deck[i] = *reinterpret_cast<const Native*>(rows[r + i].x + c);
+            UNROLL_REGISTERS
+            for (int round = 1; round < native_lanes; round *= 2) {
+                UNROLL_REGISTERS
+                for (int i = 0; i < half; i++) {
+                    shuffled[2 * i] = shuffle<0>(deck[i], deck[i + half], from);
+                    shuffled[2 * i + 1] = shuffle<half>(deck[i], deck[i + half], from);
+                }
+                UNROLL_REGISTERS
+                for (int i = 0; i < native_lanes; i++) deck[i] = shuffled[i];
             }
             UNROLL_REGISTERS
-            for (int i = 0; i < 16; i++) deck[i] = shuffled[i];
+            for (int i = 0; i < native_lanes; i++)
+                *reinterpret_cast<Native*>(columns[c + i].x + r) = deck[i];
         }
-        UNROLL_REGISTERS
-        for (int i = 0; i < 16; i++) *reinterpret_cast<Native*>(columns[i].x) = deck[i];
         return;
     }
 #endif
