@@ -204,7 +204,8 @@ TEST(Sampler, TopKAndTopPFollowTheReference) {
 // The number of tokens that remain, around that of a digit's values.
 TEST(Sampler, ANucleusOfAFlatDistributionIsItsFirstTokens) {
     const std::vector<float> flat(200, 1.5f);
-    for (const auto& [top_p, kept] : {std::pair{0.3175, 64}, {0.3225, 65}, {0.4975, 100}, {0.9975, 200}}) {
+    const std::pair<double, int> cases[] = {{0.3175, 64}, {0.3225, 65}, {0.4975, 100}, {0.9975, 200}};
+    for (const auto& [top_p, kept] : cases) {
         const std::vector<int> seen = count_draws(flat, {.top_p = top_p}, 5000);
         // 5,000 draws of at most 200 tokens: the probability that one is never drawn is 200 exp(-25).
         EXPECT_EQ(std::count_if(seen.begin(), seen.begin() + kept, [](int n) { return n > 0; }), kept)

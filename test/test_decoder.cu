@@ -2,8 +2,8 @@
 #include "model.cuh"
 #include "plain_sampler.h"
 #include "temporary_folder.h"
-#include "trainer/engine/generator.h"
 #include "trainer/engine/quantized_weights.h"
+#include "trainer/inference/generator.h"
 
 namespace {
 

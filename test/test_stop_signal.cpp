@@ -1,11 +1,11 @@
 // Waiting for input while signals arrive. The tests send signals to this process.
-#include "system/stop_signal.h"
-
 #include <gtest/gtest.h>
 #include <pthread.h>
 
 #include <chrono>
 #include <thread>
+
+#include "system/stop_signal.h"
 
 class StopSignal : public testing::Test {
 protected:

@@ -7,7 +7,7 @@
 #include "kernels/decode/decode_attention.cuh"
 #include "kernels/decode/decode_matmul.cuh"
 #include "kernels/quantize.cuh"
-#include "trainer/engine/generator.h"
+#include "trainer/inference/generator.h"
 
 // The number of matrices that take 64 MiB or more in total. A product that cycles through them reads its
 // weights from memory, as a model does layer by layer.

@@ -55,7 +55,8 @@ typedef float Native __attribute__((vector_size(cpu_vector_bytes), may_alias));
 
 // Lane i of the result is lane from(i) + offset of a and b, whose lanes follow those of a.
 template <int offset, class From, int... i>
-__forceinline__ Native shuffle(const Native& a, const Native& b, From from, std::integer_sequence<int, i...>) {
+__forceinline__ Native shuffle(const Native& a, const Native& b, From from,
+                               std::integer_sequence<int, i...>) {
 #if __has_builtin(__builtin_shufflevector)
     return __builtin_shufflevector(a, b, from(i) + offset...);
 #else  // g++ 11
@@ -149,8 +150,7 @@ __device__ __forceinline__ void transpose(Vec<float, R> (&columns)[C], const Vec
                 for (int i = 0; i < native_lanes; i++) deck[i] = shuffled[i];
             }
             UNROLL_REGISTERS
-            for (int i = 0; i < native_lanes; i++)
-                *reinterpret_cast<Native*>(columns[c + i].x + r) = deck[i];
+            for (int i = 0; i < native_lanes; i++) *reinterpret_cast<Native*>(columns[c + i].x + r) = deck[i];
         }
         return;
     }

@@ -11,8 +11,8 @@
 #include "software_gpu/trace.h"
 #include "system/error.h"
 #include "trainer/distributed/single_process.h"
-#include "trainer/engine/generator.h"
 #include "trainer/engine/model.h"
+#include "trainer/inference/generator.h"
 #include "trainer/models/families.h"
 
 namespace {

@@ -225,7 +225,8 @@ double scaled_sum_over_product() {
         gemm.product<T>(out.data(), {a.data()}, {a.data()}, n, n, n, nullptr, alpha, beta, a.data());
     };
     multiply(2, -1), multiply(1, 0);  // primitives are built
-    return ratio(20, [&](size_t) { multiply(2, -1); }, [&](size_t) { multiply(1, 0); });
+    return ratio(
+        20, [&](size_t) { multiply(2, -1); }, [&](size_t) { multiply(1, 0); });
 }
 
 TEST(MuonsProducts, AFactorAndASumCostLittle) {

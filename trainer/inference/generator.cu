@@ -4,7 +4,7 @@
 #include "kernels/quantize.cuh"
 #include "kernels/random.cuh"
 #include "system/error.h"
-#include "trainer/engine/generator.h"
+#include "trainer/inference/generator.h"
 
 namespace {
 
