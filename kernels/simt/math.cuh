@@ -1,5 +1,7 @@
 // math.cuh: elementary functions that g++ can vectorise; on the GPU they are CUDA's own
 #pragma once
+#include <cstdint>
+
 #include "kernels/simt/target.h"
 
 namespace simt {
