@@ -194,7 +194,8 @@ struct Row {
 
 // token = -1 for logits that are not finite: a NaN, plus infinity, or nothing but minus infinity.
 template <class W, class T>
-__global__ void __launch_bounds__(simt::block_of<W>) kernel(int* tokens, SampledRows<T> rows, Choice choice) {
+__global__ void __launch_bounds__(simt::block_of<W>, 1)
+    kernel(int* tokens, SampledRows<T> rows, Choice choice) {
     constexpr int threads = W::threads;
     simt::SharedMemory memory;
     const Shared<threads> s(memory);
