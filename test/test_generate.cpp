@@ -2,6 +2,7 @@
 // that none influences another.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "plain_sampler.h"
@@ -27,18 +28,19 @@ public:
     void step(const std::vector<int>& tokens) {
         steps++;
         EXPECT_EQ(tokens.size(), texts_.size());
+        EXPECT_TRUE(std::ranges::all_of(tokens, [](int token) { return token >= 0 && token < V; }));
         for (size_t k = 0; k < texts_.size(); k++) {
             texts_[k].push_back(tokens[k]);
             fill(k);
         }
     }
-    // V for a text that has ended.
+    // -1 for a text that has ended, as for any logits that are not finite.
     std::vector<int> draw(const Sampling& sampling, Draw draw, int count, int ids) {
         std::vector<int> tokens;
         for (int row = 0; row < count; row++, draw.sample++) {
             const float* const logits = rows_.data() + row * Vp;
-            tokens.push_back(std::isnan(logits[0])
-                                 ? V
+            tokens.push_back(std::isnan(logits[0]) || std::isnan(end_)
+                                 ? -1
                                  : plain::sample_token({logits, static_cast<size_t>(ids)}, sampling, draw));
         }
         return tokens;
@@ -153,6 +155,12 @@ TEST(Generate, StopsBetweenTokens) {
         EXPECT_EQ(text.tokens.size(), 3u);
         EXPECT_EQ(text.ending, Ending::stopped);
     }
+}
+
+TEST(Generate, LogitsThatAreNotFiniteEndItWithAnError) {
+    HashDecoder decoder(2, NAN);
+    EXPECT_EQ(message_of<Error>([&] { run(decoder, options(2)); }),
+              "sampling: the model's logits are not finite");
 }
 
 }  // namespace

@@ -504,7 +504,7 @@ TEST(GPT2, GeneratesBetweenTwoSteps) {
     EXPECT_THROW(reference_model<float>(dump, {.generated_tokens = reference_T + 1}), UsageError);
 }
 
-// Whatever a backward pass recomputes, and with gradients half summed or updates just begun.
+// Between two steps or two micro-steps, whatever a backward pass recomputes, and with an update just begun.
 template <class T>
 void expect_same_training_with_texts() {
     const SafetensorsFile dump = reference("model");
@@ -513,16 +513,23 @@ void expect_same_training_with_texts() {
         const auto alone = reference_model<T>(dump, {.recompute = recompute}),
                    sampled = reference_model<T>(dump, {.generated_tokens = 5, .recompute = recompute});
         std::vector<float> texts;
+        const auto generate = [&] {
+            sampled->decoder().prefill({1, 2, 3});
+            sampled->decoder().step({4});
+            return sampled->decoder().logits()[0];
+        };
         for (int s = 0; s < 3; s++) {
             for (const bool generates : {false, true}) {
                 Model<T>& model = generates ? *sampled : *alone;
-                model.forward(batch);
-                model.backward();
-                model.update(reference_adamw);
-                if (!generates) continue;
-                model.decoder().prefill({1, 2, 3});
-                model.decoder().step({4});
-                texts.push_back(model.decoder().logits()[0]);
+                for (const bool last : {false, true}) {
+                    model.forward(batch);
+                    model.backward(last);
+                    if (generates) generate();
+                }
+                model.begin_update(reference_adamw);
+                if (generates) texts.push_back(generate());
+                model.finish_update();
+                if (generates) { EXPECT_EQ(generate(), texts.back()); }
             }
             EXPECT_EQ(parameters_of(*sampled), parameters_of(*alone)) << s;
         }

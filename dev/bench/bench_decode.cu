@@ -1,11 +1,12 @@
-// bench_decode.cu: generation, one token at a time: products with few rows, attention over the cache, and
-// whole steps of GPT-2 124M or of the preset's model.
+// bench_decode.cu: generation, one token at a time: products with few rows, attention over the cache, drawing
+// a token, and whole steps of GPT-2 124M or of the preset's model.
 //   The bytes are those of the weights and the cache, each read once. They bound a step with one sample.
 #include <random>
 
 #include "bench.h"
 #include "kernels/decode/decode_attention.cuh"
 #include "kernels/decode/decode_matmul.cuh"
+#include "kernels/decode/decode_sample.cuh"
 #include "kernels/quantize.cuh"
 #include "trainer/inference/generator.h"
 
@@ -68,6 +69,20 @@ void bench_attention(BenchRun& run) {
         });
 }
 
+// V = 50,257 normally distributed logits a sample, drawn from with top-k 40 and top-p 0.9.
+template <class T>
+void bench_sample(BenchRun& run) {
+    constexpr size_t V = 50257, Vp = 50304;
+    const size_t K = run["K"];
+    const simt::DeviceBuffer<T> logits = random_buffer<T>(K * Vp);
+    const simt::DeviceBuffer<int> tokens(K);
+    uint64_t index = 0;
+    run.measure({.bytes = K * V * sizeof(T), .flops = 0}, [&](stream_t stream) {
+        decode_sample(tokens.data(), SampledRows<T>{logits.data(), Vp, V, static_cast<int>(K)},
+                      {.top_k = 40, .top_p = 0.9}, {.index = index++}, stream);
+    });
+}
+
 // Steps that start with T tokens in the cache. A full cache is refilled, which counts in the measured time
 // but not in the bytes.
 template <class T, bool Int8>
@@ -118,6 +133,7 @@ int main(int argc, char** argv) {
     bench.add("decode_matmul", BENCH_TYPES(bench_matmul));
     bench.add("decode_matmul_int8", BENCH_TYPES(bench_matmul_int8));
     bench.add("decode_attention", BENCH_TYPES(bench_attention));
+    bench.add("decode_sample", BENCH_TYPES(bench_sample));
     bench.add("decode_step", BenchBodies{bench_step<float, false>, bench_step<bfloat16, false>});
     bench.add("decode_step_int8", BenchBodies{bench_step<float, true>, bench_step<bfloat16, true>});
     return bench.main(argc, argv);

@@ -1,6 +1,6 @@
 // decode_attention.cuh: attention of the newest token of each sample over the keys and values of all
 //   tokens so far, and the cache that holds these
-//   scores[t] = q k[t] / sqrt(HS), t < length;   p = softmax(scores);   out = sum over t of p[t] v[t]
+//   scores[t] = q k[t] / sqrt(HS), t <= *before;   p = softmax(scores);   out = sum over t of p[t] v[t]
 //   qkv (samples, 3, NH, HS) of the newest tokens   out (samples, NH, HS)
 //   keys (samples, NH, tiles, D, tile)   values (samples, NH, tiles * tile, D)
 //   D is HS rounded up to 32, 64, 96 or 128. A tile is 64 bytes of tokens: 32 in bfloat16, 16 in float.

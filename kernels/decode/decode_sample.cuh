@@ -3,12 +3,12 @@
 //   weights, in the order of ids, exceeds uniform(draw) * their total
 //   logits (rows, V), a row every `stride` elements   tokens (rows)
 //   Weights are integers, floor(2^36 weight): their sums do not depend on the order of adding, so any number
-//   of threads draws the same token, and 131,072 weights add up exactly in a double.
+//   of threads draws the same token.
 //   Which tokens are kept is one number. A token's key is its place in the order from the likeliest to the
 //   least likely, and among equally likely ones in the order of ids; top-k and top-p each find the last key
 //   that is kept, a digit of some bits at a time from the highest on (radix selection): a pass over the row
 //   adds up the tokens, or their weights, by the next digit of their keys.
-// W::threads threads process a row: on a GPU a block, whose first-level cache holds a row after one pass.
+// W::threads threads process a row: on a GPU a block.
 #pragma once
 #include <algorithm>
 #include <cfloat>
@@ -160,6 +160,13 @@ struct Row {
         return combine_all(s, threads, Add{});
     }
 
+    // The first token of this thread's share at which the sum, `before` those of the share, exceeds point.
+    __device__ int token_at(Sum before, Sum point) const {
+        int id = begin_of_share();
+        while (id + 1 < end_of_share() && (before += kept_weight(id)) <= point) id++;
+        return id;
+    }
+
     // The last key of the fewest likeliest tokens of which there are `wanted`, or whose weights sum to that.
     template <bool by_weight>
     __device__ Sum find_last_key(const Shared<threads>& s, Sum wanted) const {
@@ -210,36 +217,33 @@ __global__ void __launch_bounds__(simt::block_of<W>, 1)
     const int likeliest = static_cast<int>(first & 0xffffffffu);
     row.largest = row.logit(likeliest);
     const bool finite = row.largest > -INFINITY && row.largest < INFINITY;
-    if (!finite || choice.inverse_temperature <= 0) {  // the same for all threads of the block
-        if (lane == 0) tokens[blockIdx.x] = finite ? likeliest : -1;
-        return;
+    int token = finite ? likeliest : -1, writer = 0;
+    if (finite && choice.inverse_temperature > 0) {  // the same for all threads of the block
+        if (choice.top_k > 0 && choice.top_k < rows.V)
+            row.last_key = row.template find_last_key<false>(s, static_cast<Sum>(choice.top_k));
+        if (choice.top_p < 1) {
+            const Sum total = row.total(s);
+            const double share = choice.top_p * static_cast<double>(total);
+            const Sum below = static_cast<Sum>(share),
+                      wanted = static_cast<double>(below) < share ? below + 1 : below;
+            row.last_key = row.template find_last_key<true>(s, Smaller{}(wanted, total));
+        }
+        Draw draw = choice.first;
+        draw.sample += blockIdx.x;
+        const Sum total = row.total(s),
+                  point = Smaller{}(static_cast<Sum>(uniform(draw) * static_cast<double>(total)), total - 1);
+        const Place place = reach(s, threads, point + 1);
+        writer = place.index;
+        if (lane == writer) token = row.token_at(place.before, point);
     }
-    if (choice.top_k > 0 && choice.top_k < rows.V)
-        row.last_key = row.template find_last_key<false>(s, static_cast<Sum>(choice.top_k));
-    if (choice.top_p < 1) {
-        const Sum total = row.total(s);
-        const double share = choice.top_p * static_cast<double>(total);
-        const Sum below = static_cast<Sum>(share),
-                  wanted = static_cast<double>(below) < share ? below + 1 : below;
-        row.last_key = row.template find_last_key<true>(s, Smaller{}(wanted, total));
-    }
-    Draw draw = choice.first;
-    draw.sample += blockIdx.x;
-    const Sum total = row.total(s),
-              point = Smaller{}(static_cast<Sum>(uniform(draw) * static_cast<double>(total)), total - 1);
-    const Place place = reach(s, threads, point + 1);
-    if (lane != place.index) return;
-    Sum sum = place.before;
-    int id = row.begin_of_share();
-    while (id + 1 < row.end_of_share() && (sum += row.kept_weight(id)) <= point) id++;
-    tokens[blockIdx.x] = id;
+    if (lane == writer) tokens[blockIdx.x] = token;
 }
 
 }  // namespace decode_sample_detail
 
 // tokens[r] = the token drawn from row r for sample first.sample + r, or -1 if the row has a NaN or plus
-// infinity or nothing but minus infinity. Reads a row three times, and with top-k or top-p once more for
-// every digit of a key: 16 times at most, usually half as often.
+// infinity or nothing but minus infinity. Reads a row three times, with top-p once more, and with either of
+// top-k and top-p once more for every digit of a key that it needs: at most 16, usually half as many.
 template <class W = simt::NativeWidth<256>, class T>
 void decode_sample(int* tokens, const SampledRows<T>& rows, const Sampling& sampling, const Draw& first,
                    stream_t stream) {

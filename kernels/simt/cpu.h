@@ -1,5 +1,5 @@
 // cpu.h: the meaning of CUDA's words for g++. Only target.h includes it.
-//   A block's threads are fibers of one OS thread (cpu.cpp). Every barrier and collective has default
+//   The threads of a block are fibers of one OS thread, unless there is only one (cpu.cpp). Every barrier and collective has default
 //   arguments that hold the place of its call, so that a divergence is reported with file and line.
 #pragma once
 #ifdef SIMT_GPU

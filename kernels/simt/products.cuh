@@ -16,8 +16,6 @@ namespace simt {
 #ifndef __CUDACC__
 namespace detail {
 
-constexpr int cpu_lanes = cpu_vector_bytes / sizeof(float);
-typedef float NativeFloats __attribute__((vector_size(cpu_vector_bytes), may_alias));
 typedef int32_t NativeWords __attribute__((vector_size(cpu_vector_bytes), may_alias));
 
 #if defined(__AVX512F__)
@@ -25,13 +23,13 @@ typedef int32_t NativeWords __attribute__((vector_size(cpu_vector_bytes), may_al
 constexpr __mmask16 every_lane = 0xffff;
 #endif
 
-inline NativeFloats load_native(const float* address) {
-    NativeFloats v;
+inline Native load_native(const float* address) {
+    Native v;
     std::memcpy(&v, address, sizeof(v));
     return v;
 }
 // g++ 12 has __builtin_convertvector, but compiles it lane by lane.
-inline NativeFloats load_native(const bfloat16* address) {
+inline Native load_native(const bfloat16* address) {
 #if defined(__AVX512F__)
     const __m512i words = _mm512_maskz_cvtepu16_epi32(
         every_lane, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(address)));
@@ -39,11 +37,11 @@ inline NativeFloats load_native(const bfloat16* address) {
     const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(address)));
 #else
     NativeWords words;
-    for (int i = 0; i < cpu_lanes; i++) words[i] = address[i].bits;
+    for (int i = 0; i < native_lanes; i++) words[i] = address[i].bits;
 #endif
-    return std::bit_cast<NativeFloats>(std::bit_cast<NativeWords>(words) << 16);
+    return std::bit_cast<Native>(std::bit_cast<NativeWords>(words) << 16);
 }
-inline NativeFloats load_native(const int8_t* address) {
+inline Native load_native(const int8_t* address) {
 #if defined(__AVX512F__)
     return _mm512_maskz_cvtepi32_ps(
         every_lane,
@@ -52,8 +50,8 @@ inline NativeFloats load_native(const int8_t* address) {
     return _mm256_cvtepi32_ps(
         _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(address))));
 #else
-    NativeFloats v;
-    for (int i = 0; i < cpu_lanes; i++) v[i] = static_cast<float>(address[i]);
+    Native v;
+    for (int i = 0; i < native_lanes; i++) v[i] = static_cast<float>(address[i]);
     return v;
 #endif
 }
@@ -64,12 +62,12 @@ inline NativeFloats load_native(const int8_t* address) {
 template <int N, class T>
 __device__ __forceinline__ Vec<float, N> load_factors(const T* address) {
 #ifndef __CUDACC__
-    if constexpr (N % detail::cpu_lanes == 0) {
+    if constexpr (N % detail::native_lanes == 0) {
         detail::check_alignment(address, sizeof(T) * N);
         Vec<float, N> v;
         UNROLL_REGISTERS
-        for (int i = 0; i < N; i += detail::cpu_lanes)
-            *reinterpret_cast<detail::NativeFloats*>(v.x + i) = detail::load_native(address + i);
+        for (int i = 0; i < N; i += detail::native_lanes)
+            *reinterpret_cast<detail::Native*>(v.x + i) = detail::load_native(address + i);
         return v;
     }
 #endif

@@ -6,17 +6,23 @@
 
 namespace simt {
 
+#ifndef __CUDACC__
+namespace detail {
+constexpr int native_lanes = cpu_vector_bytes / sizeof(float);
+typedef float Native __attribute__((vector_size(cpu_vector_bytes), may_alias));
+}  // namespace detail
+#endif
+
 // sum += factor * v, the innermost line of a matrix product. On the CPU it is an explicit vector
 // instruction, so that an array of sums stays in registers: 180 GFLOP/s a core. The vectoriser reaches 8
 // to 190, depending on the shape of the surrounding loops.
 template <int N>
 __device__ __forceinline__ void multiply_add(Vec<float, N>& sum, float factor, const Vec<float, N>& v) {
 #ifndef __CUDACC__
-    constexpr int lanes = cpu_vector_bytes / sizeof(float);
-    if constexpr (N % lanes == 0) {
-        typedef float Native __attribute__((vector_size(cpu_vector_bytes), may_alias));
+    using namespace detail;
+    if constexpr (N % native_lanes == 0) {
         UNROLL_REGISTERS
-        for (int i = 0; i < N; i += lanes)
+        for (int i = 0; i < N; i += native_lanes)
             *reinterpret_cast<Native*>(sum.x + i) += factor * *reinterpret_cast<const Native*>(v.x + i);
         return;
     }
@@ -26,32 +32,28 @@ __device__ __forceinline__ void multiply_add(Vec<float, N>& sum, float factor, c
 }
 
 // sum += a * b, element by element. If the sum is shorter than a and b (S < N), its element i adds up
-// the products i, i + S, i + 2 S, ... A product is not rounded before it is added, whatever surrounds this
-// function: g++ would otherwise decide that anew for each loop.
+// the products i, i + S, i + 2 S, ...
 template <int S, int N>
 __device__ __forceinline__ void multiply_add(Vec<float, S>& sum, const Vec<float, N>& a,
                                              const Vec<float, N>& b) {
 #ifndef __CUDACC__
-    constexpr int lanes = cpu_vector_bytes / sizeof(float);
-    if constexpr (S % lanes == 0) {
-        typedef float Native __attribute__((vector_size(cpu_vector_bytes), may_alias));
+    using namespace detail;
+    if constexpr (S % native_lanes == 0) {
         UNROLL_REGISTERS
-        for (int i = 0; i < N; i += lanes) {
+        for (int i = 0; i < N; i += native_lanes) {
             *reinterpret_cast<Native*>(sum.x + i % S) +=
                 *reinterpret_cast<const Native*>(a.x + i) * *reinterpret_cast<const Native*>(b.x + i);
         }
         return;
     }
 #endif
+    // As an expression, g++ would decide for each loop whether a product is rounded before it is added.
     UNROLL
     for (int i = 0; i < N; i++) sum[i % S] = fmaf(a[i], b[i], sum[i % S]);
 }
 
 #ifndef __CUDACC__
 namespace detail {
-
-constexpr int native_lanes = cpu_vector_bytes / sizeof(float);
-typedef float Native __attribute__((vector_size(cpu_vector_bytes), may_alias));
 
 // Lane i of the result is lane from(i) + offset of a and b, whose lanes follow those of a.
 template <int offset, class From, int... i>

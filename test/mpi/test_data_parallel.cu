@@ -160,6 +160,19 @@ TYPED_TEST(DataParallel, ParametersAreTheSameBitsInAllProcessesAtEveryStep) {
     }
 }
 
+// A process generates as soon as its update has begun, while others still send their parameters.
+TYPED_TEST(DataParallel, TextsAreThoseOfAllParametersUnderZero) {
+    std::vector<std::vector<float>> texts[2];
+    for (const bool zero : {false, true}) {
+        train<TypeParam>({.B = samples / world(), .generated_tokens = 4, .zero = zero}, 4, communicator(),
+                         [&](Model<TypeParam>& model) {
+                             model.decoder().prefill({1, 2, 3});
+                             texts[zero].push_back(model.decoder().logits());
+                         });
+    }
+    EXPECT_EQ(texts[0], texts[1]);
+}
+
 // A checksum that no difference changes would prove nothing.
 TYPED_TEST(DataParallel, ChecksumSeesOneBit) {
     Model<TypeParam> model(

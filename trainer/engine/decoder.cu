@@ -63,9 +63,13 @@ size_t Decoder<T>::gemm_workspace_bytes() const {
 }
 
 template <class T>
-void Decoder<T>::pass(const std::vector<int>& tokens, int B, int T_, size_t first) {
+void Decoder<T>::check_tokens(const std::vector<int>& tokens) const {
     for (const int token : tokens)
         CHECK(token >= 0 && token < config().V, "token {}; expected 0 to {}", token, config().V - 1);
+}
+
+template <class T>
+void Decoder<T>::pass(const std::vector<int>& tokens, int B, int T_, size_t first) {
     const stream_t stream = context_.stream;
     simt::stream_synchronize(stream);  // the last pass has read inputs_
     context_.B = B, context_.T = T_;
@@ -82,10 +86,15 @@ void Decoder<T>::pass(const std::vector<int>& tokens, int B, int T_, size_t firs
         decode_product(logits_, head.input + first * C, state_.weights[head.weight],
                        static_cast<const T*>(nullptr), {rows(), C, Vp()}, Activation::none, stream);
     };
-    state_.active = true;
+    // The family trains or evaluates again afterwards, also if an operation throws.
+    struct Active {
+        bool& active;
+        explicit Active(bool& active) : active(active) { active = true; }
+        ~Active() { active = false; }
+    };
+    const Active active(state_.active);
     if (state_.is_prompt || context_.profile.measuring()) work();
     else graphs_.run(size(chunks) - 1, stream, work);
-    state_.active = false;
     state_.length += state_.tokens;
     context_.profile.end(stream);
 }
@@ -94,6 +103,7 @@ template <class T>
 void Decoder<T>::prefill(const std::vector<int>& prompt) {
     CHECK(!prompt.empty() && prompt.size() <= size(max_tokens()), "a prompt of {} tokens; expected 1 to {}",
           prompt.size(), max_tokens());
+    check_tokens(prompt);
     state_.is_prompt = true;
     state_.length = 0;
     state_.tokens = static_cast<int>(prompt.size());
@@ -106,6 +116,7 @@ void Decoder<T>::step(const std::vector<int>& tokens) {
           samples());
     CHECK(length() > 0, "a step before the prompt; expected prefill first");
     CHECK(length() < max_tokens(), "the cache is full: it holds {} tokens", max_tokens());
+    check_tokens(tokens);
     state_.is_prompt = false;
     state_.tokens = 1;
     pass(tokens, samples(), 1, 0);
@@ -113,6 +124,7 @@ void Decoder<T>::step(const std::vector<int>& tokens) {
 
 template <class T>
 const std::vector<int>& Decoder<T>::draw(const Sampling& sampling, const Draw& first, int count, int V) {
+    CHECK(length() > 0, "a draw before the prompt; expected prefill first");
     CHECK(count > 0 && count <= samples() && V <= config().V,
           "{} draws of {} ids; expected up to {} of up to {}", count, V, samples(), config().V);
     decode_sample(drawn_, SampledRows<T>{logits_, state_.is_prompt ? 0 : Vp(), V, count}, sampling, first,
@@ -120,8 +132,6 @@ const std::vector<int>& Decoder<T>::draw(const Sampling& sampling, const Draw& f
     tokens_.resize(size(count));
     simt::copy_to_host(tokens_.data(), drawn_, tokens_.size() * sizeof(int), context_.stream);
     simt::stream_synchronize(context_.stream);
-    if (*std::min_element(tokens_.begin(), tokens_.end()) < 0)
-        throw Error("sampling: the model's logits are not finite");
     return tokens_;
 }
 

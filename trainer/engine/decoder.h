@@ -36,8 +36,8 @@ public:
     // or a wrong number of them.
     void step(const std::vector<int>& tokens);
     // Draws the tokens that follow in samples first.sample .. first.sample + count - 1, of the ids below V.
-    // After step(), first.sample is 0. The result is valid until the next call. Error if logits are not
-    // finite.
+    // After step(), first.sample is 0. The result is valid until the next call. -1 stands for a row of logits
+    // that are not finite.
     const std::vector<int>& draw(const Sampling& sampling, const Draw& first, int count, int V);
     // Logits (rows, Vp) of the tokens that follow, for tests. Entries from V on are padding.
     std::vector<float> logits() const { return to_host(logits_, rows() * Vp(), context_.stream); }
@@ -48,6 +48,7 @@ public:
     int max_tokens() const { return state_.options.max_tokens; }
 
 private:
+    void check_tokens(const std::vector<int>& tokens) const;
     // A pass of B sequences of T tokens over the blocks. The logits are those of row `first` of the head's
     // input, and of the other samples' rows behind it.
     void pass(const std::vector<int>& tokens, int B, int T_, size_t first);

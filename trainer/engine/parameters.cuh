@@ -10,7 +10,7 @@
 #include "trainer/engine/parameters.h"
 
 // Philox's purpose word for the first tensor; the following tensors count up from it. Other uses of the
-// same seed have other words (sampler.cpp, permutation.h).
+// same seed have other words (sampling.h, permutation.h).
 inline constexpr uint32_t weights_purpose = 1u << 16;
 
 template <class T>

@@ -63,7 +63,7 @@ Generation generate(Decoder& decoder, const std::vector<int>& prompt, const Gene
         const size_t read = std::min(tokens.size(), static_cast<size_t>(o.window));
         decoder.prefill({tokens.end() - static_cast<std::ptrdiff_t>(read), tokens.end()});
     };
-    std::vector<int> last(samples);  // the value for a text that has ended has no effect
+    std::vector<int> last(samples);  // 0 for a text that has ended
     size_t unfinished = samples;
     const auto start = Clock::now();
     auto prefilled = start;
@@ -86,8 +86,12 @@ Generation generate(Decoder& decoder, const std::vector<int>& prompt, const Gene
         if (index == 0) prefilled = Clock::now();
         for (size_t k = 0; k < samples; k++) {
             GeneratedText& text = result.texts[k];
-            if (text.ending != Ending::stopped) continue;
+            if (text.ending != Ending::stopped) {
+                last[k] = 0;
+                continue;
+            }
             const int token = last[k];
+            if (token < 0) throw Error("sampling: the model's logits are not finite");
             text.tokens.push_back(token);
             on_token(static_cast<int>(k), token);
             if (std::find(o.ends.begin(), o.ends.end(), token) != o.ends.end())

@@ -53,8 +53,6 @@ void Generator<T>::reserve() {
             memory_.parameters.reserve(g.weights[id].values, t.elements);
         }
     }
-    memory_.activations.reserve(
-        context_.tokens, static_cast<size_t>(context_.options.B) * static_cast<size_t>(context_.options.T));
     family_->reserve(memory_.activations, memory_.workspace);
     decoder_.reserve(memory_.activations);
     memory_.workspace.reserve(staging_, std::max(staging_floats, longest_row));

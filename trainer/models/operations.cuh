@@ -48,7 +48,7 @@ void Operations<T>::encoder_backward(TensorId wte, TensorId wpe, const T* dout) 
 template <class T>
 void Operations<T>::matmul(const char* name, T* out, const T* inp, const Affine& p, Activation activation,
                            T* pre_activation) {
-    if (this->generates()) return generate_product(out, inp, p, activation, pre_activation);
+    if (this->generates()) return generate_product(name, out, inp, p, activation, pre_activation);
     const auto [OC, C] = sizes(p.weight);
     const T *const weight = param(p.weight), *const bias = param(p.bias);
     operation(name, cost::matmul<T>(rows(), C, OC, 0, pre_activation ? 1 : 0));

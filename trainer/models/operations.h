@@ -76,7 +76,8 @@ private:
     DecodeCache<T> cache_of(int l) const;
     void reserve_cache(Arena& workspace);
     void generate_embedding(T* out, TensorId wte, TensorId wpe);
-    void generate_product(T* out, const T* inp, const Affine& p, Activation activation, T* pre_activation);
+    void generate_product(const char* name, T* out, const T* inp, const Affine& p, Activation activation,
+                          T* pre_activation);
     void generate_attention(T* out, float* lse, const T* qkv, int l);
     // OC and C of a product's weight (OC, C).
     std::array<size_t, 2> sizes(TensorId weight) const;

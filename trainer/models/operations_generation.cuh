@@ -40,6 +40,7 @@ template <class T>
 void Operations<T>::generate_embedding(T* out, TensorId wte, TensorId wpe) {
     const GenerationState<T>& g = *this->generation_;
     const auto& tokens = g.weights[wte];
+    operation("encoder", {});
     const auto embed = [&](const auto* table) {
         decode_encoder(out, g.ids(), table, tokens.scales, param(wpe), g.before, rows(), config_.C,
                        g.is_prompt, stream());
@@ -50,12 +51,13 @@ void Operations<T>::generate_embedding(T* out, TensorId wte, TensorId wpe) {
 
 // A prompt uses the library.
 template <class T>
-void Operations<T>::generate_product(T* out, const T* inp, const Affine& p, Activation activation,
-                                     T* pre_activation) {
+void Operations<T>::generate_product(const char* name, T* out, const T* inp, const Affine& p,
+                                     Activation activation, T* pre_activation) {
     const GenerationState<T>& g = *this->generation_;
     const T* const bias = param(p.bias);
     const auto [OC, C] = sizes(p.weight);
     const auto& weight = g.weights[p.weight];
+    operation(name, {});
     if (!g.is_prompt) return decode_product(out, inp, weight, bias, {rows(), C, OC}, activation, stream());
     if (weight.quantized)
         dequantize(g.dequantized, weight.quantized, weight.scales, OC, static_cast<int>(C), stream());
@@ -67,6 +69,7 @@ template <class T>
 void Operations<T>::generate_attention(T* out, float* lse, const T* qkv, int l) {
     const GenerationState<T>& g = *this->generation_;
     const DecodeCache<T> cache = cache_of(l);
+    operation("attention", {});
     decode_append(cache, qkv, g.before, g.tokens, g.is_prompt, stream());
     if (g.is_prompt)
         attention_->forward(out, lse, qkv, attention_shape(1, this->context_->T), attention_scratch_,

@@ -49,8 +49,10 @@ inline ModelOptions model_options(const Options& o) {
     return {.B = o.batch.size,
             .T = o.batch.seq_len,
             .total_batch = o.batch.total,
-            .generated_tokens =
-                o.evaluation.sample_every > 0 ? std::min(o.batch.seq_len, o.evaluation.sample_tokens) : 0,
+            // the first process prints the samples
+            .generated_tokens = o.rank == 0 && o.evaluation.sample_every > 0
+                                    ? std::min(o.batch.seq_len, o.evaluation.sample_tokens)
+                                    : 0,
             .tf32 = o.system.dtype == DType::tf32,
             .recompute = o.system.recompute,
             .head_chunks = o.system.head_chunks,
