@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "kernels/simt/host_device.h"
 #include "pieces.h"
 #include "reference_strings.h"
 #include "system/unicode_nfc.h"
@@ -231,8 +232,11 @@ TEST(TokenizerJson, Gpt2sIsGpt2UnlessItSaysMore) {
                                                    {none, R"({"eos_token": "<|im_end|>"})"},
                                                    {none, R"({"chat_template": "{{ messages }}"})"},
                                                    {none, R"({"padding_side": "left"})"}};
-    for (const auto& [changes, config] : others)
+    // A checked build takes six seconds for each, and the same code reads them: it is given every third.
+    for (size_t i = 0; i < std::size(others); i += simt::checked ? 3 : 1) {
+        const auto& [changes, config] = others[i];
         EXPECT_TRUE(name_of(changes, config).starts_with("bpe-")) << changes << config;
+    }
     EXPECT_EQ(name_of(none, R"({"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": true})").substr(0, 4),
               "bpe-");
     EXPECT_EQ(make_tokenizer(file)->encode("Hello"), make_tokenizer("gpt2")->encode(" Hello"));
