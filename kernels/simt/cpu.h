@@ -1,6 +1,7 @@
 // cpu.h: the meaning of CUDA's words for g++. Only target.h includes it.
-//   The threads of a block are fibers of one OS thread, unless there is only one (cpu.cpp). Every barrier and collective has default
-//   arguments that hold the place of its call, so that a divergence is reported with file and line.
+//   The threads of a block are fibers of one OS thread, unless there is only one (cpu.cpp). Every barrier and
+//   collective has default arguments that hold the place of its call, so that a divergence is reported with
+//   file and line.
 #pragma once
 #ifdef SIMT_GPU
 #error "In the GPU build, nvcc compiles the files that include kernels/*.cuh; run scripts/configure.sh cuda"

@@ -73,8 +73,8 @@ public:
     // Sum of the losses of the batch's targets that are not ignored. Does not change the step's loss or
     // gradients.
     double evaluate(const Batch& batch);
-    // Generates with the parameters as they are now and changes no state of training. Call it again after each
-    // update, because it waits for parameters that other processes send. Error without
+    // Generates with the parameters as they are now and changes no state of training. Call it again after
+    // each update, because it waits for parameters that other processes send. Error without
     // ModelOptions::generated_tokens.
     Decoder<T>& decoder();
 
