@@ -164,7 +164,7 @@ TYPED_TEST(DataParallel, ParametersAreTheSameBitsInAllProcessesAtEveryStep) {
 TYPED_TEST(DataParallel, TextsAreThoseOfAllParametersUnderZero) {
     std::vector<std::vector<float>> texts[2];
     for (const bool zero : {false, true}) {
-        train<TypeParam>({.B = samples / world(), .generated_tokens = 4, .zero = zero}, 4, communicator(),
+        train<TypeParam>({.B = samples / world(), .generated_tokens = 4, .zero = zero}, 2, communicator(),
                          [&](Model<TypeParam>& model) {
                              model.decoder().prefill({1, 2, 3});
                              texts[zero].push_back(model.decoder().logits());
