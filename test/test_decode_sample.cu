@@ -212,7 +212,8 @@ TEST(Sampler, ANucleusOfAFlatDistributionIsItsFirstTokens) {
     const std::pair<double, int> cases[] = {{0.3875, 16}, {0.4125, 17}, {0.7875, 32}, {0.9875, 40}};
     for (const auto& [top_p, kept] : cases) {
         const std::vector<int> seen = count_draws(flat, {.top_p = top_p}, fewer_on_gpu(1000, 400));
-        // Of at most 40 tokens: the probability that one is never drawn is 40 exp(-25), or 40 exp(-10).
+        // At most 40 tokens remain. The probability that one of them is never drawn is at most 40 exp(-25),
+        // on a GPU 40 exp(-10).
         EXPECT_EQ(std::count_if(seen.begin(), seen.begin() + kept, [](int n) { return n > 0; }), kept)
             << top_p;
         EXPECT_EQ(std::count(seen.begin() + kept, seen.end(), 0), 40 - kept) << top_p;
