@@ -224,6 +224,12 @@ void generate_texts(const GenerateCommand& command) {
     const ModelConfig& config = file->config();
     const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer_for(
         command.checkpoint, config.V, command.tokenizer.empty() ? tokenizer_name(*file) : command.tokenizer);
+    if (const std::string& settings = tokenizer->model_ids().generation_settings; !settings.empty()) {
+        print_line(stderr,
+                   fmt::format("note: {}: generation_config.json sets {}; texts follow this command's "
+                               "options and their defaults alone",
+                               command.checkpoint, settings));
+    }
     const std::vector<int> prompt = prompt_of(command.prompt, command.tokens, *tokenizer, config);
     const size_t wanted =
         command.interactive ? SIZE_MAX : prompt.size() + static_cast<size_t>(command.max_tokens);

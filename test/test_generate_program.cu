@@ -242,6 +242,25 @@ TEST(GenerateProgram, PrintsTheTextAndNothingElse) {
     EXPECT_EQ(samples_of(generate(arguments + "--json --greedy")), one_sample(encoded("byte", mixed), mixed));
 }
 
+// Settings that transformers would follow were passed over without a word.
+TEST(GenerateProgram, SettingsOfAModelThatItDoesNotFollowAreNamed) {
+    const TemporaryFolder folder;
+    const std::string path =
+        reciting_model(folder / "model", {256, 64, 1, 1, 32}, "byte", encoded("byte", "abcdefgh"));
+    const auto errors_with = [&](const std::string& config) {
+        folder.write("model/generation_config.json", config);
+        const ProgramResult result = generate(path + " --prompt x --max-tokens 3 --greedy");
+        EXPECT_TRUE(succeeded(result));
+        EXPECT_EQ(result.output, "abc");
+        return result.errors;
+    };
+    EXPECT_TRUE(
+        says(errors_with(R"({"eos_token_id": 3, "temperature": 0.6, "do_sample": true, "top_k": null})"),
+             "generation_config.json sets \"do_sample\", \"temperature\"; texts follow this command's "
+             "options and their defaults alone\n"));
+    EXPECT_FALSE(says(errors_with(R"({"eos_token_id": 3, "use_cache": true})"), "note:"));
+}
+
 TEST(GenerateProgram, ATextThatEndsWithinACharacterSaysSoInTheSameWayEverywhere) {
     const TemporaryFolder folder;
     const std::string text =

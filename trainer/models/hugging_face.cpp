@@ -53,7 +53,7 @@ static json json_of(const std::vector<int>& ids) {
 static std::string generation_config(const ModelConfig& config, const Tokenizer& tokenizer) {
     const ModelIds& model = tokenizer.model_ids();
     const bool kept =
-        !model.generation_config.empty() && (model.generation_says_more || !tokenizer.files().empty());
+        !model.generation_config.empty() && (!model.generation_settings.empty() || !tokenizer.files().empty());
     if (kept && first_known({model.generation}, config.V) == model.generation) return model.generation_config;
     json generation = kept ? parse_json(model.generation_config) : json::object();
     const SpecialIds ids = first_known({model.generation, model.config, tokenizer.own_ids()}, config.V);

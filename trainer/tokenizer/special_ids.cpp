@@ -60,8 +60,10 @@ ModelIds read_model_ids(const std::string& folder) {
         ids.generation = ids_of(config);
         const std::set<std::string> ours = {"bos_token_id",       "eos_token_id",         "pad_token_id",
                                             "_from_model_config", "transformers_version", "use_cache"};
-        for (const auto& [name, value] : config.items())
-            ids.generation_says_more |= !ours.contains(name) && !value.is_null() && value != false;
+        for (const auto& [name, value] : config.items()) {
+            if (ours.contains(name) || value.is_null() || value == false) continue;
+            ids.generation_settings += (ids.generation_settings.empty() ? "" : ", ") + json(name).dump();
+        }
     }
     return ids;
 }

@@ -22,9 +22,10 @@ SpecialIds first_known(std::initializer_list<SpecialIds> choices, int V);
 // The special ids that a model's folder states.
 struct ModelIds {
     SpecialIds config, generation;
-    int vocab_size = 0;                 // by config.json; 0: unknown
-    std::string generation_config;      // the text of generation_config.json, "" if there is none
-    bool generation_says_more = false;  // than special tokens
+    int vocab_size = 0;             // by config.json; 0: unknown
+    std::string generation_config;  // the text of generation_config.json, "" if there is none
+    // The fields of generation_config.json that say more than special tokens: "temperature", "top_k"
+    std::string generation_settings;
 
     bool say_nothing() const { return config.say_nothing() && generation.say_nothing(); }
 };
