@@ -23,6 +23,7 @@
 #include "trainer/models/model_file.h"
 #include "trainer/run/generate_options.h"
 #include "trainer/run/memory_fit.h"
+#include "trainer/tokenizer/special_ids.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 namespace {
@@ -224,11 +225,11 @@ void generate_texts(const GenerateCommand& command) {
     const ModelConfig& config = file->config();
     const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer_for(
         command.checkpoint, config.V, command.tokenizer.empty() ? tokenizer_name(*file) : command.tokenizer);
-    if (const std::string& settings = tokenizer->model_ids().generation_settings; !settings.empty()) {
+    if (const std::string settings = read_model_ids(file->path()).generation_settings; !settings.empty()) {
         print_line(stderr,
                    fmt::format("note: {}: generation_config.json sets {}; texts follow this command's "
                                "options and their defaults alone",
-                               command.checkpoint, settings));
+                               file->path(), settings));
     }
     const std::vector<int> prompt = prompt_of(command.prompt, command.tokens, *tokenizer, config);
     const size_t wanted =

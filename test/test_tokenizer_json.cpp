@@ -11,6 +11,7 @@
 #include "reference_strings.h"
 #include "system/unicode_nfc.h"
 #include "temporary_folder.h"
+#include "trainer/tokenizer/special_ids.h"
 #include "trainer/tokenizer/tokenizer_files.h"
 #include "trainer/tokenizer/word_splitter.h"
 
@@ -489,6 +490,25 @@ TEST(TokenizerFolder, EndsComeFromTheModelsFilesThenFromTheTokenizers) {
         SCOPED_TRACE(json(files).dump());
         EXPECT_EQ(tokenizer->ends(), ends);
         EXPECT_EQ(tokenizer->end_of_text(), between);
+    }
+}
+
+// Numbers past 16 bits were passed over without a word, and so was a damaged file.
+TEST(TokenizerFolder, AModelsIdsMayBePast16BitsAndAreNotLost) {
+    const TemporaryFolder folder;
+    folder.write("config.json", R"({"vocab_size": 151936, "eos_token_id": 151643})");
+    const std::string file =
+        folder.write("generation_config.json", R"({"eos_token_id": [151645, 65536], "top_k": 20})");
+    const ModelIds ids = read_model_ids(folder.path());
+    EXPECT_EQ(ids.vocab_size, 151936);
+    EXPECT_EQ(ids.config.ends, std::vector{151643});
+    EXPECT_EQ(ids.generation.ends, (std::vector{151645, 65536}));
+    EXPECT_EQ(ids.generation_settings, "\"top_k\"");
+    for (const char* damaged : {R"({"eos_token_id": 1516)", "[151645]", ""}) {
+        folder.write("generation_config.json", damaged);
+        EXPECT_EQ(message_of<UsageError>([&] { read_model_ids(folder.path()); }),
+                  file + ": is not a JSON object")
+            << damaged;
     }
 }
 

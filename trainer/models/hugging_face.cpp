@@ -52,8 +52,8 @@ static json json_of(const std::vector<int>& ids) {
 // keep, else the numbers of the special tokens. Numbers that the model does not have are replaced.
 static std::string generation_config(const ModelConfig& config, const Tokenizer& tokenizer) {
     const ModelIds& model = tokenizer.model_ids();
-    const bool kept =
-        !model.generation_config.empty() && (!model.generation_settings.empty() || !tokenizer.files().empty());
+    const bool kept = !model.generation_config.empty() &&
+                      (!model.generation_settings.empty() || !tokenizer.files().empty());
     if (kept && first_known({model.generation}, config.V) == model.generation) return model.generation_config;
     json generation = kept ? parse_json(model.generation_config) : json::object();
     const SpecialIds ids = first_known({model.generation, model.config, tokenizer.own_ids()}, config.V);

@@ -6,6 +6,7 @@
 #include "system/file_access.h"
 #include "system/file_reader.h"
 #include "system/json_text.h"
+#include "trainer/tokenizer/token.h"
 
 using nlohmann::json;
 
@@ -19,7 +20,7 @@ std::vector<int> numbers_of(const json& object, const char* name) {
     const auto field = object.find(name);
     if (field == object.end()) return numbers;
     for (const json& value : field->is_array() ? *field : json::array({*field})) {
-        if (value.is_number_unsigned() && value.get<uint64_t>() < (1u << 16))
+        if (value.is_number_unsigned() && value.get<uint64_t>() < max_vocab_size)
             numbers.push_back(value.get<int>());
     }
     return numbers;
@@ -52,11 +53,12 @@ ModelIds read_model_ids(const std::string& folder) {
     if (const json config = parse_json(text_of(prefix + "config.json")); config.is_object()) {
         ids.config = ids_of(config);
         const json& size = config.value("vocab_size", json());
-        if (size.is_number_unsigned() && size.get<uint64_t>() <= (1u << 16)) ids.vocab_size = size.get<int>();
+        if (size.is_number_unsigned() && size.get<uint64_t>() <= max_vocab_size)
+            ids.vocab_size = size.get<int>();
     }
-    const std::string text = text_of(prefix + "generation_config.json");
-    if (const json config = parse_json(text); config.is_object()) {
-        ids.generation_config = text;
+    if (const std::string path = prefix + "generation_config.json"; is_there(path)) {
+        const json config = read_json_object(path);
+        ids.generation_config = text_of(path);
         ids.generation = ids_of(config);
         const std::set<std::string> ours = {"bos_token_id",       "eos_token_id",         "pad_token_id",
                                             "_from_model_config", "transformers_version", "use_cache"};

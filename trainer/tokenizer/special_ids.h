@@ -30,5 +30,6 @@ struct ModelIds {
     bool say_nothing() const { return config.say_nothing() && generation.say_nothing(); }
 };
 
-// Files that are missing or are not those of a model say nothing.
+// Files that are missing, or a config.json that is not a model's, say nothing. UsageError for a damaged
+// generation_config.json: without it texts would not end where they should.
 ModelIds read_model_ids(const std::string& folder);

@@ -148,6 +148,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer_for(const std::string& model, int V, const std::string& name) {
+    const ModelIds of_model = is_folder(model) ? read_model_ids(model) : ModelIds{};
     std::unique_ptr<Tokenizer> tokenizer;
     try {
         tokenizer = make_tokenizer(name);
@@ -157,7 +158,6 @@ std::unique_ptr<Tokenizer> make_tokenizer_for(const std::string& model, int V, c
     }
     const bool is_file = !is_tokenizer_word(name);
     const ModelIds own = is_file ? read_model_ids(folder_of(name)) : ModelIds{};
-    const ModelIds of_model = is_folder(model) ? read_model_ids(model) : ModelIds{};
     const bool speaks = !own.say_nothing() || (is_file && !tokenizer->own_ids().say_nothing());
     const bool models_first = !of_model.say_nothing() && (!speaks || has_tokens_of(model, *tokenizer));
     tokenizer->set_model(models_first ? of_model : own, V);
