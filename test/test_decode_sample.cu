@@ -112,32 +112,36 @@ TYPED_TEST(DecodeSample, EachRowGivesItsToken) {
     EXPECT_EQ(drawn, expected);
 }
 
-// Pearson's chi-squared over the tokens that are expected 5 times or more (the others together); its mean is
-// the degrees of freedom n, its variance 2 n. A token that must not be drawn fails at once.
+// Pearson's chi-squared over cells of neighbouring tokens that are together expected 5 times or more: with
+// fewer, one draw of a rare token would decide. A token that must not be drawn fails at once.
 void expect_distribution(const std::vector<float>& logits, const Sampling& sampling) {
     const std::vector<double> weights = plain::token_weights(logits, sampling);
     const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
     const int draws = fewer_on_gpu(3000, 40);
     const std::vector<int> seen = count_draws(logits, sampling, draws);
-    double chi_squared = 0, rare_expected = 0, rare_seen = 0;
-    int cells = 0;
+    struct Cell {
+        double expected;
+        int seen;
+    };
+    std::vector<Cell> cells;
     for (size_t t = 0; t < logits.size(); t++) {
-        const double p = weights[t] / total * draws;
-        EXPECT_TRUE(p > 0 || seen[t] == 0) << "token " << t;
-        if (p < 5) {
-            rare_expected += p;
-            rare_seen += seen[t];
-            continue;
-        }
-        chi_squared += (seen[t] - p) * (seen[t] - p) / p;
-        cells++;
+        const double expected = weights[t] / total * draws;
+        EXPECT_TRUE(expected > 0 || seen[t] == 0) << "token " << t;
+        if (cells.empty() || cells.back().expected >= 5) cells.push_back({0, 0});
+        cells.back().expected += expected;
+        cells.back().seen += seen[t];
     }
-    if (rare_expected > 0) {
-        chi_squared += (rare_seen - rare_expected) * (rare_seen - rare_expected) / rare_expected;
-        cells++;
+    if (const Cell last = cells.back(); last.expected < 5) {
+        cells.pop_back();
+        cells.back().expected += last.expected;
+        cells.back().seen += last.seen;
     }
-    const double freedom = std::max(1, cells - 1);
-    EXPECT_LE(chi_squared, freedom + 5 * std::sqrt(2 * freedom)) << cells << " cells";
+    double chi_squared = 0;
+    for (const Cell& cell : cells)
+        chi_squared += (cell.seen - cell.expected) * (cell.seen - cell.expected) / cell.expected;
+    // What five standard deviations are of a normal distribution (Wilson and Hilferty 1931).
+    const double freedom = std::max(1.0, static_cast<double>(cells.size()) - 1), spread = 2 / (9 * freedom);
+    EXPECT_LE(chi_squared, freedom * std::pow(1 - spread + 5 * std::sqrt(spread), 3)) << cells.size();
 }
 
 TEST(Sampler, DrawsFollowTheSoftmax) {
