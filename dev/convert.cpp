@@ -52,7 +52,7 @@ int main(int argc, char** argv) {
     std::string path, out, tokenizer;
     Format format = Format::hugging_face;
     bool best = false;
-    CLI::App app("Writes a trained GPT-2 in another program's format.", "convert");
+    CLI::App app("Writes a trained model in another program's format.", "convert");
     add_text(app, "MODEL", path, "PATH", model_path_help)->required();
     add_choice(app, "--format", format, formats,
                "format to write: a Hugging Face folder (hf), or a .bin file of llm.c");

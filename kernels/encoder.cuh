@@ -1,5 +1,5 @@
 // encoder.cuh: out[b, t] = wte[tokens[b, t]] + wpe[t], the token and position embeddings of GPT-2
-//   tokens (B, T)   wte (V, C)   wpe (maxT, C)   out (B, T, C)
+//   tokens (B, T)   wte (V, C)   wpe (maxT, C), or nullptr for none   out (B, T, C)
 //   Backward: dwte[v] += the sum of dout over all positions that hold token v
 //             dwpe[t] += the sum of dout[b, t] over b;   both fp32
 //   Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"
@@ -14,10 +14,9 @@ __global__ void encoder_forward_kernel(T* out, const int* tokens, const T* wte, 
     const size_t position = simt::row_index<W::threads>();
     if (position >= positions) return;
     const T* token = wte + static_cast<size_t>(tokens[position]) * C;
-    const T* of_position = wpe + position % T_ * C;
     for (int i = simt::row_lane<W::threads>() * N; i < C; i += W::threads * N) {
         Vec<float, N> v = load<N>(token + i);
-        const Vec<float, N> p = load<N>(of_position + i);
+        const Vec<float, N> p = wpe ? load<N>(wpe + position % T_ * C + i) : simt::broadcast<N>(0.0f);
         UNROLL
         for (int k = 0; k < N; k++) v[k] += p[k];
         store(out + position * C + i, v);
@@ -174,6 +173,7 @@ void encoder_backward(float* dwte, float* dwpe, const T* dout, const int* tokens
             encoder_teams<W> > 1 ? simt::shared_size<float>(warp_sums_size<encoder_teams<W>, n()>) : 0;
         launch(encoder_backward_token_kernel<W, n(), T>, grid, block, shared, stream, dwte, dout, tokens,
                order, positions, C);
+        if (!dwpe) return;
         const size_t items = static_cast<size_t>(T_) * ceil_div(C, chunk);
         launch_rows<W::threads>(encoder_backward_position_kernel<W, n(), T>, items, 0, stream, dwpe, dout, B,
                                 T_, C);

@@ -1,10 +1,12 @@
-// Causal attention, forward and backward, by every implementation this build has, against plain_gpt2.h.
+// Causal attention, forward and backward, by every implementation this build has, against plain_gpt2.h; where
+// heads share keys and values, against the attention in which each has them to itself.
 #include <algorithm>
 #include <cstring>
 #include <functional>
 
 #include "common.cuh"
 #include "kernels/attention/attention.cuh"
+#include "plain_llama.h"
 
 namespace {
 
@@ -92,19 +94,25 @@ std::vector<Implementation<T>> implementations() {
     return all;
 }
 
-std::string describe(AttentionShape s) { return fmt::format("B={} T={} NH={} HS={}", s.B, s.T, s.NH, s.HS); }
+std::string describe(AttentionShape s) {
+    return fmt::format("B={} T={} NH={} NKV={} HS={}", s.B, s.T, s.NH, s.NKV, s.HS);
+}
 size_t elements(AttentionShape s) { return static_cast<size_t>(s.B) * s.T * s.NH * s.HS; }
+size_t packed(AttentionShape s) { return static_cast<size_t>(s.B) * s.T * (s.NH + 2 * s.NKV) * s.HS; }
 size_t statistics(AttentionShape s) { return static_cast<size_t>(s.B) * s.NH * s.T; }
 
 struct Expected {
     std::vector<Bounded> out, lse, dqkv;
 
     Expected(const std::vector<float>& qkv, const std::vector<float>& dout, AttentionShape s)
-        : out(elements(s)), lse(statistics(s)), dqkv(3 * elements(s)) {
-        const size_t B = s.B, T = s.T, NH = s.NH, HS = s.HS;
-        plain::attention_forward(out.data(), lse.data(), exact(qkv).data(), B, T, NH, HS);
-        plain::attention_backward(dqkv.data(), exact(dout).data(), exact(qkv).data(), out.data(), lse.data(),
-                                  B, T, NH, HS);
+        : out(elements(s)), lse(statistics(s)) {
+        const size_t B = s.B, T = s.T, NH = s.NH, NKV = s.NKV, HS = s.HS;
+        const std::vector<Bounded> all = plain::repeat_heads(exact(qkv), NH, NKV, HS);
+        std::vector<Bounded> gradient(all.size());
+        plain::attention_forward(out.data(), lse.data(), all.data(), B, T, NH, HS);
+        plain::attention_backward(gradient.data(), exact(dout).data(), all.data(), out.data(), lse.data(), B,
+                                  T, NH, HS);
+        dqkv = plain::add_heads(gradient, NH, NKV, HS);
     }
 };
 
@@ -118,7 +126,7 @@ Computed compute(const Implementation<T>& implementation, const std::vector<floa
     const auto device_qkv = upload<T>(qkv);
     const auto device_dout = upload<T>(dout);
     const auto out = poisoned<T>(elements(s));
-    const auto dqkv = poisoned<T>(3 * elements(s));
+    const auto dqkv = poisoned<T>(packed(s));
     const auto lse = poisoned<float>(statistics(s));
     implementation.forward(out.data(), lse.data(), device_qkv.data(), s);
     implementation.backward(dqkv.data(), device_dout.data(), device_qkv.data(), out.data(), lse.data(), s);
@@ -158,7 +166,7 @@ void expect_near(const Computed& computed, const Expected& expected, LseBound bo
 
 template <class T>
 void expect_all_near(AttentionShape s, unsigned seed, const std::vector<Implementation<T>>& implementations) {
-    const std::vector<float> qkv = random_values<T>(3 * elements(s), seed),
+    const std::vector<float> qkv = random_values<T>(packed(s), seed),
                              dout = random_values<T>(elements(s), seed + 1000);
     const Expected expected(qkv, dout, s);
     for (const Implementation<T>& implementation : implementations) {
@@ -188,6 +196,17 @@ TYPED_TEST(AttentionTest, MatchesDoublePrecision) {
     for (const AttentionShape& s : shapes) expect_all_near<T>(s, ++seed, implementations<T>());
 }
 
+// A head of k and v for all heads of q, for a third of them, and for two; tiles and blocks as above.
+TYPED_TEST(AttentionTest, HeadsThatShareKeysAndValuesMatchDoublePrecision) {
+    using T = TypeParam;
+    std::vector<AttentionShape> shapes = {{2, 5, 3, 2, 1},    {1, 33, 6, 6, 2},  {2, 67, 3, 64, 1},
+                                          {1, 130, 4, 16, 2}, {1, 65, 9, 32, 3}, {1, 40, 2, 128, 1}};
+    if (simt::is_gpu())
+        shapes.insert(shapes.end(), {{2, 192, 9, 64, 3}, {1, 257, 6, 96, 2}, {2, 320, 4, 128, 1}});
+    unsigned seed = 300;
+    for (const AttentionShape& s : shapes) expect_all_near<T>(s, ++seed, implementations<T>());
+}
+
 // The kernels for tensor cores, over all their head sizes and around the ends of their tiles of 64 and blocks
 // of 64 and 128 rows.
 Implementation<bfloat16> tensor_cores() {
@@ -205,12 +224,14 @@ Implementation<bfloat16> tensor_cores() {
 struct TensorCores : testing::TestWithParam<AttentionShape> {};
 TEST_P(TensorCores, MatchDoublePrecision) { expect_all_near<bfloat16>(GetParam(), 20, {tensor_cores()}); }
 const AttentionShape tensor_core_shapes[] = {
-    {3, 1, 5, 16},   {1, 2, 3, 64},   {1, 15, 3, 128},  {1, 16, 1, 24},  {3, 17, 1, 96},  {1, 31, 1, 40},
-    {1, 33, 3, 72},  {1, 63, 1, 64},  {1, 64, 1, 8},    {1, 65, 3, 32},  {1, 79, 1, 80},  {1, 97, 1, 112},
-    {1, 127, 1, 64}, {1, 129, 1, 16}, {1, 129, 1, 128}, {1, 193, 1, 64}, {1, 255, 1, 32}, {1, 257, 1, 64}};
+    {3, 1, 5, 16},      {1, 2, 3, 64},      {1, 15, 3, 128},    {1, 16, 1, 24},    {3, 17, 1, 96},
+    {1, 31, 1, 40},     {1, 33, 3, 72},     {1, 63, 1, 64},     {1, 64, 1, 8},     {1, 65, 3, 32},
+    {1, 79, 1, 80},     {1, 97, 1, 112},    {1, 127, 1, 64},    {1, 129, 1, 16},   {1, 129, 1, 128},
+    {1, 193, 1, 64},    {1, 255, 1, 32},    {1, 257, 1, 64},    {2, 17, 3, 16, 1}, {1, 65, 4, 64, 2},
+    {1, 129, 6, 32, 2}, {1, 200, 3, 64, 1}, {1, 70, 2, 128, 1}, {1, 128, 2, 96, 1}};
 INSTANTIATE_TEST_SUITE_P(Shapes, TensorCores, testing::ValuesIn(tensor_core_shapes), [](const auto& info) {
     const AttentionShape s = info.param;
-    return fmt::format("B{}_T{}_NH{}_HS{}", s.B, s.T, s.NH, s.HS);
+    return fmt::format("B{}_T{}_NH{}_HS{}_NKV{}", s.B, s.T, s.NH, s.HS, s.NKV);
 });
 
 // One thread records the work of its block, from the matrices that it gets.
@@ -389,6 +410,7 @@ TEST(Attention, RefusesWhatItCannotCompute) {
     EXPECT_THROW(forward({1, 1, 1, 129}), UsageError);
     EXPECT_THROW(forward({0, 1, 1, 8}), UsageError);
     EXPECT_THROW(forward({1, 1, 1, 0}), UsageError);
+    EXPECT_THROW(forward({1, 1, 3, 8, 2}), UsageError);
     EXPECT_THROW(Attention{simt::is_gpu() ? AttentionBackend::onednn : AttentionBackend::cudnn}, UsageError);
 }
 

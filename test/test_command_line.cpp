@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <sstream>
@@ -372,6 +373,31 @@ TEST_F(Config, LinesAreReadAsTheyAreMeant) {
     EXPECT_FALSE(options->system.no_graph);
     EXPECT_EQ(options->evaluation.sample_tokens, 9);
     EXPECT_EQ(options->system.seed, 5u);
+}
+
+// A Llama is named, or has one of the sizes that only a Llama has; the others follow.
+TEST(CommandLine, SizesOfALlama) {
+    const auto config_of = [](std::vector<const char*> words) {
+        words.insert(words.begin(), "train_gpt2");
+        return parse_options(static_cast<int>(words.size()), words.data())->model.config;
+    };
+    EXPECT_EQ(config_of({}).family, "gpt2");
+    const ModelConfig named = config_of({"--model", "llama:d12", "--kv-heads", "4", "--untied"});
+    EXPECT_EQ(named.family, "llama");
+    EXPECT_EQ((std::array{named.L, named.NH, named.C, named.NKV, named.H, named.HS()}),
+              (std::array{12, 12, 768, 4, 2048, 64}));
+    EXPECT_FALSE(named.tied);
+    EXPECT_EQ(named.rope_theta, 10000);
+    const ModelConfig small = config_of({"--kv-heads", "2"});
+    EXPECT_EQ(small.family, "llama");
+    EXPECT_EQ((std::array{small.L, small.NH, small.C, small.NKV, small.H, small.V}),
+              (std::array{4, 4, 128, 2, 352, 256}));
+    EXPECT_TRUE(small.tied);
+    EXPECT_EQ(config_of({"--head-size", "48", "--rope-theta", "5e5", "--norm-eps", "1e-6"}).head_size, 48);
+    EXPECT_EQ(refusal({"--model", "d12", "--hidden", "512"}),
+              "--hidden has no effect on --model d12; expected a Llama, such as llama:d12");
+    EXPECT_TRUE(says(refusal({"--kv-heads", "3"}), "3 heads of keys and values do not divide the 4 heads"));
+    EXPECT_TRUE(says(refusal({"--init-from", "gpt2", "--untied"}), "exclude each other"));
 }
 
 // A recipe's steps = 19073 and --epochs 1 beside it excluded each other.

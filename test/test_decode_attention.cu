@@ -1,17 +1,19 @@
 // Attention of one query over the cache, and the contents of the cache, against plain_gpt2.h.
 #include "common.cuh"
 #include "kernels/decode/decode_attention.cuh"
+#include "plain_llama.h"
 
 namespace {
 
 struct Shape {
-    int samples, NH, HS, max_tokens, length;
+    int samples, NH, HS, max_tokens, length, NKV = NH;
 };
 // One token; lengths around a tile and around a chunk; head sizes on both sides of 32, 64, 96 and 128; three
-// chunks, of which the last ones may be empty.
-const std::vector<Shape> shapes = {{1, 1, 1, 1, 1},       {2, 3, 16, 40, 33},   {1, 2, 33, 64, 64},
-                                   {3, 1, 64, 70, 17},    {1, 2, 80, 50, 5},    {2, 1, 128, 300, 257},
-                                   {1, 1, 100, 256, 256}, {1, 2, 64, 600, 530}, {1, 1, 32, 600, 200}};
+// chunks, of which the last ones may be empty; heads that share keys and values.
+const std::vector<Shape> shapes = {{1, 1, 1, 1, 1},       {2, 3, 16, 40, 33},      {1, 2, 33, 64, 64},
+                                   {3, 1, 64, 70, 17},    {1, 2, 80, 50, 5},       {2, 1, 128, 300, 257},
+                                   {1, 1, 100, 256, 256}, {1, 2, 64, 600, 530},    {1, 1, 32, 600, 200},
+                                   {2, 3, 16, 40, 33, 1}, {1, 9, 64, 300, 257, 3}, {3, 4, 2, 20, 18, 2}};
 
 template <class W>
 class DecodeAttention : public testing::Test {};
@@ -22,7 +24,7 @@ template <class T>
 struct Cache {
     DecodeCache<T> cache;
     simt::DeviceBuffer<T> keys, values;
-    explicit Cache(const Shape& s) : cache{nullptr, nullptr, s.samples, s.NH, s.HS, s.max_tokens} {
+    explicit Cache(const Shape& s) : cache{nullptr, nullptr, s.samples, s.NH, s.HS, s.max_tokens, s.NKV} {
         keys = poisoned<T>(cache.elements());
         values = poisoned<T>(cache.elements());
         cache.keys = keys.data(), cache.values = values.data();
@@ -32,12 +34,13 @@ struct Cache {
 // All tokens but the last are a prompt that all samples share; the last one differs between samples.
 template <class W, class T>
 void test_attention(const Shape& s) {
-    SCOPED_TRACE(testing::Message() << s.samples << " samples, NH = " << s.NH << ", HS = " << s.HS << ", "
-                                    << s.length << " of " << s.max_tokens);
-    const size_t width = static_cast<size_t>(s.NH * s.HS), samples = static_cast<size_t>(s.samples);
+    SCOPED_TRACE(testing::Message() << s.samples << " samples, NH = " << s.NH << ", NKV = " << s.NKV
+                                    << ", HS = " << s.HS << ", " << s.length << " of " << s.max_tokens);
+    const size_t width = static_cast<size_t>(s.NH * s.HS), samples = static_cast<size_t>(s.samples),
+                 packed = width + static_cast<size_t>(2 * s.NKV * s.HS);
     const size_t prompt_tokens = static_cast<size_t>(s.length) - 1;
-    const auto prompt = random_values<T>(prompt_tokens * 3 * width, 1),
-               last = random_values<T>(samples * 3 * width, 2, 1.5f);
+    const auto prompt = random_values<T>(prompt_tokens * packed, 1),
+               last = random_values<T>(samples * packed, 2, 1.5f);
     Cache<T> memory(s);
     if (prompt_tokens > 0) {
         const auto prompt_ = upload<T>(prompt);
@@ -53,7 +56,8 @@ void test_attention(const Shape& s) {
     std::vector<Bounded> expected;
     for (size_t k = 0; k < samples; k++) {
         std::vector<Bounded> qkv = exact(prompt), all(static_cast<size_t>(s.length) * width);
-        for (size_t i = 0; i < 3 * width; i++) qkv.emplace_back(last[k * 3 * width + i]);
+        for (size_t i = 0; i < packed; i++) qkv.emplace_back(last[k * packed + i]);
+        qkv = plain::repeat_heads(qkv, s.NH, s.NKV, s.HS);
         std::vector<Bounded> lse(all.size());
         plain::attention_forward(all.data(), lse.data(), qkv.data(), 1, prompt_tokens + 1, s.NH, s.HS);
         expected.insert(expected.end(), all.end() - static_cast<ptrdiff_t>(width), all.end());

@@ -300,8 +300,10 @@ static void expect_refused(const std::vector<Damaged>& cases) {
 TEST(HuggingFace, AnotherModelIsRefusedByName) {
     const std::string other = "which is not the GPT-2 of this program; expected ";
     expect_refused({
-        {"type", field("model_type", "llama"),
-         "{}/config.json: model_type is \"llama\", " + other + "\"gpt2\""},
+        {"type", field("model_type", "mistral"),
+         "{}/config.json: model_type is \"mistral\", which is not the GPT-2 or Llama of this program; "
+         "expected "
+         "\"gpt2\" or \"llama\""},
         {"gelu", field("activation_function", "gelu"),
          "activation_function is \"gelu\", " + other + "\"gelu_new\" or \"gelu_pytorch_tanh\""},
         {"relu", field("activation_function", "relu"), "activation_function is \"relu\""},
@@ -380,7 +382,7 @@ TEST(HuggingFace, TensorsThatDoNotFitAreRefusedByName) {
              f.tensors["lm_head.weight"] = f.tensors.at("transformer.wte.weight");
              f.tensors["lm_head.weight"].bytes[7] ^= 1;
          },
-         "tensor \"lm_head.weight\" differs from \"transformer.wte.weight\"; expected a GPT-2, whose head is "
+         "tensor \"lm_head.weight\" differs from \"transformer.wte.weight\"; expected a GPT-2 whose head is "
          "its token embedding"},
         {"padded head",
          [](Folder& f) {
@@ -428,7 +430,7 @@ TEST(HuggingFace, FoldersThatHoldNoModelSayWhatIsMissing) {
     EXPECT_TRUE(says(refusal(temporary / "nothing"), "is not there; expected a checkpoint"));
     EXPECT_EQ(refusal(temporary.path()),
               temporary.path() +
-                  ": has no config.json; expected the folder of a Hugging Face GPT-2, a run or a "
+                  ": has no config.json; expected the folder of a Hugging Face GPT-2 or Llama, a run or a "
                   "checkpoint");
     fs::create_directory(temporary / "adapter");
     temporary.write("adapter/adapter_config.json", "{}");

@@ -624,6 +624,18 @@ TEST_F(Resume, AloneNeedsNoModelThatTheRunBeganWith) {
     EXPECT_EQ(last_step(run), 3);
 }
 
+// What its checkpoint says of a Llama's sizes is enough to continue it.
+TEST_F(Resume, ALlamaGoesOnWithTheSameBits) {
+    expect_success(train(
+        "--steps 8 --checkpoint-every 4 --keep 9 --kv-heads 1 --hidden 20 --head-size 6 --norm-eps 1e-6 "
+        "--rope-theta 500 --untied" +
+        to_straight));
+    expect_success(resume_alone(checkpoint_folder(straight, 4) + to_run));
+    expect_same_end(run, straight);
+    EXPECT_TRUE(is_refused(resume_alone(run + " --steps 9 --hidden 24"), {"--hidden 24 instead of 20"}));
+    EXPECT_TRUE(is_refused(train("--steps 9" + again), {"a GPT-2 instead of a Llama"}));
+}
+
 TEST_F(Resume, WrongPlacesAreRefused) {
     for (const std::string place : {"auto", "/nowhere", "sometimes"})
         EXPECT_TRUE(is_refused(train("--steps 3 --resume " + place), {"--resume " + place}));

@@ -189,7 +189,7 @@ endif()
 
 # train_gpt2cu beside train_gpt2, which `make` builds.
 if(FLATGPT_TESTS)
-    set(groups Fp32 Bf16)
+    set(groups Fp32 Bf16 LlamaFp32 LlamaBf16)
     if(TARGET test_communicatorcu)
         list(APPEND groups Processes)
     endif()

@@ -3,6 +3,7 @@
 
     dev/bench/compare_generate.py --llama-cpp ~/llama.cpp      # GPT-2 124M of random weights, one text, after prompts of 64 and of 512 tokens
     dev/bench/compare_generate.py --tokens 16 --rounds 1 --only "ours,transformers"
+    dev/bench/compare_generate.py --model smollm2:135m --rounds 5
     dev/bench/compare_generate.py --llama-cpp ~/llama.cpp --llama-version b6000 --save
 
 transformers makes the model and saves it to build/bench-models, from where all read it: convert_hf_to_gguf.py and llama-quantize of llama.cpp's
@@ -41,6 +42,11 @@ from compare_pytorch import (PEER_ENVIRONMENT, ROOT, SIZES, Worker, enter_enviro
                              reason, use_threads)  # fmt: skip
 
 VOCABULARY, SEED = 50257, 1337
+# The Llama of SmolLM2-135M's sizes. It has GPT-2's vocabulary here, so that all models read the same prompts; its own has 49,152 tokens.
+SMOLLM2 = "smollm2:135m"
+SMOLLM2_SIZES = dict(vocab_size=VOCABULARY, hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3,
+                     rope_parameters=dict(rope_type="default", rope_theta=100000.0), tie_word_embeddings=True, bos_token_id=VOCABULARY - 1,
+                     eos_token_id=VOCABULARY - 1)  # fmt: skip
 # our contenders: name and options
 OURS = {
     "ours fp32": ["--dtype", "fp32"],
@@ -83,16 +89,19 @@ def write_tokenizer(folder):
 
 
 def model_folder(arguments):
-    """A GPT-2 of random weights, saved by transformers. They are larger than at the start of training, or the text would repeat one word."""
-    layers, heads, channels = SIZES[arguments.model]
-    folder = ROOT / "build" / "bench-models" / f"{arguments.model}-{arguments.context}"
+    """A model of random weights, saved by transformers. They are larger than at the start of training, or the text would repeat one word."""
+    folder = ROOT / "build" / "bench-models" / f"{arguments.model.replace(':', '-')}-{arguments.context}"
     if not (folder / "model.safetensors").exists():
         import torch
-        from transformers import GPT2Config, GPT2LMHeadModel
+        from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
 
         torch.manual_seed(SEED)
-        config = GPT2Config(n_layer=layers, n_head=heads, n_embd=channels, n_positions=arguments.context, initializer_range=0.06)
-        GPT2LMHeadModel(config).save_pretrained(folder)
+        if arguments.model == SMOLLM2:
+            config = LlamaConfig(**SMOLLM2_SIZES, max_position_embeddings=arguments.context, initializer_range=0.06)
+        else:
+            layers, heads, channels = SIZES[arguments.model]
+            config = GPT2Config(n_layer=layers, n_head=heads, n_embd=channels, n_positions=arguments.context, initializer_range=0.06)
+        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     if not (folder / "tokenizer.json").exists():
         # llama.cpp's converter reads n_ctx, which OpenAI's files have
         config = json.loads((folder / "config.json").read_text()) | {"n_ctx": arguments.context}
@@ -179,13 +188,13 @@ def worker(options):
 
 def transformers_generator(options):
     import torch
-    from transformers import GPT2LMHeadModel
+    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     torch.set_num_threads(options["threads"])
     dtype = torch.bfloat16 if options["type"] == "bf16" else torch.float32
-    model = GPT2LMHeadModel.from_pretrained(options["folder"], dtype=dtype).eval()
+    model = AutoModelForCausalLM.from_pretrained(options["folder"], dtype=dtype).eval()
     model.generation_config.eos_token_id = None
 
     def generate(prompt, tokens):
@@ -350,7 +359,7 @@ def save(arguments, results, program, versions, threads):
     if any(result["side"] == "llama.cpp" for result in results.values()):
         libraries.append("llama.cpp where it is faster so")
     environment = {", ".join(libraries): PEER_ENVIRONMENT} if libraries else {}
-    result_file.save(arguments.save, "compare_generate", f"generation-{arguments.model}", threads, versions, options, rounded(results), environment)
+    result_file.save(arguments.save, "compare_generate", f"generation-{arguments.model.replace(':', '-')}", threads, versions, options, rounded(results), environment)
 
 
 def parse_arguments():
@@ -359,7 +368,7 @@ def parse_arguments():
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.error = lambda message: parser.exit(2, f"compare_generate: {message}; --help shows the usage\n")
-    parser.add_argument("--model", choices=SIZES, default="d12", help="layers, heads and channels by name (default: %(default)s)")
+    parser.add_argument("--model", choices=[*SIZES, SMOLLM2], default="d12", help="layers, heads and channels by name (default: %(default)s)")
     parser.add_argument("--context", type=positive, default=1024)
     parser.add_argument("--prompt-tokens", type=lengths, default=[64, 512], help="lengths of the prompts (default: 64,512)")
     parser.add_argument("--tokens", type=positive, default=64, help="generated after each prompt (default: %(default)s)")

@@ -4,9 +4,12 @@
     dev/bench/compare_pytorch.py --preset shakespeare        # the quickstart's model: 4 layers, C 128, bytes
     dev/bench/compare_pytorch.py --preset d12 --loss-check   # GPT-2 124M; also trains 100 steps on each side, from the same weights
     dev/bench/compare_pytorch.py --preset d12-1024           # GPT-2 124M, one sequence of 1024 tokens
+    dev/bench/compare_pytorch.py --preset llama-d12          # a Llama of the same layers and channels
     dev/bench/compare_pytorch.py --preset d12 --which-variables --save   # which part of PyTorch's environment makes it faster
     dev/bench/compare_pytorch.py --model d12 --batch-size 8 --seq-len 1024 --dtype bf16 --json result.json
     dev/bench/compare_pytorch.py --preset 124M --dtype bf16 --llmc ~/llm.c     # on a GPU: 524,288 tokens a step, also against llm.c
+
+A model with --kv-heads and --hidden is a Llama, any other a GPT-2.
 
 PyTorch's side is written for speed: scaled_dot_product_attention, fused AdamW, bf16 autocast, tied head, padded vocabulary, no dropout,
 gradients set to None; with and without torch.compile. Each PyTorch contender is a process that lives through the whole run and sleeps while
@@ -53,11 +56,14 @@ PRESETS = {
     "shakespeare": dict(layers=4, heads=4, channels=128, context=64, vocab=256, batch_size=12, seq_len=64, steps=100, discard=20),
     "d12": dict(model="d12", context=1024, vocab=50257, batch_size=4, seq_len=64, steps=8, discard=2),
     "d12-1024": dict(model="d12", context=1024, vocab=50257, batch_size=1, seq_len=1024, steps=4, discard=2),
+    "llama": dict(layers=4, heads=4, kv_heads=2, channels=128, hidden=352, context=64, vocab=256, batch_size=12, seq_len=64, steps=100, discard=20),
+    "llama-d12": dict(model="d12", kv_heads=12, hidden=2048, context=1024, vocab=50257, batch_size=4, seq_len=64, steps=8, discard=2),
     # For GPUs.
     "124M": dict(model="d12", context=1024, vocab=50257, batch_size=64, seq_len=1024, total_batch=524288, steps=8, discard=2),
     "1558M": dict(model="d48", context=1024, vocab=50257, batch_size=8, seq_len=1024, total_batch=32768, steps=8, discard=2),
 }
 BETAS, EPS, WEIGHT_DECAY, CLIP, SEED = (0.9, 0.95), 1e-8, 0.1, 1.0, 1337
+LLAMA_EPS = 1e-5
 # Huge pages for PyTorch's tensors and for malloc, memory that stays with the process, threads that stay on their cores.
 PEER_ENVIRONMENT = {
     "THP_MEM_ALLOC_ENABLE": "1",
@@ -114,7 +120,8 @@ def build_model(options):
     import torch.nn.functional as F
     from torch import nn
 
-    C, NH, Vp = options["channels"], options["heads"], padded(options["vocab"])
+    C, NH, NKV, H, Vp = options["channels"], options["heads"], options.get("kv_heads", 0), options.get("hidden", 0), padded(options["vocab"])
+    KV = NKV * C // NH
     linear = onednn_linear() if options.get("onednn") else F.linear
 
     class Linear(nn.Linear):
@@ -135,30 +142,59 @@ def build_model(options):
             x = x + self.attention_projection(attention.transpose(1, 2).reshape(B, T, C))
             return x + self.projection(F.gelu(self.fc(self.ln_2(x)), approximate="tanh"))
 
-    class GPT2(nn.Module):
+    class LlamaBlock(nn.Module):
         def __init__(self):
             super().__init__()
-            self.wte, self.wpe = nn.Embedding(Vp, C), nn.Embedding(options["context"], C)
-            self.blocks = nn.ModuleList(Block() for _ in range(options["layers"]))
-            self.ln_f = nn.LayerNorm(C)
+            self.ln_1, self.ln_2 = nn.RMSNorm(C, LLAMA_EPS), nn.RMSNorm(C, LLAMA_EPS)
+            self.qkv, self.attention_projection = Linear(C, C + 2 * KV, bias=False), Linear(C, C, bias=False)
+            self.gate_up, self.projection = Linear(C, 2 * H, bias=False), Linear(H, C, bias=False)
+
+        def forward(self, x, cosines, sines):
+            B, T, _ = x.shape
+            q, k, v = (u.view(B, T, -1, C // NH).transpose(1, 2) for u in self.qkv(self.ln_1(x)).split([C, KV, KV], dim=2))
+
+            def turned(u):
+                a, b = u.chunk(2, dim=-1)
+                return u * cosines + torch.cat((-b, a), -1) * sines
+
+            attention = F.scaled_dot_product_attention(turned(q), turned(k), v, is_causal=True, enable_gqa=KV < C)
+            x = x + self.attention_projection(attention.transpose(1, 2).reshape(B, T, C))
+            gate, up = self.gate_up(self.ln_2(x)).split(H, dim=2)
+            return x + self.projection(F.silu(gate) * up)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.wte, self.wpe = nn.Embedding(Vp, C), None if NKV else nn.Embedding(options["context"], C)
+            self.blocks = nn.ModuleList((LlamaBlock if NKV else Block)() for _ in range(options["layers"]))
+            self.ln_f = nn.RMSNorm(C, LLAMA_EPS) if NKV else nn.LayerNorm(C)
             for name, parameter in self.named_parameters():
                 if parameter.dim() >= 2:
                     scale = 1 / math.sqrt(2 * options["layers"]) if "projection" in name else 1
                     nn.init.normal_(parameter, 0, 0.02 * scale)
                 elif name.endswith("bias"):
                     nn.init.zeros_(parameter)
+            if NKV:
+                angles = torch.arange(options["context"])[:, None] / 10000 ** (torch.arange(0, C // NH, 2) / (C // NH))
+                angles = torch.cat((angles, angles), -1)
+                # Products round q and k to bf16; turned in fp32 they would slow attention down.
+                kind = torch.bfloat16 if options["dtype"] == "bf16" else torch.float32
+                self.register_buffer("cosines", angles.cos().to(kind))
+                self.register_buffer("sines", angles.sin().to(kind))
 
         def forward(self, x, y):
-            h = self.wte(x) + self.wpe(torch.arange(x.size(1), device=x.device))
+            T, h = x.size(1), self.wte(x)
+            if not NKV:
+                h = h + self.wpe(torch.arange(T, device=x.device))
             for block in self.blocks:
-                h = block(h)
+                h = block(h, self.cosines[:T], self.sines[:T]) if NKV else block(h)
             logits = linear(self.ln_f(h), self.wte.weight, None)
             if "init_from" in options:  # --loss-check: as in ours, the columns that pad the vocabulary get no probability
                 logits = logits[..., : options["vocab"]]
             return F.cross_entropy(logits.reshape(-1, logits.size(-1)), y.view(-1))
 
     torch.manual_seed(SEED)
-    return GPT2()
+    return Model()
 
 
 def write_initial_weights(options):
@@ -167,13 +203,28 @@ def write_initial_weights(options):
 
     folder, C, V = pathlib.Path(options["init_from"]), options["channels"], options["vocab"]
     names = {"ln_1": "ln_1", "ln_2": "ln_2", "qkv": "attn.c_attn", "attention_projection": "attn.c_proj", "fc": "mlp.c_fc", "projection": "mlp.c_proj"}
+    config = dict(model_type="gpt2", vocab_size=V, n_positions=options["context"], n_embd=C, n_layer=options["layers"], n_head=options["heads"])
+    outside = {name: f"transformer.{name}" for name in ("wte.weight", "wpe.weight", "ln_f.weight", "ln_f.bias")}
+    if NKV := options.get("kv_heads"):
+        KV, H = NKV * C // options["heads"], options["hidden"]
+        names = {"ln_1": "input_layernorm", "ln_2": "post_attention_layernorm", "attention_projection": "self_attn.o_proj", "projection": "mlp.down_proj",
+                 "qkv": {"self_attn.q_proj": C, "self_attn.k_proj": KV, "self_attn.v_proj": KV}, "gate_up": {"mlp.gate_proj": H, "mlp.up_proj": H}}  # fmt: skip
+        config = dict(model_type="llama", vocab_size=V, max_position_embeddings=options["context"], hidden_size=C, num_hidden_layers=options["layers"],
+                      num_attention_heads=options["heads"], num_key_value_heads=NKV, intermediate_size=H, rms_norm_eps=LLAMA_EPS, tie_word_embeddings=True)  # fmt: skip
+        outside = {"wte.weight": "model.embed_tokens.weight", "ln_f.weight": "model.norm.weight"}
     tensors = {}
-    for name, parameter in build_model(options).named_parameters():
+    for name, parameter in build_model(options | {"dtype": "fp32"}).named_parameters():
         value = parameter.detach().numpy()
-        if name.startswith("blocks."):
-            _, layer, module, kind = name.split(".")
-            name, value = f"h.{layer}.{names[module]}.{kind}", value.T
-        tensors[f"transformer.{name}"] = np.ascontiguousarray(value[:V] if name == "wte.weight" else value)
+        if not name.startswith("blocks."):
+            tensors[outside[name]] = value[:V] if name == "wte.weight" else value
+            continue
+        _, layer, module, kind = name.split(".")
+        if not NKV:
+            tensors[f"transformer.h.{layer}.{names[module]}.{kind}"] = np.ascontiguousarray(value.T)
+            continue
+        joined = names[module] if isinstance(names[module], dict) else {names[module]: len(value)}
+        for part, rows in joined.items():
+            tensors[f"model.layers.{layer}.{part}.weight"], value = value[:rows], value[rows:]
     header, offset = {}, 0
     for name, value in tensors.items():
         header[name] = dict(dtype="F32", shape=value.shape, data_offsets=[offset, offset + value.nbytes])
@@ -183,7 +234,6 @@ def write_initial_weights(options):
         file.write(len(text).to_bytes(8, "little") + text)
         for value in tensors.values():
             file.write(value.tobytes())
-    config = dict(model_type="gpt2", vocab_size=V, n_positions=options["context"], n_embd=C, n_layer=options["layers"], n_head=options["heads"])
     (folder / "config.json").write_text(json.dumps(config))
 
 
@@ -395,6 +445,7 @@ class Ours(Contender):
     def run(self, steps, discard):
         o = self.options
         shape = ["--layers", o["layers"], "--heads", o["heads"], "--channels", o["channels"], "--context", o["context"], "--vocab", o["vocab"]]
+        shape += ["--kv-heads", o["kv_heads"], "--hidden", o["hidden"]] if o.get("kv_heads") else []
         command = [*o.get("launch", []), o["program"], "--train-data", o["data"], "--tokenizer", "byte" if o["vocab"] == 256 else "gpt2", "--data-order", "file",
                    *(["--init-from", o["init_from"]] if "init_from" in o else shape),
                    "--batch-size", o["batch_size"], "--seq-len", o["seq_len"], "--total-batch", o["total_batch"],
@@ -651,7 +702,7 @@ def parse_arguments(words, tool):
     parser.error = lambda message: parser.exit(2, f"{tool}: {message}; --help shows the usage\n")
     parser.add_argument("--preset", choices=PRESETS, default="shakespeare", help="values for whatever is not given (default: %(default)s)")
     parser.add_argument("--model", choices=SIZES, help="layers, heads and channels by name")
-    for name in ("layers", "heads", "channels", "context", "vocab", "seq-len"):
+    for name in ("layers", "heads", "channels", "kv-heads", "hidden", "context", "vocab", "seq-len"):
         parser.add_argument(f"--{name}", type=positive)
     parser.add_argument("--batch-size", type=positive, help="sequences of a micro-step")
     parser.add_argument("--total-batch", type=positive, help="tokens of a step (default: one micro-step)")
@@ -689,6 +740,9 @@ def parse_arguments(words, tool):
     arguments.dtype, arguments.mode = arguments.dtype.split(","), arguments.mode.split(",")
     if not set(arguments.dtype) <= {"fp32", "tf32", "bf16"} or not set(arguments.mode) <= {"plain", "compile"}:
         parser.error("--dtype is a list of fp32, tf32, bf16, and --mode of plain, compile")
+    arguments.kv_heads, arguments.hidden = arguments.kv_heads or 0, arguments.hidden or 0  # 0: a GPT-2
+    if bool(arguments.kv_heads) != bool(arguments.hidden) or arguments.heads % max(1, arguments.kv_heads):
+        parser.error("a Llama has both --kv-heads, a divisor of --heads, and --hidden")
     if arguments.channels % arguments.heads or arguments.seq_len > arguments.context:
         parser.error("--channels must be a multiple of --heads, and --seq-len at most --context")
     arguments.total_batch = arguments.total_batch or arguments.batch_size * arguments.seq_len
@@ -701,6 +755,8 @@ def parse_arguments(words, tool):
     if arguments.slice:
         arguments.rounds = 0
     if arguments.llmc:
+        if arguments.kv_heads:
+            parser.error("--llmc: llm.c trains GPT-2 only")
         if arguments.device == "cpu":
             parser.error("--llmc: llm.c is compared with on a GPU; expected --device cuda")
         path = pathlib.Path(arguments.llmc).expanduser().resolve()
@@ -732,13 +788,14 @@ def main(words=None, more=None, tool=TOOL):
     threads, environment = use_threads(arguments.threads)
     scratch = tempfile.TemporaryDirectory()
     environment.setdefault("FLATGPT_MATMULS", str(pathlib.Path(scratch.name, "matmul_algorithms.json")))  # our slices on a GPU time products once
-    names = ("layers", "heads", "channels", "context", "vocab", "batch_size", "seq_len", "total_batch", "lr", "warmup", "device", "llmc")
+    names = ("layers", "heads", "channels", "kv_heads", "hidden", "context", "vocab", "batch_size", "seq_len", "total_batch", "lr", "warmup", "device", "llmc")
     options = {name: getattr(arguments, name) for name in names} | dict(threads=threads)
     if "ours" in wanted:
         options["program"] = our_program(arguments.device)
     options["data"] = token_shards(arguments.data, arguments.vocab)
     machine = (gpu or "a GPU") if arguments.device == "cuda" else f"{processor()}, {threads} threads"
-    print("GPT-2 of {layers} layers, {heads} heads, C {channels}, V {vocab}, sequences of {seq_len}, {total_batch} tokens a step".format(**options))
+    family = "Llama ({kv_heads} heads of keys, MLP of {hidden})".format(**options) if options["kv_heads"] else "GPT-2"
+    print(family + " of {layers} layers, {heads} heads, C {channels}, V {vocab}, sequences of {seq_len}, {total_batch} tokens a step".format(**options))
     print(f"{machine}; {f'PyTorch {version}' if version else 'without PyTorch'}")
     if "pytorch" in wanted and arguments.device == "cpu" and not arguments.which_variables:
         print(f"PyTorch's environment: {'plain' if arguments.plain_environment else result_file.shown_environment(PEER_ENVIRONMENT)}")

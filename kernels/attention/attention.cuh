@@ -3,7 +3,7 @@
 //             lse = log of each row's sum of exp(S)
 //   backward: dV = P^T dO;  dP = dO V^T;  dS = P * (dP - delta), delta = rowsum(dO * O);
 //             dQ = dS K / sqrt(HS);  dK = dS^T Q / sqrt(HS)
-//   qkv, dqkv (B, T, 3, NH, HS)   out, dout (B, T, NH, HS)   lse, delta (B, NH, T) fp32
+//   qkv, dqkv (B, T, NH + 2 NKV, HS)   out, dout (B, T, NH, HS)   lse, delta (B, NH, T) fp32
 //   Dao 2023, arXiv:2307.08691 (flash attention 2)
 //   Milakov and Gimelshein 2018, arXiv:1805.02867 (the softmax while the keys pass by)
 //   attention_tiles.cuh explains how threads own rows and tiles pass by. attention_mma.cuh is the form for
@@ -220,7 +220,7 @@ __device__ __forceinline__ void weights_and_gradients(typename Tiling::Rows (&p)
     }
 }
 
-// The owned rows are keys; queries and their gradients pass by, from the first owned key on.
+// The owned rows are keys; queries and their gradients pass by, head after head, from the first owned key on.
 template <class W, int D, class T, class Tiling = AttentionBackwardKVTiling<W, D>>
 __global__ void __launch_bounds__(Tiling::block, 2)
     attention_backward_kv_kernel(T* dqkv, const T* dout, const T* qkv, const float* lse, const float* delta,
@@ -228,30 +228,30 @@ __global__ void __launch_bounds__(Tiling::block, 2)
     using Rows = typename Tiling::Rows;
     if (Tiling::one_thread && threadIdx.x > 0) return;  // in this case there is no barrier below
     simt::SharedMemory shared;
-    float* q_tile = shared.take<float>(Tiling::tile * D);
-    float* dout_tile = shared.take<float>(Tiling::tile * D);
-    float* lse_tile = shared.take<float>(Tiling::tile);
-    float* delta_tile = shared.take<float>(Tiling::tile);
+    float *q_tile = shared.take<float>(Tiling::tile * D), *dout_tile = shared.take<float>(Tiling::tile * D);
+    float *lse_tile = shared.take<float>(Tiling::tile), *delta_tile = shared.take<float>(Tiling::tile);
 
-    const AttentionBlock block(shape, Tiling::block_rows, shape.B * shape.NH);
+    const AttentionBlock block(shape, Tiling::block_rows, shape.B * shape.NKV, shape.queries());
     // the first keys are seen by the most queries, so their blocks start first
     const AttentionThread<Tiling> thread(block.tile * Tiling::block_rows);
-    const auto q = block.packed(qkv, 0), k = block.packed(qkv, 1), v = block.packed(qkv, 2);
+    int later = 0;  // the head of q that passes by, after the block's
 
     Rows own_k[Tiling::strips][Tiling::columns], own_v[Tiling::strips][Tiling::columns],
         own_dk[Tiling::strips][Tiling::columns], own_dv[Tiling::strips][Tiling::columns];
     UNROLL
     for (int s = 0; s < Tiling::strips; s++) {
-        load_own<Tiling>(own_k[s], k, scale, thread.row(s), thread.lane);
-        load_own<Tiling>(own_v[s], v, 1.0f, thread.row(s), thread.lane);
+        load_own<Tiling>(own_k[s], block.packed(qkv, 1), scale, thread.row(s), thread.lane);
+        load_own<Tiling>(own_v[s], block.packed(qkv, 2), 1.0f, thread.row(s), thread.lane);
         set_zero(own_dk[s]);
         set_zero(own_dv[s]);
     }
 
     const auto load = [&](int q0) INLINE {
-        load_tile<Tiling>(q_tile, q, q0), load_tile<Tiling>(dout_tile, block.plain(dout), q0);
-        load_numbers<Tiling>(lse_tile, lse + block.statistics(), q0, shape.T, INFINITY);  // p = 0
-        load_numbers<Tiling>(delta_tile, delta + block.statistics(), q0, shape.T, 0.0f);
+        const AttentionBlock passing = block.computed_again(later);
+        load_tile<Tiling>(q_tile, passing.packed(qkv, 0), q0);
+        load_tile<Tiling>(dout_tile, passing.plain(dout), q0);
+        load_numbers<Tiling>(lse_tile, lse + passing.statistics(), q0, shape.T, INFINITY);  // p = 0
+        load_numbers<Tiling>(delta_tile, delta + passing.statistics(), q0, shape.T, 0.0f);
     };
     const auto range = [&](int s, int q0) INLINE { return thread.queries_seeing(s, q0, shape.T); };
     const auto step = [&](int s, int q0, int r0, int count) INLINE {
@@ -262,7 +262,7 @@ __global__ void __launch_bounds__(Tiling::block, 2)
         accumulate<Tiling>(own_dv[s], dout_tile + r0 * D, p, count, thread.lane);
         accumulate<Tiling>(own_dk[s], q_tile + r0 * D, ds, count, thread.lane);
     };
-    for_each_step<Tiling>(thread.first, shape.T, load, range, step);
+    for (; later < shape.queries(); later++) for_each_step<Tiling>(thread.first, shape.T, load, range, step);
     UNROLL
     for (int s = 0; s < Tiling::strips; s++) {
         store_own<Tiling>(block.packed(dqkv, 1), own_dk[s], simt::broadcast<Tiling::rows>(scale),
@@ -303,9 +303,9 @@ void attention_backward(T* dqkv, const T* dout, const T* qkv, const T* out, cons
         const size_t tiles_bytes = 2 * simt::shared_size<float>(Tiling::tile * D());
         launch(attention_backward_q_kernel<W, D(), T>, attention_blocks<Tiling>(shape), Tiling::block,
                tiles_bytes, stream, dqkv, scratch, dout, qkv, out, lse, shape, attention_scale(shape));
-        launch(attention_backward_kv_kernel<W, D(), T>, attention_blocks<Tiling>(shape), Tiling::block,
-               tiles_bytes + 2 * simt::shared_size<float>(Tiling::tile), stream, dqkv, dout, qkv, lse,
-               scratch, shape, attention_scale(shape));
+        launch(attention_backward_kv_kernel<W, D(), T>, attention_blocks<Tiling>(shape, shape.queries()),
+               Tiling::block, tiles_bytes + 2 * simt::shared_size<float>(Tiling::tile), stream, dqkv, dout,
+               qkv, lse, scratch, shape, attention_scale(shape));
     });
 }
 

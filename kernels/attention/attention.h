@@ -1,6 +1,7 @@
 // attention.h: causal self-attention over packed qkv, the interface of every implementation
 //   out = softmax(q k^T / sqrt(HS)) v for each head, over the keys up to the query's own position
-//   qkv, dqkv (B, T, 3, NH, HS)   out, dout (B, T, NH, HS)   HS up to 128
+//   qkv, dqkv (B, T, NH + 2 NKV, HS): heads of q, of k, of v   out, dout (B, T, NH, HS)   HS up to 128
+//   NH / NKV neighbouring heads of q share a head of k and v (Ainslie et al. 2023, arXiv:2305.13245)
 //   lse (B, NH, T) fp32: natural logarithm of each row's sum of exp(score), kept for backward
 //   T is float or bfloat16; sums and softmax are fp32. Memory is O(T).
 //   Vaswani et al. 2017, arXiv:1706.03762; Dao et al. 2022, arXiv:2205.14135 (FlashAttention)
@@ -17,6 +18,7 @@
 
 #include "kernels/simt/bfloat16.h"
 #include "kernels/simt/device.h"
+#include "kernels/simt/host_device.h"
 
 // automatic: the fastest backend of this build for the shape and the type
 enum class AttentionBackend { automatic, kernel, onednn, cudnn };
@@ -29,6 +31,8 @@ constexpr const char* attention_backend_name(AttentionBackend backend) {
 
 struct AttentionShape {
     int B, T, NH, HS;
+    int NKV = NH;                                                   // heads of k and of v; divides NH
+    constexpr HOST_DEVICE int queries() const { return NH / NKV; }  // heads of q for each head of k and v
 };
 
 class Attention {

@@ -17,12 +17,12 @@ struct Attention::State {
     //   fp32: 1.30 at T = 64, 1.05 at 128, 0.92 at 256, 0.90 at 512, 0.78 at 1024. oneDNN computes 5
     //   products instead of 7, but each is a call, and its softmax goes through memory.
     //   bf16, where oneDNN multiplies it at half of fp32's speed: 1.9 at T = 64, 1.4 at 1024.
-    // oneDNN needs one head for every thread, our kernel only 64 rows of a head.
+    // oneDNN needs one head of keys for every thread, our kernel only 64 rows of a head.
     template <class T>
     bool use_onednn(AttentionShape shape) const {
         if (backend != AttentionBackend::automatic) return backend == AttentionBackend::onednn;
         return shape.T >= 256 && (std::is_same_v<T, float> || fast_bf16) &&
-               static_cast<long>(shape.B) * shape.NH >= omp_get_max_threads();
+               static_cast<long>(shape.B) * shape.NKV >= omp_get_max_threads();
     }
 };
 

@@ -38,23 +38,27 @@ std::string one_line(std::string text) {
     return text;
 }
 
-// At most half of a part: fewer of its sequences or, if it is one sequence, fewer heads.
+// At most half of a part: fewer of its sequences or, if it is one sequence, fewer heads: all that share keys
+// and values stay together.
 AttentionShape smaller(AttentionShape part) {
-    int& count = part.B > 1 ? part.B : part.NH;
+    int& count = part.B > 1 ? part.B : part.NKV;
+    const int queries = part.queries();
     int divisor = count / 2;
     while (count % divisor != 0) divisor--;
     count = divisor;
+    part.NH = part.NKV * queries;
     return part;
 }
 
 // Elements from the start of a tensor to the first element of the part at sequence b and head h.
 struct Offset {
-    size_t qkv, out, lse;
+    size_t q, kv, out, lse;  // kv: from the first head of k to that which the part reads first
     Offset(AttentionShape s, int b, int h) {
         const auto size = [](int n) { return static_cast<size_t>(n); };
         lse = (size(b) * size(s.NH) + size(h)) * size(s.T);
         out = size(b) * size(s.T) * size(s.NH) * size(s.HS) + size(h) * size(s.HS);
-        qkv = out + 2 * size(b) * size(s.T) * size(s.NH) * size(s.HS);
+        q = out + 2 * size(b) * size(s.T) * size(s.NKV) * size(s.HS);
+        kv = q - size(h) * size(s.HS) + size(h / s.queries()) * size(s.HS);
     }
 };
 
@@ -70,8 +74,7 @@ public:
 
     void forward() {
         auto options = causal(fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(true));
-        const auto [out, lse] =
-            graph_.sdpa(input(q_id, packed()), input(k_id, packed()), input(v_id, packed()), options);
+        const auto [out, lse] = graph_.sdpa(input(q_id, q()), input(k_id, kv()), input(v_id, kv()), options);
         output(out, out_id, plain());
         output(lse, lse_id, row()).set_data_type(fe::DataType_t::FLOAT);
     }
@@ -83,10 +86,10 @@ public:
         const GraphTensor lse = input(lse_id, row());
         lse->set_data_type(fe::DataType_t::FLOAT);
         const auto gradients =
-            graph_.sdpa_backward(input(q_id, packed()), input(k_id, packed()), input(v_id, packed()),
+            graph_.sdpa_backward(input(q_id, q()), input(k_id, kv()), input(v_id, kv()),
                                  input(out_id, plain()), input(dout_id, plain()), lse, options);
         for (size_t i = 0; i < gradients.size(); i++)
-            output(gradients[i], std::array{dq_id, dk_id, dv_id}[i], packed());
+            output(gradients[i], std::array{dq_id, dk_id, dv_id}[i], i == 0 ? q() : kv());
     }
 
 private:
@@ -94,12 +97,14 @@ private:
     struct Layout {
         std::vector<int64_t> dims, strides;
     };
-    Layout layout(int token_stride) const {
-        return {{part_.B, part_.NH, part_.T, part_.HS},
+    Layout layout(int heads, int token_stride) const {
+        return {{part_.B, heads, part_.T, part_.HS},
                 {int64_t{whole_.T} * token_stride, whole_.HS, token_stride, 1}};
     }
-    Layout packed() const { return layout(3 * whole_.NH * whole_.HS); }  // q, k or v within qkv
-    Layout plain() const { return layout(whole_.NH * whole_.HS); }
+    int of_token() const { return (whole_.NH + 2 * whole_.NKV) * whole_.HS; }  // elements of qkv
+    Layout q() const { return layout(part_.NH, of_token()); }
+    Layout kv() const { return layout(part_.NKV, of_token()); }
+    Layout plain() const { return layout(part_.NH, whole_.NH * whole_.HS); }
     Layout row() const {
         return {{part_.B, part_.NH, part_.T, 1}, {int64_t{part_.NH} * part_.T, part_.T, 1, 1}};
     }
@@ -184,7 +189,9 @@ struct CudnnAttention::State {
     std::optional<std::string> unavailable;  // no value before the first question
     cudnnHandle_t library = nullptr;
     std::shared_ptr<fe::DeviceProperties> properties;  // of the described GPU
-    std::map<std::tuple<AttentionPass, int, int, int, int>, Plan> plans;
+    using Key = std::tuple<AttentionPass, int, int, int, int, int>;
+    static Key key(AttentionPass pass, AttentionShape s) { return {pass, s.B, s.T, s.NH, s.HS, s.NKV}; }
+    std::map<Key, Plan> plans;
 
     State(bool deterministic, std::optional<DescribedGpu> gpu)
         : deterministic(deterministic), described(std::move(gpu)) {}
@@ -252,7 +259,7 @@ struct CudnnAttention::State {
 
         auto graph = std::make_unique<PlannedGraph>();
         fe::error_t status = describe(*graph, shape, shape, pass, most_workspace);
-        for (AttentionShape& part = plan.offer.part; status.is_bad() && (part.B > 1 || part.NH > 1);) {
+        for (AttentionShape& part = plan.offer.part; status.is_bad() && (part.B > 1 || part.NKV > 1);) {
             // Smaller parts help only if the workspace is the reason.
             PlannedGraph unlimited;
             if (describe(unlimited, shape, part, pass, size_t{1} << 62).is_bad()) break;
@@ -299,7 +306,7 @@ struct CudnnAttention::State {
     template <class AddressesOf>
     void run(AttentionShape shape, AttentionPass pass, void* workspace, stream_t stream,
              const std::vector<GemmTuner::Output>& outputs, AddressesOf tensors) {
-        Plan& made = plans.at({pass, shape.B, shape.T, shape.NH, shape.HS});
+        Plan& made = plans.at(key(pass, shape));
         const cudnnStatus_t status = cudnnSetStream(library, stream);
         if (status != CUDNN_STATUS_SUCCESS)
             throw Error(fmt::format("attention: cuDNN says {}", cudnnGetErrorString(status)));
@@ -332,13 +339,13 @@ const std::string& CudnnAttention::unavailable() {
 
 const CudnnOffer& CudnnAttention::plan(AttentionShape shape, AttentionPass pass, size_t most_workspace) {
     unavailable();
-    const auto [entry, fresh] = state_->plans.try_emplace({pass, shape.B, shape.T, shape.NH, shape.HS});
+    const auto [entry, fresh] = state_->plans.try_emplace(State::key(pass, shape));
     if (fresh) entry->second = state_->make_plan(shape, pass, most_workspace);
     return entry->second.offer;
 }
 
 const CudnnOffer* CudnnAttention::compiled(AttentionShape shape, AttentionPass pass) {
-    const auto entry = state_->plans.find({pass, shape.B, shape.T, shape.NH, shape.HS});
+    const auto entry = state_->plans.find(State::key(pass, shape));
     if (entry == state_->plans.end()) return nullptr;
     if (!entry->second.compiled) state_->compile(entry->second);
     return &entry->second.offer;
@@ -346,14 +353,15 @@ const CudnnOffer* CudnnAttention::compiled(AttentionShape shape, AttentionPass p
 
 void CudnnAttention::forward(bfloat16* out, float* lse, const bfloat16* qkv, AttentionShape shape,
                              void* workspace, stream_t stream) {
-    const size_t C = static_cast<size_t>(shape.NH) * static_cast<size_t>(shape.HS);
+    const size_t k = static_cast<size_t>(shape.NH) * static_cast<size_t>(shape.HS),
+                 v = k + static_cast<size_t>(shape.NKV) * static_cast<size_t>(shape.HS);
     const Offset second(shape, 1, 0);  // where the second sequence begins
     auto* const q = const_cast<bfloat16*>(qkv);
     const std::vector<GemmTuner::Output> outputs = {{out, second.out, true}, {lse, second.lse, false}};
     state_->run(shape, AttentionPass::forward, workspace, stream, outputs, [&](Offset o) -> Tensors {
-        return {{q_id, q + o.qkv},
-                {k_id, q + o.qkv + C},
-                {v_id, q + o.qkv + 2 * C},
+        return {{q_id, q + o.q},
+                {k_id, q + o.kv + k},
+                {v_id, q + o.kv + v},
                 {out_id, out + o.out},
                 {lse_id, lse + o.lse}};
     });
@@ -361,19 +369,20 @@ void CudnnAttention::forward(bfloat16* out, float* lse, const bfloat16* qkv, Att
 
 void CudnnAttention::backward(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv, const bfloat16* out,
                               const float* lse, AttentionShape shape, void* workspace, stream_t stream) {
-    const size_t C = static_cast<size_t>(shape.NH) * static_cast<size_t>(shape.HS);
+    const size_t k = static_cast<size_t>(shape.NH) * static_cast<size_t>(shape.HS),
+                 v = k + static_cast<size_t>(shape.NKV) * static_cast<size_t>(shape.HS);
     const Offset second(shape, 1, 0);
     auto* const q = const_cast<bfloat16*>(qkv);
-    const std::vector<GemmTuner::Output> outputs = {{dqkv, second.qkv, true}};
+    const std::vector<GemmTuner::Output> outputs = {{dqkv, second.q, true}};
     state_->run(shape, AttentionPass::backward, workspace, stream, outputs, [&](Offset o) -> Tensors {
-        return {{q_id, q + o.qkv},
-                {k_id, q + o.qkv + C},
-                {v_id, q + o.qkv + 2 * C},
+        return {{q_id, q + o.q},
+                {k_id, q + o.kv + k},
+                {v_id, q + o.kv + v},
                 {out_id, const_cast<bfloat16*>(out) + o.out},
                 {dout_id, const_cast<bfloat16*>(dout) + o.out},
                 {lse_id, const_cast<float*>(lse) + o.lse},
-                {dq_id, dqkv + o.qkv},
-                {dk_id, dqkv + o.qkv + C},
-                {dv_id, dqkv + o.qkv + 2 * C}};
+                {dq_id, dqkv + o.q},
+                {dk_id, dqkv + o.kv + k},
+                {dv_id, dqkv + o.kv + v}};
     });
 }

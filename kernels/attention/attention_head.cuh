@@ -22,23 +22,24 @@ struct HeadRows {
 struct AttentionBlock {
     AttentionShape shape;
     int tiles;      // of a head
-    unsigned head;  // 0 to B * NH - 1
+    unsigned head;  // 0 to B * NH - 1: of q
     int tile;
 
-    __device__ AttentionBlock(AttentionShape shape, int rows, int group)
+    // queries: heads of q that a block takes, of which `head` is the first: 1, or all that share k and v
+    __device__ AttentionBlock(AttentionShape shape, int rows, int group, int queries = 1)
         : shape(shape), tiles(simt::ceil_div(shape.T, rows)) {
-        const unsigned heads = static_cast<unsigned>(shape.B) * shape.NH;
+        const unsigned heads = static_cast<unsigned>(shape.B) * shape.NH / queries;
         const unsigned begin = blockIdx.x / (static_cast<unsigned>(tiles) * group) * group;
         const unsigned size = min(static_cast<unsigned>(group), heads - begin),
                        index = blockIdx.x - begin * tiles;
-        head = begin + index % size;
+        head = (begin + index % size) * queries;
         tile = static_cast<int>(index / size);
     }
-    // The same block. Addresses that follow from it are computed where they are used, instead of staying
-    // in registers through a loop.
-    __device__ AttentionBlock computed_again() const {
+    // The same block, or its tile of a later head. Addresses that follow from it are computed where they are
+    // used, instead of staying in registers through a loop.
+    __device__ AttentionBlock computed_again(int later = 0) const {
         AttentionBlock block = *this;
-        block.head = static_cast<unsigned>(simt::opaque(static_cast<int>(head)));
+        block.head = static_cast<unsigned>(simt::opaque(static_cast<int>(head)) + later);
         return block;
     }
     // offset of the head's lse and delta
@@ -47,9 +48,10 @@ struct AttentionBlock {
     // which: 0 for q, 1 for k, 2 for v
     template <class T>
     __device__ HeadRows<T> packed(T* qkv, int which) const {
-        const size_t width = static_cast<size_t>(shape.NH) * shape.HS,
-                     b = head / static_cast<unsigned>(shape.NH), h = head % static_cast<unsigned>(shape.NH);
-        return {qkv + (b * shape.T * 3 + which) * width + h * shape.HS, 3 * width, shape.T, shape.HS};
+        const size_t heads = shape.NH + 2 * shape.NKV, b = head / static_cast<unsigned>(shape.NH),
+                     h = head % static_cast<unsigned>(shape.NH),
+                     at = which == 0 ? h : shape.NH + (which - 1) * shape.NKV + h / shape.queries();
+        return {qkv + (b * shape.T * heads + at) * shape.HS, heads * shape.HS, shape.T, shape.HS};
     }
     template <class T>
     __device__ HeadRows<T> plain(T* out) const {
@@ -62,14 +64,18 @@ struct AttentionBlock {
 inline void check_attention(AttentionShape shape) {
     CHECK(shape.B > 0 && shape.T > 0 && shape.NH > 0,
           "attention: B = {}, T = {} and NH = {} must be positive", shape.B, shape.T, shape.NH);
+    CHECK(shape.NKV > 0 && shape.NH % shape.NKV == 0,
+          "attention: {} heads of keys and values do not divide the {} heads of queries", shape.NKV,
+          shape.NH);
     CHECK(shape.HS > 0 && shape.HS <= 128, "attention: head size {} is not supported; expected 1 to 128",
           shape.HS);
 }
 
+// queries: heads of q that a block takes
 template <class Tiling>
-unsigned attention_blocks(AttentionShape shape) {
+unsigned attention_blocks(AttentionShape shape, int queries = 1) {
     const size_t blocks =
-        static_cast<size_t>(simt::ceil_div(shape.T, Tiling::block_rows)) * shape.B * shape.NH;
+        static_cast<size_t>(simt::ceil_div(shape.T, Tiling::block_rows)) * shape.B * shape.NH / queries;
     CHECK(blocks <= 0x7fffffff, "attention: B = {} times NH = {} is too large; use a smaller batch", shape.B,
           shape.NH);
     return static_cast<unsigned>(blocks);

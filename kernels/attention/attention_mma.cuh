@@ -116,8 +116,9 @@ public:
     __device__ explicit PassingTiles(simt::SharedMemory& shared)
         : a_tiles_(shared.take<bfloat16>(2 * Tiling::tile_elements)),
           b_tiles_(shared.take<bfloat16>(2 * Tiling::tile_elements)) {}
-    // Starts copying the tiles whose first row is `row`.
-    __device__ __forceinline__ void copy(HeadRows<const bfloat16> a, HeadRows<const bfloat16> b, int row) {
+    // Starts copying the tiles whose first row is `row`. Row r is number r + shift of all rows that pass by.
+    __device__ __forceinline__ void copy(HeadRows<const bfloat16> a, HeadRows<const bfloat16> b, int row,
+                                         int shift = 0) {
         // 16 bytes a thread; a power of two
         constexpr int threads_a_row = Tiling::D <= 32 ? 4 : Tiling::D <= 64 ? 8 : 16;
         constexpr int half = Tiling::block / 2, rows_at_once = half / threads_a_row;
@@ -128,7 +129,7 @@ public:
         const size_t stride = copies_a ? a.stride : b.stride;
         const bfloat16* from = (copies_a ? a.first : b.first) + row_of_thread * stride + column;
         bfloat16* to =
-            (copies_a ? a_tiles_ : b_tiles_) + row_in_tiles(row_of_thread) * Tiling::pitch + column;
+            (copies_a ? a_tiles_ : b_tiles_) + row_in_tiles(row_of_thread + shift) * Tiling::pitch + column;
         // rows left to copy; none if the columns are past HS
         const int rows = column < a.columns ? a.count - row_of_thread : 0;
         UNROLL
@@ -404,33 +405,38 @@ __global__ void __launch_bounds__(Tiling::block, Tiling::blocks)
     store_sums(block.packed(dqkv, 0), own_dq, scales, row);
 }
 
-// The warp's own rows are keys; queries and their gradients pass by, from the first own key on. The
-// scores are those of attention.cuh, transposed.
+// The warp's own rows are keys; queries and their gradients pass by, from the first own key on: those of one
+// head after those of another, where several share the keys. The scores are those of attention.cuh,
+// transposed.
 template <int D, class Tiling = MmaBackwardKVTiling<D>>
 __global__ void __launch_bounds__(Tiling::block, Tiling::blocks)
     attention_mma_backward_kv_kernel(bfloat16* dqkv, const bfloat16* dout, const bfloat16* qkv,
-                                     const float* lse, const float* delta, AttentionShape shape, int group,
-                                     float scale, float scale2) {
+                                     const float* lse, const float* delta, AttentionShape shape, int queries,
+                                     int group, float scale, float scale2) {
     constexpr int rows = Tiling::row_tiles;
     simt::SharedMemory shared;
     float* lse_tiles = shared.take<float>(2 * Tiling::tile);
     float* delta_tiles = shared.take<float>(2 * Tiling::tile);
-    const AttentionBlock block(shape, Tiling::block_rows, group);
-    const int block_row = block.tile * Tiling::block_rows;  // first keys have most queries
-    const int row = mma_first_row<Tiling>(block_row),
+    const AttentionBlock block(shape, Tiling::block_rows, group, queries);
+    // Computed where they are used, instead of staying in registers; first keys have most queries.
+    const auto block_row = [&] { return simt::opaque(block.tile) * Tiling::block_rows; };
+    const auto tiles = [&] { return simt::ceil_div(shape.T - block_row(), Tiling::tile); };  // of a head
+    const auto first_row = [&](int n) { return block_row() + n % tiles() * Tiling::tile; };  // of tile n
+    const int row = mma_first_row<Tiling>(block_row()),
               begin = row < shape.T ? row / Tiling::step * Tiling::step : shape.T;
 
     static_assert(Tiling::block == 2 * Tiling::tile);  // half of the threads copy lse, the others delta
     PassingTiles<Tiling> passing(shared);
-    const auto copy = [&](int tile) {
-        const AttentionBlock again = block.computed_again();
-        passing.copy(again.packed(qkv, 0), again.plain(dout), tile);
+    const auto copy = [&](int number) {
+        const int n = simt::opaque(number), tile = first_row(n), shift = n * Tiling::tile - tile;
+        const AttentionBlock again = block.computed_again(n / tiles());
+        passing.copy(again.packed(qkv, 0), again.plain(dout), tile, shift);
         const int thread = simt::opaque(static_cast<int>(threadIdx.x)), q = tile + thread % Tiling::tile;
         const bool copies_lse = thread < Tiling::tile;
-        simt::cp_async<1>((copies_lse ? lse_tiles : delta_tiles) + passing.row_in_tiles(q),
+        simt::cp_async<1>((copies_lse ? lse_tiles : delta_tiles) + passing.row_in_tiles(q + shift),
                           (copies_lse ? lse : delta) + again.statistics() + q, q < shape.T);
     };
-    copy(block_row);
+    copy(0);
     simt::cp_async_commit();
     MmaFactor<rows, Tiling::depth> own_k, own_v;
     MmaSums<rows, 2 * Tiling::depth> own_dk, own_dv;
@@ -440,19 +446,20 @@ __global__ void __launch_bounds__(Tiling::block, Tiling::blocks)
     set_zero(own_dv);
 
     UNROLL_ONCE
-    for (int tile = block_row; tile < shape.T; tile += Tiling::tile) {
+    for (int n = 0; n < tiles() * queries; n++) {
         simt::cp_async_wait<0>();
         __syncthreads();  // the tile has arrived, and all reads of the previous tile are done
-        if (tile + Tiling::tile < shape.T) copy(tile + Tiling::tile);
+        if (n + 1 < tiles() * queries) copy(n + 1);
         simt::cp_async_commit();
+        const int tile = first_row(simt::opaque(n)), shift = n * Tiling::tile - tile;
         UNROLL_ONCE
         for (int q0 = max(tile, begin); q0 < min(tile + Tiling::tile, shape.T); q0 += Tiling::step) {
-            const int column = passing.row_in_tiles(q0) + mma_column();
+            const int column = passing.row_in_tiles(q0 + shift) + mma_column();
             MmaSums<rows, Tiling::step / 8> scores, ds;
             // p is rounded at once, because it then needs half of the registers
             MmaFactor<rows, Tiling::step / 16> p, weights;
             set_zero(scores);
-            multiply_transposed<Tiling>(scores, own_k, passing.a(q0));
+            multiply_transposed<Tiling>(scores, own_k, passing.a(q0 + shift));
             if (q0 < row + Tiling::warp_rows - 1) mask_scores<MmaOwn::keys>(scores, row, q0);
             UNROLL
             for (int n = 0; n < Tiling::step / 8; n++) {
@@ -465,9 +472,9 @@ __global__ void __launch_bounds__(Tiling::block, Tiling::blocks)
                 }
             }
             round_sums(p, scores);
-            multiply<Tiling>(own_dv, p, passing.b(q0));
+            multiply<Tiling>(own_dv, p, passing.b(q0 + shift));
             set_zero(ds);
-            multiply_transposed<Tiling>(ds, own_v, passing.b(q0));
+            multiply_transposed<Tiling>(ds, own_v, passing.b(q0 + shift));
             UNROLL
             for (int n = 0; n < Tiling::step / 8; n++) {
                 const Vec<float, 2> delta_n = load<2>(delta_tiles + column + 8 * n);
@@ -481,7 +488,7 @@ __global__ void __launch_bounds__(Tiling::block, Tiling::blocks)
                 }
             }
             round_sums(weights, ds);
-            multiply<Tiling>(own_dk, weights, passing.a(q0));
+            multiply<Tiling>(own_dk, weights, passing.a(q0 + shift));
         }
     }
     float scales[rows][2], ones[rows][2];
@@ -537,9 +544,10 @@ inline void attention_mma_backward(bfloat16* dqkv, const bfloat16* dout, const b
         launch(attention_mma_backward_q_kernel<D()>, attention_blocks<QTiling>(shape), QTiling::block,
                tiles_bytes, stream, dqkv, scratch, dout, qkv, out, lse, shape, attention_mma_group(shape),
                attention_scale(shape), attention_scale(shape) * simt::log2_e);
-        launch(attention_mma_backward_kv_kernel<D()>, attention_blocks<KVTiling>(shape), KVTiling::block,
-               tiles_bytes + 2 * simt::shared_size<float>(2 * KVTiling::tile), stream, dqkv, dout, qkv, lse,
-               scratch, shape, attention_mma_group(shape), attention_scale(shape),
+        launch(attention_mma_backward_kv_kernel<D()>, attention_blocks<KVTiling>(shape, shape.queries()),
+               KVTiling::block, tiles_bytes + 2 * simt::shared_size<float>(2 * KVTiling::tile), stream, dqkv,
+               dout, qkv, lse, scratch, shape, shape.queries(),
+               std::max(1, attention_mma_group(shape) / shape.queries()), attention_scale(shape),
                attention_scale(shape) * simt::log2_e);
     });
 }

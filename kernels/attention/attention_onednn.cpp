@@ -25,8 +25,10 @@ namespace {
 // second-level cache.
 constexpr size_t block_rows = 64;
 
-size_t heads(AttentionShape s) { return static_cast<size_t>(s.B) * s.NH; }
-size_t threads_for(AttentionShape s) { return std::min<size_t>(omp_get_max_threads(), heads(s)); }
+// Threads share nothing: in forward a thread takes a head of q, in backward all that share k and v.
+size_t threads_for(AttentionShape s) {
+    return std::min<size_t>(omp_get_max_threads(), static_cast<size_t>(s.B) * s.NH);
+}
 
 // One head's matrix in a packed tensor.
 template <class T>
@@ -37,8 +39,9 @@ struct HeadRows {
 };
 template <class T>
 HeadRows<T> packed(T* qkv, AttentionShape s, size_t head, size_t which) {
-    const size_t width = static_cast<size_t>(s.NH) * s.HS, b = head / s.NH, h = head % s.NH, length = s.T;
-    return {qkv + (b * length * 3 + which) * width + h * s.HS, 3 * width, length, static_cast<size_t>(s.HS)};
+    const size_t heads = s.NH + 2 * s.NKV, b = head / s.NH, h = head % s.NH, length = s.T, HS = s.HS,
+                 at = which == 0 ? h : s.NH + (which - 1) * s.NKV + h / s.queries();
+    return {qkv + (b * length * heads + at) * HS, heads * HS, length, HS};
 }
 template <class T>
 HeadRows<T> plain(T* out, AttentionShape s, size_t head) {
@@ -225,17 +228,30 @@ public:
         });
     }
 
+    // head: the first of those that share k and v
     template <class T>
     void backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, AttentionShape s,
                   size_t head, const Buffers<T>& buffers) {
+        const size_t T_ = s.T, HS = s.HS, queries = s.queries();
+        gather(buffers.k, packed(qkv, s, head, 1));
+        gather(buffers.v, packed(qkv, s, head, 2));
+        std::fill_n(buffers.dk, T_ * HS, 0.0f);
+        std::fill_n(buffers.dv, T_ * HS, 0.0f);
+        for (size_t i = 0; i < queries; i++)
+            backward_of_queries(dqkv, dout, qkv, out, lse, s, head + i, buffers);
+        scatter(packed(dqkv, s, head, 1), 0, T_, buffers.dk);
+        scatter(packed(dqkv, s, head, 2), 0, T_, buffers.dv);
+    }
+
+private:
+    // Writes dq of a head, and adds to the dk and dv of its keys and values.
+    template <class T>
+    void backward_of_queries(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse,
+                             AttentionShape s, size_t head, const Buffers<T>& buffers) {
         const size_t T_ = s.T, HS = s.HS;
         const float scale = 1 / std::sqrt(static_cast<float>(HS));
         gather(buffers.q, packed(qkv, s, head, 0));
-        gather(buffers.k, packed(qkv, s, head, 1));
-        gather(buffers.v, packed(qkv, s, head, 2));
         gather(buffers.dout, plain(dout, s, head));
-        std::fill_n(buffers.dk, T_ * HS, 0.0f);
-        std::fill_n(buffers.dv, T_ * HS, 0.0f);
         for_each_block(s, [&](size_t begin, size_t rows, size_t keys) {
             const BlockProducts products(onednn_type<T>, rows, keys, HS);
             const T *const q = buffers.q + begin * HS, *const dout_rows = buffers.dout + begin * HS;
@@ -252,11 +268,8 @@ public:
             multiply(products.out, buffers.block, buffers.ds, buffers.k, buffers.scratch);
             scatter(packed(dqkv, s, head, 0), begin, rows, buffers.block);
         });
-        scatter(packed(dqkv, s, head, 1), 0, T_, buffers.dk);
-        scatter(packed(dqkv, s, head, 2), 0, T_, buffers.dv);
     }
 
-private:
     dnnl::stream stream_{onednn_cpu()};
     std::map<ProductShape, OneDnnProduct> products_;
 };
@@ -300,18 +313,19 @@ size_t OneDnnAttention::workspace_bytes(AttentionShape shape) {
 }
 
 template <class T, class Body>
-void OneDnnAttention::for_each_head(AttentionShape shape, void* workspace, Body body) {
+void OneDnnAttention::for_each_head(AttentionShape shape, size_t step, void* workspace, Body body) {
     const size_t threads = threads_for(shape), part = part_bytes<T>(shape);
     while (threads_.size() < threads) threads_.push_back(std::make_unique<Thread>());
     on_threads(threads, [&](size_t me) {
         const Buffers<T> buffers(static_cast<std::byte*>(workspace) + me * part, shape);
-        for (size_t head = me; head < heads(shape); head += threads) body(*threads_[me], head, buffers);
+        for (size_t head = me * step; head < static_cast<size_t>(shape.B) * shape.NH; head += threads * step)
+            body(*threads_[me], head, buffers);
     });
 }
 
 template <class T>
 void OneDnnAttention::forward(T* out, float* lse, const T* qkv, AttentionShape shape, void* workspace) {
-    for_each_head<T>(shape, workspace, [&](Thread& thread, size_t head, const Buffers<T>& buffers) {
+    for_each_head<T>(shape, 1, workspace, [&](Thread& thread, size_t head, const Buffers<T>& buffers) {
         thread.forward(out, lse, qkv, shape, head, buffers);
     });
 }
@@ -319,7 +333,8 @@ void OneDnnAttention::forward(T* out, float* lse, const T* qkv, AttentionShape s
 template <class T>
 void OneDnnAttention::backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse,
                                AttentionShape shape, void* workspace) {
-    for_each_head<T>(shape, workspace, [&](Thread& thread, size_t head, const Buffers<T>& buffers) {
+    const size_t step = shape.queries();
+    for_each_head<T>(shape, step, workspace, [&](Thread& thread, size_t head, const Buffers<T>& buffers) {
         thread.backward(dqkv, dout, qkv, out, lse, shape, head, buffers);
     });
 }

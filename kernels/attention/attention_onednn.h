@@ -30,7 +30,7 @@ private:
     template <class T>
     size_t part_bytes(AttentionShape shape);
     template <class T, class Body>
-    void for_each_head(AttentionShape shape, void* workspace, Body body);
+    void for_each_head(AttentionShape shape, size_t step, void* workspace, Body body);  // every step-th head
 
     std::vector<std::unique_ptr<Thread>> threads_;
 };

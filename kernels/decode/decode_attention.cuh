@@ -1,8 +1,8 @@
 // decode_attention.cuh: attention of the newest token of each sample over the keys and values of all
 //   tokens so far, and the cache that holds these
 //   scores[t] = q k[t] / sqrt(HS), t <= *before;   p = softmax(scores);   out = sum over t of p[t] v[t]
-//   qkv (samples, 3, NH, HS) of the newest tokens   out (samples, NH, HS)
-//   keys (samples, NH, tiles, D, tile)   values (samples, NH, tiles * tile, D)
+//   qkv (samples, NH + 2 NKV, HS) of the newest tokens   out (samples, NH, HS)
+//   keys (samples, NKV, tiles, D, tile)   values (samples, NKV, tiles * tile, D)
 //   D is HS rounded up to 32, 64, 96 or 128. A tile is 64 bytes of tokens: 32 in bfloat16, 16 in float.
 //   Both arrays are read from front to back. A row of a tile of keys holds one channel of neighbouring
 //   tokens, so the q k[t] of a whole tile are one sum of Vecs: each row times one number of q. No sum
@@ -33,13 +33,13 @@ __global__ void append_kernel(DecodeCache<T> cache, const T* qkv, const int* bef
                               size_t items) {
     const size_t item = simt::row_index<W::threads>();
     if (item >= items) return;
-    const int lane = simt::row_lane<W::threads>(), D = cache.D(), head = static_cast<int>(item % cache.NH),
-              t = static_cast<int>(item / cache.NH % count);
-    const size_t sample = item / cache.NH / count, width = static_cast<size_t>(cache.NH) * cache.HS;
-    const T* k =
-        qkv + (((shared ? 0 : sample) * count + t) * 3 + 1) * width + static_cast<size_t>(head) * cache.HS;
+    const int lane = simt::row_lane<W::threads>(), D = cache.D(), head = static_cast<int>(item % cache.NKV),
+              t = static_cast<int>(item / cache.NKV % count);
+    const size_t sample = item / cache.NKV / count, width = static_cast<size_t>(cache.NKV) * cache.HS;
+    const T* k = qkv + (((shared ? 0 : sample) * count + t) * (cache.NH + 2 * cache.NKV) + cache.NH + head) *
+                           static_cast<size_t>(cache.HS);
     const int token = *before + t;
-    const size_t of_head = (sample * cache.NH + head) * cache.head_elements();
+    const size_t of_head = (sample * cache.NKV + head) * cache.head_elements();
     T* key =
         cache.keys + of_head + static_cast<size_t>(token / cache.tile) * D * cache.tile + token % cache.tile;
     T* value = cache.values + of_head + static_cast<size_t>(token) * D;
@@ -139,9 +139,10 @@ __global__ void kernel(T* out, float* partial, const T* qkv, DecodeCache<T> cach
     const size_t item = simt::row_index<W::threads>(), head = item / chunks;  // head of samples * NH
     const int begin = item < items ? static_cast<int>(item % chunks) * decode_chunk : 0;
     const int end = item < items ? max(begin, min(begin + decode_chunk, *before + 1)) : 0;
-    const size_t sample = head / cache.NH, of_head = head * cache.head_elements(),
+    const size_t sample = head / cache.NH, queries = cache.NH / cache.NKV,
+                 of_head = (sample * cache.NKV + head % cache.NH / queries) * cache.head_elements(),
                  column_of_head = head % cache.NH * cache.HS;
-    const T* q = qkv + sample * 3 * cache.NH * cache.HS + column_of_head;
+    const T* q = qkv + sample * (cache.NH + 2 * cache.NKV) * cache.HS + column_of_head;
 
     const float largest = score<W, Tiling>(scores, q, cache.keys + of_head, cache.HS, begin, end, scale);
     simt::row_barrier<W::threads>();
@@ -212,22 +213,22 @@ inline size_t decode_attention_scratch(int samples, int NH, int HS, int max_toke
 }
 
 // Writes `count` tokens into every sample's cache, behind the *before tokens that it holds: together at most
-// max_tokens. qkv is (samples, count, 3, NH, HS), or with `shared` (count, 3, NH, HS) for all samples. Reads
-// 2 * NH * HS elements a token (and sample, unless shared) and writes 2 * NH * D a token and sample; bound by
-// memory bandwidth.
+// max_tokens. qkv is (samples, count, NH + 2 NKV, HS), or with `shared` (count, NH + 2 NKV, HS) for all
+// samples. Reads 2 * NKV * HS elements a token (and sample, unless shared) and writes 2 * NKV * D a token and
+// sample; bound by memory bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
 void decode_append(const DecodeCache<T>& cache, const T* qkv, const int* before, int count, bool shared,
                    stream_t stream) {
     CHECK(count > 0 && count <= cache.max_tokens, "decode_append: {} tokens do not fit in a cache of {}",
           count, cache.max_tokens);
-    const size_t items = static_cast<size_t>(cache.samples) * count * cache.NH;
+    const size_t items = static_cast<size_t>(cache.samples) * count * cache.NKV;
     launch_rows<W::threads>(decode_attention_detail::append_kernel<W, T>, items, 0, stream, cache, qkv,
                             before, count, shared, items);
 }
 
-// out (samples, NH, HS) = attention of q in qkv (samples, 3, NH, HS) over the cache's first *before + 1
+// out (samples, NH, HS) = attention of q in qkv (samples, NH + 2 NKV, HS) over the cache's first *before + 1
 // tokens, of which q's own is the last. These are at most `most`, for which the launch is sized. scratch:
-// decode_attention_scratch floats. Reads 2 * (*before + 1) * samples * NH * D elements; bound by memory
+// decode_attention_scratch floats. Reads 2 * (*before + 1) * samples * NKV * D elements; bound by memory
 // bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
 void decode_attention(T* out, const T* qkv, const DecodeCache<T>& cache, const int* before, int most,

@@ -15,6 +15,7 @@ struct DecodeCache {
     static constexpr int tile = 64 / sizeof(T);  // tokens
     T *keys, *values;
     int samples, NH, HS, max_tokens;
+    int NKV = NH;  // heads of keys and values; divides NH
 
     static HOST_DEVICE int padded_head(int HS) { return (HS + 31) / 32 * 32; }
     HOST_DEVICE int D() const { return padded_head(HS); }
@@ -22,5 +23,5 @@ struct DecodeCache {
     HOST_DEVICE size_t head_elements() const {
         return static_cast<size_t>((max_tokens + tile - 1) / tile) * tile * D();
     }
-    HOST_DEVICE size_t elements() const { return static_cast<size_t>(samples) * NH * head_elements(); }
+    HOST_DEVICE size_t elements() const { return static_cast<size_t>(samples) * NKV * head_elements(); }
 };

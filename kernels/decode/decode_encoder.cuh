@@ -1,6 +1,7 @@
 // decode_encoder.cuh: out[r] = scale * wte[tokens[r]] + wpe[position], embeddings while text is generated
 //   tokens (rows)   wte (V, C)   wpe (maxT, C)   out (rows, C)
-//   An int8 wte has scales (V) fp32 (quantize.cuh); otherwise scales is nullptr and scale is 1.
+//   An int8 wte has scales (V) fp32 (quantize.cuh); otherwise scales is nullptr and scale is 1. wpe may be
+//   nullptr, for none.
 //   The rows are the tokens of one sequence, at positions *before + r, or one token of every sample, at
 //   position *before, which is a number in the device's memory (decode_attention.cuh).
 #pragma once
@@ -17,7 +18,7 @@ __global__ void decode_encoder_kernel(T* out, const int* tokens, const Weight* w
     const float scale = scales ? scales[token] : 1.0f;
     for (int i = simt::row_lane<W::threads>() * N; i < C; i += W::threads * N) {
         const Vec<float, N> q = load<N>(wte + token * C + i);
-        Vec<float, N> v = load<N>(wpe + position * C + i);
+        Vec<float, N> v = wpe ? load<N>(wpe + position * C + i) : simt::broadcast<N>(0.0f);
         UNROLL
         for (int k = 0; k < N; k++) v[k] += q[k] * scale;
         store(out + row * C + i, v);

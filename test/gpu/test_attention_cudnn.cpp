@@ -118,7 +118,9 @@ DescribedGpu described(const Gpu& gpu) {
                         gpu.blocks, gpu.threads, gpu.l2_bytes)};
 }
 
-std::string describe(AttentionShape s) { return fmt::format("B={} T={} NH={} HS={}", s.B, s.T, s.NH, s.HS); }
+std::string describe(AttentionShape s) {
+    return fmt::format("B={} T={} NH={} HS={} NKV={}", s.B, s.T, s.NH, s.HS, s.NKV);
+}
 size_t gradient_bytes(AttentionShape s) {
     return static_cast<size_t>(s.B) * static_cast<size_t>(s.T) * static_cast<size_t>(s.NH) *
            static_cast<size_t>(s.HS) * sizeof(float);
@@ -130,6 +132,9 @@ constexpr AttentionShape gpt2_124M{64, 1024, 12, 64}, gpt2_1558M{16, 1024, 25, 6
 constexpr AttentionShape odd_shapes[] = {{3, 19, 3, 16},  {1, 2, 1, 8},    {5, 33, 7, 32},  {1, 1023, 25, 64},
                                          {3, 257, 1, 80}, {1, 130, 5, 96}, {7, 65, 3, 128}, {1, 2048, 3, 128},
                                          {9, 64, 11, 40}, {2, 960, 12, 64}};
+// SmolLM2-135M, nanochat, Qwen3-0.6B, Llama 3.2 1B, and odd ones.
+constexpr AttentionShape shared_heads[] = {{8, 1024, 9, 64, 3},  {8, 1024, 6, 128, 6}, {4, 1024, 16, 128, 8},
+                                           {4, 1024, 32, 64, 8}, {3, 65, 6, 16, 1},    {1, 257, 4, 80, 2}};
 
 void expect_offered(CudnnAttention& cudnn, AttentionShape shape) {
     for (const AttentionPass pass : {AttentionPass::forward, AttentionPass::backward}) {
@@ -150,6 +155,7 @@ TEST(AttentionCudnn, HasPlansForEveryShapeOfHeadsOfAMultipleOfEight) {
             CudnnAttention cudnn(deterministic, described(gpu));
             ASSERT_EQ(cudnn.unavailable(), "");
             for (const AttentionShape& shape : odd_shapes) expect_offered(cudnn, shape);
+            for (const AttentionShape& shape : shared_heads) expect_offered(cudnn, shape);
             for (const AttentionShape& shape : {gpt2_124M, gpt2_1558M}) expect_offered(cudnn, shape);
         }
     }
@@ -239,8 +245,8 @@ TEST(AttentionCudnn, StartsOnceInAProcess) {
 // On Hopper the deterministic backward keeps (T, T) numbers a head.
 TEST(AttentionCudnn, ADeterministicBackwardRunsInPartsThatFit) {
     CudnnAttention fast(false, described(h100)), deterministic(true, described(h100));
-    for (const AttentionShape& shape :
-         {gpt2_124M, gpt2_1558M, AttentionShape{7, 2048, 25, 64}, AttentionShape{1, 8192, 12, 64}}) {
+    for (const AttentionShape& shape : {gpt2_124M, gpt2_1558M, AttentionShape{7, 2048, 25, 64},
+                                        AttentionShape{1, 8192, 12, 64}, AttentionShape{1, 8192, 9, 64, 3}}) {
         SCOPED_TRACE(describe(shape));
         const CudnnOffer& whole = fast.plan(shape, AttentionPass::backward, limit(shape));
         EXPECT_EQ(whole.refusal, "");
@@ -251,6 +257,7 @@ TEST(AttentionCudnn, ADeterministicBackwardRunsInPartsThatFit) {
         EXPECT_LT(parts.part.B * parts.part.NH, shape.B * shape.NH);
         EXPECT_EQ(shape.B % parts.part.B, 0);
         EXPECT_EQ(shape.NH % parts.part.NH, 0);
+        EXPECT_EQ(parts.part.queries(), shape.queries());
         EXPECT_TRUE(parts.part.B == 1 || parts.part.NH == shape.NH);
     }
     // A problem of which not even one head fits is rejected.

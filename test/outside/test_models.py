@@ -19,7 +19,7 @@ import torch
 from outside import DATA, gpt2_tokenizer, run, tokens_of  # beside this file
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 EXAMPLES = DATA / "hellaswag_val_300.jsonl"
 MAX_LIKELIHOOD, MAX_LOSS, CONTINUATION = 1e-4, 1e-5, 100
@@ -49,8 +49,8 @@ def their_likelihoods(model, encode, example):
     context, endings = encode(example["ctx"]), []
     for text in example["endings"]:
         ending = encode(" " + text)
-        window = torch.tensor([(context + ending)[-(model.config.n_positions + 1) :]])
-        hidden = model.transformer(window[:, :-1]).last_hidden_state[0, -len(ending) :]  # the head only where it counts
+        window = torch.tensor([(context + ending)[-(model.config.max_position_embeddings + 1) :]])
+        hidden = model.base_model(window[:, :-1]).last_hidden_state[0, -len(ending) :]  # the head only where it counts
         likelihoods = model.lm_head(hidden).log_softmax(-1).gather(1, window[0, -len(ending) :, None])
         endings.append((likelihoods.mean().item(), likelihoods.sum().item()))
     return endings
@@ -76,7 +76,7 @@ class Models(unittest.TestCase):
         examples = self.folder / "examples.jsonl"
         examples.write_text("".join(EXAMPLES.read_text().splitlines(keepends=True)[:count]))
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64).eval()
-        self.assertIsInstance(model, GPT2LMHeadModel)
+        self.assertIsInstance(model, (GPT2LMHeadModel, LlamaForCausalLM))
         tokenizer, encode = "byte", lambda text: list(text.encode())
         if any(pathlib.Path(path, name).exists() for name in ("tokenizer.json", "vocab.json")):
             tokenizer, library = path, AutoTokenizer.from_pretrained(path)
@@ -90,7 +90,7 @@ class Models(unittest.TestCase):
         theirs = [their_likelihoods(model, encode, example) for example in examples]
         ours = [json.loads(line)["mean"] for line in scores.read_text().splitlines()]
         worst = max(abs(a - b) for row in zip(ours, theirs, strict=True) for a, (b, _) in zip(*row, strict=True))
-        loss = their_loss(model, text, model.config.n_positions)
+        loss = their_loss(model, text, model.config.max_position_embeddings)
         print(f"{path}: likelihoods differ by {worst:.1e}, losses by {abs(result['loss'] - loss):.1e}", flush=True)
         self.assertLessEqual(worst, MAX_LIKELIHOOD)
         for by, accuracy in enumerate(("accuracy_norm", "accuracy")):
@@ -147,6 +147,26 @@ class Models(unittest.TestCase):
             with self.subTest(path.name):
                 self.compare(path, 10)
 
+    def test_llamas(self):
+        """Blocks as SmolLM2-135M has them (9 heads over 3, a tied head), and an untied model whose heads are wider than its channels."""
+        torch.manual_seed(1)
+        shared = dict(vocab_size=256, max_position_embeddings=384, bos_token_id=None, eos_token_id=None, initializer_range=0.06)
+        smollm2 = LlamaConfig(hidden_size=576, intermediate_size=1536, num_hidden_layers=3, num_attention_heads=9, num_key_value_heads=3,
+                              rms_norm_eps=1e-5, rope_parameters=dict(rope_type="default", rope_theta=100000.0),
+                              tie_word_embeddings=True, **shared)  # fmt: skip
+        untied = LlamaConfig(hidden_size=96, intermediate_size=200, num_hidden_layers=3, num_attention_heads=4, head_dim=32, **shared)
+        for config in (smollm2, untied):
+            model = LlamaForCausalLM(config).eval()
+            for parameter in model.parameters():  # so that norms influence the result
+                if parameter.dim() == 1:
+                    parameter.data += 0.1 * torch.randn_like(parameter)
+            name = "tied" if config.tie_word_embeddings else "untied"
+            paths = [self.save(name, model), self.save(f"{name}, sharded", model, max_shard_size="1MB")]
+            paths.append(self.save(f"{name}, bfloat16", LlamaForCausalLM.from_pretrained(paths[0], dtype=torch.bfloat16)))
+            for path in paths:
+                with self.subTest(path.name):
+                    self.compare(path, 10)
+
     def test_gpt2s_tokens(self):
         torch.manual_seed(1)
         # Larger weights than an initialisation's, so that the scores of endings differ clearly.
@@ -186,21 +206,28 @@ class Masks(unittest.TestCase):
             results.append((loss.item(), norm.item()))
         return results
 
+    def models(self):
+        yield GPT2LMHeadModel(GPT2Config(vocab_size=self.V, n_positions=self.T, n_layer=2, n_head=2, n_embd=32, **NO_DROPOUT))
+        for tied in (True, False):
+            yield LlamaForCausalLM(LlamaConfig(vocab_size=self.V, max_position_embeddings=self.T, num_hidden_layers=2, num_attention_heads=4,
+                                               num_key_value_heads=2, hidden_size=32, intermediate_size=48, tie_word_embeddings=tied,
+                                               bos_token_id=None, eos_token_id=None))  # fmt: skip
+
     def test_masked_targets_train_as_in_pytorch(self):
         torch.manual_seed(1)
         rng = numpy.random.default_rng(1)
         tokens = rng.integers(0, self.V, self.STEPS * self.B * self.T + 1)
         mask = (rng.random(len(tokens)) < 0.4).astype(numpy.uint8)
         mask[self.T + 1 : 3 * self.T + 1] = 0  # windows without any target
-        with tempfile.TemporaryDirectory() as name:
-            folder = pathlib.Path(name)
-            shard = write_shard(folder / "tokens.bin", tokens, mask)
-            model = GPT2LMHeadModel(GPT2Config(vocab_size=self.V, n_positions=self.T, n_layer=2, n_head=2, n_embd=32, **NO_DROPOUT))
-            model.save_pretrained(folder / "model")
-            expected = self.theirs(model.train(), tokens, mask)
-            for micro_steps in (1, 2, 4):
-                # fp32 on both sides; 3e-7 with torch 2.15.0
-                numpy.testing.assert_allclose(self.ours(folder, shard, micro_steps), expected, rtol=3e-6)
+        for model in self.models():
+            with tempfile.TemporaryDirectory() as name, self.subTest(model.config):
+                folder = pathlib.Path(name)
+                shard = write_shard(folder / "tokens.bin", tokens, mask)
+                model.save_pretrained(folder / "model")
+                expected = self.theirs(model.train(), tokens, mask)
+                for micro_steps in (1, 2, 4):
+                    # fp32 on both sides; 3e-7 with torch 2.15.0
+                    numpy.testing.assert_allclose(self.ours(folder, shard, micro_steps), expected, rtol=3e-6)
 
 
 if __name__ == "__main__":

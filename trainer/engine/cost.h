@@ -46,6 +46,19 @@ template <class T>  // reads dout and inp; writes dinp, or adds it to the residu
 constexpr Cost layernorm_backward(size_t N, size_t C, bool residual) {
     return pass<T>(residual ? 4 : 3, N * C);
 }
+template <class T>  // turns q and k, in place
+constexpr Cost rope(AttentionShape s) {
+    return pass<T>(
+        2, static_cast<size_t>(s.B) * static_cast<size_t>(s.T) * static_cast<size_t>((s.NH + s.NKV) * s.HS));
+}
+template <class T>  // reads gate and up, writes their product
+constexpr Cost swiglu(size_t elements) {
+    return pass<T>(3, elements);
+}
+template <class T>  // reads gate, up and the product's gradient; writes the gradients of gate and up
+constexpr Cost swiglu_backward(size_t elements) {
+    return pass<T>(5, elements);
+}
 template <class T>
 constexpr Cost gelu(size_t elements) {
     return pass<T>(2, elements);
@@ -77,12 +90,13 @@ constexpr Cost matmul_weight(size_t N, size_t C, size_t OC, bool accumulate) {
 }
 
 // Causal, so half of the arithmetic of `products` products of (T, HS) with (T, HS) in each head. Reads
-// and writes `tensors` tensors of (B, T, NH, HS).
+// and writes `tensors` tensors, half of (B, T, NH, HS) and half of (B, T, NKV, HS).
 template <class T>
 constexpr Cost attention(AttentionShape s, size_t products, size_t tensors) {
     const size_t rows = static_cast<size_t>(s.B) * static_cast<size_t>(s.NH) * static_cast<size_t>(s.T),
                  count = rows * static_cast<size_t>(s.HS);
-    return {.bytes = tensors * count * sizeof(T) + rows * sizeof(float),
+    return {.bytes = tensors * (count + count / static_cast<size_t>(s.queries())) / 2 * sizeof(T) +
+                     rows * sizeof(float),
             .flops = products * count * static_cast<size_t>(s.T)};
 }
 template <class T>  // computes scores and weighted means of the values; reads q, k, v

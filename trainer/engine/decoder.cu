@@ -51,12 +51,12 @@ void Decoder<T>::reserve(Arena& activations) {
 
 template <class T>
 size_t Decoder<T>::gemm_workspace_bytes() const {
-    std::set<std::vector<size_t>> shapes;
-    for (const Tensor& t : table_.tensors())
-        if (t.from_matmul && table_.is_block(t.group)) shapes.insert(t.shape);
+    std::set<std::array<size_t, 2>> shapes;
+    for (TensorId id = 0; id < table_.tensors().size(); id++)
+        if (table_[id].from_matmul && table_.is_block(table_[id].group)) shapes.insert(table_.matrix(id));
     size_t bytes = 0;
     for (const int rows : padded_lengths(max_tokens())) {
-        for (const std::vector<size_t>& shape : shapes)
+        for (const std::array<size_t, 2>& shape : shapes)
             bytes = std::max(bytes, Gemm::workspace_bytes<T>(size(rows), shape[1], shape[0]));
     }
     return bytes;

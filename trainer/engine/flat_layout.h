@@ -15,7 +15,8 @@ struct TableLayout {
     TableLayout(int world_size = 1, bool whole_matrices = false)
         : world_size(world_size), whole_matrices(whole_matrices) {}
     int world_size;
-    bool whole_matrices;  // Muon's: each matrix is a bucket, which under ZeRO-1 one process updates
+    // Muon's: each matrix, with those joined to it, is a bucket, which under ZeRO-1 one process updates.
+    bool whole_matrices;
 };
 
 // The unit of communication between processes: a group or, if that is large, a piece of one. Its size, gaps

@@ -3,6 +3,8 @@
 #pragma once
 #include <string_view>
 
+constexpr double least_rope_theta = 1, most_rope_theta = 1e30, least_norm_eps = 1e-30, most_norm_eps = 1;
+
 struct ModelConfig {
     int V = 256;                       // vocabulary
     int context = 64;                  // longest sequence
@@ -10,8 +12,15 @@ struct ModelConfig {
     int NH = 4;                        // heads
     int C = 128;                       // channels
     std::string_view family = "gpt2";  // a name of trainer/models/families.h
+    // Not every family has these; 0 where it has not.
+    int NKV = 0;            // heads of keys and values
+    int H = 0;              // width of the MLP
+    int head_size = 0;      // 0: C / NH
+    double rope_theta = 0;  // base of rotary position embeddings
+    double norm_eps = 0;
+    bool tied = true;  // the head is the token embedding
 
-    int HS() const { return C / NH; }
+    int HS() const { return head_size > 0 ? head_size : C / NH; }
     // Rows of the embedding and of the head. Padded logits get no probability, and their rows no gradient.
     int Vp() const { return (V + 127) / 128 * 128; }
     bool operator==(const ModelConfig&) const = default;

@@ -81,7 +81,8 @@ size_t Model<T>::gemm_workspace_bytes() const {
     for (TensorId id = 0; id < table_.tensors().size(); id++) {
         const Tensor& t = table_[id];
         const size_t rows = id == family_->head().weight ? head_rows() : N;
-        if (t.from_matmul) products.insert({rows, t.shape[1], t.shape[0]});
+        const auto [OC, C] = table_.matrix(id);
+        if (t.from_matmul) products.insert({rows, C, OC});
     }
     size_t bytes = update_.matrices().gemm_workspace_bytes();
     if (decoder_) bytes = std::max(bytes, decoder_->gemm_workspace_bytes());

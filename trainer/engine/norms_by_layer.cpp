@@ -10,9 +10,11 @@ namespace {
 
 // The layer and the kind of a tensor, by its name without the first component: in a block, the layer is
 // the next two components. "model.layers.3.mlp.weight" gives {"layers.3", "mlp.weight"}; "model.norm.weight"
-// gives {"norm", "norm.weight"}.
+// gives {"norm", "norm.weight"}. "head.weight", which has nothing to leave out, gives
+// {"head", "head.weight"}.
 std::pair<std::string, std::string> layer_and_kind(const Tensor& tensor, bool in_block) {
-    const std::string name = tensor.name.substr(tensor.name.find('.') + 1);
+    std::string name = tensor.name.substr(tensor.name.find('.') + 1);
+    if (name.find('.') == name.npos) name = tensor.name;
     const size_t first = name.find('.');
     if (!in_block) return {name.substr(0, first), name};
     const size_t second = name.find('.', first + 1);

@@ -35,15 +35,17 @@ TensorTable::TensorTable(int blocks, const TableLayout& layout)
 
 TensorId TensorTable::add(size_t group, Row row) {
     const bool whole = layout_.whole_matrices && row.role == Role::matrix;
-    if (whole) end_bucket();
+    if (whole && !row.joined) end_bucket();
     for (; group_ < group; group_++) end_bucket();
+    if (row.joined) elements_ = tensors_.back().offset + tensors_.back().elements;
     Tensor t{std::move(row), 1, 0, false, group, elements_};
     for (const size_t n : t.shape) t.elements *= n;
     t.unpadded_elements = t.unpadded_rows > 0 ? t.elements / t.shape[0] * t.unpadded_rows : t.elements;
     t.weight_decay = t.shape.size() >= 2;
     parameters_ += t.unpadded_elements;
     elements_ += simt::ceil_div(t.elements + gap, alignment) * alignment;
-    if (whole) buckets_.push_back({t.offset, elements_ - t.offset, group, second_elements_, 0});
+    if (whole && t.joined) buckets_.back().elements = elements_ - buckets_.back().offset;
+    else if (whole) buckets_.push_back({t.offset, elements_ - t.offset, group, second_elements_, 0});
     tensors_.push_back(std::move(t));
     return tensors_.size() - 1;
 }
@@ -84,6 +86,10 @@ void TensorTable::choose_owners() {
     auto bucket = buckets_.begin();
     for (const Tensor& t : tensors_) {
         if (!updates_whole(t)) continue;
+        if (t.joined) {
+            matrices.back().first += work_of(t);
+            continue;
+        }
         while (bucket->offset < t.offset) bucket++;
         matrices.emplace_back(work_of(t), &*bucket);
     }
@@ -130,6 +136,12 @@ void TensorTable::find_ranges() {
             ranges_.push_back(
                 {t.offset, t.elements, t.offset, id, t.weight_decay, t.from_matmul, second_offset(t.offset)});
     }
+}
+
+std::array<size_t, 2> TensorTable::matrix(TensorId id) const {
+    std::array<size_t, 2> size = {tensors_[id].shape[0], tensors_[id].shape.back()};
+    while (++id < tensors_.size() && tensors_[id].joined) size[0] += tensors_[id].shape[0];
+    return size;
 }
 
 const Tensor& TensorTable::named(const std::string& name) const {

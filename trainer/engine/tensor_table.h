@@ -2,15 +2,17 @@
 //   Allocation, initialisation, weight decay, communication buckets, optimizer state, checkpoints and the
 //   memory plan all follow from it. A family adds its rows (models/gpt2/gpt2_table.cpp).
 #pragma once
+#include <array>
 #include <cstddef>
 #include <string>
 #include <vector>
 
 #include "trainer/engine/flat_layout.h"
 
-// The weight and the bias of a layernorm or of a matrix product.
+inline constexpr TensorId no_tensor = static_cast<TensorId>(-1);
+// The weight and the bias of a norm or of a matrix product, which may have none.
 struct Affine {
-    TensorId weight, bias;
+    TensorId weight, bias = no_tensor;
 };
 
 // The initial value of a tensor's elements: normally distributed, or constant.
@@ -31,6 +33,7 @@ struct Row {
     bool from_matmul = false;
     bool transposed = false;   // Hugging Face's files hold the transpose
     bool int8 = false;         // --quantize int8 rounds it
+    bool joined = false;       // lies directly behind the row before: a product takes both as one matrix
     size_t unpadded_rows = 0;  // rows without padding, which is zero and stays zero; 0: all
     Role role = Role::vector;
     size_t matrices = 1;  // with Role::matrix: blocks of rows that are matrices of their own
@@ -80,6 +83,8 @@ public:
     // Work of updating the matrices that each process owns, in units that cancel out in ratios.
     const std::vector<double>& loads_of_owners() const { return loads_; }
     const Tensor& operator[](TensorId id) const { return tensors_[id]; }
+    // Rows and columns of the matrix that begins with this tensor: its own, and the rows joined to it.
+    std::array<size_t, 2> matrix(TensorId id) const;
     const Tensor& named(const std::string& name) const;  // Error if no tensor has this name
     size_t elements() const { return elements_; }        // of the flat buffer, gaps included
     size_t parameters() const { return parameters_; }    // of the model, without padding

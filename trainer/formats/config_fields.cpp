@@ -1,6 +1,7 @@
 #include "trainer/formats/config_fields.h"
 
 #include <cmath>
+#include <utility>
 
 #include "system/error.h"
 #include "system/json_text.h"
@@ -25,6 +26,38 @@ int ConfigFields::size(const char* name, const char* alias, int most) const {
     return field->get<int>();
 }
 
+int ConfigFields::size_or(const char* name, int most, int otherwise) const {
+    return fields_.value(name, json()).is_null() ? otherwise : size(name, most);
+}
+
+double ConfigFields::positive_or(const char* name, double otherwise) const {
+    const auto field = fields_.find(name);
+    if (field == fields_.end()) return otherwise;
+    CHECK(field->is_number() && field->get<double>() > 0, "{}: {}{} is {}; expected a positive number", path_,
+          parent_, name, shown(*field));
+    return field->get<double>();
+}
+
+bool ConfigFields::flag_or(const char* name, bool otherwise) const {
+    const auto field = fields_.find(name);
+    if (field == fields_.end()) return otherwise;
+    CHECK(field->is_boolean(), "{}: {}{} is {}; expected true or false", path_, parent_, name, shown(*field));
+    return field->get<bool>();
+}
+
+ConfigFields::ConfigFields(std::string path, std::string title, std::string parent, json fields)
+    : path_(std::move(path)),
+      title_(std::move(title)),
+      parent_(std::move(parent)),
+      fields_(std::move(fields)) {}
+
+ConfigFields ConfigFields::inside(const char* name) const {
+    const json value = fields_.value(name, json());
+    CHECK(value.is_null() || value.is_object(), "{}: {} is {}; expected fields in braces, or null", path_,
+          name, shown(value));
+    return {path_, title_, std::string(name) + ".", value.is_null() ? json::object() : value};
+}
+
 void ConfigFields::check(const char* name, const std::vector<json>& accepted) const {
     const auto field = fields_.find(name);
     if (field == fields_.end()) return;
@@ -44,6 +77,6 @@ void ConfigFields::check_number(const char* name, double accepted) const {
 }
 
 void ConfigFields::refuse(const char* name, const std::string& expected) const {
-    throw UsageError(fmt::format("{}: {} is {}, which is not the {} of this program; expected {}", path_,
-                                 name, shown(fields_.at(name)), title_, expected));
+    throw UsageError(fmt::format("{}: {}{} is {}, which is not the {} of this program; expected {}", path_,
+                                 parent_, name, shown(fields_.at(name)), title_, expected));
 }

@@ -19,6 +19,15 @@ public:
     // (attribute_map).
     int size(const char* name, const char* alias, int most) const;
     int size(const char* name, int most) const { return size(name, name, most); }
+    // The same for a field that may be missing or null, which means `otherwise`.
+    int size_or(const char* name, int most, int otherwise) const;
+    // A positive number, or `otherwise` if the field is missing; null is an error, as in transformers.
+    double positive_or(const char* name, double otherwise) const;
+    // True or false, or `otherwise` if the field is missing.
+    bool flag_or(const char* name, bool otherwise) const;
+    // The fields of the object that a field holds; none if it is missing or null. Messages call them
+    // "name.field".
+    ConfigFields inside(const char* name) const;
     // Error if the field has a value other than the accepted ones. A missing field is accepted, because its
     // default is among them.
     void check(const char* name, const std::vector<nlohmann::json>& accepted) const;
@@ -26,8 +35,9 @@ public:
     void check_number(const char* name, double accepted) const;
 
 private:
+    ConfigFields(std::string path, std::string title, std::string parent, nlohmann::json fields);
     [[noreturn]] void refuse(const char* name, const std::string& expected) const;
 
-    std::string path_, title_;
+    std::string path_, title_, parent_;
     nlohmann::json fields_;
 };

@@ -44,13 +44,16 @@ void Generator<T>::reserve() {
     size_t longest_row = 0, largest_matrix = 0;
     for (TensorId id = 0; id < table_.tensors().size(); id++) {
         const Tensor& t = table_[id];
-        longest_row = std::max(longest_row, t.shape.back());
+        const auto [rows, columns] = table_.matrix(id);
+        const size_t elements = t.shape.size() > 1 ? rows * columns : t.elements;
+        longest_row = std::max(longest_row, columns);
+        if (t.joined) continue;  // allocate() places it behind the tensor before
         if (g.options.int8 && t.int8) {
-            memory_.parameters.reserve(g.weights[id].quantized, t.elements);
-            memory_.parameters.reserve(g.weights[id].scales, t.shape[0]);
-            if (table_.is_block(t.group)) largest_matrix = std::max(largest_matrix, t.elements);
+            memory_.parameters.reserve(g.weights[id].quantized, elements);
+            memory_.parameters.reserve(g.weights[id].scales, rows);
+            if (table_.is_block(t.group)) largest_matrix = std::max(largest_matrix, elements);
         } else {
-            memory_.parameters.reserve(g.weights[id].values, t.elements);
+            memory_.parameters.reserve(g.weights[id].values, elements);
         }
     }
     family_->reserve(memory_.activations, memory_.workspace);
@@ -64,6 +67,14 @@ template <class T>
 void Generator<T>::allocate() {
     context_.stream = simt::stream_create();
     memory_.allocate();
+    for (TensorId id = 1; id < table_.tensors().size(); id++) {
+        if (!table_[id].joined) continue;
+        auto& weights = decoder_.state().weights;
+        const auto& before = weights[id - 1];
+        const size_t elements = table_[id - 1].elements, rows = table_[id - 1].shape[0];
+        if (before.quantized) weights[id] = {nullptr, before.quantized + elements, before.scales + rows};
+        else weights[id].values = before.values + elements;
+    }
     family_->allocated();
     context_.gemm = std::make_unique<Gemm>(Gemm::Options{});
     context_.gemm->use_workspace(gemm_workspace_, decoder_.gemm_workspace_bytes());

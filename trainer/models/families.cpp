@@ -1,10 +1,13 @@
 #include "trainer/models/families.h"
 
+#include <nlohmann/json.hpp>
+
 #include "system/error.h"
 #include "trainer/models/gpt2/gpt2_files.h"
+#include "trainer/models/llama/llama_files.h"
 
 const std::vector<FamilyDescription>& families() {
-    static const std::vector<FamilyDescription> all = {gpt2_family()};
+    static const std::vector<FamilyDescription> all = {gpt2_family(), llama_family()};
     return all;
 }
 
@@ -14,12 +17,21 @@ const FamilyDescription& family_of(const ModelConfig& config) {
     throw Error(fmt::format("no family is called {}", config.family));
 }
 
+nlohmann::json further_sizes(const ModelConfig& c) {
+    if (c.family == families().front().name) return nlohmann::json::object();
+    return {{"kv-heads", c.NKV},          {"hidden", c.H},          {"head-size", c.HS()},
+            {"rope-theta", c.rope_theta}, {"norm-eps", c.norm_eps}, {"untied", !c.tied}};
+}
+
 ModelConfig named_model(const std::string& name) {
-    std::string known;
+    std::string known, prefix;  // names that share what is before the colon: "gpt3:c384|c768"
     for (const FamilyDescription& family : families()) {
         for (const auto& [size, config] : family.sizes) {
             if (size == name) return config;
-            known += (known.empty() ? "" : ", ") + size;
+            const std::string own = size.substr(0, size.find(':') + 1);
+            if (!own.empty() && own == prefix) known += "|" + size.substr(own.size());
+            else known += (known.empty() ? "" : ", ") + size;
+            prefix = own;
         }
     }
     throw UsageError(fmt::format("unknown model '{}'; expected one of {}", name, known));

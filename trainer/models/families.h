@@ -14,24 +14,29 @@ class ConfigFields;
 template <class T>
 class Family;
 
-// The options that --optimizer muon sets, unless they are given.
+// The options that --optimizer muon sets, unless they are given; the values suit random weights whose
+// embeddings have a standard deviation of 0.02.
 struct MuonDefaults {
     // peak learning rates of matrices, embeddings, the head and vectors
-    double lr, embedding_lr, head_lr, vector_lr;
-    double beta1, beta2, eps;  // of AdamW, which updates all but matrices
+    double lr = 0.02, embedding_lr = 0.003, head_lr = 0.003, vector_lr = 0.003;
+    double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;  // of AdamW, which updates all but matrices
 };
 
 // An entry in the list of families. It does not depend on the type in which the model computes.
 struct FamilyDescription {
     const char* name;   // model_type in config.json
     const char* title;  // as messages call it: "GPT-2"
+    // The shape with the sizes that follow from others where they are 0.
+    ModelConfig (*complete)(ModelConfig config);
     // UsageError for a shape that it cannot have.
     void (*check)(const ModelConfig& config);
     TensorTable (*table)(const ModelConfig& config, const TableLayout& layout);
     // Floating-point operations a token, forward and backward.
     double (*flops_per_token)(const ModelConfig& config, int seq_len);
     std::map<std::string, ModelConfig> sizes;  // by the names of --model
-    MuonDefaults muon, muon_finetuning;        // for random weights, and with --init-from
+    MuonDefaults muon{};
+    MuonDefaults muon_finetuning{
+        .lr = 0.0005, .embedding_lr = 3e-5, .head_lr = 3e-5, .vector_lr = 3e-5};  // with --init-from
 
     // Its Hugging Face folder.
     const char* prefix;  // of most tensors' names; files may lack it
@@ -41,8 +46,7 @@ struct FamilyDescription {
     nlohmann::json (*write_config)(const ModelConfig& config);
     // True for a tensor, by its name without prefix, that carries no weights and that old files hold.
     bool (*is_ignored)(const std::string& bare_name, const ModelConfig& config);
-    // Name of the tensor that is also the head; a file may repeat it as lm_head.weight. nullptr: the head is
-    // a tensor of its own.
+    // Name of the tensor that is also the head of a tied model; a file may repeat it as lm_head.weight.
     const char* tied_head;
     // The tensors in the order of llm.c's files; nullptr: llm.c has no such model.
     std::vector<TensorId> (*llmc_order)(const ModelConfig& config);
@@ -50,6 +54,9 @@ struct FamilyDescription {
 
 const std::vector<FamilyDescription>& families();
 const FamilyDescription& family_of(const ModelConfig& config);
+
+// The sizes that GPT-2 does not have, by the names of options; none for GPT-2.
+nlohmann::json further_sizes(const ModelConfig& config);
 
 // A shape by a name of --model; UsageError for another name lists all of them.
 ModelConfig named_model(const std::string& name);

@@ -42,20 +42,23 @@ public:
         : ModelFile(folder, read_config(folder + "/config.json")),
           family_(family_of(config())),
           weights_(folder, family_.prefix) {
+        CHECK(config().tied || weights_.find(head),
+              "{}/config.json: without \"tie_word_embeddings\": true the head has weights of its own, but "
+              "there is no lm_head.weight; expected the head's weights, or true",
+              path());
         // The head may be the only one of the two that is stored.
-        if (family_.tied_head && is_tied())
-            weights_.rename(head, weights_.without_prefixes(family_.tied_head));
+        if (config().tied && is_tied()) weights_.rename(head, weights_.without_prefixes(family_.tied_head));
         std::set<std::string> known;
         for (const Tensor& tensor : table().tensors()) {
             check_tensor(stored(tensor), tensor);
             known.insert(weights_.without_prefixes(tensor.name));
         }
-        if (family_.tied_head) known.insert(head);
+        if (config().tied) known.insert(head);
         for (const auto& [name, stored] : weights_.tensors())
             CHECK(known.contains(name) || family_.is_ignored(name, config()),
                   "{}: tensor {} does not belong to a {} of {} layers", stored.file->path(),
                   shown(stored.name), family_.title, config().L);
-        if (family_.tied_head) check_tied();
+        if (config().tied) check_tied();
     }
 
     std::vector<float> read(const Tensor& tensor) const override {
@@ -112,7 +115,7 @@ private:
         const bool equal = own.tensor().dtype == embedding.tensor().dtype
                                ? own.file->bytes(own.name) == embedding.file->bytes(embedding.name)
                                : own.file->floats(own.name) == embedding.file->floats(embedding.name);
-        CHECK(equal, "{}: tensor {} differs from {}; expected a {}, whose head is its token embedding",
+        CHECK(equal, "{}: tensor {} differs from {}; expected a {} whose head is its token embedding",
               own.file->path(), shown(own.name), shown(embedding.name), family_.title);
     }
 

@@ -12,7 +12,7 @@ void Operations<T>::reserve_scratch(Arena& workspace) {
     workspace.reserve(attention_scratch_, attention_->workspace_bytes<T>(shape, options().training));
     if (this->generation_) reserve_cache(workspace);
     if (options().training)
-        workspace.reserve(layernorm_scratch_, layernorm_backward_scratch(most_rows(), config_.C));
+        workspace.reserve(norm_scratch_, layernorm_backward_scratch(most_rows(), config_.C));
 }
 
 template <class T>
@@ -23,15 +23,9 @@ void Operations<T>::reserve_normalised(Arena& activations, Normalised<T>& to) {
 }
 
 template <class T>
-std::array<size_t, 2> Operations<T>::sizes(TensorId weight) const {
-    const std::vector<size_t>& shape = (*this->table_)[weight].shape;
-    return {shape[0], shape[1]};
-}
-
-template <class T>
 void Operations<T>::encoder(T* out, TensorId wte, TensorId wpe) {
     if (this->generates()) return generate_embedding(out, wte, wpe);
-    const T *const tokens = param(wte), *const positions = param(wpe);
+    const T *const tokens = param(wte), *const positions = param_or_none(wpe);
     operation("encoder", cost::encoder<T>(rows(), channels()));
     encoder_forward(out, this->context_->inputs(), tokens, positions, this->context_->B, this->context_->T,
                     config_.C, stream());
@@ -41,8 +35,8 @@ template <class T>
 void Operations<T>::encoder_backward(TensorId wte, TensorId wpe, const T* dout) {
     const Context& batch = *this->context_;
     operation("encoder backward", cost::encoder<T>(rows(), channels()));
-    ::encoder_backward(grad(wte), grad(wpe), dout, batch.inputs(), batch.order(), batch.B, batch.T, config_.C,
-                       stream());
+    ::encoder_backward(grad(wte), wpe == no_tensor ? nullptr : grad(wpe), dout, batch.inputs(), batch.order(),
+                       batch.B, batch.T, config_.C, stream());
 }
 
 template <class T>
@@ -50,7 +44,7 @@ void Operations<T>::matmul(const char* name, T* out, const T* inp, const Affine&
                            T* pre_activation) {
     if (this->generates()) return generate_product(name, out, inp, p, activation, pre_activation);
     const auto [OC, C] = sizes(p.weight);
-    const T *const weight = param(p.weight), *const bias = param(p.bias);
+    const T *const weight = param(p.weight), *const bias = param_or_none(p.bias);
     operation(name, cost::matmul<T>(rows(), C, OC, 0, pre_activation ? 1 : 0));
     gemm().forward(out, inp, weight, bias, rows(), C, OC, stream(), activation, pre_activation);
 }
@@ -120,7 +114,7 @@ template <class T>
 void Operations<T>::layernorm_backward(T* dresidual, const T* dout, const T* inp, const Normalised<T>& kept,
                                        const Affine& p, float* dsum, bool residual) {
     operation("layernorm backward", cost::layernorm_backward<T>(rows(), channels(), residual));
-    ::layernorm_backward(dresidual, grad(p.weight), grad(p.bias), dsum, layernorm_scratch_,
+    ::layernorm_backward(dresidual, grad(p.weight), grad(p.bias), dsum, norm_scratch_,
                          residual ? dresidual : static_cast<const T*>(nullptr), dout, inp, param(p.weight),
                          kept.mean, kept.rstd, rows(), config_.C, stream());
 }

@@ -30,7 +30,7 @@ protected:
     // N of a whole micro-step.
     size_t most_rows() const { return static_cast<size_t>(options().B) * static_cast<size_t>(options().T); }
 
-    // out (N, C) = wte[token] + wpe[position]
+    // out (N, C) = wte[token] + wpe[position]; wpe may be no_tensor, here and in backward
     void encoder(T* out, TensorId wte, TensorId wpe);
     // dwte, dwpe += dout
     void encoder_backward(TensorId wte, TensorId wpe, const T* dout);
@@ -70,6 +70,10 @@ protected:
     size_t channels() const { return static_cast<size_t>(config_.C); }
     Gemm& gemm() { return *this->context_->gemm; }
     void operation(const char* name, const Cost& cost) { this->context_->operation(name, cost); }
+    AttentionShape attention_shape(int B, int sequence) const {
+        return {B, sequence, config_.NH, config_.HS(), config_.NKV > 0 ? config_.NKV : config_.NH};
+    }
+    float* norm_scratch_ = nullptr;
 
 private:
     // operations_generation.cuh: the same when the model generates
@@ -79,14 +83,13 @@ private:
     void generate_product(const char* name, T* out, const T* inp, const Affine& p, Activation activation,
                           T* pre_activation);
     void generate_attention(T* out, float* lse, const T* qkv, int l);
-    // OC and C of a product's weight (OC, C).
-    std::array<size_t, 2> sizes(TensorId weight) const;
-    AttentionShape attention_shape(int B, int sequence) const {
-        return {B, sequence, config_.NH, config_.HS()};
-    }
+    std::array<size_t, 2> sizes(TensorId weight) const { return this->table_->matrix(weight); }
+    T* param_or_none(TensorId id) { return id == no_tensor ? nullptr : param(id); }
 
     const ModelConfig config_;
     std::unique_ptr<Attention> attention_;
     std::byte* attention_scratch_ = nullptr;
-    float* layernorm_scratch_ = nullptr;
 };
+
+extern template class Operations<float>;
+extern template class Operations<bfloat16>;

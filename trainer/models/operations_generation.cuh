@@ -10,7 +10,13 @@ template <class T>
 DecodeCache<T> Operations<T>::cache_of(int l) const {
     const auto& cache = this->generation_->caches[static_cast<size_t>(l)];
     const DecoderOptions& o = this->generation_->options;
-    return {cache.keys, cache.values, o.samples, config_.NH, config_.HS(), o.max_tokens};
+    return {cache.keys,
+            cache.values,
+            o.samples,
+            config_.NH,
+            config_.HS(),
+            o.max_tokens,
+            attention_shape(1, 1).NKV};
 }
 
 template <class T>
@@ -42,7 +48,7 @@ void Operations<T>::generate_embedding(T* out, TensorId wte, TensorId wpe) {
     const auto& tokens = g.weights[wte];
     operation("encoder", {});
     const auto embed = [&](const auto* table) {
-        decode_encoder(out, g.ids(), table, tokens.scales, param(wpe), g.before, rows(), config_.C,
+        decode_encoder(out, g.ids(), table, tokens.scales, param_or_none(wpe), g.before, rows(), config_.C,
                        g.is_prompt, stream());
     };
     if (tokens.quantized) embed(tokens.quantized);
@@ -54,7 +60,7 @@ template <class T>
 void Operations<T>::generate_product(const char* name, T* out, const T* inp, const Affine& p,
                                      Activation activation, T* pre_activation) {
     const GenerationState<T>& g = *this->generation_;
-    const T* const bias = param(p.bias);
+    const T* const bias = param_or_none(p.bias);
     const auto [OC, C] = sizes(p.weight);
     const auto& weight = g.weights[p.weight];
     operation(name, {});

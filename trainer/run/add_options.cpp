@@ -73,8 +73,8 @@ public:
                         const std::string& help) {
         return scoped(scope, add_parsed(group_, names, kind, default_value, set, help));
     }
-    void flag(Scope scope, const std::string& name, bool& target, const std::string& help) {
-        scoped(scope, group_.add_flag(name, target, help));
+    CLI::Option* flag(Scope scope, const std::string& name, bool& target, const std::string& help) {
+        return scoped(scope, group_.add_flag(name, target, help));
     }
 
 private:
@@ -108,6 +108,23 @@ void add_data(CLI::App& app, Options& o) {
               "order of the samples in an epoch: shuffled anew in every epoch, or as in the files");
 }
 
+// The sizes that only a Llama has. Without --model, one of them makes the model a Llama.
+std::vector<CLI::Option*> add_llama(Group& model, ModelChoice& to) {
+    ModelConfig& config = to.config;
+    return {model.dependent(identity, "--kv-heads", config.NKV, 1, 4096,
+                            "make the model a Llama, as each of the next options does, and give it this many "
+                            "heads of keys and values, which the heads share [--heads]"),
+            model.dependent(identity, "--hidden", config.H, 1, 1 << 20,
+                            "Llama: width of the MLP [8/3 of --channels, rounded up to a multiple of 32]"),
+            model.dependent(identity, "--head-size", config.head_size, 2, 128,
+                            "Llama: channels of a head, an even number [--channels / --heads]"),
+            model.dependent(identity, "--rope-theta", config.rope_theta, least_rope_theta, most_rope_theta,
+                            "Llama: base of the rotary position embeddings [10000]"),
+            model.dependent(identity, "--norm-eps", config.norm_eps, least_norm_eps, most_norm_eps,
+                            "Llama: added to the mean of squares by which a norm divides [1e-05]"),
+            model.flag(identity, "--untied", to.untied, "Llama: give the head weights of its own")};
+}
+
 void add_model(CLI::App& app, Options& o) {
     const auto set_name = [&o](const std::string& text) {
         try {
@@ -120,7 +137,7 @@ void add_model(CLI::App& app, Options& o) {
     auto* name =
         model.parsed(start, "-e,--model", "NAME", "", set_name,
                      "a named size instead of --layers, --heads and --channels: d12, gpt2, gpt2-medium, "
-                     "gpt2-large, gpt2-xl, gpt3:c768, ...");
+                     "gpt2-large, gpt2-xl, gpt3:c768, llama:d12, smollm2:135m, ...");
     auto* layers = model.number(identity, "--layers", config.L, 1, 4096, "number of transformer blocks");
     auto* heads = model.number(identity, "--heads", config.NH, 1, 4096, "number of attention heads");
     auto* channels = model.number(identity, "--channels", config.C, 1, 1 << 17,
@@ -135,6 +152,7 @@ void add_model(CLI::App& app, Options& o) {
                                model_path_help));
     name->excludes(layers)->excludes(heads)->excludes(channels);
     weights->excludes(name)->excludes(layers)->excludes(heads)->excludes(channels)->excludes(vocab);
+    for (CLI::Option* of_llama : add_llama(model, o.model)) weights->excludes(of_llama);
 }
 
 void add_batch(CLI::App& app, Options& o) {
@@ -154,7 +172,7 @@ void add_batch(CLI::App& app, Options& o) {
                     "tokens in a step, over all its micro-steps and processes [those of one micro-step]");
 }
 
-// GPT-2's defaults with muon, for random weights and with --init-from.
+// The first family's defaults with muon, for random weights and with --init-from; the others have the same.
 std::pair<MuonDefaults, MuonDefaults> gpt2_muon() {
     const FamilyDescription& gpt2 = families().front();
     return {gpt2.muon, gpt2.muon_finetuning};
@@ -198,7 +216,7 @@ void add_muon(Group& optimizer, OptimizerChoice& to) {
     rate("--embedding-lr", to.embedding_lr, "embeddings that are not the head too",
          &MuonDefaults::embedding_lr);
     rate("--head-lr", to.head_lr, "the head", &MuonDefaults::head_lr);
-    rate("--vector-lr", to.vector_lr, "biases and layernorms", &MuonDefaults::vector_lr);
+    rate("--vector-lr", to.vector_lr, "biases and norms", &MuonDefaults::vector_lr);
     optimizer.choice(training, "--muon-scale", to.muon_scale, muon_scales,
                      "what muon multiplies --lr by for a matrix of rows x columns; original: sqrt(max(1, "
                      "rows/columns)); match-rms: 0.2 sqrt(max(rows, columns)), with which AdamW's --lr, "
@@ -313,8 +331,8 @@ void add_system(Options& o, Group& system) {
     system.number(identity, "--seed", to.seed, 0, UINT64_MAX,
                   "seed of the initial weights, the order of the data and the generated samples");
     system.choice(training, "--recompute", to.recompute, recomputes,
-                  "what the backward pass recomputes to save memory: the GELU's output (gelu), or all "
-                  "activations inside a block (block)");
+                  "what the backward pass recomputes to save memory: the output of the GELU or of SwiGLU "
+                  "(gelu), or all activations inside a block (block)");
     system.choice(training, "--attention", to.attention, attentions, attention_help);
     system.number(training, "--head-chunks", to.head_chunks, 1, most,
                   "compute the logits of a micro-step in this many parts, one after another, to save memory");

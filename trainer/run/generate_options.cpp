@@ -32,7 +32,7 @@ std::vector<int> parse_tokens(const std::string& text) {
 std::optional<GenerateCommand> parse_generate_command(int argc, const char* const* argv) {
     GenerateCommand c;
     bool greedy = false;
-    CLI::App app("Continues a text with a trained GPT-2.", "generate_gpt2");
+    CLI::App app("Continues a text with a trained model.", "generate_gpt2");
     add_text(app, "CHECKPOINT", c.checkpoint, "PATH", model_path_help)->required();
 
     auto* text = app.add_option_group("text");

@@ -104,16 +104,33 @@ nlohmann::json final_values(const CLI::App& app, const Options& o) {
         values["vector-lr"] = o.optimizer.vector_lr;
     }
     if (o.length.epochs > 0) values["epochs"] = o.length.epochs;
+    values.update(further_sizes(o.model.config));
     return values;
 }
 
-// --model sets the sizes; --context and --vocab, if given, replace the named ones.
+// --model sets the sizes; those options that are given replace the named ones.
 void resolve_named_model(Options& o, const Given& given) {
-    if (!given("--model")) return;
     const ModelConfig sizes = o.model.config;
-    o.model.config = named_model(o.model.name);
-    if (given("--context")) o.model.config.context = sizes.context;
-    if (given("--vocab")) o.model.config.V = sizes.V;
+    ModelConfig& config = o.model.config;
+    if (given("--model")) {
+        config = named_model(o.model.name);
+        if (given("--context")) config.context = sizes.context;
+        if (given("--vocab")) config.V = sizes.V;
+    }
+    const auto of_llama = [&](const char* option) {
+        if (!given(option)) return false;
+        CHECK(!given("--model") || config.family == "llama",
+              "{} has no effect on --model {}; expected a Llama, such as llama:d12", option, o.model.name);
+        config.family = "llama";
+        return true;
+    };
+    if (of_llama("--kv-heads")) config.NKV = sizes.NKV;
+    if (of_llama("--hidden")) config.H = sizes.H;
+    if (of_llama("--head-size")) config.head_size = sizes.head_size;
+    if (of_llama("--rope-theta")) config.rope_theta = sizes.rope_theta;
+    if (of_llama("--norm-eps")) config.norm_eps = sizes.norm_eps;
+    if (o.model.untied && of_llama("--untied")) config.tied = false;
+    config = family_of(config).complete(config);
 }
 
 // --init-from sets the shape and the tokenizer to the model's; the context may be shorter.
@@ -384,7 +401,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
     o.world_size = process.world_size;
     o.rank = process.rank;
     CLI::App app(
-        "Trains GPT-2 and GPT-3 models. Without options it trains a small byte-level model on "
+        "Trains GPT-2, GPT-3 and Llama. Without options it trains a small byte-level model on "
         "Shakespeare.",
         "train_gpt2");
     add_options(app, o);

@@ -203,10 +203,14 @@ void print_model(const Options& o, const Model<T>& model, const Communicator& co
                     communicator.size() == 1 ? ""
                                              : fmt::format(", {} processes over {}", communicator.size(),
                                                            communicator_library())));
+    const ModelConfig& c = o.model.config;
+    const std::string family = c.family == "gpt2" ? "" : fmt::format("{}, ", family_of(c).title),
+                      kv_heads = c.NKV > 0 ? fmt::format(" over {}", c.NKV) : "",
+                      hidden = c.H > 0 ? fmt::format(", MLP {}", c.H) : "";
     say(fmt::format(
-        "model: {} layers, {} heads, {} channels, context {}, vocabulary {} (padded to {}): {} parameters",
-        o.model.config.L, o.model.config.NH, o.model.config.C, o.model.config.context, o.model.config.V,
-        o.model.config.Vp(), model.table().parameters()));
+        "model: {}{} layers, {} heads{}, {} channels{}, context {}, vocabulary {} (padded to {}): "
+        "{} parameters",
+        family, c.L, c.NH, kv_heads, c.C, hidden, c.context, c.V, c.Vp(), model.table().parameters()));
     say(fmt::format("step: {} tokens = {} x {}{} x {} micro-step{}", o.batch.total, o.batch.size,
                     o.batch.seq_len, o.world_size == 1 ? "" : fmt::format(" x {} processes", o.world_size),
                     o.accumulation(), o.accumulation() == 1 ? "" : "s"));

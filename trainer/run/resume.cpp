@@ -198,19 +198,24 @@ ResumePoint find_resume_point(const Options& options, const Note& note) {
 }
 
 json run_identity(const Options& o, const Tokenizer& tokenizer, std::span<const TokenShard> train) {
-    return {{"layers", o.model.config.L},
-            {"heads", o.model.config.NH},
-            {"channels", o.model.config.C},
-            {"context", o.model.config.context},
-            {"vocab", o.model.config.V},
-            {"tokenizer", tokenizer.name()},
-            {"seq-len", o.batch.seq_len},
-            {"total-batch", o.batch.total},
-            {"data-order", o.data.order},
-            {"optimizer", o.values.at("optimizer")},
-            {"seed", o.system.seed},
-            {"train-data", identity_of(train)},
-            {texts_name, text_identity_of(train)}};
+    json identity = {{"layers", o.model.config.L},
+                     {"heads", o.model.config.NH},
+                     {"channels", o.model.config.C},
+                     {"context", o.model.config.context},
+                     {"vocab", o.model.config.V},
+                     {"tokenizer", tokenizer.name()},
+                     {"seq-len", o.batch.seq_len},
+                     {"total-batch", o.batch.total},
+                     {"data-order", o.data.order},
+                     {"optimizer", o.values.at("optimizer")},
+                     {"seed", o.system.seed},
+                     {"train-data", identity_of(train)},
+                     {texts_name, text_identity_of(train)}};
+    if (const json further = further_sizes(o.model.config); !further.empty()) {
+        identity["family"] = o.model.config.family;
+        identity.update(further);
+    }
+    return identity;
 }
 
 // Checkpoints of versions up to November 2026 have no checksum of texts, nor has a run that goes on with the
@@ -229,9 +234,17 @@ void check_same_run(const ResumePoint& from, const json& identity, size_t train_
                     const Note& note) {
     if (from.checkpoint.empty()) return;
     std::string different;
+    // Runs of GPT-2 do not write their family.
+    const auto family = [](const json& of) {
+        const std::string name = of.value("family", std::string(families().front().name));
+        return family_of({.family = name}).title;
+    };
+    const std::string now = family(identity), then = family(from.state.identity);
+    if (now != then) different = fmt::format("a {} instead of a {}", now, then);
     for (const auto& [name, value] : identity.items()) {
         const json before = from.state.identity.value(name, json());
-        if (is_same(from, identity, name) || (name == "tokenizer" && is_former_name(before, options)))
+        if (now != then || is_same(from, identity, name) ||
+            (name == "tokenizer" && is_former_name(before, options)))
             continue;
         different +=
             fmt::format("{}--{} {} instead of {}", different.empty() ? "" : ", ",

@@ -47,6 +47,13 @@ nlohmann::json run_description(const Options& o, const Model<T>& model, const st
         {"machine", device},
         {"mfu_peak", {{"flops_per_second", peak.flops_per_second}, {"measured", peak.measured}}},
         {"versions", {{"flatgpt", version}, {"compiler", __VERSION__}}}};
+    const nlohmann::json further = further_sizes(o.model.config);
+    for (const auto& [name, value] : further.items()) {
+        std::string key = name;
+        std::ranges::replace(key, '-', '_');
+        description["model"][key] = value;
+        description["model"]["family"] = o.model.config.family;
+    }
     if (!from.checkpoint.empty()) description["resumed_from"] = from.step();
     return description;
 }

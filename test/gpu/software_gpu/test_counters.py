@@ -31,7 +31,7 @@ LOADS, STORES = "loads", "stores"
 # Reasons for requests that do not fill their sectors.
 REASONS = {
     "a": "Partial sums in fp32, once for 84 rows. A thread has 8 of them, two vectors of 16 bytes side "
-    "by side, so each of a warp's two requests writes half of every sector. They are 5 to 7 % of "
+    "by side, so each of a warp's two requests writes half of every sector. They are 2 to 7 % of "
     "the bytes stored.",
     "b": "Gradients in fp32, read and written by threads that have 8 values each, as in (a), because "
     "they read 16 bytes of bf16. The caches have the second request to serve. With four values a "
@@ -42,11 +42,15 @@ REASONS = {
     "d": "A block's own rows, once: 4 bytes a lane, where mma wants its fragments, are 16 bytes of "
     "each of 8 rows in a request. The rows that pass by are copied in whole sectors. Arithmetic "
     "bounds these kernels.",
+    "e": "The table of rotations in fp32, as in (b): a thread reads two vectors of 16 bytes side by side. "
+    "All heads of all sequences read it, from the caches.",
 }
 # By the beginning of a kernel's name: the most sectors that its loads or stores may touch for each full one.
 EXPLAINED = {
     "layernorm_backward_wide_kernel<8, bfloat16, 2": {STORES: (1.05, "a")},
     "layernorm_backward_wide_kernel<8, bfloat16, 3": {STORES: (1.07, "a")},
+    "rmsnorm_backward_wide_kernel": {STORES: (1.02, "a")},
+    "rope_kernel": {LOADS: (1.20, "e")},
     "encoder_backward_token_kernel": {LOADS: (1.92, "bc"), STORES: (2.00, "b")},
     "encoder_backward_position_kernel": {LOADS: (1.50, "b"), STORES: (2.00, "b")},
     "attention_mma_forward_kernel": {LOADS: (1.10, "d"), STORES: (1.97, "d")},

@@ -15,6 +15,7 @@
 
 #include "kernels/adamw.cuh"
 #include "kernels/attention/attention_kernel.h"
+#include "kernels/attention/rope.cuh"
 #include "kernels/column_sum.cuh"
 #include "kernels/cross_entropy.cuh"
 #include "kernels/encoder.cuh"
@@ -22,6 +23,8 @@
 #include "kernels/global_norm.cuh"
 #include "kernels/layernorm.cuh"
 #include "kernels/random.cuh"
+#include "kernels/rmsnorm.cuh"
+#include "kernels/swiglu.cuh"
 #include "trainer/engine/cost.h"
 
 namespace {
@@ -185,6 +188,42 @@ void attention() {
     state("attention_mma_backward_kv_kernel", "attention, backward of k and v", described, backward);
 }
 
+// What only a Llama's block has: 12 heads over 4, an MLP of 2048.
+void llama() {
+    constexpr int H = 2048;
+    const auto inp = numbers<bfloat16>(N * C), branch = numbers<bfloat16>(N * C),
+               weight = numbers<bfloat16>(C);
+    const auto dweight = numbers<float>(C);
+    const simt::DeviceBuffer<bfloat16> out(N * C), residual(N * C);
+    const simt::DeviceBuffer<float> rstd(N), scratch(rmsnorm_backward_scratch(N, C));
+    rmsnorm_forward(out.data(), rstd.data(), inp.data(), weight.data(), 1e-5f, N, C, nullptr);
+    state("rmsnorm_forward_kernel<RowTiling<simt::Width<32, 16>, 8, 4>, bfloat16, false", "RMSNorm, forward",
+          by(N, C), cost::layernorm<bfloat16>(N, C).bytes);
+    residual_rmsnorm_forward(out.data(), residual.data(), rstd.data(), inp.data(), branch.data(),
+                             weight.data(), 1e-5f, N, C, nullptr);
+    state("rmsnorm_forward_kernel<RowTiling<simt::Width<32, 16>, 8, 4>, bfloat16, true",
+          "residual + RMSNorm, forward", by(N, C), cost::residual_layernorm<bfloat16>(N, C).bytes);
+    rmsnorm_backward(out.data(), dweight.data(), scratch.data(), branch.data(), out.data(), inp.data(),
+                     weight.data(), rstd.data(), N, C, nullptr);
+    state("rmsnorm_backward_wide_kernel", "RMSNorm, backward", by(N, C),
+          cost::layernorm_backward<bfloat16>(N, C, true).bytes);
+
+    constexpr AttentionShape shape{.B = 2, .T = 512, .NH = 12, .HS = 64, .NKV = 4};
+    const auto qkv = numbers<bfloat16>(size_t{2} * 512 * 20 * 64);
+    const auto table = on_device(rope_table(shape.T, shape.HS, 10000));
+    rope_forward(qkv.data(), table.data(), 0, shape, nullptr);
+    state("rope_kernel", "RoPE", "2 x 512, 12 + 4 heads of 64",
+          cost::rope<bfloat16>(shape).bytes + table.bytes());
+
+    constexpr size_t rows = 512;
+    const auto gate_up = numbers<bfloat16>(rows * 2 * H), dout = numbers<bfloat16>(rows * H);
+    swiglu_forward(dout.data(), gate_up.data(), rows, H, nullptr);
+    state("swiglu_forward_kernel", "SwiGLU, forward", by(rows, H), cost::swiglu<bfloat16>(rows * H).bytes);
+    swiglu_backward(gate_up.data(), dout.data(), gate_up.data(), rows, H, nullptr);
+    state("swiglu_backward_kernel", "SwiGLU, backward", by(rows, H),
+          cost::swiglu_backward<bfloat16>(rows * H).bytes);
+}
+
 }  // namespace
 
 int main() {
@@ -196,6 +235,7 @@ int main() {
         encoder();
         column_sums();
         attention();
+        llama();
         simt::stream_synchronize(nullptr);
     } catch (const Error& error) {
         std::fprintf(stderr, "training_kernels: %s\n", error.what());

@@ -1,0 +1,108 @@
+// Rotary position embeddings in place on packed qkv: against plain_llama.h, and back again.
+#include "common.cuh"
+#include "kernels/attention/rope.cuh"
+#include "plain_llama.h"
+
+namespace {
+
+template <class W>
+class Rope : public testing::Test {};
+using Widths = simt::TestWidths<testing::Types, 4, 8>;
+TYPED_TEST_SUITE(Rope, Widths);
+
+// Head sizes whose halves are whole vectors, and others; one head of k and v for all, for three, for each.
+const std::vector<AttentionShape> shapes = {{2, 5, 1, 2, 1},   {1, 7, 3, 6, 1},  {2, 3, 6, 16, 2},
+                                            {1, 33, 9, 64, 3}, {1, 4, 4, 80, 4}, {3, 2, 2, 128, 1}};
+constexpr double theta = 10000;
+
+size_t elements(AttentionShape s) { return static_cast<size_t>(s.B * s.T * (s.NH + 2 * s.NKV) * s.HS); }
+
+std::string describe(AttentionShape s) {
+    return fmt::format("B={} T={} NH={} NKV={} HS={}", s.B, s.T, s.NH, s.NKV, s.HS);
+}
+
+void turn(std::vector<Bounded>& qkv, AttentionShape s, double direction, int first) {
+    plain::rope(qkv.data(), theta, direction, static_cast<size_t>(first), s.B, s.T, s.NH, s.NKV, s.HS);
+}
+
+// The table's cosines and sines are those of an angle that was rounded twice to fp32: up to 2^-23 of itself.
+template <class T>
+void expect_turned(const std::vector<float>& actual, std::vector<Bounded> expected, int last_position) {
+    const double of_angle = last_position * 0x1p-23;
+    expect_within(actual, expected, [&](Bounded e) {
+        return 8 * epsilon<float> * e.size() +
+               (std::is_same_v<T, float> ? 0 : 1.01 * epsilon<T>)*std::abs(e.value) + 4 * of_angle;
+    });
+}
+
+template <class W, class T>
+void test_rope(AttentionShape s, int first) {
+    SCOPED_TRACE(fmt::format("{}, from position {}", describe(s), first));
+    const auto qkv = random_values<T>(elements(s), 1);
+    const auto table = upload<float>(rope_table(first + s.T, s.HS, theta));
+    auto turned = upload<T>(qkv);
+    const simt::DeviceBuffer<int> before(1);
+    simt::copy_to_device(before.data(), &first, sizeof(first), nullptr);
+    rope_forward<W>(turned.data(), table.data(), before.data(), s, nullptr);
+    std::vector<Bounded> expected = exact(qkv);
+    turn(expected, s, 1, first);
+    expect_turned<T>(download(turned), expected, first + s.T);
+    // The values do not turn.
+    const size_t row = static_cast<size_t>((s.NH + 2 * s.NKV) * s.HS),
+                 turns = static_cast<size_t>((s.NH + s.NKV) * s.HS);
+    const std::vector<float> after = download(turned);
+    for (size_t i = 0; i < after.size(); i++) {
+        if (i % row >= turns) { ASSERT_EQ(after[i], qkv[i]) << "element " << i; }
+    }
+
+    if (first > 0) return;
+    auto back = upload<T>(qkv);
+    rope_backward<W>(back.data(), table.data(), s, nullptr);
+    expected = exact(qkv);
+    turn(expected, s, -1, 0);
+    expect_turned<T>(download(back), expected, s.T);
+    rope_forward<W>(back.data(), table.data(), nullptr, s, nullptr);
+    EXPECT_LE(relative_error(download(back), qkv), 4 * epsilon<T>) << "turned back and forth";
+}
+
+TYPED_TEST(Rope, MatchesDoublePrecision) {
+    for (const AttentionShape& shape : shapes) {
+        for (const int first : {0, 19}) {
+            test_rope<TypeParam, float>(shape, first);
+            test_rope<TypeParam, bfloat16>(shape, first);
+        }
+    }
+}
+
+// The product of a query at position t and a key at position s is a function of t - s.
+TYPED_TEST(Rope, ScoresDependOnTheDistanceAlone) {
+    const AttentionShape s{1, 40, 1, 32};
+    const auto head = random_values<float>(3 * 32, 2);  // the same q, k and v at every position
+    std::vector<float> qkv;
+    for (int t = 0; t < s.T; t++) qkv.insert(qkv.end(), head.begin(), head.end());
+    const auto table = upload<float>(rope_table(s.T, s.HS, theta));
+    auto turned = upload<float>(qkv);
+    rope_forward<TypeParam>(turned.data(), table.data(), nullptr, s, nullptr);
+    const std::vector<float> x = download(turned);
+    const auto score = [&](int t, int from) {
+        double sum = 0;
+        for (int i = 0; i < s.HS; i++)
+            sum += static_cast<double>(x[static_cast<size_t>(t * 96 + i)]) *
+                   static_cast<double>(x[static_cast<size_t>(from * 96 + 32 + i)]);
+        return sum;
+    };
+    for (int distance = 0; distance < s.T; distance++) {
+        for (int t = distance; t < s.T; t++)
+            EXPECT_NEAR(score(t, t - distance), score(distance, 0), 1e-4) << t << ", " << distance;
+    }
+    EXPECT_GT(std::abs(score(1, 0) - score(0, 0)), 0.1);
+}
+
+TEST(RopeShapes, OddHeadsAndEmptyShapesAreRefused) {
+    float* none = nullptr;
+    EXPECT_THROW(rope_forward(none, none, nullptr, {1, 1, 1, 3}, nullptr), UsageError);
+    EXPECT_THROW(rope_forward(none, none, nullptr, {0, 1, 1, 2}, nullptr), UsageError);
+    EXPECT_THROW(rope_backward(none, none, {1, 1, 1, 0}, nullptr), UsageError);
+}
+
+}  // namespace

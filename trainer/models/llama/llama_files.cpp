@@ -1,0 +1,145 @@
+#include "trainer/models/llama/llama_files.h"
+
+#include <fmt/format.h>
+
+#include "trainer/models/llama/llama_table.h"
+#include "trainer/tokenizer/token.h"
+
+using nlohmann::json;
+
+namespace {
+
+// llama:dN has the layers, heads and channels of GPT-2's dN; SmolLM2 is as published (arXiv:2502.02737).
+std::map<std::string, ModelConfig> llama_sizes() {
+    struct Size {
+        const char* name;
+        int V, context, L, NH, C, NKV, H;  // 0: complete_llama
+        double rope_theta;
+    };
+    constexpr Size all[] = {
+        {"llama:d6", 50257, 1024, 6, 6, 384, 0, 0, 0},
+        {"llama:d12", 50257, 1024, 12, 12, 768, 0, 0, 0},
+        {"llama:d24", 50257, 1024, 24, 16, 1024, 0, 0, 0},
+        {"llama:d36", 50257, 1024, 36, 20, 1280, 0, 0, 0},
+        {"llama:d48", 50257, 1024, 48, 25, 1600, 0, 0, 0},
+        {"smollm2:135m", 49152, 8192, 30, 9, 576, 3, 1536, 100000},
+        {"smollm2:360m", 49152, 8192, 32, 15, 960, 5, 2560, 100000},
+    };
+    std::map<std::string, ModelConfig> by_name;
+    for (const Size& s : all)
+        by_name[s.name] = complete_llama({.V = s.V,
+                                          .context = s.context,
+                                          .L = s.L,
+                                          .NH = s.NH,
+                                          .C = s.C,
+                                          .family = "llama",
+                                          .NKV = s.NKV,
+                                          .H = s.H,
+                                          .rope_theta = s.rope_theta});
+    return by_name;
+}
+
+TensorTable llama_table(const ModelConfig& config, const TableLayout& layout) {
+    check_llama(config);
+    TensorTable table(config.L, layout);
+    add_llama(table, config);
+    return table;
+}
+
+// 6 for each parameter that a product takes, which an embedding beside an untied head is not, and 6 L A T
+// for causal attention, A = NH * HS.
+double llama_flops_per_token(const ModelConfig& c, int seq_len) {
+    const double embedding = c.tied ? 0 : static_cast<double>(c.V) * c.C;
+    return 6.0 * (static_cast<double>(llama_table(c, {}).parameters()) - embedding) +
+           6.0 * c.L * c.NH * c.HS() * seq_len;
+}
+
+// RoPE's base: transformers 5 writes rope_parameters, 4 wrote rope_theta and, for scaled positions,
+// rope_scaling, which 5 takes for rope_parameters.
+double read_rope_theta(const ConfigFields& fields) {
+    double theta = fields.positive_or("rope_theta", 10000);
+    for (const char* name : {"rope_parameters", "rope_scaling"}) {
+        const ConfigFields rope = fields.inside(name);
+        for (const char* type : {"rope_type", "type"}) rope.check(type, {"default"});
+        rope.check("factor", {nullptr, 1.0});
+        rope.check("partial_rotary_factor", {nullptr, 1.0});
+        theta = rope.positive_or("rope_theta", theta);
+    }
+    fields.check("partial_rotary_factor", {nullptr, 1.0});
+    if (!fields.inside("rope_scaling").all().empty()) fields.check("rope_parameters", {nullptr});
+    return theta;
+}
+
+ModelConfig read_llama_config(const ConfigFields& fields) {
+    ModelConfig shape{.V = fields.size("vocab_size", max_vocab_size),
+                      .context = fields.size("max_position_embeddings", 1 << 20),
+                      .L = fields.size("num_hidden_layers", 4096),
+                      .NH = fields.size("num_attention_heads", 4096),
+                      .C = fields.size("hidden_size", 1 << 17),
+                      .family = "llama",
+                      .H = fields.size("intermediate_size", 1 << 20)};
+    shape.NKV = fields.size_or("num_key_value_heads", 4096, shape.NH);
+    shape.head_size = fields.size_or("head_dim", 1 << 17, 0);
+    shape.rope_theta = read_rope_theta(fields);
+    shape.norm_eps = fields.positive_or("rms_norm_eps", 1e-6);
+    shape.tied = fields.flag_or("tie_word_embeddings", false);
+    fields.check("hidden_act", {"silu", "swish"});
+    fields.check("attention_bias", {false});
+    fields.check("mlp_bias", {false});
+    fields.check("sliding_window", {nullptr});
+    fields.check("use_sliding_window", {false});
+    fields.check("layer_types", {nullptr, json(static_cast<size_t>(shape.L), "full_attention")});
+    fields.check("quantization_config", {nullptr});
+    fields.check("auto_map", {nullptr, json::object()});  // the model brings its own code
+    return complete_llama(shape);
+}
+
+// What is not the shape is as LlamaForCausalLM has it by default.
+json write_llama_config(const ModelConfig& config) {
+    return {{"architectures", {"LlamaForCausalLM"}},
+            {"model_type", "llama"},
+            {"vocab_size", config.V},
+            {"max_position_embeddings", config.context},
+            {"num_hidden_layers", config.L},
+            {"num_attention_heads", config.NH},
+            {"num_key_value_heads", config.NKV},
+            {"hidden_size", config.C},
+            {"intermediate_size", config.H},
+            {"head_dim", config.HS()},
+            {"hidden_act", "silu"},
+            {"rms_norm_eps", config.norm_eps},
+            {"rope_theta", config.rope_theta},
+            {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", config.rope_theta}}},
+            {"attention_bias", false},
+            {"mlp_bias", false},
+            {"attention_dropout", 0.0},
+            {"initializer_range", 0.02},
+            {"tie_word_embeddings", config.tied},
+            {"use_cache", true},
+            {"torch_dtype", "float32"}};
+}
+
+// True for layers.N.self_attn.rotary_emb.inv_freq, constants that old versions of transformers saved.
+bool is_frequency(const std::string& name, const ModelConfig& config) {
+    for (int l = 0; l < config.L; l++)
+        if (name == fmt::format("layers.{}.self_attn.rotary_emb.inv_freq", l)) return true;
+    return false;
+}
+
+}  // namespace
+
+FamilyDescription llama_family() {
+    return {.name = "llama",
+            .title = "Llama",
+            .complete = complete_llama,
+            .check = check_llama,
+            .table = llama_table,
+            .flops_per_token = llama_flops_per_token,
+            .sizes = llama_sizes(),
+            .prefix = "model.",
+            .read_config = read_llama_config,
+            .write_config = write_llama_config,
+            .is_ignored = is_frequency,
+            .tied_head = "model.embed_tokens.weight",
+            .llmc_order = nullptr};
+}

@@ -1,0 +1,5 @@
+#include "trainer/models/operations.cuh"
+#include "trainer/models/operations_generation.cuh"
+
+template class Operations<float>;
+template class Operations<bfloat16>;
