@@ -172,11 +172,12 @@ TEST(Llama, TrainingContinuesFromItsState) {
     expect_state_round_trip<bfloat16>("llama_bf16");
 }
 
-// A token determines the one that follows it.
+// A token determines the one that follows it. Fewer steps in a checked build, where these take half a minute.
 TEST(Llama, LearnsATable) {
+    const int steps = simt::checked ? 40 : 200;
     const auto model = model_of<float>(untied, {.seed = 1});
     StepResult result;
-    for (int s = 0; s < 200; s++) {
+    for (int s = 0; s < steps; s++) {
         std::vector<int> x = random_tokens(B * T, untied.V, static_cast<unsigned>(s)), y;
         for (const int token : x) y.push_back((5 * token + 3) % untied.V);
         OptimizerOptions options = reference_adamw;
@@ -184,7 +185,7 @@ TEST(Llama, LearnsATable) {
         result = train_step(*model, OwnedBatch(B, T, x, y), options);
         if (s == 0) { EXPECT_NEAR(result.loss, std::log(131.0), 0.2); }
     }
-    EXPECT_LT(result.loss, 0.5f);
+    EXPECT_LT(result.loss, simt::checked ? 2.0f : 0.5f);
 }
 
 struct Shape {
