@@ -50,25 +50,104 @@ inline OwnedBatch sequences(const std::vector<int>& inputs, const std::vector<in
                       std::vector<int>(targets.begin() + from, targets.begin() + to));
 }
 
-// The model of test/reference/model.safetensors: V = 131, context 32, 2 layers, 3 heads, 48 channels; 3
+// A model of which test/reference/ has PyTorch's numbers, and the sequences and tokens of its batch.
+struct Reference {
+    ModelConfig config;
+    int B, T;
+};
+// model.safetensors and model_bf16.safetensors: V = 131, context 32, 2 layers, 3 heads, 48 channels; 3
 // sequences of 19 tokens.
 constexpr ModelConfig reference_config{131, 32, 2, 3, 48};
 constexpr int reference_B = 3, reference_T = 19;
+// llama.safetensors: 4 heads over 2; 2 sequences of 19 tokens.
+constexpr Reference llama_reference{.config{.V = 131,
+                                            .context = 32,
+                                            .L = 2,
+                                            .NH = 4,
+                                            .C = 48,
+                                            .family = "llama",
+                                            .NKV = 2,
+                                            .H = 80,
+                                            .head_size = 12,
+                                            .rope_theta = 10000,
+                                            .norm_eps = 1e-5,
+                                            .tied = false},
+                                    .B = 2,
+                                    .T = 19};
+
+// The model of a dump. llama_bf16.safetensors has no head of its own.
+inline Reference reference_of(const SafetensorsFile& dump) {
+    if (!dump.contains("model.embed_tokens.weight")) return {reference_config, reference_B, reference_T};
+    Reference llama = llama_reference;
+    llama.config.tied = !dump.contains("lm_head.weight");
+    return llama;
+}
+
+// Random weights; the batch is that of `of` where the options do not say otherwise.
+template <class T>
+std::unique_ptr<Model<T>> initial_model(const Reference& of, ModelOptions options = {}) {
+    options.B = options.B ? options.B : of.B;
+    options.T = of.T;
+    options.total_batch = options.total_batch ? options.total_batch : static_cast<size_t>(of.B * of.T);
+    auto model = std::make_unique<Model<T>>(make_family<T>(of.config), options);
+    model->allocate();
+    return model;
+}
 
 template <class T>
-std::unique_ptr<Model<T>> reference_model(const SafetensorsFile& weights, ModelOptions options = {}) {
-    options.B = options.B ? options.B : reference_B;
-    options.T = reference_T;
-    options.total_batch = options.total_batch ? options.total_batch : reference_B * reference_T;
-    auto model = std::make_unique<Model<T>>(make_family<T>(reference_config), options);
-    model->allocate();
+std::unique_ptr<Model<T>> reference_model(const SafetensorsFile& weights, const ModelOptions& options = {}) {
+    auto model = initial_model<T>(reference_of(weights), options);
     for (const Tensor& tensor : model->table().tensors())
         model->set_parameter(tensor, weights.floats(tensor.name));
     return model;
 }
 
+// A model for inference, whose weights are larger than at the start of training, so that every part of it
+// influences the result.
+template <class T>
+std::unique_ptr<Model<T>> random_model(const ModelConfig& config) {
+    auto model = initial_model<T>({config, 1, config.context}, {.training = false});
+    unsigned seed = 1;
+    for (const Tensor& tensor : model->table().tensors()) {
+        const bool scale = tensor.init.value == 1;
+        model->set_parameter(tensor, random_values<T>(tensor.unpadded_elements, seed++, scale ? 0.2f : 0.1f,
+                                                      scale ? 1.0f : 0.0f));
+    }
+    return model;
+}
+
 inline OwnedBatch reference_batch(const SafetensorsFile& dump) {
-    return OwnedBatch(reference_B, reference_T, dump.ints("x"), dump.ints("y"));
+    const Reference of = reference_of(dump);
+    return OwnedBatch(of.B, of.T, dump.ints("x"), dump.ints("y"));
+}
+
+// Of the batch that the model evaluated last.
+inline void expect_logits_and_losses(Model<float>& model, const SafetensorsFile& dump, double bound) {
+    const size_t V = static_cast<size_t>(model.config().V), Vp = static_cast<size_t>(model.config().Vp());
+    const std::vector<float> padded = model.activation("logits");
+    std::vector<float> logits;
+    for (size_t i = 0; i < padded.size(); i++) {
+        if (i % Vp < V) logits.push_back(padded[i]);
+    }
+    EXPECT_LE(relative_error(logits, dump.floats("logits")), bound);
+    EXPECT_LE(relative_error(model.losses(), dump.floats("losses")), bound);
+}
+
+// Losses and gradients against those of the dump.
+template <class T>
+void expect_gradients(const std::string& name, const ModelOptions& options, double bound) {
+    const SafetensorsFile dump = reference(name);
+    const auto model = reference_model<T>(dump, options);
+    model->forward(reference_batch(dump));
+    model->backward();
+    EXPECT_LE(relative_error(model->losses(), dump.floats("losses")), bound);
+    for (const Tensor& tensor : model->table().tensors()) {
+        std::vector<float> gradient = model->gradient(tensor);
+        for (size_t i = tensor.unpadded_elements; i < gradient.size(); i++)
+            ASSERT_EQ(gradient[i], 0.0f) << "padded row of " << tensor.name;
+        gradient.resize(tensor.unpadded_elements);
+        EXPECT_LE(relative_error(gradient, dump.floats("grad." + tensor.name)), bound) << tensor.name;
+    }
 }
 
 // The ten batches of test/reference/trajectory.safetensors, and PyTorch's losses and norms.
@@ -117,4 +196,26 @@ std::vector<std::vector<float>> parameters_of(Model<T>& model) {
     std::vector<std::vector<float>> all;
     for (const Tensor& tensor : model.table().tensors()) all.push_back(model.parameter(tensor));
     return all;
+}
+
+// Two micro-steps with every --recompute: the gradients are equal, or differ by at most `bound`.
+inline void expect_recomputing_saves_memory(const std::string& name, double bound = 0) {
+    const SafetensorsFile dump = reference(name);
+    const OwnedBatch batch = reference_batch(dump);
+    std::vector<std::vector<float>> first;
+    size_t bytes = SIZE_MAX;
+    for (const Recompute recompute : {Recompute::none, Recompute::activation, Recompute::block}) {
+        const auto model = reference_model<float>(dump, {.recompute = recompute});
+        EXPECT_LT(total_bytes(model->memory_plan()), bytes)
+            << "more is computed again, but no memory is saved";
+        bytes = total_bytes(model->memory_plan());
+        for (int micro = 0; micro < 2; micro++) {
+            model->forward(batch);
+            model->backward();
+        }
+        const auto gradients = gradients_of(*model);
+        if (first.empty()) first = gradients;
+        if (bound == 0) EXPECT_EQ(gradients, first);
+        for (size_t i = 0; i < first.size(); i++) EXPECT_LE(relative_error(gradients[i], first[i]), bound);
+    }
 }

@@ -139,7 +139,7 @@ void expect_distribution(const std::vector<float>& logits, const Sampling& sampl
     double chi_squared = 0;
     for (const Cell& cell : cells)
         chi_squared += (cell.seen - cell.expected) * (cell.seen - cell.expected) / cell.expected;
-    // What five standard deviations are of a normal distribution (Wilson and Hilferty 1931).
+    // As unlikely as five standard deviations of a normal distribution (Wilson and Hilferty 1931).
     const double freedom = std::max(1.0, static_cast<double>(cells.size()) - 1), spread = 2 / (9 * freedom);
     EXPECT_LE(chi_squared, freedom * std::pow(1 - spread + 5 * std::sqrt(spread), 3)) << cells.size();
 }

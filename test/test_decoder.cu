@@ -19,22 +19,6 @@ const std::vector<Shape> shapes = {{{131, 24, 2, 3, 48}, 1, 1, 24},
                                    {{64, 24, 1, 2, 64}, 17, 3, 6},
                                    {{70, 300, 1, 1, 32}, 2, 253, 259}};
 
-template <class T>
-std::unique_ptr<Model<T>> random_model(const ModelConfig& config) {
-    auto model = std::make_unique<Model<T>>(
-        make_family<T>(config),
-        ModelOptions{.B = 1, .T = config.context, .total_batch = 1, .training = false, .seed = 3});
-    model->allocate();
-    unsigned seed = 1;
-    // larger than at the start of training, so that every part of the model influences the result
-    for (const Tensor& tensor : model->table().tensors()) {
-        const bool scale = tensor.init.value == 1;
-        model->set_parameter(tensor, random_values<T>(tensor.unpadded_elements, seed++, scale ? 0.2f : 0.1f,
-                                                      scale ? 1.0f : 0.0f));
-    }
-    return model;
-}
-
 // The error of logits, relative to their norm. fp32: rounding of sums. bf16: each of a dozen activations a
 // layer is rounded to 2^-9 once.
 template <class T>

@@ -27,60 +27,18 @@ TEST(GPT2, ActivationsMatchPyTorch) {
               std::pair{"fch_gelu", "gelu"}, std::pair{"residual3", "residual_mlp"}})
             expect(ours, l, fmt::format("h.{}.{}", l, theirs));
     }
-    const std::vector<float> padded = model->activation("logits");
-    std::vector<float> logits;
-    for (size_t i = 0; i < padded.size(); i++) {
-        if (i % 256 < 131) logits.push_back(padded[i]);
-    }
-    EXPECT_LE(relative_error(logits, dump.floats("logits")), bound);
-    EXPECT_LE(relative_error(model->losses(), dump.floats("losses")), bound);
+    expect_logits_and_losses(*model, dump, bound);
     EXPECT_NEAR(sum / (reference_B * reference_T), static_cast<double>(dump.floats("loss")[0]), 1e-5);
-}
-
-template <class T>
-void expect_gradients(const std::string& name, const ModelOptions& options, double bound) {
-    const SafetensorsFile dump = reference(name);
-    const auto model = reference_model<T>(dump, options);
-    const OwnedBatch batch = reference_batch(dump);
-    model->forward(batch);
-    model->backward();
-    for (const Tensor& tensor : model->table().tensors()) {
-        std::vector<float> gradient = model->gradient(tensor);
-        for (size_t i = tensor.unpadded_elements; i < gradient.size(); i++)
-            ASSERT_EQ(gradient[i], 0.0f) << "padded row of " << tensor.name;
-        gradient.resize(tensor.unpadded_elements);
-        EXPECT_LE(relative_error(gradient, dump.floats("grad." + tensor.name)), bound) << tensor.name;
-    }
 }
 
 TEST(GPT2, GradientsMatchPyTorch) { expect_gradients<float>("model", {}, 1e-4); }
 // From weights rounded to bf16, PyTorch in fp64: the difference is our own rounding of activations to 8 bits.
 TEST(GPT2, Bf16GradientsMatchPyTorch) { expect_gradients<bfloat16>("model_bf16", {}, 2e-2); }
 
+// On a GPU cuBLASLt's epilogue computes the GELU first, and our kernel computes it again: the last bit may
+// differ.
 TEST(GPT2, RecomputingGivesTheSameBits) {
-    const SafetensorsFile dump = reference("model");
-    const OwnedBatch batch = reference_batch(dump);
-    std::vector<std::vector<float>> first;
-    size_t bytes = SIZE_MAX;
-    for (const Recompute recompute : {Recompute::none, Recompute::activation, Recompute::block}) {
-        const auto model = reference_model<float>(dump, {.recompute = recompute});
-        EXPECT_LT(total_bytes(model->memory_plan()), bytes)
-            << "more is computed again, but no memory is saved";
-        bytes = total_bytes(model->memory_plan());
-        for (int micro = 0; micro < 2; micro++) {
-            model->forward(batch);
-            model->backward();
-        }
-        const auto gradients = gradients_of(*model);
-        if (first.empty()) first = gradients;
-        // On a GPU cuBLASLt's epilogue computes the GELU first, and our kernel computes it again: the last
-        // bit may differ.
-        if (simt::is_gpu()) {
-            for (size_t i = 0; i < first.size(); i++) EXPECT_LE(relative_error(gradients[i], first[i]), 1e-6);
-        } else {
-            EXPECT_EQ(gradients, first);
-        }
-    }
+    expect_recomputing_saves_memory("model", simt::is_gpu() ? 1e-6 : 0);
 }
 
 // 57 tokens in 2 to 57 chunks: whole ones, a shorter last one, one token each.

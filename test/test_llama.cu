@@ -10,51 +10,13 @@
 
 namespace {
 
-// The model of test/reference/llama.safetensors: 4 heads over 2; 2 sequences of 19 tokens.
-constexpr ModelConfig untied{.V = 131,
-                             .context = 32,
-                             .L = 2,
-                             .NH = 4,
-                             .C = 48,
-                             .family = "llama",
-                             .NKV = 2,
-                             .H = 80,
-                             .head_size = 12,
-                             .rope_theta = 10000,
-                             .norm_eps = 1e-5,
-                             .tied = false};
-constexpr int B = 2, T = 19;
-
-ModelConfig tied() {
-    ModelConfig config = untied;
-    config.tied = true;
-    return config;
-}
-
-template <class Type>
-std::unique_ptr<Model<Type>> model_of(const ModelConfig& config, ModelOptions options) {
-    options.B = options.B ? options.B : B;
-    options.T = options.T ? options.T : T;
-    options.total_batch = options.total_batch ? options.total_batch : B * T;
-    auto model = std::make_unique<Model<Type>>(make_family<Type>(config), options);
-    model->allocate();
-    return model;
-}
-
-template <class Type>
-std::unique_ptr<Model<Type>> dumped_model(const SafetensorsFile& dump, const ModelOptions& options = {}) {
-    auto model = model_of<Type>(dump.contains("lm_head.weight") ? untied : tied(), options);
-    for (const Tensor& tensor : model->table().tensors())
-        model->set_parameter(tensor, dump.floats(tensor.name));
-    return model;
-}
-
-OwnedBatch batch_of(const SafetensorsFile& dump) { return OwnedBatch(B, T, dump.ints("x"), dump.ints("y")); }
+constexpr ModelConfig untied = llama_reference.config;
+constexpr int B = llama_reference.B, T = llama_reference.T;
 
 TEST(Llama, ActivationsMatchPyTorch) {
     const SafetensorsFile dump = reference("llama");
-    const auto model = dumped_model<float>(dump);
-    const double sum = model->evaluate(batch_of(dump));
+    const auto model = reference_model<float>(dump);
+    const double sum = model->evaluate(reference_batch(dump));
     // Roundings of fp32 through two blocks of sums of up to 80 terms stay well below 1e-5 of the norm.
     constexpr double bound = 1e-5;
     for (const char* name : {"encoded", "norm"})
@@ -67,31 +29,10 @@ TEST(Llama, ActivationsMatchPyTorch) {
             EXPECT_LE(relative_error(model->activation(name, l), dump.floats(theirs)), bound) << theirs;
         }
     }
-    const std::vector<float> padded = model->activation("logits");
-    std::vector<float> logits;
-    for (size_t i = 0; i < padded.size(); i++) {
-        if (i % 256 < 131) logits.push_back(padded[i]);
-    }
-    EXPECT_LE(relative_error(logits, dump.floats("logits")), bound);
-    EXPECT_LE(relative_error(model->losses(), dump.floats("losses")), bound);
+    expect_logits_and_losses(*model, dump, bound);
     EXPECT_NEAR(sum / (B * T), static_cast<double>(dump.floats("loss")[0]), 1e-5);
 }
 
-template <class Type>
-void expect_gradients(const std::string& name, const ModelOptions& options, double bound) {
-    const SafetensorsFile dump = reference(name);
-    const auto model = dumped_model<Type>(dump, options);
-    model->forward(batch_of(dump));
-    model->backward();
-    EXPECT_LE(relative_error(model->losses(), dump.floats("losses")), bound);
-    for (const Tensor& tensor : model->table().tensors()) {
-        std::vector<float> gradient = model->gradient(tensor);
-        for (size_t i = tensor.unpadded_elements; i < gradient.size(); i++)
-            ASSERT_EQ(gradient[i], 0.0f) << "padded row of " << tensor.name;
-        gradient.resize(tensor.unpadded_elements);
-        EXPECT_LE(relative_error(gradient, dump.floats("grad." + tensor.name)), bound) << tensor.name;
-    }
-}
 TEST(Llama, GradientsMatchPyTorch) { expect_gradients<float>("llama", {}, 1e-4); }
 // With a tied head, in fp32 and in bf16. From weights rounded to bf16, PyTorch in fp64: the difference is our
 // own rounding of activations to 8 bits.
@@ -106,30 +47,12 @@ TEST(Llama, TheHeadInChunksGivesPyTorchsGradients) {
     }
 }
 
-TEST(Llama, RecomputingGivesTheSameBits) {
-    const SafetensorsFile dump = reference("llama");
-    const OwnedBatch batch = batch_of(dump);
-    std::vector<std::vector<float>> first;
-    size_t bytes = SIZE_MAX;
-    for (const Recompute recompute : {Recompute::none, Recompute::activation, Recompute::block}) {
-        const auto model = dumped_model<float>(dump, {.recompute = recompute});
-        EXPECT_LT(total_bytes(model->memory_plan()), bytes)
-            << "more is computed again, but no memory is saved";
-        bytes = total_bytes(model->memory_plan());
-        for (int micro = 0; micro < 2; micro++) {
-            model->forward(batch);
-            model->backward();
-        }
-        const auto gradients = gradients_of(*model);
-        if (first.empty()) first = gradients;
-        EXPECT_EQ(gradients, first);
-    }
-}
+TEST(Llama, RecomputingGivesTheSameBits) { expect_recomputing_saves_memory("llama"); }
 
 // The bounds of GPT-2: fp32 1e-5 and 1e-3 for the sums in another order, over ten steps.
 TEST(Llama, MicroStepsAddUp) {
     const SafetensorsFile dump = reference("llama");
-    const auto whole = dumped_model<float>(dump), split = dumped_model<float>(dump, {.B = 1});
+    const auto whole = reference_model<float>(dump), split = reference_model<float>(dump, {.B = 1});
     for (int step = 0; step < 10; step++) {
         const std::vector<int> x = random_tokens(B * T, untied.V, 100u + static_cast<unsigned>(step)),
                                y = random_tokens(B * T, untied.V, 200u + static_cast<unsigned>(step));
@@ -148,14 +71,14 @@ TEST(Llama, MicroStepsAddUp) {
 template <class Type>
 void expect_state_round_trip(const std::string& name) {
     const SafetensorsFile dump = reference(name);
-    const auto trained = dumped_model<Type>(dump, {.deterministic = true});
+    const auto trained = reference_model<Type>(dump, {.deterministic = true});
     const auto step = [&](Model<Type>& model, unsigned number) {
         const std::vector<int> x = random_tokens(B * T, untied.V, number),
                                y = random_tokens(B * T, untied.V, number + 100);
         return train_step(model, OwnedBatch(B, T, x, y));
     };
     for (unsigned s = 0; s < 3; s++) step(*trained, s);
-    const auto fresh = model_of<Type>(trained->config(), {.deterministic = true, .seed = 9});
+    const auto fresh = initial_model<Type>({trained->config(), B, T}, {.deterministic = true, .seed = 9});
     std::vector<float> state(trained->table().elements());
     trained->read_masters(state.data());
     fresh->write_masters(state.data());
@@ -175,7 +98,7 @@ TEST(Llama, TrainingContinuesFromItsState) {
 // A token determines the one that follows it. Fewer steps in a checked build, where these take half a minute.
 TEST(Llama, LearnsATable) {
     const int steps = simt::checked ? 40 : 200;
-    const auto model = model_of<float>(untied, {.seed = 1});
+    const auto model = initial_model<float>(llama_reference, {.seed = 1});
     StepResult result;
     for (int s = 0; s < steps; s++) {
         std::vector<int> x = random_tokens(B * T, untied.V, static_cast<unsigned>(s)), y;
@@ -235,13 +158,7 @@ void expect_decoder_agrees(bool int8) {
         const ModelConfig& config = shape.config;
         SCOPED_TRACE(testing::Message() << "V = " << config.V << ", C = " << config.C
                                         << ", samples = " << shape.samples << ", int8 = " << int8);
-        const auto model = model_of<Type>(config, {.B = 1, .T = config.context, .training = false});
-        unsigned seed = 1;
-        for (const Tensor& tensor : model->table().tensors()) {
-            const bool scale = tensor.init.value == 1;
-            model->set_parameter(tensor, random_values<Type>(tensor.unpadded_elements, seed++,
-                                                             scale ? 0.2f : 0.1f, scale ? 1.0f : 0.0f));
-        }
+        const auto model = random_model<Type>(config);
         Generator<Type> generator(make_family<Type>(config),
                                   {.samples = shape.samples, .max_tokens = shape.tokens, .int8 = int8});
         generator.allocate();
@@ -284,7 +201,7 @@ TEST(Llama, AFolderOfTransformersGivesItsLogits) {
     const SafetensorsFile dump = reference("hugging_face/llama_expected");
     const auto file = open_model(relocated(PROJECT_ROOT "/test/reference/hugging_face/llama"));
     const ModelConfig& config = file->config();
-    const auto model = model_of<float>(config, {.B = 1, .T = config.context, .training = false});
+    const auto model = initial_model<float>({config, 1, config.context}, {.training = false});
     load_weights(*model, *file);
     const std::vector<int> x = dump.ints("x");
     const std::vector<float> logits = dump.floats("logits");

@@ -624,7 +624,7 @@ TEST_F(Resume, AloneNeedsNoModelThatTheRunBeganWith) {
     EXPECT_EQ(last_step(run), 3);
 }
 
-// What its checkpoint says of a Llama's sizes is enough to continue it.
+// A Llama's checkpoint holds all of its sizes, so that a run goes on without an option.
 TEST_F(Resume, ALlamaGoesOnWithTheSameBits) {
     expect_success(train(
         "--steps 8 --checkpoint-every 4 --keep 9 --kv-heads 1 --hidden 20 --head-size 6 --norm-eps 1e-6 "

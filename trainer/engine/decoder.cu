@@ -52,8 +52,10 @@ void Decoder<T>::reserve(Arena& activations) {
 template <class T>
 size_t Decoder<T>::gemm_workspace_bytes() const {
     std::set<std::array<size_t, 2>> shapes;
-    for (TensorId id = 0; id < table_.tensors().size(); id++)
-        if (table_[id].from_matmul && table_.is_block(table_[id].group)) shapes.insert(table_.matrix(id));
+    for (TensorId id = 0; id < table_.tensors().size(); id++) {
+        const Tensor& t = table_[id];
+        if (t.from_matmul && !t.joined && table_.is_block(t.group)) shapes.insert(table_.matrix(id));
+    }
     size_t bytes = 0;
     for (const int rows : padded_lengths(max_tokens())) {
         for (const std::array<size_t, 2>& shape : shapes)

@@ -3,6 +3,7 @@
 #pragma once
 #include <string_view>
 
+// The ranges of options and of files; a value out of them is no model that anyone trains.
 constexpr double least_rope_theta = 1, most_rope_theta = 1e30, least_norm_eps = 1e-30, most_norm_eps = 1;
 
 struct ModelConfig {
@@ -20,6 +21,7 @@ struct ModelConfig {
     double norm_eps = 0;
     bool tied = true;  // the head is the token embedding
 
+    int kv_heads() const { return NKV > 0 ? NKV : NH; }
     int HS() const { return head_size > 0 ? head_size : C / NH; }
     // Rows of the embedding and of the head. Padded logits get no probability, and their rows no gradient.
     int Vp() const { return (V + 127) / 128 * 128; }

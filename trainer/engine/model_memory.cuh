@@ -82,7 +82,7 @@ size_t Model<T>::gemm_workspace_bytes() const {
         const Tensor& t = table_[id];
         const size_t rows = id == family_->head().weight ? head_rows() : N;
         const auto [OC, C] = table_.matrix(id);
-        if (t.from_matmul) products.insert({rows, C, OC});
+        if (t.from_matmul && !t.joined) products.insert({rows, C, OC});
     }
     size_t bytes = update_.matrices().gemm_workspace_bytes();
     if (decoder_) bytes = std::max(bytes, decoder_->gemm_workspace_bytes());

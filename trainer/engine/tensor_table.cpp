@@ -139,7 +139,8 @@ void TensorTable::find_ranges() {
 }
 
 std::array<size_t, 2> TensorTable::matrix(TensorId id) const {
-    std::array<size_t, 2> size = {tensors_[id].shape[0], tensors_[id].shape.back()};
+    const std::vector<size_t>& shape = tensors_[id].shape;
+    std::array<size_t, 2> size = {shape[0], shape.size() > 1 ? shape[1] : 1};
     while (++id < tensors_.size() && tensors_[id].joined) size[0] += tensors_[id].shape[0];
     return size;
 }

@@ -83,7 +83,8 @@ public:
     // Work of updating the matrices that each process owns, in units that cancel out in ratios.
     const std::vector<double>& loads_of_owners() const { return loads_; }
     const Tensor& operator[](TensorId id) const { return tensors_[id]; }
-    // Rows and columns of the matrix that begins with this tensor: its own, and the rows joined to it.
+    // Rows and columns of the matrix that begins with this tensor: its own, and the rows joined to it. A
+    // vector has one column.
     std::array<size_t, 2> matrix(TensorId id) const;
     const Tensor& named(const std::string& name) const;  // Error if no tensor has this name
     size_t elements() const { return elements_; }        // of the flat buffer, gaps included

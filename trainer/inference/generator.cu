@@ -45,8 +45,8 @@ void Generator<T>::reserve() {
     for (TensorId id = 0; id < table_.tensors().size(); id++) {
         const Tensor& t = table_[id];
         const auto [rows, columns] = table_.matrix(id);
-        const size_t elements = t.shape.size() > 1 ? rows * columns : t.elements;
-        longest_row = std::max(longest_row, columns);
+        const size_t elements = rows * columns;
+        longest_row = std::max(longest_row, t.shape.back());
         if (t.joined) continue;  // allocate() places it behind the tensor before
         if (g.options.int8 && t.int8) {
             memory_.parameters.reserve(g.weights[id].quantized, elements);

@@ -71,7 +71,7 @@ protected:
     Gemm& gemm() { return *this->context_->gemm; }
     void operation(const char* name, const Cost& cost) { this->context_->operation(name, cost); }
     AttentionShape attention_shape(int B, int sequence) const {
-        return {B, sequence, config_.NH, config_.HS(), config_.NKV > 0 ? config_.NKV : config_.NH};
+        return {B, sequence, config_.NH, config_.HS(), config_.kv_heads()};
     }
     float* norm_scratch_ = nullptr;
 

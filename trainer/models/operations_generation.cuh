@@ -10,13 +10,7 @@ template <class T>
 DecodeCache<T> Operations<T>::cache_of(int l) const {
     const auto& cache = this->generation_->caches[static_cast<size_t>(l)];
     const DecoderOptions& o = this->generation_->options;
-    return {cache.keys,
-            cache.values,
-            o.samples,
-            config_.NH,
-            config_.HS(),
-            o.max_tokens,
-            attention_shape(1, 1).NKV};
+    return {cache.keys, cache.values, o.samples, config_.NH, config_.HS(), o.max_tokens, config_.kv_heads()};
 }
 
 template <class T>

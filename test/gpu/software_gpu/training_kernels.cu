@@ -188,7 +188,7 @@ void attention() {
     state("attention_mma_backward_kv_kernel", "attention, backward of k and v", described, backward);
 }
 
-// What only a Llama's block has: 12 heads over 4, an MLP of 2048.
+// Runs the kernels that only a Llama's block has, with 12 heads over 4 and an MLP of 2048.
 void llama() {
     constexpr int H = 2048;
     const auto inp = numbers<bfloat16>(N * C), branch = numbers<bfloat16>(N * C),

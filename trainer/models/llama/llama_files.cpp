@@ -94,7 +94,7 @@ ModelConfig read_llama_config(const ConfigFields& fields) {
     return complete_llama(shape);
 }
 
-// What is not the shape is as LlamaForCausalLM has it by default.
+// The fields that are not sizes have LlamaForCausalLM's defaults.
 json write_llama_config(const ModelConfig& config) {
     return {{"architectures", {"LlamaForCausalLM"}},
             {"model_type", "llama"},
