@@ -14,16 +14,24 @@ using nlohmann::json;
 
 static constexpr int most_levels = 64;
 
-json parse_json(std::string_view text) {
-    struct TooDeep {};
+namespace {
+struct TooDeep {};
+}  // namespace
+
+// Throws TooDeep, or the library's exception if `throws`; otherwise returns a discarded value.
+static json parse_guarded(std::string_view text, bool throws) {
     const auto refuse_depth = [](int depth, json::parse_event_t event, json&) {
         const bool opens =
             event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
         if (opens && depth >= most_levels) throw TooDeep();
         return true;
     };
+    return json::parse(text, refuse_depth, throws);
+}
+
+json parse_json(std::string_view text) {
     try {
-        return json::parse(text, refuse_depth, false);
+        return parse_guarded(text, false);
     } catch (const TooDeep&) { return json(json::value_t::discarded); }
 }
 
@@ -63,17 +71,22 @@ static std::string as_strict_json(std::string_view line, bool& replaced) {
     return strict;
 }
 
-// The column and the reason, as the library states them, for a text that is not JSON.
+static constexpr char number_out_of_range[] = "a number is out of range";
+
+// What is wrong with a text that parse_json discards: the column and the reason, as the library states them,
+// where it is not JSON.
 static std::string problem_of(std::string_view text) {
     try {
-        const json value = json::parse(text);
+        parse_guarded(text, true);
+        return "";
+    } catch (const TooDeep&) {
+        return fmt::format("nested more than {} levels deep", most_levels);
     } catch (const json::parse_error& error) {
         const std::string_view what = error.what(), found = "; last read";
         const size_t reason = what.rfind(": ", what.find(found));
         return fmt::format("not JSON at column {}: {}", error.byte,
                            printable(what.substr(reason + 2, what.find(found) - reason - 2)));
-    } catch (const json::exception&) {}
-    return fmt::format("nested more than {} levels deep", most_levels);
+    } catch (const json::out_of_range&) { return number_out_of_range; }
 }
 
 ReadJson read_json(std::string_view line) {
@@ -88,7 +101,8 @@ json read_json_object(const std::string& path) {
     const std::string text = FileReader(path).text();
     check_fetched(path, text);
     json value = parse_json(text);
-    CHECK(value.is_object(), "{}: is not a JSON object", path);
+    const bool has_such_number = value.is_discarded() && problem_of(text) == number_out_of_range;
+    CHECK(value.is_object(), "{}: {}", path, has_such_number ? number_out_of_range : "is not a JSON object");
     return value;
 }
 

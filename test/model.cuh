@@ -215,7 +215,10 @@ inline void expect_recomputing_saves_memory(const std::string& name, double boun
         }
         const auto gradients = gradients_of(*model);
         if (first.empty()) first = gradients;
-        if (bound == 0) EXPECT_EQ(gradients, first);
+        if (bound == 0) {
+            EXPECT_EQ(gradients, first);
+            continue;
+        }
         for (size_t i = 0; i < first.size(); i++) EXPECT_LE(relative_error(gradients[i], first[i]), bound);
     }
 }

@@ -22,6 +22,16 @@ TEST(ParseJson, TakesSixtyFourLevelsAndNoMore) {
     EXPECT_TRUE(parse_json("").is_discarded());
 }
 
+// Neither the line of a text nor the folder of a model is then said to be something else.
+TEST(ReadJson, NamesANumberThatIsOutOfRange) {
+    EXPECT_EQ(read_json("{\"text\": 1e400}").problem, "a number is out of range");
+    EXPECT_EQ(read_json(nested(65)).problem, "nested more than 64 levels deep");
+    const TemporaryFolder folder;
+    folder.write("config.json", "{\"model_type\": \"llama\", \"rope_theta\": 1e400}");
+    EXPECT_EQ(message_of<UsageError>([&] { open_model(folder.path()); }),
+              folder / "config.json" + ": a number is out of range");
+}
+
 TEST(WholeNumber, IsNeverMadeOfSomethingElse) {
     EXPECT_EQ(whole_number<int>(nlohmann::json::parse("2147483647")), 2147483647);
     EXPECT_EQ(whole_number<size_t>(nlohmann::json::parse("18446744073709551615")), ~size_t{0});
