@@ -246,7 +246,7 @@ TEST(AttentionCudnn, StartsOnceInAProcess) {
 TEST(AttentionCudnn, ADeterministicBackwardRunsInPartsThatFit) {
     CudnnAttention fast(false, described(h100)), deterministic(true, described(h100));
     for (const AttentionShape& shape : {gpt2_124M, gpt2_1558M, AttentionShape{7, 2048, 25, 64},
-                                        AttentionShape{1, 8192, 12, 64}, AttentionShape{1, 8192, 9, 64, 3}}) {
+                                        AttentionShape{1, 8192, 12, 64}, AttentionShape{1, 4096, 9, 64, 3}}) {
         SCOPED_TRACE(describe(shape));
         const CudnnOffer& whole = fast.plan(shape, AttentionPass::backward, limit(shape));
         EXPECT_EQ(whole.refusal, "");
@@ -260,9 +260,13 @@ TEST(AttentionCudnn, ADeterministicBackwardRunsInPartsThatFit) {
         EXPECT_EQ(parts.part.queries(), shape.queries());
         EXPECT_TRUE(parts.part.B == 1 || parts.part.NH == shape.NH);
     }
-    // A problem of which not even one head fits is rejected.
-    const CudnnOffer& none = deterministic.plan({1, 4096, 3, 64}, AttentionPass::backward, 1 << 20);
-    EXPECT_NE(none.refusal.find("orkspace"), std::string::npos) << none.refusal;
+    // A problem of which not even one head fits, or not the heads that share keys, is rejected.
+    const AttentionShape shared_keys{1, 8192, 9, 64, 3};
+    for (const auto& [shape, most] : {std::pair(AttentionShape{1, 4096, 3, 64}, size_t{1} << 20),
+                                      std::pair(shared_keys, limit(shared_keys))}) {
+        const CudnnOffer& none = deterministic.plan(shape, AttentionPass::backward, most);
+        EXPECT_NE(none.refusal.find("orkspace"), std::string::npos) << describe(shape) << ' ' << none.refusal;
+    }
 }
 
 }  // namespace
