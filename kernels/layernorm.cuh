@@ -5,7 +5,9 @@
 //     dweight = sum over rows of dout * norm,   dbias = sum over rows of dout
 //   Where inp is a residual stream, the sum of dinp over rows is also the bias gradient of the projection
 //   that was last added to the stream, and backward computes it too.
-//   Ba et al. 2016, arXiv:1607.06450; eps = 1e-5 as in GPT-2
+//   Ba et al. 2016, arXiv:1607.06450
+//   Without a bias this is RMSNorm: mean and average(dnorm) are 0, and rstd = 1 / sqrt(average(inp^2) + eps).
+//   Zhang and Sennrich 2019, arXiv:1910.07467
 #pragma once
 #include <algorithm>
 
@@ -15,11 +17,9 @@
 #include "kernels/layernorm_gradient.cuh"
 #include "kernels/row_tiling.cuh"
 
-constexpr float layernorm_eps = 1e-5f;
-
-// Reads a row into x and returns the sum of this thread's channels. With Residual the row is
-// residual = inp + branch, rounded to T as later passes and backward will read it.
-template <bool Residual, class Tiling, class T>
+// Reads a row into x and returns the sum of this thread's channels, or of their squares if it is not Centred.
+// With Residual the row is residual = inp + branch, rounded to T as later passes and backward will read it.
+template <bool Residual, bool Centred, class Tiling, class T>
 __device__ __forceinline__ float read_row(HeldRow<Tiling, T>& x, const T* branch, T* residual, int end) {
     constexpr int N = Tiling::N;
     [[maybe_unused]] HeldRow<Tiling, T> b(branch);
@@ -39,66 +39,67 @@ __device__ __forceinline__ float read_row(HeldRow<Tiling, T>& x, const T* branch
             value = widen(rounded);
         }
         UNROLL
-        for (int k = 0; k < N; k++) sums[k] += value[k];
+        for (int k = 0; k < N; k++) sums[k] += Centred ? value[k] : value[k] * value[k];
     });
     if constexpr (Residual) x.memory = residual;
     return simt::sum(sums);
 }
 
 // Tiling::W::threads threads share a row.
-template <class Tiling, class T, bool Residual>
+template <class Tiling, class T, bool Residual, bool Centred>
 __global__ void layernorm_forward_kernel(T* out, T* residual, float* mean, float* rstd, const T* inp,
-                                         const T* branch, const T* weight, const T* bias, size_t rows,
-                                         int C) {
+                                         const T* branch, const T* weight, const T* bias, float eps,
+                                         size_t rows, int C) {
     constexpr int threads = Tiling::W::threads, N = Tiling::N;
     const size_t row = simt::row_index<threads>(), first = row * C;
     // A row past the last one has no channels, but its threads take part in the collectives.
     const int end = row < rows ? C : 0;
     HeldRow<Tiling, T> x(inp + first);
-    const float sum = read_row<Residual>(x, Residual ? branch + first : nullptr,
-                                         Residual ? residual + first : nullptr, end);
-    const float m = simt::row_sum<threads>(sum) / static_cast<float>(C);
-    Vec<float, N> squares = simt::broadcast<N>(0.0f);
+    const float sum = read_row<Residual, Centred>(x, Residual ? branch + first : nullptr,
+                                                  Residual ? residual + first : nullptr, end);
+    const float average = simt::row_sum<threads>(sum) / static_cast<float>(C);
+    float m = 0.0f, variance = average;
+    if constexpr (Centred) {
+        m = average;
+        Vec<float, N> squares = simt::broadcast<N>(0.0f);
+        for_each_of_row<Tiling>(end, [&](int i, int v) INLINE {
+            const Vec<float, N> value = x.get_again(i, v);
+            UNROLL
+            for (int k = 0; k < N; k++) squares[k] += (value[k] - m) * (value[k] - m);
+        });
+        variance = simt::row_sum<threads>(simt::sum(squares)) / static_cast<float>(C);
+    }
+    const float s = simt::rsqrt(variance + eps);
     for_each_of_row<Tiling>(end, [&](int i, int v) INLINE {
-        const Vec<float, N> value = x.get_again(i, v);
-        UNROLL
-        for (int k = 0; k < N; k++) squares[k] += (value[k] - m) * (value[k] - m);
-    });
-    const float variance = simt::row_sum<threads>(simt::sum(squares)) / static_cast<float>(C);
-    const float s = simt::rsqrt(variance + layernorm_eps);
-    for_each_of_row<Tiling>(end, [&](int i, int v) INLINE {
-        const Vec<float, N> value = x.get_again(i, v), w = load<N>(weight + i), b = load<N>(bias + i);
-        Vec<float, N> o;
+        const Vec<float, N> value = x.get_again(i, v), w = load<N>(weight + i);
+        Vec<float, N> b = simt::broadcast<N>(0.0f), o;
+        if constexpr (Centred) b = load<N>(bias + i);
         UNROLL
         for (int k = 0; k < N; k++) o[k] = (value[k] - m) * s * w[k] + b[k];
         store(out + first + i, o);
     });
     if (row < rows && simt::row_lane<threads>() == 0) {
-        mean[row] = m;
+        if constexpr (Centred) mean[row] = m;
         rstd[row] = s;
     }
 }
 
-// Reads N*C and writes N*C elements; bound by memory bandwidth.
+// With a branch, residual = inp + branch and out = layernorm(residual); residual may be inp or branch.
+// Without a bias, mean is not used. Reads N*C and writes N*C elements, or with a branch 2*N*C each; bound by
+// memory bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
-void layernorm_forward(T* out, float* mean, float* rstd, const T* inp, const T* weight, const T* bias,
-                       size_t N, int C, stream_t stream) {
+void layernorm_forward(T* out, T* residual, float* mean, float* rstd, const T* inp, const T* branch,
+                       const T* weight, const T* bias, float eps, size_t N, int C, stream_t stream) {
     CHECK(N > 0 && C > 0, "layernorm: N = {} and C = {} must be positive", N, C);
     for_row_tiling<W, T>(C, [&]<class Tiling>(Tiling) {
-        launch_rows<Tiling::W::threads>(layernorm_forward_kernel<Tiling, T, false>, N, 0, stream, out,
-                                        nullptr, mean, rstd, inp, nullptr, weight, bias, N, C);
-    });
-}
-
-// residual = inp + branch, out = layernorm(residual); residual may be inp or branch. Reads 2*N*C and writes
-// 2*N*C elements; bound by memory bandwidth.
-template <class W = simt::NativeWidth<32>, class T>
-void residual_layernorm_forward(T* out, T* residual, float* mean, float* rstd, const T* inp, const T* branch,
-                                const T* weight, const T* bias, size_t N, int C, stream_t stream) {
-    CHECK(N > 0 && C > 0, "layernorm: N = {} and C = {} must be positive", N, C);
-    for_row_tiling<W, T>(C, [&]<class Tiling>(Tiling) {
-        launch_rows<Tiling::W::threads>(layernorm_forward_kernel<Tiling, T, true>, N, 0, stream, out,
-                                        residual, mean, rstd, inp, branch, weight, bias, N, C);
+        const auto start = [&](auto kernel) {
+            launch_rows<Tiling::W::threads>(kernel, N, 0, stream, out, residual, mean, rstd, inp, branch,
+                                            weight, bias, eps, N, C);
+        };
+        if (branch && bias) start(layernorm_forward_kernel<Tiling, T, true, true>);
+        else if (branch) start(layernorm_forward_kernel<Tiling, T, true, false>);
+        else if (bias) start(layernorm_forward_kernel<Tiling, T, false, true>);
+        else start(layernorm_forward_kernel<Tiling, T, false, false>);
     });
 }
 
@@ -120,15 +121,15 @@ inline size_t layernorm_rows_per_group(size_t N, int C) {
 }
 inline size_t layernorm_groups(size_t N, int C) { return ceil_div(N, layernorm_rows_per_group(N, C)); }
 
-// Floats of scratch that layernorm_backward needs for up to N rows. Fewer rows can need more groups, so this
-// is the maximum over all numbers of rows up to N.
-inline size_t layernorm_backward_scratch(size_t N, int C) {
-    return std::min<size_t>(ceil_div<size_t>(N, 4 * layernorm_batch), layernorm_max_groups(C)) * 3 *
+// Floats of scratch that layernorm_backward needs for up to N rows, where it adds up to so many sums. Fewer
+// rows can need more groups, so this is the maximum over all numbers of rows up to N.
+inline size_t layernorm_backward_scratch(size_t N, int C, size_t sums) {
+    return std::min<size_t>(ceil_div<size_t>(N, 4 * layernorm_batch), layernorm_max_groups(C)) * sums *
            static_cast<size_t>(C);
 }
 
 // The averages over one row; dout and inp point to its first channel.
-template <class Tiling, class T>
+template <bool Centred, class Tiling, class T>
 __device__ __forceinline__ LayerNormRow layernorm_row(const T* dout, const T* inp, const T* weight,
                                                       float mean, float rstd, int C) {
     constexpr int threads = Tiling::W::threads, N = Tiling::N;
@@ -137,18 +138,18 @@ __device__ __forceinline__ LayerNormRow layernorm_row(const T* dout, const T* in
         const Vec<float, N> d = load<N>(dout + i), x = load<N>(inp + i), w = load<N>(weight + i);
         UNROLL
         for (int k = 0; k < N; k++) {
-            dnorms[k] += d[k] * w[k];
+            if constexpr (Centred) dnorms[k] += d[k] * w[k];
             dnorm_norms[k] += d[k] * w[k] * ((x[k] - mean) * rstd);
         }
     });
-    return {mean, rstd, simt::row_sum<threads>(simt::sum(dnorms)) / static_cast<float>(C),
+    return {mean, rstd, Centred ? simt::row_sum<threads>(simt::sum(dnorms)) / static_cast<float>(C) : 0.0f,
             simt::row_sum<threads>(simt::sum(dnorm_norms)) / static_cast<float>(C)};
 }
 
 // dinp = dresidual + gradient of inp;  partial (groups, Sums, C) = a group's sums of dout * norm, of dout
-// and, if Sums is 3, of dinp. W::threads threads share a row and read it twice, the second time from the
-// cache. The CPU uses this kernel. A GPU uses it if rows are not whole vectors or too long for the wide
-// kernel.
+// and, if Sums is 3, of dinp. If Sums is 1, this is RMSNorm. W::threads threads share a row and read it
+// twice, the second time from the cache. The CPU uses this kernel. A GPU uses it if rows are not whole
+// vectors or too long for the wide kernel.
 template <class W, int N, class T, int Sums>
 __global__ void __launch_bounds__(simt::block_of<W>, 1)
     layernorm_backward_kernel(T* dinp, float* partial, const T* dresidual, const T* __restrict__ dout,
@@ -156,6 +157,7 @@ __global__ void __launch_bounds__(simt::block_of<W>, 1)
                               const float* __restrict__ mean, const float* __restrict__ rstd, size_t rows,
                               int C, size_t rows_per_group) {
     constexpr int R = layernorm_batch;
+    constexpr bool centred = Sums > 1;
     using Tiling = RowTiling<W, N, 0>;
     const size_t begin = blockIdx.x * rows_per_group, end = min(rows, begin + rows_per_group);
     float* const sums = partial + static_cast<size_t>(blockIdx.x) * Sums * C;
@@ -167,7 +169,8 @@ __global__ void __launch_bounds__(simt::block_of<W>, 1)
         for (int r = 0; r < R; r++) {
             if (r >= count) continue;
             const size_t row = first + r;
-            batch[r] = layernorm_row<Tiling>(dout + row * C, inp + row * C, weight, mean[row], rstd[row], C);
+            batch[r] = layernorm_row<centred, Tiling>(dout + row * C, inp + row * C, weight,
+                                                      centred ? mean[row] : 0.0f, rstd[row], C);
         }
         for_each_of_row<Tiling>(C, [&](int i, int) INLINE {
             const Vec<float, N> w = load<N>(weight + i);
@@ -191,7 +194,8 @@ __global__ void __launch_bounds__(simt::block_of<W>, 1)
 
 // dinp (N, C) = dresidual + gradient of inp, where dresidual may be nullptr (none) or dinp itself;  dweight
 // (C) and dbias (C) +=;  dinp_sum (C), unless it is nullptr, += the sum over rows of dinp before it is
-// rounded to T. Reads 2*N*C (3*N*C with dresidual) and writes N*C elements; bound by memory bandwidth.
+// rounded to T. For RMSNorm dbias and dinp_sum are nullptr, and mean is not used. Reads 2*N*C (3*N*C with
+// dresidual) and writes N*C elements; bound by memory bandwidth.
 template <class W = simt::NativeWidth<32>, class T>
 void layernorm_backward(T* dinp, float* dweight, float* dbias, float* dinp_sum, float* scratch,
                         const T* dresidual, const T* dout, const T* inp, const T* weight, const float* mean,
@@ -213,6 +217,7 @@ void layernorm_backward(T* dinp, float* dweight, float* dbias, float* dinp_sum, 
         });
     };
     if (dinp_sum) start_with(std::integral_constant<int, 3>{});
-    else start_with(std::integral_constant<int, 2>{});
+    else if (dbias) start_with(std::integral_constant<int, 2>{});
+    else start_with(std::integral_constant<int, 1>{});
     add_rows<W>({dweight, dbias, dinp_sum}, scratch, groups, C, stream);
 }

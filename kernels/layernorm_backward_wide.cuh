@@ -31,7 +31,7 @@ __device__ __forceinline__ void for_each_of_wide_row(int C, Body body) {
 }
 
 // One thread's channels of a row, as backward reads them, with the row's statistics.
-template <class T, int N>
+template <class T, int N, int Sums>
 struct WideRow {
     static constexpr int vectors = layernorm_channels / N;
     Vec<T, N> dout[vectors], inp[vectors], dresidual[vectors];
@@ -48,12 +48,12 @@ struct WideRow {
             // nvcc would widen them at once, and so wait for the loads here
             stay_narrow(dout[v]), stay_narrow(inp[v]);
         });
-        mean = means[row], rstd = rstds[row];
+        mean = Sums > 1 ? means[row] : 0.0f, rstd = rstds[row];
     }
 };
 
 // dinp = dresidual + gradient of inp;  partial (groups, Sums, C) = a group's sums of dout * norm, of dout
-// and, if Sums is 3, of dinp.
+// and, if Sums is 3, of dinp. If Sums is 1, this is RMSNorm.
 template <int N, class T, int Sums>
 __global__ void __launch_bounds__(layernorm_max_block)
     layernorm_backward_wide_kernel(T* dinp, float* partial, const T* dresidual, const T* __restrict__ dout,
@@ -70,10 +70,10 @@ __global__ void __launch_bounds__(layernorm_max_block)
         UNROLL
         for (int n = 0; n < Sums; n++) sums[v][n] = simt::broadcast<N>(0.0f);
     });
-    WideRow<T, N> next;
+    WideRow<T, N, Sums> next;
     next.fetch(begin, C, dresidual, dout, inp, mean, rstd);
     for (size_t row = begin; row < end; row++) {
-        WideRow<T, N> now = next;
+        WideRow<T, N, Sums> now = next;
         if (row + 1 < end) next.fetch(row + 1, C, dresidual, dout, inp, mean, rstd);
 
         // Without uniform registers, holding it ahead would spill.
@@ -81,20 +81,20 @@ __global__ void __launch_bounds__(layernorm_max_block)
             for_each_of_wide_row<N>(
                 C, [&](int v, int i) INLINE { now.dresidual[v] = load_raw<N>(dresidual + row * C + i); });
         }
-
-        // of dnorm and of dnorm * norm: sums over the row until they are divided by C below
-        float averages[2] = {0.0f, 0.0f};
+        // of dnorm * norm and of dnorm: sums over the row until they are divided by C below
+        float averages[Sums > 1 ? 2 : 1] = {};
         for_each_of_wide_row<N>(C, [&](int v, int) INLINE {
             stay_narrow(now.dout[v]), stay_narrow(now.inp[v]), stay_narrow(weights[v]);
             const Vec<float, N> d = widen(now.dout[v]), x = widen(now.inp[v]), w = widen(weights[v]);
             UNROLL
             for (int k = 0; k < N; k++) {
-                averages[0] += d[k] * w[k];
-                averages[1] += d[k] * w[k] * ((x[k] - now.mean) * now.rstd);
+                averages[0] += d[k] * w[k] * ((x[k] - now.mean) * now.rstd);
+                if constexpr (Sums > 1) averages[1] += d[k] * w[k];
             }
         });
         simt::block_sums(averages);
-        const LayerNormRow r{now.mean, now.rstd, averages[0] * per_channel, averages[1] * per_channel};
+        const LayerNormRow r{now.mean, now.rstd, Sums > 1 ? averages[Sums > 1] * per_channel : 0.0f,
+                             averages[0] * per_channel};
         for_each_of_wide_row<N>(C, [&](int v, int i) INLINE {
             stay_narrow(now.dout[v]), stay_narrow(now.inp[v]);
             stay_narrow(now.dresidual[v]), stay_narrow(weights[v]);

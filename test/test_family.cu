@@ -40,6 +40,9 @@ public:
         workspace.reserve(dpre_, elements);
     }
     Head<float> head() const override { return {layers_.back().out, dx_, head_}; }
+    Activation activation(const std::string&, int l) const override {
+        return {layers_.at(static_cast<size_t>(l)).out, rows() * channels()};
+    }
 
     void embed() override {
         encoder_forward(encoded_, context_->inputs(), param(wte_), param(wpe_), context_->B, context_->T,

@@ -12,25 +12,24 @@ struct Tensors {
         branch = random_buffer<T>(N * C, 1.0f, 2), weight = random_buffer<T>(C), bias = random_buffer<T>(C);
     simt::DeviceBuffer<float> mean = random_buffer<float>(N, 0.1f), rstd = random_buffer<float>(N, 0.1f);
     explicit Tensors(const BenchRun& run) : N(run["N"]), C(run["C"]) {}
+
+    void forward(const T* added, stream_t stream) {
+        layernorm_forward(out.data(), residual.data(), mean.data(), rstd.data(), inp.data(), added,
+                          weight.data(), bias.data(), 1e-5f, N, static_cast<int>(C), stream);
+    }
 };
 
 template <class T>
 void bench_forward(BenchRun& run) {
     Tensors<T> t(run);
-    run.measure(cost::layernorm<T>(t.N, t.C), [&](stream_t stream) {
-        layernorm_forward(t.out.data(), t.mean.data(), t.rstd.data(), t.inp.data(), t.weight.data(),
-                          t.bias.data(), t.N, static_cast<int>(t.C), stream);
-    });
+    run.measure(cost::layernorm<T>(t.N, t.C), [&](stream_t stream) { t.forward(nullptr, stream); });
 }
 
 template <class T>
 void bench_residual_forward(BenchRun& run) {
     Tensors<T> t(run);
-    run.measure(cost::residual_layernorm<T>(t.N, t.C), [&](stream_t stream) {
-        residual_layernorm_forward(t.out.data(), t.residual.data(), t.mean.data(), t.rstd.data(),
-                                   t.inp.data(), t.branch.data(), t.weight.data(), t.bias.data(), t.N,
-                                   static_cast<int>(t.C), stream);
-    });
+    run.measure(cost::residual_layernorm<T>(t.N, t.C),
+                [&](stream_t stream) { t.forward(t.branch.data(), stream); });
 }
 
 // The result is added to a gradient of the residual stream, as in every layer but the last. Sum also computes
@@ -42,7 +41,7 @@ void bench_backward(BenchRun& run) {
     Tensors<T> t(run);
     const int C = static_cast<int>(t.C);
     simt::DeviceBuffer<float> dweight = random_buffer<float>(t.C), dbias = random_buffer<float>(t.C),
-                              sum = random_buffer<float>(t.C), scratch(layernorm_backward_scratch(t.N, C));
+                              sum = random_buffer<float>(t.C), scratch(layernorm_backward_scratch(t.N, C, 3));
     run.measure(cost::layernorm_backward<T>(t.N, t.C, true), [&](stream_t stream) {
         layernorm_backward(t.out.data(), dweight.data(), dbias.data(), Sum ? sum.data() : nullptr,
                            scratch.data(), t.residual.data(), t.branch.data(), t.inp.data(), t.weight.data(),

@@ -4,12 +4,10 @@
 //   keys.
 #include "bench.h"
 #include "kernels/attention/rope.cuh"
-#include "kernels/rmsnorm.cuh"
+#include "kernels/layernorm.cuh"
 #include "kernels/swiglu.cuh"
 
 namespace {
-
-constexpr float eps = 1e-5f;
 
 template <class T>
 struct Norm {
@@ -18,34 +16,36 @@ struct Norm {
                                       inp = random_buffer<T>(N * C),
                                       branch = random_buffer<T>(N * C, 1.0f, 2), weight = random_buffer<T>(C);
     simt::DeviceBuffer<float> rstd = random_buffer<float>(N, 0.1f), dweight = random_buffer<float>(C),
-                              scratch{rmsnorm_backward_scratch(N, static_cast<int>(C))};
+                              scratch{layernorm_backward_scratch(N, static_cast<int>(C), 1)};
     explicit Norm(const BenchRun& run) : N(run["N"]), C(run["C"]) {}
+
+    void forward(const T* added, stream_t stream) {
+        const T* const no_bias = nullptr;
+        layernorm_forward(out.data(), residual.data(), nullptr, rstd.data(), inp.data(), added, weight.data(),
+                          no_bias, 1e-5f, N, static_cast<int>(C), stream);
+    }
 };
 
 template <class T>
 void bench_rmsnorm(BenchRun& run) {
     Norm<T> t(run);
-    run.measure(cost::layernorm<T>(t.N, t.C), [&](stream_t stream) {
-        rmsnorm_forward(t.out.data(), t.rstd.data(), t.inp.data(), t.weight.data(), eps, t.N,
-                        static_cast<int>(t.C), stream);
-    });
+    run.measure(cost::layernorm<T>(t.N, t.C), [&](stream_t stream) { t.forward(nullptr, stream); });
 }
 
 template <class T>
 void bench_residual_rmsnorm(BenchRun& run) {
     Norm<T> t(run);
-    run.measure(cost::residual_layernorm<T>(t.N, t.C), [&](stream_t stream) {
-        residual_rmsnorm_forward(t.out.data(), t.residual.data(), t.rstd.data(), t.inp.data(),
-                                 t.branch.data(), t.weight.data(), eps, t.N, static_cast<int>(t.C), stream);
-    });
+    run.measure(cost::residual_layernorm<T>(t.N, t.C),
+                [&](stream_t stream) { t.forward(t.branch.data(), stream); });
 }
 
 template <class T>
 void bench_rmsnorm_backward(BenchRun& run) {
     Norm<T> t(run);
     run.measure(cost::layernorm_backward<T>(t.N, t.C, true), [&](stream_t stream) {
-        rmsnorm_backward(t.out.data(), t.dweight.data(), t.scratch.data(), t.residual.data(), t.branch.data(),
-                         t.inp.data(), t.weight.data(), t.rstd.data(), t.N, static_cast<int>(t.C), stream);
+        layernorm_backward(t.out.data(), t.dweight.data(), nullptr, nullptr, t.scratch.data(),
+                           t.residual.data(), t.branch.data(), t.inp.data(), t.weight.data(), nullptr,
+                           t.rstd.data(), t.N, static_cast<int>(t.C), stream);
     });
 }
 

@@ -5,7 +5,6 @@
 #pragma once
 #include <string>
 
-#include "system/error.h"
 #include "trainer/engine/arena.h"
 #include "trainer/engine/context.h"
 #include "trainer/engine/generation.h"
@@ -45,9 +44,7 @@ public:
         const T* values;
         size_t elements;
     };
-    virtual Activation activation(const std::string& name, int) const {
-        throw Error("no activation is called " + name);
-    }
+    virtual Activation activation(const std::string& name, int l) const = 0;
 
     // Before reserve(): what the operations work on, to train or evaluate, to generate, or both by turns.
     void attach(Context& context, const TensorTable& table, Parameters<T>* parameters,

@@ -18,7 +18,7 @@ struct ModelConfig {
     int H = 0;              // width of the MLP
     int head_size = 0;      // 0: C / NH
     double rope_theta = 0;  // base of rotary position embeddings
-    double norm_eps = 0;
+    double norm_eps = 0;    // added to variances; 0: 1e-5
     bool tied = true;  // the head is the token embedding
 
     int kv_heads() const { return NKV > 0 ? NKV : NH; }

@@ -6,20 +6,33 @@
 #include "trainer/models/operations.h"
 
 template <class T>
-void Operations<T>::reserve_scratch(Arena& workspace) {
+void Operations<T>::reserve_scratch(Arena& workspace, size_t norm_sums) {
     attention_ = std::make_unique<Attention>(options().attention, options().deterministic);
     const AttentionShape shape = attention_shape(options().B, options().T);
     workspace.reserve(attention_scratch_, attention_->workspace_bytes<T>(shape, options().training));
     if (this->generation_) reserve_cache(workspace);
     if (options().training)
-        workspace.reserve(norm_scratch_, layernorm_backward_scratch(most_rows(), config_.C));
+        workspace.reserve(norm_scratch_, layernorm_backward_scratch(most_rows(), config_.C, norm_sums));
 }
 
 template <class T>
-void Operations<T>::reserve_normalised(Arena& activations, Normalised<T>& to) {
-    activations.reserve(to.out, most_rows() * channels());
-    activations.reserve(to.mean, most_rows());
-    activations.reserve(to.rstd, most_rows());
+void Operations<T>::reserve_rows(Arena& activations, const char* name, int l, T*& tensor, size_t channels) {
+    activations.reserve(tensor, most_rows() * channels);
+    named_[{name, l}] = {&tensor, channels};
+}
+
+template <class T>
+void Operations<T>::reserve_norm(Arena& activations, const char* name, int l, Normalised<T>& norm,
+                                 bool has_mean) {
+    reserve_rows(activations, name, l, norm.out, channels());
+    if (has_mean) activations.reserve(norm.mean, most_rows());
+    activations.reserve(norm.rstd, most_rows());
+}
+
+template <class T>
+typename Family<T>::Activation Operations<T>::activation(const std::string& name, int l) const {
+    const auto& [tensor, channels] = named_.at({name, l});
+    return {*tensor, rows() * channels};
 }
 
 template <class T>
@@ -95,26 +108,24 @@ void Operations<T>::attention_backward(T* dqkv, const T* dout, const T* qkv, con
 }
 
 template <class T>
-void Operations<T>::layernorm(const char* name, const Normalised<T>& to, const T* inp, const Affine& p) {
-    const T *const weight = param(p.weight), *const bias = param(p.bias);
-    operation(name, cost::layernorm<T>(rows(), channels()));
-    layernorm_forward(to.out, to.mean, to.rstd, inp, weight, bias, rows(), config_.C, stream());
+void Operations<T>::residual_norm(const Normalised<T>& to, T* sum, const T* inp, const T* branch,
+                                  const Affine& p) {
+    const T *const weight = param(p.weight), *const bias = param_or_none(p.bias);
+    if (branch)
+        operation(bias ? "residual + layernorm" : "residual + rmsnorm",
+                  cost::residual_layernorm<T>(rows(), channels()));
+    else operation(bias ? "layernorm" : "rmsnorm", cost::layernorm<T>(rows(), channels()));
+    layernorm_forward(to.out, sum, to.mean, to.rstd, inp, branch, weight, bias, eps(), rows(), config_.C,
+                      stream());
 }
 
 template <class T>
-void Operations<T>::residual_layernorm(const Normalised<T>& to, T* sum, const T* inp, const T* branch,
-                                       const Affine& p) {
-    const T *const weight = param(p.weight), *const bias = param(p.bias);
-    operation("residual + layernorm", cost::residual_layernorm<T>(rows(), channels()));
-    residual_layernorm_forward(to.out, sum, to.mean, to.rstd, inp, branch, weight, bias, rows(), config_.C,
-                               stream());
-}
-
-template <class T>
-void Operations<T>::layernorm_backward(T* dresidual, const T* dout, const T* inp, const Normalised<T>& kept,
-                                       const Affine& p, float* dsum, bool residual) {
-    operation("layernorm backward", cost::layernorm_backward<T>(rows(), channels(), residual));
-    ::layernorm_backward(dresidual, grad(p.weight), grad(p.bias), dsum, norm_scratch_,
-                         residual ? dresidual : static_cast<const T*>(nullptr), dout, inp, param(p.weight),
-                         kept.mean, kept.rstd, rows(), config_.C, stream());
+void Operations<T>::norm_backward(T* dresidual, const T* dout, const T* inp, const Normalised<T>& kept,
+                                  const Affine& p, float* dsum, bool residual) {
+    float* const dbias = p.bias == no_tensor ? nullptr : grad(p.bias);
+    operation(dbias ? "layernorm backward" : "rmsnorm backward",
+              cost::layernorm_backward<T>(rows(), channels(), residual));
+    layernorm_backward(dresidual, grad(p.weight), dbias, dsum, norm_scratch_,
+                       residual ? dresidual : static_cast<const T*>(nullptr), dout, inp, param(p.weight),
+                       kept.mean, kept.rstd, rows(), config_.C, stream());
 }

@@ -4,16 +4,25 @@
 //   written.
 #pragma once
 #include <array>
+#include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "kernels/attention/attention.h"
 #include "trainer/engine/family.h"
 
-// The output of a layernorm, with the statistics of its input's rows.
+// The output of a norm, with the statistics of its input's rows; RMSNorm has no mean.
 template <class T>
 struct Normalised {
     T* out = nullptr;
     float *mean = nullptr, *rstd = nullptr;
+};
+
+// An activation of every block, or of fewer, if blocks write over each other's in turns.
+template <class X>
+struct OfBlocks : std::vector<X> {
+    X& operator[](int l) { return this->data()[static_cast<size_t>(l) % this->size()]; }
 };
 
 template <class T>
@@ -21,12 +30,20 @@ class Operations : public Family<T> {
 public:
     explicit Operations(const ModelConfig& config) : config_(config) {}
     const ModelConfig& config() const override { return config_; }
+    typename Family<T>::Activation activation(const std::string& name, int l) const override;
 
 protected:
-    // Reserves the scratch of all operations and, to generate, the cache. Call from reserve().
-    void reserve_scratch(Arena& workspace);
+    // Reserves the scratch of all operations and, to generate, the cache. norm_sums: layernorm_backward's
+    // outputs that are sums over rows. Call from reserve().
+    void reserve_scratch(Arena& workspace, size_t norm_sums);
     void allocated() override;
-    void reserve_normalised(Arena& activations, Normalised<T>& to);
+    // Reserves the rows of an activation, which activation() finds by its name in block l.
+    void reserve_rows(Arena& activations, const char* name, int l, T*& tensor, size_t channels);
+    void reserve_norm(Arena& activations, const char* name, int l, Normalised<T>& norm, bool has_mean);
+    // How many blocks keep an activation that --recompute `from` and all after it recompute in backward.
+    size_t kept(Recompute from) const {
+        return options().training && options().recompute < from ? static_cast<size_t>(config_.L) : 1;
+    }
     // N of a whole micro-step.
     size_t most_rows() const { return static_cast<size_t>(options().B) * static_cast<size_t>(options().T); }
 
@@ -53,14 +70,15 @@ protected:
     void attention(T* out, float* lse, const T* qkv, int l);
     void attention_backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse);
 
-    void layernorm(const char* name, const Normalised<T>& to, const T* inp, const Affine& p);
-    // sum = inp + branch; to = layernorm(sum)
-    void residual_layernorm(const Normalised<T>& to, T* sum, const T* inp, const T* branch, const Affine& p);
+    // Layernorm, or RMSNorm where p has no bias.
+    void norm(const Normalised<T>& to, const T* inp, const Affine& p) { residual_norm(to, {}, inp, {}, p); }
+    // sum = inp + branch; to = norm(sum)
+    void residual_norm(const Normalised<T>& to, T* sum, const T* inp, const T* branch, const Affine& p);
     // dresidual += the gradient of inp, or = if `residual` is false, because the residual stream ends here.
     // dsum += the column sums of the new dresidual: the bias gradient of the projection that was added to the
     // stream just before. nullptr: there is none.
-    void layernorm_backward(T* dresidual, const T* dout, const T* inp, const Normalised<T>& kept,
-                            const Affine& p, float* dsum, bool residual = true);
+    void norm_backward(T* dresidual, const T* dout, const T* inp, const Normalised<T>& kept, const Affine& p,
+                       float* dsum, bool residual = true);
 
     using Family<T>::rows;
     using Family<T>::stream;
@@ -73,7 +91,6 @@ protected:
     AttentionShape attention_shape(int B, int sequence) const {
         return {B, sequence, config_.NH, config_.HS(), config_.kv_heads()};
     }
-    float* norm_scratch_ = nullptr;
 
 private:
     // operations_generation.cuh: the same when the model generates
@@ -85,10 +102,13 @@ private:
     void generate_attention(T* out, float* lse, const T* qkv, int l);
     std::array<size_t, 2> sizes(TensorId weight) const { return this->table_->matrix(weight); }
     T* param_or_none(TensorId id) { return id == no_tensor ? nullptr : param(id); }
+    float eps() const { return config_.norm_eps > 0 ? static_cast<float>(config_.norm_eps) : 1e-5f; }
 
     const ModelConfig config_;
+    std::map<std::pair<std::string, int>, std::pair<T**, size_t>> named_;  // and the channels of each
     std::unique_ptr<Attention> attention_;
     std::byte* attention_scratch_ = nullptr;
+    float* norm_scratch_ = nullptr;
 };
 
 extern template class Operations<float>;

@@ -47,9 +47,9 @@ REASONS = {
 }
 # By the beginning of a kernel's name: the most sectors that its loads or stores may touch for each full one.
 EXPLAINED = {
+    "layernorm_backward_wide_kernel<8, bfloat16, 1": {STORES: (1.02, "a")},
     "layernorm_backward_wide_kernel<8, bfloat16, 2": {STORES: (1.05, "a")},
     "layernorm_backward_wide_kernel<8, bfloat16, 3": {STORES: (1.07, "a")},
-    "rmsnorm_backward_wide_kernel": {STORES: (1.02, "a")},
     "rope_kernel": {LOADS: (1.20, "e")},
     "encoder_backward_token_kernel": {LOADS: (1.92, "bc"), STORES: (2.00, "b")},
     "encoder_backward_position_kernel": {LOADS: (1.50, "b"), STORES: (2.00, "b")},

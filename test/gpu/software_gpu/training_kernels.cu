@@ -4,6 +4,8 @@
 // SOFTWARE_GPU=multiprocessors=4, where an H200 has 132, a block has as many rows as in training. Prints
 // one line per kernel, separated by tabs: the beginning of its name, its operation, its shape, and the
 // least number of bytes that it must move.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -23,7 +25,6 @@
 #include "kernels/global_norm.cuh"
 #include "kernels/layernorm.cuh"
 #include "kernels/random.cuh"
-#include "kernels/rmsnorm.cuh"
 #include "kernels/swiglu.cuh"
 #include "trainer/engine/cost.h"
 
@@ -32,8 +33,8 @@ namespace {
 constexpr int C = 768, V = 50257, Vp = 50304;
 constexpr size_t N = size_t{64} * 1024 * 4 / 132;
 
-void state(const char* kernel, const char* name, const std::string& shape, size_t least_bytes) {
-    std::printf("%s\t%s\t%s\t%zu\n", kernel, name, shape.c_str(), least_bytes);
+void state(const std::string& kernel, const std::string& name, const std::string& shape, size_t least_bytes) {
+    std::printf("%s\t%s\t%s\t%zu\n", kernel.c_str(), name.c_str(), shape.c_str(), least_bytes);
 }
 std::string by(size_t rows, size_t columns) { return std::to_string(rows) + " x " + std::to_string(columns); }
 
@@ -52,29 +53,31 @@ simt::DeviceBuffer<T> numbers(size_t count) {
     return on_device(values);
 }
 
-void layernorms() {
+// RMSNorm, where there is no bias.
+void norms(const char* name, const bfloat16* bias) {
     const auto inp = numbers<bfloat16>(N * C), branch = numbers<bfloat16>(N * C),
-               weight = numbers<bfloat16>(C), bias = numbers<bfloat16>(C);
+               weight = numbers<bfloat16>(C);
     const simt::DeviceBuffer<bfloat16> out(N * C), residual(N * C);
-    const simt::DeviceBuffer<float> mean(N), rstd(N), scratch(layernorm_backward_scratch(N, C));
-    layernorm_forward(out.data(), mean.data(), rstd.data(), inp.data(), weight.data(), bias.data(), N, C,
-                      nullptr);
-    state("layernorm_forward_kernel<RowTiling<simt::Width<32, 16>, 8, 4>, bfloat16, false",
-          "layernorm, forward", by(N, C), cost::layernorm<bfloat16>(N, C).bytes);
-    residual_layernorm_forward(out.data(), residual.data(), mean.data(), rstd.data(), inp.data(),
-                               branch.data(), weight.data(), bias.data(), N, C, nullptr);
-    state("layernorm_forward_kernel<RowTiling<simt::Width<32, 16>, 8, 4>, bfloat16, true",
-          "residual + layernorm, forward", by(N, C), cost::residual_layernorm<bfloat16>(N, C).bytes);
-
-    const auto dweight = numbers<float>(C), dbias = numbers<float>(C), sum = numbers<float>(C);
-    for (float* const dinp_sum : {static_cast<float*>(nullptr), sum.data()}) {
-        layernorm_backward(out.data(), dweight.data(), dbias.data(), dinp_sum, scratch.data(), branch.data(),
-                           out.data(), inp.data(), weight.data(), mean.data(), rstd.data(), N, C, nullptr);
+    const simt::DeviceBuffer<float> mean(N), rstd(N), scratch(layernorm_backward_scratch(N, C, 3));
+    const bool centred = bias;
+    for (const bool sums : {false, true}) {
+        layernorm_forward(out.data(), residual.data(), mean.data(), rstd.data(), inp.data(),
+                          sums ? branch.data() : nullptr, weight.data(), bias, 1e-5f, N, C, nullptr);
+        state(fmt::format("layernorm_forward_kernel<RowTiling<simt::Width<32, 16>, 8, 4>, bfloat16, {}, {}",
+                          sums, centred),
+              fmt::format("{}{}, forward", sums ? "residual + " : "", name), by(N, C),
+              sums ? cost::residual_layernorm<bfloat16>(N, C).bytes : cost::layernorm<bfloat16>(N, C).bytes);
     }
-    const size_t backward = cost::layernorm_backward<bfloat16>(N, C, true).bytes;
-    state("layernorm_backward_wide_kernel<8, bfloat16, 2", "layernorm, backward", by(N, C), backward);
-    state("layernorm_backward_wide_kernel<8, bfloat16, 3", "layernorm, backward with a third sum", by(N, C),
-          backward);
+    const auto dweight = numbers<float>(C), dbias = numbers<float>(C), sum = numbers<float>(C);
+    for (const int sums : {1, 2, 3}) {
+        if (centred == (sums == 1)) continue;
+        layernorm_backward(out.data(), dweight.data(), centred ? dbias.data() : nullptr,
+                           sums == 3 ? sum.data() : nullptr, scratch.data(), branch.data(), out.data(),
+                           inp.data(), weight.data(), mean.data(), rstd.data(), N, C, nullptr);
+        state(fmt::format("layernorm_backward_wide_kernel<8, bfloat16, {}", sums),
+              fmt::format("{}, backward{}", name, sums == 3 ? " with a third sum" : ""), by(N, C),
+              cost::layernorm_backward<bfloat16>(N, C, true).bytes);
+    }
 }
 
 void elementwise() {
@@ -191,22 +194,7 @@ void attention() {
 // Runs the kernels that only a Llama's block has, with 12 heads over 4 and an MLP of 2048.
 void llama() {
     constexpr int H = 2048;
-    const auto inp = numbers<bfloat16>(N * C), branch = numbers<bfloat16>(N * C),
-               weight = numbers<bfloat16>(C);
-    const auto dweight = numbers<float>(C);
-    const simt::DeviceBuffer<bfloat16> out(N * C), residual(N * C);
-    const simt::DeviceBuffer<float> rstd(N), scratch(rmsnorm_backward_scratch(N, C));
-    rmsnorm_forward(out.data(), rstd.data(), inp.data(), weight.data(), 1e-5f, N, C, nullptr);
-    state("rmsnorm_forward_kernel<RowTiling<simt::Width<32, 16>, 8, 4>, bfloat16, false", "RMSNorm, forward",
-          by(N, C), cost::layernorm<bfloat16>(N, C).bytes);
-    residual_rmsnorm_forward(out.data(), residual.data(), rstd.data(), inp.data(), branch.data(),
-                             weight.data(), 1e-5f, N, C, nullptr);
-    state("rmsnorm_forward_kernel<RowTiling<simt::Width<32, 16>, 8, 4>, bfloat16, true",
-          "residual + RMSNorm, forward", by(N, C), cost::residual_layernorm<bfloat16>(N, C).bytes);
-    rmsnorm_backward(out.data(), dweight.data(), scratch.data(), branch.data(), out.data(), inp.data(),
-                     weight.data(), rstd.data(), N, C, nullptr);
-    state("rmsnorm_backward_wide_kernel", "RMSNorm, backward", by(N, C),
-          cost::layernorm_backward<bfloat16>(N, C, true).bytes);
+    norms("RMSNorm", nullptr);
 
     constexpr AttentionShape shape{.B = 2, .T = 512, .NH = 12, .HS = 64, .NKV = 4};
     const auto qkv = numbers<bfloat16>(size_t{2} * 512 * 20 * 64);
@@ -229,7 +217,7 @@ void llama() {
 int main() {
     try {
         simt::select_device();
-        layernorms();
+        norms("layernorm", numbers<bfloat16>(C).data());
         elementwise();
         classifier();
         encoder();

@@ -10,12 +10,10 @@
 template <class T>
 class GPT2 : public Operations<T> {
 public:
-    explicit GPT2(const ModelConfig& config)
-        : Operations<T>((check_gpt2(config), config)), blocks_(static_cast<size_t>(config.L)) {}
+    explicit GPT2(const ModelConfig& config) : Operations<T>((check_gpt2(config), config)) {}
 
     TensorTable make_table(const TableLayout& layout) override;
     void reserve(Arena& activations, Arena& workspace) override;
-    void allocated() override;
     Head<T> head() const override { return {lnf_.out, work_.dnarrow, p_.wte}; }
 
     void embed() override;
@@ -24,15 +22,10 @@ public:
     void block_backward(int l) override;
     void embed_backward() override;
 
-    // "encoded", "lnf", and in block l "ln1", "qkv", "att", "residual2", "ln2", "fch", "fch_gelu",
-    // "residual3".
-    typename Family<T>::Activation activation(const std::string& name, int l) const override;
-
 private:
     struct Block {  // its activations
         Normalised<T> ln1, ln2;
-        T *qkv = nullptr, *att = nullptr, *residual2 = nullptr, *fch = nullptr, *fch_gelu = nullptr,
-          *residual3 = nullptr;
+        T *qkv = nullptr, *att = nullptr, *residual2 = nullptr, *fch = nullptr;
         float* lse = nullptr;
     };
     struct Workspace {           // contents last for one operation, or until a later one in the same step
@@ -43,20 +36,20 @@ private:
     };
 
     void block_forward(int l, bool again);
-    Block& block(int l) { return blocks_[static_cast<size_t>(l)]; }
     const GPT2Parameters::Layer& layer(int l) const { return p_.layers[static_cast<size_t>(l)]; }
-    const T* block_input(int l) { return l == 0 ? encoded_ : block(l - 1).residual3; }
+    const T* block_input(int l) { return l == 0 ? encoded_ : residual3_[l - 1]; }
     bool is_last(int l) const { return l + 1 == this->config().L; }
 
     using Base = Operations<T>;
     using Base::attention, Base::attention_backward, Base::channels, Base::encoder, Base::encoder_backward,
-        Base::gelu, Base::grad, Base::layernorm, Base::layernorm_backward, Base::matmul, Base::matmul_dinput,
-        Base::matmul_dweight, Base::matmul_dweight_dbias, Base::most_rows, Base::options,
-        Base::reserve_normalised, Base::residual_layernorm, Base::rows;
+        Base::kept, Base::gelu, Base::grad, Base::matmul, Base::matmul_dinput, Base::matmul_dweight,
+        Base::matmul_dweight_dbias, Base::most_rows, Base::norm, Base::norm_backward, Base::options,
+        Base::reserve_norm, Base::reserve_rows, Base::residual_norm;
 
     GPT2Parameters p_;
     T* encoded_ = nullptr;  // (N, C)
-    std::vector<Block> blocks_;
+    OfBlocks<Block> block_;
+    OfBlocks<T*> fch_gelu_, residual3_;
     Normalised<T> lnf_;
     Workspace work_;
 };

@@ -11,13 +11,12 @@
 template <class T>
 class Llama : public Operations<T> {
 public:
-    explicit Llama(const ModelConfig& config)
-        : Operations<T>((check_llama(config), config)), blocks_(static_cast<size_t>(config.L)) {}
+    explicit Llama(const ModelConfig& config) : Operations<T>((check_llama(config), config)) {}
 
     TensorTable make_table(const TableLayout& layout) override;
     void reserve(Arena& activations, Arena& workspace) override;
     void allocated() override;
-    Head<T> head() const override { return {norm_.out, work_.dnarrow, p_.head}; }
+    Head<T> head() const override { return {last_norm_.out, work_.dnarrow, p_.head}; }
 
     void embed() override;
     void block_forward(int l) override { block_forward(l, false); }
@@ -25,20 +24,11 @@ public:
     void block_backward(int l) override;
     void embed_backward() override;
 
-    // "encoded", "norm", and in block l "norm1", "qkv" (q and k turned), "att", "residual2", "norm2",
-    // "gate_up", "act", "residual3".
-    typename Family<T>::Activation activation(const std::string& name, int l) const override;
-
 private:
-    struct Norm {
-        T* out = nullptr;       // (N, C)
-        float* rstd = nullptr;  // (N)
-    };
-    // The activations of a block; A = NH * HS channels of q.
+    // The activations of a block; q and k are turned.
     struct Block {
-        Norm norm1, norm2;
-        T *qkv = nullptr, *att = nullptr, *residual2 = nullptr, *gate_up = nullptr, *act = nullptr,
-          *residual3 = nullptr;
+        Normalised<T> norm1, norm2;
+        T *qkv = nullptr, *att = nullptr, *residual2 = nullptr, *gate_up = nullptr;
         float* lse = nullptr;
     };
     struct Workspace {           // contents last for one operation, or until a later one in the same step
@@ -49,39 +39,33 @@ private:
         T* dwide = nullptr;      // (N, max(2 H, A + 2 NKV * HS)) gradient of gate and up, or of qkv
     };
 
-    // The operations that only this family has. eps is the config's.
-    void rmsnorm(const char* name, const Norm& to, const T* inp, const Affine& p);
-    // sum = inp + branch; to = rmsnorm(sum)
-    void residual_rmsnorm(const Norm& to, T* sum, const T* inp, const T* branch, const Affine& p);
-    // dresidual += the gradient of inp, or = if `residual` is false, because the residual stream ends here
-    void rmsnorm_backward(T* dresidual, const T* dout, const T* inp, const Norm& kept, const Affine& p,
-                          bool residual = true);
+    // The operations that only this family has.
     void rope(T* qkv);
     void rope_backward(T* dqkv);
     void swiglu(const char* name, T* act, const T* gate_up);
     void swiglu_backward(T* dgate_up, const T* dact, const T* gate_up);
 
     void block_forward(int l, bool again);
-    Block& block(int l) { return blocks_[static_cast<size_t>(l)]; }
     const LlamaParameters::Layer& layer(int l) const { return p_.layers[static_cast<size_t>(l)]; }
-    const T* block_input(int l) { return l == 0 ? encoded_ : block(l - 1).residual3; }
+    const T* block_input(int l) { return l == 0 ? encoded_ : residual3_[l - 1]; }
     bool is_last(int l) const { return l + 1 == this->config().L; }
     size_t H() const { return static_cast<size_t>(this->config().H); }
     // Channels of q, and of q, k and v together.
     size_t A() const { return static_cast<size_t>(this->config().NH * this->config().HS()); }
     size_t packed() const { return A() + static_cast<size_t>(2 * this->config().NKV * this->config().HS()); }
     AttentionShape shape() const { return this->attention_shape(this->context_->B, this->context_->T); }
-    float eps() const { return static_cast<float>(this->config().norm_eps); }
 
     using Base = Operations<T>;
     using Base::attention, Base::attention_backward, Base::channels, Base::encoder, Base::encoder_backward,
-        Base::grad, Base::matmul, Base::matmul_dinput, Base::matmul_dweight, Base::most_rows, Base::operation,
-        Base::options, Base::param, Base::rows, Base::stream;
+        Base::kept, Base::matmul, Base::matmul_dinput, Base::matmul_dweight, Base::most_rows, Base::norm,
+        Base::norm_backward, Base::operation, Base::options, Base::reserve_norm, Base::reserve_rows,
+        Base::residual_norm, Base::rows, Base::stream;
 
     LlamaParameters p_;
     T* encoded_ = nullptr;        // (N, C)
     float* rotations_ = nullptr;  // (T, 2, HS/2): rope.cuh
-    std::vector<Block> blocks_;
-    Norm norm_;
+    OfBlocks<Block> block_;
+    OfBlocks<T*> act_, residual3_;
+    Normalised<T> last_norm_;
     Workspace work_;
 };
