@@ -15,6 +15,7 @@
 #include "system/stop_signal.h"
 #include "trainer/checkpoint/open_model.h"
 #include "trainer/data/data_files.h"
+#include "trainer/data/shard_tokenizer.h"
 #include "trainer/engine/quantized_weights.h"
 #include "trainer/inference/evaluate.h"
 #include "trainer/models/families.h"
@@ -50,8 +51,11 @@ void write_scores(const std::string& path, const HellaSwag& hellaswag,
 std::string text_of(const Json& result) {
     std::string text;
     if (result.contains("loss")) {
-        text = fmt::format("loss {:.6f}, perplexity {:.4f}, on {} tokens\n", result["loss"].get<double>(),
-                           result["perplexity"].get<double>(), result["tokens"].get<size_t>());
+        const Json& bits = result["bits_per_byte"];
+        text = fmt::format("loss {:.6f}, perplexity {:.4f}{}, on {} tokens\n", result["loss"].get<double>(),
+                           result["perplexity"].get<double>(),
+                           bits.is_null() ? "" : fmt::format(", {:.6f} bits per byte", bits.get<double>()),
+                           result["tokens"].get<size_t>());
     }
     if (result.contains("hellaswag")) {
         const Json& h = result["hellaswag"];
@@ -107,12 +111,14 @@ void evaluate_all(const EvaluateOptions& o) {
     std::optional<ValidationLoader> val_loader;
     std::optional<HellaSwag> hellaswag;
     const HostAllocator pinned = simt::pinned_memory();
+    std::vector<int> text_bytes;
     if (!o.val_data.empty()) {
-        shards = open_split(
-            {o.val_data}, *tokenizer,
-            {.val_T = seq_len,
-             .note = [](const std::string& line) { print_line(stderr, printable("evaluate_gpt2: " + line)); },
-             .stop = stop_requested});
+        const Note say = [](const std::string& line) {
+            print_line(stderr, printable("evaluate_gpt2: " + line));
+        };
+        shards =
+            open_split({o.val_data}, *tokenizer, {.val_T = seq_len, .note = say, .stop = stop_requested});
+        text_bytes = text_bytes_of_tokens(*tokenizer, shards, say);
     }
     std::vector<HellaSwagExample> examples;
     if (!o.hellaswag.empty()) {
@@ -146,11 +152,12 @@ void evaluate_all(const EvaluateOptions& o) {
     if (val_loader) {
         const Evaluation evaluation =
             whole(show_progress("loss", val_loader->batches(), [&](const StopRequested& stop) {
-                return evaluate(model, *val_loader, stop);
+                return evaluate(model, *val_loader, text_bytes, stop);
             }));
         if (!std::isfinite(evaluation.loss)) throw Error("the model's loss is not finite");
         result = {
             {"loss", evaluation.loss}, {"perplexity", evaluation.perplexity}, {"tokens", evaluation.tokens}};
+        result["bits_per_byte"] = evaluation.bits_per_byte ? Json(*evaluation.bits_per_byte) : Json(nullptr);
     }
     if (hellaswag) {
         const auto scores =

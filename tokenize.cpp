@@ -29,6 +29,7 @@
 #include "trainer/data/input_files.h"
 #include "trainer/data/joined_texts.h"
 #include "trainer/data/restartable_shards.h"
+#include "trainer/data/shard_tokenizer.h"
 #include "trainer/data/token_shard.h"
 #include "trainer/data/tokenizer_training.h"
 #include "trainer/tokenizer/tokenizer.h"
@@ -165,11 +166,17 @@ static void tokenize(const Options& options) {
     findings.add(val.findings());
     for (const std::string& note : findings.notes()) note_on_stderr("tokenize: " + note);
     for (SplitWriter* split : {&train, &val}) split->series().close();
-    train.series().commit();
+    const std::string maker = write_shard_tokenizer(options.out, *tokenizer);
     try {
-        val.series().commit();
+        train.series().commit();
+        try {
+            val.series().commit();
+        } catch (...) {
+            train.series().withdraw();
+            throw;
+        }
     } catch (...) {
-        train.series().withdraw();
+        fs::remove(maker);
         throw;
     }
     line.erase();

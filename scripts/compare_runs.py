@@ -36,8 +36,11 @@ def measured(run):
     row = {"steps": steps[-1], "hours": sum(run.seconds()) / 3600}
     if tokens := finite(run.values("train", "tokens")[-1:]):
         row["tokens"] = tokens[0]
-    if losses := [(loss, step) for loss, step in zip(run.values("val", "loss"), run.steps("val")) if math.isfinite(loss)]:
-        row["best val"], row["at step"] = min(losses)
+    validations = zip(run.values("val", "loss"), run.steps("val"), run.values("val", "bits_per_byte"))
+    if losses := [(loss, step, bits) for loss, step, bits in validations if math.isfinite(loss)]:
+        row["best val"], row["at step"], bits = min(losses)
+        if math.isfinite(bits):
+            row["bits/byte"] = bits
     if last := finite(run.values("train", "loss")[-max(1, len(steps) // 50) :]):
         row["loss"] = statistics.fmean(last)
     for name, key, factor in (("tokens/s", "tokens_per_second", 1), ("MFU, %", "mfu", 100)):
@@ -46,7 +49,7 @@ def measured(run):
     return row
 
 
-FORMATS = {"steps": "{:d}", "tokens": "{:.4g}", "hours": "{:.3g}", "best val": "{:.4f}", "at step": "{:d}", "loss": "{:.4f}",
+FORMATS = {"steps": "{:d}", "tokens": "{:.4g}", "hours": "{:.3g}", "best val": "{:.4f}", "at step": "{:d}", "bits/byte": "{:.4f}", "loss": "{:.4f}",
            "tokens/s": "{:.0f}", "MFU, %": "{:.1f}"}  # fmt: skip
 
 

@@ -198,6 +198,12 @@ def last_finite(values):
     return f", last {values[np.isfinite(values)][-1]:.3f}" if np.isfinite(values).any() else ""
 
 
+def bits_per_byte(run):
+    """The last validation's ", 2.540 bits per byte", or "" where it is not known."""
+    bits = run.series("val", "bits_per_byte")[1]
+    return f", {bits[-1]:.3f} bits per byte" if np.isfinite(bits[-1:]).any() else ""
+
+
 def log_scale(axis, subs=(1, 2, 5)):
     axis.set_yscale("log")
     axis.yaxis.set_major_locator(LogLocator(subs=subs))
@@ -223,7 +229,7 @@ class Loss(Panel):
         if np.isfinite(val_losses).any():
             axis.plot(val_x, val_losses, color="black" if style.alone else style.color, linewidth=1, linestyle="none" if style.many else ":",
                       marker="o", markersize=3.5 if style.many else 4.5, markerfacecolor="white", markeredgewidth=1.2,
-                      label=f"validation{last_finite(val_losses)}" if style.alone else None)  # fmt: skip
+                      label=f"validation{last_finite(val_losses)}{bits_per_byte(run)}" if style.alone else None)  # fmt: skip
         mark_skipped(axis, run, style, labelled=style.alone)
         seen = np.concatenate([smooth, val_losses])
         if np.isfinite(seen).any():

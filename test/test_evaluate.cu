@@ -81,7 +81,10 @@ TEST_P(SplitAtAnyBatch, LossIsTheMeanOverItsWindows) {
         shards.push_back(shard_of(folder, std::to_string(shards.size()), tokens));
     constexpr size_t windows = 7;
 
-    double expected = 0;
+    // Tokens of 0 to 4 bytes; those of none do not count.
+    std::vector<int> text_bytes;
+    for (int token = 0; token < reference_config.V; token++) text_bytes.push_back(token * 7 % 5);
+    double expected = 0, nats_of_text = 0, bytes = 0;
     const auto alone = reference_model<float>(reference("model"), {.B = 1, .training = false});
     for (const TokenShard& shard : shards) {
         const std::vector<Token> all = shard.tokens();
@@ -90,19 +93,27 @@ TEST_P(SplitAtAnyBatch, LossIsTheMeanOverItsWindows) {
             const std::vector<int> tokens(first, first + reference_T + 1);
             alone->evaluate(OwnedBatch(1, reference_T, {tokens.begin(), tokens.end() - 1},
                                        {tokens.begin() + 1, tokens.end()}));
-            for (const float loss : alone->losses())
-                expected += static_cast<double>(loss) / (windows * reference_T);
+            const std::vector<float> losses = alone->losses();
+            for (size_t t = 0; t < losses.size(); t++) {
+                const double loss = static_cast<double>(losses[t]);
+                const int of_token = text_bytes.at(static_cast<size_t>(tokens[t + 1]));
+                expected += loss / (windows * reference_T);
+                bytes += of_token;
+                nats_of_text += of_token > 0 ? loss : 0;
+            }
         }
     }
 
     const auto model = reference_model<float>(reference("model"), {.B = GetParam(), .training = false});
     ValidationLoader loader(shards, GetParam(), reference_T, reference_config.V);
     for (int again = 0; again < 2; again++) {
-        const auto found = evaluate(*model, loader, never);
+        const auto found = evaluate(*model, loader, text_bytes, never);
         ASSERT_TRUE(found);
         EXPECT_EQ(found->tokens, windows * reference_T);
         EXPECT_NEAR(found->loss, expected, 5e-6);  // sums of up to 133 losses in fp32
         EXPECT_EQ(found->perplexity, std::exp(found->loss));
+        EXPECT_NEAR(found->bits_per_byte.value(), nats_of_text / bytes / std::log(2.0), 5e-6);
+        EXPECT_FALSE(evaluate(*model, loader, {}, never)->bits_per_byte) << "of an unknown tokenizer";
     }
 }
 
@@ -116,7 +127,7 @@ TEST(Evaluate, AStopLeavesNoResult) {
                         reference_config.V);
     int asked = 0;
     const StopRequested at_the_third = [&] { return ++asked == 3; };
-    EXPECT_FALSE(evaluate(*model, loader, at_the_third));
+    EXPECT_FALSE(evaluate(*model, loader, {}, at_the_third));
     EXPECT_EQ(asked, 3);
     asked = 0;
     EXPECT_FALSE(evaluate(*model, hellaswag, at_the_third));

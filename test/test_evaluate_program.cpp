@@ -108,8 +108,9 @@ TEST(EvaluateProgram, LossOfASplitIsTheMeanOverItsWindows) {
 
     const auto found =
         json_of(fmt::format("{} --val-data {} --seq-len {} --batch-size 8", model_path, text_path, seq_len));
-    EXPECT_EQ(found.size(), 3U) << found;
+    EXPECT_EQ(found.size(), 4U) << found;
     EXPECT_NEAR(found["loss"].get<double>(), loss, 5e-6);  // sums of up to 152 losses in fp32
+    EXPECT_NEAR(found["bits_per_byte"].get<double>(), loss / std::log(2.0), 1e-5) << "a token is a byte";
     EXPECT_NEAR(found["perplexity"].get<double>(), std::exp(loss), std::exp(loss) * 5e-6);
     EXPECT_EQ(found["tokens"], 101 * seq_len);
     // Only sixteen windows.
@@ -121,6 +122,33 @@ TEST(EvaluateProgram, LossOfASplitIsTheMeanOverItsWindows) {
         fmt::format("{} --val-data {} --seq-len {} --quantize int8", model_path, text_path, seq_len))["loss"];
     EXPECT_NE(rounded, loss);
     EXPECT_NEAR(rounded, loss, 0.01 * loss);
+}
+
+// Shards that tokenize made say which tokenizer it was. With another one, or none, bits per byte are not
+// known.
+TEST(EvaluateProgram, BitsPerByteNeedTheTokenizerOfTheShards) {
+    const TemporaryFolder folder;
+    const std::string model = model_folder(folder), text = folder.write("val.txt", std::string(400, 'x'));
+    const std::string shards = folder / "shards", shard = shards + "/train_000000.bin";
+    EXPECT_EQ(
+        run_program(TOKENIZE_PROGRAM, fmt::format("--tokenizer byte --out {} {}", shards, text)).exit_code,
+        0);
+    const std::string maker = shards + "/tokenizer_of_shards.json";
+    EXPECT_EQ(read_file(maker), "{\"tokenizer\":\"byte\"}\n");
+    // The folder holds no text.
+    const ProgramResult folder_of_shards =
+        run_program(EVALUATE_PROGRAM, fmt::format("{} --val-data {} --seq-len {}", model, shards, seq_len));
+    EXPECT_TRUE(succeeded(folder_of_shards));
+    EXPECT_EQ(folder_of_shards.errors, "");
+    const std::string evaluate = fmt::format("{} --val-data {} --seq-len {}", model, shard, seq_len);
+    EXPECT_TRUE(json_of(evaluate)["bits_per_byte"].is_number());
+    EXPECT_TRUE(json_of(evaluate + " --tokenizer none")["bits_per_byte"].is_null());
+    std::ofstream(maker) << R"({"tokenizer": "bpe-0123456789abcdef"})";
+    EXPECT_TRUE(json_of(evaluate)["bits_per_byte"].is_null());
+    EXPECT_TRUE(
+        says(run_program(EVALUATE_PROGRAM, evaluate).errors,
+             "train_000000.bin was made by the tokenizer bpe-0123456789abcdef, not by byte, so that bits "
+             "per byte are not known"));
 }
 
 TEST(EvaluateProgram, TellsAPersonBoth) {

@@ -259,13 +259,13 @@ class Plot(FolderTest):
 
     def test_a_table_compares_runs(self):
         first = self.write(run_lines(options={"lr": 1e-3, "seed": 1, "out": "a"}), "first")
-        second = self.write([*run_lines(options={"lr": 0.00031622776, "seed": 1, "out": "b"}), record(kind="val", step=250, loss=1.9)], "second")
+        second = self.write([*run_lines(options={"lr": 0.00031622776, "seed": 1, "out": "b"}), record(kind="val", step=250, loss=1.9, bits_per_byte=0.98765)], "second")
         third = self.write([record(kind="train", step=1, loss=None)], "third")
         result = self.compare(first, second, third)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         head, *rows = [line.split() for line in result.stdout.splitlines()]
-        self.assertEqual(head, "run steps tokens hours best val at step loss tokens/s MFU, % --lr --seed".split())
-        self.assertEqual(rows[0], ["second", "300", "2.304e+05", "0.000792", "1.9000", "250", "2.0047", "80000", "50.0", "0.000316228", "1"])
+        self.assertEqual(head, "run steps tokens hours best val at step bits/byte loss tokens/s MFU, % --lr --seed".split())
+        self.assertEqual(rows[0], ["second", "300", "2.304e+05", "0.000792", "1.9000", "250", "0.9877", "2.0047", "80000", "50.0", "0.000316228", "1"])
         self.assertEqual(rows[1][:1] + rows[1][4:6] + rows[1][-2:], ["first", "2.1000", "100", "0.001", "1"])
         self.assertEqual(rows[2], ["third", "1", "0"])
         same = self.compare(first, first)

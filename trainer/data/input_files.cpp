@@ -58,8 +58,8 @@ std::string in_quotes(const std::string& value) {
 }
 
 // A cache holds the same tokens as the text beside it. A temporary file is still being written, or its
-// process was killed. A mask belongs to the shard beside it (token_shard.h), and a list of shards to those
-// in its folder (restartable_shards.h).
+// process was killed. A mask belongs to the shard beside it (token_shard.h), and a list of shards and
+// tokenizer_of_shards.json to those in its folder (restartable_shards.h, shard_tokenizer.h).
 bool is_passed_over(const fs::path& path) {
     const std::string name = path.filename();
     const bool mask = path.extension() == ".mask" && is_regular(fs::path(path).replace_extension(".bin"));

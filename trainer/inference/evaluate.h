@@ -5,6 +5,7 @@
 #pragma once
 #include <cmath>
 #include <functional>
+#include <numbers>
 #include <optional>
 #include <vector>
 
@@ -19,6 +20,9 @@ struct Evaluation {
     double loss = 0;        // mean over the tokens, nats
     double perplexity = 0;  // exp(loss)
     size_t tokens = 0;
+    // The nats of the tokens that stand for text, over ln 2 times their bytes; nothing if these are not
+    // known. Unlike the loss, it compares models whose tokens differ.
+    std::optional<double> bits_per_byte{};
 };
 
 // Called before every batch. If it returns true on any rank, the evaluation stops and has no result.
@@ -37,11 +41,13 @@ bool for_own_batches(const Communicator& communicator, size_t batches, const Sto
 }
 
 // Evaluates the loader's batches once. Every target has the same weight, also in a last batch with fewer
-// targets. InputFault on all ranks if one of them cannot read its batches.
+// targets. text_bytes: those of each token (shard_tokenizer.h), or empty. InputFault on all ranks if one of
+// them cannot read its batches.
 template <class T>
-std::optional<Evaluation> evaluate(Model<T>& model, ValidationLoader& loader, Communicator& communicator,
+std::optional<Evaluation> evaluate(Model<T>& model, ValidationLoader& loader,
+                                   const std::vector<int>& text_bytes, Communicator& communicator,
                                    const StopRequested& stop) {
-    double sum = 0, tokens = 0;  // exact: fewer than 2^53
+    double sum = 0, tokens = 0, nats_of_text = 0, bytes = 0;  // counts are exact: fewer than 2^53
     bool whole = false;
     std::optional<InputFault> fault;
     try {
@@ -49,16 +55,27 @@ std::optional<Evaluation> evaluate(Model<T>& model, ValidationLoader& loader, Co
             const Batch& batch = reading_input([&]() -> const Batch& { return loader.at(i); });
             sum += model.evaluate(batch);
             tokens += batch.target_count;
+            if (text_bytes.empty()) return;
+            const std::vector<float> losses = model.losses();
+            for (size_t n = 0; n < losses.size(); n++) {
+                const int target = batch.targets[n];
+                if (target < 0 || target >= std::ssize(text_bytes)) continue;
+                const int of_token = text_bytes[static_cast<size_t>(target)];
+                bytes += of_token;
+                if (of_token > 0) nats_of_text += static_cast<double>(losses[n]);
+            }
         });
     } catch (const InputFault& error) { fault = error; }
-    const std::vector<double> all =
-        sum_over_processes(communicator, {sum, tokens, whole ? 0.0 : 1.0, fault ? 1.0 : 0.0});
+    const std::vector<double> all = sum_over_processes(
+        communicator, {sum, tokens, whole ? 0.0 : 1.0, fault ? 1.0 : 0.0, nats_of_text, bytes});
     if (all[3] > 0) throw_together(communicator, fault);
     if (all[2] > 0) return std::nullopt;
     if (all[1] == 0)
         throw InputFault("the masks of the validation data hide every target; expected some that count", 2);
     const double loss = all[0] / all[1];
-    return Evaluation{loss, std::exp(loss), static_cast<size_t>(all[1])};
+    Evaluation result{loss, std::exp(loss), static_cast<size_t>(all[1])};
+    if (all[5] > 0) result.bits_per_byte = all[4] / (std::numbers::ln2 * all[5]);
+    return result;
 }
 
 // Log-likelihoods of every example's endings.
@@ -115,8 +132,14 @@ auto score_endings(Model<T>& model, HellaSwag& hellaswag, const StopRequested& s
     SingleProcess alone;
     return score_endings(model, hellaswag, alone, stop);
 }
-template <class T, class Loader>
-auto evaluate(Model<T>& model, Loader& loader, const StopRequested& stop) {
+template <class T>
+auto evaluate(Model<T>& model, HellaSwag& hellaswag, const StopRequested& stop) {
     SingleProcess alone;
-    return evaluate(model, loader, alone, stop);
+    return evaluate(model, hellaswag, alone, stop);
+}
+template <class T>
+auto evaluate(Model<T>& model, ValidationLoader& loader, const std::vector<int>& text_bytes,
+              const StopRequested& stop) {
+    SingleProcess alone;
+    return evaluate(model, loader, text_bytes, alone, stop);
 }

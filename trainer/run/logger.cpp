@@ -160,9 +160,14 @@ void Logger::profile(int step, const nlohmann::ordered_json& report) {
     note(profile_table(report));
 }
 
-void Logger::validation(int step, double loss) {
-    write({{"kind", "val"}, {"step", step}, {"loss", number(loss)}});
-    note(fmt::format("step {}: validation loss {:.4f}", step, shown(loss)));
+void Logger::validation(int step, double loss, std::optional<double> bits_per_byte) {
+    write({{"kind", "val"},
+           {"step", step},
+           {"loss", number(loss)},
+           {"bits_per_byte", bits_per_byte ? number(*bits_per_byte) : nlohmann::json(nullptr)}});
+    const std::string bits =
+        bits_per_byte ? fmt::format(", {:.4f} bits per byte", shown(*bits_per_byte)) : "";
+    note(fmt::format("step {}: validation loss {:.4f}{}", step, shown(loss), bits));
     if (std::isfinite(loss)) best_validation_loss_ = std::min(loss, best_validation_loss_.value_or(loss));
 }
 

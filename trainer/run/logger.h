@@ -28,7 +28,7 @@ public:
     void mfu_peak(int step, double flops_per_second, const std::string& peak);
     void profile(int step, const nlohmann::ordered_json& report);     // report of profile.h
     void layer_norms(int step, const nlohmann::ordered_json& norms);  // norms of norms_by_layer.h
-    void validation(int step, double loss);
+    void validation(int step, double loss, std::optional<double> bits_per_byte);
     void hellaswag(int step, const HellaSwagResult& result);
     void sample(int step, const std::string& text);
     void sync();                         // waits until all lines are on the disk

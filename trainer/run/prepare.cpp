@@ -19,6 +19,7 @@
 #include "system/stop_signal.h"
 #include "system/version.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/data/shard_tokenizer.h"
 #include "trainer/models/families.h"
 #include "trainer/models/model_file.h"
 #include "trainer/run/disk_fit.h"
@@ -262,6 +263,7 @@ void open_loaders(PreparedRun<T>& run, Communicator& communicator, const Note& s
         run.val_loader =
             std::make_unique<ValidationLoader>(run.data.val, o.batch.size, o.batch.seq_len, o.model.config.V,
                                                static_cast<size_t>(o.evaluation.val_steps), pinned);
+        run.text_bytes = text_bytes_of_tokens(*run.tokenizer, run.data.val, say);
     }
     if (!o.evaluation.hellaswag.empty() && o.evaluation.hellaswag_every > 0) {
         run.hellaswag = std::make_unique<HellaSwag>(read_hellaswag(o.evaluation.hellaswag, *run.tokenizer),

@@ -25,6 +25,7 @@ struct PreparedRun {
     DataSplits data{};
     std::unique_ptr<DataLoader> loader{};
     std::unique_ptr<ValidationLoader> val_loader{};  // null: no validation
+    std::vector<int> text_bytes{};                   // of each token: evaluate.h
     std::unique_ptr<HellaSwag> hellaswag{};          // null: no HellaSwag
     Schedule schedule{};
     TrainingState state{};  // state at the step that the run starts from

@@ -267,9 +267,12 @@ void Session<T>::evaluate(int step) {
     if (ValidationLoader* const loader = run_.val_loader.get();
         loader && (due(options_.evaluation.val_every, step) || last)) {
         const auto result = show_progress("validating", loader->batches(), [&](const StopRequested& stop) {
-            return ::evaluate(model_, *loader, communicator_, stop);
+            return ::evaluate(model_, *loader, run_.text_bytes, communicator_, stop);
         });
-        if (result) log_->validation(step, state_.val_loss.emplace(result->loss));
+        if (result) {
+            state_.val_loss = result->loss;
+            log_->validation(step, result->loss, result->bits_per_byte);
+        }
     }
     if (HellaSwag* const hellaswag = run_.hellaswag.get();
         hellaswag && (due(options_.evaluation.hellaswag_every, step) || last)) {

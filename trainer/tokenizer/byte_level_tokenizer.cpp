@@ -132,7 +132,12 @@ ByteLevelTokenizer::ByteLevelTokenizer(std::string name, const ByteLevelVocabula
       files_(std::move(files)) {
     const ByteDecoder decoder;
     std::unordered_map<std::string, int> added;
-    for (const AddedToken& token : vocabulary.added) added[token.content] = token.id;
+    for (const AddedToken& token : vocabulary.added) {
+        added[token.content] = token.id;
+        if (token.special) special_.insert(token.id);
+    }
+    for (const std::optional<int>& id : {end_of_text_, begin_of_text_})
+        if (id) special_.insert(*id);
     // An added token need not consist of the characters that stand for bytes.
     for (const auto& [token, id] : vocabulary.tokens)
         set_bytes(vocabulary.file, token, id,

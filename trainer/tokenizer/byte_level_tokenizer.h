@@ -1,6 +1,7 @@
 // byte_level_tokenizer.h: byte-level byte-pair encoding: GPT-2's tokenizer and others of its kind.
 #pragma once
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -49,6 +50,7 @@ public:
     int least_vocabulary() const override { return least_vocabulary_; }
     SpecialIds own_ids() const override { return own_ids_; }
     std::string_view token_bytes(int id) const override;
+    bool is_special(int id) const override { return special_.contains(id); }
     std::vector<Token> encode_prompt(std::string_view text) override;
     size_t unread_ends() const override { return counted_; }
     std::vector<std::pair<int, int>> merges() const override;
@@ -67,6 +69,7 @@ private:
     std::string name_, former_name_;
     std::vector<std::string> token_bytes_;  // empty for a number without a token
     std::optional<int> end_of_text_, begin_of_text_;
+    std::set<int> special_;
     SpecialIds own_ids_;
     std::vector<int> before_, after_;
     WordSplitter splitter_;

@@ -50,6 +50,8 @@ public:
     // The bytes of token id, valid as long as the tokenizer exists. UsageError if id is not in the
     // vocabulary.
     virtual std::string_view token_bytes(int id) const = 0;
+    // True for a token that stands for no text, such as <|endoftext|>.
+    virtual bool is_special(int) const { return false; }
     // Pairs of tokens that become one token, in the order in which they are tried.
     virtual std::vector<std::pair<int, int>> merges() const { return {}; }
     // The files from which the tokenizer was read, for copies in a model's folder; empty for the tokenizers
