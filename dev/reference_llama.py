@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Writes the PyTorch dumps of a small Llama that the C++ tests compare with: test/reference/llama*.safetensors and hugging_face/llama/.
+"""Writes the PyTorch dumps of a small Llama and a small nanochat that the C++ tests compare with: test/reference/llama*.safetensors,
+nanochat*.safetensors, hugging_face/llama/ and hugging_face/nanochat/.
 
     python3 dev/reference_llama.py      # needs torch, transformers and safetensors; writes the same bytes every time
 
 As in reference.py, every input is a float32 number, everything derived from it is computed in float64 and rounded once, and weights
-are (out, in) under Hugging Face's names. The formulas below are asserted to be those of transformers' LlamaForCausalLM.
+are (out, in) under Hugging Face's names. The formulas below are asserted to be those of transformers' LlamaForCausalLM and
+NanoChatForCausalLM.
 
 llama                a Llama with an untied head and its parameters, x, y (B, T) I32, logits (B, T, V), losses (B, T), loss (1) F64,
                      grad.NAME of every parameter for the mean loss, and activations: act.encoded, act.norm (B, T, C), and for layers
@@ -12,22 +14,26 @@ llama                a Llama with an untied head and its parameters, x, y (B, T)
                      .att (B, T, NH * HS), .gate_up (B, T, 2, H), .act (B, T, H)
 llama_bf16           the parameters of a tied one rounded to bf16 (dtype BF16), and x, y, losses, loss, grad.NAME computed exactly
                      from the rounded ones
+nanochat, nanochat_bf16  the same of a nanochat, whose head is always its own: act.embedded (B, T, C) is the normalised embedding, q and k
+                     are turned and normalised, there is no .gate_up, and logits are capped
 hugging_face/llama   a tied Llama saved by transformers in several files; in llama_expected.safetensors x (T) I32 and its logits (T, V)
+hugging_face/nanochat, nanochat_expected.safetensors  the same of a nanochat
 """
 import copy
 import math
 
 import torch
 from reference import OUT, leaf, normal, save, token_losses, tokens  # beside this file
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, NanoChatConfig, NanoChatForCausalLM
 from transformers.models.llama import modeling_llama
+from transformers.models.nanochat import modeling_nanochat
 
 V, CONTEXT, L, NH, NKV, C, H = 131, 32, 2, 4, 2, 48, 80
-HS, EPS, THETA = C // NH, 1e-5, 10000.0
+HS, EPS, THETA, CAP = C // NH, 1e-5, 10000.0, 15.0
 B, T = 2, 19
 
 
-def parameters_of(g, tied):
+def parameters_of(g, tied, nanochat=False):
     """Random parameters, larger and less even than an initialisation's, so that no gradient is too small to be tested."""
     shapes = {"model.embed_tokens.weight": (V, C)}
     for n in range(L):
@@ -41,20 +47,24 @@ def parameters_of(g, tied):
     shapes["model.norm.weight"] = (C,)
     if not tied:
         shapes["lm_head.weight"] = (V, C)
+    if nanochat:
+        names = {"gate_proj": "fc1", "down_proj": "fc2"}
+        shapes = {".".join(names.get(part, part) for part in name.split(".")): shape for name, shape in shapes.items()
+                  if "norm" not in name and "up_proj" not in name}  # fmt: skip
     return {name: normal(g, *shape, scale=0.2 if len(shape) == 1 else 0.12, mean=1.0 if len(shape) == 1 else 0.0)
             for name, shape in shapes.items()}  # fmt: skip
 
 
-def rmsnorm(x, weight):
+def rmsnorm(x, weight=1.0):
     return x * (x.square().mean(-1, keepdim=True) + EPS).rsqrt() * weight
 
 
-def rope(x):
-    """Turns channels i and i + HS/2 of x (B, T, heads, HS). Angles are rounded to float32 as transformers rounds them."""
+def rope(x, sign=1):
+    """Turns channels i and i + HS/2 of x (B, T, heads, HS) by the angle, or against it. Angles are rounded to float32 as transformers rounds them."""
     half = HS // 2
     frequency = 1.0 / THETA ** (torch.arange(0, HS, 2).float() / HS)
     angle = torch.arange(x.size(1)).float()[:, None] * frequency
-    c, s = angle.cos().double()[:, None], angle.sin().double()[:, None]
+    c, s = angle.cos().double()[:, None], sign * angle.sin().double()[:, None]
     a, b = x[..., :half], x[..., half:]
     return torch.cat([a * c - b * s, b * c + a * s], -1)
 
@@ -92,10 +102,34 @@ def llama(p, x):
     return act["norm"] @ p.get("lm_head.weight", p["model.embed_tokens.weight"]).T, act
 
 
+def nanochat(p, x):
+    """The same."""
+    (B, T), act = x.shape, {}
+    act["encoded"] = p["model.embed_tokens.weight"][x]
+    residual = act["embedded"] = rmsnorm(act["encoded"])
+    for n in range(L):
+
+        def of(layer, n=n):
+            return p[f"model.layers.{n}.{layer}.weight"]
+
+        norm1 = rmsnorm(residual)
+        q, k, v = ((norm1 @ of(f"self_attn.{which}_proj").T).view(B, T, -1, HS) for which in "qkv")
+        qkv = torch.cat([rmsnorm(rope(q, -1)), rmsnorm(rope(k, -1)), v], 2)
+        att = attention(*qkv.split([NH, NKV, NKV], 2))
+        residual2 = residual + att @ of("self_attn.o_proj").T
+        norm2 = rmsnorm(residual2)
+        hidden = (norm2 @ of("mlp.fc1").T).relu().square()
+        residual = residual2 + hidden @ of("mlp.fc2").T
+        block = dict(norm1=norm1, qkv=qkv, att=att, residual2=residual2, norm2=norm2, act=hidden, residual3=residual)
+        act |= {f"{n}.{key}": value for key, value in block.items()}
+    act["norm"] = rmsnorm(residual)
+    return CAP * torch.tanh(act["norm"] @ p["lm_head.weight"].T / CAP), act
+
+
 def run(parameters, x, y):
     """One forward and backward pass: logits, losses, activations, gradients by name."""
     p = {name: leaf(value) for name, value in parameters.items()}
-    logits, act = llama(p, x)
+    logits, act = (llama if "model.norm.weight" in p else nanochat)(p, x)
     losses = token_losses(logits, y)
     losses.mean().backward()
     return logits, losses, act, {name: value.grad for name, value in p.items()}
@@ -109,59 +143,65 @@ def check_against_transformers(parameters, x, y):
         return norm.weight * (hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon))
 
     tied = "lm_head.weight" not in parameters
-    config = LlamaConfig(vocab_size=V, hidden_size=C, intermediate_size=H, num_hidden_layers=L, num_attention_heads=NH, num_key_value_heads=NKV,
-                         max_position_embeddings=CONTEXT, rms_norm_eps=EPS, tie_word_embeddings=tied, attn_implementation="sdpa",
-                         rope_parameters=dict(rope_type="default", rope_theta=THETA))  # fmt: skip
-    rounding, modeling_llama.LlamaRMSNorm.forward = modeling_llama.LlamaRMSNorm.forward, in_double
-    model = LlamaForCausalLM(config).double().eval()
+    is_llama = "model.norm.weight" in parameters
+    config = (LlamaConfig if is_llama else NanoChatConfig)(
+        vocab_size=V, hidden_size=C, intermediate_size=H, num_hidden_layers=L, num_attention_heads=NH, num_key_value_heads=NKV,
+        max_position_embeddings=CONTEXT, rms_norm_eps=EPS, tie_word_embeddings=tied, attn_implementation="sdpa",
+        rope_parameters=dict(rope_type="default", rope_theta=THETA))  # fmt: skip
+    norm, forward = (modeling_llama.LlamaRMSNorm, in_double) if is_llama else (modeling_nanochat.NanoChatRMSNorm, lambda norm, x: norm._norm(x))
+    rounding, norm.forward = norm.forward, forward
+    model = (LlamaForCausalLM if is_llama else NanoChatForCausalLM)(config).double().eval()
     missing, unexpected = model.load_state_dict(parameters, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     model.tie_weights()
     theirs = model(x).logits
     token_losses(theirs, y).mean().backward()
-    modeling_llama.LlamaRMSNorm.forward = rounding
+    norm.forward = rounding
     logits, _, _, gradients = run(parameters, x, y)
     furthest = (theirs - logits).abs().max().item()
     named = dict(model.named_parameters())
     for name, gradient in gradients.items():
         furthest = max(furthest, (named[name].grad - gradient).norm().item() / gradient.norm().item())
     assert furthest < 1e-11, furthest
-    print(f"{'tied' if tied else 'untied'}: within {furthest:.1e} of transformers")
+    print(f"{type(model).__name__}, {'tied' if tied else 'untied'}: within {furthest:.1e} of transformers")
 
 
-def dump_model(g):
+def dump_model(g, family):
     x, y = tokens(g, V, B, T), tokens(g, V, B, T)
-    for name, tied in (("llama", False), ("llama_bf16", True)):
-        parameters = parameters_of(g, tied)
-        if tied:
+    for name, bf16 in ((family, False), (f"{family}_bf16", True)):
+        parameters = parameters_of(g, family == "llama" and bf16, family == "nanochat")
+        if bf16:
             rounded = {key: value.bfloat16() for key, value in parameters.items()}
             parameters = {key: value.double() for key, value in rounded.items()}
         check_against_transformers(parameters, x, y)
         logits, losses, act, gradients = run(parameters, x, y)
         dump = dict(x=x, y=y, losses=losses, loss=losses.mean().view(1)) | {f"grad.{key}": value for key, value in gradients.items()}
-        if not tied:
+        if not bf16:
             dump |= dict(logits=logits) | {f"act.{key}": value for key, value in act.items()}
-        save(name, (rounded if tied else parameters) | dump, keep=("loss",))
+        save(name, (rounded if bf16 else parameters) | dump, keep=("loss",))
 
 
-def dump_hugging_face():
+def dump_hugging_face(family):
     """Saves a random model by transformers, and its logits, so that our reader is not only tested with our own writer's files."""
     g = torch.Generator().manual_seed(7)
-    config = LlamaConfig(vocab_size=41, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1,
-                         max_position_embeddings=16, rms_norm_eps=1e-6, tie_word_embeddings=True, bos_token_id=None, eos_token_id=None,
-                         rope_parameters=dict(rope_type="default", rope_theta=50000.0))  # fmt: skip
-    model = LlamaForCausalLM(config).eval()
+    is_llama = family == "llama"
+    config = (LlamaConfig if is_llama else NanoChatConfig)(
+        vocab_size=41, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1,
+        max_position_embeddings=16, rms_norm_eps=1e-6, tie_word_embeddings=is_llama, bos_token_id=None, eos_token_id=None, pad_token_id=None,
+        rope_parameters=dict(rope_type="default", rope_theta=50000.0))  # fmt: skip
+    model = (LlamaForCausalLM if is_llama else NanoChatForCausalLM)(config).eval()
     for parameter in model.parameters():
         parameter.data = normal(g, *parameter.shape, scale=0.3, mean=1.0 if parameter.dim() == 1 else 0.0).float()
     x = tokens(g, config.vocab_size, 1, config.max_position_embeddings)
-    model.save_pretrained(OUT / "hugging_face" / "llama", max_shard_size="12KB")
+    model.save_pretrained(OUT / "hugging_face" / family, max_shard_size="12KB" if is_llama else "8KB")
     with torch.no_grad():
-        save("hugging_face/llama_expected", dict(x=x[0], logits=copy.deepcopy(model).double()(x).logits[0]))
+        save(f"hugging_face/{family}_expected", dict(x=x[0], logits=copy.deepcopy(model).double()(x).logits[0]))
 
 
 def main():
-    dump_model(torch.Generator().manual_seed(1339))
-    dump_hugging_face()
+    for family, seed in (("llama", 1339), ("nanochat", 1340)):
+        dump_model(torch.Generator().manual_seed(seed), family)
+        dump_hugging_face(family)
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ fit_batch() {
     for level in "${levels[@]}"; do
         options=(${level:+--recompute "$level"})
         planned=$(plan "${auto[@]}" "${fitted[@]}" "${options[@]}") || {
-            grep -q 'not even one sequence' "$refusal" || refuse
+            grep -q 'not even one sequence\|saves nothing' "$refusal" || refuse
             continue
         }
         sequences=$(sed -n 's/^step: [0-9]* tokens = \([0-9]*\) x .*/\1/p' <<<"$planned")

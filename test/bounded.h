@@ -43,6 +43,8 @@ inline Bounded exp(Bounded x) { return {std::exp(x.value), std::exp(x.value) * (
 inline Bounded log(Bounded x) {
     return {std::log(x.value), std::abs(std::log(x.value)) + x.size() / std::abs(x.value)};
 }
+// Close to 0 and to 1 a kernel may round as of 1.
+inline Bounded tanh(Bounded x) { return {std::tanh(x.value), 1 + x.size()}; }
 inline Bounded sqrt(Bounded x) {
     const double root = std::sqrt(x.value);
     return {root, root * (1 + x.excess() / 2)};

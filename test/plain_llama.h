@@ -73,6 +73,31 @@ void swiglu_backward(Number* dgate_up, const Number* dout, const Number* gate_up
     }
 }
 
+// act = max(x, 0)^2;  dx = 2 max(x, 0) dact, from act
+template <class Number>
+void relu2_forward(Number* act, const Number* x, size_t count) {
+    for (size_t i = 0; i < count; i++) act[i] = x[i] < Number(0) ? Number(0) : x[i] * x[i];
+}
+template <class Number>
+void relu2_backward(Number* dx, const Number* dact, const Number* act, size_t count) {
+    for (size_t i = 0; i < count; i++) dx[i] = Number(2) * sqrt(act[i]) * dact[i];
+}
+
+// As cross_entropy_forward_backward, of the logits cap tanh(logits / cap), whose slope is
+// 1 / cosh(logits / cap)^2.
+template <class Number>
+void capped_cross_entropy(Number* losses, Number* dlogits, const Number* logits, const int* targets,
+                          Number dloss, double cap, size_t N, size_t V, size_t Vp) {
+    std::vector<Number> capped(N * Vp);
+    for (size_t i = 0; i < N * Vp; i++) capped[i] = Number(cap) * tanh(logits[i] / Number(cap));
+    cross_entropy_forward_backward(losses, dlogits, capped.data(), targets, dloss, N, V, Vp);
+    for (size_t i = 0; i < N * Vp; i++) {
+        const Number x = logits[i] / Number(cap), e = exp(x < Number(0) ? x : -x),
+                     cosh = (Number(1) + e * e) / (Number(2) * e);
+        dlogits[i] = dlogits[i] / (cosh * cosh);
+    }
+}
+
 // A head of k and v that NH / NKV heads of q share, as that many heads:
 // (N, 3, NH, HS) from (N, NH + 2 NKV, HS)
 template <class Number>

@@ -396,6 +396,14 @@ TEST(CommandLine, SizesOfALlama) {
     EXPECT_EQ(config_of({"--head-size", "48", "--rope-theta", "5e5", "--norm-eps", "1e-6"}).head_size, 48);
     EXPECT_EQ(refusal({"--model", "d12", "--hidden", "512"}),
               "--hidden has no effect on --model d12; expected a Llama, such as llama:d12");
+    const ModelConfig nanochat = config_of({"--nanochat", "--layers", "2", "--kv-heads", "2"});
+    EXPECT_EQ(nanochat.family, "nanochat");
+    EXPECT_EQ((std::array{nanochat.L, nanochat.NKV, nanochat.H, nanochat.V}), (std::array{2, 2, 512, 256}));
+    EXPECT_FALSE(nanochat.tied);
+    EXPECT_EQ(nanochat.norm_eps, 1e-6);
+    EXPECT_EQ(config_of({"--model", "nanochat:d12", "--hidden", "1024"}).H, 1024);
+    EXPECT_EQ(refusal({"--model", "llama:d12", "--nanochat"}),
+              "--nanochat has no effect on --model llama:d12; expected one such as nanochat:d12, or none");
     EXPECT_TRUE(says(refusal({"--kv-heads", "3"}), "3 heads of keys and values do not divide the 4 heads"));
     EXPECT_TRUE(says(refusal({"--init-from", "gpt2", "--untied"}), "exclude each other"));
 }

@@ -1,5 +1,5 @@
-// Llama against PyTorch (dev/reference_llama.py): activations, losses and gradients; training, generation and
-// resumed state of the same model.
+// Llama and nanochat against PyTorch (dev/reference_llama.py): activations, losses and gradients; training,
+// generation and resumed state of the same models.
 #include <algorithm>
 
 #include "model.cuh"
@@ -13,18 +13,18 @@ namespace {
 constexpr ModelConfig untied = llama_reference.config;
 constexpr int B = llama_reference.B, T = llama_reference.T;
 
-TEST(Llama, ActivationsMatchPyTorch) {
-    const SafetensorsFile dump = reference("llama");
+void expect_activations(const std::string& family, const std::vector<const char*>& outside,
+                        const std::vector<const char*>& of_block) {
+    const SafetensorsFile dump = reference(family);
     const auto model = reference_model<float>(dump);
     const double sum = model->evaluate(reference_batch(dump));
     // Roundings of fp32 through two blocks of sums of up to 80 terms stay well below 1e-5 of the norm.
     constexpr double bound = 1e-5;
-    for (const char* name : {"encoded", "norm"})
+    for (const char* name : outside)
         EXPECT_LE(relative_error(model->activation(name), dump.floats(fmt::format("act.{}", name))), bound)
             << name;
     for (int l = 0; l < untied.L; l++) {
-        for (const char* name :
-             {"norm1", "qkv", "att", "residual2", "norm2", "gate_up", "act", "residual3"}) {
+        for (const char* name : of_block) {
             const std::string theirs = fmt::format("act.{}.{}", l, name);
             EXPECT_LE(relative_error(model->activation(name, l), dump.floats(theirs)), bound) << theirs;
         }
@@ -32,8 +32,20 @@ TEST(Llama, ActivationsMatchPyTorch) {
     expect_logits_and_losses(*model, dump, bound);
     EXPECT_NEAR(sum / (B * T), static_cast<double>(dump.floats("loss")[0]), 1e-5);
 }
+TEST(Llama, ActivationsMatchPyTorch) {
+    expect_activations("llama", {"encoded", "norm"},
+                       {"norm1", "qkv", "att", "residual2", "norm2", "gate_up", "act", "residual3"});
+}
+TEST(Nanochat, ActivationsMatchPyTorch) {
+    expect_activations("nanochat", {"encoded", "embedded", "norm"},
+                       {"norm1", "qkv", "att", "residual2", "norm2", "act", "residual3"});
+}
 
 TEST(Llama, GradientsMatchPyTorch) { expect_gradients<float>("llama", {}, 1e-4); }
+TEST(Nanochat, GradientsMatchPyTorch) {
+    expect_gradients<float>("nanochat", {}, 1e-4);
+    expect_gradients<bfloat16>("nanochat_bf16", {}, 2e-2);
+}
 // With a tied head, in fp32 and in bf16. From weights rounded to bf16, PyTorch in fp64: the difference is our
 // own rounding of activations to 8 bits.
 TEST(Llama, GradientsOfATiedModelMatchPyTorch) {
@@ -44,14 +56,34 @@ TEST(Llama, TheHeadInChunksGivesPyTorchsGradients) {
     for (const int chunks : {3, 38}) {
         expect_gradients<float>("llama", {.head_chunks = chunks}, 1e-4);
         expect_gradients<bfloat16>("llama_bf16", {.head_chunks = chunks}, 2e-2);
+        expect_gradients<float>("nanochat", {.head_chunks = chunks}, 1e-4);
     }
 }
 
 TEST(Llama, RecomputingGivesTheSameBits) { expect_recomputing_saves_memory("llama"); }
+TEST(Nanochat, RecomputingGivesTheSameBits) {
+    expect_recomputing_saves_memory("nanochat", 0, {Recompute::none, Recompute::block});
+    EXPECT_THROW(reference_model<float>(reference("nanochat"), {.recompute = Recompute::activation}),
+                 UsageError);
+}
+
+// A block of nanochat keeps 12 numbers a channel and token, since its activation is computed in place. Beside
+// them it has 14 statistics a token: of two norms, 4 heads of attention, and 8 heads of queries and keys.
+TEST(Nanochat, ABlockKeepsTwelveNumbersAChannel) {
+    const auto activations = [](int L) {
+        const ModelConfig config = family_of({.family = "nanochat"}).complete({.L = L, .family = "nanochat"});
+        const auto model = initial_model<float>({config, 12, 64});
+        for (const auto& [name, bytes] : model->memory_plan())
+            if (name == "activations") return static_cast<double>(bytes);
+        return 0.0;
+    };
+    constexpr double tokens = 12 * 64, channels = 128;
+    EXPECT_NEAR((activations(6) - activations(4)) / 2 / (tokens * sizeof(float)), 12 * channels + 14, 4);
+}
 
 // The bounds of GPT-2: fp32 1e-5 and 1e-3 for the sums in another order, over ten steps.
-TEST(Llama, MicroStepsAddUp) {
-    const SafetensorsFile dump = reference("llama");
+void expect_micro_steps_to_add_up(const std::string& family) {
+    const SafetensorsFile dump = reference(family);
     const auto whole = reference_model<float>(dump), split = reference_model<float>(dump, {.B = 1});
     for (int step = 0; step < 10; step++) {
         const std::vector<int> x = random_tokens(B * T, untied.V, 100u + static_cast<unsigned>(step)),
@@ -66,6 +98,8 @@ TEST(Llama, MicroStepsAddUp) {
         EXPECT_NEAR(same.grad_norm / result.grad_norm, 1, 1e-3) << "step " << step;
     }
 }
+TEST(Llama, MicroStepsAddUp) { expect_micro_steps_to_add_up("llama"); }
+TEST(Nanochat, MicroStepsAddUp) { expect_micro_steps_to_add_up("nanochat"); }
 
 // The state of a model after some steps is loaded into a new one, which then continues with the same bits.
 template <class Type>
@@ -94,6 +128,7 @@ TEST(Llama, TrainingContinuesFromItsState) {
     expect_state_round_trip<float>("llama");
     expect_state_round_trip<bfloat16>("llama_bf16");
 }
+TEST(Nanochat, TrainingContinuesFromItsState) { expect_state_round_trip<bfloat16>("nanochat_bf16"); }
 
 // A token determines the one that follows it. Fewer steps in a checked build, where these take half a minute.
 TEST(Llama, LearnsATable) {
@@ -146,16 +181,19 @@ std::vector<float> logits_after(Model<Type>& model, std::vector<int> tokens) {
     const size_t row = tokens.size() - 1, length = static_cast<size_t>(model.options().T);
     tokens.resize(length, 0);
     model.evaluate(OwnedBatch(1, model.options().T, tokens, tokens));
-    const std::vector<float> all = model.activation("logits");
+    std::vector<float> all = model.activation("logits");
+    cap_logits(all, model.config());
     const auto first = all.begin() + static_cast<std::ptrdiff_t>(row * (all.size() / length));
     return {first, first + model.config().V};
 }
 
 // The decoder's logits after the prompt and after every further token are the model's without a cache.
 template <class Type>
-void expect_decoder_agrees(bool int8) {
+void expect_decoder_agrees(bool int8, const char* family = "llama") {
     for (const Shape& shape : decoder_shapes()) {
-        const ModelConfig& config = shape.config;
+        ModelConfig config = shape.config;
+        config.family = family;
+        config = family_of(config).complete(config);
         SCOPED_TRACE(testing::Message() << "V = " << config.V << ", C = " << config.C
                                         << ", samples = " << shape.samples << ", int8 = " << int8);
         const auto model = random_model<Type>(config);
@@ -192,14 +230,18 @@ TEST(Llama, TheDecoderGivesTheModelsLogits) {
     expect_decoder_agrees<float>(false);
     expect_decoder_agrees<bfloat16>(false);
 }
+TEST(Nanochat, TheDecoderGivesTheModelsLogits) {
+    expect_decoder_agrees<float>(false, "nanochat");
+    expect_decoder_agrees<bfloat16>(true, "nanochat");
+}
 TEST(Llama, TheInt8DecoderGivesTheLogitsOfTheQuantizedWeights) {
     expect_decoder_agrees<float>(true);
     expect_decoder_agrees<bfloat16>(true);
 }
 
-TEST(Llama, AFolderOfTransformersGivesItsLogits) {
-    const SafetensorsFile dump = reference("hugging_face/llama_expected");
-    const auto file = open_model(relocated(PROJECT_ROOT "/test/reference/hugging_face/llama"));
+void expect_logits_of_folder(const std::string& family) {
+    const SafetensorsFile dump = reference("hugging_face/" + family + "_expected");
+    const auto file = open_model(relocated(PROJECT_ROOT "/test/reference/hugging_face/" + family));
     const ModelConfig& config = file->config();
     const auto model = initial_model<float>({config, 1, config.context}, {.training = false});
     load_weights(*model, *file);
@@ -213,6 +255,8 @@ TEST(Llama, AFolderOfTransformersGivesItsLogits) {
             << n;
     }
 }
+TEST(Llama, AFolderOfTransformersGivesItsLogits) { expect_logits_of_folder("llama"); }
+TEST(Nanochat, AFolderOfTransformersGivesItsLogits) { expect_logits_of_folder("nanochat"); }
 
 TEST(Llama, JoinedMatricesLieBehindEachOther) {
     for (const int world_size : {1, 3}) {

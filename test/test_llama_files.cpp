@@ -46,6 +46,58 @@ TEST(LlamaFiles, AFolderIsReadBackBitForBit) {
     }
 }
 
+ModelConfig nanochat() {
+    ModelConfig config = llama(false);
+    config.family = "nanochat";
+    return config;
+}
+
+TEST(NanochatFiles, AFolderIsReadBackBitForBit) {
+    const TemporaryFolder folder;
+    write_folder(folder.path(), nanochat());
+    const auto file = open_model(folder.path());
+    EXPECT_EQ(file->config(), nanochat());
+    const TensorTable table = table_of(nanochat());
+    expect_same_weights(*file, table, masters_of(table));
+    const SafetensorsFile stored(folder / "model.safetensors");
+    EXPECT_EQ(stored.tensors().size(), 2 * 6 + 2u) << "no norm has weights";
+    EXPECT_EQ(stored.at("model.layers.1.mlp.fc1.weight").shape, (std::vector<size_t>{20, 24}));
+    const json config = json::parse(read_file(folder / "config.json"));
+    EXPECT_EQ(config.at("architectures"), json::array({"NanoChatForCausalLM"}));
+    EXPECT_EQ(config.at("model_type"), "nanochat");
+    EXPECT_EQ(config.at("hidden_act"), "relu2");
+    EXPECT_EQ(config.at("final_logit_softcapping"), 15.0);
+    EXPECT_FALSE(config.contains("mlp_bias"));
+    EXPECT_TRUE(config.at("pad_token_id").is_null()) << "token 1 would be padding, and not be trained";
+}
+
+// A folder that transformers saved, in several files. test_llama.cu compares its logits.
+TEST(NanochatFiles, TheFolderOfTransformersIsRead) {
+    const auto file = open_model(relocated(PROJECT_ROOT "/test/reference/hugging_face/nanochat"));
+    ModelConfig expected = nanochat();
+    expected.V = 41, expected.context = 16;
+    EXPECT_EQ(file->config(), expected);
+}
+
+TEST(NanochatFiles, WhatTheProgramDoesNotComputeIsRefusedByName) {
+    const auto refusal = [](const char* name, const json& value) {
+        const TemporaryFolder folder;
+        write_folder(folder.path(), nanochat());
+        json config = json::parse(read_file(folder / "config.json"));
+        config[name] = value;
+        std::ofstream(folder / "config.json") << config;
+        return message_of<UsageError>([&] { open_model(folder.path()); });
+    };
+    EXPECT_TRUE(
+        says(refusal("tie_word_embeddings", true), "tie_word_embeddings is true, which is not the nanochat"));
+    EXPECT_TRUE(says(refusal("final_logit_softcapping", nullptr), "final_logit_softcapping is null"));
+    EXPECT_TRUE(says(refusal("final_logit_softcapping", 30), "final_logit_softcapping is 30"));
+    EXPECT_TRUE(says(refusal("hidden_act", "silu"), "hidden_act is \"silu\""));
+    EXPECT_TRUE(
+        says(refusal("rope_parameters", {{"rope_type", "yarn"}}), "rope_parameters.rope_type is \"yarn\""));
+    EXPECT_TRUE(says(refusal("attention_bias", true), "attention_bias is true"));
+}
+
 // Both readers of transformers 5 and of 4 find RoPE's base.
 TEST(LlamaFiles, ConfigSaysWhatTransformersReads) {
     const TemporaryFolder folder;
@@ -147,8 +199,8 @@ const Form forms[] = {
     {"no width", without({"intermediate_size"}),
      "has no intermediate_size; expected the config.json of a Llama"},
     {"another family", field("model_type", "mistral"),
-     "model_type is \"mistral\", which is not the GPT-2 or Llama of this program; expected \"gpt2\" or "
-     "\"llama\""},
+     "model_type is \"mistral\", which is not the GPT-2 or Llama or nanochat of this program; expected "
+     "\"gpt2\" or \"llama\" or \"nanochat\""},
 };
 
 TEST(LlamaFiles, EveryFormOfConfigIsReadOrRefusedByName) {

@@ -4,6 +4,7 @@
 TRAIN_PROGRAM and TOKENIZE_PROGRAM name the programs to test with; nvidia-smi is simulated.
 """
 import json
+import math
 import os
 import re
 import shlex
@@ -26,6 +27,7 @@ RECIPES = {
     "gpt2_774M": ("d36", 1024, 524288, 32, 286102, 24),
     "gpt2_1558M": ("d48", 1024, 1048576, 16, 32000, 40),
     "gpt3_125M": ("gpt3:c768", 2048, 524288, 32, 572204, 8),
+    "nanochat_d12": ("nanochat:d12", 1024, 524288, 64, 3500, 8),
 }
 
 
@@ -107,6 +109,17 @@ class Recipes(FolderTest):
         self.assertEqual(recipe_options("shakespeare_muon")["--optimizer"], "muon")
         for line in ("model", "step"):
             self.assertEqual(re.search(f"^{line}: .*", plan.stdout, re.M)[0], re.search(f"^{line}: .*", usual.stdout, re.M)[0])
+
+    def test_the_small_recipe_of_nanochat_learns_in_500_steps(self):
+        """The bound is 0.04 nats above what a prototype in PyTorch reached."""
+        run = self.folder / "run"
+        command = [PROGRAMS["TRAIN_PROGRAM"], "--config", RECIPES_FOLDER / "shakespeare_nanochat.cfg", "--steps", 500, "--out", run, "--sample-every", 0]
+        result = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        last = metrics(run, "val")[-1]
+        self.assertEqual(last["step"], 500)
+        self.assertLess(last["loss"], 1.80)
+        self.assertAlmostEqual(last["bits_per_byte"], last["loss"] / math.log(2), places=6)
 
     def test_several_gpus_share_the_step(self):
         card = ("NVIDIA A100-SXM4-40GB", 40960)

@@ -14,6 +14,7 @@ TYPED_TEST_SUITE(Rope, Widths);
 const std::vector<AttentionShape> shapes = {{2, 5, 1, 2, 1},   {1, 7, 3, 6, 1},  {2, 3, 6, 16, 2},
                                             {1, 33, 9, 64, 3}, {1, 4, 4, 80, 4}, {3, 2, 2, 128, 1}};
 constexpr double theta = 10000;
+constexpr float eps = 1e-6f;
 
 size_t elements(AttentionShape s) { return static_cast<size_t>(s.B * s.T * (s.NH + 2 * s.NKV) * s.HS); }
 
@@ -43,7 +44,7 @@ void test_rope(AttentionShape s, int first) {
     auto turned = upload<T>(qkv);
     const simt::DeviceBuffer<int> before(1);
     simt::copy_to_device(before.data(), &first, sizeof(first), nullptr);
-    rope_forward<W>(turned.data(), table.data(), before.data(), s, nullptr);
+    rope_forward<W>(turned.data(), nullptr, table.data(), before.data(), eps, s, nullptr);
     std::vector<Bounded> expected = exact(qkv);
     turn(expected, s, 1, first);
     expect_turned<T>(download(turned), expected, first + s.T);
@@ -57,11 +58,12 @@ void test_rope(AttentionShape s, int first) {
 
     if (first > 0) return;
     auto back = upload<T>(qkv);
-    rope_backward<W>(back.data(), table.data(), s, nullptr);
+    const T* const unused = nullptr;
+    rope_backward<W>(back.data(), unused, nullptr, table.data(), s, nullptr);
     expected = exact(qkv);
     turn(expected, s, -1, 0);
     expect_turned<T>(download(back), expected, s.T);
-    rope_forward<W>(back.data(), table.data(), nullptr, s, nullptr);
+    rope_forward<W>(back.data(), nullptr, table.data(), nullptr, eps, s, nullptr);
     EXPECT_LE(relative_error(download(back), qkv), 4 * epsilon<T>) << "turned back and forth";
 }
 
@@ -74,6 +76,55 @@ TYPED_TEST(Rope, MatchesDoublePrecision) {
     }
 }
 
+// Heads that turn the other way and are normalised, as nanochat's: against plain loops that do one after the
+// other, and backward from the normalised heads.
+template <class W, class T>
+void test_normalised(AttentionShape s) {
+    SCOPED_TRACE(describe(s));
+    const size_t heads = static_cast<size_t>(s.B * s.T * (s.NH + s.NKV)), HS = static_cast<size_t>(s.HS);
+    const auto qkv = random_values<T>(elements(s), 1), dqkv = random_values<T>(elements(s), 2);
+    const auto table = upload<float>(rope_table(s.T, s.HS, theta, -1));
+    auto y = upload<T>(qkv), dx = upload<T>(dqkv);
+    auto rstd = poisoned<float>(heads);
+    rope_forward<W>(y.data(), rstd.data(), table.data(), nullptr, eps, s, nullptr);
+
+    // Unturned, because the order does not matter; heads of ones as weights.
+    std::vector<Bounded> expected = exact(qkv), r(1), ones(HS, Bounded(1)), unused(HS);
+    const auto for_each_head = [&](auto body) {
+        for (size_t row = 0; row < heads; row++) {
+            const size_t turned = static_cast<size_t>(s.NH + s.NKV), token = row / turned;
+            body((token * (turned + static_cast<size_t>(s.NKV)) + row % turned) * HS);
+        }
+    };
+    turn(expected, s, -1, 0);
+    for_each_head([&](size_t at) {
+        plain::rmsnorm_forward(&expected[at], r.data(), std::vector(expected).data() + at, ones.data(), eps,
+                               1, HS);
+    });
+    expect_turned<T>(download(y), expected, s.T);
+
+    // From the heads that forward has stored, which in bf16 are rounded.
+    const T* const stored = y.data();
+    rope_backward<W>(dx.data(), stored, rstd.data(), table.data(), s, nullptr);
+    std::vector<Bounded> from = exact(dqkv);
+    const std::vector<Bounded> normalised = exact(download(y));
+    const std::vector<float> rstds = download(rstd);
+    size_t row = 0;
+    for_each_head([&](size_t at) {
+        const Bounded factor(static_cast<double>(rstds[row++]));
+        const Bounded average = plain::dot(&from[at], &normalised[at], HS) / Bounded(s.HS);
+        for (size_t i = at; i < at + HS; i++) from[i] = (from[i] - normalised[i] * average) * factor;
+    });
+    turn(from, s, 1, 0);
+    expect_turned<T>(download(dx), from, s.T);
+}
+TYPED_TEST(Rope, NormalisedHeadsMatchDoublePrecision) {
+    for (const AttentionShape& shape : shapes) {
+        test_normalised<TypeParam, float>(shape);
+        test_normalised<TypeParam, bfloat16>(shape);
+    }
+}
+
 // The product of a query at position t and a key at position s is a function of t - s.
 TYPED_TEST(Rope, ScoresDependOnTheDistanceAlone) {
     const AttentionShape s{1, 40, 1, 32};
@@ -82,7 +133,7 @@ TYPED_TEST(Rope, ScoresDependOnTheDistanceAlone) {
     for (int t = 0; t < s.T; t++) qkv.insert(qkv.end(), head.begin(), head.end());
     const auto table = upload<float>(rope_table(s.T, s.HS, theta));
     auto turned = upload<float>(qkv);
-    rope_forward<TypeParam>(turned.data(), table.data(), nullptr, s, nullptr);
+    rope_forward<TypeParam>(turned.data(), nullptr, table.data(), nullptr, eps, s, nullptr);
     const std::vector<float> x = download(turned);
     const auto score = [&](int t, int from) {
         double sum = 0;
@@ -100,9 +151,9 @@ TYPED_TEST(Rope, ScoresDependOnTheDistanceAlone) {
 
 TEST(RopeShapes, OddHeadsAndEmptyShapesAreRefused) {
     float* none = nullptr;
-    EXPECT_THROW(rope_forward(none, none, nullptr, {1, 1, 1, 3}, nullptr), UsageError);
-    EXPECT_THROW(rope_forward(none, none, nullptr, {0, 1, 1, 2}, nullptr), UsageError);
-    EXPECT_THROW(rope_backward(none, none, {1, 1, 1, 0}, nullptr), UsageError);
+    EXPECT_THROW(rope_forward(none, none, none, nullptr, eps, {1, 1, 1, 3}, nullptr), UsageError);
+    EXPECT_THROW(rope_forward(none, nullptr, none, nullptr, eps, {0, 1, 1, 2}, nullptr), UsageError);
+    EXPECT_THROW(rope_backward(none, none, none, none, {1, 1, 1, 0}, nullptr), UsageError);
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
-// bench_llama.cu: the operations that only a Llama's block has: RMSNorm, RoPE and SwiGLU, forward and
-// backward.
+// bench_llama.cu: the operations that only Llama and nanochat have: RMSNorm, RoPE, alone and with the norm of
+// heads, SwiGLU and ReLU squared, forward and backward; and the classifier of capped logits.
 //   H, NH and NKV follow from C as in SmolLM2-135M: H is 8/3 C, heads have 64 channels, and three share
 //   keys.
 #include "bench.h"
 #include "kernels/attention/rope.cuh"
+#include "kernels/capped_cross_entropy.cuh"
 #include "kernels/layernorm.cuh"
+#include "kernels/relu2.cuh"
 #include "kernels/swiglu.cuh"
 
 namespace {
@@ -49,17 +51,42 @@ void bench_rmsnorm_backward(BenchRun& run) {
     });
 }
 
+// q and k of N tokens; heads have 64 channels.
 template <class T>
+struct Heads {
+    int NH;
+    AttentionShape shape;
+    simt::DeviceBuffer<float> table, rstd;
+    simt::DeviceBuffer<T> qkv, dqkv;
+    explicit Heads(const BenchRun& run)
+        : NH(static_cast<int>(run["C"] / 64)),
+          shape{1, static_cast<int>(run["N"]), NH, 64, NH % 3 == 0 ? NH / 3 : NH},
+          table(run["N"] * 64),
+          rstd(random_buffer<float>(run["N"] * static_cast<size_t>(shape.NH + shape.NKV), 0.1f)),
+          qkv(random_buffer<T>(run["N"] * static_cast<size_t>(shape.NH + 2 * shape.NKV) * 64)),
+          dqkv(random_buffer<T>(run["N"] * static_cast<size_t>(shape.NH + 2 * shape.NKV) * 64)) {
+        const std::vector<float> host = rope_table(shape.T, shape.HS, 10000);
+        simt::copy_to_device(table.data(), host.data(), table.bytes(), nullptr);
+        simt::stream_synchronize(nullptr);
+    }
+};
+
+template <class T, bool Norm>
 void bench_rope(BenchRun& run) {
-    const int NH = static_cast<int>(run["C"] / 64), NKV = NH % 3 == 0 ? NH / 3 : NH;
-    const AttentionShape shape{1, static_cast<int>(run["N"]), NH, 64, NKV};
-    const std::vector<float> host = rope_table(shape.T, shape.HS, 10000);
-    simt::DeviceBuffer<float> table(host.size());
-    simt::copy_to_device(table.data(), host.data(), table.bytes(), nullptr);
-    simt::stream_synchronize(nullptr);
-    auto qkv = random_buffer<T>(run["N"] * static_cast<size_t>((NH + 2 * NKV) * 64));
-    run.measure(cost::rope<T>(shape),
-                [&](stream_t stream) { rope_forward(qkv.data(), table.data(), nullptr, shape, stream); });
+    Heads<T> h(run);
+    run.measure(cost::rope<T>(h.shape), [&](stream_t stream) {
+        rope_forward(h.qkv.data(), Norm ? h.rstd.data() : nullptr, h.table.data(), nullptr, 1e-6f, h.shape,
+                     stream);
+    });
+}
+
+template <class T>
+void bench_rope_norm_backward(BenchRun& run) {
+    Heads<T> h(run);
+    run.measure(cost::rope_backward<T>(h.shape, true), [&](stream_t stream) {
+        rope_backward(h.dqkv.data(), static_cast<const T*>(h.qkv.data()), h.rstd.data(), h.table.data(),
+                      h.shape, stream);
+    });
 }
 
 template <class T>
@@ -81,18 +108,54 @@ void bench_swiglu_backward(BenchRun& run) {
     });
 }
 
+template <class T>
+void bench_relu2(BenchRun& run) {
+    const size_t n = run["N"] * run["C"] * 4;
+    auto x = random_buffer<T>(n);
+    run.measure(cost::relu2<T>(n), [&](stream_t stream) { relu2_forward(x.data(), n, stream); });
+}
+
+template <class T>
+void bench_relu2_backward(BenchRun& run) {
+    const size_t n = run["N"] * run["C"] * 4;
+    auto d = random_buffer<T>(n), act = random_buffer<T>(n, 1.0f, 2);
+    run.measure(cost::relu2_backward<T>(n), [&](stream_t stream) {
+        relu2_backward(d.data(), static_cast<const T*>(d.data()), static_cast<const T*>(act.data()), n,
+                       stream);
+    });
+}
+
+// A vocabulary of 8 C tokens.
+template <class T>
+void bench_capped_classifier(BenchRun& run) {
+    const size_t N = run["N"], V = run["C"] * 8;
+    auto logits = random_buffer<T>(N * V);
+    simt::DeviceBuffer<float> losses(N);
+    simt::DeviceBuffer<int> targets(N);
+    simt::fill_zero(targets.data(), targets.bytes(), nullptr);
+    run.measure(cost::classifier<T>(N, V, true), [&](stream_t stream) {
+        capped_cross_entropy_forward_backward(logits.data(), losses.data(), targets.data(), 1.0f, 15.0f, N,
+                                              static_cast<int>(V), static_cast<int>(V), true, stream);
+    });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-    Bench bench("RMSNorm, RoPE and SwiGLU, forward and backward",
+    Bench bench("RMSNorm, RoPE, SwiGLU, ReLU squared and a classifier, forward and backward",
                 {{"N", {256, 768}, "rows"}, {"C", {192, 576}, "channels"}}, [](const BenchModel& m) {
                     return BenchShapes{{{"N", m.N()}, {"C", m.C()}}};
                 });
     bench.add("rmsnorm_forward", BENCH_TYPES(bench_rmsnorm));
     bench.add("residual_rmsnorm_forward", BENCH_TYPES(bench_residual_rmsnorm));
     bench.add("rmsnorm_backward", BENCH_TYPES(bench_rmsnorm_backward));
-    bench.add("rope", BENCH_TYPES(bench_rope));
+    bench.add("rope", BenchBodies{bench_rope<float, false>, bench_rope<bfloat16, false>});
+    bench.add("rope_norm_forward", BenchBodies{bench_rope<float, true>, bench_rope<bfloat16, true>});
+    bench.add("rope_norm_backward", BENCH_TYPES(bench_rope_norm_backward));
     bench.add("swiglu_forward", BENCH_TYPES(bench_swiglu));
     bench.add("swiglu_backward", BENCH_TYPES(bench_swiglu_backward));
+    bench.add("relu2_forward", BENCH_TYPES(bench_relu2));
+    bench.add("relu2_backward", BENCH_TYPES(bench_relu2_backward));
+    bench.add("capped_classifier", BENCH_TYPES(bench_capped_classifier));
     return bench.main(argc, argv);
 }

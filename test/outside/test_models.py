@@ -19,7 +19,8 @@ import torch
 from outside import DATA, gpt2_tokenizer, run, tokens_of  # beside this file
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import (AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, NanoChatConfig,
+                          NanoChatForCausalLM)  # fmt: skip
 
 EXAMPLES = DATA / "hellaswag_val_300.jsonl"
 MAX_LIKELIHOOD, MAX_LOSS, CONTINUATION = 1e-4, 1e-5, 100
@@ -50,8 +51,8 @@ def their_likelihoods(model, encode, example):
     for text in example["endings"]:
         ending = encode(" " + text)
         window = torch.tensor([(context + ending)[-(model.config.max_position_embeddings + 1) :]])
-        hidden = model.base_model(window[:, :-1]).last_hidden_state[0, -len(ending) :]  # the head only where it counts
-        likelihoods = model.lm_head(hidden).log_softmax(-1).gather(1, window[0, -len(ending) :, None])
+        logits = model(window[:, :-1], logits_to_keep=len(ending)).logits[0]  # the head only where it counts
+        likelihoods = logits.log_softmax(-1).gather(1, window[0, -len(ending) :, None])
         endings.append((likelihoods.mean().item(), likelihoods.sum().item()))
     return endings
 
@@ -76,7 +77,7 @@ class Models(unittest.TestCase):
         examples = self.folder / "examples.jsonl"
         examples.write_text("".join(EXAMPLES.read_text().splitlines(keepends=True)[:count]))
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64).eval()
-        self.assertIsInstance(model, (GPT2LMHeadModel, LlamaForCausalLM))
+        self.assertIsInstance(model, (GPT2LMHeadModel, LlamaForCausalLM, NanoChatForCausalLM))
         tokenizer, encode = "byte", lambda text: list(text.encode())
         if any(pathlib.Path(path, name).exists() for name in ("tokenizer.json", "vocab.json")):
             tokenizer, library = path, AutoTokenizer.from_pretrained(path)
@@ -148,21 +149,23 @@ class Models(unittest.TestCase):
                 self.compare(path, 10)
 
     def test_llamas(self):
-        """Blocks as SmolLM2-135M has them (9 heads over 3, a tied head), and an untied model whose heads are wider than its channels."""
+        """Blocks as SmolLM2-135M has them (9 heads over 3, a tied head), an untied model whose heads are wider than its channels, and nanochat."""
         torch.manual_seed(1)
         shared = dict(vocab_size=256, max_position_embeddings=384, bos_token_id=None, eos_token_id=None, initializer_range=0.06)
         smollm2 = LlamaConfig(hidden_size=576, intermediate_size=1536, num_hidden_layers=3, num_attention_heads=9, num_key_value_heads=3,
                               rms_norm_eps=1e-5, rope_parameters=dict(rope_type="default", rope_theta=100000.0),
                               tie_word_embeddings=True, **shared)  # fmt: skip
         untied = LlamaConfig(hidden_size=96, intermediate_size=200, num_hidden_layers=3, num_attention_heads=4, head_dim=32, **shared)
-        for config in (smollm2, untied):
-            model = LlamaForCausalLM(config).eval()
+        # nanochat's defaults, of which its embeddings are too small to tell tokens apart
+        nanochat = NanoChatConfig(hidden_size=192, intermediate_size=768, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=3,
+                                  pad_token_id=None, **shared)  # fmt: skip
+        for name, config in dict(tied=smollm2, untied=untied, nanochat=nanochat).items():
+            model = AutoModelForCausalLM.from_config(config).eval()
             for parameter in model.parameters():  # so that norms influence the result
                 if parameter.dim() == 1:
                     parameter.data += 0.1 * torch.randn_like(parameter)
-            name = "tied" if config.tie_word_embeddings else "untied"
             paths = [self.save(name, model), self.save(f"{name}, sharded", model, max_shard_size="1MB")]
-            paths.append(self.save(f"{name}, bfloat16", LlamaForCausalLM.from_pretrained(paths[0], dtype=torch.bfloat16)))
+            paths.append(self.save(f"{name}, bfloat16", AutoModelForCausalLM.from_pretrained(paths[0], dtype=torch.bfloat16)))
             for path in paths:
                 with self.subTest(path.name):
                     self.compare(path, 10)
@@ -212,6 +215,10 @@ class Masks(unittest.TestCase):
             yield LlamaForCausalLM(LlamaConfig(vocab_size=self.V, max_position_embeddings=self.T, num_hidden_layers=2, num_attention_heads=4,
                                                num_key_value_heads=2, hidden_size=32, intermediate_size=48, tie_word_embeddings=tied,
                                                bos_token_id=None, eos_token_id=None))  # fmt: skip
+
+        yield NanoChatForCausalLM(NanoChatConfig(vocab_size=self.V, max_position_embeddings=self.T, num_hidden_layers=2, num_attention_heads=4,
+                                                 hidden_size=32, intermediate_size=48, bos_token_id=None, eos_token_id=None,
+                                                 pad_token_id=None))  # fmt: skip
 
     def test_masked_targets_train_as_in_pytorch(self):
         torch.manual_seed(1)

@@ -51,6 +51,18 @@ constexpr Cost rope(AttentionShape s) {
     return pass<T>(
         2, static_cast<size_t>(s.B) * static_cast<size_t>(s.T) * static_cast<size_t>((s.NH + s.NKV) * s.HS));
 }
+template <class T>  // heads that were normalised are read, too
+constexpr Cost rope_backward(AttentionShape s, bool normalised) {
+    return {.bytes = rope<T>(s).bytes / 2 * (normalised ? 3 : 2)};
+}
+template <class T>  // in place
+constexpr Cost relu2(size_t elements) {
+    return pass<T>(2, elements);
+}
+template <class T>
+constexpr Cost relu2_backward(size_t elements) {
+    return pass<T>(3, elements);
+}
 template <class T>  // reads gate and up, writes their product
 constexpr Cost swiglu(size_t elements) {
     return pass<T>(3, elements);

@@ -2,6 +2,7 @@
 #include <bit>
 #include <set>
 
+#include "kernels/capped_cross_entropy.cuh"
 #include "kernels/decode/decode_sample.cuh"
 #include "system/error.h"
 #include "trainer/engine/decoder.h"
@@ -87,6 +88,7 @@ void Decoder<T>::pass(const std::vector<int>& tokens, int B, int T_, size_t firs
         const size_t C = table_[head.weight].shape[1];
         decode_product(logits_, head.input + first * C, state_.weights[head.weight],
                        static_cast<const T*>(nullptr), {rows(), C, Vp()}, Activation::none, stream);
+        if (head.cap > 0) cap_logits(logits_, rows() * Vp(), head.cap, stream);
     };
     // The family trains or evaluates again afterwards, also if an operation throws.
     struct Active {

@@ -11,12 +11,13 @@
 #include "trainer/engine/model_config.h"
 #include "trainer/engine/parameters.h"
 
-// logits (N, Vp) = input (N, C) weight (Vp, C)^T
+// logits (N, Vp) = input (N, C) weight (Vp, C)^T, then cap tanh(logits / cap) unless cap is 0
 template <class T>
 struct Head {
     const T* input;
     T* dinput;  // receives the gradient of input
     TensorId weight;
+    float cap = 0;
 };
 
 template <class T>

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/cross_entropy.cuh"
+#include "kernels/capped_cross_entropy.cuh"
 #include "system/error.h"
 #include "trainer/engine/model.h"
 
@@ -64,8 +64,8 @@ void Model<T>::head_forward(size_t begin, size_t count, bool training) {
                            count, channels(), Vp(), context_.stream);
     operation("classifier", cost::classifier<T>(count, Vp(), training));
     const float dloss = training ? 1.0f / static_cast<float>(options().total_batch) : 0.0f;
-    cross_entropy_forward_backward(logits_, losses_ + begin, context_.targets() + begin, dloss, count,
-                                   config().V, static_cast<int>(Vp()), training, context_.stream);
+    classify(logits_, losses_ + begin, context_.targets() + begin, dloss, head.cap, count, config().V,
+             static_cast<int>(Vp()), training, context_.stream);
 }
 
 // dweight is overwritten by the step's first rows and added to by later ones. dinput receives these rows'

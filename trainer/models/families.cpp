@@ -7,7 +7,7 @@
 #include "trainer/models/llama/llama_files.h"
 
 const std::vector<FamilyDescription>& families() {
-    static const std::vector<FamilyDescription> all = {gpt2_family(), llama_family()};
+    static const std::vector<FamilyDescription> all = {gpt2_family(), llama_family(), nanochat_family()};
     return all;
 }
 
@@ -19,17 +19,22 @@ const FamilyDescription& family_of(const ModelConfig& config) {
 
 nlohmann::json further_sizes(const ModelConfig& c) {
     if (c.family == families().front().name) return nlohmann::json::object();
-    return {{"kv-heads", c.NKV},          {"hidden", c.H},          {"head-size", c.HS()},
-            {"rope-theta", c.rope_theta}, {"norm-eps", c.norm_eps}, {"untied", !c.tied}};
+    nlohmann::json sizes = {{"kv-heads", c.NKV},          {"hidden", c.H},          {"head-size", c.HS()},
+                            {"rope-theta", c.rope_theta}, {"norm-eps", c.norm_eps}, {"untied", !c.tied}};
+    if (c.family == "nanochat") {
+        sizes["nanochat"] = true;
+        sizes.erase("untied");
+    }
+    return sizes;
 }
 
 ModelConfig named_model(const std::string& name) {
-    std::string known, prefix;  // names that share what is before the colon: "gpt3:c384|c768"
+    std::string known, prefix;  // names that share what is before a colon: "gpt3:c384|c768"
     for (const FamilyDescription& family : families()) {
         for (const auto& [size, config] : family.sizes) {
             if (size == name) return config;
             const std::string own = size.substr(0, size.find(':') + 1);
-            if (!own.empty() && own == prefix) known += "|" + size.substr(own.size());
+            if (!known.empty() && own == prefix) known += "|" + size.substr(own.size());
             else known += (known.empty() ? "" : ", ") + size;
             prefix = own;
         }

@@ -14,8 +14,8 @@ class ConfigFields;
 template <class T>
 class Family;
 
-// The options that --optimizer muon sets, unless they are given; the values suit random weights whose
-// embeddings have a standard deviation of 0.02.
+// The options that --optimizer muon sets, unless they are given. These values suit random weights whose
+// embeddings have a standard deviation of 0.02; a family with others has values of its own.
 struct MuonDefaults {
     // peak learning rates of matrices, embeddings, the head and vectors
     double lr = 0.02, embedding_lr = 0.003, head_lr = 0.003, vector_lr = 0.003;

@@ -31,8 +31,9 @@ void Operations<T>::reserve_norm(Arena& activations, const char* name, int l, No
 
 template <class T>
 typename Family<T>::Activation Operations<T>::activation(const std::string& name, int l) const {
-    const auto& [tensor, channels] = named_.at({name, l});
-    return {*tensor, rows() * channels};
+    const auto found = named_.find({name, l});
+    if (found == named_.end()) throw Error(fmt::format("block {} keeps no activation called {}", l, name));
+    return {*found->second.first, rows() * found->second.second};
 }
 
 template <class T>
@@ -110,7 +111,8 @@ void Operations<T>::attention_backward(T* dqkv, const T* dout, const T* qkv, con
 template <class T>
 void Operations<T>::residual_norm(const Normalised<T>& to, T* sum, const T* inp, const T* branch,
                                   const Affine& p) {
-    const T *const weight = param(p.weight), *const bias = param_or_none(p.bias);
+    const T* const weight = p.weight == no_tensor ? ones_ : param(p.weight);
+    const T* const bias = param_or_none(p.bias);
     if (branch)
         operation(bias ? "residual + layernorm" : "residual + rmsnorm",
                   cost::residual_layernorm<T>(rows(), channels()));
@@ -125,7 +127,8 @@ void Operations<T>::norm_backward(T* dresidual, const T* dout, const T* inp, con
     float* const dbias = p.bias == no_tensor ? nullptr : grad(p.bias);
     operation(dbias ? "layernorm backward" : "rmsnorm backward",
               cost::layernorm_backward<T>(rows(), channels(), residual));
-    layernorm_backward(dresidual, grad(p.weight), dbias, dsum, norm_scratch_,
-                       residual ? dresidual : static_cast<const T*>(nullptr), dout, inp, param(p.weight),
-                       kept.mean, kept.rstd, rows(), config_.C, stream());
+    const bool weighted = p.weight != no_tensor;
+    layernorm_backward(dresidual, weighted ? grad(p.weight) : dones_, dbias, dsum, norm_scratch_,
+                       residual ? dresidual : static_cast<const T*>(nullptr), dout, inp,
+                       weighted ? param(p.weight) : ones_, kept.mean, kept.rstd, rows(), config_.C, stream());
 }

@@ -108,21 +108,29 @@ void add_data(CLI::App& app, Options& o) {
               "order of the samples in an epoch: shuffled anew in every epoch, or as in the files");
 }
 
-// The sizes that only a Llama has. Without --model, one of them makes the model a Llama.
+// The sizes that a Llama and a nanochat have. Without --model, one of them makes the model a Llama.
 std::vector<CLI::Option*> add_llama(Group& model, ModelChoice& to) {
     ModelConfig& config = to.config;
-    return {model.dependent(identity, "--kv-heads", config.NKV, 1, 4096,
-                            "make the model a Llama, as each of the next options does, and give it this many "
-                            "heads of keys and values, which the heads share [--heads]"),
-            model.dependent(identity, "--hidden", config.H, 1, 1 << 20,
-                            "Llama: width of the MLP [8/3 of --channels, rounded up to a multiple of 32]"),
-            model.dependent(identity, "--head-size", config.head_size, 2, 128,
-                            "Llama: channels of a head, an even number [--channels / --heads]"),
-            model.dependent(identity, "--rope-theta", config.rope_theta, least_rope_theta, most_rope_theta,
-                            "Llama: base of the rotary position embeddings [10000]"),
-            model.dependent(identity, "--norm-eps", config.norm_eps, least_norm_eps, most_norm_eps,
-                            "Llama: added to the mean of squares by which a norm divides [1e-05]"),
-            model.flag(identity, "--untied", to.untied, "Llama: give the head weights of its own")};
+    return {
+        model.dependent(identity, "--kv-heads", config.NKV, 1, 4096,
+                        "make the model a Llama, as each of the next options does, and give it this many "
+                        "heads of keys and values, which the heads share [--heads]"),
+        model.dependent(
+            identity, "--hidden", config.H, 1, 1 << 20,
+            "Llama: width of the MLP [8/3 of --channels, rounded up to a multiple of 32; nanochat: 4 times "
+            "--channels]"),
+        model.dependent(identity, "--head-size", config.head_size, 2, 128,
+                        "Llama: channels of a head, an even number [--channels / --heads]"),
+        model.dependent(identity, "--rope-theta", config.rope_theta, least_rope_theta, most_rope_theta,
+                        "Llama: base of the rotary position embeddings [10000]"),
+        model.dependent(
+            identity, "--norm-eps", config.norm_eps, least_norm_eps, most_norm_eps,
+            "Llama: added to the mean of squares by which a norm divides [1e-05; nanochat: 1e-06]"),
+        model.flag(identity, "--untied", to.untied, "Llama: give the head weights of its own"),
+        model.flag(
+            identity, "--nanochat", to.nanochat,
+            "make the model a nanochat, which is a Llama with normalised queries and keys, ReLU squared "
+            "and capped logits; Llama's options are its own too")};
 }
 
 void add_model(CLI::App& app, Options& o) {
@@ -137,7 +145,7 @@ void add_model(CLI::App& app, Options& o) {
     auto* name =
         model.parsed(start, "-e,--model", "NAME", "", set_name,
                      "a named size instead of --layers, --heads and --channels: d12, gpt2, gpt2-medium, "
-                     "gpt2-large, gpt2-xl, gpt3:c768, llama:d12, smollm2:135m, ...");
+                     "gpt2-large, gpt2-xl, gpt3:c768, llama:d12, smollm2:135m, nanochat:d12, ...");
     auto* layers = model.number(identity, "--layers", config.L, 1, 4096, "number of transformer blocks");
     auto* heads = model.number(identity, "--heads", config.NH, 1, 4096, "number of attention heads");
     auto* channels = model.number(identity, "--channels", config.C, 1, 1 << 17,
@@ -172,10 +180,19 @@ void add_batch(CLI::App& app, Options& o) {
                     "tokens in a step, over all its micro-steps and processes [those of one micro-step]");
 }
 
-// The first family's defaults with muon, for random weights and with --init-from; the others have the same.
+// The first family's defaults with muon, for random weights and with --init-from.
 std::pair<MuonDefaults, MuonDefaults> gpt2_muon() {
     const FamilyDescription& gpt2 = families().front();
     return {gpt2.muon, gpt2.muon_finetuning};
+}
+
+// "; nanochat 0.1", for each family whose default for random weights is another.
+std::string other_defaults(double MuonDefaults::*value) {
+    std::string text;
+    for (const FamilyDescription& family : families())
+        if (family.muon.*value != families().front().muon.*value)
+            text += fmt::format("; {} {}", family.title, family.muon.*value);
+    return text;
 }
 
 void add_schedule(Group& optimizer, OptimizerChoice& to) {
@@ -210,8 +227,8 @@ void add_muon(Group& optimizer, OptimizerChoice& to) {
         optimizer.dependent(
             training, name, target, 0, 1e30,
             fmt::format("peak learning rate of {}, which AdamW updates beside muon; an error "
-                        "with other optimizers [{}; {} with --init-from, --lr with match-rms]",
-                        of, muon.*value, finetuned.*value));
+                        "with other optimizers [{}{}; {} with --init-from, --lr with match-rms]",
+                        of, muon.*value, other_defaults(value), finetuned.*value));
     };
     rate("--embedding-lr", to.embedding_lr, "embeddings that are not the head too",
          &MuonDefaults::embedding_lr);
@@ -242,16 +259,20 @@ void add_optimizer(CLI::App& app, Options& o) {
         "gradient with other optimizers; with muon decoupled, and of the matrices that it updates [0.1 with "
         "adamw and match-rms, 0 with others]");
     optimizer.number(training, "--beta1", to.beta1, 0, below_1,
-                     "decay rate of the running mean of gradients; adamw, adam and muon only, an error with "
-                     "other optimizers");
+                     fmt::format("decay rate of the running mean of gradients; adamw, adam and muon only, an "
+                                 "error with other optimizers; the default with muon is {}{}",
+                                 muon.beta1, other_defaults(&MuonDefaults::beta1)));
     optimizer.number(
         training, "--beta2", to.beta2, 0, below_1,
         fmt::format("decay rate of the running mean of squared gradients (alpha in torch's "
                     "RMSprop); an error with sgd; the default with --init-from is {}, with muon {}",
                     finetuning.beta2, muon.beta2));
     // 0 would divide 0 by 0 in the padded rows of wte.
-    optimizer.number(training, "--eps", to.eps, 1e-30, 1,
-                     "added to the denominator of the update; an error with sgd");
+    optimizer.number(
+        training, "--eps", to.eps, 1e-30, 1,
+        fmt::format("added to the denominator of the update; an error with sgd; the default with "
+                    "muon is {}{}",
+                    muon.eps, other_defaults(&MuonDefaults::eps)));
     optimizer.number(training, "--momentum", to.momentum, 0, below_1,
                      fmt::format("momentum of the update; sgd, rmsprop and muon only, an error with other "
                                  "optimizers; the default with muon is {}",

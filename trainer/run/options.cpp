@@ -117,11 +117,16 @@ void resolve_named_model(Options& o, const Given& given) {
         if (given("--context")) config.context = sizes.context;
         if (given("--vocab")) config.V = sizes.V;
     }
+    CHECK(!o.model.nanochat || !given("--model") || config.family == "nanochat",
+          "--nanochat has no effect on --model {}; expected one such as nanochat:d12, or none", o.model.name);
+    if (o.model.nanochat) config.family = "nanochat";
+    CHECK(!o.model.untied || config.family != "nanochat",
+          "--untied has no effect on a nanochat, whose head always has weights of its own; leave it out");
     const auto of_llama = [&](const char* option) {
         if (!given(option)) return false;
-        CHECK(!given("--model") || config.family == "llama",
+        CHECK(!given("--model") || config.family != "gpt2",
               "{} has no effect on --model {}; expected a Llama, such as llama:d12", option, o.model.name);
-        config.family = "llama";
+        if (config.family == "gpt2") config.family = "llama";
         return true;
     };
     if (of_llama("--kv-heads")) config.NKV = sizes.NKV;
@@ -401,8 +406,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
     o.world_size = process.world_size;
     o.rank = process.rank;
     CLI::App app(
-        "Trains GPT-2, GPT-3 and Llama. Without options it trains a small byte-level model on "
-        "Shakespeare.",
+        "Trains GPT-2, GPT-3, Llama and nanochat. Without options: a small model of bytes, on Shakespeare.",
         "train_gpt2");
     add_options(app, o);
     set_examples(app, {{"train a byte-level model on a text; its last tenth is for validation",

@@ -4,7 +4,7 @@
 Both train the same small model on Shakespeare for 20 steps. Without cuDNN, --attention auto selects our own
 kernel, like --attention kernel.
 
-    test_training.py [--gpu PROGRAM] [--cpu PROGRAM] [Fp32] [Bf16] [LlamaFp32] [LlamaBf16] [Processes]
+    test_training.py [--gpu PROGRAM] [--cpu PROGRAM] [Fp32] [Bf16] [LlamaFp32] [LlamaBf16] [NanochatFp32] [NanochatBf16] [Processes]
 """
 import argparse
 import json
@@ -159,6 +159,14 @@ class LlamaFp32(Fp32):
 
 class LlamaBf16(Bf16):
     model = ("--lr", 6e-4, "--kv-heads", 1, "--hidden", 72, "--untied")
+
+
+class NanochatFp32(Fp32):
+    model = ("--lr", 6e-4, "--nanochat", "--kv-heads", 1)
+
+
+class NanochatBf16(Bf16):
+    model = ("--lr", 6e-4, "--nanochat", "--kv-heads", 1)
 
 
 class Processes(Runs):

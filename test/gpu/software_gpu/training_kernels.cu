@@ -18,6 +18,7 @@
 #include "kernels/adamw.cuh"
 #include "kernels/attention/attention_kernel.h"
 #include "kernels/attention/rope.cuh"
+#include "kernels/capped_cross_entropy.cuh"
 #include "kernels/column_sum.cuh"
 #include "kernels/cross_entropy.cuh"
 #include "kernels/encoder.cuh"
@@ -25,6 +26,7 @@
 #include "kernels/global_norm.cuh"
 #include "kernels/layernorm.cuh"
 #include "kernels/random.cuh"
+#include "kernels/relu2.cuh"
 #include "kernels/swiglu.cuh"
 #include "trainer/engine/cost.h"
 
@@ -118,6 +120,9 @@ void classifier() {
                                    nullptr);
     state("cross_entropy_gradient_kernel", "classifier with gradient", by(rows, V),
           cost::classifier<bfloat16>(rows, Vp, true).bytes);
+    classify(logits.data(), losses.data(), targets.data(), 1e-3f, 15.0f, rows, V, Vp, true, nullptr);
+    state("capped_cross_entropy_kernel", "capped classifier with gradient", by(rows, V),
+          cost::classifier<bfloat16>(rows, Vp, true).bytes);
 }
 
 // Token frequencies like those of words: the k-th is drawn in proportion to 1 / k.
@@ -191,7 +196,7 @@ void attention() {
     state("attention_mma_backward_kv_kernel", "attention, backward of k and v", described, backward);
 }
 
-// Runs the kernels that only a Llama's block has, with 12 heads over 4 and an MLP of 2048.
+// Runs the kernels that only the blocks of Llama and nanochat have, with 12 heads over 4 and an MLP of 2048.
 void llama() {
     constexpr int H = 2048;
     norms("RMSNorm", nullptr);
@@ -199,9 +204,19 @@ void llama() {
     constexpr AttentionShape shape{.B = 2, .T = 512, .NH = 12, .HS = 64, .NKV = 4};
     const auto qkv = numbers<bfloat16>(size_t{2} * 512 * 20 * 64);
     const auto table = on_device(rope_table(shape.T, shape.HS, 10000));
-    rope_forward(qkv.data(), table.data(), 0, shape, nullptr);
-    state("rope_kernel", "RoPE", "2 x 512, 12 + 4 heads of 64",
+    const simt::DeviceBuffer<float> head_rstd(size_t{2} * 512 * 16);
+    const std::string heads = "2 x 512, 12 + 4 heads of 64";
+    const auto dqkv = numbers<bfloat16>(size_t{2} * 512 * 20 * 64);
+    rope_forward(qkv.data(), nullptr, table.data(), nullptr, 1e-6f, shape, nullptr);
+    state("rope_kernel<simt::Width<4, 16>, 8, bfloat16, (HeadNorm)0", "RoPE", heads,
           cost::rope<bfloat16>(shape).bytes + table.bytes());
+    rope_forward(qkv.data(), head_rstd.data(), table.data(), nullptr, 1e-6f, shape, nullptr);
+    state("rope_kernel<simt::Width<4, 16>, 8, bfloat16, (HeadNorm)1", "RoPE and norm", heads,
+          cost::rope<bfloat16>(shape).bytes + table.bytes() + head_rstd.bytes());
+    rope_backward(dqkv.data(), static_cast<const bfloat16*>(qkv.data()), head_rstd.data(), table.data(),
+                  shape, nullptr);
+    state("rope_kernel<simt::Width<4, 16>, 8, bfloat16, (HeadNorm)2", "RoPE and norm, backward", heads,
+          cost::rope_backward<bfloat16>(shape, true).bytes + table.bytes() + head_rstd.bytes());
 
     constexpr size_t rows = 512;
     const auto gate_up = numbers<bfloat16>(rows * 2 * H), dout = numbers<bfloat16>(rows * H);
@@ -210,6 +225,13 @@ void llama() {
     swiglu_backward(gate_up.data(), dout.data(), gate_up.data(), rows, H, nullptr);
     state("swiglu_backward_kernel", "SwiGLU, backward", by(rows, H),
           cost::swiglu_backward<bfloat16>(rows * H).bytes);
+    relu2_forward(gate_up.data(), rows * H, nullptr);
+    state("relu2_forward_kernel", "ReLU squared, forward", by(rows, H),
+          cost::relu2<bfloat16>(rows * H).bytes);
+    relu2_backward(dout.data(), static_cast<const bfloat16*>(dout.data()),
+                   static_cast<const bfloat16*>(gate_up.data()), rows * H, nullptr);
+    state("relu2_backward_kernel", "ReLU squared, backward", by(rows, H),
+          cost::relu2_backward<bfloat16>(rows * H).bytes);
 }
 
 }  // namespace

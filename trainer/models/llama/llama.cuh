@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/attention/rope.cuh"
+#include "kernels/relu2.cuh"
 #include "kernels/swiglu.cuh"
 #include "trainer/models/llama/llama.h"
 
@@ -15,14 +16,14 @@ void Llama<T>::block_forward(int l, bool again) {
     // 0 by embed().
     if (again) norm(a.norm1, block_input(l), p.norm1);
     matmul("qkv", a.qkv, a.norm1.out, p.qkv);
-    rope(a.qkv);
+    rope(a);
     attention(a.att, a.lse, a.qkv, l);
     matmul("attproj", work_.branch, a.att, p.attproj);
     residual_norm(a.norm2, a.residual2, block_input(l), work_.branch, p.norm2);
-    matmul("gate and up", a.gate_up, a.norm2.out, p.gate_up);
-    swiglu("SwiGLU", act_[l], a.gate_up);
+    matmul("up", a.up, a.norm2.out, p.up);
+    activate(l, traits().gated ? "SwiGLU" : "ReLU squared");
     if (again) return;
-    matmul("down", work_.branch, act_[l], p.down);
+    matmul("down", work_.branch, act(l), p.down);
     // The residual sum that ends this block is normalised in the same kernel, for the next block or for
     // the head.
     residual_norm(is_last(l) ? last_norm_ : block_[l + 1].norm1, residual3_[l], a.residual2, work_.branch,
@@ -37,17 +38,17 @@ void Llama<T>::block_backward(int l) {
     T *const dresidual = work_.dresidual, *const dnarrow = work_.dnarrow, *const dmiddle = work_.dmiddle,
              *const dwide = work_.dwide;
     if (options().recompute == Recompute::block) block_forward(l, true);
-    if (options().recompute == Recompute::activation) swiglu("SwiGLU again", act_[l], a.gate_up);
-    matmul_dweight("down dW", p.down.weight, dresidual, act_[l]);
+    if (options().recompute == Recompute::activation) activate(l, "SwiGLU again");
+    matmul_dweight("down dW", p.down.weight, dresidual, act(l));
     matmul_dinput("down dX", dmiddle, dresidual, p.down.weight);
-    swiglu_backward(dwide, dmiddle, a.gate_up);
-    matmul_dweight("gate and up dW", p.gate_up.weight, dwide, a.norm2.out);
-    matmul_dinput("gate and up dX", dnarrow, dwide, p.gate_up.weight);
+    activate_backward(dwide, dmiddle, l);
+    matmul_dweight("up dW", p.up.weight, dwide, a.norm2.out);
+    matmul_dinput("up dX", dnarrow, dwide, p.up.weight);
     norm_backward(dresidual, dnarrow, a.residual2, a.norm2, p.norm2, nullptr);
     matmul_dweight("attproj dW", p.attproj.weight, dresidual, a.att);
     matmul_dinput("attproj dX", dmiddle, dresidual, p.attproj.weight);
     attention_backward(dwide, dmiddle, a.qkv, a.att, a.lse);
-    rope_backward(dwide);
+    rope_backward(dwide, a);
     matmul_dweight("qkv dW", p.qkv.weight, dwide, a.norm1.out);
     matmul_dinput("qkv dX", dnarrow, dwide, p.qkv.weight);
     norm_backward(dresidual, dnarrow, block_input(l), a.norm1, p.norm1, nullptr);
@@ -56,7 +57,8 @@ void Llama<T>::block_backward(int l) {
 template <class T>
 void Llama<T>::embed() {
     encoder(encoded_, p_.wte, no_tensor);
-    norm(block_[0].norm1, encoded_, layer(0).norm1);
+    if (traits().embedding_norm) norm(embedded_, encoded_, {no_tensor});
+    norm(block_[0].norm1, block_input(0), layer(0).norm1);
 }
 
 // The residual stream ends in the final norm, so dresidual is written, not added to.
@@ -70,7 +72,10 @@ void Llama<T>::head_norm_backward() {
 // more. An untied one has been set to zero.
 template <class T>
 void Llama<T>::embed_backward() {
-    encoder_backward(p_.wte, no_tensor, work_.dresidual);
+    T* const dencoded = traits().embedding_norm ? work_.dnarrow : work_.dresidual;
+    if (traits().embedding_norm)
+        norm_backward(dencoded, work_.dresidual, encoded_, embedded_, {no_tensor}, nullptr, false);
+    encoder_backward(p_.wte, no_tensor, dencoded);
 }
 
 // ----------------------------------------------------------------------------------------------------
@@ -78,27 +83,33 @@ void Llama<T>::embed_backward() {
 
 // In generation a token of each sample follows those in the cache, which holds turned keys.
 template <class T>
-void Llama<T>::rope(T* qkv) {
+void Llama<T>::rope(Block& a) {
     operation("RoPE", cost::rope<T>(shape()));
-    rope_forward(qkv, rotations_, this->generates() ? this->generation_->before : nullptr, shape(), stream());
+    rope_forward(a.qkv, a.head_rstd, rotations_, this->generates() ? this->generation_->before : nullptr,
+                 this->eps(), shape(), stream());
 }
 
 template <class T>
-void Llama<T>::rope_backward(T* dqkv) {
-    operation("RoPE backward", cost::rope<T>(shape()));
-    ::rope_backward(dqkv, rotations_, shape(), stream());
+void Llama<T>::rope_backward(T* dqkv, const Block& a) {
+    operation("RoPE backward", cost::rope_backward<T>(shape(), traits().head_norm));
+    ::rope_backward(dqkv, a.qkv, a.head_rstd, rotations_, shape(), stream());
 }
 
 template <class T>
-void Llama<T>::swiglu(const char* name, T* act, const T* gate_up) {
-    operation(name, cost::swiglu<T>(rows() * H()));
-    swiglu_forward(act, gate_up, rows(), this->config().H, stream());
+void Llama<T>::activate(int l, const char* name) {
+    operation(name, traits().gated ? cost::swiglu<T>(rows() * H()) : cost::relu2<T>(rows() * H()));
+    if (traits().gated) swiglu_forward(act_[l], block_[l].up, rows(), this->config().H, stream());
+    else relu2_forward(block_[l].up, rows() * H(), stream());
 }
 
 template <class T>
-void Llama<T>::swiglu_backward(T* dgate_up, const T* dact, const T* gate_up) {
-    operation("SwiGLU backward", cost::swiglu_backward<T>(rows() * H()));
-    ::swiglu_backward(dgate_up, dact, gate_up, rows(), this->config().H, stream());
+void Llama<T>::activate_backward(T* dup, const T* dact, int l) {
+    const T* const up = block_[l].up;
+    operation(
+        traits().gated ? "SwiGLU backward" : "ReLU squared backward",
+        traits().gated ? cost::swiglu_backward<T>(rows() * H()) : cost::relu2_backward<T>(rows() * H()));
+    if (traits().gated) swiglu_backward(dup, dact, up, rows(), this->config().H, stream());
+    else relu2_backward(dup, dact, up, rows() * H(), stream());
 }
 
 // ----------------------------------------------------------------------------------------------------
@@ -114,6 +125,10 @@ TensorTable Llama<T>::make_table(const TableLayout& layout) {
 template <class T>
 void Llama<T>::reserve(Arena& activations, Arena& workspace) {
     const size_t N = most_rows(), C = channels();
+    CHECK(traits().gated || options().recompute != Recompute::activation,
+          "--recompute gelu saves nothing in a {}, whose activation is computed in place; expected none or "
+          "block",
+          this->config().family);
     block_.resize(kept(Recompute::block)), act_.resize(kept(Recompute::activation));
     const int L = this->config().L;
     residual3_.resize(static_cast<size_t>(options().training ? L : std::min(L, 2)));  // two alternate
@@ -127,12 +142,17 @@ void Llama<T>::reserve(Arena& activations, Arena& workspace) {
         reserve_rows(activations, "qkv", l, a.qkv, packed());
         reserve_rows(activations, "att", l, a.att, A());
         reserve_rows(activations, "residual2", l, a.residual2, C);
-        reserve_rows(activations, "gate_up", l, a.gate_up, 2 * H());
+        reserve_rows(activations, traits().gated ? "gate_up" : "act", l, a.up, up_width());
         activations.reserve(a.lse, N * static_cast<size_t>(this->config().NH));
+        if (traits().head_norm)
+            activations.reserve(a.head_rstd, N * static_cast<size_t>(this->config().NH + this->config().NKV));
     }
-    for (int l = 0; l < std::ssize(act_); l++) reserve_rows(activations, "act", l, act_[l], H());
+    for (int l = 0; traits().gated && l < std::ssize(act_); l++)
+        reserve_rows(activations, "act", l, act_[l], H());
     for (int l = 0; l < std::ssize(residual3_); l++)
         reserve_rows(activations, "residual3", l, residual3_[l], C);
+    if (traits().embedding_norm) reserve_norm(activations, "embedded", -1, embedded_, false);
+    if (!traits().norm_weights) activations.reserve(this->ones_, C), activations.reserve(this->dones_, C);
     reserve_norm(activations, "norm", -1, last_norm_, false);
 
     workspace.reserve(work_.branch, N * C);
@@ -140,14 +160,19 @@ void Llama<T>::reserve(Arena& activations, Arena& workspace) {
     if (!options().training) return;
     for (T** tensor : {&work_.dresidual, &work_.dnarrow}) workspace.reserve(*tensor, N * C);
     workspace.reserve(work_.dmiddle, N * std::max(H(), A()));
-    workspace.reserve(work_.dwide, N * std::max(2 * H(), packed()));
+    workspace.reserve(work_.dwide, N * std::max(up_width(), packed()));
 }
 
 template <class T>
 void Llama<T>::allocated() {
     Base::allocated();
     const std::vector<float> rotations =
-        rope_table(options().T, this->config().HS(), this->config().rope_theta);
+        rope_table(options().T, this->config().HS(), this->config().rope_theta, traits().rope_sign);
     simt::copy_to_device(rotations_, rotations.data(), rotations.size() * sizeof(float), stream());
+    const std::vector<T> ones(channels(), T(1.0f));
+    if (this->ones_) {
+        simt::copy_to_device(this->ones_, ones.data(), ones.size() * sizeof(T), stream());
+        simt::fill_zero(this->dones_, ones.size() * sizeof(float), stream());
+    }
     simt::stream_synchronize(stream());
 }

@@ -1,6 +1,7 @@
 // llama.h: Llama's activations and its passes, which llama.cuh lists operation by operation.
 //   Touvron et al. 2023, arXiv:2302.13971; pre-norm blocks with RMSNorm, rotary positions, heads that may
-//   share keys and values, SwiGLU, no biases, and a head that is tied to the embedding or not.
+//   share keys and values, SwiGLU, no biases, and a head that is tied to the embedding or not. nanochat is
+//   the same with other traits, llama_table.h.
 #pragma once
 #include <string>
 #include <vector>
@@ -16,7 +17,7 @@ public:
     TensorTable make_table(const TableLayout& layout) override;
     void reserve(Arena& activations, Arena& workspace) override;
     void allocated() override;
-    Head<T> head() const override { return {last_norm_.out, work_.dnarrow, p_.head}; }
+    Head<T> head() const override { return {last_norm_.out, work_.dnarrow, p_.head, traits().logit_cap}; }
 
     void embed() override;
     void block_forward(int l) override { block_forward(l, false); }
@@ -25,31 +26,37 @@ public:
     void embed_backward() override;
 
 private:
-    // The activations of a block; q and k are turned.
+    // The activations of a block; q and k are turned. Without a gate the activation is computed in place, in
+    // up.
     struct Block {
         Normalised<T> norm1, norm2;
-        T *qkv = nullptr, *att = nullptr, *residual2 = nullptr, *gate_up = nullptr;
-        float* lse = nullptr;
+        T *qkv = nullptr, *att = nullptr, *residual2 = nullptr, *up = nullptr;
+        float *lse = nullptr, *head_rstd = nullptr;
     };
     struct Workspace {           // contents last for one operation, or until a later one in the same step
         T* branch = nullptr;     // (N, C) output of a projection, before it is added to the residual
         T* dresidual = nullptr;  // (N, C) gradient of the residual stream
         T* dnarrow = nullptr;    // (N, C) gradient of a norm's output
-        T* dmiddle = nullptr;    // (N, max(H, A)) gradient of SwiGLU's or of the attention's output
-        T* dwide = nullptr;      // (N, max(2 H, A + 2 NKV * HS)) gradient of gate and up, or of qkv
+        T* dmiddle = nullptr;    // (N, max(H, A)) gradient of the activation's or of the attention's output
+        T* dwide = nullptr;      // (N, max(2 H, A + 2 NKV * HS)) gradient of up, or of qkv
     };
 
     // The operations that only this family has.
-    void rope(T* qkv);
-    void rope_backward(T* dqkv);
-    void swiglu(const char* name, T* act, const T* gate_up);
-    void swiglu_backward(T* dgate_up, const T* dact, const T* gate_up);
+    void rope(Block& a);
+    void rope_backward(T* dqkv, const Block& a);
+    void activate(int l, const char* name);
+    void activate_backward(T* dup, const T* dact, int l);
 
     void block_forward(int l, bool again);
     const LlamaParameters::Layer& layer(int l) const { return p_.layers[static_cast<size_t>(l)]; }
-    const T* block_input(int l) { return l == 0 ? encoded_ : residual3_[l - 1]; }
+    const T* block_input(int l) {
+        return l > 0 ? residual3_[l - 1] : traits().embedding_norm ? embedded_.out : encoded_;
+    }
     bool is_last(int l) const { return l + 1 == this->config().L; }
+    const LlamaTraits& traits() const { return llama_traits(this->config()); }
+    T* act(int l) { return traits().gated ? act_[l] : block_[l].up; }
     size_t H() const { return static_cast<size_t>(this->config().H); }
+    size_t up_width() const { return traits().gated ? 2 * H() : H(); }
     // Channels of q, and of q, k and v together.
     size_t A() const { return static_cast<size_t>(this->config().NH * this->config().HS()); }
     size_t packed() const { return A() + static_cast<size_t>(2 * this->config().NKV * this->config().HS()); }
@@ -66,6 +73,6 @@ private:
     float* rotations_ = nullptr;  // (T, 2, HS/2): rope.cuh
     OfBlocks<Block> block_;
     OfBlocks<T*> act_, residual3_;
-    Normalised<T> last_norm_;
+    Normalised<T> embedded_, last_norm_;
     Workspace work_;
 };

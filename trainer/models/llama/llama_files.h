@@ -4,3 +4,4 @@
 #include "trainer/models/families.h"
 
 FamilyDescription llama_family();
+FamilyDescription nanochat_family();

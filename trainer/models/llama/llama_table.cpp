@@ -7,13 +7,27 @@
 #include "system/error.h"
 #include "trainer/tokenizer/token.h"
 
+const LlamaTraits& llama_traits(const ModelConfig& config) {
+    static const LlamaTraits llama, nanochat{.norm_weights = false,
+                                             .embedding_norm = true,
+                                             .head_norm = true,
+                                             .rope_sign = -1,
+                                             .gated = false,
+                                             .logit_cap = 15,
+                                             .norm_eps = 1e-6,
+                                             .tied = false};
+    return config.family == "nanochat" ? nanochat : llama;
+}
+
 ModelConfig complete_llama(ModelConfig config) {
+    const LlamaTraits& traits = llama_traits(config);
     if (config.NKV == 0) config.NKV = config.NH;
     if (config.head_size == 0 && config.NH > 0 && config.C % config.NH == 0)
         config.head_size = config.C / config.NH;
-    if (config.H == 0) config.H = (8 * config.C + 95) / 96 * 32;
+    if (config.H == 0) config.H = traits.gated ? (8 * config.C + 95) / 96 * 32 : 4 * config.C;
     if (config.rope_theta == 0) config.rope_theta = 10000;
-    if (config.norm_eps == 0) config.norm_eps = 1e-5;
+    if (config.norm_eps == 0) config.norm_eps = traits.norm_eps;
+    if (!traits.tied) config.tied = false;
     return config;
 }
 
@@ -45,49 +59,76 @@ void check_llama(const ModelConfig& c) {
           most_norm_eps);
 }
 
-LlamaParameters add_llama(TensorTable& table, const ModelConfig& config) {
-    const size_t C = static_cast<size_t>(config.C), V = static_cast<size_t>(config.V),
-                 Vp = static_cast<size_t>(config.Vp()), H = static_cast<size_t>(config.H),
+namespace {
+
+// nanochat's outputs keep their variance through a matrix and a norm, and what is added to its residual
+// stream starts at 0. In the other families 2 L outputs of equal variance are summed there.
+struct Inits {
+    Init embedding = Init::normal(0.02f), head = embedding, matrix = embedding, residual = embedding;
+    explicit Inits(const ModelConfig& c) {
+        residual = Init::normal(0.02f / std::sqrt(2.0f * static_cast<float>(c.L)));
+        if (c.family != "nanochat") return;
+        embedding = Init::normal(1);
+        head = Init::normal(0.001f);
+        matrix = Init::normal(1 / std::sqrt(static_cast<float>(c.C)));
+        residual = Init::constant(0);
+    }
+};
+
+LlamaParameters::Layer add_layer(TensorTable& table, const ModelConfig& config, int l) {
+    const size_t C = static_cast<size_t>(config.C), H = static_cast<size_t>(config.H),
                  HS = static_cast<size_t>(config.HS()), A = static_cast<size_t>(config.NH) * HS,
                  KV = static_cast<size_t>(config.NKV) * HS;
-    const Init ones = Init::constant(1), normal = Init::normal(0.02f),
-               // 2 L outputs are summed in the residual stream
-        residual = Init::normal(0.02f / std::sqrt(2.0f * static_cast<float>(config.L)));
+    const Inits inits(config);
+    const auto matrix = [&](const char* of, size_t out, size_t in, Init init, bool joined = false) {
+        return table.add(table.block(l), {.name = fmt::format("model.layers.{}.{}.weight", l, of),
+                                          .shape = {out, in},
+                                          .init = init,
+                                          .from_matmul = true,
+                                          .int8 = true,
+                                          .joined = joined,
+                                          .role = Role::matrix});
+    };
+    LlamaParameters::Layer p{};
+    p.qkv = {matrix("self_attn.q_proj", A, C, inits.matrix)};
+    matrix("self_attn.k_proj", KV, C, inits.matrix, true);
+    matrix("self_attn.v_proj", KV, C, inits.matrix, true);
+    p.attproj = {matrix("self_attn.o_proj", C, A, inits.residual)};
+    const bool gated = llama_traits(config).gated;
+    p.up = {matrix(gated ? "mlp.gate_proj" : "mlp.fc1", H, C, inits.matrix)};
+    if (gated) matrix("mlp.up_proj", H, C, inits.matrix, true);
+    p.down = {matrix(gated ? "mlp.down_proj" : "mlp.fc2", C, H, inits.residual)};
+    p.norm1 = p.norm2 = {no_tensor};
+    if (!llama_traits(config).norm_weights) return p;
+    for (const auto& [norm, of] : {std::pair(&p.norm1, "input"), std::pair(&p.norm2, "post_attention")})
+        norm->weight =
+            table.add(table.block(l),
+                      {fmt::format("model.layers.{}.{}_layernorm.weight", l, of), {C}, Init::constant(1)});
+    return p;
+}
+
+}  // namespace
+
+LlamaParameters add_llama(TensorTable& table, const ModelConfig& config) {
+    const size_t C = static_cast<size_t>(config.C), V = static_cast<size_t>(config.V),
+                 Vp = static_cast<size_t>(config.Vp());
+    const Inits inits(config);
     LlamaParameters all;
     all.wte = table.add(table.embedding(), {.name = "model.embed_tokens.weight",
                                             .shape = {Vp, C},
-                                            .init = normal,
+                                            .init = inits.embedding,
                                             .from_matmul = config.tied,
                                             .int8 = true,
                                             .unpadded_rows = V,
                                             .role = config.tied ? Role::head : Role::embedding});
-    for (int l = 0; l < config.L; l++) {
-        LlamaParameters::Layer& p = all.layers.emplace_back();
-        const auto name = [&](const char* of) { return fmt::format("model.layers.{}.{}.weight", l, of); };
-        const auto matrix = [&](const char* of, size_t out, size_t in, Init init, bool joined = false) {
-            return table.add(table.block(l), {.name = name(of),
-                                              .shape = {out, in},
-                                              .init = init,
-                                              .from_matmul = true,
-                                              .int8 = true,
-                                              .joined = joined,
-                                              .role = Role::matrix});
-        };
-        p.qkv = {matrix("self_attn.q_proj", A, C, normal)};
-        matrix("self_attn.k_proj", KV, C, normal, true);
-        matrix("self_attn.v_proj", KV, C, normal, true);
-        p.attproj = {matrix("self_attn.o_proj", C, A, residual)};
-        p.gate_up = {matrix("mlp.gate_proj", H, C, normal)};
-        matrix("mlp.up_proj", H, C, normal, true);
-        p.down = {matrix("mlp.down_proj", C, H, residual)};
-        p.norm1 = {table.add(table.block(l), {name("input_layernorm"), {C}, ones})};
-        p.norm2 = {table.add(table.block(l), {name("post_attention_layernorm"), {C}, ones})};
-    }
-    all.norm = {table.add(table.head(), {"model.norm.weight", {C}, ones})};
+    for (int l = 0; l < config.L; l++) all.layers.push_back(add_layer(table, config, l));
+    all.norm = {no_tensor};
+    if (llama_traits(config).norm_weights)
+        all.norm.weight = table.add(table.head(), {"model.norm.weight", {C}, Init::constant(1)});
     all.head = config.tied ? all.wte
                            : table.add(table.head(), {.name = "lm_head.weight",
                                                       .shape = {Vp, C},
-                                                      .init = normal,
+                                                      .init = inits.head,
                                                       .from_matmul = true,
                                                       .int8 = true,
                                                       .unpadded_rows = V,

@@ -5,11 +5,24 @@
 #include "trainer/engine/model_config.h"
 #include "trainer/engine/tensor_table.h"
 
+// The families of this block differ in these traits.
+struct LlamaTraits {
+    bool norm_weights = true;     // RMSNorm has weights
+    bool embedding_norm = false;  // and follows the embedding, too
+    bool head_norm = false;       // heads of q and k are normalised, after they are turned
+    int rope_sign = 1;            // positions turn by this times the angle
+    bool gated = true;            // SwiGLU; else max(x, 0)^2
+    float logit_cap = 0;          // logits become cap tanh(logit / cap); 0: they stay
+    double norm_eps = 1e-5;       // unless the config has another
+    bool tied = true;             // the head may be the embedding
+};
+const LlamaTraits& llama_traits(const ModelConfig& config);
+
 struct LlamaParameters {
     // The rows of k and v are joined to those of q, and those of up to those of gate: one product computes
-    // q, k and v, and one computes gate and up.
+    // q, k and v, and one computes gate and up. Without a gate there is only up.
     struct Layer {
-        Affine norm1, qkv, attproj, norm2, gate_up, down;
+        Affine norm1, qkv, attproj, norm2, up, down;
     };
 
     TensorId wte = 0, head = 0;  // equal if the head is tied to the embedding
@@ -18,7 +31,8 @@ struct LlamaParameters {
 };
 
 // The shape with its missing sizes: as many heads of keys and values as of queries, heads of C / NH channels,
-// and an MLP of 8/3 C channels, rounded up to a multiple of 32, which has as many weights as GPT-2's of 4 C.
+// and an MLP of 4 C channels, or with a gate of 8/3 C, rounded up to a multiple of 32, which has as many
+// weights.
 ModelConfig complete_llama(ModelConfig config);
 
 // UsageError if a size is not positive, heads do not divide the channels or each other, a head is odd or
