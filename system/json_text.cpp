@@ -73,8 +73,8 @@ static std::string as_strict_json(std::string_view line, bool& replaced) {
 
 static constexpr char number_out_of_range[] = "a number is out of range";
 
-// What is wrong with a text that parse_json discards: the column and the reason, as the library states them,
-// where it is not JSON.
+// The reason why parse_json discards a text. Where the text is not JSON, the library states it, with the
+// column.
 static std::string problem_of(std::string_view text) {
     try {
         parse_guarded(text, true);

@@ -39,8 +39,22 @@ TEST_F(ShardTokenizer, IsThatOfTheRunUnlessAFileSaysOtherwise) {
     folder_.write("tokenizer_of_shards.json", R"({"tokenizer": "gpt2"})");
     EXPECT_FALSE(are_bytes("val_000000.bin", "gpt2"));
     EXPECT_TRUE(are_bytes("fineweb_val_000000.bin")) << "of another program";
-    folder_.write("tokenizer_of_shards.json", "damaged");
-    EXPECT_TRUE(are_bytes("val_000000.bin"));
+}
+
+TEST_F(ShardTokenizer, ADamagedFileIsNotTakenForNone) {
+    for (const char* const damaged :
+         {"damaged", R"({"tokenizer": 7})", R"({"tokenizer": "byte", "shards": [7]})"}) {
+        folder_.write("tokenizer_of_shards.json", damaged);
+        write_shard(folder_, "val_000000.bin", {1, 2, 3});
+        std::vector<TokenShard> shards;
+        shards.emplace_back(folder_ / "val_000000.bin");
+        std::string notes;
+        EXPECT_TRUE(text_bytes_of_tokens(*make_tokenizer("byte"), shards, [&](const std::string& line) {
+                        notes += line;
+                    }).empty());
+        EXPECT_TRUE(says(notes, "tokenizer_of_shards.json")) << damaged;
+        EXPECT_TRUE(says(notes, "bits per byte are not known")) << damaged;
+    }
 }
 
 // tokenize --stream keeps a list, whose tokenizer may be followed by an option.

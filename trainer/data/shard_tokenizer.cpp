@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "system/atomic_file.h"
+#include "system/error.h"
 #include "system/file_access.h"
 #include "system/json_text.h"
 
@@ -27,7 +28,7 @@ bool names(const json& list, const std::string& file) {
     return false;
 }
 
-// The name of the tokenizer that made a shard; empty if no file says so.
+// The name of the tokenizer that made a shard; empty if no file says so. UsageError for a damaged file.
 std::string maker_of(const std::string& shard) {
     static const std::regex form("(.*)(train|val)_[0-9]+\\.bin");
     const std::filesystem::path path(shard), folder = path.parent_path();
@@ -38,12 +39,14 @@ std::string maker_of(const std::string& shard) {
     for (const std::string& beside :
          {prefix + "shards.json", prefix + split + "_shards.json", std::string("tokenizer_of_shards.json")}) {
         if (!is_there(folder / beside)) continue;
+        const json found = read_json_object(folder / beside);
         try {
-            const json found = read_json_object(folder / beside);
             const std::string name = found.value("tokenizer", "");
             const bool applies = found.contains("shards") ? names(found, file) : prefix.empty();
             if (applies) return name.substr(0, name.find(" --"));  // without the options behind it
-        } catch (const std::exception&) { continue; }              // damaged; tokenize --stream says so
+        } catch (const json::exception&) {
+            throw UsageError(fmt::format("{}: does not name a tokenizer", (folder / beside).string()));
+        }
     }
     return "";
 }
@@ -57,7 +60,13 @@ std::vector<int> text_bytes_of_tokens(const Tokenizer& tokenizer, std::span<cons
                                       const Note& say) {
     if (tokenizer.name() == "none") return {};
     for (const TokenShard& shard : shards) {
-        const std::string maker = maker_of(shard.name());
+        std::string maker;
+        try {
+            maker = maker_of(shard.name());
+        } catch (const Error& damaged) {
+            say(fmt::format("note: {}; bits per byte are not known", damaged.what()));
+            return {};
+        }
         if (maker.empty() || maker == tokenizer.name() || maker == tokenizer.former_name() ||
             (is_gpt2(maker) && is_gpt2(tokenizer.name())))
             continue;

@@ -13,6 +13,6 @@
 std::string write_shard_tokenizer(const std::string& folder, const Tokenizer& tokenizer);
 
 // By the token, the bytes of text that it stands for, 0 for special tokens. Empty if they are not known: the
-// tokenizer is "none", or another one made a shard, which is said.
+// tokenizer is "none", or another one made a shard or a file beside it is damaged, which is said.
 std::vector<int> text_bytes_of_tokens(const Tokenizer& tokenizer, std::span<const TokenShard> shards,
                                       const Note& say);
