@@ -11,9 +11,9 @@
 
 namespace {
 
-// Thousands of draws by 256 threads each take minutes on fibers and on the software GPU, which runs the tests
+// Thousands of draws by 512 threads each take minutes on fibers and on the software GPU, which runs the tests
 // of the GPU build: there are fewer of them in these.
-using Native = std::conditional_t<simt::checked, simt::CpuWidth, simt::NativeWidth<256>>;
+using Native = std::conditional_t<simt::checked, simt::CpuWidth, simt::NativeWidth<512>>;
 int fewer_on_gpu(int draws, int fewer) { return simt::is_gpu() ? fewer : draws; }
 
 // The tokens of `count` samples, from first.sample on, that are all drawn from one row.
@@ -44,7 +44,7 @@ std::vector<int> count_draws(const std::vector<float>& logits, const Sampling& s
 
 template <class W>
 class DecodeSample : public testing::Test {};
-using Widths = simt::TestWidths<testing::Types, 32, 256>;
+using Widths = simt::TestWidths<testing::Types, 32, 512>;
 TYPED_TEST_SUITE(DecodeSample, Widths);
 
 std::vector<float> random_logits(size_t V, float spread, uint32_t seed) {
@@ -72,9 +72,9 @@ void expect_plain_tokens(std::vector<float> logits, const Sampling& sampling, si
 TYPED_TEST(DecodeSample, DrawsTheTokensOfThePlainLoops) {
     uint32_t seed = 1;
     const bool slow = TypeParam::threads > 1;
-    for (const size_t V : {1, 2, 7, 131, 1023, 1025, 50257}) {
+    for (const size_t V : {1, 2, 7, 131, 1023, 1025, 50257, 200003}) {
         for (int kind = 0; kind < 5; kind++) {
-            if (slow && V > 2000 && kind != 1) continue;
+            if (V > (slow ? 2000 : 100000) && kind != 1) continue;
             std::vector<float> logits = random_logits(V, kind == 0 ? 0.01f : 4.0f, seed++);
             for (size_t i = 0; i < V; i++) {
                 if (kind == 2) logits[i] = 1.25f;
@@ -93,23 +93,76 @@ TYPED_TEST(DecodeSample, DrawsTheTokensOfThePlainLoops) {
     }
 }
 
-// Every sample has a row of its own; what lies behind the vocabulary is not read.
+// Every sample has a row of its own, aligned to vectors or not; what lies behind the vocabulary is not read.
 TYPED_TEST(DecodeSample, EachRowGivesItsToken) {
-    const size_t V = 300, stride = 384;
-    std::vector<float> rows(5 * stride, NAN);
-    for (size_t r = 0; r < 5; r++)
-        std::ranges::copy(random_logits(V, 2, static_cast<uint32_t>(r)), &rows[r * stride]);
-    const auto device = upload<float>(rows);
-    const simt::DeviceBuffer<int> tokens(5);
-    const Sampling sampling{.top_k = 100, .top_p = 0.9};
-    decode_sample<TypeParam>(tokens.data(), SampledRows<float>{device.data(), stride, static_cast<int>(V), 5},
-                             sampling, {.seed = 3}, nullptr);
-    std::vector<int> drawn(5), expected;
-    simt::copy_to_host(drawn.data(), tokens.data(), tokens.bytes(), nullptr);
-    simt::stream_synchronize(nullptr);
-    for (uint64_t r = 0; r < 5; r++)
-        expected.push_back(plain::sample_token({&rows[r * stride], V}, sampling, {.seed = 3, .sample = r}));
-    EXPECT_EQ(drawn, expected);
+    const size_t V = 300;
+    for (const size_t stride : {V + 84, V + 1}) {
+        std::vector<float> rows(5 * stride, NAN);
+        for (size_t r = 0; r < 5; r++)
+            std::ranges::copy(random_logits(V, 2, static_cast<uint32_t>(r)), &rows[r * stride]);
+        const auto device = upload<float>(rows);
+        const simt::DeviceBuffer<int> tokens(5);
+        const Sampling sampling{.top_k = 100, .top_p = 0.9};
+        decode_sample<TypeParam>(tokens.data(),
+                                 SampledRows<float>{device.data(), stride, static_cast<int>(V), 5}, sampling,
+                                 {.seed = 3}, nullptr);
+        std::vector<int> drawn(5), expected;
+        simt::copy_to_host(drawn.data(), tokens.data(), tokens.bytes(), nullptr);
+        simt::stream_synchronize(nullptr);
+        for (uint64_t r = 0; r < 5; r++)
+            expected.push_back(
+                plain::sample_token({&rows[r * stride], V}, sampling, {.seed = 3, .sample = r}));
+        EXPECT_EQ(drawn, expected) << "stride " << stride;
+    }
+}
+
+using decode_sample_detail::Sum;
+
+// tokens[b] = the first token at which the sum of the weights exceeds points[b].
+template <class W, int N, class T>
+__global__ void __launch_bounds__(simt::block_of<W>)
+    token_at_kernel(int* tokens, const Sum* points, const T* logits, int V) {
+    simt::SharedMemory memory;
+    const decode_sample_detail::Shared<W::threads> shared(memory);
+    const decode_sample_detail::Row<W::threads, N, T> row{
+        .logits = logits, .V = V, .id_bits = 16, .inverse_temperature = 1};
+    row.add_parts(shared, 0, V);
+    const int token = row.token_at(shared, points[blockIdx.x]);
+    if (simt::row_lane<W::threads>() == 0) tokens[blockIdx.x] = token;
+}
+
+// Each gap-th token weighs 2^36, the others nothing. The points are the last before a token's weight, its
+// first and its last; rows end at, before and after the end of a vector and of a part.
+TYPED_TEST(DecodeSample, ATokenBeginsExactlyWhereTheSumBeforeItEnds) {
+    using W = TypeParam;
+    constexpr int N = W::bytes / sizeof(bfloat16);
+    for (const int V : {1, N, 16 * N - 1, 16 * N, 16 * N + 1, 512 * N + 1}) {
+        for (const int gap : {1, 3, 200}) {
+            std::vector<float> logits(static_cast<size_t>(V), -INFINITY);
+            for (size_t id = 0; id < logits.size(); id += static_cast<size_t>(gap)) logits[id] = 0.0f;
+            std::vector<Sum> points;
+            std::vector<int> expected;
+            const int weighing = ceil_div(V, gap);
+            for (int i = 0; i < weighing; i += std::max(1, weighing / fewer_on_gpu(150, 40))) {
+                const Sum before = static_cast<Sum>(i) << 36;
+                for (const Sum point : {i > 0 ? before - 1 : 0, before, before + (Sum{1} << 36) - 1}) {
+                    points.push_back(point);
+                    expected.push_back(static_cast<int>(point >> 36) * gap);
+                }
+            }
+            const auto row = upload<bfloat16>(logits);
+            const simt::DeviceBuffer<Sum> given(points.size());
+            const simt::DeviceBuffer<int> tokens(points.size());
+            simt::copy_to_device(given.data(), points.data(), given.bytes(), nullptr);
+            launch(token_at_kernel<W, N, bfloat16>, static_cast<unsigned>(points.size()), W::threads,
+                   decode_sample_detail::Shared<W::threads>::bytes(), nullptr, tokens.data(), given.data(),
+                   row.data(), V);
+            std::vector<int> found(points.size());
+            simt::copy_to_host(found.data(), tokens.data(), tokens.bytes(), nullptr);
+            simt::stream_synchronize(nullptr);
+            EXPECT_EQ(found, expected) << "V " << V << " gap " << gap;
+        }
+    }
 }
 
 // Pearson's chi-squared over cells of neighbouring tokens that are together expected 5 times or more: with

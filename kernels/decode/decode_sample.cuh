@@ -4,13 +4,15 @@
 //   logits (rows, V), a row every `stride` elements   tokens (rows)
 //   Weights are integers, floor(2^36 weight): their sums do not depend on the order of adding, so any number
 //   of threads draws the same token.
+//   The warps add up the weights of parts of a row. The part in which the sum exceeds the random number is
+//   divided into parts again, and so on, until it is one token.
 //   Which tokens are kept is one number. A token's key is its place in the order from the likeliest to the
 //   least likely, and among equally likely ones in the order of ids; top-k and top-p each find the last key
 //   that is kept, a digit of some bits at a time from the highest on (radix selection): a pass over the row
 //   adds up the tokens, or their weights, by the next digit of their keys.
 // W::threads threads process a row: on a GPU a block.
 #pragma once
-#include <algorithm>
+#include <bit>
 #include <cfloat>
 
 #include "kernels/common.cuh"
@@ -27,231 +29,242 @@ struct SampledRows {
 namespace decode_sample_detail {
 
 using Sum = unsigned long long;
-constexpr int id_bits = 32, key_bits = 64;
 
-struct Choice {
-    int top_k;
-    double top_p, inverse_temperature;  // 0: the likeliest token
-    Draw first;                         // of row 0; row r is its sample first.sample + r
-};
-
-// The greatest logit has the smallest key; a NaN has key 0, and plus infinity a smaller key than any number.
-__device__ __forceinline__ Sum key_of(float logit, int id) {
-    const uint32_t bits = simt::float_bits(logit + 0.0f);  // -0 counts as 0
-    const uint32_t falling = logit != logit ? 0 : bits >> 31 ? bits : ~bits & 0x7fffffffu;
-    return static_cast<Sum>(falling) << id_bits | static_cast<Sum>(id);
+template <int lanes>
+__device__ Sum sum_of_lanes(Sum value) {  // each lane gets it
+    UNROLL
+    for (int distance = lanes / 2; distance > 0; distance /= 2)
+        value += __shfl_xor_sync(0xffffffffu, value, distance);
+    return value;
 }
 
-// The shared memory of a block. Each thread adds up its tokens for itself, so that nothing is atomic: that
-// takes 48 KiB for 256 threads.
+// The shared memory of a block. Each thread adds up its tokens by digit for itself, so that nothing is
+// atomic: digits of 3 bits take 48 KiB for 512 threads.
 template <int threads>
 struct Shared {
-    static constexpr int digit_bits = threads == 1 ? 8 : 4, digits = 1 << digit_bits, group = 32;
-    static constexpr int most_values = threads > digits ? threads : digits;
-    static constexpr int groups = (most_values + group - 1) / group;
+    static constexpr int lanes = threads < simt::warp_size ? threads : simt::warp_size;
+    static constexpr int warps = threads / lanes, parts = warps > 16 ? warps : 16;  // of a range of ids
+    static constexpr int digit_bits = threads == 1 ? 8 : 3, digits = 1 << digit_bits;
+    static constexpr int most_values = parts > digits ? parts : digits;
     unsigned* counts;  // tokens, by digit and thread
     Sum* sums;         // what they add up to
-    Sum *values, *of_group;
+    Sum* values;       // of parts or of digits
 
     static size_t bytes() {
         return simt::shared_size<unsigned>(digits * threads) + simt::shared_size<Sum>(digits * threads) +
-               simt::shared_size<Sum>(most_values) + simt::shared_size<Sum>(groups);
+               simt::shared_size<Sum>(most_values);
     }
     __device__ explicit Shared(simt::SharedMemory& memory)
         : counts(memory.take<unsigned>(digits * threads)),
           sums(memory.take<Sum>(digits * threads)),
-          values(memory.take<Sum>(most_values)),
-          of_group(memory.take<Sum>(groups)) {}
+          values(memory.take<Sum>(most_values)) {}
 
-    // Adds up a digit's counts and sums, those of every stride-th thread from `first` on, and leaves them at
-    // `first`.
-    __device__ void fold(int digit, int first, int end, int stride) const {
-        unsigned* const count = counts + digit * threads;
-        Sum* const sum = sums + digit * threads;
-        for (int t = first + stride; t < end; t += stride) count[first] += count[t], sum[first] += sum[t];
-    }
+    __device__ static int warp() { return simt::row_lane<threads>() / lanes; }
+    __device__ static int lane() { return simt::row_lane<lanes>(); }
+
     // values[digit] and counts[digit * threads] = those of all threads.
-    __device__ void fold_all() const {
-        constexpr int parts = threads > digits ? threads / digits : 1;
-        const int lane = simt::row_lane<threads>();
+    __device__ void add_threads() const {
         simt::row_barrier<threads>();
-        for (int i = lane; i < digits * parts; i += threads) fold(i / parts, i % parts, threads, parts);
-        simt::row_barrier<threads>();
-        for (int digit = lane; digit < digits; digit += threads) {
-            fold(digit, 0, parts, 1);
-            values[digit] = sums[digit * threads];
+        for (int digit = warp(); digit < digits; digit += warps) {
+            Sum count = 0, sum = 0;
+            for (int t = digit * threads + lane(); t < (digit + 1) * threads; t += lanes)
+                count += counts[t], sum += sums[t];
+            count = sum_of_lanes<lanes>(count);
+            sum = sum_of_lanes<lanes>(sum);
+            if (lane() == 0) counts[digit * threads] = static_cast<unsigned>(count), values[digit] = sum;
         }
+        simt::row_barrier<threads>();
     }
-};
-
-// Combines each group of 32 of the n values. Every thread has written its values; afterwards all see
-// of_group.
-template <int threads, class Combine>
-__device__ void combine_groups(const Shared<threads>& s, int n, Combine combine) {
-    simt::row_barrier<threads>();
-    for (int g = simt::row_lane<threads>(); g * s.group < n; g += threads) {
-        Sum combined = s.values[g * s.group];
-        for (int i = g * s.group + 1; i < min((g + 1) * s.group, n); i++)
-            combined = combine(combined, s.values[i]);
-        s.of_group[g] = combined;
-    }
-    simt::row_barrier<threads>();
-}
-
-template <int threads, class Combine>
-__device__ Sum combine_all(const Shared<threads>& s, int n, Combine combine) {
-    combine_groups(s, n, combine);
-    Sum combined = s.of_group[0];
-    for (int g = 1; g * s.group < n; g++) combined = combine(combined, s.of_group[g]);
-    return combined;
-}
-
-struct Add {
-    __device__ Sum operator()(Sum a, Sum b) const { return a + b; }
-};
-struct Smaller {
-    __device__ Sum operator()(Sum a, Sum b) const { return a < b ? a : b; }
 };
 
 // The first of n values at which the sum from the first on reaches `wanted`, and the sum of those before it.
-// Needs combine_groups with Add.
+// All values together reach it.
 struct Place {
     int index;
     Sum before;
 };
-template <int threads>
-__device__ Place reach(const Shared<threads>& s, int n, Sum wanted) {
+template <int n>
+__device__ Place reach(const Sum* values, Sum wanted) {
     Place at{0, 0};
-    int g = 0;
-    while ((g + 1) * s.group < n && at.before + s.of_group[g] < wanted) at.before += s.of_group[g++];
-    at.index = g * s.group;
-    while (at.index + 1 < n && at.before + s.values[at.index] < wanted) at.before += s.values[at.index++];
+    Sum sum = 0;
+    UNROLL
+    for (int i = 0; i < n; i++) {
+        sum += values[i];
+        if (sum < wanted) at = {i + 1, sum};
+    }
     return at;
 }
 
-template <int threads, class T>
+template <int threads, int N, class T>
 struct Row {
+    using S = Shared<threads>;
+    static constexpr int logit_bits = 8 * sizeof(T);
     const T* logits;
-    int V;
-    float largest;
+    int V, id_bits;  // the largest id needs id_bits bits
     double inverse_temperature;
-    Sum last_key;  // tokens with greater keys are not kept
+    float largest = 0;
+    Sum last_key = ~Sum{0};  // tokens with greater keys are not kept
 
-    __device__ float logit(int id) const { return static_cast<float>(logits[id]); }
+    // The greatest logit has the smallest key.
+    __device__ Sum key_of(float logit, int id) const {
+        const uint32_t bits = simt::float_bits(logit + 0.0f);  // -0 counts as 0
+        const uint32_t falling = bits >> 31 ? bits : ~bits & 0x7fffffffu;
+        return static_cast<Sum>(falling >> (32 - logit_bits)) << id_bits | static_cast<Sum>(id);
+    }
     __device__ Sum weight(float logit) const {
         const double x = (static_cast<double>(logit) - static_cast<double>(largest)) * inverse_temperature;
         return static_cast<Sum>(
             static_cast<long long>(simt::exp_nonpositive(static_cast<float>(x)) * 0x1p36f));
     }
-    __device__ Sum kept_weight(int id) const {
-        const float own = logit(id);
-        return key_of(own, id) <= last_key ? weight(own) : 0;
-    }
-    // The ids that this thread adds up.
-    __device__ int begin_of_share() const { return min(V, simt::row_lane<threads>() * share()); }
-    __device__ int end_of_share() const { return min(V, begin_of_share() + share()); }
-    __device__ int share() const { return ceil_div(V, threads); }
 
-    // The total of the kept weights, of which s.values has each thread's part.
-    __device__ Sum total(const Shared<threads>& s) const {
-        Sum part = 0;
-        for (int id = begin_of_share(); id < end_of_share(); id++) part += kept_weight(id);
-        s.values[simt::row_lane<threads>()] = part;
-        return combine_all(s, threads, Add{});
+    // Calls body(logit, id) for this thread's ids of [begin, end), which `sharing` threads share. A GPU's
+    // thread loads four vectors before it computes with the first, so that it waits once for all of them.
+    template <int sharing, class Body>
+    __device__ __forceinline__ void for_each(int begin, int end, Body body) const {
+        constexpr int batch = threads == 1 ? 1 : 4, step = sharing * N;
+        const int lane = simt::row_lane<sharing>();
+        const int whole = begin % N == 0 ? begin + (end - begin) / N * N : begin;  // the end of the vectors
+        for (int id = begin + lane * N; id < whole;) {
+            Vec<T, N> held[batch];
+            UNROLL
+            for (int v = 0; v < batch; v++) held[v] = load_raw<N>(logits + min(id + v * step, whole - N));
+            UNROLL_ONCE  // fewer instructions to fetch
+            for (int v = 0; v < batch && id < whole; v++, id += step) {
+                const Vec<float, N> values = widen(held[0]);
+                UNROLL
+                for (int k = 0; k < N; k++) body(values[k], id + k);
+                UNROLL
+                for (int next = 1; next < batch; next++) {
+                    held[next - 1] = held[next];
+                    simt::stay_narrow(held[next - 1]);  // nvcc would move every logit by itself
+                }
+            }
+        }
+        UNROLL_ONCE
+        for (int id = whole + lane; id < end; id += sharing) body(static_cast<float>(logits[id]), id);
     }
 
-    // The first token of this thread's share at which the sum, `before` those of the share, exceeds point.
-    __device__ int token_at(Sum before, Sum point) const {
-        int id = begin_of_share();
-        while (id + 1 < end_of_share() && (before += kept_weight(id)) <= point) id++;
-        return id;
+    // Plus infinity if there is a NaN.
+    __device__ float find_largest() const {
+        float own = -INFINITY;
+        for_each<threads>(0, V, [&](float logit, int) INLINE {
+            own = simt::larger(logit == logit ? logit : INFINITY, own);
+        });
+        return simt::row_max<threads>(own);
+    }
+
+    // Ids in each part of a range: whole vectors as long as there is one for each part.
+    __device__ static int part_of(int ids) {
+        const int part = ceil_div(ids, S::parts);
+        return part < N ? part : ceil_div(part, N) * N;
+    }
+    // s.values = the kept weights of the parts of [begin, end). Returns their sum.
+    __device__ Sum add_parts(const S& s, int begin, int end) const {
+        const int part = part_of(end - begin);
+        simt::row_barrier<threads>();  // all threads have read s.values
+        for (int p = s.warp(); p < S::parts; p += S::warps) {
+            const int first = min(end, begin + p * part), last = min(end, first + part);
+            Sum sum = 0;
+            const auto add = [&](float logit, int) INLINE { sum += weight(logit); };
+            const auto add_kept = [&](float logit, int id)
+                                      INLINE { sum += key_of(logit, id) <= last_key ? weight(logit) : 0; };
+            if (last_key == ~Sum{0}) for_each<S::lanes>(first, last, add);
+            else for_each<S::lanes>(first, last, add_kept);
+            sum = sum_of_lanes<S::lanes>(sum);
+            if (s.lane() == 0) s.values[p] = sum;
+        }
+        simt::row_barrier<threads>();
+        Sum total = 0;
+        for (int p = 0; p < S::parts; p++) total += s.values[p];
+        return total;
+    }
+    // The first token at which the sum of the kept weights exceeds point, which is less than their total.
+    // Needs the values that add_parts leaves for the whole row.
+    __device__ int token_at(const S& s, Sum point) const {
+        for (int begin = 0, end = V;; add_parts(s, begin, end)) {
+            const int part = part_of(end - begin);
+            const Place place = reach<S::parts>(s.values, point + 1);
+            point -= place.before;
+            begin += place.index * part;
+            end = min(end, begin + part);
+            if (part == 1) return begin;
+        }
     }
 
     // The last key of the fewest likeliest tokens of which there are `wanted`, or whose weights sum to that.
     template <bool by_weight>
-    __device__ Sum find_last_key(const Shared<threads>& s, Sum wanted) const {
-        constexpr int digit_bits = Shared<threads>::digit_bits, digits = Shared<threads>::digits;
+    __device__ Sum find_last_key(const S& s, Sum wanted) const {
         const int lane = simt::row_lane<threads>();
-        Sum prefix = 0;  // of the key
-        for (int shift = key_bits - digit_bits;; shift -= digit_bits) {
-            for (int digit = 0; digit < digits; digit++)
-                s.counts[digit * threads + lane] = 0, s.sums[digit * threads + lane] = 0;
-            for (int id = lane; id < V; id += threads) {
-                const float own = logit(id);
-                const Sum key = key_of(own, id);
-                if (key > last_key || key >> shift >> digit_bits != prefix) continue;
-                const int at = static_cast<int>(key >> shift & (digits - 1)) * threads + lane;
+        Sum first = 0, last = last_key;  // the keys among which it is
+        for (int shift = logit_bits + id_bits - S::digit_bits;; shift = max(0, shift - S::digit_bits)) {
+            simt::row_barrier<threads>();  // all threads have read what is written next
+            for (int i = lane; i < S::digits * threads; i += threads) s.counts[i] = 0, s.sums[i] = 0;
+            for_each<threads>(0, V, [&](float logit, int id) INLINE {
+                const Sum key = key_of(logit, id) - first;
+                if (key > last - first) return;
+                const int at = static_cast<int>(key >> shift) * threads + lane;
                 s.counts[at]++;
-                s.sums[at] += by_weight ? weight(own) : 1;
-            }
-            s.fold_all();
-            combine_groups(s, digits, Add{});
-            const Place place = reach(s, digits, wanted);
+                s.sums[at] += by_weight ? weight(logit) : 1;
+            });
+            s.add_threads();
+            const Place place = reach<S::digits>(s.values, wanted);
             wanted -= place.before;
-            prefix = prefix << digit_bits | static_cast<Sum>(place.index);
-            // All tokens that begin with these digits are kept: no more digits are needed.
-            const bool whole =
-                s.counts[place.index * threads] == 1 || s.values[place.index] == wanted || shift == 0;
-            simt::row_barrier<threads>();  // before the next digits are counted
-            // Tokens that top-k has excluded may begin with the same digits.
-            if (whole) return Smaller{}(last_key, (prefix + 1) * (Sum{1} << shift) - 1);
+            first += static_cast<Sum>(place.index) << shift;
+            last = min(last, first + (Sum{1} << shift) - 1);  // top-k may have excluded the last ones
+            // If all tokens whose keys begin with these digits are kept, no more digits are needed.
+            if (s.counts[place.index * threads] == 1 || s.values[place.index] == wanted || shift == 0)
+                return last;
         }
     }
 };
 
 // token = -1 for logits that are not finite: a NaN, plus infinity, or nothing but minus infinity.
-template <class W, class T>
+template <class W, int N, class T>
 __global__ void __launch_bounds__(simt::block_of<W>, 1)
-    kernel(int* tokens, SampledRows<T> rows, Choice choice) {
+    kernel(int* tokens, SampledRows<T> rows, int id_bits, Sampling sampling, Draw draw) {
     constexpr int threads = W::threads;
     simt::SharedMemory memory;
     const Shared<threads> s(memory);
-    Row<threads, T> row{rows.logits + blockIdx.x * rows.stride, rows.V, 0, choice.inverse_temperature,
-                        ~Sum{0}};
-    const int lane = simt::row_lane<threads>();
-    Sum first = ~Sum{0};
-    for (int id = lane; id < rows.V; id += threads) first = Smaller{}(first, key_of(row.logit(id), id));
-    s.values[lane] = first;
-    first = combine_all(s, threads, Smaller{});
-    simt::row_barrier<threads>();  // before s is used again
-    const int likeliest = static_cast<int>(first & 0xffffffffu);
-    row.largest = row.logit(likeliest);
-    const bool finite = row.largest > -INFINITY && row.largest < INFINITY;
-    int token = finite ? likeliest : -1, writer = 0;
-    if (finite && choice.inverse_temperature > 0) {  // the same for all threads of the block
-        if (choice.top_k > 0 && choice.top_k < rows.V)
-            row.last_key = row.template find_last_key<false>(s, static_cast<Sum>(choice.top_k));
-        if (choice.top_p < 1) {
-            const Sum total = row.total(s);
-            const double share = choice.top_p * static_cast<double>(total);
+    Row<threads, N, T> row{rows.logits + blockIdx.x * rows.stride, rows.V, id_bits,
+                           min(1 / sampling.temperature, DBL_MAX)};
+    row.largest = row.find_largest();
+    int token = -1;
+    if (row.largest > -INFINITY && row.largest < INFINITY) {  // the same for all threads of the block
+        // At temperature 0 only the likeliest tokens weigh anything, and the first of them is taken.
+        const bool likeliest = sampling.temperature == 0;
+        if (!likeliest && sampling.top_k > 0 && sampling.top_k < rows.V)
+            row.last_key = row.template find_last_key<false>(s, static_cast<Sum>(sampling.top_k));
+        Sum total = row.add_parts(s, 0, rows.V);
+        if (!likeliest && sampling.top_p < 1) {
+            const double share = sampling.top_p * static_cast<double>(total);
             const Sum below = static_cast<Sum>(share),
                       wanted = static_cast<double>(below) < share ? below + 1 : below;
-            row.last_key = row.template find_last_key<true>(s, Smaller{}(wanted, total));
+            row.last_key = row.template find_last_key<true>(s, min(wanted, total));
+            total = row.add_parts(s, 0, rows.V);
         }
-        Draw draw = choice.first;
-        draw.sample += blockIdx.x;
-        const Sum total = row.total(s),
-                  point = Smaller{}(static_cast<Sum>(uniform(draw) * static_cast<double>(total)), total - 1);
-        const Place place = reach(s, threads, point + 1);
-        writer = place.index;
-        if (lane == writer) token = row.token_at(place.before, point);
+        draw.sample += blockIdx.x;  // it was that of row 0
+        const Sum point = min(static_cast<Sum>(uniform(draw) * static_cast<double>(total)), total - 1);
+        token = row.token_at(s, likeliest ? 0 : point);
     }
-    if (lane == writer) tokens[blockIdx.x] = token;
+    if (simt::row_lane<threads>() == 0) tokens[blockIdx.x] = token;
 }
 
 }  // namespace decode_sample_detail
 
 // tokens[r] = the token drawn from row r for sample first.sample + r, or -1 if the row has a NaN or plus
-// infinity or nothing but minus infinity. Reads a row three times, with top-p once more, and with either of
-// top-k and top-p once more for every digit of a key that it needs: at most 16, usually half as many.
-template <class W = simt::NativeWidth<256>, class T>
+// infinity or nothing but minus infinity. Reads a row twice, with top-p once more, and with either of top-k
+// and top-p once more for every digit of a key that it needs: on a GPU at most 11 for bf16 and V = 50257.
+// Bound on a GPU by the three conversions and the exponential of a weight, 16 per clock in an SM.
+template <class W = simt::NativeWidth<512>, class T>
 void decode_sample(int* tokens, const SampledRows<T>& rows, const Sampling& sampling, const Draw& first,
                    stream_t stream) {
     using namespace decode_sample_detail;
     check(sampling);
     CHECK(rows.count > 0 && rows.V > 0, "decode_sample: {} rows of {} logits; expected 1 or more of both",
           rows.count, rows.V);
-    const double t = sampling.temperature;
-    launch(kernel<W, T>, static_cast<unsigned>(rows.count), W::threads, Shared<W::threads>::bytes(), stream,
-           tokens, rows, Choice{sampling.top_k, sampling.top_p, t > 0 ? std::min(1 / t, DBL_MAX) : 0, first});
+    const auto id_bits = std::bit_width(static_cast<unsigned>(rows.V - 1));
+    simt::for_vector_length<W, T>(rows.stride, [&](auto n) {
+        launch(kernel<W, n(), T>, static_cast<unsigned>(rows.count), W::threads, Shared<W::threads>::bytes(),
+               stream, tokens, rows, static_cast<int>(id_bits), sampling, first);
+    });
 }
