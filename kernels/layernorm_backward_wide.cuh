@@ -83,23 +83,31 @@ __global__ void __launch_bounds__(layernorm_max_block)
         }
         // of dnorm * norm and of dnorm: sums over the row until they are divided by C below
         float averages[Sums > 1 ? 2 : 1] = {};
+        // In fp32 these are computed twice, because the rows need all registers.
+        constexpr bool held = sizeof(T) < sizeof(float);
+        Vec<float, N> norm[vectors] = {}, dnorm[vectors] = {};
         for_each_of_wide_row<N>(C, [&](int v, int) INLINE {
-            stay_narrow(now.dout[v]), stay_narrow(now.inp[v]), stay_narrow(weights[v]);
+            stay_narrow(now.dout[v]), stay_narrow(weights[v]);
             const Vec<float, N> d = widen(now.dout[v]), x = widen(now.inp[v]), w = widen(weights[v]);
             UNROLL
             for (int k = 0; k < N; k++) {
-                averages[0] += d[k] * w[k] * ((x[k] - now.mean) * now.rstd);
-                if constexpr (Sums > 1) averages[1] += d[k] * w[k];
+                norm[v][k] = (x[k] - now.mean) * now.rstd, dnorm[v][k] = d[k] * w[k];
+                averages[0] += dnorm[v][k] * norm[v][k];
+                if constexpr (Sums > 1) averages[1] += dnorm[v][k];
             }
         });
-        simt::block_sums(averages);
+        simt::block_sums(averages, row % 2);
         const LayerNormRow r{now.mean, now.rstd, Sums > 1 ? averages[Sums > 1] * per_channel : 0.0f,
                              averages[0] * per_channel};
         for_each_of_wide_row<N>(C, [&](int v, int i) INLINE {
-            stay_narrow(now.dout[v]), stay_narrow(now.inp[v]);
-            stay_narrow(now.dresidual[v]), stay_narrow(weights[v]);
+            stay_narrow(now.dout[v]), stay_narrow(now.dresidual[v]), stay_narrow(weights[v]);
+            const Vec<float, N> d = widen(now.dout[v]), x = widen(now.inp[v]), w = widen(weights[v]);
             Vec<float, N> dx = dresidual ? widen(now.dresidual[v]) : simt::broadcast<N>(0.0f);
-            layernorm_gradient(dx, sums[v], widen(now.dout[v]), widen(now.inp[v]), widen(weights[v]), r);
+            UNROLL
+            for (int k = 0; k < N; k++) {
+                const float normed = held ? norm[v][k] : (x[k] - now.mean) * now.rstd;
+                layernorm_gradient(dx[k], sums[v], k, d[k], normed, held ? dnorm[v][k] : d[k] * w[k], r);
+            }
             store(dinp + row * C + i, dx);
         });
     }
