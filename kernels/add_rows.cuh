@@ -3,7 +3,7 @@
 //   There are one to three outputs; inp is then (rows, outputs, columns).
 //   Deterministic: the order of the additions depends on the shape alone.
 #pragma once
-#include "kernels/common.cuh"
+#include "kernels/rows_ahead.cuh"
 
 struct AddRowsOutputs {
     float *first, *second = nullptr, *third = nullptr;
@@ -30,11 +30,12 @@ __global__ void add_rows_kernel(AddRowsOutputs outputs, const float* inp, size_t
     inp += blockIdx.y * columns + column;
 
     Vec<float, N> sums = simt::broadcast<N>(0.0f);
-    for (size_t row = warp; column < columns && row < rows; row += warps) {
-        const Vec<float, N> v = load<N>(inp + row * row_length);
-        UNROLL
-        for (int k = 0; k < N; k++) sums[k] += v[k];
-    }
+    const auto at = [&](size_t row) INLINE { return inp + row * row_length; };
+    for_each_row_ahead<W, N>(warp, column < columns ? rows : 0, warps, at,
+                             [&](const Vec<float, N>& v, size_t) INLINE {
+                                 UNROLL
+                                 for (int k = 0; k < N; k++) sums[k] += v[k];
+                             });
     if constexpr (warps > 1) {
         simt::SharedMemory shared;
         float* of_warp = shared.take<float>(warps * simt::warp_size);

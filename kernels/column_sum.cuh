@@ -27,7 +27,8 @@ struct Tiling {
 // with at least 16 rows for each warp.
 template <class W, int N>
 size_t row_ranges(size_t rows, size_t columns) {
-    constexpr size_t blocks_wanted = W::threads == 1 ? 32 : 1024;
+    // On a GPU several times as many as run at once: a few blocks that are left at the end cost little.
+    constexpr size_t blocks_wanted = W::threads == 1 ? 32 : 4096;
     const size_t strips = ceil_div(columns, Tiling<W, N>::columns);
     return std::clamp<size_t>(ceil_div(blocks_wanted, strips), 1,
                               ceil_div<size_t>(rows, 16 * Tiling<W, N>::warps));
@@ -50,8 +51,15 @@ __global__ void partial_kernel(float* partial, const T* inp, size_t rows, size_t
     size_t from[Tiling::vectors];
     UNROLL
     for (int v = 0; v < Tiling::vectors; v++) from[v] = column + v * N < columns ? column + v * N : 0;
-    if (column < columns) {
-        for (size_t row = begin + warp; row < end; row += Tiling::warps) {
+    if constexpr (W::threads > 1) {
+        const auto at = [&](size_t row) INLINE { return inp + row * columns + from[0]; };
+        const auto add = [&](const Vec<float, N>& x, size_t) INLINE {
+            UNROLL
+            for (int k = 0; k < N; k++) sums[0][k] += x[k];
+        };
+        for_each_row_ahead<W, N>(begin + warp, column < columns ? end : 0, Tiling::warps, at, add);
+    } else {
+        for (size_t row = begin; column < columns && row < end; row++) {
             UNROLL
             for (int v = 0; v < Tiling::vectors; v++) {
                 const Vec<float, N> x = load<N>(inp + row * columns + from[v]);

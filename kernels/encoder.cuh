@@ -4,7 +4,7 @@
 //             dwpe[t] += the sum of dout[b, t] over b;   both fp32
 //   Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"
 #pragma once
-#include "kernels/common.cuh"
+#include "kernels/rows_ahead.cuh"
 #include "kernels/warp_sums.cuh"
 
 // W::threads threads share a position.
@@ -62,15 +62,15 @@ struct SortedTokens {
 };
 
 // The sum of N channels over the entries first, first + step, ... before last.
-template <int N, class T>
+template <class W, int N, class T>
 __device__ __forceinline__ Vec<float, N> encoder_sum(const T* dout, const int* order, size_t first,
                                                      size_t last, size_t step, int C) {
     Vec<float, N> sum = simt::broadcast<N>(0.0f);
-    for (size_t entry = first; entry < last; entry += step) {
-        const Vec<float, N> d = load<N>(dout + static_cast<size_t>(order[entry]) * C);
+    const auto at = [&](size_t entry) INLINE { return dout + static_cast<size_t>(order[entry]) * C; };
+    for_each_row_ahead<W, N>(first, last, step, at, [&](const Vec<float, N>& d, size_t) INLINE {
         UNROLL
         for (int k = 0; k < N; k++) sum[k] += d[k];
-    }
+    });
     return sum;
 }
 
@@ -102,7 +102,7 @@ __global__ void encoder_backward_token_kernel(float* dwte, const T* dout, const 
         if (last - first > limit) continue;
         for (int i = chunk_begin + lane * N; i < chunk_end; i += threads * N)
             encoder_add(dwte + static_cast<size_t>(token) * C + i,
-                        encoder_sum<N>(dout + i, order, first, last, 1, C));
+                        encoder_sum<W, N>(dout + i, order, first, last, 1, C));
     }
     if constexpr (teams > 1) {
         static_assert(encoder_entries == threads && chunk == threads * N,
@@ -117,7 +117,7 @@ __global__ void encoder_backward_token_kernel(float* dwte, const T* dout, const 
         const int i = chunk_begin + lane * N;
         simt::SharedMemory shared;
         Vec<float, N> sum = simt::broadcast<N>(0.0f);
-        if (i < C) sum = encoder_sum<N>(dout + i, order, first + team, last, teams, C);
+        if (i < C) sum = encoder_sum<W, N>(dout + i, order, first + team, last, teams, C);
         float* const of_team = shared.take<float>(warp_sums_size<teams, N>);
         for_each_warp_sum<teams, N>(of_team, sum, [&](int c, float of_all) INLINE {
             if (chunk_begin + c < C) dwte[static_cast<size_t>(token) * C + chunk_begin + c] += of_all;
@@ -134,11 +134,11 @@ __global__ void encoder_backward_position_kernel(float* dwpe, const T* dout, int
     const int chunk_begin = static_cast<int>(item % chunks) * chunk, chunk_end = min(C, chunk_begin + chunk);
     for (int i = chunk_begin + simt::row_lane<W::threads>() * N; i < chunk_end; i += W::threads * N) {
         Vec<float, N> sum = load<N>(dwpe + t * C + i);
-        for (int b = 0; b < B; b++) {
-            const Vec<float, N> d = load<N>(dout + (static_cast<size_t>(b) * T_ + t) * C + i);
+        const auto at = [&](size_t b) INLINE { return dout + (b * T_ + t) * C + i; };
+        for_each_row_ahead<W, N>(0, B, 1, at, [&](const Vec<float, N>& d, size_t) INLINE {
             UNROLL
             for (int k = 0; k < N; k++) sum[k] += d[k];
-        }
+        });
         store(dwpe + t * C + i, sum);
     }
 }

@@ -50,7 +50,7 @@ void test_attention(const Shape& s) {
     const auto last_ = upload<T>(last);
     const auto before = upload(std::vector<int>{s.length - 1});
     decode_append<W>(memory.cache, last_.data(), before.data(), 1, false, nullptr);
-    auto scratch = poisoned<float>(decode_attention_scratch(s.samples, s.NH, s.HS, s.max_tokens));
+    auto scratch = poisoned<float>(decode_attention_scratch<W>(s.samples, s.NH, s.HS, s.max_tokens));
 
     // The whole attention over each sample's tokens, of which the last one's output counts.
     std::vector<Bounded> expected;
@@ -92,7 +92,7 @@ TYPED_TEST(DecodeAttention, LargeScoresStayFinite) {
     decode_append<TypeParam>(memory.cache, qkv_.data(), upload(std::vector<int>{0}).data(), 600, false,
                              nullptr);
     auto out = poisoned<float>(32);
-    auto scratch = poisoned<float>(decode_attention_scratch(1, 1, 32, 600));
+    auto scratch = poisoned<float>(decode_attention_scratch<TypeParam>(1, 1, 32, 600));
     decode_attention<TypeParam>(out.data(), qkv_.data(), memory.cache, upload(std::vector<int>{599}).data(),
                                 600, scratch.data(), nullptr);
     std::vector<float> expected(32, 0.0f);

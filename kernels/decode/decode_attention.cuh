@@ -23,9 +23,14 @@
 #include "kernels/attention/attention_head.cuh"
 #include "kernels/common.cuh"
 #include "kernels/decode/decode_cache.h"
+#include "kernels/rows_ahead.cuh"
 #include "kernels/simt/products.cuh"
 
 namespace decode_attention_detail {
+
+// Tokens of a chunk. A GPU has warps enough for short ones, and a chunk's loads wait for each other.
+template <class W>
+constexpr int chunk_tokens = W::threads == 1 ? decode_chunk : 64;
 
 // W::threads threads copy one head of one token of one sample; columns beyond HS are zeros.
 template <class W, class T>
@@ -133,12 +138,12 @@ __global__ void kernel(T* out, float* partial, const T* qkv, DecodeCache<T> cach
     using Tiling = Tiling<W, D, T>;
     constexpr int N = Tiling::N;
     simt::SharedMemory shared;
-    float* scores = shared.take<float>(static_cast<size_t>(decode_chunk) * (blockDim.x / W::threads)) +
-                    threadIdx.x / W::threads * decode_chunk;
+    float* scores = shared.take<float>(static_cast<size_t>(chunk_tokens<W>) * (blockDim.x / W::threads)) +
+                    threadIdx.x / W::threads * chunk_tokens<W>;
 
     const size_t item = simt::row_index<W::threads>(), head = item / chunks;  // head of samples * NH
-    const int begin = item < items ? static_cast<int>(item % chunks) * decode_chunk : 0;
-    const int end = item < items ? max(begin, min(begin + decode_chunk, *before + 1)) : 0;
+    const int begin = item < items ? static_cast<int>(item % chunks) * chunk_tokens<W> : 0;
+    const int end = item < items ? max(begin, min(begin + chunk_tokens<W>, *before + 1)) : 0;
     const size_t sample = head / cache.NH, queries = cache.NH / cache.NKV,
                  of_head = (sample * cache.NKV + head % cache.NH / queries) * cache.head_elements(),
                  column_of_head = head % cache.NH * cache.HS;
@@ -154,14 +159,19 @@ __global__ void kernel(T* out, float* partial, const T* qkv, DecodeCache<T> cach
     UNROLL_REGISTERS
     for (int v = 0; v < Tiling::vectors; v++) sums[v] = simt::broadcast<N>(0.0f);
     const T* values = cache.values + of_head + first_column;
-    if (first_column < D) {
-        for (int t = begin + lane / Tiling::value_lanes; t < end; t += Tiling::tokens) {
-            const float p = scores[t - begin];
+    if constexpr (Tiling::one_thread) {
+        for (int t = begin; t < end; t++) {
             UNROLL_REGISTERS
             for (int v = 0; v < Tiling::vectors; v++)
-                simt::multiply_add(sums[v], p,
+                simt::multiply_add(sums[v], scores[t - begin],
                                    simt::load_factors<N>(values + static_cast<size_t>(t) * D + v * N));
         }
+    } else {
+        const auto at = [&](size_t t) INLINE { return values + t * D; };
+        const auto add = [&](const Vec<float, N>& v, size_t t)
+                             INLINE { simt::multiply_add(sums[0], scores[t - begin], v); };
+        for_each_row_ahead<W, N>(begin + lane / Tiling::value_lanes, first_column < D ? end : 0,
+                                 Tiling::tokens, at, add);
     }
     if constexpr (Tiling::tokens > 1) sum_over_groups<W::threads, Tiling::value_lanes>(sums[0]);
     if (item >= items || lane >= Tiling::value_lanes || first_column >= D) return;
@@ -207,8 +217,10 @@ __global__ void combine_kernel(T* out, const float* partial, int chunks, int HS,
 }  // namespace decode_attention_detail
 
 // Floats of scratch for decode_attention over up to max_tokens tokens.
-inline size_t decode_attention_scratch(int samples, int NH, int HS, int max_tokens) {
-    return static_cast<size_t>(samples) * NH * ceil_div(max_tokens, decode_chunk) *
+template <class W = simt::NativeWidth<32>>
+size_t decode_attention_scratch(int samples, int NH, int HS, int max_tokens) {
+    return static_cast<size_t>(samples) * NH *
+           ceil_div(max_tokens, decode_attention_detail::chunk_tokens<W>) *
            (DecodeCache<float>::padded_head(HS) + 2);
 }
 
@@ -238,14 +250,14 @@ void decode_attention(T* out, const T* qkv, const DecodeCache<T>& cache, const i
           cache.max_tokens);
     CHECK(cache.HS > 0 && cache.HS <= 128, "attention: head size {} is not supported; expected 1 to 128",
           cache.HS);
-    const int chunks = ceil_div(most, decode_chunk);
+    const int chunks = ceil_div(most, chunk_tokens<W>);
     const size_t heads = static_cast<size_t>(cache.samples) * cache.NH, items = heads * chunks;
     const float scale = 1.0f / std::sqrt(static_cast<float>(cache.HS));
     for_head_size<32, 64, 96, 128>(cache.HS, [&](auto D) {
         // On the CPU a block has one thread and one chunk of a head, so that the blocks balance the cores.
         constexpr unsigned block = W::threads == 1 ? 1 : 128, rows = block / W::threads;
         launch(kernel<W, D(), T>, static_cast<unsigned>(ceil_div<size_t>(items, rows)), block,
-               simt::shared_size<float>(decode_chunk * rows), stream, out, scratch, qkv, cache, before,
+               simt::shared_size<float>(chunk_tokens<W> * rows), stream, out, scratch, qkv, cache, before,
                chunks, items, scale);
         if (chunks > 1)
             launch_rows<W::threads>(combine_kernel<W, D(), T>, heads, 0, stream, out, scratch, chunks,

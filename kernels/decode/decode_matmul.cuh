@@ -9,8 +9,8 @@
 // The cost is reading the weights, so each weight is read from memory once, whatever K is. W::threads
 // threads share a few rows of the weight, and sum their products with a few rows of inp (`samples`) in
 // registers. For more samples than that, the same rows are read again, from the first-level cache.
-//   GPU: a warp has 4 rows, each lane loads 16 bytes of each, and every product is summed by a shuffle
-//   tree.
+//   GPU: a warp has 2 rows, or 4 for several samples. Each lane loads 16 bytes of each row, and again before
+//   it uses the first, and every product is summed by a shuffle tree.
 //   CPU: a thread has 16 rows and reads them one after the other, so that the weights are one stream, which
 //   is prefetched. (Four rows side by side, as short as GPT-2's, are four streams that end too soon for the
 //   hardware's prefetcher: bf16 had 15 GB/s of the 20 of a plain loop.) A cache line of weights has as many
@@ -31,7 +31,9 @@ struct Tiling {
     static constexpr bool one_thread = W::threads == 1;
     static_assert(one_thread || W::threads == simt::warp_size, "a warp's lanes store what it computed");
     static constexpr int samples = Samples, columns = Columns;
-    static constexpr int rows = one_thread ? 16 : 4, rows_at_once = one_thread ? 1 : 4;  // of the weight
+    // of the weight
+    static constexpr int rows = one_thread ? 16 : Samples == 1 ? 2 : 4, rows_at_once = one_thread ? 1 : rows;
+    static constexpr int ahead = 8 / rows;  // GPU: vectors of each row whose loads are under way at once
     // floats of a sum
     static constexpr int lanes = one_thread ? columns : 1;
     // on the CPU a block is one thread, so that the blocks balance the cores
@@ -73,16 +75,39 @@ __device__ __forceinline__ void multiply(typename Tiling::Sum (&sums)[Tiling::ro
         UNROLL_REGISTERS
         for (int s = 0; s < samples; s++) sums[r][s] = simt::broadcast<Tiling::lanes>(0.0f);
     }
-    for (int c = simt::row_lane<W::threads>() * N; c < C; c += W::threads * N) {
-        if constexpr (Tiling::one_thread) simt::prefetch(of_row[0] + c + prefetched_bytes / sizeof(Weight));
+    const auto add = [&](int c, auto weights_of_row) INLINE {
         Vec<float, N> x[samples];
         UNROLL_REGISTERS
         for (int s = 0; s < samples; s++) x[s] = simt::load_factors<N>(of_sample[s] + c);
         UNROLL_REGISTERS
         for (int r = 0; r < rows; r++) {
-            const Vec<float, N> w = simt::load_factors<N>(of_row[r] + c);
+            const Vec<float, N> w = weights_of_row(r);
             UNROLL_REGISTERS
             for (int s = 0; s < samples; s++) simt::multiply_add(sums[r][s], w, x[s]);
+        }
+    };
+    if constexpr (Tiling::one_thread) {
+        for (int c = 0; c < C; c += N) {
+            simt::prefetch(of_row[0] + c + prefetched_bytes / sizeof(Weight));
+            add(c, [&](int r) INLINE { return simt::load_factors<N>(of_row[r] + c); });
+        }
+    } else {
+        constexpr int ahead = Tiling::ahead, step = W::threads * N;
+        for (int begin = simt::row_lane<W::threads>() * N; begin < C; begin += ahead * step) {
+            Vec<Weight, N> held[ahead][rows] = {};
+            UNROLL
+            for (int u = 0; u < ahead; u++) {
+                UNROLL
+                for (int r = 0; r < rows; r++) {
+                    simt::one_at_a_time();
+                    if (begin + u * step < C) held[u][r] = load_raw<N>(of_row[r] + begin + u * step);
+                }
+            }
+            UNROLL
+            for (int u = 0; u < ahead; u++) {
+                if (begin + u * step < C)
+                    add(begin + u * step, [&](int r) INLINE { return widen(held[u][r]); });
+            }
         }
     }
 }
