@@ -79,7 +79,8 @@ void test_against_oracle(float scale, const std::vector<Shape>& tested = shapes)
         expect_close<T>(dlogits, expected.dlogits);
 
         const auto only_losses = compute<W, T>(logits, targets, dloss, s.V, s.Vp, false);
-        EXPECT_EQ(only_losses.losses, losses);
+        // On a GPU another kernel computes the losses alone, with another order of sums.
+        expect_close<float>(only_losses.losses, expected.losses);
         EXPECT_EQ(only_losses.logits, logits) << "written although nobody wanted gradients";
     }
 }
