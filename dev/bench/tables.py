@@ -17,6 +17,9 @@ import re
 import struct
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import gpu_tables  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "docs/performance.md")
 PICTURE = "docs/speed.png"
@@ -50,11 +53,13 @@ class Results:
     """The results of the chosen machine and commit, and the newest of every benchmark."""
 
     def __init__(self, folder):
-        places, self.newest = {}, {}
+        places, self.newest, self.gpu = {}, {}, None
         for path in sorted(folder.glob("*.json")):
             try:
                 result = json.loads(path.read_text())
-                if isinstance(result, dict) and "what" in result:  # others are reports of a GPU
+                if isinstance(result, dict) and "gpu" in result:
+                    self.gpu = max(self.gpu or result, result, key=lambda report: report["date"])
+                if isinstance(result, dict) and "what" in result:
                     place = result["machine"]["name"], result["machine"]["cores"], result["commit"]
                     for found in (places.setdefault(place, {}), self.newest):
                         if result["what"] not in found or found[result["what"]]["date"] <= result["date"]:
@@ -429,6 +434,10 @@ TABLES = {
     "variables": variables,
 }
 TABLES |= {what: lambda results, what=what: training(results, what) for what in MODELS}
+TABLES |= {
+    name: lambda results, made=made: made(results.gpu) if results.gpu else "Not measured yet.\n"
+    for name, made in gpu_tables.TABLES.items()
+}
 
 
 def rewritten(text, results, page):

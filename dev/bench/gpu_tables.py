@@ -1,0 +1,69 @@
+"""The tables of docs/performance.md and README.md that show a GPU, from gpu_check's newest report."""
+
+from gpu_report import BANDWIDTH_SHARE, cell
+
+MODELS = {"124M Muon": "GPT-2 124M, Muon", "llama:d12": "Llama, 12 layers, C 768", "1558M": "GPT-2 1558M"}
+OPTIONS = {
+    "--dtype bf16": "bf16",
+    "--dtype bf16 --top-k 40": "bf16, drawn from the 40 likeliest",
+    "--dtype fp32": "fp32",
+    "--quantize int8 --dtype bf16": "int8 weights",
+    "--dtype bf16 --samples 16": "bf16, 16 texts at once",
+}
+
+
+def lines(titles, rows):
+    made = (f"| {' | '.join(map(cell, row))} |\n" for row in (titles, ["---"] * len(titles), *rows))
+    return "".join(made)
+
+
+def training(report):
+    """Tokens a second of every model, and beside PyTorch's where both were measured on one card."""
+    rows = []
+    for where, measured in (("first card", report["first_visit"]), ("second card", report)):
+        sides = {row["side"]: row for row in measured["training"] if row["model"] == "124M"}
+        ours, theirs = sides["ours"]["tokens_per_second"], sides["pytorch"]["tokens_per_second"]
+        rows.append([f"GPT-2 124M, {where}", f"**{ours:,.0f}**", f"{theirs:,.0f}", f"{ours / theirs:.3f}"])
+    for name, run in report["runs"].items():
+        if title := MODELS.get(name.split(",")[0]):
+            rows.append([f"{title}, first card", f"**{run['tokens_per_second']:,}**", "", ""])
+    return lines([f"bf16, {report['gpu']}, tokens/s", "flatgpt", "PyTorch, torch.compile", "ratio"], rows)
+
+
+def step(report):
+    """Where a micro-step's time goes."""
+    profile = report["runs"]["124M"]["profile"]
+    whole = next(row["ms"] for row in profile if row["operation"] == "step")
+    rows = [
+        [row["operation"], f"{row['ms'] / 8:.2f}", f"{row['ms'] / whole:.1%}"]
+        for row in profile
+        if row["ms"] >= 1 and row["operation"] not in ("all operations", "step")
+    ]
+    rows.append(["**micro-step**", f"**{whole / 8:.1f}**", ""])
+    return lines([f"GPT-2 124M, 64 x 1024 tokens, {report['gpu']}", "ms", "of the step"], rows)
+
+
+def generation(report):
+    before, now = report["generation"].values()
+    rows = [
+        [title, f"{before[how]:,.0f}" if how in before else "", f"**{now[how]:,.0f}**"]
+        for how, title in OPTIONS.items()
+    ]
+    commits = [f"commit {commit}" for commit in report["generation"]]
+    return lines([f"new tokens/s, GPT-2 124M, {report['gpu']}", *commits], rows)
+
+
+def kernels(report):
+    """The operations that memory bounds, with their share of a copy's bandwidth."""
+    found = sorted(
+        (row["share_of_peak"], row["name"].replace("_", " "), row["ms"])
+        for row in report["kernels"]
+        if row["bound"] == "memory" and row["name"] != "decode_sample"
+    )
+    rows = [[name, f"{ms:.3f}", f"{share:.0%}"] for share, name, ms in reversed(found)]
+    enough = sum(share >= BANDWIDTH_SHARE for share, *_ in found)
+    text = lines([f"65,536 rows, bf16, {report['gpu']}", "ms", "of a copy's bandwidth"], rows)
+    return f"{enough} of {len(found)} reach {BANDWIDTH_SHARE:.0%}:\n\n{text}"
+
+
+TABLES = {"gpu-training": training, "gpu-step": step, "gpu-generation": generation, "gpu-kernels": kernels}
