@@ -1,4 +1,4 @@
-// layernorm_gradient.cuh: the gradient of one channel, for both kernels of layernorm's backward, layernorm.cuh
+// layernorm_gradient.cuh: the gradient of a channel, for both kernels of layernorm's backward (layernorm.cuh)
 #pragma once
 #include "kernels/common.cuh"
 
