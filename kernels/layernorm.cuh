@@ -183,12 +183,7 @@ __global__ void __launch_bounds__(simt::block_of<W>, 1)
                 if (r >= count) continue;
                 const size_t at = (first + r) * C + i;
                 Vec<float, N> dx = dresidual ? load<N>(dresidual + at) : simt::broadcast<N>(0.0f);
-                const Vec<float, N> d = load<N>(dout + at), x = load<N>(inp + at);
-                UNROLL
-                for (int k = 0; k < N; k++) {
-                    const float norm = (x[k] - batch[r].mean) * batch[r].rstd;
-                    layernorm_gradient(dx[k], sum, k, d[k], norm, d[k] * w[k], batch[r]);
-                }
+                layernorm_gradient(dx, sum, load<N>(dout + at), load<N>(inp + at), w, batch[r]);
                 store(dinp + at, dx);
             }
             UNROLL

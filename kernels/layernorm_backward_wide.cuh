@@ -52,36 +52,6 @@ struct WideRow {
     }
 };
 
-// A thread's norm and dnorm = dout * weight, which are needed before and after the row's averages are known.
-template <class T, int N>
-struct WideProducts {
-    static constexpr int vectors = layernorm_channels / N;
-    static constexpr bool held = sizeof(T) < sizeof(float);  // in fp32 the rows need all registers
-    Vec<float, N> norm[vectors] = {}, dnorm[vectors] = {};
-};
-
-// The row's statistics and averages. turn is 0 and 1 by turns from row to row.
-template <int Sums, class T, int N>
-__device__ __forceinline__ LayerNormRow wide_row(WideProducts<T, N>& products, WideRow<T, N, Sums>& now,
-                                                 Vec<T, N> (&weights)[WideProducts<T, N>::vectors], int C,
-                                                 unsigned turn) {
-    float sums[Sums > 1 ? 2 : 1] = {};  // of dnorm * norm and of dnorm
-    for_each_of_wide_row<N>(C, [&](int v, int) INLINE {
-        stay_narrow(now.dout[v]), stay_narrow(weights[v]);
-        const Vec<float, N> d = widen(now.dout[v]), x = widen(now.inp[v]), w = widen(weights[v]);
-        UNROLL
-        for (int k = 0; k < N; k++) {
-            const float norm = (x[k] - now.mean) * now.rstd, dnorm = d[k] * w[k];
-            products.norm[v][k] = norm, products.dnorm[v][k] = dnorm;
-            sums[0] += dnorm * norm;
-            if constexpr (Sums > 1) sums[1] += dnorm;
-        }
-    });
-    simt::block_sums(sums, turn);
-    const float per_channel = 1.0f / static_cast<float>(C);
-    return {now.mean, now.rstd, Sums > 1 ? sums[Sums > 1] * per_channel : 0.0f, sums[0] * per_channel};
-}
-
 // dinp = dresidual + gradient of inp;  partial (groups, Sums, C) = a group's sums of dout * norm, of dout
 // and, if Sums is 3, of dinp. If Sums is 1, this is RMSNorm.
 template <int N, class T, int Sums>
@@ -92,6 +62,7 @@ __global__ void __launch_bounds__(layernorm_max_block)
                                    size_t rows, int C, size_t rows_per_group) {
     constexpr int vectors = layernorm_channels / N;
     const size_t begin = blockIdx.x * rows_per_group, end = min(rows, begin + rows_per_group);
+    const float per_channel = 1.0f / static_cast<float>(C);
     Vec<T, N> weights[vectors] = {};
     Vec<float, N> sums[vectors][Sums];
     for_each_of_wide_row<N>(C, [&](int v, int i) INLINE {
@@ -110,18 +81,25 @@ __global__ void __launch_bounds__(layernorm_max_block)
             for_each_of_wide_row<N>(
                 C, [&](int v, int i) INLINE { now.dresidual[v] = load_raw<N>(dresidual + row * C + i); });
         }
-        WideProducts<T, N> products;
-        const LayerNormRow r = wide_row<Sums>(products, now, weights, C, row % 2);
-        for_each_of_wide_row<N>(C, [&](int v, int i) INLINE {
-            stay_narrow(now.dout[v]), stay_narrow(now.dresidual[v]), stay_narrow(weights[v]);
+        // of dnorm * norm and of dnorm: sums over the row until they are divided by C below
+        float averages[Sums > 1 ? 2 : 1] = {};
+        for_each_of_wide_row<N>(C, [&](int v, int) INLINE {
+            stay_narrow(now.dout[v]), stay_narrow(now.inp[v]), stay_narrow(weights[v]);
             const Vec<float, N> d = widen(now.dout[v]), x = widen(now.inp[v]), w = widen(weights[v]);
-            Vec<float, N> dx = dresidual ? widen(now.dresidual[v]) : simt::broadcast<N>(0.0f);
             UNROLL
             for (int k = 0; k < N; k++) {
-                const float norm = products.held ? products.norm[v][k] : (x[k] - now.mean) * now.rstd,
-                            dnorm = products.held ? products.dnorm[v][k] : d[k] * w[k];
-                layernorm_gradient(dx[k], sums[v], k, d[k], norm, dnorm, r);
+                averages[0] += d[k] * w[k] * ((x[k] - now.mean) * now.rstd);
+                if constexpr (Sums > 1) averages[1] += d[k] * w[k];
             }
+        });
+        simt::block_sums(averages);
+        const LayerNormRow r{now.mean, now.rstd, Sums > 1 ? averages[Sums > 1] * per_channel : 0.0f,
+                             averages[0] * per_channel};
+        for_each_of_wide_row<N>(C, [&](int v, int i) INLINE {
+            stay_narrow(now.dout[v]), stay_narrow(now.inp[v]);
+            stay_narrow(now.dresidual[v]), stay_narrow(weights[v]);
+            Vec<float, N> dx = dresidual ? widen(now.dresidual[v]) : simt::broadcast<N>(0.0f);
+            layernorm_gradient(dx, sums[v], widen(now.dout[v]), widen(now.inp[v]), widen(weights[v]), r);
             store(dinp + row * C + i, dx);
         });
     }

@@ -1,4 +1,4 @@
-// layernorm_gradient.cuh: the gradient of a channel, for both kernels of layernorm's backward (layernorm.cuh)
+// layernorm_gradient.cuh: the gradient of one vector, for both kernels of layernorm's backward, layernorm.cuh
 #pragma once
 #include "kernels/common.cuh"
 
@@ -8,14 +8,19 @@ struct LayerNormRow {
     float mean, rstd, average, average_norm;
 };
 
-// dx += the gradient of x, for channel k of a vector; norm = (x - mean) * rstd, and dnorm = dout * weight.
+// dx += the gradient of x, for N channels of a row.
 // sums += the row's part of dweight, then of dbias, then of the sum of dx, as many as Sums. RMSNorm has only
 // the first, and its mean and average are 0.
 template <int N, int Sums>
-__device__ __forceinline__ void layernorm_gradient(float& dx, Vec<float, N> (&sums)[Sums], int k, float dout,
-                                                   float norm, float dnorm, const LayerNormRow& row) {
-    sums[0][k] += dout * norm;
-    if constexpr (Sums > 1) sums[1][k] += dout;
-    dx += (dnorm - row.average - norm * row.average_norm) * row.rstd;
-    if constexpr (Sums > 2) sums[2][k] += dx;
+__device__ __forceinline__ void layernorm_gradient(Vec<float, N>& dx, Vec<float, N> (&sums)[Sums],
+                                                   const Vec<float, N>& dout, const Vec<float, N>& x,
+                                                   const Vec<float, N>& weight, const LayerNormRow& row) {
+    UNROLL
+    for (int k = 0; k < N; k++) {
+        const float norm = (x[k] - row.mean) * row.rstd;
+        sums[0][k] += dout[k] * norm;
+        if constexpr (Sums > 1) sums[1][k] += dout[k];
+        dx[k] += (dout[k] * weight[k] - row.average - norm * row.average_norm) * row.rstd;
+        if constexpr (Sums > 2) sums[2][k] += dx[k];
+    }
 }

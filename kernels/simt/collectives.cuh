@@ -5,8 +5,8 @@
 //   bits are the same.
 //   A block's collectives are also barriers. A warp's are not: before other lanes read what a lane wrote
 //   to shared memory, __syncwarp() is needed.
-//   block_sums adds K values of every thread with one barrier: those of a warp as warp_sum does, then the
-//   warps' in their order. `turn` is 0 and 1 by turns from call to call.
+//   block_sums adds K values of every thread, each in block_sum's order, with the barriers of one
+//   collective.
 #pragma once
 #include "kernels/simt/target.h"
 
@@ -51,25 +51,20 @@ __device__ float block_reduce(float value, Op op, Here = Here::now()) {
         op);
 }
 template <int K>
-__device__ void block_sums(float (&values)[K], unsigned turn, Here = Here::now()) {
-    // The sums of the call before stay where they are, for warps that have yet to read them.
-    __shared__ float both_turns[2][warp_size][K];
-    float(*const of_warp)[K] = both_turns[turn];
-    const unsigned warp = threadIdx.x / warp_size;
+__device__ void block_sums(float (&values)[K], Here = Here::now()) {
+    __shared__ float of_warp[K][warp_size];
+    const unsigned warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
     UNROLL
     for (int k = 0; k < K; k++) values[k] = warp_reduce(values[k], Sum{});
-    if (threadIdx.x % warp_size == 0) {
-        UNROLL
-        for (int k = 0; k < K; k++) of_warp[warp][k] = values[k];
+    __syncthreads();  // every thread has read the results of the collective before
+    UNROLL
+    for (int k = 0; k < K; k++) {
+        if (lane == 0) of_warp[k][warp] = values[k];
     }
     __syncthreads();
     UNROLL
-    for (int k = 0; k < K; k++) values[k] = of_warp[0][k];
-    UNROLL_ONCE
-    for (unsigned other = 1; other < blockDim.x / warp_size; other++) {
-        UNROLL
-        for (int k = 0; k < K; k++) values[k] += of_warp[other][k];
-    }
+    for (int k = 0; k < K; k++)
+        values[k] = warp_reduce(lane < blockDim.x / warp_size ? of_warp[k][lane] : 0.0f, Sum{});
 }
 #else
 namespace detail {
@@ -93,14 +88,6 @@ void butterfly_of_butterflies(float* values, unsigned threads) {
     butterfly<warp_size, Op>(of_warp, warp_size);
     std::fill(values, values + threads, of_warp[0]);
 }
-inline void sum_of_butterflies(float* values, unsigned threads) {
-    float sum = 0.0f;
-    for (unsigned warp = 0; warp < threads; warp += warp_size) {
-        butterfly<warp_size, Sum>(values + warp, warp_size);
-        sum = warp == 0 ? values[0] : sum + values[warp];
-    }
-    std::fill(values, values + threads, sum);
-}
 }  // namespace detail
 
 template <int W = warp_size, class Op>
@@ -112,9 +99,8 @@ float block_reduce(float value, Op, Here here = Here::now()) {
     return cpu::block_combine(value, detail::butterfly_of_butterflies<Op>, {Op::name_of_block, here});
 }
 template <int K>
-void block_sums(float (&values)[K], unsigned, Here here = Here::now()) {
-    for (float& value : values)
-        value = cpu::block_combine(value, detail::sum_of_butterflies, {"block_sums", here});
+void block_sums(float (&values)[K], Here here = Here::now()) {
+    for (float& value : values) value = block_reduce(value, Sum{}, here);
 }
 #endif
 
