@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Trains a small byte-level GPT-2 on Shakespeare and plots its loss: nanoGPT's CPU recipe.
+# Trains a small byte-level nanochat with Muon on Shakespeare and plots its loss.
 # With an NVIDIA GPU and nvcc the same kernels run on the GPU.
 #   scripts/quickstart.sh [OPTION...]     options of train_gpt2 except --out, such as --steps 500
+#   scripts/quickstart.sh --config recipes/shakespeare_gpt2.cfg     a GPT-2 with AdamW instead: nanoGPT's recipe
+# The options for another model (--config, --model, --init-from) leave the nanochat out.
 . "$(dirname "$0")/shared.sh"
 case ${1:-} in --help | -h) print_help && exit 0 ;; esac
 cd "$root"
@@ -16,6 +18,10 @@ else
     make --no-print-directory all
 fi
 words=("$@")
+if ! given --config && ! given "--model|-e" && ! given --init-from; then
+    given "--steps|-x" || given --epochs || given --tokens || words=(--steps 1000 "${words[@]}")
+    words=(--config recipes/shakespeare_nanochat.cfg "${words[@]}")
+fi
 run=runs/quickstart-$(date +%Y%m%d-%H%M%S)
 given --log-every || words+=(--log-every 100)
 "$program" --out "$run" "${words[@]}"

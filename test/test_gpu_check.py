@@ -276,7 +276,7 @@ class GpuCheck(FolderTest):
         self.assertIn(f"| kernels/bench_gelucu | missing |  | {self.build}/bench_gelucu is not built", page)
         self.assertEqual((self.status()["speed-124M"], self.status()["tests"]), ("failed", "failed"))
         self.assertEqual(self.unit("tests", "test_layernormcu")["status"], "passed")
-        self.assertEqual(len(self.report()["kernels"]), 26)
+        self.assertEqual(len(self.report()["kernels"]), 28)
         for beginning in ("every test passes", "--deterministic"):
             self.assertFalse(self.criterion(beginning)[0])
 
@@ -315,7 +315,7 @@ class GpuCheck(FolderTest):
         self.assertLess(time.monotonic() - start, 30)
         self.assertRegex(result.stdout, r"\ntests +unfinished +1 of 4 are left\n")
         # None was begun only to be ended.
-        self.assertRegex(result.stdout, r"\nkernels +not run +8 of 8 are left\n")
+        self.assertRegex(result.stdout, r"\nkernels +not run +10 of 10 are left\n")
         self.assertIsNone(self.criterion("every test passes")[0])  # nothing failed
         self.assertTrue(self.sleeper_is_dead(), "a program outlived the check")
         self.assertIn("the same command goes on with what is left", result.stdout)
@@ -398,7 +398,7 @@ class GpuCheck(FolderTest):
             self.assertIn(f"{name}: its program has changed; its result is dropped\n", result.stdout)
         self.assertFalse((self.folder / "calls").exists())
         self.assertEqual(self.report()["training"], [])
-        self.assertEqual(len(self.report()["kernels"]), 28)
+        self.assertEqual(len(self.report()["kernels"]), 30)
         self.assertNotIn("test_gemmcu", self.report()["parts"]["tests"]["units"])
 
     def test_a_report_of_another_gpu_or_one_that_was_cut_off_is_left_alone(self):
@@ -494,6 +494,8 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(self.judge("kernels", [dict(rows=[good])]), {memory: True})
         self.assertEqual(self.judge("kernels", [dict(rows=[good, bad])]), {memory: False})
         self.assertEqual(self.judge("kernels", [dict(rows=[good])], status="unfinished"), {})
+        idle = kernel | dict(name="adamw", share_of_peak=11.2)
+        self.assertEqual(self.judge("kernels", [dict(rows=[good, idle])]), {memory: False})
         for ms, met in ((1.99, True), (2.01, False)):
             own = kernel | dict(name="attention_backward_kernel", bound="compute", ms=ms)
             theirs = own | dict(name="attention_backward_cudnn", ms=1.0)
@@ -509,11 +511,13 @@ class Verdicts(unittest.TestCase):
 
     def test_batches_follow_the_memory(self):
         parts = gpu_check.Parts()
-        parts.rehearsal = False
+        parts.rehearsal, parts.options = False, types.SimpleNamespace(micro_batch=None)
         for memory, expected in ((141, [[16, 32], [8, 16]]), (80, [[8, 16], [4, 8]]), (24, None)):
             parts.machine = dict(memory_gib=memory)
             self.assertEqual(parts.batch_sizes("1558M"), expected)
         self.assertEqual([job.missing for job in parts.speed("1558M")], ["24 GiB are too few for 1558M"])
+        parts.options.micro_batch = 8
+        self.assertEqual(parts.batch_sizes("1558M"), ([8], [8]))
 
 
 @unittest.skipUnless(importlib.util.find_spec("numpy"), "numpy is missing")
