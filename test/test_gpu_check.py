@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 import unittest
 import unittest.mock as mock
 
@@ -416,6 +417,7 @@ class GpuCheck(FolderTest):
         nothing = "nvidia-smi lists no GPU; --device software rehearses the check without one"
         for arguments, error in (
             (["--parts", "tests,nonsense"], "no part is called nonsense"),
+            (["--slices", "0"], "--slices and --micro-batch are positive"),
             (["--time-limit", "0"], "--time-limit 0; expected a positive number of seconds"),
             (["--llmc", "/nowhere"], "--llmc /nowhere; expected a GPU, and llm.c built"),
             ([], nothing),
