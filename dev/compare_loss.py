@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains the quickstart's model here and in PyTorch, from the same weights on the same tokens, and draws both losses: docs/loss-beside-pytorch.png.
+"""Trains a small GPT-2 here and in PyTorch, from the same weights on the same tokens, and draws both losses: docs/loss-beside-pytorch.png.
 
     make && dev/compare_loss.py              # 1000 steps on each side in fp32; some minutes on 2 cores
     dev/compare_loss.py --steps 300 --out loss.png

@@ -101,14 +101,17 @@ class Recipes(FolderTest):
         self.assertEqual((options["--processes"], options["--zero"]), ("8", "1"))
         self.assertIn("\nmuon: each matrix is updated by one of 8 processes; ", self.program_plans(options, 8, "79G").stdout)
 
-    def test_the_small_recipe_of_muon_is_the_quickstarts_model_for_500_steps(self):
-        plan = subprocess.run([PROGRAMS["TRAIN_PROGRAM"], "--config", RECIPES_FOLDER / "shakespeare_muon.cfg", "--plan"], capture_output=True, text=True)
+    def test_the_small_recipes_are_the_programs_defaults_and_these_with_muon(self):
         usual = subprocess.run([PROGRAMS["TRAIN_PROGRAM"], "--plan"], capture_output=True, text=True)
-        self.assertEqual((plan.returncode, plan.stderr), (0, ""))
-        self.assertIn("\nrun: 500 steps, ", plan.stdout)
+        for name, steps in (("shakespeare_gpt2", "2000"), ("shakespeare_muon", "500")):
+            plan = subprocess.run([PROGRAMS["TRAIN_PROGRAM"], "--config", RECIPES_FOLDER / f"{name}.cfg", "--plan"], capture_output=True, text=True)
+            self.assertEqual((plan.returncode, plan.stderr), (0, ""))
+            self.assertIn(f"\nrun: {steps} steps, ", plan.stdout)
+            for line in ("model", "step"):
+                self.assertEqual(re.search(f"^{line}: .*", plan.stdout, re.M)[0], re.search(f"^{line}: .*", usual.stdout, re.M)[0])
+            if name == "shakespeare_gpt2":
+                self.assertEqual(plan.stdout, usual.stdout)
         self.assertEqual(recipe_options("shakespeare_muon")["--optimizer"], "muon")
-        for line in ("model", "step"):
-            self.assertEqual(re.search(f"^{line}: .*", plan.stdout, re.M)[0], re.search(f"^{line}: .*", usual.stdout, re.M)[0])
 
     def test_the_small_recipe_of_nanochat_learns_in_500_steps(self):
         """The bound is 0.04 nats above what a prototype in PyTorch reached."""

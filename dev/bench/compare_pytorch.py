@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the same training step in PyTorch and in flatgpt, alternating in one run: the ratio of their times.
 
-    dev/bench/compare_pytorch.py --preset shakespeare        # the quickstart's model: 4 layers, C 128, bytes
+    dev/bench/compare_pytorch.py --preset shakespeare        # a small GPT-2: 4 layers, C 128, bytes
     dev/bench/compare_pytorch.py --preset d12 --loss-check   # GPT-2 124M; also trains 100 steps on each side, from the same weights
     dev/bench/compare_pytorch.py --preset d12-1024           # GPT-2 124M, one sequence of 1024 tokens
     dev/bench/compare_pytorch.py --preset llama-d12          # a Llama of the same layers and channels
