@@ -27,7 +27,8 @@ struct Tiling {
 // with at least 16 rows for each warp.
 template <class W, int N>
 size_t row_ranges(size_t rows, size_t columns) {
-    // On a GPU several times as many as run at once: a few blocks that are left at the end cost little.
+    // On a GPU there are several times as many blocks as run at once, so that an incomplete last wave costs
+    // little.
     constexpr size_t blocks_wanted = W::threads == 1 ? 32 : 4096;
     const size_t strips = ceil_div(columns, Tiling<W, N>::columns);
     return std::clamp<size_t>(ceil_div(blocks_wanted, strips), 1,

@@ -417,7 +417,8 @@ class GpuCheck(FolderTest):
         nothing = "nvidia-smi lists no GPU; --device software rehearses the check without one"
         for arguments, error in (
             (["--parts", "tests,nonsense"], "no part is called nonsense"),
-            (["--slices", "0"], "--slices and --micro-batch are positive"),
+            (["--slices", "0"], "--slices 0; expected 1 or more"),
+            (["--micro-batch", "0"], "--micro-batch 0; expected 1 or more"),
             (["--time-limit", "0"], "--time-limit 0; expected a positive number of seconds"),
             (["--llmc", "/nowhere"], "--llmc /nowhere; expected a GPU, and llm.c built"),
             ([], nothing),

@@ -8,6 +8,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 import struct
 import subprocess
 import unittest
@@ -112,6 +113,29 @@ class Recipes(FolderTest):
             if name == "shakespeare_gpt2":
                 self.assertEqual(plan.stdout, usual.stdout)
         self.assertEqual(recipe_options("shakespeare_muon")["--optimizer"], "muon")
+
+    def test_the_quickstart_is_a_nanochat_unless_another_model_is_given(self):
+        tree, tools = self.folder / "tree", self.folder / "tools"
+        for name in ("scripts", "recipes"):
+            shutil.copytree(ROOT / name, tree / name)
+        (tree / "train_gpt2").symlink_to(PROGRAMS["TRAIN_PROGRAM"])
+        tools.mkdir()
+        for name, code in (("make", 0), ("nvidia-smi", 9)):
+            (tools / name).write_text(f"#!/bin/sh\nexit {code}\n")
+            (tools / name).chmod(0o755)
+        for words, model, steps in (
+            ("", "nanochat, 4 layers", 1000),
+            ("-x 5", "nanochat, 4 layers", 5),
+            ("--layers=2 --tokens 7680", "nanochat, 2 layers", 10),
+            ("--config recipes/shakespeare_gpt2.cfg", "4 layers", 2000),
+            ("-e d6 --steps 3", "6 layers", 3),
+        ):
+            command = [tree / "scripts" / "quickstart.sh", *words.split(), "--plan"]
+            environment = os.environ | {"PATH": f"{tools}:{os.environ['PATH']}"}
+            result = subprocess.run(command, capture_output=True, text=True, env=environment)
+            self.assertEqual((result.returncode, result.stderr), (0, ""), words)
+            self.assertIn(f"\nmodel: {model}, ", result.stdout, words)
+            self.assertIn(f"\nrun: {steps} steps, ", result.stdout, words)
 
     def test_the_small_recipe_of_nanochat_learns_in_500_steps(self):
         """The bound is 0.04 nats above what a prototype in PyTorch reached."""

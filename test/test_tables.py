@@ -22,6 +22,7 @@ TABLES = ROOT / "dev" / "bench" / "tables.py"
 sys.path.insert(0, str(ROOT / "dev" / "bench"))
 import compare_generate  # noqa: E402
 import compare_pytorch  # noqa: E402
+import gpu_tables  # noqa: E402
 import result_file  # noqa: E402
 import tables  # noqa: E402
 
@@ -92,7 +93,10 @@ class Tables(FolderTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         for page, names in {
             "README.md": ("picture", "speed", "slower"),
-            "docs/performance.md": ("slower", "generate", "processes", "variables", *tables.MODELS),
+            "docs/performance.md": (
+                *("slower", "generate", "processes", "variables", *tables.MODELS),
+                *gpu_tables.TABLES,
+            ),
         }.items():
             for name in names:
                 self.assertIn(f"<!-- table: {name} -->", (ROOT / page).read_text())
@@ -224,6 +228,20 @@ class Tables(FolderTest):
             self.page.write_text(page)
             self.refused(expected, "--check")
         self.refused("has no result of", "--root", "/none")
+
+    def test_a_gpus_table_is_of_the_newest_report_that_has_what_it_shows(self):
+        def report(device, date, name, **more):
+            row = dict(name=name, bound="memory", ms=1.0, share_of_peak=0.9)
+            return dict(gpu="A GPU", device=device, date=date, kernels=[row], **more)
+
+        reports = [
+            report("cuda", "2026-01-02", "gelu", generation={"aaaaaaa": {"--dtype bf16": 100.4}}),
+            report("cuda", "2026-02-01", "adamw"),
+            report("software", "2026-03-01", "encoder"),
+        ]
+        self.assertIn("\n| adamw | 1.000 | 90% |\n", gpu_tables.newest(reports, "gpu-kernels"))
+        self.assertIn("\n| bf16 | 100 |\n", gpu_tables.newest(reports, "gpu-generation"))
+        self.assertEqual(gpu_tables.newest(reports, "gpu-step"), "Not measured yet.\n")
 
     def test_a_broken_result_ended_in_a_traceback(self):
         self.page.write_text(block("training-d12"))

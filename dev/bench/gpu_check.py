@@ -642,8 +642,9 @@ def parse_arguments():
     options.parts, on_gpu = options.parts.split(","), options.device == "cuda"
     for unknown in set(options.parts) - set(Check.PARTS):
         parser.error(f"no part is called {unknown}; expected some of {parts}")
-    if options.slices < 1 or (options.micro_batch or 1) < 1:
-        parser.error("--slices and --micro-batch are positive")
+    for name, value in (("--slices", options.slices), ("--micro-batch", options.micro_batch)):
+        if value is not None and value < 1:
+            parser.error(f"{name} {value}; expected 1 or more")
     if not options.time_limit > 0:
         parser.error(f"--time-limit {options.time_limit:g}; expected a positive number of seconds")
     if on_gpu and subprocess.run("nvidia-smi -L", shell=True, capture_output=True).returncode != 0:

@@ -1,8 +1,13 @@
-"""The tables of docs/performance.md and README.md that show a GPU, from gpu_check's newest report."""
+"""The tables of docs/performance.md that show a GPU, from a report of gpu_check. To the report that is kept were
+added by hand: "first_visit", the speeds on another card; "runs", the profiles of single runs; "generation"."""
 
-from gpu_report import BANDWIDTH_SHARE, cell
+from gpu_report import BANDWIDTH_SHARE, cell, memory_bound
 
-MODELS = {"124M Muon": "GPT-2 124M, Muon", "llama:d12": "Llama, 12 layers, C 768", "1558M": "GPT-2 1558M"}
+MODELS = {
+    "124M Muon": "GPT-2 124M, Muon",
+    "llama:d12": "Llama, 12 layers, C 768",
+    "1558M": "GPT-2 1558M, 131,072 tokens a step",
+}
 OPTIONS = {
     "--dtype bf16": "bf16",
     "--dtype bf16 --top-k 40": "bf16, drawn from the 40 likeliest",
@@ -44,21 +49,19 @@ def step(report):
 
 
 def generation(report):
-    before, now = report["generation"].values()
+    by_commit = report["generation"]
     rows = [
-        [title, f"{before[how]:,.0f}" if how in before else "", f"**{now[how]:,.0f}**"]
+        [title, *(f"{rates[how]:,.0f}" if how in rates else "" for rates in by_commit.values())]
         for how, title in OPTIONS.items()
     ]
-    commits = [f"commit {commit}" for commit in report["generation"]]
+    commits = [f"commit {commit}" for commit in by_commit]
     return lines([f"new tokens/s, GPT-2 124M, {report['gpu']}", *commits], rows)
 
 
 def kernels(report):
     """The operations that memory bounds, with their share of a copy's bandwidth."""
     found = sorted(
-        (row["share_of_peak"], row["name"].replace("_", " "), row["ms"])
-        for row in report["kernels"]
-        if row["bound"] == "memory" and row["name"] != "decode_sample"
+        (row["share_of_peak"], row["name"].replace("_", " "), row["ms"]) for row in memory_bound(report)
     )
     rows = [[name, f"{ms:.3f}", f"{share:.0%}"] for share, name, ms in reversed(found)]
     enough = sum(share >= BANDWIDTH_SHARE for share, *_ in found)
@@ -66,4 +69,19 @@ def kernels(report):
     return f"{enough} of {len(found)} reach {BANDWIDTH_SHARE:.0%}:\n\n{text}"
 
 
-TABLES = {"gpu-training": training, "gpu-step": step, "gpu-generation": generation, "gpu-kernels": kernels}
+# Each table, and what a report must have for it.
+TABLES = {
+    "gpu-training": (training, ("first_visit", "runs")),
+    "gpu-step": (step, ("runs",)),
+    "gpu-generation": (generation, ("generation",)),
+    "gpu-kernels": (kernels, ("kernels",)),
+}
+
+
+def newest(reports, name):
+    """The table of the newest report of a GPU that has what it shows."""
+    make, needed = TABLES[name]
+    for report in sorted(reports, key=lambda report: report["date"], reverse=True):
+        if report["device"] == "cuda" and all(report.get(key) for key in needed):
+            return make(report)
+    return "Not measured yet.\n"

@@ -53,12 +53,12 @@ class Results:
     """The results of the chosen machine and commit, and the newest of every benchmark."""
 
     def __init__(self, folder):
-        places, self.newest, self.gpu = {}, {}, None
+        places, self.newest, self.gpus = {}, {}, []
         for path in sorted(folder.glob("*.json")):
             try:
                 result = json.loads(path.read_text())
                 if isinstance(result, dict) and "gpu" in result:
-                    self.gpu = max(self.gpu or result, result, key=lambda report: report["date"])
+                    self.gpus.append(result)
                 if isinstance(result, dict) and "what" in result:
                     place = result["machine"]["name"], result["machine"]["cores"], result["commit"]
                     for found in (places.setdefault(place, {}), self.newest):
@@ -435,8 +435,7 @@ TABLES = {
 }
 TABLES |= {what: lambda results, what=what: training(results, what) for what in MODELS}
 TABLES |= {
-    name: lambda results, made=made: made(results.gpu) if results.gpu else "Not measured yet.\n"
-    for name, made in gpu_tables.TABLES.items()
+    name: lambda results, name=name: gpu_tables.newest(results.gpus, name) for name in gpu_tables.TABLES
 }
 
 

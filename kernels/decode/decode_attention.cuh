@@ -11,8 +11,8 @@
 // A long sequence is cut into chunks, so that few samples fill the machine too. A chunk stores its
 // largest score, its sum of exp(score - largest) and its sum of exp(score - largest) v; the second
 // kernel brings the chunks to a common scale (Dao et al. 2023, "Flash-Decoding").
-// The number of tokens in the cache is read from the device's memory, so that one CUDA graph serves all
-// tokens of a chunk.
+// The number of tokens in the cache is read from the device's memory. A launch covers `most` tokens, so that
+// one CUDA graph serves the next decode_chunk of them; chunks that are still empty weigh nothing.
 //   GPU: a warp processes a chunk of one head; 4 lanes (16 bytes each) cover a row of a tile of keys, 8
 //   rows at once.
 //   CPU: a thread processes a chunk of one head.
@@ -28,7 +28,8 @@
 
 namespace decode_attention_detail {
 
-// Tokens of a chunk. A GPU has warps enough for short ones, and a chunk's loads wait for each other.
+// Tokens of a chunk. A GPU has enough warps for short ones; a long one would wait for memory once for every
+// few tokens.
 template <class W>
 constexpr int chunk_tokens = W::threads == 1 ? decode_chunk : 64;
 

@@ -6,7 +6,7 @@
 #include "kernels/simt/bfloat16.h"
 #include "kernels/simt/host_device.h"
 
-// Tokens that attention processes together (decode_attention.cuh).
+// Tokens that one CUDA graph of generation serves; on a CPU also those of a chunk (decode_attention.cuh).
 constexpr int decode_chunk = 256;
 
 // The cache of one layer.

@@ -9,8 +9,8 @@
 // The cost is reading the weights, so each weight is read from memory once, whatever K is. W::threads
 // threads share a few rows of the weight, and sum their products with a few rows of inp (`samples`) in
 // registers. For more samples than that, the same rows are read again, from the first-level cache.
-//   GPU: a warp has 2 rows, or 4 for several samples. Each lane loads 16 bytes of each row, and again before
-//   it uses the first, and every product is summed by a shuffle tree.
+//   GPU: a warp has 2 rows, or 4 for several samples. A lane begins eight loads of 16 bytes, four or two a
+//   row, before it uses the first. Every product is summed by a shuffle tree.
 //   CPU: a thread has 16 rows and reads them one after the other, so that the weights are one stream, which
 //   is prefetched. (Four rows side by side, as short as GPT-2's, are four streams that end too soon for the
 //   hardware's prefetcher: bf16 had 15 GB/s of the 20 of a plain loop.) A cache line of weights has as many
@@ -31,7 +31,7 @@ struct Tiling {
     static constexpr bool one_thread = W::threads == 1;
     static_assert(one_thread || W::threads == simt::warp_size, "a warp's lanes store what it computed");
     static constexpr int samples = Samples, columns = Columns;
-    // of the weight
+    // rows of the weight
     static constexpr int rows = one_thread ? 16 : Samples == 1 ? 2 : 4, rows_at_once = one_thread ? 1 : rows;
     static constexpr int ahead = 8 / rows;  // GPU: vectors of each row whose loads are under way at once
     // floats of a sum

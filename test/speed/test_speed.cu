@@ -193,7 +193,7 @@ private:
 };
 
 double step_over_products() {
-    constexpr ModelConfig config;  // the quickstart's
+    constexpr ModelConfig config;  // that of recipes/shakespeare_gpt2.cfg
     constexpr int B = 12, sequence = 64;
     constexpr size_t N = B * sequence;
     Model<float> model(make_family<float>(config), {.B = B, .T = sequence, .total_batch = N});
