@@ -31,11 +31,7 @@ __global__ void add_rows_kernel(AddRowsOutputs outputs, const float* inp, size_t
 
     Vec<float, N> sums = simt::broadcast<N>(0.0f);
     const auto at = [&](size_t row) INLINE { return inp + row * row_length; };
-    for_each_row_ahead<W, N>(warp, column < columns ? rows : 0, warps, at,
-                             [&](const Vec<float, N>& v, size_t) INLINE {
-                                 UNROLL
-                                 for (int k = 0; k < N; k++) sums[k] += v[k];
-                             });
+    add_rows_ahead<W>(sums, warp, column < columns ? rows : 0, warps, at);
     if constexpr (warps > 1) {
         simt::SharedMemory shared;
         float* of_warp = shared.take<float>(warps * simt::warp_size);
@@ -46,9 +42,7 @@ __global__ void add_rows_kernel(AddRowsOutputs outputs, const float* inp, size_t
             sums[0] += of_warp[other * simt::warp_size + lane];
     }
     if (warp == 0 && column < columns) {
-        const Vec<float, N> before = load<N>(out);
-        UNROLL
-        for (int k = 0; k < N; k++) sums[k] += before[k];
+        add(sums, load<N>(out));
         store(out, sums);
     }
 }

@@ -54,19 +54,11 @@ __global__ void partial_kernel(float* partial, const T* inp, size_t rows, size_t
     for (int v = 0; v < Tiling::vectors; v++) from[v] = column + v * N < columns ? column + v * N : 0;
     if constexpr (W::threads > 1) {
         const auto at = [&](size_t row) INLINE { return inp + row * columns + from[0]; };
-        const auto add = [&](const Vec<float, N>& x, size_t) INLINE {
-            UNROLL
-            for (int k = 0; k < N; k++) sums[0][k] += x[k];
-        };
-        for_each_row_ahead<W, N>(begin + warp, column < columns ? end : 0, Tiling::warps, at, add);
+        add_rows_ahead<W>(sums[0], begin + warp, column < columns ? end : 0, Tiling::warps, at);
     } else {
         for (size_t row = begin; column < columns && row < end; row++) {
             UNROLL
-            for (int v = 0; v < Tiling::vectors; v++) {
-                const Vec<float, N> x = load<N>(inp + row * columns + from[v]);
-                UNROLL
-                for (int k = 0; k < N; k++) sums[v][k] += x[k];
-            }
+            for (int v = 0; v < Tiling::vectors; v++) add(sums[v], load<N>(inp + row * columns + from[v]));
         }
     }
     if constexpr (Tiling::warps > 1) {  // add up the warps' sums, in their order

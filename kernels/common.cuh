@@ -3,6 +3,7 @@
 #include "kernels/simt/simt.cuh"
 #include "system/error.h"
 
+using simt::add;
 using simt::ceil_div;
 using simt::launch;
 using simt::launch_rows;

@@ -16,9 +16,7 @@ __global__ void encoder_forward_kernel(T* out, const int* tokens, const T* wte, 
     const T* token = wte + static_cast<size_t>(tokens[position]) * C;
     for (int i = simt::row_lane<W::threads>() * N; i < C; i += W::threads * N) {
         Vec<float, N> v = load<N>(token + i);
-        const Vec<float, N> p = wpe ? load<N>(wpe + position % T_ * C + i) : simt::broadcast<N>(0.0f);
-        UNROLL
-        for (int k = 0; k < N; k++) v[k] += p[k];
+        add(v, wpe ? load<N>(wpe + position % T_ * C + i) : simt::broadcast<N>(0.0f));
         store(out + position * C + i, v);
     }
 }
@@ -67,18 +65,14 @@ __device__ __forceinline__ Vec<float, N> encoder_sum(const T* dout, const int* o
                                                      size_t last, size_t step, int C) {
     Vec<float, N> sum = simt::broadcast<N>(0.0f);
     const auto at = [&](size_t entry) INLINE { return dout + static_cast<size_t>(order[entry]) * C; };
-    for_each_row_ahead<W, N>(first, last, step, at, [&](const Vec<float, N>& d, size_t) INLINE {
-        UNROLL
-        for (int k = 0; k < N; k++) sum[k] += d[k];
-    });
+    add_rows_ahead<W>(sum, first, last, step, at);
     return sum;
 }
 
 template <int N>
 __device__ __forceinline__ void encoder_add(float* out, const Vec<float, N>& sum) {
     Vec<float, N> total = load<N>(out);
-    UNROLL
-    for (int k = 0; k < N; k++) total[k] += sum[k];
+    add(total, sum);
     store(out, total);
 }
 
@@ -135,10 +129,7 @@ __global__ void encoder_backward_position_kernel(float* dwpe, const T* dout, int
     for (int i = chunk_begin + simt::row_lane<W::threads>() * N; i < chunk_end; i += W::threads * N) {
         Vec<float, N> sum = load<N>(dwpe + t * C + i);
         const auto at = [&](size_t b) INLINE { return dout + (b * T_ + t) * C + i; };
-        for_each_row_ahead<W, N>(0, B, 1, at, [&](const Vec<float, N>& d, size_t) INLINE {
-            UNROLL
-            for (int k = 0; k < N; k++) sum[k] += d[k];
-        });
+        add_rows_ahead<W>(sum, 0, B, 1, at);
         store(dwpe + t * C + i, sum);
     }
 }

@@ -27,3 +27,11 @@ __device__ __forceinline__ void for_each_row_ahead(size_t first, size_t last, si
         }
     }
 }
+
+// sum += N elements of each of these rows, in this order.
+template <class W, int N, class At>
+__device__ __forceinline__ void add_rows_ahead(Vec<float, N>& sum, size_t first, size_t last, size_t step,
+                                               At at) {
+    for_each_row_ahead<W, N>(first, last, step, at,
+                             [&](const Vec<float, N>& v, size_t) INLINE { add(sum, v); });
+}

@@ -66,6 +66,11 @@ __device__ void store_raw(T* address, const Vec<T, N>& v) {
 }
 
 template <int N>
+__device__ __forceinline__ void add(Vec<float, N>& sum, const Vec<float, N>& v) {
+    UNROLL
+    for (int i = 0; i < N; i++) sum[i] += v[i];
+}
+template <int N>
 __device__ float sum(const Vec<float, N>& v) {  // pairwise, so that the error grows with log2(N)
     Vec<float, N> s = v;
     UNROLL
