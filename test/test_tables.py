@@ -234,18 +234,23 @@ class Tables(FolderTest):
             row = dict(name=name, bound="memory", ms=1.0, share_of_peak=0.9)
             return dict(gpu="A GPU", device=device, date=date, kernels=[row], **more)
 
-        reports = [
-            report("cuda", "2026-01-02", "gelu", generation={"aaaaaaa": {"--dtype bf16": 100.4}}),
-            report("cuda", "2026-02-01", "adamw"),
-            report("software", "2026-03-01", "encoder"),
-        ]
-        self.assertIn("\n| adamw | 1.000 | 90% |\n", gpu_tables.newest(reports, "gpu-kernels"))
-        self.assertIn("\n| bf16 | 100 |\n", gpu_tables.newest(reports, "gpu-generation"))
-        self.assertEqual(gpu_tables.newest(reports, "gpu-step"), "Not measured yet.\n")
+        results = unittest.mock.Mock()
+        results.gpus = dict(
+            a=report("cuda", "2026-01-02", "gelu", generation={"aaaaaaa": {"--dtype bf16": 100.4}}),
+            b=report("cuda", "2026-02-01", "adamw"),
+            c=report("software", "2026-03-01", "encoder"),
+        )
+        self.assertIn("\n| adamw | 1.000 | 90% |\n", tables.TABLES["gpu-kernels"](results))
+        self.assertIn("\n| bf16 | 100 |\n", tables.TABLES["gpu-generation"](results))
+        self.assertEqual(tables.TABLES["gpu-step"](results), "Not measured yet.\n")
+        results.gpus["b"]["runs"] = {"124M": {}}
+        with self.assertRaises(SystemExit) as refused:
+            tables.TABLES["gpu-step"](results)
+        self.assertEqual(refused.exception.code, "tables: b: is no report of a GPU: KeyError: 'profile'")
 
     def test_a_broken_result_ended_in_a_traceback(self):
         self.page.write_text(block("training-d12"))
-        for text in ("{", "[" * 100_000, '{"what":"x"}', '{"what":"x","machine":[]}', "\ufffd"):
+        for text in ("{", "[" * 100_000, '{"what":"x"}', '{"what":"x","machine":[]}', '{"gpu":"x"}', "\ufffd"):
             (self.results / "broken.json").write_text(text)
             self.refused("broken.json: is no result of a benchmark")
 

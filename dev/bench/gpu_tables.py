@@ -1,7 +1,7 @@
 """The tables of docs/performance.md that show a GPU, from a report of gpu_check. To the report that is kept were
 added by hand: "first_visit", the speeds on another card; "runs", the profiles of single runs; "generation"."""
 
-from gpu_report import BANDWIDTH_SHARE, cell, memory_bound
+from gpu_report import BANDWIDTH_SHARE, memory_bound
 
 MODELS = {
     "124M Muon": "GPT-2 124M, Muon",
@@ -17,9 +17,7 @@ OPTIONS = {
 }
 
 
-def lines(titles, rows):
-    made = (f"| {' | '.join(map(cell, row))} |\n" for row in (titles, ["---"] * len(titles), *rows))
-    return "".join(made)
+# Each function returns the titles of the columns and the rows.
 
 
 def training(report):
@@ -32,7 +30,7 @@ def training(report):
     for name, run in report["runs"].items():
         if title := MODELS.get(name.split(",")[0]):
             rows.append([f"{title}, first card", f"**{run['tokens_per_second']:,}**", "", ""])
-    return lines([f"bf16, {report['gpu']}, tokens/s", "flatgpt", "PyTorch, torch.compile", "ratio"], rows)
+    return [f"bf16, {report['gpu']}, tokens/s", "flatgpt", "PyTorch, torch.compile", "ratio"], rows
 
 
 def step(report):
@@ -45,7 +43,7 @@ def step(report):
         if row["ms"] >= 1 and row["operation"] not in ("all operations", "step")
     ]
     rows.append(["**micro-step**", f"**{whole / 8:.1f}**", ""])
-    return lines([f"GPT-2 124M, 64 x 1024 tokens, {report['gpu']}", "ms", "of the step"], rows)
+    return [f"GPT-2 124M, 64 x 1024 tokens, {report['gpu']}", "ms", "of the step"], rows
 
 
 def generation(report):
@@ -55,7 +53,7 @@ def generation(report):
         for how, title in OPTIONS.items()
     ]
     commits = [f"commit {commit}" for commit in by_commit]
-    return lines([f"new tokens/s, GPT-2 124M, {report['gpu']}", *commits], rows)
+    return [f"new tokens/s, GPT-2 124M, {report['gpu']}", *commits], rows
 
 
 def kernels(report):
@@ -65,8 +63,8 @@ def kernels(report):
     )
     rows = [[name, f"{ms:.3f}", f"{share:.0%}"] for share, name, ms in reversed(found)]
     enough = sum(share >= BANDWIDTH_SHARE for share, *_ in found)
-    text = lines([f"65,536 rows, bf16, {report['gpu']}", "ms", "of a copy's bandwidth"], rows)
-    return f"{enough} of {len(found)} reach {BANDWIDTH_SHARE:.0%}:\n\n{text}"
+    share = f"of a copy's bandwidth; {enough} of {len(found)} reach {BANDWIDTH_SHARE:.0%}"
+    return [f"65,536 rows, bf16, {report['gpu']}", "ms", share], rows
 
 
 # Each table, and what a report must have for it.
@@ -79,9 +77,8 @@ TABLES = {
 
 
 def newest(reports, name):
-    """The table of the newest report of a GPU that has what it shows."""
-    make, needed = TABLES[name]
-    for report in sorted(reports, key=lambda report: report["date"], reverse=True):
-        if report["device"] == "cuda" and all(report.get(key) for key in needed):
-            return make(report)
-    return "Not measured yet.\n"
+    """The newest report of a GPU, with its path, that has what the table shows; reports: {path: report}."""
+    found = [path for path, report in reports.items() if all(report.get(key) for key in TABLES[name][1])]
+    found = [path for path in found if reports[path]["device"] == "cuda"]
+    path = max(found, key=lambda path: reports[path]["date"], default=None)
+    return path, reports.get(path)

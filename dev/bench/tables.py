@@ -53,12 +53,12 @@ class Results:
     """The results of the chosen machine and commit, and the newest of every benchmark."""
 
     def __init__(self, folder):
-        places, self.newest, self.gpus = {}, {}, []
+        places, self.newest, self.gpus = {}, {}, {}
         for path in sorted(folder.glob("*.json")):
             try:
                 result = json.loads(path.read_text())
                 if isinstance(result, dict) and "gpu" in result:
-                    self.gpus.append(result)
+                    self.gpus[path] = result | dict(device=result["device"], date=result["date"])
                 if isinstance(result, dict) and "what" in result:
                     place = result["machine"]["name"], result["machine"]["cores"], result["commit"]
                     for found in (places.setdefault(place, {}), self.newest):
@@ -425,6 +425,16 @@ def drawn(path):
     return None
 
 
+def of_gpu(results, name):
+    """A table of what a GPU did."""
+    path = None
+    try:
+        path, report = gpu_tables.newest(results.gpus, name)
+        return table(*gpu_tables.TABLES[name][0](report)) if report else "Not measured yet.\n"
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+        sys.exit(f"tables: {path or name}: is no report of a GPU: {type(error).__name__}: {error}")
+
+
 TABLES = {
     "speed": speed,
     "picture": picture,
@@ -434,9 +444,7 @@ TABLES = {
     "variables": variables,
 }
 TABLES |= {what: lambda results, what=what: training(results, what) for what in MODELS}
-TABLES |= {
-    name: lambda results, name=name: gpu_tables.newest(results.gpus, name) for name in gpu_tables.TABLES
-}
+TABLES |= {name: lambda results, name=name: of_gpu(results, name) for name in gpu_tables.TABLES}
 
 
 def rewritten(text, results, page):
