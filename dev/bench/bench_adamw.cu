@@ -28,7 +28,7 @@ void bench_update(BenchRun& run, size_t buffers, Update update) {
     simt::DeviceBuffer<OptimizerState> state(1);
     simt::fill_zero(second.data(), second.bytes(), nullptr);
     OptimizerState first_step{};
-    first_step.lr = 1e-4, first_step.gradient_weight = 1;
+    first_step.lr = 1e-4;
     simt::copy_to_device(state.data(), &first_step, sizeof(first_step), nullptr);
     T* const written = [&] {
         if constexpr (copies) return params.data();

@@ -243,10 +243,10 @@ class Parts:
 
     def batch_sizes(self, model):
         """The micro-batches to try, ours and PyTorch's; None if the GPU is too small."""
-        if self.rehearsal:
-            return [2, 4], [2, 4]
         if self.options.micro_batch:
             return [self.options.micro_batch], [self.options.micro_batch]
+        if self.rehearsal:
+            return [2, 4], [2, 4]
         sizes = BATCH_SIZES[model]
         return next((tried for gib, *tried in sizes if self.machine["memory_gib"] >= gib), None)
 
