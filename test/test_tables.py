@@ -325,6 +325,49 @@ class Peers(FolderTest):
             self.assertEqual(found, {"PATH": "/bin"} | {name: every[name] for name in names}, title)
 
 
+class ComparedModels(unittest.TestCase):
+    def parse(self, *words):
+        return compare_pytorch.parse_arguments(["--device", "cpu", *words], "compare_pytorch")
+
+    def test_each_family_gets_the_sizes_and_rates_of_our_program(self):
+        for words, family, kv_heads, hidden, lr, vector_lr in (
+            ([], "gpt2", 4, 512, 3e-4, None),
+            (["--optimizer", "muon"], "gpt2", 4, 512, 0.02, 0.003),
+            (["--preset", "llama"], "llama", 2, 352, 3e-4, None),
+            (["--preset", "llama-d12"], "llama", 12, 2048, 3e-4, None),
+            (["--kv-heads", "2", "--hidden", "96"], "llama", 2, 96, 3e-4, None),
+            (["--preset", "nanochat", "--optimizer", "muon"], "nanochat", 4, 512, 0.02, 0.01),
+            (["--model", "nanochat:d12", "--optimizer", "muon", "--lr", "0.1"], "nanochat", 12, 3072, 0.1, 0.01),
+        ):
+            found = self.parse(*words)
+            shown = (found.family, found.kv_heads, found.hidden, found.lr, getattr(found, "vector_lr", None))
+            self.assertEqual(shown, (family, kv_heads, hidden, lr, vector_lr), words)
+
+    def test_what_fits_no_model_is_refused(self):
+        for words, reason in (
+            (["--kv-heads", "3", "--hidden", "96"], "--kv-heads must divide --heads"),
+            (["--hidden", "96"], "a Llama has both --kv-heads and --hidden"),
+            (["--model", "nanochat:d11"], "invalid choice"),
+            (["--llmc", "x", "--preset", "nanochat"], "llm.c trains GPT-2 with AdamW only"),
+        ):
+            error = io.StringIO()
+            with self.assertRaises(SystemExit) as refused, contextlib.redirect_stderr(error):
+                self.parse(*words)
+            self.assertEqual(refused.exception.code, 2)
+            self.assertIn(reason, error.getvalue())
+
+    def test_losses_are_compared_step_by_step_with_pytorch_of_the_same_type(self):
+        def result(side, dtype, *losses):
+            return dict(side=side, dtype=dtype, losses=list(losses))
+
+        results = {"PyTorch fp32, B 4": result("pytorch", "fp32", 5, 4, 3), "PyTorch fp32 compiled, B 4": result("pytorch", "fp32", 0, 0, 0),
+                   "ours fp32, B 4": result("ours", "fp32", 5, 4.5, 3.25), "ours bf16, B 4": result("ours", "bf16", 1, 1, 1)}  # fmt: skip
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            compare_pytorch.report_losses(results)
+        expected = "fp32: the losses of 3 steps differ by at most 5.0e-01 (step 2), by 2.5e-01 in the mean\n"
+        self.assertEqual(said.getvalue(), expected)
+
+
 class ResultFile(FolderTest):
     def test_a_command_shows_no_path_of_the_machine(self):
         tool, saved = self.folder / "llama.cpp", self.folder / "saved.json"

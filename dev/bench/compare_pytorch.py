@@ -5,18 +5,20 @@
     dev/bench/compare_pytorch.py --preset d12 --loss-check   # GPT-2 124M; also trains 100 steps on each side, from the same weights
     dev/bench/compare_pytorch.py --preset d12-1024           # GPT-2 124M, one sequence of 1024 tokens
     dev/bench/compare_pytorch.py --preset llama-d12          # a Llama of the same layers and channels
+    dev/bench/compare_pytorch.py --preset nanochat --optimizer muon --loss-check --loss-steps 500
     dev/bench/compare_pytorch.py --preset d12 --which-variables --save   # which part of PyTorch's environment makes it faster
     dev/bench/compare_pytorch.py --model d12 --batch-size 8 --seq-len 1024 --dtype bf16 --json result.json
     dev/bench/compare_pytorch.py --preset 124M --dtype bf16 --llmc ~/llm.c     # on a GPU: 524,288 tokens a step, also against llm.c
 
-A model with --kv-heads and --hidden is a Llama, any other a GPT-2.
+--model llama:d12 and nanochat:d12 are the other families in the sizes of d12; --kv-heads and --hidden are a Llama's too.
 
-PyTorch's side is written for speed: scaled_dot_product_attention, fused AdamW, bf16 autocast, tied head, padded vocabulary, no dropout,
-gradients set to None; with and without torch.compile. Each PyTorch contender is a process that lives through the whole run and sleeps while
-others work, unless memory is short; ours is started anew for every slice. All may use the same cores and number of threads. A round is one
-slice of steps of every contender, in a rotating order. The first steps of a slice warm up and are not counted, nor is compilation. The result
-is the median over the steps of all rounds; a step is batch, forward, backward, clipping and the optimizer. No side validates, samples or
-writes checkpoints.
+PyTorch's side (pytorch_side.py) is written for speed: scaled_dot_product_attention, fused AdamW, bf16 autocast, padded vocabulary, no
+dropout, gradients set to None; with and without torch.compile. Its Muon orthogonalises all matrices of one shape as one batch, in fp32 where
+the parameters are fp32, as ours does; torch.optim.Muon does it one by one, and in bf16 always. Each PyTorch contender is a process that lives
+through the whole run and sleeps while others work, unless memory is short; ours is started anew for every slice. All may use the same cores
+and number of threads. A round is one slice of steps of every contender, in a rotating order. The first steps of a slice warm up and are not
+counted, nor is compilation. The result is the median over the steps of all rounds; a step is batch, forward, backward, clipping and the
+optimizer. No side validates, samples or writes checkpoints.
 
 Our program asks for huge pages and binds its threads by itself. On a CPU PyTorch gets the same by PEER_ENVIRONMENT; --plain-environment
 leaves it out. "oneDNN" rows are PyTorch with another library for the products of fp32: oneDNN's, which PyTorch contains, where it uses MKL by
@@ -46,9 +48,9 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import result_file  # noqa: E402
 import tables  # noqa: E402
+from pytorch_side import CLIP, EPS, MOMENTUM, SEED, WEIGHT_DECAY, fail, worker, write_initial_weights  # noqa: E402
 from result_file import ROOT, processor  # noqa: E402
 
-SHARD_MAGIC, SHARD_HEADER_BYTES = 20240520, 1024
 TEXT = ROOT / "data" / "tinyshakespeare.txt"
 SIZES = {"d6": (6, 6, 384), "d12": (12, 12, 768), "d24": (24, 16, 1024), "d36": (36, 20, 1280), "d48": (48, 25, 1600)}  # layers, heads, channels
 SIZES |= {"gpt2": SIZES["d12"], "gpt2-medium": SIZES["d24"], "gpt2-large": SIZES["d36"], "gpt2-xl": SIZES["d48"]}
@@ -56,14 +58,18 @@ PRESETS = {
     "shakespeare": dict(layers=4, heads=4, channels=128, context=64, vocab=256, batch_size=12, seq_len=64, steps=100, discard=20),
     "d12": dict(model="d12", context=1024, vocab=50257, batch_size=4, seq_len=64, steps=8, discard=2),
     "d12-1024": dict(model="d12", context=1024, vocab=50257, batch_size=1, seq_len=1024, steps=4, discard=2),
-    "llama": dict(layers=4, heads=4, kv_heads=2, channels=128, hidden=352, context=64, vocab=256, batch_size=12, seq_len=64, steps=100, discard=20),
-    "llama-d12": dict(model="d12", kv_heads=12, hidden=2048, context=1024, vocab=50257, batch_size=4, seq_len=64, steps=8, discard=2),
+    "llama": dict(family="llama", layers=4, heads=4, kv_heads=2, channels=128, hidden=352, context=64, vocab=256, batch_size=12, seq_len=64, steps=100, discard=20),
+    "llama-d12": dict(model="llama:d12", context=1024, vocab=50257, batch_size=4, seq_len=64, steps=8, discard=2),
+    "nanochat": dict(family="nanochat", layers=4, heads=4, channels=128, context=64, vocab=256, batch_size=12, seq_len=64, steps=100, discard=20),
+    "nanochat-d12": dict(model="nanochat:d12", context=1024, vocab=50257, batch_size=4, seq_len=64, steps=8, discard=2),
     # For GPUs.
     "124M": dict(model="d12", context=1024, vocab=50257, batch_size=64, seq_len=1024, total_batch=524288, steps=8, discard=2),
     "1558M": dict(model="d48", context=1024, vocab=50257, batch_size=8, seq_len=1024, total_batch=32768, steps=8, discard=2),
 }
-BETAS, EPS, WEIGHT_DECAY, CLIP, SEED = (0.9, 0.95), 1e-8, 0.1, 1.0, 1337
-LLAMA_EPS = 1e-5
+FAMILIES = ("gpt2", "llama", "nanochat")
+# The rates of our program's defaults with muon, which both sides are given.
+RATES = {"adamw": dict(lr=3e-4, beta1=0.9, beta2=0.95), "muon": dict(lr=0.02, beta1=0.9, beta2=0.95, embedding_lr=0.003, head_lr=0.003, vector_lr=0.003)}
+NANOCHAT_RATES = RATES["muon"] | dict(beta1=0.8, embedding_lr=0.1, vector_lr=0.01)
 # Huge pages for PyTorch's tensors and for malloc, memory that stays with the process, threads that stay on their cores.
 PEER_ENVIRONMENT = {
     "THP_MEM_ALLOC_ENABLE": "1",
@@ -72,257 +78,6 @@ PEER_ENVIRONMENT = {
 }
 TOOL = "compare_pytorch"
 LOSS_WINDOW = 10  # --loss-check: the number of last steps whose mean is compared
-
-
-def fail(message):
-    sys.exit(f"compare_pytorch: {message}")
-
-
-def padded(vocab):
-    return (vocab + 127) // 128 * 128
-
-
-# ---------------------------------------------------------------------------------------------------------------------------------------
-# PyTorch's side. It runs in a worker process, which reads a number of steps from each input line, trains them, and prints one line.
-
-
-def onednn_linear():
-    """F.linear in fp32 with oneDNN's products in both directions. PyTorch has them as an operation without a gradient, made for inference."""
-    import torch
-
-    # An operation of ours around it, because torch.compile takes PyTorch's for weights that never change.
-    library = torch.library.Library("flatgpt", "DEF")
-    library.define("onednn_product(Tensor x, Tensor w, Tensor? b) -> Tensor")
-    library.impl("onednn_product", lambda x, w, b: torch.ops.mkldnn._linear_pointwise(x, w, b, "none", [], ""), "CPU")
-    torch.library.register_fake("flatgpt::onednn_product", lambda x, w, b: x.new_empty(*x.shape[:-1], w.shape[0]), lib=library)
-    product = torch.ops.flatgpt.onednn_product
-
-    class Linear(torch.autograd.Function):
-        @staticmethod
-        def forward(context, x, w, b):
-            context.save_for_backward(x, w)
-            context.has_bias = b is not None
-            return product(x, w, b)
-
-        @staticmethod
-        def backward(context, dout):
-            x, w = context.saved_tensors
-            rows = dout.reshape(-1, dout.size(-1))
-            dw = product(rows.t(), x.reshape(-1, x.size(-1)).t(), None)
-            return product(dout, w.t(), None), dw, rows.sum(0) if context.has_bias else None
-
-    Linear.library = library  # which would be forgotten otherwise
-    return Linear.apply
-
-
-def build_model(options):
-    import torch
-    import torch.nn.functional as F
-    from torch import nn
-
-    C, NH, NKV, H, Vp = options["channels"], options["heads"], options.get("kv_heads", 0), options.get("hidden", 0), padded(options["vocab"])
-    KV = NKV * C // NH
-    linear = onednn_linear() if options.get("onednn") else F.linear
-
-    class Linear(nn.Linear):
-        def forward(self, x):
-            return linear(x, self.weight, self.bias)
-
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.ln_1, self.ln_2 = nn.LayerNorm(C), nn.LayerNorm(C)
-            self.qkv, self.attention_projection = Linear(C, 3 * C), Linear(C, C)
-            self.fc, self.projection = Linear(C, 4 * C), Linear(4 * C, C)
-
-        def forward(self, x):
-            B, T, _ = x.shape
-            q, k, v = (u.view(B, T, NH, C // NH).transpose(1, 2) for u in self.qkv(self.ln_1(x)).split(C, dim=2))
-            attention = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.attention_projection(attention.transpose(1, 2).reshape(B, T, C))
-            return x + self.projection(F.gelu(self.fc(self.ln_2(x)), approximate="tanh"))
-
-    class LlamaBlock(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.ln_1, self.ln_2 = nn.RMSNorm(C, LLAMA_EPS), nn.RMSNorm(C, LLAMA_EPS)
-            self.qkv, self.attention_projection = Linear(C, C + 2 * KV, bias=False), Linear(C, C, bias=False)
-            self.gate_up, self.projection = Linear(C, 2 * H, bias=False), Linear(H, C, bias=False)
-
-        def forward(self, x, cosines, sines):
-            B, T, _ = x.shape
-            q, k, v = (u.view(B, T, -1, C // NH).transpose(1, 2) for u in self.qkv(self.ln_1(x)).split([C, KV, KV], dim=2))
-
-            def turned(u):
-                a, b = u.chunk(2, dim=-1)
-                return u * cosines + torch.cat((-b, a), -1) * sines
-
-            attention = F.scaled_dot_product_attention(turned(q), turned(k), v, is_causal=True, enable_gqa=KV < C)
-            x = x + self.attention_projection(attention.transpose(1, 2).reshape(B, T, C))
-            gate, up = self.gate_up(self.ln_2(x)).split(H, dim=2)
-            return x + self.projection(F.silu(gate) * up)
-
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.wte, self.wpe = nn.Embedding(Vp, C), None if NKV else nn.Embedding(options["context"], C)
-            self.blocks = nn.ModuleList((LlamaBlock if NKV else Block)() for _ in range(options["layers"]))
-            self.ln_f = nn.RMSNorm(C, LLAMA_EPS) if NKV else nn.LayerNorm(C)
-            for name, parameter in self.named_parameters():
-                if parameter.dim() >= 2:
-                    scale = 1 / math.sqrt(2 * options["layers"]) if "projection" in name else 1
-                    nn.init.normal_(parameter, 0, 0.02 * scale)
-                elif name.endswith("bias"):
-                    nn.init.zeros_(parameter)
-            if NKV:
-                angles = torch.arange(options["context"])[:, None] / 10000 ** (torch.arange(0, C // NH, 2) / (C // NH))
-                angles = torch.cat((angles, angles), -1)
-                # Products round q and k to bf16; turned in fp32 they would slow attention down.
-                kind = torch.bfloat16 if options["dtype"] == "bf16" else torch.float32
-                self.register_buffer("cosines", angles.cos().to(kind))
-                self.register_buffer("sines", angles.sin().to(kind))
-
-        def forward(self, x, y):
-            T, h = x.size(1), self.wte(x)
-            if not NKV:
-                h = h + self.wpe(torch.arange(T, device=x.device))
-            for block in self.blocks:
-                h = block(h, self.cosines[:T], self.sines[:T]) if NKV else block(h)
-            logits = linear(self.ln_f(h), self.wte.weight, None)
-            if "init_from" in options:  # --loss-check: as in ours, the columns that pad the vocabulary get no probability
-                logits = logits[..., : options["vocab"]]
-            return F.cross_entropy(logits.reshape(-1, logits.size(-1)), y.view(-1))
-
-    torch.manual_seed(SEED)
-    return Model()
-
-
-def write_initial_weights(options):
-    """Writes build_model's weights as the Hugging Face folder options["init_from"], from which ours starts: names, Conv1D layout, V rows of wte."""
-    import numpy as np
-
-    folder, C, V = pathlib.Path(options["init_from"]), options["channels"], options["vocab"]
-    names = {"ln_1": "ln_1", "ln_2": "ln_2", "qkv": "attn.c_attn", "attention_projection": "attn.c_proj", "fc": "mlp.c_fc", "projection": "mlp.c_proj"}
-    config = dict(model_type="gpt2", vocab_size=V, n_positions=options["context"], n_embd=C, n_layer=options["layers"], n_head=options["heads"])
-    outside = {name: f"transformer.{name}" for name in ("wte.weight", "wpe.weight", "ln_f.weight", "ln_f.bias")}
-    if NKV := options.get("kv_heads"):
-        KV, H = NKV * C // options["heads"], options["hidden"]
-        names = {"ln_1": "input_layernorm", "ln_2": "post_attention_layernorm", "attention_projection": "self_attn.o_proj", "projection": "mlp.down_proj",
-                 "qkv": {"self_attn.q_proj": C, "self_attn.k_proj": KV, "self_attn.v_proj": KV}, "gate_up": {"mlp.gate_proj": H, "mlp.up_proj": H}}  # fmt: skip
-        config = dict(model_type="llama", vocab_size=V, max_position_embeddings=options["context"], hidden_size=C, num_hidden_layers=options["layers"],
-                      num_attention_heads=options["heads"], num_key_value_heads=NKV, intermediate_size=H, rms_norm_eps=LLAMA_EPS, tie_word_embeddings=True)  # fmt: skip
-        outside = {"wte.weight": "model.embed_tokens.weight", "ln_f.weight": "model.norm.weight"}
-    tensors = {}
-    for name, parameter in build_model(options | {"dtype": "fp32"}).named_parameters():
-        value = parameter.detach().numpy()
-        if not name.startswith("blocks."):
-            tensors[outside[name]] = value[:V] if name == "wte.weight" else value
-            continue
-        _, layer, module, kind = name.split(".")
-        if not NKV:
-            tensors[f"transformer.h.{layer}.{names[module]}.{kind}"] = np.ascontiguousarray(value.T)
-            continue
-        joined = names[module] if isinstance(names[module], dict) else {names[module]: len(value)}
-        for part, rows in joined.items():
-            tensors[f"model.layers.{layer}.{part}.weight"], value = value[:rows], value[rows:]
-    header, offset = {}, 0
-    for name, value in tensors.items():
-        header[name] = dict(dtype="F32", shape=value.shape, data_offsets=[offset, offset + value.nbytes])
-        offset += value.nbytes
-    text = json.dumps(header).encode()
-    with open(folder / "model.safetensors", "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for value in tensors.values():
-            file.write(value.tobytes())
-    (folder / "config.json").write_text(json.dumps(config))
-
-
-def read_shards(pattern):
-    """The tokens of every shard, in the order of their names."""
-    import numpy as np
-
-    shards = []
-    for path in sorted(glob.glob(pattern)):
-        header = np.fromfile(path, dtype="<i4", count=SHARD_HEADER_BYTES // 4)
-        if header.size < SHARD_HEADER_BYTES // 4 or header[0] != SHARD_MAGIC or header[1] != 1:
-            fail(f"{path} is not a token shard (magic {SHARD_MAGIC}, version 1)")
-        shards.append(np.memmap(path, dtype="<u2", mode="r", offset=SHARD_HEADER_BYTES))
-    if not shards:
-        fail(f"no file matches --data {pattern}")
-    return shards
-
-
-def batches(pattern, B, T):
-    """x and y in file order, as in ours: window w is tokens w*T to w*T+T, and none crosses a shard."""
-    import numpy as np
-    import torch
-
-    windows = [(shard, start * T) for shard in read_shards(pattern) for start in range((len(shard) - 1) // T)]
-    if not windows:
-        fail(f"{pattern} holds fewer than {T + 1} tokens")
-    item = 0
-    while True:
-        rows = [windows[(item + k) % len(windows)] for k in range(B)]
-        item += B
-        batch = torch.from_numpy(np.stack([shard[start : start + T + 1] for shard, start in rows]).astype(np.int64))
-        yield batch[:, :-1].contiguous(), batch[:, 1:].contiguous()
-
-
-def worker(options):
-    import resource
-
-    import torch
-
-    cuda = options["device"] == "cuda"
-    if not cuda:
-        torch.set_num_threads(options["threads"])
-    torch.set_float32_matmul_precision("high" if options["dtype"] == "tf32" else "highest")
-    model = build_model(options).to(options["device"])
-    decayed = [p for p in model.parameters() if p.dim() >= 2]
-    others = [p for p in model.parameters() if p.dim() < 2]
-    groups = [dict(params=decayed, weight_decay=WEIGHT_DECAY), dict(params=others, weight_decay=0.0)]
-    optimizer = torch.optim.AdamW(groups, lr=options["lr"], betas=BETAS, eps=EPS, fused=True)
-    autocast = torch.autocast(options["device"], dtype=torch.bfloat16) if options["dtype"] == "bf16" else contextlib.nullcontext()
-    forward = torch.compile(model) if options["compile"] else model
-    loader = batches(options["data"], options["batch_size"], options["seq_len"])
-    micro_steps, done = options["total_batch"] // (options["batch_size"] * options["seq_len"]), 0
-
-    def step():
-        nonlocal done
-        done += 1
-        for group in optimizer.param_groups:
-            group["lr"] = options["lr"] * min(1, done / max(1, options["warmup"]))
-        losses = []
-        for _ in range(micro_steps):
-            x, y = next(loader)
-            if cuda:
-                x, y = x.pin_memory().to("cuda", non_blocking=True), y.pin_memory().to("cuda", non_blocking=True)
-            with autocast:
-                loss = forward(x, y) / micro_steps
-            loss.backward()
-            losses.append(loss.detach())
-        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return sum(losses)
-
-    def run(steps):
-        """Milliseconds of each step. On a GPU the host runs ahead, so that only their mean is meaningful."""
-        losses, times = [], [time.perf_counter()]
-        for _ in range(steps):
-            losses.append(step())
-            times.append(time.perf_counter())
-        if cuda:
-            torch.cuda.synchronize()
-            times = [times[0] + (time.perf_counter() - times[0]) * k / max(1, steps) for k in range(steps + 1)]
-        return [1e3 * (b - a) for a, b in zip(times, times[1:])], torch.stack(losses).tolist() if losses else []
-
-    for line in sys.stdin:
-        request = json.loads(line)
-        _, skipped = run(request["discard"])
-        ms, losses = run(request["steps"])
-        peak = torch.cuda.max_memory_reserved() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps(dict(ms=ms, losses=skipped + losses, peak_bytes=peak)), flush=True)
 
 
 # ---------------------------------------------------------------------------------------------------------------------------------------
@@ -445,12 +200,17 @@ class Ours(Contender):
     def run(self, steps, discard):
         o = self.options
         shape = ["--layers", o["layers"], "--heads", o["heads"], "--channels", o["channels"], "--context", o["context"], "--vocab", o["vocab"]]
-        shape += ["--kv-heads", o["kv_heads"], "--hidden", o["hidden"]] if o.get("kv_heads") else []
+        family, muon = o.get("family", "gpt2"), o.get("optimizer") == "muon"
+        shape += ["--kv-heads", o["kv_heads"], "--hidden", o["hidden"]] if family != "gpt2" else []
+        shape += ["--nanochat"] if family == "nanochat" else []
+        rates = [word for name in ("lr", "beta1", "beta2", *(("embedding_lr", "head_lr", "vector_lr") if muon else ()))
+                 for word in (f"--{name.replace('_', '-')}", o.get(name, RATES["adamw"].get(name)))]  # fmt: skip
+        rates += ["--optimizer", "muon", "--momentum", MOMENTUM] if muon else []
         command = [*o.get("launch", []), o["program"], "--train-data", o["data"], "--tokenizer", "byte" if o["vocab"] == 256 else "gpt2", "--data-order", "file",
                    *(["--init-from", o["init_from"]] if "init_from" in o else shape),
                    "--batch-size", o["batch_size"], "--seq-len", o["seq_len"], "--total-batch", o["total_batch"],
-                   "--lr", o["lr"], "--schedule", "constant", "--warmup", o["warmup"], "--weight-decay", WEIGHT_DECAY, "--beta1", BETAS[0],
-                   "--beta2", BETAS[1], "--eps", EPS, "--clip", CLIP, "--seed", SEED, "--dtype", self.dtype, "--steps", steps + discard,
+                   *rates, "--schedule", "constant", "--warmup", o["warmup"], "--weight-decay", WEIGHT_DECAY, "--eps", EPS, "--clip", CLIP,
+                   "--seed", SEED, "--dtype", self.dtype, "--steps", steps + discard,
                    "--val-every", 0, "--sample-every", 0, "--checkpoint-every", 0, *o.get("more", [])]  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             out, log = pathlib.Path(folder, "run"), pathlib.Path(folder, "log")
@@ -560,6 +320,18 @@ def medians(results):
     return kept
 
 
+def report_losses(results):
+    """Says, for each type, by how much our losses of --loss-check differ from those of PyTorch without torch.compile."""
+    with_losses = [result for name, result in results.items() if "losses" in result and "compiled" not in name]
+    for ours in with_losses:
+        for theirs in with_losses:
+            if (ours["side"], theirs["side"], theirs["dtype"]) == ("ours", "pytorch", ours["dtype"]):
+                apart = [abs(a - b) for a, b in zip(ours["losses"], theirs["losses"])]
+                most, mean = max(apart), statistics.fmean(apart)
+                at = apart.index(most) + 1
+                print(f"{ours['dtype']}: the losses of {len(apart)} steps differ by at most {most:.1e} (step {at}), by {mean:.1e} in the mean")
+
+
 def save(arguments, options, results, version, threads, tool=TOOL):
     """Saves the result file for the tables: medians and quantiles."""
     kept = {name: result for name, result in medians(results).items() if "median_ms" in result}
@@ -567,10 +339,9 @@ def save(arguments, options, results, version, threads, tool=TOOL):
     versions = {"PyTorch": version} | ({"flatgpt": result_file.our_version(program), "oneDNN": result_file.onednn_version(program)} if program else {})
     shown = {name: value for name, value in options.items() if name not in ("program", "data", "init_from", "llmc")}
     shown |= dict(rounds=arguments.rounds, steps=arguments.steps)
-    preset = PRESETS[arguments.preset]
-    preset = dict(zip(("layers", "heads", "channels"), SIZES.get(preset.get("model"), ()))) | preset
-    changed = [name for name, value in preset.items() if name in options and options[name] != value]
+    changed = [name for name, value in preset_of(arguments).items() if name in options and options[name] != value]
     kind = "variables" if arguments.which_variables else "training"
+    kind += "" if options.get("optimizer", "adamw") == "adamw" else f"-{options['optimizer']}"
     what = f"{kind}-other" if changed else f"{kind}-{arguments.preset}"
     theirs = {} if arguments.plain_environment else PEER_ENVIRONMENT
     environment = {"PyTorch and llm.c" if tool == "compare_llmc" else "PyTorch": theirs} if arguments.device == "cpu" and not arguments.which_variables else {}
@@ -697,16 +468,43 @@ def positive(text):
     return int(text)
 
 
+def sizes_of(model):
+    """The values that a name of --model stands for."""
+    if not model:
+        return {}
+    family, size = model.split(":") if ":" in model else ("gpt2", model)
+    return dict(zip(("layers", "heads", "channels"), SIZES[size])) | dict(family=family)
+
+
+def preset_of(arguments):
+    preset = dict(family="gpt2") | PRESETS[arguments.preset]
+    return preset | sizes_of(preset.get("model"))
+
+
+def set_defaults(arguments):
+    """What neither the command line nor the preset says: heads and width as our program chooses them, and the optimizer's rates."""
+    if arguments.family == "gpt2":
+        arguments.kv_heads, arguments.hidden = arguments.heads, 4 * arguments.channels
+    arguments.kv_heads = arguments.kv_heads or arguments.heads
+    arguments.hidden = arguments.hidden or (4 * arguments.channels if arguments.family == "nanochat" else -(-8 * arguments.channels // 96) * 32)
+    rates = NANOCHAT_RATES if (arguments.optimizer, arguments.family) == ("muon", "nanochat") else RATES[arguments.optimizer]
+    for name, value in rates.items():
+        if getattr(arguments, name, None) is None:
+            setattr(arguments, name, value)
+
+
 def parse_arguments(words, tool):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.error = lambda message: parser.exit(2, f"{tool}: {message}; --help shows the usage\n")
     parser.add_argument("--preset", choices=PRESETS, default="shakespeare", help="values for whatever is not given (default: %(default)s)")
-    parser.add_argument("--model", choices=SIZES, help="layers, heads and channels by name")
+    models = [*SIZES, *(f"{family}:{size}" for family in FAMILIES[1:] for size in SIZES if size[0] == "d")]
+    parser.add_argument("--model", choices=models, metavar="NAME", help="layers, heads and channels by name: d12, llama:d12, nanochat:d12, ...")
     for name in ("layers", "heads", "channels", "kv-heads", "hidden", "context", "vocab", "seq-len"):
         parser.add_argument(f"--{name}", type=positive)
     parser.add_argument("--batch-size", type=positive, help="sequences of a micro-step")
     parser.add_argument("--total-batch", type=positive, help="tokens of a step (default: one micro-step)")
-    parser.add_argument("--lr", type=float, default=3e-4, help="(default: %(default)s)")
+    parser.add_argument("--optimizer", choices=RATES, default="adamw", help="(default: %(default)s)")
+    parser.add_argument("--lr", type=float, help="(default: 3e-4; with muon 0.02, of the matrices)")
     parser.add_argument("--warmup", type=int, default=0, help="steps over which the learning rate rises (default: %(default)s)")
     parser.add_argument("--dtype", default="fp32,bf16", help="a list of fp32, tf32, bf16 (default: %(default)s)")
     parser.add_argument("--mode", help="of PyTorch, a list of plain, compile (default: both; compile with --which-variables)")
@@ -729,20 +527,20 @@ def parse_arguments(words, tool):
     parser.add_argument("--json", metavar="OUT", help="write the results, every step's time included")
     result_file.add_option(parser)
     arguments = parser.parse_args(words)
-    size = dict(zip(("layers", "heads", "channels"), SIZES[arguments.model])) if arguments.model else {}
-    preset = PRESETS[arguments.preset]
-    if "model" in preset:
-        preset = dict(zip(("layers", "heads", "channels"), SIZES[preset["model"]])) | preset
-    for name, value in (preset | size).items():
+    for name, value in (preset_of(arguments) | sizes_of(arguments.model)).items():
         if getattr(arguments, name, None) is None:
             setattr(arguments, name, value)
+    if bool(arguments.kv_heads) != bool(arguments.hidden) and arguments.family == "gpt2":
+        parser.error("a Llama has both --kv-heads and --hidden")
+    if arguments.kv_heads and arguments.family == "gpt2":
+        arguments.family = "llama"
+    set_defaults(arguments)
     arguments.mode = arguments.mode or ("compile" if arguments.which_variables else "plain,compile")
     arguments.dtype, arguments.mode = arguments.dtype.split(","), arguments.mode.split(",")
     if not set(arguments.dtype) <= {"fp32", "tf32", "bf16"} or not set(arguments.mode) <= {"plain", "compile"}:
         parser.error("--dtype is a list of fp32, tf32, bf16, and --mode of plain, compile")
-    arguments.kv_heads, arguments.hidden = arguments.kv_heads or 0, arguments.hidden or 0  # 0: a GPT-2
-    if bool(arguments.kv_heads) != bool(arguments.hidden) or arguments.heads % max(1, arguments.kv_heads):
-        parser.error("a Llama has both --kv-heads, a divisor of --heads, and --hidden")
+    if arguments.heads % arguments.kv_heads:
+        parser.error("--kv-heads must divide --heads")
     if arguments.channels % arguments.heads or arguments.seq_len > arguments.context:
         parser.error("--channels must be a multiple of --heads, and --seq-len at most --context")
     arguments.total_batch = arguments.total_batch or arguments.batch_size * arguments.seq_len
@@ -755,8 +553,8 @@ def parse_arguments(words, tool):
     if arguments.slice:
         arguments.rounds = 0
     if arguments.llmc:
-        if arguments.kv_heads:
-            parser.error("--llmc: llm.c trains GPT-2 only")
+        if arguments.family != "gpt2" or arguments.optimizer != "adamw":
+            parser.error("--llmc: llm.c trains GPT-2 with AdamW only")
         if arguments.device == "cpu":
             parser.error("--llmc: llm.c is compared with on a GPU; expected --device cuda")
         path = pathlib.Path(arguments.llmc).expanduser().resolve()
@@ -788,14 +586,16 @@ def main(words=None, more=None, tool=TOOL):
     threads, environment = use_threads(arguments.threads)
     scratch = tempfile.TemporaryDirectory()
     environment.setdefault("FLATGPT_MATMULS", str(pathlib.Path(scratch.name, "matmul_algorithms.json")))  # our slices on a GPU time products once
-    names = ("layers", "heads", "channels", "kv_heads", "hidden", "context", "vocab", "batch_size", "seq_len", "total_batch", "lr", "warmup", "device", "llmc")
-    options = {name: getattr(arguments, name) for name in names} | dict(threads=threads)
+    names = ("family", "layers", "heads", "channels", "kv_heads", "hidden", "context", "vocab", "batch_size", "seq_len", "total_batch", "optimizer", "warmup",
+             "device", "llmc", *RATES["muon"])  # fmt: skip
+    options = {name: getattr(arguments, name) for name in names if hasattr(arguments, name)} | dict(threads=threads)
     if "ours" in wanted:
         options["program"] = our_program(arguments.device)
     options["data"] = token_shards(arguments.data, arguments.vocab)
     machine = (gpu or "a GPU") if arguments.device == "cuda" else f"{processor()}, {threads} threads"
-    family = "Llama ({kv_heads} heads of keys, MLP of {hidden})".format(**options) if options["kv_heads"] else "GPT-2"
-    print(family + " of {layers} layers, {heads} heads, C {channels}, V {vocab}, sequences of {seq_len}, {total_batch} tokens a step".format(**options))
+    family = {"gpt2": "GPT-2", "llama": "Llama ({kv_heads} heads of keys, MLP of {hidden})", "nanochat": "nanochat"}[options["family"]]
+    sizes = " of {layers} layers, {heads} heads, C {channels}, V {vocab}, sequences of {seq_len}, {total_batch} tokens a step, {optimizer}"
+    print((family + sizes).format(**options))
     print(f"{machine}; {f'PyTorch {version}' if version else 'without PyTorch'}")
     if "pytorch" in wanted and arguments.device == "cpu" and not arguments.which_variables:
         print(f"PyTorch's environment: {'plain' if arguments.plain_environment else result_file.shown_environment(PEER_ENVIRONMENT)}")
@@ -824,6 +624,7 @@ def main(words=None, more=None, tool=TOOL):
     sides = {result["side"] for result in results.values()}
     if results:
         print(tables.aligned(tables.training_table(dict(results=medians(results)))))
+    report_losses(results)
     if arguments.json:
         theirs = {} if arguments.plain_environment or arguments.device == "cuda" else PEER_ENVIRONMENT
         whole = dict(machine=machine, pytorch=version, environment=theirs, options=options, results=results)

@@ -13,7 +13,7 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from compare_pytorch import SHARD_HEADER_BYTES, SHARD_MAGIC, read_shards  # noqa: E402
+from pytorch_side import SHARD_HEADER_BYTES, SHARD_MAGIC, read_shards  # noqa: E402
 
 WALKS = 4096  # computed side by side, because numpy is fast at that; each becomes a run of neighbouring tokens
 

@@ -22,7 +22,8 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "dev" / "bench")]
 import plot  # noqa: E402
 import speed_ladder  # noqa: E402
 import tables  # noqa: E402
-from compare_pytorch import SHARD_HEADER_BYTES, SHARD_MAGIC, TEXT, our_program, progress, read_metrics, reason  # noqa: E402
+from compare_pytorch import TEXT, our_program, progress, read_metrics, reason  # noqa: E402
+from pytorch_side import SHARD_HEADER_BYTES, SHARD_MAGIC  # noqa: E402
 
 SIZE = dict(layers=2, heads=12, channels=768, context=256, vocab=16384, batch_size=4)
 TINY = dict(layers=1, heads=2, channels=128, context=64, vocab=512, batch_size=8)
