@@ -11,7 +11,7 @@ make
 cmake --build --preset release --target words
 python=build/outside/bin/python3
 python3 -m venv build/outside
-$python -m pip install --quiet numpy safetensors tiktoken tokenizers torch transformers
+$python -m pip install --quiet accelerate numpy safetensors tiktoken tokenizers torch transformers
 dumps=dev/reference_tokenizer.py
 $python $dumps
 git diff --exit-code --stat test/reference || { echo "check_outside: $dumps writes other tokens than those of test/reference" >&2; exit 1; }

@@ -153,7 +153,7 @@ class Killed : public Resume, public testing::WithParamInterface<const char*> {}
 
 TEST_P(Killed, AtRandomMomentsEndsAsIfNothingHadHappened) {
     const std::string options =
-        fmt::format("--dtype {} --steps {} --checkpoint-every 4 --keep 3", GetParam(), steps);
+        fmt::format("{} --steps {} --checkpoint-every 4 --keep 3", GetParam(), steps);
     ASSERT_EQ(Process(options + to_straight, folder / "out").wait(), 0) << read_file(folder / "out");
 
     const unsigned seed = std::random_device()();
@@ -207,8 +207,9 @@ TEST_P(Killed, AtRandomMomentsEndsAsIfNothingHadHappened) {
     }
     EXPECT_LE(checkpoint_folders(run).size(), 5u);  // three newest, and the best validated one
 }
-INSTANTIATE_TEST_SUITE_P(Resume, Killed, testing::Values("fp32", "bf16"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Resume, Killed,
+                         testing::Values("--dtype fp32", "--dtype bf16", "--kv-heads 1 --dtype bf16",
+                                         "--nanochat --optimizer muon"));
 
 TEST_F(Resume, StoppedBySignalsEndsAsIfNothingHadHappened) {
     // Samples long enough for signals to meet them too.
