@@ -7,7 +7,7 @@
 
 dev/bench/compare_pytorch.py --loss-check does the training: PyTorch draws the initial weights, writes them as a Hugging Face folder, which --init-from
 reads, and both sides take the batches in the order of the file. The losses are kept in dev/bench/results/loss-shakespeare.json.
-The picture's caption in README.md states the largest difference, which this program prints.
+The picture's caption in docs/performance.md, and README.md, state the largest difference, which this program prints.
 
 PyTorch and matplotlib are installed into build/pytorch-venv, once; FLATGPT_PYTORCH_VENV names an environment that has both.
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws docs/speed.png: the figures that dev/bench/tables.py chooses from dev/bench/results/, those of README.md's tables.
+"""Draws README.md's picture, docs/speed.png: the speed of training that dev/bench/tables.py chooses from dev/bench/results/.
 
     dev/draw_speed.py [--out FILE]
 
@@ -23,25 +23,7 @@ except ImportError:
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
-OURS, OTHERS = "#c8553d", "#6e7781"
-COLORS = {"ours": OURS, "pytorch": "#1f5fa8", "pytorch_onednn": "#6f9bc8", "llama.cpp": "#1f5fa8"}
-
-
-def draw(axis, title, unit, bars, large):
-    for place, (_, side, value) in enumerate(bars):
-        axis.barh(place, value, color=COLORS.get(side, OTHERS), height=0.7)
-        shown = f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
-        axis.annotate(f"{shown} {unit}", (value, place), (4, 0), textcoords="offset points", va="center")
-    axis.set_yticks(range(len(bars)), [label for label, _, _ in bars])
-    for label, (_, side, _) in zip(axis.get_yticklabels(), bars):
-        label.set_color(COLORS.get(side, OTHERS))
-        label.set_fontweight("bold" if side == "ours" else "normal")
-    axis.set_xlim(0, max(value for _, _, value in bars) * 1.45)
-    axis.set_xticks([])
-    axis.tick_params(left=False)
-    axis.spines["bottom"].set_visible(False)
-    axis.set_title(title, loc="left", fontsize=9.5)
-    axis.text(0.98, 0.04, large, transform=axis.transAxes, ha="right", va="bottom", fontsize=19, fontweight="bold", color=OURS)
+OURS, OTHERS = "#c8553d", "#9aa3ad"
 
 
 def main():
@@ -49,20 +31,21 @@ def main():
     parser.add_argument("--root", type=pathlib.Path, default=ROOT, help="the tree with the results (default: this one)")
     parser.add_argument("--out", type=pathlib.Path, help="(default: docs/speed.png in that tree)")
     arguments = parser.parse_args()
-    figures = tables.panels(tables.Results(arguments.root / "dev" / "bench" / "results"))
-    plt.rcParams.update({"font.size": 9.5, "axes.spines.top": False, "axes.spines.right": False})
-    rows = [[panel for panel in figures["panels"] if (panel[1] == "ms") == training] for training in (True, False)]
-    rows = [row for row in rows if row]
-    columns = max(map(len, rows))
-    heights = [max(len(bars) for _, _, bars, _ in row) for row in rows]
-    size = 4.8 * columns, 0.8 + sum(0.27 * height + 0.35 for height in heights)
-    figure, grid = plt.subplots(len(rows), columns, figsize=size, squeeze=False, constrained_layout=True, height_ratios=heights)
-    for row, axes in zip(rows, grid):
-        for axis in axes[len(row) :]:
-            axis.set_axis_off()
-        for axis, panel in zip(axes, row):
-            draw(axis, *panel)
-    figure.suptitle(figures["place"], x=0.01, ha="left", fontsize=11)
+    figures = tables.bars(tables.Results(arguments.root / "dev" / "bench" / "results"))
+    bars = figures["bars"]
+    plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False, "axes.spines.bottom": False})
+    figure, axis = plt.subplots(figsize=(8.6, 0.9 + 0.5 * len(bars)), constrained_layout=True)
+    for place, (name, side, rate, ms) in enumerate(reversed(bars)):
+        color = OURS if side == "ours" else OTHERS
+        axis.barh(place, rate, color=color, height=0.66)
+        text = f"{rate:,.0f} tokens/s  ({ms:,.0f} ms a step)"
+        axis.annotate(text, (rate, place), (6, 0), textcoords="offset points", va="center", fontweight="bold" if side == "ours" else "normal")
+    axis.set_yticks(range(len(bars)), [name for name, *_ in reversed(bars)])
+    axis.get_yticklabels()[0].set_fontweight("bold")
+    axis.set_xlim(0, max(rate for _, _, rate, _ in bars) * 1.6)
+    axis.set_xticks([])
+    axis.tick_params(left=False)
+    axis.set_title(f"Training {figures['title']}: longer bars are faster", loc="left", fontsize=12)
     figure.savefig(arguments.out or arguments.root / tables.PICTURE, dpi=110, metadata={"figures": json.dumps(figures)})
 
 

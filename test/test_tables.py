@@ -57,7 +57,7 @@ def result(what, machine="Fast", date="2026-03-01 10:00", commit="aaaaaaa", resu
         machine=dict(name=machine, cores=2),
         versions={"PyTorch": "3.0"},
         command="measure",
-        options=dict(tokens=32, prompt_tokens=[4, 512]),
+        options=dict(tokens=32, prompt_tokens=[4, 512], total_batch=256),
         results=results or training(50, 100),
     )
 
@@ -92,9 +92,9 @@ class Tables(FolderTest):
         done = subprocess.run([sys.executable, TABLES, "--check"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         for page, names in {
-            "README.md": ("picture", "speed", "slower"),
+            "README.md": ("forward", "backward", "picture", "behind", *gpu_tables.SENTENCES),
             "docs/performance.md": (
-                *("slower", "generate", "processes", "variables", *tables.MODELS),
+                *("slower", "training", "memory", "generate", "processes", "variables"),
                 *gpu_tables.TABLES,
             ),
         }.items():
@@ -104,23 +104,24 @@ class Tables(FolderTest):
     def test_all_tables_show_the_machine_and_commit_with_the_most_benchmarks_the_newest_among_equals(self):
         self.write("a", result("training-d12"))
         self.write("b", result("training-d12", "Slow", "2026-03-02", "bbbbbbb", training(80, 100)))
-        text = self.made("training-d12")
+        text = self.made("training")
         self.assertIn("**Slow, 2 cores** (2026-03-02, commit bbbbbbb", text)
         self.assertNotIn("aaaaaaa", text)
         # the same machine at two commits: never one table of each
         self.write("c", result("training-shakespeare", commit="aaaaaaa"))
         self.write("d", result("training-shakespeare", date="2026-03-03", commit="ccccccc"))
-        self.assertIn("commit aaaaaaa", self.made("training-shakespeare"))
-        self.assertIn("commit aaaaaaa", self.made("training-d12"))
+        text = self.made("training")
+        self.assertIn("commit aaaaaaa", text)
+        self.assertIn("| **flatgpt fp32** | **50.0** (45.0 to 55.0) | **50.0** (45.0 to 55.0) |", text)
         self.assertIn("Not measured on Fast, 2 cores, commit aaaaaaa, 2026-03-01.", self.made("generate"))
         # another benchmark there, of a kind that is not shown, changes nothing
         for number in range(3):
             self.write(f"e{number}", result(f"training-other-{number}", "Slow", "2026-03-04", "bbbbbbb"))
-        self.assertIn("commit aaaaaaa", self.made("training-d12"))
+        self.assertIn("commit aaaaaaa", self.made("training"))
         # of a benchmark that was measured several times there, the newest result
         self.write("0", result("training-d12", date="2026-03-01 10:01", results=training(60, 100)))
         self.write("z", result("training-d12", date="2026-02-28", results=training(70, 100)))
-        self.assertIn("| **ours fp32** | **60.0** | 54.0 to 66.0 | 1024 |", self.made("training-d12"))
+        self.assertIn("| **50.0** (45.0 to 55.0) | **60.0** (54.0 to 66.0) |", self.made("training"))
 
     def test_what_the_published_tables_do_not_say(self):
         self.write("a", result("training-d12"))
@@ -128,10 +129,12 @@ class Tables(FolderTest):
         self.assertIn("flatgpt is slower than a peer in none of 1 comparisons", text)
         absent = "4 layers, C 128, bytes, 12 x 64; GPT-2 124M, 1 x 1024; generation"
         self.assertIn(f"Not compared there: {absent}.", text)
+        self.assertIn("No peer is faster in any of 1 comparisons.", self.made("behind"))
         self.assertIn("Not measured yet.", self.made("variables"))
-        text = self.made("speed")
-        self.assertIn("PyTorch without the huge pages", text)
-        self.assertIn("| a training step, ms | | flatgpt | PyTorch | flatgpt / PyTorch |", text)  # no column of a missing peer
+        text = self.made("picture")
+        self.assertIn("The others train\nwithout the huge pages", text)
+        self.assertNotIn("llm.c's", text)  # which was not measured
+        self.assertIn("| ms a step: median (10 % to 90 %) | GPT-2 124M, 4 x 64 |\n", self.made("training"))  # no column of what was not measured
         for environment, expected in (
             ({"PyTorch": {"A": "1", "B": "x" * 153}}, f"PyTorch with `A=1`\n`B={'x' * 153}`"),
             ({"PyTorch": {}}, "PyTorch in its plain environment"),
@@ -142,9 +145,14 @@ class Tables(FolderTest):
     def test_ratios_are_right(self):
         onednn = {"PyTorch fp32 oneDNN compiled, B 4": contender("pytorch_onednn", 40)}
         self.write("a", result("training-d12", results=training(50, 100) | onednn))
-        text = self.made("training-d12")
-        self.assertIn("Ours / PyTorch's best: 0.50 in fp32, 0.50 the best of each.", text)
-        self.assertIn("Ours / PyTorch's best with oneDNN's products: 1.25 in fp32.", text)
+        text = self.made("training")
+        self.assertIn("| flatgpt / the better PyTorch, fp32 | 0.50 |", text)
+        self.assertIn("| flatgpt / the better PyTorch with oneDNN's products, fp32 | 1.25 |", text)
+        printed = tables.training_table(result("training-d12", results=training(50, 100) | onednn))
+        self.assertIn("Ours / PyTorch's best: 0.50 in fp32, 0.50 the best of each.", printed)
+        self.assertIn("Ours / PyTorch's best with oneDNN's products: 1.25 in fp32.", printed)
+        self.assertIn("| **flatgpt fp32** | **1,024** |", self.made("memory"))
+        self.assertIn("in 1 of 2 comparisons on that machine: flatgpt has 0.80 times\nthe speed of PyTorch (", self.made("behind"))
         text = self.made("slower")
         self.assertIn("(1 of 2 comparisons, Fast", text)
         self.assertIn("124M, 4 x 64 in fp32 (0.80 of the speed of PyTorch with oneDNN's products).", text)
@@ -162,9 +170,9 @@ class Tables(FolderTest):
         self.made("picture")
         picture, named = self.folder / "docs" / "speed.png", "docs/speed.png shows other figures than dev/bench/results"
         self.refused(named, "--check")
-        figures = tables.panels(tables.Results(self.results))
-        bars = [["flatgpt fp32", "ours", 50], ["PyTorch fp32", "pytorch", 100]]
-        self.assertEqual(figures["panels"][0][2], bars)
+        figures = tables.bars(tables.Results(self.results))
+        # 256 tokens in 100 and in 50 ms
+        self.assertEqual(figures["bars"], [["PyTorch", "pytorch", 2560.0, 100], ["flatgpt", "ours", 5120.0, 50]])
         picture.write_bytes(png(Software="x", figures=json.dumps(figures)))
         self.assertEqual(self.run_tables("--check").returncode, 0)
         older = figures | {"place": "Fast, 2 cores, commit 0000000, 2026-02-01"}
@@ -174,11 +182,24 @@ class Tables(FolderTest):
 
     def test_check_names_the_page_and_the_table_whose_figure_was_changed_by_hand(self):
         self.write("a", result("training-d12"))
-        text = self.made("training-d12")
+        text = self.made("training")
         self.assertEqual(self.run_tables("--check").returncode, 0)
         self.page.write_text(text.replace("**50.0**", "**49.0**"))
-        self.refused("docs/performance.md: table training-d12 differs from dev/bench/results", "--check")
+        self.refused("docs/performance.md: table training differs from dev/bench/results", "--check")
         self.assertIn("**49.0**", self.page.read_text())
+
+    def test_code_that_was_changed_is_quoted_anew_and_code_that_is_gone_is_named(self):
+        self.write("a", result("training-d12"))
+        source = self.folder / tables.BLOCK_OF_GPT2
+        source.parent.mkdir(parents=True)
+        _, first, last = tables.QUOTED["backward"]
+        source.write_text(f"void f() {{\n    {first}, a);\n    g(1);\n    {last}, b);\n}}\n")
+        self.assertIn(f"```cpp\n{first}, a);\ng(1);\n{last}, b);\n```\n", self.made("backward"))
+        self.assertEqual(self.run_tables("--check").returncode, 0)
+        source.write_text(source.read_text().replace("g(1)", "g(2)"))
+        self.refused("docs/performance.md: table backward differs", "--check")
+        source.write_text("void f() {}\n")
+        self.refused(f"{tables.BLOCK_OF_GPT2} has no lines from {first} to {last}", "--check")
 
     def test_tables_are_made_of_what_the_tools_save(self):
         program = self.folder / "program"
@@ -209,21 +230,21 @@ class Tables(FolderTest):
         self.assertEqual(saved["options"], {"layers": 12, "batch_size": 4, "rounds": 1, "steps": 3})
         self.assertEqual(list(saved["results"]), ["ours fp32, B 4", "PyTorch fp32, B 4"])  # what was never timed is left out
         self.assertEqual(json.loads(other.save.read_text())["what"], "training-other")  # in no table
-        text = self.made("training-d12")
-        self.assertIn("| **ours fp32** | **10.0** |", text)
-        self.assertIn("| 5 | 4.5000 |", text)
-        self.assertIn("0.50 in fp32", text)
+        text = self.made("training")
+        self.assertIn("| **flatgpt fp32** | **10.0** (", text)
+        self.assertIn("| flatgpt / the better PyTorch, fp32 | 0.50 |", text)
+        self.assertIn("| 5 | 4.5000 |", tables.training_table(saved))
         text = self.made("generate")
         self.assertIn("PyTorch 3.0, transformers 6.1", text)
         self.assertIn("| **ours fp32** | **100** (99.0 to 101) | **100** (99.0 to 101) | 32 of 32 |", text)
 
     def test_what_cannot_be_made_is_one_line(self):
-        self.page.write_text(block("training-d12"))
+        self.page.write_text(block("training"))
         self.refused("has no result of training-shakespeare, training-d12", "--check")
         self.write("a", result("training-d12"))
         for page, expected in (
             (block("mystery"), "no table mystery"),
-            ("<!-- table: speed -->\n", "has no <!-- end -->"),
+            ("<!-- table: memory -->\n", "has no <!-- end -->"),
         ):
             self.page.write_text(page)
             self.refused(expected, "--check")
@@ -249,7 +270,7 @@ class Tables(FolderTest):
         self.assertEqual(refused.exception.code, "tables: b: is no report of a GPU: KeyError: 'profile'")
 
     def test_a_broken_result_ended_in_a_traceback(self):
-        self.page.write_text(block("training-d12"))
+        self.page.write_text(block("training"))
         for text in ("{", "[" * 100_000, '{"what":"x"}', '{"what":"x","machine":[]}', '{"gpu":"x"}', "\ufffd"):
             (self.results / "broken.json").write_text(text)
             self.refused("broken.json: is no result of a benchmark")

@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md that show a GPU, from a report of gpu_check. To the report that is kept were
+"""What docs/performance.md and README.md show of a GPU, from a report of gpu_check. To the report that is kept were
 added by hand: "first_visit", the speeds on another card; "runs", the profiles of single runs; "generation"."""
 
 from gpu_report import BANDWIDTH_SHARE, memory_bound
@@ -31,6 +31,20 @@ def training(report):
         if title := MODELS.get(name.split(",")[0]):
             rows.append([f"{title}, first card", f"**{run['tokens_per_second']:,}**", "", ""])
     return [f"bf16, {report['gpu']}, tokens/s", "flatgpt", "PyTorch, torch.compile", "ratio"], rows
+
+
+def sentence(report):
+    """Training beside PyTorch, for README.md."""
+    rates, ratios = [], []
+    for measured in (report["first_visit"], report):
+        sides = {row["side"]: row for row in measured["training"] if row["model"] == "124M"}
+        ours, theirs = sides["ours"]["tokens_per_second"], sides["pytorch"]["tokens_per_second"]
+        rates.append(f"{ours:,.0f}")
+        ratios.append(f"{ours / theirs:.3f}")
+    return (
+        f"There GPT-2 124M trains in bf16 at {' and '.join(rates)} tokens/s,\n"
+        f"{' and '.join(ratios)} times as fast as PyTorch with torch.compile on the same card.\n"
+    )
 
 
 def step(report):
@@ -74,11 +88,13 @@ TABLES = {
     "gpu-generation": (generation, ("generation",)),
     "gpu-kernels": (kernels, ("kernels",)),
 }
+SENTENCES = {"gpu-sentence": (sentence, ("first_visit",))}
 
 
 def newest(reports, name):
     """The newest report of a GPU, with its path, that has what the table shows; reports: {path: report}."""
-    found = [path for path, report in reports.items() if all(report.get(key) for key in TABLES[name][1])]
+    needed = (TABLES | SENTENCES)[name][1]
+    found = [path for path, report in reports.items() if all(report.get(key) for key in needed)]
     found = [path for path in found if reports[path]["device"] == "cuda"]
     path = max(found, key=lambda path: reports[path]["date"], default=None)
     return path, reports.get(path)

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Writes the tables of measured speed in README.md and docs/performance.md from dev/bench/results/*.json.
+"""Writes what README.md and docs/performance.md show of dev/bench/results/*.json and of the sources.
 
     dev/bench/tables.py            # rewrites the text between <!-- table: NAME --> and <!-- end -->
     dev/bench/tables.py --check    # changes nothing; exits with 1 and names a table or picture that differs
 
 All tables, and docs/speed.png, show one commit on one machine: those with the most of the benchmarks in
-SHOWN, the newest among equals. Of a benchmark that was measured twice there, the newest result counts. Other
+SHOWN, the newest among equals. If a benchmark was measured twice there, the newest result counts. Other
 machines and older commits stay in dev/bench/results. Only the comparison of PyTorch's environments, which
-says nothing about our speed, may come from another commit.
+says nothing about our speed, may come from another commit. The lines of code in README.md are quoted from
+the sources, between the lines that QUOTED names.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import pathlib
 import re
 import struct
 import sys
+import textwrap
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import gpu_tables  # noqa: E402
@@ -35,6 +37,13 @@ GENERATION, PROCESSES, VARIABLES = (
     "variables-d12",
 )
 SHOWN = (*MODELS, GENERATION, *PROCESSES)
+PICTURED = "training-d12"  # the one that llm.c's program for CPUs can train, too
+# For each quotation: the file, and what its first and its last line contain.
+BLOCK_OF_GPT2 = "trainer/models/gpt2/gpt2.cuh"
+QUOTED = {
+    "forward": (BLOCK_OF_GPT2, "if (again) norm(a.ln1", "is_last(l) ? p_.lnf : layer(l + 1).ln1);"),
+    "backward": (BLOCK_OF_GPT2, "norm_backward(dresidual, dnarrow, a.residual2", 'matmul_dinput("qkv dX"'),
+}
 # For each type of generation: ours, and its peers.
 ALIKE = {
     "fp32": ("ours fp32", ("llama.cpp f32", "ctranslate2 float32", "transformers fp32")),
@@ -53,6 +62,7 @@ class Results:
     """The results of the chosen machine and commit, and the newest of every benchmark."""
 
     def __init__(self, folder):
+        self.root = folder.parents[2]
         places, self.newest, self.gpus = {}, {}, {}
         for path in sorted(folder.glob("*.json")):
             try:
@@ -103,13 +113,17 @@ def peers_environment(result):
 
 
 def origin(result):
-    """Machine, date, commit, command and the peers' environment, in lines that end in a colon."""
-    parts = [f"{result['date'][:10]}, commit {result['commit']}"]
-    parts += [
-        f"{name} {text.split('+')[0]}" for name, text in result["versions"].items() if name != "flatgpt"
-    ]
-    text = f"**{machine(result)}** ({', '.join(parts)};\n`{result['command']}`);\n{peers_environment(result)}"
+    """Machine, date, commit, versions, command and the peers' environment, in lines that end in a colon."""
+    text = f"**{machine(result)}** ({result['date'][:10]}, commit {result['commit']}"
+    text += f"{versions([result])};\n`{result['command']}`);\n{peers_environment(result)}"
     return text + (f"; {result['note']}" if "note" in result else "") + ":\n"
+
+
+def versions(found):
+    """The peers' versions, on a line of their own."""
+    newest = {name: text.split("+")[0] for result in found for name, text in result["versions"].items()}
+    parts = [f"{name} {text}" for name, text in newest.items() if name != "flatgpt"]
+    return ",\n" + ", ".join(parts) if parts else ""
 
 
 def listed(names):
@@ -180,9 +194,66 @@ def training_table(result):
     return text
 
 
-def training(results, what):
-    result = results.of(what)
-    return f"{origin(result)}\n{training_table(result)}" if result else results.missing()
+def trained(results):
+    """Every model that was trained on the chosen machine: {its name: its result}."""
+    return {model: results.of(what) for what, model in MODELS.items() if results.of(what)}
+
+
+def contender_name(name):
+    """Without the batch, which differs from model to model."""
+    return name.split(", B ")[0].replace("fp32 oneDNN", "fp32, oneDNN's products,").removesuffix(",")
+
+
+def by_contender(results, cell):
+    """A row for every contender, a column for every model: what cell(contender) says of it."""
+    rows = {}
+    for column, result in enumerate(trained(results).values(), 1):
+        for name, contender in result["results"].items():
+            bold = "**" if contender["side"] == "ours" else ""
+            title = contender_name(name).replace("ours", SIDES["ours"])
+            row = rows.setdefault(title, [f"{bold}{title}{bold}"] + [""] * len(trained(results)))
+            row[column] = cell(contender, bold) if "median_ms" in contender else ""
+    order = [f"{SIDES['llmc']} fp32"]  # which was not measured with every model, and stands first
+    return sorted(rows.values(), key=lambda row: row[0] not in order)
+
+
+def step_time(contender, bold):
+    digits = 1 if contender["median_ms"] < 200 else 0
+    median, low, high = (f"{contender[key]:,.{digits}f}" for key in ("median_ms", "p10_ms", "p90_ms"))
+    return f"{bold}{median}{bold} ({low} to {high})"
+
+
+def training(results):
+    """The times of a step: a row for every contender, a column for every model, and the ratios."""
+    found = trained(results)
+    if not found:
+        return results.missing()
+    rows = by_contender(results, step_time)
+    for side in ("pytorch", "pytorch_onednn"):
+        for dtype in dict.fromkeys(dtype for result in found.values() for dtype in dtypes(result)):
+            ratios = [ours_over(result, side, dtype) for result in found.values()]
+            title = f"flatgpt / the better {SIDES[side]}, {dtype}"
+            cells = [f"{ratio:.2f}" if ratio else "" for ratio in ratios]
+            rows += [[title, *cells]] if any(ratios) else []
+    text = table(["ms a step: median (10 % to 90 %)", *found], rows)
+    return f"{origin_of_all(list(found.values()))}\n{text}"
+
+
+def memory(results):
+    rows = by_contender(results, lambda contender, bold: f"{bold}{contender['peak_mib'] or 0:,}{bold}")
+    return table(["peak, MiB", *trained(results)], rows) if rows else results.missing()
+
+
+def origin_of_all(found):
+    """Machine, commit, commands and the peers' environment of several results of one place."""
+    environments = {}
+    for result in found:
+        for peers, given in result.get("environment", {}).items():
+            environments.setdefault(json.dumps(given), []).append(peers)
+    peers = {max(names, key=len): json.loads(given) for given, names in environments.items()}
+    commands = ",\n".join(f"`{result['command']}`" for result in found)
+    place = f"**{machine(found[0])}** ({found[0]['date'][:10]}, commit {found[0]['commit']}"
+    return f"{place}{versions(found)};\n{commands});\n{peers_environment(dict(environment=peers))}:\n"
 
 
 def figures(contender):
@@ -314,105 +385,61 @@ def slower(results):
     return f"**Where flatgpt is slower than a peer** ({count}):\n" + ";\n".join(behind) + f".{end}"
 
 
-def gib(sizes):
-    return " to ".join(dict.fromkeys(f"{size / 1024:.1f}" for size in (min(sizes), max(sizes))))
-
-
-def milliseconds(ms):
-    return "" if ms is None else f"{ms:.1f}" if ms < 100 else f"{ms:,.0f}"
-
-
-def training_rows(results):
-    for what, model in MODELS.items():
-        result = results.of(what)
-        for dtype in dtypes(result) if result else ():
-            ratio = ours_over(result, "pytorch", dtype)
-            times = [milliseconds(best_ms(result, side, dtype)) for side in SIDES]
-            yield [model, dtype, *times, f"{ratio:.2f}" if ratio else ""]
-            model = ""
-
-
-def speed(results):
-    """The tables of README.md: a training step, memory and generation, ours beside every peer."""
-    rows = list(training_rows(results))
-    # without the columns of peers that were not measured
-    kept = [k for k in range(len(SIDES) + 3) if k < 3 or any(row[k] for row in rows)]
-    titles = ["a training step, ms", "", *SIDES.values(), "flatgpt / PyTorch"]
-    text = f"{results.place()}; PyTorch {peers_means(results)}:\n\n"
-    text += table([titles[k] for k in kept], [[row[k] for k in kept] for row in rows])
-    peaks = {}
-    for result in filter(None, (results.of("training-d12"), results.of("training-d12-1024"))):
-        for contender in result["results"].values():
-            peaks.setdefault(contender["side"], []).append(contender["peak_mib"])
-    if {"ours", "pytorch"} <= set(peaks):
-        text += f"\nGPT-2 124M takes {gib(peaks['ours'])} GiB where PyTorch takes {gib(peaks['pytorch'])}.\n"
-    rows = list(generation_rows(results.of(GENERATION)))
-    if not rows:
-        return text
-    programs = list(dict.fromkeys(peer.split()[0] for *_, peers in rows for peer in peers))
-    cells = []
-    for kind, figure, ours, peers in rows:
-        by_program = {peer.split()[0]: number(rate) for peer, rate in peers.items()}
-        title = f"{kind}: {figure_title(results.of(GENERATION), figure)}"
-        cells.append([title, f"**{number(ours)}**", *(by_program.get(program, "") for program in programs)])
-    return text + "\n" + table(["generating with GPT-2 124M, tokens/s", "flatgpt", *programs], cells)
+def behind(results):
+    """slower() in a sentence, for README.md."""
+    found = list(comparisons(results))
+    slow = sorted((ratio, text) for ratio, text in found if ratio < 1)
+    if not slow:
+        return f"No peer is faster in any of {len(found)} comparisons.\n"
+    peers = listed(list(dict.fromkeys(text.rsplit("the speed of ")[1].split()[0].rstrip(")") for _, text in slow)))
+    generating = all(text.startswith("generating") for _, text in slow)
+    ratios = " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio, _ in (slow[0], slow[-1])))
+    return (
+        f"**Slower than a peer** in {len(slow)} of {len(found)} comparisons on that machine: "
+        f"{'when it generates text, ' if generating else ''}flatgpt has {ratios} times\n"
+        f"the speed of {peers} ([which comparisons](docs/performance.md#where-is-flatgpt-slower-than-a-peer)).\n"
+    )
 
 
 def peers_means(results):
     """True of every benchmark of training that was measured."""
-    trained = [results.of(what) for what in MODELS if results.of(what)]
-    given = trained and all(any(result.get("environment", {}).values()) for result in trained)
+    found = trained(results).values()
+    given = found and all(any(result.get("environment", {}).values()) for result in found)
     return f"{'with' if given else 'without'} the huge pages and bound threads that flatgpt takes by itself"
 
 
 def picture(results):
     """README.md's picture and its caption."""
-    versions = {}
-    for result in results.chosen.values():
-        versions |= {name: text.split("+")[0] for name, text in result["versions"].items()}
-    peers = [
-        f"{name} {versions[name]}"
-        for name in ("llama.cpp", "ctranslate2", "transformers")
-        if name in versions
-    ]
-    cores = results.last["machine"]["cores"]
+    result = results.of(PICTURED)
+    if not result:
+        return results.missing()
     text = (
-        f"![speed of flatgpt beside its peers on {cores} cores]({PICTURE})\n\n"
-        f"*flatgpt on {results.place()}; in turns in one run, medians. A training step stands beside\n"
-        f"PyTorch {versions.get('PyTorch', '')}, the better of plain and torch.compile,\n"
-        f"{peers_means(results)}.\n"
-        "The large figure compares the best of each."
+        f"![training speed of PyTorch, llm.c and flatgpt on {result['machine']['cores']} cores]({PICTURE})\n\n"
+        f"*{MODELS[PICTURED]} tokens a step, fp32, on {results.place()}:\n"
+        f"in turns in one run, medians. PyTorch {result['versions'].get('PyTorch', '').split('+')[0]} is the better of "
+        f"plain and torch.compile. The others train\n{peers_means(results)}."
     )
-    if results.of(GENERATION) and peers:
-        text += f"\nGeneration of new tokens stands beside {listed(peers)}."
-    return f"{text}\n[All figures](docs/performance.md); `dev/draw_speed.py` draws this picture.*\n"
+    if best_ms(result, "llmc"):
+        text += " llm.c's program\nfor CPUs has no other batch and no bf16."
+    if longest := results.of("training-d12-1024"):
+        ratios = [(dtype, ours_over(longest, "pytorch", dtype)) for dtype in dtypes(longest)]
+        times = listed([f"{1 / ratio:.2f} times PyTorch's in {dtype}" for dtype, ratio in ratios if ratio])
+        text += f" With 1 x 1024\ntokens flatgpt's speed is {times}."
+    return f"{text}\n[All figures](docs/performance.md).*\n"
 
 
-def panels(results):
-    """The figures of docs/speed.png: [title, unit, [label, side, value] for each bar, large figure]."""
-    found = []
-    for what, model in MODELS.items():
-        if result := results.of(what):
-            pairs = [
-                (side, dtype, best_ms(result, side, dtype)) for side in SIDES for dtype in dtypes(result)
-            ]
-            names = SIDES | {"pytorch_onednn": "PyTorch, oneDNN,"}
-            bars = sorted(
-                ([f"{names[side]} {dtype}", side, ms] for side, dtype, ms in pairs if ms),
-                key=lambda bar: bar[2],
-            )
-            ratio = ours_over(result, "pytorch")
-            found.append([f"a training step, {model}", "ms", bars, f"{1 / ratio:.1f}x" if ratio else ""])
-    last = {kind: row for kind, *row in generation_rows(results.of(GENERATION))}  # after the longest prompt
-    for kind, (figure, ours, peers) in last.items():
-        bars = [[ALIKE[kind][0].replace("ours", "flatgpt"), "ours", ours]]
-        bars += [[peer, peer.split()[0], rate] for peer, rate in peers.items()]
-        found.append([f"{figure} tokens, {kind}", "tokens/s", sorted(bars, key=lambda bar: -bar[2]), ""])
-    return dict(place=results.place(), panels=found)
+def bars(results):
+    """The figures of docs/speed.png: the best of every side in fp32, [name, side, tokens/s, ms a step]."""
+    result, found = results.of(PICTURED), []
+    for side in ("pytorch", "llmc", "ours") if result else ():
+        if ms := best_ms(result, side, "fp32"):
+            found.append([SIDES[side], side, 1000 * result["options"]["total_batch"] / ms, ms])
+    title = f"{MODELS[PICTURED]} tokens a step, fp32, on {results.last['machine']['cores']} CPU cores"
+    return dict(title=title, place=results.place(), bars=found)
 
 
 def drawn(path):
-    """What panels() had returned when the picture was drawn; None if it does not say, or is missing."""
+    """The figures that bars() had returned when the picture was drawn; None if it does not say, or is missing."""
     if not path.exists():
         return None
     data, place = path.read_bytes(), 8
@@ -426,25 +453,43 @@ def drawn(path):
 
 
 def of_gpu(results, name):
-    """A table of what a GPU did."""
+    """A table, or a sentence, of what a GPU did."""
     path = None
     try:
         path, report = gpu_tables.newest(results.gpus, name)
-        return table(*gpu_tables.TABLES[name][0](report)) if report else "Not measured yet.\n"
+        if not report:
+            return "Not measured yet.\n"
+        if name in gpu_tables.SENTENCES:
+            return gpu_tables.SENTENCES[name][0](report)
+        return table(*gpu_tables.TABLES[name][0](report))
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         sys.exit(f"tables: {path or name}: is no report of a GPU: {type(error).__name__}: {error}")
 
 
+def quoted(results, name):
+    """Lines of a source, as README.md shows them."""
+    path, first, last = QUOTED[name]
+    lines = (results.root / path).read_text().splitlines()
+    begin = [place for place, line in enumerate(lines) if first in line]
+    end = [place for place in range(begin[0], len(lines)) if last in lines[place]] if begin else []
+    if not end:
+        sys.exit(f"tables: {path} has no lines from {first} to {last}, which QUOTED names")
+    code = textwrap.dedent("\n".join(lines[begin[0] : end[0] + 1]))
+    return f"```cpp\n{code}\n```\n"
+
+
 TABLES = {
-    "speed": speed,
     "picture": picture,
+    "behind": behind,
     "slower": slower,
+    "training": training,
+    "memory": memory,
     "generate": generate,
     "processes": processes,
     "variables": variables,
 }
-TABLES |= {what: lambda results, what=what: training(results, what) for what in MODELS}
-TABLES |= {name: lambda results, name=name: of_gpu(results, name) for name in gpu_tables.TABLES}
+TABLES |= {name: lambda results, name=name: quoted(results, name) for name in QUOTED}
+TABLES |= {name: lambda results, name=name: of_gpu(results, name) for name in gpu_tables.TABLES | gpu_tables.SENTENCES}
 
 
 def rewritten(text, results, page):
@@ -484,7 +529,7 @@ def main():
                     f"tables: {page}: table {name} differs from dev/bench/results; run: dev/bench/tables.py",
                     file=sys.stderr,
                 )
-            if "table: picture -->" in text and drawn(arguments.root / PICTURE) != panels(results):
+            if "table: picture -->" in text and drawn(arguments.root / PICTURE) != bars(results):
                 print(
                     f"tables: {PICTURE} shows other figures than dev/bench/results; run: dev/draw_speed.py",
                     file=sys.stderr,

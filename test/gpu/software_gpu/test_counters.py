@@ -171,9 +171,8 @@ def row(entry, name, kernel, resources):
 
 
 def table(stated, counters, resources):
-    columns = ["kernel", "shape", "bytes moved / least", "asked of the caches / least"]
-    columns += ["sectors / full ones: loads", "stores", "bank conflicts", "warp instructions a KiB moved"]
-    columns += ["threads a block", "registers", "shared memory, KiB", "warps an SM"]
+    columns = ["kernel", "shape", "bytes moved", "asked of the caches", "loads", "stores", "conflicts", "instructions"]
+    columns += ["threads", "registers", "shared KiB", "warps"]
     rows = [columns, ["---"] * len(columns)]
     for entry in stated:
         name = named(counters, entry.begins)
