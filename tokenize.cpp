@@ -409,11 +409,11 @@ static void add_training(CLI::App& app, Options& options) {
         [&](const std::string& text) {
             options.vocabulary = number_between("--train", text, size_t{256}, size_t{max_vocab_size});
         },
-        "make a byte-level BPE of so many tokens from the texts, instead of shards; memory holds each "
+        "make a byte-level BPE of this many tokens from the texts, instead of shards; memory holds each "
         "distinct "
         "word once");
     add_word(*train, "--pattern", options.pattern, {"gpt2", "gpt4", "llama3", "nanochat", "qwen"},
-             "how its texts are cut into words: as this model's");
+             "cut the texts into words as the tokenizer of this model does");
     add_texts(*train, "--special", options.special, "TOKEN",
               "a special token; may be given several times; they are numbered last, and the first one begins "
               "and ends texts [<|endoftext|>]")
@@ -462,8 +462,8 @@ int main(int argc,
     add_text(*stream, "--field", options.field, "KEY", "key of the text in a document's JSON object");
     add_text(
         *stream, "--place-field", options.place_field, "KEY",
-        "key of a string or whole number that differs between documents and names one after an interruption "
-        "[its number in the input does]");
+        "key of a string or whole number that differs between documents, by which a restart finds its place "
+        "[the document's number in the input]");
     stream->add_flag("--until-end", options.until_end,
                      "accept the input as complete only if its last line is {\"end\": true}");
     stream->add_flag(

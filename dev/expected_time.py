@@ -97,7 +97,7 @@ SENT = re.compile(r"([\d.]+) MiB of (matrices' )?(gradients|parameters) \(\w+, (
 
 
 def collectives(plan):
-    """What a process sends in a step by the plan: [(MiB, "matrices' " or "", "gradients" or "parameters", kind)]. None if the plan does not say it."""
+    """The messages that a process sends in a step by the plan: [(MiB, "matrices' " or "", "gradients" or "parameters", kind)]. None if the plan does not say it."""
     line = re.search(r"^each of \d+ processes sends .*", plan, re.MULTILINE)
     found = SENT.findall(line[0]) if line else []
     return found if found and len(found) == line[0].count(" MiB of ") else None
@@ -142,7 +142,7 @@ def time_line(plan, tokens_per_second, source):
     rate = f"{processes * tokens_per_second:.0f} tokens/s{among} ({source})"
     steps = number(r"^run: (\d+) steps", plan)
     if not steps:
-        return f"time: the data decide, at {rate}"
+        return f"time: unknown, because the length of the data is; at {rate}"
     hours = steps * number(r"^step: (\d+) tokens", plan) / (processes * tokens_per_second) / 3600
     length = f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
     return f"time: {length}{f' ({hours / 24:.0f} days)' if hours >= 100 else ''} at {rate}"

@@ -11,5 +11,5 @@ if [ "${driver%.*}" -lt "${version%.*}" ]; then
     exit 1
 fi
 if [ "${driver%.*}" -eq "${version%.*}" ] && [ "${driver#*.}" -lt "${version#*.}" ]; then
-    echo "$who: NVIDIA's driver is for CUDA $driver, the programs are of CUDA $version; that works for GPUs whose code they contain" >&2
+    echo "$who: NVIDIA's driver is for CUDA $driver, the programs were built with CUDA $version; that works for GPUs whose code they contain" >&2
 fi

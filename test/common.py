@@ -1,4 +1,4 @@
-"""What the tests of programs and scripts share: a folder for the files of a test, how a program refuses, and files of training."""
+"""Shared by the tests of programs and scripts: a folder for the files of a test, how a program refuses, and files of training."""
 import json
 import pathlib
 import tempfile

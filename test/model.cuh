@@ -129,7 +129,7 @@ inline void cap_logits(std::vector<float>& logits, const ModelConfig& config) {
     for (float& logit : logits) logit = cap > 0 ? cap * std::tanh(logit / cap) : logit;
 }
 
-// Of the batch that the model evaluated last.
+// Compares the logits and losses of the batch that the model evaluated last with the dump's.
 inline void expect_logits_and_losses(Model<float>& model, const SafetensorsFile& dump, double bound) {
     const size_t V = static_cast<size_t>(model.config().V), Vp = static_cast<size_t>(model.config().Vp());
     const std::vector<float> padded = model.activation("logits");

@@ -22,7 +22,7 @@ ProgramResult run_program(const std::string& program, const std::string& argumen
 testing::AssertionResult succeeded(const ProgramResult& result);
 // Exit code 2, and one line on standard error, which contains all these words.
 testing::AssertionResult is_refused(const ProgramResult& result, const std::vector<std::string>& words);
-// That line, whatever it contains.
+// The one line of a refusal, whatever it contains.
 std::string refusal_of(const ProgramResult& result);
 
 // The number that stands between two texts of a program's output.

@@ -137,7 +137,7 @@ class Lines(unittest.TestCase):
             hours = float(found[1]) / (1 if found[2] == "hours" else 60)
             self.assertAlmostEqual(hours, 19073 * 2**19 / (factor * speed) / 3600, delta=0.05)
         printed = run_script("--tokens-per-second", 1000, plan=plan_of(*SMALL, "--epochs", 2)).stdout
-        self.assertEqual(printed, "time: the data decide, at 1000 tokens/s (as given)\n")
+        self.assertEqual(printed, "time: unknown, because the length of the data is; at 1000 tokens/s (as given)\n")
 
     def test_with_a_link_it_says_what_communication_costs(self):
         plan = plan_of(*SMALL, "--world-size", 8)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What make gpu asks of a machine before it compiles: packages, CUDA, driver, libraries, and the GPUs that the code is for.
+"""make gpu looks at a machine before it compiles: packages, CUDA, driver, libraries, and the GPUs that the code is for.
 
 nvcc, nvidia-smi and apt are imitated, so this needs none of them.
 """
@@ -91,7 +91,7 @@ class GpuSetup(FolderTest):
         old = (
             "make gpu: NVIDIA's driver runs programs of CUDA 11.8 and older, not of CUDA 12.8; update the driver, or use CUDA 11\n"
         )
-        minor = "make gpu: NVIDIA's driver is for CUDA 12.4, the programs are of CUDA 12.8; that works for GPUs whose code they contain\n"
+        minor = "make gpu: NVIDIA's driver is for CUDA 12.4, the programs were built with CUDA 12.8; that works for GPUs whose code they contain\n"
         for driver, code, errors in (("11.8", 1, old), ("12.4", 0, minor), ("12.8", 0, ""), ("13.0", 0, "")):
             self.gpus("9.0", driver=driver)
             result = self.run_program(ROOT / "scripts/check_cuda.sh", "gpu")
@@ -161,7 +161,7 @@ class GpuSetup(FolderTest):
         self.library(prefix, "cudnn_version.h", lines, library, f"unsigned long cudnnGetCudartVersion(void) {{ return {cuda}000; }}")
 
     def found(self):
-        """What the build finds for CUDA 13 where nothing is installed but what the test has put into self.python and self.system."""
+        """The libraries that the build finds for CUDA 13 where nothing is installed but what the test has put into self.python and self.system."""
         (self.folder / "CMakeLists.txt").write_text(f"""cmake_minimum_required(VERSION 3.22)
             project(found NONE)
             set(CMAKE_SYSTEM_PREFIX_PATH {self.system})
@@ -242,7 +242,7 @@ class GpuSetup(FolderTest):
                          ["cmake --build --preset cuda --target train_gpt2cu evaluate_gpt2cu generate_gpt2cu tokenize convert"])  # fmt: skip
 
     def installed(self, known, *arguments):
-        """What setup.sh installs where nothing is installed and apt knows these packages once its lists are updated."""
+        """The packages that setup.sh installs where nothing is installed and apt knows these packages once its lists are updated."""
         for name in ("updated", "installed"):
             (self.folder / name).unlink(missing_ok=True)
         self.program("dpkg-query", "exit 1")

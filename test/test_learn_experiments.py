@@ -29,7 +29,7 @@ def load(name):
 
 class Experiment(FolderTest):
     def run_main(self, module, *options):
-        """What the script prints, and the figure that it wrote into a picture."""
+        """The script's output, and the figure that it wrote into a picture."""
         picture, figures, out = self.folder / "picture.png", [], io.StringIO()
         save = matplotlib.figure.Figure.savefig
 

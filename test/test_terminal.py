@@ -66,7 +66,7 @@ class Screen:
 
 
 class AnyScreen:
-    """What a program printed, without the escapes that move the cursor, in one row."""
+    """A program's output, without the escapes that move the cursor, in one row."""
 
     def __init__(self):
         self.rows = [""]
@@ -231,7 +231,7 @@ class Terminal(FolderTest):
         asked = []
 
         def ask(*keys):
-            """What is shown after a prompt typed with these keys."""
+            """The text that is shown after a prompt typed with these keys."""
             asked.append(self.start(GENERATE, self.folder / "run", "--interactive", "--greedy", "--max-tokens", 4))
             program = asked[-1]
             program.screen = AnyScreen()

@@ -383,7 +383,7 @@ TEST_F(TokenizeStream, BrokenInputIsOneLine) {
     EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));  // none of them left anything behind
 }
 
-// What Python's json.dumps writes and json.loads reads.
+// The stream takes everything that Python's json.dumps writes and json.loads reads.
 TEST_F(TokenizeStream, LinesOfPythonThatAreNoStrictJsonWereRefused) {
     const std::string lines = R"({"text": "a\ud83db", "score": NaN, "least": -Infinity, "NaN": "NaN"})"
                               "\n"

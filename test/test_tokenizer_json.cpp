@@ -551,7 +551,8 @@ TEST(NoTokenizer, ShowsTokensAsNumbersAndTakesNoText) {
     const std::unique_ptr<Tokenizer> none = make_tokenizer("none");
     EXPECT_EQ(none->decode(std::vector<Token>{0, 17, 65535}), "0 17 65535 ");
     EXPECT_TRUE(none->encode("").empty());
-    EXPECT_TRUE(says(message_of<UsageError>([&] { none->encode("a"); }), "--tokenizer none makes no tokens"));
+    EXPECT_TRUE(
+        says(message_of<UsageError>([&] { none->encode("a"); }), "--tokenizer none tokenizes no text"));
     for (const int V : {1, 257, 50'000, 65'536})
         EXPECT_EQ(make_tokenizer_for("the model", V, "none")->name(), "none");
 }

@@ -123,7 +123,7 @@ def make(path, commands):
 
 
 class LlamaFolder:
-    """What is used of llama.cpp: the programs, in `folder` or where its build puts them, and the converter."""
+    """The parts of llama.cpp that are used: the programs, in `folder` or where its build puts them, and the converter."""
 
     def __init__(self, folder):
         places = [folder, folder / "bin", folder / "build" / "bin"]

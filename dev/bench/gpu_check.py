@@ -526,7 +526,7 @@ class Check(Parts):
         self.report["parts"][part] |= dict(status=status, reason="; ".join(reasons), missing=missing)
 
     def fits(self, job):
-        """Whether the job may be begun now. One that takes longer than a call is begun only early in one."""
+        """True if the job may begin now. A job that takes longer than a call is begun only early in one."""
         return self.left() > (0 if self.rehearsal else min(job.seconds, 0.75 * self.options.time_limit))
 
     def run_job(self, part, job):

@@ -35,7 +35,7 @@ def units(report, part, status=("passed", "failed")):
 
 
 def fastest(report, model):
-    """Of each side the fastest micro-batch: the median over the steps of all its slices."""
+    """The fastest micro-batch of each side: the median over the steps of all its slices."""
     by_size, best = {}, {}
     for unit in units(report, f"speed-{model}", ["passed"]).values():
         by_size.setdefault((unit["side"], unit["batch_size"]), []).append(unit)

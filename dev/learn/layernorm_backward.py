@@ -58,7 +58,7 @@ def error(computed, expected):
 
 
 def errors(steps, dtype):
-    """Of the three formulas for dinp, each against the difference quotients with these steps."""
+    """The error of each of the three formulas for dinp, against difference quotients with these steps."""
     dout, inp, weight, bias = (a.astype(dtype) for a in example())
     quotients = [difference_quotient(lambda x: (dout * forward(x, weight, bias)).sum(), inp, h) for h in steps]
     formulas = {name: backward(dout, inp, weight, **switches)[0] for name, switches in

@@ -1,4 +1,4 @@
-"""What the experiments of docs/learn share: NumPy, and how a picture looks."""
+"""Shared by the experiments of docs/learn: NumPy, and how a picture looks."""
 import pathlib
 import sys
 

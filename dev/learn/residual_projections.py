@@ -20,7 +20,7 @@ DEPTHS = [12, 24, 48]
 
 
 def measure(layers, scaled, channels=C):
-    """What residual_variance prints: variance after 0 to 2 layers additions, gradient by block, loss."""
+    """The output of residual_variance: variance after 0 to 2 layers additions, gradient by block, loss."""
     command = [PROGRAM, str(layers), str(channels), "scaled" if scaled else "unscaled"]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What fp32, bf16, attention in tiles and recomputation do to a training step's time and memory: draws docs/learn/5-from-fp32-to-everything.png.
+"""Measures what fp32, bf16, attention in tiles and recomputation do to a training step's time and memory: draws docs/learn/5-from-fp32-to-everything.png.
 
     python3 dev/learn/rungs.py              # needs: make
 
@@ -54,7 +54,7 @@ def kind(name, shape):
 
 
 def read_output(text):
-    """What a run printed: {plan: MiB by part, operations: {name: (ms, work, unit)}, kinds: ms by kind, peaks: (GB/s, GFLOP/s)}; work in 1e6 of its unit."""
+    """The output of a run: {plan: MiB by part, operations: {name: (ms, work, unit)}, kinds: ms by kind, peaks: (GB/s, GFLOP/s)}; work in 1e6 of its unit."""
     plan = {part: float(mib) for part, mib in PLAN.findall(text)}
     plan["activations and workspace"] = plan.pop("activations") + plan.pop("workspace")
     operations, kinds = {}, dict.fromkeys(KINDS, 0.0)

@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 using Strings = std::vector<std::string>;
 
 constexpr double short_time = 0.2, long_time = 60;
-// What NCCL's functions do below.
+// These settings say how the imitated NCCL functions below behave.
 bool abort_hangs = false;
 ncclResult_t result_of_meeting = ncclSuccess;
 std::string error_of_meeting;

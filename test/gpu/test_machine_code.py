@@ -305,7 +305,7 @@ def described(found, architecture):
 
 
 def fault_of(found, architecture):
-    """What the launch lacks, or None."""
+    """The resource that the launch lacks, or None."""
     launch = found.launch
     if found.blocks == 0:
         return "no block fits on an SM"

@@ -1,4 +1,4 @@
-"""What the tests of this folder share: our programs, the tokens that they write, and GPT-2's tokenizer by transformers."""
+"""Shared by the tests of this folder: our programs, the tokens that they write, and GPT-2's tokenizer by transformers."""
 import array
 import os
 import pathlib
@@ -16,7 +16,7 @@ DATA = ROOT / "data"
 
 
 def run(program, *words):
-    """What one of our programs prints. Fails the test with the program's message."""
+    """The output of one of our programs. Fails the test with the program's message."""
     done = subprocess.run([ROOT / program, *map(str, words)], capture_output=True, text=True)
     if done.returncode != 0:
         raise AssertionError(f"{program}: {done.stderr.strip()}")

@@ -2,7 +2,7 @@
 """A model is the same model here and in Hugging Face's transformers, in both directions; masked targets train as in PyTorch.
 
 dev/check_outside.sh runs this. FLATGPT_MODELS names folders, with a colon between them: checkpoints, which transformers must open,
-or other Hugging Face folders, which our programs must. What transformers saves is compared in each of its formats. In fp32:
+or other Hugging Face folders, which our programs must. Folders that transformers saves are compared in each of its formats. In fp32:
   - the mean log-likelihood of each ending of HellaSwag's examples differs by at most 1e-4 from transformers' in double
     precision, and the accuracies are equal: of all 300 examples for a named folder
   - the loss on a validation text differs by at most 1e-5

@@ -19,7 +19,7 @@
 struct Collective {
     enum Kind {
         all_reduce,  // values[i] = the sum over all processes, with the same bits on each
-        // Of size() equal parts, part rank() becomes the sum over all processes; the other parts keep
+        // The array has size() equal parts: part rank() becomes the sum over all processes, the others keep
         // their values.
         reduce_scatter,
         all_gather,  // of size() equal parts, part r is copied from rank r

@@ -51,7 +51,7 @@ private:
 using MemoryPlan = std::vector<std::pair<std::string, size_t>>;
 size_t total_bytes(const MemoryPlan& plan);
 
-// All device memory of a model. What has no bytes is neither planned nor allocated.
+// All device memory of a model. An arena without bytes is neither planned nor allocated.
 struct Memory {
     Arena parameters{"parameters"}, masters{"master weights (fp32)"}, gradients{"gradients (fp32)"},
         optimizer{"optimizer state (fp32)"}, cache{"keys and values"}, activations{"activations"},

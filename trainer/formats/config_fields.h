@@ -12,7 +12,7 @@ public:
     explicit ConfigFields(const std::string& path);
 
     const nlohmann::json& all() const { return fields_; }
-    // What messages call the model: "GPT-2".
+    // The model's name in messages: "GPT-2".
     void set_title(std::string title) { title_ = std::move(title); }
 
     // A whole number from 1 to most. alias: another name of the field that transformers accepts

@@ -230,14 +230,14 @@ void add_muon(Group& optimizer, OptimizerChoice& to) {
                         "with other optimizers [{}{}; {} with --init-from, --lr with match-rms]",
                         of, muon.*value, other_defaults(value), finetuned.*value));
     };
-    rate("--embedding-lr", to.embedding_lr, "embeddings that are not the head too",
+    rate("--embedding-lr", to.embedding_lr, "embeddings that are not also the head",
          &MuonDefaults::embedding_lr);
     rate("--head-lr", to.head_lr, "the head", &MuonDefaults::head_lr);
     rate("--vector-lr", to.vector_lr, "biases and norms", &MuonDefaults::vector_lr);
     optimizer.choice(training, "--muon-scale", to.muon_scale, muon_scales,
                      "what muon multiplies --lr by for a matrix of rows x columns; original: sqrt(max(1, "
-                     "rows/columns)); match-rms: 0.2 sqrt(max(rows, columns)), with which AdamW's --lr, "
-                     "--weight-decay, warmup and schedule suit and are the defaults");
+                     "rows/columns)); match-rms: 0.2 sqrt(max(rows, columns)), for which AdamW's --lr, "
+                     "--weight-decay, warmup and schedule are the defaults");
 }
 
 void add_optimizer(CLI::App& app, Options& o) {
@@ -246,8 +246,8 @@ void add_optimizer(CLI::App& app, Options& o) {
     const auto [muon, muon_finetuned] = gpt2_muon();
     optimizer.choice(
         identity, "--optimizer", to.kind, optimizers,
-        "update rule, computed as by the class of this name in torch.optim; muon: of the blocks' "
-        "matrices, and AdamW of everything else");
+        "update rule, computed as by the class of this name in torch.optim; muon updates the blocks' "
+        "matrices, and AdamW everything else");
     optimizer.number(training, "-l,--lr", to.lr, 0, 1e30,
                      fmt::format("peak learning rate; the default with --init-from is {}, with muon {}, with "
                                  "both {}",
@@ -256,7 +256,7 @@ void add_optimizer(CLI::App& app, Options& o) {
     optimizer.dependent(
         training, "-c,--weight-decay", to.weight_decay, 0, 1e30,
         "weight decay of tensors with two or more dimensions; decoupled with adamw, added to the "
-        "gradient with other optimizers; with muon decoupled, and of the matrices that it updates [0.1 with "
+        "gradient with other optimizers; with muon decoupled, and only of the blocks' matrices [0.1 with "
         "adamw and match-rms, 0 with others]");
     optimizer.number(training, "--beta1", to.beta1, 0, below_1,
                      fmt::format("decay rate of the running mean of gradients; adamw, adam and muon only, an "

@@ -34,7 +34,7 @@ struct Finetuning {
     std::string schedule = "constant";
 };
 
-// What Muon's published runs have in common, and ours by default.
+// The defaults of our runs with Muon, which the published runs share.
 struct MuonSchedule {
     double momentum = 0.95, cooldown = 0.7;
     int warmup = 0;

@@ -46,8 +46,8 @@ struct ResumePoint {
 // to a folder or a file.
 ResumePoint find_resume_point(const Options& options, const Note& note);
 
-// What a run must have in common with the checkpoint that it continues from: the model's shape, the data,
-// and the samples of each step.
+// The values that a run must have in common with the checkpoint from which it continues: the model's
+// shape, the data, and the samples of each step.
 nlohmann::json run_identity(const Options& options, const Tokenizer& tokenizer,
                             std::span<const TokenShard> train);
 

@@ -132,7 +132,7 @@ public:
 protected:
     void append_tokens(std::vector<Token>&, std::string_view text, bool) override {
         CHECK(text.empty(),
-              "there is text, of which --tokenizer none makes no tokens; expected token shards, or "
+              "there is text, but --tokenizer none tokenizes no text; expected token shards, or "
               "--tokenizer gpt2, byte or a tokenizer.json");
     }
     size_t last_cut(std::string_view text, size_t) const override { return text.size(); }

@@ -193,7 +193,7 @@ class Processes(Runs):
         self.check("bf16", "--zero", 1)
 
     def test_memory_is_kept_for_libraries(self):
-        """Of the 8 GiB, 300 MiB are kept for kernels and libraries, and 1640 MiB for NCCL where it is used."""
+        """300 MiB of the 8 GiB are kept for kernels and libraries, and 1640 MiB for NCCL where it is used."""
         for launcher, free in ([], 8192 - 300), ([MPIRUN, "-np", 2], 8192 - 300 - 1640):
             command = [*launcher, programs["gpu"], *MODEL, "--batch-size", 2, "--plan"]
             result = subprocess.run([str(word) for word in command], env=ENVIRONMENT, capture_output=True, text=True)
