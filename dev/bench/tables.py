@@ -416,7 +416,7 @@ def picture(results):
     text = (
         f"![training speed of PyTorch, llm.c and flatgpt on {result['machine']['cores']} cores]({PICTURE})\n\n"
         f"*{MODELS[PICTURED]} tokens a step, fp32, on {results.place()}:\n"
-        f"in turns in one run, medians. PyTorch {result['versions'].get('PyTorch', '').split('+')[0]} is the better of "
+        f"measured in turns in one run, medians. PyTorch {result['versions'].get('PyTorch', '').split('+')[0]} is the better of "
         f"plain and torch.compile. The others train\n{peers_means(results)}."
     )
     if best_ms(result, "llmc"):
