@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""The folders are the map: a source includes only from its own folder and from those below it, and lines and functions are short."""
+"""The folders are the map: a source includes only from its own folder and from those below it; lines and functions are short, and links lead
+somewhere."""
 import os
 import pathlib
 import re
 import sys
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -25,7 +27,37 @@ MOST_SOURCES, MOST_COLUMNS, MOST_LINES, MOST_LINES_TO_READ = 40, 110, 80, 50
 # that only a GPU launches.
 LONGER = {"kernels/attention/attention_mma.cuh": 95}
 LONGER_TO_READ = {"kernels/layernorm_backward_wide.cuh": 55, "kernels/cross_entropy_gradient.cuh": 54}
+# Markdown: the chapters had these numbers of longer lines before there was this rule.
+MOST_COLUMNS_OF_TEXT = 160
+LONGER_LINES = {"docs/learn/1-layernorm-backward.md": 1, "docs/learn/2-gradient-accumulation.md": 6, "docs/learn/3-residual-projections.md": 8,
+                "docs/learn/README.md": 6}  # fmt: skip
+LINK = re.compile(r"\[[^\]\[]*\]\(([^()\s]+)\)|(?:href|src)=\"([^\"]+)\"")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+
+
+def pages():
+    for path in sorted(ROOT.rglob("*.md")):
+        if path.relative_to(ROOT).parts[0] not in ("build", "runs", "shared"):
+            yield path
+
+
+def anchors(text):
+    """The texts that a link may have after #: a heading in lower case, without punctuation, with hyphens for spaces."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ +(.*?) *$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "", heading).lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(path):
+    text = re.sub(r"^```.*?^```|`[^`\n]*`", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for match in LINK.finditer(text):
+        link = match.group(1) or match.group(2)
+        file, _, anchor = link.partition("#")
+        if re.match(r"[a-z]+:", link):
+            continue
+        target = path.parent / file if file else path
+        if not target.exists() or anchor and anchor not in anchors(target.read_text()):
+            yield link
 
 
 def sources(*folders):
@@ -129,6 +161,24 @@ class Layout(unittest.TestCase):
                 if len(line) > MOST_COLUMNS:
                     self.fail(f"{path.relative_to(ROOT)}:{number} has {len(line)} columns; expected at most {MOST_COLUMNS}")
 
+    def test_no_line_of_a_page_is_too_long(self):
+        self.assertGreater(len(list(pages())), 15, "pages were overlooked")
+        for path in pages():
+            place = str(path.relative_to(ROOT))
+            longer = [number for number, line in enumerate(path.read_text().splitlines(), 1) if len(line) > MOST_COLUMNS_OF_TEXT]
+            with self.subTest(place):
+                self.assertLessEqual(len(longer), LONGER_LINES.get(place, 0), f"lines {longer} have more than {MOST_COLUMNS_OF_TEXT} columns")
+
+    def test_links_lead_somewhere(self):
+        self.assertEqual(anchors("# A page's *title*, 2\n```\n# no\n```\n## [x](y) g++\n"), {"a-pages-title-2", "x-g"})
+        with tempfile.TemporaryDirectory() as folder:
+            page = pathlib.Path(folder, "page.md")
+            page.write_text("# Here\n[a](#here) [b](#there) ![c](page.md#here) [d](none.png) [e](https://example.org) `[f](none)`\n")
+            self.assertEqual(list(broken_links(page)), ["#there", "none.png"])
+        found = {str(path.relative_to(ROOT)): list(broken_links(path)) for path in pages()}
+        self.assertGreater(sum(len(LINK.findall(path.read_text())) for path in pages()), 100, "links were overlooked")
+        self.assertEqual({place: links for place, links in found.items() if links}, {})
+
     def test_no_function_is_too_long(self):
         count = 0
         for path in all_sources():
@@ -145,6 +195,15 @@ class Layout(unittest.TestCase):
             for first, lines, _ in functions(path.read_text()):
                 with self.subTest(f"{path.relative_to(ROOT)}:{first}"):
                     self.assertLessEqual(lines, LONGER_TO_READ.get(str(path.relative_to(ROOT)), MOST_LINES_TO_READ))
+
+    def test_the_pages_say_how_much_there_is_to_read(self):
+        _, *parts = [sum(len(path.read_text().splitlines()) for path in part) for part in reader_path.sources_to_read()]
+        wanted = {"README.md": (r"its core, kernels included, is ([\d,]+) lines", parts[:1]),
+                  "docs/ARCHITECTURE.md": (r"The core is ([\d,]+) lines, what is around it ([\d,]+), and what only Llama and nanochat have ([\d,]+) ", parts)}  # fmt: skip
+        for page, (sentence, counts) in wanted.items():
+            said = re.search(sentence, re.sub(r"\s+", " ", (ROOT / page).read_text()))
+            for number, count in zip(said.groups(), counts, strict=True):
+                self.assertAlmostEqual(int(number.replace(",", "")), count, delta=100, msg=page)  # pages round to hundreds
 
     def test_functions_are_measured(self):
         text = "namespace n {\nstruct S {\n    int x = f(\n        1);\n    void g(int a = {}) {\n        if (a) {\n        }\n    }\n};\n}\n" \
