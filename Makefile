@@ -13,6 +13,7 @@
 # make bench       the CPU benchmarks, in build/release/
 # make format      clang-format over our sources; make tidy: clang-tidy
 # make setup       installs what is missing; make clean: removes what was built
+# FLATGPT_MARCH=x86-64-v3 before make: CPU programs for every processor with AVX2, instead of for this machine's alone, see docs/machines.md
 # FLATGPT_FETCH=ON before make: nothing is installed; missing libraries are fetched and built, see docs/machines.md
 .PHONY: all install install-gpu quickstart test gpu test-gpu software-gpu gpu-bundle fuzz bench format tidy clean setup
 
@@ -57,7 +58,7 @@ test: setup
 	ctest --preset release
 	@if $(fuzzes); then ctest --preset fuzz; else echo "Left out: the fuzz targets (they need clang, which FLATGPT_FETCH does not fetch)"; fi
 	@if scripts/check_cuda.sh >/dev/null 2>&1; then how="run by: make software-gpu && ctest --preset software-gpu"; else how="they need nvcc, of the CUDA Toolkit"; fi; \
-		echo "Left out: the tests that execute the GPU programs on a GPU of software ($$how)"
+		echo "Left out: the tests that execute the GPU programs on the software GPU ($$how)"
 
 gpu:
 	@scripts/check_cuda.sh gpu

@@ -22,7 +22,7 @@ if [ -n "$configured_for" ]; then
     rm -rf "$build/CMakeCache.txt" "$build/CMakeFiles"  # cmake --fresh needs CMake 3.24
 fi
 # These variables are read from the environment, so that make's targets need not pass them on (cmake/fetch.cmake).
-for variable in FLATGPT_FETCH FLATGPT_ARCHIVES FLATGPT_WERROR; do
+for variable in FLATGPT_FETCH FLATGPT_ARCHIVES FLATGPT_MARCH FLATGPT_WERROR; do
     [ -z "${!variable:-}" ] || set -- "-D$variable=${!variable}" "$@"
 done
 exec cmake --preset "$preset" "$@"

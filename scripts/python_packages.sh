@@ -8,7 +8,8 @@ shift
 log=$(mktemp)
 if ! { python3 -m venv "$folder" && "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 20 \
     --only-binary :all: --no-deps "$@"; } > "$log" 2>&1; then
-    echo "python_packages: $* could not be installed into $folder: $(grep -i error "$log" | tail -n 1)" >&2
+    reason=$(grep -i error "$log" | tail -n 1) || reason=$(tail -n 1 "$log")
+    echo "python_packages: $* could not be installed into $folder: $reason" >&2
     rm -rf "$folder"
 fi
 rm -f "$log"

@@ -288,6 +288,14 @@ class GpuSetup(FolderTest):
         self.assertEqual((result.returncode, result.stderr), (2, f"fetch_cuda_12_4: {self.folder}/cuda exists; expected a new folder\n"))
         self.assertTrue((self.bin / "apt-get").exists())
 
+    def test_a_missing_python3_was_given_no_reason(self):
+        for said in ("ERROR: no such package\nnothing else", "python3: command not found"):
+            self.program("python3", f"printf '{said}\n'; exit 127")
+            result = self.run_program(ROOT / "scripts/python_packages.sh", self.folder / "environment", "package==1.0")
+            reason = said.split("\n", 1)[0]
+            expected = f"python_packages: package==1.0 could not be installed into {self.folder}/environment: {reason}\n"
+            self.assertEqual((result.returncode, result.stderr), (0, expected))
+
     def test_warnings_are_errors_only_on_request(self):
         for option, expected in (((), False), (("-DFLATGPT_WERROR=ON",), True)):
             build = self.folder / f"build{len(option)}"

@@ -3,11 +3,14 @@
 
 The Makefile, presets and scripts are the real ones, but the build only writes the programs' names; the program that runs is the real tokenize.
 """
+import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import unittest
+import unittest.mock
 
 from common import ROOT, FolderTest  # beside this file
 
@@ -57,6 +60,17 @@ class MovedCheckout(FolderTest):
             result = subprocess.run(["make", "-C", again], capture_output=True, text=True, timeout=300)
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertNotIn("anew", result.stdout)
+
+    def test_a_portable_build_names_its_processors(self):
+        with unittest.mock.patch.dict(os.environ, FLATGPT_MARCH="x86-64-v3"):
+            self.make(self.checkout)
+        self.assertIn("FLATGPT_MARCH:UNINITIALIZED=x86-64-v3\n", (self.checkout / "build/release/CMakeCache.txt").read_text())
+        # In the real build, the choice reaches the compiler of the kernels.
+        build = pathlib.Path(os.environ.get("BUILD", ROOT / "build/release"))
+        chosen = re.search(r"^FLATGPT_MARCH:STRING=(.+)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE).group(1)
+        commands = json.loads((build / "compile_commands.json").read_text())
+        kernels = [command["command"] for command in commands if command["file"].endswith("gemm_unfused.cu")]
+        self.assertEqual([re.findall(r"-march=\S+", command) for command in kernels], [[f"-march={chosen}"]])
 
     # The checkout in which the program was compiled is still there, with data of its own, which differs from the
     # copy's.
