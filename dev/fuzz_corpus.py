@@ -6,6 +6,7 @@
 The files are the same every time. Only Python is needed. docs/ and the headers describe the formats (token_shard.h, safetensors.h, ...).
 """
 import json
+import math
 import pathlib
 import struct
 import sys
@@ -161,6 +162,29 @@ def model_tensors(V, context, L, C, rows):
     return tensors
 
 
+def other_families():
+    """(name, config.json, tensors) of a Llama, a Qwen3 and a nanochat of one layer, which the reader accepts."""
+    V, C, H, NH, NKV, HS = 5, 8, 6, 2, 1, 4
+
+    def tensors(shapes):
+        return {f"model.{name}.weight": ("F32", list(shape), struct.pack("<f", 0.5) * math.prod(shape)) for name, shape in shapes.items()}
+
+    attention = {"q_proj": (NH * HS, C), "k_proj": (NKV * HS, C), "v_proj": (NKV * HS, C), "o_proj": (C, NH * HS)}
+    shared = {"embed_tokens": (V, C)} | {f"layers.0.self_attn.{name}": shape for name, shape in attention.items()}
+    llama = shared | {"layers.0.mlp.gate_proj": (H, C), "layers.0.mlp.up_proj": (H, C), "layers.0.mlp.down_proj": (C, H),
+                      "layers.0.input_layernorm": (C,), "layers.0.post_attention_layernorm": (C,), "norm": (C,)}  # fmt: skip
+    qwen3 = llama | {"layers.0.self_attn.q_norm": (HS,), "layers.0.self_attn.k_norm": (HS,)}
+    nanochat = shared | {"layers.0.mlp.fc1": (H, C), "layers.0.mlp.fc2": (C, H)}
+    config = {"vocab_size": V, "max_position_embeddings": 3, "num_hidden_layers": 1, "num_attention_heads": NH, "num_key_value_heads": NKV,
+              "hidden_size": C, "intermediate_size": H, "head_dim": HS, "rms_norm_eps": 1e-6, "attention_bias": False,
+              "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}, "tie_word_embeddings": True}  # fmt: skip
+    yield "llama", config | {"model_type": "llama", "hidden_act": "silu", "mlp_bias": False}, tensors(llama)
+    yield "qwen3", config | {"model_type": "qwen3", "use_sliding_window": False, "layer_types": ["full_attention"]}, tensors(qwen3)
+    head = {"lm_head.weight": tensors(shared)["model.embed_tokens.weight"]}
+    yield ("nanochat", config | {"model_type": "nanochat", "hidden_act": "relu2", "final_logit_softcapping": 15.0, "tie_word_embeddings": False},
+           tensors(nanochat) | head)  # fmt: skip
+
+
 def hugging_face():
     config = {"model_type": "gpt2", "vocab_size": 5, "n_positions": 3, "n_layer": 1, "n_head": 1, "n_embd": 2, "activation_function": "gelu_new",
               "layer_norm_epsilon": 1e-5}  # fmt: skip
@@ -178,9 +202,14 @@ def hugging_face():
     seed("hugging_face", "sharded", parts(text, "", json.dumps({"metadata": {}, "weight_map": weight_map}), safetensors_bytes(bare)))
     seed("hugging_face", "missing", parts(text, safetensors_bytes(first)))
     seed("hugging_face", "other_model", parts(json.dumps({**config, "n_inner": 9, "model_type": "llama"}), safetensors_bytes(bare)))
+    for name, family, tensors in other_families():
+        seed("hugging_face", name, parts(json.dumps(family), safetensors_bytes(tensors)))
     seed("hugging_face", "deep", parts('{"model_type":' + "[" * 20000 + "]" * 20000 + "}", b""))
     words("hugging_face", ['"n_embd":', '"n_head":', '"n_layer":', '"n_positions":', '"vocab_size":', '"weight_map":', '"tie_word_embeddings":',
-                           '"n_inner":null', "transformer.", "h.0.attn.bias", "lm_head.weight", "\n====\n", "BF16", "F16", "F64"])  # fmt: skip
+                           '"n_inner":null', "transformer.", "h.0.attn.bias", "lm_head.weight", "\n====\n", "BF16", "F16", "F64",
+                           '"model_type":"qwen3"', '"model_type":"nanochat"', '"num_key_value_heads":', '"head_dim":', '"intermediate_size":',
+                           '"rope_theta":', '"rope_scaling":', '"rms_norm_eps":', '"use_sliding_window":', '"layer_types":',
+                           '"final_logit_softcapping":', "model.norm.weight", "self_attn.q_norm"])  # fmt: skip
 
 
 def llmc_models():

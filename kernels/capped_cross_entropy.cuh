@@ -10,7 +10,6 @@
 //   Bello et al. 2016, arXiv:1611.09940
 #pragma once
 #include "kernels/cross_entropy.cuh"
-#include "kernels/elementwise.cuh"
 #include "kernels/sigmoids.cuh"
 
 constexpr float most_logit_cap = 40;  // exp(-2 * 40) is 1.8e-35
@@ -61,12 +60,15 @@ __global__ void __launch_bounds__(simt::block_of<W>)
     }
 }
 
-// With write_dlogits, logits (N, Vp) = the gradient of what they were; without it, they stay as they are.
-// Reads N*V and writes N*Vp elements; bound by memory bandwidth on the GPU, by exponentials on the CPU.
+// The classifier of logits that are capped, unless cap is 0. With write_dlogits, logits (N, Vp) = the
+// gradient of what they were; without it, they stay as they are. Reads N*V and writes N*Vp elements; bound by
+// memory bandwidth on the GPU, by exponentials on the CPU.
 template <class W = simt::NativeWidth<512>, class T>
-void capped_cross_entropy_forward_backward(T* logits, float* losses, const int* targets, float dloss,
-                                           float cap, size_t N, int V, int Vp, bool write_dlogits,
-                                           stream_t stream) {
+void classify(T* logits, float* losses, const int* targets, float dloss, float cap, size_t N, int V, int Vp,
+              bool write_dlogits, stream_t stream) {
+    if (cap == 0)
+        return cross_entropy_forward_backward(logits, losses, targets, dloss, N, V, Vp, write_dlogits,
+                                              stream);
     CHECK(N > 0 && V > 0 && V <= Vp,
           "cross-entropy: N = {} and V = {} must be positive, and V at most Vp = {}", N, V, Vp);
     CHECK(cap > 0 && cap <= most_logit_cap, "cross-entropy: a cap of {}; expected a positive number up to {}",
@@ -75,34 +77,4 @@ void capped_cross_entropy_forward_backward(T* logits, float* losses, const int* 
         launch(capped_cross_entropy_kernel<W, n(), T>, static_cast<unsigned>(N), W::threads, 0, stream,
                logits, losses, targets, dloss, cap, V, Vp, write_dlogits);
     });
-}
-
-// The classifier of logits that are capped, unless cap is 0.
-template <class T>
-void classify(T* logits, float* losses, const int* targets, float dloss, float cap, size_t N, int V, int Vp,
-              bool write_dlogits, stream_t stream) {
-    if (cap == 0)
-        cross_entropy_forward_backward(logits, losses, targets, dloss, N, V, Vp, write_dlogits, stream);
-    else
-        capped_cross_entropy_forward_backward(logits, losses, targets, dloss, cap, N, V, Vp, write_dlogits,
-                                              stream);
-}
-
-template <class W, int N, class T>
-__global__ void cap_logits_kernel(T* out, const T* inp, size_t n, float cap) {
-    map_vectors<W, N>(out, inp, n, [=]<int M>(Vec<float, M>& z) INLINE {
-        UNROLL
-        for (int k = 0; k < M; k++) {
-            const Sigmoids q(-2.0f / cap * z[k]);
-            z[k] = cap * (q.rest - q.value);
-        }
-    });
-}
-
-// logits (n) = cap tanh(logits / cap), for whoever draws from them. Bound by memory bandwidth.
-template <class W = simt::NativeWidth<32>, class T>
-void cap_logits(T* logits, size_t n, float cap, stream_t stream) {
-    launch_elementwise<W, T, mapped_vectors<W>>(
-        n, stream, [](auto N) { return cap_logits_kernel<W, N(), T>; }, logits, static_cast<const T*>(logits),
-        n, cap);
 }

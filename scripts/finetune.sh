@@ -2,7 +2,7 @@
 # Finetunes a trained model on a text: about two passes over it in at least 20 steps of up to 32 sequences, with train_gpt2's defaults
 # for --init-from. The last tenth of the text is held out to validate the model four times on the way; the checkpoint that did best is kept.
 #   scripts/finetune.sh MODEL TEXT [OPTION...]
-#   MODEL: a Hugging Face GPT-2, Llama or nanochat folder, a run of ours, a checkpoint, llm.c's .bin, or the name of a model in Hugging Face's cache, such as gpt2
+#   MODEL: a Hugging Face GPT-2, Llama, Qwen3 or nanochat folder, a run of ours, a checkpoint, llm.c's .bin, or the name of a model in Hugging Face's cache, such as gpt2
 #   TEXT: a file of text, a folder of them, or a pattern in quotes, such as 'notes/*.md'
 #   OPTION: train_gpt2's own, which win over this script's
 . "$(dirname "$0")/shared.sh"

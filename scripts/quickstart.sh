@@ -3,7 +3,7 @@
 # With an NVIDIA GPU and nvcc the same kernels run on the GPU.
 #   scripts/quickstart.sh [OPTION...]     options of train_gpt2 except --out, such as --steps 500
 #   scripts/quickstart.sh --config recipes/shakespeare_gpt2.cfg     a GPT-2 with AdamW instead: nanoGPT's recipe
-# --config, --model and --init-from leave the nanochat out; any other option changes it.
+# --config, --model, --qwen3 and --init-from leave the nanochat out; any other option changes it.
 . "$(dirname "$0")/shared.sh"
 case ${1:-} in --help | -h) print_help && exit 0 ;; esac
 cd "$root"
@@ -18,7 +18,7 @@ else
     make --no-print-directory all
 fi
 words=("$@")
-if ! given --config && ! given "--model|-e" && ! given --init-from; then
+if ! given --config && ! given "--model|-e" && ! given --qwen3 && ! given --init-from; then
     given "--steps|-x" || given --epochs || given --tokens || words=(--steps 1000 "${words[@]}")
     words=(--config recipes/shakespeare_nanochat.cfg "${words[@]}")
 fi

@@ -76,12 +76,15 @@ constexpr Reference llama_reference{.config{.V = 131,
                                     .B = 2,
                                     .T = 19};
 
-// The model of a dump. llama_bf16.safetensors has no head of its own. nanochat's has the sizes of Llama's.
+// The model of a dump. llama_bf16.safetensors and qwen3_bf16.safetensors have no head of their own. All have
+// the sizes of Llama's, but for Qwen3's heads.
 inline Reference reference_of(const SafetensorsFile& dump) {
     if (!dump.contains("model.embed_tokens.weight")) return {reference_config, reference_B, reference_T};
     Reference llama = llama_reference;
     llama.config.tied = !dump.contains("lm_head.weight");
     if (dump.contains("model.layers.0.mlp.fc1.weight")) llama.config.family = "nanochat";
+    if (dump.contains("model.layers.0.self_attn.q_norm.weight"))
+        llama.config.family = "qwen3", llama.config.head_size = 16;
     return llama;
 }
 

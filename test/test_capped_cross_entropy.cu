@@ -4,6 +4,7 @@
 
 #include "common.cuh"
 #include "kernels/capped_cross_entropy.cuh"
+#include "kernels/decode/cap_logits.cuh"
 #include "plain_llama.h"
 
 namespace {
@@ -39,8 +40,8 @@ void test_against_oracle(float scale, float cap) {
         const auto compute = [&](auto& device, bool write) {
             auto losses = poisoned<float>(s.N);
             const auto on_device = upload(targets);
-            capped_cross_entropy_forward_backward<W>(device.data(), losses.data(), on_device.data(), dloss,
-                                                     cap, s.N, s.V, s.Vp, write, nullptr);
+            classify<W>(device.data(), losses.data(), on_device.data(), dloss, cap, s.N, s.V, s.Vp, write,
+                        nullptr);
             return download(losses);
         };
         auto only_losses = upload<T>(logits), gradients = upload<T>(logits);
@@ -71,8 +72,7 @@ TYPED_TEST(CappedCrossEntropy, ExtremeLogitsStaySane) {
     const auto x = upload<float>(logits);
     const auto targets = upload(std::vector<int>{7, 7, 1, 7, -1});
     auto losses = poisoned<float>(5);
-    capped_cross_entropy_forward_backward<TypeParam>(x.data(), losses.data(), targets.data(), 1.0f, 15.0f, 5,
-                                                     V, V, true, nullptr);
+    classify<TypeParam>(x.data(), losses.data(), targets.data(), 1.0f, 15.0f, 5, V, V, true, nullptr);
     const std::vector<float> l = download(losses), d = download(x);
     const double others = 1999;
     EXPECT_NEAR(l[0], std::log1p(others * std::exp(-15)), 2e-5) << "at the cap; 1 and small numbers in fp32";
@@ -97,12 +97,8 @@ TYPED_TEST(CappedCrossEntropy, LogitsAreCapped) {
 
 TEST(CappedCrossEntropyShapes, ImpossibleOnesAreRefused) {
     float* none = nullptr;
-    EXPECT_THROW(
-        capped_cross_entropy_forward_backward(none, none, nullptr, 1.0f, 15.0f, 1, 100, 96, true, nullptr),
-        UsageError);
-    EXPECT_THROW(
-        capped_cross_entropy_forward_backward(none, none, nullptr, 1.0f, 0.0f, 1, 96, 96, true, nullptr),
-        UsageError);
+    EXPECT_THROW(classify(none, none, nullptr, 1.0f, 15.0f, 1, 100, 96, true, nullptr), UsageError);
+    EXPECT_THROW(classify(none, none, nullptr, 1.0f, -1.0f, 1, 96, 96, true, nullptr), UsageError);
 }
 
 }  // namespace

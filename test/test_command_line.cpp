@@ -404,8 +404,38 @@ TEST(CommandLine, SizesOfALlama) {
     EXPECT_EQ(config_of({"--model", "nanochat:d12", "--hidden", "1024"}).H, 1024);
     EXPECT_EQ(refusal({"--model", "llama:d12", "--nanochat"}),
               "--nanochat has no effect on --model llama:d12; expected one such as nanochat:d12, or none");
+    const ModelConfig qwen3 = config_of({"--qwen3", "--channels", "72", "--heads", "5", "--head-size", "32"});
+    EXPECT_EQ(qwen3.family, "qwen3");
+    EXPECT_EQ((std::array{qwen3.C, qwen3.NH, qwen3.NKV, qwen3.HS()}), (std::array{72, 5, 5, 32}));
+    EXPECT_EQ((std::array{qwen3.rope_theta, qwen3.norm_eps}), (std::array{1e6, 1e-6}));
+    EXPECT_TRUE(qwen3.tied);
+    EXPECT_FALSE(config_of({"--qwen3", "--untied"}).tied);
+    for (const char* name : {"qwen3:0.6b", "qwen3_0.6b"}) {
+        const ModelConfig published = config_of({"--model", name, "--context", "4096"});
+        EXPECT_EQ(published.V, 151936);
+        EXPECT_EQ(
+            (std::array{published.L, published.NH, published.C, published.NKV, published.H, published.HS()}),
+            (std::array{28, 16, 1024, 8, 3072, 128}));
+    }
+    EXPECT_TRUE(says(refusal({"--qwen3", "--channels", "72", "--heads", "5"}),
+                     "72 channels do not divide into 5 heads"));
+    EXPECT_TRUE(says(refusal({"--qwen3", "--nanochat"}), "exclude each other"));
     EXPECT_TRUE(says(refusal({"--kv-heads", "3"}), "3 heads of keys and values do not divide the 4 heads"));
     EXPECT_TRUE(says(refusal({"--init-from", "gpt2", "--untied"}), "exclude each other"));
+}
+
+// A name that is nearly right, or that is a family's, was answered with all names.
+TEST(CommandLine, UnknownModelsAreToldTheNameTheyResemble) {
+    EXPECT_EQ(
+        refusal({"--model", "nanochat"}),
+        "--model: unknown model 'nanochat'; expected --nanochat for a model of any sizes, or nanochat:d12");
+    EXPECT_EQ(refusal({"--model", "qwen3"}),
+              "--model: unknown model 'qwen3'; expected --qwen3 for a model of any sizes, or qwen3:0.6b");
+    EXPECT_EQ(refusal({"--model", "Nanochat-D12"}),
+              "--model: unknown model 'Nanochat-D12'; expected nanochat:d12");
+    EXPECT_EQ(refusal({"--model", "gpt2_xl"}), "--model: unknown model 'gpt2_xl'; expected gpt2-xl");
+    EXPECT_TRUE(says(refusal({"--model", "mistral"}), "unknown model 'mistral'; expected one of "));
+    EXPECT_TRUE(says(refusal({"--model", "mistral"}), "llama:d12|d24"));
 }
 
 // A recipe's steps = 19073 and --epochs 1 beside it excluded each other.

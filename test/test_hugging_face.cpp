@@ -301,9 +301,8 @@ TEST(HuggingFace, AnotherModelIsRefusedByName) {
     const std::string other = "which is not the GPT-2 of this program; expected ";
     expect_refused({
         {"type", field("model_type", "mistral"),
-         "{}/config.json: model_type is \"mistral\", which is not the GPT-2 or Llama or nanochat of this "
-         "program; "
-         "expected \"gpt2\" or \"llama\" or \"nanochat\""},
+         "{}/config.json: model_type is \"mistral\", which is not the GPT-2 or Llama or Qwen3 or nanochat "
+         "of this program; expected \"gpt2\" or \"llama\" or \"qwen3\" or \"nanochat\""},
         {"gelu", field("activation_function", "gelu"),
          "activation_function is \"gelu\", " + other + "\"gelu_new\" or \"gelu_pytorch_tanh\""},
         {"relu", field("activation_function", "relu"), "activation_function is \"relu\""},
@@ -428,10 +427,11 @@ TEST(HuggingFace, FoldersThatHoldNoModelSayWhatIsMissing) {
         return message_of<UsageError>([&] { open_model(path); });
     };
     EXPECT_TRUE(says(refusal(temporary / "nothing"), "is not there; expected a checkpoint"));
-    EXPECT_EQ(refusal(temporary.path()),
-              temporary.path() +
-                  ": has no config.json; expected the folder of a Hugging Face GPT-2, Llama or nanochat, a "
-                  "run or a checkpoint");
+    EXPECT_EQ(
+        refusal(temporary.path()),
+        temporary.path() +
+            ": has no config.json; expected the folder of a Hugging Face GPT-2, Llama, Qwen3 or nanochat, a "
+            "run or a checkpoint");
     fs::create_directory(temporary / "adapter");
     temporary.write("adapter/adapter_config.json", "{}");
     EXPECT_TRUE(says(refusal(temporary / "adapter"), "is an adapter of PEFT"));

@@ -1,5 +1,5 @@
-// Llama and nanochat against PyTorch (dev/reference_llama.py): activations, losses and gradients; training,
-// generation and resumed state of the same models.
+// Llama, Qwen3 and nanochat against PyTorch (dev/reference_llama.py): activations, losses and gradients;
+// training, generation and resumed state of the same models.
 #include <algorithm>
 
 #include "model.cuh"
@@ -36,12 +36,23 @@ TEST(Llama, ActivationsMatchPyTorch) {
     expect_activations("llama", {"encoded", "norm"},
                        {"norm1", "qkv", "att", "residual2", "norm2", "gate_up", "act", "residual3"});
 }
+TEST(Qwen3, ActivationsMatchPyTorch) {
+    expect_activations("qwen3", {"encoded", "norm"},
+                       {"norm1", "qkv", "att", "residual2", "norm2", "gate_up", "act", "residual3"});
+}
 TEST(Nanochat, ActivationsMatchPyTorch) {
     expect_activations("nanochat", {"encoded", "embedded", "norm"},
                        {"norm1", "qkv", "att", "residual2", "norm2", "act", "residual3"});
 }
 
 TEST(Llama, GradientsMatchPyTorch) { expect_gradients<float>("llama", {}, 1e-4); }
+// In bf16 transformers' own Qwen3 is up to 2.4e-2 from these gradients, because what reaches a matrix through
+// the norm of heads is a difference.
+TEST(Qwen3, GradientsMatchPyTorch) {
+    expect_gradients<float>("qwen3", {}, 1e-4);
+    expect_gradients<float>("qwen3_bf16", {}, 1e-4);
+    expect_gradients<bfloat16>("qwen3_bf16", {}, 3e-2);
+}
 TEST(Nanochat, GradientsMatchPyTorch) {
     expect_gradients<float>("nanochat", {}, 1e-4);
     expect_gradients<bfloat16>("nanochat_bf16", {}, 2e-2);
@@ -61,6 +72,7 @@ TEST(Llama, TheHeadInChunksGivesPyTorchsGradients) {
 }
 
 TEST(Llama, RecomputingGivesTheSameBits) { expect_recomputing_saves_memory("llama"); }
+TEST(Qwen3, RecomputingGivesTheSameBits) { expect_recomputing_saves_memory("qwen3"); }
 TEST(Nanochat, RecomputingGivesTheSameBits) {
     expect_recomputing_saves_memory("nanochat", 0, {Recompute::none, Recompute::block});
     EXPECT_THROW(reference_model<float>(reference("nanochat"), {.recompute = Recompute::activation}),
@@ -99,6 +111,7 @@ void expect_micro_steps_to_add_up(const std::string& family) {
     }
 }
 TEST(Llama, MicroStepsAddUp) { expect_micro_steps_to_add_up("llama"); }
+TEST(Qwen3, MicroStepsAddUp) { expect_micro_steps_to_add_up("qwen3"); }
 TEST(Nanochat, MicroStepsAddUp) { expect_micro_steps_to_add_up("nanochat"); }
 
 // The state of a model after some steps is loaded into a new one, which then continues with the same bits.
@@ -128,6 +141,7 @@ TEST(Llama, TrainingContinuesFromItsState) {
     expect_state_round_trip<float>("llama");
     expect_state_round_trip<bfloat16>("llama_bf16");
 }
+TEST(Qwen3, TrainingContinuesFromItsState) { expect_state_round_trip<bfloat16>("qwen3_bf16"); }
 TEST(Nanochat, TrainingContinuesFromItsState) { expect_state_round_trip<bfloat16>("nanochat_bf16"); }
 
 // A token determines the one that follows it. Fewer steps in a checked build, where these take half a minute.
@@ -230,6 +244,11 @@ TEST(Llama, TheDecoderGivesTheModelsLogits) {
     expect_decoder_agrees<float>(false);
     expect_decoder_agrees<bfloat16>(false);
 }
+TEST(Qwen3, TheDecoderGivesTheModelsLogits) {
+    expect_decoder_agrees<float>(false, "qwen3");
+    expect_decoder_agrees<bfloat16>(false, "qwen3");
+    expect_decoder_agrees<bfloat16>(true, "qwen3");
+}
 TEST(Nanochat, TheDecoderGivesTheModelsLogits) {
     expect_decoder_agrees<float>(false, "nanochat");
     expect_decoder_agrees<bfloat16>(true, "nanochat");
@@ -256,6 +275,7 @@ void expect_logits_of_folder(const std::string& family) {
     }
 }
 TEST(Llama, AFolderOfTransformersGivesItsLogits) { expect_logits_of_folder("llama"); }
+TEST(Qwen3, AFolderOfTransformersGivesItsLogits) { expect_logits_of_folder("qwen3"); }
 TEST(Nanochat, AFolderOfTransformersGivesItsLogits) { expect_logits_of_folder("nanochat"); }
 
 TEST(Llama, JoinedMatricesLieBehindEachOther) {
@@ -275,6 +295,24 @@ TEST(Llama, JoinedMatricesLieBehindEachOther) {
     }
     EXPECT_EQ(table_of(named_model("smollm2:135m")).parameters(), 134515008u);
     EXPECT_EQ(table_of(named_model("smollm2:360m")).parameters(), 361821120u);
+}
+
+// The sizes of the published Qwen3-0.6B, whose model card says 0.6B in all and 0.44B without the embedding.
+TEST(Qwen3, TheNamedShapeIsThePublishedOne) {
+    const ModelConfig config = named_model("qwen3:0.6b");
+    EXPECT_EQ(config.HS(), 128);
+    EXPECT_EQ(config.Vp(), 151936) << "a multiple of 128";
+    const TensorTable table = table_of(config);
+    EXPECT_EQ(table.parameters(), 596049920u);
+    EXPECT_EQ(table.parameters() - table.named("model.embed_tokens.weight").elements, 440467456u);
+    EXPECT_EQ(table.named("model.layers.27.self_attn.q_proj.weight").shape,
+              (std::vector<size_t>{2048, 1024}));
+    const Tensor& norm = table.named("model.layers.27.self_attn.k_norm.weight");
+    EXPECT_EQ(norm.shape, std::vector<size_t>{128});
+    EXPECT_EQ(norm.role, Role::vector) << "AdamW updates it beside muon";
+    EXPECT_FALSE(norm.weight_decay);
+    // 6 operations for each parameter, and 6 L A T for attention, A = 16 * 128
+    EXPECT_EQ(family_of(config).flops_per_token(config, 1024), 6.0 * 596049920 + 6.0 * 28 * 2048 * 1024);
 }
 
 TEST(Llama, ImpossibleShapesAreRefused) {

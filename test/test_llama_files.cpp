@@ -1,8 +1,10 @@
-// Llama's Hugging Face folders: written folders are read back bit for bit, and every form of config.json that
-// transformers writes gives the model that it means, or is refused by the field's name.
+// Hugging Face folders of Llama, Qwen3 and nanochat: written folders are read back bit for bit, and every
+// form of config.json that transformers writes gives the model that it means, or is refused by the field's
+// name.
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "model_weights.h"
 #include "program.h"
@@ -98,6 +100,45 @@ TEST(NanochatFiles, WhatTheProgramDoesNotComputeIsRefusedByName) {
     EXPECT_TRUE(says(refusal("attention_bias", true), "attention_bias is true"));
 }
 
+ModelConfig qwen3() {
+    ModelConfig config = llama(true);
+    config.family = "qwen3";
+    config.NH = 5, config.head_size = 10;  // 24 channels do not divide into 5 heads
+    return config;
+}
+
+TEST(Qwen3Files, AFolderIsReadBackBitForBit) {
+    const TemporaryFolder folder;
+    ModelConfig untied = qwen3();
+    untied.tied = false;
+    for (const ModelConfig& model : {qwen3(), untied}) {
+        write_folder(folder / "model", model);
+        const auto file = open_model(folder / "model");
+        EXPECT_EQ(file->config(), model);
+        const TensorTable table = table_of(model);
+        expect_same_weights(*file, table, masters_of(table));
+        const SafetensorsFile stored(folder / "model/model.safetensors");
+        EXPECT_EQ(stored.tensors().size(), 2 * 11 + (model.tied ? 2u : 3u));
+        EXPECT_EQ(stored.at("model.layers.1.self_attn.q_norm.weight").shape, std::vector<size_t>{10});
+        EXPECT_EQ(stored.at("model.layers.1.self_attn.o_proj.weight").shape, (std::vector<size_t>{24, 50}));
+    }
+    const json config = json::parse(read_file(folder / "model/config.json"));
+    EXPECT_EQ(config.at("architectures"), json::array({"Qwen3ForCausalLM"}));
+    EXPECT_EQ(config.at("model_type"), "qwen3");
+    EXPECT_EQ(config.at("head_dim"), 10);
+    EXPECT_EQ(config.at("use_sliding_window"), false);
+    EXPECT_TRUE(config.at("sliding_window").is_null());
+    EXPECT_FALSE(config.contains("mlp_bias"));
+}
+
+// A folder that transformers saved: a tied model in several files. test_llama.cu compares its logits.
+TEST(Qwen3Files, TheFolderOfTransformersIsRead) {
+    const auto file = open_model(relocated(PROJECT_ROOT "/test/reference/hugging_face/qwen3"));
+    ModelConfig expected = qwen3();
+    expected.V = 41, expected.context = 16, expected.NH = 3;
+    EXPECT_EQ(file->config(), expected);
+}
+
 // Both readers of transformers 5 and of 4 find RoPE's base.
 TEST(LlamaFiles, ConfigSaysWhatTransformersReads) {
     const TemporaryFolder folder;
@@ -142,7 +183,7 @@ auto rope(const json& parameters) {
     };
 }
 
-const Form forms[] = {
+const Form llama_forms[] = {
     {"transformers 5", rope({{"rope_type", "default"}, {"rope_theta", 50000}}), ""},
     {"transformers 4", without({"rope_parameters"}), ""},
     {"rope_scaling null", field("rope_scaling", nullptr), ""},
@@ -199,20 +240,52 @@ const Form forms[] = {
     {"no width", without({"intermediate_size"}),
      "has no intermediate_size; expected the config.json of a Llama"},
     {"another family", field("model_type", "mistral"),
-     "model_type is \"mistral\", which is not the GPT-2 or Llama or nanochat of this program; expected "
-     "\"gpt2\" or \"llama\" or \"nanochat\""},
+     "model_type is \"mistral\", which is not the GPT-2 or Llama or Qwen3 or nanochat of this program; "
+     "expected \"gpt2\" or \"llama\" or \"qwen3\" or \"nanochat\""},
 };
 
-TEST(LlamaFiles, EveryFormOfConfigIsReadOrRefusedByName) {
+// Qwen3's class has defaults of its own, and looks at sliding_window only with use_sliding_window.
+const Form qwen3_forms[] = {
+    {"as published",
+     [](json& config) {
+         config.erase("rope_parameters");
+         config.update({{"rope_theta", 1000000}, {"rope_scaling", nullptr}, {"max_window_layers", 28}});
+         config.update({{"sliding_window", nullptr}, {"torch_dtype", "bfloat16"}});
+     },
+     "", [](ModelConfig& c) { c.rope_theta = 1e6; }},
+    {"a window that is not used", field("sliding_window", 4096), ""},
+    {"windows", field("use_sliding_window", true), "use_sliding_window is true, which is not the Qwen3"},
+    {"a window in a layer", field("layer_types", {"full_attention", "sliding_attention"}),
+     "layer_types is ["},
+    {"attention bias", field("attention_bias", true), "attention_bias is true, which is not the Qwen3"},
+    {"yarn", field("rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}),
+     "rope_scaling.rope_type is \"yarn\""},
+    {"gelu", field("hidden_act", "gelu"), "hidden_act is \"gelu\", which is not the Qwen3 of this program"},
+    {"no head_dim", without({"head_dim"}), "has the shape (50, 24); expected (640, 24)"},
+    {"no heads of keys", without({"num_key_value_heads"}),
+     "32 heads of keys and values do not divide the 5 heads"},
+    {"heads of keys null", field("num_key_value_heads", nullptr),
+     "has the shape (10, 24); expected (50, 24)"},
+    {"no epsilon", without({"rms_norm_eps"}), ""},
+    {"no base of RoPE", without({"rope_parameters", "rope_theta"}), "",
+     [](ModelConfig& c) { c.rope_theta = 10000; }},
+    {"no tie", without({"tie_word_embeddings"}), "there is no lm_head.weight"},
+    {"odd heads", field("head_dim", 7), "heads of 7 channels; expected an even number"},
+    {"long heads", field("head_dim", 256), "heads of 256 channels; expected at most 128"},
+    {"an experts' model", field("model_type", "qwen3_moe"), "model_type is \"qwen3_moe\""},
+    {"a Llama", field("model_type", "llama"), "24 channels do not divide into 5 heads"},
+};
+
+void expect_forms(const ModelConfig& model, std::span<const Form> forms) {
     for (const Form& form : forms) {
         SCOPED_TRACE(form.name);
         const TemporaryFolder folder;
-        write_folder(folder.path(), llama(true));
+        write_folder(folder.path(), model);
         json config = json::parse(read_file(folder / "config.json"));
         form.change(config);
         std::ofstream(folder / "config.json") << config;
         if (form.refusal.empty()) {
-            ModelConfig expected = llama(true);
+            ModelConfig expected = model;
             form.means(expected);
             EXPECT_EQ(open_model(folder.path())->config(), expected);
         } else {
@@ -220,6 +293,8 @@ TEST(LlamaFiles, EveryFormOfConfigIsReadOrRefusedByName) {
         }
     }
 }
+TEST(LlamaFiles, EveryFormOfConfigIsReadOrRefusedByName) { expect_forms(llama(true), llama_forms); }
+TEST(Qwen3Files, EveryFormOfConfigIsReadOrRefusedByName) { expect_forms(qwen3(), qwen3_forms); }
 
 // A tied model's file may repeat the embedding as its head, and old files have constants of RoPE.
 TEST(LlamaFiles, TensorsThatRepeatAnotherAreRead) {

@@ -645,6 +645,15 @@ TEST_F(Resume, ANanochatGoesOnWithTheSameBits) {
     EXPECT_TRUE(is_refused(train("--steps 9 --kv-heads 2" + again), {"a Llama instead of a nanochat"}));
 }
 
+TEST_F(Resume, AQwen3GoesOnWithTheSameBits) {
+    expect_success(
+        train("--steps 8 --checkpoint-every 4 --keep 9 --qwen3 --kv-heads 1 --head-size 12 --optimizer muon" +
+              to_straight));
+    expect_success(resume_alone(checkpoint_folder(straight, 4) + to_run));
+    expect_same_end(run, straight);
+    EXPECT_TRUE(is_refused(train("--steps 9 --kv-heads 1" + again), {"a Llama instead of a Qwen3"}));
+}
+
 TEST_F(Resume, WrongPlacesAreRefused) {
     for (const std::string place : {"auto", "/nowhere", "sometimes"})
         EXPECT_TRUE(is_refused(train("--steps 3 --resume " + place), {"--resume " + place}));

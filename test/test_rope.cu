@@ -1,6 +1,7 @@
 // Rotary position embeddings in place on packed qkv: against plain_llama.h, and back again.
 #include "common.cuh"
 #include "kernels/attention/rope.cuh"
+#include "kernels/attention/rope_table.h"
 #include "plain_llama.h"
 
 namespace {
@@ -44,7 +45,7 @@ void test_rope(AttentionShape s, int first) {
     auto turned = upload<T>(qkv);
     const simt::DeviceBuffer<int> before(1);
     simt::copy_to_device(before.data(), &first, sizeof(first), nullptr);
-    rope_forward<W>(turned.data(), nullptr, table.data(), before.data(), eps, s, nullptr);
+    rope<W>(turned.data(), {}, {table.data(), 1, before.data()}, s, nullptr);
     std::vector<Bounded> expected = exact(qkv);
     turn(expected, s, 1, first);
     expect_turned<T>(download(turned), expected, first + s.T);
@@ -58,12 +59,11 @@ void test_rope(AttentionShape s, int first) {
 
     if (first > 0) return;
     auto back = upload<T>(qkv);
-    const T* const unused = nullptr;
-    rope_backward<W>(back.data(), unused, nullptr, table.data(), s, nullptr);
+    rope<W>(back.data(), {}, {table.data(), -1}, s, nullptr);
     expected = exact(qkv);
     turn(expected, s, -1, 0);
     expect_turned<T>(download(back), expected, s.T);
-    rope_forward<W>(back.data(), nullptr, table.data(), nullptr, eps, s, nullptr);
+    rope<W>(back.data(), {}, {table.data()}, s, nullptr);
     EXPECT_LE(relative_error(download(back), qkv), 4 * epsilon<T>) << "turned back and forth";
 }
 
@@ -86,7 +86,7 @@ void test_normalised(AttentionShape s) {
     const auto table = upload<float>(rope_table(s.T, s.HS, theta, -1));
     auto y = upload<T>(qkv), dx = upload<T>(dqkv);
     auto rstd = poisoned<float>(heads);
-    rope_forward<W>(y.data(), rstd.data(), table.data(), nullptr, eps, s, nullptr);
+    rope<W>(y.data(), {eps, rstd.data()}, {table.data()}, s, nullptr);
 
     // Unturned, because the order does not matter; heads of ones as weights.
     std::vector<Bounded> expected = exact(qkv), r(1), ones(HS, Bounded(1)), unused(HS);
@@ -104,8 +104,7 @@ void test_normalised(AttentionShape s) {
     expect_turned<T>(download(y), expected, s.T);
 
     // From the heads that forward has stored, which in bf16 are rounded.
-    const T* const stored = y.data();
-    rope_backward<W>(dx.data(), stored, rstd.data(), table.data(), s, nullptr);
+    rope<W>(dx.data(), {.eps = eps, .rstd = rstd.data(), .y = y.data()}, {table.data(), -1}, s, nullptr);
     std::vector<Bounded> from = exact(dqkv);
     const std::vector<Bounded> normalised = exact(download(y));
     const std::vector<float> rstds = download(rstd);
@@ -125,6 +124,88 @@ TYPED_TEST(Rope, NormalisedHeadsMatchDoublePrecision) {
     }
 }
 
+// Heads that are normalised with weights, then turn, as Qwen3's: against plain loops that do one after the
+// other.
+
+// Whether an element of packed qkv belongs to the values, or to the queries.
+bool is_value(size_t i, AttentionShape s) {
+    return static_cast<int>(i) / s.HS % (s.NH + 2 * s.NKV) >= s.NH + s.NKV;
+}
+bool is_query(size_t i, AttentionShape s) { return static_cast<int>(i) / s.HS % (s.NH + 2 * s.NKV) < s.NH; }
+// The elements of the queries, or of the keys.
+std::vector<Bounded> heads_of(const std::vector<Bounded>& qkv, AttentionShape s, bool of_q) {
+    std::vector<Bounded> heads;
+    for (size_t i = 0; i < qkv.size(); i++)
+        if (!is_value(i, s) && is_query(i, s) == of_q) heads.push_back(qkv[i]);
+    return heads;
+}
+// The reverse.
+void replace_heads(std::vector<Bounded>& qkv, const std::vector<Bounded>& heads, AttentionShape s,
+                   bool of_q) {
+    size_t next = 0;
+    for (size_t i = 0; i < qkv.size(); i++)
+        if (!is_value(i, s) && is_query(i, s) == of_q) qkv[i] = heads[next++];
+}
+
+template <class W, class T>
+void test_weighted(AttentionShape s) {
+    SCOPED_TRACE(describe(s));
+    const size_t HS = static_cast<size_t>(s.HS), tokens = static_cast<size_t>(s.B * s.T),
+                 turned = tokens * static_cast<size_t>(s.NH + s.NKV);
+    const auto qkv = random_values<T>(elements(s), 1), dqkv = random_values<T>(elements(s), 2),
+               q_weight = random_values<T>(HS, 3, 0.5f, 1.0f), k_weight = random_values<T>(HS, 4, 0.5f, 1.0f);
+    const auto table = upload<float>(rope_table(s.T, s.HS, theta));
+    const auto wq = upload<T>(q_weight), wk = upload<T>(k_weight);
+    auto y = upload<T>(qkv), dx = upload<T>(dqkv), x = poisoned<T>(turned * HS);
+    auto rstd = poisoned<float>(turned);
+    const HeadNorms<T> norms{eps, rstd.data(), wq.data(), wk.data(), nullptr, x.data()};
+    rope<W>(y.data(), norms, {table.data()}, s, nullptr);
+    std::vector<float> unturned;
+    for (size_t i = 0; i < qkv.size(); i++)
+        if (!is_value(i, s)) unturned.push_back(qkv[i]);
+    EXPECT_EQ(download(x), unturned);
+
+    // Backward adds to the weights' gradients.
+    const auto before = random_values<float>(HS, 5);
+    auto dwq = upload<float>(before), dwk = upload<float>(before),
+         scratch = poisoned<float>(weighted_rope_sums<W>(tokens) * 2 * HS);
+    weighted_rope_backward<W>(dx.data(), dwq.data(), dwk.data(), scratch.data(), norms, table.data(), s,
+                              nullptr);
+
+    std::vector<Bounded> out = exact(qkv), back = exact(dqkv);
+    turn(back, s, -1, 0);
+    std::vector<Bounded> din = back;
+    for (const bool of_q : {true, false}) {
+        const std::vector<Bounded> heads = heads_of(exact(qkv), s, of_q),
+                                   weight = exact(of_q ? q_weight : k_weight);
+        const size_t rows = heads.size() / HS;
+        std::vector<Bounded> norm(heads.size()), r(rows), dhead(heads.size()), dweight = exact(before);
+        plain::rmsnorm_forward(norm.data(), r.data(), heads.data(), weight.data(), eps, rows, HS);
+        plain::rmsnorm_backward(dhead.data(), dweight.data(), heads_of(back, s, of_q).data(), heads.data(),
+                                weight.data(), r.data(), rows, HS);
+        replace_heads(out, norm, s, of_q);
+        replace_heads(din, dhead, s, of_q);
+        // Each row adds its error of the angle.
+        expect_turned<float>(download(of_q ? dwq : dwk), dweight, static_cast<int>(rows) * s.T);
+    }
+    turn(out, s, 1, 0);
+    expect_turned<T>(download(y), out, s.T);
+    // The values' gradients are not touched.
+    const std::vector<float> after = download(dx);
+    for (size_t i = 0; i < din.size(); i++)
+        if (is_value(i, s)) { ASSERT_EQ(after[i], dqkv[i]) << "element " << i; }
+    expect_turned<T>(after, din, s.T);
+}
+TYPED_TEST(Rope, HeadsNormalisedWithWeightsMatchDoublePrecision) {
+    std::vector<AttentionShape> all = shapes;
+    all.push_back({2, 70, 3, 16, 1});  // several groups of tokens
+    all.push_back({1, 9, 2, 34, 2});   // halves that are no whole vectors
+    for (const AttentionShape& shape : all) {
+        test_weighted<TypeParam, float>(shape);
+        test_weighted<TypeParam, bfloat16>(shape);
+    }
+}
+
 // The product of a query at position t and a key at position s is a function of t - s.
 TYPED_TEST(Rope, ScoresDependOnTheDistanceAlone) {
     const AttentionShape s{1, 40, 1, 32};
@@ -133,7 +214,7 @@ TYPED_TEST(Rope, ScoresDependOnTheDistanceAlone) {
     for (int t = 0; t < s.T; t++) qkv.insert(qkv.end(), head.begin(), head.end());
     const auto table = upload<float>(rope_table(s.T, s.HS, theta));
     auto turned = upload<float>(qkv);
-    rope_forward<TypeParam>(turned.data(), nullptr, table.data(), nullptr, eps, s, nullptr);
+    rope<TypeParam>(turned.data(), {}, {table.data()}, s, nullptr);
     const std::vector<float> x = download(turned);
     const auto score = [&](int t, int from) {
         double sum = 0;
@@ -151,9 +232,11 @@ TYPED_TEST(Rope, ScoresDependOnTheDistanceAlone) {
 
 TEST(RopeShapes, OddHeadsAndEmptyShapesAreRefused) {
     float* none = nullptr;
-    EXPECT_THROW(rope_forward(none, none, none, nullptr, eps, {1, 1, 1, 3}, nullptr), UsageError);
-    EXPECT_THROW(rope_forward(none, nullptr, none, nullptr, eps, {0, 1, 1, 2}, nullptr), UsageError);
-    EXPECT_THROW(rope_backward(none, none, none, none, {1, 1, 1, 0}, nullptr), UsageError);
+    for (const AttentionShape& shape :
+         {AttentionShape{1, 1, 1, 3}, {0, 1, 1, 2}, {1, 1, 1, 0}, {1, 1, 1, 130}}) {
+        EXPECT_THROW(rope(none, {}, {none}, shape, nullptr), UsageError);
+        EXPECT_THROW(weighted_rope_backward(none, none, none, none, {}, none, shape, nullptr), UsageError);
+    }
 }
 
 }  // namespace

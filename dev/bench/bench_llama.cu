@@ -1,9 +1,11 @@
-// bench_llama.cu: the operations that only Llama and nanochat have: RMSNorm, RoPE, alone and with the norm of
-// heads, SwiGLU and ReLU squared, forward and backward; and the classifier of capped logits.
+// bench_llama.cu: the operations that only Llama, Qwen3 and nanochat have: RMSNorm, RoPE, alone and with the
+// norms of heads, without weights and with, SwiGLU and ReLU squared, forward and backward; and the classifier
+// of capped logits.
 //   H, NH and NKV follow from C as in SmolLM2-135M: H is 8/3 C, heads have 64 channels, and three share
 //   keys.
 #include "bench.h"
 #include "kernels/attention/rope.cuh"
+#include "kernels/attention/rope_table.h"
 #include "kernels/capped_cross_entropy.cuh"
 #include "kernels/layernorm.cuh"
 #include "kernels/relu2.cuh"
@@ -75,8 +77,7 @@ template <class T, bool Norm>
 void bench_rope(BenchRun& run) {
     Heads<T> h(run);
     run.measure(cost::rope<T>(h.shape), [&](stream_t stream) {
-        rope_forward(h.qkv.data(), Norm ? h.rstd.data() : nullptr, h.table.data(), nullptr, 1e-6f, h.shape,
-                     stream);
+        rope(h.qkv.data(), {1e-6f, Norm ? h.rstd.data() : nullptr}, {h.table.data()}, h.shape, stream);
     });
 }
 
@@ -84,8 +85,37 @@ template <class T>
 void bench_rope_norm_backward(BenchRun& run) {
     Heads<T> h(run);
     run.measure(cost::rope_backward<T>(h.shape, true), [&](stream_t stream) {
-        rope_backward(h.dqkv.data(), static_cast<const T*>(h.qkv.data()), h.rstd.data(), h.table.data(),
-                      h.shape, stream);
+        rope(h.dqkv.data(), {.eps = 1e-6f, .rstd = h.rstd.data(), .y = h.qkv.data()}, {h.table.data(), -1},
+             h.shape, stream);
+    });
+}
+
+// With weights, as Qwen3's.
+template <class T>
+struct WeightedHeads : Heads<T> {
+    simt::DeviceBuffer<T> q_weight = random_buffer<T>(64), k_weight = random_buffer<T>(64, 1.0f, 2), x;
+    simt::DeviceBuffer<float> dweights = random_buffer<float>(2 * 64), scratch;
+    HeadNorms<T> norms;
+    explicit WeightedHeads(const BenchRun& run)
+        : Heads<T>(run),
+          x(random_buffer<T>(this->rstd.size() * 64)),
+          scratch(weighted_rope_sums(run["N"]) * 2 * 64),
+          norms{1e-6f, this->rstd.data(), q_weight.data(), k_weight.data(), nullptr, x.data()} {}
+};
+
+template <class T>
+void bench_weighted_rope(BenchRun& run) {
+    WeightedHeads<T> h(run);
+    run.measure(cost::rope<T>(h.shape, true),
+                [&](stream_t stream) { rope(h.qkv.data(), h.norms, {h.table.data()}, h.shape, stream); });
+}
+
+template <class T>
+void bench_weighted_rope_backward(BenchRun& run) {
+    WeightedHeads<T> h(run);
+    run.measure(cost::rope_backward<T>(h.shape, true), [&](stream_t stream) {
+        weighted_rope_backward(h.dqkv.data(), h.dweights.data(), h.dweights.data() + 64, h.scratch.data(),
+                               h.norms, h.table.data(), h.shape, stream);
     });
 }
 
@@ -134,8 +164,8 @@ void bench_capped_classifier(BenchRun& run) {
     simt::DeviceBuffer<int> targets(N);
     simt::fill_zero(targets.data(), targets.bytes(), nullptr);
     run.measure(cost::classifier<T>(N, V, true), [&](stream_t stream) {
-        capped_cross_entropy_forward_backward(logits.data(), losses.data(), targets.data(), 1.0f, 15.0f, N,
-                                              static_cast<int>(V), static_cast<int>(V), true, stream);
+        classify(logits.data(), losses.data(), targets.data(), 1.0f, 15.0f, N, static_cast<int>(V),
+                 static_cast<int>(V), true, stream);
     });
 }
 
@@ -152,6 +182,8 @@ int main(int argc, char** argv) {
     bench.add("rope", BenchBodies{bench_rope<float, false>, bench_rope<bfloat16, false>});
     bench.add("rope_norm_forward", BenchBodies{bench_rope<float, true>, bench_rope<bfloat16, true>});
     bench.add("rope_norm_backward", BENCH_TYPES(bench_rope_norm_backward));
+    bench.add("weighted_rope_forward", BENCH_TYPES(bench_weighted_rope));
+    bench.add("weighted_rope_backward", BENCH_TYPES(bench_weighted_rope_backward));
     bench.add("swiglu_forward", BENCH_TYPES(bench_swiglu));
     bench.add("swiglu_backward", BENCH_TYPES(bench_swiglu_backward));
     bench.add("relu2_forward", BENCH_TYPES(bench_relu2));

@@ -20,7 +20,7 @@ from outside import DATA, gpt2_tokenizer, run, tokens_of  # beside this file
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from transformers import (AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, NanoChatConfig,
-                          NanoChatForCausalLM)  # fmt: skip
+                          NanoChatForCausalLM, Qwen3Config, Qwen3ForCausalLM)  # fmt: skip
 
 EXAMPLES = DATA / "hellaswag_val_300.jsonl"
 MAX_LIKELIHOOD, MAX_LOSS, CONTINUATION = 1e-4, 1e-5, 100
@@ -77,7 +77,7 @@ class Models(unittest.TestCase):
         examples = self.folder / "examples.jsonl"
         examples.write_text("".join(EXAMPLES.read_text().splitlines(keepends=True)[:count]))
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64).eval()
-        self.assertIsInstance(model, (GPT2LMHeadModel, LlamaForCausalLM, NanoChatForCausalLM))
+        self.assertIsInstance(model, (GPT2LMHeadModel, LlamaForCausalLM, NanoChatForCausalLM, Qwen3ForCausalLM))
         tokenizer, encode = "byte", lambda text: list(text.encode())
         if any(pathlib.Path(path, name).exists() for name in ("tokenizer.json", "vocab.json")):
             tokenizer, library = path, AutoTokenizer.from_pretrained(path)
@@ -149,7 +149,8 @@ class Models(unittest.TestCase):
                 self.compare(path, 10)
 
     def test_llamas(self):
-        """Blocks as SmolLM2-135M has them (9 heads over 3, a tied head), an untied model whose heads are wider than its channels, and nanochat."""
+        """Blocks as SmolLM2-135M has them (9 heads over 3, a tied head), an untied model whose heads are wider than its channels, nanochat, and
+        Qwen3, with heads as Qwen3-0.6B has them (128 channels, twice as many in all as the model), tied, and untied with others."""
         torch.manual_seed(1)
         shared = dict(vocab_size=256, max_position_embeddings=384, bos_token_id=None, eos_token_id=None, initializer_range=0.06)
         smollm2 = LlamaConfig(hidden_size=576, intermediate_size=1536, num_hidden_layers=3, num_attention_heads=9, num_key_value_heads=3,
@@ -159,7 +160,12 @@ class Models(unittest.TestCase):
         # nanochat's defaults, of which its embeddings are too small to tell tokens apart
         nanochat = NanoChatConfig(hidden_size=192, intermediate_size=768, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=3,
                                   pad_token_id=None, **shared)  # fmt: skip
-        for name, config in dict(tied=smollm2, untied=untied, nanochat=nanochat).items():
+        qwen3 = Qwen3Config(hidden_size=256, intermediate_size=768, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+                            head_dim=128, rope_parameters=dict(rope_type="default", rope_theta=1e6), tie_word_embeddings=True, **shared)  # fmt: skip
+        qwen3_untied = Qwen3Config(hidden_size=96, intermediate_size=200, num_hidden_layers=3, num_attention_heads=5, num_key_value_heads=1,
+                                   head_dim=34, **shared)  # fmt: skip
+        configs = dict(tied=smollm2, untied=untied, nanochat=nanochat, qwen3=qwen3, qwen3_untied=qwen3_untied)
+        for name, config in configs.items():
             model = AutoModelForCausalLM.from_config(config).eval()
             for parameter in model.parameters():  # so that norms influence the result
                 if parameter.dim() == 1:
@@ -216,6 +222,9 @@ class Masks(unittest.TestCase):
                                                num_key_value_heads=2, hidden_size=32, intermediate_size=48, tie_word_embeddings=tied,
                                                bos_token_id=None, eos_token_id=None))  # fmt: skip
 
+        yield Qwen3ForCausalLM(Qwen3Config(vocab_size=self.V, max_position_embeddings=self.T, num_hidden_layers=2, num_attention_heads=4,
+                                           num_key_value_heads=2, head_dim=12, hidden_size=32, intermediate_size=48, tie_word_embeddings=True,
+                                           bos_token_id=None, eos_token_id=None))  # fmt: skip
         yield NanoChatForCausalLM(NanoChatConfig(vocab_size=self.V, max_position_embeddings=self.T, num_hidden_layers=2, num_attention_heads=4,
                                                  hidden_size=32, intermediate_size=48, bos_token_id=None, eos_token_id=None,
                                                  pad_token_id=None))  # fmt: skip

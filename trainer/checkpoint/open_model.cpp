@@ -47,7 +47,8 @@ static std::unique_ptr<ModelFile> open_folder(const std::string& path) {
           path);
     if (is_there(path + "/config.json")) return open_hugging_face_model(path);
     CHECK(is_run_folder(path),
-          "{}: has no config.json; expected the folder of a Hugging Face GPT-2, Llama or nanochat, a run or "
+          "{}: has no config.json; expected the folder of a Hugging Face GPT-2, Llama, Qwen3 or nanochat, a "
+          "run or "
           "a checkpoint",
           path);
     const std::string checkpoint = newest_checkpoint(path).path;
@@ -85,15 +86,16 @@ static void refuse_other_formats(const std::string& path) {
 std::unique_ptr<ModelFile> open_model(const std::string& path, WhichCheckpoint which) {
     const std::string found = is_there(path) ? path : cached_model(path);
     CHECK(!found.empty(),
-          "{}: is not there; expected a checkpoint, a run's folder, a Hugging Face GPT-2, Llama or nanochat, "
+          "{}: is not there; expected a checkpoint, a run's folder, a Hugging Face GPT-2, Llama, Qwen3 or "
+          "nanochat, "
           "or a .bin "
           "of llm.c",
           path);
     if (which == WhichCheckpoint::best) return open_best(found);
     if (is_folder(found)) return open_folder(found);
     CHECK(!found.ends_with(".safetensors"),
-          "{}: is a file without its config.json; expected the folder of a Hugging Face GPT-2, Llama or "
-          "nanochat",
+          "{}: is a file without its config.json; expected the folder of a Hugging Face GPT-2, Llama, "
+          "Qwen3 or nanochat",
           found);
     refuse_other_formats(found);
     return open_llmc_model(found);

@@ -46,12 +46,12 @@ template <class T>  // reads dout and inp; writes dinp, or adds it to the residu
 constexpr Cost layernorm_backward(size_t N, size_t C, bool residual) {
     return pass<T>(residual ? 4 : 3, N * C);
 }
-template <class T>  // turns q and k, in place
-constexpr Cost rope(AttentionShape s) {
-    return pass<T>(
-        2, static_cast<size_t>(s.B) * static_cast<size_t>(s.T) * static_cast<size_t>((s.NH + s.NKV) * s.HS));
+template <class T>  // turns q and k, in place, and may keep them as they were
+constexpr Cost rope(AttentionShape s, bool keeps = false) {
+    return pass<T>(keeps ? 3 : 2, static_cast<size_t>(s.B) * static_cast<size_t>(s.T) *
+                                      static_cast<size_t>((s.NH + s.NKV) * s.HS));
 }
-template <class T>  // heads that were normalised are read, too
+template <class T>  // where heads are normalised, they are read, too
 constexpr Cost rope_backward(AttentionShape s, bool normalised) {
     return {.bytes = rope<T>(s).bytes / 2 * (normalised ? 3 : 2)};
 }

@@ -19,7 +19,7 @@ struct ModelConfig {
     int head_size = 0;      // 0: C / NH
     double rope_theta = 0;  // base of rotary position embeddings
     double norm_eps = 0;    // added to variances; 0: 1e-5
-    bool tied = true;  // the head is the token embedding
+    bool tied = true;       // the head is the token embedding
 
     int kv_heads() const { return NKV > 0 ? NKV : NH; }
     int HS() const { return head_size > 0 ? head_size : C / NH; }

@@ -1,5 +1,7 @@
 #include "trainer/models/families.h"
 
+#include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "system/error.h"
@@ -7,7 +9,8 @@
 #include "trainer/models/llama/llama_files.h"
 
 const std::vector<FamilyDescription>& families() {
-    static const std::vector<FamilyDescription> all = {gpt2_family(), llama_family(), nanochat_family()};
+    static const std::vector<FamilyDescription> all = {gpt2_family(), llama_family(), qwen3_family(),
+                                                       nanochat_family()};
     return all;
 }
 
@@ -21,25 +24,38 @@ nlohmann::json further_sizes(const ModelConfig& c) {
     if (c.family == families().front().name) return nlohmann::json::object();
     nlohmann::json sizes = {{"kv-heads", c.NKV},          {"hidden", c.H},          {"head-size", c.HS()},
                             {"rope-theta", c.rope_theta}, {"norm-eps", c.norm_eps}, {"untied", !c.tied}};
-    if (c.family == "nanochat") {
-        sizes["nanochat"] = true;
-        sizes.erase("untied");
-    }
+    if (family_of(c).has_flag) sizes[family_of(c).name] = true;
+    if (c.family == "nanochat") sizes.erase("untied");
     return sizes;
 }
 
+// The letters and digits of a name, which are right in most names that are misspelt.
+static std::string letters_of(const std::string& name) {
+    std::string letters;
+    for (const char c : name)
+        if (std::isalnum(static_cast<unsigned char>(c))) letters += static_cast<char>(std::tolower(c));
+    return letters;
+}
+
 ModelConfig named_model(const std::string& name) {
-    std::string known, prefix;  // names that share what is before a colon: "gpt3:c384|c768"
+    std::string with_colon = name;
+    std::ranges::replace(with_colon, '_', ':');
+    // names that share what is before a colon are joined: "gpt3:c384|c768"
+    std::string known, prefix, alike;
     for (const FamilyDescription& family : families()) {
+        if (family.has_flag && name == family.name)
+            alike = fmt::format("--{} for a model of any sizes, or {}", name, family.sizes.begin()->first);
         for (const auto& [size, config] : family.sizes) {
-            if (size == name) return config;
+            if (size == name || size == with_colon) return config;
+            if (letters_of(size) == letters_of(name)) alike = size;
             const std::string own = size.substr(0, size.find(':') + 1);
             if (!known.empty() && own == prefix) known += "|" + size.substr(own.size());
             else known += (known.empty() ? "" : ", ") + size;
             prefix = own;
         }
     }
-    throw UsageError(fmt::format("unknown model '{}'; expected one of {}", name, known));
+    throw UsageError(
+        fmt::format("unknown model '{}'; expected {}", name, alike.empty() ? "one of " + known : alike));
 }
 
 void check_shape(const std::string& path, const ModelConfig& config) {

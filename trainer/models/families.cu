@@ -6,7 +6,8 @@
 template <class T>
 std::unique_ptr<Family<T>> make_family(const ModelConfig& config) {
     if (config.family == "gpt2") return std::make_unique<GPT2<T>>(config);
-    if (config.family == "llama" || config.family == "nanochat") return std::make_unique<Llama<T>>(config);
+    if (config.family == "llama" || config.family == "qwen3" || config.family == "nanochat")
+        return std::make_unique<Llama<T>>(config);
     throw Error("no family is called " + std::string(config.family));
 }
 

@@ -34,6 +34,7 @@ struct FamilyDescription {
     // Floating-point operations a token, forward and backward.
     double (*flops_per_token)(const ModelConfig& config, int seq_len);
     std::map<std::string, ModelConfig> sizes;  // by the names of --model
+    bool has_flag = false;  // a flag of its name makes a model of it, whatever sizes are given
     MuonDefaults muon{};
     MuonDefaults muon_finetuning{
         .lr = 0.0005, .embedding_lr = 3e-5, .head_lr = 3e-5, .vector_lr = 3e-5};  // with --init-from
@@ -58,7 +59,8 @@ const FamilyDescription& family_of(const ModelConfig& config);
 // The sizes that GPT-2 does not have, by the names of options; none for GPT-2.
 nlohmann::json further_sizes(const ModelConfig& config);
 
-// A shape by a name of --model; UsageError for another name lists all of them.
+// A shape by a name of --model, in which _ may stand for the colon. UsageError for another name gives the one
+// that it resembles, or lists all of them.
 ModelConfig named_model(const std::string& name);
 
 // UsageError, which begins with the file's path, for a shape that its family cannot have.

@@ -12,8 +12,7 @@
 namespace {
 
 // The shape by config.json, of the family that model_type names. GPT-2's oldest folders lack it.
-ModelConfig read_config(const std::string& path) {
-    ConfigFields fields(path);
+ModelConfig read_config(const std::string& path, ConfigFields& fields) {
     std::vector<nlohmann::json> names;
     std::string titles;
     for (const FamilyDescription& family : families()) {
@@ -39,15 +38,19 @@ std::string shape_text(const std::vector<size_t>& shape) {
 class HuggingFaceModel : public ModelFile {
 public:
     explicit HuggingFaceModel(const std::string& folder)
-        : ModelFile(folder, read_config(folder + "/config.json")),
+        : HuggingFaceModel(folder, ConfigFields(folder + "/config.json")) {}
+
+    HuggingFaceModel(const std::string& folder, ConfigFields fields)
+        : ModelFile(folder, read_config(folder + "/config.json", fields)),
           family_(family_of(config())),
+          is_tied_(fields.flag_or("tie_word_embeddings", true)),
           weights_(folder, family_.prefix) {
         CHECK(config().tied || weights_.find(head),
               "{}/config.json: without \"tie_word_embeddings\": true the head has weights of its own, but "
               "there is no lm_head.weight; expected the head's weights, or true",
               path());
         // The head may be the only one of the two that is stored.
-        if (config().tied && is_tied()) weights_.rename(head, weights_.without_prefixes(family_.tied_head));
+        if (config().tied && is_tied_) weights_.rename(head, weights_.without_prefixes(family_.tied_head));
         std::set<std::string> known;
         for (const Tensor& tensor : table().tensors()) {
             check_tensor(stored(tensor), tensor);
@@ -98,14 +101,10 @@ private:
     // (transformers saves the trunk of such a model so), the head is unknown.
     void check_tied() const {
         if (const WeightFiles::Stored* own = weights_.find(head)) return check_head(*own);
-        CHECK(is_tied(),
+        CHECK(is_tied_,
               "{}/config.json: tie_word_embeddings is false, but there is no lm_head.weight; expected the "
               "head's weights, or true",
               path());
-    }
-
-    bool is_tied() const {
-        return read_json_object(path() + "/config.json").value("tie_word_embeddings", true);
     }
 
     void check_head(const WeightFiles::Stored& own) const {
@@ -120,6 +119,7 @@ private:
     }
 
     const FamilyDescription& family_;
+    const bool is_tied_;  // as config.json says
     WeightFiles weights_;
 };
 

@@ -89,6 +89,7 @@ protected:
     Gemm& gemm() { return *this->context_->gemm; }
     void operation(const char* name, const Cost& cost) { this->context_->operation(name, cost); }
     float eps() const { return config_.norm_eps > 0 ? static_cast<float>(config_.norm_eps) : 1e-5f; }
+    T* param_or_none(TensorId id) { return id == no_tensor ? nullptr : param(id); }
     // Weights of norms that have none, and their gradient, which is not used. A family with such norms
     // reserves them.
     T* ones_ = nullptr;
@@ -106,7 +107,6 @@ private:
                           T* pre_activation);
     void generate_attention(T* out, float* lse, const T* qkv, int l);
     std::array<size_t, 2> sizes(TensorId weight) const { return this->table_->matrix(weight); }
-    T* param_or_none(TensorId id) { return id == no_tensor ? nullptr : param(id); }
 
     const ModelConfig config_;
     std::map<std::pair<std::string, int>, std::pair<T**, size_t>> named_;  // and the channels of each

@@ -108,10 +108,10 @@ void add_data(CLI::App& app, Options& o) {
               "order of the samples in an epoch: shuffled anew in every epoch, or as in the files");
 }
 
-// The sizes that a Llama and a nanochat have. Without --model, one of them makes the model a Llama.
+// The sizes that a Llama, a Qwen3 and a nanochat have. Without --model, one of them makes the model a Llama.
 std::vector<CLI::Option*> add_llama(Group& model, ModelChoice& to) {
     ModelConfig& config = to.config;
-    return {
+    std::vector<CLI::Option*> all = {
         model.dependent(identity, "--kv-heads", config.NKV, 1, 4096,
                         "make the model a Llama, as each of the next options does, and give it this many "
                         "heads of keys and values, which the heads share [--heads]"),
@@ -119,18 +119,27 @@ std::vector<CLI::Option*> add_llama(Group& model, ModelChoice& to) {
             identity, "--hidden", config.H, 1, 1 << 20,
             "Llama: width of the MLP [8/3 of --channels, rounded up to a multiple of 32; nanochat: 4 times "
             "--channels]"),
-        model.dependent(identity, "--head-size", config.head_size, 2, 128,
-                        "Llama: channels of a head, an even number [--channels / --heads]"),
-        model.dependent(identity, "--rope-theta", config.rope_theta, least_rope_theta, most_rope_theta,
-                        "Llama: base of the rotary position embeddings [10000]"),
         model.dependent(
-            identity, "--norm-eps", config.norm_eps, least_norm_eps, most_norm_eps,
-            "Llama: added to the mean of squares by which a norm divides [1e-05; nanochat: 1e-06]"),
-        model.flag(identity, "--untied", to.untied, "Llama: give the head weights of its own"),
-        model.flag(
-            identity, "--nanochat", to.nanochat,
-            "make the model a nanochat, which is a Llama with normalised queries and keys, ReLU squared "
-            "and capped logits; Llama's options are its own too")};
+            identity, "--head-size", config.head_size, 2, 128,
+            "Llama: channels of a head, an even number; with it, --channels of a Qwen3 need not be a "
+            "multiple of --heads [--channels / --heads]"),
+        model.dependent(identity, "--rope-theta", config.rope_theta, least_rope_theta, most_rope_theta,
+                        "Llama: base of the rotary position embeddings [10000; Qwen3: 1e+06]"),
+        model.dependent(identity, "--norm-eps", config.norm_eps, least_norm_eps, most_norm_eps,
+                        "Llama: added to the mean of squares by which a norm divides [1e-05; Qwen3 and "
+                        "nanochat: 1e-06]"),
+        model.flag(identity, "--untied", to.untied, "Llama: give the head weights of its own")};
+    auto* qwen3 =
+        model.flag(identity, "--qwen3", to.qwen3,
+                   "make the model a Qwen3, which is a Llama whose queries and keys have norms with "
+                   "weights; Llama's options are its own too");
+    auto* nanochat = model.flag(
+        identity, "--nanochat", to.nanochat,
+        "make the model a nanochat, which is a Llama with normalised queries and keys, ReLU squared "
+        "and capped logits; Llama's options are its own too");
+    qwen3->excludes(nanochat);
+    all.insert(all.end(), {qwen3, nanochat});
+    return all;
 }
 
 void add_model(CLI::App& app, Options& o) {
@@ -142,10 +151,10 @@ void add_model(CLI::App& app, Options& o) {
     };
     Group model(app, "model", o);
     ModelConfig& config = o.model.config;
-    auto* name =
-        model.parsed(start, "-e,--model", "NAME", "", set_name,
-                     "a named size instead of --layers, --heads and --channels: d12, gpt2, gpt2-medium, "
-                     "gpt2-large, gpt2-xl, gpt3:c768, llama:d12, smollm2:135m, nanochat:d12, ...");
+    auto* name = model.parsed(
+        start, "-e,--model", "NAME", "", set_name,
+        "a named size instead of --layers, --heads and --channels: d12, gpt2, gpt2-medium, "
+        "gpt2-large, gpt2-xl, gpt3:c768, llama:d12, smollm2:135m, qwen3:0.6b, nanochat:d12, ...");
     auto* layers = model.number(identity, "--layers", config.L, 1, 4096, "number of transformer blocks");
     auto* heads = model.number(identity, "--heads", config.NH, 1, 4096, "number of attention heads");
     auto* channels = model.number(identity, "--channels", config.C, 1, 1 << 17,

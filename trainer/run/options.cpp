@@ -117,9 +117,13 @@ void resolve_named_model(Options& o, const Given& given) {
         if (given("--context")) config.context = sizes.context;
         if (given("--vocab")) config.V = sizes.V;
     }
-    CHECK(!o.model.nanochat || !given("--model") || config.family == "nanochat",
-          "--nanochat has no effect on --model {}; expected one such as nanochat:d12, or none", o.model.name);
-    if (o.model.nanochat) config.family = "nanochat";
+    for (const char* family : {"qwen3", "nanochat"}) {
+        if (!(family == std::string_view("qwen3") ? o.model.qwen3 : o.model.nanochat)) continue;
+        CHECK(!given("--model") || config.family == family,
+              "--{} has no effect on --model {}; expected one such as {}, or none", family, o.model.name,
+              family_of({.family = family}).sizes.begin()->first);
+        config.family = family;
+    }
     CHECK(!o.model.untied || config.family != "nanochat",
           "--untied has no effect on a nanochat, whose head always has weights of its own; leave it out");
     const auto of_llama = [&](const char* option) {
@@ -406,7 +410,8 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
     o.world_size = process.world_size;
     o.rank = process.rank;
     CLI::App app(
-        "Trains GPT-2, GPT-3, Llama and nanochat. Without options: a small model of bytes, on Shakespeare.",
+        "Trains GPT-2, GPT-3, Llama, Qwen3 and nanochat. Without options: a small model of bytes, on "
+        "Shakespeare.",
         "train_gpt2");
     add_options(app, o);
     set_examples(app, {{"train a byte-level model on a text; its last tenth is for validation",

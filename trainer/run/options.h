@@ -55,7 +55,7 @@ struct ModelChoice {
     std::string init_from;
     std::shared_ptr<const ModelFile> initial;  // the model of init_from; null: random weights
     ModelConfig config;
-    bool untied = false, nanochat = false;
+    bool untied = false, qwen3 = false, nanochat = false;
 };
 
 struct BatchChoice {

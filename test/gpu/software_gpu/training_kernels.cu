@@ -18,6 +18,7 @@
 #include "kernels/adamw.cuh"
 #include "kernels/attention/attention_kernel.h"
 #include "kernels/attention/rope.cuh"
+#include "kernels/attention/rope_table.h"
 #include "kernels/capped_cross_entropy.cuh"
 #include "kernels/column_sum.cuh"
 #include "kernels/cross_entropy.cuh"
@@ -196,7 +197,7 @@ void attention() {
     state("attention_mma_backward_kv_kernel", "attention, backward of k and v", described, backward);
 }
 
-// Runs the kernels that only the blocks of Llama and nanochat have, with 12 heads over 4 and an MLP of 2048.
+// Runs the kernels that only the blocks of Llama, Qwen3 and nanochat have: 12 heads over 4, an MLP of 2048.
 void llama() {
     constexpr int H = 2048;
     norms("RMSNorm", nullptr);
@@ -207,16 +208,31 @@ void llama() {
     const simt::DeviceBuffer<float> head_rstd(size_t{2} * 512 * 16);
     const std::string heads = "2 x 512, 12 + 4 heads of 64";
     const auto dqkv = numbers<bfloat16>(size_t{2} * 512 * 20 * 64);
-    rope_forward(qkv.data(), nullptr, table.data(), nullptr, 1e-6f, shape, nullptr);
+    const auto q_weight = numbers<bfloat16>(64), k_weight = numbers<bfloat16>(64),
+               x = numbers<bfloat16>(size_t{2} * 512 * 16 * 64);
+    rope(qkv.data(), {}, {table.data()}, shape, nullptr);
     state("rope_kernel<simt::Width<4, 16>, 8, bfloat16, (HeadNorm)0", "RoPE", heads,
           cost::rope<bfloat16>(shape).bytes + table.bytes());
-    rope_forward(qkv.data(), head_rstd.data(), table.data(), nullptr, 1e-6f, shape, nullptr);
+    HeadNorms<bfloat16> norms{1e-6f, head_rstd.data()};
+    rope(qkv.data(), norms, {table.data()}, shape, nullptr);
     state("rope_kernel<simt::Width<4, 16>, 8, bfloat16, (HeadNorm)1", "RoPE and norm", heads,
           cost::rope<bfloat16>(shape).bytes + table.bytes() + head_rstd.bytes());
-    rope_backward(dqkv.data(), static_cast<const bfloat16*>(qkv.data()), head_rstd.data(), table.data(),
-                  shape, nullptr);
+    norms.y = qkv.data();
+    rope(dqkv.data(), norms, {table.data(), -1}, shape, nullptr);
     state("rope_kernel<simt::Width<4, 16>, 8, bfloat16, (HeadNorm)2", "RoPE and norm, backward", heads,
           cost::rope_backward<bfloat16>(shape, true).bytes + table.bytes() + head_rstd.bytes());
+    norms = {1e-6f, head_rstd.data(), q_weight.data(), k_weight.data(), nullptr, x.data()};
+    rope(qkv.data(), norms, {table.data()}, shape, nullptr);
+    state("rope_kernel<simt::Width<4, 16>, 8, bfloat16, (HeadNorm)3", "norm with weights and RoPE", heads,
+          cost::rope<bfloat16>(shape, true).bytes + table.bytes() + head_rstd.bytes() + 2 * q_weight.bytes());
+    const size_t sums = weighted_rope_sums(1024);
+    const simt::DeviceBuffer<float> dweights(2 * 64), scratch(sums * 2 * 64);
+    simt::fill_zero(dweights.data(), dweights.bytes(), nullptr);
+    weighted_rope_backward(dqkv.data(), dweights.data(), dweights.data() + 64, scratch.data(), norms,
+                           table.data(), shape, nullptr);
+    state("weighted_rope_backward_kernel", "norm with weights and RoPE, backward", heads,
+          cost::rope_backward<bfloat16>(shape, true).bytes + table.bytes() + head_rstd.bytes() +
+              2 * q_weight.bytes() + scratch.bytes());
 
     constexpr size_t rows = 512;
     const auto gate_up = numbers<bfloat16>(rows * 2 * H), dout = numbers<bfloat16>(rows * H);

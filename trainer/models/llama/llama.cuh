@@ -2,7 +2,7 @@
 #pragma once
 #include <algorithm>
 
-#include "kernels/attention/rope.cuh"
+#include "kernels/attention/rope_table.h"
 #include "kernels/relu2.cuh"
 #include "kernels/swiglu.cuh"
 #include "trainer/models/llama/llama.h"
@@ -16,7 +16,7 @@ void Llama<T>::block_forward(int l, bool again) {
     // 0 by embed().
     if (again) norm(a.norm1, block_input(l), p.norm1);
     matmul("qkv", a.qkv, a.norm1.out, p.qkv);
-    rope(a);
+    rope(l);
     attention(a.att, a.lse, a.qkv, l);
     matmul("attproj", work_.branch, a.att, p.attproj);
     residual_norm(a.norm2, a.residual2, block_input(l), work_.branch, p.norm2);
@@ -48,7 +48,7 @@ void Llama<T>::block_backward(int l) {
     matmul_dweight("attproj dW", p.attproj.weight, dresidual, a.att);
     matmul_dinput("attproj dX", dmiddle, dresidual, p.attproj.weight);
     attention_backward(dwide, dmiddle, a.qkv, a.att, a.lse);
-    rope_backward(dwide, a);
+    rope_backward(dwide, l);
     matmul_dweight("qkv dW", p.qkv.weight, dwide, a.norm1.out);
     matmul_dinput("qkv dX", dnarrow, dwide, p.qkv.weight);
     norm_backward(dresidual, dnarrow, block_input(l), a.norm1, p.norm1, nullptr);
@@ -83,16 +83,31 @@ void Llama<T>::embed_backward() {
 
 // In generation a token of each sample follows those in the cache, which holds turned keys.
 template <class T>
-void Llama<T>::rope(Block& a) {
-    operation("RoPE", cost::rope<T>(shape()));
-    rope_forward(a.qkv, a.head_rstd, rotations_, this->generates() ? this->generation_->before : nullptr,
-                 this->eps(), shape(), stream());
+void Llama<T>::rope(int l) {
+    const HeadNorms<T> norms = head_norms(l);
+    operation("RoPE", cost::rope<T>(shape(), norms.x));
+    ::rope(block_[l].qkv, norms, {rotations_, 1, this->generates() ? this->generation_->before : nullptr},
+           shape(), stream());
 }
 
 template <class T>
-void Llama<T>::rope_backward(T* dqkv, const Block& a) {
+void Llama<T>::rope_backward(T* dqkv, int l) {
+    const HeadNorms<T> norms = head_norms(l, block_[l].qkv);
     operation("RoPE backward", cost::rope_backward<T>(shape(), traits().head_norm));
-    ::rope_backward(dqkv, a.qkv, a.head_rstd, rotations_, shape(), stream());
+    if (norms.q)
+        weighted_rope_backward(dqkv, grad(layer(l).q_norm.weight), grad(layer(l).k_norm.weight),
+                               work_.head_sums, norms, rotations_, shape(), stream());
+    else ::rope(dqkv, norms, {rotations_, -1}, shape(), stream());
+}
+
+template <class T>
+HeadNorms<T> Llama<T>::head_norms(int l, const T* y) {
+    return {this->eps(),
+            block_[l].head_rstd,
+            param_or_none(layer(l).q_norm.weight),
+            param_or_none(layer(l).k_norm.weight),
+            y,
+            block_[l].unturned};
 }
 
 template <class T>
@@ -104,12 +119,11 @@ void Llama<T>::activate(int l, const char* name) {
 
 template <class T>
 void Llama<T>::activate_backward(T* dup, const T* dact, int l) {
-    const T* const up = block_[l].up;
-    operation(
-        traits().gated ? "SwiGLU backward" : "ReLU squared backward",
-        traits().gated ? cost::swiglu_backward<T>(rows() * H()) : cost::relu2_backward<T>(rows() * H()));
-    if (traits().gated) swiglu_backward(dup, dact, up, rows(), this->config().H, stream());
-    else relu2_backward(dup, dact, up, rows() * H(), stream());
+    const size_t n = rows() * H();
+    operation(traits().gated ? "SwiGLU backward" : "ReLU squared backward",
+              traits().gated ? cost::swiglu_backward<T>(n) : cost::relu2_backward<T>(n));
+    if (traits().gated) swiglu_backward(dup, dact, block_[l].up, rows(), this->config().H, stream());
+    else relu2_backward(dup, dact, block_[l].up, n, stream());
 }
 
 // ----------------------------------------------------------------------------------------------------
@@ -126,15 +140,13 @@ template <class T>
 void Llama<T>::reserve(Arena& activations, Arena& workspace) {
     const size_t N = most_rows(), C = channels();
     CHECK(traits().gated || options().recompute != Recompute::activation,
-          "--recompute gelu saves nothing in a {}, whose activation is computed in place; expected none or "
-          "block",
+          "--recompute gelu saves nothing in a {}, whose activation is in place; expected none or block",
           this->config().family);
     block_.resize(kept(Recompute::block)), act_.resize(kept(Recompute::activation));
     const int L = this->config().L;
     residual3_.resize(static_cast<size_t>(options().training ? L : std::min(L, 2)));  // two alternate
     reserve_rows(activations, "encoded", -1, encoded_, C);
-    activations.reserve(rotations_,
-                        static_cast<size_t>(options().T) * static_cast<size_t>(this->config().HS()));
+    activations.reserve(rotations_, static_cast<size_t>(options().T) * HS());
     for (int l = 0; l < std::ssize(block_); l++) {
         Block& a = block_[l];
         reserve_norm(activations, "norm1", l, a.norm1, false);
@@ -144,8 +156,9 @@ void Llama<T>::reserve(Arena& activations, Arena& workspace) {
         reserve_rows(activations, "residual2", l, a.residual2, C);
         reserve_rows(activations, traits().gated ? "gate_up" : "act", l, a.up, up_width());
         activations.reserve(a.lse, N * static_cast<size_t>(this->config().NH));
-        if (traits().head_norm)
-            activations.reserve(a.head_rstd, N * static_cast<size_t>(this->config().NH + this->config().NKV));
+        const size_t turned = N * static_cast<size_t>(this->config().NH + this->config().NKV);
+        if (traits().head_norm) activations.reserve(a.head_rstd, turned);
+        if (traits().head_weights && options().training) activations.reserve(a.unturned, turned * HS());
     }
     for (int l = 0; traits().gated && l < std::ssize(act_); l++)
         reserve_rows(activations, "act", l, act_[l], H());
@@ -161,6 +174,7 @@ void Llama<T>::reserve(Arena& activations, Arena& workspace) {
     for (T** tensor : {&work_.dresidual, &work_.dnarrow}) workspace.reserve(*tensor, N * C);
     workspace.reserve(work_.dmiddle, N * std::max(H(), A()));
     workspace.reserve(work_.dwide, N * std::max(up_width(), packed()));
+    if (traits().head_weights) workspace.reserve(work_.head_sums, weighted_rope_sums(N) * 2 * HS());
 }
 
 template <class T>

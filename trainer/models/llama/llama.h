@@ -1,11 +1,9 @@
 // llama.h: Llama's activations and its passes, which llama.cuh lists operation by operation.
 //   Touvron et al. 2023, arXiv:2302.13971; pre-norm blocks with RMSNorm, rotary positions, heads that may
-//   share keys and values, SwiGLU, no biases, and a head that is tied to the embedding or not. nanochat is
-//   the same with other traits, llama_table.h.
+//   share keys and values, SwiGLU, no biases, and a head that is tied to the embedding or not. Qwen3 and
+//   nanochat are the same with other traits, llama_table.h.
 #pragma once
-#include <string>
-#include <vector>
-
+#include "kernels/attention/rope.cuh"
 #include "trainer/models/llama/llama_table.h"
 #include "trainer/models/operations.h"
 
@@ -26,11 +24,11 @@ public:
     void embed_backward() override;
 
 private:
-    // The activations of a block; q and k are turned. Without a gate the activation is computed in place, in
-    // up.
+    // The activations of a block; q and k are turned, and unturned keeps them as they were, for norms with
+    // weights. Without a gate the activation is computed in place, in up.
     struct Block {
         Normalised<T> norm1, norm2;
-        T *qkv = nullptr, *att = nullptr, *residual2 = nullptr, *up = nullptr;
+        T *qkv = nullptr, *unturned = nullptr, *att = nullptr, *residual2 = nullptr, *up = nullptr;
         float *lse = nullptr, *head_rstd = nullptr;
     };
     struct Workspace {           // contents last for one operation, or until a later one in the same step
@@ -39,11 +37,13 @@ private:
         T* dnarrow = nullptr;    // (N, C) gradient of a norm's output
         T* dmiddle = nullptr;    // (N, max(H, A)) gradient of the activation's or of the attention's output
         T* dwide = nullptr;      // (N, max(2 H, A + 2 NKV * HS)) gradient of up, or of qkv
+        float* head_sums = nullptr;  // sums of the gradients of q_norm and k_norm
     };
 
     // The operations that only this family has.
-    void rope(Block& a);
-    void rope_backward(T* dqkv, const Block& a);
+    void rope(int l);
+    void rope_backward(T* dqkv, int l);
+    HeadNorms<T> head_norms(int l, const T* y = nullptr);
     void activate(int l, const char* name);
     void activate_backward(T* dup, const T* dact, int l);
 
@@ -58,15 +58,16 @@ private:
     size_t H() const { return static_cast<size_t>(this->config().H); }
     size_t up_width() const { return traits().gated ? 2 * H() : H(); }
     // Channels of q, and of q, k and v together.
-    size_t A() const { return static_cast<size_t>(this->config().NH * this->config().HS()); }
-    size_t packed() const { return A() + static_cast<size_t>(2 * this->config().NKV * this->config().HS()); }
+    size_t A() const { return static_cast<size_t>(this->config().NH) * HS(); }
+    size_t packed() const { return A() + static_cast<size_t>(2 * this->config().NKV) * HS(); }
+    size_t HS() const { return static_cast<size_t>(this->config().HS()); }
     AttentionShape shape() const { return this->attention_shape(this->context_->B, this->context_->T); }
 
     using Base = Operations<T>;
     using Base::attention, Base::attention_backward, Base::channels, Base::encoder, Base::encoder_backward,
-        Base::kept, Base::matmul, Base::matmul_dinput, Base::matmul_dweight, Base::most_rows, Base::norm,
-        Base::norm_backward, Base::operation, Base::options, Base::reserve_norm, Base::reserve_rows,
-        Base::residual_norm, Base::rows, Base::stream;
+        Base::grad, Base::kept, Base::matmul, Base::matmul_dinput, Base::matmul_dweight, Base::most_rows,
+        Base::norm, Base::norm_backward, Base::operation, Base::options, Base::param_or_none,
+        Base::reserve_norm, Base::reserve_rows, Base::residual_norm, Base::rows, Base::stream;
 
     LlamaParameters p_;
     T* encoded_ = nullptr;        // (N, C)

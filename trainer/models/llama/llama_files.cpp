@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "trainer/formats/config_fields.h"
 #include "trainer/models/llama/llama_table.h"
 #include "trainer/tokenizer/token.h"
 
@@ -13,6 +14,7 @@ struct Size {
     const char* name;
     int V, context, L, NH, C, NKV, H;  // 0: complete_llama
     double rope_theta;
+    int head_size = 0;
 };
 std::map<std::string, ModelConfig> sizes_of(std::string_view family, const std::vector<Size>& all) {
     std::map<std::string, ModelConfig> by_name;
@@ -25,6 +27,7 @@ std::map<std::string, ModelConfig> sizes_of(std::string_view family, const std::
                                           .family = family,
                                           .NKV = s.NKV,
                                           .H = s.H,
+                                          .head_size = s.head_size,
                                           .rope_theta = s.rope_theta});
     return by_name;
 }
@@ -38,6 +41,11 @@ const std::vector<Size> llama_sizes = {
     {"llama:d48", 50257, 1024, 48, 25, 1600, 0, 0, 0},
     {"smollm2:135m", 49152, 8192, 30, 9, 576, 3, 1536, 100000},
     {"smollm2:360m", 49152, 8192, 32, 15, 960, 5, 2560, 100000},
+};
+
+// As published (arXiv:2505.09388).
+const std::vector<Size> qwen3_sizes = {
+    {"qwen3:0.6b", 151936, 40960, 28, 16, 1024, 8, 3072, 1e6, 128},
 };
 
 // nanochat's depth sets the width: 64 channels a layer, in heads of 128.
@@ -78,8 +86,8 @@ double read_rope_theta(const ConfigFields& fields) {
     return theta;
 }
 
-// The fields that the classes of both families have. eps: the class's own.
-ModelConfig read_shape(const ConfigFields& fields, std::string_view family, double eps) {
+// The fields that the classes of all these families have.
+ModelConfig read_shape(const ConfigFields& fields, std::string_view family) {
     ModelConfig shape{.V = fields.size("vocab_size", max_vocab_size),
                       .context = fields.size("max_position_embeddings", 1 << 20),
                       .L = fields.size("num_hidden_layers", 4096),
@@ -90,10 +98,9 @@ ModelConfig read_shape(const ConfigFields& fields, std::string_view family, doub
     shape.NKV = fields.size_or("num_key_value_heads", 4096, shape.NH);
     shape.head_size = fields.size_or("head_dim", 1 << 17, 0);
     shape.rope_theta = read_rope_theta(fields);
-    shape.norm_eps = fields.positive_or("rms_norm_eps", eps);
+    shape.norm_eps = fields.positive_or("rms_norm_eps", 1e-6);
     shape.tied = fields.flag_or("tie_word_embeddings", false);
     fields.check("attention_bias", {false});
-    fields.check("sliding_window", {nullptr});
     fields.check("use_sliding_window", {false});
     fields.check("layer_types", {nullptr, json(static_cast<size_t>(shape.L), "full_attention")});
     fields.check("quantization_config", {nullptr});
@@ -104,14 +111,26 @@ ModelConfig read_shape(const ConfigFields& fields, std::string_view family, doub
 ModelConfig read_llama_config(const ConfigFields& fields) {
     fields.check("hidden_act", {"silu", "swish"});
     fields.check("mlp_bias", {false});
-    return read_shape(fields, "llama", 1e-6);
+    fields.check("sliding_window", {nullptr});
+    return read_shape(fields, "llama");
+}
+
+// The class ignores sliding_window without use_sliding_window. It has sizes of its own for fields that are
+// left out.
+ModelConfig read_qwen3_config(const ConfigFields& fields) {
+    fields.check("hidden_act", {"silu", "swish"});
+    ModelConfig shape = read_shape(fields, "qwen3");
+    if (!fields.all().contains("num_key_value_heads")) shape.NKV = 32;
+    shape.head_size = fields.size_or("head_dim", 1 << 17, 128);
+    return shape;
 }
 
 ModelConfig read_nanochat_config(const ConfigFields& fields) {
     fields.check("hidden_act", {"relu2"});
     fields.check("tie_word_embeddings", {false});
     fields.check("final_logit_softcapping", {llama_traits({.family = "nanochat"}).logit_cap});
-    return read_shape(fields, "nanochat", 1e-6);
+    fields.check("sliding_window", {nullptr});
+    return read_shape(fields, "nanochat");
 }
 
 // The fields that are not sizes have the class's defaults.
@@ -139,6 +158,15 @@ json common_config(const ModelConfig& config) {
 json write_llama_config(const ModelConfig& config) {
     json fields = common_config(config);
     fields.update({{"architectures", {"LlamaForCausalLM"}}, {"hidden_act", "silu"}, {"mlp_bias", false}});
+    return fields;
+}
+
+json write_qwen3_config(const ModelConfig& config) {
+    json fields = common_config(config);
+    fields.update({{"architectures", {"Qwen3ForCausalLM"}},
+                   {"hidden_act", "silu"},
+                   {"use_sliding_window", false},
+                   {"sliding_window", nullptr}});
     return fields;
 }
 
@@ -177,12 +205,24 @@ FamilyDescription llama_family() {
             .llmc_order = nullptr};
 }
 
+FamilyDescription qwen3_family() {
+    FamilyDescription family = llama_family();
+    family.name = "qwen3";
+    family.title = "Qwen3";
+    family.sizes = sizes_of("qwen3", qwen3_sizes);
+    family.has_flag = true;
+    family.read_config = read_qwen3_config;
+    family.write_config = write_qwen3_config;
+    return family;
+}
+
 // The embedding is normalised at once, so that its deviation may be 1, and its rates are higher by as much.
 FamilyDescription nanochat_family() {
     FamilyDescription family = llama_family();
     family.name = "nanochat";
     family.title = "nanochat";
     family.sizes = sizes_of("nanochat", nanochat_sizes);
+    family.has_flag = true;
     family.muon = {.embedding_lr = 0.1, .vector_lr = 0.01, .beta1 = 0.8, .eps = 1e-10};
     family.muon_finetuning.embedding_lr = 0.001;
     family.muon_finetuning.beta1 = 0.8, family.muon_finetuning.eps = 1e-10;

@@ -4,19 +4,20 @@
 
 #include <cmath>
 
-#include "system/error.h"
-#include "trainer/tokenizer/token.h"
+#include "trainer/models/check_sizes.h"
 
 const LlamaTraits& llama_traits(const ModelConfig& config) {
-    static const LlamaTraits llama, nanochat{.norm_weights = false,
-                                             .embedding_norm = true,
-                                             .head_norm = true,
-                                             .rope_sign = -1,
-                                             .gated = false,
-                                             .logit_cap = 15,
-                                             .norm_eps = 1e-6,
-                                             .tied = false};
-    return config.family == "nanochat" ? nanochat : llama;
+    static const LlamaTraits llama,
+        nanochat{.norm_weights = false,
+                 .embedding_norm = true,
+                 .head_norm = true,
+                 .rope_sign = -1,
+                 .gated = false,
+                 .logit_cap = 15,
+                 .norm_eps = 1e-6,
+                 .tied = false},
+        qwen3{.head_norm = true, .head_weights = true, .rope_theta = 1e6, .norm_eps = 1e-6};
+    return config.family == "nanochat" ? nanochat : config.family == "qwen3" ? qwen3 : llama;
 }
 
 ModelConfig complete_llama(ModelConfig config) {
@@ -25,32 +26,26 @@ ModelConfig complete_llama(ModelConfig config) {
     if (config.head_size == 0 && config.NH > 0 && config.C % config.NH == 0)
         config.head_size = config.C / config.NH;
     if (config.H == 0) config.H = traits.gated ? (8 * config.C + 95) / 96 * 32 : 4 * config.C;
-    if (config.rope_theta == 0) config.rope_theta = 10000;
+    if (config.rope_theta == 0) config.rope_theta = traits.rope_theta;
     if (config.norm_eps == 0) config.norm_eps = traits.norm_eps;
     if (!traits.tied) config.tied = false;
     return config;
 }
 
 void check_llama(const ModelConfig& c) {
-    CHECK(c.V > 0, "a vocabulary of {} tokens; expected 1 or more", c.V);
-    CHECK(c.V <= max_vocab_size, "a vocabulary of {} tokens; expected at most {}", c.V, max_vocab_size);
-    CHECK(c.context > 0, "a context of {} tokens; expected 1 or more", c.context);
-    CHECK(c.L > 0, "{} layers; expected 1 or more", c.L);
-    CHECK(c.NH > 0, "{} heads; expected 1 or more", c.NH);
+    check_sizes(c);
     CHECK(c.NKV > 0 && c.NH % c.NKV == 0,
           "{} heads of keys and values do not divide the {} heads; expected a divisor", c.NKV, c.NH);
     // The rows that are joined in one matrix then all begin at a multiple of 16 bytes.
-    CHECK(c.C > 0 && c.C % 4 == 0, "{} channels; expected a multiple of 4", c.C);
-    // transformers refuses such a model, although with a head size of its own it could compute.
-    CHECK(c.C % c.NH == 0, "{} channels do not divide into {} heads; expected a multiple", c.C, c.NH);
-    CHECK(c.HS() % 2 == 0, "heads of {} channels; expected an even number, since rotations take pairs",
-          c.HS());
+    CHECK(c.C % 4 == 0, "{} channels; expected a multiple of 4", c.C);
+    // With a head size of its own such a model could compute, too, but only transformers' Qwen3 does.
+    CHECK(c.C % c.NH == 0 || (c.family == "qwen3" && c.head_size > 0),
+          "{} channels do not divide into {} heads; expected a multiple", c.C, c.NH);
+    CHECK(c.HS() % 2 == 0, "heads of {} channels; expected an even number", c.HS());
     CHECK(c.HS() <= 128, "heads of {} channels; expected at most 128", c.HS());
     CHECK(c.H > 0, "an MLP of {} channels; expected 1 or more", c.H);
     CHECK(c.H % 2 == 0 || c.C % 8 == 0,
-          "an MLP of {} channels in a model of {}; expected an even number, unless the model's is a multiple "
-          "of 8",
-          c.H, c.C);
+          "an MLP of {} channels; expected an even number, as {} are no multiple of 8", c.H, c.C);
     CHECK(c.rope_theta >= least_rope_theta && c.rope_theta <= most_rope_theta,
           "a RoPE base of {}; expected a number from {} to {}", c.rope_theta, least_rope_theta,
           most_rope_theta);
@@ -68,10 +63,8 @@ struct Inits {
     explicit Inits(const ModelConfig& c) {
         residual = Init::normal(0.02f / std::sqrt(2.0f * static_cast<float>(c.L)));
         if (c.family != "nanochat") return;
-        embedding = Init::normal(1);
-        head = Init::normal(0.001f);
+        embedding = Init::normal(1), head = Init::normal(0.001f), residual = Init::constant(0);
         matrix = Init::normal(1 / std::sqrt(static_cast<float>(c.C)));
-        residual = Init::constant(0);
     }
 };
 
@@ -80,8 +73,9 @@ LlamaParameters::Layer add_layer(TensorTable& table, const ModelConfig& config, 
                  HS = static_cast<size_t>(config.HS()), A = static_cast<size_t>(config.NH) * HS,
                  KV = static_cast<size_t>(config.NKV) * HS;
     const Inits inits(config);
+    const auto name = [=](const char* of) { return fmt::format("model.layers.{}.{}.weight", l, of); };
     const auto matrix = [&](const char* of, size_t out, size_t in, Init init, bool joined = false) {
-        return table.add(table.block(l), {.name = fmt::format("model.layers.{}.{}.weight", l, of),
+        return table.add(table.block(l), {.name = name(of),
                                           .shape = {out, in},
                                           .init = init,
                                           .from_matmul = true,
@@ -94,16 +88,17 @@ LlamaParameters::Layer add_layer(TensorTable& table, const ModelConfig& config, 
     matrix("self_attn.k_proj", KV, C, inits.matrix, true);
     matrix("self_attn.v_proj", KV, C, inits.matrix, true);
     p.attproj = {matrix("self_attn.o_proj", C, A, inits.residual)};
-    const bool gated = llama_traits(config).gated;
-    p.up = {matrix(gated ? "mlp.gate_proj" : "mlp.fc1", H, C, inits.matrix)};
-    if (gated) matrix("mlp.up_proj", H, C, inits.matrix, true);
-    p.down = {matrix(gated ? "mlp.down_proj" : "mlp.fc2", C, H, inits.residual)};
-    p.norm1 = p.norm2 = {no_tensor};
-    if (!llama_traits(config).norm_weights) return p;
-    for (const auto& [norm, of] : {std::pair(&p.norm1, "input"), std::pair(&p.norm2, "post_attention")})
-        norm->weight =
-            table.add(table.block(l),
-                      {fmt::format("model.layers.{}.{}_layernorm.weight", l, of), {C}, Init::constant(1)});
+    const LlamaTraits& traits = llama_traits(config);
+    p.up = {matrix(traits.gated ? "mlp.gate_proj" : "mlp.fc1", H, C, inits.matrix)};
+    if (traits.gated) matrix("mlp.up_proj", H, C, inits.matrix, true);
+    p.down = {matrix(traits.gated ? "mlp.down_proj" : "mlp.fc2", C, H, inits.residual)};
+    const auto vector = [&](bool exists, const char* of, size_t elements) -> Affine {
+        return {exists ? table.add(table.block(l), {name(of), {elements}, Init::constant(1)}) : no_tensor};
+    };
+    p.norm1 = vector(traits.norm_weights, "input_layernorm", C);
+    p.norm2 = vector(traits.norm_weights, "post_attention_layernorm", C);
+    p.q_norm = vector(traits.head_weights, "self_attn.q_norm", HS);
+    p.k_norm = vector(traits.head_weights, "self_attn.k_norm", HS);
     return p;
 }
 
@@ -114,25 +109,21 @@ LlamaParameters add_llama(TensorTable& table, const ModelConfig& config) {
                  Vp = static_cast<size_t>(config.Vp());
     const Inits inits(config);
     LlamaParameters all;
-    all.wte = table.add(table.embedding(), {.name = "model.embed_tokens.weight",
-                                            .shape = {Vp, C},
-                                            .init = inits.embedding,
-                                            .from_matmul = config.tied,
-                                            .int8 = true,
-                                            .unpadded_rows = V,
-                                            .role = config.tied ? Role::head : Role::embedding});
+    const auto vocabulary = [&](size_t group, const char* name, Init init, bool is_head) {
+        return table.add(group, {.name = name,
+                                 .shape = {Vp, C},
+                                 .init = init,
+                                 .from_matmul = is_head,
+                                 .int8 = true,
+                                 .unpadded_rows = V,
+                                 .role = is_head ? Role::head : Role::embedding});
+    };
+    all.wte = vocabulary(table.embedding(), "model.embed_tokens.weight", inits.embedding, config.tied);
     for (int l = 0; l < config.L; l++) all.layers.push_back(add_layer(table, config, l));
     all.norm = {no_tensor};
     if (llama_traits(config).norm_weights)
         all.norm.weight = table.add(table.head(), {"model.norm.weight", {C}, Init::constant(1)});
-    all.head = config.tied ? all.wte
-                           : table.add(table.head(), {.name = "lm_head.weight",
-                                                      .shape = {Vp, C},
-                                                      .init = inits.head,
-                                                      .from_matmul = true,
-                                                      .int8 = true,
-                                                      .unpadded_rows = V,
-                                                      .role = Role::head});
+    all.head = config.tied ? all.wte : vocabulary(table.head(), "lm_head.weight", inits.head, true);
     table.complete();
     return all;
 }
