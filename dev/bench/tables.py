@@ -390,14 +390,14 @@ def behind(results):
     found = list(comparisons(results))
     slow = sorted((ratio, text) for ratio, text in found if ratio < 1)
     if not slow:
-        return f"No peer is faster in any of {len(found)} comparisons.\n"
+        return filled(f"No peer is faster in any of {len(found)} comparisons.")
     peers = listed(list(dict.fromkeys(text.rsplit("the speed of ")[1].split()[0].rstrip(")") for _, text in slow)))
     generating = all(text.startswith("generating") for _, text in slow)
     ratios = " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio, _ in (slow[0], slow[-1])))
-    return (
+    return filled(
         f"**Slower than a peer** in {len(slow)} of {len(found)} comparisons on that machine: "
-        f"{'when it generates text, ' if generating else ''}flatgpt has {ratios} times\n"
-        f"the speed of {peers} ([which comparisons](docs/performance.md#where-is-flatgpt-slower-than-a-peer)).\n"
+        f"{'when it generates text, ' if generating else ''}flatgpt has {ratios} times the speed of {peers} "
+        "([which comparisons](docs/performance.md#where-is-flatgpt-slower-than-a-peer))."
     )
 
 
@@ -409,23 +409,28 @@ def peers_means(results):
 
 
 def picture(results):
-    """README.md's picture and its caption."""
+    """README.md's picture, its caption, and where a peer is faster."""
     result = results.of(PICTURED)
     if not result:
         return results.missing()
-    text = (
-        f"![training speed of PyTorch, llm.c and flatgpt on {result['machine']['cores']} cores]({PICTURE})\n\n"
-        f"*{MODELS[PICTURED]} tokens a step, fp32, on {results.place()}:\n"
-        f"measured in turns in one run, medians. PyTorch {result['versions'].get('PyTorch', '').split('+')[0]} is the better of "
-        f"plain and torch.compile. The others train\n{peers_means(results)}."
+    caption = (
+        f"*{MODELS[PICTURED]} tokens a step, fp32, on {results.place()}: measured in turns in one run, medians. "
+        f"PyTorch {result['versions'].get('PyTorch', '').split('+')[0]} is the better of plain and torch.compile. "
+        f"The others train {peers_means(results)}."
     )
     if best_ms(result, "llmc"):
-        text += " llm.c's program\nfor CPUs has no other batch and no bf16."
+        caption += " llm.c's program for CPUs has no other batch and no bf16."
     if longest := results.of("training-d12-1024"):
         ratios = [(dtype, ours_over(longest, "pytorch", dtype)) for dtype in dtypes(longest)]
         times = listed([f"{1 / ratio:.2f} times PyTorch's in {dtype}" for dtype, ratio in ratios if ratio])
-        text += f" With 1 x 1024\ntokens flatgpt's speed is {times}."
-    return f"{text}\n[All figures](docs/performance.md).*\n"
+        caption += f" With 1 x 1024 tokens flatgpt's speed is {times}."
+    image = f"![training speed of PyTorch, llm.c and flatgpt on {result['machine']['cores']} cores]({PICTURE})"
+    return f"{image}\n\n{filled(caption + ' [All figures](docs/performance.md).*')}\n{behind(results)}"
+
+
+def filled(text):
+    """A paragraph of a page."""
+    return textwrap.fill(text, 150, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def bars(results):
@@ -480,7 +485,6 @@ def quoted(results, name):
 
 TABLES = {
     "picture": picture,
-    "behind": behind,
     "slower": slower,
     "training": training,
     "memory": memory,
