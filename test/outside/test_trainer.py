@@ -20,6 +20,7 @@ FAMILIES = {
     "gpt2": [],
     "llama": ["--kv-heads", 2, "--hidden", 48],
     "untied llama": ["--kv-heads", 1, "--untied", "--head-size", 24],
+    "qwen3": ["--qwen3", "--kv-heads", 2, "--head-size", 16],
     "nanochat": ["--nanochat"],
 }
 
