@@ -386,19 +386,18 @@ def slower(results):
 
 
 def behind(results):
-    """slower() in a sentence, for README.md."""
-    found = list(comparisons(results))
-    slow = sorted((ratio, text) for ratio, text in found if ratio < 1)
-    if not slow:
-        return filled(f"No peer is faster in any of {len(found)} comparisons.")
-    peers = listed(list(dict.fromkeys(text.rsplit("the speed of ")[1].split()[0].rstrip(")") for _, text in slow)))
-    generating = all(text.startswith("generating") for _, text in slow)
-    ratios = " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio, _ in (slow[0], slow[-1])))
-    return filled(
-        f"**Slower than a peer** in {len(slow)} of {len(found)} comparisons on that machine: "
-        f"{'when it generates text, ' if generating else ''}flatgpt has {ratios} times the speed of {peers} "
-        "([which comparisons](docs/performance.md#where-is-flatgpt-slower-than-a-peer))."
-    )
+    """slower() in two sentences, for README.md."""
+    found, sentences = list(comparisons(results)), []
+    for doing, of in (("training", "a training"), ("generating text", "generating")):
+        every = [(ratio, text) for ratio, text in found if text.startswith(of)]
+        slow = sorted((ratio, text) for ratio, text in every if ratio < 1)
+        if every and not slow:
+            sentences.append(f"In {doing} flatgpt is faster than each peer in all {len(every)} comparisons on that machine.")
+        if slow:
+            peers = listed(list(dict.fromkeys(text.rsplit("the speed of ")[1].split()[0].rstrip(")") for _, text in slow)))
+            ratios = " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio, _ in (slow[0], slow[-1])))
+            sentences.append(f"In {doing} it is slower in {len(slow)} of {len(every)}, where it has {ratios} times the speed of {peers}.")
+    return filled(" ".join(sentences) + " [Which comparisons](docs/performance.md#where-is-flatgpt-slower-than-a-peer).")
 
 
 def peers_means(results):
@@ -416,10 +415,10 @@ def picture(results):
     caption = (
         f"*{MODELS[PICTURED]} tokens a step, fp32, on {results.place()}: measured in turns in one run, medians. "
         f"PyTorch {result['versions'].get('PyTorch', '').split('+')[0]} is the better of plain and torch.compile. "
-        f"The others train {peers_means(results)}."
+        f"The peers train {peers_means(results)}."
     )
     if best_ms(result, "llmc"):
-        caption += " llm.c's program for CPUs has no other batch and no bf16."
+        caption += " llm.c's reference program for CPUs is fixed to this small batch and to fp32."
     if longest := results.of("training-d12-1024"):
         ratios = [(dtype, ours_over(longest, "pytorch", dtype)) for dtype in dtypes(longest)]
         times = listed([f"{1 / ratio:.2f} times PyTorch's in {dtype}" for dtype, ratio in ratios if ratio])
