@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares attention that stores its (T, T) matrices with attention in tiles, and draws docs/learn/7-attention.png.
 
-    python3 dev/learn/attention.py [--out FILE]     # after make; NumPy and matplotlib; half a minute
+    python3 dev/learn/attention.py [--out FILE]     # after make; NumPy and matplotlib; 40 seconds
 
 Builds build/release/attention_forms first, unless ATTENTION_FORMS_PROGRAM names it. The functions below are the chapter's formulas in NumPy,
 for one head: q, k, v, out (T, HS), lse (T). test/test_learn_attention.py compares them with difference quotients.
@@ -16,7 +16,7 @@ import pictures  # beside this file
 from pictures import np
 
 PROGRAM = os.environ.get("ATTENTION_FORMS_PROGRAM", str(pictures.ROOT / "build/release/attention_forms"))
-HEADS, HEAD_SIZE, CALLS = 4, 64, 5
+HEADS, HEAD_SIZE, SECONDS = 4, 64, 3
 ROUNDING = 2.0**-24  # the largest relative error of rounding to fp32
 LENGTHS = [64, 128, 256, 512, 1024, 2048, 4096]
 FORMS = {
@@ -115,9 +115,9 @@ def grouped_backward(dout, q, k, v, out, lse):
     return dq, dk, dv
 
 
-def measure(lengths, calls, heads=HEADS, head_size=HEAD_SIZE):
+def measure(lengths, seconds, heads=HEADS, head_size=HEAD_SIZE):
     """{form: {length: what attention_forms prints}}"""
-    command = [PROGRAM, heads, head_size, calls, *lengths]
+    command = [PROGRAM, heads, head_size, round(1000 * seconds), *lengths]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(done.stderr.strip())
@@ -125,18 +125,23 @@ def measure(lengths, calls, heads=HEADS, head_size=HEAD_SIZE):
     return {form: {record["length"]: record for record in records if record["form"] == form} for form in FORMS}
 
 
-def per_score(record):
-    """Nanoseconds of forward and backward for each of the T^2 scores of a head."""
-    return 1e6 * (record["forward"] + record["backward"]) / (HEADS * record["length"] ** 2)
+def milliseconds(record):
+    return record["forward"] + record["backward"]
+
+
+def ratios(measured, form):
+    """Its time over that of the naive form, for each length. The machine's speed changes from second to second, so only forms that took turns compare."""
+    return [milliseconds(record) / milliseconds(measured["naive"][T]) for T, record in measured[form].items()]
 
 
 def report(measured):
-    print("     T  form    kept, scratch: KiB    error: out, dqkv, 2^-24    forward, backward: ms   ns a score   GFLOP/s")
-    for T in measured["naive"]:
+    print("     T  form    kept, scratch: KiB    error: out, dqkv, 2^-24    forward, backward: ms   / naive   GFLOP/s")
+    for place, T in enumerate(measured["naive"]):
         for form, of in measured.items():
             r = of[T]
             print(f"{T:6}  {form:6} {r['kept'] / 1024:10.1f} {r['scratch'] / 1024:9.1f}  {r['out_error'] / ROUNDING:14.1f} {r['dqkv_error'] / ROUNDING:8.1f}"
-                  f"  {r['forward']:15.2f} {r['backward']:9.2f}  {per_score(r):11.2f} {FLOPS[form] * HEAD_SIZE / per_score(r):9.1f}")  # fmt: skip
+                  f"  {r['forward']:15.2f} {r['backward']:9.2f}  {ratios(measured, form)[place]:8.2f}"
+                  f" {FLOPS[form] * T * T * HEAD_SIZE * HEADS / milliseconds(r) / 1e6:9.1f}")  # fmt: skip
 
 
 def draw(measured, out):
@@ -149,12 +154,13 @@ def draw(measured, out):
         errors.loglog(lengths, [r["dqkv_error"] / ROUNDING for r in records], **look)
         errors.loglog(lengths, [r["out_error"] / ROUNDING for r in records], **look | dict(linestyle=":", label=None))
         memory.loglog(lengths, [(r["kept"] + r["scratch"]) / 2**20 for r in records], **look)
-        time.semilogx(lengths, [per_score(r) for r in records], **look)
+        time.semilogx(lengths, ratios(measured, form), **look)
+        time.axhline(FLOPS[form] / FLOPS["naive"], color=color, linestyle=":")
     tensors = [4 * HEADS * HEAD_SIZE * T * 4 / 2**20 for T in lengths]
     memory.loglog(lengths, tensors, color=pictures.GREY, linestyle="--", label="memory of q, k, v and out themselves")
     errors.set_ylabel("error relative to double precision, units of 2$^{-24}$")
     memory.set_ylabel("memory beside q, k, v, out and gradients, MiB")
-    time.set_ylabel("forward and backward, ns for each of $T^2$ scores")
+    time.set_ylabel("time of forward and backward / that of naive")
     time.set_ylim(0)
     for axis in (errors, memory, time):
         axis.set_xlabel("T, tokens of a sequence")
@@ -164,6 +170,7 @@ def draw(measured, out):
     memory.set_yticks([0.01, 0.1, 1, 10, 100], ["0.01", "0.1", "1", "10", "100"])
     solid, dotted = (plt.Line2D([], [], color=pictures.GREY, linestyle=style) for style in ("-", ":"))
     errors.legend([solid, dotted], ["gradient of q, k and v", "output"], loc="upper left")
+    time.legend([solid, dotted], ["measured", "counted: FLOPs"], loc="lower left")
     figure.legend(*memory.get_legend_handles_labels(), loc="upper center", ncol=4)
     figure.get_layout_engine().set(rect=(0, 0, 1, 0.92))  # the legend stands above the axes
     pictures.save(figure, out)
@@ -171,7 +178,7 @@ def draw(measured, out):
 
 def main():
     parser = pictures.OneLineParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--calls", type=int, default=CALLS, help="of each form and length; the fastest counts (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="in which the forms take turns, for each length (default: %(default)s)")
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="(default: %(default)s)")
     parser.add_argument("--out", type=pathlib.Path, default=pictures.ROOT / "docs/learn/7-attention.png")
     arguments = parser.parse_args()
@@ -179,7 +186,7 @@ def main():
         # Where nothing may be installed, scripts/setup.sh puts cmake into build/tools.
         environment = {**os.environ, "PATH": f"{pictures.ROOT}/build/tools/bin:{os.environ['PATH']}"}
         subprocess.run(["cmake", "--build", "--preset", "release", "--target", "attention_forms"], cwd=pictures.ROOT, env=environment, check=True)
-    measured = measure(arguments.lengths, arguments.calls)
+    measured = measure(arguments.lengths, arguments.seconds)
     report(measured)
     draw(measured, arguments.out)
 

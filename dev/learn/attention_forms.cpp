@@ -1,10 +1,12 @@
 // attention_forms: causal attention that stores its (T, T) matrices beside attention in tiles, for
 // docs/learn/7-attention.md
-//   attention_forms HEADS HEAD_SIZE CALLS LENGTH...     one sequence, fp32, normally distributed numbers
+//   attention_forms HEADS HEAD_SIZE MILLISECONDS LENGTH...
+//   One sequence of each length, in fp32, of normally distributed numbers.
 //   Forms: naive (below), tiles (kernels/attention/attention.cuh), and blocks (attention_onednn.cpp, which
 //   computes 64 queries at a time by the products of the same library as naive).
 //   Prints one JSON object a line, for each length and form:
-//   forward, backward: milliseconds of the fastest of CALLS calls, which the forms make in turns
+//   forward, backward: milliseconds of the fastest call; the forms take turns for MILLISECONDS, at least
+//   three turns
 //   kept, scratch: bytes that are allocated between forward and backward beside out, and during a call
 //   out_error, dqkv_error: relative to test/plain_gpt2.h in double precision
 #include <dnnl.h>
@@ -185,7 +187,7 @@ double milliseconds(const std::function<void()>& call) {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 
-void measure(AttentionShape s, int calls) {
+void measure(AttentionShape s, double milliseconds_of_calls) {
     const Tensors t(s);
     const Exact exact(t, s);
     const Form forms[] = {naive(s), of_the_program("tiles", AttentionBackend::kernel, s),
@@ -194,15 +196,17 @@ void measure(AttentionShape s, int calls) {
         double forward = std::numeric_limits<double>::infinity(), backward = forward, out = 0, dqkv = 0;
     };
     std::vector<Result> results(std::size(forms));
-    for (int call = 0; call <= calls;
-         call++) {  // the first call, which also makes primitives, does not count
+    double taken = 0;
+    // The first turn, in which primitives are made, does not count.
+    for (int turn = 0; turn <= 3 || taken < milliseconds_of_calls; turn++) {
         for (size_t i = 0; i < std::size(forms); i++) {
             std::fill_n(t.out.data(), t.out.size(), NAN);
             std::fill_n(t.dqkv.data(), t.dqkv.size(), NAN);
             const double forward = milliseconds([&] { forms[i].forward(t.out.data(), t.qkv.data()); });
             const double backward = milliseconds(
                 [&] { forms[i].backward(t.dqkv.data(), t.dout.data(), t.qkv.data(), t.out.data()); });
-            if (call == 0) {
+            taken += forward + backward;
+            if (turn == 0) {
                 results[i].out = error(t.out, exact.out);
                 results[i].dqkv = error(t.dqkv, exact.dqkv);
             } else {
@@ -234,7 +238,7 @@ int number(const char* text) {
 
 int main(int argc, char** argv) {
     return run_main("attention_forms", [&] {
-        CHECK(argc > 4, "expected HEADS HEAD_SIZE CALLS LENGTH...");
+        CHECK(argc > 4, "expected HEADS HEAD_SIZE MILLISECONDS LENGTH...");
         simt::select_device();
         for (int i = 4; i < argc; i++)
             measure({.B = 1, .T = number(argv[i]), .NH = number(argv[1]), .HS = number(argv[2])},
