@@ -54,8 +54,7 @@ ModelConfig named_model(const std::string& name) {
             prefix = own;
         }
     }
-    throw UsageError(
-        fmt::format("unknown model '{}'; expected {}", name, alike.empty() ? "one of " + known : alike));
+    throw UsageError(fmt::format("unknown model '{}'; expected {}", name, alike.empty() ? known : alike));
 }
 
 void check_shape(const std::string& path, const ModelConfig& config) {

@@ -26,7 +26,7 @@ const std::map<std::string, DType> reduce_dtypes = {{"fp32", DType::fp32}, {"bf1
 const Finetuning finetuning;
 const MuonSchedule muon_schedule;
 constexpr double below_1 = 0.9999999;
-constexpr size_t most_letters = 60;  // longer names are unknown, and an error shows at most this many letters
+constexpr size_t most_letters = 50;  // longer names are unknown, and an error shows at most this many letters
 
 // The options of one group of --help. Each call gives an option's scope, its names, where its value goes,
 // and its help.

@@ -410,8 +410,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words, const 
     o.world_size = process.world_size;
     o.rank = process.rank;
     CLI::App app(
-        "Trains GPT-2, GPT-3, Llama, Qwen3 and nanochat. Without options: a small model of bytes, on "
-        "Shakespeare.",
+        "Trains GPT-2, GPT-3, Llama, Qwen3 and nanochat. Without options: a model of bytes, on Shakespeare.",
         "train_gpt2");
     add_options(app, o);
     set_examples(app, {{"train a byte-level model on a text; its last tenth is for validation",
