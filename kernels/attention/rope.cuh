@@ -18,6 +18,7 @@
 
 #include "kernels/add_rows.cuh"
 #include "kernels/attention/attention.h"
+#include "kernels/attention/head_norms.h"
 
 // A thread's channels of a head that W::threads threads share: vectors of its first half, and their partners.
 template <class W, int N>
@@ -79,15 +80,6 @@ struct Turn {
     const float* table;
     float direction = 1.0f;
     const int* before = nullptr;
-};
-
-// rstd and all that follows is null without a norm, and the weights (HS) of q's and of k's heads in nanochat.
-// y: the heads that forward has written, for nanochat's backward. x: forward writes them for Qwen3's.
-template <class T>
-struct HeadNorms {
-    float eps, *rstd = nullptr;
-    const T *q = nullptr, *k = nullptr, *y = nullptr;
-    T* x = nullptr;
 };
 
 enum class HeadNorm { none, forward, backward, weighted };

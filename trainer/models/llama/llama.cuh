@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 
+#include "kernels/attention/rope.cuh"
 #include "kernels/attention/rope_table.h"
 #include "kernels/relu2.cuh"
 #include "kernels/swiglu.cuh"
