@@ -142,7 +142,7 @@ template <class W>
 constexpr unsigned heads_at_once = W::threads == 1 ? 1 : 128 / W::threads;
 template <class W = simt::NativeWidth<8>>
 size_t weighted_rope_sums(size_t tokens) {
-    return std::min<size_t>(ceil_div<size_t>(tokens, 64), 4 * simt::multiprocessors()) * heads_at_once<W>;
+    return std::min<size_t>(ceil_div<size_t>(tokens, 64), 2 * simt::multiprocessors()) * heads_at_once<W>;
 }
 
 // sums (groups, heads_at_once, 2, HS) = d n over heads of q in blocks with blockIdx.y = 0, and of k in others

@@ -107,7 +107,7 @@ LAUNCHES = [
     Launch("RoPE and norm", r"\brope_kernel<simt::Width<4, 16>, 8, bfloat16, \(HeadNorm\)1>", 128, 2),
     Launch("RoPE and norm, backward", r"\brope_kernel<simt::Width<4, 16>, 8, bfloat16, \(HeadNorm\)2>", 128, 4),
     Launch("norm with weights and RoPE", r"\brope_kernel<simt::Width<4, 16>, 8, bfloat16, \(HeadNorm\)3>", 128, 2),
-    Launch("norm with weights and RoPE, backward", r"\bweighted_rope_backward_kernel<simt::Width<8, 16>, 8, bfloat16>", 128, 4, grid=8),
+    Launch("norm with weights and RoPE, backward", r"\bweighted_rope_backward_kernel<simt::Width<8, 16>, 8, bfloat16>", 128, 4, grid=4),
     Launch("ReLU squared, forward", r"\brelu2_forward_kernel<simt::Width<32, 16>, 8, bfloat16>", 256, 4),
     Launch("ReLU squared, backward", r"\brelu2_backward_kernel<simt::Width<32, 16>, 8, bfloat16>", 256, 2),
     Launch("SwiGLU, forward", r"\bswiglu_forward_kernel<simt::Width<64, 16>, 8, bfloat16>", 64, 2),
