@@ -30,7 +30,7 @@ HOPPER = 90  # the compute capability whose machine code and limits are judged
 LOADS, STORES = "loads", "stores"
 # Reasons for requests that do not fill their sectors.
 REASONS = {
-    "a": "Partial sums in fp32, once for 84 rows. A thread has 8 of them, two vectors of 16 bytes side "
+    "a": "Partial sums in fp32, once for many rows. A thread has 8 of them, two vectors of 16 bytes side "
     "by side, so each of a warp's two requests writes half of every sector. They are 2 to 7 % of "
     "the bytes stored.",
     "b": "Gradients in fp32, read and written by threads that have 8 values each, as in (a), because "
@@ -51,8 +51,10 @@ EXPLAINED = {
     "layernorm_backward_wide_kernel<8, bfloat16, 2": {STORES: (1.05, "a")},
     "layernorm_backward_wide_kernel<8, bfloat16, 3": {STORES: (1.07, "a")},
     "rope_kernel<simt::Width<4, 16>, 8, bfloat16, (HeadNorm)0": {LOADS: (1.20, "e")},
-    "rope_kernel<simt::Width<4, 16>, 8, bfloat16, (HeadNorm)1": {LOADS: (1.11, "e")},
-    "rope_kernel<simt::Width<4, 16>, 8, bfloat16, (HeadNorm)2": {LOADS: (1.06, "e")},
+    "rope_kernel<simt::Width<4, 16>, 8, bfloat16, (HeadNorm)1": {LOADS: (1.20, "e")},
+    "rope_kernel<simt::Width<4, 16>, 8, bfloat16, (HeadNorm)2": {LOADS: (1.11, "e")},
+    "rope_kernel<simt::Width<4, 16>, 8, bfloat16, (HeadNorm)3": {LOADS: (1.17, "e")},
+    "weighted_rope_backward_kernel": {LOADS: (1.19, "e"), STORES: (1.03, "a")},
     "encoder_backward_token_kernel": {LOADS: (1.92, "bc"), STORES: (2.00, "b")},
     "encoder_backward_position_kernel": {LOADS: (1.50, "b"), STORES: (2.00, "b")},
     "attention_mma_forward_kernel": {LOADS: (1.10, "d"), STORES: (1.97, "d")},
