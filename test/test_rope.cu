@@ -232,8 +232,8 @@ TYPED_TEST(Rope, ScoresDependOnTheDistanceAlone) {
 
 TEST(RopeShapes, OddHeadsAndEmptyShapesAreRefused) {
     float* none = nullptr;
-    for (const AttentionShape& shape :
-         {AttentionShape{1, 1, 1, 3}, {0, 1, 1, 2}, {1, 1, 1, 0}, {1, 1, 1, 130}}) {
+    for (const AttentionShape& shape : {AttentionShape{1, 1, 1, 3}, AttentionShape{0, 1, 1, 2},
+                                        AttentionShape{1, 1, 1, 0}, AttentionShape{1, 1, 1, 130}}) {
         EXPECT_THROW(rope(none, {}, {none}, shape, nullptr), UsageError);
         EXPECT_THROW(weighted_rope_backward(none, none, none, none, {}, none, shape, nullptr), UsageError);
     }
