@@ -410,8 +410,7 @@ static void add_training(CLI::App& app, Options& options) {
             options.vocabulary = number_between("--train", text, size_t{256}, size_t{max_vocab_size});
         },
         "make a byte-level BPE of this many tokens from the texts, instead of shards; memory holds each "
-        "distinct "
-        "word once");
+        "distinct word once");
     add_word(*train, "--pattern", options.pattern, {"gpt2", "gpt4", "llama3", "nanochat", "qwen"},
              "cut the texts into words as the tokenizer of this model does");
     add_texts(*train, "--special", options.special, "TOKEN",

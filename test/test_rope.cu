@@ -1,7 +1,6 @@
 // Rotary position embeddings in place on packed qkv: against plain_llama.h, and back again.
 #include "common.cuh"
 #include "kernels/attention/rope.cuh"
-#include "kernels/attention/rope_table.h"
 #include "plain_llama.h"
 
 namespace {
@@ -127,7 +126,7 @@ TYPED_TEST(Rope, NormalisedHeadsMatchDoublePrecision) {
 // Heads that are normalised with weights, then turn, as Qwen3's: against plain loops that do one after the
 // other.
 
-// Whether an element of packed qkv belongs to the values, or to the queries.
+// True if an element of packed qkv belongs to the values, or to the queries.
 bool is_value(size_t i, AttentionShape s) {
     return static_cast<int>(i) / s.HS % (s.NH + 2 * s.NKV) >= s.NH + s.NKV;
 }

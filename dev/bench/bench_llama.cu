@@ -5,7 +5,6 @@
 //   keys.
 #include "bench.h"
 #include "kernels/attention/rope.cuh"
-#include "kernels/attention/rope_table.h"
 #include "kernels/capped_cross_entropy.cuh"
 #include "kernels/layernorm.cuh"
 #include "kernels/relu2.cuh"

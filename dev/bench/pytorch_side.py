@@ -13,7 +13,7 @@ import time
 
 SHARD_MAGIC, SHARD_HEADER_BYTES = 20240520, 1024
 EPS, WEIGHT_DECAY, CLIP, SEED, MOMENTUM = 1e-8, 0.1, 1.0, 1337, 0.95
-# What our families add to the mean of squares, and the base of their rotations.
+# As in our families: the number that is added to the mean of squares, the base of the rotations, and the bound of nanochat's logits.
 RMS_EPS, THETA, CAP = {"llama": 1e-5, "nanochat": 1e-6}, 10000.0, 15.0
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 

@@ -7,7 +7,6 @@ Builds build/release/attention_forms first, unless ATTENTION_FORMS_PROGRAM names
 for one head: q, k, v, out (T, HS), lse (T). test/test_learn_attention.py compares them with difference quotients.
 """
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import sys
 import pictures  # beside this file
 from pictures import np
 
-PROGRAM = os.environ.get("ATTENTION_FORMS_PROGRAM", str(pictures.ROOT / "build/release/attention_forms"))
+PROGRAM = pictures.program("attention_forms")
 HEADS, HEAD_SIZE, SECONDS = 4, 64, 3
 ROUNDING = 2.0**-24  # the largest relative error of rounding to fp32
 LENGTHS = [64, 128, 256, 512, 1024, 2048, 4096]
@@ -182,10 +181,7 @@ def main():
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="(default: %(default)s)")
     parser.add_argument("--out", type=pathlib.Path, default=pictures.ROOT / "docs/learn/7-attention.png")
     arguments = parser.parse_args()
-    if "ATTENTION_FORMS_PROGRAM" not in os.environ:
-        # Where nothing may be installed, scripts/setup.sh puts cmake into build/tools.
-        environment = {**os.environ, "PATH": f"{pictures.ROOT}/build/tools/bin:{os.environ['PATH']}"}
-        subprocess.run(["cmake", "--build", "--preset", "release", "--target", "attention_forms"], cwd=pictures.ROOT, env=environment, check=True)
+    pictures.build("attention_forms")
     measured = measure(arguments.lengths, arguments.seconds)
     report(measured)
     draw(measured, arguments.out)

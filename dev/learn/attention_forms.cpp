@@ -12,7 +12,6 @@
 #include <dnnl.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <functional>
@@ -22,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "dev/learn/number.h"
 #include "kernels/attention/attention.h"
 #include "kernels/simt/math.cuh"
 #include "system/run_main.h"
@@ -226,14 +226,6 @@ void measure(AttentionShape s, double milliseconds_of_calls) {
     }
 }
 
-int number(const char* text) {
-    int value = 0;
-    const char* const end = text + std::string_view(text).size();
-    const auto [rest, error] = std::from_chars(text, end, value);
-    CHECK(error == std::errc() && rest == end && value > 0, "'{}'; expected a number above 0", text);
-    return value;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -241,7 +233,8 @@ int main(int argc, char** argv) {
         CHECK(argc > 4, "expected HEADS HEAD_SIZE MILLISECONDS LENGTH...");
         simt::select_device();
         for (int i = 4; i < argc; i++)
-            measure({.B = 1, .T = number(argv[i]), .NH = number(argv[1]), .HS = number(argv[2])},
-                    number(argv[3]));
+            measure(
+                {.B = 1, .T = number<int>(argv[i]), .NH = number<int>(argv[1]), .HS = number<int>(argv[2])},
+                number<int>(argv[3]));
     });
 }

@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "dev/learn/number.h"
 #include "dev/learn/product_steps.h"
 #include "kernels/gemm/onednn_product.h"
 #include "kernels/gemm/packed_product.h"
@@ -38,13 +39,6 @@ namespace {
 
 using simt::DeviceBuffer;
 using namespace product_steps;
-
-size_t number(const char* text) {
-    char* end = nullptr;
-    const unsigned long value = std::strtoul(text, &end, 10);
-    CHECK(*text >= '1' && *text <= '9' && *end == '\0', "'{}'; expected a number above 0", text);
-    return value;
-}
 
 DeviceBuffer<bfloat16> rounded(const DeviceBuffer<float>& from) {
     DeviceBuffer<bfloat16> to(from.size());
@@ -203,7 +197,7 @@ void measure(Products& p, size_t rounds, const std::set<std::string>& names) {
         std::generate_n(operand->data(), operand->size(), [&] { return normal(generator); });
     p.round();
     std::vector<Step> steps = own_steps(p, threads);
-    if (!has_pairs) steps.pop_back();
+    if (!simt::has_bf16_pairs) steps.pop_back();
     for (Step& step : backward_steps(p, threads)) steps.push_back(std::move(step));
     add_onednn(steps, p, "onednn_1", 1, p.a.data(), p.b.data());
     add_onednn(steps, p, "onednn", threads, p.a.data(), p.b.data());
@@ -229,7 +223,7 @@ void measure(Products& p, size_t rounds, const std::set<std::string>& names) {
     write_output(
         fmt::format(
             "{{\"threads\": {}, \"lanes\": {}, \"pairs\": {}, \"large_product\": {}, \"ms\": {{{}}}}}\n",
-            threads, lanes, has_pairs, large_product, all),
+            threads, lanes, simt::has_bf16_pairs, large_product, all),
         "the result");
 }
 
@@ -257,8 +251,8 @@ int main(int argc, char** argv) {
         CHECK((mode == "measure" && argc >= 6) || (mode == "multiply" && argc == 5),
               "expected measure M N K ROUNDS [NAME...], or multiply M N K");
         simt::select_device();
-        Products products(number(argv[2]), number(argv[3]), number(argv[4]));
-        if (mode == "measure") measure(products, number(argv[5]), {argv + 6, argv + argc});
+        Products products(number<size_t>(argv[2]), number<size_t>(argv[3]), number<size_t>(argv[4]));
+        if (mode == "measure") measure(products, number<size_t>(argv[5]), {argv + 6, argv + argc});
         else multiply(products);
     });
 }

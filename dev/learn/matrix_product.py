@@ -8,14 +8,13 @@ three only. The time of a round is the processor time of each thread, and the fa
 """
 import argparse
 import json
-import os
 import pathlib
 import statistics
 import subprocess
 
 import pictures  # beside this file
 
-PROGRAM = os.environ.get("MATRIX_PRODUCT_PROGRAM", str(pictures.ROOT / "build/release/matrix_product"))
+PROGRAM = pictures.program("matrix_product")
 # (M, N, K) of GPT-2 124M's MLP with 256 tokens: C (M, N) = A (M, K) B (K, N). The first is drawn.
 SHAPES = [(256, 3072, 768), (256, 768, 3072)]
 # name: (label, whether all cores work)
@@ -101,10 +100,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=15, help="(default: %(default)s)")
     parser.add_argument("--out", type=pathlib.Path, default=pictures.ROOT / "docs/learn/9-matrix-product.png")
     arguments = parser.parse_args()
-    if "MATRIX_PRODUCT_PROGRAM" not in os.environ:
-        # Where nothing may be installed, scripts/setup.sh puts cmake into build/tools.
-        environment = {**os.environ, "PATH": f"{pictures.ROOT}/build/tools/bin:{os.environ['PATH']}"}
-        subprocess.run(["cmake", "--build", "--preset", "release", "--target", "matrix_product"], cwd=pictures.ROOT, env=environment, check=True)
+    pictures.build("matrix_product")
     results = {shape: measure(shape, arguments.rounds) for shape in SHAPES}
     for shape, result in results.items():
         report(shape, result)

@@ -1,5 +1,7 @@
 """Shared by the experiments of docs/learn: NumPy, and how a picture looks."""
+import os
 import pathlib
+import subprocess
 import sys
 
 try:
@@ -11,6 +13,18 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 from run_metrics import OneLineParser, RunMetrics  # noqa: E402, F401
 BLUE, RED, GREEN, GREY = "#1f5fa8", "#c8553d", "#3a7d44", "#777777"
+
+
+def program(name):
+    """The path of an experiment's program, which NAME_PROGRAM may name."""
+    return os.environ.get(f"{name.upper()}_PROGRAM", str(ROOT / "build" / "release" / name))
+
+
+def build(name):
+    """Builds it, unless NAME_PROGRAM names it. If nothing could be installed, scripts/setup.sh has put cmake into build/tools."""
+    if f"{name.upper()}_PROGRAM" not in os.environ:
+        environment = {**os.environ, "PATH": f"{ROOT}/build/tools/bin:{os.environ['PATH']}"}
+        subprocess.run(["cmake", "--build", "--preset", "release", "--target", name], cwd=ROOT, env=environment, check=True)
 
 
 def pyplot():

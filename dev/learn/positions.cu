@@ -10,15 +10,14 @@
 //   times more slowly than in training; only for "rotated"
 //   slope: how fast the trained model's loss rises along its gradient by the weights of queries and keys,
 //   from two losses, over the gradient's length; 1 if backward is right
-#include <charconv>
 #include <cmath>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <vector>
 
+#include "dev/learn/number.h"
 #include "kernels/attention/rope.cuh"
-#include "kernels/attention/rope_table.h"
 #include "system/run_main.h"
 #include "trainer/data/data_loader.h"
 #include "trainer/engine/model.h"
@@ -164,15 +163,6 @@ std::string read_text(const char* path) {
     std::ifstream file(path, std::ios::binary);
     CHECK(file.good(), "{} cannot be read", path);
     return {std::istreambuf_iterator<char>(file), {}};
-}
-
-template <class Number>
-Number number(std::string_view text) {
-    Number value{};
-    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    CHECK(error == std::errc() && rest == text.data() + text.size() && value > 0,
-          "'{}'; expected a number above 0", text);
-    return value;
 }
 
 // The weights of queries and keys are the first two thirds of these tensors.

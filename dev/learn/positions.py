@@ -17,7 +17,7 @@ import sys
 import pictures  # beside this file
 from pictures import BLUE, GREEN, GREY, RED, ROOT, OneLineParser, np
 
-PROGRAM = os.environ.get("POSITIONS_PROGRAM", str(ROOT / "build/release/positions"))
+PROGRAM = pictures.program("positions")
 TEXT = ROOT / "data/tinyshakespeare.txt"
 THETA, HS, TRAINED = 10000, 16, 64  # as in positions.cu: base, channels of a head, bytes of a training window
 SLOWED, FIRST_SLOWED = "rotated, pairs {} to 7 slowed", (2, 3, 4)
@@ -104,10 +104,7 @@ def main():
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="(default: %(default)s)")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/learn/10-positions.png")
     arguments = parser.parse_args()
-    if "POSITIONS_PROGRAM" not in os.environ:
-        # Where nothing may be installed, scripts/setup.sh puts cmake into build/tools.
-        environment = {**os.environ, "PATH": f"{ROOT}/build/tools/bin:{os.environ['PATH']}"}
-        subprocess.run(["cmake", "--build", "--preset", "release", "--target", "positions"], cwd=ROOT, env=environment, check=True)
+    pictures.build("positions")
     losses = experiment(arguments.steps, arguments.lr, arguments.seeds)
     print(f"validation loss after {arguments.steps} steps, mean over positions (counted from 1), one number a seed")
     print(f"{'positions':30}" + "".join(f"{f'{first} to {last}':>20}" for first, last in RANGES))

@@ -3,15 +3,13 @@
 //   overwrites C. Matrices are row-major in fp32; the packed steps take transposes and bfloat16 too.
 #pragma once
 #include <omp.h>
-#ifdef __AVX512BF16__
-#include <immintrin.h>
-#endif
 
 #include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/simt/bf16_pairs.h"
 #include "kernels/simt/bfloat16.h"
 #include "kernels/simt/target.h"
 
@@ -220,22 +218,8 @@ size_t pack(uint32_t* to, View<bfloat16> from, size_t width, size_t terms) {
     return simt::ceil_div(terms, size_t{2});
 }
 
-// sum += the products of both halves. Without the instruction, plain arithmetic of the same meaning lets
-// tests run.
-#ifdef __AVX512BF16__
-constexpr bool has_pairs = true;
-inline void multiply_add(Lanes& sum, uint32_t x, Words y) {
-    sum = reinterpret_cast<Lanes>(_mm512_dpbf16_ps(
-        reinterpret_cast<__m512>(sum), reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(x))),
-        reinterpret_cast<__m512bh>(y)));
-}
-#else
-constexpr bool has_pairs = false;
-inline void multiply_add(Lanes& sum, uint32_t x, Words y) {
-    sum += std::bit_cast<float>(x << 16) * reinterpret_cast<Lanes>(y << 16);
-    sum += std::bit_cast<float>(x & 0xffff0000u) * reinterpret_cast<Lanes>(y & 0xffff0000u);
-}
-#endif
+// sum += the products of both halves
+inline void multiply_add(Lanes& sum, uint32_t x, Words y) { sum = simt::add_pairs(sum, Words{} + x, y); }
 
 // Multiply-adds from registers to registers, in as many sums as a tile has: 2 * tile elements * count
 // operations on this thread. The sums begin differently, or the compiler would compute one of them only.

@@ -7,14 +7,13 @@ Builds build/release/residual_variance first, unless RESIDUAL_VARIANCE_PROGRAM n
 """
 import argparse
 import json
-import os
 import pathlib
 import subprocess
 
 import pictures  # beside this file
 from pictures import np
 
-PROGRAM = os.environ.get("RESIDUAL_VARIANCE_PROGRAM", str(pictures.ROOT / "build/release/residual_variance"))
+PROGRAM = pictures.program("residual_variance")
 C, T, STD = 128, 64, 0.02  # channels, tokens of a sequence, standard deviation of the initial weights
 DEPTHS = [12, 24, 48]
 
@@ -85,10 +84,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--out", type=pathlib.Path, default=pictures.ROOT / "docs/learn/3-residual-projections.png")
     arguments = parser.parse_args()
-    if "RESIDUAL_VARIANCE_PROGRAM" not in os.environ:
-        # Where nothing may be installed, scripts/setup.sh puts cmake into build/tools.
-        environment = {**os.environ, "PATH": f"{pictures.ROOT}/build/tools/bin:{os.environ['PATH']}"}
-        subprocess.run(["cmake", "--build", "--preset", "release", "--target", "residual_variance"], cwd=pictures.ROOT, env=environment, check=True)
+    pictures.build("residual_variance")
     measured = {(layers, scaled): measure(layers, scaled) for layers in DEPTHS for scaled in (False, True)}
     print("blocks  scale  variance at the end: measured, derived  gradient of the first block / the last  loss")
     for (layers, scaled), m in measured.items():

@@ -9,13 +9,13 @@
 //   loss: mean over the tokens
 //   The tokens are random and independent, 8 sequences of 64.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "dev/learn/number.h"
 #include "system/run_main.h"
 #include "trainer/engine/model.h"
 #include "trainer/models/families.h"
@@ -23,14 +23,6 @@
 namespace {
 
 constexpr int sequences = 8, tokens_each = 64, vocabulary = 256;
-
-int number(const char* text) {
-    int value = 0;
-    const char* const end = text + std::string_view(text).size();
-    const auto [rest, error] = std::from_chars(text, end, value);
-    CHECK(error == std::errc() && rest == end && value > 0, "'{}'; expected a number above 0", text);
-    return value;
-}
 
 // The batch's inputs, targets and order, in one block of memory.
 std::vector<int32_t> random_tokens() {
@@ -117,6 +109,6 @@ int main(int argc, char** argv) {
         const std::string scale = argc == 4 ? argv[3] : "";
         CHECK(scale == "scaled" || scale == "unscaled", "expected LAYERS CHANNELS scaled|unscaled");
         simt::select_device();
-        measure(number(argv[1]), number(argv[2]), scale == "scaled");
+        measure(number<int>(argv[1]), number<int>(argv[2]), scale == "scaled");
     });
 }

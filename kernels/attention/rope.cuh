@@ -11,14 +11,35 @@
 //                                      dx = (g - n average(g n)) rstd,   dweight = sum over all heads of d n
 //   qkv, dqkv (B, T, NH + 2 NKV, HS), of which the first NH + NKV heads turn   HS even, up to 128
 //   rstd (B, T, NH + NKV) fp32   x (B, T, NH + NKV, HS), kept for Qwen3's backward
-//   table (positions, 2, HS/2) fp32: cos a, then sin a (rope_table.h)
+//   table (positions, 2, HS/2) fp32: cos a, then sin a, as transformers' LlamaRotaryEmbedding computes them
 //   Su et al. 2021, arXiv:2104.09864
 #pragma once
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
 #include "kernels/add_rows.cuh"
 #include "kernels/attention/attention.h"
-#include "kernels/attention/head_norms.h"
+
+// The table for `positions` positions; sign -1 turns the other way. In fp32 an angle at position 2047 is
+// known to about 1e-4, so parity with transformers at long distances needs the same roundings: the power and
+// the frequency are rounded to fp32 before that is multiplied by the position. All frequencies are then
+// torch's, bit for bit.
+inline std::vector<float> rope_table(int positions, int HS, double theta, int sign = 1) {
+    const int half = HS / 2;
+    std::vector<float> table(static_cast<size_t>(positions) * static_cast<size_t>(HS));
+    for (int i = 0; i < half; i++) {
+        const float exponent = static_cast<float>(2 * i) / static_cast<float>(HS),
+                    frequency = 1.0f / static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
+        for (int t = 0; t < positions; t++) {
+            const double angle = static_cast<double>(static_cast<float>(t) * frequency);
+            float* const of_position = table.data() + static_cast<size_t>(t) * static_cast<size_t>(HS);
+            of_position[i] = static_cast<float>(std::cos(angle));
+            of_position[half + i] = static_cast<float>(sign * std::sin(angle));
+        }
+    }
+    return table;
+}
 
 // A thread's channels of a head that W::threads threads share: vectors of its first half, and their partners.
 template <class W, int N>
@@ -80,6 +101,16 @@ struct Turn {
     const float* table;
     float direction = 1.0f;
     const int* before = nullptr;
+};
+
+// rstd and all that follows is null without a norm. q and k, the weights (HS) of q's and of k's heads, are
+// null in nanochat. y: the heads that forward has written, for nanochat's backward. x: forward writes them
+// for Qwen3's.
+template <class T>
+struct HeadNorms {
+    float eps, *rstd = nullptr;
+    const T *q = nullptr, *k = nullptr, *y = nullptr;
+    T* x = nullptr;
 };
 
 enum class HeadNorm { none, forward, backward, weighted };

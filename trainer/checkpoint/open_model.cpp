@@ -48,8 +48,7 @@ static std::unique_ptr<ModelFile> open_folder(const std::string& path) {
     if (is_there(path + "/config.json")) return open_hugging_face_model(path);
     CHECK(is_run_folder(path),
           "{}: has no config.json; expected the folder of a Hugging Face GPT-2, Llama, Qwen3 or nanochat, a "
-          "run or "
-          "a checkpoint",
+          "run or a checkpoint",
           path);
     const std::string checkpoint = newest_checkpoint(path).path;
     CHECK(!checkpoint.empty(), "{}: is the folder of a run that has no checkpoint yet", path);
@@ -87,9 +86,7 @@ std::unique_ptr<ModelFile> open_model(const std::string& path, WhichCheckpoint w
     const std::string found = is_there(path) ? path : cached_model(path);
     CHECK(!found.empty(),
           "{}: is not there; expected a checkpoint, a run's folder, a Hugging Face GPT-2, Llama, Qwen3 or "
-          "nanochat, "
-          "or a .bin "
-          "of llm.c",
+          "nanochat, or a .bin of llm.c",
           path);
     if (which == WhichCheckpoint::best) return open_best(found);
     if (is_folder(found)) return open_folder(found);

@@ -29,8 +29,7 @@ inline const std::map<std::string, AttentionBackend> attentions = {{"auto", Atte
 // Help for an argument that is passed to open_model.
 inline constexpr char model_path_help[] =
     "a checkpoint, a run's folder (its newest checkpoint), a Hugging Face GPT-2, Llama, Qwen3 or nanochat "
-    "folder, a "
-    ".bin file of llm.c, or the name of a model in Hugging Face's cache, such as gpt2";
+    "folder, a .bin file of llm.c, or the name of a model in Hugging Face's cache, such as gpt2";
 // Help for options that several programs have.
 inline constexpr char best_help[] =
     "take a run's checkpoint with the lowest validation loss instead of its newest";

@@ -117,8 +117,9 @@ void resolve_named_model(Options& o, const Given& given) {
         if (given("--context")) config.context = sizes.context;
         if (given("--vocab")) config.V = sizes.V;
     }
-    for (const char* family : {"qwen3", "nanochat"}) {
-        if (!(family == std::string_view("qwen3") ? o.model.qwen3 : o.model.nanochat)) continue;
+    for (const auto& [family, chosen] :
+         {std::pair("qwen3", o.model.qwen3), std::pair("nanochat", o.model.nanochat)}) {
+        if (!chosen) continue;
         CHECK(!given("--model") || config.family == family,
               "--{} has no effect on --model {}; expected one such as {}, or none", family, o.model.name,
               family_of({.family = family}).sizes.begin()->first);

@@ -18,7 +18,6 @@
 #include "kernels/adamw.cuh"
 #include "kernels/attention/attention_kernel.h"
 #include "kernels/attention/rope.cuh"
-#include "kernels/attention/rope_table.h"
 #include "kernels/capped_cross_entropy.cuh"
 #include "kernels/column_sum.cuh"
 #include "kernels/cross_entropy.cuh"

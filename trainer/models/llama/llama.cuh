@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "kernels/attention/rope.cuh"
-#include "kernels/attention/rope_table.h"
 #include "kernels/relu2.cuh"
 #include "kernels/swiglu.cuh"
 #include "trainer/models/llama/llama.h"

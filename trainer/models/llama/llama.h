@@ -3,9 +3,11 @@
 //   share keys and values, SwiGLU, no biases, and a head that is tied to the embedding or not. Qwen3 and
 //   nanochat are the same with other traits, llama_table.h.
 #pragma once
-#include "kernels/attention/head_norms.h"
 #include "trainer/models/llama/llama_table.h"
 #include "trainer/models/operations.h"
+
+template <class T>
+struct HeadNorms;  // rope.cuh
 
 template <class T>
 class Llama : public Operations<T> {

@@ -4,7 +4,8 @@
 
 #include <cmath>
 
-#include "trainer/models/check_sizes.h"
+#include "system/error.h"
+#include "trainer/tokenizer/token.h"
 
 const LlamaTraits& llama_traits(const ModelConfig& config) {
     static const LlamaTraits llama,
@@ -33,11 +34,15 @@ ModelConfig complete_llama(ModelConfig config) {
 }
 
 void check_llama(const ModelConfig& c) {
-    check_sizes(c);
+    CHECK(c.V > 0, "a vocabulary of {} tokens; expected 1 or more", c.V);
+    CHECK(c.V <= max_vocab_size, "a vocabulary of {} tokens; expected at most {}", c.V, max_vocab_size);
+    CHECK(c.context > 0, "a context of {} tokens; expected 1 or more", c.context);
+    CHECK(c.L > 0, "{} layers; expected 1 or more", c.L);
+    CHECK(c.NH > 0, "{} heads; expected 1 or more", c.NH);
     CHECK(c.NKV > 0 && c.NH % c.NKV == 0,
           "{} heads of keys and values do not divide the {} heads; expected a divisor", c.NKV, c.NH);
     // The rows that are joined in one matrix then all begin at a multiple of 16 bytes.
-    CHECK(c.C % 4 == 0, "{} channels; expected a multiple of 4", c.C);
+    CHECK(c.C > 0 && c.C % 4 == 0, "{} channels; expected a multiple of 4", c.C);
     // With a head size of its own such a model could compute, too, but only transformers' Qwen3 does.
     CHECK(c.C % c.NH == 0 || (c.family == "qwen3" && c.head_size > 0),
           "{} channels do not divide into {} heads; expected a multiple", c.C, c.NH);
