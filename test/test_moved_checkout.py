@@ -72,6 +72,12 @@ class MovedCheckout(FolderTest):
         kernels = [command["command"] for command in commands if command["file"].endswith("gemm_unfused.cu")]
         self.assertEqual([re.findall(r"-march=\S+", command) for command in kernels], [[f"-march={chosen}"]])
 
+    def test_processors_that_the_compiler_does_not_know_were_found_out_by_every_compilation(self):
+        options = ["-DFLATGPT_MARCH=z80", "-DFLATGPT_TESTS=OFF", "-DFLATGPT_BENCHMARKS=OFF"]
+        result = subprocess.run(["cmake", "--preset", "release", "-B", self.folder / "build", *options], cwd=ROOT, capture_output=True, text=True)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("FLATGPT_MARCH is z80, which the compiler's -march does not take; expected native", " ".join(result.stderr.split()))
+
     # The checkout in which the program was compiled is still there, with data of its own, which differs from the
     # copy's.
     def test_a_copied_program_finds_the_data_of_its_own_checkout(self):

@@ -48,7 +48,7 @@ def measure(kind, seed, steps, lr):
     command = [PROGRAM, kind, seed, steps, lr, TEXT]
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     if done.returncode != 0:
-        sys.exit(f"positions: {' '.join(done.stderr.split())}")
+        sys.exit(done.stderr.strip())
     return json.loads(done.stdout)
 
 
