@@ -143,44 +143,93 @@ TYPED_TEST(GemmTest, BackwardMatchesDoublePrecision) {
     });
 }
 
+// Of a batch of matrices (rows, columns) that follow one another.
+std::vector<float> transposed(const std::vector<float>& x, size_t rows, size_t columns) {
+    std::vector<float> to(x.size());
+    for (size_t i = 0; i < x.size(); i++) {
+        const size_t in = i % (rows * columns);
+        to[i - in + in % columns * rows + in / columns] = x[i];
+    }
+    return to;
+}
+// The products of a batch in bounded double precision: alpha a (M, K) b (K, N) + beta add (M, N).
+Values general_product(const Gemm::Product& p, const std::vector<float>& a, const std::vector<float>& b,
+                       const std::vector<float>& add) {
+    Values out(p.batch * p.M * p.N);
+    for (size_t i = 0; i < out.size(); i++) {
+        const size_t row = i / p.N, matrix = row / p.M;
+        Bounded sum;
+        for (size_t k = 0; k < p.K; k++)
+            sum += Bounded(a[row * p.K + k]) * Bounded(b[(matrix * p.K + k) * p.N + i % p.N]);
+        out[i] = Bounded(p.alpha) * sum + Bounded(p.beta) * Bounded(add[i]);
+    }
+    return out;
+}
+
 // Both factors lie in memory as they are or transposed. The sum is rounded once; what beta = 0 does not read
 // is poisoned.
 TYPED_TEST(GemmTest, ProductMatchesDoublePrecision) {
     using T = typename TypeParam::T;
     for (const auto& [M, K, N] : shapes) {
-        SCOPED_TRACE(testing::Message() << "M " << M << ", N " << N << ", K " << K);
+        const size_t batch = M * N * K < 100'000 ? 3 : 1;
+        SCOPED_TRACE(testing::Message() << batch << " of M " << M << ", N " << N << ", K " << K);
         this->workspace = poisoned<char>(Gemm::product_workspace_bytes<T>(M, N, K));
         this->gemm->use_workspace(this->workspace.data(), this->workspace.bytes());
-        const auto a = random_values<T>(M * K, 1),
-                   b = random_values<T>(K * N, 2, 1 / std::sqrt(static_cast<float>(K))),
-                   add = random_values<T>(M * N, 3);
-        const auto turned = [](const std::vector<float>& x, size_t rows, size_t columns) {
-            std::vector<float> to(x.size());
-            for (size_t i = 0; i < x.size(); i++) to[i % columns * rows + i / columns] = x[i];
-            return to;
-        };
-        const simt::DeviceBuffer<T> a_[2] = {upload<T>(a), upload<T>(turned(a, M, K))},
-                                    b_[2] = {upload<T>(b), upload<T>(turned(b, K, N))}, add_ = upload<T>(add),
-                                    unread = poisoned<T>(M * N);
-        Values product(M * N);
-        for (size_t i = 0; i < M * N; i++) {
-            for (size_t k = 0; k < K; k++)
-                product[i] += Bounded(a[i / N * K + k]) * Bounded(b[k * N + i % N]);
-        }
+        const auto a = random_values<T>(batch * M * K, 1),
+                   b = random_values<T>(batch * K * N, 2, 1 / std::sqrt(static_cast<float>(K))),
+                   add = random_values<T>(batch * M * N, 3);
+        const simt::DeviceBuffer<T> a_[2] = {upload<T>(a), upload<T>(transposed(a, M, K))},
+                                    b_[2] = {upload<T>(b), upload<T>(transposed(b, K, N))},
+                                    add_ = upload<T>(add), unread = poisoned<T>(batch * M * N);
         for (const auto& [alpha, beta] : sums) {
-            Values expected = product;
-            for (size_t i = 0; i < M * N; i++)
-                expected[i] = Bounded(alpha) * expected[i] + Bounded(beta) * Bounded(add[i]);
+            const Gemm::Product shape{M, N, K, alpha, beta, batch};
+            const Values expected = general_product(shape, a, b, add);
             for (const bool turn_a : {false, true}) {
                 for (const bool turn_b : {false, true}) {
                     SCOPED_TRACE(testing::Message() << "alpha " << alpha << ", beta " << beta << ", "
                                                     << (turn_a ? 'T' : 'N') << (turn_b ? 'T' : 'N'));
-                    const auto out = poisoned<T>(M * N);
-                    this->gemm->template product<T>(out.data(), {a_[turn_a].data(), turn_a},
-                                                    {b_[turn_b].data(), turn_b}, M, N, K, nullptr, alpha,
-                                                    beta, beta == 0 ? unread.data() : add_.data());
+                    const auto out = poisoned<T>(batch * M * N);
+                    this->gemm->template product<T>(shape, out.data(), {a_[turn_a].data(), turn_a},
+                                                    {b_[turn_b].data(), turn_b}, nullptr,
+                                                    beta == 0 ? unread.data() : add_.data());
                     expect_close(out, expected);
                 }
+            }
+        }
+    }
+}
+
+// A matrix times its own transpose, plus a symmetric one: both halves come out, with the same bits.
+TYPED_TEST(GemmTest, SymmetricProductMatchesDoublePrecision) {
+    using T = typename TypeParam::T;
+    constexpr size_t sizes[][3] = {{1, 1, 2},   {2, 5, 1},     {7, 300, 2},
+                                   {48, 16, 3}, {130, 257, 1}, {257, 96, 2}};
+    for (const auto& [M, K, batch] : sizes) {
+        SCOPED_TRACE(testing::Message() << batch << " of M " << M << ", K " << K);
+        this->workspace = poisoned<char>(Gemm::product_workspace_bytes<T>(M, M, K));
+        this->gemm->use_workspace(this->workspace.data(), this->workspace.bytes());
+        const auto a = random_values<T>(batch * M * K, 1, 1 / std::sqrt(static_cast<float>(K))),
+                   a_turned = transposed(a, M, K);
+        auto add = random_values<T>(batch * M * M, 3);
+        const auto add_turned = transposed(add, M, M);
+        for (size_t i = 0; i < add.size(); i++) {
+            if (i / M % M < i % M) add[i] = add_turned[i];
+        }
+        const simt::DeviceBuffer<T> a_[2] = {upload<T>(a), upload<T>(a_turned)}, add_ = upload<T>(add),
+                                    unread = poisoned<T>(batch * M * M);
+        for (const auto& [alpha, beta] : sums) {
+            const Gemm::Product shape{M, M, K, alpha, beta, batch, true};
+            const Values expected = general_product(shape, a, a_turned, add);
+            for (const bool turn : {false, true}) {
+                SCOPED_TRACE(testing::Message() << "alpha " << alpha << ", beta " << beta << ", " << turn);
+                const auto out = poisoned<T>(batch * M * M);
+                this->gemm->template product<T>(shape, out.data(), {a_[turn].data(), turn},
+                                                {a_[turn].data(), !turn}, nullptr,
+                                                beta == 0 ? unread.data() : add_.data());
+                const std::vector<float> values = download(out);
+                expect_elements(values, expected, epsilon<T>, 16);  // squares: their sums only grow
+                EXPECT_LE(relative_error(values, expected), (std::is_same_v<T, float> ? 1e-5 : 1e-2));
+                EXPECT_EQ(values, transposed(values, M, M));
             }
         }
     }

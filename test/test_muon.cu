@@ -114,8 +114,8 @@ struct Scratch {
     const T* direction() {
         global_norm_squared(norm.data(), partial.data(), u.data(), rows * columns, nullptr);
         muon_normalise(x.data(), u.data(), rows * columns, norm.data(), nullptr);
-        return orthogonalise<T>(gemm, x.data(), {other.data(), gram.data(), polynomial.data()}, rows, columns,
-                                nullptr);
+        return orthogonalise<T>(gemm, x.data(), {other.data(), gram.data(), polynomial.data()}, 1, rows,
+                                columns, nullptr);
     }
 };
 

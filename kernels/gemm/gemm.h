@@ -1,16 +1,14 @@
 // gemm.h: the matrix products of training, in exactly the forms that the model uses, by a vendor library
 //   forward:  out (N, OC) = inp (N, C) weight^T + bias
 //   backward: dinp (N, C) = dout (N, OC) weight,   dweight (OC, C) = or += dout^T inp
-//   product:  out (M, N) = alpha op(a) (M, K) op(b) (K, N) + beta add (M, N), which only Muon needs
+//   product:  out (M, N) = alpha op(a) (M, K) op(b) (K, N) + beta add (M, N), batches of which Muon needs
 //   All matrices are row-major and contiguous; weight is (OC, C) = (out, in). T is float or bfloat16.
 //   An activation may follow forward, and its gradient backward. Either is the product's epilogue or a
 //   kernel of its own, as the implementation finds faster; results in fp32 (and TF32) always have our own
 //   formula, since a library's may be less exact.
-//   Products accumulate in fp32. With tf32 the GPU rounds fp32 inputs to 10-bit mantissas; the CPU
-//   ignores it.
+//   Products accumulate in fp32. With tf32 the GPU, not the CPU, rounds fp32 inputs to 10-bit mantissas.
 //   2*N*C*OC operations each; bound by arithmetic, except where N is small.
-//   gemm_cublaslt.cpp (GPU) and gemm_onednn.cpp (CPU) implement this interface; the build links one of
-//   them.
+//   gemm_cublaslt.cpp (GPU) or gemm_onednn.cpp (CPU) implements this interface, whichever the build links.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -45,8 +43,8 @@ public:
     // threads, so call this after simt::select_device.
     template <class T>
     static size_t workspace_bytes(size_t N, size_t C, size_t OC);
-    // Scratch for bias gradients and for the library: at least the largest workspace_bytes of all shapes
-    // to come. The caller owns the memory, which must outlive the Gemm.
+    // Scratch for bias gradients and for the library: at least the largest workspace_bytes of all shapes to
+    // come. The caller owns the memory, which must outlive the Gemm.
     void use_workspace(void* workspace, size_t bytes);
 
     // out (N, OC) = inp (N, C) weight^T + bias (OC); bias may be nullptr. With an activation this sum is
@@ -67,33 +65,36 @@ public:
     void backward_weight(float* dweight, float* dbias, const T* dout, const T* inp, size_t N, size_t C,
                          size_t OC, bool accumulate, stream_t stream);
 
+    struct Product {
+        size_t M, N, K;
+        float alpha = 1, beta = 0;
+        size_t batch = 1;        // each operand has so many matrices, one behind the other
+        bool symmetric = false;  // the caller knows that out and add are; then the CPU may compute half
+    };
     // out (M, N) = alpha op(a) (M, K) op(b) (K, N) + beta add (M, N), rounded once. out overlaps none of the
     // others. With beta = 0 add is not read.
     template <class T>
-    void product(T* out, Factor<T> a, Factor<T> b, size_t M, size_t N, size_t K, stream_t stream,
-                 float alpha = 1, float beta = 0, const T* add = nullptr);
+    void product(const Product& shape, T* out, Factor<T> a, Factor<T> b, stream_t stream,
+                 const T* add = nullptr);
     // Scratch for any such product, as workspace_bytes is for the other forms.
     template <class T>
     static size_t product_workspace_bytes(size_t M, size_t N, size_t K);
 
-    // The functions below choose the library's algorithm for each product on the GPU. On the CPU the
-    // library chooses by itself: they do nothing and return nothing.
+    // The functions below choose the GPU library's algorithm for each product, and do nothing on a CPU.
     //
     // Times the products. products() must call the functions above as training will, with the same tensors
-    // and shapes. A call whose product has no choice yet first times every algorithm that the library
-    // offers, and the product followed by a separate kernel in place of its epilogue; the fastest whose
-    // result agrees with that of the first is chosen. This overwrites or adds to the outputs many times;
-    // then the call itself runs once. After `seconds` no further timing begins, and products still without
-    // a choice keep the library's first choice from then on. The host waits for each timing, and twice the
-    // size of the second-level cache is allocated meanwhile, if so much memory is free. Returns one line
-    // that says what was done.
+    // and shapes. A call whose product has no choice yet first times every algorithm that the library offers,
+    // and the product followed by a separate kernel in place of its epilogue; the fastest whose result agrees
+    // with that of the first is chosen. This overwrites or adds to the outputs many times; then the call runs
+    // once. After `seconds` no further timing begins, and products without a choice keep the library's first
+    // from then on. The host waits for each timing, and twice the size of the second-level cache is allocated
+    // meanwhile, if so much memory is free. Returns one line that says what was done.
     std::string tune(const std::function<void()>& products, double seconds);
     // All choices as text (JSON), for another Gemm or a later run. timed_only leaves out the products
     // whose algorithm was the library's choice.
     std::string choices(bool timed_only = false) const;
-    // Takes over choices(), which replace those made here for the same products. Returns an empty string,
-    // or the reason if that fails, because the text is damaged or of another GPU or library; then nothing
-    // has changed.
+    // Takes over choices(), which replace those made here for the same products. Returns an empty string, or
+    // the reason if the text is damaged or of another GPU or library; then nothing has changed.
     std::string adopt(const std::string& choices);
     // One line for each product: the algorithm and its TFLOP/s.
     std::vector<std::string> chosen_algorithms() const;

@@ -345,19 +345,20 @@ void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T*
 }
 
 template <class T>
-void Gemm::product(T* out, Factor<T> a, Factor<T> b, size_t M, size_t N, size_t K, stream_t stream,
-                   float alpha, float beta, const T* add) {
+void Gemm::product(const Product& s, T* out, Factor<T> a, Factor<T> b, stream_t stream, const T* add) {
     // out^T (N, M) = b^T (N, K) a^T (K, M)
-    LtProblem problem = state_->problem<T, T>(N, M, K, b.transposed, a.transposed, false);
-    problem.adds_other = beta != 0;
-    state_->run(problem,
-                {.d = out,
-                 .a = b.values,
-                 .b = a.values,
-                 .c = problem.adds_other ? add : nullptr,
-                 .alpha = alpha,
-                 .beta = beta},
-                stream);
+    LtProblem problem = state_->problem<T, T>(s.N, s.M, s.K, b.transposed, a.transposed, false);
+    problem.adds_other = s.beta != 0;
+    for (size_t i = 0; i < s.batch; i++) {
+        state_->run(problem,
+                    {.d = out + i * s.M * s.N,
+                     .a = b.values + i * s.K * s.N,
+                     .b = a.values + i * s.M * s.K,
+                     .c = problem.adds_other ? add + i * s.M * s.N : nullptr,
+                     .alpha = s.alpha,
+                     .beta = s.beta},
+                    stream);
+    }
 }
 
 template <class T>
@@ -373,8 +374,7 @@ size_t Gemm::product_workspace_bytes(size_t, size_t, size_t) {
                                        const T*); \
     template void Gemm::backward_weight(float*, float*, const T*, const T*, size_t, size_t, size_t, bool, \
                                         stream_t); \
-    template void Gemm::product(T*, Factor<T>, Factor<T>, size_t, size_t, size_t, stream_t, float, float, \
-                                const T*); \
+    template void Gemm::product(const Product&, T*, Factor<T>, Factor<T>, stream_t, const T*); \
     template size_t Gemm::product_workspace_bytes<T>(size_t, size_t, size_t);
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)

@@ -2,8 +2,9 @@
 //   oneDNN's matmul computes the products: one primitive for each form and shape, with scratch from the
 //   workspace.
 //   packed_product.h computes those that are slow in oneDNN: bfloat16 on processors without fast
-//   bfloat16 products (elements are widened to fp32 while they are copied), and fp32 with rows of a
-//   multiple of 4096 bytes.
+//   bfloat16 products (elements are widened to fp32 while they are copied), fp32 with rows of a
+//   multiple of 4096 bytes, and Muon's fp32 products: it computes half of a symmetric result, and a batch
+//   at once.
 #include <algorithm>
 #include <map>
 #include <string_view>
@@ -61,7 +62,7 @@ dnnl::matmul::primitive_desc describe(Form form, const Shape& s) {
     }
 }
 
-// A product of the general form.
+// A product of the general form, for oneDNN.
 struct GeneralShape {
     size_t M, N, K;
     bool transposed_a, transposed_b;
@@ -137,31 +138,33 @@ struct Gemm::State {
         product.run(stream, dst, a, b, bias, scratch(product.scratch_bytes(), s));
     }
 
+    // The choice does not depend on the batch: how many matrices a process has shall not change their bits.
     template <class T>
-    void multiply(const GeneralShape& s, T* out, const T* a, const T* b, const T* add) {
-        // as in rows_collide
-        const bool collides = !s.transposed_b && s.N * sizeof(float) % 4096 == 0;
-        if (s.alpha == 0 || (std::is_same_v<T, bfloat16> ? widen_bf16 : collides))
-            return multiply_packed(s, out, a, b, add);
-        const std::tuple key(onednn_type<T>, s);
+    void multiply(const Product& p, T* out, Factor<T> a, Factor<T> b, const T* add) {
+        if (p.alpha == 0 || std::is_same_v<T, float> || widen_bf16) return multiply_packed(p, out, a, b, add);
+        const GeneralShape shape{p.M, p.N, p.K, a.transposed, b.transposed, p.alpha, p.beta};
+        const std::tuple key(onednn_type<T>, shape);
         auto found = general_products.find(key);
         if (found == general_products.end()) {
-            const auto description = describe<T>(s);
-            if (!description) return multiply_packed(s, out, a, b, add);
+            const auto description = describe<T>(shape);
+            if (!description) return multiply_packed(p, out, a, b, add);
             found = general_products.emplace(key, description).first;
         }
         const OneDnnProduct& product = found->second;
-        if (product.scratch_bytes() > workspace_bytes) return multiply_packed(s, out, a, b, add);
-        if (s.beta != 0) simt::copy_on_device(out, add, s.M * s.N * sizeof(T), nullptr);
-        product.run(stream, out, a, b, nullptr, workspace);
+        if (product.scratch_bytes() > workspace_bytes) return multiply_packed(p, out, a, b, add);
+        if (p.beta != 0) simt::copy_on_device(out, add, p.batch * p.M * p.N * sizeof(T), nullptr);
+        for (size_t i = 0; i < p.batch; i++)
+            product.run(stream, out + i * p.M * p.N, a.values + i * p.M * p.K, b.values + i * p.K * p.N,
+                        nullptr, workspace);
     }
 
     template <class T>
-    void multiply_packed(const GeneralShape& s, T* out, const T* a, const T* b, const T* add) const {
-        const ScaledSum<T> scaled{s.alpha, s.beta, add};
-        packed_product(out, {a, s.transposed_a ? s.M : s.K, s.transposed_a},
-                       {b, s.transposed_b ? s.K : s.N, s.transposed_b}, static_cast<const T*>(nullptr), s.M,
-                       s.N, s.K, false, scratch(packed_product_scratch_bytes(), {s.M, s.K, s.N}), &scaled);
+    void multiply_packed(const Product& p, T* out, Factor<T> a, Factor<T> b, const T* add) const {
+        const GeneralProduct<T> general{p.alpha, p.beta, add, p.batch, p.symmetric};
+        packed_product(out, {a.values, a.transposed ? p.M : p.K, a.transposed},
+                       {b.values, b.transposed ? p.K : p.N, b.transposed}, static_cast<const T*>(nullptr),
+                       p.M, p.N, p.K, false, scratch(packed_product_scratch_bytes(), {p.M, p.K, p.N}),
+                       &general);
     }
 
     template <class T, class Result>
@@ -238,15 +241,14 @@ void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T*
 }
 
 template <class T>
-void Gemm::product(T* out, Factor<T> a, Factor<T> b, size_t M, size_t N, size_t K, stream_t, float alpha,
-                   float beta, const T* add) {
-    state_->multiply({M, N, K, a.transposed, b.transposed, alpha, beta}, out, a.values, b.values, add);
+void Gemm::product(const Product& shape, T* out, Factor<T> a, Factor<T> b, stream_t, const T* add) {
+    state_->multiply(shape, out, a, b, add);
 }
 
 template <class T>
 size_t Gemm::product_workspace_bytes(size_t M, size_t N, size_t K) {
     size_t bytes = packed_product_scratch_bytes();
-    if (std::is_same_v<T, bfloat16> && !onednn_multiplies_bf16_fast()) return bytes;
+    if (std::is_same_v<T, float> || !onednn_multiplies_bf16_fast()) return bytes;
     for (const bool transposed_a : {false, true}) {
         for (const bool transposed_b : {false, true}) {
             for (const float factor : {0.0f, 2.0f}) {
@@ -272,8 +274,7 @@ std::vector<std::string> Gemm::chosen_algorithms() const { return {}; }
                                        const T*); \
     template void Gemm::backward_weight(float*, float*, const T*, const T*, size_t, size_t, size_t, bool, \
                                         stream_t); \
-    template void Gemm::product(T*, Factor<T>, Factor<T>, size_t, size_t, size_t, stream_t, float, float, \
-                                const T*); \
+    template void Gemm::product(const Product&, T*, Factor<T>, Factor<T>, stream_t, const T*); \
     template size_t Gemm::product_workspace_bytes<T>(size_t, size_t, size_t);
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)

@@ -1,5 +1,5 @@
-// orthogonalise.h: a matrix whose norm is at most 1 becomes roughly the nearest one with orthonormal rows, or
-//   columns if it has fewer of them: five steps of a Newton-Schulz iteration
+// orthogonalise.h: each matrix of a batch, whose norm is at most 1, becomes roughly the nearest one with
+//   orthonormal rows, or columns if it has fewer of them: five steps of a Newton-Schulz iteration
 //   A = x x^T,  B = b A + c A A,  x = a x + B x
 //   x with fewer columns than rows: A = x^T x and x = a x + x B, so nothing is transposed in memory.
 //   A step turns each singular value s into a s + b s^3 + c s^5, since A has the squares for eigenvalues.
@@ -13,26 +13,31 @@
 
 constexpr int orthogonalise_steps = 5;
 
-// Scratch of one matrix: `other` is as large as it, gram and polynomial are the square of its shorter side.
+// Scratch of a batch: `other` is as large as its matrices, gram and polynomial have the square of the shorter
+// side for each.
 template <class T>
 struct OrthogonaliseScratch {
     T *other, *gram, *polynomial;
 };
 
-// Returns where the result is: scratch.other, while x then holds the step before. 5 (4 n n k + 2 n n n)
-// operations, n the shorter side and k the longer one; bound by arithmetic.
+// Returns where the results are: scratch.other, while x (batch, rows, columns) then holds the step before.
+// For each matrix 5 (4 n n k + 2 n n n) operations, n the shorter side and k the longer one, or about two
+// thirds of them if the symmetric products are computed by halves; bound by arithmetic.
 template <class T>
-T* orthogonalise(Gemm& gemm, T* x, const OrthogonaliseScratch<T>& scratch, size_t rows, size_t columns,
-                 stream_t stream) {
+T* orthogonalise(Gemm& gemm, T* x, const OrthogonaliseScratch<T>& scratch, size_t batch, size_t rows,
+                 size_t columns, stream_t stream) {
     constexpr float a = 3.4445f, b = -4.7750f, c = 2.0315f;
     const bool tall = rows > columns;
     const size_t n = std::min(rows, columns), k = std::max(rows, columns);
     T *const gram = scratch.gram, *const polynomial = scratch.polynomial, *to = scratch.other;
+    const Gemm::Product gram_of_x{.M = n, .N = n, .K = k, .batch = batch, .symmetric = true},
+        polynomial_of_gram{.M = n, .N = n, .K = n, .alpha = c, .beta = b, .batch = batch, .symmetric = true},
+        next_x{.M = rows, .N = columns, .K = n, .beta = a, .batch = batch};
     for (int step = 0; step < orthogonalise_steps; step++) {
-        gemm.product(gram, {x, tall}, {x, !tall}, n, n, k, stream);
-        gemm.product(polynomial, {gram}, {gram}, n, n, n, stream, c, b, gram);
-        if (tall) gemm.product(to, {x}, {polynomial}, rows, columns, n, stream, 1.0f, a, x);
-        else gemm.product(to, {polynomial}, {x}, rows, columns, n, stream, 1.0f, a, x);
+        gemm.product(gram_of_x, gram, {x, tall}, {x, !tall}, stream);
+        gemm.product(polynomial_of_gram, polynomial, {gram}, {gram}, stream, gram);
+        if (tall) gemm.product(next_x, to, {x}, {polynomial}, stream, x);
+        else gemm.product(next_x, to, {polynomial}, {x}, stream, x);
         std::swap(x, to);
     }
     return x;

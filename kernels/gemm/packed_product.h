@@ -172,13 +172,18 @@ struct Operand {
     const T* at(size_t row, size_t column) const {
         return transposed ? data + column * stride + row : data + row * stride + column;
     }
+    Operand of_batch(size_t i, size_t elements) const { return {data + i * elements, stride, transposed}; }
 };
 
-// C = alpha op(A) op(B) + beta add (M, N); with beta = 0 add is not read.
+// C = alpha op(A) op(B) + beta add (M, N), for `batch` products whose matrices follow one another in memory.
+// With beta = 0 add is not read. symmetric: so are C and add, of which one half is read and computed; C gets
+// both, with the bits that it would have had without.
 template <class Result>
-struct ScaledSum {
+struct GeneralProduct {
     float alpha, beta;
     const Result* add;
+    size_t batch = 1;
+    bool symmetric = false;
 };
 
 namespace packed_product_detail {
@@ -186,35 +191,42 @@ namespace packed_product_detail {
 // A block of C and all that is needed to write it.
 template <class T, class Result>
 struct Block {
-    Result* c;
-    size_t stride, rows, columns;
+    Result* c;  // the whole matrix, and the block's place in it
+    size_t stride, m, n, rows, columns;
     const T* bias;
     bool accumulate;
-    const ScaledSum<Result>* scaled;
-    size_t offset;  // of the block in C
+    const GeneralProduct<Result>* general;
+    const Result* add;
 
-    void write_scaled(Result* to, const float* sums, size_t width) const {
-        const float alpha = scaled->alpha, beta = scaled->beta;
+    // True if C is symmetric and elements of the block from this column on, in rows before the end, are all
+    // right of the diagonal.
+    bool is_mirrored(size_t row_end, size_t column) const {
+        return general && general->symmetric && n + column >= m + row_end;
+    }
+
+    void write_general(size_t at, const float* sums, size_t width) const {
+        const float alpha = general->alpha, beta = general->beta;
+        Result* const to = c + at;
         if (beta == 0) {
             for (size_t i = 0; i < width; i++) to[i] = Result(alpha * sums[i]);
         } else {
-            const Result* const add = scaled->add + offset + (to - c);
+            const Result* const from = add + at;
             for (size_t i = 0; i < width; i++)
-                to[i] = Result(alpha * sums[i] + beta * static_cast<float>(add[i]));
+                to[i] = Result(alpha * sums[i] + beta * static_cast<float>(from[i]));
         }
     }
 
     void write_tile(size_t row0, size_t column0, const float* sums) const {
         const size_t width = std::min<size_t>(tile_columns, columns - column0);
         for (size_t row = row0; row < std::min(rows, row0 + tile_rows); row++, sums += tile_columns) {
-            Result* to = c + row * stride + column0;
-            if (scaled) {
-                write_scaled(to, sums, width);
+            Result* to = c + (m + row) * stride + n + column0;
+            if (general) {
+                write_general((m + row) * stride + n + column0, sums, width);
             } else if (accumulate) {
                 for (size_t i = 0; i < width; i++) to[i] = Result(static_cast<float>(to[i]) + sums[i]);
             } else if (bias) {
                 for (size_t i = 0; i < width; i++)
-                    to[i] = Result(sums[i] + static_cast<float>(bias[column0 + i]));
+                    to[i] = Result(sums[i] + static_cast<float>(bias[n + column0 + i]));
             } else {
                 for (size_t i = 0; i < width; i++) to[i] = Result(sums[i]);
             }
@@ -240,19 +252,19 @@ void pack_b(float* to, const Operand<T>& b, size_t n, size_t columns, size_t k, 
     }
 }
 
-// Computes the block of C at (m, n).
 template <class T, class Result>
 void block_product(Scratch& own, const Block<T, Result>& block, const Operand<T>& a, const Operand<T>& b,
-                   size_t m, size_t n, size_t K) {
+                   size_t K) {
     for (size_t k = 0; k < K; k += depth) {
         const size_t k_count = std::min(depth, K - k);
         const bool last = k + k_count == K;
-        pack_a(own.a, a, m, block.rows, k, k_count);
-        pack_b(own.b, b, n, block.columns, k, k_count);
+        pack_a(own.a, a, block.m, block.rows, k, k_count);
+        pack_b(own.b, b, block.n, block.columns, k, k_count);
         float* sums = own.sums;
         for (size_t column = 0; column < block.columns; column += tile_columns) {
             for_vectors(block.columns - column, [&](auto V) {
                 for (size_t row = 0; row < block.rows; row += tile_rows) {
+                    if (block.is_mirrored(row + tile_rows, column)) continue;
                     const float *a_tile = own.a + row * depth, *b_strip = own.b + column * depth;
                     if (a.transposed) tile_product<V(), true>(sums, a_tile, b_strip, k_count, k == 0);
                     else tile_product<V(), false>(sums, a_tile, b_strip, k_count, k == 0);
@@ -265,15 +277,33 @@ void block_product(Scratch& own, const Block<T, Result>& block, const Operand<T>
     }
 }
 
+// Writes the half of symmetric matrices (n, n) that lies right of the diagonal, from the other.
+template <class Result>
+void mirror(Result* c, size_t n, size_t batch) {
+    constexpr size_t side = 16;  // of the squares in which rows become columns
+    const size_t down = simt::ceil_div(n, side);
+#pragma omp parallel for schedule(dynamic, 8)
+    for (size_t task = 0; task < batch * down; task++) {
+        Result* const of = c + task / down * n * n;
+        const size_t begin = task % down * side, end = std::min(n, begin + side);
+        for (size_t column0 = 0; column0 < end; column0 += side) {
+            for (size_t row = begin; row < end; row++) {
+                for (size_t column = column0; column < std::min(row, column0 + side); column++)
+                    of[column * n + row] = of[row * n + column];
+            }
+        }
+    }
+}
+
 struct BlockSize {
     size_t rows, columns;
 };
 // The largest block with which no thread is idle for more than a tenth of the time.
-inline BlockSize block_size(size_t M, size_t N) {
+inline BlockSize block_size(size_t M, size_t N, size_t batch) {
     const auto threads = static_cast<size_t>(omp_get_max_threads());
     BlockSize size{block_rows, block_columns};
     for (int halved = 0; halved < 6; halved++) {
-        const size_t tasks = simt::ceil_div(M, size.rows) * simt::ceil_div(N, size.columns);
+        const size_t tasks = batch * simt::ceil_div(M, size.rows) * simt::ceil_div(N, size.columns);
         if (10 * tasks >= 9 * threads * simt::ceil_div(tasks, threads)) break;
         if (halved % 2 == 0) size.rows /= 2;
         else size.columns /= 2;
@@ -287,26 +317,33 @@ inline size_t packed_product_scratch_bytes() {
     return static_cast<size_t>(omp_get_max_threads()) * sizeof(packed_product_detail::Scratch);
 }
 
-// c (M, N) = op(a) op(b) + bias (N), or += op(a) op(b) with accumulate, or as `scaled` says. bias and scaled
-// may be nullptr. scratch: packed_product_scratch_bytes, aligned to 64 bytes. 2*M*N*K operations; bound by
-// arithmetic.
+// c (M, N) = op(a) op(b) + bias (N), or += op(a) op(b) with accumulate, or as `general` says. bias and
+// general may be nullptr. scratch: packed_product_scratch_bytes, aligned to 64 bytes. 2*M*N*K operations, or
+// about half of them if c is symmetric; bound by arithmetic.
 template <class T, class Result>
 void packed_product(Result* c, Operand<T> a, Operand<T> b, const T* bias, size_t M, size_t N, size_t K,
-                    bool accumulate, void* scratch, const ScaledSum<Result>* scaled = nullptr) {
+                    bool accumulate, void* scratch, const GeneralProduct<Result>* general = nullptr) {
     using namespace packed_product_detail;
-    const BlockSize size = block_size(M, N);
-    const size_t across = simt::ceil_div(N, size.columns), tasks = simt::ceil_div(M, size.rows) * across;
+    const size_t batch = general ? general->batch : 1;
+    const BlockSize size = block_size(M, N, batch);
+    const size_t down = simt::ceil_div(M, size.rows), across = simt::ceil_div(N, size.columns);
 #pragma omp parallel for schedule(dynamic)
-    for (size_t task = 0; task < tasks; task++) {
-        const size_t m = task / across * size.rows, n = task % across * size.columns;
-        const Block<T, Result> block{c + m * N + n,
+    for (size_t task = 0; task < batch * down * across; task++) {
+        const size_t i = task / (down * across), m = task / across % down * size.rows,
+                     n = task % across * size.columns;
+        const Block<T, Result> block{c + i * M * N,
                                      N,
+                                     m,
+                                     n,
                                      std::min(size.rows, M - m),
                                      std::min(size.columns, N - n),
-                                     bias ? bias + n : nullptr,
+                                     bias,
                                      accumulate,
-                                     scaled,
-                                     m * N + n};
-        block_product(static_cast<Scratch*>(scratch)[omp_get_thread_num()], block, a, b, m, n, K);
+                                     general,
+                                     general && general->beta != 0 ? general->add + i * M * N : nullptr};
+        if (block.is_mirrored(block.rows, 0)) continue;
+        block_product(static_cast<Scratch*>(scratch)[omp_get_thread_num()], block, a.of_batch(i, M * K),
+                      b.of_batch(i, K * N), K);
     }
+    if (general && general->symmetric) mirror(c, N, batch);
 }

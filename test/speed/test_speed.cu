@@ -224,7 +224,7 @@ double scaled_sum_over_product() {
     Gemm gemm({});
     gemm.use_workspace(workspace.data(), workspace.bytes());
     const auto multiply = [&](float alpha, float beta) {
-        gemm.product<T>(out.data(), {a.data()}, {a.data()}, n, n, n, nullptr, alpha, beta, a.data());
+        gemm.product<T>({n, n, n, alpha, beta}, out.data(), {a.data()}, {a.data()}, nullptr, a.data());
     };
     multiply(2, -1), multiply(1, 0);  // primitives are built
     return ratio(

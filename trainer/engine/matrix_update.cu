@@ -1,36 +1,24 @@
-#include <set>
-#include <utility>
-
 #include "kernels/global_norm.cuh"
 #include "kernels/muon.cuh"
 #include "kernels/random.cuh"
 #include "trainer/engine/matrix_update.h"
 
-namespace {
-
-// Rows and columns of every matrix that Muon updates, each shape once.
-std::set<std::pair<size_t, size_t>> shapes_of(const TensorTable& table) {
-    std::set<std::pair<size_t, size_t>> shapes;
-    for (const Tensor& t : table.tensors()) {
-        if (table.updates_whole(t)) shapes.emplace(t.rows_of_matrix(), t.shape[1]);
-    }
-    return shapes;
-}
-
-}  // namespace
-
 template <class T>
 MatrixUpdate<T>::MatrixUpdate(const TensorTable& table, Context& context, Memory& memory)
-    : table_(table), context_(context) {
-    size_t most = 0, square = 0;
-    for (const auto& [rows, columns] : shapes_of(table)) {
-        most = std::max(most, rows * columns);
-        square = std::max(square, std::min(rows, columns) * std::min(rows, columns));
+    : context_(context) {
+    for (const Tensor& t : table.tensors()) {
+        if (table.updates_whole(t)) shape_of(t).matrices += t.matrices;
     }
-    if (most == 0 || !context.options.training) return;
+    if (shapes_.empty() || !context.options.training) return;
+    size_t most = 0, batch = 0, square = 0;
+    for (const Shape& shape : shapes_) {
+        most = std::max(most, shape.elements());
+        batch = std::max(batch, shape.batch() * shape.elements());
+        square = std::max(square, shape.batch() * shape.square());
+    }
     memory.workspace.reserve(u_, most);
-    memory.workspace.reserve(x_, most);
-    memory.workspace.reserve(scratch_.other, most);
+    memory.workspace.reserve(x_, batch);
+    memory.workspace.reserve(scratch_.other, batch);
     memory.workspace.reserve(scratch_.gram, square);
     memory.workspace.reserve(scratch_.polynomial, square);
     memory.workspace.reserve(norm_squared_, 1);
@@ -38,44 +26,74 @@ MatrixUpdate<T>::MatrixUpdate(const TensorTable& table, Context& context, Memory
 }
 
 template <class T>
-const T* MatrixUpdate<T>::direction(size_t rows, size_t columns) {
-    const size_t n = rows * columns;
-    context_.operation("normalise momentum", cost::muon_normalise<T>(n));
-    global_norm_squared(norm_squared_, partial_norms_, u_, n, context_.stream);
-    muon_normalise(x_, u_, n, norm_squared_, context_.stream);
-    context_.operation("orthogonalise", cost::orthogonalise<T>(rows, columns));
-    return orthogonalise(*context_.gemm, x_, scratch_, rows, columns, context_.stream);
+typename MatrixUpdate<T>::Shape& MatrixUpdate<T>::shape_of(const Tensor& tensor) {
+    const size_t rows = tensor.rows_of_matrix(), columns = tensor.shape[1];
+    for (Shape& shape : shapes_) {
+        if (shape.rows == rows && shape.columns == columns) return shape;
+    }
+    return shapes_.emplace_back(Shape{rows, columns});
 }
 
 template <class T>
-void MatrixUpdate<T>::run(const Values& values, const Tensor& tensor, const OptimizerOptions& options,
-                          const OptimizerState* state) {
-    const size_t rows = tensor.rows_of_matrix(), columns = tensor.shape[1], n = rows * columns;
-    const double factor = muon_factor(options.muon_scale, rows, columns);
-    for (size_t at = 0; at < tensor.elements; at += n) {
-        context_.operation("momentum", cost::pass<float>(4, n));
-        muon_momentum(u_, values.momentum + at, values.gradients + at, n, options.momentum, state,
-                      context_.stream);
-        const T* const x = direction(rows, columns);
-        context_.operation("optimizer", cost::muon_update<T>(n));
-        muon_update(values.params + at, values.masters + at, x, n, factor, options.weight_decay, state,
-                    context_.stream);
+void MatrixUpdate<T>::add(const Values& values, const Tensor& tensor) {
+    Shape& shape = shape_of(tensor);
+    for (size_t at = 0; at < tensor.elements; at += shape.elements())
+        shape.added.push_back(
+            {values.params + at, values.masters + at, values.momentum + at, values.gradients + at});
+}
+
+template <class T>
+void MatrixUpdate<T>::normalise(size_t elements, size_t i) {
+    context_.operation("normalise momentum", cost::muon_normalise<T>(elements));
+    global_norm_squared(norm_squared_, partial_norms_, u_, elements, context_.stream);
+    muon_normalise(x_ + i * elements, u_, elements, norm_squared_, context_.stream);
+}
+
+template <class T>
+const T* MatrixUpdate<T>::orthogonal(const Shape& shape, size_t batch) {
+    context_.operation("orthogonalise", cost::orthogonalise<T>(batch, shape.rows, shape.columns));
+    return orthogonalise(*context_.gemm, x_, scratch_, batch, shape.rows, shape.columns, context_.stream);
+}
+
+template <class T>
+void MatrixUpdate<T>::run(const OptimizerOptions& options, const OptimizerState* state) {
+    for (Shape& shape : shapes_) {
+        const size_t n = shape.elements();
+        const double factor = muon_factor(options.muon_scale, shape.rows, shape.columns);
+        for (size_t begin = 0; begin < shape.added.size(); begin += shape.batch()) {
+            const Values* const matrices = shape.added.data() + begin;
+            const size_t batch = std::min(shape.batch(), shape.added.size() - begin);
+            for (size_t i = 0; i < batch; i++) {
+                context_.operation("momentum", cost::pass<float>(4, n));
+                muon_momentum(u_, matrices[i].momentum, matrices[i].gradients, n, options.momentum, state,
+                              context_.stream);
+                normalise(n, i);
+            }
+            const T* const x = orthogonal(shape, batch);
+            for (size_t i = 0; i < batch; i++) {
+                context_.operation("optimizer", cost::muon_update<T>(n));
+                muon_update(matrices[i].params, matrices[i].masters, x + i * n, n, factor,
+                            options.weight_decay, state, context_.stream);
+            }
+        }
+        shape.added.clear();
     }
 }
 
 template <class T>
 void MatrixUpdate<T>::rehearse() {
-    for (const auto& [rows, columns] : shapes_of(table_)) {
-        normal_init(u_, rows * columns, 0.0f, 1.0f, context_.options.seed, 0, context_.stream);
-        direction(rows, columns);
+    for (const Shape& shape : shapes_) {
+        normal_init(u_, shape.elements(), 0.0f, 1.0f, context_.options.seed, 0, context_.stream);
+        for (size_t i = 0; i < shape.batch(); i++) normalise(shape.elements(), i);
+        orthogonal(shape, shape.batch());
     }
 }
 
 template <class T>
 size_t MatrixUpdate<T>::gemm_workspace_bytes() const {
     size_t bytes = 0;
-    for (const auto& [rows, columns] : shapes_of(table_))
-        bytes = std::max(bytes, orthogonalise_workspace_bytes<T>(rows, columns));
+    for (const Shape& shape : shapes_)
+        bytes = std::max(bytes, orthogonalise_workspace_bytes<T>(shape.rows, shape.columns));
     return bytes;
 }
 

@@ -1,5 +1,8 @@
-// matrix_update.h: Muon's update of whole matrices (kernels/muon.cuh), one after the other in one scratch.
+// matrix_update.h: Muon's update of whole matrices (kernels/muon.cuh), those of one shape in batches.
 #pragma once
+#include <algorithm>
+#include <vector>
+
 #include "kernels/gemm/orthogonalise.h"
 #include "trainer/engine/arena.h"
 #include "trainer/engine/context.h"
@@ -13,24 +16,42 @@ public:
     // Reserves scratch if the optimizer is Muon.
     MatrixUpdate(const TensorTable& table, Context& context, Memory& memory);
 
-    // A tensor's parameters, masters, momentum and gradients.
+    // The parameters, masters, momentum and gradients of a tensor, or of one of its matrices.
     struct Values {
         T* params;
         float *masters, *momentum;
         const float* gradients;
     };
-    void run(const Values& values, const Tensor& tensor, const OptimizerOptions& options,
-             const OptimizerState* state);
+    // Puts the tensor's matrices among those that the next run() updates.
+    void add(const Values& values, const Tensor& tensor);
+    void run(const OptimizerOptions& options, const OptimizerState* state);
     // Runs the products of every shape on random numbers, so that they can be tuned.
     void rehearse();
     size_t gemm_workspace_bytes() const;
 
 private:
-    // From the momentum in u_ to the orthogonal matrix, whose place is returned.
-    const T* direction(size_t rows, size_t columns);
+    struct Shape {
+        size_t rows, columns, matrices = 0;
+        std::vector<Values> added = {};
 
-    const TensorTable& table_;
+        size_t elements() const { return rows * columns; }
+        size_t square() const { return std::min(rows, columns) * std::min(rows, columns); }
+        // Enough of them to keep a CPU's threads busy, in scratch that is small beside a model whose matrices
+        // are large. A GPU has a launch for each, and so gains nothing.
+        size_t batch() const {
+            constexpr size_t most_elements = size_t{1} << 22;
+            return simt::is_gpu() ? 1 : std::clamp<size_t>(most_elements / elements(), 1, matrices);
+        }
+    };
+
+    Shape& shape_of(const Tensor& tensor);
+    // Writes the momentum in u_, over its norm, as the i-th matrix of a batch.
+    void normalise(size_t elements, size_t i);
+    // Returns the place of the orthogonal matrices.
+    const T* orthogonal(const Shape& shape, size_t batch);
+
     Context& context_;
+    std::vector<Shape> shapes_;  // each with the number of matrices that the table has
     T* x_ = nullptr;
     OrthogonaliseScratch<T> scratch_ = {};
     float *u_ = nullptr, *norm_squared_ = nullptr, *partial_norms_ = nullptr;

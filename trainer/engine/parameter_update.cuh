@@ -42,6 +42,7 @@ void ParameterUpdate<T>::run(const OptimizerOptions& options, const float* norm_
     optimizer_prepare(state_, norm_squared, static_cast<float>(options.clip), options.beta1, options.beta2,
                       context_.stream);
     for (const FlatRange& r : gradients_.updated()) update(r, options);
+    matrices_.run(options, state_);
 }
 
 template <class T>
@@ -51,8 +52,7 @@ void ParameterUpdate<T>::update(const FlatRange& r, const OptimizerOptions& o) {
     float* const grads = gradients_.flat() + r.offset;
     float* const first = buffers_[0] ? buffers_[0] + r.state_offset : nullptr;
     const Tensor& tensor = table_[r.tensor];
-    if (table_.updates_whole(tensor))
-        return matrices_.run({params, masters, first, grads}, tensor, o, state_);
+    if (table_.updates_whole(tensor)) return matrices_.add({params, masters, first, grads}, tensor);
     float* const second = buffers_[1] ? buffers_[1] + r.second_offset : nullptr;
     const double decay = r.weight_decay ? o.weight_decay : 0.0;
     const Optimizer optimizer = context_.options.optimizer;
