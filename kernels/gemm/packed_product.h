@@ -198,15 +198,30 @@ struct Block {
     const GeneralProduct<Result>* general;
     const Result* add;
 
-    // True if C is symmetric and elements of the block from this column on, in rows before the end, are all
-    // right of the diagonal.
+    // A block of a symmetric C writes its elements that are not right of the diagonal, and mirrors them.
+    bool is_symmetric() const { return general && general->symmetric; }
+    // True if elements of the block from this column on, in rows before the end, are all right of it.
     bool is_mirrored(size_t row_end, size_t column) const {
-        return general && general->symmetric && n + column >= m + row_end;
+        return is_symmetric() && n + column >= m + row_end;
+    }
+    void mirror() const {
+        constexpr size_t side = 16;  // of the squares in which rows become columns
+        for (size_t row0 = m; row0 < m + rows; row0 += side) {
+            for (size_t column0 = n; column0 < n + columns; column0 += side) {
+                for (size_t row = row0; row < std::min(m + rows, row0 + side); row++) {
+                    const size_t end = std::min({row, n + columns, column0 + side});
+                    for (size_t column = column0; column < end; column++)
+                        c[column * stride + row] = c[row * stride + column];
+                }
+            }
+        }
     }
 
-    void write_general(size_t at, const float* sums, size_t width) const {
+    void write_general(size_t row, size_t column, const float* sums, size_t width) const {
         const float alpha = general->alpha, beta = general->beta;
+        const size_t at = row * stride + column;
         Result* const to = c + at;
+        if (is_symmetric()) width = row < column ? 0 : std::min(width, row + 1 - column);
         if (beta == 0) {
             for (size_t i = 0; i < width; i++) to[i] = Result(alpha * sums[i]);
         } else {
@@ -221,7 +236,7 @@ struct Block {
         for (size_t row = row0; row < std::min(rows, row0 + tile_rows); row++, sums += tile_columns) {
             Result* to = c + (m + row) * stride + n + column0;
             if (general) {
-                write_general((m + row) * stride + n + column0, sums, width);
+                write_general(m + row, n + column0, sums, width);
             } else if (accumulate) {
                 for (size_t i = 0; i < width; i++) to[i] = Result(static_cast<float>(to[i]) + sums[i]);
             } else if (bias) {
@@ -275,24 +290,7 @@ void block_product(Scratch& own, const Block<T, Result>& block, const Operand<T>
             });
         }
     }
-}
-
-// Writes the half of symmetric matrices (n, n) that lies right of the diagonal, from the other.
-template <class Result>
-void mirror(Result* c, size_t n, size_t batch) {
-    constexpr size_t side = 16;  // of the squares in which rows become columns
-    const size_t down = simt::ceil_div(n, side);
-#pragma omp parallel for schedule(dynamic, 8)
-    for (size_t task = 0; task < batch * down; task++) {
-        Result* const of = c + task / down * n * n;
-        const size_t begin = task % down * side, end = std::min(n, begin + side);
-        for (size_t column0 = 0; column0 < end; column0 += side) {
-            for (size_t row = begin; row < end; row++) {
-                for (size_t column = column0; column < std::min(row, column0 + side); column++)
-                    of[column * n + row] = of[row * n + column];
-            }
-        }
-    }
+    if (block.is_symmetric()) block.mirror();
 }
 
 struct BlockSize {
@@ -345,5 +343,4 @@ void packed_product(Result* c, Operand<T> a, Operand<T> b, const T* bias, size_t
         block_product(static_cast<Scratch*>(scratch)[omp_get_thread_num()], block, a.of_batch(i, M * K),
                       b.of_batch(i, K * N), K);
     }
-    if (general && general->symmetric) mirror(c, N, batch);
 }
