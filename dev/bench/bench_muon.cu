@@ -77,14 +77,15 @@ void bench_products(BenchRun& run) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    Bench bench(
-        "Muon's update of matrices (rows, columns); --preset has those of a block",
-        {{"rows", {768, 3072}, "rows"}, {"columns", {768}, "columns"}, {"batch", {1}, "of this shape"}},
-        [](const BenchModel& m) {
-            return BenchShapes{{{"rows", m.C()}, {"columns", m.C()}},
-                               {{"rows", 4 * m.C()}, {"columns", m.C()}},
-                               {{"rows", m.C()}, {"columns", 4 * m.C()}}};
-        });
+    Bench bench("Muon's update of matrices (rows, columns); --preset has those of a block",
+                {{"rows", {768, 3072}, "rows"},
+                 {"columns", {768}, "columns"},
+                 {"batch", {1}, "matrices of this shape"}},
+                [](const BenchModel& m) {
+                    return BenchShapes{{{"rows", m.C()}, {"columns", m.C()}, {"batch", 1}},
+                                       {{"rows", 4 * m.C()}, {"columns", m.C()}, {"batch", 1}},
+                                       {{"rows", m.C()}, {"columns", 4 * m.C()}, {"batch", 1}}};
+                });
     bench.add("muon", BENCH_TYPES(bench_update));
     bench.add("muon_products", BENCH_TYPES(bench_products));
     return bench.main(argc, argv);

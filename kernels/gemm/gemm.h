@@ -80,8 +80,7 @@ public:
     template <class T>
     static size_t product_workspace_bytes(size_t M, size_t N, size_t K);
 
-    // The functions below choose the GPU library's algorithm for each product, and do nothing on a CPU.
-    //
+    // This and the functions below choose the GPU library's algorithms, and do nothing on a CPU.
     // Times the products. products() must call the functions above as training will, with the same tensors
     // and shapes. A call whose product has no choice yet first times every algorithm that the library offers,
     // and the product followed by a separate kernel in place of its epilogue; the fastest whose result agrees

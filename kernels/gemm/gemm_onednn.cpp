@@ -62,7 +62,7 @@ dnnl::matmul::primitive_desc describe(Form form, const Shape& s) {
     }
 }
 
-// A product of the general form, for oneDNN.
+// A product of the general form, in bfloat16.
 struct GeneralShape {
     size_t M, N, K;
     bool transposed_a, transposed_b;
@@ -72,9 +72,8 @@ struct GeneralShape {
 
 // dst holds `add` when the product begins, so that the sum is rounded once. The result is empty if oneDNN
 // would use its reference loop, which takes hundreds of times as long as a product.
-template <class T>
 dnnl::matmul::primitive_desc describe(const GeneralShape& s) {
-    constexpr auto type = onednn_type<T>;
+    constexpr auto type = onednn_type<bfloat16>;
     // alpha (product + beta / alpha add): for a factor before the sum, oneDNN 2.6 only has that loop.
     dnnl::post_ops operations;
     if (s.beta != 0) operations.append_sum(s.beta / s.alpha);
@@ -104,7 +103,7 @@ struct Gemm::State {
     size_t workspace_bytes = 0;
     dnnl::stream stream{onednn_cpu()};
     std::map<std::tuple<Form, dnnl::memory::data_type, Shape>, OneDnnProduct> products;
-    std::map<std::tuple<dnnl::memory::data_type, GeneralShape>, OneDnnProduct> general_products;
+    std::map<GeneralShape, OneDnnProduct> general_products;
 
     void* scratch(size_t wanted, const Shape& s) const {
         if (wanted > workspace_bytes) {
@@ -138,33 +137,38 @@ struct Gemm::State {
         product.run(stream, dst, a, b, bias, scratch(product.scratch_bytes(), s));
     }
 
-    // The choice does not depend on the batch: how many matrices a process has shall not change their bits.
+    // What computes a product must not depend on the batch: under ZeRO-1 a process has fewer matrices, and
+    // their bits must be the same.
     template <class T>
     void multiply(const Product& p, T* out, Factor<T> a, Factor<T> b, const T* add) {
-        if (p.alpha == 0 || std::is_same_v<T, float> || widen_bf16) return multiply_packed(p, out, a, b, add);
-        const GeneralShape shape{p.M, p.N, p.K, a.transposed, b.transposed, p.alpha, p.beta};
-        const std::tuple key(onednn_type<T>, shape);
-        auto found = general_products.find(key);
-        if (found == general_products.end()) {
-            const auto description = describe<T>(shape);
-            if (!description) return multiply_packed(p, out, a, b, add);
-            found = general_products.emplace(key, description).first;
+        if constexpr (std::is_same_v<T, bfloat16>) {
+            if (!widen_bf16 && multiply_bf16(p, out, a, b, add)) return;
         }
-        const OneDnnProduct& product = found->second;
-        if (product.scratch_bytes() > workspace_bytes) return multiply_packed(p, out, a, b, add);
-        if (p.beta != 0) simt::copy_on_device(out, add, p.batch * p.M * p.N * sizeof(T), nullptr);
-        for (size_t i = 0; i < p.batch; i++)
-            product.run(stream, out + i * p.M * p.N, a.values + i * p.M * p.K, b.values + i * p.K * p.N,
-                        nullptr, workspace);
-    }
-
-    template <class T>
-    void multiply_packed(const Product& p, T* out, Factor<T> a, Factor<T> b, const T* add) const {
         const GeneralProduct<T> general{p.alpha, p.beta, add, p.batch, p.symmetric};
         packed_product(out, {a.values, a.transposed ? p.M : p.K, a.transposed},
                        {b.values, b.transposed ? p.K : p.N, b.transposed}, static_cast<const T*>(nullptr),
                        p.M, p.N, p.K, false, scratch(packed_product_scratch_bytes(), {p.M, p.K, p.N}),
                        &general);
+    }
+
+    // By oneDNN, one matrix after the other. Returns false, and computes nothing, if it has no fast product.
+    bool multiply_bf16(const Product& p, bfloat16* out, Factor<bfloat16> a, Factor<bfloat16> b,
+                       const bfloat16* add) {
+        if (p.alpha == 0) return false;
+        const GeneralShape shape{p.M, p.N, p.K, a.transposed, b.transposed, p.alpha, p.beta};
+        auto found = general_products.find(shape);
+        if (found == general_products.end()) {
+            const auto description = describe(shape);
+            if (!description) return false;
+            found = general_products.emplace(shape, description).first;
+        }
+        const OneDnnProduct& product = found->second;
+        if (product.scratch_bytes() > workspace_bytes) return false;
+        if (p.beta != 0) simt::copy_on_device(out, add, p.batch * p.M * p.N * sizeof(bfloat16), nullptr);
+        for (size_t i = 0; i < p.batch; i++)
+            product.run(stream, out + i * p.M * p.N, a.values + i * p.M * p.K, b.values + i * p.K * p.N,
+                        nullptr, workspace);
+        return true;
     }
 
     template <class T, class Result>
@@ -253,7 +257,7 @@ size_t Gemm::product_workspace_bytes(size_t M, size_t N, size_t K) {
         for (const bool transposed_b : {false, true}) {
             for (const float factor : {0.0f, 2.0f}) {
                 if (const auto description =
-                        describe<T>({M, N, K, transposed_a, transposed_b, 1 + factor, factor}))
+                        describe({M, N, K, transposed_a, transposed_b, 1 + factor, factor}))
                     bytes = std::max(bytes, description.scratchpad_desc().get_size());
             }
         }

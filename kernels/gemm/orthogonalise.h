@@ -21,8 +21,8 @@ struct OrthogonaliseScratch {
 };
 
 // Returns where the results are: scratch.other, while x (batch, rows, columns) then holds the step before.
-// For each matrix 5 (4 n n k + 2 n n n) operations, n the shorter side and k the longer one, or about two
-// thirds of them if the symmetric products are computed by halves; bound by arithmetic.
+// For each matrix 5 (4 n n k + 2 n n n) operations, n the shorter side and k the longer one, or
+// 5 (3 n n k + n n n) if symmetric products are computed by halves; bound by arithmetic.
 template <class T>
 T* orthogonalise(Gemm& gemm, T* x, const OrthogonaliseScratch<T>& scratch, size_t batch, size_t rows,
                  size_t columns, stream_t stream) {

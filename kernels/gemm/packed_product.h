@@ -1,10 +1,11 @@
-// packed_product.h: C (M, N) = op(A) (M, K) op(B) (K, N) in fp32 on the CPU, from fp32 or bfloat16 matrices
+// packed_product.h: C (M, N) = op(A) (M, K) op(B) (K, N) in fp32 on the CPU, from fp32 or bfloat16 matrices;
+//   also a batch of products, and half of a symmetric one
 //   Blocks of A and B are copied into the order in which the innermost loop reads them (Goto and van de
 //   Geijn 2008, "Anatomy of high-performance matrix multiplication"). The copy also widens bfloat16 and
 //   transposes, so both cost almost nothing. Nor does an awkward leading dimension, a multiple of 4096
 //   bytes, where every row falls into the same cache set.
 //   Blocks of C are independent tasks, so there is no barrier. The terms of an element are added in an
-//   order that depends on K alone: its bits depend neither on the number of threads nor on M or N.
+//   order that depends on K alone: its bits depend neither on the number of threads nor on M, N or the batch.
 //   Nothing is allocated: the caller provides packed_product_scratch_bytes().
 #pragma once
 #include <omp.h>
@@ -176,8 +177,8 @@ struct Operand {
 };
 
 // C = alpha op(A) op(B) + beta add (M, N), for `batch` products whose matrices follow one another in memory.
-// With beta = 0 add is not read. symmetric: so are C and add, of which one half is read and computed; C gets
-// both, with the bits that it would have had without.
+// With beta = 0 add is not read. symmetric: C and add are. Then only the half of C on and below the diagonal
+// is computed, and the other is a copy; the bits are those that the whole product would have.
 template <class Result>
 struct GeneralProduct {
     float alpha, beta;
@@ -191,8 +192,8 @@ namespace packed_product_detail {
 // A block of C and all that is needed to write it.
 template <class T, class Result>
 struct Block {
-    Result* c;  // the whole matrix, and the block's place in it
-    size_t stride, m, n, rows, columns;
+    Result* c;                           // the whole matrix
+    size_t stride, m, n, rows, columns;  // the block's place in it
     const T* bias;
     bool accumulate;
     const GeneralProduct<Result>* general;
@@ -200,7 +201,8 @@ struct Block {
 
     // A block of a symmetric C writes its elements that are not right of the diagonal, and mirrors them.
     bool is_symmetric() const { return general && general->symmetric; }
-    // True if elements of the block from this column on, in rows before the end, are all right of it.
+    // True if elements of the block from this column on, in rows before the end, all lie right of the
+    // diagonal, so that they need not be computed.
     bool is_mirrored(size_t row_end, size_t column) const {
         return is_symmetric() && n + column >= m + row_end;
     }
@@ -296,7 +298,7 @@ void block_product(Scratch& own, const Block<T, Result>& block, const Operand<T>
 struct BlockSize {
     size_t rows, columns;
 };
-// The largest block with which no thread is idle for more than a tenth of the time.
+// The largest block with which no thread is idle for more than a tenth of the time, if all are computed.
 inline BlockSize block_size(size_t M, size_t N, size_t batch) {
     const auto threads = static_cast<size_t>(omp_get_max_threads());
     BlockSize size{block_rows, block_columns};

@@ -139,12 +139,12 @@ constexpr Cost muon_update(size_t n) {
     return {.bytes = n * (sizeof(T) + 2 * sizeof(float) + (sizeof(T) < sizeof(float) ? sizeof(T) : 0))};
 }
 // For each matrix of a batch, each of five steps reads x twice and writes it once, and writes and reads two
-// squares of its shorter side. A CPU computes only half of these squares, and so fewer operations.
+// squares of its shorter side. These are symmetric: the operations of one half count, though GPUs compute both.
 template <class T>
 constexpr Cost orthogonalise(size_t batch, size_t rows, size_t columns) {
     const size_t n = std::min(rows, columns), k = std::max(rows, columns);
     return {.bytes = batch * 5 * (3 * n * k + 4 * n * n) * sizeof(T),
-            .flops = batch * 5 * (4 * n * n * k + 2 * n * n * n)};
+            .flops = batch * 5 * (3 * n * n * k + n * n * n)};
 }
 
 }  // namespace cost

@@ -7,7 +7,10 @@ template <class T>
 MatrixUpdate<T>::MatrixUpdate(const TensorTable& table, Context& context, Memory& memory)
     : context_(context) {
     for (const Tensor& t : table.tensors()) {
-        if (table.updates_whole(t)) shape_of(t).matrices += t.matrices;
+        if (!table.updates_whole(t)) continue;
+        const auto found = std::ranges::find_if(shapes_, [&](const Shape& s) { return s.is_of(t); });
+        if (found != shapes_.end()) found->matrices += t.matrices;
+        else shapes_.push_back({t.rows_of_matrix(), t.shape[1], t.matrices});
     }
     if (shapes_.empty() || !context.options.training) return;
     size_t most = 0, batch = 0, square = 0;
@@ -26,20 +29,14 @@ MatrixUpdate<T>::MatrixUpdate(const TensorTable& table, Context& context, Memory
 }
 
 template <class T>
-typename MatrixUpdate<T>::Shape& MatrixUpdate<T>::shape_of(const Tensor& tensor) {
-    const size_t rows = tensor.rows_of_matrix(), columns = tensor.shape[1];
-    for (Shape& shape : shapes_) {
-        if (shape.rows == rows && shape.columns == columns) return shape;
+std::vector<typename MatrixUpdate<T>::Values> MatrixUpdate<T>::matrices_of(
+    const Shape& shape, const std::vector<Values>& tensors) {
+    std::vector<Values> matrices;
+    for (const Values& t : tensors) {
+        for (size_t at = 0; shape.is_of(*t.tensor) && at < t.tensor->elements; at += shape.elements())
+            matrices.push_back({t.params + at, t.masters + at, t.momentum + at, t.gradients + at, t.tensor});
     }
-    return shapes_.emplace_back(Shape{rows, columns});
-}
-
-template <class T>
-void MatrixUpdate<T>::add(const Values& values, const Tensor& tensor) {
-    Shape& shape = shape_of(tensor);
-    for (size_t at = 0; at < tensor.elements; at += shape.elements())
-        shape.added.push_back(
-            {values.params + at, values.masters + at, values.momentum + at, values.gradients + at});
+    return matrices;
 }
 
 template <class T>
@@ -56,13 +53,15 @@ const T* MatrixUpdate<T>::orthogonal(const Shape& shape, size_t batch) {
 }
 
 template <class T>
-void MatrixUpdate<T>::run(const OptimizerOptions& options, const OptimizerState* state) {
-    for (Shape& shape : shapes_) {
+void MatrixUpdate<T>::run(const std::vector<Values>& tensors, const OptimizerOptions& options,
+                          const OptimizerState* state) {
+    for (const Shape& shape : shapes_) {
+        const std::vector<Values> of_shape = matrices_of(shape, tensors);
         const size_t n = shape.elements();
         const double factor = muon_factor(options.muon_scale, shape.rows, shape.columns);
-        for (size_t begin = 0; begin < shape.added.size(); begin += shape.batch()) {
-            const Values* const matrices = shape.added.data() + begin;
-            const size_t batch = std::min(shape.batch(), shape.added.size() - begin);
+        for (size_t begin = 0; begin < of_shape.size(); begin += shape.batch()) {
+            const Values* const matrices = of_shape.data() + begin;
+            const size_t batch = std::min(shape.batch(), of_shape.size() - begin);
             for (size_t i = 0; i < batch; i++) {
                 context_.operation("momentum", cost::pass<float>(4, n));
                 muon_momentum(u_, matrices[i].momentum, matrices[i].gradients, n, options.momentum, state,
@@ -76,7 +75,6 @@ void MatrixUpdate<T>::run(const OptimizerOptions& options, const OptimizerState*
                             options.weight_decay, state, context_.stream);
             }
         }
-        shape.added.clear();
     }
 }
 

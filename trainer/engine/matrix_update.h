@@ -21,30 +21,30 @@ public:
         T* params;
         float *masters, *momentum;
         const float* gradients;
+        const Tensor* tensor;
     };
-    // Puts the tensor's matrices among those that the next run() updates.
-    void add(const Values& values, const Tensor& tensor);
-    void run(const OptimizerOptions& options, const OptimizerState* state);
+    void run(const std::vector<Values>& tensors, const OptimizerOptions& options,
+             const OptimizerState* state);
     // Runs the products of every shape on random numbers, so that they can be tuned.
     void rehearse();
     size_t gemm_workspace_bytes() const;
 
 private:
     struct Shape {
-        size_t rows, columns, matrices = 0;
-        std::vector<Values> added = {};
+        size_t rows, columns, matrices;
 
+        bool is_of(const Tensor& t) const { return rows == t.rows_of_matrix() && columns == t.shape[1]; }
         size_t elements() const { return rows * columns; }
         size_t square() const { return std::min(rows, columns) * std::min(rows, columns); }
-        // Enough of them to keep a CPU's threads busy, in scratch that is small beside a model whose matrices
-        // are large. A GPU has a launch for each, and so gains nothing.
+        // Enough to keep a CPU's threads busy. Each of four buffers of scratch has at most 16 MiB in fp32, or
+        // one matrix. A GPU has a launch for each matrix, and so gains nothing.
         size_t batch() const {
             constexpr size_t most_elements = size_t{1} << 22;
             return simt::is_gpu() ? 1 : std::clamp<size_t>(most_elements / elements(), 1, matrices);
         }
     };
 
-    Shape& shape_of(const Tensor& tensor);
+    static std::vector<Values> matrices_of(const Shape& shape, const std::vector<Values>& tensors);
     // Writes the momentum in u_, over its norm, as the i-th matrix of a batch.
     void normalise(size_t elements, size_t i);
     // Returns the place of the orthogonal matrices.

@@ -41,18 +41,19 @@ void ParameterUpdate<T>::run(const OptimizerOptions& options, const float* norm_
     context_.operation("clip and count");
     optimizer_prepare(state_, norm_squared, static_cast<float>(options.clip), options.beta1, options.beta2,
                       context_.stream);
-    for (const FlatRange& r : gradients_.updated()) update(r, options);
-    matrices_.run(options, state_);
+    Matrices matrices;
+    for (const FlatRange& r : gradients_.updated()) update(r, options, matrices);
+    matrices_.run(matrices, options, state_);
 }
 
 template <class T>
-void ParameterUpdate<T>::update(const FlatRange& r, const OptimizerOptions& o) {
+void ParameterUpdate<T>::update(const FlatRange& r, const OptimizerOptions& o, Matrices& matrices) {
     T* const params = parameters_.values(r);
     float* const masters = parameters_.masters(r);
     float* const grads = gradients_.flat() + r.offset;
     float* const first = buffers_[0] ? buffers_[0] + r.state_offset : nullptr;
     const Tensor& tensor = table_[r.tensor];
-    if (table_.updates_whole(tensor)) return matrices_.add({params, masters, first, grads}, tensor);
+    if (table_.updates_whole(tensor)) return matrices.push_back({params, masters, first, grads, &tensor});
     float* const second = buffers_[1] ? buffers_[1] + r.second_offset : nullptr;
     const double decay = r.weight_decay ? o.weight_decay : 0.0;
     const Optimizer optimizer = context_.options.optimizer;

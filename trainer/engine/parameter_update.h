@@ -37,7 +37,9 @@ public:
     void set_step(int step);
 
 private:
-    void update(const FlatRange& range, const OptimizerOptions& options);
+    using Matrices = std::vector<typename MatrixUpdate<T>::Values>;
+    // A matrix that is updated as a whole is put among `matrices` instead.
+    void update(const FlatRange& range, const OptimizerOptions& options, Matrices& matrices);
     size_t buffer(const std::string& name) const;
 
     const TensorTable& table_;
