@@ -139,7 +139,7 @@ constexpr Cost muon_update(size_t n) {
     return {.bytes = n * (sizeof(T) + 2 * sizeof(float) + (sizeof(T) < sizeof(float) ? sizeof(T) : 0))};
 }
 // For each matrix of a batch, each of five steps reads x twice and writes it once, and writes and reads two
-// squares of its shorter side. These are symmetric: the operations of one half count, though GPUs compute both.
+// squares of its shorter side. These are symmetric: one half's operations count, though a GPU computes both.
 template <class T>
 constexpr Cost orthogonalise(size_t batch, size_t rows, size_t columns) {
     const size_t n = std::min(rows, columns), k = std::max(rows, columns);
