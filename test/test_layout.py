@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The folders are the map: a source includes only from its own folder and from those below it; lines and functions are short, and links lead
-somewhere."""
+"""The folders are the map: a source includes only from its own folder and from those below it; lines and functions are short, links lead
+somewhere, and what the chapters quote is in the code."""
 import os
 import pathlib
 import re
@@ -30,6 +30,11 @@ LONGER_TO_READ = {"kernels/layernorm_backward_wide.cuh": 55, "kernels/cross_entr
 MOST_COLUMNS_OF_TEXT = 160
 LINK = re.compile(r"\[[^\]\[]*\]\(([^()\s]+)\)|(?:href|src)=\"([^\"]+)\"")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+
+
+def code(line):
+    """Without the comment at its end, and with single spaces."""
+    return " ".join(line.split("//")[0].split())
 
 
 def pages():
@@ -175,6 +180,23 @@ class Layout(unittest.TestCase):
         found = {str(path.relative_to(ROOT)): list(broken_links(path)) for path in pages()}
         self.assertGreater(sum(len(LINK.findall(path.read_text())) for path in pages()), 100, "links were overlooked")
         self.assertEqual({place: links for place, links in found.items() if links}, {})
+
+    def test_what_chapters_quote_stands_in_the_file_named_before_it(self):
+        count = 0
+        for page in sorted((ROOT / "docs/learn").glob("[0-9]*.md")):
+            parts, before = re.split(r"^```cpp\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL), ""
+            for text, quoted in zip(parts[::2], parts[1::2]):
+                before += text
+                name = re.findall(r"`((?:kernels|trainer|dev)/[\w/]+\.(?:cuh|cu|cpp|h))`", before)[-1]
+                lines, at = [code(line) for line in (ROOT / name).read_text().splitlines()], 0
+                for line in map(code, quoted.splitlines()):
+                    if line in ("", "..."):
+                        continue
+                    count += 1
+                    with self.subTest(page=page.name, file=name, line=line):
+                        self.assertTrue(line in lines[at:], "not there, or not in this order")
+                        at += lines[at:].index(line) + 1
+        self.assertGreater(count, 80, "quotations were overlooked")
 
     def test_no_function_is_too_long(self):
         count = 0

@@ -6,7 +6,6 @@ MATRIX_PRODUCT_PROGRAM names the program to test with.
 import contextlib
 import io
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -110,17 +109,6 @@ class Speed(unittest.TestCase):
 
 class Chapter(unittest.TestCase):
     TEXT = (ROOT / "docs/learn/9-matrix-product.md").read_text()
-
-    def test_quoted_lines_stand_in_the_file_named_before_them(self):
-        parts = re.split(r"^```cpp\n(.*?)^```$", self.TEXT, flags=re.M | re.S)
-        self.assertGreater(len(parts), 10, "quotations were overlooked")
-        name = None
-        for before, quoted in zip(parts[::2], parts[1::2]):
-            name = re.findall(r"`([\w/]+/\w+\.(?:h|cuh|cu|cpp))`", before)[-1:] or name
-            source, at = [line.strip() for line in (ROOT / name[0]).read_text().splitlines()], 0
-            for line in filter(None, map(str.strip, quoted.splitlines())):
-                self.assertTrue(line in source[at:], f"not in {name[0]}, in this order: {line}")
-                at += source[at:].index(line) + 1
 
     def test_counts(self):
         tokens, inputs, outputs = 256, 768, 3072

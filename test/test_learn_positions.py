@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The formulas, quoted lines and claims of docs/learn/10-positions.md.
+"""The formulas and claims of docs/learn/10-positions.md.
 
 POSITIONS_PROGRAM and TRAIN_PROGRAM name the programs to test with.
 """
@@ -73,17 +73,6 @@ class Formulas(unittest.TestCase):
             frequency = positions.frequencies()[int(pair)]
             for number, expected in zip(shown, (frequency, 2 * np.pi / frequency, 63 * frequency, 255 * frequency)):
                 self.assertLess(abs(number / expected - 1), 0.01)  # two digits or three
-
-
-class Quotes(unittest.TestCase):
-    def test_every_quoted_line_stands_in_the_file_that_is_named_before_it(self):
-        blocks = list(re.finditer(r"```cpp\n(.*?)```", CHAPTER, re.S))
-        self.assertGreaterEqual(len(blocks), 3)
-        for block in blocks:
-            name = re.findall(r"`((?:kernels|trainer|dev)/[\w/.]+)`", CHAPTER[: block.start()])[-1]
-            lines = {line.strip() for line in (ROOT / name).read_text().splitlines()}
-            for line in block[1].strip().splitlines():
-                self.assertIn(line.strip(), lines, name)
 
 
 class Experiment(FolderTest):
