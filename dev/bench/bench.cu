@@ -135,7 +135,9 @@ int Bench::run(int argc, char** argv) {
     model_ = bench_model(preset.empty() ? "124M" : preset);
     BenchShapes shapes = preset.empty() ? BenchShapes{{}} : preset_(model_);
     for (const BenchDimension& dimension : dimensions_) {
-        if (preset.empty() || app.count("--" + dimension.name) > 0) shapes = with_values(shapes, dimension);
+        // A preset need not give every dimension.
+        if (!shapes[0].contains(dimension.name) || app.count("--" + dimension.name) > 0)
+            shapes = with_values(shapes, dimension);
     }
     for (const std::string& dtype : dtypes) {
         for (const Entry& entry : entries_) {

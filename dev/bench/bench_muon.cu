@@ -53,7 +53,7 @@ void bench_update(BenchRun& run) {
     });
 }
 
-// Its fifteen products, without what is added to them.
+// The fifteen products of an update, without what is added to them.
 template <class T>
 void bench_products(BenchRun& run) {
     Matrices<T> m(run);
@@ -82,9 +82,9 @@ int main(int argc, char** argv) {
                  {"columns", {768}, "columns"},
                  {"batch", {1}, "matrices of this shape"}},
                 [](const BenchModel& m) {
-                    return BenchShapes{{{"rows", m.C()}, {"columns", m.C()}, {"batch", 1}},
-                                       {{"rows", 4 * m.C()}, {"columns", m.C()}, {"batch", 1}},
-                                       {{"rows", m.C()}, {"columns", 4 * m.C()}, {"batch", 1}}};
+                    return BenchShapes{{{"rows", m.C()}, {"columns", m.C()}},
+                                       {{"rows", 4 * m.C()}, {"columns", m.C()}},
+                                       {{"rows", m.C()}, {"columns", 4 * m.C()}}};
                 });
     bench.add("muon", BENCH_TYPES(bench_update));
     bench.add("muon_products", BENCH_TYPES(bench_products));

@@ -1,7 +1,7 @@
 // gemm.h: the matrix products of training, in exactly the forms that the model uses, by a vendor library
 //   forward:  out (N, OC) = inp (N, C) weight^T + bias
 //   backward: dinp (N, C) = dout (N, OC) weight,   dweight (OC, C) = or += dout^T inp
-//   product:  out (M, N) = alpha op(a) (M, K) op(b) (K, N) + beta add (M, N), batches of which Muon needs
+//   product:  out (M, N) = alpha op(a) (M, K) op(b) (K, N) + beta add (M, N), for Muon, in batches
 //   All matrices are row-major and contiguous; weight is (OC, C) = (out, in). T is float or bfloat16.
 //   An activation may follow forward, and its gradient backward. Either is the product's epilogue or a
 //   kernel of its own, as the implementation finds faster; results in fp32 (and TF32) always have our own
@@ -68,8 +68,8 @@ public:
     struct Product {
         size_t M, N, K;
         float alpha = 1, beta = 0;
-        size_t batch = 1;        // each operand has so many matrices, one behind the other
-        bool symmetric = false;  // the caller knows that out and add are; then the CPU may compute half
+        size_t batch = 1;        // matrices of each operand, one behind the other
+        bool symmetric = false;  // out and add are known to be symmetric: a CPU may compute one half of out
     };
     // out (M, N) = alpha op(a) (M, K) op(b) (K, N) + beta add (M, N), rounded once. out overlaps none of the
     // others. With beta = 0 add is not read.
@@ -80,14 +80,14 @@ public:
     template <class T>
     static size_t product_workspace_bytes(size_t M, size_t N, size_t K);
 
-    // This and the functions below choose the GPU library's algorithms, and do nothing on a CPU.
-    // Times the products. products() must call the functions above as training will, with the same tensors
-    // and shapes. A call whose product has no choice yet first times every algorithm that the library offers,
-    // and the product followed by a separate kernel in place of its epilogue; the fastest whose result agrees
+    // Times the products, and chooses the GPU library's algorithm for each. On a CPU this and the functions
+    // below do nothing. products() must call the functions above as training will, with the same tensors and
+    // shapes. A call whose product has no choice yet first times every algorithm that the library offers, and
+    // the product followed by a separate kernel in place of its epilogue; the fastest whose result agrees
     // with that of the first is chosen. This overwrites or adds to the outputs many times; then the call runs
-    // once. After `seconds` no further timing begins, and products without a choice keep the library's first
-    // from then on. The host waits for each timing, and twice the size of the second-level cache is allocated
-    // meanwhile, if so much memory is free. Returns one line that says what was done.
+    // once. After `seconds` no further timing begins, and products without a choice keep the library's first.
+    // The host waits for each timing, and twice the size of the second-level cache is allocated meanwhile, if
+    // so much memory is free. Returns one line that says what was done.
     std::string tune(const std::function<void()>& products, double seconds);
     // All choices as text (JSON), for another Gemm or a later run. timed_only leaves out the products
     // whose algorithm was the library's choice.

@@ -137,8 +137,8 @@ struct Gemm::State {
         product.run(stream, dst, a, b, bias, scratch(product.scratch_bytes(), s));
     }
 
-    // What computes a product must not depend on the batch: under ZeRO-1 a process has fewer matrices, and
-    // their bits must be the same.
+    // The choice between oneDNN and packed_product() must not depend on the batch: under ZeRO-1 a process has
+    // fewer matrices, and their bits must be the same.
     template <class T>
     void multiply(const Product& p, T* out, Factor<T> a, Factor<T> b, const T* add) {
         if constexpr (std::is_same_v<T, bfloat16>) {
@@ -151,7 +151,8 @@ struct Gemm::State {
                        &general);
     }
 
-    // By oneDNN, one matrix after the other. Returns false, and computes nothing, if it has no fast product.
+    // oneDNN multiplies one matrix after the other. Returns false, and computes nothing, if it has no fast
+    // product.
     bool multiply_bf16(const Product& p, bfloat16* out, Factor<bfloat16> a, Factor<bfloat16> b,
                        const bfloat16* add) {
         if (p.alpha == 0) return false;

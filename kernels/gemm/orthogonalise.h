@@ -13,15 +13,15 @@
 
 constexpr int orthogonalise_steps = 5;
 
-// Scratch of a batch: `other` is as large as its matrices, gram and polynomial have the square of the shorter
-// side for each.
+// Scratch of a batch: `other` is as large as the batch, and gram and polynomial have room for the square of
+// the shorter side of each matrix.
 template <class T>
 struct OrthogonaliseScratch {
     T *other, *gram, *polynomial;
 };
 
-// Returns where the results are: scratch.other, while x (batch, rows, columns) then holds the step before.
-// For each matrix 5 (4 n n k + 2 n n n) operations, n the shorter side and k the longer one, or
+// x (batch, rows, columns). Returns where the results are: in scratch.other, while x then holds the step
+// before. For each matrix 5 (4 n n k + 2 n n n) operations, n the shorter side and k the longer one, or
 // 5 (3 n n k + n n n) if symmetric products are computed by halves; bound by arithmetic.
 template <class T>
 T* orthogonalise(Gemm& gemm, T* x, const OrthogonaliseScratch<T>& scratch, size_t batch, size_t rows,

@@ -36,16 +36,17 @@ private:
         bool is_of(const Tensor& t) const { return rows == t.rows_of_matrix() && columns == t.shape[1]; }
         size_t elements() const { return rows * columns; }
         size_t square() const { return std::min(rows, columns) * std::min(rows, columns); }
-        // Enough to keep a CPU's threads busy. Each of four buffers of scratch has at most 16 MiB in fp32, or
-        // one matrix. A GPU has a launch for each matrix, and so gains nothing.
+        // Matrices of a batch: as many as keep a CPU's threads busy, while each of four buffers of scratch
+        // has at most 16 MiB in fp32, or one matrix. A GPU launches a product for each matrix, and so gains
+        // nothing. In checked builds the small models of tests have several batches too.
         size_t batch() const {
-            constexpr size_t most_elements = size_t{1} << 22;
+            constexpr size_t most_elements = simt::checked ? 8192 : size_t{1} << 22;
             return simt::is_gpu() ? 1 : std::clamp<size_t>(most_elements / elements(), 1, matrices);
         }
     };
 
     static std::vector<Values> matrices_of(const Shape& shape, const std::vector<Values>& tensors);
-    // Writes the momentum in u_, over its norm, as the i-th matrix of a batch.
+    // Divides the momentum in u_ by its norm; the result is the i-th matrix of the batch in x_.
     void normalise(size_t elements, size_t i);
     // Returns the place of the orthogonal matrices.
     const T* orthogonal(const Shape& shape, size_t batch);
